@@ -1,0 +1,1 @@
+"""From Graph to Plan: formula algebra, attributes, targets, plan."""

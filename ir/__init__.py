@@ -1,0 +1,1 @@
+"""The language: types, op table, graph, text form, verifier and decisions."""

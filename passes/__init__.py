@@ -1,0 +1,1 @@
+"""From Graph to Graph: one file a pass."""

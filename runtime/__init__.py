@@ -1,0 +1,1 @@
+"""From Plan to numbers: sessions and the backends under them."""

@@ -1,0 +1,1 @@
+"""The NumPy kernels, one file for each kind of primitive."""
