@@ -1,0 +1,423 @@
+"""The graph that passes rewrite: nodes with ordered inputs, typed values, and networkx as a private index.
+
+The ordered `inputs` and `outputs` of the nodes are the truth; the networkx graph (producer -> consumer) and the table of uses are
+derived from them and kept in step by the verbs: `add_input`, `add_constant`, `add`, `set_inputs`, `replace_uses`, `set_outputs`,
+`erase`, `rename_value`. Constant data is held by reference and never copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import networkx as nx
+import numpy as np
+
+from .decision import Decision, Fate, Quantizer
+from .ops import OPS
+from .ops.spec import Array, Attr, OpSpec, ShapeError, Trait
+from .types import DType, TensorType
+
+__all__ = ["Graph", "GraphError", "Node", "Use"]
+
+
+class GraphError(ValueError):
+    """A verb was used against the rules of the graph: unknown value, name taken, erasing what is used, types that do not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation. Absent optional inputs and outputs are empty strings; `attrs` is complete (defaults filled in).
+
+    Attributes:
+        name: unique in the graph.
+        op: name of its row in the op table.
+        inputs: names of values, in the order of the row.
+        outputs: names of the values that it produces.
+        attrs: complete attributes.
+        origin: names of the nodes in the user's model that it came from.
+        quantizer: for Quantize, Dequantize and FakeQuantize: names of the quantizers whose halves it is.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Attr] = field(default_factory=dict)
+    origin: tuple[str, ...] = ()
+    quantizer: tuple[str, ...] = ()
+
+    @property
+    def spec(self) -> OpSpec:
+        """The row of the op table."""
+        return OPS[self.op]
+
+    @property
+    def output(self) -> str:
+        """The first output (most ops have just one)."""
+        return self.outputs[0]
+
+    def has(self, trait: Trait) -> bool:
+        """True when the op's row has the trait."""
+        return trait in OPS[self.op].traits
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Input number `index` of a node reads a value."""
+
+    node: Node
+    index: int
+
+
+class Graph:
+    """A directed acyclic graph of operations over named, typed values.
+
+    Attributes:
+        name: of the model, for people.
+        outputs: names of the values that the graph returns, in order.
+        decisions: what rules left behind, in order.
+        fates: halves of quantizers that passes have already settled.
+        quantizers: every quantizer of the user's model, recorded at import.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.outputs: tuple[str, ...] = ()
+        self.decisions: list[Decision] = []
+        self.fates: list[Fate] = []
+        self.quantizers: dict[str, Quantizer] = {}
+        self._inputs: list[str] = []
+        self._types: dict[str, TensorType] = {}
+        self._constants: dict[str, Array] = {}
+        self._nodes: dict[str, Node] = {}
+        self._producer: dict[str, str] = {}
+        self._uses: dict[str, dict[tuple[str, int], None]] = {}
+        self._rank: dict[str, tuple[int, int]] = {}
+        self._counter = 0
+        self._index: nx.DiGraph[str] = nx.DiGraph()
+        self._order: list[str] | None = None
+        self.version = 0
+
+    # -- reading ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the graph's inputs, in order."""
+        return tuple(self._inputs)
+
+    @property
+    def constants(self) -> Mapping[str, Array]:
+        """Constant values by name (read-only arrays)."""
+        return self._constants
+
+    @property
+    def values(self) -> Mapping[str, TensorType]:
+        """The type of every value by name."""
+        return self._types
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, node_name: str) -> bool:
+        return node_name in self._nodes
+
+    def node(self, name: str) -> Node:
+        """The node with that name (KeyError when there is none)."""
+        return self._nodes[name]
+
+    def nodes(self) -> list[Node]:
+        """All nodes in a deterministic topological order; a snapshot, safe to edit the graph while iterating."""
+        if self._order is None:
+            try:
+                self._order = list(nx.lexicographical_topological_sort(self._index, key=self._rank.__getitem__))
+            except nx.NetworkXUnfeasible as error:
+                raise GraphError("the graph has a cycle") from error
+        return [self._nodes[name] for name in self._order]
+
+    def type(self, value: str) -> TensorType:
+        """The type of a value (KeyError when there is none)."""
+        return self._types[value]
+
+    def constant(self, value: str) -> Array | None:
+        """The data of a constant value, or None."""
+        return self._constants.get(value)
+
+    def producer(self, value: str) -> Node | None:
+        """The node that produces a value; None for inputs and constants."""
+        name = self._producer.get(value)
+        return None if name is None else self._nodes[name]
+
+    def uses(self, value: str) -> list[Use]:
+        """Every input of a node that reads the value, in the order in which they came to be."""
+        return [Use(self._nodes[name], index) for name, index in self._uses[value]]
+
+    def consumers(self, value: str) -> list[Node]:
+        """The nodes that read a value, each once."""
+        return [self._nodes[name] for name in dict.fromkeys(name for name, _ in self._uses[value])]
+
+    def is_output(self, value: str) -> bool:
+        """True when the graph returns the value."""
+        return value in self.outputs
+
+    def sole_consumer(self, value: str) -> Node | None:
+        """The one node that reads the value, by one input, when the graph does not return it; otherwise None."""
+        uses = self._uses[value]
+        if len(uses) != 1 or value in self.outputs:
+            return None
+        return self._nodes[next(iter(uses))[0]]
+
+    def reaches(self, node: str, other: str) -> bool:
+        """True when `other` depends on `node` (or is it)."""
+        return bool(nx.has_path(self._index, node, other))
+
+    # -- building and rewriting ------------------------------------------------------------------------------------------------
+
+    def fresh(self, base: str) -> str:
+        """A name, `base` or `base.1`, `base.2` ..., that no value and no node has."""
+        if base and base not in self._types and base not in self._nodes:
+            return base
+        number = 1
+        while f"{base}.{number}" in self._types or f"{base}.{number}" in self._nodes:
+            number += 1
+        return f"{base}.{number}"
+
+    def add_input(self, name: str, type: TensorType) -> str:
+        """A new input of the graph."""
+        self._bind(name, type)
+        self._inputs.append(name)
+        return name
+
+    def add_constant(self, name: str, data: Array, dtype: DType | None = None) -> str:
+        """A constant value under a fresh name derived from `name`; `dtype` where NumPy's type does not tell (s4, bf16).
+
+        The array is kept by reference and made read-only.
+        """
+        name = self.fresh(name)
+        if data.flags.writeable:
+            data = data.view()
+            data.setflags(write=False)
+        self._bind(name, TensorType(dtype or DType.from_numpy(data.dtype), tuple(data.shape)))
+        self._constants[name] = data
+        return name
+
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr] | None = None,
+        *,
+        name: str = "",
+        outputs: Sequence[str] | None = None,
+        origin: Iterable[str] = (),
+        quantizer: Iterable[str] = (),
+        types: Sequence[TensorType] | None = None,
+        after_all: bool = False,
+    ) -> Node:
+        """A new node; its output types come from the op table.
+
+        Args:
+            op: name of a row of the op table.
+            inputs: names of existing values; an absent optional one is ''.
+            attrs: attributes; the row's defaults fill the rest.
+            name: wanted name (made fresh when taken); default: the op's name.
+            outputs: wanted names of the outputs ('' for absent ones); default: one, named after the node.
+            origin: names of the nodes in the user's model it comes from.
+            quantizer: names of quantizers, for Quantize, Dequantize, FakeQuantize.
+            types: output types, only for the op `Onnx`, whose row cannot tell them.
+            after_all: order it behind all nodes so far (import); otherwise it comes right behind its producers.
+
+        Raises:
+            GraphError: an unknown op or value, an output name that is taken, or inputs that do not fit the op.
+        """
+        spec = OPS.get(op)
+        if spec is None:
+            raise GraphError(f"no op {op} in the op table")
+        missing = [v for v in inputs if v and v not in self._types]
+        if missing:
+            raise GraphError(f"{op} reads unknown values: {', '.join(missing)}")
+        node_name = self.fresh(name or op)
+        names = (self.fresh(node_name + ".out"),) if outputs is None else tuple(outputs)
+        try:
+            complete = spec.complete(attrs or {})
+            found = tuple(types) if types is not None else self._infer(spec, inputs, complete)
+        except ShapeError as error:
+            raise GraphError(f"{node_name} ({op}): {error}") from error
+        node = Node(node_name, op, tuple(inputs), names, complete, tuple(dict.fromkeys(origin)), tuple(dict.fromkeys(quantizer)))
+        for value, type_ in zip(names, found, strict=False):
+            if value:
+                self._bind(value, type_)
+                self._producer[value] = node_name
+        self._rank[node_name] = self._rank_for(node, after_all)
+        self._nodes[node_name] = node
+        self._index.add_node(node_name)
+        self._connect(node)
+        self._touch()
+        return node
+
+    def set_inputs(self, node: Node, inputs: Sequence[str]) -> Node:
+        """Makes a node read other values; the types of its outputs must stay what they are.
+
+        Raises:
+            GraphError: the outputs would change their type, or a cycle would come to be.
+        """
+        unknown = [v for v in inputs if v and v not in self._types]
+        if unknown:
+            raise GraphError(f"{node.name} cannot read unknown values: {', '.join(unknown)}")
+        changed = replace(node, inputs=tuple(inputs))
+        if node.op != "Onnx":
+            try:
+                found = self._infer(node.spec, inputs, node.attrs)
+            except ShapeError as error:
+                raise GraphError(f"{node.name} ({node.op}): {error}") from error
+            for value, type_ in zip(node.outputs, found, strict=False):
+                if value and self._types[value] != type_:
+                    raise GraphError(f"{node.name} would turn {value} from {self._types[value]} into {type_}")
+        self._disconnect(node)
+        self._nodes[node.name] = changed
+        self._connect(changed)
+        self._touch()
+        return changed
+
+    def replace_uses(self, old: str, new: str, *, only: Iterable[Node] | None = None) -> None:
+        """Makes every reader of `old` (nodes and graph outputs, or just the nodes in `only`) read `new` instead.
+
+        Raises:
+            GraphError: the two types differ in element type, shape or quantization, so that readers would change their types.
+        """
+        chosen = None if only is None else {node.name for node in only}
+        for node in self.consumers(old):
+            if chosen is None or node.name in chosen:
+                self.set_inputs(node, [new if v == old else v for v in node.inputs])
+        if chosen is None and old in self.outputs:
+            self.set_outputs([new if v == old else v for v in self.outputs])
+
+    def set_outputs(self, outputs: Sequence[str]) -> None:
+        """Sets the values that the graph returns."""
+        unknown = [v for v in outputs if v not in self._types]
+        if unknown:
+            raise GraphError(f"unknown graph outputs: {', '.join(unknown)}")
+        self.outputs = tuple(outputs)
+        self._touch()
+
+    def erase(self, node: Node) -> None:
+        """Removes a node that nothing reads.
+
+        Raises:
+            GraphError: an output of it is still used.
+        """
+        for value in filter(None, node.outputs):
+            if self._uses[value] or value in self.outputs:
+                raise GraphError(f"{node.name} cannot be erased: {value} is used")
+        self._disconnect(node)
+        for value in filter(None, node.outputs):
+            del self._types[value], self._producer[value], self._uses[value]
+        del self._nodes[node.name], self._rank[node.name]
+        self._index.remove_node(node.name)
+        self._touch()
+
+    def erase_dead(self) -> int:
+        """Erases every node that no graph output depends on, and unused constants; returns how many nodes went."""
+        gone = 0
+        for node in reversed(self.nodes()):
+            if not any(v and (self._uses[v] or v in self.outputs) for v in node.outputs):
+                self.erase(node)
+                gone += 1
+        for value in [v for v in self._constants if not self._uses[v] and v not in self.outputs]:
+            del self._types[value], self._constants[value], self._uses[value]
+        return gone
+
+    def rename_value(self, old: str, new: str) -> None:
+        """Gives a value produced by a node another name.
+
+        Raises:
+            GraphError: the name is taken, or `old` is an input or constant.
+        """
+        producer = self.producer(old)
+        if producer is None or new in self._types:
+            raise GraphError(f"cannot rename {old} to {new}")
+        readers = self.uses(old)
+        self._disconnect(producer)
+        self._types[new] = self._types.pop(old)
+        self._uses[new] = {}
+        self._producer[new] = self._producer.pop(old)
+        renamed = replace(producer, outputs=tuple(new if v == old else v for v in producer.outputs))
+        self._nodes[producer.name] = renamed
+        self._connect(renamed)
+        for name in dict.fromkeys(use.node.name for use in readers):
+            reader = self._nodes[name]
+            self._disconnect(reader)
+            self._nodes[name] = replace(reader, inputs=tuple(new if v == old else v for v in reader.inputs))
+            self._connect(self._nodes[name])
+        del self._uses[old]
+        self.outputs = tuple(new if v == old else v for v in self.outputs)
+        self._touch()
+
+    def copy(self) -> Graph:
+        """An independent graph with the same nodes and values; constant data is shared."""
+        twin = Graph(self.name)
+        twin.outputs = self.outputs
+        twin.decisions, twin.fates, twin.quantizers = list(self.decisions), list(self.fates), dict(self.quantizers)
+        twin._inputs, twin._types, twin._constants = list(self._inputs), dict(self._types), dict(self._constants)
+        twin._nodes, twin._producer, twin._rank = dict(self._nodes), dict(self._producer), dict(self._rank)
+        twin._uses = {value: dict(uses) for value, uses in self._uses.items()}
+        twin._counter, twin._index, twin.version = self._counter, self._index.copy(), self.version
+        return twin
+
+    def __eq__(self, other: object) -> bool:
+        """Same inputs, outputs, nodes (with names, attributes, origins), types, constants and quantizers."""
+        if not isinstance(other, Graph):
+            return NotImplemented
+        return (
+            (self._inputs, self.outputs, self._types, self._nodes, self.quantizers)
+            == (other._inputs, other.outputs, other._types, other._nodes, other.quantizers)
+            and self._constants.keys() == other._constants.keys()
+            and all(_same_array(data, other._constants[name]) for name, data in self._constants.items())
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes())
+
+    # -- the index -------------------------------------------------------------------------------------------------------------
+
+    def _bind(self, value: str, type_: TensorType) -> None:
+        if not value or value in self._types:
+            raise GraphError(f"value name {value!r} is taken" if value else "a value needs a name")
+        self._types[value] = type_
+        self._uses[value] = {}
+
+    def _infer(self, spec: OpSpec, inputs: Sequence[str], attrs: Mapping[str, Attr]) -> tuple[TensorType, ...]:
+        types = [self._types[v] if v else None for v in inputs]
+        return spec.infer(types, attrs, [self._constants.get(v) for v in inputs])
+
+    def _rank_for(self, node: Node, after_all: bool) -> tuple[int, int]:
+        # (place, counter): a rewritten node takes the place of its latest producer, so schedules stay close to the model's.
+        self._counter += 1
+        places = [self._rank[self._producer[v]][0] for v in node.inputs if v in self._producer]
+        return (self._counter if after_all or not places else max(places), self._counter)
+
+    def _connect(self, node: Node) -> None:
+        for index, value in enumerate(node.inputs):
+            if value:
+                self._uses[value][(node.name, index)] = None
+                if value in self._producer:
+                    self._index.add_edge(self._producer[value], node.name)
+        for value in node.outputs:
+            for reader, _ in self._uses.get(value, ()):
+                self._index.add_edge(node.name, reader)
+
+    def _disconnect(self, node: Node) -> None:
+        for index, value in enumerate(node.inputs):
+            if value:
+                self._uses[value].pop((node.name, index), None)
+        self._index.remove_edges_from(list(self._index.in_edges(node.name)))
+
+    def _touch(self) -> None:
+        self._order = None
+        self.version += 1
+
+
+def _same_array(a: Array, b: Array) -> bool:
+    return a is b or (a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes() if a.dtype != np.object_ else bool(np.array_equal(a, b)))

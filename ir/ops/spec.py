@@ -1,0 +1,124 @@
+"""What a row of the op table says, and the errors that its functions may raise."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ..types import DType, Quantization, TensorType
+
+__all__ = ["REQUIRED", "Array", "Attr", "Attrs", "Evaluate", "Infer", "OpSpec", "Param", "ShapeError", "Trait"]
+
+Array = npt.NDArray[np.generic]
+Attr = int | float | str | bool | bytes | DType | Quantization | TensorType | tuple["Attr", ...] | None
+"""What an attribute may hold: plain, immutable, comparable. Arrays are constants of the graph, never attributes."""
+
+Attrs = Mapping[str, Attr]
+
+
+class Required(enum.Enum):
+    """Marks an attribute without a default."""
+
+    REQUIRED = "required"
+
+
+REQUIRED = Required.REQUIRED
+
+
+class Trait(enum.Enum):
+    """What passes ask of an op instead of its name."""
+
+    ELEMENTWISE = "elementwise"
+    """Output element i depends on element i of each (broadcast) input alone."""
+    MONOTONE = "monotone"
+    """Non-decreasing in its first input, element by element or window by window (max)."""
+    LAYOUT_ONLY = "layout_only"
+    """Only moves, copies or drops elements of its first input: commutes with every per-tensor elementwise function."""
+    SELECTS = "selects"
+    """Every output element is one element of the first input, chosen by order (max pool): commutes with increasing functions."""
+    SCALE_COMMUTING = "scale_commuting"
+    """op(s*x) = s*op(x) for every s > 0."""
+    LINEAR = "linear"
+    """op(s*x) = s*op(x) for every s, and op(x+y) = op(x) + op(y), in the first input."""
+    COMMUTATIVE = "commutative"
+    """Its two inputs may be swapped."""
+
+
+class ShapeError(ValueError):
+    """Raised by `infer`: the inputs do not fit the op. The message says what was expected and what was found."""
+
+
+Infer = Callable[[Sequence[TensorType | None], Attrs, Sequence[Array | None]], tuple[TensorType, ...]]
+"""(types, attributes, constant data of each input or None) -> types of the outputs. Absent optional inputs are None.
+
+Raises:
+    ShapeError: the inputs do not fit together.
+"""
+
+Evaluate = Callable[[Sequence[Array | None], Attrs], tuple[Array, ...]]
+"""(arrays, attributes) -> outputs. The f32 NumPy meaning of the op: constant folding, the reference run and the runtime share it."""
+
+
+@dataclass(frozen=True)
+class Param:
+    """One input of an op: its name, and whether it may be absent or repeat (the last one only)."""
+
+    name: str
+    optional: bool = False
+    variadic: bool = False
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """A row of the op table. An op means what ONNX says of the op with that name at its newest opset, unless `doc` says more.
+
+    Attributes:
+        name: the op's name in the graph.
+        doc: one line: what it computes.
+        inputs: its inputs in order.
+        attrs: name -> default, or REQUIRED.
+        infer: types of the outputs from those of the inputs.
+        evaluate: the f32 NumPy meaning; None only of the op `Onnx`, which a caller of the interpreter supplies.
+        outputs: names of the outputs (trailing ones may be absent in a node).
+        traits: what passes may rely on.
+        onnx: True when ONNX has an op of that name in its default domain, so that the frontend imports it by this row.
+        primitive: name of the primitive that a step of this op alone is (`convolution`, `pooling` ...); None: `onnx.<Op>`.
+        eltwise: oneDNN's eltwise algorithm (`relu`, `gelu_erf` ...) when the op is one of them.
+        binary: oneDNN's binary algorithm (`add`, `mul`, `max` ...) when the op is one of them.
+    """
+
+    name: str
+    doc: str
+    inputs: tuple[Param, ...]
+    attrs: Mapping[str, Attr | Required]
+    infer: Infer
+    evaluate: Evaluate | None
+    outputs: tuple[str, ...] = ("y",)
+    traits: frozenset[Trait] = field(default_factory=frozenset)
+    onnx: bool = True
+    primitive: str | None = None
+    eltwise: str | None = None
+    binary: str | None = None
+
+    def complete(self, attrs: Attrs) -> dict[str, Attr]:
+        """The attributes with defaults filled in, in the order of the row.
+
+        Raises:
+            ShapeError: an attribute is unknown, or a required one is missing.
+        """
+        unknown = attrs.keys() - self.attrs.keys()
+        if unknown:
+            raise ShapeError(f"{self.name} has no attribute {', '.join(sorted(unknown))}")
+        result: dict[str, Attr] = {}
+        for name, default in self.attrs.items():
+            if name in attrs:
+                result[name] = attrs[name]
+            elif default is REQUIRED or isinstance(default, Required):
+                raise ShapeError(f"{self.name} needs the attribute {name}")
+            else:
+                result[name] = default
+        return result

@@ -1,0 +1,238 @@
+"""Types of values: element type, shape with symbolic dimensions, and quantization.
+
+A type reads `u8[N,64,56,56]{s=0.02,z=0}`: element type, dimensions, and, where the value holds quantized codes, how a code
+decodes into a real number: `real = scale * (code - zero_point)`, per tensor or along one axis.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["DType", "Dim", "Quantization", "Shape", "TensorType", "is_static"]
+
+Dim = int | str
+"""A dimension: a size, or the name (or formula) of a size that is only known at run time."""
+
+Shape = tuple[Dim, ...]
+
+
+class DType(enum.Enum):
+    """Element types; the value is the short name used in every text form."""
+
+    F32 = "f32"
+    F64 = "f64"
+    F16 = "f16"
+    BF16 = "bf16"
+    S4 = "s4"
+    U4 = "u4"
+    S8 = "s8"
+    U8 = "u8"
+    S16 = "s16"
+    U16 = "u16"
+    S32 = "s32"
+    U32 = "u32"
+    S64 = "s64"
+    U64 = "u64"
+    BOOL = "bool"
+    STRING = "string"
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The NumPy type that carries such elements: 4-bit integers travel in 8 bits, bf16 in f32."""
+        return _NUMPY[self]
+
+    @property
+    def is_integer(self) -> bool:
+        """True of signed and unsigned integers (not of bool)."""
+        return self in _RANGES
+
+    @property
+    def is_float(self) -> bool:
+        """True of the floating-point types."""
+        return self in (DType.F32, DType.F64, DType.F16, DType.BF16)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Smallest and largest integer of the type.
+
+        Raises:
+            ValueError: the type is not an integer type.
+        """
+        if self not in _RANGES:
+            raise ValueError(f"{self.value} is not an integer type")
+        return _RANGES[self]
+
+    @classmethod
+    def from_numpy(cls, dtype: npt.DTypeLike) -> DType:
+        """The element type carried by a NumPy type.
+
+        Raises:
+            ValueError: no element type is carried by it.
+        """
+        found = _FROM_NUMPY.get(np.dtype(dtype))
+        if found is None:
+            raise ValueError(f"no element type for NumPy type {np.dtype(dtype)}")
+        return found
+
+
+_NUMPY: dict[DType, np.dtype[np.generic]] = {
+    DType.F32: np.dtype(np.float32),
+    DType.F64: np.dtype(np.float64),
+    DType.F16: np.dtype(np.float16),
+    DType.BF16: np.dtype(np.float32),
+    DType.S4: np.dtype(np.int8),
+    DType.U4: np.dtype(np.uint8),
+    DType.S8: np.dtype(np.int8),
+    DType.U8: np.dtype(np.uint8),
+    DType.S16: np.dtype(np.int16),
+    DType.U16: np.dtype(np.uint16),
+    DType.S32: np.dtype(np.int32),
+    DType.U32: np.dtype(np.uint32),
+    DType.S64: np.dtype(np.int64),
+    DType.U64: np.dtype(np.uint64),
+    DType.BOOL: np.dtype(np.bool_),
+    DType.STRING: np.dtype(np.object_),
+}
+_CARRIED_BY_ANOTHER = (DType.BF16, DType.S4, DType.U4)
+_FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items() if dtype not in _CARRIED_BY_ANOTHER}
+_RANGES = {
+    DType.S4: (-8, 7),
+    DType.U4: (0, 15),
+    **{d: (int(np.iinfo(_NUMPY[d].name).min), int(np.iinfo(_NUMPY[d].name).max))
+       for d in (DType.S8, DType.U8, DType.S16, DType.U16, DType.S32, DType.U32, DType.S64, DType.U64)},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How codes decode into reals: `real = scale * (code - zero_point)`.
+
+    Attributes:
+        scale: one entry (per tensor), or one for each index along `axis`; f32 values, any sign, never 0.
+        zero_point: as many entries as `scale`. Integral in what quantizers write; a FakeQuantize whose range does not hold
+            zero on its grid gives a fractional one (il = -ih with 256 levels: 127.5).
+        axis: None (per tensor) or the axis, counted from 0, that the entries run along.
+    """
+
+    scale: tuple[float, ...]
+    zero_point: tuple[float, ...] = (0.0,)
+    axis: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.scale) != len(self.zero_point):
+            raise ValueError(f"{len(self.scale)} scales with {len(self.zero_point)} zero points")
+        if self.axis is None and len(self.scale) != 1:
+            raise ValueError("more than one scale needs an axis")
+
+    @classmethod
+    def of(cls, scale: npt.ArrayLike, zero_point: npt.ArrayLike = 0, axis: int | None = None) -> Quantization:
+        """Quantization from arrays (scalars or 1-D, broadcast against each other); one entry drops the axis."""
+        s, z = np.broadcast_arrays(np.atleast_1d(np.asarray(scale, np.float32)), np.atleast_1d(np.asarray(zero_point, np.float32)))
+        return cls(tuple(s.tolist()), tuple(z.tolist()), axis if s.size > 1 else None)
+
+    @property
+    def per_tensor(self) -> bool:
+        """True when one scale and zero point serve the whole tensor."""
+        return self.axis is None
+
+    @property
+    def integral(self) -> bool:
+        """True when every zero point is an integer."""
+        return all(float(z).is_integer() for z in self.zero_point)
+
+    @property
+    def symmetric(self) -> bool:
+        """True when every zero point is zero."""
+        return not any(self.zero_point)
+
+    @cached_property
+    def scales(self) -> npt.NDArray[np.float32]:
+        """The scales as a read-only f32 array [1] or [size of the axis]."""
+        return _read_only(self.scale)
+
+    @cached_property
+    def zero_points(self) -> npt.NDArray[np.float32]:
+        """The zero points as a read-only f32 array [1] or [size of the axis]."""
+        return _read_only(self.zero_point)
+
+    def shaped(self, rank: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Scales and zero points, shaped to broadcast against a tensor of `rank` dimensions."""
+        if self.axis is None:
+            return self.scales.reshape(()), self.zero_points.reshape(())
+        shape = [1] * rank
+        shape[self.axis] = -1
+        return self.scales.reshape(shape), self.zero_points.reshape(shape)
+
+    def with_axis(self, axis: int | None) -> Quantization:
+        """The same parameters along another axis (per-tensor ones stay as they are)."""
+        return self if self.axis is None else Quantization(self.scale, self.zero_point, axis)
+
+    def __str__(self) -> str:
+        parts = [f"s={_numbers(self.scale)}", f"z={_numbers(self.zero_point)}"]
+        if self.axis is not None:
+            parts.append(f"axis={self.axis}")
+        return "{" + ",".join(parts) + "}"
+
+
+def _read_only(values: tuple[float, ...]) -> npt.NDArray[np.float32]:
+    array = np.asarray(values, np.float32)
+    array.setflags(write=False)
+    return array
+
+
+def _number(value: float) -> str:
+    """Shortest text that gives the same f32 back; integers without a point."""
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e6 else str(np.float32(value))
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    return _number(values[0]) if len(values) == 1 else "[" + ",".join(map(_number, values)) + "]"
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Type of a value: element type, shape (None: even the rank is unknown), and quantization of its codes if any."""
+
+    dtype: DType
+    shape: Shape | None
+    quant: Quantization | None = None
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions.
+
+        Raises:
+            ValueError: the rank is unknown.
+        """
+        if self.shape is None:
+            raise ValueError("the rank of this value is unknown")
+        return len(self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape when every dimension is a number.
+
+        Raises:
+            ValueError: a dimension is symbolic.
+        """
+        if self.shape is None or not is_static(self.shape):
+            raise ValueError(f"the shape of {self} is not static")
+        return tuple(d for d in self.shape if isinstance(d, int))
+
+    def with_quant(self, quant: Quantization | None) -> TensorType:
+        """The same type with other quantization."""
+        return TensorType(self.dtype, self.shape, quant)
+
+    def __str__(self) -> str:
+        dims = "*" if self.shape is None else ",".join(map(str, self.shape))
+        return f"{self.dtype.value}[{dims}]{self.quant or ''}"
+
+
+def is_static(shape: Shape | None) -> bool:
+    """True when the rank and every dimension are known numbers."""
+    return shape is not None and all(isinstance(d, int) for d in shape)
