@@ -1,0 +1,82 @@
+"""What every test may use: golden text files and the Hypothesis profiles.
+
+A golden file holds one case: the input, a line `# -----`, the expected text. A test names a folder below tests/golden:
+
+    @pytest.mark.golden("fold_constants")
+    def test_fold_constants(golden):
+        golden.check(str(transform(golden.input)))
+
+and runs once for each file in it. `pytest --update-golden` writes the expected halves anew; read the diff before you commit it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+GOLDEN = Path(__file__).parent / "golden"
+SEPARATOR = "# -----"
+
+# Timing on a shared machine says nothing about a test, hence no deadline. `make test` draws the same examples every time, so that a failure
+# belongs to the change under test; `make fuzz` looks for new ones.
+settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("fuzz", deadline=None, max_examples=3000)
+settings.load_profile("default")
+
+
+@dataclass(frozen=True)
+class GoldenCase:
+    """One golden file: its input, and a check of the actual text against the expected half."""
+
+    path: Path
+    update: bool
+
+    @property
+    def name(self) -> str:
+        """The case's name: the file's name without its suffix."""
+        return self.path.stem
+
+    @property
+    def input(self) -> str:
+        """The text before the separator, without the newline in front of it."""
+        return self._halves()[0]
+
+    def check(self, actual: str) -> None:
+        """Fail unless `actual` is the expected text; trailing white space at the end of either does not count."""
+        given, expected = self._halves()
+        if self.update:
+            self.path.write_text(f"{given}\n{SEPARATOR}\n{actual.rstrip()}\n", encoding="utf-8")
+            return
+        if expected is None:
+            pytest.fail(f"{self.path} has no expected half: run `pytest --update-golden`, then read what it wrote", pytrace=False)
+        assert actual.rstrip() == expected.rstrip(), f"{self.path} differs: if the new text is right, run `pytest --update-golden`"
+
+    def _halves(self) -> tuple[str, str | None]:
+        lines = self.path.read_text(encoding="utf-8").splitlines()
+        if SEPARATOR not in lines:
+            return "\n".join(lines).rstrip(), None
+        cut = lines.index(SEPARATOR)
+        return "\n".join(lines[:cut]), "\n".join(lines[cut + 1 :])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --update-golden."""
+    parser.addoption("--update-golden", action="store_true", help="write the expected half of the golden files from the actual text")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One run of a test marked `golden(folder)` for each case in the folder; a folder without cases is an error, not a silent skip."""
+    marker = metafunc.definition.get_closest_marker("golden")
+    if marker is None:
+        return
+    (folder,) = marker.args
+    cases = sorted((GOLDEN / folder).glob("*.txt"))
+    if not cases:
+        raise pytest.UsageError(
+            f"{metafunc.definition.nodeid}: no golden cases in {GOLDEN / folder}: add <case>.txt with the input, then run `pytest --update-golden`"
+        )
+    update = metafunc.config.getoption("update_golden")
+    metafunc.parametrize("golden", [GoldenCase(path, update) for path in cases], ids=[path.stem for path in cases])
