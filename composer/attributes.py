@@ -1,0 +1,141 @@
+"""Primitive attributes as data: scales, zero points, output scales and post-ops, in oneDNN's terms.
+
+What they mean, in the order of `onednn-v3` (every intermediate is f32)::
+
+    y   = src_scale * weights_scale[oc] * sum((src - src_zp) * weights) + bias
+    y   = post-ops of y, in the order of the list
+    dst = saturate(round_half_even(y / dst_scale + dst_zp))
+
+and of `onednn-v2`, whose bias lives in the accumulator's domain::
+
+    y   = output_scale[oc] * (sum((src - src_zp) * weights) + bias)
+    y   = post-ops of y
+    dst = saturate(round_half_even(y + dst_zp))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ir.types import DType
+
+__all__ = ["Binary", "DepthwiseConv", "Eltwise", "PostOp", "Prelu", "PrimitiveAttr", "Scale", "Sum", "ZeroPoint"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Scales of one argument: one f32 value, or one for each index of the dimensions that `mask` selects (bit i: dimension i)."""
+
+    values: tuple[float, ...]
+    mask: int = 0
+
+    @property
+    def array(self) -> npt.NDArray[np.float32]:
+        """The values as a 1-D f32 array."""
+        return np.asarray(self.values, np.float32)
+
+
+@dataclass(frozen=True)
+class ZeroPoint:
+    """Zero points of one argument (s32), masked like scales."""
+
+    values: tuple[int, ...]
+    mask: int = 0
+
+    @property
+    def array(self) -> npt.NDArray[np.int32]:
+        """The values as a 1-D s32 array."""
+        return np.asarray(self.values, np.int32)
+
+
+@dataclass(frozen=True)
+class Eltwise:
+    """y = scale * algorithm(y; alpha, beta). `scale` is 1 on every target but `onednn-v2`."""
+
+    algorithm: str
+    alpha: float = 0.0
+    beta: float = 0.0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Binary:
+    """y = algorithm(y, operand). The operand is a value or constant of the plan with dst's rank, each dimension dst's or 1.
+
+    `scale` multiplies the operand; it is None on every target but `unified`.
+    """
+
+    algorithm: str
+    operand: str
+    scale: Scale | None = None
+
+
+@dataclass(frozen=True)
+class Sum:
+    """y = y + scale * (old - zero_point), where `old` is what the destination's buffer held, read as `dtype`.
+
+    `operand` names the value that lived there: it must be dead after this step, and have dst's shape and element size.
+    """
+
+    operand: str
+    scale: float = 1.0
+    zero_point: int = 0
+    dtype: DType | None = None
+
+
+@dataclass(frozen=True)
+class Prelu:
+    """y = y if y >= 0 else slope * y; `operand` names the f32 constant, shaped to dst's rank; `mask` selects its dimensions."""
+
+    operand: str
+    mask: int = 2
+
+
+@dataclass(frozen=True)
+class DepthwiseConv:
+    """A depthwise convolution behind a 1x1 convolution (2-D): its own weights, bias, scales; the 1x1 result is stored in between."""
+
+    weights: str
+    bias: str
+    kernel: int
+    stride: int
+    padding: int
+    weights_dtype: DType = DType.S8
+    dst_dtype: DType = DType.U8
+    weights_scale: Scale = field(default_factory=lambda: Scale((1.0,)))
+    dst_scale: Scale = field(default_factory=lambda: Scale((1.0,)))
+
+
+PostOp = Eltwise | Binary | Sum | Prelu | DepthwiseConv
+
+
+@dataclass(frozen=True)
+class PrimitiveAttr:
+    """All attributes of one primitive.
+
+    Attributes:
+        scales: argument (`src`, `weights`, `dst`, `src_0`, `src_1` ...) -> scales.
+        zero_points: argument -> zero points.
+        post_ops: applied in order, in f32, to the dequantized result.
+        output_scales: `onednn-v2` only: multiplied to the accumulator (with its bias) before the post-ops; mask over dst's dimensions.
+    """
+
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+    zero_points: Mapping[str, ZeroPoint] = field(default_factory=dict)
+    post_ops: tuple[PostOp, ...] = ()
+    output_scales: Scale | None = None
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Values that the post-ops read, in order."""
+        names: list[str] = []
+        for op in self.post_ops:
+            if isinstance(op, Binary | Sum | Prelu):
+                names.append(op.operand)
+            elif isinstance(op, DepthwiseConv):
+                names += [op.weights, *([op.bias] if op.bias else [])]
+        return tuple(names)
