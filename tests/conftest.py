@@ -75,8 +75,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     (folder,) = marker.args
     cases = sorted((GOLDEN / folder).glob("*.txt"))
     if not cases:
-        raise pytest.UsageError(
-            f"{metafunc.definition.nodeid}: no golden cases in {GOLDEN / folder}: add <case>.txt with the input, then run `pytest --update-golden`"
-        )
+        hint = "add <case>.txt with the input, then run `pytest --update-golden`"
+        raise pytest.UsageError(f"{metafunc.definition.nodeid}: no golden cases in {GOLDEN / folder}: {hint}")
     update = metafunc.config.getoption("update_golden")
     metafunc.parametrize("golden", [GoldenCase(path, update) for path in cases], ids=[path.stem for path in cases])
