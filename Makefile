@@ -1,0 +1,72 @@
+# Everything here needs only python3 >= 3.11 with venv: each target makes the environment it uses. Paths are relative, so the folder's
+# name does not matter. `make` alone lists the targets.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+MAKEFLAGS += --no-builtin-rules
+
+# The first interpreter that is new enough; `make PYTHON=... test` takes another.
+NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do $$p -c '$(NEW_ENOUGH)' 2>/dev/null && { echo $$p; break; }; done)
+JOBS ?= 2
+BIN := .venv/bin
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test lint types fuzz docs wheel bench models clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+demo: .venv/.base  ## compile the digits model, say what was fused, classify 360 real digits in f32 and int8
+	$(BIN)/fqfuse demo
+
+test: .venv/.dev  ## run all tests, in JOBS processes (default 2), and demand 90 % line coverage
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term --cov-fail-under=90 tests
+
+lint: .venv/.dev  ## ruff, and the import rules between the folders
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+types: .venv/.dev  ## mypy --strict on the unpacked wheel
+	rm -rf .venv/wheel build
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w .venv/wheel .
+	$(BIN)/python -m zipfile -e .venv/wheel/fqfuse-*.whl .venv/wheel/unpacked
+	rm -rf build
+	cd .venv/wheel/unpacked && MYPYPATH=. ../../bin/python -m mypy --config-file ../../../pyproject.toml --cache-dir ../../../.mypy_cache -p fqfuse
+
+fuzz: .venv/.dev  ## run the Hypothesis tests on thousands of new examples
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m hypothesis --hypothesis-profile=fuzz tests
+
+docs: .venv/.dev  ## check the documents: links, and the commands of the README
+	$(BIN)/python -m pytest tests/packaging/test_docs.py
+
+wheel: .venv/.dev  ## build dist/fqfuse-<version>-py3-none-any.whl from a clean tree
+	rm -rf build dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	rm -rf build
+
+bench: .venv-bench/.bench  ## measure side by side with the peers, in an environment of its own
+	.venv-bench/bin/python -m fqfuse.benchmarks
+
+models: .venv-bench/.bench  ## train the digits models again from their seed (needs PyTorch, which the benchmarks need too)
+	.venv-bench/bin/python -m fqfuse.models.build_digits
+
+clean:  ## remove environments, builds and caches
+	rm -rf .venv .venv-bench build dist *.egg-info htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.base: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: no python3 >= 3.11 with venv on the PATH; name one with make PYTHON=..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python $(PIP_INSTALL) --editable .
+	touch $@
+
+.venv/.dev: .venv/.base
+	$(BIN)/python $(PIP_INSTALL) --editable '.[dev]'
+	touch $@
+
+.venv-bench/.bench: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: no python3 >= 3.11 with venv on the PATH; name one with make PYTHON=..." >&2; exit 1; }
+	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python $(PIP_INSTALL) --editable '.[bench]'
+	touch $@

@@ -1,0 +1,56 @@
+"""Rules of the house that no linter knows: file sizes, the public names, the targets of the Makefile."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import fqfuse
+
+ROOT = Path(__file__).parents[2]
+MAX_LINES = 400
+MAX_ARCHITECTURE_LINES = 100
+FOLDERS = ("benchmarks", "cli", "composer", "frontend", "ir", "models", "passes", "report", "runtime")
+
+
+def test_no_file_of_the_package_outgrows_its_topic() -> None:
+    files = [*ROOT.glob("*.py"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))]
+    assert len(files) > len(FOLDERS)
+    sizes = {path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    too_long = {name: lines for name, lines in sizes.items() if lines > MAX_LINES}
+    assert not too_long, f"more than {MAX_LINES} lines: split by topic (types, mutation, printing, checking), not by size: {too_long}"
+
+
+def test_architecture_stays_short() -> None:
+    lines = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= MAX_ARCHITECTURE_LINES
+
+
+def test_public_names_are_those_the_readme_documents() -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Python API", 1)[1].split("\n## ", 1)[0]
+    documented = set(re.findall(r"^\| `(\w+)", section, flags=re.MULTILINE))
+    assert set(fqfuse.__all__) == documented
+    assert [name for name in fqfuse.__all__ if not hasattr(fqfuse, name)] == []
+
+
+def test_version_is_the_changelogs_newest() -> None:
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), flags=re.MULTILINE)[1]
+
+
+def test_make_lists_every_target_that_is_no_file() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY: (.*)", makefile, flags=re.MULTILINE)[1].split()
+    described = re.findall(r"^(\w+):.*?## ", makefile, flags=re.MULTILINE)
+    assert sorted(phony) == sorted(described)
+
+
+def test_import_pulls_in_no_framework() -> None:
+    # `import fqfuse` must be quick (.ci/run measures it) and must not need what only benchmarks, tests and model builders need.
+    heavy = ["torch", "sklearn", "onnxruntime", "openvino", "nncf", "scipy", "pytest"]
+    code = f"import sys, fqfuse; sys.exit(', '.join(sorted(set({heavy}) & set(sys.modules))))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

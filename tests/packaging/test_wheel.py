@@ -1,0 +1,93 @@
+"""What the wheel holds: every folder of the package with its data, no tests, and the metadata that users see."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email.parser import Parser
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOT_SHIPPED = {"tests", "benchmarks"}
+NOT_SOURCE = (".*", "build", "dist", "*.egg-info", "__pycache__")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def package_folders() -> dict[str, Path]:
+    """Import name -> folder, for each folder with an `__init__.py` that belongs into the wheel."""
+    found = {"fqfuse": ROOT}
+    for init in ROOT.glob("[a-z]*/**/__init__.py"):
+        parts = init.parent.relative_to(ROOT).parts
+        if parts[0] not in NOT_SHIPPED | {"build", "dist"}:
+            found[".".join(("fqfuse", *parts))] = init.parent
+    return found
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel, built from a copy: a stale build/ in the checkout would leak modules that no longer exist into it."""
+    tree = tmp_path_factory.mktemp("wheel") / "tree"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_SOURCE))
+    target = tree.parent / "dist"
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(target), str(tree)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (path,) = target.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def shipped(wheel: zipfile.ZipFile) -> set[str]:
+    """Files of the wheel below fqfuse/, without the metadata."""
+    return {name for name in wheel.namelist() if name.startswith("fqfuse/")}
+
+
+def test_listed_packages_are_the_folders_with_an_init() -> None:
+    listed = PROJECT["tool"]["setuptools"]["packages"]
+    assert sorted(listed) == sorted(package_folders()), "pyproject.toml, [tool.setuptools] packages: a folder missing there is not in the wheel"
+
+
+def test_no_module_lies_in_a_folder_without_an_init() -> None:
+    lost = [
+        path.relative_to(ROOT).as_posix()
+        for top in package_folders().values()
+        if top != ROOT
+        for path in top.rglob("*.py")
+        if not (path.parent / "__init__.py").exists()
+    ]
+    assert lost == []
+
+
+@pytest.mark.slow
+def test_wheel_holds_each_module_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    modules = {
+        PurePosixPath("fqfuse", path.relative_to(ROOT).as_posix()).as_posix() for folder in package_folders().values() for path in folder.glob("*.py")
+    }
+    assert {name for name in shipped(wheel) if name.endswith(".py")} == modules
+    outside = {name.split("/")[0] for name in wheel.namelist()}
+    assert outside == {"fqfuse", f"fqfuse-{PROJECT['project']['version']}.dist-info"}, "a generic name would land in site-packages"
+
+
+@pytest.mark.slow
+def test_wheel_holds_the_data_and_the_typing_marker(wheel: zipfile.ZipFile) -> None:
+    data = {f"fqfuse/models/data/{path.name}" for path in (ROOT / "models" / "data").iterdir()}
+    assert data
+    assert {name for name in shipped(wheel) if not name.endswith(".py")} == data | {"fqfuse/py.typed"}
+
+
+@pytest.mark.slow
+def test_wheel_metadata(wheel: zipfile.ZipFile) -> None:
+    (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    metadata = Parser().parsestr(wheel.read(name).decode())
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert set(metadata.get_all("Provides-Extra", [])) == {"onednn", "bench", "dev"}
+    onednn = [line for line in metadata.get_all("Requires-Dist", []) if line.startswith("onednn-cpu-gomp")]
+    assert len(onednn) == 1
+    assert "platform_machine" in onednn[0], "pip would fail on a machine for which no wheel exists"
+    licence = [entry for entry in wheel.namelist() if entry.endswith("licenses/LICENSE")]
+    assert "Version 2.0, January 2004" in wheel.read(*licence).decode()
