@@ -1,0 +1,49 @@
+"""The benchmark's four networks, built with random weights from a seed: no download, no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from .bert import build_bert, sample_tokens
+from .densenet121 import build_densenet121
+from .mobilenet_v2 import build_mobilenet_v2
+from .resnet50 import build_resnet50
+from .samples import sample_images
+from .writer import Array
+
+__all__ = ["NETWORKS", "Network"]
+
+
+@dataclass(frozen=True)
+class Network:
+    """One architecture: how to build it and what to feed it.
+
+    ``build(seed, samples)`` returns the f32 model with batch 1; ``samples`` is how many random inputs calibrate the
+    BatchNormalization statistics. ``feeds(rng, count)`` returns ``count`` random inputs stacked along axis 0.
+    ``transformer`` selects NNCF's transformer preset; ``logits`` names the output whose argmax is the top-1 answer.
+    """
+
+    name: str
+    build: Callable[[int, int], onnx.ModelProto]
+    feeds: Callable[[np.random.Generator, int], Mapping[str, Array]]
+    logits: str
+    transformer: bool = False
+
+
+def _images(rng: np.random.Generator, count: int) -> Mapping[str, Array]:
+    return {"input": sample_images(rng, count)}
+
+
+NETWORKS: Mapping[str, Network] = {
+    network.name: network
+    for network in (
+        Network("resnet50", build_resnet50, _images, "logits"),
+        Network("mobilenet_v2", build_mobilenet_v2, _images, "logits"),
+        Network("densenet121", build_densenet121, _images, "logits"),
+        Network("bert", build_bert, sample_tokens, "logits", transformer=True),
+    )
+}
