@@ -8,66 +8,18 @@ derived from them and kept in step by the verbs: `add_input`, `add_constant`, `a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
 
 from .decision import Decision, Fate, Quantizer
+from .node import GraphError, Node, Use
 from .ops import OPS
-from .ops.spec import Array, Attr, OpSpec, ShapeError, Trait
-from .types import DType, TensorType
+from .ops.spec import Array, Attr, OpSpec, ShapeError
+from .types import DType, Quantization, TensorType
 
 __all__ = ["Graph", "GraphError", "Node", "Use"]
-
-
-class GraphError(ValueError):
-    """A verb was used against the rules of the graph: unknown value, name taken, erasing what is used, types that do not fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One operation. Absent optional inputs and outputs are empty strings; `attrs` is complete (defaults filled in).
-
-    Attributes:
-        name: unique in the graph.
-        op: name of its row in the op table.
-        inputs: names of values, in the order of the row.
-        outputs: names of the values that it produces.
-        attrs: complete attributes.
-        origin: names of the nodes in the user's model that it came from.
-        quantizer: for Quantize, Dequantize and FakeQuantize: names of the quantizers whose halves it is.
-    """
-
-    name: str
-    op: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attrs: Mapping[str, Attr] = field(default_factory=dict)
-    origin: tuple[str, ...] = ()
-    quantizer: tuple[str, ...] = ()
-
-    @property
-    def spec(self) -> OpSpec:
-        """The row of the op table."""
-        return OPS[self.op]
-
-    @property
-    def output(self) -> str:
-        """The first output (most ops have just one)."""
-        return self.outputs[0]
-
-    def has(self, trait: Trait) -> bool:
-        """True when the op's row has the trait."""
-        return trait in OPS[self.op].traits
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """Input number `index` of a node reads a value."""
-
-    node: Node
-    index: int
 
 
 class Graph:
@@ -76,7 +28,6 @@ class Graph:
     Attributes:
         name: of the model, for people.
         outputs: names of the values that the graph returns, in order.
-        decisions: what rules left behind, in order.
         fates: halves of quantizers that passes have already settled.
         quantizers: every quantizer of the user's model, recorded at import.
     """
@@ -84,7 +35,7 @@ class Graph:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.outputs: tuple[str, ...] = ()
-        self.decisions: list[Decision] = []
+        self._decisions: dict[Decision, None] = {}
         self.fates: list[Fate] = []
         self.quantizers: dict[str, Quantizer] = {}
         self._inputs: list[str] = []
@@ -97,6 +48,7 @@ class Graph:
         self._counter = 0
         self._index: nx.DiGraph[str] = nx.DiGraph()
         self._order: list[str] | None = None
+        self._place: dict[str, int] = {}
         self.version = 0
 
     # -- reading ---------------------------------------------------------------------------------------------------------------
@@ -116,6 +68,15 @@ class Graph:
         """The type of every value by name."""
         return self._types
 
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What rules left behind, in order, each once."""
+        return tuple(self._decisions)
+
+    def decide(self, decision: Decision) -> None:
+        """Records what a rule did; the same decision again changes nothing, so that passes stay idempotent."""
+        self._decisions[decision] = None
+
     def __len__(self) -> int:
         return len(self._nodes)
 
@@ -133,6 +94,7 @@ class Graph:
                 self._order = list(nx.lexicographical_topological_sort(self._index, key=self._rank.__getitem__))
             except nx.NetworkXUnfeasible as error:
                 raise GraphError("the graph has a cycle") from error
+            self._place = {name: place for place, name in enumerate(self._order)}
         return [self._nodes[name] for name in self._order]
 
     def type(self, value: str) -> TensorType:
@@ -169,7 +131,19 @@ class Graph:
 
     def reaches(self, node: str, other: str) -> bool:
         """True when `other` depends on `node` (or is it)."""
-        return bool(nx.has_path(self._index, node, other))
+        self.nodes()
+        place = self._place
+        first = place[node]
+        seen, stack = {other}, [other]
+        while stack:  # backwards, and only between the two places in topological order: local for residual blocks
+            name = stack.pop()
+            if name == node:
+                return True
+            for before in self._index.predecessors(name):
+                if before not in seen and place[before] >= first:
+                    seen.add(before)
+                    stack.append(before)
+        return False
 
     # -- building and rewriting ------------------------------------------------------------------------------------------------
 
@@ -188,7 +162,7 @@ class Graph:
         self._inputs.append(name)
         return name
 
-    def add_constant(self, name: str, data: Array, dtype: DType | None = None) -> str:
+    def add_constant(self, name: str, data: Array, dtype: DType | None = None, quant: Quantization | None = None) -> str:
         """A constant value under a fresh name derived from `name`; `dtype` where NumPy's type does not tell (s4, bf16).
 
         The array is kept by reference and made read-only.
@@ -197,7 +171,7 @@ class Graph:
         if data.flags.writeable:
             data = data.view()
             data.setflags(write=False)
-        self._bind(name, TensorType(dtype or DType.from_numpy(data.dtype), tuple(data.shape)))
+        self._bind(name, TensorType(dtype or DType.from_numpy(data.dtype), tuple(data.shape), quant))
         self._constants[name] = data
         return name
 
@@ -353,11 +327,19 @@ class Graph:
         self.outputs = tuple(new if v == old else v for v in self.outputs)
         self._touch()
 
+    def relabel(self, node: Node) -> None:
+        """Gives a node other origins or quantizers; everything else of it must be what it is."""
+        old = self._nodes[node.name]
+        if replace(old, origin=node.origin, quantizer=node.quantizer) != node:
+            raise GraphError(f"relabel changes more of {node.name} than where it came from")
+        self._nodes[node.name] = node
+        self.version += 1
+
     def copy(self) -> Graph:
         """An independent graph with the same nodes and values; constant data is shared."""
         twin = Graph(self.name)
         twin.outputs = self.outputs
-        twin.decisions, twin.fates, twin.quantizers = list(self.decisions), list(self.fates), dict(self.quantizers)
+        twin._decisions, twin.fates, twin.quantizers = dict(self._decisions), list(self.fates), dict(self.quantizers)
         twin._inputs, twin._types, twin._constants = list(self._inputs), dict(self._types), dict(self._constants)
         twin._nodes, twin._producer, twin._rank = dict(self._nodes), dict(self._producer), dict(self._rank)
         twin._uses = {value: dict(uses) for value, uses in self._uses.items()}

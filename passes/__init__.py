@@ -1,1 +1,38 @@
-"""From Graph to Graph: one file a pass."""
+"""Graph -> Graph. The pipeline is one list; each line says why it stands where it stands."""
+
+from __future__ import annotations
+
+from ..ir.graph import Graph
+from .base import Contract, Observer, Pass, run_pipeline
+from .choose_residual_sum import ChooseResidualSum
+from .detect_quantize_only import DetectQuantizeOnly
+from .fold_batch_norm import FoldBatchNorm
+from .fold_constants import FoldConstants
+from .merge_duplicates import MergeDuplicates
+from .move_dequantize import MoveDequantize
+from .move_quantize import MoveQuantize
+from .reorder_scale import ReorderScale
+from .split_fake_quantize import SplitFakeQuantize
+
+__all__ = ["PIPELINE", "Contract", "Observer", "Pass", "optimize", "run_pipeline"]
+
+PIPELINE: tuple[Pass, ...] = (
+    FoldConstants(),  # because: every later pass asks whether a value is constant
+    FoldBatchNorm(),  # because: a normalization between a convolution and its quantizer hides one from the other
+    DetectQuantizeOnly(),  # because: once it is split, a FakeQuantize onto the integer grid looks like any other
+    SplitFakeQuantize(),  # because: all that follows knows Quantize and Dequantize only
+    FoldConstants(),  # because: the quantize half of a weight quantizer is now a function of a constant
+    MergeDuplicates(),  # because: a value quantized twice alike has two readers, which would keep it in f32
+    MoveQuantize(),  # because: it must be next to the producer before Dequantize moves up against it
+    MoveDequantize(),  # because: what data movement and max pools handle shall be codes
+    MergeDuplicates(),  # because: the two moves may have made equal neighbours
+    ReorderScale(),  # because: only multiplications that no quantizer took are left now
+    ChooseResidualSum(),  # because: the other branch's quantization, which it prefers, is where it will be
+)
+
+
+def optimize(graph: Graph, observers: tuple[Observer, ...] = ()) -> Graph:
+    """Runs the pipeline on an imported graph, in place, and drops what nothing reads any more."""
+    run_pipeline(graph, PIPELINE, observers)
+    graph.erase_dead()
+    return graph

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..types import DType, Quantization, TensorType
 
-__all__ = ["REQUIRED", "Array", "Attr", "Attrs", "Evaluate", "Infer", "OpSpec", "Param", "ShapeError", "Trait"]
+__all__ = ["REQUIRED", "Array", "Attr", "Attrs", "Evaluate", "Infer", "NotCovered", "OpSpec", "Param", "ShapeError", "Trait"]
 
 Array = npt.NDArray[np.generic]
 Attr = int | float | str | bool | bytes | DType | Quantization | TensorType | tuple["Attr", ...] | None
@@ -52,6 +52,10 @@ class ShapeError(ValueError):
     """Raised by `infer`: the inputs do not fit the op. The message says what was expected and what was found."""
 
 
+class NotCovered(ShapeError):
+    """Raised by `infer`: ONNX allows this use of the op, but the row does not cover it; import it as a foreign op (`Onnx`)."""
+
+
 Infer = Callable[[Sequence[TensorType | None], Attrs, Sequence[Array | None]], tuple[TensorType, ...]]
 """(types, attributes, constant data of each input or None) -> types of the outputs. Absent optional inputs are None.
 
@@ -83,7 +87,7 @@ class OpSpec:
         attrs: name -> default, or REQUIRED.
         infer: types of the outputs from those of the inputs.
         evaluate: the f32 NumPy meaning; None only of the op `Onnx`, which a caller of the interpreter supplies.
-        outputs: names of the outputs (trailing ones may be absent in a node).
+        outputs: names of the outputs (trailing ones may be absent in a node; the last one of Split and of `Onnx` repeats).
         traits: what passes may rely on.
         onnx: True when ONNX has an op of that name in its default domain, so that the frontend imports it by this row.
         primitive: name of the primitive that a step of this op alone is (`convolution`, `pooling` ...); None: `onnx.<Op>`.

@@ -1,0 +1,60 @@
+"""A node of the graph, and a use of a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .ops import OPS
+from .ops.spec import Attr, OpSpec, Trait
+
+__all__ = ["GraphError", "Node", "Use"]
+
+
+class GraphError(ValueError):
+    """A verb was used against the rules of the graph: unknown value, name taken, erasing what is used, types that do not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation. Absent optional inputs and outputs are empty strings; `attrs` is complete (defaults filled in).
+
+    Attributes:
+        name: unique in the graph.
+        op: name of its row in the op table.
+        inputs: names of values, in the order of the row.
+        outputs: names of the values that it produces.
+        attrs: complete attributes.
+        origin: names of the nodes in the user's model that it came from.
+        quantizer: for Quantize, Dequantize and FakeQuantize: names of the quantizers whose halves it is.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Attr] = field(default_factory=dict)
+    origin: tuple[str, ...] = ()
+    quantizer: tuple[str, ...] = ()
+
+    @property
+    def spec(self) -> OpSpec:
+        """The row of the op table."""
+        return OPS[self.op]
+
+    @property
+    def output(self) -> str:
+        """The first output (most ops have just one)."""
+        return self.outputs[0]
+
+    def has(self, trait: Trait) -> bool:
+        """True when the op's row has the trait."""
+        return trait in OPS[self.op].traits
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Input number `index` of a node reads a value."""
+
+    node: Node
+    index: int

@@ -1,0 +1,70 @@
+"""Which branch of a residual add takes the add into its primitive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..ir.graph import Graph, Node
+from ..ir.ops.spec import Trait
+from .base import Contract, fired
+
+__all__ = ["ChooseResidualSum", "chain_anchor"]
+
+_ANCHORS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
+
+
+@dataclass(frozen=True)
+class ChooseResidualSum:
+    """Puts the branch that shall absorb a residual add first.
+
+    Before -> after::
+
+        Add(skip, Conv(...))           ->  Add(Conv(...), skip)
+        Add(Conv1(...), Conv2(...))    ->  the one whose peer is quantized first; else the one that runs later
+
+    The composer lets the first operand's primitive absorb the add, so this order is the choice, and it is visible in the text form.
+
+    Legal because: addition commutes, in f32 too.
+    Refuses when: neither operand comes from a convolution or matrix product over a path that nothing else reads.
+    """
+
+    name: ClassVar[str] = "choose_residual_sum"
+    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+
+    def run(self, graph: Graph) -> None:
+        """Orders the operands of every Add of two computed values."""
+        place = {node.name: index for index, node in enumerate(graph.nodes())}
+        for node in graph.nodes():
+            if node.op == "Add" and all(graph.constant(value) is None for value in node.inputs) and node.inputs[0] != node.inputs[1]:
+                self._order(graph, node, place)
+
+    def _order(self, graph: Graph, node: Node, place: dict[str, int]) -> None:
+        first, second = (chain_anchor(graph, value) for value in node.inputs)
+        if second is None or (first is not None and _rank(graph, node.inputs[1], first, place) >= _rank(graph, node.inputs[0], second, place)):
+            return
+        graph.set_inputs(node, [node.inputs[1], node.inputs[0]])
+        fired(graph, self.name, node, f"{second.name} absorbs the add")
+
+
+def _rank(graph: Graph, peer: str, anchor: Node, place: dict[str, int]) -> tuple[bool, int]:
+    """How good it is that `anchor` absorbs an add whose other operand is `peer`."""
+    producer = graph.producer(peer)
+    return producer is not None and producer.op == "Dequantize", place.get(anchor.name, 0)
+
+
+def chain_anchor(graph: Graph, value: str) -> Node | None:
+    """The convolution or matrix product that `value` comes from over elementwise steps that nothing else reads, or None."""
+    while not graph.is_output(value) and len(graph.uses(value)) == 1:
+        node = graph.producer(value)
+        if node is None:
+            return None
+        if node.op in _ANCHORS:
+            return node
+        if node.op not in ("Quantize", "Dequantize") and not node.has(Trait.ELEMENTWISE):
+            return None
+        computed = [v for v in node.inputs if v and graph.constant(v) is None]
+        if len(computed) != 1:
+            return None if not computed or node.op != "Add" else chain_anchor(graph, node.inputs[0])
+        value = computed[0]
+    return None

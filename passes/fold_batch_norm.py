@@ -1,0 +1,136 @@
+"""BatchNormalization -> multiply and add by constants, folded into the weights behind it where there are such."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ir.graph import Graph, Node
+from ..ir.types import Quantization
+from .base import Contract, fired, origin_of, refused, swap
+
+__all__ = ["FoldBatchNorm"]
+
+F64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FoldBatchNorm:
+    """Removes batch normalization with constant statistics.
+
+    Before -> after::
+
+        BatchNormalization(Conv(x, W, b))  ->  Conv(x, W*a, b*a + c)            W constant f32, read by nothing else
+        BatchNormalization(Conv(x, Dequantize(@q){s}, b))  ->  Conv(x, Dequantize(@q){s*a}, b*a + c)
+        BatchNormalization(x)  ->  Add(Mul(x, a), c)                            otherwise
+
+    with a = scale / sqrt(var + epsilon) and c = bias - mean * a, per channel (ONNX BatchNormalization, inference form).
+
+    Legal because: convolution is linear in each output channel's weights. The products are formed in f64 and rounded once.
+    Refuses when: scale, bias, mean or variance is not constant.
+    """
+
+    name: ClassVar[str] = "fold_batch_norm"
+    contract: ClassVar[Contract] = Contract("identity", "ulp", 256)
+
+    def run(self, graph: Graph) -> None:
+        """Folds every BatchNormalization."""
+        for node in graph.nodes():
+            if node.op == "BatchNormalization":
+                self._fold(graph, node)
+
+    def _fold(self, graph: Graph, node: Node) -> None:
+        parameters = [graph.constant(value) for value in node.inputs[1:5]]
+        if any(array is None for array in parameters):
+            refused(graph, self.name, node, "a parameter of the normalization is computed at run time", expected="constant scale, bias, mean, variance",
+                    found="a computed one", hint="export the model in inference mode")  # fmt: skip
+            return
+        scale, bias, mean, variance = (np.asarray(array, np.float64) for array in parameters)
+        epsilon = node.attrs["epsilon"]
+        assert isinstance(epsilon, float)
+        factor = scale / np.sqrt(variance + epsilon)
+        offset = bias - mean * factor
+        anchor = graph.producer(node.inputs[0])
+        if anchor is not None and anchor.op in ("Conv", "ConvTranspose") and graph.sole_consumer(anchor.output) is node:
+            weights = scaled_weights(graph, anchor, factor)
+            if weights is not None:
+                value = _scaled_anchor(graph, node, anchor, weights, factor, offset)
+                fired(graph, self.name, node, f"folded into the weights of {anchor.name}")
+                swap(graph, node, value)
+                graph.erase(anchor)
+                return
+        value = _scale_shift(graph, node, factor, offset)
+        fired(graph, self.name, node, "no constant weights in front of it: written as multiply and add")
+        swap(graph, node, value)
+
+
+def scaled_weights(graph: Graph, anchor: Node, factor: F64) -> str | None:
+    """A value that holds the anchor's weights with output channel i multiplied by factor[i]; None when they are not constant.
+
+    Constant f32 weights are multiplied; constant codes behind a Dequantize keep their codes and get another scale.
+    """
+    value = anchor.inputs[1]
+    axis, groups = _channel_axis(anchor)
+    data = graph.constant(value)
+    if data is not None:
+        return graph.add_constant(f"{value}/scaled", _multiply(np.asarray(data), factor, axis, groups))
+    decode = graph.producer(value)
+    if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is None:
+        return None
+    quant = decode.attrs["quant"]
+    assert isinstance(quant, Quantization)
+    if axis != 0 and groups != 1:
+        return None
+    if quant.axis not in (None, axis) or not np.all(factor):
+        return None
+    scales = quant.scales.astype(np.float64) * factor
+    merged = Quantization.of(scales, np.broadcast_to(quant.zero_points, scales.shape), axis)
+    twin = graph.add("Dequantize", decode.inputs, {"quant": merged}, name=decode.name, outputs=[graph.fresh(f"{value}/scaled")], origin=decode.origin,
+                     quantizer=decode.quantizer)  # fmt: skip
+    return twin.output
+
+
+def _channel_axis(anchor: Node) -> tuple[int, int]:
+    groups = anchor.attrs["group"]
+    assert isinstance(groups, int)
+    return (0, groups) if anchor.op == "Conv" else (1, groups)
+
+
+def _multiply(weights: npt.NDArray[np.generic], factor: F64, axis: int, groups: int) -> npt.NDArray[np.float32]:
+    w = weights.astype(np.float64)
+    if axis == 0:
+        product = w * factor.reshape(-1, *[1] * (w.ndim - 1))
+    else:  # ConvTranspose: [IC, OC/g, k...], output channel g*OC/g + j is column j of the g-th block of rows
+        blocks = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+        product = (blocks * factor.reshape(groups, 1, -1, *[1] * (w.ndim - 2))).reshape(w.shape)
+    return product.astype(np.float32)
+
+
+def _scaled_anchor(graph: Graph, node: Node, anchor: Node, weights: str, factor: F64, offset: F64) -> str:
+    old = graph.constant(anchor.inputs[2]) if len(anchor.inputs) > 2 and anchor.inputs[2] else np.zeros(1)
+    origin = origin_of(anchor, node)
+    if old is None:  # a bias computed at run time: it passes through the same multiply and add
+        bare = graph.add(anchor.op, [anchor.inputs[0], weights], anchor.attrs, name=anchor.name, origin=origin)
+        rank = graph.type(bare.output).rank
+        shape = graph.add_constant(f"{anchor.name}/bias_shape", np.asarray([-1, *[1] * (rank - 2)], np.int64))
+        column = graph.add("Reshape", [anchor.inputs[2], shape], name=f"{anchor.name}/bias", origin=origin)
+        scaled = graph.add("Mul", [column.output, _channels(graph, f"{node.name}/scale", factor, rank)], origin=origin)
+        summed = graph.add("Add", [bare.output, scaled.output], origin=origin)
+        return graph.add("Add", [summed.output, _channels(graph, f"{node.name}/shift", offset, rank)], origin=origin).output
+    bias = (np.asarray(old, np.float64) * factor + offset).astype(np.float32)
+    name = graph.add_constant(f"{node.name}/bias", bias)
+    return graph.add(anchor.op, [anchor.inputs[0], weights, name], anchor.attrs, name=anchor.name, origin=origin).output
+
+
+def _scale_shift(graph: Graph, node: Node, factor: F64, offset: F64) -> str:
+    rank = graph.type(node.inputs[0]).rank
+    product = graph.add("Mul", [node.inputs[0], _channels(graph, f"{node.name}/scale", factor, rank)], name=f"{node.name}/mul", origin=node.origin)
+    total = graph.add("Add", [product.output, _channels(graph, f"{node.name}/shift", offset, rank)], name=f"{node.name}/add", origin=node.origin)
+    return total.output
+
+
+def _channels(graph: Graph, name: str, values: F64, rank: int) -> str:
+    return graph.add_constant(name, values.astype(np.float32).reshape(1, -1, *[1] * (rank - 2)))

@@ -1,0 +1,106 @@
+"""Operations on constants are done once, at compile time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
+from ..ir.graph import Graph, Node
+from ..ir.ops.spec import Array
+from ..ir.types import is_static
+from .base import Contract, fired, refused, subject
+
+__all__ = ["FoldConstants"]
+
+_KEPT = frozenset({"Dequantize", "FakeQuantize"})
+"""Weights must stay int8: what decodes them is folded by the composer, and only where no primitive takes it."""
+
+
+@dataclass(frozen=True)
+class FoldConstants:
+    """Evaluates operations whose inputs are all constant, and drops Identity and casts to the type a value has already.
+
+    Before -> after::
+
+        y = Op(@a, @b)   ->  @y
+        q = Quantize(@w) ->  @q         (the quantize half of a weight quantizer)
+        b = Dequantize(@s32)  ->  @b    (a bias; 8-bit constants keep their Dequantize)
+
+    Legal because: the same function on the same data; the op table's own arithmetic is used.
+    Refuses when: the result would be larger than `max_bytes`.
+    """
+
+    name: ClassVar[str] = "fold_constants"
+    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    max_bytes: int = 1 << 30
+
+    def run(self, graph: Graph) -> None:
+        """Folds in topological order, so that a constant subgraph goes in one run."""
+        for node in graph.nodes():
+            if node.op == "Identity" or (node.op == "Cast" and graph.type(node.inputs[0]).dtype is graph.type(node.output).dtype):
+                _bypass(graph, node)
+            elif self._foldable(graph, node):
+                self._fold(graph, node)
+
+    def _foldable(self, graph: Graph, node: Node) -> bool:
+        if node.op == "Shape" and is_static(graph.type(node.inputs[0]).shape):
+            return True
+        inputs = [value for value in node.inputs if value]
+        if node.spec.evaluate is None or not inputs or any(graph.constant(value) is None for value in inputs):
+            return False
+        if node.op == "Dequantize" and graph.type(node.inputs[0]).dtype.range[1] > 255:
+            return True
+        return node.op not in _KEPT
+
+    def _fold(self, graph: Graph, node: Node) -> None:
+        size = sum(_bytes(graph, value) for value in node.outputs if value)
+        if size > self.max_bytes:
+            refused(graph, self.name, node, "the folded constant would be too large", expected=f"at most {self.max_bytes} bytes", found=f"{size} bytes",
+                    hint="raise the budget for folded constants")  # fmt: skip
+            return
+        evaluate = node.spec.evaluate
+        assert evaluate is not None
+        results: tuple[Array, ...]
+        if node.op == "Shape":
+            shape = graph.type(node.inputs[0]).static_shape
+            start, end = node.attrs.get("start", 0), node.attrs.get("end", None)
+            assert isinstance(start, int) and (end is None or isinstance(end, int))
+            results = (np.asarray(shape[start:end], np.int64),)
+        else:
+            results = evaluate([graph.constant(value) if value else None for value in node.inputs], node.attrs)
+        _settle(graph, node)
+        for value, array in zip(node.outputs, results, strict=False):
+            if value and graph.uses(value):
+                kind = graph.type(value)
+                constant = graph.add_constant(f"{value}/folded", np.asarray(array, kind.dtype.numpy), kind.dtype, kind.quant)
+                graph.replace_uses(value, constant, only=graph.consumers(value))
+        if not any(value and (graph.uses(value) or graph.is_output(value)) for value in node.outputs):
+            graph.erase(node)
+
+
+def _bytes(graph: Graph, value: str) -> int:
+    kind = graph.type(value)
+    return math.prod(kind.static_shape) * kind.dtype.numpy.itemsize if is_static(kind.shape) else 0
+
+
+def _bypass(graph: Graph, node: Node) -> None:
+    if not graph.is_output(node.output) and graph.type(node.output) == graph.type(node.inputs[0]):
+        graph.replace_uses(node.output, node.inputs[0])
+        graph.erase(node)
+
+
+def _settle(graph: Graph, node: Node) -> None:
+    """Records the fate of the quantizer half that a folded node was."""
+    for quantizer in node.quantizer:
+        if node.op == "Quantize":
+            graph.fates.append(Fate(quantizer, Half.QUANTIZE, QuantizeFate.CONSTANT, "the quantized value is constant: its codes are stored"))
+        elif node.op == "Dequantize":
+            for reader in graph.consumers(node.output):
+                reason = "the constant is stored as f32, which is what its reader takes"
+                fate = DequantizeFate.BIAS if reader.op in ("Conv", "ConvTranspose", "Gemm", "Add") else DequantizeFate.CONSTANT
+                graph.fates.append(Fate(quantizer, Half.DEQUANTIZE, fate, reason, subject(reader)))
+    fired(graph, "fold_constants", node, "all inputs are constant")

@@ -1,0 +1,53 @@
+"""Equal quantization steps on one value become one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ..ir.graph import Graph, Node
+from .base import Contract, fired
+
+__all__ = ["MergeDuplicates"]
+
+_MERGED = frozenset({"Quantize", "Dequantize", "FakeQuantize"})
+
+
+@dataclass(frozen=True)
+class MergeDuplicates:
+    """Merges Quantize, Dequantize and FakeQuantize nodes that do the same to the same value.
+
+    Before -> after::
+
+        a = Quantize(x){p}; b = Quantize(x){p}   ->  a = Quantize(x){p}, read by the readers of both
+
+    ONNX Runtime's quantizer writes one Dequantize for each reader, NNCF one quantizer for each input of a layer.
+
+    Legal because: same function, same input.
+    Refuses when: the graph returns both (each output keeps its name).
+    """
+
+    name: ClassVar[str] = "merge_duplicates"
+    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+
+    def run(self, graph: Graph) -> None:
+        """Merges in topological order, so that chains of duplicates collapse in one run."""
+        first: dict[tuple[object, ...], Node] = {}
+        for node in graph.nodes():
+            if node.op not in _MERGED:
+                continue
+            key = (node.op, node.inputs, tuple(node.attrs.items()))
+            kept = first.setdefault(key, node)
+            if kept is node or (graph.is_output(node.output) and graph.is_output(kept.output)):
+                continue
+            if graph.is_output(node.output):
+                kept, node = node, kept
+            first[key] = self._merge(graph, kept, node)
+
+    def _merge(self, graph: Graph, kept: Node, node: Node) -> Node:
+        graph.replace_uses(node.output, kept.output)
+        graph.erase(node)
+        merged = replace(kept, origin=tuple(dict.fromkeys(kept.origin + node.origin)), quantizer=tuple(dict.fromkeys(kept.quantizer + node.quantizer)))
+        graph.relabel(merged)
+        fired(graph, self.name, node, f"the same as {kept.name}")
+        return merged

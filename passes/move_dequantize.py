@@ -1,0 +1,231 @@
+"""Dequantize moves forward, so that data stays in 8 bits as long as possible."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
+from ..ir.graph import Graph, Node
+from ..ir.ops.spec import Trait
+from ..ir.types import DType, Quantization
+from .base import Contract, fired, origin_of, refused, subject, swap
+
+__all__ = ["MoveDequantize"]
+
+
+@dataclass(frozen=True)
+class MoveDequantize:
+    """Moves Dequantize behind operations that commute with it.
+
+    Before -> after::
+
+        Op(Dequantize(q){s, z})            ->  Dequantize(Op(q)){s, z}        Op moves data; per tensor
+        MaxPool(Dequantize(q){s, z})       ->  Dequantize(MaxPool(q)){s, z}   Op selects by order; s > 0, per tensor
+        Relu(Dequantize(q: u8){s, 0})      ->  Dequantize(q){s, 0}            s > 0: codes are never negative
+        Relu(Dequantize(q: s8){s, 0})      ->  Dequantize(Relu(q)){s, 0}      s > 0
+        Pad(Dequantize(q){s, z}, 0)        ->  Dequantize(Pad(q, z)){s, z}    z a code of q's type
+        Concat(Dequantize(a){p}, Dequantize(b){p})  ->  Dequantize(Concat(a, b)){p}
+        Mul(Dequantize(q){s, z}, c)        ->  Dequantize(q){s*c, z}          c constant, one value or along s's axis
+        Add(Dequantize(q){s, z}, c)        ->  Dequantize(q){s, z - c/s}      likewise
+        Quantize(Dequantize(q){p}){p}      ->  q                              same type, q's codes within lo..hi
+
+    Legal because: Dequantize works element by element, and is increasing for s > 0; (q - z) * s * c = (q - z) * (s * c). The last
+    one is exact in f32: |code| < 256, so the quotient is off by less than 2^-15 from the integer that it is rounded to.
+    Refuses when: a scale is negative (order would turn), parameters run along an axis, or the operands differ in parameters.
+    """
+
+    name: ClassVar[str] = "move_dequantize"
+    contract: ClassVar[Contract] = Contract("identity", "ties")
+
+    def run(self, graph: Graph) -> None:
+        """A worklist in topological order; the readers of a Dequantize that moved are met again."""
+        pending = deque(node.name for node in graph.nodes())
+        while pending:
+            name = pending.popleft()
+            if name in graph:
+                moved = self._rewrite(graph, graph.node(name))
+                if moved is not None:
+                    pending.extendleft(reversed([reader.name for reader in graph.consumers(moved)]))
+
+    def _rewrite(self, graph: Graph, node: Node) -> str | None:
+        """Applies the rule that matches; returns the value that a moved Dequantize now produces, or None."""
+        decode = graph.producer(node.inputs[0]) if node.inputs and node.inputs[0] else None
+        if node.op == "Concat":
+            return self._concat(graph, node)
+        if decode is not None and decode.op != "Dequantize" and node.op in ("Mul", "Add") and len(node.inputs) == 2:
+            decode = graph.producer(node.inputs[1])
+        if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is not None:
+            return None
+        if node.op == "Quantize":
+            self._cancel(graph, node, decode)
+            return None
+        if node.op in ("Mul", "Div", "Add", "Sub"):
+            return self._merge(graph, node, decode)
+        return self._move(graph, node, decode)
+
+    # -- one input -----------------------------------------------------------------------------------------------------------
+
+    def _move(self, graph: Graph, node: Node, decode: Node) -> str | None:
+        quant = _quant(decode)
+        codes = decode.inputs[0]
+        if graph.type(codes).dtype not in (DType.U8, DType.S8):
+            return None
+        if node.op == "Relu":
+            return self._relu(graph, node, decode, quant)
+        layout = node.has(Trait.LAYOUT_ONLY)
+        if not (layout or node.has(Trait.SELECTS)) or len([v for v in node.outputs if v]) != 1 or decode.output in node.inputs[1:]:
+            return None
+        if not quant.per_tensor:
+            refused(graph, self.name, node, "the quantization runs along an axis", expected="per-tensor quantization", found=f"axis {quant.axis}")
+            return None
+        if not layout and quant.scale[0] < 0:
+            refused(graph, self.name, node, "a negative scale turns the order of the codes", expected="scale > 0", found=f"scale {quant.scale[0]:g}")
+            return None
+        inputs = list(node.inputs[1:])
+        if node.op == "Pad":
+            filled = _pad_code(graph, node, decode, quant)
+            if filled is None:
+                refused(graph, self.name, node, "the padding value has no code", expected="padding with a value on the quantizer's grid", found="another")
+                return None
+            inputs = filled
+        moved = graph.add(node.op, [codes, *inputs], node.attrs, name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin)
+        return self._decode_again(graph, node, decode, moved.output, quant, "works on codes")
+
+    def _relu(self, graph: Graph, node: Node, decode: Node, quant: Quantization) -> str | None:
+        codes = decode.inputs[0]
+        if not quant.symmetric or min(quant.scale) <= 0:
+            refused(graph, self.name, node, "relu keeps its place: codes and values differ in sign", expected="zero point 0, scale > 0",
+                    found=f"zero point {quant.zero_point[0]:g}, scale {quant.scale[0]:g}")  # fmt: skip
+            return None
+        if graph.type(codes).dtype is DType.S8:
+            codes = graph.add("Relu", [codes], name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin).output
+        return self._decode_again(graph, node, decode, codes, quant, "works on codes")
+
+    def _merge(self, graph: Graph, node: Node, decode: Node) -> str | None:
+        left = node.inputs[0] == decode.output
+        constant = graph.constant(node.inputs[1 if left else 0])
+        if constant is None or node.inputs[0] == node.inputs[1] or (not left and node.op in ("Div", "Sub")):
+            return None
+        merged = _merged(node.op, _quant(decode), np.asarray(constant, np.float64), graph.type(decode.output).rank)
+        if merged is None or graph.type(node.output).shape != graph.type(decode.output).shape:
+            refused(graph, self.name, node, "the constant does not fit the quantization", expected="finite, not 0, one value or along the same axis",
+                    found=f"shape {list(constant.shape)}")  # fmt: skip
+            return None
+        return self._decode_again(graph, node, decode, decode.inputs[0], merged, "joined the scale and zero point")
+
+    def _decode_again(self, graph: Graph, node: Node, decode: Node, codes: str, quant: Quantization, reason: str) -> str:
+        again = graph.add("Dequantize", [codes], {"quant": quant}, name=decode.name, outputs=[graph.fresh(f"{node.output}/values")],
+                          origin=origin_of(decode, node), quantizer=decode.quantizer)  # fmt: skip
+        value = self._settle(graph, node, again)
+        _erase_unread(graph, decode)
+        fired(graph, self.name, node, reason)
+        return value
+
+    def _settle(self, graph: Graph, node: Node, again: Node) -> str:
+        swap(graph, node, again.output)
+        return graph.node(again.name).output
+
+    # -- several inputs, and none --------------------------------------------------------------------------------------------
+
+    def _concat(self, graph: Graph, node: Node) -> str | None:
+        decodes = [graph.producer(value) for value in node.inputs]
+        if any(d is None or d.op != "Dequantize" or graph.constant(d.inputs[0]) is not None for d in decodes):
+            return None
+        found = [d for d in decodes if d is not None]
+        kinds = {(_quant(d), graph.type(d.inputs[0]).dtype) for d in found}
+        if len(kinds) != 1 or not _quant(found[0]).per_tensor:
+            refused(graph, self.name, node, "the inputs are quantized differently", expected="equal per-tensor quantization on all inputs",
+                    found=f"{len(kinds)} different ones", hint="calibrate the inputs of a concatenation together")  # fmt: skip
+            return None
+        moved = graph.add("Concat", [d.inputs[0] for d in found], node.attrs, name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin)
+        names = tuple(dict.fromkeys(name for d in found for name in d.quantizer))
+        again = graph.add("Dequantize", [moved.output], {"quant": _quant(found[0])}, name=found[0].name, outputs=[graph.fresh(f"{node.output}/values")],
+                          origin=origin_of(*found, node), quantizer=names)  # fmt: skip
+        value = self._settle(graph, node, again)
+        for name in dict.fromkeys(d.name for d in found):
+            _erase_unread(graph, graph.node(name))
+        fired(graph, self.name, node, "works on codes")
+        return value
+
+    def _cancel(self, graph: Graph, node: Node, decode: Node) -> None:
+        codes = decode.inputs[0]
+        kind = graph.type(codes)
+        low, high = kind.dtype.range
+        same = node.attrs["quant"] == _quant(decode) and node.attrs["dtype"] is kind.dtype
+        covers = node.attrs["lo"] == low and node.attrs["hi"] == high
+        encode = graph.producer(codes)
+        if same and not covers and encode is not None and encode.op == "Quantize":
+            covers = encode.attrs["lo"] == node.attrs["lo"] and encode.attrs["hi"] == node.attrs["hi"]
+        if not same or not covers or kind.dtype not in (DType.U8, DType.S8) or kind != graph.type(node.output):
+            return
+        for quantizer in node.quantizer:
+            graph.fates.append(Fate(quantizer, Half.QUANTIZE, QuantizeFate.REDUNDANT, f"its input has these codes already ({subject(decode)})"))
+        for quantizer in decode.quantizer:
+            reason = "its reader encodes with the same scale and zero point"
+            graph.fates.append(Fate(quantizer, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, subject(node)))
+        fired(graph, self.name, node, "encodes what was just decoded, with the same parameters")
+        swap(graph, node, codes)
+        _erase_unread(graph, decode)
+
+
+def _erase_unread(graph: Graph, node: Node) -> None:
+    if not graph.uses(node.output) and not graph.is_output(node.output):
+        graph.erase(node)
+
+
+def _quant(decode: Node) -> Quantization:
+    quant = decode.attrs["quant"]
+    assert isinstance(quant, Quantization)
+    return quant
+
+
+def _merged(op: str, quant: Quantization, constant: np.ndarray[tuple[int, ...], np.dtype[np.float64]], rank: int) -> Quantization | None:
+    if constant.size == 1:
+        axis, values = quant.axis, constant.reshape(1)
+    else:
+        long = [i for i, size in enumerate(constant.shape) if size != 1]
+        axis = rank - constant.ndim + long[0]
+        if len(long) != 1 or (quant.axis is not None and quant.axis != axis):
+            return None
+        values = constant.reshape(-1)
+    scale, zero = quant.scales.astype(np.float64), quant.zero_points.astype(np.float64)
+    if op in ("Mul", "Div"):
+        if not np.all(np.isfinite(values)) or not np.all(values):
+            return None
+        scale = scale * values if op == "Mul" else scale / values
+        zero = np.broadcast_to(zero, scale.shape)
+    else:
+        if not np.all(np.isfinite(values)):
+            return None
+        zero = zero - values / scale if op == "Add" else zero + values / scale
+        nearest = np.rint(zero)
+        zero = np.where(np.abs(zero - nearest) <= np.maximum(np.abs(nearest), 1) * 2.0**-22, nearest, zero)  # c and s are f32: see split
+        scale = np.broadcast_to(scale, zero.shape)
+    magnitude = np.abs(scale)
+    if np.any(magnitude < np.finfo(np.float32).tiny) or np.any(magnitude > np.finfo(np.float32).max):
+        return None
+    return Quantization.of(scale, zero, axis)
+
+
+def _pad_code(graph: Graph, node: Node, decode: Node, quant: Quantization) -> list[str] | None:
+    """Inputs of the Pad on codes (without the data): pads, the code to fill with, axes; None when the value has no code."""
+    dtype = graph.type(decode.inputs[0]).dtype
+    inputs = [*node.inputs[1:], *[""] * (4 - len(node.inputs))]
+    if node.attrs["mode"] != "constant":
+        return inputs
+    value = 0.0
+    if inputs[1]:
+        data = graph.constant(inputs[1])
+        if data is None:
+            return None
+        value = float(np.asarray(data).reshape(()))
+    code = value / quant.scale[0] + quant.zero_point[0]
+    low, high = dtype.range
+    if not float(code).is_integer() or not low <= code <= high:
+        return None
+    inputs[1] = graph.add_constant(f"{node.name}/code", np.asarray(int(code), dtype.numpy))
+    return inputs

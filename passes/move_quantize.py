@@ -1,0 +1,69 @@
+"""Quantize moves backward, next to what computes the value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..ir.graph import Graph, Node
+from ..ir.ops.spec import Trait
+from ..ir.types import Quantization
+from .base import Contract, fired, origin_of, refused, swap
+
+__all__ = ["MoveQuantize"]
+
+
+@dataclass(frozen=True)
+class MoveQuantize:
+    """Moves Quantize in front of operations that commute with it.
+
+    Before -> after::
+
+        Quantize(Op(x)){p}              ->  Op(Quantize(x){p})               Op moves data or selects by order (max pool)
+        Quantize(Concat(x, y)){p}       ->  Concat(Quantize(x){p}, Quantize(y){p})
+
+    so that the values are stored in 8 bits by the primitive that computes them, and the operation handles a quarter of the bytes.
+
+    Legal because: Quantize works element by element, and is non-decreasing for scale > 0.
+    Refuses when: another reader wants the values of Op in f32, the parameters run along an axis, a scale is negative, or Op fills in
+    values that x does not have (Pad), which needs their code.
+    """
+
+    name: ClassVar[str] = "move_quantize"
+    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+
+    def run(self, graph: Graph) -> None:
+        """Against topological order, so that a Quantize goes as far as it can in one run."""
+        for node in reversed(graph.nodes()):
+            if node.op == "Quantize":
+                pending = [node]
+                while pending:
+                    pending += self._move(graph, pending.pop())
+
+    def _move(self, graph: Graph, node: Node) -> list[Node]:
+        """Moves one step back; returns the Quantize nodes that stand in front now."""
+        op = graph.producer(node.inputs[0])
+        if op is None or op.op == "Pad" or not (op.op == "Concat" or op.has(Trait.LAYOUT_ONLY) or op.has(Trait.SELECTS)):
+            return []
+        if len([value for value in op.outputs if value]) != 1:
+            return []
+        quant = node.attrs["quant"]
+        assert isinstance(quant, Quantization)
+        if not quant.per_tensor or quant.scale[0] <= 0:
+            refused(graph, self.name, node, "the quantization cannot pass the operation in front", expected="per-tensor, scale > 0",
+                    found=f"axis {quant.axis}" if quant.axis is not None else f"scale {quant.scale[0]:g}")  # fmt: skip
+            return []
+        if graph.sole_consumer(op.output) is not node:
+            refused(graph, self.name, node, f"others read the f32 result of {op.name} too", expected="one consumer",
+                    found=f"{len(graph.uses(op.output)) + graph.is_output(op.output)} consumers")  # fmt: skip
+            return []
+        data = list(op.inputs) if op.op == "Concat" else [op.inputs[0]]
+        fronts = [graph.add("Quantize", [value], node.attrs, name=node.name, outputs=[graph.fresh(f"{value}/codes")], origin=node.origin,
+                            quantizer=node.quantizer) for value in data]  # fmt: skip
+        rest = [] if op.op == "Concat" else list(op.inputs[1:])
+        moved = graph.add(op.op, [*(front.output for front in fronts), *rest], op.attrs, name=op.name,
+                          outputs=[graph.fresh(f"{op.output}/codes")], origin=origin_of(op))  # fmt: skip
+        swap(graph, node, moved.output)
+        graph.erase(op)
+        fired(graph, self.name, node, f"in front of {op.name}")
+        return fronts
