@@ -129,6 +129,10 @@ class Graph:
             return None
         return self._nodes[next(iter(uses))[0]]
 
+    def edges(self) -> set[tuple[str, str]]:
+        """The derived index, as (producer, consumer) names: the verifier holds it against the nodes."""
+        return set(self._index.edges)
+
     def reaches(self, node: str, other: str) -> bool:
         """True when `other` depends on `node` (or is it)."""
         self.nodes()
@@ -210,7 +214,7 @@ class Graph:
         missing = [v for v in inputs if v and v not in self._types]
         if missing:
             raise GraphError(f"{op} reads unknown values: {', '.join(missing)}")
-        node_name = self.fresh(name or op)
+        node_name = name if name and name not in self._nodes else self.fresh(name or op)  # a value may share a node's name
         names = (self.fresh(node_name + ".out"),) if outputs is None else tuple(outputs)
         try:
             complete = spec.complete(attrs or {})

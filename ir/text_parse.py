@@ -1,0 +1,314 @@
+"""Reading graphs from their text form. docs/text-form.md has the grammar.
+
+Nodes are added through the graph's own verbs, so a parsed graph has the types that the op table gives; a type that the text states
+and the table contradicts is an error at that line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import InvalidModel
+from .decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
+from .graph import Graph, GraphError
+from .text_read import Cursor, DataSection, TextLimits
+from .types import DType, TensorType
+
+__all__ = ["Tail", "body_and_data", "check_totals", "decision_from", "fate_from", "header_from", "parse_graph", "quantizer_from", "tail_from"]
+
+_FATES: Mapping[Half, Mapping[str, QuantizeFate | DequantizeFate]] = {
+    Half.QUANTIZE: {fate.value: fate for fate in QuantizeFate},
+    Half.DEQUANTIZE: {fate.value: fate for fate in DequantizeFate},
+}
+_BAD_NODE = (GraphError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
+
+
+def parse_graph(text: str, *, limits: TextLimits | None = None, source: str = "") -> Graph:
+    """The graph of a text form printed with `data="full"`, or written by hand.
+
+    Args:
+        text: the text form.
+        limits: budgets; the defaults serve texts of up to 1 Gi characters and 2 GiB of constants.
+        source: what is being read (a path), for errors.
+
+    Raises:
+        InvalidModel: the text breaks the grammar, or the graph breaks the op table's rules; with line, place and what was expected.
+    """
+    return _GraphParser(Graph()).parse(body_and_data(text, limits or TextLimits(), source))
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What stands behind `;` of a node or step: name, origin, quantizers."""
+
+    name: str
+    origin: tuple[str, ...]
+    quantizer: tuple[str, ...] = ()
+
+
+def body_and_data(text: str, limits: TextLimits, source: str) -> Iterator[Cursor]:
+    """A cursor for each line in front of the data section that is neither blank nor a comment.
+
+    Raises:
+        InvalidModel: the text is too long, holds nothing, or its data section is out of order.
+    """
+    if len(text) > limits.chars:
+        what = f"the text form has {len(text)} characters, more than the limit of {limits.chars}"
+        raise InvalidModel(what, where=source, hint="raise TextLimits.chars")
+    lines = text.replace("\r\n", "\n").split("\n")
+    cut = next((i for i, line in enumerate(lines) if line.rstrip() == "data"), len(lines))
+    data = DataSection(limits)
+    _read_data(lines, cut + 1, data, source)
+    cursors = (Cursor(line.rstrip(), number, data, source) for number, line in enumerate(lines[:cut], 1))
+    return (cursor for cursor in cursors if not cursor.done and not cursor.peek(";"))
+
+
+def _read_data(lines: list[str], start: int, data: DataSection, source: str) -> None:
+    current: list[str] | None = None
+    for number in range(start, len(lines)):
+        line = lines[number].strip()
+        if line.startswith("#"):
+            current = data.entries.setdefault(line[1:], [])
+        elif line and current is not None:
+            current.append(line)
+        elif line:
+            Cursor(lines[number], number + 1, data, source).fail("`#` and a digest")
+
+
+def header_from(cursor: Cursor, kind: str) -> tuple[str, dict[str, str]]:
+    """`graph NAME key=value ...`: the name, and the pairs.
+
+    Raises:
+        InvalidModel: the line is no such header.
+    """
+    if not cursor.take(kind):
+        cursor.fail(f"`{kind}` and its name")
+    name = cursor.name(f"the name of the {kind}")
+    pairs: dict[str, str] = {}
+    while not cursor.done and not cursor.peek(";"):
+        key = cursor.word("a total (`nodes=12`) or the end of the line")
+        cursor.expect("=")
+        pairs[key] = cursor.name("a value")
+    return name, pairs
+
+
+def check_totals(cursor: Cursor, stated: Mapping[str, str], found: Mapping[str, int]) -> None:
+    """Compares the header's totals, where they are given, with what was read.
+
+    Raises:
+        InvalidModel: they differ, so that the text was cut or edited.
+    """
+    for key, count in found.items():
+        if key in stated and stated[key] != str(count):
+            cursor.at = max(0, cursor.text.find(f"{key}="))
+            cursor.fail_with(f"the header says {key}={stated[key]}, the text has {count}", hint="mend the header, or leave the total out")
+
+
+def tail_from(cursor: Cursor) -> Tail | None:
+    """`; NAME from ORIGIN quantizer NAMES`, or nothing.
+
+    Raises:
+        InvalidModel: the line goes on in another way.
+    """
+    if not cursor.take(";"):
+        cursor.end()
+        return None
+    name = cursor.name("the node's name")
+    origin = cursor.names() if cursor.take("from") else (name,)
+    quantizer = cursor.names() if cursor.take("quantizer") else ()
+    cursor.end()
+    return Tail(name, origin, quantizer)
+
+
+def quantizer_from(cursor: Cursor) -> tuple[str, Quantizer]:
+    """The rest of a line `quantizer NAME : FORM of VALUE`: its key, and the quantizer."""
+    key = cursor.name()
+    cursor.expect(":")
+    form = cursor.name("the quantizer's form")
+    cursor.expect("of")
+    value = cursor.name("the name of a value")
+    name = cursor.name() if cursor.take("named") else key
+    cursor.end()
+    return key, Quantizer(name, form, value)
+
+
+def fate_from(cursor: Cursor) -> Fate:
+    """The rest of a line `fate QUANTIZER HALF of CONSUMER -> FATE at #STEP : "reason"`."""
+    quantizer = cursor.name("the name of a quantizer")
+    half = Half.QUANTIZE if cursor.take("quantize") else Half.DEQUANTIZE if cursor.take("dequantize") else None
+    if half is None:
+        cursor.fail("`quantize` or `dequantize`")
+    consumer = cursor.name("the consumer's name") if cursor.take("of") else ""
+    cursor.expect("->")
+    known = _FATES[half]
+    fate = known.get(cursor.word("a fate"))
+    if fate is None:
+        cursor.fail_with(f"a fate of a {half.value} half is one of {', '.join(known)}")
+    step = None
+    if cursor.take("at"):
+        cursor.expect("#")
+        step = cursor.integer("the index of a step")
+    cursor.expect(":")
+    reason = cursor.string("the reason, quoted")
+    cursor.end()
+    return Fate(quantizer, half, fate, reason, consumer, step)
+
+
+def decision_from(cursor: Cursor) -> Decision:
+    """The rest of a line `decision OUTCOME RULE at SUBJECT : "reason" expected "..." found "..." hint "..."`."""
+    outcome = Outcome.FIRED if cursor.take("fired") else Outcome.REFUSED if cursor.take("refused") else None
+    if outcome is None:
+        cursor.fail("`fired` or `refused`")
+    rule = cursor.name("the name of a rule")
+    cursor.expect("at")
+    subject = cursor.name("the name of a node")
+    cursor.expect(":")
+    reason = cursor.string("the reason, quoted")
+    expected = cursor.string() if cursor.take("expected") else ""
+    found = cursor.string() if cursor.take("found") else ""
+    hint = cursor.string() if cursor.take("hint") else ""
+    cursor.end()
+    return Decision(rule, subject, outcome, reason, expected, found, hint)
+
+
+@dataclass
+class _GraphParser:
+    graph: Graph
+    returned: bool = False
+    fates: list[Fate] = field(default_factory=list)
+
+    def parse(self, cursors: Iterator[Cursor]) -> Graph:
+        header = next(cursors, None)
+        if header is None:
+            raise InvalidModel("the text form is empty", hint="the grammar is in docs/text-form.md")
+        self.graph.name, totals = header_from(header, "graph")
+        last = header
+        for last in cursors:
+            self._line(last)
+        if not self.returned:
+            last.at = len(last.text)
+            last.fail_with("the text ends without a line `out`")
+        graph = self.graph
+        check_totals(header, totals, {"nodes": len(graph), "constants": len(graph.constants), "quantizers": len(graph.quantizers)})
+        return graph
+
+    def _line(self, cursor: Cursor) -> None:
+        readers: Mapping[str, Callable[[Cursor], None]] = {
+            "in": self._input, "const": self._constant, "out": self._outputs,
+            "quantizer": self._quantizer, "fate": self._fate, "decision": self._decision,
+        }  # fmt: skip
+        for word, read in readers.items():
+            if cursor.take(word):
+                read(cursor)
+                return
+        if not cursor.text.startswith(("%", "_"), cursor.at):
+            cursor.fail("`in`, `const`, a node (`%y : f32[1,8] = Relu(%x) ; relu`), `out`, `quantizer`, `fate` or `decision`")
+        self._node(cursor)
+
+    def _input(self, cursor: Cursor) -> None:
+        name = self._new(cursor, "%")
+        cursor.expect(":")
+        self.graph.add_input(name, cursor.type())
+        _end(cursor)
+
+    def _constant(self, cursor: Cursor) -> None:
+        name = self._new(cursor, "@")
+        cursor.expect(":")
+        type_ = cursor.type()
+        cursor.expect("=")
+        self.graph.add_constant(name, cursor.constant(type_), type_.dtype, type_.quant)
+        _end(cursor)
+
+    def _new(self, cursor: Cursor, sigil: str) -> str:
+        start = cursor.at
+        found, name = cursor.reference()
+        if found != sigil:
+            cursor.at = start
+            cursor.fail(f"`{sigil}` and a new name")
+        if name in self.graph.values:
+            cursor.at = start
+            cursor.fail_with(f"{sigil}{name} is defined a second time")
+        return name
+
+    def _use(self, cursor: Cursor) -> str:
+        start = cursor.at
+        sigil, name = cursor.reference()
+        if name and name not in self.graph.values:
+            cursor.at = start
+            cursor.fail_with(f"{sigil}{name} is read before it is defined")
+        if name and (name in self.graph.constants) != (sigil == "@"):
+            cursor.at = start
+            cursor.fail_with(f"{name} is {'a constant: write @' if sigil == '%' else 'no constant: write %'}{name}")
+        return name
+
+    def _node(self, cursor: Cursor) -> None:
+        start = cursor.at
+        outputs = cursor.separated(lambda: self._defined(cursor))
+        names = [name for name, _ in outputs]
+        cursor.expect("=")
+        op_at = cursor.at
+        op = cursor.name("the name of an op")
+        inputs = cursor.listed("(", ")", lambda: self._use(cursor))
+        attrs = cursor.attrs()
+        end = cursor.at
+        tail = tail_from(cursor) or Tail(op, ())
+        types = self._foreign_types(cursor, outputs) if op == "Onnx" else None
+        try:
+            node = self.graph.add(op, inputs, attrs, name=tail.name, outputs=names, origin=tail.origin, quantizer=tail.quantizer,
+                                  types=types, after_all=True)  # fmt: skip
+        except _BAD_NODE as error:  # rows rely on attributes of the right kind, which a text need not have
+            cursor.at = op_at
+            cursor.fail_with(f"this node does not fit the op table: {error}", hint="mend the node, its inputs or its attributes")
+        if end < len(cursor.text) and node.name != tail.name:
+            cursor.at = end
+            cursor.fail_with(f"a second node is called {tail.name}")
+        self._compare(cursor, start, outputs)
+
+    def _defined(self, cursor: Cursor) -> tuple[str, TensorType | None]:
+        if cursor.take("_"):
+            return "", None
+        name = self._new(cursor, "%")
+        return name, cursor.type() if cursor.take(":") else None
+
+    @staticmethod
+    def _foreign_types(cursor: Cursor, outputs: list[tuple[str, TensorType | None]]) -> list[TensorType]:
+        for name, type_ in outputs:
+            if name and type_ is None:
+                cursor.fail_with(f"%{name} needs a type: no row of the op table gives it")
+        return [type_ or TensorType(DType.F32, None) for _, type_ in outputs]
+
+    def _compare(self, cursor: Cursor, start: int, outputs: list[tuple[str, TensorType | None]]) -> None:
+        for name, stated in outputs:
+            if name and name not in self.graph.values:
+                cursor.at = start
+                cursor.fail_with(f"the op has no output for %{name}")
+            if name and stated is not None and self.graph.type(name) != stated:
+                cursor.at = start
+                cursor.fail_with(f"%{name} is stated as {stated}, and the op gives {self.graph.type(name)}", hint="leave the type out")
+
+    def _outputs(self, cursor: Cursor) -> None:
+        if self.returned:
+            cursor.fail_with("a second line `out`")
+        self.returned = True
+        values = [] if cursor.done else cursor.separated(lambda: self._use(cursor))
+        _end(cursor)
+        self.graph.set_outputs(values)
+
+    def _quantizer(self, cursor: Cursor) -> None:
+        key, quantizer = quantizer_from(cursor)
+        if key in self.graph.quantizers:
+            cursor.fail_with(f"the quantizer {key} stands here twice")
+        self.graph.quantizers[key] = quantizer
+
+    def _fate(self, cursor: Cursor) -> None:
+        self.graph.fates.append(fate_from(cursor))
+
+    def _decision(self, cursor: Cursor) -> None:
+        self.graph.decide(decision_from(cursor))
+
+
+def _end(cursor: Cursor) -> None:
+    """The end of a line, or a comment."""
+    if not cursor.peek(";"):
+        cursor.end()
