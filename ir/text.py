@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .text_cursor import TextLimits
 from .text_parse import parse_graph
 from .text_print import DataForm, print_graph
-from .text_read import TextLimits
 
 __all__ = ["DataForm", "TextLimits", "parse_graph", "print_graph"]

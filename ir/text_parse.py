@@ -12,10 +12,21 @@ from dataclasses import dataclass, field
 from ..errors import InvalidModel
 from .decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
 from .graph import Graph, GraphError
-from .text_read import Cursor, DataSection, TextLimits
+from .text_cursor import DataSection, TextLimits
+from .text_read import Reader
 from .types import DType, TensorType
 
-__all__ = ["Tail", "body_and_data", "check_totals", "decision_from", "fate_from", "header_from", "parse_graph", "quantizer_from", "tail_from"]
+__all__ = [
+    "Tail",
+    "body_and_data",
+    "check_totals",
+    "decision_from",
+    "fate_from",
+    "header_from",
+    "parse_graph",
+    "quantizer_from",
+    "tail_from",
+]
 
 _FATES: Mapping[Half, Mapping[str, QuantizeFate | DequantizeFate]] = {
     Half.QUANTIZE: {fate.value: fate for fate in QuantizeFate},
@@ -47,7 +58,7 @@ class Tail:
     quantizer: tuple[str, ...] = ()
 
 
-def body_and_data(text: str, limits: TextLimits, source: str) -> Iterator[Cursor]:
+def body_and_data(text: str, limits: TextLimits, source: str) -> Iterator[Reader]:
     """A cursor for each line in front of the data section that is neither blank nor a comment.
 
     Raises:
@@ -60,7 +71,7 @@ def body_and_data(text: str, limits: TextLimits, source: str) -> Iterator[Cursor
     cut = next((i for i, line in enumerate(lines) if line.rstrip() == "data"), len(lines))
     data = DataSection(limits)
     _read_data(lines, cut + 1, data, source)
-    cursors = (Cursor(line.rstrip(), number, data, source) for number, line in enumerate(lines[:cut], 1))
+    cursors = (Reader(line.rstrip(), number, data, source) for number, line in enumerate(lines[:cut], 1))
     return (cursor for cursor in cursors if not cursor.done and not cursor.peek(";"))
 
 
@@ -73,10 +84,10 @@ def _read_data(lines: list[str], start: int, data: DataSection, source: str) -> 
         elif line and current is not None:
             current.append(line)
         elif line:
-            Cursor(lines[number], number + 1, data, source).fail("`#` and a digest")
+            Reader(lines[number], number + 1, data, source).fail("`#` and a digest")
 
 
-def header_from(cursor: Cursor, kind: str) -> tuple[str, dict[str, str]]:
+def header_from(cursor: Reader, kind: str) -> tuple[str, dict[str, str]]:
     """`graph NAME key=value ...`: the name, and the pairs.
 
     Raises:
@@ -93,7 +104,7 @@ def header_from(cursor: Cursor, kind: str) -> tuple[str, dict[str, str]]:
     return name, pairs
 
 
-def check_totals(cursor: Cursor, stated: Mapping[str, str], found: Mapping[str, int]) -> None:
+def check_totals(cursor: Reader, stated: Mapping[str, str], found: Mapping[str, int]) -> None:
     """Compares the header's totals, where they are given, with what was read.
 
     Raises:
@@ -105,7 +116,7 @@ def check_totals(cursor: Cursor, stated: Mapping[str, str], found: Mapping[str, 
             cursor.fail_with(f"the header says {key}={stated[key]}, the text has {count}", hint="mend the header, or leave the total out")
 
 
-def tail_from(cursor: Cursor) -> Tail | None:
+def tail_from(cursor: Reader) -> Tail | None:
     """`; NAME from ORIGIN quantizer NAMES`, or nothing.
 
     Raises:
@@ -121,7 +132,7 @@ def tail_from(cursor: Cursor) -> Tail | None:
     return Tail(name, origin, quantizer)
 
 
-def quantizer_from(cursor: Cursor) -> tuple[str, Quantizer]:
+def quantizer_from(cursor: Reader) -> tuple[str, Quantizer]:
     """The rest of a line `quantizer NAME : FORM of VALUE`: its key, and the quantizer."""
     key = cursor.name()
     cursor.expect(":")
@@ -133,7 +144,7 @@ def quantizer_from(cursor: Cursor) -> tuple[str, Quantizer]:
     return key, Quantizer(name, form, value)
 
 
-def fate_from(cursor: Cursor) -> Fate:
+def fate_from(cursor: Reader) -> Fate:
     """The rest of a line `fate QUANTIZER HALF of CONSUMER -> FATE at #STEP : "reason"`."""
     quantizer = cursor.name("the name of a quantizer")
     half = Half.QUANTIZE if cursor.take("quantize") else Half.DEQUANTIZE if cursor.take("dequantize") else None
@@ -155,7 +166,7 @@ def fate_from(cursor: Cursor) -> Fate:
     return Fate(quantizer, half, fate, reason, consumer, step)
 
 
-def decision_from(cursor: Cursor) -> Decision:
+def decision_from(cursor: Reader) -> Decision:
     """The rest of a line `decision OUTCOME RULE at SUBJECT : "reason" expected "..." found "..." hint "..."`."""
     outcome = Outcome.FIRED if cursor.take("fired") else Outcome.REFUSED if cursor.take("refused") else None
     if outcome is None:
@@ -178,7 +189,7 @@ class _GraphParser:
     returned: bool = False
     fates: list[Fate] = field(default_factory=list)
 
-    def parse(self, cursors: Iterator[Cursor]) -> Graph:
+    def parse(self, cursors: Iterator[Reader]) -> Graph:
         header = next(cursors, None)
         if header is None:
             raise InvalidModel("the text form is empty", hint="the grammar is in docs/text-form.md")
@@ -193,8 +204,8 @@ class _GraphParser:
         check_totals(header, totals, {"nodes": len(graph), "constants": len(graph.constants), "quantizers": len(graph.quantizers)})
         return graph
 
-    def _line(self, cursor: Cursor) -> None:
-        readers: Mapping[str, Callable[[Cursor], None]] = {
+    def _line(self, cursor: Reader) -> None:
+        readers: Mapping[str, Callable[[Reader], None]] = {
             "in": self._input, "const": self._constant, "out": self._outputs,
             "quantizer": self._quantizer, "fate": self._fate, "decision": self._decision,
         }  # fmt: skip
@@ -206,13 +217,13 @@ class _GraphParser:
             cursor.fail("`in`, `const`, a node (`%y : f32[1,8] = Relu(%x) ; relu`), `out`, `quantizer`, `fate` or `decision`")
         self._node(cursor)
 
-    def _input(self, cursor: Cursor) -> None:
+    def _input(self, cursor: Reader) -> None:
         name = self._new(cursor, "%")
         cursor.expect(":")
         self.graph.add_input(name, cursor.type())
         _end(cursor)
 
-    def _constant(self, cursor: Cursor) -> None:
+    def _constant(self, cursor: Reader) -> None:
         name = self._new(cursor, "@")
         cursor.expect(":")
         type_ = cursor.type()
@@ -220,7 +231,7 @@ class _GraphParser:
         self.graph.add_constant(name, cursor.constant(type_), type_.dtype, type_.quant)
         _end(cursor)
 
-    def _new(self, cursor: Cursor, sigil: str) -> str:
+    def _new(self, cursor: Reader, sigil: str) -> str:
         start = cursor.at
         found, name = cursor.reference()
         if found != sigil:
@@ -231,7 +242,7 @@ class _GraphParser:
             cursor.fail_with(f"{sigil}{name} is defined a second time")
         return name
 
-    def _use(self, cursor: Cursor) -> str:
+    def _use(self, cursor: Reader) -> str:
         start = cursor.at
         sigil, name = cursor.reference()
         if name and name not in self.graph.values:
@@ -242,7 +253,7 @@ class _GraphParser:
             cursor.fail_with(f"{name} is {'a constant: write @' if sigil == '%' else 'no constant: write %'}{name}")
         return name
 
-    def _node(self, cursor: Cursor) -> None:
+    def _node(self, cursor: Reader) -> None:
         start = cursor.at
         outputs = cursor.separated(lambda: self._defined(cursor))
         names = [name for name, _ in outputs]
@@ -265,20 +276,20 @@ class _GraphParser:
             cursor.fail_with(f"a second node is called {tail.name}")
         self._compare(cursor, start, outputs)
 
-    def _defined(self, cursor: Cursor) -> tuple[str, TensorType | None]:
+    def _defined(self, cursor: Reader) -> tuple[str, TensorType | None]:
         if cursor.take("_"):
             return "", None
         name = self._new(cursor, "%")
         return name, cursor.type() if cursor.take(":") else None
 
     @staticmethod
-    def _foreign_types(cursor: Cursor, outputs: list[tuple[str, TensorType | None]]) -> list[TensorType]:
+    def _foreign_types(cursor: Reader, outputs: list[tuple[str, TensorType | None]]) -> list[TensorType]:
         for name, type_ in outputs:
             if name and type_ is None:
                 cursor.fail_with(f"%{name} needs a type: no row of the op table gives it")
         return [type_ or TensorType(DType.F32, None) for _, type_ in outputs]
 
-    def _compare(self, cursor: Cursor, start: int, outputs: list[tuple[str, TensorType | None]]) -> None:
+    def _compare(self, cursor: Reader, start: int, outputs: list[tuple[str, TensorType | None]]) -> None:
         for name, stated in outputs:
             if name and name not in self.graph.values:
                 cursor.at = start
@@ -287,7 +298,7 @@ class _GraphParser:
                 cursor.at = start
                 cursor.fail_with(f"%{name} is stated as {stated}, and the op gives {self.graph.type(name)}", hint="leave the type out")
 
-    def _outputs(self, cursor: Cursor) -> None:
+    def _outputs(self, cursor: Reader) -> None:
         if self.returned:
             cursor.fail_with("a second line `out`")
         self.returned = True
@@ -295,20 +306,20 @@ class _GraphParser:
         _end(cursor)
         self.graph.set_outputs(values)
 
-    def _quantizer(self, cursor: Cursor) -> None:
+    def _quantizer(self, cursor: Reader) -> None:
         key, quantizer = quantizer_from(cursor)
         if key in self.graph.quantizers:
             cursor.fail_with(f"the quantizer {key} stands here twice")
         self.graph.quantizers[key] = quantizer
 
-    def _fate(self, cursor: Cursor) -> None:
+    def _fate(self, cursor: Reader) -> None:
         self.graph.fates.append(fate_from(cursor))
 
-    def _decision(self, cursor: Cursor) -> None:
+    def _decision(self, cursor: Reader) -> None:
         self.graph.decide(decision_from(cursor))
 
 
-def _end(cursor: Cursor) -> None:
+def _end(cursor: Reader) -> None:
     """The end of a line, or a comment."""
     if not cursor.peek(";"):
         cursor.end()

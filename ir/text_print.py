@@ -155,7 +155,8 @@ def _fate_line(fate: Fate) -> str:
 
 def decision_line(decision: Decision) -> str:
     """`decision refused fold_scale at conv1 : "reason" expected "one consumer" found "3 consumers" hint "..."`."""
-    line = f"  decision {decision.outcome.value} {name_text(decision.rule)} at {name_text(decision.subject)} : {string_text(decision.reason)}"
+    line = f"  decision {decision.outcome.value} {name_text(decision.rule)} at {name_text(decision.subject)}"
+    line += f" : {string_text(decision.reason)}"
     for label, text in (("expected", decision.expected), ("found", decision.found), ("hint", decision.hint)):
         if text:
             line += f" {label} {string_text(text)}"

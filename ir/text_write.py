@@ -94,7 +94,7 @@ def _array_float(value: np.generic, bits: int, dtype: np.dtype[np.generic]) -> s
     text = str(value)
     with np.errstate(all="ignore"):
         same = dtype.type(float(text)) == value
-    return text if same else repr(float(value))  # type: ignore[arg-type]  # a float scalar
+    return text if same else repr(float(value))
 
 
 def _little_endian(data: Array) -> bytes:
@@ -136,9 +136,9 @@ class Writer:
 
     def numbers(self, values: Sequence[float]) -> str:
         """One number, or a list of them."""
-        return _number_text(values[0]) if len(values) == 1 else self.list(values)
+        return _number_text(values[0]) if len(values) == 1 else self.listing(values)
 
-    def list(self, values: Sequence[float]) -> str:
+    def listing(self, values: Sequence[float]) -> str:
         """A list of numbers, shortened in the display form."""
         if self.display and len(values) > _SHOWN:
             return f"[{len(values)} values {_number_text(min(values))}..{_number_text(max(values))}]"
