@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from .arrays import save_arrays, split_feeds
 from .networks import NETWORKS, Network
-from .quantizers import QUANTIZERS, split_feeds
+from .quantizers import QUANTIZERS
 
 __all__ = ["Case", "build_all", "cases"]
 
@@ -70,16 +72,22 @@ def build_all(wanted: Sequence[Case], log: Callable[[str], None]) -> None:
     for case in wanted:
         case.folder.mkdir(parents=True, exist_ok=True)
         if not case.float_path.exists():
-            _publish(case.float_path, lambda target, case=case: onnx.save(case.network.build(SEED, CALIBRATION_SAMPLES), target), case)
+            _publish(case.float_path, partial(_write_float, case), case)
             log(f"{case.float_path.name}: built, {case.float_path.stat().st_size:,} bytes")
         if not case.path.exists():
-            calibration = case.network.feeds(np.random.default_rng([SEED, _CALIBRATION_STREAM]), CALIBRATION_SAMPLES)
-            quantize = QUANTIZERS[case.quantizer]
-            arguments = (calibration, case.network.transformer)
-            _publish(case.path, lambda target, case=case, a=arguments, q=quantize: q(case.float_path, target, *a), case)
+            _publish(case.path, partial(_write_quantized, case), case)
             log(f"{case.path.name}: quantized, {case.path.stat().st_size:,} bytes")
         if not case.inputs_path.exists():
-            np.savez(case.inputs_path, **dict(case.network.feeds(np.random.default_rng([SEED, _FEED_STREAM]), 1)))
+            save_arrays(case.inputs_path, case.network.feeds(np.random.default_rng([SEED, _FEED_STREAM]), 1))
+
+
+def _write_float(case: Case, target: Path) -> None:
+    onnx.save(case.network.build(SEED, CALIBRATION_SAMPLES), target)
+
+
+def _write_quantized(case: Case, target: Path) -> None:
+    calibration = case.network.feeds(np.random.default_rng([SEED, _CALIBRATION_STREAM]), CALIBRATION_SAMPLES)
+    QUANTIZERS[case.quantizer](case.float_path, target, calibration, case.network.transformer)
 
 
 def _publish(path: Path, write: Callable[[Path], None], case: Case) -> None:

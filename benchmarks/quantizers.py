@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import onnx
 
-__all__ = ["QUANTIZERS", "quantize_nncf", "quantize_ort", "split_feeds"]
+from .arrays import Array, Feeds, split_feeds
 
-Feeds = Mapping[str, npt.NDArray[Any]]
-
-
-def split_feeds(stacked: Feeds) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """Yield one feed of batch 1 for each index of the common first axis."""
-    count = len(next(iter(stacked.values())))
-    for index in range(count):
-        yield {name: np.ascontiguousarray(value[index : index + 1]) for name, value in stacked.items()}
+__all__ = ["QUANTIZERS", "quantize_nncf", "quantize_ort"]
 
 
 def quantize_ort(source: Path, target: Path, calibration: Feeds, transformer: bool) -> None:
@@ -60,7 +51,7 @@ def quantize_nncf(source: Path, target: Path, calibration: Feeds, transformer: b
     onnx.save(quantized, target)
 
 
-QUANTIZERS = {"ort": quantize_ort, "nncf": quantize_nncf}
+QUANTIZERS: Mapping[str, Callable[[Path, Path, Feeds, bool], None]] = {"ort": quantize_ort, "nncf": quantize_nncf}
 
 
 def _reader(base: Any, calibration: Feeds) -> Any:
@@ -70,7 +61,7 @@ def _reader(base: Any, calibration: Feeds) -> Any:
         def __init__(self) -> None:
             self._feeds = split_feeds(calibration)
 
-        def get_next(self) -> dict[str, npt.NDArray[Any]] | None:
+        def get_next(self) -> dict[str, Array] | None:
             return next(self._feeds, None)
 
     return Reader()

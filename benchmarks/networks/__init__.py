@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from ..arrays import Array
 from .bert import build_bert, sample_tokens
 from .densenet121 import build_densenet121
 from .mobilenet_v2 import build_mobilenet_v2
 from .resnet50 import build_resnet50
 from .samples import sample_images
-from .writer import Array
 
 __all__ = ["NETWORKS", "Network"]
 

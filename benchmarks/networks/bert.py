@@ -12,8 +12,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from ..arrays import Array
 from .layers import classifier, normal
-from .writer import Array, NetworkWriter, Tensor
+from .writer import NetworkWriter, Tensor
 
 __all__ = ["build_bert", "sample_tokens"]
 
@@ -109,9 +110,7 @@ def _feed_forward(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
 
 def _gelu(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     """x * (1 + erf(x / sqrt 2)) * 0.5: Hendrycks & Gimpel 2016 (arXiv:1606.08415), in the exporter's order."""
-    root, one, half = (
-        writer.constant(f"{scope}/Constant_{i}", np.array(v, np.float32)) for i, v in enumerate((2.0**0.5, 1.0, 0.5))
-    )
+    root, one, half = (writer.constant(f"{scope}/Constant_{i}", np.array(v, np.float32)) for i, v in enumerate((2.0**0.5, 1.0, 0.5)))
     y = writer.op("Erf", [writer.op("Div", [x, root], scope)], scope)
     y = writer.op("Mul", [x, writer.op("Add", [y, one], scope)], scope)
     return writer.op("Mul", [y, half], scope)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .writer import Array, NetworkWriter, Tensor
+from ..arrays import Array
+from .writer import NetworkWriter, Tensor
 
 __all__ = ["batch_norm", "classifier", "conv2d", "global_pool", "max_pool", "normal", "relu", "rounded"]
 
@@ -25,8 +26,9 @@ def normal(writer: NetworkWriter, shape: tuple[int, ...], std: float) -> Array:
     The factor (sigma 0.3) gives output channels different ranges, as trained networks have: without it per-channel and
     per-tensor quantization of weights would look alike.
     """
-    rows = writer.rng.lognormal(0.0, 0.3, (shape[0],) + (1,) * (len(shape) - 1))
-    return (writer.rng.standard_normal(shape, np.float32) * (std * rows)).astype(np.float32)
+    rows: Array = std * writer.rng.lognormal(0.0, 0.3, (shape[0],) + (1,) * (len(shape) - 1))
+    values: Array = writer.rng.standard_normal(shape, np.float32) * rows
+    return values.astype(np.float32)
 
 
 def conv2d(writer: NetworkWriter, x: Tensor, scope: str, channels: int, kernel: int, stride: int = 1, group: int = 1) -> Tensor:
@@ -50,10 +52,10 @@ def batch_norm(writer: NetworkWriter, x: Tensor, scope: str, gain: float = 1.0, 
     ReLUs amplifies any disturbance from layer to layer until the rounding noise of 8 bits drowns the signal, which no trained
     network does.
     """
-    channels = x.value.shape[1]
-    parameters = {
-        "weight": (gain * writer.rng.uniform(0.5, 1.5, channels)).astype(np.float32),
-        "bias": (gain * (shift + 0.3 * writer.rng.standard_normal(channels))).astype(np.float32),
+    channels = int(x.value.shape[1])
+    parameters: dict[str, Array] = {
+        "weight": (gain * writer.rng.uniform(0.5, 1.5, (channels,))).astype(np.float32),
+        "bias": (gain * (shift + 0.3 * writer.rng.standard_normal((channels,)))).astype(np.float32),
         "running_mean": rounded(x.value.mean(axis=(0, 2, 3), dtype=np.float64)),
         "running_var": rounded(x.value.var(axis=(0, 2, 3), dtype=np.float64)),
     }

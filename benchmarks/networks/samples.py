@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .writer import Array
+from ..arrays import Array
 
 __all__ = ["sample_images"]
 

@@ -14,13 +14,13 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["OPSET", "Array", "NetworkWriter", "Tensor"]
+from ..arrays import Array
 
-Array = npt.NDArray[Any]
+__all__ = ["OPSET", "NetworkWriter", "Tensor"]
+
 OPSET = 17
 
 

@@ -1,0 +1,137 @@
+"""The benchmark's command line: ``python -m benchmarks`` at the root, or ``python -m fqfuse.benchmarks`` where it is installed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import onnx
+
+from .build import Case, build_all, cases
+from .compile_time import CHAINS, compile_cases, compile_chains
+from .counts import count_macs
+from .engines import ENGINES
+from .environment import describe_environment
+from .measure import REFERENCE, Row, Settings, measure_case, measure_peak
+from .report import write_compile, write_speed
+from .summary import NUMPY, summarize, summarize_file
+
+__all__ = ["main"]
+
+# The NumPy runtime is the definition, not the fast path: two files tell how it stands.
+NUMPY_FILES = ("resnet50-ort", "bert-ort")
+QUICK = Settings(rounds=3, turn_seconds=0.1, accuracy_inputs=8)
+QUICK_CHAINS = tuple(size for size in CHAINS if size <= 1000)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code: 0, or 2 for wrong options."""
+    options = _parser().parse_args(arguments)
+    try:
+        wanted = cases(options.build_dir, options.files)
+    except ValueError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    build_all(wanted, _log)
+    scratch = options.build_dir / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    if options.what in ("all", "run"):
+        print(_speed(wanted, options, scratch).read_text())
+    if options.what in ("all", "compile"):
+        print(_compile(wanted, options, scratch).read_text())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="benchmarks", description="Measure fqfuse side by side with ONNX Runtime and OpenVINO.")
+    parser.add_argument("what", nargs="?", default="all", choices=("all", "build", "run", "compile"), help="what to do (default: all)")
+    parser.add_argument("--quick", action="store_true", help="3 short rounds and short chains: a look, not a result")
+    parser.add_argument("--files", type=_names, default=(), help="comma-separated, such as resnet50-ort,bert-nncf (default: all eight)")
+    parser.add_argument("--engines", type=_engines, default=tuple(ENGINES), help=f"comma-separated, of {', '.join(ENGINES)}")
+    parser.add_argument("--numpy-files", type=_names, default=NUMPY_FILES, help=f"where {NUMPY} runs (default: {','.join(NUMPY_FILES)})")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each engine (default: 2)")
+    parser.add_argument("--rounds", type=int, help="rounds of turns (default: 7, quick: 3)")
+    parser.add_argument("--repeats", type=int, default=3, help="fresh processes for each compile time (default: 3)")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds an engine may take for one answer (default: 300)")
+    parser.add_argument("--build-dir", type=Path, default=Path(__file__).resolve().parent / "build", help="where models are cached")
+    parser.add_argument("--out", type=Path, help="where the report goes (default: <build-dir>/report)")
+    parser.add_argument("--label", default="", help="a remark for the report's head")
+    return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
+def _engines(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    unknown = [name for name in names if name not in ENGINES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no such engine: {', '.join(unknown)}; choose from {', '.join(ENGINES)}")
+    return names
+
+
+def _speed(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -> Path:
+    settings = _settings(options)
+    environment = describe_environment()
+    label = options.label or ("quick: a look, not a result" if options.quick else _busy())
+    peak = measure_peak(settings.threads, scratch)
+    rows: list[Row] = []
+    summaries = []
+    for case in wanted:
+        engines = [name for name in options.engines if name != NUMPY or case.name in options.numpy_files]
+        found = measure_case(case, engines, settings, scratch, _log)
+        rows += found
+        summaries.append(summarize_file(found, count_macs(onnx.load(case.float_path)), peak.get("operations_per_second")))
+    transformers = frozenset(case.name for case in wanted if case.network.transformer)
+    result = {
+        "environment": environment,
+        "settings": asdict(settings),
+        "label": label,
+        "peak": peak,
+        "summary": summarize(summaries, transformers),
+    }
+    return write_speed(_out(options), result, rows)
+
+
+def _compile(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -> Path:
+    engines = [name for name in options.engines if name != REFERENCE]
+    arguments = (engines, options.threads, options.repeats, options.timeout, scratch, _log)
+    result = {
+        "environment": describe_environment(),
+        "settings": {"threads": options.threads, "repeats": options.repeats, "timeout": options.timeout},
+        "label": options.label or _busy(),
+    }
+    files = compile_cases(wanted, *arguments)
+    chains = compile_chains(QUICK_CHAINS if options.quick else CHAINS, *arguments)
+    return write_compile(_out(options), result, files, chains)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    base = asdict(QUICK if options.quick else Settings())
+    base.update(threads=options.threads, timeout=options.timeout)
+    if options.rounds:
+        base["rounds"] = options.rounds
+    return Settings(**base)
+
+
+def _out(options: argparse.Namespace) -> Path:
+    return Path(options.out or options.build_dir / "report")
+
+
+def _busy() -> str:
+    """Return a warning for the report if other programs were running."""
+    load = os.getloadavg()[0]
+    return f"rough: the machine was busy (load average {load:.1f})" if load > 0.5 else ""
+
+
+def _log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""The engines under measurement, each opened in one function; imported inside worker processes only.
+
+Every engine gets the same thread count, the lowest latency it offers and f32 for what is not int8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .arrays import Array, Feeds
+
+__all__ = ["ENGINES", "PEERS", "Engine", "Opened", "Unavailable"]
+
+Run = Callable[[Feeds], Sequence[Array]]
+
+
+class Unavailable(Exception):  # it names a state of the machine, as FqfuseError's BackendUnavailable does
+    """The engine's package is not installed, or lacks what is needed."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A ready session: ``run`` maps a feed of batch 1 to the outputs in the model's order (arrays may be reused)."""
+
+    run: Run
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How to load an engine's library (``module``) and open a model with it."""
+
+    name: str
+    module: str
+    open: Callable[[Path, int], Opened]
+
+    def load_library(self) -> None:
+        """Import the engine's package, or raise Unavailable."""
+        try:
+            import_module(self.module)
+        except ImportError as error:
+            raise Unavailable(str(error)) from error
+
+
+def _open_fqfuse(backend: str, path: Path, threads: int) -> Opened:
+    package: Any = import_module("fqfuse")
+    if not hasattr(package, "InferenceSession"):
+        raise Unavailable("this fqfuse has no InferenceSession")
+    session = package.InferenceSession(str(path), backend=backend, threads=threads)
+    return Opened(lambda feeds: session.run(None, feeds))
+
+
+def _open_onnxruntime(path: Path, threads: int) -> Opened:
+    runtime: Any = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return Opened(lambda feeds: session.run(None, dict(feeds)))
+
+
+def _open_openvino(path: Path, threads: int) -> Opened:
+    openvino: Any = import_module("openvino")
+    config = {
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",  # the default takes bf16 silently where the CPU has it
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    compiled = openvino.Core().compile_model(str(path), "CPU", config)
+    request = compiled.create_infer_request()
+    outputs = list(compiled.outputs)
+
+    def run(feeds: Feeds) -> list[Array]:
+        results = request.infer(dict(feeds), share_inputs=True, share_outputs=True)
+        return [results[output] for output in outputs]
+
+    return Opened(run, f"precision {compiled.get_property('INFERENCE_PRECISION_HINT').to_string()}")
+
+
+ENGINES: Mapping[str, Engine] = {
+    engine.name: engine
+    for engine in (
+        Engine("fqfuse-onednn", "fqfuse", partial(_open_fqfuse, "onednn")),
+        Engine("fqfuse-numpy", "fqfuse", partial(_open_fqfuse, "numpy")),
+        Engine("onnxruntime", "onnxruntime", _open_onnxruntime),
+        Engine("openvino", "openvino", _open_openvino),
+        Engine("onnxruntime-f32", "onnxruntime", _open_onnxruntime),
+    )
+}
+PEERS = ("onnxruntime", "openvino")

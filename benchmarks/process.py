@@ -1,0 +1,91 @@
+"""The coordinator's end of a worker process: start, ask with a time limit, and say how it died."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self, cast
+
+__all__ = ["WorkerFailed", "WorkerProcess"]
+
+_HERE = Path(__file__).resolve().parent
+
+
+class WorkerFailed(Exception):  # it is a result of the measurement, not a fault of it
+    """The engine raised, crashed or ran out of time; the text is the row of the table."""
+
+
+class WorkerProcess:
+    """A worker as a context manager; leaving it ends the process.
+
+    ``threads`` limits every OpenMP and BLAS pool the process may start. ``log`` takes the worker's stderr.
+    """
+
+    def __init__(self, threads: int, log: Path) -> None:
+        pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        environment = {**os.environ, **dict.fromkeys(pools, str(threads))}
+        # -m with this package's parent as working directory: the worker then never imports fqfuse unless its engine does.
+        command = [sys.executable, "-m", f"{_HERE.name}.worker"]
+        self._log = log
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, cwd=_HERE.parent, env=environment, bufsize=0
+            )
+        self._stdin, self._stdout = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+
+    def ask(self, command: str, seconds: float, **arguments: Any) -> dict[str, Any]:
+        """Send a command and return its answer; WorkerFailed says what went wrong instead."""
+        request = json.dumps({"command": command, **arguments}) + "\n"
+        try:
+            self._stdin.write(request.encode())
+        except BrokenPipeError:
+            raise WorkerFailed(self._death()) from None
+        answer: dict[str, Any] = json.loads(self._line(command, time.monotonic() + seconds, seconds))
+        if "error" in answer:
+            raise WorkerFailed(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        """End the process, gently if it listens."""
+        self._stdin.close()
+        self._stdout.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _line(self, command: str, deadline: float, seconds: float) -> bytes:
+        """Read one line; a worker that dies or stays silent past the deadline is a failure."""
+        received = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stdout, selectors.EVENT_READ)
+            while not received.endswith(b"\n"):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    self._process.kill()
+                    raise WorkerFailed(f"no answer to {command!r} within {seconds:g} s")
+                chunk = os.read(self._stdout.fileno(), 65536)
+                if not chunk:
+                    raise WorkerFailed(self._death())
+                received += chunk
+        return received
+
+    def _death(self) -> str:
+        """Say how the process ended, with the last line it wrote to stderr."""
+        code = self._process.wait()
+        how = f"crashed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        return f"{how}: {lines[-1][:200]}" if lines else how

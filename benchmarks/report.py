@@ -1,0 +1,186 @@
+"""Writes the measurements as Markdown and JSON, and the compile-time curve as a picture where matplotlib is installed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from .compile_time import CompileRow
+from .engines import PEERS
+from .measure import Row
+
+__all__ = ["write_compile", "write_speed"]
+
+
+def write_speed(folder: Path, result: Mapping[str, Any], rows: Sequence[Row]) -> Path:
+    """Write ``speed.json`` and ``speed.md``; return the latter. ``result`` holds environment, settings, peak, summary."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "speed.json", {"schema": "fqfuse-bench-speed/1", **result, "rows": [row.as_json() for row in rows]})
+    parts = ["# Speed and accuracy", _environment(result), _summary(result["summary"]), _rows(rows, result["summary"]["files"])]
+    target = folder / "speed.md"
+    target.write_text("\n\n".join(parts) + "\n")
+    return target
+
+
+def write_compile(folder: Path, result: Mapping[str, Any], files: Sequence[CompileRow], chains: Sequence[CompileRow]) -> Path:
+    """Write ``compile.json``, ``compile.md`` and, with matplotlib, ``compile.svg`` and ``compile.png``; return the Markdown."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lists = {"files": [row.as_json() for row in files], "chains": [row.as_json() for row in chains]}
+    _write_json(folder / "compile.json", {"schema": "fqfuse-bench-compile/1", **result, **lists})
+    parts = ["# Compile time", _environment(result)]
+    if files:
+        parts += ["## From file to ready session\n\n" + _compile_table(files)]
+    if chains:
+        parts += ["## Chains of quantized convolutions\n\n" + _compile_table(chains), _growth(chains)]
+        if _plot(folder, chains):
+            parts.append("![Compile time over nodes](compile.svg)")
+    target = folder / "compile.md"
+    target.write_text("\n\n".join(part for part in parts if part) + "\n")
+    return target
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Strict JSON: infinities and NaN, which it has not, become null."""
+    path.write_text(json.dumps(_strict(value), indent=1, allow_nan=False) + "\n")
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _environment(result: Mapping[str, Any]) -> str:
+    env, settings = result["environment"], result["settings"]
+    packages = ", ".join(f"{name} {version}" for name, version in env["packages"].items())
+    lines = [
+        f"- {env['cpu']} ({', '.join(env['flags'])}), {env['cpus']} CPUs, {settings['threads']} threads for each engine",
+        f"- {packages}, Python {env['python']}, commit {env['commit']}",
+        f"- {env['time']}, load average at the start {env['load_average'][0]}",
+    ]
+    if "rounds" in settings:
+        lines.append(
+            f"- {settings['rounds']} rounds in turns, {settings['pause']} s pause between turns; accuracy over "
+            f"{settings['accuracy_inputs']} random inputs"
+        )
+    peak = result.get("peak")
+    if peak:
+        rate = peak.get("operations_per_second")
+        lines.append(f"- int8 peak of a oneDNN matmul: {rate / 1e12:.3f} Tops/s" if rate else f"- int8 peak: {peak['reason']}")
+    if result.get("label"):
+        lines.append(f"- **{result['label']}**")
+    return "\n".join(lines)
+
+
+def _summary(summary: Mapping[str, Any]) -> str:
+    header = ["file", "fqfuse-onednn ms", *(f"{name} ms" for name in PEERS), "ratio to faster peer", "SQNR below better peer dB"]
+    header += ["limit ms", "fqfuse-numpy ms", "onnxruntime f32 ms", "numpy / f32"]
+    table = [
+        [
+            f["file"],
+            _number(f["onednn_ms"], 2),
+            *(_number(f["peers_ms"][name], 2) for name in PEERS),
+            _number(f["ratio"], 2),
+            _number(f["sqnr_gap_db"], 2),
+            _number(f["limit_ms"], 2),
+            _number(f["numpy_ms"], 1),
+            _number(f["float_ms"], 2),
+            _number(f["numpy_ratio"], 2),
+        ]
+        for f in summary["files"]
+    ]
+    over = [
+        ("Geometric mean of the ratios, all files that both peers run", summary["geometric_mean_both_peers"]),
+        (
+            f"The same over the {summary['files_both_peers_convolutional']} convolutional ones",
+            summary["geometric_mean_both_peers_convolutional"],
+        ),
+        ("Worst ratio of a convolutional file", summary["worst_ratio_convolutional"]),
+        ("Worst SQNR gap of a convolutional file, dB", summary["worst_sqnr_gap_db_convolutional"]),
+    ]
+    return _markdown(header, table) + "\n\n" + "\n".join(f"- {text}: {_number(value, 3)}" for text, value in over)
+
+
+def _rows(rows: Sequence[Row], files: Sequence[Mapping[str, Any]]) -> str:
+    limits = {f["file"]: f["limit_ms"] for f in files}
+    header = ["file", "engine", "median ms", "spread", "limit / time", "SQNR dB", "top-1", "peak MiB", "load s", "first run s", "note"]
+    table = []
+    for row in rows:
+        limit = limits[row.file]
+        table.append(
+            [
+                row.file,
+                row.engine,
+                _number(row.median_ms, 3),
+                _percent(row.spread),
+                _percent(limit / row.median_ms if limit and row.median_ms else None),
+                _number(row.sqnr_db, 2),
+                _percent(row.top1),
+                _number(row.memory_peak / 2**20 if row.memory_peak and not row.reason else None, 0),
+                _number(row.load_s, 3),
+                _number(row.first_run_s, 3),
+                row.reason or row.note,
+            ]
+        )
+    return "## Every engine on every file\n\n" + _markdown(header, table)
+
+
+def _compile_table(rows: Sequence[CompileRow]) -> str:
+    header = ["file", "nodes", "engine", "ready s", "first run s", "import s", "note"]
+    table = [
+        [r.file, f"{r.nodes:,}", r.engine, _number(r.ready_s, 3), _number(r.first_run_s, 3), _number(r.import_s, 2), r.reason] for r in rows
+    ]
+    return _markdown(header, table)
+
+
+def _growth(chains: Sequence[CompileRow]) -> str:
+    """How many times longer each engine needs for ten times the chain."""
+    seconds = {(row.engine, row.file): row.ready_s for row in chains}
+    lines = []
+    for engine in dict.fromkeys(row.engine for row in chains):
+        short, long = seconds.get((engine, "chain-1000")), seconds.get((engine, "chain-10000"))
+        if short and long:
+            lines.append(f"- {engine}: 10,000 convolutions take {long / short:.1f} times as long as 1,000")
+    return "\n".join(lines)
+
+
+def _plot(folder: Path, chains: Sequence[CompileRow]) -> bool:
+    """Draw the curve; False without matplotlib."""
+    if find_spec("matplotlib") is None:
+        return False
+    import_module("matplotlib").use("Agg")
+    pyplot: Any = import_module("matplotlib.pyplot")
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    for engine in dict.fromkeys(row.engine for row in chains):
+        points = [(row.nodes, row.ready_s) for row in chains if row.engine == engine and row.ready_s is not None]
+        if points:
+            axes.loglog(*zip(*points, strict=True), marker="o", label=engine)
+    axes.set_xlabel("nodes in the ONNX file")
+    axes.set_ylabel("file to ready session, s")
+    axes.grid(True, which="both", alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    for suffix in ("svg", "png"):
+        figure.savefig(folder / f"compile.{suffix}")
+    pyplot.close(figure)
+    return True
+
+
+def _markdown(header: Sequence[str], table: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *table]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"

@@ -1,0 +1,139 @@
+"""One engine in a process of its own: reads JSON commands from stdin, answers one JSON line each.
+
+    {"command": "load", "engine": ..., "path": ..., "threads": n, "feeds": npz}   session, and its first run
+    {"command": "time", "runs": n, "warmup": n}                                    seconds of each run
+    {"command": "outputs", "to": npz}                                              outputs for every feed
+    {"command": "peak", "threads": n}                                              int8 operations a second of oneDNN's matmul
+    {"command": "memory"}                                                          resident bytes now and at their peak
+
+An engine's exception is answered as {"error": ...}; a crash ends the process and is the coordinator's to report.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from .arrays import load_arrays, save_arrays, split_feeds
+from .engines import ENGINES, Opened, Unavailable
+
+__all__ = ["main"]
+
+
+class Worker:
+    """State of the process: at most one open session and its feeds."""
+
+    def __init__(self) -> None:
+        self._opened: Opened | None = None
+        self._feeds: list[dict[str, Any]] = []
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out one command. ValueError if there is no such command."""
+        arguments = {name: value for name, value in request.items() if name != "command"}
+        commands: dict[str, Callable[..., dict[str, Any]]] = {
+            "load": self.load,
+            "time": self.time,
+            "outputs": self.outputs,
+            "peak": self.peak,
+            "memory": self.memory,
+        }
+        if request["command"] not in commands:
+            raise ValueError(f"no command {request['command']!r}")
+        return commands[request["command"]](**arguments)
+
+    def load(self, engine: str, path: str, threads: int, feeds: str) -> dict[str, Any]:
+        """Import the library, open the model, run once; seconds of each, which tell compilation from first-run work."""
+        spec = ENGINES[engine]
+        self._feeds = list(split_feeds(load_arrays(Path(feeds))))
+        before = resident()["resident"]
+        started = time.perf_counter()
+        spec.load_library()
+        imported = time.perf_counter()
+        self._opened = spec.open(Path(path), threads)
+        opened = time.perf_counter()
+        self._opened.run(self._feeds[0])
+        done = time.perf_counter()
+        seconds = {"import_s": imported - started, "load_s": opened - imported, "first_run_s": done - opened}
+        return {**seconds, "resident_before": before, "note": self._opened.note}
+
+    def time(self, runs: int, warmup: int) -> dict[str, Any]:
+        """Seconds of ``runs`` runs on the first feed, after ``warmup`` runs that wake threads and caches."""
+        run, feed = self._session().run, self._feeds[0]
+        for _ in range(warmup):
+            run(feed)
+        seconds = []
+        for _ in range(runs):
+            started = time.perf_counter()
+            run(feed)
+            seconds.append(time.perf_counter() - started)
+        return {"seconds": seconds}
+
+    def outputs(self, to: str) -> dict[str, Any]:
+        """Write ``output_<i>`` stacked over all feeds."""
+        run = self._session().run
+        # A copy: an engine may hand out its own buffer and write the next result into it.
+        results = [[np.array(output) for output in run(feed)] for feed in self._feeds]
+        stacked = {f"output_{i}": np.concatenate(outputs) for i, outputs in enumerate(zip(*results, strict=True))}
+        save_arrays(Path(to), stacked)
+        return {}
+
+    def peak(self, threads: int) -> dict[str, Any]:
+        """See ``peak.measure_peak``."""
+        from .peak import measure_peak
+
+        return measure_peak(threads)
+
+    def memory(self) -> dict[str, Any]:
+        """Resident bytes of this process."""
+        return resident()
+
+    def _session(self) -> Opened:
+        if self._opened is None:
+            raise ValueError("load a model first")
+        return self._opened
+
+
+def resident() -> dict[str, int]:
+    """Return resident bytes now (``resident``) and at their highest (``peak``), from Linux's /proc.
+
+    Not ``getrusage``: its maximum survives exec and so begins with the parent's.
+    """
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {name: int(fields[key].split()[0]) * 1024 for name, key in (("resident", "VmRSS"), ("peak", "VmHWM"))}
+
+
+def serve(commands: TextIO, answers: TextIO) -> None:
+    """Answer commands until the input ends."""
+    worker = Worker()
+    for line in commands:
+        try:
+            answer = worker.answer(json.loads(line))
+        except Exception as error:  # noqa: BLE001  # whatever a peer raises becomes a row of the table
+            answer = {"error": _in_one_line(error)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _in_one_line(error: Exception) -> str:
+    """Name and first line of an error; peers write pages."""
+    name = "unavailable" if isinstance(error, Unavailable) else type(error).__name__
+    first = next(iter(str(error).strip().splitlines()), "")
+    return f"{name}: {first[:300]}" if first else name
+
+
+def main() -> None:
+    """Serve on stdin and stdout; what libraries print goes to stderr instead, so that it cannot garble an answer."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    serve(sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()
