@@ -1,4 +1,4 @@
-"""Builds the committed files of the digits model: `python -m models.build_digits` in the root of a clone.
+"""Builds the committed files of the digits model: `make models`, or `python -m models.build_digits` in the root of a clone.
 
 Needs torch==2.13.0, scikit-learn and onnx. The same machine and library versions give the same bytes every time; another CPU may
 round a sum of the training differently, which gives another network of like accuracy.
@@ -6,35 +6,14 @@ round a sum of the training differently, which gives another network of like acc
 
 import argparse
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from .digits import DATA_FOLDER, TEST_SET_PATH
+from .digits_data import SPLIT_SEED, TEST_DIGITS, load_scaled_digits, split
 from .digits_onnx import f32_model, fakequantize_model, qdq_model
 from .digits_training import BATCH_NORM_EPSILON, Recipe, train
-
-SPLIT_SEED: Final = 0
-TEST_DIGITS: Final = 360
-LARGEST_PIXEL: Final = 16.0
-
-
-def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """All 1797 digits of scikit-learn: images f32 `[1797, 1, 8, 8]` scaled from 0..16 to 0..1, labels int64 `[1797]`."""
-    bunch = load_digits()
-    images = np.asarray(bunch.images, dtype=np.float32)[:, np.newaxis] / np.float32(LARGEST_PIXEL)
-    return images, np.asarray(bunch.target, dtype=np.int64)
-
-
-def split(labels: NDArray[np.int64], held_out: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row numbers to train on and `held_out` row numbers to keep out, both sorted, with equal shares of each class."""
-    rows = np.arange(len(labels), dtype=np.int64)
-    kept, out = train_test_split(rows, test_size=held_out, stratify=labels, random_state=seed)
-    return np.sort(kept), np.sort(out)
 
 
 def build(folder: Path, recipe: Recipe, validate: bool) -> None:
@@ -42,7 +21,7 @@ def build(folder: Path, recipe: Recipe, validate: bool) -> None:
 
     With `validate`, 360 digits of the training part take the role of the test digits: recipes are chosen so, never on the test digits.
     """
-    images, labels = digits()
+    images, labels = load_scaled_digits()
     train_rows, test_rows = split(labels, TEST_DIGITS, SPLIT_SEED)
     if validate:
         inner_train, inner_test = split(labels[train_rows], TEST_DIGITS, SPLIT_SEED)

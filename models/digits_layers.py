@@ -66,8 +66,9 @@ LAYERS: Final[tuple[Layer, ...]] = (
     Layer("classifier", "gemm", ("head.flatten",), 96, CLASSES),
 )
 
-# Where NNCF puts its quantizers for OpenVINO's CPU plugin: on the inputs of weighted operations, pools and residual adds, moved up
-# to the producer and shared by all its readers; none between a convolution and the add or relu behind it. False: never negative.
+# Quantized values, and whether they can be negative: the inputs of weighted operations, of pools and of residual adds, each quantized
+# once, at its producer, for all its readers. NNCF 3.4 places them so, but it also quantizes between a convolution and the residual add
+# behind it; that one is left out, as TensorRT's guide advises, because it parts what could be one primitive.
 QUANTIZED: Final[dict[str, bool]] = {
     INPUT: False,
     "stem.relu": False,

@@ -1,0 +1,68 @@
+"""Runs any form of the digits model in ONNX Runtime, FakeQuantize included: independent of fqfuse's own arithmetic."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import parser
+
+# FakeQuantize-1 of the OpenVINO specification, as an ONNX function: ONNX's Round is half to even.
+FAKE_QUANTIZE = """
+<opset_import: ["" : 19], domain: "org.openvinotoolkit">
+FakeQuantize <levels> (x, input_low, input_high, output_low, output_high) => (y) {
+    one = Constant <value_float: float = 1.0> ()
+    count = Constant <value_int: int = @levels> ()
+    count_f = CastLike (count, one)
+    steps = Sub (count_f, one)
+    from_low = Sub (x, input_low)
+    width = Sub (input_high, input_low)
+    share = Div (from_low, width)
+    step = Mul (share, steps)
+    rounded = Round (step)
+    back = Div (rounded, steps)
+    output_width = Sub (output_high, output_low)
+    scaled = Mul (back, output_width)
+    inside = Add (scaled, output_low)
+    lowest = Min (input_low, input_high)
+    highest = Max (input_low, input_high)
+    is_low = LessOrEqual (x, lowest)
+    is_high = Greater (x, highest)
+    above = Where (is_high, output_high, inside)
+    y = Where (is_low, output_low, above)
+}
+"""
+
+
+def _run(model: onnx.ModelProto, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    import onnxruntime
+
+    runnable = onnx.ModelProto()
+    runnable.CopyFrom(model)
+    if any(node.op_type == "FakeQuantize" for node in model.graph.node):
+        runnable.functions.append(parser.parse_function(FAKE_QUANTIZE))
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(runnable.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    (logits,) = session.run(None, {"image": images})
+    return np.asarray(logits, dtype=np.float32)
+
+
+@pytest.fixture(scope="session")
+def ort_logits() -> Callable[[onnx.ModelProto, NDArray[np.float32]], NDArray[np.float32]]:
+    """`ort_logits(model, images)`: logits `[N, 10]` by ONNX Runtime with its optimizations off."""
+    pytest.importorskip("onnxruntime", reason="onnxruntime, the independent evaluator, is not installed (extra `dev`)")
+    return _run
+
+
+@pytest.fixture(scope="session")
+def snr_db() -> Callable[[NDArray[np.float32], NDArray[np.float32]], float]:
+    """`snr_db(reference, other)`: signal to noise ratio in dB, infinite if equal."""
+
+    def ratio(reference: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+        noise = float(np.square(reference.astype(np.float64) - other).sum())
+        return float("inf") if noise == 0 else float(10 * np.log10(np.square(reference.astype(np.float64)).sum() / noise))
+
+    return ratio
