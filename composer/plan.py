@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from os import PathLike
 from types import MappingProxyType
 
@@ -59,7 +59,7 @@ class Step:
         return next((value for name, value in self.args if name == role), None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """A compiled model. Frozen: a session binds buffers, the plan never changes.
 
@@ -93,6 +93,19 @@ class Plan:
         data = self.constants[value]
         return TensorType(DType.from_numpy(data.dtype), tuple(data.shape))
 
+    def __eq__(self, other: object) -> bool:
+        """Equal in every field; constants bit for bit."""
+        if not isinstance(other, Plan):
+            return NotImplemented
+        plain = (f.name for f in fields(self) if f.name != "constants")
+        return (
+            all(getattr(self, name) == getattr(other, name) for name in plain)
+            and self.constants.keys() == other.constants.keys()
+            and all(_same_bits(data, other.constants[name]) for name, data in self.constants.items())
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # it holds mappings
+
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the plan as one ONNX file, atomically and byte-for-byte deterministically.
 
@@ -102,3 +115,9 @@ class Plan:
         from .plan_file import save_plan
 
         save_plan(self, path)
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return a.tolist() == b.tolist() if a.dtype.kind == "O" else a.tobytes() == b.tobytes()

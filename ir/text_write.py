@@ -71,6 +71,7 @@ def _float_text(value: float) -> str:
 
 def _number_text(value: float) -> str:
     """A float where only floats can stand: integers go without a point."""
+    value = float(value)
     plain = math.isfinite(value) and value.is_integer() and abs(value) < 1e6 and _bits(value) != 1 << 63  # that one is -0.0
     return str(int(value)) if plain else _float_text(value)
 
