@@ -1,14 +1,53 @@
-"""The op table: one row an op, read by the frontend, the verifier, the composer and the runtimes."""
+"""The op table: one row an op, read by the frontend, the verifier, the composer and the runtimes.
+
+A graph op named X means the ONNX op X at its newest opset. Where a row writes an attribute in another way than ONNX does:
+
+    Cast.to                       a DType
+    ConstantOfShape               value (a number) and dtype (a DType) instead of a tensor
+    Split.num_outputs             0 when absent; a node without the input `split` gives the number of its outputs
+    Shape.end                     None when absent
+    kernel_shape, strides, pads, dilations, output_padding, output_shape, perm, axes: () when absent
+
+FakeQuantize, Quantize, Dequantize and Onnx are fqfuse's own (`onnx=False`). A node with more outputs than its row, and one whose `infer`
+raises NotCovered, is imported as the foreign op `Onnx`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from .activation import ACTIVATION
+from .convolution import CONVOLUTION
+from .elementwise import ELEMENTWISE
+from .foreign import FOREIGN
+from .matmul import MATMUL
+from .movement import MOVEMENT
+from .normalization import NORMALIZATION
+from .pooling import POOLING
+from .quantization import QUANTIZATION
+from .reshaping import RESHAPING
+from .shape import SHAPE
+from .slicing import SLICING
+from .softmax import SOFTMAX
 from .spec import OpSpec
 
 __all__ = ["OPS"]
 
-_ROWS: tuple[OpSpec, ...] = ()
+_ROWS: tuple[OpSpec, ...] = (
+    *CONVOLUTION,
+    *MATMUL,
+    *POOLING,
+    *NORMALIZATION,
+    *SOFTMAX,
+    *ACTIVATION,
+    *ELEMENTWISE,
+    *RESHAPING,
+    *MOVEMENT,
+    *SLICING,
+    *SHAPE,
+    *QUANTIZATION,
+    *FOREIGN,
+)
 
 OPS: Mapping[str, OpSpec] = MappingProxyType({row.name: row for row in _ROWS})

@@ -27,9 +27,11 @@ __all__ = [
     "NUMBERS",
     "A",
     "Call",
+    "UnknownRankError",
     "flag",
     "integer",
     "integers",
+    "not_covered",
     "number",
     "row",
     "text",
@@ -96,7 +98,11 @@ def text(attrs: Attrs, name: str, allowed: Collection[str] = ()) -> str:
 
 
 class UnknownRankError(Exception):
-    """A shape function asked for the shape of an input whose rank is unknown; `row` answers with outputs of unknown rank."""
+    """The rank of an output cannot be told (an input's is unknown); `row` answers with `outputs` outputs of unknown rank."""
+
+    def __init__(self, outputs: int = 1) -> None:
+        super().__init__(outputs)
+        self.outputs = outputs
 
 
 @dataclass(frozen=True)
@@ -215,16 +221,17 @@ def row(
         call = _call(name, params, given, attributes, data)
         _check_types(call, letters, allowed)
         dtypes = result(call) if callable(result) else call.type(0).dtype if result is None else result
-        several = dtypes if isinstance(dtypes, tuple) else (dtypes,)
+        shapes: Sequence[Shape | None]
         try:
             found = shape(call)
-        except UnknownRankError:
-            return tuple(TensorType(dtype, None) for dtype in several)
-        shapes = found if isinstance(found, list) else [found]
-        if not isinstance(dtypes, tuple):
-            several = (dtypes,) * len(shapes)
-        kept = quant(call, shapes[0]) if quant is not None else None
-        return tuple(TensorType(d, s, kept if keeps else None) for d, s, keeps in zip(several, shapes, _keepers(len(shapes), outputs), strict=True))
+            shapes = found if isinstance(found, list) else [found]
+        except UnknownRankError as unknown:
+            shapes = [None] * (len(dtypes) if isinstance(dtypes, tuple) else unknown.outputs)
+        several = dtypes if isinstance(dtypes, tuple) else (dtypes,) * len(shapes)
+        # The first output holds elements of the first input; so do all pieces where the one named output repeats (Split).
+        holds = len(shapes) if len(outputs) == 1 else 1
+        quants = [quant(call, s) if quant is not None and i < holds else None for i, s in enumerate(shapes)]
+        return tuple(TensorType(d, s, q) for d, s, q in zip(several, shapes, quants, strict=True))
 
     def evaluate(arrays: Sequence[Array | None], attributes: Attrs) -> tuple[Array, ...]:
         missing = (None,) * (len(params) - len(arrays))
@@ -245,11 +252,6 @@ def row(
         eltwise=eltwise,
         binary=binary,
     )
-
-
-def _keepers(count: int, outputs: tuple[str, ...]) -> list[bool]:
-    # The first output, and all pieces of an op whose one named output repeats (Split), hold elements of the first input.
-    return [index == 0 or len(outputs) == 1 for index in range(count)]
 
 
 def _params(inputs: str) -> tuple[tuple[Param, ...], tuple[str, ...]]:

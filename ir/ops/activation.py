@@ -1,0 +1,157 @@
+"""Rows of activation functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..types import Shape
+from . import dims
+from .broadcasting import broadcast_shapes
+from .elementwise import same_shape
+from .rows import FLOATS, NUMBERS, A, Call, number, row, text
+from .spec import Attr, Attrs, OpSpec, ShapeError, Trait
+from .special import erf
+
+__all__ = ["ACTIVATION"]
+
+_E, _M, _S = Trait.ELEMENTWISE, Trait.MONOTONE, Trait.SCALE_COMMUTING
+
+
+def _constant(x: A, value: float) -> A:
+    # In the array's own type: a Python float would do the same for f32, a 0-d f64 array would not.
+    return np.asarray(value, x.dtype)
+
+
+def _sigmoid(x: A) -> A:
+    return 1 / (1 + np.exp(-x))  # exp overflows to inf far below 0, and 1/inf is the right limit
+
+
+def _softplus(x: A) -> A:
+    return np.logaddexp(x, _constant(x, 0))
+
+
+def _hard_sigmoid(x: A, alpha: float, beta: float) -> A:
+    return np.clip(x * _constant(x, alpha) + _constant(x, beta), _constant(x, 0), _constant(x, 1))
+
+
+def _leaky_relu(x: A, attrs: Attrs) -> A:
+    return np.where(x >= 0, x, x * _constant(x, number(attrs, "alpha")))
+
+
+def _elu(x: A, attrs: Attrs) -> A:
+    return np.where(x >= 0, x, np.expm1(np.minimum(x, 0)) * _constant(x, number(attrs, "alpha")))
+
+
+def _selu(x: A, attrs: Attrs) -> A:
+    return _elu(x, attrs) * _constant(x, number(attrs, "gamma"))
+
+
+def _celu(x: A, attrs: Attrs) -> A:
+    alpha = _constant(x, number(attrs, "alpha"))
+    return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha))
+
+
+def _gelu(x: A, attrs: Attrs) -> A:
+    half = x * _constant(x, 0.5)
+    if text(attrs, "approximate", ("none", "tanh")) == "tanh":
+        inner = x * (_constant(x, math.sqrt(2 / math.pi)) * (1 + _constant(x, 0.044715) * x * x))
+        return half * (1 + np.tanh(inner))
+    return half * (1 + erf(x * _constant(x, math.sqrt(0.5))))
+
+
+def _swish(x: A, attrs: Attrs) -> A:
+    return x * _sigmoid(x * _constant(x, number(attrs, "alpha")))
+
+
+def _mish(x: A, attrs: Attrs) -> A:  # noqa: ARG001
+    return x * np.tanh(_softplus(x))
+
+
+def _prelu(x: A, slope: A, attrs: Attrs) -> A:  # noqa: ARG001
+    return np.where(x >= 0, x, x * slope)
+
+
+def _prelu_shape(call: Call) -> Shape:
+    x, found = call.shape(0), broadcast_shapes([call.shape(0), call.shape(1)], "x and slope")
+    if len(found) > len(x) or any(dims.differ(f, d) for f, d in zip(found, x, strict=True)):
+        raise ShapeError(f"slope must broadcast to x, {call.type(0)}, found {call.type(1)}")
+    return x
+
+
+def _activation(
+    name: str,
+    doc: str,
+    function: Callable[[A, Attrs], Any],
+    *,
+    attrs: dict[str, Attr] | None = None,
+    traits: frozenset[Trait] = frozenset(),
+    eltwise: str | None = None,
+    integers_too: bool = False,
+) -> OpSpec:
+    """A row of one float input; half precision is computed in f32 and rounded once."""
+
+    def compute(x: A, attributes: Attrs) -> A:
+        with np.errstate(all="ignore"):
+            y = function(x.astype(np.float32) if x.dtype == np.float16 else x, attributes)
+        return np.asarray(y).astype(x.dtype, copy=False)
+
+    return row(
+        name,
+        doc,
+        "x:T",
+        attrs=attrs or {},
+        types={"T": NUMBERS if integers_too else FLOATS},
+        shape=same_shape,
+        compute=compute,
+        traits=traits | {_E},
+        primitive="eltwise" if eltwise else None,
+        eltwise=eltwise,
+    )
+
+
+_MONOTONE = frozenset({_M})
+
+ACTIVATION: tuple[OpSpec, ...] = (
+    _activation("Relu", "max(x, 0).", lambda x, _: np.maximum(x, _constant(x, 0)), traits=frozenset({_M, _S}), eltwise="relu", integers_too=True),
+    # alpha may be negative, so the row does not claim to be monotone.
+    _activation("LeakyRelu", "x where x >= 0, else alpha * x.", _leaky_relu, attrs={"alpha": 0.01}, traits=frozenset({_S}), eltwise="relu"),
+    _activation("Elu", "x where x >= 0, else alpha * (e**x - 1).", _elu, attrs={"alpha": 1.0}, eltwise="elu"),
+    _activation(
+        "Selu",
+        "gamma * elu(x, alpha).",
+        _selu,
+        attrs={"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+    ),
+    _activation("Celu", "max(x, 0) + min(0, alpha * (e**(x/alpha) - 1)).", _celu, attrs={"alpha": 1.0}),
+    _activation("Sigmoid", "1 / (1 + e**-x).", lambda x, _: _sigmoid(x), traits=_MONOTONE, eltwise="logistic"),
+    _activation("Tanh", "Hyperbolic tangent.", lambda x, _: np.tanh(x), traits=_MONOTONE, eltwise="tanh"),
+    _activation("Erf", "The error function.", lambda x, _: erf(x), traits=_MONOTONE),
+    _activation("Softplus", "log(1 + e**x).", lambda x, _: _softplus(x), traits=_MONOTONE, eltwise="soft_relu"),
+    _activation("Softsign", "x / (1 + |x|).", lambda x, _: x / (1 + np.abs(x)), traits=_MONOTONE),
+    _activation(
+        "HardSigmoid",
+        "alpha * x + beta, held between 0 and 1.",
+        lambda x, attrs: _hard_sigmoid(x, number(attrs, "alpha"), number(attrs, "beta")),
+        attrs={"alpha": 0.2, "beta": 0.5},
+        eltwise="hardsigmoid",
+    ),
+    _activation("HardSwish", "x * hardsigmoid(x; 1/6, 1/2).", lambda x, _: x * _hard_sigmoid(x, 1 / 6, 0.5), eltwise="hardswish"),
+    _activation("Swish", "x * sigmoid(alpha * x).", _swish, attrs={"alpha": 1.0}, eltwise="swish"),
+    _activation("Mish", "x * tanh(log(1 + e**x)).", _mish, eltwise="mish"),
+    # oneDNN's gelu_tanh when approximate is "tanh".
+    _activation("Gelu", 'x * Phi(x), exactly or by the tanh formula (approximate="tanh").', _gelu, attrs={"approximate": "none"}, eltwise="gelu_erf"),
+    row(
+        "PRelu",
+        "x where x >= 0, else slope * x; slope broadcasts to x.",
+        "x:T slope:T",
+        types={"T": NUMBERS},
+        shape=_prelu_shape,
+        compute=_prelu,
+        traits={_E, _S},
+        primitive="prelu",
+    ),
+)

@@ -1,0 +1,56 @@
+"""How the quantization of a value's type survives ops that only move its elements.
+
+Per-tensor parameters always do. Those along an axis follow the axis; where an op leaves no axis that the entries run along, the
+quantization is dropped from the type (no error: the codes stay right, only the type no longer says what they mean).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..types import Quantization, Shape
+from . import dims
+from .rows import Call
+
+__all__ = ["as_it_is", "common", "permuted", "reshaped", "where_size_stays"]
+
+
+def as_it_is(call: Call, shape: Shape | None) -> Quantization | None:  # noqa: ARG001
+    """That of the first input, axis and all."""
+    return call.type(0).quant
+
+
+def where_size_stays(call: Call, shape: Shape | None) -> Quantization | None:
+    """That of the first input, if the axis it runs along keeps its place and size."""
+    quant, before = call.type(0).quant, call.type(0).shape
+    if quant is None or quant.axis is None:
+        return quant
+    if shape is None or before is None or len(shape) != len(before):
+        return None
+    return quant if dims.same(before[quant.axis], shape[quant.axis]) else None
+
+
+def permuted(quant: Quantization | None, perm: Sequence[int]) -> Quantization | None:
+    """After a transposition: the axis goes where `perm` puts it."""
+    return quant if quant is None or quant.axis is None else quant.with_axis(list(perm).index(quant.axis))
+
+
+def reshaped(call: Call, shape: Shape | None) -> Quantization | None:
+    """After a reshape (same elements in the same order): the axis survives when an output axis has its size and as many elements before it."""
+    quant, before = call.type(0).quant, call.type(0).shape
+    if quant is None or quant.axis is None:
+        return quant
+    if shape is None or before is None:
+        return None
+    outer, size = dims.product(before[: quant.axis]), before[quant.axis]
+    for axis, dim in enumerate(shape):
+        if dims.same(dim, size) and dims.same(dims.product(shape[:axis]), outer):
+            return quant.with_axis(axis)
+    return None
+
+
+def common(call: Call, axis: int) -> Quantization | None:
+    """Of several inputs joined along `axis`: what all have in common, unless it runs along that axis."""
+    quants = {t.quant for t in call.types if t is not None}
+    quant = quants.pop() if len(quants) == 1 else None
+    return None if quant is not None and quant.axis == axis else quant

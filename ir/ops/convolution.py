@@ -1,0 +1,249 @@
+"""Rows of convolution: Conv, ConvTranspose, ConvInteger.
+
+A convolution is a matrix product of the weights with columns [input channels * taps, positions] (im2col), computed in blocks so that the
+columns of a block stay small; depthwise convolution is a sum over taps instead. Integer convolution runs on float64, which holds every
+partial sum exactly: 255 * 255 * 2^37 < 2^53.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..types import DType, Shape
+from . import dims
+from .rows import FLOATS, A, Call, integer, integers, row, text
+from .spec import Attrs, OpSpec, ShapeError
+from .windows import AUTO_PADS, Window, pad_spatial, window, window_shape
+
+__all__ = ["CONVOLUTION", "convolve", "deconvolve"]
+
+_BLOCK = 1 << 22  # elements of columns made at once: 16 MB of f32, about the last-level cache's share of one core
+
+_WINDOW: dict[str, str | int | tuple[int, ...]] = {
+    "kernel_shape": (),
+    "strides": (),
+    "pads": (),
+    "dilations": (),
+    "group": 1,
+    "auto_pad": "NOTSET",
+}
+
+
+def convolve(x: A, weights: A, win: Window, group: int) -> A:
+    """x [N, C, *spatial] with weights [OC, C/group, *kernel], both of one float type -> [N, OC, *win.out], in that type.
+
+    Padding taps count as zero.
+    """
+    n, c = x.shape[:2]
+    oc, icg = weights.shape[:2]
+    if win.trivial:
+        product = np.matmul(weights.reshape(1, group, oc // group, icg), x.reshape(n, group, icg, -1))
+        return product.reshape(n, oc, *win.out)
+    padded = pad_spatial(x, win.begin, win.end, 0)
+    if icg == 1 and oc == c:
+        return _depthwise(padded, weights, win)
+    matrix = weights.reshape(group, oc // group, -1)
+    taps = math.prod(win.kernel)
+    out = np.empty((n, oc, *win.out), x.dtype)
+    row_elements = max(c * taps * math.prod(win.out[1:]), 1)
+    rows = max(1, min(win.out[0], _BLOCK // row_elements))
+    images = max(1, _BLOCK // (row_elements * max(win.out[0], 1)))
+    for image in range(0, n, images):
+        for top in range(0, win.out[0], rows):
+            part = _rows_of(win, top, min(rows, win.out[0] - top))
+            start = top * win.strides[0]
+            block = padded[image : image + images, :, start : start + part.reach[0]]
+            columns = _columns(block, part, group)
+            product = np.matmul(matrix, columns).reshape(len(block), oc, *part.out)
+            out[image : image + images, :, top : top + part.out[0]] = product
+    return out
+
+
+def _rows_of(win: Window, top: int, count: int) -> Window:
+    return Window(win.kernel, win.strides, win.dilations, win.begin, win.end, (count, *win.out[1:])) if top or count != win.out[0] else win
+
+
+def _columns(padded: A, win: Window, group: int) -> A:
+    """[N, group, channels of a group * taps, positions]."""
+    n, c = padded.shape[:2]
+    columns = np.empty((n, c, math.prod(win.kernel), *win.out), padded.dtype)
+    for index, (_, view) in enumerate(win.taps(padded)):
+        columns[:, :, index] = view
+    return columns.reshape(n, group, (c // group) * math.prod(win.kernel), -1)
+
+
+def _depthwise(padded: A, weights: A, win: Window) -> A:
+    out = np.zeros((*padded.shape[:2], *win.out), padded.dtype)
+    scratch = np.empty_like(out)
+    for tap, view in win.taps(padded):
+        factors = weights[(slice(None), 0, *tap)].reshape(-1, *[1] * len(win.out))
+        np.multiply(view, factors, out=scratch)
+        out += scratch
+    return out
+
+
+def deconvolve(x: A, weights: A, attrs: Attrs) -> A:
+    """x [N, IC, *spatial] with weights [IC, OC/group, *kernel], both of one float type -> [N, OC, *out] (ConvTranspose)."""
+    group = integer(attrs, "group")
+    n, ic = x.shape[:2]
+    ocg, kernel, spatial = weights.shape[1], weights.shape[2:], x.shape[2:]
+    strides, dilations, begin, out = _transposed(attrs, spatial, kernel)
+    matrix = weights.reshape(group, ic // group, -1).transpose(0, 2, 1)
+    products = np.matmul(matrix, x.reshape(n, group, ic // group, -1)).reshape(n, group * ocg, *kernel, *spatial)
+    full = tuple(
+        max((i - 1) * s + (k - 1) * d + 1, int(b) + int(o)) for i, s, k, d, b, o in zip(spatial, strides, kernel, dilations, begin, out, strict=True)
+    )
+    result = np.zeros((n, group * ocg, *full), x.dtype)
+    for tap in np.ndindex(*kernel):
+        cut = tuple(slice(t * d, t * d + (i - 1) * s + 1, s) for t, d, i, s in zip(tap, dilations, spatial, strides, strict=True))
+        result[(..., *cut)] += products[(slice(None), slice(None), *tap)]
+    return result[(..., *(slice(int(b), int(b) + int(o)) for b, o in zip(begin, out, strict=True)))]
+
+
+def _transposed(attrs: Attrs, spatial: Shape, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], Shape, Shape]:
+    """Strides, dilations, cropping before, and output sizes of a ConvTranspose.
+
+    Without `output_shape`: out = stride*(in-1) + output_padding + span - pads (in * stride for SAME). With it, the pads follow from it,
+    the odd one before the data except for SAME_UPPER, as ONNX's formula says.
+    """
+    count = len(spatial)
+    strides, dilations = integers(attrs, "strides") or (1,) * count, integers(attrs, "dilations") or (1,) * count
+    extra, wanted = integers(attrs, "output_padding") or (0,) * count, integers(attrs, "output_shape")
+    auto, pads = text(attrs, "auto_pad", AUTO_PADS), integers(attrs, "pads") or (0,) * (2 * count)
+    for name, found, expected in (("strides", strides, count), ("dilations", dilations, count), ("output_padding", extra, count), ("pads", pads, 2 * count)):
+        if len(found) != expected:
+            raise ShapeError(f"{name} must have {expected} entries for {count} spatial dimensions, found {list(found)}")
+    full = [
+        dims.add(dims.multiply(dims.subtract(i, 1), s), e + (k - 1) * d + 1)
+        for i, s, e, k, d in zip(spatial, strides, extra, kernel, dilations, strict=True)
+    ]
+    if wanted:
+        out: Shape = wanted[-count:]
+    elif auto.startswith("SAME"):
+        out = tuple(dims.multiply(i, s) for i, s in zip(spatial, strides, strict=True))
+    else:
+        explicit = pads if auto == "NOTSET" else (0,) * (2 * count)
+        return strides, dilations, explicit[:count], tuple(dims.subtract(f, explicit[i] + explicit[i + count]) for i, f in enumerate(full))
+    total = [dims.positive(dims.subtract(f, o)) for f, o in zip(full, out, strict=True)]
+    begin = tuple(dims.floor_div(t, 2) if auto == "SAME_UPPER" else dims.ceil_div(t, 2) for t in total)
+    return strides, dilations, begin, out
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------------------
+
+
+def _kernel(call: Call) -> tuple[int, ...]:
+    """The kernel: from the attribute where it is given, and the weights must agree with it."""
+    x, weights = call.at_least(0, 3), call.shape(1)
+    if len(weights) != len(x):
+        raise ShapeError(f"weights must have as many dimensions as {call.name(0)}, {len(x)}, found {call.type(1)}")
+    given = integers(call.attrs, "kernel_shape")
+    static = tuple(d for d in weights[2:] if isinstance(d, int))
+    if given and len(static) == len(weights) - 2 and static != given:
+        raise ShapeError(f"kernel_shape {list(given)} differs from that of the weights, {call.type(1)}")
+    if not given and len(static) != len(weights) - 2:
+        raise ShapeError(f"the kernel's size must be known: give kernel_shape or static weights, found {call.type(1)}")
+    return given or static
+
+
+def _check_channels(call: Call, expected: dims.Dim, found: dims.Dim, what: str) -> None:
+    if dims.differ(expected, found):
+        raise ShapeError(f"{what}: expected {expected} from {call.type(1)}, found {found} in {call.type(0)}")
+
+
+def _conv_shape(call: Call) -> Shape:
+    kernel, (x, weights), group = _kernel(call), (call.shape(0), call.shape(1)), integer(call.attrs, "group")
+    _check_channels(call, dims.multiply(weights[1], group), x[1], "channels of the input")
+    if isinstance(weights[0], int) and (group < 1 or weights[0] % group):
+        raise ShapeError(f"{weights[0]} output channels cannot be split into {group} groups")
+    if len(call.params) == 3 and call.params[2].name == "bias" and call.has(2):
+        _check_bias(call, weights[0])
+    return (x[0], weights[0], *window_shape(call.attrs, x[2:], kernel))
+
+
+def _check_bias(call: Call, channels: dims.Dim) -> None:
+    (size,) = call.rank(2, 1)
+    if dims.differ(size, channels):
+        raise ShapeError(f"bias must have {channels} entries, one an output channel, found {call.type(2)}")
+
+
+def _with_bias(y: A, bias: A | None) -> A:
+    if bias is not None:
+        y += bias.astype(y.dtype, copy=False).reshape(-1, *[1] * (y.ndim - 2))
+    return y
+
+
+def _working(x: A) -> A:
+    # Half precision is computed in f32 and rounded once, at the end.
+    return x.astype(np.float32) if x.dtype == np.float16 else x
+
+
+def _conv(x: A, weights: A, bias: A | None, attrs: Attrs) -> A:
+    win = window(attrs, x.shape[2:], weights.shape[2:])
+    y = convolve(_working(x), _working(weights), win, integer(attrs, "group"))
+    return _with_bias(y, bias).astype(x.dtype, copy=False)
+
+
+def _conv_transpose_shape(call: Call) -> Shape:
+    kernel, (x, weights), group = _kernel(call), (call.shape(0), call.shape(1)), integer(call.attrs, "group")
+    _check_channels(call, weights[0], x[1], "channels of the input")
+    channels = dims.multiply(weights[1], group)
+    if call.has(2):
+        _check_bias(call, channels)
+    out = _transposed(call.attrs, x[2:], kernel)[3]
+    if any(isinstance(d, int) and d < 0 for d in out):
+        raise ShapeError(f"the pads crop more than there is: output {list(out)}")
+    return (x[0], channels, *out)
+
+
+def _conv_transpose(x: A, weights: A, bias: A | None, attrs: Attrs) -> A:
+    return _with_bias(deconvolve(_working(x), _working(weights), attrs), bias).astype(x.dtype, copy=False)
+
+
+def _conv_integer(x: A, weights: A, x_zero: A | None, w_zero: A | None, attrs: Attrs) -> A:
+    codes, kernel = x.astype(np.float64), weights.astype(np.float64)
+    if x_zero is not None:
+        codes -= x_zero.astype(np.float64).reshape(())
+    if w_zero is not None:
+        kernel -= w_zero.astype(np.float64).reshape(-1, *[1] * (kernel.ndim - 1))
+    y = convolve(codes, kernel, window(attrs, x.shape[2:], weights.shape[2:]), integer(attrs, "group"))
+    return y.astype(np.int64).astype(np.int32)  # int64 first: what exceeds s32 wraps around
+
+
+_CODES = frozenset({DType.U8, DType.S8})
+
+CONVOLUTION: tuple[OpSpec, ...] = (
+    row(
+        "Conv",
+        "Convolution in 1, 2 or 3 spatial dimensions, weights [OC, IC/group, *kernel].",
+        "x:T weights:T bias:T?",
+        attrs=_WINDOW,
+        types={"T": FLOATS},
+        shape=_conv_shape,
+        compute=_conv,
+        # Without a bias it is linear; with one it is not, so the row claims nothing.
+        primitive="convolution",
+    ),
+    row(
+        "ConvTranspose",
+        "Transposed convolution (deconvolution), weights [IC, OC/group, *kernel].",
+        "x:T weights:T bias:T?",
+        attrs={**_WINDOW, "output_padding": (), "output_shape": ()},
+        types={"T": FLOATS},
+        shape=_conv_transpose_shape,
+        compute=_conv_transpose,
+        primitive="deconvolution",
+    ),
+    row(
+        "ConvInteger",
+        "Convolution of 8-bit codes minus their zero points, in exact s32; padding counts as the zero point.",
+        "x:T1 weights:T2 x_zero_point:T1? w_zero_point:T2?",
+        attrs=_WINDOW,
+        types={"T1": _CODES, "T2": _CODES},
+        shape=_conv_shape,
+        compute=_conv_integer,
+        result=DType.S32,
+    ),
+)

@@ -1,0 +1,261 @@
+"""Rows of arithmetic, comparison and logic, element by element with broadcasting; Clip, Where, Cast, Identity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ..types import DType, Shape
+from .broadcasting import broadcast_shapes
+from .carried import as_it_is
+from .rows import ANY, FLOATS, INTEGERS, LAYOUT, NUMBERS, A, Call, not_covered, row
+from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
+
+__all__ = ["ELEMENTWISE", "broadcast_inputs", "same_shape"]
+
+_E, _M, _C, _S, _L = Trait.ELEMENTWISE, Trait.MONOTONE, Trait.COMMUTATIVE, Trait.SCALE_COMMUTING, Trait.LINEAR
+
+
+def same_shape(call: Call) -> Shape:
+    """The shape of the first input."""
+    return call.shape(0)
+
+
+def broadcast_inputs(call: Call) -> Shape:
+    """The shape that all inputs which are there broadcast to."""
+    return broadcast_shapes([call.shape(i) for i, t in enumerate(call.types) if t is not None], "the inputs")
+
+
+def _binary(
+    name: str,
+    doc: str,
+    function: Callable[[A, A], A],
+    *,
+    allowed: frozenset[DType] = NUMBERS,
+    result: DType | None = None,
+    traits: frozenset[Trait] = frozenset(),
+    algorithm: str | None = None,
+) -> OpSpec:
+    """A row of two broadcast inputs of one type. A comparison has oneDNN's algorithm but no primitive: that one stores 0 and 1, not bool."""
+
+    def compute(a: A, b: A, attrs: Attrs) -> A:  # noqa: ARG001
+        with np.errstate(all="ignore"):  # IEEE: inf and NaN are results here
+            return function(a, b)
+
+    return row(
+        name,
+        doc,
+        "a:T b:T",
+        types={"T": allowed},
+        shape=broadcast_inputs,
+        compute=compute,
+        result=result,
+        traits=traits | {_E},
+        primitive="binary" if algorithm is not None and result is None else None,
+        binary=algorithm,
+    )
+
+
+def _variadic(name: str, doc: str, function: Callable[[A, A], A], *, traits: frozenset[Trait], algorithm: str | None, divided: bool = False) -> OpSpec:
+    """A row of any number of broadcast inputs of one type, combined from left to right."""
+
+    def compute(*arrays: Any) -> A:
+        *values, _ = arrays
+        with np.errstate(all="ignore"):
+            total: A = reduce(function, values)
+            return np.divide(total, np.asarray(len(values), total.dtype)) if divided else total
+
+    return row(
+        name,
+        doc,
+        "x:T*",
+        types={"T": FLOATS if divided else NUMBERS},
+        shape=broadcast_inputs,
+        compute=compute,
+        traits=traits | {_E, _M, _C},
+        primitive="binary" if algorithm is not None else None,
+        binary=algorithm,
+    )
+
+
+def _divide(a: A, b: A) -> A:
+    # Integers: towards zero, as C and ONNX have it; NumPy rounds down.
+    if a.dtype.kind == "f":
+        return np.divide(a, b)
+    quotient = np.floor_divide(a, b)
+    return quotient + ((quotient < 0) & (quotient * b != a)) if a.dtype.kind == "i" else quotient
+
+
+def _power(x: A, exponent: A, attrs: Attrs) -> A:  # noqa: ARG001
+    with np.errstate(all="ignore"):
+        if x.dtype.kind == "f":
+            return np.power(x, exponent.astype(x.dtype))
+        if exponent.dtype.kind == "f":
+            return np.power(x.astype(np.float64), exponent).astype(x.dtype)
+        return np.power(x.astype(np.int64), np.maximum(exponent, 0)).astype(x.dtype) * (exponent >= 0).astype(x.dtype)
+
+
+def _clip(x: A, low: A | None, high: A | None, attrs: Attrs) -> A:  # noqa: ARG001
+    y = x if low is None else np.maximum(x, low.reshape(()))
+    return y if high is None else np.minimum(y, high.reshape(()))
+
+
+def _clip_shape(call: Call) -> Shape:
+    for index in (1, 2):
+        if call.has(index) and any(d != 1 for d in call.shape(index)):
+            raise ShapeError(f"{call.name(index)} must be a scalar, found {call.type(index)}")
+    return call.shape(0)
+
+
+def _cast_to(call: Call) -> DType:
+    to = call.attrs["to"]
+    if not isinstance(to, DType):
+        raise ShapeError(f"attribute to must be an element type, found {to!r}")
+    if DType.STRING in (to, call.type(0).dtype):
+        raise not_covered("a cast from or to strings")
+    return to
+
+
+def _cast(x: A, attrs: Attrs) -> A:
+    to = attrs["to"]
+    if not isinstance(to, DType):
+        raise ShapeError(f"attribute to must be an element type, found {to!r}")
+    with np.errstate(all="ignore"):  # out of range: what the machine gives, as ONNX leaves it open
+        if to is DType.BF16:
+            return _round_to_bf16(x.astype(np.float32))
+        if to in (DType.S4, DType.U4):
+            codes = x.astype(np.int64)  # the lowest four bits, as for the wider integers
+            return ((codes + 8) % 16 - 8 if to is DType.S4 else codes % 16).astype(to.numpy)
+        if x.dtype.kind == "f" and to.is_integer:
+            wide = np.uint64 if to is DType.U64 else np.int64
+            return x.astype(wide).astype(to.numpy, copy=False)
+        return x.astype(to.numpy, copy=False)
+
+
+def _round_to_bf16(x: A) -> A:
+    """The nearest bfloat16 (ties to even), carried in f32; NaN stays NaN."""
+    bits = x.view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(x), x, rounded.view(np.float32))
+
+
+def _unary(
+    name: str, doc: str, function: Callable[[A], A], *, allowed: frozenset[DType] = FLOATS, traits: frozenset[Trait], eltwise: str | None = None
+) -> OpSpec:
+    def compute(x: A, attrs: Attrs) -> A:  # noqa: ARG001
+        with np.errstate(all="ignore"):
+            return function(x)
+
+    return row(
+        name,
+        doc,
+        "x:T",
+        types={"T": allowed},
+        shape=same_shape,
+        compute=compute,
+        traits=traits | {_E},
+        primitive="eltwise" if eltwise else None,
+        eltwise=eltwise,
+    )
+
+
+_NONE: frozenset[Trait] = frozenset()
+_BOOL = frozenset({DType.BOOL})
+_SIGNED = frozenset({DType.S8, DType.S16, DType.S32, DType.S64}) | FLOATS
+
+_ARITHMETIC = (
+    _binary("Add", "a + b.", np.add, traits=frozenset({_M, _C}), algorithm="add"),
+    _binary("Sub", "a - b.", np.subtract, traits=frozenset({_M}), algorithm="sub"),
+    _binary("Mul", "a * b.", np.multiply, traits=frozenset({_C, _S, _L}), algorithm="mul"),
+    # Integer division truncates, so only the float one would be linear: the row claims nothing.
+    _binary("Div", "a / b; of integers, rounded towards zero.", _divide, algorithm="div"),
+    _variadic("Max", "The largest of the inputs.", np.maximum, traits=_NONE, algorithm="max"),
+    _variadic("Min", "The smallest of the inputs.", np.minimum, traits=_NONE, algorithm="min"),
+    _variadic("Sum", "The sum of the inputs, from left to right.", np.add, traits=_NONE, algorithm="add"),
+    _variadic("Mean", "The mean of the inputs: their sum from left to right, divided by their number.", np.add, traits=_NONE, algorithm=None, divided=True),
+    row(
+        "Pow",
+        "x ** exponent, in the type of x; oneDNN's pow where the exponent is a constant scalar.",
+        "x:T exponent:E",
+        types={"T": FLOATS | {DType.S32, DType.S64}, "E": NUMBERS},
+        shape=broadcast_inputs,
+        compute=_power,
+        traits={_E},
+        eltwise="pow",
+    ),
+    _unary("Neg", "-x.", np.negative, allowed=_SIGNED, traits=frozenset({_S, _L}), eltwise="linear"),
+    _unary("Abs", "|x|.", np.abs, allowed=NUMBERS, traits=frozenset({_S}), eltwise="abs"),
+    _unary("Sqrt", "Square root; NaN of negative numbers.", np.sqrt, traits=frozenset({_M}), eltwise="sqrt"),
+    _unary("Exp", "e ** x.", np.exp, traits=frozenset({_M}), eltwise="exp"),
+    _unary("Log", "Natural logarithm; NaN of negative numbers.", np.log, traits=frozenset({_M}), eltwise="log"),
+    _unary("Reciprocal", "1 / x.", np.reciprocal, traits=_NONE),
+    _unary("Round", "The nearest integer, ties to even.", np.rint, traits=frozenset({_M}), eltwise="round"),
+    _unary("Floor", "The largest integer <= x.", np.floor, traits=frozenset({_M})),
+    _unary("Ceil", "The smallest integer >= x.", np.ceil, traits=frozenset({_M})),
+    _unary("Sign", "-1, 0 or 1.", np.sign, allowed=NUMBERS, traits=frozenset({_M})),
+    _unary("Sin", "Sine of x in radians.", np.sin, traits=_NONE),
+    _unary("Cos", "Cosine of x in radians.", np.cos, traits=_NONE),
+)
+
+_COMPARISON = (
+    _binary("Equal", "a == b.", np.equal, allowed=ANY, result=DType.BOOL, traits=frozenset({_C}), algorithm="eq"),
+    _binary("Greater", "a > b.", np.greater, result=DType.BOOL, traits=frozenset({_M}), algorithm="gt"),
+    _binary("GreaterOrEqual", "a >= b.", np.greater_equal, result=DType.BOOL, traits=frozenset({_M}), algorithm="ge"),
+    _binary("Less", "a < b.", np.less, result=DType.BOOL, algorithm="lt"),
+    _binary("LessOrEqual", "a <= b.", np.less_equal, result=DType.BOOL, algorithm="le"),
+)
+
+_LOGIC = (
+    _binary("And", "a and b.", np.logical_and, allowed=_BOOL, traits=frozenset({_M, _C})),
+    _binary("Or", "a or b.", np.logical_or, allowed=_BOOL, traits=frozenset({_M, _C})),
+    _binary("Xor", "One of the two, not both.", np.logical_xor, allowed=_BOOL, traits=frozenset({_C})),
+    _unary("Not", "not x.", np.logical_not, allowed=_BOOL, traits=_NONE),
+    row(
+        "Where",
+        "a where the condition holds, else b.",
+        "condition:B a:T b:T",
+        types={"B": _BOOL},
+        shape=broadcast_inputs,
+        compute=lambda condition, a, b, _: np.where(condition, a, b),
+        result=lambda call: call.type(1).dtype,
+        traits={_E},
+    ),
+)
+
+_OTHERS = (
+    row(
+        "Clip",
+        "min(max(x, low), high); an absent bound does not act.",
+        "x:T min:T? max:T?",
+        types={"T": NUMBERS},
+        shape=_clip_shape,
+        compute=_clip,
+        traits={_E, _M},
+        primitive="eltwise",
+        eltwise="clip",
+    ),
+    row(
+        "Cast",
+        "x in the element type `to` (a DType); `saturate` and `round_mode` concern float8 only, which fqfuse has not.",
+        "x",
+        attrs={"to": REQUIRED, "saturate": 1, "round_mode": "up"},
+        shape=same_shape,
+        compute=_cast,
+        result=_cast_to,
+        traits={_E},
+    ),
+    row(
+        "Identity",
+        "x.",
+        "x",
+        shape=same_shape,
+        compute=lambda x, _: x,
+        quant=as_it_is,
+        traits={_E, *LAYOUT},
+    ),
+)
+
+ELEMENTWISE: tuple[OpSpec, ...] = (*_ARITHMETIC, *_COMPARISON, *_LOGIC, *_OTHERS)

@@ -1,0 +1,27 @@
+"""The row of ops that have no row: `Onnx` keeps the user's node as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..types import TensorType
+from .spec import REQUIRED, Array, Attrs, OpSpec, Param, ShapeError
+
+__all__ = ["FOREIGN"]
+
+
+def _infer(types: Sequence[TensorType | None], attrs: Attrs, data: Sequence[Array | None]) -> tuple[TensorType, ...]:  # noqa: ARG001
+    raise ShapeError(f"the output types of the foreign op {attrs.get('op_type')} must be given: graph.add(..., types=...)")
+
+
+FOREIGN: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="Onnx",
+        doc="An ONNX op that the table does not know, kept as its serialized NodeProto; a caller of the interpreter runs it.",
+        inputs=(Param("x", optional=True, variadic=True),),
+        attrs={"op_type": REQUIRED, "domain": "", "opset": REQUIRED, "proto": REQUIRED},
+        infer=_infer,
+        evaluate=None,
+        onnx=False,
+    ),
+)

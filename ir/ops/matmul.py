@@ -1,0 +1,97 @@
+"""Rows of matrix products: MatMul, Gemm, MatMulInteger."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..types import DType, Shape
+from . import dims
+from .broadcasting import broadcast_shapes
+from .rows import FLOATS, NUMBERS, A, Call, flag, number, row
+from .spec import Attrs, OpSpec, ShapeError, Trait
+
+__all__ = ["MATMUL"]
+
+
+def _matmul_shape(call: Call) -> Shape:
+    a, b = call.at_least(0, 1), call.at_least(1, 1)
+    inner_a, inner_b = a[-1], b[-2] if len(b) > 1 else b[0]
+    if dims.differ(inner_a, inner_b):
+        raise ShapeError(f"the inner dimensions must be equal: {inner_a} of {call.type(0)} is not {inner_b} of {call.type(1)}")
+    rows: Shape = a[-2:-1]
+    columns: Shape = b[-1:] if len(b) > 1 else ()
+    return (*broadcast_shapes([a[:-2], b[:-2]], "batch dimensions"), *rows, *columns)
+
+
+def _matmul(a: A, b: A, attrs: Attrs) -> A:  # noqa: ARG001
+    if a.dtype == np.float16:
+        return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(np.float16)
+    return np.matmul(a, b)
+
+
+def _gemm_shape(call: Call) -> Shape:
+    a, b = call.rank(0, 2), call.rank(1, 2)
+    m, k = a[::-1] if flag(call.attrs, "transA") else a
+    k2, n = b[::-1] if flag(call.attrs, "transB") else b
+    if dims.differ(k, k2):
+        raise ShapeError(f"the inner dimensions must be equal: {k} of {call.type(0)} is not {k2} of {call.type(1)}")
+    if call.has(2):
+        found = broadcast_shapes([(m, n), call.shape(2)], "a*b and c")
+        if len(found) > 2 or any(dims.differ(f, d) for f, d in zip(found, (m, n), strict=True)):
+            raise ShapeError(f"c must broadcast to [{m},{n}], found {call.type(2)}")
+    return (m, n)
+
+
+def _gemm(a: A, b: A, c: A | None, attrs: Attrs) -> A:
+    left, right = a.T if flag(attrs, "transA") else a, b.T if flag(attrs, "transB") else b
+    y = _matmul(left, right, attrs)
+    alpha, beta = (np.asarray(number(attrs, name), y.dtype) for name in ("alpha", "beta"))
+    if alpha != 1:
+        y = y * alpha
+    if c is not None:
+        y = y + (c if beta == 1 else c * beta)
+    return y
+
+
+def _matmul_integer(a: A, b: A, a_zero: A | None, b_zero: A | None, attrs: Attrs) -> A:  # noqa: ARG001
+    # float64 holds every partial sum of 8-bit products exactly, and runs on BLAS.
+    left, right = a.astype(np.float64), b.astype(np.float64)
+    if a_zero is not None:  # one entry, or one a row of a
+        left -= a_zero.astype(np.float64)[:, None] if a_zero.ndim == 1 and a_zero.size > 1 else a_zero.astype(np.float64)
+    if b_zero is not None:  # one entry, or one a column of b
+        right -= b_zero.astype(np.float64)
+    return np.matmul(left, right).astype(np.int64).astype(np.int32)  # int64 first: what exceeds s32 wraps around
+
+
+_CODES = frozenset({DType.U8, DType.S8})
+
+MATMUL: tuple[OpSpec, ...] = (
+    row(
+        "MatMul",
+        "Matrix product over the last two dimensions, the others broadcast; 1-D operands as in numpy.matmul.",
+        "a:T b:T",
+        types={"T": FLOATS | (NUMBERS - {DType.S4, DType.U4, DType.S8, DType.U8, DType.S16, DType.U16})},
+        shape=_matmul_shape,
+        compute=_matmul,
+        traits={Trait.LINEAR, Trait.SCALE_COMMUTING},
+        primitive="matmul",
+    ),
+    row(
+        "Gemm",
+        "alpha * a @ b + beta * c of matrices, a and b transposed on request; the composer takes it as MatMul.",
+        "a:T b:T c:T?",
+        attrs={"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0},
+        types={"T": FLOATS | {DType.S32, DType.S64, DType.U32, DType.U64}},
+        shape=_gemm_shape,
+        compute=_gemm,
+    ),
+    row(
+        "MatMulInteger",
+        "Matrix product of 8-bit codes minus their zero points, in exact s32.",
+        "a:T1 b:T2 a_zero_point:T1? b_zero_point:T2?",
+        types={"T1": _CODES, "T2": _CODES},
+        shape=_matmul_shape,
+        compute=_matmul_integer,
+        result=DType.S32,
+    ),
+)

@@ -1,0 +1,265 @@
+"""Rows that permute, join, copy and repeat: Transpose, Concat, Split, Expand, Tile, DepthToSpace, SpaceToDepth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..types import Dim, DType, Quantization, Shape
+from . import dims
+from .broadcasting import broadcast_shapes
+from .carried import common, permuted, where_size_stays
+from .rows import LAYOUT, A, Call, UnknownRankError, integer, integers, row, text
+from .spec import REQUIRED, Attrs, OpSpec, ShapeError
+
+__all__ = ["MOVEMENT"]
+
+_SHAPE_TYPE = frozenset({DType.S64})
+
+
+def _perm(attrs: Attrs, rank: int) -> tuple[int, ...]:
+    perm = integers(attrs, "perm") or tuple(reversed(range(rank)))
+    if sorted(perm) != list(range(rank)):
+        raise ShapeError(f"perm must order the {rank} dimensions, found {list(perm)}")
+    return perm
+
+
+def _transpose_shape(call: Call) -> Shape:
+    x = call.shape(0)
+    return tuple(x[axis] for axis in _perm(call.attrs, len(x)))
+
+
+def _transpose_quant(call: Call, shape: Shape | None) -> Quantization | None:
+    return permuted(call.type(0).quant, _perm(call.attrs, len(shape or ())))
+
+
+def _concat_shape(call: Call) -> Shape:
+    first = call.at_least(0, 1)
+    axis = call.axis(integer(call.attrs, "axis"), len(first))
+    result = list(first)
+    for index in range(1, len(call.types)):
+        shape = call.rank(index, len(first))
+        for a, dim in enumerate(shape):
+            if a == axis:
+                result[a] = dims.add(result[a], dim)
+            elif dims.differ(result[a], dim):
+                raise ShapeError(f"all inputs must agree outside of dimension {axis}: {call.type(0)}, {call.type(index)}")
+            elif isinstance(dim, int):
+                result[a] = dim
+    return tuple(result)
+
+
+def _concat(*arrays: Any) -> A:
+    *values, attrs = arrays
+    return np.concatenate(values, axis=integer(attrs, "axis"))
+
+
+def _concat_quant(call: Call, shape: Shape | None) -> Quantization | None:
+    return common(call, integer(call.attrs, "axis") % max(len(shape or ()), 1))
+
+
+# -- Split -------------------------------------------------------------------------------------------------------------------------
+
+
+def _pieces(size: Dim, count: int) -> list[Dim]:
+    """Sizes of `count` pieces: equal ones, rounded up, and what is left in the last."""
+    piece = dims.ceil_div(size, count)
+    return [piece] * (count - 1) + [dims.subtract(size, dims.multiply(piece, count - 1))]
+
+
+def _split_shapes(call: Call) -> list[Shape]:
+    count = integer(call.attrs, "num_outputs")
+    if call.has(1) == (count > 0):
+        raise ShapeError(f"either the input split or the attribute num_outputs must be given, found {'both' if count else 'none'}")
+    if call.has(1) and call.constant(1) is None:
+        (length,) = call.type(1).shape or (dims.UNKNOWN,)
+        if not isinstance(length, int):
+            raise ShapeError(f"the number of pieces must be known, found split {call.type(1)}")
+        count = length
+    x = call.type(0).shape
+    if x is None:
+        if not count:
+            count = len(call.constant(1) or ())
+        raise UnknownRankError(count)
+    axis = call.axis(integer(call.attrs, "axis"), len(x))
+    sizes: list[Dim]
+    constant = call.constant(1) if call.has(1) else None
+    if constant is not None:
+        sizes = list(constant)
+        if min(sizes, default=0) < 0 or dims.differ(sum(constant), x[axis]):
+            raise ShapeError(f"the pieces {sizes} do not add up to {x[axis]}, dimension {axis} of {call.type(0)}")
+    else:
+        sizes = [dims.UNKNOWN] * count if call.has(1) else _pieces(x[axis], count)
+    return [(*x[:axis], size, *x[axis + 1 :]) for size in sizes]
+
+
+def _split(x: A, split: A | None, attrs: Attrs) -> tuple[A, ...]:
+    axis = integer(attrs, "axis")
+    if split is not None:
+        sizes = [int(s) for s in split]
+        if sum(sizes) != x.shape[axis]:
+            raise ValueError(f"the pieces {sizes} do not add up to {x.shape[axis]}")
+    else:
+        sizes = [int(s) for s in _pieces(x.shape[axis], integer(attrs, "num_outputs"))]
+    return tuple(np.split(x, np.cumsum(sizes)[:-1], axis=axis))
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------------------
+
+
+def _expand_shape(call: Call) -> Shape:
+    wanted = call.constant(1)
+    if wanted is not None:
+        return broadcast_shapes([call.shape(0), wanted], "x and shape")
+    (count,) = call.rank(1, 1)
+    if not isinstance(count, int):
+        raise UnknownRankError
+    return (dims.UNKNOWN,) * max(count, len(call.shape(0)))
+
+
+def _expand(x: A, shape: A, attrs: Attrs) -> A:  # noqa: ARG001
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(d) for d in shape)))
+
+
+def _tile_shape(call: Call) -> Shape:
+    x, repeats = call.shape(0), call.constant(1)
+    if repeats is None:
+        return (dims.UNKNOWN,) * len(x)
+    if len(repeats) != len(x) or min(repeats, default=0) < 0:
+        raise ShapeError(f"repeats must hold {len(x)} numbers >= 0, found {list(repeats)}")
+    return tuple(dims.multiply(d, r) for d, r in zip(x, repeats, strict=True))
+
+
+def _tile(x: A, repeats: A, attrs: Attrs) -> A:  # noqa: ARG001
+    return np.tile(x, tuple(int(r) for r in repeats))
+
+
+# -- blocks of pixels as channels --------------------------------------------------------------------------------------------------
+
+
+def _block(call: Call) -> int:
+    size = integer(call.attrs, "blocksize")
+    if size < 1:
+        raise ShapeError(f"blocksize must be positive, found {size}")
+    return size
+
+
+def _divided(call: Call, axis: int, by: int) -> Dim:
+    dim = call.shape(0)[axis]
+    if isinstance(dim, int) and dim % by:
+        raise ShapeError(f"dimension {axis} of {call.type(0)} cannot be divided by {by}")
+    return dims.floor_div(dim, by)
+
+
+def _depth_to_space_shape(call: Call) -> Shape:
+    n, _, h, w = call.rank(0, 4)
+    block = _block(call)
+    text(call.attrs, "mode", ("CRD", "DCR"))
+    return (n, _divided(call, 1, block * block), dims.multiply(h, block), dims.multiply(w, block))
+
+
+def _depth_to_space(x: A, attrs: Attrs) -> A:
+    n, c, h, w = x.shape
+    b = integer(attrs, "blocksize")
+    if text(attrs, "mode") == "DCR":
+        return x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, c // (b * b), h * b, w * b)
+    return x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, c // (b * b), h * b, w * b)
+
+
+def _space_to_depth_shape(call: Call) -> Shape:
+    n, c, _, _ = call.rank(0, 4)
+    block = _block(call)
+    text(call.attrs, "mode", ("CRD", "DCR"))
+    return (n, dims.multiply(c, block * block), _divided(call, 2, block), _divided(call, 3, block))
+
+
+def _space_to_depth(x: A, attrs: Attrs) -> A:
+    n, c, h, w = x.shape
+    b = integer(attrs, "blocksize")
+    order = (0, 3, 5, 1, 2, 4) if text(attrs, "mode") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return x.reshape(n, c, h // b, b, w // b, b).transpose(order).reshape(n, c * b * b, h // b, w // b)
+
+
+def _repeated(call: Call, shape: Shape | None) -> Quantization | None:
+    # Expand may put dimensions in front; a dimension that grows from 1 has one scale, which is per tensor.
+    quant, x = call.type(0).quant, call.type(0).shape
+    if quant is None or quant.axis is None or shape is None or x is None:
+        return quant if quant is None or quant.axis is None else None
+    axis = quant.axis + len(shape) - len(x)
+    return quant.with_axis(axis) if dims.same(x[quant.axis], shape[axis]) else None
+
+
+MOVEMENT: tuple[OpSpec, ...] = (
+    row(
+        "Transpose",
+        "Dimension i of the result is dimension perm[i] of x; without perm, in reverse order.",
+        "x",
+        attrs={"perm": ()},
+        shape=_transpose_shape,
+        compute=lambda x, attrs: x.transpose(_perm(attrs, x.ndim)),
+        quant=_transpose_quant,
+        traits=LAYOUT,
+    ),
+    row(
+        "Concat",
+        "The inputs one after another along an axis.",
+        "x:T*",
+        attrs={"axis": REQUIRED},
+        shape=_concat_shape,
+        compute=_concat,
+        quant=_concat_quant,  # each element is one of some input, not of the first: so no trait
+        primitive="concat",
+    ),
+    row(
+        "Split",
+        "x cut along an axis into pieces of the given sizes, or into num_outputs equal ones (the last may be smaller).",
+        "x split:S?",
+        attrs={"axis": 0, "num_outputs": 0},
+        types={"S": _SHAPE_TYPE},
+        shape=_split_shapes,
+        compute=_split,
+        quant=where_size_stays,
+        traits=LAYOUT,
+    ),
+    row(
+        "Expand",
+        "x broadcast with a shape.",
+        "x shape:S",
+        types={"S": _SHAPE_TYPE},
+        shape=_expand_shape,
+        compute=_expand,
+        quant=_repeated,
+        traits=LAYOUT,
+    ),
+    row(
+        "Tile",
+        "x repeated along each axis.",
+        "x repeats:S",
+        types={"S": _SHAPE_TYPE},
+        shape=_tile_shape,
+        compute=_tile,
+        quant=where_size_stays,
+        traits=LAYOUT,
+    ),
+    row(
+        "DepthToSpace",
+        "Channels as blocks of pixels; mode DCR or CRD.",
+        "x",
+        attrs={"blocksize": REQUIRED, "mode": "DCR"},
+        shape=_depth_to_space_shape,
+        compute=_depth_to_space,
+        quant=where_size_stays,
+        traits=LAYOUT,
+    ),
+    row(
+        "SpaceToDepth",
+        "Blocks of pixels as channels; mode DCR or CRD.",
+        "x",
+        attrs={"blocksize": REQUIRED, "mode": "DCR"},
+        shape=_space_to_depth_shape,
+        compute=_space_to_depth,
+        quant=where_size_stays,
+        traits=LAYOUT,
+    ),
+)

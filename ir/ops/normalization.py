@@ -1,0 +1,188 @@
+"""Rows of normalization: batch, layer, RMS, instance and group normalization, LRN."""
+
+from __future__ import annotations
+
+
+import numpy as np
+
+from ..types import Dim, DType, Shape
+from . import dims
+from .broadcasting import broadcast_shapes
+from .rows import FLOATS, A, Call, flag, integer, not_covered, number, row
+from .spec import REQUIRED, Attrs, OpSpec, ShapeError
+
+__all__ = ["NORMALIZATION"]
+
+
+def _per_channel(call: Call, channels: Dim, indices: tuple[int, ...]) -> None:
+    for index in indices:
+        (size,) = call.rank(index, 1)
+        if dims.differ(size, channels):
+            raise ShapeError(f"{call.name(index)} must have {channels} entries, one a channel, found {call.type(index)}")
+
+
+def _wide(x: A) -> A:
+    return x.astype(np.float32) if x.dtype == np.float16 else x
+
+
+def _along_channels(values: A, rank: int) -> A:
+    return values.reshape(-1, *[1] * (rank - 2))
+
+
+def _batch_norm_shape(call: Call) -> Shape:
+    if flag(call.attrs, "training_mode"):
+        raise not_covered("BatchNormalization in training mode")
+    x = call.at_least(0, 2)
+    _per_channel(call, x[1], (1, 2, 3, 4))
+    return x
+
+
+def _batch_norm(x: A, scale: A, bias: A, mean: A, var: A, attrs: Attrs) -> A:
+    factor = scale / np.sqrt(var + np.asarray(number(attrs, "epsilon"), var.dtype))
+    y = (_wide(x) - _along_channels(mean, x.ndim)) * _along_channels(factor, x.ndim) + _along_channels(bias, x.ndim)
+    return y.astype(x.dtype, copy=False)
+
+
+def _layer_axes(call: Call) -> int:
+    return call.axis(integer(call.attrs, "axis"), len(call.at_least(0, 1)))
+
+
+def _layer_norm_shapes(call: Call) -> list[Shape]:
+    x, axis = call.shape(0), _layer_axes(call)
+    for index in range(1, len(call.params)):
+        if not call.has(index):
+            continue
+        found = broadcast_shapes([x, call.shape(index)], f"x and {call.name(index)}")
+        if len(found) != len(x) or any(dims.differ(a, b) for a, b in zip(found, x, strict=True)):
+            raise ShapeError(f"{call.name(index)} must broadcast to x, {call.type(0)}, found {call.type(index)}")
+    reduced = (*x[:axis], *[1] * (len(x) - axis))
+    return [x, reduced, reduced]
+
+
+def _layer_norm(x: A, scale: A, bias: A | None, attrs: Attrs) -> tuple[A, A, A]:
+    wide = _wide(x)
+    axes = tuple(range(integer(attrs, "axis") % x.ndim, x.ndim))
+    mean = wide.mean(axis=axes, keepdims=True)
+    centred = wide - mean
+    inverse = 1 / np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True) + np.asarray(number(attrs, "epsilon"), wide.dtype))
+    y = centred * inverse * scale
+    if bias is not None:
+        y += bias
+    return y.astype(x.dtype, copy=False), mean, inverse
+
+
+def _rms_norm(x: A, scale: A, attrs: Attrs) -> A:
+    wide = _wide(x)
+    axes = tuple(range(integer(attrs, "axis") % x.ndim, x.ndim))
+    square = np.mean(wide * wide, axis=axes, keepdims=True)
+    return ((wide / np.sqrt(square + np.asarray(number(attrs, "epsilon"), wide.dtype))).astype(x.dtype, copy=False) * scale).astype(x.dtype, copy=False)
+
+
+def _normalized(x: A, axes: tuple[int, ...], epsilon: float) -> A:
+    centred = x - x.mean(axis=axes, keepdims=True)
+    return centred / np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True) + np.asarray(epsilon, x.dtype))
+
+
+def _instance_norm_shape(call: Call) -> Shape:
+    x = call.at_least(0, 3)
+    _per_channel(call, x[1], (1, 2))
+    return x
+
+
+def _instance_norm(x: A, scale: A, bias: A, attrs: Attrs) -> A:
+    y = _normalized(_wide(x), tuple(range(2, x.ndim)), number(attrs, "epsilon"))
+    return (y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)).astype(x.dtype, copy=False)
+
+
+def _group_norm_shape(call: Call) -> Shape:
+    x, groups = call.at_least(0, 3), integer(call.attrs, "num_groups")
+    _per_channel(call, x[1], (1, 2))
+    if groups < 1 or (isinstance(x[1], int) and x[1] % groups):
+        raise ShapeError(f"{x[1]} channels cannot be split into {groups} groups")
+    return x
+
+
+def _group_norm(x: A, scale: A, bias: A, attrs: Attrs) -> A:
+    n, groups = x.shape[0], integer(attrs, "num_groups")
+    y = _normalized(_wide(x).reshape(n, groups, -1), (2,), number(attrs, "epsilon")).reshape(x.shape)
+    return (y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)).astype(x.dtype, copy=False)
+
+
+def _lrn_shape(call: Call) -> Shape:
+    if integer(call.attrs, "size") < 1:
+        raise ShapeError(f"size must be positive, found {call.attrs['size']!r}")
+    return call.at_least(0, 2)
+
+
+def _lrn(x: A, attrs: Attrs) -> A:
+    size = integer(attrs, "size")
+    before, channels = (size - 1) // 2, x.shape[1]
+    wide = _wide(x)
+    squares = np.zeros((x.shape[0], channels + size - 1, *x.shape[2:]), wide.dtype)
+    np.multiply(wide, wide, out=squares[:, before : before + channels])
+    total = sum((squares[:, tap : tap + channels] for tap in range(1, size)), squares[:, :channels])
+    alpha, beta, bias = (np.asarray(number(attrs, name), wide.dtype) for name in ("alpha", "beta", "bias"))
+    return (wide / (bias + alpha / size * total) ** beta).astype(x.dtype, copy=False)
+
+
+NORMALIZATION: tuple[OpSpec, ...] = (
+    row(
+        "BatchNormalization",
+        "(x - mean) / sqrt(var + epsilon) * scale + bias, channel by channel (inference only).",
+        "x:T scale bias mean var",
+        attrs={"epsilon": 1e-5, "momentum": 0.9, "training_mode": 0},
+        types={"T": FLOATS},
+        shape=_batch_norm_shape,
+        compute=_batch_norm,
+        primitive="batch_normalization",
+    ),
+    row(
+        "LayerNormalization",
+        "(x - mean) / sqrt(variance + epsilon) * scale + bias over the axes from `axis` on; also gives the mean and 1/deviation.",
+        "x:T scale:T bias:T?",
+        attrs={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
+        types={"T": FLOATS},
+        shape=_layer_norm_shapes,
+        compute=_layer_norm,
+        result=lambda call: (call.type(0).dtype, DType.F32, DType.F32),
+        outputs=("y", "mean", "inv_std_dev"),
+        primitive="layer_normalization",
+    ),
+    row(
+        "RMSNormalization",
+        "x / sqrt(mean(x^2) + epsilon) * scale over the axes from `axis` on.",
+        "x:T scale:T",
+        attrs={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
+        types={"T": FLOATS},
+        shape=lambda call: _layer_norm_shapes(call)[0],
+        compute=_rms_norm,
+    ),
+    row(
+        "InstanceNormalization",
+        "(x - mean) / sqrt(variance + epsilon) * scale + bias, each channel of each image by itself.",
+        "x:T scale:T bias:T",
+        attrs={"epsilon": 1e-5},
+        types={"T": FLOATS},
+        shape=_instance_norm_shape,
+        compute=_instance_norm,
+    ),
+    row(
+        "GroupNormalization",
+        "(x - mean) / sqrt(variance + epsilon) * scale + bias, each group of channels of each image by itself.",
+        "x:T scale:T bias:T",
+        attrs={"num_groups": REQUIRED, "epsilon": 1e-5, "stash_type": 1},
+        types={"T": FLOATS},
+        shape=_group_norm_shape,
+        compute=_group_norm,
+    ),
+    row(
+        "LRN",
+        "x / (bias + alpha/size * sum of squares over `size` neighbouring channels) ** beta.",
+        "x:T",
+        attrs={"size": REQUIRED, "alpha": 0.0001, "beta": 0.75, "bias": 1.0},
+        types={"T": FLOATS},
+        shape=_lrn_shape,
+        compute=_lrn,
+        primitive="lrn",
+    ),
+)

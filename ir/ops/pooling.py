@@ -1,0 +1,128 @@
+"""Rows of pooling: MaxPool, AveragePool and the global ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..types import Shape
+from .carried import where_size_stays
+from .rows import FLOATS, NUMBERS, A, Call, flag, integers, row
+from .spec import REQUIRED, Attr, Attrs, OpSpec, Required, Trait
+from .windows import Window, lowest, pad_spatial, window, window_shape
+
+__all__ = ["POOLING"]
+
+_WINDOW: dict[str, Attr | Required] = {
+    "kernel_shape": REQUIRED,
+    "strides": (),
+    "pads": (),
+    "dilations": (),
+    "ceil_mode": 0,
+    "auto_pad": "NOTSET",
+}
+
+
+def _pool_shape(call: Call) -> Shape:
+    x, kernel = call.at_least(0, 3), integers(call.attrs, "kernel_shape")
+    return (*x[:2], *window_shape(call.attrs, x[2:], kernel))
+
+
+def _prepared(x: A, attrs: Attrs, value: float) -> tuple[A, Window]:
+    """The input, padded with `value` as far as the windows reach (ceil_mode reaches beyond the pads), and the window."""
+    win = window(attrs, x.shape[2:], integers(attrs, "kernel_shape"))
+    end = tuple(max(r - b - n, 0) for r, b, n in zip(win.reach, win.begin, x.shape[2:], strict=True))
+    return pad_spatial(x, win.begin, end, value), win
+
+
+def _max_pool(x: A, attrs: Attrs) -> A:
+    padded, win = _prepared(x, attrs, lowest(x.dtype))
+    best = np.full((*x.shape[:2], *win.out), lowest(x.dtype), x.dtype)
+    for _, view in win.taps(padded):
+        np.maximum(best, view, out=best)
+    return best
+
+
+def _average_pool(x: A, attrs: Attrs) -> A:
+    padded, win = _prepared(x.astype(np.float32) if x.dtype == np.float16 else x, attrs, 0)
+    total = np.zeros((*x.shape[:2], *win.out), padded.dtype)
+    for _, view in win.taps(padded):
+        total += view
+    total /= _counts(win, x.shape[2:], flag(attrs, "count_include_pad")).astype(total.dtype)
+    return total.astype(x.dtype, copy=False)
+
+
+def _counts(win: Window, spatial: tuple[int, ...], include_pad: bool) -> A:
+    """How many elements each average divides by, [*win.out]: taps in the input, or also in the pads, but never beyond them."""
+    total: A = np.ones((), np.int64)
+    for axis, n in enumerate(spatial):
+        low, high = (-win.begin[axis], n + win.end[axis]) if include_pad else (0, n)
+        starts = np.arange(win.out[axis]) * win.strides[axis] - win.begin[axis]
+        at = starts[:, None] + np.arange(win.kernel[axis]) * win.dilations[axis]
+        count = ((at >= low) & (at < high)).sum(axis=1)
+        total = total * count.reshape(-1, *[1] * (len(spatial) - 1 - axis))
+    return np.maximum(total, 1)
+
+
+def _global_shape(call: Call) -> Shape:
+    x = call.at_least(0, 3)
+    return (*x[:2], *[1] * (len(x) - 2))
+
+
+def _global_mean(x: A, attrs: Attrs) -> A:  # noqa: ARG001
+    return x.mean(axis=tuple(range(2, x.ndim)), keepdims=True, dtype=np.float32 if x.dtype == np.float16 else x.dtype).astype(x.dtype, copy=False)
+
+
+def _global_max(x: A, attrs: Attrs) -> A:  # noqa: ARG001
+    return x.max(axis=tuple(range(2, x.ndim)), keepdims=True)
+
+
+_SELECTS = frozenset({Trait.SELECTS, Trait.MONOTONE, Trait.SCALE_COMMUTING})
+_AVERAGES = frozenset({Trait.LINEAR, Trait.MONOTONE, Trait.SCALE_COMMUTING})
+
+POOLING: tuple[OpSpec, ...] = (
+    row(
+        "MaxPool",
+        # A node that also wants the indices has more outputs than the row: a foreign op. Finding them would cost every network double.
+        "The largest element of each window; padding never wins. `storage_order` is about the indices, which the row does not give.",
+        "x:T",
+        attrs={**_WINDOW, "storage_order": 0},
+        types={"T": NUMBERS},
+        shape=_pool_shape,
+        compute=_max_pool,
+        quant=where_size_stays,
+        traits=_SELECTS,
+        primitive="pooling",
+    ),
+    row(
+        "AveragePool",
+        "The mean of each window; padding counts as zeros with count_include_pad, else not at all.",
+        "x:T",
+        attrs={**_WINDOW, "count_include_pad": 0},
+        types={"T": FLOATS},
+        shape=_pool_shape,
+        compute=_average_pool,
+        traits=_AVERAGES,
+        primitive="pooling",
+    ),
+    row(
+        "GlobalAveragePool",
+        "The mean of each channel.",
+        "x:T",
+        types={"T": FLOATS},
+        shape=_global_shape,
+        compute=_global_mean,
+        traits=_AVERAGES,
+        primitive="pooling",
+    ),
+    row(
+        "GlobalMaxPool",
+        "The largest element of each channel.",
+        "x:T",
+        types={"T": NUMBERS},
+        shape=_global_shape,
+        compute=_global_max,
+        quant=where_size_stays,
+        traits=_SELECTS,
+        primitive="pooling",
+    ),
+)

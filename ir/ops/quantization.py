@@ -1,0 +1,184 @@
+"""Rows of quantization: FakeQuantize, and fqfuse's own Quantize and Dequantize, whose parameters are attributes; DynamicQuantizeLinear."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..types import DType, Quantization, Shape
+from . import dims
+from .broadcasting import broadcast_shapes
+from .rows import FLOATS, INTEGERS, A, Call, integer, row, text
+from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
+
+__all__ = ["QUANTIZATION", "fake_quantize"]
+
+_EXACT_IN_F32 = 1 << 24  # every integer up to here is an f32
+
+
+def fake_quantize(x: A, input_low: A, input_high: A, output_low: A, output_high: A, levels: int) -> A:
+    """FakeQuantize in float64, result f32; the ranges broadcast to x.
+
+    output_low where x <= min(input_low, input_high), output_high where x > max(input_low, input_high), else
+    round((x - il) / (ih - il) * (levels-1)) / (levels-1) * (oh - ol) + ol, ties to even. NaN stays NaN. An inverted input range
+    (il > ih) is legal, and il == ih makes it a threshold.
+    Source: OpenVINO's specification of FakeQuantize-1.
+    """
+    il, ih, ol, oh = (r.astype(np.float64) for r in (input_low, input_high, output_low, output_high))
+    with np.errstate(all="ignore"):  # il == ih divides by zero; those elements are replaced below
+        y = (x.astype(np.float64) - il) / (ih - il)
+        y *= levels - 1
+        np.rint(y, out=y)
+        y /= levels - 1
+        y *= oh - ol
+        y += ol
+        y = np.where(x <= np.minimum(il, ih), ol, y)
+        y = np.where(x > np.maximum(il, ih), oh, y)
+        return y.astype(np.float32)
+
+
+def _fake_quantize(x: A, il: A, ih: A, ol: A, oh: A, attrs: Attrs) -> A:
+    return fake_quantize(x, il, ih, ol, oh, integer(attrs, "levels"))
+
+
+def _fake_quantize_shape(call: Call) -> Shape:
+    x = call.shape(0)
+    if integer(call.attrs, "levels") < 2:
+        raise ShapeError(f"levels must be 2 or more, found {call.attrs['levels']!r}")
+    numpy_rule = text(call.attrs, "auto_broadcast", ("none", "numpy")) == "numpy"
+    for index in range(1, 5):
+        ranges = call.shape(index)
+        found = broadcast_shapes([x, ranges], f"x and {call.name(index)}") if numpy_rule else ranges
+        if len(found) != len(x) or any(dims.differ(f, d) for f, d in zip(found, x, strict=True)):
+            raise ShapeError(f"{call.name(index)} must broadcast to x, {call.type(0)}, found {call.type(index)}")
+    return x
+
+
+# -- Quantize, Dequantize ----------------------------------------------------------------------------------------------------------
+
+
+def _quant_of(attrs: Attrs) -> Quantization:
+    quant = attrs["quant"]
+    if not isinstance(quant, Quantization):
+        raise ShapeError(f"attribute quant must be a Quantization, found {quant!r}")
+    return quant
+
+
+def _dtype_of(attrs: Attrs) -> DType:
+    dtype = attrs["dtype"]
+    if not isinstance(dtype, DType) or not dtype.is_integer:
+        raise ShapeError(f"attribute dtype must be an integer type, found {dtype!r}")
+    return dtype
+
+
+def _check_axis(call: Call) -> Shape:
+    x, quant = call.shape(0), _quant_of(call.attrs)
+    if quant.axis is not None:
+        if not 0 <= quant.axis < len(x):
+            raise ShapeError(f"the axis of the quantization, {quant.axis}, is out of range for {call.type(0)}")
+        if dims.differ(x[quant.axis], len(quant.scale)):
+            raise ShapeError(f"{len(quant.scale)} scales do not fit dimension {quant.axis} of {call.type(0)}")
+    return x
+
+
+def _quantize_shape(call: Call) -> Shape:
+    low, high = _dtype_of(call.attrs).range
+    lo, hi = integer(call.attrs, "lo"), integer(call.attrs, "hi")
+    if not low <= lo <= hi <= high:
+        raise ShapeError(f"lo and hi must lie in the range of {_dtype_of(call.attrs).value}, [{low}, {high}], found [{lo}, {hi}]")
+    text(call.attrs, "order", ("round_first", "zp_first"))
+    return _check_axis(call)
+
+
+def _quantize(x: A, attrs: Attrs) -> A:
+    dtype, lo, hi = _dtype_of(attrs), integer(attrs, "lo"), integer(attrs, "hi")
+    scale, zero = _quant_of(attrs).shaped(x.ndim)
+    with np.errstate(all="ignore"):
+        t = np.divide(x, scale, dtype=np.float32)
+    if max(-lo, hi) > _EXACT_IN_F32:  # f32 has neither the bounds nor what lies near them
+        t = t.astype(np.float64)
+    zero = zero.astype(t.dtype)
+    if text(attrs, "order") == "round_first":
+        np.rint(t, out=t)
+        t += zero
+    else:
+        t += zero
+        np.rint(t, out=t)
+    # fmax takes the number where the other is NaN: NaN becomes lo.
+    np.fmax(t, t.dtype.type(lo), out=t)
+    np.fmin(t, t.dtype.type(hi), out=t)
+    return t.astype(dtype.numpy)
+
+
+def _dequantize(x: A, attrs: Attrs) -> A:
+    scale, zero = _quant_of(attrs).shaped(x.ndim)
+    y = x.astype(np.float32)
+    y -= zero
+    y *= scale
+    return y
+
+
+# -- DynamicQuantizeLinear ---------------------------------------------------------------------------------------------------------
+
+
+def _dynamic_quantize(x: A, attrs: Attrs) -> tuple[A, A, A]:  # noqa: ARG001
+    low = np.minimum(np.min(x, initial=0), np.float32(0))
+    high = np.maximum(np.max(x, initial=0), np.float32(0))
+    scale = np.asarray((high - low) / np.float32(255), np.float32)
+    if scale == 0:  # all zeros: any scale will do
+        scale = np.asarray(1, np.float32)
+    zero = np.clip(np.rint(-low / scale), 0, 255).astype(np.uint8)
+    codes = np.clip(np.rint(x / scale) + zero.astype(np.float32), 0, 255)
+    return codes.astype(np.uint8), scale, np.asarray(zero)
+
+
+QUANTIZATION: tuple[OpSpec, ...] = (
+    row(
+        "FakeQuantize",
+        "Quantizes and dequantizes in one: `levels` equal steps from input_low to input_high, mapped to output_low .. output_high (OpenVINO).",
+        "x:T input_low:R input_high:R output_low:R output_high:R",
+        attrs={"levels": REQUIRED, "auto_broadcast": "numpy"},
+        types={"T": FLOATS, "R": FLOATS},
+        shape=_fake_quantize_shape,
+        compute=_fake_quantize,
+        result=DType.F32,
+        traits={Trait.ELEMENTWISE},  # not MONOTONE: an inverted range (il > ih) falls
+        onnx=False,
+    ),
+    row(
+        "Quantize",
+        "Codes of x: t = x/scale; clip(rint(t + zp), lo, hi) for order zp_first, clip(rint(t) + zp, lo, hi) for round_first; NaN gives lo.",
+        "x:T",
+        attrs={"quant": REQUIRED, "dtype": REQUIRED, "lo": REQUIRED, "hi": REQUIRED, "order": REQUIRED},
+        types={"T": FLOATS | {DType.S32}},
+        shape=_quantize_shape,
+        compute=_quantize,
+        result=lambda call: _dtype_of(call.attrs),
+        quant=lambda call, _: _quant_of(call.attrs),
+        traits={Trait.ELEMENTWISE},  # not MONOTONE: a scale may be negative
+        onnx=False,
+        primitive="reorder",
+    ),
+    row(
+        "Dequantize",
+        "(f32(x) - zp) * scale.",
+        "x:T",
+        attrs={"quant": REQUIRED},
+        types={"T": INTEGERS},
+        shape=_check_axis,
+        compute=_dequantize,
+        result=DType.F32,
+        traits={Trait.ELEMENTWISE},
+        onnx=False,
+        primitive="reorder",
+    ),
+    row(
+        "DynamicQuantizeLinear",
+        "u8 codes of x with the scale and zero point of its own range, widened to hold 0.",
+        "x:T",
+        types={"T": {DType.F32}},
+        shape=lambda call: [call.shape(0), (), ()],
+        compute=_dynamic_quantize,
+        result=(DType.U8, DType.F32, DType.U8),
+        outputs=("y", "y_scale", "y_zero_point"),
+    ),
+)

@@ -1,0 +1,174 @@
+"""Rows that give the same elements in the same order another shape: Reshape, Flatten, Squeeze, Unsqueeze."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..types import Dim, DType, Shape
+from . import dims
+from .carried import reshaped
+from .rows import INDICES, LAYOUT, A, Call, UnknownRankError, flag, integer, row
+from .spec import Attrs, OpSpec, ShapeError
+
+__all__ = ["RESHAPING"]
+
+_SHAPE_TYPE = frozenset({DType.S64})
+
+
+def _unknown(rank: Dim) -> Shape:
+    if not isinstance(rank, int):
+        raise UnknownRankError
+    return (dims.UNKNOWN,) * rank
+
+
+def _reshape_shape(call: Call) -> Shape:
+    wanted = call.constant(1)
+    if wanted is None:
+        (count,) = call.rank(1, 1)
+        return _unknown(count)
+    if call.type(0).shape is None:
+        return tuple(d if d > 0 else dims.UNKNOWN for d in wanted)
+    x, keep_zero = call.shape(0), flag(call.attrs, "allowzero")
+    result: list[Dim] = []
+    for axis, dim in enumerate(wanted):
+        if dim == 0 and not keep_zero:
+            if axis >= len(x):
+                raise ShapeError(f"shape {list(wanted)} copies dimension {axis}, which {call.type(0)} has not")
+            result.append(x[axis])
+        elif dim < -1:
+            raise ShapeError(f"shape must hold sizes, 0 or -1, found {list(wanted)}")
+        else:
+            result.append(dim)
+    if wanted.count(-1) > 1:
+        raise ShapeError(f"shape may hold -1 once, found {list(wanted)}")
+    return _with_inferred(call, tuple(result), wanted.index(-1) if -1 in wanted else None)
+
+
+def _with_inferred(call: Call, shape: Shape, inferred: int | None) -> Shape:
+    """The shape with its -1 (at index `inferred`) replaced by what is left of the elements."""
+    total = dims.product(call.shape(0))
+    if inferred is None:
+        if dims.differ(dims.product(shape), total):
+            raise ShapeError(f"{call.type(0)} has {total} elements, the new shape {list(shape)} has {dims.product(shape)}")
+        return shape
+    rest = dims.product(d for axis, d in enumerate(shape) if axis != inferred)
+    if rest == 0:
+        raise ShapeError(f"-1 in a shape with no elements says nothing: {list(shape)}")
+    size = dims.floor_div(total, rest)
+    if isinstance(size, int) and dims.differ(dims.multiply(size, rest), total):
+        raise ShapeError(f"{total} elements of {call.type(0)} cannot be split into {list(shape)}")
+    return (*shape[:inferred], size, *shape[inferred + 1 :])
+
+
+def _reshape(x: A, shape: A, attrs: Attrs) -> A:
+    wanted = [int(d) for d in shape]
+    if not flag(attrs, "allowzero"):
+        wanted = [x.shape[axis] if d == 0 else d for axis, d in enumerate(wanted)]
+    return x.reshape(wanted)
+
+
+def _flatten_axis(axis: int, rank: int) -> int:
+    if not -rank <= axis <= rank:
+        raise ShapeError(f"axis {axis} is out of range for {rank} dimensions")
+    return axis + rank if axis < 0 else axis
+
+
+def _flatten_shape(call: Call) -> Shape:
+    x = call.shape(0)
+    axis = _flatten_axis(integer(call.attrs, "axis"), len(x))
+    return (dims.product(x[:axis]), dims.product(x[axis:]))
+
+
+def _flatten(x: A, attrs: Attrs) -> A:
+    axis = _flatten_axis(integer(attrs, "axis"), x.ndim)
+    return x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), int(np.prod(x.shape[axis:], dtype=np.int64)))
+
+
+def _axes(call: Call, rank: int) -> tuple[int, ...] | None:
+    found = call.constant(1)
+    if found is None:
+        return None
+    axes = tuple(call.axis(a, rank) for a in found)
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"axes must differ, found {list(found)}")
+    return axes
+
+
+def _squeeze_shape(call: Call) -> Shape:
+    x, axes = call.shape(0), None
+    if call.has(1):
+        axes = _axes(call, len(x))
+        if axes is None:
+            (count,) = call.rank(1, 1)
+            return _unknown(dims.subtract(len(x), count))
+    elif any(not isinstance(d, int) for d in x):
+        raise UnknownRankError  # which of the symbolic dimensions are 1 is not known
+    chosen = axes if axes is not None else tuple(a for a, d in enumerate(x) if d == 1)
+    for axis in chosen:
+        if dims.differ(x[axis], 1):
+            raise ShapeError(f"only dimensions of size 1 can be squeezed, dimension {axis} of {call.type(0)} is not")
+    return tuple(d for a, d in enumerate(x) if a not in chosen)
+
+
+def _squeeze(x: A, axes: A | None, attrs: Attrs) -> A:  # noqa: ARG001
+    return np.squeeze(x, None if axes is None else tuple(int(a) for a in axes))
+
+
+def _unsqueeze_shape(call: Call) -> Shape:
+    x, (count,) = call.shape(0), call.rank(1, 1)
+    if not isinstance(count, int):
+        raise UnknownRankError
+    axes = _axes(call, len(x) + count)
+    if axes is None:
+        return (dims.UNKNOWN,) * (len(x) + count)
+    rest = iter(x)
+    return tuple(1 if axis in axes else next(rest) for axis in range(len(x) + count))
+
+
+def _unsqueeze(x: A, axes: A, attrs: Attrs) -> A:  # noqa: ARG001
+    return np.expand_dims(x, tuple(int(a) for a in axes))
+
+
+RESHAPING: tuple[OpSpec, ...] = (
+    row(
+        "Reshape",
+        "The elements in order, in another shape; 0 copies a dimension (not with allowzero), -1 takes what is left.",
+        "x shape:S",
+        attrs={"allowzero": 0},
+        types={"S": _SHAPE_TYPE},
+        shape=_reshape_shape,
+        compute=_reshape,
+        quant=reshaped,
+        traits=LAYOUT,
+    ),
+    row(
+        "Flatten",
+        "A matrix: the dimensions before `axis` as rows, the others as columns.",
+        "x",
+        attrs={"axis": 1},
+        shape=_flatten_shape,
+        compute=_flatten,
+        quant=reshaped,
+        traits=LAYOUT,
+    ),
+    row(
+        "Squeeze",
+        "x without the given dimensions of size 1 (without all of them when no axes are given).",
+        "x axes:S?",
+        types={"S": INDICES},
+        shape=_squeeze_shape,
+        compute=_squeeze,
+        quant=reshaped,
+        traits=LAYOUT,
+    ),
+    row(
+        "Unsqueeze",
+        "x with dimensions of size 1 put in at the given axes of the result.",
+        "x axes:S",
+        types={"S": INDICES},
+        shape=_unsqueeze_shape,
+        compute=_unsqueeze,
+        quant=reshaped,
+        traits=LAYOUT,
+    ),
+)

@@ -1,0 +1,199 @@
+"""Rows that pick elements or put some around: Slice, Pad, Gather and GatherElements."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from ..types import Dim, DType, Quantization, Shape
+from . import dims
+from .carried import where_size_stays
+from .rows import INDICES, LAYOUT, A, Call, integer, row, text
+from .spec import Attrs, OpSpec, ShapeError, Trait
+
+__all__ = ["SLICING"]
+
+
+# -- Slice -------------------------------------------------------------------------------------------------------------------------
+
+
+def _slice_axes(axes: tuple[int, ...] | None, count: int, call: Call) -> tuple[int, ...]:
+    rank = len(call.shape(0))
+    found = tuple(call.axis(a, rank) for a in (axes if axes is not None else range(count)))
+    if len(found) != count or len(set(found)) != count:
+        raise ShapeError(f"axes must name {count} different dimensions, found {list(axes or found)}")
+    return found
+
+
+def _slice_shape(call: Call) -> Shape:
+    x, starts, ends = call.shape(0), call.constant(1), call.constant(2)
+    if call.has(3) and call.constant(3) is None:
+        return (dims.UNKNOWN,) * len(x)
+    (count,) = call.rank(1, 1)
+    if not isinstance(count, int):
+        return (dims.UNKNOWN,) * len(x)
+    axes = _slice_axes(call.constant(3), count, call)
+    steps = call.constant(4) if call.has(4) else (1,) * count
+    result = list(x)
+    for i, axis in enumerate(axes):
+        if starts is None or ends is None or steps is None:
+            result[axis] = dims.UNKNOWN
+        else:
+            result[axis] = _length(x[axis], starts[i], ends[i], steps[i])
+    return tuple(result)
+
+
+def _length(size: Dim, start: int, end: int, step: int) -> Dim:
+    """How many elements a slice of a dimension takes; bounds count from the end when negative and are held inside the dimension."""
+    if step == 0:
+        raise ShapeError("steps must not be 0")
+    first, last = (dims.add(size, bound) if bound < 0 else bound for bound in (start, end))
+    if step > 0:
+        first, last = dims.clamp(first, 0, size), dims.clamp(last, 0, size)
+        return dims.positive(dims.ceil_div(dims.subtract(last, first), step))
+    # Backwards from an element that exists down to, and without, one that may lie before the first (-1).
+    first, last = dims.clamp(first, 0, dims.subtract(size, 1)), dims.clamp(last, -1, dims.subtract(size, 1))
+    return dims.positive(dims.ceil_div(dims.subtract(first, last), -step))
+
+
+def _slice(x: A, starts: A, ends: A, axes: A | None, steps: A | None, attrs: Attrs) -> A:  # noqa: ARG001
+    cut = [slice(None)] * x.ndim
+    where = range(len(starts)) if axes is None else [int(a) for a in axes]
+    for i, axis in enumerate(where):
+        start, end, step, size = int(starts[i]), int(ends[i]), 1 if steps is None else int(steps[i]), x.shape[axis]
+        # NumPy holds bounds inside the dimension as ONNX does, except that an end before the first element must not wrap to the last.
+        before_first = step < 0 and end < -size
+        cut[axis] = slice(start, None if before_first else end, step)
+    return x[tuple(cut)]
+
+
+# -- Pad ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _pad_shape(call: Call) -> Shape:
+    x, pads = call.shape(0), call.constant(1)
+    text(call.attrs, "mode", _PAD_MODES)
+    if pads is None or (call.has(3) and call.constant(3) is None):
+        return (dims.UNKNOWN,) * len(x)
+    axes = call.constant(3) if call.has(3) else None
+    where = _slice_axes(axes, len(x) if axes is None else len(axes), call)
+    if len(pads) != 2 * len(where):
+        raise ShapeError(f"pads must hold {2 * len(where)} numbers, found {list(pads)}")
+    result = list(x)
+    for i, axis in enumerate(where):
+        result[axis] = dims.add(x[axis], pads[i] + pads[i + len(where)])
+        if isinstance(result[axis], int) and int(result[axis]) < 0:
+            raise ShapeError(f"pads {list(pads)} crop more than there is in {call.type(0)}")
+    return tuple(result)
+
+
+_PadMode = Literal["constant", "reflect", "edge", "wrap"]
+_PAD_MODES: tuple[_PadMode, ...] = ("constant", "reflect", "edge", "wrap")
+
+
+def _pad(x: A, pads: A, value: A | None, axes: A | None, attrs: Attrs) -> A:
+    where = [int(a) % x.ndim for a in axes] if axes is not None else list(range(x.ndim))
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for i, axis in enumerate(where):
+        before[axis], after[axis] = int(pads[i]), int(pads[i + len(where)])
+    # Negative pads crop, before anything is added.
+    x = x[tuple(slice(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, x.shape, strict=True))]
+    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
+    if not any(b or a for b, a in widths):
+        return x
+    mode = next(m for m in _PAD_MODES if m == text(attrs, "mode", _PAD_MODES))
+    if mode != "constant":
+        return np.pad(x, widths, mode)
+    padded = np.full([b + n + a for (b, a), n in zip(widths, x.shape, strict=True)], 0 if value is None else value.reshape(()), x.dtype)
+    padded[tuple(slice(b, b + n) for (b, _), n in zip(widths, x.shape, strict=True))] = x
+    return padded
+
+
+# -- Gather ------------------------------------------------------------------------------------------------------------------------
+
+
+def _gather_shape(call: Call) -> Shape:
+    x = call.at_least(0, 1)
+    axis = call.axis(integer(call.attrs, "axis"), len(x))
+    return (*x[:axis], *call.shape(1), *x[axis + 1 :])
+
+
+def _gather_quant(call: Call, shape: Shape | None) -> Quantization | None:
+    # Dimensions behind the gathered one move by the rank of the indices, less the one they replace.
+    quant, x, indices = call.type(0).quant, call.type(0).shape, call.type(1).shape
+    if quant is None or quant.axis is None:
+        return quant
+    if shape is None or x is None or indices is None:
+        return None
+    axis = integer(call.attrs, "axis") % len(x)
+    if quant.axis == axis:
+        return None
+    return quant if quant.axis < axis else quant.with_axis(quant.axis + len(indices) - 1)
+
+
+def _gather(x: A, indices: A, attrs: Attrs) -> A:
+    return np.take(x, indices, axis=integer(attrs, "axis"))
+
+
+def _gather_elements_shape(call: Call) -> Shape:
+    x, indices = call.at_least(0, 1), call.shape(1)
+    axis = call.axis(integer(call.attrs, "axis"), len(x))
+    if len(indices) != len(x):
+        raise ShapeError(f"indices must have {len(x)} dimensions as x, found {call.type(1)}")
+    if any(a != axis and isinstance(i, int) and isinstance(n, int) and i > n for a, (i, n) in enumerate(zip(indices, x, strict=True))):
+        raise ShapeError(f"indices must not be larger than x, {call.type(0)}, outside of dimension {axis}, found {call.type(1)}")
+    return indices
+
+
+def _gather_elements(x: A, indices: A, attrs: Attrs) -> A:
+    axis = integer(attrs, "axis") % x.ndim
+    inside = x[tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(indices.shape))]
+    return np.take_along_axis(inside, np.where(indices < 0, indices + x.shape[axis], indices), axis)
+
+
+SLICING: tuple[OpSpec, ...] = (
+    row(
+        "Slice",
+        "Elements starts[i], starts[i] + steps[i] ... before ends[i] of dimension axes[i]; negative bounds count from the end.",
+        "x starts:S ends:S axes:S? steps:S?",
+        types={"S": INDICES},
+        shape=_slice_shape,
+        compute=_slice,
+        quant=where_size_stays,
+        traits=LAYOUT,
+    ),
+    row(
+        "Pad",
+        "x with elements put before and after each of the axes (all without `axes`): a constant, or copies by mode; negative pads crop.",
+        "x:T pads:S constant_value:T? axes:I?",
+        attrs={"mode": "constant"},
+        types={"S": {DType.S64}, "I": INDICES},
+        shape=_pad_shape,
+        compute=_pad,
+        quant=where_size_stays,  # codes stay codes: a constant is a code as well
+        traits={Trait.MONOTONE},  # a constant other than 0 is neither scaled nor an element of x
+    ),
+    row(
+        "Gather",
+        "Slices of x along an axis, picked by indices of any shape (negative ones count from the end).",
+        "x indices:I",
+        attrs={"axis": 0},
+        types={"I": INDICES},
+        shape=_gather_shape,
+        compute=_gather,
+        quant=_gather_quant,
+        traits=LAYOUT,
+    ),
+    row(
+        "GatherElements",
+        "Elements of x along an axis, one for each index.",
+        "x indices:I",
+        attrs={"axis": 0},
+        types={"I": INDICES},
+        shape=_gather_elements_shape,
+        compute=_gather_elements,
+        quant=where_size_stays,
+        traits=LAYOUT,
+    ),
+)

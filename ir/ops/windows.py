@@ -1,0 +1,150 @@
+"""Sliding windows: what `kernel_shape`, `strides`, `pads`, `dilations`, `auto_pad` and `ceil_mode` mean, for convolution and pooling.
+
+Empty attributes stand for ONNX's absent ones: strides and dilations of 1, pads of 0, and the kernel of the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..types import Dim, Shape
+from . import dims
+from .rows import A, flag, integers, text
+from .spec import Attrs, ShapeError
+
+__all__ = ["AUTO_PADS", "Window", "lowest", "pad_spatial", "window", "window_shape"]
+
+AUTO_PADS = frozenset({"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window over static spatial dimensions, everything resolved; one entry a spatial dimension.
+
+    Attributes:
+        kernel, strides, dilations: as in ONNX.
+        begin, end: zeros (or lowest values) put before and after.
+        out: number of window positions.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    out: tuple[int, ...]
+
+    @property
+    def trivial(self) -> bool:
+        """True of a 1x1 window that visits every element once: convolution is a matrix product then."""
+        return all(k == 1 and s == 1 and b == 0 and e == 0 for k, s, b, e in zip(self.kernel, self.strides, self.begin, self.end, strict=True))
+
+    def taps(self, padded: A) -> Iterator[tuple[tuple[int, ...], A]]:
+        """For each position in the kernel: its index, and the view [..., *out] of the elements under it.
+
+        `padded` must reach as far as the last window does: `reach` elements in each spatial dimension.
+        """
+        for tap in np.ndindex(*self.kernel):
+            cut = tuple(
+                slice(t * d, t * d + (o - 1) * s + 1, s) if o > 0 else slice(0, 0)
+                for t, d, o, s in zip(tap, self.dilations, self.out, self.strides, strict=True)
+            )
+            yield tap, padded[(..., *cut)]
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """How many elements of the padded input the windows cover."""
+        return tuple(
+            (o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(self.out, self.strides, self.kernel, self.dilations, strict=True)
+        )
+
+
+def window(attrs: Attrs, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
+    """The window of a convolution or pooling over static spatial dimensions.
+
+    Args:
+        attrs: the row's attributes; `ceil_mode` may be missing.
+        spatial: sizes of the input's spatial dimensions.
+        kernel: sizes of the kernel.
+
+    Raises:
+        ShapeError: attributes that do not fit together, or a window larger than the padded input.
+    """
+    strides, dilations, pads = _resolved(attrs, len(spatial))
+    out = tuple(d for d in window_shape(attrs, spatial, kernel) if isinstance(d, int))
+    count = len(spatial)
+    begin, end = pads[:count], pads[count:]
+    auto = text(attrs, "auto_pad", AUTO_PADS)
+    if auto.startswith("SAME"):
+        total = [
+            max((o - 1) * s + (k - 1) * d + 1 - n, 0) for o, s, k, d, n in zip(out, strides, kernel, dilations, spatial, strict=True)
+        ]
+        half = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
+        begin, end = tuple(half), tuple(t - h for t, h in zip(total, half, strict=True))
+    return Window(tuple(kernel), strides, dilations, begin, end, out)
+
+
+def window_shape(attrs: Attrs, spatial: Sequence[Dim], kernel: Sequence[int]) -> Shape:
+    """Number of window positions in each spatial dimension, symbolic ones included.
+
+    floor((n + pads - span) / stride) + 1 with span = (kernel-1)*dilation + 1; with ceil_mode the division rounds up, but no window
+    starts in the padding behind the input; SAME_UPPER and SAME_LOWER give ceil(n / stride).
+
+    Raises:
+        ShapeError: attributes that do not fit together, or a window larger than the padded input.
+    """
+    strides, dilations, pads = _resolved(attrs, len(spatial))
+    if len(kernel) != len(spatial):
+        raise ShapeError(f"the kernel must have {len(spatial)} dimensions, one a spatial dimension of the input, found {list(kernel)}")
+    same = text(attrs, "auto_pad", AUTO_PADS).startswith("SAME")
+    ceil = flag(attrs, "ceil_mode") if "ceil_mode" in attrs else False
+    shape: list[Dim] = []
+    for axis, (n, k, s, d) in enumerate(zip(spatial, kernel, strides, dilations, strict=True)):
+        if same:
+            shape.append(dims.ceil_div(n, s))
+            continue
+        begin, end = pads[axis], pads[axis + len(spatial)]
+        span = (k - 1) * d + 1
+        room = dims.add(n, begin + end - span)
+        if isinstance(room, int) and room < 0:
+            raise ShapeError(f"a window of {span} elements does not fit into {n} + {begin + end} of padding (spatial dimension {axis})")
+        count = dims.add(dims.ceil_div(room, s) if ceil else dims.floor_div(room, s), 1)
+        shape.append(dims.minimum(count, dims.ceil_div(dims.add(n, begin), s)) if ceil else count)
+    return tuple(shape)
+
+
+def _resolved(attrs: Attrs, count: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Strides, dilations and pads with absent ones filled in and checked."""
+    strides = integers(attrs, "strides") or (1,) * count
+    dilations = integers(attrs, "dilations") or (1,) * count
+    explicit = text(attrs, "auto_pad", AUTO_PADS) == "NOTSET"
+    pads = (integers(attrs, "pads") if explicit else ()) or (0,) * (2 * count)
+    for name, found, expected in (("strides", strides, count), ("dilations", dilations, count), ("pads", pads, 2 * count)):
+        if len(found) != expected:
+            raise ShapeError(f"{name} must have {expected} entries for {count} spatial dimensions, found {list(found)}")
+    if min(strides + dilations, default=1) < 1 or min(pads, default=0) < 0:
+        raise ShapeError(f"strides and dilations must be positive and pads not negative, found {strides}, {dilations}, {pads}")
+    return strides, dilations, pads
+
+
+def pad_spatial(x: A, begin: Sequence[int], end: Sequence[int], value: float) -> A:
+    """x [N, C, *spatial] with `value` before and after each spatial dimension; x itself when there is nothing to add.
+
+    Negative numbers crop.
+    """
+    if not any(begin) and not any(end):
+        return x
+    cut = tuple(slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begin, end, x.shape[2:], strict=True))
+    x = x[(..., *cut)]
+    before, after = [max(b, 0) for b in begin], [max(e, 0) for e in end]
+    padded = np.full(x.shape[:2] + tuple(b + n + e for b, n, e in zip(before, x.shape[2:], after, strict=True)), value, x.dtype)
+    padded[(..., *(slice(b, b + n) for b, n in zip(before, x.shape[2:], strict=True)))] = x
+    return padded
+
+
+def lowest(dtype: np.dtype[np.generic]) -> float:
+    """The smallest value of a NumPy type, which never wins a maximum: -inf for floats."""
+    return float("-inf") if dtype.kind == "f" else 0 if dtype.kind == "b" else int(np.iinfo(dtype.name).min)
