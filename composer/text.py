@@ -2,7 +2,7 @@
 
 One line a step, for instance::
 
-    #3 %y : u8[N,16,8,8]{s=0.1,z=0} = convolution<Conv>(src=%x, weights=@w){pads=[1,1,1,1]} scales(dst=0.1, src=0.02) | eltwise(relu) ; conv_3
+    #3 %y : u8[N,8,8,8]{s=0.1,z=0} = convolution<Conv>(src=%x, weights=@w){pads=[1,1,1,1]} scales(dst=0.1, src=0.02) | eltwise(relu) ; conv3
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class _PlanParser:
         args = reader.listed("(", ")", lambda: self._arg(reader))
         params = _params(reader, op)
         attr = self._attr(reader)
-        tail = tail_from(reader) or Tail(f"{primitive}_{index}", ())
+        tail = tail_from(reader) or Tail(f"{primitive}_{index}", (f"{primitive}_{index}",))
         if tail.quantizer:
             reader.fail_with("a step has no quantizers of its own")
         self.steps.append(Step(tail.name, primitive, op, tuple(args), tuple(outputs), params, attr, tail.origin))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from .ops import OPS
 from .ops.spec import Attr, OpSpec, Trait
 
-__all__ = ["GraphError", "Node", "Use"]
+__all__ = ["GraphError", "Node", "Use", "origin_of", "subject"]
 
 
 class GraphError(ValueError):
@@ -58,3 +58,13 @@ class Use:
 
     node: Node
     index: int
+
+
+def subject(node: Node) -> str:
+    """The node's name as the user knows it."""
+    return node.origin[0] if node.origin else node.name
+
+
+def origin_of(*nodes: Node) -> tuple[str, ...]:
+    """The origins of several nodes, merged in order, each name once."""
+    return tuple(dict.fromkeys(name for node in nodes for name in node.origin))

@@ -11,6 +11,7 @@ from .fold_constants import FoldConstants
 from .merge_duplicates import MergeDuplicates
 from .move_dequantize import MoveDequantize
 from .move_quantize import MoveQuantize
+from .normalize_gemm import NormalizeGemm
 from .reorder_scale import ReorderScale
 from .split_fake_quantize import SplitFakeQuantize
 
@@ -22,6 +23,7 @@ PIPELINE: tuple[Pass, ...] = (
     DetectQuantizeOnly(),  # because: once it is split, a FakeQuantize onto the integer grid looks like any other
     SplitFakeQuantize(),  # because: all that follows knows Quantize and Dequantize only
     FoldConstants(),  # because: the quantize half of a weight quantizer is now a function of a constant
+    NormalizeGemm(),  # because: its transposes are data movement that the moves below can cross
     MergeDuplicates(),  # because: a value quantized twice alike has two readers, which would keep it in f32
     MoveQuantize(),  # because: it must be next to the producer before Dequantize moves up against it
     MoveDequantize(),  # because: what data movement and max pools handle shall be codes

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
 from ..ir.decision import Decision, Outcome
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph
+from ..ir.node import Node, subject
 
-__all__ = ["Contract", "Observer", "Pass", "fired", "origin_of", "refused", "run_pipeline", "subject", "swap"]
+__all__ = ["Contract", "Observer", "Pass", "fired", "refused", "run_pipeline", "swap"]
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,6 @@ def run_pipeline(graph: Graph, passes: Iterable[Pass], observers: Sequence[Obser
     return graph
 
 
-def subject(node: Node) -> str:
-    """The node's name as the user knows it."""
-    return node.origin[0] if node.origin else node.name
-
-
 def fired(graph: Graph, rule: str, node: Node, reason: str) -> None:
     """Records that a rule fired at a node."""
     graph.decide(Decision(rule, subject(node), Outcome.FIRED, reason))
@@ -66,11 +62,6 @@ def fired(graph: Graph, rule: str, node: Node, reason: str) -> None:
 def refused(graph: Graph, rule: str, node: Node, reason: str, *, expected: str = "", found: str = "", hint: str = "") -> None:
     """Records that a rule whose anchor matched was refused, and which predicate failed."""
     graph.decide(Decision(rule, subject(node), Outcome.REFUSED, reason, expected, found, hint))
-
-
-def origin_of(*nodes: Node) -> tuple[str, ...]:
-    """The origins of several nodes, merged in order, each name once."""
-    return tuple(dict.fromkeys(name for node in nodes for name in node.origin))
 
 
 def swap(graph: Graph, old: Node, value: str) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir.graph import Graph, Node
-from ..ir.ops.spec import Trait
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.paths import chain_anchor
 from .base import Contract, fired
 
-__all__ = ["ChooseResidualSum", "chain_anchor"]
-
-_ANCHORS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
+__all__ = ["ChooseResidualSum"]
 
 
 @dataclass(frozen=True)
@@ -51,20 +50,3 @@ def _rank(graph: Graph, peer: str, anchor: Node, place: dict[str, int]) -> tuple
     """How good it is that `anchor` absorbs an add whose other operand is `peer`."""
     producer = graph.producer(peer)
     return producer is not None and producer.op == "Dequantize", place.get(anchor.name, 0)
-
-
-def chain_anchor(graph: Graph, value: str) -> Node | None:
-    """The convolution or matrix product that `value` comes from over elementwise steps that nothing else reads, or None."""
-    while not graph.is_output(value) and len(graph.uses(value)) == 1:
-        node = graph.producer(value)
-        if node is None:
-            return None
-        if node.op in _ANCHORS:
-            return node
-        if node.op not in ("Quantize", "Dequantize") and not node.has(Trait.ELEMENTWISE):
-            return None
-        computed = [v for v in node.inputs if v and graph.constant(v) is None]
-        if len(computed) != 1:
-            return None if not computed or node.op != "Add" else chain_anchor(graph, node.inputs[0])
-        value = computed[0]
-    return None

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph
+from ..ir.node import Node
 from ..ir.types import DType, Quantization
 from .base import Contract, fired
 from .split_fake_quantize import Ranges, Split, emit_split, ranges_of, split_of, split_refusal

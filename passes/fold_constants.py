@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph
+from ..ir.node import Node, subject
 from ..ir.ops.spec import Array
 from ..ir.types import is_static
-from .base import Contract, fired, refused, subject
+from .base import Contract, fired, refused
 
 __all__ = ["FoldConstants"]
 

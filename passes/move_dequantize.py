@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph
+from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
-from .base import Contract, fired, origin_of, refused, subject, swap
+from .base import Contract, fired, refused, swap
 
 __all__ = ["MoveDequantize"]
 

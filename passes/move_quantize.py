@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph
+from ..ir.node import Node, origin_of
 from ..ir.ops.spec import Trait
 from ..ir.types import Quantization
-from .base import Contract, fired, origin_of, refused, swap
+from .base import Contract, fired, refused, swap
 
 __all__ = ["MoveQuantize"]
 

@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph
+from ..ir.node import Node, origin_of
 from ..ir.types import Quantization
-from .base import Contract, fired, origin_of, refused, swap
+from .base import Contract, fired, refused, swap
 from .fold_batch_norm import scaled_weights
 
 __all__ = ["ReorderScale"]

@@ -1,0 +1,197 @@
+"""Rules that rewrite a formula: small objects, each named by its equation.
+
+A rule looks at two neighbours `(a, b)` of the chain (b behind a) and returns what replaces them, a `Refusal` when its anchor
+matched but a guard failed, or None when it has nothing to say. `simplify` applies the rules that always pay; `hoist` moves a scale or
+shift to the front of the chain, where weights and bias take it for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, ScaleBy, Shift, vec
+
+__all__ = ["COMMUTING", "SIMPLIFYING", "Rule", "commute", "simplify"]
+
+Rewrite = Callable[[BasicOp, BasicOp], "tuple[BasicOp, ...] | Refusal | None"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One equation.
+
+    Attributes:
+        name: the equation itself.
+        apply: the rewrite of two neighbours.
+        real: `identity` or `approximation` of real numbers.
+        float: `bitwise`, `ties` or `ulp`: what holds in f32 when the constants are formed in f64 and rounded once.
+    """
+
+    name: str
+    apply: Rewrite
+    real: Literal["identity", "approximation"] = "identity"
+    float: Literal["bitwise", "ties", "ulp"] = "ulp"
+
+
+def _scale_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    if isinstance(a, ScaleBy) and isinstance(b, ScaleBy):
+        return (ScaleBy(vec(a.values * b.values)),)
+    return None
+
+
+def _shift_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    if isinstance(a, Shift) and isinstance(b, Shift):
+        return (Shift(vec(a.values + b.values)),)
+    return None
+
+
+def _shift_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    if isinstance(a, Shift) and isinstance(b, ScaleBy):
+        return (b, Shift(vec(a.values * b.values)))
+    return None
+
+
+def _clip_clip(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    if isinstance(a, Clip) and isinstance(b, Clip):
+        return (Clip(vec(np.clip(a.low, b.low, b.high)), vec(np.clip(a.high, b.low, b.high))),)
+    return None
+
+
+def _relu_clip(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    if a == EltwiseOp("relu") and isinstance(b, Clip):
+        return (Clip(vec(np.clip(0.0, b.low, b.high)), vec(np.clip(np.inf, b.low, b.high))),)
+    return None
+
+
+def _relu_relu(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    return (a,) if isinstance(a, EltwiseOp) and a == EltwiseOp("relu") and a == b else None
+
+
+SIMPLIFYING: tuple[Rule, ...] = (
+    Rule("x*A*C = x*(A*C)", _scale_scale),
+    Rule("x+A+C = x+(A+C)", _shift_shift),
+    Rule("(x+B)*C = x*C + B*C", _shift_scale),
+    Rule("clip(clip(x,a,b),c,d) = clip(x,clip(a,c,d),clip(b,c,d))", _clip_clip, float="bitwise"),
+    Rule("clip(relu(x),c,d) = clip(x,clip(0,c,d),d)", _relu_clip, float="bitwise"),
+    Rule("relu(relu(x)) = relu(x)", _relu_relu, float="bitwise"),
+)
+
+
+def _is_identity(op: BasicOp) -> bool:
+    """x*1 and x+0."""
+    return (isinstance(op, ScaleBy) and bool((op.values == 1).all())) or (isinstance(op, Shift) and not op.values.any())
+
+
+def simplify(ops: Sequence[BasicOp]) -> list[BasicOp]:
+    """Applies the simplifying rules until none fires; scales end up in front of shifts, at most one of each in a row.
+
+    Terminates because every rule shortens the chain, or moves a scale one place forward past a shift.
+    """
+    done: list[BasicOp] = []
+    pending = list(reversed(ops))
+    while pending:
+        op = pending.pop()
+        if _is_identity(op):
+            continue
+        merged = None
+        if done:
+            for rule in SIMPLIFYING:
+                merged = rule.apply(done[-1], op)
+                if isinstance(merged, tuple):
+                    break
+        if isinstance(merged, tuple):
+            done.pop()
+            pending.extend(reversed(merged))
+        else:
+            done.append(op)
+    return done
+
+
+# -- moving a scale or shift one place towards the front --------------------------------------------------------------------------
+
+
+def _relu_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    if isinstance(a, EltwiseOp) and a.algorithm == "relu" and isinstance(b, ScaleBy):
+        return (b, a) if bool((b.values > 0).all()) else _needs_positive("relu(x)*s = relu(x*s)", b)
+    return None
+
+
+def _prelu_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    if isinstance(a, PreluOp) and isinstance(b, ScaleBy):
+        return (b, a) if bool((b.values > 0).all()) else _needs_positive("prelu(x)*s = prelu(x*s)", b)
+    return None
+
+
+def _clip_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    if isinstance(a, Clip) and isinstance(b, ScaleBy):
+        if not bool((b.values > 0).all()):
+            return _needs_positive("clip(x,l,h)*s = clip(x*s,l*s,h*s)", b)
+        return (b, Clip(vec(a.low * b.values), vec(a.high * b.values)))
+    return None
+
+
+def _sum_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    if isinstance(a, Add) and isinstance(b, ScaleBy):
+        if b.values.size != 1:
+            return Refusal("(x + k*dst)*s = x*s + k*s*dst needs one s", "one scale for the tensor", f"{b.values.size} scales")
+        return (b, Add(a.operand, a.dtype, a.scale * float(b.values[0]), a.zero_point, a.in_place, a.why_not))
+    return None
+
+
+def _sum_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    return (b, a) if isinstance(a, Add) and isinstance(b, Shift) else None
+
+
+def _add_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    return (b, a) if isinstance(a, BinaryOp) and a.algorithm in ("add", "sub") and isinstance(b, Shift) else None
+
+
+def _mul_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    return (b, a) if isinstance(a, BinaryOp) and a.algorithm in ("mul", "div") and isinstance(b, ScaleBy) else None
+
+
+def _scale_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    if isinstance(a, ScaleBy) and isinstance(b, Shift):
+        return (Shift(vec(b.values / a.values)), a) if bool(a.values.all()) else Refusal("x*A + B = (x + B/A)*A needs A != 0", "A != 0", "A = 0")
+    return None
+
+
+def _needs_positive(name: str, scale: ScaleBy) -> Refusal:
+    return Refusal(f"{name} needs s > 0", "s > 0", f"smallest s {scale.values.min():g}")
+
+
+COMMUTING: tuple[Rule, ...] = (
+    Rule("relu(x)*s = relu(x*s), s > 0", _relu_scale),
+    Rule("prelu(x)*s = prelu(x*s), s > 0", _prelu_scale),
+    Rule("clip(x,l,h)*s = clip(x*s,l*s,h*s), s > 0", _clip_scale),
+    Rule("(x + k*(dst-z))*s = x*s + k*s*(dst-z)", _sum_scale),
+    Rule("(x + k*(dst-z)) + b = (x + b) + k*(dst-z)", _sum_shift),
+    Rule("(x + t) + b = (x + b) + t", _add_shift),
+    Rule("(x * t) * s = (x * s) * t", _mul_scale),
+    Rule("x*A + B = (x + B/A)*A", _scale_shift),
+    Rule("(x+B)*C = x*C + B*C", _shift_scale),
+)
+
+
+def commute(ops: Sequence[BasicOp], index: int) -> list[BasicOp] | Refusal | None:
+    """The chain with the scale or shift at `index` moved to the front, or why it cannot get there.
+
+    None: an operation in between has no rule for it (nothing that a user could change).
+    """
+    moved = list(ops)
+    for place in range(index, 0, -1):
+        swapped: tuple[BasicOp, ...] | Refusal | None = None
+        for rule in COMMUTING:
+            swapped = rule.apply(moved[place - 1], moved[place])
+            if swapped is not None:
+                break
+        if not isinstance(swapped, tuple):
+            return swapped
+        moved[place - 1 : place + 1] = swapped
+        if len(swapped) != 2 or not isinstance(moved[place - 1], ScaleBy | Shift):
+            return None
+    return moved

@@ -1,0 +1,170 @@
+"""Anchors with weights: convolution, deconvolution and matrix product, in int8 or f32, with the chain behind them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ir.decision import DequantizeFate
+from ..ir.node import Node
+from ..ir.types import DType
+from .attributes import PrimitiveAttr, Scale, ZeroPoint
+from .chain import Chain, grow
+from .drafts import Drafts, origins
+from .formula import Refusal, Vec, vec
+from .operands import Source, Weights, float_weights, source_of, weights_of
+from .plan import Step
+from .post_ops_composer import Composed, Front, PostOpsComposer
+from .steps import plain
+
+__all__ = ["matmul", "weighted"]
+
+
+def weighted(drafts: Drafts, node: Node) -> None:
+    """A convolution or deconvolution: in int8 when source and weights are codes, in f32 otherwise."""
+    primitive = "convolution" if node.op == "Conv" else "deconvolution"
+    groups = node.attrs["group"]
+    assert isinstance(groups, int)
+    kind = drafts.graph.type(node.output)
+    channels = kind.shape[1] if kind.shape is not None else "?"
+    mask = 1 if groups == 1 else 3
+    bias = node.inputs[2] if len(node.inputs) > 2 else ""
+    _Anchor(drafts, node, primitive, 1, channels if isinstance(channels, int) else 0, mask, bias).build(0 if node.op == "Conv" else 1, groups)
+
+
+def matmul(drafts: Drafts, node: Node) -> None:
+    """A matrix product: in int8 when both operands are codes (the second one s8), in f32 otherwise."""
+    graph = drafts.graph
+    ranks = [len(kind.shape) if (kind := graph.type(value)).shape is not None else 0 for value in node.inputs]
+    if min(ranks) < 2:
+        plain(drafts, node)
+        return
+    shape = graph.type(node.output).shape
+    assert shape is not None
+    columns = shape[-1]
+    axis = len(shape) - 1
+    _Anchor(drafts, node, "matmul", axis, columns if isinstance(columns, int) else 0, 1 << (ranks[1] - 1), "").build(ranks[1] - 1)
+
+
+class _Anchor:
+    """Builds the step of one anchor with weights."""
+
+    def __init__(self, drafts: Drafts, node: Node, primitive: str, axis: int, channels: int, mask: int, bias: str) -> None:
+        self.drafts, self.graph, self.node, self.primitive = drafts, drafts.graph, node, primitive
+        self.axis, self.channels, self.mask, self.bias = axis, channels, mask, bias
+        self.target = drafts.target
+        self.v2 = drafts.target.scales == "output"
+
+    def build(self, weights_axis: int, groups: int = 1) -> None:
+        """Adds the step, in int8 when nothing refuses."""
+        source = source_of(self.graph, self.node.inputs[0], self.target.capability(self.primitive))
+        weights = weights_of(self.graph, self.node, weights_axis, groups)
+        refusal = next((found for found in (source, weights) if isinstance(found, Refusal)), None)
+        if refusal is None and isinstance(weights, Weights) and weights.zero_point and self.primitive != "matmul":
+            refusal = Refusal(f"{self.primitive} takes no zero point on its weights", "zero point 0", str(weights.zero_point), "quantize weights symmetrically")
+        if refusal is None and isinstance(source, Source) and isinstance(weights, Weights):
+            self._int8(source, weights)
+            return
+        assert refusal is not None
+        self.drafts.refuse(f"{self.primitive} in int8", self.node, refusal)
+        self._f32(refusal.reason)
+
+    def _bias(self) -> Vec | None:
+        """The constant bias as a vector (zero without one); None when it is computed at run time."""
+        if not self.bias:
+            return vec(0.0)
+        data = float_weights(self.graph, self.bias)
+        return None if data is None else vec(data)
+
+    def _front(self, src: DType, scale: Vec | None) -> Front:
+        rank = self.graph.type(self.node.output).rank
+        return Front(self.primitive, self.node.name, src, rank, self.axis, self.channels, scale, self._bias(), self.channels > 0)
+
+    def _grow(self, front: Front) -> Chain:
+        found = grow(self.graph, PostOpsComposer(self.target, front), self.node.output, self.node, self.drafts.is_claimed)
+        assert isinstance(found, Chain)  # every anchor with weights can store f32
+        return found
+
+    # -- int8 ------------------------------------------------------------------------------------------------------------------
+
+    def _int8(self, source: Source, weights: Weights) -> None:
+        scale = weights.scale * source.scale if self.v2 else weights.scale
+        chain = self._grow(self._front(source.dtype, scale))
+        composed = chain.composed
+        assert composed.scale is not None
+        args = [("src", source.value), ("weights", weights.value)]
+        args += self._bias_args(composed, composed.scale if self.v2 else None)
+        attr = self._attributes(composed, source, weights)
+        step = Step(self.node.name, self.primitive, self.node.op, tuple(args), (chain.value,), self.node.attrs, attr, self._origins(chain, source, weights))
+        self.drafts.add_chain(step, self.node, chain)
+        assert source.decode is not None
+        self.drafts.decoded(source.decode, DequantizeFate.SOURCE_SCALE, f"scale and zero point of {self.primitive}'s source", self.node, step.name)
+        self.drafts.decoded(weights.decode, DequantizeFate.WEIGHTS_SCALE, f"scale of {self.primitive}'s weights", self.node, step.name)
+
+    def _attributes(self, composed: Composed, source: Source, weights: Weights) -> PrimitiveAttr:
+        scales: dict[str, Scale] = {}
+        output_scales = None
+        assert composed.scale is not None
+        if self.v2:
+            output_scales = _scale(composed.scale, 1 << self.axis)
+        else:
+            scales = {"src": _scale(vec(source.scale), 0), "weights": _scale(composed.scale, self.mask)}
+            if composed.dst_scale is not None:
+                scales["dst"] = _scale(vec(composed.dst_scale), 0)
+        zero_points = {"src": int(source.zero_point), "weights": weights.zero_point, "dst": composed.dst_zero_point or 0}
+        return PrimitiveAttr(scales, {role: ZeroPoint((zero,)) for role, zero in zero_points.items() if zero}, composed.post_ops, output_scales)
+
+    def _bias_args(self, composed: Composed, divisor: Vec | None) -> list[tuple[str, str]]:
+        """The bias argument: constant, in the real domain, or divided by the output scale into the accumulator's."""
+        if composed.bias is None:
+            return [("bias", self.bias)]
+        bias = composed.bias if divisor is None else composed.bias / divisor
+        if not bias.any():
+            return []
+        values = np.broadcast_to(bias, (self.channels or bias.size,)).astype(np.float32)
+        return [("bias", self.drafts.file_constant(f"{self.node.name}/bias", values))]
+
+    def _origins(self, chain: Chain, *operands: Source | Weights) -> tuple[str, ...]:
+        decodes = [operand.decode for operand in operands if operand.decode is not None]
+        names = [name for node in decodes for name in node.origin]
+        return tuple(dict.fromkeys([*origins(self.node, chain), *names]))
+
+    # -- f32 -------------------------------------------------------------------------------------------------------------------
+
+    def _f32(self, reason: str) -> None:
+        data = float_weights(self.graph, self.node.inputs[1])
+        chain = self._grow(self._front(DType.F32, None if data is None else vec(1.0)))
+        composed = chain.composed
+        weights = self.node.inputs[1]
+        if data is not None and (composed.scale is not None and (composed.scale != 1).any()):
+            weights = self.drafts.file_constant(f"{self.node.name}/weights", self._scaled(data, composed.scale))
+        elif data is not None and self.graph.constant(weights) is None:
+            weights = self.drafts.file_constant(f"{self.node.name}/weights", data)
+        args = [("src", self.node.inputs[0]), ("weights", weights), *self._bias_args(composed, None)]
+        step = Step(self.node.name, self.primitive, self.node.op, tuple(args), (chain.value,), self.node.attrs, _float_attributes(composed), origins(self.node, chain))
+        self.drafts.add_chain(step, self.node, chain)
+        decode = self.graph.producer(self.node.inputs[1])
+        if data is not None and decode is not None and decode.op == "Dequantize":
+            self.drafts.decoded(decode, DequantizeFate.CONSTANT, f"decoded at compile time, the step runs in f32: {reason}", self.node, step.name)
+
+    def _scaled(self, data: np.ndarray[tuple[int, ...], np.dtype[np.float32]], scale: Vec) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        if scale.size == 1:
+            return (data * scale[0]).astype(np.float32)
+        if self.primitive == "matmul":
+            return (data * scale).astype(np.float32)
+        if self.primitive == "convolution":
+            return (data * scale.reshape(-1, *[1] * (data.ndim - 1))).astype(np.float32)
+        groups = self.node.attrs["group"]
+        assert isinstance(groups, int)
+        blocks = data.reshape(groups, data.shape[0] // groups, *data.shape[1:])
+        return (blocks * scale.reshape(groups, 1, -1, *[1] * (data.ndim - 2))).reshape(data.shape).astype(np.float32)
+
+
+def _scale(values: Vec, mask: int) -> Scale:
+    floats = tuple(values.astype(np.float32).tolist())
+    return Scale(floats, mask if len(floats) > 1 else 0)
+
+
+def _float_attributes(composed: Composed) -> PrimitiveAttr:
+    scales = {} if composed.dst_scale is None else {"dst": _scale(vec(composed.dst_scale), 0)}
+    zero_points = {} if not composed.dst_zero_point else {"dst": ZeroPoint((composed.dst_zero_point,))}
+    return PrimitiveAttr(scales, zero_points, composed.post_ops)

@@ -1,0 +1,336 @@
+"""Growing a chain: which operations behind an anchor belong to its primitive, as basic operations.
+
+A chain runs along values that one operation alone reads. Every operation on the way is first written as basic operations
+(`operations_of`), then offered to the PostOpsComposer; the longest prefix that the target can store is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.ops.spec import Trait
+from ..ir.types import DType, Quantization
+from ..ir.paths import chain_anchor
+from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, vec
+from .post_ops_composer import Composed, PostOpsComposer
+
+__all__ = ["Chain", "Link", "decoded", "grow"]
+
+Claimed = Callable[[Node], bool]
+
+
+@dataclass(frozen=True)
+class Link:
+    """One operation of the graph that a chain absorbed.
+
+    Attributes:
+        node: the operation.
+        decoded: a Dequantize on its other input that went into the step with it, and where to (`sum`, `post_op`), or None.
+    """
+
+    node: Node
+    decoded: Node | None = None
+
+
+@dataclass(eq=False)
+class Chain:
+    """The operations that an anchor absorbed, and the attributes that they became.
+
+    Attributes:
+        value: the graph value that the step writes.
+        links: absorbed operations, in order, without the anchor.
+        composed: their attributes.
+        not_summed: operands of residual adds that could not be a sum, and why.
+        refusal: why the chain ends where it ends, with the node that was refused; None when the value is read by several or returned.
+    """
+
+    value: str
+    composed: Composed
+    links: list[Link] = field(default_factory=list)
+    not_summed: dict[str, str] = field(default_factory=dict)
+    refusal: tuple[Node, Refusal] | None = None
+
+
+def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, claimed: Claimed) -> Chain | Refusal:
+    """The longest chain behind `value` that fits the composer, or why not even the anchor alone can be stored."""
+    links: list[Link] = []
+    not_summed: dict[str, str] = {}
+    legal = Chain(value, composer.result) if composer.result.refusal is None else None
+    refusal: tuple[Node, Refusal] | None = None
+    current = value
+    while (node := graph.sole_consumer(current)) is not None and not claimed(node):
+        found = operations_of(graph, node, current, composer, anchor)
+        if found is None:
+            break
+        outcome = found if isinstance(found, Refusal) else composer.append(found[0])
+        if outcome is not None:
+            refusal = (node, outcome)
+            break
+        assert not isinstance(found, Refusal)
+        links.append(Link(node, found[1]))
+        not_summed |= {op.operand: op.why_not for op in found[0] if isinstance(op, Add) and op.why_not}
+        current = node.output
+        if composer.result.refusal is None:
+            legal = Chain(current, composer.result, list(links), dict(not_summed))
+        elif legal is None or node.op != "Dequantize":
+            refusal = (node, composer.result.refusal)
+    if legal is None:
+        assert composer.result.refusal is not None
+        return composer.result.refusal
+    if len(legal.links) < len(links) or refusal is not None:
+        legal.refusal = refusal
+    return legal
+
+
+def decoded(graph: Graph, value: str) -> Node | None:
+    """The Dequantize of 8-bit per-tensor codes, computed at run time, that produces a value; else None."""
+    node = graph.producer(value)
+    if node is None or node.op != "Dequantize" or graph.constant(node.inputs[0]) is not None:
+        return None
+    quant = node.attrs["quant"]
+    assert isinstance(quant, Quantization)
+    return node if quant.per_tensor and graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
+
+
+Found = tuple[list[BasicOp | Store], Node | None]
+
+
+def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal | None:
+    """What `node` does to `value`, as basic operations, with the Dequantize that it takes in on its other input.
+
+    None: the node is not one that post-ops could ever do (it moves data, is an anchor itself, or changes the shape).
+    """
+    if node.op == "Quantize":
+        return _quantize(node, composer)
+    if node.op == "Dequantize":
+        return _dequantize(node, composer)
+    if not node.has(Trait.ELEMENTWISE) or graph.type(node.output).dtype is not DType.F32:
+        return None
+    if graph.type(node.output).shape != graph.type(value).shape:
+        return Refusal("the result is larger than the chain: the chain's value is broadcast", f"{graph.type(value)}", f"{graph.type(node.output)}")
+    others = [v for i, v in enumerate(node.inputs) if v and v != value]
+    if node.op == "Clip":
+        return _clip(graph, node)
+    if node.op == "PRelu":
+        return _prelu(graph, node, composer)
+    if node.spec.binary is not None and len(node.inputs) == 2:
+        if not others:
+            return _with_itself(node)
+        return _binary(graph, node, value, others[0], composer, anchor)
+    return _eltwise(graph, node) if not others or all(graph.constant(v) is not None for v in others) else None
+
+
+# -- quantizers inside the chain ---------------------------------------------------------------------------------------------------
+
+
+def _axis_vectors(quant: Quantization, composer: PostOpsComposer) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | Refusal:
+    if quant.axis not in (None, composer.front.channel_axis):
+        return Refusal("the quantization runs along another axis than the channels", f"axis {composer.front.channel_axis}", f"axis {quant.axis}")
+    return vec(quant.scales), vec(quant.zero_points)
+
+
+def _quantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:
+    quant, dtype, low, high = (node.attrs[key] for key in ("quant", "dtype", "lo", "hi"))
+    assert isinstance(quant, Quantization) and isinstance(dtype, DType) and isinstance(low, int) and isinstance(high, int)
+    if dtype not in (DType.U8, DType.S8):
+        return Refusal("no primitive stores such codes", "u8 or s8", dtype.value, "quantize to 8 bits")
+    vectors = _axis_vectors(quant, composer)
+    if isinstance(vectors, Refusal):
+        return vectors
+    return [Store(dtype, *vectors, low, high)], None
+
+
+def _dequantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:
+    quant = node.attrs["quant"]
+    assert isinstance(quant, Quantization)
+    vectors = _axis_vectors(quant, composer)
+    if isinstance(vectors, Refusal):
+        return vectors
+    return [Shift(-vectors[1]), ScaleBy(vectors[0])], None
+
+
+# -- one input ---------------------------------------------------------------------------------------------------------------------
+
+
+def _number(node: Node, name: str) -> float:
+    value = node.attrs[name]
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _eltwise(graph: Graph, node: Node) -> Found | Refusal | None:
+    """oneDNN's eltwise algorithm with its parameters; `Pow` and `Neg` are written by basic operations."""
+    if node.op == "Neg":
+        return [ScaleBy(vec(-1.0))], None
+    if node.op == "Pow":
+        exponent = graph.constant(node.inputs[1])
+        if exponent is None or exponent.size != 1 or graph.constant(node.inputs[0]) is not None:
+            return None
+        power = float(np.asarray(exponent).reshape(()))
+        return [EltwiseOp("square") if power == 2 else EltwiseOp("pow", 1.0, power)], None
+    algorithm = node.spec.eltwise
+    if algorithm is None:
+        return None
+    alpha, beta = _PARAMETERS.get(node.op, _no_parameters)(node)
+    return [Round() if algorithm == "round" else EltwiseOp(algorithm, alpha, beta)], None
+
+
+def _no_parameters(node: Node) -> tuple[float, float]:
+    return 0.0, 0.0
+
+
+_PARAMETERS: dict[str, Callable[[Node], tuple[float, float]]] = {
+    "LeakyRelu": lambda node: (_number(node, "alpha"), 0.0),
+    "Elu": lambda node: (_number(node, "alpha"), 0.0),
+    "HardSigmoid": lambda node: (_number(node, "alpha"), _number(node, "beta")),
+    "HardSwish": lambda node: (1.0 / 6.0, 0.5),
+    "Swish": lambda node: (_number(node, "alpha"), 0.0),
+    "Softplus": lambda node: (1.0, 0.0),
+}
+"""Where oneDNN's alpha and beta of an algorithm come from; the others take none."""
+
+
+def _clip(graph: Graph, node: Node) -> Found | Refusal | None:
+    bounds = [-np.inf, np.inf]
+    for index in (1, 2):
+        if len(node.inputs) > index and node.inputs[index]:
+            data = graph.constant(node.inputs[index])
+            if data is None:
+                return Refusal("a bound of the clip is computed at run time", "constant bounds", "a computed one")
+            bounds[index - 1] = float(np.asarray(data).reshape(()))
+    low, high = bounds
+    return [Clip(vec(min(low, high)), vec(high))], None
+
+
+def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refusal | None:
+    slopes = graph.constant(node.inputs[1])
+    if slopes is None:
+        return Refusal("the slopes are computed at run time", "constant slopes", "computed ones")
+    if slopes.size == 1:
+        return [EltwiseOp("relu", float(np.asarray(slopes).reshape(())))], None
+    values = _along_channels(np.asarray(slopes), composer)
+    if values is None:
+        return Refusal("the slopes vary along another axis than the channels", f"[{composer.front.channels}] along the channels", str(list(slopes.shape)))
+    shape = [1] * composer.front.rank
+    shape[composer.front.channel_axis] = -1
+    name = graph.add_constant(f"{node.inputs[1]}/slopes", values.astype(np.float32).reshape(shape))
+    return [PreluOp(name, 1 << composer.front.channel_axis)], None
+
+
+def _with_itself(node: Node) -> Found | Refusal | None:
+    if node.op == "Add":
+        return [ScaleBy(vec(2.0))], None
+    return ([EltwiseOp("square")], None) if node.op == "Mul" else None
+
+
+# -- two inputs --------------------------------------------------------------------------------------------------------------------
+
+
+def _along_channels(data: npt.NDArray[np.generic], composer: PostOpsComposer) -> npt.NDArray[np.float64] | None:
+    """Data that varies along the channel axis only, as a vector (size 1 when it does not vary); None otherwise."""
+    front = composer.front
+    if data.size == 1:
+        return vec(data)
+    axis = front.channel_axis - (front.rank - data.ndim)
+    if data.ndim <= front.rank and axis >= 0 and data.shape[axis] == data.size == front.channels:
+        return vec(data)
+    return None
+
+
+def _binary(graph: Graph, node: Node, value: str, other: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal | None:
+    constant = graph.constant(other)
+    first = node.inputs[0] == value
+    if constant is not None:
+        vector = _along_channels(np.asarray(constant), composer)
+        if vector is not None:
+            return _with_vector(node.op, vector, first)
+    if not first and node.op not in ("Add", "Mul", "Max", "Min"):
+        return Refusal(f"{node.op} has the chain as its second operand", "the chain as first operand", "the other order")
+    if not first and node.op == "Add" and chain_anchor(graph, node.inputs[0]) is not None:
+        return Refusal("the other branch absorbs this add", "the branch that comes first", "the second one")
+    algorithm = node.spec.binary
+    assert algorithm is not None
+    if not _fits(graph, other, value):
+        return Refusal("the other operand does not broadcast to the chain", str(graph.type(value)), str(graph.type(other)))
+    codes = decoded(graph, other)
+    if codes is None:
+        return _with_values(graph, node, value, other, algorithm, composer, anchor)
+    return _with_codes(graph, node, value, codes, algorithm, anchor)
+
+
+def _with_vector(op: str, vector: npt.NDArray[np.float64], first: bool) -> Found | Refusal | None:
+    found: list[BasicOp | Store] | None = None
+    if op == "Add":
+        found = [Shift(vector)]
+    elif op == "Sub":
+        found = [Shift(-vector)] if first else [ScaleBy(vec(-1.0)), Shift(vector)]
+    elif op == "Mul":
+        found = [ScaleBy(vector)] if bool(vector.all()) else None
+    elif op == "Div" and first:
+        found = [ScaleBy(1.0 / vector)] if bool(vector.all()) else None
+    elif op == "Max":
+        found = [Clip(vector, vec(np.inf))]
+    elif op == "Min":
+        found = [Clip(vec(-np.inf), vector)]
+    if found is None:
+        return Refusal(f"no basic operation for {op} by this constant", "a finite factor that is not 0, as second operand", "another")
+    return found, None
+
+
+def _fits(graph: Graph, other: str, value: str) -> bool:
+    """True when `other` has the chain's rank and each dimension is 1 or the chain's."""
+    a, b = graph.type(other).shape, graph.type(value).shape
+    return a is not None and b is not None and len(a) == len(b) and all(x in (1, y) for x, y in zip(a, b, strict=True))
+
+
+def _with_values(graph: Graph, node: Node, value: str, other: str, algorithm: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal:
+    if graph.type(other).dtype is not DType.F32:
+        return Refusal("the other operand is neither f32 nor 8-bit codes", "f32, or per-tensor u8 or s8", graph.type(other).dtype.value)
+    if node.op == "Add":
+        why_not = overwriting_refusal(graph, other, other, value, node, anchor)
+        return [Add(other, DType.F32, in_place=not why_not, why_not=why_not)], None
+    return [BinaryOp(algorithm, other)], None
+
+
+def _with_codes(graph: Graph, node: Node, value: str, decode: Node, algorithm: str, anchor: Node) -> Found | Refusal:
+    quant = decode.attrs["quant"]
+    assert isinstance(quant, Quantization)
+    codes, scale, zero = decode.inputs[0], quant.scale[0], quant.zero_point[0]
+    dtype = graph.type(codes).dtype
+    if node.op in ("Add", "Sub"):
+        factor = scale if node.op == "Add" else -scale
+        why_not = overwriting_refusal(graph, codes, decode.output, value, node, anchor)
+        return [Add(codes, dtype, factor, zero, not why_not, why_not)], decode
+    if node.op == "Mul" and zero == 0:
+        return [ScaleBy(vec(scale)), BinaryOp("mul", codes)], decode
+    return [BinaryOp(algorithm, decode.output)], None  # no attribute decodes this operand: it is decoded by a step of its own
+
+
+def overwriting_refusal(graph: Graph, stored: str, read: str, value: str, node: Node, anchor: Node) -> str:
+    """Why the step may not write over the buffer of `stored`, which `node` reads as `read`; '' when it may.
+
+    It may when the buffer dies there: the shapes agree, the graph does not own it, and every other reader has run before the anchor.
+    """
+    if graph.type(stored).shape != graph.type(value).shape:
+        return f"the skip has another shape: {graph.type(stored)} against {graph.type(value)}"
+    if stored in graph.inputs or graph.constant(stored) is not None:
+        return "the skip is an input or constant of the model"
+    if graph.is_output(stored) or graph.is_output(read):
+        return "the skip is returned by the model"
+    readers: list[Node] = []
+    for reader in graph.consumers(stored):
+        readers += graph.consumers(reader.output) if reader.op == "Dequantize" else [reader]
+        if reader.op == "Dequantize" and graph.is_output(reader.output):
+            return "the skip is returned by the model"
+    for reader in readers:
+        if reader.name == anchor.name:
+            return "the skip is the anchor's own source"
+        if reader.name != node.name and not graph.reaches(reader.name, anchor.name):
+            return f"the skip is read later, by {reader.name}"
+    return ""

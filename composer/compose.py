@@ -1,0 +1,89 @@
+"""Graph -> Plan: groups operations into steps, each one primitive with its attributes.
+
+Anchors with weights choose first, in the order of execution; then the other primitives; then what is left of elementwise arithmetic;
+quantizers that found no home become reorders, where something still reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..errors import InvalidInput
+from ..ir.graph import Graph
+from ..ir.ops.spec import Attr, Trait
+from ..ir.types import DType
+from .anchors import matmul, weighted
+from .drafts import Drafts
+from .plan import Plan
+from .steps import concat, dequantize_alone, elementwise, plain, pooling, quantize_alone
+from .targets import TARGETS
+
+__all__ = ["plan_from_graph"]
+
+_POOLING = frozenset({"AveragePool", "GlobalAveragePool"})
+
+
+def plan_from_graph(graph: Graph, target: str = "onednn-v3", options: Mapping[str, Attr] | None = None) -> Plan:
+    """The plan of an optimized graph.
+
+    Args:
+        graph: after `passes.optimize`; constants may be added to it, nothing else changes.
+        target: name of a target.
+        options: how the plan was made, kept in it.
+
+    Raises:
+        InvalidInput: no such target.
+    """
+    if target not in TARGETS:
+        raise InvalidInput(f"there is no target {target!r}", hint=f"choose one of {', '.join(sorted(TARGETS))}")
+    drafts = Drafts(graph, TARGETS[target])
+    nodes = graph.nodes()
+    for node in nodes:
+        if node.op in ("Conv", "ConvTranspose"):
+            weighted(drafts, node)
+        elif node.op == "MatMul":
+            matmul(drafts, node)
+    for node in nodes:
+        if drafts.is_claimed(node) or node.op in ("Quantize", "Dequantize"):
+            continue
+        if node.op in _POOLING:
+            pooling(drafts, node)
+        elif node.op == "Concat":
+            concat(drafts, node)
+        elif not (node.has(Trait.ELEMENTWISE) and graph.type(node.output).dtype is DType.F32):
+            plain(drafts, node)
+    for node in nodes:
+        if not drafts.is_claimed(node) and node.op not in ("Quantize", "Dequantize"):
+            elementwise(drafts, node)
+    for node in reversed(nodes):
+        if node.op in ("Quantize", "Dequantize") and not drafts.is_claimed(node) and drafts.is_needed(node.output):
+            (quantize_alone if node.op == "Quantize" else dequantize_alone)(drafts, node)
+    return _frozen(graph, drafts, target, options or {})
+
+
+def _frozen(graph: Graph, drafts: Drafts, target: str, options: Mapping[str, Attr]) -> Plan:
+    place = {node.name: index for index, node in enumerate(graph.nodes())}
+    ordered = sorted(drafts.drafts, key=lambda draft: place[draft.last.name])
+    steps = tuple(draft.step for draft in ordered)
+    index = {draft.step.name: number for number, draft in enumerate(ordered)}
+    produced = {value for step in steps for value in step.outputs if value}
+    read = {value for step in steps for value in step.inputs} | set(graph.outputs)
+    constants = {value: drafts.constant(value) for value in sorted(read) if value not in produced and value not in graph.inputs}
+    values = {value: graph.type(value) for value in graph.inputs}
+    values |= {value: drafts.type(value) for step in steps for value in step.outputs if value}
+    return Plan(
+        name=graph.name,
+        target=target,
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        values=MappingProxyType(values),
+        constants=MappingProxyType(constants),
+        steps=steps,
+        quantizers=MappingProxyType(dict(graph.quantizers)),
+        fates=drafts.settled_fates(index),
+        decisions=graph.decisions,
+        options=MappingProxyType(dict(options)),
+    )
+
+

@@ -1,0 +1,179 @@
+"""Steps in the making: who claimed which node, which constants the steps name, and what became of each quantizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..errors import InternalError
+from ..ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate
+from ..ir.graph import Graph
+from ..ir.node import Node, origin_of, subject
+from ..ir.ops.spec import Array
+from ..ir.types import TensorType
+
+from .chain import Chain
+from .formula import Refusal
+from .plan import Step
+from .targets import Target
+
+__all__ = ["Draft", "Drafts"]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A step and the last node of the graph in it, which gives it its place."""
+
+    step: Step
+    last: Node
+
+
+class Drafts:
+    """Collects steps while the graph is being cut into primitives.
+
+    Attributes:
+        graph: what is being compiled.
+        target: the rules of the attributes.
+        drafts: the steps so far.
+    """
+
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self.graph = graph
+        self.target = target
+        self.drafts: list[Draft] = []
+        self._claimed: set[str] = set()
+        self._constants: dict[str, Array] = {}
+        self._types: dict[str, TensorType] = {}
+        self._fates: list[tuple[Fate, str]] = []
+        self._needed: set[str] = set(graph.outputs)
+        self._readers: dict[str, list[frozenset[str]]] = {}
+
+    # -- nodes -----------------------------------------------------------------------------------------------------------------
+
+    def is_claimed(self, node: Node) -> bool:
+        """True when a step has taken the node in."""
+        return node.name in self._claimed
+
+    def is_needed(self, value: str) -> bool:
+        """True when a step reads the value, or the graph returns it."""
+        return value in self._needed
+
+    def claim(self, node: Node) -> None:
+        """Marks a node as done without a step."""
+        self._claimed.add(node.name)
+
+    def reads(self, node: Node, value: str) -> bool:
+        """True when the step that took the node in reads the value (rather than the codes behind it)."""
+        return any(node.name in names for names in self._readers.get(value, ()))
+
+    def add(self, step: Step, nodes: Iterable[Node], type_: TensorType | None = None) -> None:
+        """Adds a step made of `nodes` (in order); `type_` is what its output holds when that is not the graph's type."""
+        taken = list(nodes)
+        self._claimed.update(node.name for node in taken)
+        self.drafts.append(Draft(step, taken[-1]))
+        for value in dict.fromkeys(step.inputs):
+            self._readers.setdefault(value, []).append(frozenset(node.name for node in taken))
+        self._needed.update(step.inputs)
+        if type_ is not None:
+            self._types[step.output] = type_
+
+    def add_chain(self, step: Step, anchor: Node, chain: Chain) -> None:
+        """Adds a step made of an anchor and the chain behind it, and settles what became of the chain's quantizers."""
+        for name, array in chain.composed.constants.items():
+            self.file_constant(name, array)
+        self.add(step, [anchor, *(link.node for link in chain.links)])
+        self._settle_chain(step, chain)
+        if chain.refusal is not None:
+            node, refusal = chain.refusal
+            self.refuse(f"fuse into {step.primitive}", node, refusal)
+
+    def file_constant(self, name: str, array: Array) -> str:
+        """Keeps the data of a constant that a step names."""
+        self._constants[name] = array
+        return name
+
+    def constant(self, value: str) -> Array:
+        """The data of a constant that steps read.
+
+        Raises:
+            InternalError: nothing produces the value.
+        """
+        found = self._constants.get(value)
+        if found is None:
+            found = self.graph.constant(value)
+        if found is None:
+            raise InternalError(f"no step produces {value}")
+        return found
+
+    def type(self, value: str) -> TensorType:
+        """The type of a value that a step writes."""
+        return self._types.get(value) or self.graph.type(value)
+
+    # -- decisions and fates ---------------------------------------------------------------------------------------------------
+
+    def refuse(self, rule: str, node: Node, refusal: Refusal) -> None:
+        """Records why a node did not fuse."""
+        decision = Decision(rule, subject(node), Outcome.REFUSED, refusal.reason, refusal.expected, refusal.found, refusal.hint)
+        self.graph.decide(decision)
+
+    def encoded(self, node: Node, fate: QuantizeFate, reason: str, step: str = "") -> None:
+        """Settles the quantize half of a Quantize node."""
+        self._fates += [(Fate(name, Half.QUANTIZE, fate, reason), step) for name in node.quantizer]
+
+    def decoded(self, node: Node, fate: DequantizeFate, reason: str, consumer: Node | str, step: str = "") -> None:
+        """Settles the dequantize half of a Dequantize node for one consumer."""
+        reader = consumer if isinstance(consumer, str) else subject(consumer)
+        self._fates += [(Fate(name, Half.DEQUANTIZE, fate, reason, reader), step) for name in node.quantizer]
+
+    def _settle_chain(self, step: Step, chain: Chain) -> None:
+        for number, link in enumerate(chain.links):
+            node = link.node
+            follower = chain.links[number + 1].node if number + 1 < len(chain.links) else None
+            if node.op == "Quantize":
+                if follower is None and chain.composed.quantize == "dst_scale":
+                    self.encoded(node, QuantizeFate.DST_SCALE, f"{step.primitive} divides its result by the scale and stores the codes", step.name)
+                else:
+                    why = "the chain goes on behind it" if follower is not None else "the target has no place for it at the destination"
+                    self.encoded(node, QuantizeFate.POST_OP, f"scale, round and clip among the post-ops: {why}", step.name)
+            elif node.op == "Dequantize":
+                reader: Node | str = follower if follower is not None else self._reader(node)
+                self.decoded(node, DequantizeFate.POST_OP, "undone inside the chain, by scale and shift", reader, step.name)
+            if link.decoded is not None:
+                self._settle_operand(step, chain, link.decoded, node)
+
+    def _settle_operand(self, step: Step, chain: Chain, decode: Node, consumer: Node) -> None:
+        codes = decode.inputs[0]
+        if codes in chain.composed.sums:
+            self.decoded(decode, DequantizeFate.SUM, "the destination's buffer holds the codes: a sum with their scale and zero point", consumer, step.name)
+        elif codes in step.inputs:
+            why = "".join(f"; no sum: {reason}" for operand, reason in chain.not_summed.items() if operand == codes)
+            self.decoded(decode, DequantizeFate.POST_OP, f"a binary post-op reads the codes, scale and shift are applied around it{why}", consumer, step.name)
+        # otherwise the step reads the decoded f32 values, and the standalone step that decodes them settles it
+
+    def _reader(self, node: Node) -> Node | str:
+        consumers = self.graph.consumers(node.output)
+        return consumers[0] if consumers else f"output {node.output}"
+
+    def settled_fates(self, index: Mapping[str, int]) -> tuple[Fate, ...]:
+        """All fates, those of passes first, with the indices of steps; a quantizer that nothing reads is redundant."""
+        fates = list(self.graph.fates)
+        fates += [Fate(f.quantizer, f.half, f.fate, f.reason, f.consumer, index[step] if step else None) for f, step in self._fates]
+        for name, quantizer in self.graph.quantizers.items():
+            halves = {fate.half for fate in fates if fate.quantizer == name}
+            if Half.QUANTIZE not in halves:
+                fates.append(_missing_quantize(name, quantizer.form, bool(halves)))
+            if Half.DEQUANTIZE not in halves:
+                reason = "nothing reads the values"
+                fates.append(Fate(name, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason))
+        return tuple(dict.fromkeys(fates))
+
+
+def _missing_quantize(name: str, form: str, read: bool) -> Fate:
+    if form.startswith("DequantizeLinear") and read:
+        return Fate(name, Half.QUANTIZE, QuantizeFate.CONSTANT, "the model stores the codes")
+    return Fate(name, Half.QUANTIZE, QuantizeFate.REDUNDANT, "nothing reads the codes")
+
+
+def origins(anchor: Node, chain: Chain) -> tuple[str, ...]:
+    """Names of the model's nodes in a step: the anchor, what it decodes and what it absorbed."""
+    return origin_of(anchor, *(link.node for link in chain.links))

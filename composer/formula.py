@@ -1,0 +1,121 @@
+"""A fused chain as a formula over basic operations, before it becomes attributes.
+
+The formula starts from what the anchor computes, y = scale * accumulator + bias, and goes on with the operations below, each on the f32
+value y. Vectors are f64 arrays of size 1 (per tensor) or C (one entry for each channel of the destination's channel axis); they are
+rounded to f32 once, when they become attributes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ir.types import DType
+
+__all__ = ["Add", "BasicOp", "BinaryOp", "Clip", "EltwiseOp", "PreluOp", "Refusal", "Round", "ScaleBy", "Shift", "Store", "Vec", "shrink", "vec"]
+
+Vec = npt.NDArray[np.float64]
+
+
+def vec(values: npt.ArrayLike) -> Vec:
+    """A 1-D f64 vector; equal entries shrink to one."""
+    return shrink(np.asarray(values, np.float64).reshape(-1))
+
+
+def shrink(values: Vec) -> Vec:
+    """The vector with one entry when all its entries are equal."""
+    return values[:1] if values.size > 1 and bool((values == values[0]).all()) else values
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why an operation has no home: the predicate that failed, what it needs and what it met, and what the user can change."""
+
+    reason: str
+    expected: str = ""
+    found: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleBy:
+    """y = y * values."""
+
+    values: Vec
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """y = y + values."""
+
+    values: Vec
+
+
+@dataclass(frozen=True)
+class Round:
+    """y = round half even of y."""
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """y = min(high, max(low, y)); infinite bounds are absent ones."""
+
+    low: Vec
+    high: Vec
+
+
+@dataclass(frozen=True)
+class EltwiseOp:
+    """y = algorithm(y; alpha, beta) by oneDNN's names; relu with alpha is the leaky one."""
+
+    algorithm: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+
+@dataclass(frozen=True)
+class PreluOp:
+    """y = y where y >= 0, else slope * y; `operand` names the slopes (f32, destination's rank, one entry for each channel or one)."""
+
+    operand: str
+    mask: int
+
+
+@dataclass(frozen=True)
+class BinaryOp:
+    """y = algorithm(y, operand): f32 (or codes as plain numbers), destination's rank, dimensions 1 or the destination's."""
+
+    algorithm: str
+    operand: str
+
+
+@dataclass(frozen=True)
+class Add:
+    """y = y + scale * (operand - zero_point): the other branch of a residual add.
+
+    `in_place` says that the destination may overwrite the operand: it dies here, with the destination's shape; otherwise
+    `why_not` says why not.
+    """
+
+    operand: str
+    dtype: DType
+    scale: float = 1.0
+    zero_point: float = 0.0
+    in_place: bool = False
+    why_not: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """The end of a chain in 8 bits: codes = clip(round(y / scale + zero_point), low, high)."""
+
+    dtype: DType
+    scale: Vec
+    zero_point: Vec
+    low: int
+    high: int
+
+
+BasicOp = ScaleBy | Shift | Round | Clip | EltwiseOp | PreluOp | BinaryOp | Add

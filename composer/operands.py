@@ -1,0 +1,130 @@
+"""What an anchor reads: sources and weights as codes where the target can decode them, f32 otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.types import DType, Quantization
+from .chain import decoded
+from .formula import Refusal, Vec, vec
+from .targets import Capability
+
+__all__ = ["Source", "Weights", "float_weights", "source_of", "weights_of"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source of a primitive.
+
+    Attributes:
+        value: what the step reads: codes, or an f32 value.
+        dtype: its element type.
+        scale, zero_point: how the codes decode (1 and 0 for f32).
+        decode: the Dequantize that is folded in, or None.
+    """
+
+    value: str
+    dtype: DType
+    scale: float = 1.0
+    zero_point: float = 0.0
+    decode: Node | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Weights as s8 codes.
+
+    Attributes:
+        value: a constant of the graph (s8), or codes computed at run time.
+        scale: one entry, or one for each output channel.
+        zero_point: of all codes.
+        decode: the Dequantize that is folded in.
+    """
+
+    value: str
+    scale: Vec
+    zero_point: int
+    decode: Node
+
+
+def source_of(graph: Graph, value: str, capability: Capability) -> Source | Refusal:
+    """A source as codes, or why it must be read in f32."""
+    node = graph.producer(value)
+    if node is None or node.op != "Dequantize":
+        return Refusal("the source is not quantized", "per-tensor u8 or s8 codes", str(graph.type(value)), "quantize the input of this operation")
+    found = decoded(graph, value)
+    quant = node.attrs["quant"]
+    assert isinstance(quant, Quantization)
+    if found is None:
+        what = f"{graph.type(node.inputs[0]).dtype.value}, axis {quant.axis}"
+        return Refusal("the source has no per-tensor 8-bit codes", "per-tensor u8 or s8", what, "quantize activations per tensor, to 8 bits")
+    dtype = graph.type(node.inputs[0]).dtype
+    if dtype not in capability.src:
+        return Refusal(f"the primitive takes no {dtype.value} source", ", ".join(sorted(kind.value for kind in capability.src)), dtype.value)
+    zero = quant.zero_point[0]
+    if not zero.is_integer():
+        return Refusal("the zero point of the source is not an integer", "an integer zero point", f"{zero:g}", "tune the range so that 0 lies on the grid")
+    if zero and not capability.src_zero_point:
+        return Refusal("the primitive takes no zero point on its source", "zero point 0", f"{zero:g}")
+    return Source(node.inputs[0], dtype, quant.scale[0], zero, node)
+
+
+def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights | Refusal:
+    """The second input of an anchor as s8 codes, or why it must be read in f32.
+
+    `axis` is where output channels run in the weights. u8 codes are written as s8 with 128 less, which changes nothing.
+    """
+    value = node.inputs[1]
+    decode = graph.producer(value)
+    if decode is None or decode.op != "Dequantize":
+        return Refusal("the weights are not quantized", "weights behind a quantizer", "f32 weights", "quantize the weights of this operation too")
+    quant = decode.attrs["quant"]
+    assert isinstance(quant, Quantization)
+    codes = decode.inputs[0]
+    data = graph.constant(codes)
+    kind = graph.type(codes).dtype
+    if kind not in (DType.S8, DType.U8, DType.S4, DType.U4):
+        return Refusal("the weights have more than 8 bits", "8-bit weights", kind.value, "quantize weights to 8 bits")
+    if quant.axis not in (None, axis):
+        return Refusal("the weights are quantized along another axis than the output channels", f"axis {axis}", f"axis {quant.axis}",
+                       "quantize weights per output channel")  # fmt: skip
+    zeros = np.unique(quant.zero_points)
+    if zeros.size != 1 or not float(zeros[0]).is_integer():
+        return Refusal("the zero points of the weights differ or are no integers", "one integer zero point", f"{zeros.size} different ones",
+                       "quantize weights symmetrically")  # fmt: skip
+    zero = int(zeros[0])
+    scale = vec(quant.scales)
+    if groups > 1 and axis == 1 and scale.size > 1:
+        scale = np.tile(scale, groups)  # ConvTranspose: entry j serves output channel j of every group
+    if data is None:
+        if kind is not DType.S8:
+            return Refusal("the second operand is computed at run time, and is not s8", "s8 codes", kind.value)
+        return Weights(codes, scale, zero, decode)
+    array = np.asarray(data)
+    if kind is DType.U8:
+        array, zero = (array.astype(np.int16) - 128).astype(np.int8), zero - 128
+        codes = graph.add_constant(f"{codes}/s8", array)
+    elif kind is DType.U4:
+        codes = graph.add_constant(f"{codes}/s8", array.astype(np.int8))
+    elif kind is DType.S4:
+        codes = graph.add_constant(f"{codes}/s8", array.view())
+    return Weights(codes, scale, zero, decode)
+
+
+def float_weights(graph: Graph, value: str) -> npt.NDArray[np.float32] | None:
+    """Constant weights in f32, decoded when they are codes behind a Dequantize; None when they are computed at run time."""
+    data = graph.constant(value)
+    if data is not None:
+        return np.asarray(data, np.float32)
+    decode = graph.producer(value)
+    if decode is None or decode.op != "Dequantize":
+        return None
+    codes, evaluate = graph.constant(decode.inputs[0]), decode.spec.evaluate
+    if codes is None or evaluate is None:
+        return None
+    return np.asarray(evaluate([codes], decode.attrs)[0], np.float32)

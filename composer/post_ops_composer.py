@@ -1,0 +1,371 @@
+"""PostOpsComposer: from a formula to attributes of one primitive.
+
+Operations are appended one at a time. Each append checks first and commits then: on a refusal the composer is what it was before. The
+algebra (`algebra.py`) rewrites the formula; this file gives every operation that is left a home on the target: weights or output scale,
+bias, destination scale and zero point, a post-op, or the store itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ir.types import DType
+from .algebra import commute, simplify
+from .attributes import Binary, Eltwise, PostOp, Prelu, Sum
+from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, Vec, vec
+from .targets import Capability, Target
+
+__all__ = ["Composed", "Front", "PostOpsComposer"]
+
+Operand = Callable[[Vec], str]
+"""Files a vector as a constant of the step, and returns its name."""
+
+_FLT_MAX = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, eq=False)
+class Front:
+    """What stands in front of the post-ops: y = scale * accumulator + bias.
+
+    Attributes:
+        primitive: its name in the target's table.
+        step: name of the step, under which constants are filed.
+        src: element type of the source.
+        rank: dimensions of the destination.
+        channel_axis: the destination's axis that vectors run along.
+        channels: size of that axis.
+        scale: what multiplies the accumulator; None where the primitive has no place for a factor.
+        bias: constant bias in the real domain; None where it has no place for one, or the place is taken by a computed bias.
+        per_channel: the scale may have one entry for each channel.
+    """
+
+    primitive: str
+    step: str
+    src: DType
+    rank: int
+    channel_axis: int = 1
+    channels: int = 1
+    scale: Vec | None = None
+    bias: Vec | None = None
+    per_channel: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Composed:
+    """A formula as attributes.
+
+    Attributes:
+        scale: the front's scale with everything that was folded into it (None when the front has none).
+        bias: the constant bias in the real domain, likewise.
+        post_ops: in order.
+        dst_scale, dst_zero_point: of the destination; None when absent.
+        dst: element type of the destination.
+        constants: data of the constants that the post-ops name.
+        quantize: `dst_scale` when the store does all the quantizing, `post_op` when post-ops do part of it, '' when dst is f32.
+        sums: operands whose buffer the destination takes over.
+        refusal: why the chain may not end here (the destination's type); the attributes are those it would have.
+    """
+
+    scale: Vec | None
+    bias: Vec | None
+    post_ops: tuple[PostOp, ...]
+    dst_scale: float | None
+    dst_zero_point: int | None
+    dst: DType
+    constants: dict[str, npt.NDArray[np.float32]]
+    quantize: str
+    sums: tuple[str, ...] = ()
+    refusal: Refusal | None = None
+
+
+@dataclass
+class _Tail:
+    """What the store is left to do."""
+
+    dst_scale: float | None = None
+    dst_zero_point: int | None = None
+    quantize: str = ""
+
+
+@dataclass
+class PostOpsComposer:
+    """Maps a chain of basic operations behind `front` to attributes on `target`.
+
+    Attributes:
+        target: the rules of scales and post-ops.
+        front: what the chain starts from.
+        result: attributes of the chain so far.
+    """
+
+    target: Target
+    front: Front
+    chain: tuple[BasicOp | Store, ...] = ()
+    result: Composed = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = self._map(())
+        assert isinstance(found, Composed)
+        self.result = found
+
+    @property
+    def capability(self) -> Capability:
+        """What the primitive takes."""
+        return self.target.capability(self.front.primitive)
+
+    def append(self, ops: Sequence[BasicOp | Store]) -> Refusal | None:
+        """Takes the operations into the chain, all or none.
+
+        Returns None when they are in (`result` has the attributes), or the reason why they have no home.
+        """
+        chain = (*self.chain, *ops)
+        found = self._map(chain)
+        if isinstance(found, Refusal):
+            return found
+        self.chain, self.result = chain, found
+        return None
+
+    # -- the whole way ---------------------------------------------------------------------------------------------------------
+
+    def _map(self, chain: Sequence[BasicOp | Store]) -> Composed | Refusal:
+        store = chain[-1] if chain and isinstance(chain[-1], Store) else None
+        dst = DType.F32 if store is None else store.dtype
+        ops = simplify(self._resolve_adds(_expanded(chain[:-1] if store else chain), dst))
+        tail = _Tail()
+        if store is not None:
+            ops = self._lower(ops, store, tail)
+        ops, scale, bias = self._hoist(ops)
+        placed = _Placer(self.target, self.front, dst).place(ops)
+        if isinstance(placed, Refusal):
+            return placed
+        post_ops, constants = placed
+        refusal = self._refuse_post_ops(post_ops)
+        if refusal is not None:
+            return refusal
+        if store is not None and not tail.quantize:
+            tail.quantize = "post_op" if post_ops and _quantizes(post_ops[-1], constants) else "dst_scale"
+        sums = tuple(op.operand for op in post_ops if isinstance(op, Sum))
+        return Composed(scale, bias, post_ops, tail.dst_scale, tail.dst_zero_point, dst, constants, tail.quantize, sums, self._refuse_dst(dst))
+
+    def _refuse_post_ops(self, post_ops: Sequence[PostOp]) -> Refusal | None:
+        if len(post_ops) > self.target.max_post_ops:
+            return Refusal("the chain is too long", f"at most {self.target.max_post_ops} post-ops", str(len(post_ops)))
+        taken = self.capability.post_ops
+        for op in post_ops:
+            kind = {Eltwise: "eltwise", Binary: "binary", Sum: "sum", Prelu: "prelu"}.get(type(op), "depthwise")
+            if kind not in taken:
+                listed = ", ".join(sorted(taken)) or "none"
+                return Refusal(f"{self.front.primitive} takes no {kind} post-op on {self.target.name}", f"post-ops: {listed}", kind)
+        return None
+
+    def _refuse_dst(self, dst: DType) -> Refusal | None:
+        allowed = self.capability.dst.get(self.front.src, frozenset())
+        if dst in allowed:
+            return None
+        listed = ", ".join(sorted(kind.value for kind in allowed)) or "none"
+        return Refusal(f"{self.front.primitive} from {self.front.src.value} cannot store {dst.value} on {self.target.name}", f"destination: {listed}", dst.value)
+
+    # -- residual adds ---------------------------------------------------------------------------------------------------------
+
+    def _resolve_adds(self, ops: Sequence[BasicOp], dst: DType) -> list[BasicOp]:
+        """Leaves the one Add that can be a sum, and writes the others as binary additions.
+
+        x + k*(q - z) = ((x/k - z) + q)*k adds codes as plain numbers; the scale and shift in front find homes of their own.
+        """
+        taken = False
+        result: list[BasicOp] = []
+        for op in ops:
+            if not isinstance(op, Add):
+                result.append(op)
+                continue
+            size = op.dtype.numpy.itemsize
+            if op.in_place and not taken and "sum" in self.capability.post_ops and size == dst.numpy.itemsize:
+                taken = True
+                if float(op.zero_point).is_integer():
+                    result.append(op)
+                else:
+                    result += [Shift(vec(-op.scale * op.zero_point)), replace(op, zero_point=0.0)]
+            else:
+                result += [ScaleBy(vec(1.0 / op.scale)), Shift(vec(-op.zero_point)), BinaryOp("add", op.operand), ScaleBy(vec(op.scale))]
+        return result
+
+    # -- the store -------------------------------------------------------------------------------------------------------------
+
+    def _lower(self, ops: list[BasicOp], store: Store, tail: _Tail) -> list[BasicOp]:
+        ops = _drop_saturated(ops, store)
+        low, high = store.dtype.range
+        narrow = store.low > low or store.high < high
+        scalar_zero = store.zero_point.size == 1 and float(store.zero_point[0]).is_integer()
+        takes_zero = scalar_zero and self.capability.dst_zero_point
+        if self.capability.dst_scale and store.scale.size == 1 and (takes_zero or (scalar_zero and store.zero_point[0] == 0)):
+            scale = float(store.scale[0])
+            if narrow:
+                ops = simplify([*ops, _clip_between((store.low - store.zero_point) * scale, (store.high - store.zero_point) * scale)])
+            if ops and isinstance(ops[-1], ScaleBy) and ops[-1].values.size == 1:
+                scale /= float(ops[-1].values[0])
+                ops = ops[:-1]
+            tail.dst_scale, tail.quantize = scale, "dst_scale"
+            tail.dst_zero_point = int(store.zero_point[0]) or None
+            return ops
+        ops = [*ops, ScaleBy(vec(1.0 / store.scale))]
+        if takes_zero:
+            tail.dst_zero_point = int(store.zero_point[0]) or None
+        else:
+            ops.append(Shift(store.zero_point))
+        if narrow:
+            offset = store.zero_point if takes_zero else np.zeros(1)
+            ops.append(_clip_between(store.low - offset, store.high - offset))
+        return simplify(ops)
+
+    # -- folding into the front ------------------------------------------------------------------------------------------------
+
+    def _hoist(self, ops: list[BasicOp]) -> tuple[list[BasicOp], Vec | None, Vec | None]:
+        """Moves every scale and shift that can reach the front into the front's scale and bias."""
+        scale, bias = self.front.scale, self.front.bias
+        index = 0
+        while index < len(ops):
+            op = ops[index]
+            moved = commute(ops, index) if isinstance(op, ScaleBy | Shift) else None
+            first = moved[0] if isinstance(moved, list) else None
+            if isinstance(moved, list) and isinstance(first, ScaleBy) and self._takes_scale(scale, bias, first.values):
+                assert scale is not None
+                scale = vec(scale * first.values)
+                bias = None if bias is None else vec(bias * first.values)
+            elif isinstance(moved, list) and isinstance(first, Shift) and bias is not None:
+                bias = vec(bias + first.values)
+            else:
+                index += 1
+                continue
+            ops = simplify(moved[1:])
+            index = 0
+        return ops, scale, bias
+
+    def _takes_scale(self, scale: Vec | None, bias: Vec | None, values: Vec) -> bool:
+        # Without a bias of ours the front may still hold a computed one, which a factor would have to pass.
+        if scale is None or not (self.front.per_channel or values.size == 1):
+            return False
+        products = np.abs(scale * values)
+        in_range = bool((products <= _FLT_MAX).all() and (products >= np.finfo(np.float32).tiny).all())
+        return in_range and (bias is not None or self.front.primitive == "binary")
+
+
+def _quantizes(last: PostOp, constants: Mapping[str, object]) -> bool:
+    """True when the last post-op does what the front's scale could not take of a quantizer."""
+    if isinstance(last, Eltwise):
+        return last.algorithm in ("linear", "clip", "round") or last.scale != 1
+    return isinstance(last, Binary) and last.operand in constants
+
+
+def _expanded(chain: Sequence[BasicOp | Store]) -> list[BasicOp]:
+    """The chain with every store inside it written out: scale, shift, round, clip."""
+    result: list[BasicOp] = []
+    for op in chain:
+        if isinstance(op, Store):
+            clip = Clip(vec(float(op.low)), vec(float(op.high)))
+            result += [ScaleBy(vec(1.0 / op.scale)), Shift(op.zero_point), Round(), clip]
+        else:
+            result.append(op)
+    return result
+
+
+def _clip_between(a: Vec | float, b: Vec | float) -> Clip:
+    a, b = np.asarray(a, np.float64).reshape(-1), np.asarray(b, np.float64).reshape(-1)
+    return Clip(vec(np.minimum(a, b)), vec(np.maximum(a, b)))
+
+
+def _drop_saturated(ops: list[BasicOp], store: Store) -> list[BasicOp]:
+    """Drops a relu or clip in front of a store that saturates at the same codes or inside of them.
+
+    Exact: quantization is non-decreasing, so values beyond a bound whose own code is the last one get that code with or without it.
+    """
+    while ops and bool((store.scale > 0).all()):
+        last = ops[-1]
+        if last == EltwiseOp("relu"):
+            low, high = vec(0.0), vec(np.inf)
+        elif isinstance(last, Clip):
+            low, high = last.low, last.high
+        else:
+            return ops
+        with np.errstate(invalid="ignore"):
+            covers_low = np.rint(low / store.scale + store.zero_point) <= store.low
+            covers_high = np.rint(high / store.scale + store.zero_point) >= store.high
+        if not (bool(covers_low.all()) and bool(covers_high.all())):
+            return ops
+        ops = ops[:-1]
+    return ops
+
+
+@dataclass(frozen=True)
+class _Placer:
+    """Gives each operation that is left in the chain a post-op."""
+
+    target: Target
+    front: Front
+    dst: DType
+
+    def place(self, ops: Sequence[BasicOp]) -> tuple[tuple[PostOp, ...], dict[str, npt.NDArray[np.float32]]] | Refusal:
+        """The post-ops, and the constants that they name."""
+        post_ops: list[PostOp] = []
+        constants: dict[str, npt.NDArray[np.float32]] = {}
+
+        def operand(values: Vec) -> str:
+            name = f"{self.front.step}/post_op{len(post_ops)}"
+            shape = [1] * self.front.rank
+            if values.size > 1:
+                shape[self.front.channel_axis] = values.size
+            constants[name] = values.astype(np.float32).reshape(shape)
+            return name
+
+        index = 0
+        while index < len(ops):
+            op = ops[index]
+            follower = ops[index + 1] if index + 1 < len(ops) else None
+            index += 1
+            if isinstance(op, ScaleBy) and op.values.size == 1:
+                shift = 0.0
+                if isinstance(follower, Shift) and follower.values.size == 1:
+                    shift, index = float(follower.values[0]), index + 1
+                last = post_ops[-1] if post_ops else None
+                if self.target.eltwise_scale and not shift and isinstance(last, Eltwise):
+                    post_ops[-1] = replace(last, scale=_f32(last.scale * float(op.values[0])))
+                else:
+                    post_ops.append(Eltwise("linear", _f32(float(op.values[0])), _f32(shift)))
+            elif isinstance(op, ScaleBy):
+                post_ops.append(Binary("mul", operand(op.values)))
+            elif isinstance(op, Shift):
+                one = op.values.size == 1
+                post_ops.append(Eltwise("linear", 1.0, _f32(float(op.values[0]))) if one else Binary("add", operand(op.values)))
+            elif isinstance(op, Round):
+                post_ops.append(Eltwise("round"))
+            elif isinstance(op, Clip):
+                self._clip(op, post_ops, operand)
+            elif isinstance(op, EltwiseOp):
+                post_ops.append(Eltwise(op.algorithm, _f32(op.alpha), _f32(op.beta)))
+            elif isinstance(op, PreluOp):
+                post_ops.append(Prelu(op.operand, op.mask))
+            elif isinstance(op, BinaryOp):
+                post_ops.append(Binary(op.algorithm, op.operand))
+            else:
+                dtype = None if op.dtype is self.dst else op.dtype
+                post_ops.append(Sum(op.operand, _f32(op.scale), int(op.zero_point), dtype))
+        return tuple(post_ops), constants
+
+    def _clip(self, op: Clip, post_ops: list[PostOp], operand: Operand) -> None:
+        if op.low.size == 1 and op.high.size == 1:
+            low, high = float(op.low[0]), float(op.high[0])
+            if low == 0 and high == np.inf:
+                post_ops.append(Eltwise("relu"))
+            elif low > -np.inf or high < np.inf:
+                post_ops.append(Eltwise("clip", _f32(max(low, -_FLT_MAX)), _f32(min(high, _FLT_MAX))))
+            return
+        if bool((op.low > -np.inf).any()):
+            post_ops.append(Binary("max", operand(np.maximum(op.low, -_FLT_MAX))))
+        if bool((op.high < np.inf).any()):
+            post_ops.append(Binary("min", operand(np.minimum(op.high, _FLT_MAX))))
+
+
+def _f32(value: float) -> float:
+    return float(np.float32(value))

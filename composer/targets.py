@@ -1,0 +1,105 @@
+"""Targets as data: which primitive takes which types, scales, zero points and post-ops, and in which order they apply.
+
+Facts: oneDNN 3.2's CPU implementations for `onednn-v3` (what the headers allow but every implementation refuses is left out), oneDNN 2.6 for
+`onednn-v2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ..ir.types import DType
+
+__all__ = ["TARGETS", "Capability", "Target"]
+
+_INT8 = frozenset({DType.U8, DType.S8})
+_F32 = frozenset({DType.F32})
+_ANY = _INT8 | _F32
+
+
+@dataclass(frozen=True)
+class Capability:
+    """What one primitive of a target takes.
+
+    Attributes:
+        src: element types of its source.
+        dst: element types of its destination, for each source type.
+        dst_scale: a per-tensor destination scale, divided out behind the post-ops.
+        dst_zero_point: a per-tensor destination zero point.
+        src_scale: per-tensor scales on its sources.
+        src_zero_point: a per-tensor zero point on its source.
+        post_ops: kinds of post-ops: eltwise, binary, sum, prelu, depthwise.
+    """
+
+    src: frozenset[DType]
+    dst: Mapping[DType, frozenset[DType]]
+    dst_scale: bool = False
+    dst_zero_point: bool = False
+    src_scale: bool = False
+    src_zero_point: bool = False
+    post_ops: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Target:
+    """One set of rules for attributes.
+
+    Attributes:
+        name: as users write it.
+        scales: `arguments`: one for each argument, bias in the real domain, destination scale behind the post-ops; `output`: one
+            output scale on accumulator + bias, and nothing behind the post-ops but the zero point.
+        eltwise_scale: an eltwise post-op multiplies its result by a scale.
+        max_post_ops: how many post-ops a primitive takes.
+        primitives: capabilities by primitive name; one that is missing takes f32 and no attributes.
+    """
+
+    name: str
+    scales: Literal["arguments", "output"]
+    eltwise_scale: bool
+    max_post_ops: int
+    primitives: Mapping[str, Capability]
+
+    def capability(self, primitive: str) -> Capability:
+        """What the primitive takes on this target."""
+        return self.primitives.get(primitive, _PLAIN)
+
+
+_PLAIN = Capability(_F32, {DType.F32: _F32})
+_COMPUTE_DST = {DType.U8: _ANY, DType.S8: _ANY, DType.F32: _F32}
+_SAME = {DType.U8: frozenset({DType.U8}), DType.S8: frozenset({DType.S8}), DType.F32: _F32}
+_ALL = {DType.U8: _ANY, DType.S8: _ANY, DType.F32: _ANY}
+_GEMM_POST_OPS = frozenset({"eltwise", "binary", "sum", "prelu"})
+_SIMPLE_POST_OPS = frozenset({"eltwise", "binary"})
+
+_V3: Mapping[str, Capability] = {
+    "convolution": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS | {"depthwise"}),
+    "deconvolution": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS),
+    "matmul": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS),
+    "pooling": Capability(_ANY, _SAME, post_ops=_SIMPLE_POST_OPS),
+    "binary": Capability(_ANY, _ALL, src_scale=True, post_ops=frozenset({"eltwise", "binary", "sum"})),
+    "eltwise": Capability(_F32, {DType.F32: _F32}, post_ops=_SIMPLE_POST_OPS),
+    "concat": Capability(_ANY, _ALL, src_scale=True),
+    "reorder": Capability(_ANY, _ALL, True, True, True, True, frozenset({"sum"})),
+    "softmax": Capability(_F32, {DType.F32: _ANY}, dst_scale=True, post_ops=_SIMPLE_POST_OPS),
+    "layer_normalization": Capability(_F32, {DType.F32: _ANY}, dst_scale=True),
+    "resampling": Capability(_ANY, _ALL, post_ops=frozenset({"eltwise", "binary", "sum"})),
+    "reduction": Capability(_F32, {DType.F32: _F32}, post_ops=frozenset({"eltwise", "binary", "sum"})),
+}
+
+_V2: Mapping[str, Capability] = {
+    **_V3,
+    "convolution": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS | {"depthwise"}),
+    "deconvolution": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS),
+    "matmul": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS),
+    "reorder": Capability(_ANY, _ALL, False, True, False, True, frozenset({"sum"})),
+    "concat": Capability(_ANY, _ALL),
+    "softmax": Capability(_F32, {DType.F32: _ANY}),
+    "layer_normalization": _PLAIN,
+}
+
+TARGETS: Mapping[str, Target] = {
+    "onednn-v3": Target("onednn-v3", "arguments", False, 32, _V3),
+    "onednn-v2": Target("onednn-v2", "output", True, 32, _V2),
+}

@@ -1,0 +1,28 @@
+"""Paths through the graph that passes and the composer both follow."""
+
+from __future__ import annotations
+
+from .graph import Graph
+from .node import Node
+from .ops.spec import Trait
+
+__all__ = ["chain_anchor"]
+
+_ANCHORS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
+
+
+def chain_anchor(graph: Graph, value: str) -> Node | None:
+    """The convolution or matrix product that `value` comes from over elementwise steps that nothing else reads, or None."""
+    while not graph.is_output(value) and len(graph.uses(value)) == 1:
+        node = graph.producer(value)
+        if node is None:
+            return None
+        if node.op in _ANCHORS:
+            return node
+        if node.op not in ("Quantize", "Dequantize") and not node.has(Trait.ELEMENTWISE):
+            return None
+        computed = [v for v in node.inputs if v and graph.constant(v) is None]
+        if len(computed) != 1 and node.op != "Add":
+            return None
+        value = computed[0]
+    return None

@@ -1,0 +1,82 @@
+"""Gemm -> MatMul, with what is left of it in front and behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.types import Quantization
+from .base import Contract, fired, swap
+
+__all__ = ["NormalizeGemm"]
+
+
+@dataclass(frozen=True)
+class NormalizeGemm:
+    """Writes Gemm as MatMul, so that one anchor serves both.
+
+    Before -> after::
+
+        Gemm(A, B, C){alpha, beta, transA, transB}  ->  Add(Mul(MatMul(A', B'), alpha), beta*C)
+
+    A' and B' are transposed where asked: constants (and constant codes behind a Dequantize) at compile time, others by Transpose. Mul
+    and Add are left out where alpha is 1 and C is absent.
+
+    Legal because: it is Gemm's definition. beta*C is formed once, in f64 for a constant C.
+    Refuses when: never.
+    """
+
+    name: ClassVar[str] = "normalize_gemm"
+    contract: ClassVar[Contract] = Contract("identity", "ulp", 256)
+
+    def run(self, graph: Graph) -> None:
+        """Rewrites every Gemm."""
+        for node in graph.nodes():
+            if node.op == "Gemm":
+                self._rewrite(graph, node)
+
+    def _rewrite(self, graph: Graph, node: Node) -> None:
+        alpha, beta = node.attrs["alpha"], node.attrs["beta"]
+        assert isinstance(alpha, float | int) and isinstance(beta, float | int)
+        left = transposed(graph, node, node.inputs[0]) if node.attrs["transA"] else node.inputs[0]
+        right = transposed(graph, node, node.inputs[1]) if node.attrs["transB"] else node.inputs[1]
+        value = graph.add("MatMul", [left, right], name=node.name, origin=node.origin).output
+        if alpha != 1:
+            factor = graph.add_constant(f"{node.name}/alpha", np.asarray(alpha, np.float32))
+            value = graph.add("Mul", [value, factor], name=f"{node.name}/scaled", origin=node.origin).output
+        if len(node.inputs) > 2 and node.inputs[2] and beta != 0:
+            addend = self._addend(graph, node, node.inputs[2], float(beta))
+            value = graph.add("Add", [value, addend], name=f"{node.name}/biased", origin=node.origin).output
+        fired(graph, self.name, node, "a matrix product with what is behind it")
+        swap(graph, node, value)
+
+    def _addend(self, graph: Graph, node: Node, value: str, beta: float) -> str:
+        if beta == 1:
+            return value
+        data = graph.constant(value)
+        if data is not None:
+            return graph.add_constant(f"{value}/beta", (np.asarray(data, np.float64) * beta).astype(np.float32))
+        factor = graph.add_constant(f"{node.name}/beta", np.asarray(beta, np.float32))
+        return graph.add("Mul", [value, factor], name=f"{node.name}/addend", origin=node.origin).output
+
+
+def transposed(graph: Graph, node: Node, value: str) -> str:
+    """A value that holds the transpose of a matrix; constants, and constant codes behind a Dequantize, are turned at compile time."""
+    data = graph.constant(value)
+    if data is not None:
+        return graph.add_constant(f"{value}/transposed", np.ascontiguousarray(data.T), graph.type(value).dtype)
+    decode = graph.producer(value)
+    if decode is not None and decode.op == "Dequantize":
+        codes = graph.constant(decode.inputs[0])
+        quant = decode.attrs["quant"]
+        assert isinstance(quant, Quantization)
+        if codes is not None:
+            turned = graph.add_constant(f"{decode.inputs[0]}/transposed", np.ascontiguousarray(codes.T), graph.type(decode.inputs[0]).dtype)
+            axis = None if quant.axis is None else 1 - quant.axis
+            return graph.add("Dequantize", [turned], {"quant": quant.with_axis(axis)}, name=decode.name, origin=decode.origin,
+                             quantizer=decode.quantizer).output  # fmt: skip
+    return graph.add("Transpose", [value], {"perm": (1, 0)}, name=f"{node.name}/transposed", origin=node.origin).output
