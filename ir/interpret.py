@@ -107,7 +107,8 @@ def check_feeds(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 def _check_feed(name: str, array: Array, type_: TensorType, sizes: dict[str, int]) -> Array:
     if array.dtype != type_.dtype.numpy:
-        raise InvalidInput(f"expected {type_.dtype.numpy} elements, found {array.dtype}", where=f"input {name}", hint=f"the model wants {type_}")
+        wanted_type = type_.dtype.numpy
+        raise InvalidInput(f"expected {wanted_type} elements, found {array.dtype}", where=f"input {name}", hint=f"the model wants {type_}")
     if type_.shape is None:
         return array
     fits = array.ndim == len(type_.shape)
@@ -126,7 +127,8 @@ def _sizes_hint(sizes: Mapping[str, int]) -> str:
 def _checked(node: Node, value: str, array: Array, type_: TensorType) -> Array:
     """The result, if it is of the type the graph says."""
     shape = type_.shape
-    fits = shape is None or (array.ndim == len(shape) and all(isinstance(d, str) or d == n for d, n in zip(shape, array.shape, strict=True)))
+    static = [] if shape is None else [(d, n) for d, n in zip(shape, array.shape, strict=False) if isinstance(d, int)]
+    fits = (shape is None or len(shape) == array.ndim) and all(d == n for d, n in static)
     if array.dtype != type_.dtype.numpy or not fits:
         raise InternalError(f"{describe(node)} at {where(node)} gave {array.dtype}{list(array.shape)} for {value}, whose type is {type_}")
     return array

@@ -26,7 +26,9 @@ from .movement import MOVEMENT
 from .normalization import NORMALIZATION
 from .pooling import POOLING
 from .quantization import QUANTIZATION
+from .reduction import REDUCTION
 from .reshaping import RESHAPING
+from .resize import RESIZE
 from .shape import SHAPE
 from .slicing import SLICING
 from .softmax import SOFTMAX
@@ -42,9 +44,11 @@ _ROWS: tuple[OpSpec, ...] = (
     *SOFTMAX,
     *ACTIVATION,
     *ELEMENTWISE,
+    *REDUCTION,
     *RESHAPING,
     *MOVEMENT,
     *SLICING,
+    *RESIZE,
     *SHAPE,
     *QUANTIZATION,
     *FOREIGN,

@@ -27,7 +27,8 @@ def _constant(x: A, value: float) -> A:
 
 
 def _sigmoid(x: A) -> A:
-    return 1 / (1 + np.exp(-x))  # exp overflows to inf far below 0, and 1/inf is the right limit
+    y: A = 1 / (1 + np.exp(-x))  # exp overflows to inf far below 0, and 1/inf is the right limit
+    return y
 
 
 def _softplus(x: A) -> A:
@@ -35,7 +36,8 @@ def _softplus(x: A) -> A:
 
 
 def _hard_sigmoid(x: A, alpha: float, beta: float) -> A:
-    return np.clip(x * _constant(x, alpha) + _constant(x, beta), _constant(x, 0), _constant(x, 1))
+    y: A = np.clip(x * _constant(x, alpha) + _constant(x, beta), _constant(x, 0), _constant(x, 1))
+    return y
 
 
 def _leaky_relu(x: A, attrs: Attrs) -> A:
@@ -52,15 +54,17 @@ def _selu(x: A, attrs: Attrs) -> A:
 
 def _celu(x: A, attrs: Attrs) -> A:
     alpha = _constant(x, number(attrs, "alpha"))
-    return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha))
+    y: A = np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha))
+    return y
 
 
 def _gelu(x: A, attrs: Attrs) -> A:
-    half = x * _constant(x, 0.5)
     if text(attrs, "approximate", ("none", "tanh")) == "tanh":
         inner = x * (_constant(x, math.sqrt(2 / math.pi)) * (1 + _constant(x, 0.044715) * x * x))
-        return half * (1 + np.tanh(inner))
-    return half * (1 + erf(x * _constant(x, math.sqrt(0.5))))
+        twice: A = 1 + np.tanh(inner)
+    else:
+        twice = 1 + erf(x * _constant(x, math.sqrt(0.5)))
+    return x * _constant(x, 0.5) * twice
 
 
 def _swish(x: A, attrs: Attrs) -> A:
@@ -116,7 +120,14 @@ def _activation(
 _MONOTONE = frozenset({_M})
 
 ACTIVATION: tuple[OpSpec, ...] = (
-    _activation("Relu", "max(x, 0).", lambda x, _: np.maximum(x, _constant(x, 0)), traits=frozenset({_M, _S}), eltwise="relu", integers_too=True),
+    _activation(
+        "Relu",
+        "max(x, 0).",
+        lambda x, _: np.maximum(x, _constant(x, 0)),
+        traits=frozenset({_M, _S}),
+        eltwise="relu",
+        integers_too=True,
+    ),
     # alpha may be negative, so the row does not claim to be monotone.
     _activation("LeakyRelu", "x where x >= 0, else alpha * x.", _leaky_relu, attrs={"alpha": 0.01}, traits=frozenset({_S}), eltwise="relu"),
     _activation("Elu", "x where x >= 0, else alpha * (e**x - 1).", _elu, attrs={"alpha": 1.0}, eltwise="elu"),
@@ -142,8 +153,13 @@ ACTIVATION: tuple[OpSpec, ...] = (
     _activation("HardSwish", "x * hardsigmoid(x; 1/6, 1/2).", lambda x, _: x * _hard_sigmoid(x, 1 / 6, 0.5), eltwise="hardswish"),
     _activation("Swish", "x * sigmoid(alpha * x).", _swish, attrs={"alpha": 1.0}, eltwise="swish"),
     _activation("Mish", "x * tanh(log(1 + e**x)).", _mish, eltwise="mish"),
-    # oneDNN's gelu_tanh when approximate is "tanh".
-    _activation("Gelu", 'x * Phi(x), exactly or by the tanh formula (approximate="tanh").', _gelu, attrs={"approximate": "none"}, eltwise="gelu_erf"),
+    _activation(
+        "Gelu",
+        'x * Phi(x), exactly or by the tanh formula (approximate="tanh").',
+        _gelu,
+        attrs={"approximate": "none"},
+        eltwise="gelu_erf",  # gelu_tanh when approximate is "tanh"
+    ),
     row(
         "PRelu",
         "x where x >= 0, else slope * x; slope broadcasts to x.",

@@ -36,7 +36,7 @@ def permuted(quant: Quantization | None, perm: Sequence[int]) -> Quantization | 
 
 
 def reshaped(call: Call, shape: Shape | None) -> Quantization | None:
-    """After a reshape (same elements in the same order): the axis survives when an output axis has its size and as many elements before it."""
+    """After a reshape (same elements, same order): the axis that has the old one's size and as many elements before it."""
     quant, before = call.type(0).quant, call.type(0).shape
     if quant is None or quant.axis is None:
         return quant

@@ -11,17 +11,17 @@ import math
 
 import numpy as np
 
-from ..types import DType, Shape
+from ..types import Dim, DType, Shape
 from . import dims
 from .rows import FLOATS, A, Call, integer, integers, row, text
-from .spec import Attrs, OpSpec, ShapeError
-from .windows import AUTO_PADS, Window, pad_spatial, window, window_shape
+from .spec import Attr, Attrs, OpSpec, Required, ShapeError
+from .windows import AUTO_PADS, Window, at, check_lengths, pad_spatial, window, window_shape
 
 __all__ = ["CONVOLUTION", "convolve", "deconvolve"]
 
 _BLOCK = 1 << 22  # elements of columns made at once: 16 MB of f32, about the last-level cache's share of one core
 
-_WINDOW: dict[str, str | int | tuple[int, ...]] = {
+_WINDOW: dict[str, Attr | Required] = {
     "kernel_shape": (),
     "strides": (),
     "pads": (),
@@ -39,7 +39,7 @@ def convolve(x: A, weights: A, win: Window, group: int) -> A:
     n, c = x.shape[:2]
     oc, icg = weights.shape[:2]
     if win.trivial:
-        product = np.matmul(weights.reshape(1, group, oc // group, icg), x.reshape(n, group, icg, -1))
+        product: A = np.matmul(weights.reshape(1, group, oc // group, icg), x.reshape(n, group, icg, -1))
         return product.reshape(n, oc, *win.out)
     padded = pad_spatial(x, win.begin, win.end, 0)
     if icg == 1 and oc == c:
@@ -75,11 +75,11 @@ def _columns(padded: A, win: Window, group: int) -> A:
 
 
 def _depthwise(padded: A, weights: A, win: Window) -> A:
+    factors: A = np.moveaxis(weights[:, 0], 0, -1)  # [*kernel, C]
     out = np.zeros((*padded.shape[:2], *win.out), padded.dtype)
     scratch = np.empty_like(out)
     for tap, view in win.taps(padded):
-        factors = weights[(slice(None), 0, *tap)].reshape(-1, *[1] * len(win.out))
-        np.multiply(view, factors, out=scratch)
+        np.multiply(view, factors[tap].reshape(-1, *[1] * len(win.out)), out=scratch)
         out += scratch
     return out
 
@@ -92,14 +92,17 @@ def deconvolve(x: A, weights: A, attrs: Attrs) -> A:
     strides, dilations, begin, out = _transposed(attrs, spatial, kernel)
     matrix = weights.reshape(group, ic // group, -1).transpose(0, 2, 1)
     products = np.matmul(matrix, x.reshape(n, group, ic // group, -1)).reshape(n, group * ocg, *kernel, *spatial)
+    by_tap: A = np.moveaxis(products, (0, 1), (len(kernel), len(kernel) + 1))  # [*kernel, N, OC, *spatial]
     full = tuple(
-        max((i - 1) * s + (k - 1) * d + 1, int(b) + int(o)) for i, s, k, d, b, o in zip(spatial, strides, kernel, dilations, begin, out, strict=True)
+        max((i - 1) * s + (k - 1) * d + 1, int(b) + int(o))
+        for i, s, k, d, b, o in zip(spatial, strides, kernel, dilations, begin, out, strict=True)
     )
     result = np.zeros((n, group * ocg, *full), x.dtype)
     for tap in np.ndindex(*kernel):
-        cut = tuple(slice(t * d, t * d + (i - 1) * s + 1, s) for t, d, i, s in zip(tap, dilations, spatial, strides, strict=True))
-        result[(..., *cut)] += products[(slice(None), slice(None), *tap)]
-    return result[(..., *(slice(int(b), int(b) + int(o)) for b, o in zip(begin, out, strict=True)))]
+        under = tuple(slice(t * d, t * d + (i - 1) * s + 1, s) for t, d, i, s in zip(tap, dilations, spatial, strides, strict=True))
+        view = at(result, under)
+        view += by_tap[tap]
+    return at(result, tuple(slice(int(b), int(b) + int(o)) for b, o in zip(begin, out, strict=True)))
 
 
 def _transposed(attrs: Attrs, spatial: Shape, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], Shape, Shape]:
@@ -112,9 +115,8 @@ def _transposed(attrs: Attrs, spatial: Shape, kernel: tuple[int, ...]) -> tuple[
     strides, dilations = integers(attrs, "strides") or (1,) * count, integers(attrs, "dilations") or (1,) * count
     extra, wanted = integers(attrs, "output_padding") or (0,) * count, integers(attrs, "output_shape")
     auto, pads = text(attrs, "auto_pad", AUTO_PADS), integers(attrs, "pads") or (0,) * (2 * count)
-    for name, found, expected in (("strides", strides, count), ("dilations", dilations, count), ("output_padding", extra, count), ("pads", pads, 2 * count)):
-        if len(found) != expected:
-            raise ShapeError(f"{name} must have {expected} entries for {count} spatial dimensions, found {list(found)}")
+    check_lengths(count, strides=strides, dilations=dilations, output_padding=extra)
+    check_lengths(2 * count, pads=pads)
     full = [
         dims.add(dims.multiply(dims.subtract(i, 1), s), e + (k - 1) * d + 1)
         for i, s, e, k, d in zip(spatial, strides, extra, kernel, dilations, strict=True)
@@ -148,7 +150,7 @@ def _kernel(call: Call) -> tuple[int, ...]:
     return given or static
 
 
-def _check_channels(call: Call, expected: dims.Dim, found: dims.Dim, what: str) -> None:
+def _check_channels(call: Call, expected: Dim, found: Dim, what: str) -> None:
     if dims.differ(expected, found):
         raise ShapeError(f"{what}: expected {expected} from {call.type(1)}, found {found} in {call.type(0)}")
 
@@ -163,7 +165,7 @@ def _conv_shape(call: Call) -> Shape:
     return (x[0], weights[0], *window_shape(call.attrs, x[2:], kernel))
 
 
-def _check_bias(call: Call, channels: dims.Dim) -> None:
+def _check_bias(call: Call, channels: Dim) -> None:
     (size,) = call.rank(2, 1)
     if dims.differ(size, channels):
         raise ShapeError(f"bias must have {channels} entries, one an output channel, found {call.type(2)}")

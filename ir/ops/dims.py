@@ -21,7 +21,21 @@ from functools import lru_cache
 
 from ..types import Dim
 
-__all__ = ["UNKNOWN", "add", "ceil_div", "clamp", "differ", "evaluate", "floor_div", "minimum", "multiply", "positive", "product", "same", "subtract"]
+__all__ = [
+    "UNKNOWN",
+    "add",
+    "ceil_div",
+    "clamp",
+    "differ",
+    "evaluate",
+    "floor_div",
+    "minimum",
+    "multiply",
+    "positive",
+    "product",
+    "same",
+    "subtract",
+]
 
 UNKNOWN = "?"
 """The size that nothing is known of."""
@@ -113,14 +127,14 @@ def clamp(a: Dim, low: Dim, high: Dim) -> Dim:
 
 def same(a: Dim, b: Dim) -> bool:
     """True when the two are surely the same size."""
-    if a == UNKNOWN or b == UNKNOWN:
+    if UNKNOWN in (a, b):
         return False
     return a == b or subtract(a, b) == 0
 
 
 def differ(a: Dim, b: Dim) -> bool:
     """True when the two are surely not the same size."""
-    if a == UNKNOWN or b == UNKNOWN:
+    if UNKNOWN in (a, b):
         return False
     gap = subtract(a, b)
     return isinstance(gap, int) and gap != 0
@@ -336,7 +350,7 @@ class _Reader:
             return _positive(inner) if inner is not None and self._take(")") else None
         if token.isdigit():
             return {(): int(token)} if int(token) else {}
-        return {(_Atom(token),): 1} if token and token not in "+-*/)" else None
+        return {(_Atom(token),): 1} if token and token not in "+-*/)" else None  # noqa: S105
 
 
 def _tokens(text: str) -> list[str] | None:

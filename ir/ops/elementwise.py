@@ -11,7 +11,7 @@ import numpy as np
 from ..types import DType, Shape
 from .broadcasting import broadcast_shapes
 from .carried import as_it_is
-from .rows import ANY, FLOATS, INTEGERS, LAYOUT, NUMBERS, A, Call, not_covered, row
+from .rows import ANY, FLOATS, LAYOUT, NUMBERS, A, Call, not_covered, row
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["ELEMENTWISE", "broadcast_inputs", "same_shape"]
@@ -39,7 +39,7 @@ def _binary(
     traits: frozenset[Trait] = frozenset(),
     algorithm: str | None = None,
 ) -> OpSpec:
-    """A row of two broadcast inputs of one type. A comparison has oneDNN's algorithm but no primitive: that one stores 0 and 1, not bool."""
+    """A row of two broadcast inputs of one type. A comparison has an algorithm but no primitive: oneDNN's stores 0 and 1, not bool."""
 
     def compute(a: A, b: A, attrs: Attrs) -> A:  # noqa: ARG001
         with np.errstate(all="ignore"):  # IEEE: inf and NaN are results here
@@ -59,7 +59,7 @@ def _binary(
     )
 
 
-def _variadic(name: str, doc: str, function: Callable[[A, A], A], *, traits: frozenset[Trait], algorithm: str | None, divided: bool = False) -> OpSpec:
+def _variadic(name: str, doc: str, function: Callable[[A, A], A], *, algorithm: str | None, divided: bool = False) -> OpSpec:
     """A row of any number of broadcast inputs of one type, combined from left to right."""
 
     def compute(*arrays: Any) -> A:
@@ -75,7 +75,7 @@ def _variadic(name: str, doc: str, function: Callable[[A, A], A], *, traits: fro
         types={"T": FLOATS if divided else NUMBERS},
         shape=broadcast_inputs,
         compute=compute,
-        traits=traits | {_E, _M, _C},
+        traits={_E, _M, _C},
         primitive="binary" if algorithm is not None else None,
         binary=algorithm,
     )
@@ -92,10 +92,13 @@ def _divide(a: A, b: A) -> A:
 def _power(x: A, exponent: A, attrs: Attrs) -> A:  # noqa: ARG001
     with np.errstate(all="ignore"):
         if x.dtype.kind == "f":
-            return np.power(x, exponent.astype(x.dtype))
-        if exponent.dtype.kind == "f":
-            return np.power(x.astype(np.float64), exponent).astype(x.dtype)
-        return np.power(x.astype(np.int64), np.maximum(exponent, 0)).astype(x.dtype) * (exponent >= 0).astype(x.dtype)
+            y: A = np.power(x, exponent.astype(x.dtype))
+        elif exponent.dtype.kind == "f":
+            y = np.power(x.astype(np.float64), exponent)
+        else:  # x ** -n of integers: 1/x**n towards zero
+            whole = np.power(x.astype(np.int64), np.maximum(exponent, 0))
+            y = np.where(exponent >= 0, whole, np.trunc(np.power(x.astype(np.float64), exponent)).astype(np.int64))
+        return y.astype(x.dtype, copy=False)
 
 
 def _clip(x: A, low: A | None, high: A | None, attrs: Attrs) -> A:  # noqa: ARG001
@@ -143,8 +146,16 @@ def _round_to_bf16(x: A) -> A:
 
 
 def _unary(
-    name: str, doc: str, function: Callable[[A], A], *, allowed: frozenset[DType] = FLOATS, traits: frozenset[Trait], eltwise: str | None = None
+    name: str,
+    doc: str,
+    function: Callable[[A], A],
+    *,
+    allowed: frozenset[DType] = FLOATS,
+    traits: frozenset[Trait],
+    eltwise: str | None = None,
 ) -> OpSpec:
+    """A row of one input, computed in its own type."""
+
     def compute(x: A, attrs: Attrs) -> A:  # noqa: ARG001
         with np.errstate(all="ignore"):
             return function(x)
@@ -172,10 +183,10 @@ _ARITHMETIC = (
     _binary("Mul", "a * b.", np.multiply, traits=frozenset({_C, _S, _L}), algorithm="mul"),
     # Integer division truncates, so only the float one would be linear: the row claims nothing.
     _binary("Div", "a / b; of integers, rounded towards zero.", _divide, algorithm="div"),
-    _variadic("Max", "The largest of the inputs.", np.maximum, traits=_NONE, algorithm="max"),
-    _variadic("Min", "The smallest of the inputs.", np.minimum, traits=_NONE, algorithm="min"),
-    _variadic("Sum", "The sum of the inputs, from left to right.", np.add, traits=_NONE, algorithm="add"),
-    _variadic("Mean", "The mean of the inputs: their sum from left to right, divided by their number.", np.add, traits=_NONE, algorithm=None, divided=True),
+    _variadic("Max", "The largest of the inputs.", np.maximum, algorithm="max"),
+    _variadic("Min", "The smallest of the inputs.", np.minimum, algorithm="min"),
+    _variadic("Sum", "The sum of the inputs, from left to right.", np.add, algorithm="add"),
+    _variadic("Mean", "The sum of the inputs, from left to right, divided by their number.", np.add, algorithm=None, divided=True),
     row(
         "Pow",
         "x ** exponent, in the type of x; oneDNN's pow where the exponent is a constant scalar.",

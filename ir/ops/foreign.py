@@ -11,7 +11,7 @@ __all__ = ["FOREIGN"]
 
 
 def _infer(types: Sequence[TensorType | None], attrs: Attrs, data: Sequence[Array | None]) -> tuple[TensorType, ...]:  # noqa: ARG001
-    raise ShapeError(f"the output types of the foreign op {attrs.get('op_type')} must be given: graph.add(..., types=...)")
+    raise ShapeError(f"the output types of the foreign op {attrs.get('op_type')!r} must be given: graph.add(..., types=...)")
 
 
 FOREIGN: tuple[OpSpec, ...] = (

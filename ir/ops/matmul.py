@@ -23,10 +23,15 @@ def _matmul_shape(call: Call) -> Shape:
     return (*broadcast_shapes([a[:-2], b[:-2]], "batch dimensions"), *rows, *columns)
 
 
+def _product(a: A, b: A) -> A:
+    product: A = np.matmul(a, b)
+    return product
+
+
 def _matmul(a: A, b: A, attrs: Attrs) -> A:  # noqa: ARG001
     if a.dtype == np.float16:
-        return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(np.float16)
-    return np.matmul(a, b)
+        return _product(a.astype(np.float32), b.astype(np.float32)).astype(np.float16)
+    return _product(a, b)
 
 
 def _gemm_shape(call: Call) -> Shape:
@@ -60,7 +65,7 @@ def _matmul_integer(a: A, b: A, a_zero: A | None, b_zero: A | None, attrs: Attrs
         left -= a_zero.astype(np.float64)[:, None] if a_zero.ndim == 1 and a_zero.size > 1 else a_zero.astype(np.float64)
     if b_zero is not None:  # one entry, or one a column of b
         right -= b_zero.astype(np.float64)
-    return np.matmul(left, right).astype(np.int64).astype(np.int32)  # int64 first: what exceeds s32 wraps around
+    return _product(left, right).astype(np.int64).astype(np.int32)  # int64 first: what exceeds s32 wraps around
 
 
 _CODES = frozenset({DType.U8, DType.S8})

@@ -83,11 +83,10 @@ def _split_shapes(call: Call) -> list[Shape]:
             count = len(call.constant(1) or ())
         raise UnknownRankError(count)
     axis = call.axis(integer(call.attrs, "axis"), len(x))
-    sizes: list[Dim]
     constant = call.constant(1) if call.has(1) else None
     if constant is not None:
-        sizes = list(constant)
-        if min(sizes, default=0) < 0 or dims.differ(sum(constant), x[axis]):
+        sizes: list[Dim] = list(constant)
+        if min(constant, default=0) < 0 or dims.differ(sum(constant), x[axis]):
             raise ShapeError(f"the pieces {sizes} do not add up to {x[axis]}, dimension {axis} of {call.type(0)}")
     else:
         sizes = [dims.UNKNOWN] * count if call.has(1) else _pieces(x[axis], count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from ..types import Dim, DType, Shape
@@ -75,12 +74,14 @@ def _rms_norm(x: A, scale: A, attrs: Attrs) -> A:
     wide = _wide(x)
     axes = tuple(range(integer(attrs, "axis") % x.ndim, x.ndim))
     square = np.mean(wide * wide, axis=axes, keepdims=True)
-    return ((wide / np.sqrt(square + np.asarray(number(attrs, "epsilon"), wide.dtype))).astype(x.dtype, copy=False) * scale).astype(x.dtype, copy=False)
+    y: A = wide / np.sqrt(square + np.asarray(number(attrs, "epsilon"), wide.dtype))
+    return y.astype(x.dtype, copy=False) * scale
 
 
 def _normalized(x: A, axes: tuple[int, ...], epsilon: float) -> A:
     centred = x - x.mean(axis=axes, keepdims=True)
-    return centred / np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True) + np.asarray(epsilon, x.dtype))
+    y: A = centred / np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True) + np.asarray(epsilon, x.dtype))
+    return y
 
 
 def _instance_norm_shape(call: Call) -> Shape:
@@ -122,7 +123,8 @@ def _lrn(x: A, attrs: Attrs) -> A:
     np.multiply(wide, wide, out=squares[:, before : before + channels])
     total = sum((squares[:, tap : tap + channels] for tap in range(1, size)), squares[:, :channels])
     alpha, beta, bias = (np.asarray(number(attrs, name), wide.dtype) for name in ("alpha", "beta", "bias"))
-    return (wide / (bias + alpha / size * total) ** beta).astype(x.dtype, copy=False)
+    y: A = wide / (bias + alpha / size * total) ** beta
+    return y.astype(x.dtype, copy=False)
 
 
 NORMALIZATION: tuple[OpSpec, ...] = (

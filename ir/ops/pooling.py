@@ -69,11 +69,14 @@ def _global_shape(call: Call) -> Shape:
 
 
 def _global_mean(x: A, attrs: Attrs) -> A:  # noqa: ARG001
-    return x.mean(axis=tuple(range(2, x.ndim)), keepdims=True, dtype=np.float32 if x.dtype == np.float16 else x.dtype).astype(x.dtype, copy=False)
+    wide = np.float32 if x.dtype == np.float16 else x.dtype
+    y: A = x.mean(axis=tuple(range(2, x.ndim)), keepdims=True, dtype=wide)
+    return y.astype(x.dtype, copy=False)
 
 
 def _global_max(x: A, attrs: Attrs) -> A:  # noqa: ARG001
-    return x.max(axis=tuple(range(2, x.ndim)), keepdims=True)
+    y: A = x.max(axis=tuple(range(2, x.ndim)), keepdims=True)
+    return y
 
 
 _SELECTS = frozenset({Trait.SELECTS, Trait.MONOTONE, Trait.SCALE_COMMUTING})

@@ -134,7 +134,7 @@ def _dynamic_quantize(x: A, attrs: Attrs) -> tuple[A, A, A]:  # noqa: ARG001
 QUANTIZATION: tuple[OpSpec, ...] = (
     row(
         "FakeQuantize",
-        "Quantizes and dequantizes in one: `levels` equal steps from input_low to input_high, mapped to output_low .. output_high (OpenVINO).",
+        "`levels` equal steps from input_low to input_high, mapped to output_low .. output_high (OpenVINO's FakeQuantize-1).",
         "x:T input_low:R input_high:R output_low:R output_high:R",
         attrs={"levels": REQUIRED, "auto_broadcast": "numpy"},
         types={"T": FLOATS, "R": FLOATS},

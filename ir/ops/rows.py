@@ -284,7 +284,7 @@ def _check_types(call: Call, letters: tuple[str, ...], allowed: Mapping[str, Col
             continue
         if type_.dtype not in allowed.get(letter, ANY):
             names = " ".join(d.value for d in DType if d in allowed[letter])
-            raise ShapeError(f"{call.name(index)} must be one of {names}, found {type_}")
+            raise NotCovered(f"{call.name(index)} must be one of {names}, found {type_}")
         first, dtype = bound.setdefault(letter, (call.name(index), type_.dtype))
         if dtype is not type_.dtype:
             raise ShapeError(f"{call.name(index)} must have the element type of {first}, {dtype.value}, found {type_}")

@@ -74,7 +74,8 @@ def _range(start: A, limit: A, delta: A, attrs: Attrs) -> A:  # noqa: ARG001
     first, last, step = (v.reshape(()).item() for v in (start, limit, delta))
     count = max(math.ceil((last - first) / _step(step)), 0)
     # start + i * delta, in the type itself: numpy.arange would accumulate in another order.
-    return start.reshape(()) + np.arange(count).astype(start.dtype) * delta.reshape(())
+    values: A = start.reshape(()) + np.arange(count).astype(start.dtype) * delta.reshape(())
+    return values
 
 
 SHAPE: tuple[OpSpec, ...] = (

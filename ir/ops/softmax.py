@@ -19,7 +19,8 @@ def _shape(call: Call) -> Shape:
 
 def _shifted(x: A, axis: int) -> A:
     wide = x.astype(np.float32) if x.dtype == np.float16 else x
-    return np.subtract(wide, wide.max(axis=axis, keepdims=True, initial=-np.inf))
+    shifted: A = wide - wide.max(axis=axis, keepdims=True, initial=-np.inf)
+    return shifted
 
 
 def _softmax(x: A, attrs: Attrs) -> A:

@@ -35,4 +35,5 @@ def erf(x: A) -> A:
     series = series * (h / 2) + (2 * square - 1)  # of h^3/3
     series = series * (h / 3) - a  # of h^2
     series = series * h + 1
-    return np.copysign(_VALUES[index] + _SLOPES[index] * (series * h), x).astype(x.dtype, copy=False)
+    y: A = np.copysign(_VALUES[index] + _SLOPES[index] * (series * h), x)
+    return y.astype(x.dtype, copy=False)

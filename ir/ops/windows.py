@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from . import dims
 from .rows import A, flag, integers, text
 from .spec import Attrs, ShapeError
 
-__all__ = ["AUTO_PADS", "Window", "lowest", "pad_spatial", "window", "window_shape"]
+__all__ = ["AUTO_PADS", "Window", "at", "check_lengths", "lowest", "pad_spatial", "window", "window_shape"]
 
 AUTO_PADS = frozenset({"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
 
@@ -40,7 +41,7 @@ class Window:
     @property
     def trivial(self) -> bool:
         """True of a 1x1 window that visits every element once: convolution is a matrix product then."""
-        return all(k == 1 and s == 1 and b == 0 and e == 0 for k, s, b, e in zip(self.kernel, self.strides, self.begin, self.end, strict=True))
+        return set(self.kernel + self.strides) == {1} and not any(self.begin + self.end)
 
     def taps(self, padded: A) -> Iterator[tuple[tuple[int, ...], A]]:
         """For each position in the kernel: its index, and the view [..., *out] of the elements under it.
@@ -48,18 +49,16 @@ class Window:
         `padded` must reach as far as the last window does: `reach` elements in each spatial dimension.
         """
         for tap in np.ndindex(*self.kernel):
-            cut = tuple(
+            under = tuple(
                 slice(t * d, t * d + (o - 1) * s + 1, s) if o > 0 else slice(0, 0)
                 for t, d, o, s in zip(tap, self.dilations, self.out, self.strides, strict=True)
             )
-            yield tap, padded[(..., *cut)]
+            yield tap, at(padded, under)
 
     @property
     def reach(self) -> tuple[int, ...]:
         """How many elements of the padded input the windows cover."""
-        return tuple(
-            (o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(self.out, self.strides, self.kernel, self.dilations, strict=True)
-        )
+        return tuple((o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(self.out, self.strides, self.kernel, self.dilations, strict=True))
 
 
 def window(attrs: Attrs, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
@@ -79,9 +78,7 @@ def window(attrs: Attrs, spatial: Sequence[int], kernel: Sequence[int]) -> Windo
     begin, end = pads[:count], pads[count:]
     auto = text(attrs, "auto_pad", AUTO_PADS)
     if auto.startswith("SAME"):
-        total = [
-            max((o - 1) * s + (k - 1) * d + 1 - n, 0) for o, s, k, d, n in zip(out, strides, kernel, dilations, spatial, strict=True)
-        ]
+        total = [max((o - 1) * s + (k - 1) * d + 1 - n, 0) for o, s, k, d, n in zip(out, strides, kernel, dilations, spatial, strict=True)]
         half = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
         begin, end = tuple(half), tuple(t - h for t, h in zip(total, half, strict=True))
     return Window(tuple(kernel), strides, dilations, begin, end, out)
@@ -122,27 +119,34 @@ def _resolved(attrs: Attrs, count: int) -> tuple[tuple[int, ...], tuple[int, ...
     dilations = integers(attrs, "dilations") or (1,) * count
     explicit = text(attrs, "auto_pad", AUTO_PADS) == "NOTSET"
     pads = (integers(attrs, "pads") if explicit else ()) or (0,) * (2 * count)
-    for name, found, expected in (("strides", strides, count), ("dilations", dilations, count), ("pads", pads, 2 * count)):
-        if len(found) != expected:
-            raise ShapeError(f"{name} must have {expected} entries for {count} spatial dimensions, found {list(found)}")
+    check_lengths(count, strides=strides, dilations=dilations)
+    check_lengths(2 * count, pads=pads)
     if min(strides + dilations, default=1) < 1 or min(pads, default=0) < 0:
         raise ShapeError(f"strides and dilations must be positive and pads not negative, found {strides}, {dilations}, {pads}")
     return strides, dilations, pads
 
 
 def pad_spatial(x: A, begin: Sequence[int], end: Sequence[int], value: float) -> A:
-    """x [N, C, *spatial] with `value` before and after each spatial dimension; x itself when there is nothing to add.
-
-    Negative numbers crop.
-    """
+    """x [N, C, *spatial] with `value` before and after each spatial dimension; x itself when there is nothing to add."""
     if not any(begin) and not any(end):
         return x
-    cut = tuple(slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begin, end, x.shape[2:], strict=True))
-    x = x[(..., *cut)]
-    before, after = [max(b, 0) for b in begin], [max(e, 0) for e in end]
-    padded = np.full(x.shape[:2] + tuple(b + n + e for b, n, e in zip(before, x.shape[2:], after, strict=True)), value, x.dtype)
-    padded[(..., *(slice(b, b + n) for b, n in zip(before, x.shape[2:], strict=True)))] = x
+    padded: A = np.full(x.shape[:2] + tuple(b + n + e for b, n, e in zip(begin, x.shape[2:], end, strict=True)), value, x.dtype)
+    at(padded, tuple(slice(b, b + n) for b, n in zip(begin, x.shape[2:], strict=True)))[...] = x
     return padded
+
+
+def at(x: A, spatial: tuple[slice, ...]) -> A:
+    """The view of x [N, C, *spatial] at slices of its spatial dimensions."""
+    index: tuple[Any, ...] = (..., *spatial)
+    view: A = x[index]
+    return view
+
+
+def check_lengths(expected: int, **lists: tuple[int, ...]) -> None:
+    """Raises ShapeError for the first of the named attributes that has not the expected number of entries."""
+    for name, found in lists.items():
+        if len(found) != expected:
+            raise ShapeError(f"{name} must have {expected} entries, found {list(found)}")
 
 
 def lowest(dtype: np.dtype[np.generic]) -> float:

@@ -1,0 +1,231 @@
+"""Rows that reduce dimensions, and what runs along one: Reduce*, ArgMax, ArgMin, CumSum, TopK."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..types import Dim, DType, Quantization, Shape
+from . import dims
+from .rows import FLOATS, INDICES, NUMBERS, A, Call, UnknownRankError, flag, integer, row
+from .spec import Attr, Attrs, OpSpec, ShapeError, Trait
+
+__all__ = ["REDUCTION"]
+
+_Axes = tuple[int, ...]
+
+
+def _reduced_axes(call: Call) -> _Axes | None:
+    """The axes that are reduced, or None when they are known at run time only."""
+    rank, constant = len(call.shape(0)), call.constant(1)
+    if call.has(1) and constant is None:
+        return None
+    if not constant:
+        return () if flag(call.attrs, "noop_with_empty_axes") else tuple(range(rank))
+    axes = tuple(call.axis(a, rank) for a in constant)
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"axes must differ, found {list(constant)}")
+    return axes
+
+
+def _reduced_shape(call: Call) -> Shape:
+    x, axes, keep = call.shape(0), _reduced_axes(call), flag(call.attrs, "keepdims")
+    if axes is None:
+        (count,) = call.rank(1, 1)
+        if keep:
+            return (dims.UNKNOWN,) * len(x)
+        if not isinstance(count, int) or count == 0:
+            raise UnknownRankError
+        return (dims.UNKNOWN,) * (len(x) - count)
+    return tuple(1 if a in axes else d for a, d in enumerate(x) if keep or a not in axes)
+
+
+def _reduced_quant(call: Call, shape: Shape | None) -> Quantization | None:
+    # Of an op that selects: an axis that is kept moves by the dimensions that went before it.
+    quant, axes = call.type(0).quant, _reduced_axes(call) if call.type(0).shape is not None else None
+    if quant is None or quant.axis is None:
+        return quant
+    if shape is None or axes is None or quant.axis in axes:
+        return None
+    gone = 0 if flag(call.attrs, "keepdims") else sum(a < quant.axis for a in axes)
+    return quant.with_axis(quant.axis - gone)
+
+
+Reduce = Callable[[A, _Axes, bool], Any]
+
+
+def _reduction(
+    name: str,
+    doc: str,
+    function: Reduce,
+    *,
+    allowed: frozenset[DType] = FLOATS,
+    traits: frozenset[Trait] = frozenset(),
+    primitive: bool = True,
+) -> OpSpec:
+    """A row of x and optional axes. `primitive`: oneDNN's reduction has it."""
+
+    def compute(x: A, axes: A | None, attrs: Attrs) -> A:
+        if axes is None or axes.size == 0:
+            chosen = () if flag(attrs, "noop_with_empty_axes") else tuple(range(x.ndim))
+        else:
+            chosen = tuple(int(a) % x.ndim for a in axes)
+        wide = x.astype(np.float32) if x.dtype == np.float16 else x
+        with np.errstate(all="ignore"):
+            return np.asarray(function(wide, chosen, flag(attrs, "keepdims"))).astype(x.dtype, copy=False)
+
+    return row(
+        name,
+        doc,
+        "x:T axes:S?",
+        attrs={"keepdims": 1, "noop_with_empty_axes": 0},
+        types={"T": allowed, "S": {DType.S64}},
+        shape=_reduced_shape,
+        compute=compute,
+        quant=_reduced_quant if Trait.SELECTS in traits else None,
+        traits=traits,
+        primitive="reduction" if primitive else None,
+    )
+
+
+def _log_sum_exp(x: A, axes: _Axes, keep: bool) -> A:
+    top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, np.asarray(0, x.dtype))
+    y: A = np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True)) + top
+    return y if keep else np.squeeze(y, axes)
+
+
+def _mean(x: A, axes: _Axes, keep: bool) -> Any:
+    return np.sum(x, axis=axes, keepdims=keep) / np.asarray(math.prod(x.shape[a] for a in axes), x.dtype)
+
+
+# -- along one axis ----------------------------------------------------------------------------------------------------------------
+
+
+def _arg_shape(call: Call) -> Shape:
+    x = call.at_least(0, 1)
+    axis, keep = call.axis(integer(call.attrs, "axis"), len(x)), flag(call.attrs, "keepdims")
+    return tuple(1 if a == axis else d for a, d in enumerate(x) if keep or a != axis)
+
+
+def _arg(pick: Callable[..., Any]) -> Callable[[A, Attrs], A]:
+    def compute(x: A, attrs: Attrs) -> A:
+        axis, keep = integer(attrs, "axis"), flag(attrs, "keepdims")
+        if flag(attrs, "select_last_index"):
+            found = x.shape[axis] - 1 - pick(np.flip(x, axis), axis=axis, keepdims=keep)
+        else:
+            found = pick(x, axis=axis, keepdims=keep)
+        return np.asarray(found, np.int64)
+
+    return compute
+
+
+def _cum_sum(x: A, axis: A, attrs: Attrs) -> A:
+    along, backwards = int(axis.reshape(())), flag(attrs, "reverse")
+    ordered = np.flip(x, along) if backwards else x
+    total = np.cumsum(ordered, axis=along, dtype=x.dtype)
+    if flag(attrs, "exclusive"):
+        total = np.roll(total, 1, axis=along)
+        first: list[slice | int] = [slice(None)] * x.ndim
+        first[along] = slice(0, 1)
+        total[tuple(first)] = 0
+    return np.flip(total, along) if backwards else total
+
+
+def _top_k_shapes(call: Call) -> list[Shape]:
+    x, k = call.at_least(0, 1), call.constant(1)
+    axis = call.axis(integer(call.attrs, "axis"), len(x))
+    size: Dim = dims.UNKNOWN if k is None else k[0]
+    if isinstance(size, int) and isinstance(x[axis], int) and not 0 <= size <= int(x[axis]):
+        raise ShapeError(f"k must lie between 0 and {x[axis]}, found {size}")
+    shape = (*x[:axis], size, *x[axis + 1 :])
+    return [shape, shape]
+
+
+def _top_k(x: A, k: A, attrs: Attrs) -> tuple[A, A]:
+    axis, count = integer(attrs, "axis") % x.ndim, int(k.reshape(()))
+    if not 0 <= count <= x.shape[axis]:
+        raise ValueError(f"k must lie between 0 and {x.shape[axis]}, found {count}")
+    if flag(attrs, "largest"):
+        # A stable sort of the reversed data, reversed: among equals the lower index comes first, and no value needs negation.
+        order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+    else:
+        order = np.argsort(x, axis=axis, kind="stable")
+    indices = np.take(order, np.arange(count), axis=axis).astype(np.int64)
+    return np.take_along_axis(x, indices, axis), indices
+
+
+_WIDE = FLOATS | {DType.S32, DType.S64, DType.U32, DType.U64}
+_ARG_ATTRS: dict[str, Attr] = {"axis": 0, "keepdims": 1, "select_last_index": 0}
+_MONOTONE, _SCALE = frozenset({Trait.MONOTONE}), frozenset({Trait.SCALE_COMMUTING})
+_AVERAGES = frozenset({Trait.LINEAR, Trait.MONOTONE, Trait.SCALE_COMMUTING})
+_SELECTS = frozenset({Trait.SELECTS, Trait.MONOTONE, Trait.SCALE_COMMUTING})
+
+REDUCTION: tuple[OpSpec, ...] = (
+    # Of integers the mean is truncated, so the row takes floats only: that is what makes it linear.
+    _reduction("ReduceMean", "The mean over the axes.", _mean, traits=_AVERAGES),
+    _reduction(
+        "ReduceSum", "The sum over the axes.", lambda x, a, k: np.sum(x, axis=a, keepdims=k, dtype=x.dtype), allowed=_WIDE, traits=_AVERAGES
+    ),
+    _reduction(
+        "ReduceMax", "The largest element over the axes.", lambda x, a, k: np.max(x, axis=a, keepdims=k), allowed=NUMBERS, traits=_SELECTS
+    ),
+    _reduction(
+        "ReduceMin", "The smallest element over the axes.", lambda x, a, k: np.min(x, axis=a, keepdims=k), allowed=NUMBERS, traits=_SELECTS
+    ),
+    _reduction("ReduceProd", "The product over the axes.", lambda x, a, k: np.prod(x, axis=a, keepdims=k, dtype=x.dtype), allowed=_WIDE),
+    _reduction(
+        "ReduceL1", "The sum of |x| over the axes.", lambda x, a, k: np.sum(np.abs(x), axis=a, keepdims=k, dtype=x.dtype), traits=_SCALE
+    ),
+    _reduction(
+        "ReduceL2", "The root of the sum of x^2 over the axes.", lambda x, a, k: np.sqrt(np.sum(x * x, axis=a, keepdims=k)), traits=_SCALE
+    ),
+    _reduction(
+        "ReduceSumSquare", "The sum of x^2 over the axes.", lambda x, a, k: np.sum(x * x, axis=a, keepdims=k, dtype=x.dtype), allowed=_WIDE
+    ),
+    _reduction("ReduceLogSumExp", "The logarithm of the sum of e^x over the axes.", _log_sum_exp, traits=_MONOTONE, primitive=False),
+    row(
+        "ArgMax",
+        "Index of the largest element along an axis: the first of equals, or the last on request.",
+        "x:T",
+        attrs=_ARG_ATTRS,
+        types={"T": NUMBERS},
+        shape=_arg_shape,
+        compute=_arg(np.argmax),
+        result=DType.S64,
+    ),
+    row(
+        "ArgMin",
+        "Index of the smallest element along an axis: the first of equals, or the last on request.",
+        "x:T",
+        attrs=_ARG_ATTRS,
+        types={"T": NUMBERS},
+        shape=_arg_shape,
+        compute=_arg(np.argmin),
+        result=DType.S64,
+    ),
+    row(
+        "CumSum",
+        "The sum of the elements up to each one along an axis (without itself: exclusive; from the end: reverse).",
+        "x:T axis:I",
+        attrs={"exclusive": 0, "reverse": 0},
+        types={"T": _WIDE, "I": INDICES},
+        shape=lambda call: call.at_least(0, 1),
+        compute=_cum_sum,
+        traits=_AVERAGES,
+    ),
+    row(
+        "TopK",
+        "The k largest (or smallest) elements along an axis in order, and their indices; the lower index first among equals.",
+        "x:T k:S",
+        attrs={"axis": -1, "largest": 1, "sorted": 1},
+        types={"T": NUMBERS, "S": {DType.S64}},
+        shape=_top_k_shapes,
+        compute=_top_k,
+        result=lambda call: (call.type(0).dtype, DType.S64),
+        outputs=("values", "indices"),
+    ),
+)
