@@ -76,15 +76,15 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
         links.append(Link(node, found[1]))
         not_summed |= {op.operand: op.why_not for op in found[0] if isinstance(op, Add) and op.why_not}
         current = node.output
-        if composer.result.refusal is None:
-            legal = Chain(current, composer.result, list(links), dict(not_summed))
-        elif legal is None or node.op != "Dequantize":
+        if composer.result.refusal is not None:
             refusal = (node, composer.result.refusal)
+        elif node.op != "Dequantize" or legal is None or graph.is_output(current):
+            # Codes are decoded inside the step only for an operation behind that the step takes too: its other readers decode better.
+            legal, refusal = Chain(current, composer.result, list(links), dict(not_summed)), None
     if legal is None:
         assert composer.result.refusal is not None
         return composer.result.refusal
-    if len(legal.links) < len(links) or refusal is not None:
-        legal.refusal = refusal
+    legal.refusal = refusal
     return legal
 
 

@@ -262,8 +262,8 @@ class _GraphParser:
         op = cursor.name("the name of an op")
         inputs = cursor.listed("(", ")", lambda: self._use(cursor))
         attrs = cursor.attrs()
-        end = cursor.at
-        tail = tail_from(cursor) or Tail(op, ())
+        tail_at = cursor.at
+        tail = tail_from(cursor) or _own_tail(self.graph.fresh(op or "node"))
         types = self._foreign_types(cursor, outputs) if op == "Onnx" else None
         try:
             node = self.graph.add(op, inputs, attrs, name=tail.name, outputs=names, origin=tail.origin, quantizer=tail.quantizer,
@@ -271,8 +271,8 @@ class _GraphParser:
         except _BAD_NODE as error:  # rows rely on attributes of the right kind, which a text need not have
             cursor.at = op_at
             cursor.fail_with(f"this node does not fit the op table: {error}", hint="mend the node, its inputs or its attributes")
-        if end < len(cursor.text) and node.name != tail.name:
-            cursor.at = end
+        if node.name != tail.name:
+            cursor.at = tail_at
             cursor.fail_with(f"a second node is called {tail.name}")
         self._compare(cursor, start, outputs)
 
@@ -317,6 +317,11 @@ class _GraphParser:
 
     def _decision(self, cursor: Reader) -> None:
         self.graph.decide(decision_from(cursor))
+
+
+def _own_tail(name: str) -> Tail:
+    """The tail of a node that was written without one."""
+    return Tail(name, (name,))
 
 
 def _end(cursor: Reader) -> None:

@@ -12,7 +12,7 @@ from .ops import OPS
 from .ops.spec import REQUIRED, Attr, Required
 from .text_write import Writer, name_text, string_text
 
-__all__ = ["DataForm", "Rendered", "decision_line", "explanation_lines", "print_graph", "render_graph", "tail_text"]
+__all__ = ["DataForm", "Rendered", "decision_line", "explanation_lines", "known_nodes", "print_graph", "render_graph", "tail_text"]
 
 DataForm = Literal["full", "digest"]
 """`full`: reads back, with the data of large constants behind the graph. `digest`: for people: data by digest, long lists shortened."""
@@ -59,7 +59,7 @@ def render_graph(graph: Graph, *, data: DataForm = "full", explain: bool = True)
     """The text form as lines, with the places of nodes and values."""
     writer = Writer(display=data == "digest")
     out = Rendered()
-    nodes = _nodes(graph)
+    nodes = known_nodes(graph)
     totals = f"nodes={len(nodes)} constants={len(graph.constants)} quantizers={len(graph.quantizers)}"
     out.add(f"graph {name_text(graph.name)}  {totals}")
     for value in graph.inputs:
@@ -77,11 +77,11 @@ def render_graph(graph: Graph, *, data: DataForm = "full", explain: bool = True)
     return out
 
 
-def _nodes(graph: Graph) -> list[Node]:
+def known_nodes(graph: Graph) -> list[Node]:
     """All nodes in order; as far as they can be found when the graph has a cycle (the printer serves error reports, too)."""
     try:
         return graph.nodes()
-    except GraphError:
+    except (GraphError, KeyError):
         found = (graph.producer(value) for value in graph.values)
         return list({node.name: node for node in found if node is not None}.values())
 

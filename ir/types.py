@@ -133,6 +133,7 @@ class Quantization:
     def of(cls, scale: npt.ArrayLike, zero_point: npt.ArrayLike = 0, axis: int | None = None) -> Quantization:
         """Quantization from arrays (scalars or 1-D, broadcast against each other); one entry drops the axis."""
         s, z = np.broadcast_arrays(np.atleast_1d(np.asarray(scale, np.float32)), np.atleast_1d(np.asarray(zero_point, np.float32)))
+        z = z + np.float32(0)  # -0 becomes 0
         return cls(tuple(s.tolist()), tuple(z.tolist()), axis if s.size > 1 else None)
 
     @property

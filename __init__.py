@@ -1,0 +1,58 @@
+"""fqfuse compiles quantized ONNX models into plans of fused int8 primitives, says why each quantizer fused or did not, and runs them.
+
+    plan = fqfuse.compile("model.onnx")
+    plan.save("model.plan.onnx")
+    session = fqfuse.InferenceSession("model.plan.onnx")
+    outputs = session.run(None, {"input": array})
+
+What takes long to import is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from fqfuse.errors import (
+    BackendUnavailable,
+    FqfuseError,
+    InternalError,
+    InvalidInput,
+    InvalidModel,
+    PlanError,
+    UnsupportedOp,
+)
+
+if TYPE_CHECKING:
+    from fqfuse.compiler import InferenceSession, compile, load_plan
+    from fqfuse.composer.plan import Plan
+
+__all__ = [
+    "BackendUnavailable",
+    "FqfuseError",
+    "InferenceSession",
+    "InternalError",
+    "InvalidInput",
+    "InvalidModel",
+    "Plan",
+    "PlanError",
+    "UnsupportedOp",
+    "compile",
+    "load_plan",
+]
+
+_LAZY = {
+    "InferenceSession": "fqfuse.compiler",
+    "Plan": "fqfuse.composer.plan",
+    "compile": "fqfuse.compiler",
+    "load_plan": "fqfuse.compiler",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imports a public name at its first use (PEP 562)."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,325 @@
+"""The verifier: a graph against the specification of its stage.
+
+A stage is a table of rows; each row says what must hold and finds where it does not. `WELL_FORMED` holds at every stage, and a stage adds
+what may occur there and what may no longer occur. `verify` lists what is broken; `check` raises, and its caller says whose fault it is::
+
+    check(graph, IMPORTED)                        # the user's model: InvalidModel
+    check(graph, SPLIT, blame=some_pass.name)     # a pass broke it: InternalError, and the graph is saved for a report
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from ..errors import InternalError, InvalidModel
+from .decision import DequantizeFate, Half, Outcome, QuantizeFate
+from .diagnostic import Diagnostic, Finding, diagnose, save_text, summary
+from .graph import Graph, GraphError, Node
+from .ops import OPS
+from .ops.spec import ShapeError
+from .text_print import known_nodes, print_graph, render_graph
+from .text_write import name_text
+from .types import TensorType
+
+__all__ = ["IMPORTED", "SPLIT", "WELL_FORMED", "Row", "Stage", "check", "each_node", "verify"]
+
+_SAVED_DATA = 64 << 20  # a report holds the constants up to this many bytes, and their digests beyond
+_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rule of a stage.
+
+    Attributes:
+        name: `bound-before-use`.
+        says: what must hold, one sentence.
+        find: where it does not hold.
+        hint: how a user can mend it; empty where only a bug in a pass can break it.
+    """
+
+    name: str
+    says: str
+    find: Callable[[Graph], Iterable[Finding]]
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A place in the pipeline, and what holds there."""
+
+    name: str
+    rows: tuple[Row, ...]
+
+
+def verify(graph: Graph, stage: Stage) -> list[Diagnostic]:
+    """Everything in the graph that breaks the stage's specification (the first 50); empty when it is sound."""
+    broken = [(row, finding) for row in stage.rows for finding in row.find(graph)][:_SHOWN]
+    if not broken:
+        return []
+    text = render_graph(graph, data="digest", explain=False)
+    return [diagnose(f"{stage.name}/{row.name}", row.hint, finding, text) for row, finding in broken]
+
+
+def check(graph: Graph, stage: Stage, *, blame: str = "") -> None:
+    """Raises when the graph breaks the stage's specification.
+
+    Args:
+        graph: the graph.
+        stage: the stage it is at.
+        blame: the pass that ran last; empty when the graph comes straight from the user's model.
+
+    Raises:
+        InvalidModel: the user's model breaks it.
+        InternalError: a pass broke it; the graph's text form is saved.
+    """
+    found = verify(graph, stage)
+    if not found:
+        return
+    if not blame:
+        where = found[0].subject + ("\n" + found[0].excerpt if found[0].excerpt else "")
+        raise InvalidModel(summary(found), where=where, hint=found[0].hint or "check the model with onnx.checker")
+    size = sum(data.nbytes for data in graph.constants.values())
+    saved = save_text(print_graph(graph, data="full" if size <= _SAVED_DATA else "digest"), "graph")
+    raise InternalError(f"after {blame} the graph breaks the stage `{stage.name}`\n" + "\n".join(map(str, found)), saved)
+
+
+def each_node(holds: Callable[[Graph, Node], bool], message: Callable[[Node], str]) -> Callable[[Graph], Iterator[Finding]]:
+    """The `find` of a row that is a predicate over nodes: `message(node)` wherever `holds(graph, node)` is false."""
+
+    def find(graph: Graph) -> Iterator[Finding]:
+        return (Finding(message(node), node.name, token=node.op) for node in known_nodes(graph) if not holds(graph, node))
+
+    return find
+
+
+# -- rows that hold everywhere -----------------------------------------------------------------------------------------------------
+
+
+def _called(node: Node) -> str:
+    return f"{node.op} {name_text(node.name)}"
+
+
+def _bound_once(graph: Graph) -> Iterator[Finding]:
+    written = Counter(value for node in known_nodes(graph) for value in node.outputs if value)
+    defined = Counter(graph.inputs) + Counter(list(graph.constants)) + written
+    for value, times in defined.items():
+        if times > 1:
+            yield Finding(f"%{name_text(value)} is defined {times} times", value=value)
+        if value not in graph.values:
+            yield Finding(f"%{name_text(value)} has no type", value=value)
+    for value in graph.values:
+        if value not in defined:
+            yield Finding(f"%{name_text(value)} has a type, and nothing defines it", value=value)
+
+
+def _bound_before_use(graph: Graph) -> Iterator[Finding]:
+    try:
+        nodes = graph.nodes()
+    except (GraphError, KeyError):
+        return  # row `acyclic` says it
+    ready = {*graph.inputs, *graph.constants}
+    for node in nodes:
+        for value in node.inputs:
+            if value and value not in ready:
+                known = "before it is computed" if value in graph.values else "which nothing defines"
+                yield Finding(f"{_called(node)} reads %{name_text(value)}, {known}", node.name, token=f"%{name_text(value)}")
+        ready.update(node.outputs)
+
+
+def _acyclic(graph: Graph) -> Iterator[Finding]:
+    try:
+        graph.nodes()
+    except (GraphError, KeyError):
+        left = {node.name: node for node in known_nodes(graph)}
+        before: dict[str, set[str]] = {name: set() for name in left}
+        for producer, consumer in graph.edges():
+            before.setdefault(consumer, set()).add(producer)
+        while free := [name for name in left if not before[name] & left.keys()]:
+            for name in free:
+                del left[name]
+        for node in left.values():
+            yield Finding(f"{_called(node)} depends on itself, or on a node that does", node.name, token=node.op)
+
+
+def _index(graph: Graph) -> Iterator[Finding]:
+    nodes = {node.name: node for node in known_nodes(graph)}
+    used: set[tuple[str, str, int]] = set()
+    for value in graph.values:
+        try:
+            used |= {(value, use.node.name, use.index) for use in graph.uses(value)}
+        except KeyError as error:
+            yield Finding(f"the table of uses of %{name_text(value)} names {error}, which is gone", value=value)
+    read = {(value, node.name, index) for node in nodes.values() for index, value in enumerate(node.inputs) if value in graph.values}
+    for value, name, index in sorted(used ^ read):
+        how = "reads" if (value, name, index) in read else "no longer reads"
+        yield Finding(f"input {index} of {name_text(name)} {how} %{name_text(value)}, and the table of uses does not say so", name)
+    writer = {value: node.name for node in nodes.values() for value in node.outputs if value}
+    edges = {(writer[value], name) for value, name, _ in read if value in writer}
+    for producer, consumer in sorted(edges ^ graph.edges()):
+        how = "lacks" if (producer, consumer) in edges else "keeps"
+        yield Finding(f"the index {how} the edge from {name_text(producer)} to {name_text(consumer)}", consumer)
+
+
+def _outputs_exist(graph: Graph) -> Iterator[Finding]:
+    if not graph.outputs:
+        yield Finding("the graph returns nothing")
+    for value in graph.outputs:
+        if value not in graph.values:
+            yield Finding(f"the graph returns %{name_text(value)}, which nothing defines", value=value)
+
+
+def _counts(graph: Graph) -> Iterator[Finding]:
+    for node in known_nodes(graph):
+        problem = _count_problem(node) if node.op in OPS else None
+        if problem:
+            yield Finding(f"{_called(node)} {problem}", node.name, token=node.op)
+
+
+def _count_problem(node: Node) -> str | None:
+    """What is wrong with the number of a node's inputs and outputs against its row, or None."""
+    row = OPS[node.op]
+    variadic = bool(row.inputs) and row.inputs[-1].variadic
+    if len(node.inputs) > len(row.inputs) and not variadic:
+        return f"has {len(node.inputs)} inputs, and the op takes {len(row.inputs)}"
+    for index, param in enumerate(row.inputs):
+        absent = index >= len(node.inputs) or not node.inputs[index]
+        if absent and not param.optional:
+            return f"lacks its input `{param.name}`"
+    if not any(node.outputs):
+        return "has no output"
+    return None
+
+
+def _attributes(graph: Graph) -> Iterator[Finding]:
+    for node in known_nodes(graph):
+        if node.op in OPS and node.attrs.keys() != OPS[node.op].attrs.keys():
+            expected = ", ".join(sorted(OPS[node.op].attrs)) or "none"
+            yield Finding(f"{_called(node)} has the attributes {', '.join(sorted(node.attrs)) or 'none'} instead of {expected}", node.name)
+
+
+def _types(graph: Graph) -> Iterator[Finding]:
+    for node in known_nodes(graph):
+        row = OPS.get(node.op)
+        bound = all(v in graph.values for v in (*node.inputs, *node.outputs) if v)
+        if row is None or node.op == "Onnx" or not bound or _count_problem(node) or node.attrs.keys() != row.attrs.keys():
+            continue
+        try:
+            found = row.infer([graph.type(v) if v else None for v in node.inputs], node.attrs, [graph.constant(v) for v in node.inputs])
+        except ShapeError as error:
+            yield Finding(f"{_called(node)}: {error}", node.name, token=node.op)
+            continue
+        yield from _type_problems(graph, node, found)
+
+
+def _type_problems(graph: Graph, node: Node, found: tuple[TensorType, ...]) -> Iterator[Finding]:
+    if len(node.outputs) > len(found):
+        yield Finding(f"{_called(node)} has {len(node.outputs)} outputs, and the op gives {len(found)}", node.name, token=node.op)
+    for value, type_ in zip(node.outputs, found, strict=False):
+        if value and graph.type(value) != type_:
+            token = f"%{name_text(value)}"
+            yield Finding(f"{token} is recorded as {graph.type(value)}, and {_called(node)} gives {type_}", node.name, token=token)
+
+
+def _quantization(graph: Graph) -> Iterator[Finding]:
+    for value, type_ in graph.values.items():
+        problem = quantization_problem(type_)
+        if problem:
+            yield Finding(f"%{name_text(value)} of type {type_} {problem}", value=value)
+
+
+def quantization_problem(type_: TensorType) -> str | None:
+    """What is wrong with a type's dimensions and quantization, or None."""
+    if any(isinstance(dim, int) and dim < 0 for dim in type_.shape or ()):
+        return "has a negative dimension"
+    quant = type_.quant
+    if quant is None:
+        return None
+    if not type_.dtype.is_integer:
+        return "has quantization, and no integer codes"
+    if not all(abs(s) < float("inf") and s != 0 for s in quant.scale):
+        return "has a scale that is zero or not finite"
+    if not all(abs(z) < float("inf") for z in quant.zero_point):
+        return "has a zero point that is not finite"
+    if quant.axis is None or type_.shape is None:
+        return None
+    if not 0 <= quant.axis < len(type_.shape):
+        return f"is quantized along axis {quant.axis}, which it does not have"
+    dim = type_.shape[quant.axis]
+    return f"has {len(quant.scale)} scales for {dim} channels" if isinstance(dim, int) and dim != len(quant.scale) else None
+
+
+def _constants(graph: Graph) -> Iterator[Finding]:
+    for value, data in graph.constants.items():
+        type_ = graph.values.get(value)
+        if data.flags.writeable:
+            yield Finding(f"the data of @{name_text(value)} can be written to", value=value)
+        if type_ is not None and (data.dtype != type_.dtype.numpy or tuple(data.shape) != type_.shape):
+            yield Finding(f"@{name_text(value)} is recorded as {type_}, and its data is {data.dtype}{list(data.shape)}", value=value)
+
+
+def _quantizers(graph: Graph) -> Iterator[Finding]:
+    for node in known_nodes(graph):
+        for name in node.quantizer:
+            if name not in graph.quantizers:
+                yield Finding(f"{_called(node)} belongs to the quantizer {name_text(name)}, which the model does not have", node.name)
+    for fate in graph.fates:
+        if fate.quantizer not in graph.quantizers:
+            yield Finding(f"a fate is about the quantizer {name_text(fate.quantizer)}, which the model does not have")
+        if not isinstance(fate.fate, QuantizeFate if fate.half is Half.QUANTIZE else DequantizeFate):
+            yield Finding(f"a fate of the {fate.half.value} half of {name_text(fate.quantizer)} is `{fate.fate.value}` of the other half")
+    for key, quantizer in graph.quantizers.items():
+        if key != quantizer.name:
+            yield Finding(f"the quantizer {name_text(quantizer.name)} is recorded under {name_text(key)}")
+
+
+WELL_FORMED: tuple[Row, ...] = (
+    Row("bound-once", "every value has one type and one definition", _bound_once),
+    Row("acyclic", "no node depends on itself", _acyclic, "break the cycle"),
+    Row("bound-before-use", "every input of a node is defined before the node", _bound_before_use),
+    Row("outputs-exist", "the graph returns values that exist", _outputs_exist, "give the model an output that a node computes"),
+    Row("index", "uses and edges agree with the nodes", _index),
+    Row("known-op", "every op has a row in the op table",
+        each_node(lambda _, node: node.op in OPS, lambda node: f"{_called(node)}: no such op in the op table")),
+    Row("counts", "inputs and outputs fit the row", _counts, "give the node the inputs that ONNX demands"),
+    Row("attributes", "attributes are those of the row", _attributes),
+    Row("types", "recorded types are those that the op table gives", _types, "run onnx.shape_inference to find the contradiction"),
+    Row("quantization", "dimensions and quantization fit each other", _quantization, "scales are finite, not zero, one for each channel"),
+    Row("constants", "constants are read-only and of their type", _constants),
+    Row("quantizers", "quantizers and fates are about what the model holds", _quantizers),
+    Row("origin", "every node says where it came from",
+        each_node(lambda _, node: bool(node.origin), lambda node: f"{_called(node)} has no origin in the user's model")),
+)  # fmt: skip
+
+# -- the stages --------------------------------------------------------------------------------------------------------------------
+
+_HALVES = ("FakeQuantize", "Quantize", "Dequantize")
+
+
+def _every_quantizer_stands(graph: Graph) -> Iterator[Finding]:
+    standing = {name for node in known_nodes(graph) for name in node.quantizer}
+    return (Finding(f"no node belongs to the quantizer {name_text(name)}") for name in graph.quantizers if name not in standing)
+
+
+def _explained(graph: Graph, node: Node) -> bool:
+    names = {node.name, *node.origin, *node.quantizer}
+    return any(d.outcome is Outcome.REFUSED and d.subject in names for d in graph.decisions)
+
+
+IMPORTED = Stage("imported", (
+    *WELL_FORMED,
+    Row("quantizer-named", "a quantizing node belongs to a quantizer",
+        each_node(lambda _, node: node.op not in _HALVES or bool(node.quantizer), lambda node: f"{_called(node)} belongs to no quantizer")),
+    Row("quantizer-stands", "every quantizer of the model is there", _every_quantizer_stands),
+))  # fmt: skip
+"""Behind the frontend: one canonical form, every quantizer recorded."""
+
+SPLIT = Stage("split", (
+    *WELL_FORMED,
+    Row("no-fake-quantize", "no FakeQuantize is left without a decision that says why",
+        each_node(lambda graph, node: node.op != "FakeQuantize" or _explained(graph, node),
+                  lambda node: f"{_called(node)} may no longer occur, and no refusal says why it stays")),
+))  # fmt: skip
+"""Behind the split: Quantize and Dequantize, and a FakeQuantize only where a refusal names the reason."""
