@@ -1,1 +1,35 @@
-"""From an ONNX model to a Graph: one file for each dialect of quantization."""
+"""From an ONNX model to a Graph: one file for each dialect of quantization.
+
+The way of a model: `source` reads it, `wire` counts its fields, `functions` inlines its local functions, `dialects` refuses what nobody
+knows, `structure` checks and sorts its wires, `tensors` reads its constants, `nodes` checks each node against ONNX's schema, `upgrade`
+brings it to the newest opset, and then the file of its dialect (`fake_quantize`, `quantize_dequantize` ...), the op table (`standard`), or
+nobody (`foreign`) writes it into the graph. Everything is checked before memory for it is allocated (`budgets`).
+"""
+
+from __future__ import annotations
+
+from ..ir.graph import Graph
+from .budgets import DEFAULT, Budgets
+from .model import graph_from_source
+from .source import ModelSource, read_model
+
+__all__ = ["DEFAULT", "Budgets", "ModelSource", "graph_from_onnx"]
+
+
+def graph_from_onnx(source: ModelSource, *, budgets: Budgets = DEFAULT) -> Graph:
+    """Imports an ONNX model.
+
+    Args:
+        source: path of a model file, its bytes, or an onnx.ModelProto (which is not changed). External data is found only for a path.
+        budgets: limits on what the model may demand.
+
+    Returns:
+        A graph with the model's value names, node origins and quantizers; symbolic sizes keep their names. Ops are at their newest
+        opset; ops that no rule touches are nodes `Onnx`.
+
+    Raises:
+        InvalidInput: the path is no readable file.
+        InvalidModel: no ONNX, broken, contradicting itself, or past a budget.
+        UnsupportedOp: valid, but with ops or types that nothing here can run.
+    """
+    return graph_from_source(read_model(source, budgets), budgets)

@@ -1,0 +1,102 @@
+"""Who imports which op: the dialects' handlers, the rows of the op table, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import onnx
+from onnx import NodeProto
+
+from ..errors import UnsupportedOp
+from . import fake_quantize, quantize_dequantize
+from .importer import Handler
+from .nodes import DEFAULT_DOMAIN, normal_domain, signature
+from .standard import import_standard, is_standard
+from .structure import subgraphs
+
+__all__ = ["HANDLERS", "check_known", "handler_of"]
+
+HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType({**fake_quantize.HANDLERS, **quantize_dequantize.HANDLERS})
+"""(domain, op) -> handler of the ops that a dialect explains."""
+
+_EVALUATED: Final = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"})
+"""Domains whose ops the reference evaluator may know."""
+
+_SHOWN_NODES: Final = 3
+_SHOWN_OPS: Final = 20
+_HINTS: Final = {
+    "com.microsoft": "save the model without ONNX Runtime's own fusions (ORT_DISABLE_ALL), and quantize it in QDQ format",
+    "com.ms.internal.nhwc": "save the model without ONNX Runtime's layout changes (ORT_DISABLE_ALL)",
+    "org.openvinotoolkit": "of OpenVINO's own ops fqfuse knows FakeQuantize only: export with NNCF, or in the Q/DQ form",
+    "org.pytorch.aten": "export with torch.onnx.export(..., dynamo=True), or give the ATen ops an ONNX translation",
+    "com.amd.quark": "export from Quark with ONNX's own QuantizeLinear and DequantizeLinear (8-bit Q/DQ)",
+    "com.vai.quantize": "export with ONNX's own QuantizeLinear and DequantizeLinear (8-bit Q/DQ)",
+    "trt": "export with ONNX's own QuantizeLinear and DequantizeLinear (int8, not fp8)",
+}
+
+
+def handler_of(op: str, domain: str) -> Handler | None:
+    """Who imports the op; None when it stays foreign."""
+    found = HANDLERS.get((domain, op))
+    if found is not None:
+        return found
+    return import_standard if domain == DEFAULT_DOMAIN and is_standard(op) else None
+
+
+def check_known(nodes: Iterable[NodeProto], opsets: Mapping[str, int]) -> None:
+    """Looks at every node, those of subgraphs too, before any is imported.
+
+    Raises:
+        UnsupportedOp: ops that nobody knows; the message lists all of them with their nodes.
+    """
+    unknown: dict[tuple[str, str], list[str]] = {}
+    _collect(nodes, opsets, unknown, inside=False)
+    if not unknown:
+        return
+    listed = [f"{domain + '.' if domain else ''}{op} (node {_names(names)})" for (domain, op), names in list(unknown.items())[:_SHOWN_OPS]]
+    more = f", and {len(unknown) - _SHOWN_OPS} more" if len(unknown) > _SHOWN_OPS else ""
+    count = "an operator" if len(unknown) == 1 else f"{len(unknown)} operators"
+    raise UnsupportedOp(f"the model uses {count} that nothing here can run: {', '.join(listed)}{more}", hint=_hint(unknown, opsets))
+
+
+def _collect(nodes: Iterable[NodeProto], opsets: Mapping[str, int], unknown: dict[tuple[str, str], list[str]], *, inside: bool) -> None:
+    for node in nodes:
+        domain = normal_domain(node.domain)
+        # What lies in a subgraph is run by the reference evaluator, which knows no dialect.
+        if not (_is_evaluated(node.op_type, domain, opsets) or (not inside and handler_of(node.op_type, domain) is not None)):
+            unknown.setdefault((domain, node.op_type), []).append(node.name or next(filter(None, node.output), ""))
+        for body in subgraphs(node):
+            _collect(body.node, opsets, unknown, inside=True)
+
+
+def _is_evaluated(op: str, domain: str, opsets: Mapping[str, int]) -> bool:
+    return domain in _EVALUATED and signature(op, opsets.get(domain, 1), domain) is not None
+
+
+def _names(names: list[str]) -> str:
+    shown = ", ".join(repr(name[:100]) for name in names[:_SHOWN_NODES])
+    return shown if len(names) <= _SHOWN_NODES else f"{shown} and {len(names) - _SHOWN_NODES} more"
+
+
+def _hint(unknown: Iterable[tuple[str, str]], opsets: Mapping[str, int]) -> str:
+    hints = dict.fromkeys(_HINTS[domain] for domain, _ in unknown if domain in _HINTS)
+    for domain, op in unknown:
+        if domain in _HINTS:
+            continue
+        newest = _newest_version(op, domain)
+        if newest:
+            hints[f"{op} exists from opset {newest} on, and the model imports {opsets.get(domain, 1)}: import the opset that has it"] = None
+        elif domain == DEFAULT_DOMAIN:
+            hints[f"ONNX has no op {op}: check its name and its domain"] = None
+        else:
+            hints["export without custom ops, or give the model local functions (ONNX FunctionProto) that say what they mean"] = None
+    return "; ".join(list(hints)[:_SHOWN_NODES])
+
+
+def _newest_version(op: str, domain: str) -> int:
+    try:
+        return int(onnx.defs.get_schema(op, domain=domain).since_version)
+    except onnx.defs.SchemaError:
+        return 0

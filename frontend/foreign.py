@@ -1,0 +1,166 @@
+"""Ops that no rule touches: kept as they are, and run through the reference evaluator of the onnx package.
+
+A foreign node is a node `Onnx` with the serialized NodeProto. Its inputs are those of the NodeProto in order ('' where absent), then the
+values of the surrounding graph that its subgraphs read (`captured_names`), in the order of first use; the NodeProto's metadata_props say
+them too, under `fqfuse.inputs`, one name a line, and the opsets that its subgraphs import under `fqfuse.opsets`, lines of `domain version`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from ..errors import UnsupportedOp
+from ..ir.ops import dims
+from ..ir.types import DType, Shape, TensorType
+from .element_types import ONNX_TYPE, dtype_of
+from .importer import Importer
+from .nodes import OnnxNode
+from .structure import captured_names, subgraphs
+
+__all__ = ["INPUTS_KEY", "OPSETS_KEY", "import_foreign"]
+
+INPUTS_KEY: Final = "fqfuse.inputs"
+OPSETS_KEY: Final = "fqfuse.opsets"
+
+_KNOWN_TO_INFERENCE: Final = 1024
+"""Elements of an integer constant that shape inference is shown; the shape of an output cannot need more."""
+
+_REFUSALS: Final = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
+"""What the reference evaluator raises when it has no implementation."""
+
+
+def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = (), least_version: int = 0) -> None:
+    """Keeps a node as it is.
+
+    Args:
+        ctx: the import.
+        node: of ONNX's own domains.
+        quantizer: names of quantizers whose halves it is.
+        least_version: opset to run it with, when the model's is older and the evaluator knows only newer ones.
+
+    Raises:
+        UnsupportedOp: the reference evaluator does not know it, or its outputs are no tensors of known type.
+        InvalidModel: a constant in it is broken.
+    """
+    proto = _self_contained(ctx, node)
+    reads = (*node.inputs, *captured_names(proto))
+    opsets = {**ctx.opsets, node.domain: max(node.version, least_version)}
+    model = _single_node_model(ctx, proto, reads, opsets)
+    _check_evaluator(ctx, node, model)
+    types = _output_types(ctx, node, model)
+    _describe(proto, reads, opsets)
+    attrs = {"op_type": node.op, "domain": node.domain, "opset": opsets[node.domain], "proto": proto.SerializeToString(deterministic=True)}
+    ctx.emit(node, "Onnx", reads, attrs, outputs=node.outputs, quantizer=quantizer, types=types)
+
+
+def _self_contained(ctx: Importer, node: OnnxNode) -> NodeProto:
+    """A copy of the node with external data inside, in ONNX's own spelling of its domain."""
+    proto = NodeProto()
+    proto.CopyFrom(node.proto)
+    proto.domain = node.domain
+    proto.name = node.origin
+    for tensor in _tensors(proto):
+        tensor.CopyFrom(ctx.tensors.external_as_raw(tensor, node.where))
+    return proto
+
+
+def _tensors(node: NodeProto) -> Iterator[TensorProto]:
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.TENSOR:
+            yield attribute.t
+        yield from attribute.tensors
+    for body in subgraphs(node):
+        yield from body.initializer
+        for inner in body.node:
+            yield from _tensors(inner)
+
+
+def _describe(proto: NodeProto, reads: Sequence[str], opsets: dict[str, int]) -> None:
+    if not any(True for _ in subgraphs(proto)):
+        return
+    proto.metadata_props.add(key=INPUTS_KEY, value="\n".join(reads))
+    proto.metadata_props.add(key=OPSETS_KEY, value="\n".join(f"{domain} {version}" for domain, version in sorted(opsets.items())))
+
+
+def _single_node_model(ctx: Importer, proto: NodeProto, reads: Sequence[str], opsets: dict[str, int]) -> onnx.ModelProto:
+    """A model of this node alone, whose inputs have the types that the import has found."""
+    inputs, constants = [], []
+    for name in dict.fromkeys(filter(None, reads)):
+        data = ctx.constant(name)
+        if data is not None and data.size <= _KNOWN_TO_INFERENCE and data.dtype in (np.int64, np.int32, np.float32):
+            constants.append(numpy_helper.from_array(np.asarray(data), name))
+        else:
+            inputs.append(_value_info(name, ctx.type(name)))
+    outputs = [ValueInfoProto(name=name) for name in proto.output if name]
+    graph = helper.make_graph([proto], "foreign", inputs, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()])
+
+
+def _value_info(name: str, type_: TensorType) -> ValueInfoProto:
+    # Two unknown sizes must not look equal to the inference, so they go without a name.
+    shape = None if type_.shape is None else [None if d == dims.UNKNOWN else d for d in type_.shape]
+    return helper.make_tensor_value_info(name, ONNX_TYPE[type_.dtype], shape)
+
+
+def _check_evaluator(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> None:
+    key = (node.domain, node.op, node.since)
+    if key in ctx.runnable:
+        return
+    from onnx.reference import ReferenceEvaluator  # costs 0.1 s, and most models need none of it
+
+    try:
+        ReferenceEvaluator(model)
+    except _REFUSALS as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        hint = "replace it with ops that ONNX's reference evaluator has, or keep this part of the model outside"
+        raise UnsupportedOp(f"{node.op} of opset {node.version} cannot be run: {reason}", where=node.where, hint=hint) from None
+    if not any(True for _ in subgraphs(node.proto)):
+        ctx.runnable.add(key)
+
+
+def _output_types(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> list[TensorType]:
+    found: dict[str, Any] = {}
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+        found = {value.name: value.type for value in inferred.graph.output}
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        pass  # the model's own declaration, below, may say it; where it does not, that is an error with the place
+    known = ctx.size_names | {d for v in model.graph.input for d in ctx.type(v.name).shape or () if isinstance(d, str)}
+    absent = TensorType(DType.F32, None)
+    return [_output_type(node, name, (found.get(name), ctx.declared.get(name)), known) if name else absent for name in node.outputs]
+
+
+def _output_type(node: OnnxNode, name: str, candidates: Sequence[Any], known: AbstractSet[str]) -> TensorType:
+    for candidate in candidates:
+        if candidate is None or candidate.WhichOneof("value") is None:
+            continue
+        kind = candidate.WhichOneof("value")
+        if kind != "tensor_type":
+            hint = "fqfuse handles dense tensors only: move what makes and what reads this value out of the model"
+            raise UnsupportedOp(f"the output {name!r} is no tensor but a {kind.removesuffix('_type')}", where=node.where, hint=hint)
+        tensor = candidate.tensor_type
+        if tensor.elem_type:
+            return TensorType(dtype_of(tensor.elem_type, node.where), _shape(tensor, known))
+    hint = "run onnx.shape_inference on the model, or declare the value's type in value_info"
+    raise UnsupportedOp(f"the type of the output {name!r} cannot be told", where=node.where, hint=hint)
+
+
+def _shape(tensor: Any, known: AbstractSet[str]) -> Shape | None:
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(_dim(d, known) for d in tensor.shape.dim)
+
+
+def _dim(dim: Any, known: AbstractSet[str]) -> int | str:
+    """A size, a name that the node's inputs or the graph's know, or unknown."""
+    if dim.WhichOneof("value") == "dim_value":
+        return int(dim.dim_value) if dim.dim_value >= 0 else dims.UNKNOWN
+    name = str(dim.dim_param)
+    return name if name in known else dims.UNKNOWN
+

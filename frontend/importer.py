@@ -1,0 +1,228 @@
+"""The state of one import, and the verbs that the dialects write the graph with.
+
+A dialect handles a node of the model by calling `emit` once for each node of the graph that it becomes. Names of values are the model's
+own; what the import adds gets names that the model does not use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from onnx import GraphProto, NodeProto, TypeProto
+
+from ..ir.decision import Decision, Outcome, Quantizer
+from ..ir.graph import Graph, GraphError, Node
+from ..ir.ops.spec import Array, Attr, NotCovered, ShapeError
+from ..ir.types import DType, TensorType, is_static
+from .budgets import Budgets
+from .nodes import OnnxNode
+from .structure import Wiring
+from .tensors import TensorReader
+
+__all__ = ["Handler", "Importer"]
+
+_MEANINGLESS: Final = (ValueError, LookupError, ArithmeticError)
+"""What NumPy and arithmetic raise on sizes that make no sense (a kernel of another rank, a stride of 0)."""
+
+
+class Importer:
+    """One import in progress.
+
+    Attributes:
+        graph: what has been imported so far.
+        source: the graph of the model (functions inlined).
+        wiring: who makes and who reads each value of the model.
+        opsets: domain -> version.
+        tensors: reads constants within the budgets.
+        budgets: the limits.
+        absorbed: indices of nodes that an earlier node has taken in.
+        model_outputs: names of the values that the model returns.
+        codes: value that holds the codes of a quantizer, as they are or moved about -> names of the quantizers.
+        runnable: (domain, op, since) of foreign ops that the reference evaluator is known to have.
+        size_names: names of symbolic sizes of the graph's inputs.
+        declared: types that the model itself states for its values.
+    """
+
+    def __init__(self, source: GraphProto, wiring: Wiring, opsets: Mapping[str, int], tensors: TensorReader, budgets: Budgets) -> None:
+        self.graph = Graph(source.name)
+        self.source = source
+        self.wiring = wiring
+        self.opsets = opsets
+        self.tensors = tensors
+        self.budgets = budgets
+        self.absorbed: set[int] = set()
+        self.model_outputs = frozenset(value.name for value in source.output)
+        self.codes: dict[str, tuple[str, ...]] = {}
+        self.runnable: set[tuple[str, str, int]] = set()
+        self.size_names: set[str] = set()
+        self.declared: dict[str, TypeProto] = {value.name: value.type for value in (*source.value_info, *source.output)}
+        self._computed: dict[str, Array | None] = {}
+        self._numbers: dict[str, int] = {}
+        self._taken = {value.name for value in source.input} | set(wiring.producer) | set(wiring.readers)
+        self._node_names: set[str] = set()
+
+    # -- reading ---------------------------------------------------------------------------------------------------------------
+
+    def type(self, value: str) -> TensorType:
+        """The type of a value that has been imported."""
+        return self.graph.type(value)
+
+    def rank(self, node: OnnxNode, value: str) -> int:
+        """The rank of a value.
+
+        Raises:
+            InvalidModel: it is not known, and the import of this node depends on it.
+        """
+        shape = self.type(value).shape
+        if shape is None:
+            hint = "give the graph's inputs a shape (sizes may stay symbolic), and run shape inference"
+            raise node.invalid(f"the rank of {value!r} is unknown, and the meaning of this node depends on it", hint)
+        return len(shape)
+
+    def readers(self, value: str) -> list[tuple[int, NodeProto]]:
+        """The nodes of the model that read a value, with their indices."""
+        return [(index, self.source.node[index]) for index in self.wiring.readers.get(value, ())]
+
+    def constant(self, value: str) -> Array | None:
+        """The data of a value that is constant, or computed from constants alone within the budget `folded_bytes`; otherwise None."""
+        if value not in self.graph.values:  # not imported yet
+            return None
+        pending = [value]
+        while pending:
+            top = pending[-1]
+            if top in self._computed or self.graph.constant(top) is not None:
+                pending.pop()
+                continue
+            node = self.graph.producer(top)
+            if node is None or not self._foldable(node):
+                self._computed[top] = None
+                continue
+            unknown = [v for v in node.inputs if v and v not in self._computed and self.graph.constant(v) is None]
+            if unknown:
+                pending += unknown
+                continue
+            self._compute(node)
+        found = self.graph.constant(value)
+        return self._computed[value] if found is None else found
+
+    def _foldable(self, node: Node) -> bool:
+        if node.spec.evaluate is None or not node.inputs:
+            return False
+        types = [self.type(v) for v in node.outputs if v]
+        return all(is_static(t.shape) and math.prod(t.static_shape) * t.dtype.numpy.itemsize <= self.budgets.folded_bytes for t in types)
+
+    def _compute(self, node: Node) -> None:
+        arrays = [(self.graph.constant(v) if self.graph.constant(v) is not None else self._computed[v]) if v else None for v in node.inputs]
+        absent = any(v and array is None for v, array in zip(node.inputs, arrays, strict=True))
+        results: Iterable[Array | None] = [None] * len(node.outputs)
+        if not absent and node.spec.evaluate is not None:
+            results = node.spec.evaluate(arrays, node.attrs)
+        self._computed.update((v, array) for v, array in zip(node.outputs, results, strict=False) if v)
+
+    # -- names -----------------------------------------------------------------------------------------------------------------
+
+    def fresh(self, base: str) -> str:
+        """A value name that neither the model nor the import has used: `base`, `base.1`, ..."""
+        return self._unique(base, self._taken)
+
+    def node_name(self, proto: NodeProto) -> str:
+        """A name for a node of the model that no other node has: its own, or its first output's."""
+        return self._unique(proto.name or next(filter(None, proto.output), "") or proto.op_type, self._node_names)
+
+    def _unique(self, base: str, taken: set[str]) -> str:
+        # The counter makes a hundred thousand nodes of one name linear.
+        name, number = base, self._numbers.get(base, 0)
+        while name in taken:
+            number += 1
+            name = f"{base}.{number}"
+        self._numbers[base] = number
+        taken.add(name)
+        return name
+
+    # -- writing ---------------------------------------------------------------------------------------------------------------
+
+    def add_constant(self, node: OnnxNode, role: str, data: npt.ArrayLike, dtype: DType) -> str:
+        """A new constant `<node>.<role>` with the data as elements of `dtype`; its name."""
+        array = np.asarray(data, dtype.numpy)
+        return self.graph.add_constant(self.fresh(f"{node.name}.{role}"), array, dtype)
+
+    def emit(
+        self,
+        node: OnnxNode,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        role: str = "",
+        quantizer: Sequence[str] = (),
+        types: Sequence[TensorType] | None = None,
+        absorbed: Sequence[str] = (),
+    ) -> str:
+        """A new node of the graph on behalf of a node of the model; its first output.
+
+        Args:
+            node: the node of the model.
+            op: name of a row of the op table.
+            inputs: values; '' where absent.
+            attrs: attributes; the row's defaults fill the rest.
+            outputs: names of its outputs; default: one new value.
+            role: tells several nodes of the graph that come from one node of the model apart; '' for the one that carries its name.
+            quantizer: names of quantizers whose halves it is.
+            types: output types of a foreign op.
+            absorbed: names of other nodes of the model that it stands for too.
+
+        Raises:
+            InvalidModel: the inputs do not fit the op.
+            NotCovered: ONNX allows it, but the row does not cover it.
+        """
+        name = self._unique(f"{node.name}.{role}", self._node_names) if role else node.name
+        results = (self.fresh(name if role else f"{name}.out"),) if outputs is None else tuple(outputs)
+        try:
+            added = self.graph.add(
+                op,
+                inputs,
+                attrs,
+                name=name,
+                outputs=results,
+                origin=(node.origin, *absorbed),
+                quantizer=quantizer,
+                types=types,
+                after_all=True,
+            )
+        except GraphError as error:
+            if isinstance(error.__cause__, NotCovered):
+                raise error.__cause__ from None
+            detail = str(error.__cause__ if isinstance(error.__cause__, ShapeError) else error)
+            raise node.invalid(detail, "correct the shapes or attributes of this node, or of what feeds it") from None
+        except _MEANINGLESS as error:
+            raise node.invalid(f"its attributes or shapes make no sense: {error}", "export the model again") from error
+        return next(filter(None, added.outputs), "")
+
+    def add_quantizer(self, name: str, form: str, value: str) -> str:
+        """Records a quantizer of the model; its name."""
+        unique = name
+        number = 1
+        while unique in self.graph.quantizers:
+            number += 1
+            unique = f"{name}.{number}"
+        self.graph.quantizers[unique] = Quantizer(unique, form, value)
+        return unique
+
+    def refuse(self, node: OnnxNode, rule: str, reason: str, *, expected: str = "", found: str = "", hint: str = "") -> None:
+        """Leaves the decision that a rule of the import did not take a node, and why."""
+        self.graph.decide(Decision(rule, node.origin, Outcome.REFUSED, reason, expected, found, hint))
+
+    def cast(self, node: OnnxNode, value: str, dtype: DType, role: str, output: str = "") -> str:
+        """The value as elements of `dtype`: itself when it is of that type and no name for the output is asked for."""
+        if self.type(value).dtype is dtype and not output:
+            return value
+        return self.emit(node, "Cast", (value,), {"to": dtype}, outputs=(output,) if output else None, role=role)
+
+
+Handler = Callable[[Importer, OnnxNode], Any]
+"""Imports one node of the model. Raises InvalidModel, UnsupportedOp, or NotCovered (then it becomes a foreign op)."""

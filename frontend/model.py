@@ -1,0 +1,215 @@
+"""A whole model: opsets, functions, inputs, constants, nodes, outputs, in this order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, ValueInfoProto
+
+from ..errors import FqfuseError, InvalidModel, UnsupportedOp
+from ..ir.graph import Graph
+from ..ir.ops import dims
+from ..ir.ops.spec import NotCovered
+from ..ir.types import DType, Shape, TensorType
+from .budgets import Budgets
+from .dialects import HANDLERS, check_known, handler_of
+from .element_types import dtype_of
+from .foreign import import_foreign
+from .functions import inlined
+from .importer import Importer
+from .nodes import DEFAULT_DOMAIN, normal_domain, read_node
+from .source import Source
+from .structure import check_wiring, count_nodes
+from .tensors import Constant, TensorReader
+
+__all__ = ["graph_from_source"]
+
+_RULE: Final = "import_by_row"
+_UNREADABLE: Final = re.compile(r"[`\[\],{}\s]+")  # would break the text form of types
+
+
+def graph_from_source(source: Source, budgets: Budgets) -> Graph:
+    """The graph of a parsed model. Raises as `graph_from_onnx`; the place names the file too."""
+    try:
+        return _import(source, budgets)
+    except FqfuseError as error:
+        where = f"{source.label}: {error.where}" if error.where else source.label
+        raise type(error)(error.what, where=where, hint=error.hint) from error.__cause__
+
+
+def _import(source: Source, budgets: Budgets) -> Graph:
+    model = source.model
+    opsets = _opsets(model)
+    count_nodes(model.graph.node, budgets)
+    graph = inlined(model, HANDLERS.keys(), budgets)
+    check_known(graph.node, opsets)
+    wiring = check_wiring(graph, model.graph)
+    ctx = Importer(graph, wiring, opsets, TensorReader(budgets, source.folder), budgets)
+    _add_inputs(ctx, model)
+    _add_constants(ctx, model)
+    for index in wiring.order:
+        if index not in ctx.absorbed:
+            _import_node(ctx, graph.node[index])
+    ctx.graph.set_outputs([value.name for value in graph.output])
+    return ctx.graph
+
+
+def _import_node(ctx: Importer, proto: NodeProto) -> None:
+    if _is_constant(proto):
+        return
+    node = read_node(proto, ctx.node_name(proto), ctx.opsets)
+    handler = handler_of(node.op, node.domain)
+    if handler is None:
+        import_foreign(ctx, node)
+        return
+    try:
+        handler(ctx, node)
+    except NotCovered as reason:
+        why = "the op table does not cover this use; the node runs unfused"
+        ctx.refuse(node, _RULE, why, expected=f"{node.op} as inference uses it", found=str(reason))
+        import_foreign(ctx, node)
+
+
+def _opsets(model: onnx.ModelProto) -> dict[str, int]:
+    """Domain -> version.
+
+    Raises:
+        InvalidModel: none for ONNX's own ops, two for one domain, or one that the installed onnx package does not know yet.
+    """
+    opsets: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = normal_domain(entry.domain)
+        if opsets.setdefault(domain, entry.version) != entry.version:
+            raise InvalidModel(f"two opsets are imported for the domain {domain!r}", hint="keep one opset_import a domain")
+    if not opsets and model.ir_version < 3:  # files from before there were opsets
+        opsets[DEFAULT_DOMAIN] = 1
+    newest = onnx.defs.onnx_opset_version()
+    version = opsets.get(DEFAULT_DOMAIN)
+    if version is None:
+        if any(normal_domain(node.domain) == DEFAULT_DOMAIN for node in model.graph.node):
+            raise InvalidModel("no opset is imported for ONNX's own operators", hint="add an opset_import with an empty domain")
+        opsets[DEFAULT_DOMAIN] = version = newest
+    if not 1 <= version <= newest:
+        hint = f"upgrade the onnx package (onnx {onnx.__version__} knows 1 to {newest}), or export to an older opset"
+        raise InvalidModel(f"the model imports opset {version}, which is not known here", hint=hint)
+    return opsets
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------------------
+
+
+def _add_inputs(ctx: Importer, model: onnx.ModelProto) -> None:
+    """The inputs; one that an initializer of the same name gives a value is a constant."""
+    constants = {tensor.name for tensor in model.graph.initializer} | {sparse.values.name for sparse in model.graph.sparse_initializer}
+    inputs = [value for value in ctx.source.input if value.name not in constants]
+    ctx.size_names |= {_clean(d.dim_param) for value in inputs for d in value.type.tensor_type.shape.dim if d.dim_param}
+    for value in inputs:
+        ctx.graph.add_input(value.name, _input_type(ctx, value))
+
+
+def _input_type(ctx: Importer, value: ValueInfoProto) -> TensorType:
+    where = f"graph input {value.name[:200]!r}"
+    kind = value.type.WhichOneof("value")
+    if kind is None:
+        raise InvalidModel("the input has no type", where=where, hint="declare its element type and shape")
+    if kind != "tensor_type":
+        hint = "fqfuse handles dense tensors only: move what reads this input out of the model"
+        raise UnsupportedOp(f"the input is no tensor but a {kind.removesuffix('_type')}", where=where, hint=hint)
+    tensor = value.type.tensor_type
+    dtype = dtype_of(tensor.elem_type, where)
+    if not tensor.HasField("shape"):
+        return TensorType(dtype, None)
+    return TensorType(dtype, _input_shape(ctx, value.name, tensor.shape.dim, where))
+
+
+def _input_shape(ctx: Importer, name: str, sizes: Any, where: str) -> Shape:
+    """Sizes; names of symbolic ones as the model has them, and new names where it has none (-1 counts as none)."""
+    shape: list[int | str] = []
+    for axis, size in enumerate(sizes):
+        if size.WhichOneof("value") == "dim_value" and size.dim_value != -1:
+            if size.dim_value < 0:
+                hint = "give it a size, or a name if it is symbolic"
+                raise InvalidModel(f"dimension {axis} has the size {size.dim_value}", where=where, hint=hint)
+            shape.append(size.dim_value)
+        elif size.dim_param and _clean(size.dim_param) != dims.UNKNOWN:
+            shape.append(_clean(size.dim_param))
+        else:
+            shape.append(_new_size_name(ctx, re.sub(r"\W", "_", f"{name}_{axis}")))
+    return tuple(shape)
+
+
+def _clean(name: str) -> str:
+    return _UNREADABLE.sub("_", name)
+
+
+def _new_size_name(ctx: Importer, base: str) -> str:
+    name, number = base, 0
+    while name in ctx.size_names:
+        number += 1
+        name = f"{base}_{number}"
+    ctx.size_names.add(name)
+    return name
+
+
+# -- constants ---------------------------------------------------------------------------------------------------------------------
+
+
+def _add_constants(ctx: Importer, model: onnx.ModelProto) -> None:
+    """Initializers and Constant nodes that something reads, before any node: their names are theirs then."""
+    for tensor in model.graph.initializer:
+        if _is_read(ctx, tensor.name):
+            _add(ctx, tensor.name, ctx.tensors.read(tensor, f"initializer {tensor.name[:200]!r}"))
+    for sparse in model.graph.sparse_initializer:
+        name = sparse.values.name
+        if _is_read(ctx, name):
+            _add(ctx, name, ctx.tensors.read_sparse(sparse, f"sparse initializer {name[:200]!r}"))
+    for proto in ctx.source.node:
+        if _is_constant(proto) and proto.output and _is_read(ctx, proto.output[0]):
+            node = read_node(proto, proto.name, ctx.opsets)
+            _add(ctx, node.output(0), _constant_value(ctx, proto, node.where))
+
+
+def _is_read(ctx: Importer, name: str) -> bool:
+    return bool(ctx.wiring.readers.get(name)) or name in ctx.model_outputs
+
+
+def _is_constant(proto: NodeProto) -> bool:
+    return proto.op_type == "Constant" and normal_domain(proto.domain) == DEFAULT_DOMAIN
+
+
+def _add(ctx: Importer, name: str, constant: Constant) -> None:
+    ctx.graph.add_constant(name, *constant)
+
+
+def _constant_value(ctx: Importer, proto: NodeProto, where: str) -> Constant:
+    """The value of a Constant node: a tensor, a sparse one, numbers or texts."""
+    values = dict(_constant_forms(ctx, proto, where))
+    if len(values) != 1:
+        raise InvalidModel(f"a Constant has {len(values)} values, and needs one", where=where, hint="export the model again")
+    return next(iter(values.values()))
+
+
+def _constant_forms(ctx: Importer, proto: NodeProto, where: str) -> Iterator[tuple[str, Constant]]:
+    for attribute in proto.attribute:
+        match attribute.name:
+            case "value":
+                yield attribute.name, ctx.tensors.read(attribute.t, where)
+            case "sparse_value":
+                yield attribute.name, ctx.tensors.read_sparse(attribute.sparse_tensor, where)
+            case "value_int":
+                yield attribute.name, (np.asarray(attribute.i, np.int64), DType.S64)
+            case "value_ints":
+                yield attribute.name, (np.asarray(attribute.ints, np.int64), DType.S64)
+            case "value_float":
+                yield attribute.name, (np.asarray(attribute.f, np.float32), DType.F32)
+            case "value_floats":
+                yield attribute.name, (np.asarray(attribute.floats, np.float32), DType.F32)
+            case "value_string" | "value_strings":
+                texts = [attribute.s] if attribute.name == "value_string" else list(attribute.strings)
+                shape = [] if attribute.name == "value_string" else [len(texts)]
+                yield attribute.name, ctx.tensors.read(TensorProto(data_type=TensorProto.STRING, dims=shape, string_data=texts), where)
+

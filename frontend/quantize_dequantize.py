@@ -1,0 +1,204 @@
+"""QuantizeLinear and DequantizeLinear of every opset, and their twins in com.microsoft.
+
+With constant parameters they become Quantize and Dequantize, whose scale and zero point are attributes. What that form cannot hold, blocks
+and parameters known at run time only, stays a foreign node, and a Decision says why. An integer Clip between the two (Brevitas and
+PyTorch write fewer than 8 bits and narrow ranges so) becomes the range of the Quantize.
+
+x/scale is computed in f32, also where x and scale are f16 and ONNX would divide in f16: ONNX Runtime divides in f32 as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from onnx import NodeProto, TensorProto
+
+from ..ir.ops.spec import Attr
+from ..ir.types import DType, Quantization
+from .element_types import dtype_of
+from .foreign import import_foreign
+from .importer import Handler, Importer
+from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
+
+__all__ = ["HANDLERS", "import_dequantize", "import_quantize"]
+
+_RULE: Final = "import_quantize_dequantize"
+_EVALUATOR_KNOWS: Final = 21  # onnx.reference has DequantizeLinear from 19 on, and blocks came with 21
+_FOLD_HINT: Final = "make scale and zero point initializers: static quantization and constant folding before export do"
+_AXIS_HINT: Final = "set axis to the dimension that the scales run along"
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Why a node stays foreign."""
+
+    reason: str
+    expected: str
+    found: str
+    hint: str
+
+
+def import_quantize(ctx: Importer, node: OnnxNode) -> None:
+    """QuantizeLinear(x, y_scale, y_zero_point?){axis, block_size, output_dtype, precision, saturate}."""
+    _check_wires(node)
+    x = node.input(0)
+    name = ctx.add_quantizer(node.origin, "QuantizeLinear", x)
+    dtype = _code_type(ctx, node)
+    quant = _precision(node) or _quantization(ctx, node)
+    if isinstance(quant, _Refusal):
+        ctx.codes[node.output(0)] = (name,)
+        _keep(ctx, node, quant, (name,))
+        return
+    lo, hi, output, absorbed = _clipped(ctx, node, dtype)
+    source = ctx.cast(node, x, DType.F32, "f32") if ctx.type(x).dtype in {DType.F16, DType.BF16} else x
+    attrs: dict[str, Attr] = {"quant": quant, "dtype": dtype, "lo": lo, "hi": hi, "order": "round_first"}
+    ctx.emit(node, "Quantize", (source,), attrs, outputs=(output,), quantizer=(name,), absorbed=absorbed)
+    ctx.codes[output] = (name,)
+
+
+def import_dequantize(ctx: Importer, node: OnnxNode) -> None:
+    """DequantizeLinear(x, x_scale, x_zero_point?){axis, block_size, output_dtype}."""
+    _check_wires(node)
+    x = node.input(0)
+    names = ctx.codes.get(x) or (ctx.add_quantizer(node.origin, _source_form(ctx, x), x),)
+    quant = _quantization(ctx, node)
+    if isinstance(quant, _Refusal):
+        _keep(ctx, node, quant, names)
+        return
+    wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
+    result = dtype_of(wanted, node.where) if wanted else ctx.type(node.input(1)).dtype
+    if result is DType.F32:
+        ctx.emit(node, "Dequantize", (x,), {"quant": quant}, outputs=node.outputs[:1], quantizer=names)
+    else:
+        real = ctx.emit(node, "Dequantize", (x,), {"quant": quant}, quantizer=names)
+        ctx.cast(node, real, result, "cast", output=node.output(0))
+
+
+def _check_wires(node: OnnxNode) -> None:
+    # ONNX's own are checked against their schema before; the twins have none.
+    if len(node.inputs) not in {2, 3} or not node.input(0) or not node.input(1) or not node.output(0):
+        raise node.invalid(f"{node.op} needs a tensor, a scale, and one output", "export the model again")
+
+
+def _source_form(ctx: Importer, value: str) -> str:
+    if ctx.graph.constant(value) is not None:
+        return "DequantizeLinear on a constant"
+    return "DequantizeLinear on an input" if value in ctx.graph.inputs else "DequantizeLinear"
+
+
+def _keep(ctx: Importer, node: OnnxNode, refusal: _Refusal, names: tuple[str, ...]) -> None:
+    """Leaves the node foreign, in ONNX's own domain: the twins of com.microsoft mean the same."""
+    ctx.refuse(node, _RULE, refusal.reason, expected=refusal.expected, found=refusal.found, hint=refusal.hint)
+    plain = NodeProto()
+    plain.CopyFrom(node.proto)
+    plain.domain = DEFAULT_DOMAIN
+    version = ctx.opsets.get(DEFAULT_DOMAIN, _EVALUATOR_KNOWS)
+    import_foreign(ctx, node.in_domain(DEFAULT_DOMAIN, version, plain), quantizer=names, least_version=_EVALUATOR_KNOWS)
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------------------
+
+
+def _code_type(ctx: Importer, node: OnnxNode) -> DType:
+    """Type of the codes: the zero point's; without one `output_dtype`, else u8."""
+    wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
+    given = dtype_of(wanted, node.where) if wanted else DType.U8
+    dtype = ctx.type(node.input(2)).dtype if node.input(2) else given
+    if not dtype.is_integer:
+        raise node.invalid(f"codes cannot be of type {dtype.value}", "give the zero point an integer type of 4, 8 or 16 bits")
+    return dtype
+
+
+def _precision(node: OnnxNode) -> _Refusal | None:
+    wanted = node.attr("precision", TensorProto.UNDEFINED)
+    if wanted in {TensorProto.UNDEFINED, TensorProto.FLOAT}:
+        return None
+    name = dtype_of(wanted, node.where).value
+    return _Refusal("x/scale is asked for in another precision", "f32", name, "drop the attribute precision, or set it to FLOAT")
+
+
+def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | _Refusal:
+    """Scale, zero point and axis as constants.
+
+    Raises:
+        InvalidModel: shapes that do not fit.
+    """
+    block = node.attr("block_size", 0)
+    if block:
+        hint = "quantize per tensor or per channel where int8 arithmetic is wanted"
+        return _Refusal("the scales are in blocks", "per-tensor or per-axis scales", f"blocks of {block}", hint)
+    scale = ctx.constant(node.input(1))
+    zero = ctx.constant(node.input(2)) if node.input(2) else np.zeros((), np.int8)
+    if scale is None or zero is None:
+        which = node.input(1) if scale is None else node.input(2)
+        return _Refusal("a parameter is known at run time only", "constant scale and zero point", f"{which} is computed", _FOLD_HINT)
+    scales, zeros = scale.astype(np.float32), zero.astype(np.float32)
+    if not np.isfinite(scales).all() or not scales.all():
+        return _Refusal("a scale is zero or not finite", "finite scales other than 0", _worst(scales), "calibrate again")
+    if scales.size == 1 and zeros.size == 1:
+        return Quantization.of(scales.reshape(-1), zeros.reshape(-1))
+    return _per_axis(ctx, node, scales, zeros)
+
+
+def _per_axis(ctx: Importer, node: OnnxNode, scales: npt.NDArray[np.float32], zeros: npt.NDArray[np.float32]) -> Quantization | _Refusal:
+    if scales.ndim != 1 or zeros.shape not in {(), (1,), scales.shape}:
+        found = f"{list(scales.shape)} and {list(zeros.shape)}"
+        raise node.invalid(f"scale and zero point have the shapes {found}", "make them scalars, or 1-D of one length")
+    shape = ctx.type(node.input(0)).shape
+    if shape is None:
+        hint = "give the graph's inputs a shape (sizes may stay symbolic)"
+        return _Refusal("the axis of the scales cannot be told", "a value of known rank", "unknown rank", hint)
+    rank = len(shape)
+    axis = node.attr("axis", 1)
+    if rank == 1:  # ONNX: the axis does not matter then
+        axis = 0
+    if not -rank <= axis < rank:
+        raise node.invalid(f"axis {axis} is out of range for {rank} dimensions", _AXIS_HINT)
+    axis %= rank
+    size = shape[axis]
+    if isinstance(size, int) and size != scales.size:
+        raise node.invalid(f"{scales.size} scales do not fit dimension {axis} of size {size}", _AXIS_HINT)
+    return Quantization.of(scales, zeros.reshape(-1), axis)
+
+
+def _worst(scales: npt.NDArray[np.float32]) -> str:
+    bad = scales[~np.isfinite(scales) | (scales == 0)]
+    return f"{bad.size} of {scales.size} scales, the first {bad.flat[0]}"
+
+
+# -- the Clip between the two ------------------------------------------------------------------------------------------------------
+
+
+def _clipped(ctx: Importer, node: OnnxNode, dtype: DType) -> tuple[int, int, str, tuple[str, ...]]:
+    """Range of the codes, name of the value that holds them, and the names of the Clip that was taken in."""
+    low, high = dtype.range
+    output = node.output(0)
+    plain = (low, high, output, ())
+    readers = ctx.readers(output)
+    if len(readers) != 1 or output in ctx.model_outputs:
+        return plain
+    index, clip = readers[0]
+    if clip.op_type != "Clip" or normal_domain(clip.domain) or list(clip.input).index(output) != 0 or len(clip.output) != 1:
+        return plain
+    lo, hi = (_bound(ctx, clip.input[i] if i < len(clip.input) else "", limit) for i, limit in ((1, low), (2, high)))
+    if lo is None or hi is None or max(lo, low) > min(hi, high):
+        return plain
+    ctx.absorbed.add(index)
+    return max(lo, low), min(hi, high), clip.output[0], (clip.name or clip.output[0],)
+
+
+def _bound(ctx: Importer, value: str, absent: int) -> int | None:
+    """A bound of an integer Clip; None when it is known at run time only."""
+    data = ctx.constant(value) if value else np.asarray(absent)
+    return None if data is None or data.size != 1 else int(np.asarray(data).item())
+
+
+HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
+    (domain, op): handler
+    for domain in (DEFAULT_DOMAIN, "com.microsoft")
+    for op, handler in (("QuantizeLinear", import_quantize), ("DequantizeLinear", import_dequantize))
+}

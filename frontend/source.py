@@ -1,0 +1,93 @@
+"""Reads a model: from a file, from bytes, or as a ModelProto."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
+
+from ..errors import InvalidInput, InvalidModel
+from . import wire
+from .budgets import Budgets
+
+__all__ = ["ModelSource", "Source", "read_model"]
+
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
+"""What a model may be given as."""
+
+_NO_MODEL = "the file is no ONNX model"
+_EXPORT = "export the model again, or fetch the file once more: an ONNX file is a serialized ModelProto"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parsed model and where it came from.
+
+    Attributes:
+        model: never changed by the import.
+        folder: the only folder that external data may lie in; None when the model came without a file.
+        label: for messages: the path, or how the model was given.
+    """
+
+    model: onnx.ModelProto
+    folder: Path | None
+    label: str
+
+
+def read_model(source: ModelSource, budgets: Budgets) -> Source:
+    """Reads and parses a model.
+
+    Raises:
+        InvalidInput: no such file, a folder, not readable, or an argument of another type.
+        InvalidModel: empty, truncated, no ONNX, or larger than the budget.
+    """
+    if isinstance(source, onnx.ModelProto):
+        return Source(_with_graph(source, "ModelProto"), None, "ModelProto")
+    if isinstance(source, bytes):
+        return Source(_parse(source, budgets, "bytes"), None, "bytes")
+    if not isinstance(source, (str, os.PathLike)):
+        raise InvalidInput(f"a model cannot be read from a {type(source).__name__}", hint="give a path, bytes, or an onnx.ModelProto")
+    path = Path(source)
+    return Source(_parse(_read(path, budgets), budgets, str(path)), path.parent, str(path))
+
+
+def _read(path: Path, budgets: Budgets) -> bytes:
+    try:
+        status = path.stat()  # before opening: opening a pipe would wait for ever
+        if stat.S_ISDIR(status.st_mode):
+            raise InvalidInput("this is a folder, not a model", where=str(path), hint="give the path of the .onnx file in it")
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidInput("not a regular file", where=str(path), hint="give the path of an .onnx file")
+        budgets.check("file_bytes", status.st_size, "a model file of this size", where=str(path))
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InvalidInput("there is no such file", where=str(path), hint="check the path of the model") from None
+    except PermissionError:
+        raise InvalidInput("the file may not be read", where=str(path), hint="change its permissions, or copy it") from None
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        raise InvalidInput(f"the file cannot be read: {error}", where=str(path), hint="check the path and the disk") from None
+
+
+def _parse(data: bytes, budgets: Budgets, label: str) -> onnx.ModelProto:
+    if not data:
+        raise InvalidModel("the file is empty", where=label, hint=_EXPORT)
+    budgets.check("file_bytes", len(data), "a model of this size", where=label)
+    try:
+        if len(data) > wire.SMALL:
+            wire.check_fields(data, budgets)
+        model = onnx.ModelProto.FromString(data)
+    except DecodeError:
+        raise InvalidModel(f"{_NO_MODEL}, or it was cut short, or its subgraphs nest too deeply", where=label, hint=_EXPORT) from None
+    except InvalidModel as error:
+        raise InvalidModel(error.what, where=label, hint=error.hint or _EXPORT) from None
+    return _with_graph(model, label)
+
+
+def _with_graph(model: onnx.ModelProto, label: str) -> onnx.ModelProto:
+    if not model.HasField("graph"):
+        raise InvalidModel(f"{_NO_MODEL}: it holds no graph", where=label, hint=_EXPORT)
+    return model

@@ -1,0 +1,191 @@
+"""Upgrades of ops whose meaning or name changed from one opset to another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from onnx import TensorProto
+
+from ..ir.ops.spec import NotCovered
+from ..ir.types import DType, is_static
+from .importer import Importer
+from .nodes import OnnxNode
+
+__all__ = [
+    "batch_normalization",
+    "cast_to_name",
+    "concat_along_one",
+    "dropout",
+    "flattened",
+    "grid_sample",
+    "group_normalization",
+    "legacy_broadcast",
+    "legacy_slope",
+    "renamed",
+    "resize",
+    "selu",
+    "without",
+]
+
+Upgrade = Callable[[Importer, OnnxNode], OnnxNode | None]
+"""(import, node) -> the node in the op's newest form, or None when the graph has been written already.
+
+Raises NotCovered when there is no newest form for this use.
+"""
+
+
+def renamed(op: str) -> Upgrade:
+    """The op has another name today, and nothing else changed."""
+    return lambda _, node: node.rewritten(op=op)
+
+
+def without(*attrs: str) -> Upgrade:
+    """Attributes without a meaning for inference."""
+    return lambda _, node: node.rewritten(drop=attrs)
+
+
+def flattened(ctx: Importer, node: OnnxNode) -> OnnxNode | None:
+    """Softmax, LogSoftmax, Hardmax before 13: over all axes from `axis` (default 1) on, taken together.
+
+    With one axis among them that is longer than 1, it is the op of today; otherwise flatten, apply, and take the old shape.
+    """
+    x = node.input(0)
+    rank = ctx.rank(node, x)
+    axis = node.attr("axis", 1)
+    if not -rank <= axis <= rank:
+        raise node.invalid(f"axis {axis} is out of range for {rank} dimensions")
+    axis = axis + rank if axis < 0 else axis
+    shape = ctx.type(x).shape or ()
+    long = [a for a in range(axis, rank) if shape[a] != 1]
+    if len(long) <= 1 and axis < rank:
+        return node.rewritten(axis=long[0] if long else axis)
+    flat = ctx.emit(node, "Flatten", (x,), {"axis": axis}, role="flatten")
+    applied = ctx.emit(node, node.op, (flat,), {"axis": -1})
+    target = ctx.add_constant(node, "shape", shape, DType.S64) if is_static(shape) else ctx.emit(node, "Shape", (x,), role="shape")
+    ctx.emit(node, "Reshape", (applied, target), {"allowzero": 1}, outputs=(node.output(0),), role="reshape")
+    return None
+
+
+def batch_normalization(ctx: Importer, node: OnnxNode) -> OnnxNode:
+    """BatchNormalization: inference only; statistics are outputs in training alone.
+
+    Before 14 the number of outputs said whether it is training; before 7 `is_test` did, and exporters left it at its default.
+
+    Raises:
+        NotCovered: training, or statistics for each element (`spatial` = 0).
+    """
+    if node.attr("training_mode", 0) or any(_used(ctx, name) for name in node.outputs[1:]):
+        raise NotCovered("BatchNormalization in training mode")
+    if node.attr("spatial", 1) != 1:
+        raise NotCovered("BatchNormalization with statistics for each element (spatial=0)")
+    return node.rewritten(drop=("training_mode", "momentum", "spatial", "is_test"))
+
+
+def dropout(ctx: Importer, node: OnnxNode) -> OnnxNode:
+    """Dropout: the identity at inference.
+
+    Raises:
+        NotCovered: training mode that is on or known at run time only, or a mask that is used.
+    """
+    mode = node.input(2)
+    training = ctx.constant(mode) if mode else np.asarray(False)
+    if training is None or training.any():
+        raise NotCovered("Dropout in training mode")
+    if _used(ctx, node.output(1)):
+        raise NotCovered("the mask of Dropout")
+    return node.rewritten(op="Identity", inputs=node.inputs[:1], drop=("ratio", "seed", "is_test"))
+
+
+def legacy_broadcast(ctx: Importer, node: OnnxNode) -> OnnxNode:
+    """Arithmetic and comparison before 7: `broadcast` aligned the second input with the first from `axis` on (default: at the end)."""
+    a, b = node.input(0), node.input(1)
+    axis, aligned = node.attr("axis"), node.attr("broadcast", 0)
+    node = node.rewritten(drop=("axis", "broadcast"))
+    if axis is None or not aligned:
+        return node
+    rank, small = ctx.rank(node, a), ctx.rank(node, b)
+    missing = rank - (axis + rank if axis < 0 else axis) - small
+    if missing <= 0:
+        return node
+    axes = ctx.add_constant(node, "axes", range(small, small + missing), DType.S64)
+    return node.rewritten(inputs=(a, ctx.emit(node, "Unsqueeze", (b, axes), role="broadcast")))
+
+
+def legacy_slope(ctx: Importer, node: OnnxNode) -> OnnxNode:
+    """PRelu before 7: a slope with one dimension runs along axis 1."""
+    x, slope = node.input(0), node.input(1)
+    rank = ctx.rank(node, x)
+    shape = ctx.type(slope).shape
+    if rank <= 2 or shape is None or len(shape) != 1 or shape[0] == 1:
+        return node
+    axes = ctx.add_constant(node, "axes", range(1, rank - 1), DType.S64)
+    return node.rewritten(inputs=(x, ctx.emit(node, "Unsqueeze", (slope, axes), role="broadcast")))
+
+
+def cast_to_name(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001
+    """Cast-1: the type was given by name."""
+    name = str(node.attrs["to"]).upper()
+    if name not in TensorProto.DataType.keys():  # noqa: SIM118  (a wrapper of protobuf, not a dict)
+        raise node.invalid(f"there is no element type {name!r}")
+    return node.rewritten(to=int(TensorProto.DataType.Value(name)))
+
+
+def concat_along_one(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001
+    """Concat-1: the axis was 1 by default."""
+    return node.rewritten(axis=node.attr("axis", 1))
+
+
+def selu(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001
+    """Selu-1: the defaults had fewer digits."""
+    return node.rewritten(alpha=node.attr("alpha", float(np.float32(1.6732))), gamma=node.attr("gamma", float(np.float32(1.0507))))
+
+
+def grid_sample(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001
+    """GridSample-16: the modes were called bilinear and bicubic."""
+    mode = node.attr("mode", "bilinear")
+    return node.rewritten(mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode))
+
+
+def group_normalization(ctx: Importer, node: OnnxNode) -> OnnxNode:
+    """GroupNormalization-18: one scale and bias for each group; today for each channel.
+
+    Raises:
+        NotCovered: the number of channels, or the scale or bias, is known at run time only.
+    """
+    shape = ctx.type(node.input(0)).shape
+    groups, channels = node.attrs["num_groups"], shape[1] if shape is not None and len(shape) > 1 else None
+    given = [ctx.constant(name) for name in node.inputs[1:3]]
+    if not isinstance(channels, int) or groups < 1 or channels % groups or any(data is None or data.shape != (groups,) for data in given):
+        raise NotCovered("GroupNormalization-18 with channels, scale or bias known at run time only")
+    dtype = ctx.type(node.input(1)).dtype
+    wide = [
+        ctx.add_constant(node, role, np.repeat(data, channels // groups), dtype)
+        for role, data in zip(("scale", "bias"), given, strict=True)
+        if data is not None
+    ]
+    return node.rewritten(inputs=(node.input(0), *wide))
+
+
+def resize(ctx: Importer, node: OnnxNode) -> OnnxNode:
+    """Resize-11 and later: an empty tensor stood for an absent input, and a region was given where none is used.
+
+    Raises:
+        NotCovered: the coordinate mode tf_half_pixel_for_nn, which ONNX dropped in 13.
+    """
+    mode = node.attr("coordinate_transformation_mode", "half_pixel")
+    if mode == "tf_half_pixel_for_nn":
+        raise NotCovered("Resize with tf_half_pixel_for_nn")
+    roi, scales, sizes = (node.input(i) for i in (1, 2, 3))
+    kept = [name if name and not _empty(ctx, name) else "" for name in (roi if mode == "tf_crop_and_resize" else "", scales, sizes)]
+    return node.rewritten(inputs=(node.input(0), *kept))
+
+
+def _empty(ctx: Importer, value: str) -> bool:
+    shape = ctx.type(value).shape
+    return shape is not None and is_static(shape) and math.prod(d for d in shape if isinstance(d, int)) == 0
+
+
+def _used(ctx: Importer, value: str) -> bool:
+    return bool(value) and (value in ctx.model_outputs or bool(ctx.wiring.readers.get(value)))
