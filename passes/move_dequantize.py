@@ -77,7 +77,7 @@ class MoveDequantize:
             return None
         if node.op == "Relu":
             return self._relu(graph, node, decode, quant)
-        layout = node.has(Trait.LAYOUT_ONLY)
+        layout = node.has(Trait.LAYOUT_ONLY) or node.op == "Pad"  # Pad brings values that x has not: their code is looked up below
         if not (layout or node.has(Trait.SELECTS)) or len([v for v in node.outputs if v]) != 1 or decode.output in node.inputs[1:]:
             return None
         if not quant.per_tensor:
