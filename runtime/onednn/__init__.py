@@ -6,7 +6,7 @@
     stream = Stream(engine)
     desc = convolution(engine, src_md, weights_md, bias_md, dst_md, strides=..., attributes=Attributes(...), origin="Conv_3")
     primitive = Primitive(desc)
-    args = ExecArgs({Arg.SRC: Memory.wrap(engine, x), ...})  # once
+    args = ExecArgs(desc, {Arg.SRC: Memory.wrap(engine, x), ...})  # once
     primitive.execute(stream, args)                          # one C call
 
 Handles free themselves; `close()` or `with` does it at once. Several threads may execute one primitive, each with its own
@@ -42,7 +42,8 @@ from .library import Library, Version, effective_isa, load, set_threads, version
 from .memory import Memory, MemoryDesc, aligned_bytes, aligned_empty, data_type_of, numpy_dtype, view
 from .normalization import batch_normalization, layer_normalization, lrn, softmax
 from .pointwise import binary, concat, eltwise, prelu, reduction, reorder, resampling, shuffle, sum_
-from .primitive import ExecArgs, Primitive, PrimitiveDesc
+from .primitive import ExecArgs, Primitive
+from .primitive_desc import PrimitiveDesc
 
 __all__ = [
     "AlgKind",

@@ -18,7 +18,7 @@ from .handles import Handle, create
 from .library import Library
 from .memory import MemoryDesc
 
-__all__ = ["Attr", "Attributes", "Binary", "Depthwise", "Eltwise", "PRelu", "PostOp", "PostOps", "Sum"]
+__all__ = ["Attr", "Attributes", "Binary", "Depthwise", "Eltwise", "PRelu", "PostOp", "PostOps", "Sum", "arg_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +187,10 @@ class Attr(Handle):
     def _fill(self, attributes: Attributes, origin: str) -> None:
         c = self.library.c
         for arg, mask in attributes.scales.items():
-            check(c.dnnl_primitive_attr_set_scales_mask(self.pointer, arg, mask), f"scales of {_arg_name(arg)} with mask {mask}", origin)
+            check(c.dnnl_primitive_attr_set_scales_mask(self.pointer, arg, mask), f"scales of {arg_name(arg)} with mask {mask}", origin)
         for arg, mask in attributes.zero_points.items():
             status = c.dnnl_primitive_attr_set_zero_points_mask(self.pointer, arg, mask)
-            check(status, f"zero points of {_arg_name(arg)} with mask {mask}", origin)
+            check(status, f"zero points of {arg_name(arg)} with mask {mask}", origin)
         if attributes.post_ops:
             with PostOps(self.library, attributes.post_ops, origin) as post_ops:
                 check(c.dnnl_primitive_attr_set_post_ops(self.pointer, post_ops.pointer), "setting post-ops", origin)
@@ -200,19 +200,24 @@ class Attr(Handle):
         check(c.dnnl_primitive_attr_set_fpmath_mode(self.pointer, attributes.fpmath), f"fpmath mode {attributes.fpmath.name}", origin)
 
 
-def _arg_name(arg: int) -> str:
-    prefix = "depthwise " if arg & Arg.ATTR_POST_OP_DW else ""
-    arg &= ~Arg.ATTR_POST_OP_DW
+def arg_name(arg: int) -> str:
+    """An argument id in words, for messages: `weights`, `src2`, `scales of dst`, `src_1 of post-op 3`."""
+    if arg >= Arg.ATTR_MULTIPLE_POST_OP_BASE:
+        index, arg = divmod(arg, Arg.ATTR_MULTIPLE_POST_OP_BASE)
+        return f"{arg_name(arg)} of post-op {index - 1}"
+    for flag, text in ((Arg.ATTR_SCALES, "scales of "), (Arg.ATTR_ZERO_POINTS, "zero points of "), (Arg.ATTR_POST_OP_DW, "depthwise ")):
+        if arg & flag:
+            return text + arg_name(arg & ~flag)
     if arg >= Arg.MULTIPLE_SRC:
-        return f"{prefix}src{arg - Arg.MULTIPLE_SRC}"
+        return f"src{arg - Arg.MULTIPLE_SRC}"
     try:
-        return prefix + Arg(arg).name.lower()
+        return Arg(arg).name.lower()
     except ValueError:
-        return f"{prefix}argument {arg}"
+        return f"argument {arg}"
 
 
 def _masks(masks: Mapping[int, int]) -> str:
-    return "{" + ", ".join(f"{_arg_name(arg)}: {mask}" for arg, mask in masks.items()) + "}"
+    return "{" + ", ".join(f"{arg_name(arg)}: {mask}" for arg, mask in masks.items()) + "}"
 
 
 def _post_op_text(post_op: PostOp) -> str:

@@ -15,7 +15,7 @@ from .capi import int64_array
 from .enums import AlgKind, PrimitiveKind, PropKind
 from .handles import Engine
 from .memory import MemoryDesc
-from .primitive import PrimitiveDesc, create_desc, optional
+from .primitive_desc import PrimitiveDesc, create_desc, optional
 
 __all__ = ["convolution", "deconvolution", "inner_product", "matmul", "pooling"]
 

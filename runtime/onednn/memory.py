@@ -162,14 +162,24 @@ class MemoryDesc(Handle):
 
     @property
     def size(self) -> int:
-        """Bytes a buffer needs, with padding and whatever compensation the layout carries; 0 for `any`."""
+        """Bytes a buffer needs, with padding and whatever compensation the layout carries; 0 for `any`.
+
+        For strides with gaps the library counts the gap behind the last element too; `span` does not.
+        """
         if self._size is None:
-            self._size = int(self.library.c.dnnl_memory_desc_get_size(self.pointer))
-            if not self._size and self.format_kind == FormatKind.blocked and self.offset:
-                # The library answers 0 for a box inside a larger buffer: count up to the box's last element.
-                last = sum((length - 1) * step for length, step in zip(self.dims, self.strides, strict=True))
-                self._size = (self.offset + last + 1) * numpy_dtype(self.dtype).itemsize
+            # The library answers 0 for a box inside a larger buffer (`submemory`).
+            self._size = int(self.library.c.dnnl_memory_desc_get_size(self.pointer)) or self.span
         return self._size
+
+    @property
+    def span(self) -> int:
+        """Bytes from the address of a memory to the end of its last element, or `size` where strides do not tell."""
+        if self.format_kind != FormatKind.blocked or 0 in self.dims:
+            return 0
+        if self.inner_blocks or self.padded_dims != self.dims:
+            return self.size
+        last = sum((length - 1) * step for length, step in zip(self.dims, self.strides, strict=True))
+        return (self.offset + last + 1) * numpy_dtype(self.dtype).itemsize
 
     @property
     def format_kind(self) -> FormatKind:
@@ -311,9 +321,14 @@ def _address(desc: MemoryDesc, data: NDArray[Any] | int | None) -> int | None:
     if not isinstance(data, np.ndarray):
         return data
     available = data.nbytes if data.flags.c_contiguous else _span(data)
-    if available < desc.size:
-        raise ValueError(f"{desc} needs {desc.size} bytes, the array spans {available}")
+    if available < desc.size and available < _least(desc):
+        raise ValueError(f"{desc} needs {_least(desc)} bytes, the array spans {available}")
     return int(data.ctypes.data)
+
+
+def _least(desc: MemoryDesc) -> int:
+    """Bytes that must be there: `size`, or for strides with gaps the smaller span."""
+    return desc.span if desc.is_plain else desc.size
 
 
 def _span(array: NDArray[Any]) -> int:
@@ -349,15 +364,15 @@ def view(desc: MemoryDesc, buffer: NDArray[Any]) -> NDArray[Any]:
 
     Args:
         desc: a plain layout.
-        buffer: a C-contiguous array of at least `desc.size` bytes.
+        buffer: a C-contiguous array of at least `desc.span` bytes.
 
     Raises:
         ValueError: the layout is not plain, or the buffer is too small or not contiguous.
     """
     if not desc.is_plain:
         raise ValueError(f"{desc} is not a plain layout: reorder it first")
-    if not buffer.flags.c_contiguous or buffer.nbytes < desc.size:
-        raise ValueError(f"{desc} needs a contiguous buffer of {desc.size} bytes")
+    if not buffer.flags.c_contiguous or buffer.nbytes < desc.span:
+        raise ValueError(f"{desc} needs a contiguous buffer of {desc.span} bytes")
     kind = numpy_dtype(desc.dtype)
     strides = tuple(step * kind.itemsize for step in desc.strides)
     return np.ndarray(desc.dims, kind, buffer.reshape(-1).view(np.uint8).data, desc.offset * kind.itemsize, strides)

@@ -10,7 +10,7 @@ from .attributes import Attributes
 from .enums import AlgKind, NormalizationFlags, PrimitiveKind, PropKind
 from .handles import Engine
 from .memory import MemoryDesc
-from .primitive import PrimitiveDesc, create_desc, optional
+from .primitive_desc import PrimitiveDesc, create_desc, optional
 
 __all__ = ["batch_normalization", "layer_normalization", "lrn", "softmax"]
 

@@ -14,7 +14,7 @@ from .attributes import Attributes
 from .enums import AlgKind, PrimitiveKind, PropKind
 from .handles import Engine
 from .memory import MemoryDesc
-from .primitive import PrimitiveDesc, create_desc, optional
+from .primitive_desc import PrimitiveDesc, create_desc, optional
 
 __all__ = ["binary", "concat", "eltwise", "prelu", "reduction", "reorder", "resampling", "shuffle", "sum_"]
 

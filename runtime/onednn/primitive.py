@@ -1,176 +1,55 @@
-"""Primitive descriptors, primitives, and their execution with arguments prepared beforehand.
+"""Primitives, and their execution with arguments prepared beforehand.
 
-A descriptor is made by one of the functions in `compute`, `pointwise` or `normalization`; it tells which implementation was
-chosen, in which layouts it wants its arguments, and how large a scratchpad it needs. `Primitive` compiles it. `ExecArgs` is the
-argument array, built once; `Primitive.execute` is then a single C call.
+`Primitive` compiles a descriptor. `ExecArgs` is the argument array, checked and built once; `Primitive.execute` is then a single
+C call.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from .attributes import Attr, Attributes
+from .attributes import Binary, Depthwise, PRelu, arg_name
 from .capi import ExecArg, check, failure
-from .enums import PrimitiveKind, Query, Status
-from .handles import Engine, Handle, Stream, create
-from .memory import Memory, MemoryDesc
+from .enums import Arg, DataType, arg_post_op, arg_scales, arg_zero_points
+from .handles import Handle, Stream, create
+from .memory import Memory
+from .primitive_desc import PrimitiveDesc
 
-__all__ = ["ExecArgs", "Primitive", "PrimitiveDesc", "Request"]
-
-_DEFAULT = Attributes()
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a primitive descriptor was asked for; its text is made only when a message needs it.
-
-    Attributes:
-        kind: the primitive's kind.
-        detail: algorithm and parameters.
-        operands: role -> descriptor as given (None: absent).
-        attributes: the attributes.
-    """
-
-    kind: PrimitiveKind
-    detail: str
-    operands: Mapping[str, MemoryDesc | None]
-    attributes: Attributes
-
-    def __str__(self) -> str:
-        shapes = " ".join(f"{role}={desc!r}" for role, desc in self.operands.items() if desc is not None)
-        return " ".join(part for part in (self.kind.name, self.detail, shapes, str(self.attributes)) if part)
-
-
-class PrimitiveDesc(Handle):
-    """`dnnl_primitive_desc_t`: an operation on given shapes, bound to one implementation.
-
-    Attributes:
-        engine: the engine it was made for.
-        request: what was asked for; `str(request)` is one line with kind, shapes and attributes.
-        origin: what in the user's model it serves; part of every message.
-    """
-
-    __slots__ = ("_impl_info", "engine", "origin", "request")
-
-    def __init__(self, engine: Engine, pointer: int, request: Request, origin: str) -> None:
-        super().__init__(engine.library, "primitive_desc", pointer)
-        self.engine = engine
-        self.request = request
-        self.origin = origin
-        self._impl_info: str | None = None
-
-    @property
-    def kind(self) -> PrimitiveKind:
-        """The primitive's kind."""
-        return self.request.kind
-
-    @property
-    def attributes(self) -> Attributes:
-        """The attributes it was made with."""
-        return self.request.attributes
-
-    @property
-    def impl_info(self) -> str:
-        """Name of the chosen implementation, such as `brgconv:avx512_core_vnni`; `ref...` is slow."""
-        if self._impl_info is None:
-            text = ctypes.c_char_p()
-            self._query(Query.impl_info_str, ctypes.byref(text))
-            self._impl_info = (text.value or b"").decode()
-        return self._impl_info
-
-    @property
-    def is_reference(self) -> bool:
-        """True where the implementation is one of the library's slow references (`ref:any`, `ref_int8:any`, ...)."""
-        return self.impl_info.startswith("ref")
-
-    def src_md(self, index: int = 0) -> MemoryDesc:
-        """Layout of source `index`. Raises OneDnnError where there is none; so do the others."""
-        return self._query_md(Query.src_md, index)
-
-    def weights_md(self, index: int = 0) -> MemoryDesc:
-        """Layout of the weights (0) or the bias (1)."""
-        return self._query_md(Query.weights_md, index)
-
-    def dst_md(self, index: int = 0) -> MemoryDesc:
-        """Layout of destination `index`."""
-        return self._query_md(Query.dst_md, index)
-
-    def exec_arg_md(self, arg: int) -> MemoryDesc:
-        """Layout of execution argument `arg`, also of post-op operands and of the depthwise post-op's weights."""
-        return self._query_md(Query.exec_arg_md, arg)
-
-    @property
-    def scratchpad_size(self) -> int:
-        """Bytes of the scratchpad that `Arg.SCRATCHPAD` must have in user mode; 0: the argument may be left out."""
-        return self._query_md(Query.scratchpad_md, 0).size
-
-    @property
-    def scratchpad_md(self) -> MemoryDesc:
-        """Descriptor of the scratchpad (bytes)."""
-        return self._query_md(Query.scratchpad_md, 0)
-
-    @property
-    def input_count(self) -> int:
-        """Number of inputs the primitive expects, weights included, attributes' memories not."""
-        return self._query_int(Query.num_of_inputs_s32)
-
-    @property
-    def output_count(self) -> int:
-        """Number of outputs, the scratchpad not counted in 3.2."""
-        return self._query_int(Query.num_of_outputs_s32)
-
-    def next_impl(self) -> bool:
-        """Go on to the next implementation that takes this request; False when there is none (the present one stays).
-
-        A primitive in the library's cache makes the same implementation come again: call
-        `Library.set_primitive_cache_capacity(0)` before walking the list.
-        """
-        status = int(self.library.c.dnnl_primitive_desc_next_impl(self.pointer))
-        if status == Status.last_impl_reached:
-            return False
-        check(status, f"next implementation of {self.request}", self.origin)
-        self._impl_info = None
-        return True
-
-    def __repr__(self) -> str:
-        return "<closed PrimitiveDesc>" if self.closed else f"<{self.request} by {self.impl_info}>"
-
-    def _query(self, what: Query, result: Any) -> None:
-        status = self.library.c.dnnl_primitive_desc_query(self.pointer, what, 0, result)
-        if status:
-            check(status, f"query {what.name} of {self.request}", self.origin)
-
-    def _query_int(self, what: Query) -> int:
-        value = ctypes.c_int()
-        self._query(what, ctypes.byref(value))
-        return value.value
-
-    def _query_md(self, what: Query, index: int) -> MemoryDesc:
-        borrowed = self.library.c.dnnl_primitive_desc_query_md(self.pointer, what, index)
-        if not borrowed:
-            check(Status.not_required, f"query {what.name} {index} of {self.request}", self.origin)
-        return MemoryDesc.clone(self.library, borrowed)
+__all__ = ["ExecArgs", "Primitive"]
 
 
 class ExecArgs:
     """A ready argument array: the ids and handles that one execution takes. It keeps the memories alive.
 
+    The library does not check layouts, and crashes when the scratchpad is missing; so it is checked here, once.
+
     Args:
+        desc: the descriptor of the primitive to execute.
         memories: argument id -> memory. Concurrent executions need separate arrays with separate scratchpads and outputs.
+
+    Raises:
+        ValueError: a memory has another layout than the primitive wants, the scratchpad is missing or too small, or a memory
+            is missing that the attributes call for. Which inputs and outputs there must be is checked by `execute`.
 
     Attributes:
         count: number of entries.
         pointer: the array, as ctypes wants it.
     """
 
-    __slots__ = ("_array", "_index", "count", "memories", "pointer")
+    __slots__ = ("_array", "_index", "count", "desc", "memories", "pointer")
 
-    def __init__(self, memories: Mapping[int, Memory]) -> None:
+    def __init__(self, desc: PrimitiveDesc, memories: Mapping[int, Memory]) -> None:
+        self.desc = desc
         self.memories = {int(arg): memory for arg, memory in memories.items()}
+        missing = sorted(_called_for(desc) - self.memories.keys())
+        if missing:
+            raise ValueError(f"{desc.request} needs memories for {', '.join(map(arg_name, missing))}")
+        for arg, memory in self.memories.items():
+            _check_layout(desc, arg, memory)
         self.count = len(self.memories)
         self._array = (ExecArg * self.count)(*(ExecArg(arg, memory.pointer) for arg, memory in self.memories.items()))
         self._index = {arg: index for index, arg in enumerate(self.memories)}
@@ -178,12 +57,59 @@ class ExecArgs:
 
     def set(self, arg: int, memory: Memory) -> None:
         """Replace the memory of an argument that is present already (KeyError otherwise). Not while it is executing."""
-        self._array[self._index[arg]].memory = memory.pointer
+        index = self._index[arg]
+        _check_layout(self.desc, arg, memory)
+        self._array[index].memory = memory.pointer
         self.memories[arg] = memory
 
     def replaced(self, memories: Mapping[int, Memory]) -> ExecArgs:
         """A second array, with some memories replaced or added."""
-        return ExecArgs({**self.memories, **memories})
+        return ExecArgs(self.desc, {**self.memories, **memories})
+
+
+def _called_for(desc: PrimitiveDesc) -> set[int]:
+    """The arguments that the attributes add to a primitive's own."""
+    attributes = desc.attributes
+    wanted = {arg_scales(arg) for arg in attributes.scales} | {arg_zero_points(arg) for arg in attributes.zero_points}
+    for index, post_op in enumerate(attributes.post_ops):
+        if isinstance(post_op, Binary):
+            wanted.add(arg_post_op(index, Arg.SRC_1))
+        elif isinstance(post_op, PRelu):
+            wanted.add(arg_post_op(index, Arg.WEIGHTS))
+        elif isinstance(post_op, Depthwise):
+            wanted.add(Arg.ATTR_POST_OP_DW | Arg.WEIGHTS)
+            if post_op.bias_dtype != DataType.undef:
+                wanted.add(Arg.ATTR_POST_OP_DW | Arg.BIAS)
+    if desc.scratchpad_size:
+        wanted.add(Arg.SCRATCHPAD)
+    return wanted
+
+
+def _check_layout(desc: PrimitiveDesc, arg: int, memory: Memory) -> None:
+    for flag, masks, dtype in (
+        (Arg.ATTR_SCALES, desc.attributes.scales, DataType.f32),
+        (Arg.ATTR_ZERO_POINTS, desc.attributes.zero_points, DataType.s32),
+    ):
+        if arg & flag:
+            _check_vector(desc, arg, memory, masks.get(arg & ~flag), dtype)
+            return
+    if arg == Arg.SCRATCHPAD:
+        if memory.desc.size < desc.scratchpad_size:
+            raise ValueError(f"{desc.request} needs {desc.scratchpad_size} bytes of scratchpad, not {memory.desc.size}")
+        return
+    wanted = desc.exec_arg_md(arg)
+    if wanted.dims and wanted != memory.desc:  # no dims: nothing is prescribed, as for the slopes of a prelu post-op
+        raise ValueError(f"{desc.request} wants {arg_name(arg)} as {wanted}, not as {memory.desc}")
+
+
+def _check_vector(desc: PrimitiveDesc, arg: int, memory: Memory, mask: int | None, dtype: DataType) -> None:
+    """Scales and zero points: one value for each index of the dimensions in the mask; the library would read past the end."""
+    if mask is None:
+        return  # not called for: the library ignores it
+    dims = desc.exec_arg_md(arg & ~(Arg.ATTR_SCALES | Arg.ATTR_ZERO_POINTS)).dims
+    count = math.prod(length for axis, length in enumerate(dims) if mask >> axis & 1)
+    if memory.desc.dims != (count,) or memory.desc.dtype != dtype:
+        raise ValueError(f"{desc.request} wants {arg_name(arg)} as {dtype.name}[{count}], not as {memory.desc}")
 
 
 class Primitive(Handle):
@@ -246,43 +172,3 @@ def _execute_function(cdll: ctypes.CDLL) -> Any:
         function.restype = ctypes.c_int
         cdll.__dict__["_fqfuse_execute"] = function
     return function
-
-
-def optional(desc: MemoryDesc | None) -> int | None:
-    """The handle of an operand that may be absent; the library takes NULL for none."""
-    return None if desc is None else desc.pointer
-
-
-def create_desc(
-    engine: Engine,
-    kind: PrimitiveKind,
-    name: str,
-    arguments: tuple[Any, ...],
-    attributes: Attributes | None,
-    operands: Mapping[str, MemoryDesc | None],
-    origin: str,
-    detail: str = "",
-) -> PrimitiveDesc:
-    """Call `dnnl_<name>_primitive_desc_create(&pd, *arguments, attr)`.
-
-    Args:
-        engine: the engine.
-        kind: the kind to record.
-        name: the function's name.
-        arguments: everything between the out-pointer and the attribute.
-        attributes: the attributes; None for the defaults (user scratchpad).
-        operands: role -> descriptor, for messages.
-        origin: what in the user's model it serves.
-        detail: algorithm or parameters, for messages.
-
-    Raises:
-        Unimplemented: no implementation takes it.
-        OneDnnError: any other refusal.
-    """
-    chosen = _DEFAULT if attributes is None else attributes
-    request = Request(kind, detail, operands, chosen)
-    with Attr(engine.library, chosen, origin) as attr:
-        status, pointer = create(getattr(engine.library.c, f"dnnl_{name}_primitive_desc_create"), *arguments, attr.pointer)
-    if status:
-        check(status, str(request), origin)
-    return PrimitiveDesc(engine, pointer, request, origin)

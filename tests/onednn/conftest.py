@@ -1,0 +1,30 @@
+"""The real library for every test in this folder; without it they are skipped, and say why."""
+
+from __future__ import annotations
+
+import pytest
+
+from fqfuse.errors import BackendUnavailable
+from fqfuse.runtime.onednn import Engine, Library, Stream, load
+
+THREADS = 2  # the machine that runs the tests is shared
+
+
+@pytest.fixture(scope="session")
+def library() -> Library:
+    try:
+        loaded = load()
+    except BackendUnavailable as error:
+        pytest.skip(f"no oneDNN: {error}")
+    loaded.set_threads(THREADS)
+    return loaded
+
+
+@pytest.fixture(scope="session")
+def engine(library: Library) -> Engine:
+    return Engine(library)
+
+
+@pytest.fixture(scope="session")
+def stream(engine: Engine) -> Stream:
+    return Stream(engine)

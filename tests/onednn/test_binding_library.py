@@ -1,0 +1,322 @@
+"""Finding, loading and checking the library; what is said when that fails; threads; constants."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from numpy.linalg import _umath_linalg
+
+from fqfuse.errors import BackendUnavailable, InvalidInput
+from fqfuse.runtime import onednn
+from fqfuse.runtime.onednn import CpuIsa, CpuRuntime, Library, OneDnnError, Status, Unimplemented, Version, capi, discovery, enums
+from fqfuse.runtime.onednn import library as loading
+from fqfuse.runtime.onednn.discovery import Candidate
+
+
+@pytest.fixture
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`load` starts from scratch; what it finds does not stay."""
+    monkeypatch.setattr(loading, "_loaded", {})
+    monkeypatch.delenv(discovery.ENVIRONMENT_VARIABLE, raising=False)
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *found: Candidate) -> None:
+    def candidates() -> Iterator[Candidate]:
+        yield from found
+
+    monkeypatch.setattr(loading, "candidates", candidates)
+
+
+# ---- loading ----
+
+
+def test_the_library_is_within_range(library: Library) -> None:
+    assert (3, 2) <= (library.version.major, library.version.minor) < (4, 0)
+    assert str(library.version) == f"{library.version.major}.{library.version.minor}.{library.version.patch}"
+    assert onednn.version() == onednn.load().version
+    assert Path(library.path).is_file()
+    assert onednn.load() is onednn.load()
+
+
+def test_import_loads_nothing() -> None:
+    code = "import fqfuse.runtime.onednn; print('libdnnl' in open('/proc/self/maps').read(), 'libgomp' in open('/proc/self/maps').read())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_path_by_argument_and_by_environment(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    by_argument = loading.load(library.path)
+    assert by_argument.source == "user"
+    assert by_argument.path == str(Path(library.path).resolve())
+    (tmp_path / "libdnnl.so.3").symlink_to(library.path)
+    monkeypatch.setenv(discovery.ENVIRONMENT_VARIABLE, str(tmp_path))
+    by_environment = loading.load()
+    assert by_environment is by_argument
+    assert loading.load() is by_environment
+    monkeypatch.setenv(discovery.ENVIRONMENT_VARIABLE, "")
+    assert discovery.user_candidate(None) is None
+
+
+def test_the_wheel_is_found_before_the_system(library: Library) -> None:
+    if discovery.installed_wheel() is None:
+        pytest.skip(f"the wheel {discovery.WHEEL} is not installed")
+    first = next(discovery.candidates())
+    assert first.source == "wheel"
+    assert Path(first.name).name.startswith("libdnnl.so.3")
+    assert library.source in ("wheel", "user")
+
+
+def test_the_linkers_own_search_finds_the_file(library: Library) -> None:
+    """A library opened by its bare name, as the system's is, still tells where it was found."""
+    code = (
+        "import fqfuse.runtime.onednn.library as l, fqfuse.runtime.onednn.discovery as d;"
+        "found = l._open(d.Candidate('libdnnl.so.3', 'system')); print(found.path, found.source)"
+    )
+    folder = str(Path(library.path).parent)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"LD_LIBRARY_PATH": folder})
+    path, source = ran.stdout.split()
+    assert Path(path).samefile(library.path)
+    assert source == "system"
+
+
+# ---- what is said when it fails ----
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_missing_path(tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere" / "libdnnl.so.3"
+    with pytest.raises(BackendUnavailable, match="the path given does not exist") as caught:
+        loading.load(missing)
+    assert caught.value.where == str(missing)
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_a_wrong_environment_variable_is_named_and_not_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(discovery.ENVIRONMENT_VARIABLE, str(tmp_path))
+    with pytest.raises(BackendUnavailable, match=r"FQFUSE_ONEDNN is a folder that holds no libdnnl\.so\.3"):
+        loading.load()
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_a_file_that_is_no_library(tmp_path: Path) -> None:
+    file = tmp_path / "libdnnl.so.3"
+    file.write_text("not a library")
+    with pytest.raises(BackendUnavailable, match="cannot be loaded") as caught:
+        loading.load(file)
+    assert caught.value.where == str(file)
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_a_library_that_is_not_onednn() -> None:
+    with pytest.raises(BackendUnavailable, match="is not oneDNN: it exports no dnnl_version"):
+        loading.load(_umath_linalg.__file__)  # any shared object will do
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+@pytest.mark.parametrize("numbers", [(2, 7, 3), (3, 1, 0), (4, 0, 0)], ids=str)
+def test_wrong_version(library: Library, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, int, int]) -> None:
+    monkeypatch.setattr(loading, "_read_version", lambda *_: Version(*numbers, "", CpuRuntime.openmp))
+    only(monkeypatch, Candidate(library.path, "wheel"))
+    with pytest.raises(BackendUnavailable) as caught:
+        loading.load()
+    message = str(caught.value)
+    assert ".".join(map(str, numbers)) in message
+    assert library.path in message, "which was found, and where"
+    assert "at least 3.2 and less than 4.0" in message
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+@pytest.mark.parametrize("numbers", [(3, 2, 0), (3, 13, 2)], ids=str)
+def test_right_version(library: Library, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, int, int]) -> None:
+    monkeypatch.setattr(loading, "_read_version", lambda *_: Version(*numbers, "", CpuRuntime.openmp))
+    assert loading.load(library.path).version.minor == numbers[1]
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, Candidate("libdnnl-no-such-thing.so.3", "system"))
+    monkeypatch.setattr(loading, "installed_wheel", lambda: None)
+    with pytest.raises(BackendUnavailable, match="oneDNN is not installed") as caught:
+        loading.load()
+    if sys.platform == "linux":
+        assert 'pip install "fqfuse[onednn]"' in caught.value.hint or "x86_64 only" in caught.value.hint
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_a_wheel_of_onednn_2_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, Candidate("libdnnl-no-such-thing.so.3", "system"))
+    monkeypatch.setattr(loading, "installed_wheel", lambda: "2022.2.1")
+    with pytest.raises(BackendUnavailable, match=r"onednn-cpu-gomp 2022\.2\.1 is installed, but holds no oneDNN 3"):
+        loading.load()
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_the_wheel_does_not_exist_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery.platform, "machine", lambda: "aarch64")
+    only(monkeypatch)
+    with pytest.raises(BackendUnavailable) as caught:
+        loading.load()
+    assert "x86_64 only" in caught.value.hint
+    assert "aarch64" in caught.value.hint
+    assert "pip install" not in caught.value.hint
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_missing_libgomp(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: str) -> Any:
+        raise OSError("libgomp.so.1: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(loading, "ctypes", SimpleNamespace(CDLL=refuse))
+    with pytest.raises(BackendUnavailable, match=r"libgomp\.so\.1") as caught:
+        loading.load(library.path)
+    assert "apt-get install libgomp1" in caught.value.hint
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_an_unusable_candidate_does_not_hide_a_usable_one(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "libdnnl.so.3").write_text("broken")
+    only(monkeypatch, Candidate(str(tmp_path / "libdnnl.so.3"), "wheel"), Candidate(library.path, "system"))
+    assert loading.load().source == "system"
+
+
+def test_a_library_without_a_function_we_need(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(capi.PROTOTYPES, "no_such_function", (ctypes.c_int, ()))
+    with pytest.raises(BackendUnavailable, match="exports no dnnl_no_such_function"):
+        capi.declare(ctypes.CDLL(library.path), library.path)
+
+
+# ---- threads and instruction sets ----
+
+
+def test_threads_belong_to_the_calling_thread(library: Library) -> None:
+    before = library.max_threads()
+    seen: list[int] = []
+
+    def other() -> None:
+        library.set_threads(1)
+        seen.append(library.max_threads())
+
+    library.set_threads(3)
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert seen == [1]
+    assert library.max_threads() == 3
+    library.set_threads(before)
+
+
+def test_the_setting_reaches_the_runtime_that_the_library_uses(library: Library) -> None:
+    if library.version.cpu_runtime != CpuRuntime.openmp:
+        pytest.skip("the library is not built on OpenMP")
+    code = """
+import os, sys
+import numpy as np
+from fqfuse.runtime.onednn import *
+library = load()
+library.set_threads(int(sys.argv[1]))
+engine = Engine(library)
+x = Memory.wrap(engine, np.zeros((1, 64, 64, 64), np.float32))
+before = len(os.listdir("/proc/self/task"))
+desc = eltwise(engine, AlgKind.eltwise_tanh, x.desc, x.desc)
+Primitive(desc).execute(Stream(engine), ExecArgs(desc, {Arg.SRC: x, Arg.DST: x}))
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    for count in (1, 2, 3):
+        ran = subprocess.run([sys.executable, "-c", code, str(count)], capture_output=True, text=True, check=True)
+        assert int(ran.stdout) == count - 1, "workers beside the calling thread"
+
+
+def test_no_threads_is_refused(library: Library) -> None:
+    with pytest.raises(InvalidInput, match="at least 1, not 0"):
+        library.set_threads(0)
+
+
+def test_a_library_without_openmp_says_that_threads_cannot_be_set(library: Library) -> None:
+    tbb = Library(library.c, library.path, "user", Version(3, 2, 0, "", CpuRuntime.tbb))
+    with pytest.raises(BackendUnavailable, match="built on tbb"):
+        tbb.set_threads(2)
+    assert tbb.max_threads() == 1
+    Library(library.c, library.path, "user", Version(3, 2, 0, "", CpuRuntime.sequential)).set_threads(1)
+
+
+@pytest.mark.parametrize("name", ["SSE41", "AVX2", "AVX512_CORE", "AVX512_CORE_VNNI"])
+def test_effective_isa_follows_the_environment(library: Library, name: str) -> None:
+    wanted = CpuIsa[name.lower()]
+    if library.effective_isa() & wanted != wanted:
+        pytest.skip(f"this CPU has no {name}")
+    code = "from fqfuse.runtime.onednn import effective_isa; print(int(effective_isa()))"
+    environment = {"ONEDNN_MAX_CPU_ISA": name, discovery.ENVIRONMENT_VARIABLE: library.path}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert CpuIsa(int(ran.stdout)) == wanted
+    assert wanted.has_vnni == ("VNNI" in name)
+
+
+def test_instruction_sets_of_newer_libraries_stay_representable() -> None:
+    newer = CpuIsa(0x100000 | CpuIsa.avx512_core_amx)
+    assert int(newer) == 0x100FEF
+    assert newer & CpuIsa.avx512_core_vnni == CpuIsa.avx512_core_vnni
+    assert newer.has_vnni
+    assert not CpuIsa.avx512_core.has_vnni
+
+
+# ---- constants and errors ----
+
+# Where the library's own text for a value is another word than the member's name.
+OTHER_WORDS = {
+    "EngineKind": {"any_engine": "any"},
+    "FormatKind": {"opaque": "unknown fmt_kind"},
+    "CpuRuntime": {"openmp": "OpenMP", "tbb": "TBB", "opencl": "OpenCL", "sycl": "unknown"},
+}
+FUNCTIONS = {
+    enums.Status: "status2str",
+    enums.DataType: "dt2str",
+    enums.PrimitiveKind: "prim_kind2str",
+    enums.AlgKind: "alg_kind2str",
+    enums.PropKind: "prop_kind2str",
+    enums.FormatKind: "fmt_kind2str",
+    enums.FormatTag: "fmt_tag2str",
+    enums.EngineKind: "engine_kind2str",
+    enums.FpmathMode: "fpmath_mode2str",
+    enums.ScratchpadMode: "scratchpad_mode2str",
+    enums.CpuRuntime: "runtime2str",
+}
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS, ids=lambda kind: kind.__name__)
+def test_constants_are_those_of_the_library(library: Library, kind: Any) -> None:
+    to_text = ctypes.CDLL(library.path)[f"dnnl_{FUNCTIONS[kind]}"]
+    to_text.restype = ctypes.c_char_p
+    words = OTHER_WORDS.get(kind.__name__, {})
+    prefixes = ("dnnl_", "fpmath_mode_", "scratchpad_mode_")
+    for member in kind:
+        text = to_text(int(member)).decode()
+        for prefix in prefixes:
+            text = text.removeprefix(prefix)
+        assert text == words.get(member.name, member.name)
+
+
+def test_error_says_what_where_and_which_status() -> None:
+    with pytest.raises(Unimplemented) as caught:
+        capi.check(3, "convolution u8[1,2,3,4]", "Conv_7, Relu_8")
+    assert caught.value.status is Status.unimplemented
+    assert str(caught.value).startswith("oneDNN: convolution u8[1,2,3,4] failed with unimplemented (3): no implementation")
+    assert "Conv_7, Relu_8" in str(caught.value)
+    capi.check(0, "nothing")
+    with pytest.raises(OneDnnError, match="status 77, unknown"):
+        capi.check(77, "something newer")
+
+
+def test_error_survives_pickling() -> None:
+    error = capi.failure(1, "a matmul", "MatMul_1")
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own object
+    assert (type(copy), str(copy), copy.status) == (OneDnnError, str(error), Status.out_of_memory)

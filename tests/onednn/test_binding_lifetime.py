@@ -1,0 +1,307 @@
+"""Nothing leaks, threads do not disturb each other, and a prepared execution costs about a microsecond."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fqfuse.errors import InternalError
+from fqfuse.runtime.onednn import (
+    AlgKind,
+    Arg,
+    Attributes,
+    Binary,
+    DataType,
+    Eltwise,
+    Engine,
+    ExecArgs,
+    FormatTag,
+    Library,
+    Memory,
+    MemoryDesc,
+    OneDnnError,
+    Primitive,
+    PrimitiveDesc,
+    Status,
+    Stream,
+    Sum,
+    arg_scales,
+    convolution,
+    eltwise,
+    reorder,
+)
+from fqfuse.runtime.onednn import handles as handle_module
+
+
+def resident_kib() -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise AssertionError("no VmRSS")
+
+
+def growth_kib(work: Callable[[], None], warm: int, rounds: int) -> int:
+    """Resident memory gained by `rounds` calls after `warm` calls, which fill caches and the allocator's pools."""
+    for _ in range(warm):
+        work()
+    gc.collect()
+    before = resident_kib()
+    for _ in range(rounds):
+        work()
+    gc.collect()
+    return resident_kib() - before
+
+
+def conv(engine: Engine, channels: int = 32, post_ops: tuple[Any, ...] = ()) -> PrimitiveDesc:
+    library = engine.library
+    return convolution(
+        engine,
+        MemoryDesc.any(library, (1, channels, 8, 8), DataType.u8),
+        MemoryDesc.any(library, (channels, channels, 3, 3), DataType.s8),
+        MemoryDesc.any(library, (channels,), DataType.f32),
+        MemoryDesc.any(library, (1, channels, 8, 8), DataType.u8),
+        strides=(1, 1),
+        dilations=(0, 0),
+        padding_l=(1, 1),
+        padding_r=(1, 1),
+        attributes=Attributes({Arg.SRC: 0, Arg.WEIGHTS: 1, Arg.DST: 0}, {Arg.SRC: 0}, post_ops),
+    )
+
+
+# ---- leaks ----
+
+# Each object below holds at least some hundred bytes of C memory: a leak of one a round would show as megabytes. The limits leave room
+# for the allocator's own drift.
+
+
+def test_descriptors_memories_and_attributes_do_not_leak(engine: Engine, library: Library) -> None:
+    buffer = np.zeros(4096, np.uint8)
+
+    def work() -> None:
+        md = MemoryDesc.with_tag(library, (1, 16, 16, 16), DataType.u8, FormatTag.nhwc)
+        memory = Memory(engine, md, buffer)
+        memory.set_data(buffer)
+        assert md.strides[1] == 1
+        Binary(AlgKind.binary_add, md.reshape((16, 256)))
+
+    assert growth_kib(work, 2000, 30000) < 1024
+
+
+def test_primitive_descriptors_do_not_leak(engine: Engine, library: Library) -> None:
+    operand = MemoryDesc.with_tag(library, (1, 32, 1, 1), DataType.f32, FormatTag.nhwc)
+    chain = (Sum(0.5), Eltwise(AlgKind.eltwise_linear, 2.0, 1.0), Binary(AlgKind.binary_mul, operand))
+
+    def work() -> None:
+        desc = conv(engine, post_ops=chain)
+        assert desc.scratchpad_size
+        Primitive(desc)
+        with pytest.raises(OneDnnError):
+            eltwise(engine, AlgKind.eltwise_tanh, desc.dst_md(), desc.dst_md())
+
+    assert growth_kib(work, 200, 3000) < 1024
+
+
+@pytest.mark.slow
+def test_generated_code_is_freed(engine: Engine, library: Library) -> None:
+    capacity = library.primitive_cache_capacity()
+    library.set_primitive_cache_capacity(0)  # every primitive is compiled anew
+    md = MemoryDesc.with_strides(library, (64, 64), DataType.f32)
+    try:
+        assert growth_kib(lambda: Primitive(eltwise(engine, AlgKind.eltwise_gelu_erf, md, md)).close(), 200, 3000) < 2048
+    finally:
+        library.set_primitive_cache_capacity(capacity)
+
+
+def test_executions_do_not_leak(engine: Engine, stream: Stream) -> None:
+    x = Memory.wrap(engine, np.zeros(16, np.float32))
+    primitive = Primitive(eltwise(engine, AlgKind.eltwise_relu, x.desc, x.desc))
+    args = ExecArgs(primitive.desc, {Arg.SRC: x, Arg.DST: x})
+
+    def work() -> None:
+        for _ in range(1000):
+            primitive.execute(stream, args)
+
+    assert growth_kib(work, 5, 300) < 512
+
+
+def count_destroyed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Addresses that handles made from now on hand back to the library."""
+    freed: list[int] = []
+    original = handle_module.Handle.__init__
+
+    def counted(self: Any, library: Library, kind: str, pointer: int) -> None:
+        original(self, library, kind, pointer)
+        weakref.finalize(self, freed.append, pointer)
+
+    monkeypatch.setattr(handle_module.Handle, "__init__", counted)
+    return freed
+
+
+def test_reference_cycles_are_freed(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    freed = count_destroyed(monkeypatch)
+    first, second = MemoryDesc.any(library, (2,), DataType.f32), MemoryDesc.any(library, (3,), DataType.f32)
+    pointers = {first.pointer, second.pointer}
+    knot: list[Any] = [first, second]
+    knot.append(knot)
+    finalizers = [first._finalizer, second._finalizer]
+    del first, second, knot
+    assert all(finalizer.alive for finalizer in finalizers)
+    gc.collect()
+    assert set(freed) == pointers
+    assert not any(finalizer.alive for finalizer in finalizers)
+
+
+def test_a_refused_primitive_leaves_nothing_behind(engine: Engine) -> None:
+    md = MemoryDesc.with_strides(engine.library, (4, 8), DataType.s8)
+
+    def work() -> None:
+        with pytest.raises(OneDnnError):
+            eltwise(engine, AlgKind.eltwise_tanh, md, md, attributes=Attributes({Arg.SRC: 0}, post_ops=(Sum(),) * 8))
+
+    assert growth_kib(work, 300, 3000) < 512
+
+
+def test_an_engine_outlives_what_was_made_from_it(library: Library) -> None:
+    def make() -> tuple[Primitive, Stream, ExecArgs, np.ndarray[Any, Any]]:
+        engine = Engine(library)
+        out = np.zeros(8, np.float32)
+        source, target = Memory.wrap(engine, np.arange(8, dtype=np.float32)), Memory.wrap(engine, out)
+        desc = reorder(engine, source.desc, target.desc)
+        return Primitive(desc), Stream(engine), ExecArgs(desc, {Arg.SRC: source, Arg.DST: target}), out
+
+    primitive, stream, args, out = make()
+    gc.collect()
+    primitive.execute(stream, args)
+    stream.wait()
+    np.testing.assert_array_equal(out, np.arange(8))
+
+
+# ---- prepared arguments ----
+
+
+def test_exec_args_replace(engine: Engine, stream: Stream) -> None:
+    x, first, second = (Memory.wrap(engine, np.full(4, value, np.float32)) for value in (1, 0, 0))
+    primitive = Primitive(reorder(engine, x.desc, x.desc))
+    args = ExecArgs(primitive.desc, {Arg.SRC: x, Arg.DST: first})
+    other = args.replaced({Arg.DST: second})
+    primitive.execute(stream, other)
+    assert (first.view().sum(), second.view().sum()) == (0, 4)
+    args.set(Arg.DST, second)
+    args.set(Arg.SRC, first)
+    primitive.execute(stream, args)
+    assert second.view().sum() == 0
+    with pytest.raises(KeyError):
+        args.set(Arg.BIAS, x)
+
+
+def test_call_returns_the_status(engine: Engine, stream: Stream) -> None:
+    x = Memory.wrap(engine, np.full(4, -1, np.float32))
+    primitive = Primitive(eltwise(engine, AlgKind.eltwise_relu, x.desc, x.desc, origin="Relu_1"))
+    args = ExecArgs(primitive.desc, {Arg.SRC: x, Arg.DST: x})
+    assert primitive.call(stream, args)() == Status.success
+    assert x.view().sum() == 0
+    status = primitive.call(stream, ExecArgs(primitive.desc, {Arg.SRC: x}))()
+    assert status == Status.invalid_arguments
+    assert "executing eltwise" in str(primitive.execution_error(status))
+    assert "Relu_1" in str(primitive.execution_error(status))
+
+
+def test_execution_after_close_is_refused(engine: Engine) -> None:
+    x = Memory.wrap(engine, np.zeros(4, np.float32))
+    primitive, stream = Primitive(eltwise(engine, AlgKind.eltwise_relu, x.desc, x.desc)), Stream(engine)
+    args = ExecArgs(primitive.desc, {Arg.SRC: x, Arg.DST: x})
+    primitive.execute(stream, args)
+    stream.close()
+    with pytest.raises(OneDnnError, match="invalid_arguments"):
+        primitive.execute(stream, args)
+    with pytest.raises(InternalError, match="closed oneDNN Stream"):
+        stream.wait()
+    primitive.close()
+    with pytest.raises(OneDnnError, match="invalid_arguments"):
+        primitive.execute(Stream(engine), args)
+
+
+# ---- threads ----
+
+
+def test_four_threads_on_one_primitive(engine: Engine, library: Library) -> None:
+    """One primitive; to each thread its stream, outputs and scratchpad. Every output is the single-threaded one."""
+    channels, runs = 64, 300
+    rng = np.random.default_rng(0)
+    library.set_threads(2)
+    desc = conv(engine, channels, (Eltwise(AlgKind.eltwise_linear, 1.3, 0.4),))
+    assert desc.scratchpad_size > 0
+    primitive = Primitive(desc)
+    weights = Memory.allocate(engine, desc.weights_md())
+    plain = Memory.wrap(engine, rng.integers(-128, 128, (channels, channels, 3, 3)).astype(np.int8))
+    pack = reorder(engine, plain.desc, weights.desc)
+    scratchpad = Memory.allocate(engine, pack.scratchpad_md)
+    Primitive(pack).execute(Stream(engine), ExecArgs(pack, {Arg.SRC: plain, Arg.DST: weights, Arg.SCRATCHPAD: scratchpad}))
+    shared = {
+        Arg.WEIGHTS: weights,
+        Arg.BIAS: Memory.wrap(engine, rng.normal(0, 1, channels).astype(np.float32)),
+        arg_scales(Arg.SRC): Memory.wrap(engine, np.array([0.03], np.float32)),
+        arg_scales(Arg.WEIGHTS): Memory.wrap(engine, rng.uniform(0.001, 0.01, channels).astype(np.float32)),
+        arg_scales(Arg.DST): Memory.wrap(engine, np.array([0.4], np.float32)),
+        Arg.ATTR_ZERO_POINTS | Arg.SRC: Memory.wrap(engine, np.array([113], np.int32)),
+    }
+    inputs = [rng.integers(0, 256, desc.src_md().size).astype(np.uint8) for _ in range(4)]
+
+    def run(index: int, times: int) -> list[bytes]:
+        library.set_threads(2)  # OpenMP keeps the number for each calling thread
+        out = Memory.allocate(engine, desc.dst_md())
+        own = {Arg.SRC: Memory(engine, desc.src_md(), inputs[index]), Arg.DST: out}
+        args = ExecArgs(desc, {**shared, **own, Arg.SCRATCHPAD: Memory.allocate(engine, desc.scratchpad_md)})
+        own_stream, results = Stream(engine), []
+        assert isinstance(out.data, np.ndarray)
+        for _ in range(times):
+            out.data[:] = 0
+            primitive.execute(own_stream, args)
+            results.append(out.data.tobytes())
+        return results
+
+    want = [run(index, 1)[0] for index in range(4)]
+    assert len(set(want)) == 4
+    wrong: list[int] = []
+    threads = [
+        threading.Thread(target=lambda index=index: wrong.append(sum(got != want[index] for got in run(index, runs)))) for index in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [0, 0, 0, 0]
+
+
+# ---- cost ----
+
+
+def test_cost_of_a_prepared_execution(engine: Engine, stream: Stream, library: Library) -> None:
+    library.set_threads(1)
+    x = Memory.wrap(engine, np.zeros((1, 16), np.float32))
+    primitive = Primitive(eltwise(engine, AlgKind.eltwise_relu, x.desc, x.desc))
+    args = ExecArgs(primitive.desc, {Arg.SRC: x, Arg.DST: x})
+    call = primitive.call(stream, args)
+
+    def best_us(function: Callable[[], Any], count: int = 5000) -> float:
+        times = []
+        for _ in range(9):
+            start = time.perf_counter()
+            for _ in range(count):
+                function()
+            times.append((time.perf_counter() - start) / count)
+        return min(times) * 1e6
+
+    prepared, raw, nothing = best_us(lambda: primitive.execute(stream, args)), best_us(call), best_us(stream.wait)
+    library.set_threads(2)
+    print(f"\nPrimitive.execute {prepared:.2f} us, Primitive.call {raw:.2f} us, an empty C call {nothing:.2f} us")
+    assert prepared < 20, "microseconds on an idle machine: 1.3; the limit only catches work that does not belong on this path"
+    assert raw < 20
