@@ -1,0 +1,242 @@
+"""What every kernel is: bound once for concrete shapes, run many times into buffers of the caller.
+
+Values have their logical shape everywhere (NCHW); where a kernel likes channels last, the array it writes is a *view* with that memory
+order (`Layout.CHANNELS_LAST`), so nothing but speed depends on it.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from ...composer.plan import Step
+from ...errors import InternalError
+from ...ir.ops.spec import Array
+from ...ir.types import DType
+from ..numerics import NumericsProfile
+from ..pool import WorkerPool
+
+__all__ = ["Binding", "Kernel", "Layout", "Operand", "Result", "Scratch", "Tile", "Workspace", "aligned", "nbytes", "tiles"]
+
+_ALIGN = 64
+
+Tile = tuple[slice, ...]
+"""A box in physical dimension order."""
+
+Values = Mapping[str, Array]
+
+
+class Layout(enum.Enum):
+    """Memory order of a value."""
+
+    PLAIN = "plain"
+    """Row-major in the logical order."""
+    CHANNELS_LAST = "channels_last"
+    """Dimension 1 is the innermost one (rank 3 and more)."""
+
+    def physical_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape in memory order."""
+        return (*shape[:1], *shape[2:], shape[1]) if self is Layout.CHANNELS_LAST else tuple(shape)
+
+    def physical(self, array: Array) -> Array:
+        """A view of a logical array in memory order."""
+        return np.moveaxis(array, 1, -1) if self is Layout.CHANNELS_LAST else array
+
+    def logical(self, array: Array) -> Array:
+        """The logical view of an array in memory order."""
+        return np.moveaxis(array, -1, 1) if self is Layout.CHANNELS_LAST else array
+
+
+def aligned(size: int) -> int:
+    """The size, rounded up to the cache line that every buffer starts on."""
+    return -(-size // _ALIGN) * _ALIGN
+
+
+def nbytes(shape: Sequence[int], dtype: npt.DTypeLike) -> int:
+    """Bytes that `Scratch.take` uses for such an array."""
+    return aligned(math.prod(shape) * np.dtype(dtype).itemsize)
+
+
+class Scratch:
+    """Memory that a step uses while it runs: views are taken one behind the other, and `reset` forgets them all."""
+
+    def __init__(self, size: int) -> None:
+        raw = np.empty(size + _ALIGN, np.uint8)
+        start = -raw.ctypes.data % _ALIGN
+        self._memory = raw[start : start + size]
+        self._used = 0
+
+    def reset(self) -> None:
+        """Forgets every view."""
+        self._used = 0
+
+    def mark(self) -> int:
+        """The place that `release` goes back to."""
+        return self._used
+
+    def release(self, mark: int) -> None:
+        """Forgets the views taken since `mark`."""
+        self._used = mark
+
+    def take(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+        """An uninitialized array.
+
+        Raises:
+            InternalError: the kernel asked for less when it was bound.
+        """
+        start, self._used = self._used, self._used + nbytes(shape, dtype)
+        if self._used > self._memory.size:
+            raise InternalError(f"a kernel uses {self._used} bytes of scratch and announced {self._memory.size}")
+        return np.ndarray(tuple(shape), np.dtype(dtype), self._memory, start)
+
+
+@dataclass
+class Workspace:
+    """What a run lends to its steps: the pool, scratch for each worker, and scratch that all workers share."""
+
+    pool: WorkerPool
+    local: Sequence[Scratch]
+    shared: Scratch
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A value that a step reads, as binding knows it; `data` where it is a constant."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    layout: Layout = Layout.PLAIN
+    data: Array | None = None
+
+    def read(self, values: Values) -> Array:
+        """The array, logical shape."""
+        return self.data if self.data is not None else values[self.name]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A value that a step writes."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    layout: Layout = Layout.PLAIN
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return math.prod(self.shape) * self.dtype.numpy.itemsize
+
+    def view(self, memory: npt.NDArray[np.uint8]) -> Array:
+        """The logical array over memory of `size` bytes."""
+        return self.layout.logical(np.ndarray(self.layout.physical_shape(self.shape), self.dtype.numpy, memory))
+
+    def empty(self) -> Array:
+        """A new array."""
+        return self.layout.logical(np.empty(self.layout.physical_shape(self.shape), self.dtype.numpy))
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Everything a kernel is bound from.
+
+    Attributes:
+        step: the step.
+        target: of the plan: `onednn-v3`'s or `onednn-v2`'s attribute order.
+        operands: the values that the step reads, by name.
+        dtypes: element types of the outputs.
+        shapes: their shapes.
+        profile: the float order.
+        threads: how many workers will share the tiles.
+    """
+
+    step: Step
+    target: str
+    operands: Mapping[str, Operand]
+    dtypes: tuple[DType, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    profile: NumericsProfile
+    threads: int
+
+    def arg(self, role: str) -> Operand | None:
+        """The operand in a role, or None."""
+        name = self.step.arg(role)
+        return None if name is None else self.operands[name]
+
+    def need(self, role: str) -> Operand:
+        """The operand in a role.
+
+        Raises:
+            InternalError: the step has none.
+        """
+        operand = self.arg(role)
+        if operand is None:
+            raise InternalError(f"step {self.step.name} ({self.step.primitive}) has no argument {role}")
+        return operand
+
+    def ints(self, param: str, default: Sequence[int]) -> tuple[int, ...]:
+        """A parameter that is a tuple of integers; the default where it is absent or empty."""
+        value = self.step.params.get(param)
+        if not isinstance(value, tuple) or not value:
+            return tuple(default)
+        return tuple(v for v in value if isinstance(v, int))
+
+    def number(self, param: str, default: float) -> float:
+        """A numeric parameter."""
+        value = self.step.params.get(param)
+        return float(value) if isinstance(value, int | float) else default
+
+    def text(self, param: str, default: str) -> str:
+        """A parameter that is text."""
+        value = self.step.params.get(param)
+        return value if isinstance(value, str) else default
+
+    def refuse(self, what: str) -> InternalError:
+        """The error for a step that no plan should hold."""
+        return InternalError(f"step {self.step.name} ({self.step.primitive}): {what}")
+
+
+class Kernel(ABC):
+    """A bound step.
+
+    Attributes:
+        results: the outputs it writes; empty for a kernel that returns arrays of its own (`evaluate`).
+        local_bytes: scratch for each worker.
+        shared_bytes: scratch for the whole step.
+    """
+
+    results: tuple[Result, ...] = ()
+    local_bytes: int = 0
+    shared_bytes: int = 0
+
+    @abstractmethod
+    def run(self, values: Values, outputs: Sequence[Array], work: Workspace) -> None:
+        """Writes the outputs (logical shape, in the layouts that `results` announce)."""
+
+
+def tiles(shape: Sequence[int], limit: int) -> list[Tile]:
+    """Boxes of at most about `limit` elements that cover a row-major shape, each contiguous in memory.
+
+    The box spans whole trailing dimensions, a piece of one dimension, and single indices of the leading ones.
+    """
+    if math.prod(shape) == 0:
+        return []
+    inner, axis = 1, len(shape)
+    while axis > 0 and inner * shape[axis - 1] <= limit:
+        axis -= 1
+        inner *= shape[axis]
+    tail = tuple(slice(0, d) for d in shape[axis:])
+    if axis == 0:
+        return [tail]
+    axis -= 1
+    count = -(-shape[axis] // max(1, limit // inner))
+    cuts = [shape[axis] * i // count for i in range(count + 1)]
+    pieces = [slice(a, b) for a, b in pairwise(cuts)]
+    return [(*(slice(i, i + 1) for i in lead), piece, *tail) for lead in np.ndindex(*shape[:axis]) for piece in pieces]

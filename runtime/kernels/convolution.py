@@ -1,0 +1,139 @@
+"""Convolution: 1-D, 2-D, 3-D, grouped; integer (exact) and f32.
+
+The zero point is subtracted while codes are converted to f32, and padding then holds 0, so a padded tap contributes zero real value. Each
+tile of outputs gathers its own windows (im2col) from the part of the padded input that it reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...composer.attributes import PrimitiveAttr
+from ...ir.ops.spec import Array
+from ...ir.types import DType
+from ..numerics import F32Array
+from .base import Binding, Kernel, Layout, Operand, Result, Scratch, Tile, Values, Workspace
+from .epilogue import Anchor, Epilogue, along
+from .exact_gemm import Codes, KSplit, split_for_weights
+from .gemm import TiledGemm
+from .windows import Window, fill_slab, resolve_window, slab_bytes, window_view
+
+__all__ = ["Convolution", "anchor_of", "integer_codes"]
+
+
+def integer_codes(binding: Binding, role: str) -> tuple[Codes | None, int]:
+    """The range of an integer argument minus its zero point, and the zero point; (None, 0) for an f32 argument.
+
+    Raises:
+        InternalError: an element type, or a zero point per channel, that the kernels do not take.
+    """
+    operand = binding.need(role)
+    zero = binding.step.attr.zero_points.get(role)
+    if operand.dtype is DType.F32:
+        if zero is not None and np.any(zero.array):
+            raise binding.refuse(f"a zero point on f32 {role}")
+        return None, 0
+    if operand.dtype not in (DType.U8, DType.S8):
+        raise binding.refuse(f"{role} of type {operand.dtype.value}")
+    if zero is None:
+        return Codes.of(operand.dtype.range), 0
+    if len(set(zero.values)) > 1:
+        raise binding.refuse(f"zero points per channel on {role}")
+    return Codes.of(operand.dtype.range, zero.values[0]), zero.values[0]
+
+
+def anchor_of(binding: Binding, channel: int, rank: int, magnitude: float, integer: bool) -> Anchor:
+    """Scales of src and weights, and the bias, placed on dst's dimensions.
+
+    Args:
+        binding: the step.
+        channel: the dimension of dst that per-channel weights scales run along.
+        rank: of dst.
+        magnitude: a bound on the accumulator.
+        integer: whether the accumulator is an integer.
+    """
+    attr: PrimitiveAttr = binding.step.attr
+    scales: list[F32Array] = []
+    for role in ("src", "weights"):
+        if role in attr.scales:
+            scale = attr.scales[role]
+            scales.append(along(scale.array, channel if scale.mask else None, rank))
+    bias = binding.arg("bias")
+    placed: Operand | F32Array | None = bias
+    if bias is not None and channel != rank - 1:
+        if bias.data is None:
+            raise binding.refuse("a bias that is no constant")
+        placed = along(bias.data, channel, rank)
+    return Anchor(magnitude=magnitude, integer=integer, scales=tuple(scales), bias=placed)
+
+
+class Convolution(Kernel):
+    """`convolution` with dense or grouped weights, in ONNX layout [OC, IC/groups, kernel...].
+
+    Args:
+        binding: the step; the weights must be constant.
+    """
+
+    def __init__(self, binding: Binding) -> None:
+        src, weights = binding.need("src"), binding.need("weights")
+        if weights.data is None:
+            raise binding.refuse("weights that are no constant")
+        shape = binding.shapes[0]
+        result = Result(binding.dtypes[0], shape, Layout.CHANNELS_LAST)
+        self.results = (result,)
+        self._src = src.name
+        self._groups = int(binding.number("group", 1))
+        codes, self._shift = integer_codes(binding, "src")
+        matrix = kernel_matrix(weights.data)
+        self._window = resolve_window(binding, src.shape[2:], weights.shape[2:], shape[2:])
+        split = KSplit((0, matrix.shape[1]), 0, False, False)
+        magnitude = math.inf
+        if codes is not None:
+            split = split_for_weights(matrix, codes, exact=result.dtype is DType.S32)
+            magnitude = float(split.bound)
+        self._epilogue = Epilogue(binding, result, anchor_of(binding, 1, len(shape), magnitude, codes is not None))
+        physical = Layout.CHANNELS_LAST.physical_shape(shape)
+        self._channels = src.shape[1]
+        self._gemm = TiledGemm(matrix, False, self._groups, split, self._epilogue, physical, self._fill_bytes, binding.threads)
+        self.local_bytes, self.shared_bytes = self._gemm.local_bytes, self._gemm.shared_bytes
+
+    def run(self, values: Values, outputs: Sequence[Array], work: Workspace) -> None:
+        """Computes the destination."""
+        x = Layout.CHANNELS_LAST.physical(values[self._src])
+        out = Layout.CHANNELS_LAST.physical(outputs[0])
+        self._gemm.run(x, self._fill, out, self._epilogue.operands(values), work)
+
+    def _fill_bytes(self, tile: Tile) -> int:
+        if self._window.pointwise:
+            return 0
+        return slab_bytes(self._window, tile[0].stop - tile[0].start, tile[1:], self._channels, np.float32)
+
+    def _fill(self, x: Array, tile: Tile, gathered: F32Array, scratch: Scratch) -> None:
+        if self._window.pointwise:
+            part = x[tile]
+            np.copyto(gathered.reshape(part.shape), part, casting="unsafe")
+            if self._shift:
+                np.subtract(gathered, np.float32(self._shift), out=gathered)
+            return
+        slab = fill_slab(self._window, x, tile, np.float32, self._shift, 0.0, scratch)
+        gather_windows(self._window, slab, tile, self._groups, gathered)
+
+
+def gather_windows(window: Window, slab: Array, tile: Tile, groups: int, gathered: F32Array) -> None:
+    """Copies the windows of a slab into rows: [rows, groups, kernel..., C/groups], flat in all but the rows."""
+    sizes = [cut.stop - cut.start for cut in tile[1:]]
+    view = window_view(window, slab, sizes)
+    if groups > 1:
+        view = view.reshape(*view.shape[:-1], groups, view.shape[-1] // groups)
+        view = np.moveaxis(view, -2, 1 + len(sizes))
+    np.copyto(gathered.reshape(view.shape), view)
+
+
+def kernel_matrix(weights: Array) -> Array:
+    """[OC, IC/groups, kernel...] as [OC, kernel... * IC/groups]: a view where the kernel has one position."""
+    if math.prod(weights.shape[2:]) == 1:
+        return np.ascontiguousarray(weights).reshape(weights.shape[0], -1)
+    return np.ascontiguousarray(np.moveaxis(weights, 1, -1)).reshape(weights.shape[0], -1)

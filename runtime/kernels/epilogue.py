@@ -1,0 +1,284 @@
+"""What follows the accumulator of every primitive: scales, bias, post-ops, destination scale and zero point, rounding, store.
+
+The order of `onednn-v3` (and `unified`)::
+
+    y = scale * acc;  y += bias;  post-ops;  y *= 1/dst_scale;  y += dst_zp;  clip;  round half even;  store
+
+and of `onednn-v2`::
+
+    y = acc + bias;  y *= output_scale;  post-ops (eltwise and sum with their own scales);  y += dst_zp;  clip;  round;  store
+
+A bound epilogue is a list of passes over one tile at a time (so the tile stays in cache), each one NumPy call with f32 rounding. Passes
+that change no bit are left out when it is bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...composer.attributes import Binary, Eltwise, Prelu, Sum
+from ...ir.ops.spec import Array
+from ...ir.types import DType
+from ..numerics import F32Array, NumericsProfile
+from .base import Binding, Operand, Result, Scratch, Tile, Values, nbytes
+from .passes import BinaryPass, Block, DividePass, EltwisePass, Pass, PlusPass, PreluPass, Source, SumPass, TimesPass
+
+__all__ = ["Anchor", "Epilogue", "along"]
+
+_CERTAINLY_FINITE = 1e30
+"""Magnitude below which neither an overflow nor, behind it, a NaN is possible in the passes that follow."""
+
+_SCRATCH_PER_ELEMENT = 24
+
+
+def along(values: npt.ArrayLike, axis: int | None, rank: int) -> F32Array:
+    """f32 values shaped to broadcast along one axis of a tensor (None: a scalar; then rank-0)."""
+    array = np.asarray(values, np.float32)
+    if array.size == 1:
+        return array.reshape(())
+    shape = [1] * rank
+    shape[axis if axis is not None else rank - 1] = -1
+    return array.reshape(shape)
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What the kernel hands to the epilogue.
+
+    Attributes:
+        magnitude: a bound on the absolute value of the accumulator (infinity: unknown).
+        integer: the accumulator is an exact integer.
+        scales: factors of the accumulator, each f32 and shaped to broadcast against dst: [src, weights] for the compute primitives.
+        bias: f32, or an operand, broadcast against dst; None: none.
+    """
+
+    magnitude: float = math.inf
+    integer: bool = False
+    scales: tuple[F32Array, ...] = ()
+    bias: F32Array | Operand | None = None
+
+
+class Epilogue:
+    """The bound epilogue of one step.
+
+    Args:
+        binding: the step: its attributes give post-ops, output scales, dst scale and zero point.
+        result: the destination.
+        anchor: what the accumulator is.
+        post_ops: the post-ops to apply, where they are not all of the step's.
+
+    Attributes:
+        exact: nothing is computed and the destination is s32: the accumulator is stored as it is.
+    """
+
+    def __init__(self, binding: Binding, result: Result, anchor: Anchor) -> None:
+        self._binding = binding
+        self._result = result
+        self._profile: NumericsProfile = binding.profile
+        self._live: list[Operand] = []
+        self._passes: list[Pass] = []
+        self._bound = anchor.magnitude
+        attr = binding.step.attr
+        if binding.target == "onednn-v2":
+            self._add_bias(anchor)
+            self._add_scales((*anchor.scales, *self._output_scales()))
+        else:
+            self._add_scales(anchor.scales)
+            self._add_bias(anchor)
+        for op in attr.post_ops:
+            if isinstance(op, Eltwise | Binary | Sum | Prelu):
+                self._add_post_op(op)
+        self._add_destination()
+        self.exact = anchor.integer and result.dtype is DType.S32 and not self._passes
+        self._store_limits()
+
+    @property
+    def live(self) -> tuple[Operand, ...]:
+        """The operands that are read at run time."""
+        return tuple(self._live)
+
+    def scratch_bytes(self, elements: int) -> int:
+        """Scratch that `apply` takes for a tile of so many elements."""
+        return nbytes((elements,), np.float32) + nbytes((elements, _SCRATCH_PER_ELEMENT), np.uint8) + 8 * 64
+
+    def operands(self, values: Values) -> list[Array]:
+        """The run-time operands as physical views, for `apply`."""
+        layout, rank = self._result.layout, len(self._result.shape)
+        return [layout.physical(_to_rank(operand.read(values), rank)) for operand in self._live]
+
+    def apply(self, acc: Array, out: Array, tile: Tile, operands: Sequence[Array], scratch: Scratch) -> None:
+        """Turns a tile of accumulators into a tile of the destination.
+
+        Args:
+            acc: f32, or f64 holding exact integers; physical shape of the tile; f32 is used as scratch.
+            out: the whole destination, physical view.
+            tile: the place of the tile in it.
+            operands: from `operands`.
+            scratch: of this worker.
+        """
+        target = out[tile]
+        if self.exact:
+            np.copyto(target, acc, casting="unsafe")
+            return
+        mark = scratch.mark()
+        y: F32Array
+        if acc.dtype == np.float32:
+            y = acc  # type: ignore[assignment]
+        else:
+            y = scratch.take(acc.shape, np.float32)  # type: ignore[assignment]
+            np.copyto(y, acc, casting="unsafe")
+        block = Block(tile, operands, scratch)
+        for step in self._passes:
+            inner = scratch.mark()
+            step(y, block)
+            scratch.release(inner)
+        self._store(y, target)
+        scratch.release(mark)
+
+    # -- binding ---------------------------------------------------------------------------------------------------------------
+
+    def _source(self, value: F32Array | Operand) -> Source:
+        """A pass's operand: a constant, brought into physical order, or the index of a run-time operand."""
+        layout, rank = self._result.layout, len(self._result.shape)
+        if isinstance(value, Operand):
+            if value.data is None:
+                self._live.append(value)
+                return Source(index=len(self._live) - 1)
+            value = np.asarray(value.data).astype(np.float32)
+        if value.size == 1:
+            return Source(data=value.reshape(()))
+        return Source(data=np.ascontiguousarray(layout.physical(_to_rank(value, rank))))
+
+    def _output_scales(self) -> tuple[F32Array, ...]:
+        scale = self._binding.step.attr.output_scales
+        if scale is None:
+            return ()
+        axis = None if scale.mask == 0 else scale.mask.bit_length() - 1
+        return (along(scale.array, axis, len(self._result.shape)),)
+
+    def _add_scales(self, scales: Sequence[F32Array]) -> None:
+        factors = [s for s in scales if not _all(s, 1.0)]
+        if not factors:
+            return
+        if self._profile.combine:
+            combined = factors[0]
+            for other in factors[1:]:
+                combined = np.multiply(combined, other)
+            factors = [combined.astype(np.float32)]
+        for factor in factors:
+            self._passes.append(TimesPass(self._source(factor)))
+            self._bound *= float(np.abs(factor).max(initial=0.0))
+
+    def _add_bias(self, anchor: Anchor) -> None:
+        bias = anchor.bias
+        if bias is None:
+            return
+        data = bias.data if isinstance(bias, Operand) else bias
+        if data is not None and not np.any(data):
+            return  # acc is never -0.0 behind an integer, and +0.0 changes nothing else
+        self._passes.append(PlusPass(self._source(bias)))
+        self._bound += math.inf if data is None else float(np.abs(data).max(initial=0.0))
+
+    def _operand(self, name: str) -> Operand:
+        return self._binding.operands[name]
+
+    def _add_post_op(self, op: Eltwise | Binary | Sum | Prelu) -> None:
+        if isinstance(op, Eltwise):
+            step = EltwisePass(op.algorithm, np.float32(op.alpha), np.float32(op.beta), np.float32(op.scale), self._profile)
+            self._passes.append(step)
+            self._bound = step.bound(self._bound)
+        elif isinstance(op, Sum):
+            operand = self._operand(op.operand)
+            dtype = op.dtype or operand.dtype
+            self._passes.append(SumPass(self._source(operand), float(np.float32(op.scale)), op.zero_point, dtype, self._profile.fma))
+            low, high = dtype.range if dtype.is_integer else (-math.inf, math.inf)
+            self._bound += abs(op.scale) * max(abs(low - op.zero_point), abs(high - op.zero_point))
+        elif isinstance(op, Binary):
+            operand = self._operand(op.operand)
+            scale = None if op.scale is None else self._source(self._scale_of(op, operand))
+            self._passes.append(BinaryPass(op.algorithm, self._source(operand), scale))
+            self._bound = self._binary_bound(op, operand)
+        else:
+            operand = self._operand(op.operand)
+            self._passes.append(PreluPass(self._source(operand)))
+            slopes = operand.data
+            self._bound *= math.inf if slopes is None else max(1.0, float(np.abs(slopes).max(initial=0.0)))
+
+    def _scale_of(self, op: Binary, operand: Operand) -> F32Array:
+        if op.scale is None:
+            return np.ones((), np.float32)
+        axis = None if op.scale.mask == 0 else op.scale.mask.bit_length() - 1
+        return along(op.scale.array, axis, max(len(operand.shape), 1))
+
+    def _binary_bound(self, op: Binary, operand: Operand) -> float:
+        if op.scale is not None or op.algorithm not in ("add", "sub", "mul", "max", "min"):
+            return 1.0 if op.algorithm in ("ge", "gt", "le", "lt", "eq", "ne") else math.inf
+        if operand.data is not None:
+            other = float(np.abs(operand.data.astype(np.float64)).max(initial=0.0))
+        else:
+            other = float(max(map(abs, operand.dtype.range))) if operand.dtype.is_integer else math.inf
+        return self._bound * other if op.algorithm == "mul" else self._bound + other
+
+    def _add_destination(self) -> None:
+        attr, result = self._binding.step.attr, self._result
+        scale, zero = attr.scales.get("dst"), attr.zero_points.get("dst")
+        rank = len(result.shape)
+        if scale is not None and not _all(scale.array, 1.0):
+            axis = None if scale.mask == 0 else scale.mask.bit_length() - 1
+            values = along(scale.array, axis, rank)
+            if self._profile.reciprocal:
+                inverse = np.divide(np.float32(1), values).astype(np.float32)
+                self._passes.append(TimesPass(self._source(inverse)))
+                self._bound *= float(np.abs(inverse).max(initial=0.0))
+            else:
+                self._passes.append(DividePass(self._source(values)))
+                self._bound /= float(np.abs(values).min(initial=math.inf))
+        if zero is not None and np.any(zero.array):
+            axis = None if zero.mask == 0 else zero.mask.bit_length() - 1
+            self._passes.append(PlusPass(self._source(along(zero.array, axis, rank))))
+            self._bound += float(np.abs(zero.array).max())
+
+    # -- storing ---------------------------------------------------------------------------------------------------------------
+
+    def _store_limits(self) -> None:
+        dtype = self._result.dtype
+        self._may_be_nan = not self._bound < _CERTAINLY_FINITE
+        self._limits: tuple[np.float32, np.float32] | None = None
+        if dtype.is_integer:
+            low, high = dtype.range
+            # The largest f32 below 2**31 is what oneDNN saturates s32 to.
+            self._limits = np.float32(low), np.float32(min(high, 2147483520))
+            self._nan = np.float32(self._profile.nan(dtype))
+            self._drop_relu()
+
+    def _drop_relu(self) -> None:
+        """relu, then a positive factor, then a store that clips at 0: the clip alone gives the same integers (NaN aside)."""
+        if self._may_be_nan or self._limits is None or self._limits[0] != 0:
+            return
+        index = len(self._passes) - 1
+        while index >= 0 and isinstance(step := self._passes[index], TimesPass) and step.positive:
+            index -= 1
+        if index >= 0 and isinstance(step := self._passes[index], EltwisePass) and step.plain_relu:
+            del self._passes[index]
+
+    def _store(self, y: F32Array, target: Array) -> None:
+        if self._limits is not None:
+            if self._may_be_nan:
+                np.copyto(y, self._nan, where=np.isnan(y))
+            np.clip(y, *self._limits, out=y)
+            np.rint(y, out=y)
+        np.copyto(target, y, casting="unsafe")
+
+
+def _all(values: F32Array, value: float) -> bool:
+    return bool(np.all(values == np.float32(value)))
+
+
+def _to_rank(array: Array, rank: int) -> Array:
+    """Leading dimensions of 1 in front, as NumPy broadcasts."""
+    return array if array.ndim >= rank else array.reshape((1,) * (rank - array.ndim) + array.shape)

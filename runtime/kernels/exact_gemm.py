@@ -1,0 +1,160 @@
+"""Integer matrix products by f32 BLAS, exact: the proof, and the product of one tile.
+
+A product of two codes is an integer below 2**16. While every partial sum that BLAS may form, in any order, stays within +-2**24, f32
+arithmetic is exact. For each column the partial sums lie between the sum of all negative terms and the sum of all positive ones, and
+`weight * [low, high]` bounds each term. Where this does not prove it, K is cut into pieces that it does prove; two pieces are added in f32
+(the sum of two exact integers, rounded once, which is the conversion to f32 that follows anyway), more are added in f64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from ...ir.ops.spec import Array
+from ..numerics import F32Array, F64Array
+from .base import Scratch, nbytes
+
+__all__ = ["Codes", "KSplit", "accumulate", "scratch_bytes", "split_for_any", "split_for_weights"]
+
+_EXACT = 2**24
+_S32 = 2**31
+
+
+@dataclass(frozen=True)
+class Codes:
+    """The range of integer codes minus their zero point: what one factor of a product may be."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, bounds: tuple[int, int], zero_point: int = 0) -> Codes:
+        """From an element type's range and a zero point."""
+        return cls(bounds[0] - zero_point, bounds[1] - zero_point)
+
+    @property
+    def magnitude(self) -> int:
+        """The largest absolute value."""
+        return max(abs(self.low), abs(self.high))
+
+
+@dataclass(frozen=True)
+class KSplit:
+    """How K is cut.
+
+    Attributes:
+        cuts: borders of the pieces: 0, ..., K.
+        bound: no accumulator is beyond it in absolute value.
+        wide: the pieces are added in f64 (the accumulator is f64).
+        wraps: the accumulator may leave s32, and wraps there as the hardware's does.
+    """
+
+    cuts: tuple[int, ...]
+    bound: int
+    wide: bool
+    wraps: bool
+
+
+def split_for_weights(weights: Array, codes: Codes, exact: bool) -> KSplit:
+    """The cuts for constant integer weights.
+
+    Args:
+        weights: integers [N, K].
+        codes: the range of the other factor.
+        exact: the exact integer is needed, not its f32 rounding.
+    """
+    depth = weights.shape[1]
+    worst = depth * _largest(weights) * codes.magnitude
+    if worst <= _EXACT:
+        return KSplit((0, depth), worst, False, False)
+    positive = np.maximum(weights, 0).astype(np.int64) if weights.dtype.itemsize > 1 else np.maximum(weights, 0)
+    negative = np.minimum(weights, 0)
+    pieces = 1
+    while True:
+        cuts = tuple(depth * i // pieces for i in range(pieces + 1))
+        sums = [(_columns(positive, a, b), _columns(negative, a, b)) for a, b in pairwise(cuts)]
+        bounds = [_bound(p, n, codes) for p, n in sums]
+        if all(bound <= _EXACT for bound in bounds) or pieces == depth:
+            total = _bound(sum(p for p, _ in sums), sum(n for _, n in sums), codes)  # type: ignore[arg-type]
+            return _split(cuts, total, exact)
+        pieces = max(pieces + 1, min(-(-max(bounds) * pieces // _EXACT), depth))
+
+
+def split_for_any(depth: int, weights: Codes, codes: Codes, exact: bool) -> KSplit:
+    """The cuts when both factors are only known by their ranges."""
+    term = max(1, weights.magnitude * codes.magnitude)
+    pieces = max(1, -(-depth * term // _EXACT))
+    while -(-depth // pieces) * term > _EXACT:
+        pieces += 1
+    return _split(tuple(depth * i // pieces for i in range(pieces + 1)), depth * term, exact)
+
+
+def _split(cuts: tuple[int, ...], bound: int, exact: bool) -> KSplit:
+    pieces = len(cuts) - 1
+    wraps = bound >= _S32
+    return KSplit(cuts, bound, wraps or pieces > 2 or (exact and pieces > 1), wraps)
+
+
+def _largest(weights: Array) -> int:
+    return max(abs(int(weights.max(initial=0))), abs(int(weights.min(initial=0))))
+
+
+def _columns(part: Array, start: int, stop: int) -> npt.NDArray[np.int64]:
+    return part[:, start:stop].sum(axis=1, dtype=np.int64)  # type: ignore[no-any-return]
+
+
+def _bound(positive: npt.NDArray[np.int64], negative: npt.NDArray[np.int64], codes: Codes) -> int:
+    """The largest absolute value of a partial sum: terms reach up to w*high and w*low, whichever sign."""
+    up, down = max(codes.high, 0), max(-codes.low, 0)
+    upper = positive * up - negative * down
+    lower = positive * down - negative * up
+    return int(max(upper.max(initial=0), lower.max(initial=0)))
+
+
+def scratch_bytes(split: KSplit, rows: int, columns: int) -> int:
+    """Scratch that `accumulate` takes for a tile (the accumulator included)."""
+    single = nbytes((rows, columns), np.float32)
+    pieces = len(split.cuts) - 1
+    return single + (single if pieces > 1 else 0) + (nbytes((rows, columns), np.float64) * (2 if split.wraps else 1) if split.wide else 0)
+
+
+def accumulate(split: KSplit, a: F32Array, w: F32Array, scratch: Scratch) -> F32Array | F64Array:
+    """The accumulators of one tile: a @ w, exact as `split` says.
+
+    Args:
+        split: the cuts.
+        a: [..., rows, K] f32 codes.
+        w: [..., K, columns] f32 codes (any strides that BLAS takes).
+        scratch: of this worker.
+
+    Returns:
+        [..., rows, columns], contiguous, in scratch: f32, or f64 when the split is wide.
+    """
+    shape = (*np.broadcast_shapes(a.shape[:-2], w.shape[:-2]), a.shape[-2], w.shape[-1])
+    total: F32Array = scratch.take(shape, np.float32)  # type: ignore[assignment]
+    cuts = split.cuts
+    np.matmul(a[..., : cuts[1]], w[..., : cuts[1], :], out=total)
+    if len(cuts) == 2 and not split.wide:
+        return total
+    piece: F32Array = scratch.take(shape, np.float32) if len(cuts) > 2 else total  # type: ignore[assignment]
+    if not split.wide:
+        np.matmul(a[..., cuts[1] :], w[..., cuts[1] :, :], out=piece)
+        return np.add(total, piece, out=total)
+    wide: F64Array = scratch.take(shape, np.float64)  # type: ignore[assignment]
+    np.copyto(wide, total)
+    for start, stop in pairwise(cuts[1:]):
+        np.matmul(a[..., start:stop], w[..., start:stop, :], out=piece)
+        np.add(wide, piece, out=wide)
+    if split.wraps:
+        # s32 accumulators wrap around: modulo 2**32, into [-2**31, 2**31).
+        turns: F64Array = scratch.take(shape, np.float64)  # type: ignore[assignment]
+        np.add(wide, float(_S32), out=turns)
+        np.divide(turns, 2.0**32, out=turns)
+        np.floor(turns, out=turns)
+        np.multiply(turns, 2.0**32, out=turns)
+        np.subtract(wide, turns, out=wide)
+    return wide

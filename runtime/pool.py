@@ -1,0 +1,155 @@
+"""A small thread pool for loops over tiles, and the rule that BLAS stays single-threaded inside it.
+
+NumPy releases the GIL in its inner loops, so tiles of one step run side by side. The calling thread works too: a loop with `threads` = 1
+never leaves it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["WorkerPool", "single_threaded_blas"]
+
+Body = Callable[[int, int], None]
+"""(index of the tile, slot of the worker: below `threads`, never shared by two workers at a time)."""
+
+
+class _Job:
+    """One parallel loop: workers draw indices until none is left."""
+
+    def __init__(self, count: int, body: Body) -> None:
+        self._indices = itertools.count()  # next() on it is atomic under the GIL
+        self._slots = itertools.count()
+        self._count = count
+        self._body = body
+        self._lock = threading.Lock()
+        self._left = count
+        self._finished = threading.Event()
+        self._error: BaseException | None = None
+
+    def work(self) -> None:
+        """Runs tiles until none is left."""
+        slot = next(self._slots)
+        with np.errstate(all="ignore"):  # infinities and NaN are values here; the error state is each thread's own
+            for index in self._indices:
+                if index >= self._count:
+                    return
+                try:
+                    if self._error is None:
+                        self._body(index, slot)
+                except BaseException as error:  # noqa: BLE001 - handed to the thread that waits, which raises it
+                    self._error = error
+                with self._lock:
+                    self._left -= 1
+                    if self._left == 0:
+                        self._finished.set()
+
+    def wait(self) -> None:
+        """Returns when every tile is done; raises what a tile raised."""
+        self._finished.wait()
+        if self._error is not None:
+            raise self._error
+
+
+class WorkerPool:
+    """`threads` - 1 daemon threads, started at the first loop that needs them, stopped when the pool is garbage.
+
+    Args:
+        threads: how many tiles run at once, the caller's included.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._owner = 0
+        self._start_lock = threading.Lock()
+
+    def run(self, count: int, body: Body) -> None:
+        """body(i, slot) for each i below `count`, in any order, on up to `threads` threads.
+
+        Raises:
+            BaseException: what a body raised; the other tiles are then skipped.
+        """
+        if count == 0:
+            return
+        job = _Job(count, body)
+        helpers = min(self.threads, count) - 1
+        if helpers > 0:
+            self._start()
+            for _ in range(helpers):
+                self._queue.put(job)
+        job.work()
+        job.wait()
+
+    def _start(self) -> None:
+        if self._owner == os.getpid():
+            return
+        with self._start_lock:
+            if self._owner == os.getpid():
+                return
+            self._queue = queue.SimpleQueue()  # a forked child has the parent's queue, but none of its threads
+            for number in range(self.threads - 1):
+                threading.Thread(target=_serve, args=(self._queue,), name=f"fqfuse-{number}", daemon=True).start()
+            weakref.finalize(self, _stop, self._queue, self.threads - 1)
+            self._owner = os.getpid()
+
+
+def _serve(jobs: queue.SimpleQueue[_Job | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job.work()
+        del job  # a finished loop holds the buffers of its run
+
+
+def _stop(jobs: queue.SimpleQueue[_Job | None], count: int) -> None:
+    for _ in range(count):
+        jobs.put(None)
+
+
+class _BlasGuard:
+    """Counts the runs under way: the first one limits BLAS to one thread, the last one gives the caller's setting back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._controller: ThreadpoolController | None = None
+        self._limit: object = None
+        self._runs = 0
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._runs == 0:
+                if self._controller is None:
+                    self._controller = ThreadpoolController()
+                self._limit = self._controller.limit(limits=1, user_api="blas")
+            self._runs += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._runs -= 1
+            if self._runs == 0:
+                self._limit.restore_original_limits()  # type: ignore[attr-defined]
+                self._limit = None
+
+
+_GUARD = _BlasGuard()
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Inside, BLAS calls run on the calling thread alone: tiles are the parallelism, and idle BLAS threads spin.
+
+    The setting is the process's own; runs that overlap share it, and the last one restores what was before.
+    """
+    _GUARD.enter()
+    try:
+        yield
+    finally:
+        _GUARD.leave()

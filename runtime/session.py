@@ -1,0 +1,231 @@
+"""Sessions: a plan, bound to a runtime, with the shape of ONNX Runtime's InferenceSession."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+
+import numpy as np
+import numpy.typing as npt
+
+from ..composer.plan import Plan
+from ..errors import BackendUnavailable, InvalidInput
+from ..ir.ops.spec import Array
+from ..ir.types import DType, TensorType
+from .executor import Executor
+from .numpy_runtime import NumpyExecutor, default_threads
+from .shapes import symbol_sizes
+
+__all__ = ["BACKENDS", "InferenceSession", "NodeArg"]
+
+BACKENDS = ("auto", "numpy", "onednn")
+
+_ORT_TYPES = {
+    DType.F32: "float",
+    DType.F64: "double",
+    DType.F16: "float16",
+    DType.BF16: "bfloat16",
+    DType.S4: "int4",
+    DType.U4: "uint4",
+    DType.S8: "int8",
+    DType.U8: "uint8",
+    DType.S16: "int16",
+    DType.U16: "uint16",
+    DType.S32: "int32",
+    DType.U32: "uint32",
+    DType.S64: "int64",
+    DType.U64: "uint64",
+    DType.BOOL: "bool",
+    DType.STRING: "string",
+}
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output of the model, as ONNX Runtime describes it.
+
+    Attributes:
+        name: its name in the model.
+        shape: sizes, and names of sizes that are known at run time only; None when even the rank is unknown.
+        type: `tensor(float)`, `tensor(uint8)` ...
+    """
+
+    name: str
+    shape: tuple[int | str, ...] | None
+    type: str
+
+
+class InferenceSession:
+    """A plan, ready to run.
+
+    A session may be used by many threads at once, pickled, and sent to spawned processes. The arrays it returns belong to the caller.
+
+    Args:
+        path_or_plan: a plan or the path of a plan file (`fqfuse.InferenceSession` also takes an ONNX model, and compiles it).
+        backend: `numpy`, `onednn`, or `auto` (oneDNN where it is installed, else NumPy); `session.backend` tells which it is.
+        threads: how many threads a run may use, the caller's included (None: one a processor).
+
+    Raises:
+        BackendUnavailable: `onednn` was asked for and is not installed.
+        InvalidInput: an argument is wrong, or the file cannot be read.
+        PlanError, InvalidModel, UnsupportedOp: the file's content.
+    """
+
+    def __init__(self, path_or_plan: str | PathLike[str] | Plan, backend: str = "auto", threads: int | None = None) -> None:
+        if backend not in BACKENDS:
+            raise InvalidInput(f"no backend {backend!r}", hint=f"choose one of: {', '.join(BACKENDS)}")
+        self._asked = backend
+        self._threads = _checked_threads(threads)
+        self.plan = path_or_plan if isinstance(path_or_plan, Plan) else _load(path_or_plan)
+        self._executor, self.backend = _executor(self.plan, backend, self._threads)
+        self._inputs = {name: self.plan.type(name) for name in self.plan.inputs}
+        if all(type_.shape is not None and all(isinstance(d, int) for d in type_.shape) for type_ in self._inputs.values()):
+            self._executor.bind({name: type_.static_shape for name, type_ in self._inputs.items()})
+
+    @property
+    def threads(self) -> int:
+        """How many threads a run may use."""
+        return self._threads
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs of the model, in its order."""
+        return [_node_arg(name, self.plan.type(name)) for name in self.plan.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs of the model, in its order."""
+        return [_node_arg(name, self.plan.type(name)) for name in self.plan.outputs]
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.ArrayLike]) -> list[Array]:
+        """Runs the model.
+
+        Args:
+            output_names: which outputs, in which order; None or empty: all.
+            feeds: an array for each input.
+
+        Returns:
+            The outputs, as arrays of the caller's own.
+
+        Raises:
+            InvalidInput: an unknown output or input, a missing input, or one of another type or shape.
+        """
+        unknown = [name for name in output_names or () if name not in self.plan.outputs]
+        if unknown:
+            raise InvalidInput(
+                f"unknown outputs: {', '.join(unknown)}",
+                where=self.plan.name,
+                hint=f"the model's outputs are: {_listed(self.plan.outputs)}",
+            )
+        found = self._executor.run(self._checked(feeds))
+        if not output_names:
+            return found
+        by_name = dict(zip(self.plan.outputs, found, strict=True))
+        return [by_name[name] for name in output_names]
+
+    def run_steps(self, feeds: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+        """Every value that a step of the plan writes, by name, in execution order.
+
+        Raises:
+            InvalidInput: as `run`.
+        """
+        return self._executor.run_all(self._checked(feeds))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"plan": self.plan, "backend": self._asked, "threads": self._threads}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        plan, backend, threads = state["plan"], state["backend"], state["threads"]
+        if not isinstance(plan, Plan) or not isinstance(backend, str) or not isinstance(threads, int):
+            raise InvalidInput("this is not the state of a session")
+        self.__init__(plan, backend, threads)  # type: ignore[misc]
+
+    # -- feeds -----------------------------------------------------------------------------------------------------------------
+
+    def _checked(self, feeds: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+        """The feeds as arrays of the right types and shapes."""
+        names = _listed(self.plan.inputs)
+        unknown = [name for name in feeds if name not in self._inputs]
+        if unknown:
+            raise InvalidInput(f"unknown inputs: {', '.join(unknown)}", where=self.plan.name, hint=f"the model's inputs are: {names}")
+        missing = [name for name in self._inputs if name not in feeds]
+        if missing:
+            raise InvalidInput(f"missing inputs: {', '.join(missing)}", where=self.plan.name, hint=f"the model's inputs are: {names}")
+        arrays = {name: _checked_feed(name, np.asarray(feeds[name]), type_) for name, type_ in self._inputs.items()}
+        symbol_sizes(self.plan, {name: array.shape for name, array in arrays.items()})
+        return arrays
+
+
+def _checked_feed(name: str, array: Array, type_: TensorType) -> Array:
+    wanted = type_.dtype.numpy
+    if array.dtype != wanted and not (type_.dtype is DType.STRING and array.dtype.kind in "UO"):
+        raise InvalidInput(
+            f"input {name} has elements of type {array.dtype}, expected {wanted}",
+            where=f"input {name}: {type_}",
+            hint=f"convert it: array.astype('{wanted}')",
+        )
+    if type_.shape is None:
+        return array
+    if array.ndim != len(type_.shape):
+        raise InvalidInput(
+            f"input {name} has {array.ndim} dimensions {list(array.shape)}, expected {len(type_.shape)}",
+            where=f"input {name}: {type_}",
+            hint="reshape it, or add the batch dimension",
+        )
+    for axis, (dim, size) in enumerate(zip(type_.shape, array.shape, strict=True)):
+        if isinstance(dim, int) and dim != size:
+            raise InvalidInput(
+                f"input {name} has size {size} in dimension {axis}, expected {dim}",
+                where=f"input {name}: {type_}",
+                hint="feed the shape that the model was made for, or export it with a symbolic dimension there",
+            )
+    return array
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _checked_threads(threads: int | None) -> int:
+    if threads is None:
+        return default_threads()
+    try:
+        count = operator.index(threads)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise InvalidInput(f"threads must be an integer of at least 1, found {threads!r}", hint="leave it out for one thread a processor")
+    return count
+
+
+def _node_arg(name: str, type_: TensorType) -> NodeArg:
+    return NodeArg(name, type_.shape, f"tensor({_ORT_TYPES[type_.dtype]})")
+
+
+def _executor(plan: Plan, backend: str, threads: int) -> tuple[Executor, str]:
+    if backend == "numpy":
+        return NumpyExecutor(plan, threads), "numpy"
+    try:
+        return _onednn(plan, threads), "onednn"
+    except BackendUnavailable:
+        if backend == "onednn":
+            raise
+        return NumpyExecutor(plan, threads), "numpy"
+
+
+def _onednn(plan: Plan, threads: int) -> Executor:
+    try:
+        from .onednn.executor import OneDnnExecutor
+    except ImportError as error:
+        raise BackendUnavailable(
+            "the oneDNN runtime is not there", where=str(error), hint="pip install 'fqfuse[onednn]', or choose backend='numpy'"
+        ) from error
+    executor: Executor = OneDnnExecutor(plan, threads)
+    return executor
+
+
+def _load(source: str | PathLike[str]) -> Plan:
+    """The plan in a plan file (`fqfuse.InferenceSession` also takes models)."""
+    from ..composer.plan_file import read_plan
+
+    return read_plan(source)

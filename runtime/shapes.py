@@ -1,0 +1,205 @@
+"""Concrete shapes of every value of a plan, from the shapes of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..composer.attributes import DepthwiseConv
+from ..composer.plan import Plan, Step
+from ..errors import InternalError, InvalidInput
+from ..ir.ops import OPS, dims
+from ..ir.ops.spec import Array, OpSpec, ShapeError
+from ..ir.types import DType, TensorType
+
+__all__ = ["StaticShape", "bind_shapes", "row_inputs", "step_shapes", "symbol_sizes"]
+
+StaticShape = tuple[int, ...]
+
+_SMALL = 4096
+"""Elements up to which a value that depends on shapes alone is computed while binding."""
+
+
+def bind_shapes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[str, StaticShape]:
+    """The shape of every value and constant that the shapes of the inputs decide.
+
+    Values whose shape depends on data (behind NonZero, say) are absent: their readers are bound while they run.
+    What is computed from shapes (Shape -> Gather -> Concat -> Reshape) is followed.
+
+    Args:
+        plan: the plan.
+        input_shapes: the shape of each input of the plan.
+
+    Raises:
+        InvalidInput: the shapes do not fit the model.
+    """
+    return _Binder(plan, {name: tuple(input_shapes[name]) for name in plan.inputs}, plan.constants).run()
+
+
+def step_shapes(plan: Plan, step: Step, arrays: Mapping[str, Array]) -> dict[str, StaticShape]:
+    """The shapes of a step's outputs, given all its inputs.
+
+    Args:
+        plan: the plan of the step.
+        step: the step.
+        arrays: an array for each of its inputs.
+
+    Raises:
+        InvalidInput: the shapes do not fit the step.
+    """
+    binder = _Binder(plan, {}, arrays)
+    found = binder.step(step)
+    return {value: shape for value, shape in zip(step.outputs, found, strict=False) if value and shape is not None}
+
+
+def row_inputs(step: Step, spec: OpSpec) -> list[str]:
+    """The values that a step reads, in the order of its op's row ('' where an optional one is absent)."""
+    if step.primitive.startswith("onnx."):
+        return _by_name(step, spec)
+    values = [value for role, value in step.args if not (step.op == "MatMul" and role == "bias")]
+    if len(values) <= 1 or step.primitive in ("binary", "concat", "sum"):
+        return values
+    if step.primitive in ("convolution", "deconvolution", "matmul"):
+        return [step.arg(role) or "" for role in ("src", "weights", "bias")][: len(values)]
+    renamed = [("src", spec.inputs[0].name)]
+    return _by_name(step, spec, dict(renamed))
+
+
+def _by_name(step: Step, spec: OpSpec, aliases: Mapping[str, str] | None = None) -> list[str]:
+    found = {(aliases or {}).get(role, role): value for role, value in step.args}
+    result: list[str] = []
+    for param in spec.inputs:
+        if param.variadic:
+            numbers = [int(role.removeprefix(prefix)) for role in found if role.startswith(prefix := f"{param.name}_") and role != prefix]
+            # A gap is an absent input: a foreign op may have one in the middle.
+            result += [found.pop(f"{param.name}_{index}", "") for index in range(max(numbers, default=-1) + 1)]
+        else:
+            result.append(found.pop(param.name, ""))
+    if found:
+        raise InternalError(f"step {step.name}: {step.op} has no input {', '.join(found)}")
+    while result and not result[-1]:
+        result.pop()
+    return result
+
+
+def symbol_sizes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The size of every symbolic dimension that an input of the plan names.
+
+    Raises:
+        InvalidInput: two inputs give one symbol different sizes.
+    """
+    sizes: dict[str, int] = {}
+    origin: dict[str, str] = {}
+    for name in plan.inputs:
+        for axis, (dim, size) in enumerate(zip(plan.type(name).shape or (), input_shapes[name], strict=False)):
+            if isinstance(dim, str) and dim != dims.UNKNOWN:
+                place = f"{name}, dimension {axis}"
+                if sizes.setdefault(dim, size) != size:
+                    raise InvalidInput(
+                        f"dimension {dim} is {sizes[dim]} in one input and {size} in another",
+                        where=f"{origin[dim]}; {place}",
+                        hint=f"feed both with the same {dim}",
+                    )
+                origin.setdefault(dim, place)
+    return sizes
+
+
+class _Binder:
+    """One walk over the steps."""
+
+    def __init__(self, plan: Plan, input_shapes: Mapping[str, Sequence[int]], data: Mapping[str, Array]) -> None:
+        self._plan = plan
+        self._shapes: dict[str, StaticShape] = {name: tuple(array.shape) for name, array in data.items()}
+        self._shapes |= {name: tuple(int(d) for d in shape) for name, shape in input_shapes.items()}
+        self._known: dict[str, Array] = dict(data)
+        self._sizes = symbol_sizes(plan, input_shapes) if input_shapes else {}
+
+    def run(self) -> dict[str, StaticShape]:
+        for step in self._plan.steps:
+            found = self.step(step)
+            for value, shape in zip(step.outputs, found, strict=False):
+                if value and shape is not None:
+                    self._shapes[value] = shape
+        return self._shapes
+
+    def step(self, step: Step) -> Sequence[StaticShape | None]:
+        """Shapes of the outputs of one step; None where data decides."""
+        if step.op == "Onnx":
+            return [self._declared(value) for value in step.outputs]
+        spec = OPS.get(step.op)
+        if spec is None:
+            raise InternalError(f"step {step.name} names the op {step.op}, which has no row")
+        values = row_inputs(step, spec)
+        if any(value and value not in self._shapes for value in values):
+            return [self._declared(value) for value in step.outputs]
+        if step.primitive in ("eltwise", "reorder"):
+            return [self._shapes[values[0]]]
+        if step.primitive == "binary":
+            return [tuple(np.broadcast_shapes(*(self._shapes[v] for v in values)))]
+        result = self._infer(step, spec, values)
+        return self._behind_depthwise(step, result)
+
+    def _declared(self, value: str) -> StaticShape | None:
+        """The plan's own word, with the sizes that the inputs gave its symbols."""
+        shape = self._plan.values[value].shape if value else None
+        if shape is None:
+            return None
+        try:
+            return tuple(dims.evaluate(d, self._sizes) for d in shape)
+        except KeyError:
+            return None
+
+    def _infer(self, step: Step, spec: OpSpec, values: Sequence[str]) -> list[StaticShape | None]:
+        compute = step.primitive.startswith("onnx.")
+        types = [self._type(v, compute) if v else None for v in values]
+        known = [self._known.get(v) if v else None for v in values]
+        attrs = spec.complete({name: value for name, value in step.params.items() if name in spec.attrs})
+        try:
+            found = spec.infer(types, attrs, known)
+        except ShapeError as error:
+            shapes = ", ".join(f"{v} {list(self._shapes[v])}" for v in values if v)
+            raise InvalidInput(
+                f"{step.op} cannot take these shapes: {error}", where=", ".join(step.origin) or step.name, hint=f"its inputs are {shapes}"
+            ) from error
+        if compute:
+            self._follow(step, spec, values, known)
+        result: list[StaticShape | None] = []
+        for value, type_ in zip(step.outputs, found, strict=False):
+            if value and value in self._known:
+                result.append(tuple(self._known[value].shape))
+            elif type_.shape is None or not all(isinstance(d, int) for d in type_.shape):
+                result.append(self._declared(value))
+            else:
+                result.append(tuple(d for d in type_.shape if isinstance(d, int)))
+        return result
+
+    def _type(self, value: str, exact: bool) -> TensorType:
+        declared = self._plan.type(value)
+        # A primitive's row knows the shapes; the element types of a fused step (u8 codes with s8 weights) are not the row's business.
+        return TensorType(declared.dtype if exact else DType.F32, self._shapes[value], declared.quant if exact else None)
+
+    def _follow(self, step: Step, spec: OpSpec, values: Sequence[str], known: Sequence[Array | None]) -> None:
+        """Computes what depends on shapes alone, so that a Reshape behind it has a static shape."""
+        if step.op == "Shape":
+            start, end = step.params.get("start", 0), step.params.get("end")
+            dims = self._shapes[values[0]][slice(start if isinstance(start, int) else 0, end if isinstance(end, int) else None)]
+            self._known[step.output] = np.asarray(dims, np.int64)
+        elif step.op == "Size":
+            self._known[step.output] = np.asarray(np.prod(self._shapes[values[0]], dtype=np.int64))
+        elif (
+            spec.evaluate is not None
+            and values
+            and all(k is not None and k.size <= _SMALL for k, v in zip(known, values, strict=True) if v)
+        ):
+            attrs = spec.complete(step.params)
+            for value, data in zip(step.outputs, spec.evaluate(known, attrs), strict=False):
+                if value and data.size <= _SMALL:
+                    self._known[value] = data
+
+    def _behind_depthwise(self, step: Step, shapes: list[StaticShape | None]) -> Sequence[StaticShape | None]:
+        shape = shapes[0]
+        for op in step.attr.post_ops:
+            if isinstance(op, DepthwiseConv) and shape is not None:
+                shape = (*shape[:2], *((d + 2 * op.padding - op.kernel) // op.stride + 1 for d in shape[2:]))
+        return [shape]
