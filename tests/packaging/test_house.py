@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import fqfuse
@@ -12,6 +14,7 @@ import fqfuse
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 400
 MAX_ARCHITECTURE_LINES = 100
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FOLDERS = ("benchmarks", "cli", "composer", "frontend", "ir", "models", "passes", "report", "runtime")
 
 
@@ -38,7 +41,7 @@ def test_public_names_are_those_the_readme_documents() -> None:
 def test_version_is_the_changelogs_newest() -> None:
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert newest is not None
-    assert newest[1] == re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), flags=re.MULTILINE)[1]
+    assert newest[1] == PROJECT["project"]["version"]
 
 
 def test_make_lists_every_target_that_is_no_file() -> None:
@@ -54,3 +57,22 @@ def test_import_pulls_in_no_framework() -> None:
     code = f"import sys, fqfuse; sys.exit(', '.join(sorted(set({heavy}) & set(sys.modules))) or 0)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def imported_distributions(folder: Path) -> set[str]:
+    """Third-party modules that the files below `folder` import, in whatever function."""
+    names = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                names.add(node.module.split(".")[0])
+    return names - sys.stdlib_module_names - {"fqfuse"}
+
+
+def test_each_imported_library_is_a_declared_dependency() -> None:
+    # A library that only some extra brings would be missed in the dev environment, and break the first user.
+    declared = {re.split(r"[^\w-]", line)[0] for line in PROJECT["project"]["dependencies"]}
+    imported = set().union(*(imported_distributions(ROOT / folder) for folder in FOLDERS if folder not in {"benchmarks", "models"}))
+    assert {"protobuf" if name == "google" else name for name in imported} == declared
