@@ -29,14 +29,18 @@ QUICK_CHAINS = tuple(size for size in CHAINS if size <= 1000)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code: 0, or 2 for wrong options."""
+    """Run the command line and return the exit code: 0, or 2 for wrong options or missing packages."""
     options = _parser().parse_args(arguments)
     try:
         wanted = cases(options.build_dir, options.files)
     except ValueError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
-    build_all(wanted, _log)
+    try:
+        build_all(wanted, _log)
+    except ImportError as error:
+        print(f"benchmarks: {error}\nbuilding the models needs the packages in benchmarks/requirements.txt", file=sys.stderr)
+        return 2
     scratch = options.build_dir / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     if options.what in ("all", "run"):

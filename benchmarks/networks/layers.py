@@ -83,8 +83,10 @@ def classifier(writer: NetworkWriter, x: Tensor, scope: str, classes: int) -> Te
 
     Random features are mostly common to all inputs, which would give every input the same top class. The bias removes the mean
     logit over the samples and the weight is scaled to a standard deviation of 2 around it, so that top-1 agreement and SQNR
-    speak about what the network says of *this* input.
+    speak about what the network says of *this* input. ValueError with fewer than two samples.
     """
+    if len(x.value) < 2:
+        raise ValueError("a classifier is scaled on how logits differ between inputs: give at least two samples")
     features = x.value.astype(np.float64)
     weight = normal(writer, (classes, features.shape[1]), features.shape[1] ** -0.5)
     logits = features @ weight.T.astype(np.float64)

@@ -1,0 +1,179 @@
+"""The benchmark's harness: worker processes and their failures, accuracy, summary, report."""
+
+import json
+import math
+
+import numpy as np
+import onnx
+import pytest
+
+from fqfuse.benchmarks.__main__ import main
+from fqfuse.benchmarks.accuracy import compare_outputs, sqnr_db, top1_agreement
+from fqfuse.benchmarks.arrays import load_arrays, save_arrays
+from fqfuse.benchmarks.build import cases
+from fqfuse.benchmarks.compile_time import CompileRow, compile_chains
+from fqfuse.benchmarks.measure import REFERENCE, Row
+from fqfuse.benchmarks.networks.chain import build_chain
+from fqfuse.benchmarks.process import WorkerFailed, WorkerProcess
+from fqfuse.benchmarks.report import write_compile, write_speed
+from fqfuse.benchmarks.summary import summarize, summarize_file
+
+LIMIT = 60.0  # seconds for a worker to answer; only a hanging one needs them
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chain")
+    onnx.save(build_chain(3), folder / "chain.onnx")
+    save_arrays(folder / "feeds.npz", {"input": np.random.default_rng(0).uniform(0, 4, (4, 16, 8, 8)).astype(np.float32)})
+    return folder
+
+
+def test_worker_loads_times_and_answers(chain):
+    with WorkerProcess(1, chain / "log") as worker:
+        load = worker.ask("load", LIMIT, engine="onnxruntime", path=str(chain / "chain.onnx"), feeds=str(chain / "feeds.npz"), threads=1)
+        assert load["load_s"] > 0
+        assert len(worker.ask("time", LIMIT, runs=5, warmup=1)["seconds"]) == 5
+        worker.ask("outputs", LIMIT, to=str(chain / "out.npz"))
+        memory = worker.ask("memory", LIMIT)
+    outputs = load_arrays(chain / "out.npz")["output_0"]
+    assert outputs.shape == (4, 16, 8, 8)
+    assert not np.array_equal(outputs[0], outputs[1])
+    assert memory["peak"] >= memory["resident"] > load["resident_before"]
+
+
+def test_an_engines_error_is_an_answer_and_the_worker_goes_on(chain):
+    (chain / "broken.onnx").write_bytes(b"no model")
+    with WorkerProcess(1, chain / "log") as worker:
+        arguments = {"path": str(chain / "broken.onnx"), "feeds": str(chain / "feeds.npz"), "threads": 1}
+        with pytest.raises(WorkerFailed, match=r"broken\.onnx"):
+            worker.ask("load", LIMIT, engine="onnxruntime", **arguments)
+        with pytest.raises(WorkerFailed, match="load a model first"):
+            worker.ask("time", LIMIT, runs=1, warmup=0)
+        with pytest.raises(WorkerFailed, match="no command 'dance'"):
+            worker.ask("dance", LIMIT)
+        assert worker.ask("memory", LIMIT)["peak"] > 0
+
+
+def test_a_crash_is_named(tmp_path):
+    with WorkerProcess(1, tmp_path / "log") as worker:
+        worker.ask("memory", LIMIT)
+        worker._process.kill()
+        with pytest.raises(WorkerFailed, match="crashed by SIGKILL"):
+            worker.ask("memory", LIMIT)
+
+
+def test_silence_is_named(tmp_path):
+    with WorkerProcess(1, tmp_path / "log") as worker, pytest.raises(WorkerFailed, match="no answer to 'memory' within 0 s"):
+        worker.ask("memory", 0.0)
+
+
+def test_sqnr_and_top1_of_known_errors():
+    reference = np.array([[3.0, 4.0], [0.0, 5.0]])
+    assert sqnr_db(reference, reference + np.array([[0.3, -0.4], [0.5, 0.0]])) == pytest.approx(20.0)  # 50 over 0.5
+    assert sqnr_db(reference, reference) == math.inf
+    assert top1_agreement(reference, np.array([[4.0, 3.0], [0.0, 1.0]])) == 0.5
+
+
+def test_comparison_takes_the_worst_output_and_refuses_other_shapes():
+    reference = [np.ones((2, 3)), np.array([[1.0, 0.0], [0.0, 1.0]])]
+    result = [np.full((2, 3), 1.1), np.array([[1.01, 0.0], [0.0, 1.0]])]
+    found = compare_outputs(reference, result, ["hidden", "logits"], "logits")
+    assert found["sqnr_db"] == found["outputs_db"]["hidden"] == pytest.approx(20.0)
+    assert found["top1"] == 1.0
+    with pytest.raises(ValueError, match="shapes"):
+        compare_outputs(reference, [np.ones((3, 2)), result[1]], ["hidden", "logits"], "logits")
+
+
+def rows(file, fqfuse, ort, openvino, gap=0.1):
+    """Rows of one file; None for an engine that crashed."""
+    times = {"fqfuse-onednn": fqfuse, "fqfuse-numpy": 50.0, "onnxruntime": ort, "openvino": openvino, REFERENCE: 25.0}
+    decibels = {"fqfuse-onednn": 20.0, "onnxruntime": 20.0 + gap, "openvino": 19.0}
+    return [
+        Row(file, engine, "" if ms else "crashed by SIGSEGV", ms, [ms] if ms else [], sqnr_db=decibels.get(engine) if ms else None)
+        for engine, ms in times.items()
+    ]
+
+
+def test_summary_compares_with_the_faster_and_the_better_peer():
+    found = summarize_file(rows("a", 4.0, 10.0, 5.0), macs=10**9, peak=1e12)
+    assert found.ratio == pytest.approx(0.8)
+    assert found.numpy_ratio == pytest.approx(2.0)
+    assert found.sqnr_gap_db == pytest.approx(0.1)
+    assert found.limit_ms == pytest.approx(2.0)  # two operations a multiply-accumulate
+
+
+def test_summary_means_count_only_files_of_both_peers():
+    files = [
+        summarize_file(rows(name, *times), 10**9, None)
+        for name, times in {"a": (4, 10, 5), "b": (5, 10, 25), "crash": (9, 10, None), "bert": (20, 10, 10)}.items()
+    ]
+    summary = summarize(files, frozenset({"bert"}))
+    assert summary["geometric_mean_both_peers_convolutional"] == pytest.approx(math.sqrt(0.8 * 0.5))
+    assert summary["geometric_mean_both_peers"] == pytest.approx((0.8 * 0.5 * 2.0) ** (1 / 3))
+    assert summary["files_both_peers_convolutional"] == 2
+    assert summary["worst_ratio_convolutional"] == pytest.approx(0.9)  # the crash file still counts against the living peer
+    assert summarize(files[:0], frozenset())["worst_ratio_convolutional"] is None
+
+
+ENVIRONMENT = {
+    "cpu": "a CPU",
+    "flags": ["avx2"],
+    "cpus": 4,
+    "packages": {"numpy": "1"},
+    "python": "3.11",
+    "commit": "abc",
+    "time": "now",
+    "load_average": [0.0],
+}
+
+
+def test_report_says_what_crashed_and_is_strict_json(tmp_path):
+    measured = rows("a", 4.0, 10.0, None)
+    measured[0].sqnr_db = math.inf
+    result = {
+        "environment": ENVIRONMENT,
+        "settings": {"threads": 2, "rounds": 7, "pause": 0.3, "accuracy_inputs": 64},
+        "label": "rough",
+        "peak": {"reason": "unavailable"},
+        "summary": summarize([summarize_file(measured, 10**9, None)], frozenset()),
+    }
+    text = write_speed(tmp_path, result, measured).read_text()
+    assert "| a | openvino |  |  |  |  |  |  |  |  | crashed by SIGSEGV |" in text
+    assert "**rough**" in text
+    saved = json.loads((tmp_path / "speed.json").read_text(), parse_constant=pytest.fail)
+    assert saved["schema"] == "fqfuse-bench-speed/1"
+    assert [row["engine"] for row in saved["rows"]] == [row.engine for row in measured]
+    assert saved["rows"][0]["sqnr_db"] is None
+
+
+def test_compile_report_gives_the_growth(tmp_path):
+    chains = [
+        CompileRow(f"chain-{size}", "onnxruntime", 5 * size + 2, "", seconds, 0.1, 0.1) for size, seconds in ((1000, 2.0), (10000, 23.0))
+    ]
+    result = {"environment": ENVIRONMENT, "settings": {"threads": 2}, "label": ""}
+    text = write_compile(tmp_path, result, [], chains).read_text()
+    assert "onnxruntime: 10,000 convolutions take 11.5 times as long as 1,000" in text
+    assert json.loads((tmp_path / "compile.json").read_text())["chains"][1]["ready_s"] == 23.0
+
+
+def test_an_engine_that_fails_a_chain_is_spared_the_longer_ones(tmp_path):
+    lines = []
+    found = compile_chains((2, 3), ("onnxruntime",), threads=1, repeats=1, timeout=0.0, scratch=tmp_path, log=lines.append)
+    assert [row.reason for row in found] == ["no answer to 'load' within 0 s", "not tried: a shorter chain failed"]
+    assert found[1].nodes == 17
+    assert "no answer" in lines[0]
+
+
+def test_wrong_options_exit_with_2(tmp_path, capsys):
+    assert main(["build", "--build-dir", str(tmp_path), "--files", "resnet51-ort"]) == 2
+    assert "resnet51-ort" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "--engines", "abacus"])
+    assert stop.value.code == 2
+    assert "abacus" in capsys.readouterr().err
+
+
+def test_there_are_eight_cases(tmp_path):
+    assert len(cases(tmp_path)) == 8
+    assert [case.name for case in cases(tmp_path, ["bert-nncf", "resnet50-ort"])] == ["resnet50-ort", "bert-nncf"]
