@@ -11,7 +11,7 @@ from .attributes import PrimitiveAttr, Scale, ZeroPoint
 from .chain import Chain, grow
 from .drafts import Drafts, origins
 from .formula import Refusal, Vec, vec
-from .operands import Source, Weights, float_weights, source_of, weights_of
+from .operands import Source, Weights, float_weights, grouped_source_of, source_of, weights_of
 from .plan import Step
 from .post_ops_composer import Composed, Front, PostOpsComposer
 from .steps import plain
@@ -56,7 +56,9 @@ class _Anchor:
 
     def build(self, weights_axis: int, groups: int = 1) -> None:
         """Adds the step, in int8 when nothing refuses."""
-        source = source_of(self.graph, self.node.inputs[0], self.target.capability(self.primitive))
+        capability = self.target.capability(self.primitive)
+        grouped = groups > 1 and self.primitive == "convolution"
+        source = grouped_source_of(self.graph, self.node, capability) if grouped else source_of(self.graph, self.node.inputs[0], capability)
         weights = weights_of(self.graph, self.node, weights_axis, groups)
         refusal = next((found for found in (source, weights) if isinstance(found, Refusal)), None)
         if refusal is None and isinstance(weights, Weights) and weights.zero_point and self.primitive != "matmul":
@@ -88,6 +90,8 @@ class _Anchor:
 
     def _int8(self, source: Source, weights: Weights) -> None:
         scale = weights.scale * source.scale if self.v2 else weights.scale
+        if source.per_channel is not None:
+            scale = vec(np.broadcast_to(scale, (self.channels,)) * np.repeat(source.per_channel, self.channels // source.per_channel.size))
         chain = self._grow(self._front(source.dtype, scale))
         composed = chain.composed
         assert composed.scale is not None
@@ -97,7 +101,10 @@ class _Anchor:
         step = Step(self.node.name, self.primitive, self.node.op, tuple(args), (chain.value,), self.node.attrs, attr, self._origins(chain, source, weights))
         self.drafts.add_chain(step, self.node, chain)
         assert source.decode is not None
-        self.drafts.decoded(source.decode, DequantizeFate.SOURCE_SCALE, f"scale and zero point of {self.primitive}'s source", self.node, step.name)
+        how = f"scale and zero point of {self.primitive}'s source"
+        if source.per_channel is not None:
+            how = f"its scales along the channels multiply those of {self.primitive}'s weights"
+        self.drafts.decoded(source.decode, DequantizeFate.SOURCE_SCALE, how, self.node, step.name)
         self.drafts.decoded(weights.decode, DequantizeFate.WEIGHTS_SCALE, f"scale of {self.primitive}'s weights", self.node, step.name)
 
     def _attributes(self, composed: Composed, source: Source, weights: Weights) -> PrimitiveAttr:

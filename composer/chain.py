@@ -77,7 +77,7 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
         not_summed |= {op.operand: op.why_not for op in found[0] if isinstance(op, Add) and op.why_not}
         current = node.output
         if composer.result.refusal is not None:
-            refusal = (node, composer.result.refusal)
+            refusal = (node, composer.result.refusal) if node.op != "Dequantize" else refusal
         elif node.op != "Dequantize" or legal is None or graph.is_output(current):
             # Codes are decoded inside the step only for an operation behind that the step takes too: its other readers decode better.
             legal, refusal = Chain(current, composer.result, list(links), dict(not_summed)), None

@@ -14,7 +14,7 @@ from .chain import decoded
 from .formula import Refusal, Vec, vec
 from .targets import Capability
 
-__all__ = ["Source", "Weights", "float_weights", "source_of", "weights_of"]
+__all__ = ["Source", "Weights", "float_weights", "grouped_source_of", "source_of", "weights_of"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Source:
         dtype: its element type.
         scale, zero_point: how the codes decode (1 and 0 for f32).
         decode: the Dequantize that is folded in, or None.
+        per_channel: scales along the channels of a grouped convolution, which its weights take; then `scale` is 1.
     """
 
     value: str
@@ -33,6 +34,7 @@ class Source:
     scale: float = 1.0
     zero_point: float = 0.0
     decode: Node | None = None
+    per_channel: Vec | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,29 @@ def source_of(graph: Graph, value: str, capability: Capability) -> Source | Refu
     if zero and not capability.src_zero_point:
         return Refusal("the primitive takes no zero point on its source", "zero point 0", f"{zero:g}")
     return Source(node.inputs[0], dtype, quant.scale[0], zero, node)
+
+
+def grouped_source_of(graph: Graph, node: Node, capability: Capability) -> Source | Refusal:
+    """The source of a grouped convolution: scales along its channels are legal when each group has one.
+
+    sum over a group of s[g]*(q - z)*w = s[g] * sum of (q - z)*w, so s[g] multiplies the scale of the weights of the group's outputs.
+    """
+    plain = source_of(graph, node.inputs[0], capability)
+    decode = graph.producer(node.inputs[0])
+    groups = node.attrs["group"]
+    if isinstance(plain, Source) or decode is None or decode.op != "Dequantize" or not isinstance(groups, int) or groups == 1:
+        return plain
+    quant, codes = decode.attrs["quant"], decode.inputs[0]
+    assert isinstance(quant, Quantization)
+    zeros = set(quant.zero_point)
+    if quant.axis != 1 or graph.constant(codes) is not None or graph.type(codes).dtype not in capability.src or len(quant.scale) % groups:
+        return plain
+    if len(zeros) != 1 or not quant.integral:
+        return Refusal("the zero points of the source differ between channels", "one integer zero point", f"{len(zeros)} different ones")
+    by_group = quant.scales.astype(np.float64).reshape(groups, -1)
+    if not (by_group == by_group[:, :1]).all():
+        return Refusal("the scales of the source differ within a group", "one scale for each group", "several", "quantize activations per tensor")
+    return Source(codes, graph.type(codes).dtype, 1.0, zeros.pop(), decode, by_group[:, 0])
 
 
 def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights | Refusal:

@@ -12,7 +12,7 @@ from ..ir.types import DType, Quantization
 from .attributes import Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
 from .chain import Chain, decoded, grow, operations_of
 from .drafts import Drafts, origins
-from .formula import Refusal, ScaleBy, Shift, Store, vec
+from .formula import BasicOp, Refusal, ScaleBy, Shift, Store, vec
 from .operands import Source, source_of
 from .plan import Step
 from .post_ops_composer import Composed, Front, PostOpsComposer
@@ -163,15 +163,20 @@ def _unary(drafts: Drafts, node: Node, value: str) -> bool:
     graph = drafts.graph
     if graph.type(value).dtype is not DType.F32:
         return False
-    decode = decoded(graph, value)
     capability = replace(drafts.target.capability("binary"), src_zero_point=True)
-    source = source_of(graph, value, capability) if decode is not None else None
+    source = source_of(graph, value, capability)
+    along = _codes(drafts, value) if isinstance(source, Refusal) else None
     codes = source if isinstance(source, Source) else Source(value, DType.F32)
-    axis = _vector_axis(drafts, node)
+    if along is not None:
+        codes = Source(along.inputs[0], graph.type(along.inputs[0]).dtype, decode=along)
+    axis = _vector_axis(drafts, node, along)
     front = Front("binary", node.name, codes.dtype, graph.type(node.output).rank, axis, _size(drafts, node.output, axis))
     composer = PostOpsComposer(drafts.target, front)
+    start = [] if along is None else operations_of(graph, along, along.inputs[0], composer, node)
     found = operations_of(graph, node, value, composer, node)
-    if found is None or isinstance(found, Refusal) or composer.append(found[0]) is not None:
+    if found is None or isinstance(found, Refusal) or start is None or isinstance(start, Refusal):
+        return False
+    if composer.append([*(start[0] if start else []), *found[0]]) is not None:
         return False
     chain = grow(graph, composer, node.output, node, drafts.is_claimed)
     if isinstance(chain, Refusal):
@@ -199,9 +204,22 @@ def _unary_step(drafts: Drafts, node: Node, source: Source, chain: Chain) -> Ste
     return replace(step, op="Add", params={"algorithm": "add"})
 
 
-def _vector_axis(drafts: Drafts, node: Node) -> int:
-    """The axis along which the node's constant varies; the channels without one."""
+def _codes(drafts: Drafts, value: str) -> Node | None:
+    """The Dequantize of 8-bit codes made at run time, per tensor or along an axis, that produces a value, or None."""
+    node = drafts.graph.producer(value)
+    if node is None or node.op != "Dequantize" or drafts.graph.constant(node.inputs[0]) is not None:
+        return None
+    return node if drafts.graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
+
+
+def _vector_axis(drafts: Drafts, node: Node, decode: Node | None) -> int:
+    """The axis along which the node's codes or constant vary; the channels without one."""
     rank = drafts.graph.type(node.output).rank
+    if decode is not None:
+        quant = decode.attrs["quant"]
+        assert isinstance(quant, Quantization)
+        if quant.axis is not None:
+            return quant.axis
     for value in node.inputs:
         data = drafts.graph.constant(value) if value else None
         if data is not None and data.size > 1:
@@ -243,24 +261,40 @@ def quantize_alone(drafts: Drafts, node: Node) -> None:
 
 
 def _chain_of_its_own(drafts: Drafts, node: Node, dtype: DType) -> bool:
+    """A Quantize as post-ops of a binary: with what decodes its input in front, where that is codes along an axis or off the grid."""
     graph = drafts.graph
     quant = node.attrs["quant"]
     assert isinstance(quant, Quantization)
     if dtype not in (DType.U8, DType.S8) or graph.type(node.inputs[0]).dtype is not DType.F32:
         return False
-    axis = quant.axis if quant.axis is not None else min(1, graph.type(node.output).rank - 1)
-    front = Front("binary", node.name, DType.F32, graph.type(node.output).rank, axis, _size(drafts, node.output, axis))
-    composer = PostOpsComposer(drafts.target, front)
+    decode = _codes(drafts, node.inputs[0])
+    axes = {q.axis for q in (quant, _quant_of(decode)) if q is not None and q.axis is not None}
+    if len(axes) > 1:
+        decode, axes = None, {quant.axis} - {None}
+    axis = next(iter(axes), None)
+    rank = graph.type(node.output).rank
+    axis = min(1, rank - 1) if axis is None else axis
+    source = Source(node.inputs[0], DType.F32) if decode is None else Source(decode.inputs[0], graph.type(decode.inputs[0]).dtype, decode=decode)
+    composer = PostOpsComposer(drafts.target, Front("binary", node.name, source.dtype, rank, axis, _size(drafts, node.output, axis)))
+    inner = _quant_of(decode)
+    start: list[BasicOp] = [] if inner is None else [Shift(-vec(inner.zero_points)), ScaleBy(vec(inner.scales))]
     low, high = node.attrs["lo"], node.attrs["hi"]
     assert isinstance(low, int) and isinstance(high, int)
-    if composer.append([Store(dtype, vec(quant.scales), vec(quant.zero_points), low, high)]) is not None or composer.result.refusal is not None:
+    store = Store(dtype, vec(quant.scales), vec(quant.zero_points), low, high)
+    if composer.append([*start, store]) is not None or composer.result.refusal is not None:
         return False
-    step = _unary_step(drafts, node, Source(node.inputs[0], DType.F32), Chain(node.output, composer.result))
-    for name, array in composer.result.constants.items():
-        drafts.file_constant(name, array)
-    drafts.add(step, [node])
-    drafts.encoded(node, QuantizeFate.STANDALONE, _why_alone(drafts, node), step.name)
+    chain = grow(graph, composer, node.output, node, drafts.is_claimed)
+    assert isinstance(chain, Chain)
+    drafts.add_chain(_unary_step(drafts, node, source, chain), node, chain)
+    drafts.encoded(node, QuantizeFate.STANDALONE, _why_alone(drafts, node), node.name)
+    if decode is not None:
+        drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, "requantized in one step, from codes to codes", node, node.name)
     return True
+
+
+def _quant_of(node: Node | None) -> Quantization | None:
+    quant = None if node is None else node.attrs["quant"]
+    return quant if isinstance(quant, Quantization) else None
 
 
 def _why_alone(drafts: Drafts, node: Node) -> str:

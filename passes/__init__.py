@@ -14,6 +14,7 @@ from .move_quantize import MoveQuantize
 from .normalize_gemm import NormalizeGemm
 from .reorder_scale import ReorderScale
 from .split_fake_quantize import SplitFakeQuantize
+from .unify_concat_types import UnifyConcatTypes
 
 __all__ = ["PIPELINE", "Contract", "Observer", "Pass", "optimize", "run_pipeline"]
 
@@ -27,6 +28,8 @@ PIPELINE: tuple[Pass, ...] = (
     MergeDuplicates(),  # because: a value quantized twice alike has two readers, which would keep it in f32
     MoveQuantize(),  # because: it must be next to the producer before Dequantize moves up against it
     MoveDequantize(),  # because: what data movement and max pools handle shall be codes
+    UnifyConcatTypes(),  # because: it sees what arrives at a concatenation only now, and the next move joins codes of one type only
+    MoveDequantize(),  # because: concatenations of codes of one type can now be crossed
     MergeDuplicates(),  # because: the two moves may have made equal neighbours
     ReorderScale(),  # because: only multiplications that no quantizer took are left now
     ChooseResidualSum(),  # because: the other branch's quantization, which it prefers, is where it will be

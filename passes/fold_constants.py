@@ -11,7 +11,7 @@ import numpy as np
 from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
-from ..ir.ops.spec import Array
+from ..ir.ops.spec import Array, Trait
 from ..ir.types import is_static
 from .base import Contract, fired, refused
 
@@ -19,6 +19,8 @@ __all__ = ["FoldConstants"]
 
 _KEPT = frozenset({"Dequantize", "FakeQuantize"})
 """Weights must stay int8: what decodes them is folded by the composer, and only where no primitive takes it."""
+
+_WITH_WEIGHTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class FoldConstants:
 
         y = Op(@a, @b)   ->  @y
         q = Quantize(@w) ->  @q         (the quantize half of a weight quantizer)
-        b = Dequantize(@s32)  ->  @b    (a bias; 8-bit constants keep their Dequantize)
+        b = Dequantize(@q)  ->  @b      (a bias or another parameter; weights keep their Dequantize)
 
     Legal because: the same function on the same data; the op table's own arithmetic is used.
     Refuses when: the result would be larger than `max_bytes`.
@@ -53,9 +55,7 @@ class FoldConstants:
         inputs = [value for value in node.inputs if value]
         if node.spec.evaluate is None or not inputs or any(graph.constant(value) is None for value in inputs):
             return False
-        if node.op == "Dequantize" and graph.type(node.inputs[0]).dtype.range[1] > 255:
-            return True
-        return node.op not in _KEPT
+        return node.op not in _KEPT or (node.op == "Dequantize" and not _may_be_weights(graph, node))
 
     def _fold(self, graph: Graph, node: Node) -> None:
         size = sum(_bytes(graph, value) for value in node.outputs if value)
@@ -81,6 +81,15 @@ class FoldConstants:
                 graph.replace_uses(value, constant, only=graph.consumers(value))
         if not any(value and (graph.uses(value) or graph.is_output(value)) for value in node.outputs):
             graph.erase(node)
+
+
+def _may_be_weights(graph: Graph, node: Node) -> bool:
+    """True of 8-bit constants that an anchor reads as an operand, at once or over data movement."""
+    if graph.type(node.inputs[0]).dtype.range[1] > 255:
+        return False
+    return any(
+        (use.node.op in _WITH_WEIGHTS and use.index < 2) or use.node.op in _KEPT or use.node.has(Trait.LAYOUT_ONLY) for use in graph.uses(node.output)
+    )
 
 
 def _bytes(graph: Graph, value: str) -> int:

@@ -29,14 +29,14 @@ class MoveDequantize:
         Relu(Dequantize(q: u8){s, 0})      ->  Dequantize(q){s, 0}            s > 0: codes are never negative
         Relu(Dequantize(q: s8){s, 0})      ->  Dequantize(Relu(q)){s, 0}      s > 0
         Pad(Dequantize(q){s, z}, 0)        ->  Dequantize(Pad(q, z)){s, z}    z a code of q's type
-        Concat(Dequantize(a){p}, Dequantize(b){p})  ->  Dequantize(Concat(a, b)){p}
+        Concat(Dequantize(a){p}, Dequantize(b){r})  ->  Dequantize(Concat(a, b)){p of a's part, r of b's part}
         Mul(Dequantize(q){s, z}, c)        ->  Dequantize(q){s*c, z}          c constant, one value or along s's axis
         Add(Dequantize(q){s, z}, c)        ->  Dequantize(q){s, z - c/s}      likewise
         Quantize(Dequantize(q){p}){p}      ->  q                              same type, q's codes within lo..hi
 
     Legal because: Dequantize works element by element, and is increasing for s > 0; (q - z) * s * c = (q - z) * (s * c). The last
     one is exact in f32: |code| < 256, so the quotient is off by less than 2^-15 from the integer that it is rounded to.
-    Refuses when: a scale is negative (order would turn), parameters run along an axis, or the operands differ in parameters.
+    Refuses when: a scale is negative (order would turn), parameters run along an axis, or the operands' codes differ in type.
     """
 
     name: ClassVar[str] = "move_dequantize"
@@ -137,19 +137,19 @@ class MoveDequantize:
         if any(d is None or d.op != "Dequantize" or graph.constant(d.inputs[0]) is not None for d in decodes):
             return None
         found = [d for d in decodes if d is not None]
-        kinds = {(_quant(d), graph.type(d.inputs[0]).dtype) for d in found}
-        if len(kinds) != 1 or not _quant(found[0]).per_tensor:
-            refused(graph, self.name, node, "the inputs are quantized differently", expected="equal per-tensor quantization on all inputs",
-                    found=f"{len(kinds)} different ones", hint="calibrate the inputs of a concatenation together")  # fmt: skip
+        quant = _joined(graph, node, found)
+        if isinstance(quant, str):
+            refused(graph, self.name, node, "the inputs of the concatenation cannot be joined as codes", expected="8-bit codes of one type, per tensor",
+                    found=quant, hint="calibrate the inputs of a concatenation together")  # fmt: skip
             return None
         moved = graph.add("Concat", [d.inputs[0] for d in found], node.attrs, name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin)
         names = tuple(dict.fromkeys(name for d in found for name in d.quantizer))
-        again = graph.add("Dequantize", [moved.output], {"quant": _quant(found[0])}, name=found[0].name, outputs=[graph.fresh(f"{node.output}/values")],
+        again = graph.add("Dequantize", [moved.output], {"quant": quant}, name=found[0].name, outputs=[graph.fresh(f"{node.output}/values")],
                           origin=origin_of(*found, node), quantizer=names)  # fmt: skip
         value = self._settle(graph, node, again)
         for name in dict.fromkeys(d.name for d in found):
             _erase_unread(graph, graph.node(name))
-        fired(graph, self.name, node, "works on codes")
+        fired(graph, self.name, node, "works on codes" + ("" if quant.per_tensor else ", each input with its own scale and zero point"))
         return value
 
     def _cancel(self, graph: Graph, node: Node, decode: Node) -> None:
@@ -210,6 +210,31 @@ def _merged(op: str, quant: Quantization, constant: np.ndarray[tuple[int, ...], 
     if np.any(magnitude < np.finfo(np.float32).tiny) or np.any(magnitude > np.finfo(np.float32).max):
         return None
     return Quantization.of(scale, zero, axis)
+
+
+def _joined(graph: Graph, node: Node, decodes: list[Node]) -> Quantization | str:
+    """How the concatenated codes decode: as each input does, along the concatenated axis; or why they cannot be joined."""
+    dtypes = {graph.type(d.inputs[0]).dtype for d in decodes}
+    if len(dtypes) != 1 or not dtypes <= {DType.U8, DType.S8}:
+        return "codes of " + " and ".join(sorted(dtype.value for dtype in dtypes))
+    quants = [_quant(d) for d in decodes]
+    if len(set(quants)) == 1 and quants[0].per_tensor:
+        return quants[0]
+    rank = graph.type(node.output).rank
+    axis = node.attrs["axis"]
+    assert isinstance(axis, int)
+    axis %= rank
+    scales: list[float] = []
+    zeros: list[float] = []
+    for decode, quant in zip(decodes, quants, strict=True):
+        size = graph.type(decode.inputs[0]).shape
+        length = size[axis] if size is not None else "?"
+        if not isinstance(length, int) or quant.axis not in (None, axis):
+            return f"a length of {length}, quantized along axis {quant.axis}"
+        repeat = length if quant.per_tensor else 1
+        scales += list(quant.scale) * repeat
+        zeros += list(quant.zero_point) * repeat
+    return Quantization(tuple(scales), tuple(zeros), axis)
 
 
 def _pad_code(graph: Graph, node: Node, decode: Node, quant: Quantization) -> list[str] | None:

@@ -27,7 +27,7 @@ class MoveQuantize:
 
     Legal because: Quantize works element by element, and is non-decreasing for scale > 0.
     Refuses when: another reader wants the values of Op in f32, the parameters run along an axis, a scale is negative, or Op fills in
-    values that x does not have (Pad), which needs their code.
+    values that x does not have (Pad), which needs their code; an input of Concat is stored as other codes that are read elsewhere too.
     """
 
     name: ClassVar[str] = "move_quantize"
@@ -58,6 +58,10 @@ class MoveQuantize:
             refused(graph, self.name, node, f"others read the f32 result of {op.name} too", expected="one consumer",
                     found=f"{len(graph.uses(op.output)) + graph.is_output(op.output)} consumers")  # fmt: skip
             return []
+        if op.op == "Concat" and (shared := _shared_codes(graph, op, quant)) is not None:
+            refused(graph, self.name, node, f"{shared} has codes already, and others read them: the joined codes are requantized once instead",
+                    expected="inputs that nothing else reads, or codes with the same parameters", found="codes with other parameters")  # fmt: skip
+            return []
         data = list(op.inputs) if op.op == "Concat" else [op.inputs[0]]
         fronts = [graph.add("Quantize", [value], node.attrs, name=node.name, outputs=[graph.fresh(f"{value}/codes")], origin=node.origin,
                             quantizer=node.quantizer) for value in data]  # fmt: skip
@@ -68,3 +72,17 @@ class MoveQuantize:
         graph.erase(op)
         fired(graph, self.name, node, f"in front of {op.name}")
         return fronts
+
+
+def _shared_codes(graph: Graph, concat: Node, quant: Quantization) -> str | None:
+    """An input of the concatenation that is stored as codes with other parameters and is read elsewhere too, or None.
+
+    Codes that nothing else reads are rescaled by what makes them, for nothing.
+    """
+    for value in concat.inputs:
+        decode = graph.producer(value)
+        if decode is not None and decode.op == "Dequantize" and decode.attrs["quant"] != quant:
+            alone = graph.sole_consumer(value) is concat and graph.sole_consumer(decode.inputs[0]) is decode
+            if not alone or graph.producer(decode.inputs[0]) is None:
+                return value
+    return None
