@@ -54,11 +54,11 @@ def plan_from_graph(graph: Graph, target: str = "onednn-v3", options: Mapping[st
         elif not (node.has(Trait.ELEMENTWISE) and graph.type(node.output).dtype is DType.F32):
             plain(drafts, node)
     for node in nodes:
-        if not drafts.is_claimed(node) and node.op not in ("Quantize", "Dequantize"):
-            elementwise(drafts, node)
-    for node in reversed(nodes):
-        if node.op in ("Quantize", "Dequantize") and not drafts.is_claimed(node) and drafts.is_needed(node.output):
-            (quantize_alone if node.op == "Quantize" else dequantize_alone)(drafts, node)
+        if not drafts.is_claimed(node) and node.op != "Dequantize":
+            (quantize_alone if node.op == "Quantize" else elementwise)(drafts, node)
+    for node in nodes:
+        if node.op == "Dequantize" and not drafts.is_claimed(node) and drafts.is_needed(node.output):
+            dequantize_alone(drafts, node)
     return _frozen(graph, drafts, target, options or {})
 
 

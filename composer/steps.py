@@ -9,7 +9,7 @@ import numpy as np
 from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.node import Node
 from ..ir.types import DType, Quantization
-from .attributes import Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
+from .attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
 from .chain import Chain, decoded, grow, operations_of
 from .drafts import Drafts, origins
 from .formula import BasicOp, Refusal, ScaleBy, Shift, Store, vec
@@ -196,10 +196,13 @@ def _unary_step(drafts: Drafts, node: Node, source: Source, chain: Chain) -> Ste
         params = {"algorithm": first.algorithm, "alpha": first.alpha, "beta": first.beta}
         step = _simple(node, "eltwise", [("src", source.value)], chain, PrimitiveAttr(post_ops=post_ops[1:]))
         return replace(step, op="Identity", params=params)
-    rank = drafts.graph.type(node.output).rank
-    shift = np.full([1] * rank, -source.zero_point * source.scale, np.float32)
+    scales = {"src_0": Scale((source.scale,))} if source.decode is not None and source.scale != 1 else {}
+    if isinstance(first, Binary) and not source.zero_point:  # the first post-op is the operation itself
+        attr = replace(_attributes(chain.composed, scales), post_ops=post_ops[1:])
+        step = _simple(node, "binary", [("src_0", source.value), ("src_1", first.operand)], chain, attr)
+        return replace(step, op="Add", params={"algorithm": first.algorithm})
+    shift = np.full([1] * drafts.graph.type(node.output).rank, -source.zero_point * source.scale, np.float32)
     args = [("src_0", source.value), ("src_1", drafts.file_constant(f"{node.name}/shift", shift))]
-    scales = {"src_0": Scale((source.scale,))} if source.decode is not None else {}
     step = _simple(node, "binary", args, chain, _attributes(chain.composed, scales))
     return replace(step, op="Add", params={"algorithm": "add"})
 
@@ -238,58 +241,47 @@ def _size(drafts: Drafts, value: str, axis: int) -> int:
 
 
 def quantize_alone(drafts: Drafts, node: Node) -> None:
-    """A Quantize that no primitive took: a reorder, of codes where its input is a Dequantize, or a chain of post-ops of its own."""
-    graph = drafts.graph
+    """A Quantize that no primitive took: a reorder, of codes where its input is a Dequantize, or post-ops of a binary with what follows."""
     quant, dtype = node.attrs["quant"], node.attrs["dtype"]
     assert isinstance(quant, Quantization) and isinstance(dtype, DType)
-    full = dtype in (DType.U8, DType.S8) and (node.attrs["lo"], node.attrs["hi"]) == dtype.range
-    decode = decoded(graph, node.inputs[0])
-    inner = decode.attrs["quant"] if decode is not None else None
-    if not isinstance(inner, Quantization) or not inner.integral:
-        decode, inner = None, None
-    if full and quant.integral and graph.type(node.inputs[0]).dtype is DType.F32:
-        source = decode.inputs[0] if decode is not None else node.inputs[0]
-        attr = _reorder_attributes(drafts, inner, quant)
-        step = Step(node.name, "reorder", "Identity", (("src", source),), node.outputs, {}, attr, node.origin)
-        drafts.add(step, [node])
-        if decode is not None:
-            drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, "requantized by a reorder from codes to codes", node, step.name)
-        drafts.encoded(node, QuantizeFate.STANDALONE, _why_alone(drafts, node), step.name)
-    elif not _chain_of_its_own(drafts, node, dtype):
+    if dtype not in (DType.U8, DType.S8) or drafts.graph.type(node.inputs[0]).dtype is not DType.F32:
         plain(drafts, node)
-        drafts.encoded(node, QuantizeFate.FALLBACK, "no primitive stores such codes", node.name)
-
-
-def _chain_of_its_own(drafts: Drafts, node: Node, dtype: DType) -> bool:
-    """A Quantize as post-ops of a binary: with what decodes its input in front, where that is codes along an axis or off the grid."""
-    graph = drafts.graph
-    quant = node.attrs["quant"]
-    assert isinstance(quant, Quantization)
-    if dtype not in (DType.U8, DType.S8) or graph.type(node.inputs[0]).dtype is not DType.F32:
-        return False
+        drafts.encoded(node, QuantizeFate.FALLBACK, f"no primitive stores {dtype.value} codes", node.name)
+        return
     decode = _codes(drafts, node.inputs[0])
-    axes = {q.axis for q in (quant, _quant_of(decode)) if q is not None and q.axis is not None}
-    if len(axes) > 1:
-        decode, axes = None, {quant.axis} - {None}
-    axis = next(iter(axes), None)
-    rank = graph.type(node.output).rank
-    axis = min(1, rank - 1) if axis is None else axis
-    source = Source(node.inputs[0], DType.F32) if decode is None else Source(decode.inputs[0], graph.type(decode.inputs[0]).dtype, decode=decode)
-    composer = PostOpsComposer(drafts.target, Front("binary", node.name, source.dtype, rank, axis, _size(drafts, node.output, axis)))
     inner = _quant_of(decode)
+    if inner is not None and len({q.axis for q in (quant, inner)} - {None}) > 1:
+        decode, inner = None, None
+    chain = _requantizing_chain(drafts, node, decode, inner)
+    source = Source(node.inputs[0], DType.F32) if decode is None else Source(decode.inputs[0], drafts.graph.type(decode.inputs[0]).dtype, decode=decode)
+    simple = (node.attrs["lo"], node.attrs["hi"]) == dtype.range and quant.integral and (inner is None or inner.integral)
+    if simple and not chain.links:
+        attr = _reorder_attributes(drafts, inner, quant)
+        step = Step(node.name, "reorder", "Identity", (("src", source.value),), node.outputs, {}, attr, node.origin)
+        drafts.add(step, [node])
+    else:
+        step = _unary_step(drafts, node, source, chain)
+        drafts.add_chain(step, node, chain)
+    drafts.encoded(node, QuantizeFate.STANDALONE, _why_alone(drafts, node), step.name)
+    if decode is not None:
+        drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, "requantized in one step, from codes to codes", node, step.name)
+
+
+def _requantizing_chain(drafts: Drafts, node: Node, decode: Node | None, inner: Quantization | None) -> Chain:
+    """A Quantize as post-ops of a binary, with what decodes its input in front and what follows behind."""
+    graph = drafts.graph
+    quant, dtype, low, high = (node.attrs[key] for key in ("quant", "dtype", "lo", "hi"))
+    assert isinstance(quant, Quantization) and isinstance(dtype, DType) and isinstance(low, int) and isinstance(high, int)
+    rank = graph.type(node.output).rank
+    axis = next((q.axis for q in (quant, inner) if q is not None and q.axis is not None), min(1, rank - 1))
+    src = DType.F32 if decode is None else graph.type(decode.inputs[0]).dtype
+    composer = PostOpsComposer(drafts.target, Front("binary", node.name, src, rank, axis, _size(drafts, node.output, axis)))
     start: list[BasicOp] = [] if inner is None else [Shift(-vec(inner.zero_points)), ScaleBy(vec(inner.scales))]
-    low, high = node.attrs["lo"], node.attrs["hi"]
-    assert isinstance(low, int) and isinstance(high, int)
-    store = Store(dtype, vec(quant.scales), vec(quant.zero_points), low, high)
-    if composer.append([*start, store]) is not None or composer.result.refusal is not None:
-        return False
+    refusal = composer.append([*start, Store(dtype, vec(quant.scales), vec(quant.zero_points), low, high)])
+    assert refusal is None  # binary takes every post-op that a quantizer needs, into both 8-bit types
     chain = grow(graph, composer, node.output, node, drafts.is_claimed)
     assert isinstance(chain, Chain)
-    drafts.add_chain(_unary_step(drafts, node, source, chain), node, chain)
-    drafts.encoded(node, QuantizeFate.STANDALONE, _why_alone(drafts, node), node.name)
-    if decode is not None:
-        drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, "requantized in one step, from codes to codes", node, node.name)
-    return True
+    return chain
 
 
 def _quant_of(node: Node | None) -> Quantization | None:
