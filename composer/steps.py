@@ -359,6 +359,8 @@ def plain(drafts: Drafts, node: Node) -> None:
     if primitive is None or not (floats or codes) or primitive in ("eltwise", "binary", "reorder", "matmul"):
         primitive = f"onnx.{node.op}"
     roles = _roles(node)
+    if not primitive.startswith("onnx."):
+        roles[0] = ("src", roles[0][1])
     if primitive.startswith("onnx.") or codes or len([v for v in node.outputs if v]) != 1:
         drafts.add(Step(node.name, primitive, node.op, tuple(roles), node.outputs, node.attrs, origin=node.origin), [node])
         return
@@ -366,7 +368,6 @@ def plain(drafts: Drafts, node: Node) -> None:
     front = Front(primitive, node.name, DType.F32, rank, min(1, rank - 1), _size(drafts, node.output, min(1, rank - 1)))
     chain = grow(graph, PostOpsComposer(drafts.target, front), node.output, node, drafts.is_claimed)
     assert isinstance(chain, Chain)  # every primitive can store f32
-    roles[0] = ("src", roles[0][1])
     drafts.add_chain(_simple(node, primitive, roles, chain, _attributes(chain.composed)), node, chain)
 
 
