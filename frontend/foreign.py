@@ -20,13 +20,16 @@ from ..ir.ops import dims
 from ..ir.types import DType, Shape, TensorType
 from .element_types import ONNX_TYPE, dtype_of
 from .importer import Importer
-from .nodes import OnnxNode
+from .nodes import DEFAULT_DOMAIN, OnnxNode
 from .structure import captured_names, subgraphs
 
 __all__ = ["INPUTS_KEY", "OPSETS_KEY", "import_foreign"]
 
 INPUTS_KEY: Final = "fqfuse.inputs"
 OPSETS_KEY: Final = "fqfuse.opsets"
+
+_RENAMED: Final = {"Scatter": ("ScatterElements", 11)}
+"""Ops that the evaluator knows under their newer name only, and the opset in which they got it."""
 
 _KNOWN_TO_INFERENCE: Final = 1024
 """Elements of an integer constant that shape inference is shown; the shape of an output cannot need more."""
@@ -35,22 +38,27 @@ _REFUSALS: Final = (RuntimeError, ValueError, TypeError, LookupError, AttributeE
 """What the reference evaluator raises when it has no implementation."""
 
 
-def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = (), least_version: int = 0) -> None:
+def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = ()) -> None:
     """Keeps a node as it is.
 
     Args:
         ctx: the import.
         node: of ONNX's own domains.
         quantizer: names of quantizers whose halves it is.
-        least_version: opset to run it with, when the model's is older and the evaluator knows only newer ones.
 
     Raises:
         UnsupportedOp: the reference evaluator does not know it, or its outputs are no tensors of known type.
         InvalidModel: a constant in it is broken.
     """
+    newer = _RENAMED.get(node.op) if node.domain == DEFAULT_DOMAIN else None
+    if newer is not None:
+        node = node.renamed(op=newer[0], version=max(node.version, newer[1]))
+    if node.op == "Scan" and node.since < 9:
+        hint = "import opset 9 or newer: onnx.version_converter does it"
+        raise UnsupportedOp("Scan of opset 8, which runs over a batch, is not supported", where=node.where, hint=hint)
     proto = _self_contained(ctx, node)
     reads = (*node.inputs, *captured_names(proto))
-    opsets = {**ctx.opsets, node.domain: max(node.version, least_version)}
+    opsets = {**ctx.opsets, node.domain: node.version}
     model = _single_node_model(ctx, proto, reads, opsets)
     _check_evaluator(ctx, node, model)
     types = _output_types(ctx, node, model)

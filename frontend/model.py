@@ -54,6 +54,8 @@ def _import(source: Source, budgets: Budgets) -> Graph:
     for index in wiring.order:
         if index not in ctx.absorbed:
             _import_node(ctx, graph.node[index])
+    if not graph.output:
+        raise InvalidModel("the model has no outputs, so it computes nothing", hint="declare the values that it should return")
     ctx.graph.set_outputs([value.name for value in graph.output])
     return ctx.graph
 

@@ -86,9 +86,14 @@ class OnnxNode:
         kept = {name: value for name, value in self.attrs.items() if name not in drop}
         return replace(self, op=op or self.op, inputs=self.inputs if inputs is None else _trimmed(inputs), attrs={**kept, **attrs})
 
-    def in_domain(self, domain: str, version: int, proto: NodeProto) -> OnnxNode:
-        """The same node as one of another domain."""
-        return replace(self, domain=domain, version=version, proto=proto)
+    def renamed(self, *, op: str = "", domain: str = "", version: int = 0) -> OnnxNode:
+        """The same node under another op type, domain and opset version that mean the same."""
+        proto = NodeProto()
+        proto.CopyFrom(self.proto)
+        proto.op_type, proto.domain = op or self.op, domain
+        found = signature(proto.op_type, version, domain)
+        since = found.since if found else self.since
+        return replace(self, op=proto.op_type, domain=domain, version=version, since=since, proto=proto)
 
     def invalid(self, what: str, hint: str = _EXPORT) -> InvalidModel:
         """An error about this node."""

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from onnx import NodeProto, TensorProto
+from onnx import TensorProto
 
 from ..ir.ops.spec import Attr
 from ..ir.types import DType, Quantization
@@ -93,11 +93,8 @@ def _source_form(ctx: Importer, value: str) -> str:
 def _keep(ctx: Importer, node: OnnxNode, refusal: _Refusal, names: tuple[str, ...]) -> None:
     """Leaves the node foreign, in ONNX's own domain: the twins of com.microsoft mean the same."""
     ctx.refuse(node, _RULE, refusal.reason, expected=refusal.expected, found=refusal.found, hint=refusal.hint)
-    plain = NodeProto()
-    plain.CopyFrom(node.proto)
-    plain.domain = DEFAULT_DOMAIN
-    version = ctx.opsets.get(DEFAULT_DOMAIN, _EVALUATOR_KNOWS)
-    import_foreign(ctx, node.in_domain(DEFAULT_DOMAIN, version, plain), quantizer=names, least_version=_EVALUATOR_KNOWS)
+    version = max(ctx.opsets.get(DEFAULT_DOMAIN, 0), _EVALUATOR_KNOWS)
+    import_foreign(ctx, node.renamed(domain=DEFAULT_DOMAIN, version=version), quantizer=names)
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ..ir.types import DType
 from .element_types import dtype_of
 from .importer import Importer
 from .nodes import OnnxNode
-from .upgrade import newest, upgraded_ops
+from .upgrade import WITHOUT_ROW, newest
 
 __all__ = ["import_standard", "is_standard"]
 
@@ -25,7 +25,7 @@ _TYPES: Final = frozenset({"dtype", "output_dtype", "stash_type", "to"})
 
 def is_standard(op: str) -> bool:
     """True when ONNX's own op of that name has a row, today or under its newer name."""
-    return (op in OPS and OPS[op].onnx) or (op in upgraded_ops() and op in {"Dropout", "Scatter", "Upsample"})
+    return (op in OPS and OPS[op].onnx) or op in WITHOUT_ROW
 
 
 def import_standard(ctx: Importer, node: OnnxNode) -> None:
@@ -39,8 +39,6 @@ def import_standard(ctx: Importer, node: OnnxNode) -> None:
     upgraded = newest(ctx, node)
     if upgraded is None:
         return
-    if upgraded.op not in OPS:
-        raise NotCovered(f"{upgraded.op}, which has no row")
     spec = OPS[upgraded.op]
     ctx.emit(upgraded, spec.name, upgraded.inputs, _row_attrs(upgraded, spec), outputs=_row_outputs(ctx, upgraded, spec))
     if spec.traits & {Trait.LAYOUT_ONLY, Trait.SELECTS} or spec.name in {"Clip", "Concat"}:
@@ -83,7 +81,7 @@ def _row_attrs(node: OnnxNode, spec: OpSpec) -> dict[str, Attr]:
 
 
 def _row_value(node: OnnxNode, name: str, value: Any, spec: OpSpec) -> Attr:
-    if name in _TYPES and not isinstance(spec.attrs[name], int):
+    if name in _TYPES and isinstance(value, int) and not isinstance(spec.attrs[name], int):
         return dtype_of(value, node.where)
     if isinstance(value, (int, float, str, DType)):
         return value

@@ -16,7 +16,10 @@ from .nodes import OnnxNode
 from .upgrade_meaning import Upgrade
 from .windows import WINDOWED, explicit_window
 
-__all__ = ["newest", "upgraded_ops"]
+__all__ = ["WITHOUT_ROW", "newest"]
+
+WITHOUT_ROW: Final = frozenset({"CastLike", "Dropout", "Upsample"})
+"""Ops that have another name today, or at inference."""
 
 _LEGACY_BROADCAST: Final = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 _REDUCE: Final = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
@@ -28,8 +31,10 @@ _TABLE: Final[dict[str, tuple[int, Upgrade]]] = {
     **{f"Reduce{kind}": (18, inputs.reduce) for kind in _REDUCE},
     "BatchNormalization": (_ALWAYS, meaning.batch_normalization),
     "Cast": (6, meaning.cast_to_name),
+    "CastLike": (_ALWAYS, meaning.cast_like),
     "Clip": (11, inputs.clip),
     "Concat": (4, meaning.concat_along_one),
+    "ConstantOfShape": (_ALWAYS, inputs.constant_of_shape),
     "Dropout": (_ALWAYS, meaning.dropout),
     "Gemm": (7, meaning.without("broadcast")),
     "GridSample": (20, meaning.grid_sample),
@@ -40,7 +45,6 @@ _TABLE: Final[dict[str, tuple[int, Upgrade]]] = {
     "Pad": (11, inputs.pad),
     "ReduceSum": (13, inputs.reduce),
     "Reshape": (5, lambda ctx, node: inputs.moved(ctx, node, ("shape",))),
-    "Scatter": (_ALWAYS, meaning.renamed("ScatterElements")),
     "Selu": (6, meaning.selu),
     "Slice": (10, lambda ctx, node: inputs.moved(ctx, node, ("starts", "ends", "axes"))),
     "Softmax": (13, meaning.flattened),
@@ -51,11 +55,6 @@ _TABLE: Final[dict[str, tuple[int, Upgrade]]] = {
     "Unsqueeze": (13, lambda ctx, node: inputs.moved(ctx, node, ("axes",))),
     "Upsample": (_ALWAYS, inputs.upsample),
 }
-
-
-def upgraded_ops() -> frozenset[str]:
-    """Ops that the table knows, those with a window included."""
-    return frozenset(_TABLE) | {"Resize"} | WINDOWED
 
 
 def newest(ctx: Importer, node: OnnxNode) -> OnnxNode | None:

@@ -15,7 +15,7 @@ from ..ir.types import DType
 from .importer import Importer
 from .nodes import OnnxNode
 
-__all__ = ["clip", "moved", "pad", "reduce", "resize_scales_only", "split", "tile", "upsample"]
+__all__ = ["clip", "constant_of_shape", "moved", "pad", "reduce", "resize_scales_only", "split", "tile", "upsample"]
 
 _ASYMMETRIC: Final = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 """What Upsample and the first Resize mean: output position / scale, rounded down (ONNX operators documentation, Upsample-9)."""
@@ -32,6 +32,16 @@ def clip(ctx: Importer, node: OnnxNode) -> OnnxNode:
     dtype = ctx.type(node.input(0)).dtype
     bounds = [ctx.add_constant(node, name, np.float32(node.attrs[name]), dtype) if name in node.attrs else "" for name in ("min", "max")]
     return node.rewritten(inputs=(node.input(0), *bounds), drop=("min", "max"))
+
+
+def constant_of_shape(ctx: Importer, node: OnnxNode) -> OnnxNode:
+    """ConstantOfShape: the tensor of one element becomes a number and an element type."""
+    if "value" not in node.attrs:
+        return node
+    data, dtype = ctx.tensors.read(node.attrs["value"], node.where)
+    if data.size != 1 or dtype is DType.STRING:
+        raise node.invalid(f"the value must be one number, and is {dtype.value}{list(data.shape)}", "export the model again")
+    return node.rewritten(value=data.reshape(-1).tolist()[0], dtype=dtype)
 
 
 def pad(ctx: Importer, node: OnnxNode) -> OnnxNode:

@@ -15,6 +15,7 @@ from .nodes import OnnxNode
 
 __all__ = [
     "batch_normalization",
+    "cast_like",
     "cast_to_name",
     "concat_along_one",
     "dropout",
@@ -23,7 +24,6 @@ __all__ = [
     "group_normalization",
     "legacy_broadcast",
     "legacy_slope",
-    "renamed",
     "resize",
     "selu",
     "without",
@@ -34,11 +34,6 @@ Upgrade = Callable[[Importer, OnnxNode], OnnxNode | None]
 
 Raises NotCovered when there is no newest form for this use.
 """
-
-
-def renamed(op: str) -> Upgrade:
-    """The op has another name today, and nothing else changed."""
-    return lambda _, node: node.rewritten(op=op)
 
 
 def without(*attrs: str) -> Upgrade:
@@ -130,6 +125,11 @@ def cast_to_name(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001
     if name not in TensorProto.DataType.keys():  # noqa: SIM118  (a wrapper of protobuf, not a dict)
         raise node.invalid(f"there is no element type {name!r}")
     return node.rewritten(to=int(TensorProto.DataType.Value(name)))
+
+
+def cast_like(ctx: Importer, node: OnnxNode) -> OnnxNode:
+    """CastLike: Cast to the element type of the second input."""
+    return node.rewritten(op="Cast", inputs=node.inputs[:1], to=ctx.type(node.input(1)).dtype)
 
 
 def concat_along_one(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001
