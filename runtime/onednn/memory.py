@@ -222,6 +222,8 @@ class MemoryDesc(Handle):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MemoryDesc):
             return NotImplemented
+        if other is self:
+            return True
         return bool(self.library.c.dnnl_memory_desc_equal(self.pointer, other.pointer))
 
     def __hash__(self) -> int:
@@ -343,7 +345,10 @@ def _span(array: NDArray[Any]) -> int:
 
 def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides in elements of the dense row-major layout of `shape`; empty dimensions count as 1."""
-    return tuple(math.prod(max(length, 1) for length in shape[axis + 1 :]) for axis in range(len(shape)))
+    steps = [1] * len(shape)
+    for axis in range(len(shape) - 1, 0, -1):
+        steps[axis - 1] = steps[axis] * max(shape[axis], 1)
+    return tuple(steps)
 
 
 def aligned_bytes(count: int, alignment: int = ALIGNMENT) -> NDArray[np.uint8]:

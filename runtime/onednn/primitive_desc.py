@@ -53,7 +53,7 @@ class PrimitiveDesc(Handle):
         origin: what in the user's model it serves; part of every message.
     """
 
-    __slots__ = ("_impl_info", "engine", "origin", "request")
+    __slots__ = ("_impl_info", "_mds", "engine", "origin", "request")
 
     def __init__(self, engine: Engine, pointer: int, request: Request, origin: str) -> None:
         super().__init__(engine.library, "primitive_desc", pointer)
@@ -61,6 +61,7 @@ class PrimitiveDesc(Handle):
         self.request = request
         self.origin = origin
         self._impl_info: str | None = None
+        self._mds: dict[tuple[Query, int], MemoryDesc] = {}  # a binding asks for each more than once
 
     @property
     def kind(self) -> PrimitiveKind:
@@ -155,6 +156,7 @@ class PrimitiveDesc(Handle):
             return False
         check(status, f"next implementation of {self.request}", self.origin)
         self._impl_info = None
+        self._mds.clear()
         return True
 
     @property
@@ -175,10 +177,14 @@ class PrimitiveDesc(Handle):
         return value.value
 
     def _query_md(self, what: Query, index: int) -> MemoryDesc:
+        known = self._mds.get((what, index))
+        if known is not None and not known.closed:
+            return known
         borrowed = self.library.c.dnnl_primitive_desc_query_md(self.pointer, what, index)
         if not borrowed:
             check(Status.not_required, f"query {what.name} {index} of {self.request}", self.origin)
-        return MemoryDesc.clone(self.library, borrowed)
+        self._mds[what, index] = copy = MemoryDesc.clone(self.library, borrowed)
+        return copy
 
 
 def _is_depthwise(src: MemoryDesc, weights: MemoryDesc) -> bool:

@@ -45,6 +45,7 @@ from fqfuse.runtime.onednn import (
     eltwise,
     matmul,
     pooling,
+    resampling,
     sum_,
 )
 from fqfuse.runtime.onednn.attributes import Attr, PostOps
@@ -161,13 +162,15 @@ def test_too_few_spatial_parameters_never_reach_the_library(engine: Engine) -> N
         pooling(engine, AlgKind.pooling_max, image, image, kernel=(3, 3), **window)
     with pytest.raises(ValueError, match="2 scales for 1 sources"):
         sum_(engine, [1.0, 2.0], [image])
+    with pytest.raises(ValueError, match="1 factors for 2 spatial dimensions"):
+        resampling(engine, AlgKind.resampling_linear, image, image, factors=(2.0,))
 
 
 def test_missing_argument_names_the_primitive_and_its_origin(engine: Engine, stream: Stream) -> None:
     desc = small_matmul(engine, Attributes({Arg.SRC: 0}), origin="MatMul_3")
     rest = {Arg.SCRATCHPAD: Memory.allocate(engine, desc.scratchpad_md), arg_scales(Arg.SRC): Memory.wrap(engine, np.ones(1, np.float32))}
     args = ExecArgs(desc, {Arg.SRC: Memory.wrap(engine, np.zeros((4, 16), np.uint8))} | rest)
-    with pytest.raises(OneDnnError, match=r"executing matmul src=u8\[4,16\].* by brg.*failed with invalid_arguments") as caught:
+    with pytest.raises(OneDnnError, match=r"executing matmul src=u8\[4,16\].* by .*failed with invalid_arguments") as caught:
         Primitive(desc).execute(stream, args)
     assert caught.value.where == "MatMul_3"
 
@@ -184,7 +187,7 @@ def test_queries_of_a_descriptor(engine: Engine) -> None:
     desc.close()
     assert repr(desc) == "<closed PrimitiveDesc>"
     with pytest.raises(InternalError):
-        desc.src_md()
+        _ = desc.input_count
 
 
 def test_next_impl_walks_to_the_reference(engine: Engine, library: Library) -> None:

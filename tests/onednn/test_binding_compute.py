@@ -36,6 +36,8 @@ U8, S8, S32, FLOAT = DataType.u8, DataType.s8, DataType.s32, DataType.f32
 
 @pytest.fixture
 def run(engine: Engine, stream: Stream) -> Runner:
+    if not engine.library.effective_isa().has_vnni:
+        pytest.skip(f"without VNNI int8 products saturate ({engine.library.effective_isa().name}): see the ISA emulation's tests")
     return Runner(engine, stream)
 
 
@@ -219,12 +221,17 @@ def test_deconvolution(run: Runner, draw: Draw, chain: str, src: DataType, strid
 
 
 @pytest.mark.parametrize("chain", ["sum_scale_zp", "linear_then_sum"])
-def test_strided_deconvolution_with_such_a_sum_has_only_saturating_code(run: Runner, draw: Draw, chain: str) -> None:
-    case, build = deconv_case(run, draw, (2, 2), U8, limit=64)  # where every |weight| <= 64 nothing saturates
-    assert case.check(build, CHAINS[chain], U8).may_saturate
-    case, build = deconv_case(run, draw, (2, 2), U8)
+def test_strided_deconvolution_with_such_a_sum(run: Runner, draw: Draw, chain: str) -> None:
+    """The one request here for which AVX-512 has no kernel: without AVX2_VNNI it falls to AVX2 code, which saturates."""
+    small, build = deconv_case(run, draw, (2, 2), U8, limit=64)  # where every |weight| <= 64 nothing saturates
+    desc = small.check(build, CHAINS[chain], U8)
+    full, build = deconv_case(run, draw, (2, 2), U8)
+    if not desc.may_saturate:
+        full.check(build, CHAINS[chain], U8)
+        return
+    assert desc.impl_info == "jit_uni_int8:avx2"
     with pytest.raises(AssertionError, match="not equal"):
-        case.check(build, CHAINS[chain], U8)
+        full.check(build, CHAINS[chain], U8)
 
 
 # ---- inner product and matmul ----

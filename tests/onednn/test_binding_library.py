@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import pickle
 import subprocess
 import sys
@@ -74,6 +75,34 @@ def test_the_wheel_is_found_before_the_system(library: Library) -> None:
     assert first.source == "wheel"
     assert Path(first.name).name.startswith("libdnnl.so.3")
     assert library.source in ("wheel", "user")
+
+
+def test_candidates_are_in_order_and_not_repeated(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    listed = tmp_path / "lib" / discovery.SONAME
+    listed.parent.mkdir()
+    listed.symlink_to(library.path)
+    monkeypatch.setattr(discovery.sys, "prefix", str(tmp_path))
+    found = list(discovery.candidates())
+    sources = [candidate.source for candidate in found]
+    assert sources == sorted(sources, key=["wheel", "system"].index)
+    assert len({candidate.name for candidate in found}) == len(found)
+    assert Candidate(str(listed.resolve()), "wheel") in found
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_without_the_wheel_only_the_system_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def absent(name: str) -> Any:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(discovery.importlib.metadata, "files", absent)
+    monkeypatch.setattr(discovery.importlib.metadata, "version", absent)
+    monkeypatch.setattr(discovery.sys, "prefix", str(tmp_path))
+    for function in ("getuserbase", "getusersitepackages"):
+        monkeypatch.setattr(discovery.site, function, lambda: str(tmp_path))
+    monkeypatch.setattr(discovery.site, "getsitepackages", list)
+    monkeypatch.setattr(discovery.ctypes.util, "find_library", lambda name: f"lib{name}.so.99")
+    assert discovery.installed_wheel() is None
+    assert [(found.name, found.source) for found in discovery.candidates()] == [("libdnnl.so.3", "system"), ("libdnnl.so.99", "system")]
 
 
 def test_the_linkers_own_search_finds_the_file(library: Library) -> None:

@@ -157,6 +157,10 @@ def test_refusals_of_descriptors(library: Library) -> None:
         MemoryDesc.like(library, np.zeros((4, 6), np.float32)[::-1])
     with pytest.raises(ValueError, match="no data type for NumPy's int64"):
         MemoryDesc.like(library, np.zeros(3, np.int64))
+    with pytest.raises(OneDnnError, match="permuting"):
+        MemoryDesc.any(library, (2, 3), DataType.f32).permute_axes((0, 0))
+    with pytest.raises(ValueError, match="no multiples of the 4-byte element"):
+        MemoryDesc.like(library, np.zeros(4, [("a", np.int8), ("b", np.int32)])["b"])
     with pytest.raises(OneDnnError, match="query strides"):
         _ = MemoryDesc.any(library, (2, 3), DataType.f32).strides
 
