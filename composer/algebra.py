@@ -156,7 +156,11 @@ def _mul_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
 
 def _scale_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     if isinstance(a, ScaleBy) and isinstance(b, Shift):
-        return (Shift(vec(b.values / a.values)), a) if bool(a.values.all()) else Refusal("x*A + B = (x + B/A)*A needs A != 0", "A != 0", "A = 0")
+        return (
+            (Shift(vec(b.values / a.values)), a)
+            if bool(a.values.all())
+            else Refusal("x*A + B = (x + B/A)*A needs A != 0", "A != 0", "A = 0")
+        )
     return None
 
 

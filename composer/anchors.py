@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from ..ir.decision import DequantizeFate
 from ..ir.node import Node
@@ -22,13 +23,14 @@ __all__ = ["matmul", "weighted"]
 def weighted(drafts: Drafts, node: Node) -> None:
     """A convolution or deconvolution: in int8 when source and weights are codes, in f32 otherwise."""
     primitive = "convolution" if node.op == "Conv" else "deconvolution"
-    groups = node.attrs["group"]
-    assert isinstance(groups, int)
+    groups = node.attr("group", int)
     kind = drafts.graph.type(node.output)
     channels = kind.shape[1] if kind.shape is not None else "?"
     mask = 1 if groups == 1 else 3
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
-    _Anchor(drafts, node, primitive, 1, channels if isinstance(channels, int) else 0, mask, bias).build(0 if node.op == "Conv" else 1, groups)
+    _Anchor(drafts, node, primitive, 1, channels if isinstance(channels, int) else 0, mask, bias).build(
+        0 if node.op == "Conv" else 1, groups
+    )
 
 
 def matmul(drafts: Drafts, node: Node) -> None:
@@ -62,7 +64,12 @@ class _Anchor:
         weights = weights_of(self.graph, self.node, weights_axis, groups)
         refusal = next((found for found in (source, weights) if isinstance(found, Refusal)), None)
         if refusal is None and isinstance(weights, Weights) and weights.zero_point and self.primitive != "matmul":
-            refusal = Refusal(f"{self.primitive} takes no zero point on its weights", "zero point 0", str(weights.zero_point), "quantize weights symmetrically")
+            refusal = Refusal(
+                f"{self.primitive} takes no zero point on its weights",
+                "zero point 0",
+                str(weights.zero_point),
+                "quantize weights symmetrically",
+            )
         if refusal is None and isinstance(source, Source) and isinstance(weights, Weights):
             self._int8(source, weights)
             return
@@ -98,7 +105,16 @@ class _Anchor:
         args = [("src", source.value), ("weights", weights.value)]
         args += self._bias_args(composed, composed.scale if self.v2 else None)
         attr = self._attributes(composed, source, weights)
-        step = Step(self.node.name, self.primitive, self.node.op, tuple(args), (chain.value,), self.node.attrs, attr, self._origins(chain, source, weights))
+        step = Step(
+            self.node.name,
+            self.primitive,
+            self.node.op,
+            tuple(args),
+            (chain.value,),
+            self.node.attrs,
+            attr,
+            self._origins(chain, source, weights),
+        )
         self.drafts.add_chain(step, self.node, chain)
         assert source.decode is not None
         how = f"scale and zero point of {self.primitive}'s source"
@@ -118,7 +134,9 @@ class _Anchor:
             if composed.dst_scale is not None:
                 scales["dst"] = _scale(vec(composed.dst_scale), 0)
         zero_points = {"src": int(source.zero_point), "weights": weights.zero_point, "dst": composed.dst_zero_point or 0}
-        return PrimitiveAttr(scales, {role: ZeroPoint((zero,)) for role, zero in zero_points.items() if zero}, composed.post_ops, output_scales)
+        return PrimitiveAttr(
+            scales, {role: ZeroPoint((zero,)) for role, zero in zero_points.items() if zero}, composed.post_ops, output_scales
+        )
 
     def _bias_args(self, composed: Composed, divisor: Vec | None) -> list[tuple[str, str]]:
         """The bias argument: constant, in the real domain, or divided by the output scale into the accumulator's."""
@@ -147,23 +165,34 @@ class _Anchor:
         elif data is not None and self.graph.constant(weights) is None:
             weights = self.drafts.file_constant(f"{self.node.name}/weights", data)
         args = [("src", self.node.inputs[0]), ("weights", weights), *self._bias_args(composed, None)]
-        step = Step(self.node.name, self.primitive, self.node.op, tuple(args), (chain.value,), self.node.attrs, _float_attributes(composed), origins(self.node, chain))
+        step = Step(
+            self.node.name,
+            self.primitive,
+            self.node.op,
+            tuple(args),
+            (chain.value,),
+            self.node.attrs,
+            _float_attributes(composed),
+            origins(self.node, chain),
+        )
         self.drafts.add_chain(step, self.node, chain)
         decode = self.graph.producer(self.node.inputs[1])
         if data is not None and decode is not None and decode.op == "Dequantize":
-            self.drafts.decoded(decode, DequantizeFate.CONSTANT, f"decoded at compile time, the step runs in f32: {reason}", self.node, step.name)
+            self.drafts.decoded(
+                decode, DequantizeFate.CONSTANT, f"decoded at compile time, the step runs in f32: {reason}", self.node, step.name
+            )
 
-    def _scaled(self, data: np.ndarray[tuple[int, ...], np.dtype[np.float32]], scale: Vec) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        if scale.size == 1:
-            return (data * scale[0]).astype(np.float32)
-        if self.primitive == "matmul":
-            return (data * scale).astype(np.float32)
+    def _scaled(self, data: npt.NDArray[np.float32], scale: Vec) -> npt.NDArray[np.float32]:
+        """f32 weights with each output channel multiplied by its factor."""
+        if scale.size == 1 or self.primitive == "matmul":
+            return np.asarray(data * scale, np.float32)
         if self.primitive == "convolution":
-            return (data * scale.reshape(-1, *[1] * (data.ndim - 1))).astype(np.float32)
-        groups = self.node.attrs["group"]
-        assert isinstance(groups, int)
+            return np.asarray(data * scale.reshape(-1, *[1] * (data.ndim - 1)), np.float32)
+        groups = self.node.attr("group", int)
         blocks = data.reshape(groups, data.shape[0] // groups, *data.shape[1:])
-        return (blocks * scale.reshape(groups, 1, -1, *[1] * (data.ndim - 2))).reshape(data.shape).astype(np.float32)
+        product = blocks * scale.reshape(groups, 1, -1, *[1] * (data.ndim - 2))
+        return np.asarray(product.reshape(data.shape), np.float32)
+
 
 
 def _scale(values: Vec, mask: int) -> Scale:

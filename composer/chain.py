@@ -15,12 +15,12 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
-from ..ir.types import DType, Quantization
 from ..ir.paths import chain_anchor
+from ..ir.types import DType, Quantization
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, vec
 from .post_ops_composer import Composed, PostOpsComposer
 
-__all__ = ["Chain", "Link", "decoded", "grow"]
+__all__ = ["Chain", "Found", "Link", "decoded", "grow", "operations_of", "overwriting_refusal", "quantizing"]
 
 Claimed = Callable[[Node], bool]
 
@@ -93,8 +93,7 @@ def decoded(graph: Graph, value: str) -> Node | None:
     node = graph.producer(value)
     if node is None or node.op != "Dequantize" or graph.constant(node.inputs[0]) is not None:
         return None
-    quant = node.attrs["quant"]
-    assert isinstance(quant, Quantization)
+    quant = node.attr("quant", Quantization)
     return node if quant.per_tensor and graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
 
 
@@ -113,7 +112,9 @@ def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsCompose
     if not node.has(Trait.ELEMENTWISE) or graph.type(node.output).dtype is not DType.F32:
         return None
     if graph.type(node.output).shape != graph.type(value).shape:
-        return Refusal("the result is larger than the chain: the chain's value is broadcast", f"{graph.type(value)}", f"{graph.type(node.output)}")
+        return Refusal(
+            "the result is larger than the chain: the chain's value is broadcast", f"{graph.type(value)}", f"{graph.type(node.output)}"
+        )
     others = [v for i, v in enumerate(node.inputs) if v and v != value]
     if node.op == "Clip":
         return _clip(graph, node)
@@ -131,13 +132,19 @@ def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsCompose
 
 def _axis_vectors(quant: Quantization, composer: PostOpsComposer) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | Refusal:
     if quant.axis not in (None, composer.front.channel_axis):
-        return Refusal("the quantization runs along another axis than the channels", f"axis {composer.front.channel_axis}", f"axis {quant.axis}")
+        return Refusal(
+            "the quantization runs along another axis than the channels", f"axis {composer.front.channel_axis}", f"axis {quant.axis}"
+        )
     return vec(quant.scales), vec(quant.zero_points)
 
 
+def quantizing(node: Node) -> tuple[Quantization, DType, int, int]:
+    """What a Quantize node does: parameters, the codes' type, the lowest and the highest code."""
+    return node.attr("quant", Quantization), node.attr("dtype", DType), node.attr("lo", int), node.attr("hi", int)
+
+
 def _quantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:
-    quant, dtype, low, high = (node.attrs[key] for key in ("quant", "dtype", "lo", "hi"))
-    assert isinstance(quant, Quantization) and isinstance(dtype, DType) and isinstance(low, int) and isinstance(high, int)
+    quant, dtype, low, high = quantizing(node)
     if dtype not in (DType.U8, DType.S8):
         return Refusal("no primitive stores such codes", "u8 or s8", dtype.value, "quantize to 8 bits")
     vectors = _axis_vectors(quant, composer)
@@ -147,8 +154,7 @@ def _quantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:
 
 
 def _dequantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:
-    quant = node.attrs["quant"]
-    assert isinstance(quant, Quantization)
+    quant = node.attr("quant", Quantization)
     vectors = _axis_vectors(quant, composer)
     if isinstance(vectors, Refusal):
         return vectors
@@ -156,12 +162,6 @@ def _dequantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:
 
 
 # -- one input ---------------------------------------------------------------------------------------------------------------------
-
-
-def _number(node: Node, name: str) -> float:
-    value = node.attrs[name]
-    assert isinstance(value, int | float)
-    return float(value)
 
 
 def _eltwise(graph: Graph, node: Node) -> Found | Refusal | None:
@@ -186,11 +186,11 @@ def _no_parameters(node: Node) -> tuple[float, float]:
 
 
 _PARAMETERS: dict[str, Callable[[Node], tuple[float, float]]] = {
-    "LeakyRelu": lambda node: (_number(node, "alpha"), 0.0),
-    "Elu": lambda node: (_number(node, "alpha"), 0.0),
-    "HardSigmoid": lambda node: (_number(node, "alpha"), _number(node, "beta")),
+    "LeakyRelu": lambda node: (node.attr("alpha", float), 0.0),
+    "Elu": lambda node: (node.attr("alpha", float), 0.0),
+    "HardSigmoid": lambda node: (node.attr("alpha", float), node.attr("beta", float)),
     "HardSwish": lambda node: (1.0 / 6.0, 0.5),
-    "Swish": lambda node: (_number(node, "alpha"), 0.0),
+    "Swish": lambda node: (node.attr("alpha", float), 0.0),
     "Softplus": lambda node: (1.0, 0.0),
 }
 """Where oneDNN's alpha and beta of an algorithm come from; the others take none."""
@@ -216,7 +216,11 @@ def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refus
         return [EltwiseOp("relu", float(np.asarray(slopes).reshape(())))], None
     values = _along_channels(np.asarray(slopes), composer)
     if values is None:
-        return Refusal("the slopes vary along another axis than the channels", f"[{composer.front.channels}] along the channels", str(list(slopes.shape)))
+        return Refusal(
+            "the slopes vary along another axis than the channels",
+            f"[{composer.front.channels}] along the channels",
+            str(list(slopes.shape)),
+        )
     shape = [1] * composer.front.rank
     shape[composer.front.channel_axis] = -1
     name = graph.add_constant(f"{node.inputs[1]}/slopes", values.astype(np.float32).reshape(shape))
@@ -289,7 +293,9 @@ def _fits(graph: Graph, other: str, value: str) -> bool:
     return a is not None and b is not None and len(a) == len(b) and all(x in (1, y) for x, y in zip(a, b, strict=True))
 
 
-def _with_values(graph: Graph, node: Node, value: str, other: str, algorithm: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal:
+def _with_values(
+    graph: Graph, node: Node, value: str, other: str, algorithm: str, composer: PostOpsComposer, anchor: Node
+) -> Found | Refusal:
     if graph.type(other).dtype is not DType.F32:
         return Refusal("the other operand is neither f32 nor 8-bit codes", "f32, or per-tensor u8 or s8", graph.type(other).dtype.value)
     if node.op == "Add":
@@ -299,8 +305,7 @@ def _with_values(graph: Graph, node: Node, value: str, other: str, algorithm: st
 
 
 def _with_codes(graph: Graph, node: Node, value: str, decode: Node, algorithm: str, anchor: Node) -> Found | Refusal:
-    quant = decode.attrs["quant"]
-    assert isinstance(quant, Quantization)
+    quant = decode.attr("quant", Quantization)
     codes, scale, zero = decode.inputs[0], quant.scale[0], quant.zero_point[0]
     dtype = graph.type(codes).dtype
     if node.op in ("Add", "Sub"):

@@ -11,12 +11,15 @@ from types import MappingProxyType
 
 from ..errors import InvalidInput
 from ..ir.graph import Graph
+from ..ir.node import Node
 from ..ir.ops.spec import Attr, Trait
 from ..ir.types import DType
 from .anchors import matmul, weighted
 from .drafts import Drafts
+from .elementwise import elementwise
+from .lone_quantizers import dequantize_alone, quantize_alone
 from .plan import Plan
-from .steps import concat, dequantize_alone, elementwise, plain, pooling, quantize_alone
+from .steps import concat, plain, pooling
 from .targets import TARGETS
 
 __all__ = ["plan_from_graph"]
@@ -39,11 +42,21 @@ def plan_from_graph(graph: Graph, target: str = "onednn-v3", options: Mapping[st
         raise InvalidInput(f"there is no target {target!r}", hint=f"choose one of {', '.join(sorted(TARGETS))}")
     drafts = Drafts(graph, TARGETS[target])
     nodes = graph.nodes()
+    _anchors(drafts, nodes)
+    _primitives(drafts, nodes)
+    _leftovers(drafts, nodes)
+    return _frozen(graph, drafts, target, options or {})
+
+
+def _anchors(drafts: Drafts, nodes: list[Node]) -> None:
     for node in nodes:
         if node.op in ("Conv", "ConvTranspose"):
             weighted(drafts, node)
         elif node.op == "MatMul":
             matmul(drafts, node)
+
+
+def _primitives(drafts: Drafts, nodes: list[Node]) -> None:
     for node in nodes:
         if drafts.is_claimed(node) or node.op in ("Quantize", "Dequantize"):
             continue
@@ -51,15 +64,17 @@ def plan_from_graph(graph: Graph, target: str = "onednn-v3", options: Mapping[st
             pooling(drafts, node)
         elif node.op == "Concat":
             concat(drafts, node)
-        elif not (node.has(Trait.ELEMENTWISE) and graph.type(node.output).dtype is DType.F32):
+        elif not (node.has(Trait.ELEMENTWISE) and drafts.graph.type(node.output).dtype is DType.F32):
             plain(drafts, node)
+
+
+def _leftovers(drafts: Drafts, nodes: list[Node]) -> None:
     for node in nodes:
         if not drafts.is_claimed(node) and node.op != "Dequantize":
             (quantize_alone if node.op == "Quantize" else elementwise)(drafts, node)
     for node in nodes:
         if node.op == "Dequantize" and not drafts.is_claimed(node) and drafts.is_needed(node.output):
             dequantize_alone(drafts, node)
-    return _frozen(graph, drafts, target, options or {})
 
 
 def _frozen(graph: Graph, drafts: Drafts, target: str, options: Mapping[str, Attr]) -> Plan:
@@ -85,5 +100,3 @@ def _frozen(graph: Graph, drafts: Drafts, target: str, options: Mapping[str, Att
         decisions=graph.decisions,
         options=MappingProxyType(dict(options)),
     )
-
-

@@ -11,7 +11,6 @@ from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Array
 from ..ir.types import TensorType
-
 from .chain import Chain
 from .formula import Refusal
 from .plan import Step
@@ -131,7 +130,9 @@ class Drafts:
             follower = chain.links[number + 1].node if number + 1 < len(chain.links) else None
             if node.op == "Quantize":
                 if follower is None and chain.composed.quantize == "dst_scale":
-                    self.encoded(node, QuantizeFate.DST_SCALE, f"{step.primitive} divides its result by the scale and stores the codes", step.name)
+                    self.encoded(
+                        node, QuantizeFate.DST_SCALE, f"{step.primitive} divides its result by the scale and stores the codes", step.name
+                    )
                 else:
                     why = "the chain goes on behind it" if follower is not None else "the target has no place for it at the destination"
                     self.encoded(node, QuantizeFate.POST_OP, f"scale, round and clip among the post-ops: {why}", step.name)
@@ -144,10 +145,22 @@ class Drafts:
     def _settle_operand(self, step: Step, chain: Chain, decode: Node, consumer: Node) -> None:
         codes = decode.inputs[0]
         if codes in chain.composed.sums:
-            self.decoded(decode, DequantizeFate.SUM, "the destination's buffer holds the codes: a sum with their scale and zero point", consumer, step.name)
+            self.decoded(
+                decode,
+                DequantizeFate.SUM,
+                "the destination's buffer holds the codes: a sum with their scale and zero point",
+                consumer,
+                step.name,
+            )
         elif codes in step.inputs:
             why = "".join(f"; no sum: {reason}" for operand, reason in chain.not_summed.items() if operand == codes)
-            self.decoded(decode, DequantizeFate.POST_OP, f"a binary post-op reads the codes, scale and shift are applied around it{why}", consumer, step.name)
+            self.decoded(
+                decode,
+                DequantizeFate.POST_OP,
+                f"a binary post-op reads the codes, scale and shift are applied around it{why}",
+                consumer,
+                step.name,
+            )
         # otherwise the step reads the decoded f32 values, and the standalone step that decodes them settles it
 
     def _reader(self, node: Node) -> Node | str:

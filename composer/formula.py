@@ -14,7 +14,22 @@ import numpy.typing as npt
 
 from ..ir.types import DType
 
-__all__ = ["Add", "BasicOp", "BinaryOp", "Clip", "EltwiseOp", "PreluOp", "Refusal", "Round", "ScaleBy", "Shift", "Store", "Vec", "shrink", "vec"]
+__all__ = [
+    "Add",
+    "BasicOp",
+    "BinaryOp",
+    "Clip",
+    "EltwiseOp",
+    "PreluOp",
+    "Refusal",
+    "Round",
+    "ScaleBy",
+    "Shift",
+    "Store",
+    "Vec",
+    "shrink",
+    "vec",
+]
 
 Vec = npt.NDArray[np.float64]
 

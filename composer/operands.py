@@ -58,19 +58,29 @@ def source_of(graph: Graph, value: str, capability: Capability) -> Source | Refu
     """A source as codes, or why it must be read in f32."""
     node = graph.producer(value)
     if node is None or node.op != "Dequantize":
-        return Refusal("the source is not quantized", "per-tensor u8 or s8 codes", str(graph.type(value)), "quantize the input of this operation")
+        return Refusal(
+            "the source is not quantized", "per-tensor u8 or s8 codes", str(graph.type(value)), "quantize the input of this operation"
+        )
     found = decoded(graph, value)
-    quant = node.attrs["quant"]
-    assert isinstance(quant, Quantization)
+    quant = node.attr("quant", Quantization)
     if found is None:
         what = f"{graph.type(node.inputs[0]).dtype.value}, axis {quant.axis}"
-        return Refusal("the source has no per-tensor 8-bit codes", "per-tensor u8 or s8", what, "quantize activations per tensor, to 8 bits")
+        return Refusal(
+            "the source has no per-tensor 8-bit codes", "per-tensor u8 or s8", what, "quantize activations per tensor, to 8 bits"
+        )
     dtype = graph.type(node.inputs[0]).dtype
     if dtype not in capability.src:
-        return Refusal(f"the primitive takes no {dtype.value} source", ", ".join(sorted(kind.value for kind in capability.src)), dtype.value)
+        return Refusal(
+            f"the primitive takes no {dtype.value} source", ", ".join(sorted(kind.value for kind in capability.src)), dtype.value
+        )
     zero = quant.zero_point[0]
     if not zero.is_integer():
-        return Refusal("the zero point of the source is not an integer", "an integer zero point", f"{zero:g}", "tune the range so that 0 lies on the grid")
+        return Refusal(
+            "the zero point of the source is not an integer",
+            "an integer zero point",
+            f"{zero:g}",
+            "tune the range so that 0 lies on the grid",
+        )
     if zero and not capability.src_zero_point:
         return Refusal("the primitive takes no zero point on its source", "zero point 0", f"{zero:g}")
     return Source(node.inputs[0], dtype, quant.scale[0], zero, node)
@@ -83,11 +93,10 @@ def grouped_source_of(graph: Graph, node: Node, capability: Capability) -> Sourc
     """
     plain = source_of(graph, node.inputs[0], capability)
     decode = graph.producer(node.inputs[0])
-    groups = node.attrs["group"]
-    if isinstance(plain, Source) or decode is None or decode.op != "Dequantize" or not isinstance(groups, int) or groups == 1:
+    groups = node.attr("group", int)
+    if isinstance(plain, Source) or decode is None or decode.op != "Dequantize" or groups == 1:
         return plain
-    quant, codes = decode.attrs["quant"], decode.inputs[0]
-    assert isinstance(quant, Quantization)
+    quant, codes = decode.attr("quant", Quantization), decode.inputs[0]
     zeros = set(quant.zero_point)
     if quant.axis != 1 or graph.constant(codes) is not None or graph.type(codes).dtype not in capability.src or len(quant.scale) % groups:
         return plain
@@ -95,7 +104,9 @@ def grouped_source_of(graph: Graph, node: Node, capability: Capability) -> Sourc
         return Refusal("the zero points of the source differ between channels", "one integer zero point", f"{len(zeros)} different ones")
     by_group = quant.scales.astype(np.float64).reshape(groups, -1)
     if not (by_group == by_group[:, :1]).all():
-        return Refusal("the scales of the source differ within a group", "one scale for each group", "several", "quantize activations per tensor")
+        return Refusal(
+            "the scales of the source differ within a group", "one scale for each group", "several", "quantize activations per tensor"
+        )
     return Source(codes, graph.type(codes).dtype, 1.0, zeros.pop(), decode, by_group[:, 0])
 
 
@@ -107,21 +118,30 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
     value = node.inputs[1]
     decode = graph.producer(value)
     if decode is None or decode.op != "Dequantize":
-        return Refusal("the weights are not quantized", "weights behind a quantizer", "f32 weights", "quantize the weights of this operation too")
-    quant = decode.attrs["quant"]
-    assert isinstance(quant, Quantization)
+        return Refusal(
+            "the weights are not quantized", "weights behind a quantizer", "f32 weights", "quantize the weights of this operation too"
+        )
+    quant = decode.attr("quant", Quantization)
     codes = decode.inputs[0]
     data = graph.constant(codes)
     kind = graph.type(codes).dtype
     if kind not in (DType.S8, DType.U8, DType.S4, DType.U4):
         return Refusal("the weights have more than 8 bits", "8-bit weights", kind.value, "quantize weights to 8 bits")
     if quant.axis not in (None, axis):
-        return Refusal("the weights are quantized along another axis than the output channels", f"axis {axis}", f"axis {quant.axis}",
-                       "quantize weights per output channel")  # fmt: skip
+        return Refusal(
+            "the weights are quantized along another axis than the output channels",
+            f"axis {axis}",
+            f"axis {quant.axis}",
+            "quantize weights per output channel",
+        )
     zeros = np.unique(quant.zero_points)
     if zeros.size != 1 or not float(zeros[0]).is_integer():
-        return Refusal("the zero points of the weights differ or are no integers", "one integer zero point", f"{zeros.size} different ones",
-                       "quantize weights symmetrically")  # fmt: skip
+        return Refusal(
+            "the zero points of the weights differ or are no integers",
+            "one integer zero point",
+            f"{zeros.size} different ones",
+            "quantize weights symmetrically",
+        )
     zero = int(zeros[0])
     scale = vec(quant.scales)
     if groups > 1 and axis == 1 and scale.size > 1:

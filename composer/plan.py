@@ -8,7 +8,7 @@ from os import PathLike
 from types import MappingProxyType
 
 from ..ir.decision import Decision, Fate, Quantizer
-from ..ir.ops.spec import Array, Attr
+from ..ir.ops.spec import Array, Attr, same_bits
 from ..ir.types import DType, TensorType
 from .attributes import PrimitiveAttr
 
@@ -101,7 +101,7 @@ class Plan:
         return (
             all(getattr(self, name) == getattr(other, name) for name in plain)
             and self.constants.keys() == other.constants.keys()
-            and all(_same_bits(data, other.constants[name]) for name, data in self.constants.items())
+            and all(same_bits(data, other.constants[name]) for name, data in self.constants.items())
         )
 
     __hash__ = None  # type: ignore[assignment]  # it holds mappings
@@ -115,9 +115,3 @@ class Plan:
         from .plan_file import save_plan
 
         save_plan(self, path)
-
-
-def _same_bits(a: Array, b: Array) -> bool:
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return a.tolist() == b.tolist() if a.dtype.kind == "O" else a.tobytes() == b.tobytes()

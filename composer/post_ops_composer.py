@@ -148,7 +148,9 @@ class PostOpsComposer:
         if store is not None and not tail.quantize:
             tail.quantize = "post_op" if post_ops and _quantizes(post_ops[-1], constants) else "dst_scale"
         sums = tuple(op.operand for op in post_ops if isinstance(op, Sum))
-        return Composed(scale, bias, post_ops, tail.dst_scale, tail.dst_zero_point, dst, constants, tail.quantize, sums, self._refuse_dst(dst))
+        return Composed(
+            scale, bias, post_ops, tail.dst_scale, tail.dst_zero_point, dst, constants, tail.quantize, sums, self._refuse_dst(dst)
+        )
 
     def _refuse_post_ops(self, post_ops: Sequence[PostOp]) -> Refusal | None:
         if len(post_ops) > self.target.max_post_ops:
@@ -166,7 +168,11 @@ class PostOpsComposer:
         if dst in allowed:
             return None
         listed = ", ".join(sorted(kind.value for kind in allowed)) or "none"
-        return Refusal(f"{self.front.primitive} from {self.front.src.value} cannot store {dst.value} on {self.target.name}", f"destination: {listed}", dst.value)
+        return Refusal(
+            f"{self.front.primitive} from {self.front.src.value} cannot store {dst.value} on {self.target.name}",
+            f"destination: {listed}",
+            dst.value,
+        )
 
     # -- residual adds ---------------------------------------------------------------------------------------------------------
 
@@ -319,39 +325,46 @@ class _Placer:
             constants[name] = values.astype(np.float32).reshape(shape)
             return name
 
-        index = 0
-        while index < len(ops):
-            op = ops[index]
-            follower = ops[index + 1] if index + 1 < len(ops) else None
-            index += 1
+        pending = list(reversed(ops))
+        while pending:
+            op = pending.pop()
             if isinstance(op, ScaleBy) and op.values.size == 1:
+                follower = pending[-1] if pending else None
                 shift = 0.0
                 if isinstance(follower, Shift) and follower.values.size == 1:
-                    shift, index = float(follower.values[0]), index + 1
-                last = post_ops[-1] if post_ops else None
-                if self.target.eltwise_scale and not shift and isinstance(last, Eltwise):
-                    post_ops[-1] = replace(last, scale=_f32(last.scale * float(op.values[0])))
-                else:
-                    post_ops.append(Eltwise("linear", _f32(float(op.values[0])), _f32(shift)))
+                    shift = float(follower.values[0])
+                    pending.pop()
+                self._linear(float(op.values[0]), shift, post_ops)
             elif isinstance(op, ScaleBy):
                 post_ops.append(Binary("mul", operand(op.values)))
             elif isinstance(op, Shift):
                 one = op.values.size == 1
                 post_ops.append(Eltwise("linear", 1.0, _f32(float(op.values[0]))) if one else Binary("add", operand(op.values)))
-            elif isinstance(op, Round):
-                post_ops.append(Eltwise("round"))
             elif isinstance(op, Clip):
                 self._clip(op, post_ops, operand)
-            elif isinstance(op, EltwiseOp):
-                post_ops.append(Eltwise(op.algorithm, _f32(op.alpha), _f32(op.beta)))
-            elif isinstance(op, PreluOp):
-                post_ops.append(Prelu(op.operand, op.mask))
-            elif isinstance(op, BinaryOp):
-                post_ops.append(Binary(op.algorithm, op.operand))
             else:
-                dtype = None if op.dtype is self.dst else op.dtype
-                post_ops.append(Sum(op.operand, _f32(op.scale), int(op.zero_point), dtype))
+                post_ops.append(self._direct(op))
         return tuple(post_ops), constants
+
+    def _direct(self, op: Round | EltwiseOp | PreluOp | BinaryOp | Add) -> PostOp:
+        """The post-op of an operation that is one already."""
+        if isinstance(op, Round):
+            return Eltwise("round")
+        if isinstance(op, EltwiseOp):
+            return Eltwise(op.algorithm, _f32(op.alpha), _f32(op.beta))
+        if isinstance(op, PreluOp):
+            return Prelu(op.operand, op.mask)
+        if isinstance(op, BinaryOp):
+            return Binary(op.algorithm, op.operand)
+        return Sum(op.operand, _f32(op.scale), int(op.zero_point), None if op.dtype is self.dst else op.dtype)
+
+    def _linear(self, scale: float, shift: float, post_ops: list[PostOp]) -> None:
+        """eltwise(x)*s into the scale of the eltwise where the target has one; else an eltwise_linear."""
+        last = post_ops[-1] if post_ops else None
+        if self.target.eltwise_scale and not shift and isinstance(last, Eltwise):
+            post_ops[-1] = replace(last, scale=_f32(last.scale * scale))
+        else:
+            post_ops.append(Eltwise("linear", _f32(scale), _f32(shift)))
 
     def _clip(self, op: Clip, post_ops: list[PostOp], operand: Operand) -> None:
         if op.low.size == 1 and op.high.size == 1:

@@ -1,7 +1,7 @@
 """Targets as data: which primitive takes which types, scales, zero points and post-ops, and in which order they apply.
 
-Facts: oneDNN 3.2's CPU implementations for `onednn-v3` (what the headers allow but every implementation refuses is left out), oneDNN 2.6 for
-`onednn-v2`.
+Facts: oneDNN 3.2's CPU implementations for `onednn-v3` (what the headers allow but every implementation refuses is left
+out), oneDNN 2.6 for `onednn-v2`.
 """
 
 from __future__ import annotations

@@ -7,16 +7,15 @@ derived from them and kept in step by the verbs: `add_input`, `add_constant`, `a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import networkx as nx
-import numpy as np
 
 from .decision import Decision, Fate, Quantizer
 from .node import GraphError, Node, Use
 from .ops import OPS
-from .ops.spec import Array, Attr, OpSpec, ShapeError
+from .ops.spec import Array, Attr, OpSpec, ShapeError, same_bits
 from .types import DType, Quantization, TensorType
 
 __all__ = ["Graph", "GraphError", "Node", "Use"]
@@ -358,13 +357,10 @@ class Graph:
             (self._inputs, self.outputs, self._types, self._nodes, self.quantizers)
             == (other._inputs, other.outputs, other._types, other._nodes, other.quantizers)
             and self._constants.keys() == other._constants.keys()
-            and all(_same_array(data, other._constants[name]) for name, data in self._constants.items())
+            and all(same_bits(data, other.constants[name]) for name, data in self._constants.items())
         )
 
     __hash__ = None  # type: ignore[assignment]  # mutable
-
-    def __iter__(self) -> Iterator[Node]:
-        return iter(self.nodes())
 
     # -- the index -------------------------------------------------------------------------------------------------------------
 
@@ -403,7 +399,3 @@ class Graph:
     def _touch(self) -> None:
         self._order = None
         self.version += 1
-
-
-def _same_array(a: Array, b: Array) -> bool:
-    return a is b or (a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes() if a.dtype != np.object_ else bool(np.array_equal(a, b)))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from .ops import OPS
 from .ops.spec import Attr, OpSpec, Trait
+
+T = TypeVar("T")
 
 __all__ = ["GraphError", "Node", "Use", "origin_of", "subject"]
 
@@ -46,6 +49,19 @@ class Node:
     def output(self) -> str:
         """The first output (most ops have just one)."""
         return self.outputs[0]
+
+    def attr(self, name: str, kind: type[T]) -> T:
+        """The attribute, checked to be of that kind (an int serves as a float).
+
+        Raises:
+            GraphError: it is of another kind.
+        """
+        value = self.attrs[name]
+        if kind is float and isinstance(value, int):
+            value = float(value)
+        if not isinstance(value, kind):
+            raise GraphError(f"{self.name}: attribute {name} is no {kind.__name__} but {value!r}")
+        return value
 
     def has(self, trait: Trait) -> bool:
         """True when the op's row has the trait."""

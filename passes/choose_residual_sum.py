@@ -40,7 +40,9 @@ class ChooseResidualSum:
 
     def _order(self, graph: Graph, node: Node, place: dict[str, int]) -> None:
         first, second = (chain_anchor(graph, value) for value in node.inputs)
-        if second is None or (first is not None and _rank(graph, node.inputs[1], first, place) >= _rank(graph, node.inputs[0], second, place)):
+        if second is None or (
+            first is not None and _rank(graph, node.inputs[1], first, place) >= _rank(graph, node.inputs[0], second, place)
+        ):
             return
         graph.set_inputs(node, [node.inputs[1], node.inputs[0]])
         fired(graph, self.name, node, f"{second.name} absorbs the add")

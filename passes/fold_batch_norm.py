@@ -46,12 +46,18 @@ class FoldBatchNorm:
     def _fold(self, graph: Graph, node: Node) -> None:
         parameters = [graph.constant(value) for value in node.inputs[1:5]]
         if any(array is None for array in parameters):
-            refused(graph, self.name, node, "a parameter of the normalization is computed at run time", expected="constant scale, bias, mean, variance",
-                    found="a computed one", hint="export the model in inference mode")  # fmt: skip
+            refused(
+                graph,
+                self.name,
+                node,
+                "a parameter of the normalization is computed at run time",
+                expected="constant scale, bias, mean, variance",
+                found="a computed one",
+                hint="export the model in inference mode",
+            )
             return
         scale, bias, mean, variance = (np.asarray(array, np.float64) for array in parameters)
-        epsilon = node.attrs["epsilon"]
-        assert isinstance(epsilon, float)
+        epsilon = node.attr("epsilon", float)
         factor = scale / np.sqrt(variance + epsilon)
         offset = bias - mean * factor
         anchor = graph.producer(node.inputs[0])
@@ -81,22 +87,27 @@ def scaled_weights(graph: Graph, anchor: Node, factor: F64) -> str | None:
     decode = graph.producer(value)
     if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is None:
         return None
-    quant = decode.attrs["quant"]
-    assert isinstance(quant, Quantization)
+    quant = decode.attr("quant", Quantization)
     if axis != 0 and groups != 1:
         return None
     if quant.axis not in (None, axis) or not np.all(factor):
         return None
     scales = quant.scales.astype(np.float64) * factor
     merged = Quantization.of(scales, np.broadcast_to(quant.zero_points, scales.shape), axis)
-    twin = graph.add("Dequantize", decode.inputs, {"quant": merged}, name=decode.name, outputs=[graph.fresh(f"{value}/scaled")], origin=decode.origin,
-                     quantizer=decode.quantizer)  # fmt: skip
+    twin = graph.add(
+        "Dequantize",
+        decode.inputs,
+        {"quant": merged},
+        name=decode.name,
+        outputs=[graph.fresh(f"{value}/scaled")],
+        origin=decode.origin,
+        quantizer=decode.quantizer,
+    )
     return twin.output
 
 
 def _channel_axis(anchor: Node) -> tuple[int, int]:
-    groups = anchor.attrs["group"]
-    assert isinstance(groups, int)
+    groups = anchor.attr("group", int)
     return (0, groups) if anchor.op == "Conv" else (1, groups)
 
 
@@ -128,8 +139,12 @@ def _scaled_anchor(graph: Graph, node: Node, anchor: Node, weights: str, factor:
 
 def _scale_shift(graph: Graph, node: Node, factor: F64, offset: F64) -> str:
     rank = graph.type(node.inputs[0]).rank
-    product = graph.add("Mul", [node.inputs[0], _channels(graph, f"{node.name}/scale", factor, rank)], name=f"{node.name}/mul", origin=node.origin)
-    total = graph.add("Add", [product.output, _channels(graph, f"{node.name}/shift", offset, rank)], name=f"{node.name}/add", origin=node.origin)
+    product = graph.add(
+        "Mul", [node.inputs[0], _channels(graph, f"{node.name}/scale", factor, rank)], name=f"{node.name}/mul", origin=node.origin
+    )
+    total = graph.add(
+        "Add", [product.output, _channels(graph, f"{node.name}/shift", offset, rank)], name=f"{node.name}/add", origin=node.origin
+    )
     return total.output
 
 

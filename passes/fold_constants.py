@@ -60,17 +60,23 @@ class FoldConstants:
     def _fold(self, graph: Graph, node: Node) -> None:
         size = sum(_bytes(graph, value) for value in node.outputs if value)
         if size > self.max_bytes:
-            refused(graph, self.name, node, "the folded constant would be too large", expected=f"at most {self.max_bytes} bytes", found=f"{size} bytes",
-                    hint="raise the budget for folded constants")  # fmt: skip
+            refused(
+                graph,
+                self.name,
+                node,
+                "the folded constant would be too large",
+                expected=f"at most {self.max_bytes} bytes",
+                found=f"{size} bytes",
+                hint="raise the budget for folded constants",
+            )
             return
         evaluate = node.spec.evaluate
         assert evaluate is not None
         results: tuple[Array, ...]
         if node.op == "Shape":
             shape = graph.type(node.inputs[0]).static_shape
-            start, end = node.attrs.get("start", 0), node.attrs.get("end", None)
-            assert isinstance(start, int) and (end is None or isinstance(end, int))
-            results = (np.asarray(shape[start:end], np.int64),)
+            end = None if node.attrs["end"] is None else node.attr("end", int)
+            results = (np.asarray(shape[node.attr("start", int) : end], np.int64),)
         else:
             results = evaluate([graph.constant(value) if value else None for value in node.inputs], node.attrs)
         _settle(graph, node)
@@ -88,7 +94,8 @@ def _may_be_weights(graph: Graph, node: Node) -> bool:
     if graph.type(node.inputs[0]).dtype.range[1] > 255:
         return False
     return any(
-        (use.node.op in _WITH_WEIGHTS and use.index < 2) or use.node.op in _KEPT or use.node.has(Trait.LAYOUT_ONLY) for use in graph.uses(node.output)
+        (use.node.op in _WITH_WEIGHTS and use.index < 2) or use.node.op in _KEPT or use.node.has(Trait.LAYOUT_ONLY)
+        for use in graph.uses(node.output)
     )
 
 
@@ -107,7 +114,9 @@ def _settle(graph: Graph, node: Node) -> None:
     """Records the fate of the quantizer half that a folded node was."""
     for quantizer in node.quantizer:
         if node.op == "Quantize":
-            graph.fates.append(Fate(quantizer, Half.QUANTIZE, QuantizeFate.CONSTANT, "the quantized value is constant: its codes are stored"))
+            graph.fates.append(
+                Fate(quantizer, Half.QUANTIZE, QuantizeFate.CONSTANT, "the quantized value is constant: its codes are stored")
+            )
         elif node.op == "Dequantize":
             for reader in graph.consumers(node.output):
                 reason = "the constant is stored as f32, which is what its reader takes"

@@ -42,13 +42,16 @@ class MergeDuplicates:
             if kept is node or (graph.is_output(node.output) and graph.is_output(kept.output)):
                 continue
             if graph.is_output(node.output):
-                kept, node = node, kept
-            first[key] = self._merge(graph, kept, node)
+                first[key] = self._merge(graph, node, kept)
+            else:
+                first[key] = self._merge(graph, kept, node)
 
     def _merge(self, graph: Graph, kept: Node, node: Node) -> Node:
         graph.replace_uses(node.output, kept.output)
         graph.erase(node)
-        merged = replace(kept, origin=tuple(dict.fromkeys(kept.origin + node.origin)), quantizer=tuple(dict.fromkeys(kept.quantizer + node.quantizer)))
+        merged = replace(
+            kept, origin=tuple(dict.fromkeys(kept.origin + node.origin)), quantizer=tuple(dict.fromkeys(kept.quantizer + node.quantizer))
+        )
         graph.relabel(merged)
         fired(graph, self.name, node, f"the same as {kept.name}")
         return merged

@@ -81,26 +81,55 @@ class MoveDequantize:
         if not (layout or node.has(Trait.SELECTS)) or len([v for v in node.outputs if v]) != 1 or decode.output in node.inputs[1:]:
             return None
         if not quant.per_tensor:
-            refused(graph, self.name, node, "the quantization runs along an axis", expected="per-tensor quantization", found=f"axis {quant.axis}")
+            refused(
+                graph,
+                self.name,
+                node,
+                "the quantization runs along an axis",
+                expected="per-tensor quantization",
+                found=f"axis {quant.axis}",
+            )
             return None
         if not layout and quant.scale[0] < 0:
-            refused(graph, self.name, node, "a negative scale turns the order of the codes", expected="scale > 0", found=f"scale {quant.scale[0]:g}")
+            refused(
+                graph,
+                self.name,
+                node,
+                "a negative scale turns the order of the codes",
+                expected="scale > 0",
+                found=f"scale {quant.scale[0]:g}",
+            )
             return None
         inputs = list(node.inputs[1:])
         if node.op == "Pad":
             filled = _pad_code(graph, node, decode, quant)
             if filled is None:
-                refused(graph, self.name, node, "the padding value has no code", expected="padding with a value on the quantizer's grid", found="another")
+                refused(
+                    graph,
+                    self.name,
+                    node,
+                    "the padding value has no code",
+                    expected="padding with a value on the quantizer's grid",
+                    found="another",
+                )
                 return None
             inputs = filled
-        moved = graph.add(node.op, [codes, *inputs], node.attrs, name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin)
+        moved = graph.add(
+            node.op, [codes, *inputs], node.attrs, name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin
+        )
         return self._decode_again(graph, node, decode, moved.output, quant, "works on codes")
 
     def _relu(self, graph: Graph, node: Node, decode: Node, quant: Quantization) -> str | None:
         codes = decode.inputs[0]
         if not quant.symmetric or min(quant.scale) <= 0:
-            refused(graph, self.name, node, "relu keeps its place: codes and values differ in sign", expected="zero point 0, scale > 0",
-                    found=f"zero point {quant.zero_point[0]:g}, scale {quant.scale[0]:g}")  # fmt: skip
+            refused(
+                graph,
+                self.name,
+                node,
+                "relu keeps its place: codes and values differ in sign",
+                expected="zero point 0, scale > 0",
+                found=f"zero point {quant.zero_point[0]:g}, scale {quant.scale[0]:g}",
+            )
             return None
         if graph.type(codes).dtype is DType.S8:
             codes = graph.add("Relu", [codes], name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin).output
@@ -113,14 +142,27 @@ class MoveDequantize:
             return None
         merged = _merged(node.op, _quant(decode), np.asarray(constant, np.float64), graph.type(decode.output).rank)
         if merged is None or graph.type(node.output).shape != graph.type(decode.output).shape:
-            refused(graph, self.name, node, "the constant does not fit the quantization", expected="finite, not 0, one value or along the same axis",
-                    found=f"shape {list(constant.shape)}")  # fmt: skip
+            refused(
+                graph,
+                self.name,
+                node,
+                "the constant does not fit the quantization",
+                expected="finite, not 0, one value or along the same axis",
+                found=f"shape {list(constant.shape)}",
+            )
             return None
         return self._decode_again(graph, node, decode, decode.inputs[0], merged, "joined the scale and zero point")
 
     def _decode_again(self, graph: Graph, node: Node, decode: Node, codes: str, quant: Quantization, reason: str) -> str:
-        again = graph.add("Dequantize", [codes], {"quant": quant}, name=decode.name, outputs=[graph.fresh(f"{node.output}/values")],
-                          origin=origin_of(decode, node), quantizer=decode.quantizer)  # fmt: skip
+        again = graph.add(
+            "Dequantize",
+            [codes],
+            {"quant": quant},
+            name=decode.name,
+            outputs=[graph.fresh(f"{node.output}/values")],
+            origin=origin_of(decode, node),
+            quantizer=decode.quantizer,
+        )
         value = self._settle(graph, node, again)
         _erase_unread(graph, decode)
         fired(graph, self.name, node, reason)
@@ -139,13 +181,34 @@ class MoveDequantize:
         found = [d for d in decodes if d is not None]
         quant = _joined(graph, node, found)
         if isinstance(quant, str):
-            refused(graph, self.name, node, "the inputs of the concatenation cannot be joined as codes", expected="8-bit codes of one type, per tensor",
-                    found=quant, hint="calibrate the inputs of a concatenation together")  # fmt: skip
+            refused(
+                graph,
+                self.name,
+                node,
+                "the inputs of the concatenation cannot be joined as codes",
+                expected="8-bit codes of one type, per tensor",
+                found=quant,
+                hint="calibrate the inputs of a concatenation together",
+            )
             return None
-        moved = graph.add("Concat", [d.inputs[0] for d in found], node.attrs, name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin)
+        moved = graph.add(
+            "Concat",
+            [d.inputs[0] for d in found],
+            node.attrs,
+            name=node.name,
+            outputs=[graph.fresh(f"{node.output}/codes")],
+            origin=node.origin,
+        )
         names = tuple(dict.fromkeys(name for d in found for name in d.quantizer))
-        again = graph.add("Dequantize", [moved.output], {"quant": quant}, name=found[0].name, outputs=[graph.fresh(f"{node.output}/values")],
-                          origin=origin_of(*found, node), quantizer=names)  # fmt: skip
+        again = graph.add(
+            "Dequantize",
+            [moved.output],
+            {"quant": quant},
+            name=found[0].name,
+            outputs=[graph.fresh(f"{node.output}/values")],
+            origin=origin_of(*found, node),
+            quantizer=names,
+        )
         value = self._settle(graph, node, again)
         for name in dict.fromkeys(d.name for d in found):
             _erase_unread(graph, graph.node(name))
@@ -164,7 +227,9 @@ class MoveDequantize:
         if not same or not covers or kind.dtype not in (DType.U8, DType.S8) or kind != graph.type(node.output):
             return
         for quantizer in node.quantizer:
-            graph.fates.append(Fate(quantizer, Half.QUANTIZE, QuantizeFate.REDUNDANT, f"its input has these codes already ({subject(decode)})"))
+            graph.fates.append(
+                Fate(quantizer, Half.QUANTIZE, QuantizeFate.REDUNDANT, f"its input has these codes already ({subject(decode)})")
+            )
         for quantizer in decode.quantizer:
             reason = "its reader encodes with the same scale and zero point"
             graph.fates.append(Fate(quantizer, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, subject(node)))
@@ -179,9 +244,7 @@ def _erase_unread(graph: Graph, node: Node) -> None:
 
 
 def _quant(decode: Node) -> Quantization:
-    quant = decode.attrs["quant"]
-    assert isinstance(quant, Quantization)
-    return quant
+    return decode.attr("quant", Quantization)
 
 
 def _merged(op: str, quant: Quantization, constant: np.ndarray[tuple[int, ...], np.dtype[np.float64]], rank: int) -> Quantization | None:
@@ -221,8 +284,7 @@ def _joined(graph: Graph, node: Node, decodes: list[Node]) -> Quantization | str
     if len(set(quants)) == 1 and quants[0].per_tensor:
         return quants[0]
     rank = graph.type(node.output).rank
-    axis = node.attrs["axis"]
-    assert isinstance(axis, int)
+    axis = node.attr("axis", int)
     axis %= rank
     scales: list[float] = []
     zeros: list[float] = []

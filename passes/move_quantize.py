@@ -48,26 +48,59 @@ class MoveQuantize:
             return []
         if len([value for value in op.outputs if value]) != 1:
             return []
-        quant = node.attrs["quant"]
-        assert isinstance(quant, Quantization)
+        quant = node.attr("quant", Quantization)
         if not quant.per_tensor or quant.scale[0] <= 0:
-            refused(graph, self.name, node, "the quantization cannot pass the operation in front", expected="per-tensor, scale > 0",
-                    found=f"axis {quant.axis}" if quant.axis is not None else f"scale {quant.scale[0]:g}")  # fmt: skip
+            refused(
+                graph,
+                self.name,
+                node,
+                "the quantization cannot pass the operation in front",
+                expected="per-tensor, scale > 0",
+                found=f"axis {quant.axis}" if quant.axis is not None else f"scale {quant.scale[0]:g}",
+            )
             return []
         if graph.sole_consumer(op.output) is not node:
-            refused(graph, self.name, node, f"others read the f32 result of {op.name} too", expected="one consumer",
-                    found=f"{len(graph.uses(op.output)) + graph.is_output(op.output)} consumers")  # fmt: skip
+            refused(
+                graph,
+                self.name,
+                node,
+                f"others read the f32 result of {op.name} too",
+                expected="one consumer",
+                found=f"{len(graph.uses(op.output)) + graph.is_output(op.output)} consumers",
+            )
             return []
         if op.op == "Concat" and (shared := _shared_codes(graph, op, quant)) is not None:
-            refused(graph, self.name, node, f"{shared} has codes already, and others read them: the joined codes are requantized once instead",
-                    expected="inputs that nothing else reads, or codes with the same parameters", found="codes with other parameters")  # fmt: skip
+            refused(
+                graph,
+                self.name,
+                node,
+                f"{shared} has codes already, and others read them: the joined codes are requantized once instead",
+                expected="inputs that nothing else reads, or codes with the same parameters",
+                found="codes with other parameters",
+            )
             return []
         data = list(op.inputs) if op.op == "Concat" else [op.inputs[0]]
-        fronts = [graph.add("Quantize", [value], node.attrs, name=node.name, outputs=[graph.fresh(f"{value}/codes")], origin=node.origin,
-                            quantizer=node.quantizer) for value in data]  # fmt: skip
+        fronts = [
+            graph.add(
+                "Quantize",
+                [value],
+                node.attrs,
+                name=node.name,
+                outputs=[graph.fresh(f"{value}/codes")],
+                origin=node.origin,
+                quantizer=node.quantizer,
+            )
+            for value in data
+        ]
         rest = [] if op.op == "Concat" else list(op.inputs[1:])
-        moved = graph.add(op.op, [*(front.output for front in fronts), *rest], op.attrs, name=op.name,
-                          outputs=[graph.fresh(f"{op.output}/codes")], origin=origin_of(op))  # fmt: skip
+        moved = graph.add(
+            op.op,
+            [*(front.output for front in fronts), *rest],
+            op.attrs,
+            name=op.name,
+            outputs=[graph.fresh(f"{op.output}/codes")],
+            origin=origin_of(op),
+        )
         swap(graph, node, moved.output)
         graph.erase(op)
         fired(graph, self.name, node, f"in front of {op.name}")

@@ -40,8 +40,7 @@ class NormalizeGemm:
                 self._rewrite(graph, node)
 
     def _rewrite(self, graph: Graph, node: Node) -> None:
-        alpha, beta = node.attrs["alpha"], node.attrs["beta"]
-        assert isinstance(alpha, float | int) and isinstance(beta, float | int)
+        alpha, beta = node.attr("alpha", float), node.attr("beta", float)
         left = transposed(graph, node, node.inputs[0]) if node.attrs["transA"] else node.inputs[0]
         right = transposed(graph, node, node.inputs[1]) if node.attrs["transB"] else node.inputs[1]
         value = graph.add("MatMul", [left, right], name=node.name, origin=node.origin).output
@@ -49,7 +48,7 @@ class NormalizeGemm:
             factor = graph.add_constant(f"{node.name}/alpha", np.asarray(alpha, np.float32))
             value = graph.add("Mul", [value, factor], name=f"{node.name}/scaled", origin=node.origin).output
         if len(node.inputs) > 2 and node.inputs[2] and beta != 0:
-            addend = self._addend(graph, node, node.inputs[2], float(beta))
+            addend = self._addend(graph, node, node.inputs[2], beta)
             value = graph.add("Add", [value, addend], name=f"{node.name}/biased", origin=node.origin).output
         fired(graph, self.name, node, "a matrix product with what is behind it")
         swap(graph, node, value)
@@ -72,11 +71,11 @@ def transposed(graph: Graph, node: Node, value: str) -> str:
     decode = graph.producer(value)
     if decode is not None and decode.op == "Dequantize":
         codes = graph.constant(decode.inputs[0])
-        quant = decode.attrs["quant"]
-        assert isinstance(quant, Quantization)
+        quant = decode.attr("quant", Quantization)
         if codes is not None:
             turned = graph.add_constant(f"{decode.inputs[0]}/transposed", np.ascontiguousarray(codes.T), graph.type(decode.inputs[0]).dtype)
             axis = None if quant.axis is None else 1 - quant.axis
-            return graph.add("Dequantize", [turned], {"quant": quant.with_axis(axis)}, name=decode.name, origin=decode.origin,
-                             quantizer=decode.quantizer).output  # fmt: skip
+            return graph.add(
+                "Dequantize", [turned], {"quant": quant.with_axis(axis)}, name=decode.name, origin=decode.origin, quantizer=decode.quantizer
+            ).output
     return graph.add("Transpose", [value], {"perm": (1, 0)}, name=f"{node.name}/transposed", origin=node.origin).output

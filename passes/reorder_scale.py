@@ -55,8 +55,14 @@ class ReorderScale:
         anchor, between = path
         factor = _per_channel(graph, anchor, constant)
         if factor is None or not np.all(np.isfinite(constant)) or not np.all(constant):
-            refused(graph, self.name, node, "the factor cannot be folded into weights", expected="finite, not 0, one value or one for each channel",
-                    found=f"shape {list(constant.shape)}")  # fmt: skip
+            refused(
+                graph,
+                self.name,
+                node,
+                "the factor cannot be folded into weights",
+                expected="finite, not 0, one value or one for each channel",
+                found=f"shape {list(constant.shape)}",
+            )
             return
         weights = scaled_weights(graph, anchor, factor)
         if weights is not None:
@@ -75,7 +81,14 @@ class ReorderScale:
                 return (front, between) if not bias or graph.constant(bias) is not None else None
             if front.op == "Relu":
                 if np.any(constant <= 0):
-                    refused(graph, self.name, node, "relu(x)*c = relu(x*c) needs c > 0", expected="c > 0", found=f"smallest factor {constant.min():g}")
+                    refused(
+                        graph,
+                        self.name,
+                        node,
+                        "relu(x)*c = relu(x*c) needs c > 0",
+                        expected="c > 0",
+                        found=f"smallest factor {constant.min():g}",
+                    )
                     return None
             elif front.op != "Add" or constant.size != 1 or _decoded(graph, front) is None:
                 return None
@@ -95,10 +108,11 @@ class ReorderScale:
                 continue
             decode = _decoded(graph, op)
             assert decode is not None
-            quant = decode.attrs["quant"]
-            assert isinstance(quant, Quantization)
+            quant = decode.attr("quant", Quantization)
             scaled = Quantization.of(quant.scales.astype(np.float64) * constant.reshape(()), quant.zero_points, quant.axis)
-            skip = graph.add("Dequantize", decode.inputs, {"quant": scaled}, name=decode.name, origin=decode.origin, quantizer=decode.quantizer)
+            skip = graph.add(
+                "Dequantize", decode.inputs, {"quant": scaled}, name=decode.name, origin=decode.origin, quantizer=decode.quantizer
+            )
             pair = [value, skip.output] if _decoded_index(graph, op) == 1 else [skip.output, value]
             value = graph.add("Add", pair, op.attrs, name=op.name, origin=op.origin).output
         fired(graph, self.name, node, f"folded into the weights of {anchor.name}")

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.ops.spec import Attr
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, refused, swap
 
@@ -66,8 +67,7 @@ def ranges_of(graph: Graph, node: Node) -> Ranges | str:
     long = [i for i, size in enumerate(shape) if size != 1]
     if len(long) > 1:
         return f"the ranges vary along {len(long)} axes"
-    levels = node.attrs["levels"]
-    assert isinstance(levels, int)
+    levels = node.attr("levels", int)
     axis = None if not long else rank - len(shape) + long[0]
     if axis is not None and axis < 0:
         return "the ranges have more dimensions than the input"
@@ -154,8 +154,15 @@ class SplitFakeQuantize:
         reason = ranges if isinstance(ranges, str) else split_refusal(ranges)
         if reason is not None or isinstance(ranges, str):
             hint = "calibrate it to finite ranges with low < high, equal for the tensor or along one axis, and at most 256 levels"
-            refused(graph, self.name, node, f"FakeQuantize stays whole: {reason}", expected="low < high on a grid of at most 256 levels",
-                    found=str(reason), hint=hint)  # fmt: skip
+            refused(
+                graph,
+                self.name,
+                node,
+                f"FakeQuantize stays whole: {reason}",
+                expected="low < high on a grid of at most 256 levels",
+                found=str(reason),
+                hint=hint,
+            )
             return
         split = split_of(ranges)
         emit_split(graph, node, split)
@@ -164,10 +171,23 @@ class SplitFakeQuantize:
 
 def emit_split(graph: Graph, node: Node, split: Split) -> None:
     """Replaces a FakeQuantize node by the two halves; they keep its name, origin and quantizer."""
-    attrs = {"quant": split.encode, "dtype": split.dtype, "lo": split.low, "hi": split.high, "order": "zp_first"}
-    quantize = graph.add("Quantize", [node.inputs[0]], attrs, name=f"{node.name}/quantize", outputs=[graph.fresh(f"{node.output}/codes")],
-                         origin=node.origin, quantizer=node.quantizer)  # fmt: skip
-    dequantize = graph.add("Dequantize", [quantize.output], {"quant": split.decode}, name=f"{node.name}/dequantize",
-                           outputs=[graph.fresh(f"{node.output}/values")], origin=node.origin, quantizer=node.quantizer)  # fmt: skip
+    attrs: dict[str, Attr] = {"quant": split.encode, "dtype": split.dtype, "lo": split.low, "hi": split.high, "order": "zp_first"}
+    quantize = graph.add(
+        "Quantize",
+        [node.inputs[0]],
+        attrs,
+        name=f"{node.name}/quantize",
+        outputs=[graph.fresh(f"{node.output}/codes")],
+        origin=node.origin,
+        quantizer=node.quantizer,
+    )
+    dequantize = graph.add(
+        "Dequantize",
+        [quantize.output],
+        {"quant": split.decode},
+        name=f"{node.name}/dequantize",
+        outputs=[graph.fresh(f"{node.output}/values")],
+        origin=node.origin,
+        quantizer=node.quantizer,
+    )
     swap(graph, node, dequantize.output)
-

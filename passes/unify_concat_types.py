@@ -64,16 +64,28 @@ def retype(graph: Graph, value: str, offset: int, dtype: DType) -> str:
     """Shifts all codes of `value` by `offset` into another type, in the Quantize that makes them and every Dequantize that reads them."""
     quantize = graph.producer(value)
     assert quantize is not None
-    low, high, quant = quantize.attrs["lo"], quantize.attrs["hi"], quantize.attrs["quant"]
-    assert isinstance(low, int) and isinstance(high, int) and isinstance(quant, Quantization)
+    low, high, quant = quantize.attr("lo", int), quantize.attr("hi", int), quantize.attr("quant", Quantization)
     attrs = {**quantize.attrs, "quant": shifted(quant, offset), "dtype": dtype, "lo": low + offset, "hi": high + offset}
-    twin = graph.add("Quantize", quantize.inputs, attrs, name=quantize.name, outputs=[graph.fresh(f"{value}/{dtype.value}")], origin=quantize.origin,
-                     quantizer=quantize.quantizer)  # fmt: skip
+    twin = graph.add(
+        "Quantize",
+        quantize.inputs,
+        attrs,
+        name=quantize.name,
+        outputs=[graph.fresh(f"{value}/{dtype.value}")],
+        origin=quantize.origin,
+        quantizer=quantize.quantizer,
+    )
     for reader in graph.consumers(value):
-        inner = reader.attrs["quant"]
-        assert isinstance(inner, Quantization)
-        again = graph.add("Dequantize", [twin.output], {"quant": shifted(inner, offset)}, name=reader.name, outputs=[graph.fresh(f"{reader.output}/values")],
-                          origin=reader.origin, quantizer=reader.quantizer)  # fmt: skip
+        inner = reader.attr("quant", Quantization)
+        again = graph.add(
+            "Dequantize",
+            [twin.output],
+            {"quant": shifted(inner, offset)},
+            name=reader.name,
+            outputs=[graph.fresh(f"{reader.output}/values")],
+            origin=reader.origin,
+            quantizer=reader.quantizer,
+        )
         swap(graph, reader, again.output)
     graph.erase(quantize)
     return twin.output

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..types import DType, Quantization, TensorType
 
-__all__ = ["REQUIRED", "Array", "Attr", "Attrs", "Evaluate", "Infer", "NotCovered", "OpSpec", "Param", "ShapeError", "Trait"]
+__all__ = ["REQUIRED", "Array", "Attr", "Attrs", "Evaluate", "Infer", "NotCovered", "OpSpec", "Param", "ShapeError", "Trait", "same_bits"]
 
 Array = npt.NDArray[np.generic]
 Attr = int | float | str | bool | bytes | DType | Quantization | TensorType | tuple["Attr", ...] | None
@@ -126,3 +126,9 @@ class OpSpec:
             else:
                 result[name] = default
         return result
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return a.tolist() == b.tolist() if a.dtype.kind == "O" else a.tobytes() == b.tobytes()

@@ -1,0 +1,137 @@
+"""Elementwise arithmetic that no anchor took: binary and eltwise primitives with what follows as post-ops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..ir.decision import DequantizeFate
+from ..ir.node import Node
+from ..ir.ops.spec import Attr
+from ..ir.types import DType, Quantization
+from .attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum
+from .chain import Chain, Found, grow, operations_of
+from .drafts import Drafts
+from .formula import Refusal, Shift, vec
+from .operands import Source, source_of
+from .plan import Step
+from .post_ops_composer import Front, PostOpsComposer
+from .step_parts import attributes_of, codes_behind, simple_step, size_along
+from .steps import plain
+
+__all__ = ["elementwise", "one_source_step"]
+
+
+def elementwise(drafts: Drafts, node: Node) -> None:
+    """What no anchor took: a binary primitive of two tensors, or one tensor with a chain of post-ops; as itself where neither fits."""
+    computed = [value for value in node.inputs if value and drafts.graph.constant(value) is None]
+    if node.spec.binary is not None and len(computed) == 2 and computed[0] != computed[1]:
+        built = _binary(drafts, node)
+    else:
+        built = bool(computed) and len(set(computed)) == 1 and _unary(drafts, node, computed[0])
+    if not built:
+        plain(drafts, node)
+
+
+def _binary(drafts: Drafts, node: Node) -> bool:
+    graph, target = drafts.graph, drafts.target
+    algorithm = node.spec.binary
+    assert algorithm is not None
+    if any(graph.type(value).dtype is not DType.F32 for value in (*node.inputs, node.output)):
+        return False
+    capability = replace(target.capability("binary"), src_zero_point=algorithm in ("add", "sub"))
+    found = [source_of(graph, value, capability) for value in node.inputs]
+    sources = [s if isinstance(s, Source) else Source(v, DType.F32) for s, v in zip(found, node.inputs, strict=True)]
+    shift = -sources[0].zero_point * sources[0].scale - (1 if algorithm == "add" else -1) * sources[1].zero_point * sources[1].scale
+    integer = all(source.decode is not None for source in sources)
+    rank = graph.type(node.output).rank
+    src = next((source.dtype for source in sources if source.decode is not None), DType.F32)
+    foldable = integer and algorithm in ("add", "sub", "max", "min")
+    front = Front(
+        "binary", node.name, src, rank, 1, size_along(drafts, node.output, 1), vec(1.0) if foldable else None, None, per_channel=False
+    )
+    composer = PostOpsComposer(target, front)
+    if shift and composer.append([Shift(vec(shift))]) is not None:
+        return False
+    chain = grow(graph, composer, node.output, node, drafts.is_claimed)
+    if isinstance(chain, Refusal):
+        drafts.refuse("binary", node, chain)
+        return False
+    factor = 1.0 if chain.composed.scale is None else float(chain.composed.scale[0])
+    scales = {f"src_{i}": Scale((float(np.float32(s.scale * factor)),)) for i, s in enumerate(sources) if s.decode is not None}
+    attr = attributes_of(chain.composed, scales)
+    args = [(f"src_{i}", source.value) for i, source in enumerate(sources)]
+    step = replace(simple_step(node, "binary", args, chain, attr), params={"algorithm": algorithm})
+    drafts.add_chain(step, node, chain)
+    for source in sources:
+        if source.decode is not None:
+            drafts.decoded(source.decode, DequantizeFate.SOURCE_SCALE, "scale of a source of binary", node, step.name)
+    return True
+
+
+def _unary(drafts: Drafts, node: Node, value: str) -> bool:
+    """One tensor with post-ops. Codes, or an 8-bit destination, go through `binary` with a constant second source: see the target."""
+    graph = drafts.graph
+    if graph.type(value).dtype is not DType.F32:
+        return False
+    capability = replace(drafts.target.capability("binary"), src_zero_point=True)
+    source = source_of(graph, value, capability)
+    along = codes_behind(drafts, value) if isinstance(source, Refusal) else None
+    codes = source if isinstance(source, Source) else Source(value, DType.F32)
+    if along is not None:
+        codes = Source(along.inputs[0], graph.type(along.inputs[0]).dtype, decode=along)
+    axis = _vector_axis(drafts, node, along)
+    front = Front("binary", node.name, codes.dtype, graph.type(node.output).rank, axis, size_along(drafts, node.output, axis))
+    composer = PostOpsComposer(drafts.target, front)
+    start: Found | Refusal | None = ([], None) if along is None else operations_of(graph, along, along.inputs[0], composer, node)
+    found = operations_of(graph, node, value, composer, node)
+    if found is None or isinstance(found, Refusal) or start is None or isinstance(start, Refusal):
+        return False
+    if composer.append([*start[0], *found[0]]) is not None:
+        return False
+    chain = grow(graph, composer, node.output, node, drafts.is_claimed)
+    if isinstance(chain, Refusal):
+        return False
+    step = one_source_step(drafts, node, codes, chain)
+    drafts.add_chain(step, node, chain)
+    if codes.decode is not None:
+        drafts.decoded(
+            codes.decode, DequantizeFate.SOURCE_SCALE, "scale of a source of binary, zero point as its second source", node, step.name
+        )
+    return True
+
+
+def one_source_step(drafts: Drafts, node: Node, source: Source, chain: Chain) -> Step:
+    """A step of one source with post-ops: `eltwise` from f32 to f32 where its first operation is one, else `binary` with a constant."""
+    post_ops = chain.composed.post_ops
+    first = post_ops[0] if post_ops else None
+    pure = source.decode is None and chain.composed.dst is DType.F32
+    if pure and isinstance(first, Eltwise) and first.scale == 1 and not any(isinstance(op, Sum) for op in post_ops):
+        params: dict[str, Attr] = {"algorithm": first.algorithm, "alpha": first.alpha, "beta": first.beta}
+        step = simple_step(node, "eltwise", [("src", source.value)], chain, PrimitiveAttr(post_ops=post_ops[1:]))
+        return replace(step, op="Identity", params=params)
+    scales = {"src_0": Scale((source.scale,))} if source.decode is not None and source.scale != 1 else {}
+    if isinstance(first, Binary) and not source.zero_point:  # the first post-op is the operation itself
+        attr = replace(attributes_of(chain.composed, scales), post_ops=post_ops[1:])
+        step = simple_step(node, "binary", [("src_0", source.value), ("src_1", first.operand)], chain, attr)
+        return replace(step, op="Add", params={"algorithm": first.algorithm})
+    shift = np.full([1] * drafts.graph.type(node.output).rank, -source.zero_point * source.scale, np.float32)
+    args = [("src_0", source.value), ("src_1", drafts.file_constant(f"{node.name}/shift", shift))]
+    step = simple_step(node, "binary", args, chain, attributes_of(chain.composed, scales))
+    return replace(step, op="Add", params={"algorithm": "add"})
+
+
+def _vector_axis(drafts: Drafts, node: Node, decode: Node | None) -> int:
+    """The axis along which the node's codes or constant vary; the channels without one."""
+    rank = drafts.graph.type(node.output).rank
+    if decode is not None:
+        quant = decode.attr("quant", Quantization)
+        if quant.axis is not None:
+            return quant.axis
+    for value in node.inputs:
+        data = drafts.graph.constant(value) if value else None
+        if data is not None and data.size > 1:
+            long = [i for i, size in enumerate(data.shape) if size != 1]
+            return rank - data.ndim + long[-1]
+    return min(1, rank - 1) if rank else 0

@@ -1,0 +1,133 @@
+"""Quantizers that no primitive took: reorders, requantizing chains, constants, or the operation itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ir.decision import DequantizeFate, QuantizeFate
+from ..ir.node import Node
+from ..ir.types import DType, Quantization
+from .attributes import PrimitiveAttr, Scale, ZeroPoint
+from .chain import Chain, grow, quantizing
+from .drafts import Drafts
+from .elementwise import one_source_step
+from .formula import BasicOp, ScaleBy, Shift, Store, vec
+from .operands import Source
+from .plan import Step
+from .post_ops_composer import Front, PostOpsComposer
+from .step_parts import codes_behind, quantization_of, size_along
+from .steps import plain
+
+__all__ = ["dequantize_alone", "quantize_alone"]
+
+
+def quantize_alone(drafts: Drafts, node: Node) -> None:
+    """A Quantize that no primitive took: a reorder, of codes where its input is a Dequantize, or post-ops of a binary with what follows."""
+    quant, dtype, low, high = quantizing(node)
+    if dtype not in (DType.U8, DType.S8) or drafts.graph.type(node.inputs[0]).dtype is not DType.F32:
+        plain(drafts, node)
+        drafts.encoded(node, QuantizeFate.FALLBACK, f"no primitive stores {dtype.value} codes", node.name)
+        return
+    decode = codes_behind(drafts, node.inputs[0])
+    inner = quantization_of(decode)
+    if inner is not None and len({q.axis for q in (quant, inner)} - {None}) > 1:
+        decode, inner = None, None
+    chain = _requantizing_chain(drafts, node, decode, inner)
+    source = (
+        Source(node.inputs[0], DType.F32)
+        if decode is None
+        else Source(decode.inputs[0], drafts.graph.type(decode.inputs[0]).dtype, decode=decode)
+    )
+    simple = (low, high) == dtype.range and quant.integral and (inner is None or inner.integral)
+    if simple and not chain.links:
+        attr = _reorder_attributes(drafts, inner, quant)
+        step = Step(node.name, "reorder", "Identity", (("src", source.value),), node.outputs, {}, attr, node.origin)
+        drafts.add(step, [node])
+    else:
+        step = one_source_step(drafts, node, source, chain)
+        drafts.add_chain(step, node, chain)
+    drafts.encoded(node, QuantizeFate.STANDALONE, _why_alone(drafts, node), step.name)
+    if decode is not None:
+        drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, "requantized in one step, from codes to codes", node, step.name)
+
+
+def _requantizing_chain(drafts: Drafts, node: Node, decode: Node | None, inner: Quantization | None) -> Chain:
+    """A Quantize as post-ops of a binary, with what decodes its input in front and what follows behind."""
+    graph = drafts.graph
+    quant, dtype, low, high = quantizing(node)
+    rank = graph.type(node.output).rank
+    axis = next((q.axis for q in (quant, inner) if q is not None and q.axis is not None), min(1, rank - 1))
+    src = DType.F32 if decode is None else graph.type(decode.inputs[0]).dtype
+    composer = PostOpsComposer(drafts.target, Front("binary", node.name, src, rank, axis, size_along(drafts, node.output, axis)))
+    start: list[BasicOp] = [] if inner is None else [Shift(-vec(inner.zero_points)), ScaleBy(vec(inner.scales))]
+    refusal = composer.append([*start, Store(dtype, vec(quant.scales), vec(quant.zero_points), low, high)])
+    assert refusal is None  # binary takes every post-op that a quantizer needs, into both 8-bit types
+    chain = grow(graph, composer, node.output, node, drafts.is_claimed)
+    assert isinstance(chain, Chain)
+    return chain
+
+
+def _why_alone(drafts: Drafts, node: Node) -> str:
+    graph = drafts.graph
+    value = node.inputs[0]
+    if value in graph.inputs:
+        return "it quantizes an input of the model"
+    producer = graph.producer(value)
+    if producer is not None and (len(graph.uses(value)) > 1 or graph.is_output(value)):
+        return f"others read the f32 values of {producer.name} too"
+    return f"{producer.name if producer is not None else value} cannot store these codes"
+
+
+def _reorder_attributes(drafts: Drafts, source: Quantization | None, destination: Quantization | None) -> PrimitiveAttr:
+    scales: dict[str, Scale] = {}
+    zero_points: dict[str, ZeroPoint] = {}
+    for role, quant in (("src", source), ("dst", destination)):
+        if quant is None:
+            continue
+        mask = 0 if quant.axis is None else 1 << quant.axis
+        scales[role] = Scale(quant.scale, mask)
+        zeros = tuple(int(zero) for zero in quant.zero_point)
+        if any(zeros):
+            zero_points[role] = ZeroPoint(zeros[:1], 0) if len(set(zeros)) == 1 else ZeroPoint(zeros, mask)
+    if drafts.target.scales == "arguments":
+        return PrimitiveAttr(scales, zero_points)
+    factor = np.asarray(1.0) if source is None else source.scales.astype(np.float64)
+    factor = factor if destination is None else factor / destination.scales.astype(np.float64)
+    values = np.atleast_1d(factor).astype(np.float32)
+    mask = max((scale.mask for scale in scales.values()), default=0)
+    return PrimitiveAttr({}, zero_points, (), Scale(tuple(values.tolist()), mask if values.size > 1 else 0))
+
+
+def dequantize_alone(drafts: Drafts, node: Node) -> None:
+    """A Dequantize whose f32 values something reads: a constant, a reorder, or the operation itself for other than 8-bit codes."""
+    graph = drafts.graph
+    quant = node.attr("quant", Quantization)
+    readers: list[Node | str] = [reader for reader in graph.consumers(node.output) if drafts.reads(reader, node.output)]
+    if graph.is_output(node.output):
+        readers.append(f"output {node.output}")
+    evaluate = node.spec.evaluate
+    codes = graph.constant(node.inputs[0])
+    if codes is not None and evaluate is not None and not graph.is_output(node.output):
+        drafts.file_constant(node.output, evaluate([codes], node.attrs)[0])
+        drafts.claim(node)
+        for reader in readers:
+            drafts.decoded(node, DequantizeFate.CONSTANT, "decoded at compile time: its reader takes f32", reader)
+        return
+    simple = quant.integral and graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) and codes is None
+    if simple:
+        step = Step(
+            node.name,
+            "reorder",
+            "Identity",
+            (("src", node.inputs[0]),),
+            node.outputs,
+            {},
+            _reorder_attributes(drafts, quant, None),
+            node.origin,
+        )
+        drafts.add(step, [node])
+    else:
+        plain(drafts, node)
+    fate = DequantizeFate.STANDALONE if simple else DequantizeFate.FALLBACK
+    for reader in readers:
+        drafts.decoded(node, fate, "its reader takes f32" if simple else "codes that no primitive reads", reader, node.name)
