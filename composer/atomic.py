@@ -53,7 +53,7 @@ def _write(target: Path, data: bytes | memoryview) -> None:
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
-        os.replace(beside, target)
+        beside.replace(target)
     except BaseException:  # also an interrupt must not leave the half-written file
         with contextlib.suppress(OSError):
             beside.unlink()

@@ -4,8 +4,8 @@
     opset_import           ONNX's own ops at one fixed version, `fqfuse` at 1, and the domains of foreign ops
     graph                  one node a step (plan_nodes.py), constants as initializers with raw data, types as value_info;
                            `fqfuse.type` in a value's metadata repeats a type that ONNX cannot hold (quantization)
-    metadata_props         fqfuse.schema (version of this layout), .target, .options, .quantizers, .fates, .decisions, and, as the last bytes
-                           of the file, .digest: SHA-256 of everything in front of it (plan_seal.py)
+    metadata_props         fqfuse.schema (version of this layout), .target, .options, .quantizers, .fates, .decisions, and, as the last
+                           bytes of the file, .digest: SHA-256 of all that is in front of it (plan_seal.py)
 
 The same plan gives the same bytes, in every process. Reading trusts nothing: it checks the digest, takes every size from a Python integer
 before it allocates, evaluates nothing, and hands out a plan only when the plan verifier finds it sound.
@@ -29,7 +29,18 @@ from ..ir.text_write import Writer
 from ..ir.types import Dim, DType, TensorType
 from .atomic import write_atomically
 from .plan import Plan, Step
-from .plan_metadata import broken, decisions_of, fates_of, json_text, json_value, literal_attrs, metadata_of, quantizers_of, strings_of, text_of
+from .plan_metadata import (
+    broken,
+    decisions_of,
+    fates_of,
+    json_text,
+    json_value,
+    literal_attrs,
+    metadata_of,
+    quantizers_of,
+    strings_of,
+    text_of,
+)
 from .plan_nodes import ELEMENT_TYPES, Native, NodeRecord, record_of, step_of
 from .plan_seal import DOMAIN, Source, content, is_plan, seal, unsealed
 from .verify import check_plan

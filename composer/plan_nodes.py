@@ -12,8 +12,9 @@ inputs are the arguments, then the operands of the post-ops. Its attributes:
     <parameter>                what the primitive computes; `param.<name>` where the name is one of the above
     primitive                  where the op type does not say it
 
-A step `onnx.<Op>` of a standard op without attributes becomes that standard node. ONNX attributes know neither bool, None, element types,
-empty lists nor f64: the node's metadata `fqfuse.exact` repeats such values in the words of the text form, and reading takes them from there.
+A step `onnx.<Op>` of a standard op without attributes becomes that standard node. ONNX attributes know neither bool, None, element
+types, empty lists nor f64: the node's metadata `fqfuse.exact` repeats such values in the words of the text form, and reading takes them
+from there.
 """
 
 from __future__ import annotations

@@ -107,10 +107,12 @@ class Writer:
 
     Args:
         display: write the form for people: long lists shortened, no data section. It does not read back.
+        in_place: write long byte strings in place, for a literal that stands outside a text with a data section.
     """
 
-    def __init__(self, display: bool = False) -> None:
+    def __init__(self, display: bool = False, *, in_place: bool = False) -> None:
         self.display = display
+        self._in_place = in_place
         self._data: dict[str, bytes] = {}
 
     def value(self, name: str, constants: Mapping[str, object]) -> str:
@@ -177,7 +179,7 @@ class Writer:
         return "{" + ",".join(f"{name_text(name)}={self.attr(attrs[name])}" for name in sorted(attrs)) + "}" if attrs else ""
 
     def _bytes(self, value: bytes) -> str:
-        if len(value) <= _INLINE_BYTES:
+        if self._in_place or len(value) <= _INLINE_BYTES:
             return f'b"{base64.b64encode(value).decode()}"'
         return f"b{self._stored(value)}:{len(value)}"
 

@@ -275,7 +275,7 @@ def _quantizers(graph: Graph) -> Iterator[Finding]:
             yield Finding(f"the quantizer {name_text(quantizer.name)} is recorded under {name_text(key)}")
 
 
-WELL_FORMED: tuple[Row, ...] = (
+WELL_FORMED = Stage("well-formed", (
     Row("bound-once", "every value has one type and one definition", _bound_once),
     Row("acyclic", "no node depends on itself", _acyclic, "break the cycle"),
     Row("bound-before-use", "every input of a node is defined before the node", _bound_before_use),
@@ -291,7 +291,8 @@ WELL_FORMED: tuple[Row, ...] = (
     Row("quantizers", "quantizers and fates are about what the model holds", _quantizers),
     Row("origin", "every node says where it came from",
         each_node(lambda _, node: bool(node.origin), lambda node: f"{_called(node)} has no origin in the user's model")),
-)  # fmt: skip
+))  # fmt: skip
+"""What holds between any two passes."""
 
 # -- the stages --------------------------------------------------------------------------------------------------------------------
 
@@ -309,7 +310,7 @@ def _explained(graph: Graph, node: Node) -> bool:
 
 
 IMPORTED = Stage("imported", (
-    *WELL_FORMED,
+    *WELL_FORMED.rows,
     Row("quantizer-named", "a quantizing node belongs to a quantizer",
         each_node(lambda _, node: node.op not in _HALVES or bool(node.quantizer), lambda node: f"{_called(node)} belongs to no quantizer")),
     Row("quantizer-stands", "every quantizer of the model is there", _every_quantizer_stands),
@@ -317,7 +318,7 @@ IMPORTED = Stage("imported", (
 """Behind the frontend: one canonical form, every quantizer recorded."""
 
 SPLIT = Stage("split", (
-    *WELL_FORMED,
+    *WELL_FORMED.rows,
     Row("no-fake-quantize", "no FakeQuantize is left without a decision that says why",
         each_node(lambda graph, node: node.op != "FakeQuantize" or _explained(graph, node),
                   lambda node: f"{_called(node)} may no longer occur, and no refusal says why it stays")),

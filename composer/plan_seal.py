@@ -1,0 +1,113 @@
+"""The head and the tail of a plan file, read without onnx: is this a plan, and are its bytes what was written?
+
+Protobuf writes fields in the order of their numbers, so a plan says `domain = "fqfuse"` (field 4) in front of its graph (field 7).
+Appending a field to a serialized message is the same as adding it, so the last entry of `metadata_props` (field 14) can hold the digest of
+everything in front of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import InvalidInput, PlanError
+
+__all__ = ["DOMAIN", "Source", "content", "is_plan", "seal", "unsealed"]
+
+DOMAIN = "fqfuse"
+
+Source = str | os.PathLike[str] | bytes
+"""A path, or what a file holds."""
+
+_HEAD = 4096
+_KEY = b"fqfuse.digest"
+
+
+def is_plan(source: Source) -> bool:
+    """True when a file (or its content) is a plan, whole or damaged; False for an ordinary model and anything else.
+
+    Only the head is read.
+
+    Raises:
+        InvalidInput: the file cannot be read.
+    """
+    if isinstance(source, bytes):
+        return _head_says_plan(source[:_HEAD])
+    try:
+        with _open(source) as file:
+            return _head_says_plan(file.read(_HEAD))
+    except OSError as error:
+        raise _unreadable(source, error) from error
+
+
+def content(path: str | os.PathLike[str]) -> bytes:
+    """What a file holds.
+
+    Raises:
+        InvalidInput: the file cannot be read.
+        PlanError: it is larger than any plan.
+    """
+    try:
+        with _open(path) as file:
+            if os.fstat(file.fileno()).st_size >= 1 << 31:
+                raise PlanError("the file has 2 GiB or more, and a plan has less", where=str(path), hint="name a file that fqfuse wrote")
+            return file.read()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _open(path: str | os.PathLike[str]) -> BinaryIO:
+    if Path(path).exists() and not stat.S_ISREG(Path(path).stat().st_mode):  # opening a pipe would wait for ever
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return Path(path).open("rb")
+
+
+def _unreadable(path: str | os.PathLike[str], error: OSError) -> InvalidInput:
+    return InvalidInput(f"the file cannot be read: {error.strerror or error}", where=str(path), hint="check the path and its permissions")
+
+
+def _head_says_plan(head: bytes) -> bool:
+    at = 0
+    while at + 1 < len(head):
+        field, kind = head[at] >> 3, head[at] & 7
+        size, at = _varint(head, at + 1)
+        if kind == 0 and field < 7:  # ir_version, model_version
+            continue
+        if kind != 2 or field >= 7:  # the graph, or no such message
+            return False
+        if field == 4:
+            return head[at : at + size] == DOMAIN.encode()
+        at += size
+    return False
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if data[at - 1] < 0x80:
+            break
+    return value, at
+
+
+def seal(body: bytes | memoryview) -> bytes:
+    """The serialized entry `fqfuse.digest` of metadata_props: the SHA-256 of the body."""
+    entry = _field(1, _KEY) + _field(2, hashlib.sha256(body).hexdigest().encode())
+    return _field(14, entry)
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A length-delimited protobuf field of fewer than 128 bytes."""
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+def unsealed(data: bytes) -> bool:
+    """True when the bytes do not end with the seal of what is in front of it: they are cut off or were changed."""
+    size = len(seal(b""))
+    view = memoryview(data)
+    return len(data) < size or bytes(view[-size:]) != seal(view[:-size])
