@@ -137,7 +137,7 @@ ACTIVATION: tuple[OpSpec, ...] = (
         _selu,
         attrs={"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
     ),
-    _activation("Celu", "max(x, 0) + min(0, alpha * (e**(x/alpha) - 1)).", _celu, attrs={"alpha": 1.0}),
+    _activation("Celu", "max(x, 0) + min(0, alpha * (e**(x/alpha) - 1)).", _celu, attrs={"alpha": 1.0}, traits=_MONOTONE),
     _activation("Sigmoid", "1 / (1 + e**-x).", lambda x, _: _sigmoid(x), traits=_MONOTONE, eltwise="logistic"),
     _activation("Tanh", "Hyperbolic tangent.", lambda x, _: np.tanh(x), traits=_MONOTONE, eltwise="tanh"),
     _activation("Erf", "The error function.", lambda x, _: erf(x), traits=_MONOTONE),

@@ -1,18 +1,18 @@
 """How the quantization of a value's type survives ops that only move its elements.
 
-Per-tensor parameters always do. Those along an axis follow the axis; where an op leaves no axis that the entries run along, the
-quantization is dropped from the type (no error: the codes stay right, only the type no longer says what they mean).
+Per-tensor parameters always do. Those along an axis follow the axis; where an op leaves no axis that the entries run along in their order,
+the quantization is dropped from the type (no error: the codes stay right, only the type no longer says what they mean).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..types import Quantization, Shape
 from . import dims
 from .rows import Call
 
-__all__ = ["as_it_is", "common", "permuted", "reshaped", "where_size_stays"]
+__all__ = ["as_it_is", "common", "outside_of", "permuted", "reshaped", "where_size_stays"]
 
 
 def as_it_is(call: Call, shape: Shape | None) -> Quantization | None:  # noqa: ARG001
@@ -20,8 +20,16 @@ def as_it_is(call: Call, shape: Shape | None) -> Quantization | None:  # noqa: A
     return call.type(0).quant
 
 
+def outside_of(call: Call, axes: Collection[int] | None, shape: Shape | None) -> Quantization | None:
+    """That of the first input, unless it runs along one of the axes (from 0; None: not known) whose elements the op moves or drops."""
+    quant = call.type(0).quant
+    if quant is None or quant.axis is None:
+        return quant
+    return None if axes is None or quant.axis in axes else where_size_stays(call, shape)
+
+
 def where_size_stays(call: Call, shape: Shape | None) -> Quantization | None:
-    """That of the first input, if the axis it runs along keeps its place and size."""
+    """That of the first input, if the axis it runs along keeps its size: for ops that leave an axis alone or change its size."""
     quant, before = call.type(0).quant, call.type(0).shape
     if quant is None or quant.axis is None:
         return quant
@@ -31,8 +39,10 @@ def where_size_stays(call: Call, shape: Shape | None) -> Quantization | None:
 
 
 def permuted(quant: Quantization | None, perm: Sequence[int]) -> Quantization | None:
-    """After a transposition: the axis goes where `perm` puts it."""
-    return quant if quant is None or quant.axis is None else quant.with_axis(list(perm).index(quant.axis))
+    """After a transposition: the axis goes where `perm` puts it (empty: unknown)."""
+    if quant is None or quant.axis is None:
+        return quant
+    return quant.with_axis(list(perm).index(quant.axis)) if quant.axis in perm else None
 
 
 def reshaped(call: Call, shape: Shape | None) -> Quantization | None:

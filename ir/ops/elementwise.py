@@ -181,7 +181,7 @@ _ARITHMETIC = (
     _binary("Add", "a + b.", np.add, traits=frozenset({_M, _C}), algorithm="add"),
     _binary("Sub", "a - b.", np.subtract, traits=frozenset({_M}), algorithm="sub"),
     _binary("Mul", "a * b.", np.multiply, traits=frozenset({_C, _S, _L}), algorithm="mul"),
-    # Integer division truncates, so only the float one would be linear: the row claims nothing.
+    # Integer division truncates: only of floats it would be linear, so the row claims nothing.
     _binary("Div", "a / b; of integers, rounded towards zero.", _divide, algorithm="div"),
     _variadic("Max", "The largest of the inputs.", np.maximum, algorithm="max"),
     _variadic("Min", "The smallest of the inputs.", np.minimum, algorithm="min"),

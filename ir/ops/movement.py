@@ -9,9 +9,9 @@ import numpy as np
 from ..types import Dim, DType, Quantization, Shape
 from . import dims
 from .broadcasting import broadcast_shapes
-from .carried import common, permuted, where_size_stays
+from .carried import common, outside_of, permuted, where_size_stays
 from .rows import LAYOUT, A, Call, UnknownRankError, integer, integers, row, text
-from .spec import REQUIRED, Attrs, OpSpec, ShapeError
+from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["MOVEMENT"]
 
@@ -31,7 +31,7 @@ def _transpose_shape(call: Call) -> Shape:
 
 
 def _transpose_quant(call: Call, shape: Shape | None) -> Quantization | None:
-    return permuted(call.type(0).quant, _perm(call.attrs, len(shape or ())))
+    return permuted(call.type(0).quant, _perm(call.attrs, len(shape)) if shape is not None else integers(call.attrs, "perm"))
 
 
 def _concat_shape(call: Call) -> Shape:
@@ -207,7 +207,8 @@ MOVEMENT: tuple[OpSpec, ...] = (
         attrs={"axis": REQUIRED},
         shape=_concat_shape,
         compute=_concat,
-        quant=_concat_quant,  # each element is one of some input, not of the first: so no trait
+        quant=_concat_quant,
+        traits={Trait.MONOTONE},  # each element is one of some input, not of the first: neither LAYOUT_ONLY nor linear
         primitive="concat",
     ),
     row(
@@ -218,7 +219,7 @@ MOVEMENT: tuple[OpSpec, ...] = (
         types={"S": _SHAPE_TYPE},
         shape=_split_shapes,
         compute=_split,
-        quant=where_size_stays,
+        quant=lambda call, shape: outside_of(call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape),
         traits=LAYOUT,
     ),
     row(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..types import Shape
-from .carried import where_size_stays
+from .carried import outside_of, where_size_stays
 from .rows import FLOATS, NUMBERS, A, Call, flag, integers, row
 from .spec import REQUIRED, Attr, Attrs, OpSpec, Required, Trait
 from .windows import Window, lowest, pad_spatial, window, window_shape
@@ -92,7 +92,7 @@ POOLING: tuple[OpSpec, ...] = (
         types={"T": NUMBERS},
         shape=_pool_shape,
         compute=_max_pool,
-        quant=where_size_stays,
+        quant=lambda call, shape: outside_of(call, range(2, len(call.shape(0))), shape) if shape is not None else None,
         traits=_SELECTS,
         primitive="pooling",
     ),

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..types import Dim, DType, Quantization, Shape
 from . import dims
+from .carried import outside_of
 from .rows import FLOATS, INDICES, NUMBERS, A, Call, UnknownRankError, flag, integer, row
 from .spec import Attr, Attrs, OpSpec, ShapeError, Trait
 
@@ -226,6 +227,8 @@ REDUCTION: tuple[OpSpec, ...] = (
         shape=_top_k_shapes,
         compute=_top_k,
         result=lambda call: (call.type(0).dtype, DType.S64),
+        quant=lambda call, shape: outside_of(call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape),
         outputs=("values", "indices"),
+        traits=_SELECTS,
     ),
 )

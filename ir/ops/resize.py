@@ -13,7 +13,7 @@ import numpy as np
 
 from ..types import Dim, DType, Quantization, Shape
 from . import dims
-from .carried import where_size_stays
+from .carried import outside_of
 from .rows import FLOATS, NUMBERS, A, Call, flag, integers, not_covered, number, row, text
 from .spec import Attrs, OpSpec, ShapeError, Trait
 
@@ -136,7 +136,14 @@ def _check_covered(call: Call) -> None:
 
 
 def _quant(call: Call, shape: Shape | None) -> Quantization | None:
-    return where_size_stays(call, shape) if text(call.attrs, "mode") == "nearest" else None
+    if text(call.attrs, "mode") != "nearest":
+        return None
+    data, sizes = (call.data[2], False) if _is_given(call, 2) else (call.data[3], True)
+    if shape is None or data is None:
+        return outside_of(call, None, shape)
+    x = call.shape(0)
+    wanted = zip(_axes(call.attrs, len(x)), data.ravel().tolist(), strict=True)
+    return outside_of(call, [axis for axis, value in wanted if value != (x[axis] if sizes else 1)], shape)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------------------

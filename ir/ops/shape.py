@@ -70,12 +70,13 @@ def _step(delta: float) -> float:
     return delta
 
 
-def _range(start: A, limit: A, delta: A, attrs: Attrs) -> A:  # noqa: ARG001
+def _range(start: A, limit: A, delta: A, attrs: Attrs) -> A:
     first, last, step = (v.reshape(()).item() for v in (start, limit, delta))
     count = max(math.ceil((last - first) / _step(step)), 0)
     # start + i * delta, in the type itself: numpy.arange would accumulate in another order.
-    values: A = start.reshape(()) + np.arange(count).astype(start.dtype) * delta.reshape(())
-    return values
+    wide = np.float32 if start.dtype == np.float16 and integer(attrs, "stash_type") == 1 else start.dtype
+    values: A = start.reshape(()).astype(wide) + np.arange(count).astype(wide) * delta.reshape(()).astype(wide)
+    return values.astype(start.dtype, copy=False)
 
 
 SHAPE: tuple[OpSpec, ...] = (
@@ -110,6 +111,7 @@ SHAPE: tuple[OpSpec, ...] = (
         "Range",
         "start, start + delta ... before limit.",
         "start:T limit:T delta:T",
+        attrs={"stash_type": 1},
         types={"T": ANY - {DType.BOOL, DType.STRING}},
         shape=_range_shape,
         compute=_range,

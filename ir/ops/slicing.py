@@ -8,7 +8,7 @@ import numpy as np
 
 from ..types import Dim, DType, Quantization, Shape
 from . import dims
-from .carried import where_size_stays
+from .carried import outside_of
 from .rows import INDICES, LAYOUT, A, Call, integer, row, text
 from .spec import Attrs, OpSpec, ShapeError, Trait
 
@@ -68,6 +68,15 @@ def _slice(x: A, starts: A, ends: A, axes: A | None, steps: A | None, attrs: Att
     return x[tuple(cut)]
 
 
+def _slice_quant(call: Call, shape: Shape | None) -> Quantization | None:
+    if shape is None or (call.has(3) and call.constant(3) is None):
+        return outside_of(call, None, shape)
+    (count,) = call.shape(1)
+    if not isinstance(count, int):
+        return outside_of(call, None, shape)
+    return outside_of(call, _slice_axes(call.constant(3), count, call), shape)
+
+
 # -- Pad ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -86,6 +95,16 @@ def _pad_shape(call: Call) -> Shape:
         if isinstance(result[axis], int) and int(result[axis]) < 0:
             raise ShapeError(f"pads {list(pads)} crop more than there is in {call.type(0)}")
     return tuple(result)
+
+
+def _pad_quant(call: Call, shape: Shape | None) -> Quantization | None:
+    """Codes stay codes, and the constant is a code as well; but along an axis that is padded or cropped the entries no longer fit."""
+    pads = call.constant(1)
+    if shape is None or pads is None or (call.has(3) and call.constant(3) is None):
+        return outside_of(call, None, shape)
+    axes = call.constant(3) if call.has(3) else None
+    where = _slice_axes(axes, len(shape) if axes is None else len(axes), call)
+    return outside_of(call, [axis for i, axis in enumerate(where) if pads[i] or pads[i + len(where)]], shape)
 
 
 _PadMode = Literal["constant", "reflect", "edge", "wrap"]
@@ -160,7 +179,7 @@ SLICING: tuple[OpSpec, ...] = (
         types={"S": INDICES},
         shape=_slice_shape,
         compute=_slice,
-        quant=where_size_stays,
+        quant=_slice_quant,
         traits=LAYOUT,
     ),
     row(
@@ -171,7 +190,7 @@ SLICING: tuple[OpSpec, ...] = (
         types={"S": {DType.S64}, "I": INDICES},
         shape=_pad_shape,
         compute=_pad,
-        quant=where_size_stays,  # codes stay codes: a constant is a code as well
+        quant=_pad_quant,
         traits={Trait.MONOTONE},  # a constant other than 0 is neither scaled nor an element of x
     ),
     row(
@@ -193,7 +212,7 @@ SLICING: tuple[OpSpec, ...] = (
         types={"I": INDICES},
         shape=_gather_elements_shape,
         compute=_gather_elements,
-        quant=where_size_stays,
+        quant=lambda call, shape: outside_of(call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape),
         traits=LAYOUT,
     ),
 )

@@ -1,0 +1,31 @@
+"""Cases of fqfuse's own ops, which no other runtime has: for the laws of traits and the completeness of the table."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fqfuse.ir.types import DType, Quantization
+
+from .harness import Case, case, normal
+
+X = normal(2, 3, 4, 5, scale=2)
+
+
+def _ranges(*values: float) -> list[np.ndarray]:
+    return [np.asarray(value, np.float32) for value in values]
+
+
+PER_CHANNEL = Quantization.of([0.1, 0.2, 0.3], [3, 0, -7], 1)
+
+OWN_CASES: tuple[Case, ...] = (
+    case("FakeQuantize", X, *_ranges(-1, 1.5, -1, 1.5), levels=256),
+    case("FakeQuantize", X, *_ranges(1, -1, 0, 10), levels=9),
+    case("FakeQuantize", X, *_ranges(-2, 1, -1, 2), levels=4, auto_broadcast="numpy"),
+    case("FakeQuantize", X, *(np.full(X.shape, v, np.float32) for v in (-1, 2, 3, -4)), levels=17, auto_broadcast="none"),
+    case("Quantize", X, quant=Quantization.of(0.05, 128), dtype=DType.U8, lo=0, hi=255, order="zp_first"),
+    case("Quantize", X, quant=PER_CHANNEL, dtype=DType.S8, lo=-127, hi=127, order="round_first"),
+    case("Quantize", X, quant=Quantization.of(-0.05, 10.5), dtype=DType.U8, lo=0, hi=255, order="zp_first"),
+    case("Dequantize", normal(2, 3, 4, dtype=np.uint8), quant=Quantization.of(0.05, 128)),
+    case("Dequantize", normal(2, 3, 4, dtype=np.int8), quant=PER_CHANNEL),
+    case("Dequantize", normal(2, 3, 4, dtype=np.int32), quant=Quantization.of(-0.05)),
+)

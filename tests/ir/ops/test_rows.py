@@ -1,0 +1,179 @@
+"""No half-filled rows: every row says what it must, agrees with ONNX's own definition, and its traits are true."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import onnx
+import pytest
+
+from fqfuse.ir.ops import OPS
+from fqfuse.ir.ops.spec import REQUIRED, OpSpec, Trait
+from fqfuse.ir.types import DType
+
+from .cases import CASES
+from .harness import ELEMENT_TYPES, ORT_OPSET, rng, run_row
+from .own_cases import OWN_CASES
+from .trait_laws import LAWS, NOT_CLAIMED, applies
+
+ELTWISE = {"relu", "tanh", "elu", "square", "abs", "sqrt", "linear", "soft_relu", "hardsigmoid", "logistic", "exp", "gelu_tanh", "swish", "log", "clip",
+           "pow", "gelu_erf", "round", "mish", "hardswish"}  # fmt: skip
+BINARY = {"add", "mul", "max", "min", "div", "sub", "ge", "gt", "le", "lt", "eq", "ne"}
+PRIMITIVES = {"convolution", "deconvolution", "matmul", "pooling", "eltwise", "binary", "reorder", "concat", "reduction", "softmax",
+              "layer_normalization", "batch_normalization", "resampling", "prelu", "lrn"}  # fmt: skip
+
+every_row = pytest.mark.parametrize("spec", OPS.values(), ids=lambda spec: spec.name)
+rows_of_onnx = pytest.mark.parametrize("spec", [s for s in OPS.values() if s.onnx], ids=lambda spec: spec.name)
+
+
+@every_row
+def test_row_is_whole(spec: OpSpec):
+    assert OPS[spec.name] is spec
+    assert spec.doc.endswith(".")
+    assert len(spec.doc) > len("x.") or spec.name in ("Identity", "Neg", "Abs", "Not", "And", "Or")
+    assert "\n" not in spec.doc
+    assert callable(spec.infer)
+    assert (spec.evaluate is None) == (spec.name == "Onnx")
+    assert spec.inputs
+    assert spec.outputs
+    names = [param.name for param in spec.inputs]
+    assert len(set(names)) == len(names)
+    assert all(name.isidentifier() and name == name.lower() for name in [*names, *spec.outputs])
+    assert not any(param.variadic for param in spec.inputs[:-1])
+    required = [not (param.optional or param.variadic) for param in spec.inputs]
+    assert required == sorted(required, reverse=True), "an input that must be there behind one that may be absent"
+
+
+@every_row
+def test_names_of_onednn(spec: OpSpec):
+    assert spec.eltwise is None or spec.eltwise in ELTWISE
+    assert spec.binary is None or spec.binary in BINARY
+    assert spec.primitive is None or spec.primitive in PRIMITIVES
+    assert not (spec.eltwise and spec.binary)
+    if spec.primitive == "eltwise":
+        assert spec.eltwise
+    if spec.primitive == "binary":
+        assert spec.binary
+    if spec.eltwise or spec.binary:
+        assert Trait.ELEMENTWISE in spec.traits
+
+
+@every_row
+def test_traits_fit_together(spec: OpSpec):
+    implied = {
+        Trait.LINEAR: {Trait.SCALE_COMMUTING},
+        Trait.LAYOUT_ONLY: {Trait.LINEAR, Trait.MONOTONE, Trait.SCALE_COMMUTING},
+        Trait.SELECTS: {Trait.MONOTONE, Trait.SCALE_COMMUTING},
+    }
+    for trait, others in implied.items():
+        if trait in spec.traits:
+            assert others <= spec.traits
+
+
+@rows_of_onnx
+def test_agrees_with_onnx(spec: OpSpec):
+    """Inputs and attributes are those of ONNX's newest definition; what the row leaves out or adds is listed here."""
+    schema = onnx.defs.get_schema(spec.name)
+    optional = [p.optional for p in spec.inputs]
+    assert len(spec.inputs) == len(schema.inputs)
+    for param, formal in zip(spec.inputs, schema.inputs, strict=True):
+        assert param.variadic == (formal.option == onnx.defs.OpSchema.FormalParameterOption.Variadic), param.name
+        assert param.optional == (formal.option == onnx.defs.OpSchema.FormalParameterOption.Optional), param.name
+    assert schema.min_input <= optional.count(False)
+    assert len(spec.outputs) <= len(schema.outputs)
+    ours = {"ConstantOfShape": {"dtype"}}.get(spec.name, set())
+    assert set(spec.attrs) - ours == set(schema.attributes)
+    for name, attribute in schema.attributes.items():
+        ours_default = spec.attrs[name]
+        if attribute.required:
+            assert ours_default is REQUIRED, name
+        elif attribute.default_value.name:
+            value = onnx.helper.get_attribute_value(attribute.default_value)
+            if isinstance(value, float):  # ONNX keeps them in f32
+                assert np.float32(ours_default) == np.float32(value), name
+            else:
+                assert ours_default == (value.decode() if isinstance(value, bytes) else value), name
+        else:
+            assert ours_default in ((), None, 0.0) or (spec.name, name) == ("Split", "num_outputs"), name
+
+
+@every_row
+def test_every_row_has_a_case(spec: OpSpec):
+    covered = {case.op for case in (*CASES, *OWN_CASES)}
+    assert spec.name in covered or spec.name == "Onnx"
+
+
+@rows_of_onnx
+def test_every_attribute_is_tried(spec: OpSpec):
+    """Each attribute takes a value other than its default in some case, or changes nothing the row gives."""
+    tried = {name for case in CASES if case.op == spec.name for name, value in case.attrs.items() if value != spec.attrs[name]}
+    idle = {
+        "Cast": {"saturate", "round_mode"},  # float8 only
+        "BatchNormalization": {"momentum", "training_mode"},  # training only
+        "LayerNormalization": {"stash_type"},
+        "RMSNormalization": {"stash_type"},
+        "GroupNormalization": {"stash_type"},
+        "Range": {"stash_type"},
+        "ConvInteger": {"auto_pad", "dilations", "kernel_shape"},  # Conv's own code
+        "ConvTranspose": {"kernel_shape"},
+        "TopK": {"sorted"},  # sorted is also a legal answer where order does not matter
+        "Resize": {"antialias", "keep_aspect_ratio_policy", "extrapolation_value"},  # not covered, and said so
+    }
+    assert set(spec.attrs) - tried - idle.get(spec.name, set()) == set()
+
+
+def test_oracles_take_the_rows_element_types():
+    assert set(ELEMENT_TYPES) == set(DType) - {DType.S4, DType.U4, DType.STRING}
+    assert onnx.defs.onnx_opset_version() >= ORT_OPSET
+
+
+# -- traits ------------------------------------------------------------------------------------------------------------------------
+
+_ALL = [*CASES, *OWN_CASES]
+_CLAIMS = [(case, trait) for case in _ALL for trait in sorted(OPS[case.op].traits, key=lambda t: t.value) if applies(case, trait)]
+
+
+@pytest.mark.parametrize(("case", "trait"), _CLAIMS, ids=lambda value: value.value if isinstance(value, Trait) else str(value))
+def test_claimed_traits_hold(case, trait):
+    for attempt in range(3):
+        assert LAWS[trait](case, rng("trait", str(case), attempt)), f"{case} is not {trait.value}"
+
+
+@pytest.mark.parametrize("trait", LAWS, ids=lambda trait: trait.value)
+@every_row
+def test_unclaimed_traits_fail_somewhere(spec: OpSpec, trait: Trait):
+    """A trait that every case has, and the row does not claim, is either missing or listed with the reason why it is not claimed."""
+    cases = [case for case in _ALL if case.op == spec.name and applies(case, trait)]
+    if trait in spec.traits or not cases:
+        return
+    if trait is Trait.SELECTS and Trait.LAYOUT_ONLY in spec.traits:
+        return  # it selects by place, not by order: LAYOUT_ONLY says more
+    holds = all(LAWS[trait](case, rng("unclaimed", str(case), attempt)) for case in cases for attempt in range(3))
+    listed = (spec.name, trait) in NOT_CLAIMED
+    assert listed == holds
+
+
+def test_every_trait_has_a_law():
+    assert set(LAWS) == set(Trait)
+
+
+def test_evaluate_takes_short_input_lists():
+    """Absent trailing inputs may be left out of the list."""
+    for case in CASES:
+        trimmed = list(case.inputs)
+        while trimmed and trimmed[-1] is None:
+            trimmed.pop()
+        if len(trimmed) < len(case.inputs):
+            for a, b in zip(run_row(case, trimmed), run_row(case), strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_no_row_registers_itself_on_import():
+    """The table is one written list: a row in a module that is not in it would be lost silently."""
+    import fqfuse.ir.ops as table
+
+    source = inspect.getsource(table)
+    assert source.count("    *") == len(
+        [line for line in source.splitlines() if line.startswith("from .") and line.split("import ")[1].isupper()]
+    )
