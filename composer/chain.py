@@ -78,14 +78,24 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
         current = node.output
         if composer.result.refusal is not None:
             refusal = (node, composer.result.refusal) if node.op != "Dequantize" else refusal
-        elif node.op != "Dequantize" or legal is None or graph.is_output(current):
-            # Codes are decoded inside the step only for an operation behind that the step takes too: its other readers decode better.
+        elif node.op != "Dequantize" or legal is None or graph.is_output(current) or not _read_as_codes(graph, current):
+            # Codes are decoded inside the step for an operation behind that the step takes too, or that no primitive reads as codes.
             legal, refusal = Chain(current, composer.result, list(links), dict(not_summed)), None
     if legal is None:
         assert composer.result.refusal is not None
         return composer.result.refusal
     legal.refusal = refusal
     return legal
+
+
+_CODE_READERS = frozenset({"Conv", "ConvTranspose", "MatMul", "Concat", "AveragePool", "GlobalAveragePool", "Quantize"})
+
+
+def _read_as_codes(graph: Graph, value: str) -> bool:
+    """True when a reader of decoded values can take the codes instead."""
+    return any(
+        node.op in _CODE_READERS or node.spec.eltwise is not None or node.spec.binary is not None for node in graph.consumers(value)
+    )
 
 
 def decoded(graph: Graph, value: str) -> Node | None:

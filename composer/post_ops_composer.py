@@ -206,8 +206,11 @@ class PostOpsComposer:
         narrow = store.low > low or store.high < high
         scalar_zero = store.zero_point.size == 1 and float(store.zero_point[0]).is_integer()
         takes_zero = scalar_zero and self.capability.dst_zero_point
-        if self.capability.dst_scale and store.scale.size == 1 and (takes_zero or (scalar_zero and store.zero_point[0] == 0)):
+        shift_zero = not takes_zero and self.front.bias is not None and store.zero_point.any()
+        if self.capability.dst_scale and store.scale.size == 1 and (takes_zero or shift_zero or not store.zero_point.any()):
             scale = float(store.scale[0])
+            if shift_zero:  # y/s + z = (y + z*s)/s
+                return self._lower([*ops, Shift(store.zero_point * scale)], replace(store, zero_point=vec(0.0)), tail)
             if narrow:
                 ops = simplify([*ops, _clip_between((store.low - store.zero_point) * scale, (store.high - store.zero_point) * scale)])
             if ops and isinstance(ops[-1], ScaleBy) and ops[-1].values.size == 1:

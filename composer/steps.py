@@ -12,7 +12,7 @@ from ..ir.types import DType, Quantization
 from .attributes import PrimitiveAttr, Scale
 from .chain import Chain, decoded, grow, quantizing
 from .drafts import Drafts
-from .formula import Refusal, ScaleBy, Shift, vec
+from .formula import Refusal, ScaleBy, Shift, Vec, vec
 from .operands import Source, source_of
 from .plan import Step
 from .post_ops_composer import Front, PostOpsComposer
@@ -129,10 +129,33 @@ def plain(drafts: Drafts, node: Node) -> None:
         drafts.add(Step(node.name, primitive, node.op, tuple(roles), node.outputs, node.attrs, origin=node.origin), [node])
         return
     rank = graph.type(node.output).rank
-    front = Front(primitive, node.name, DType.F32, rank, min(1, rank - 1), size_along(drafts, node.output, min(1, rank - 1)))
+    axis = rank - 1 if primitive == "layer_normalization" else min(1, rank - 1)
+    scale, bias = _normalization_parameters(drafts, node) if primitive == "layer_normalization" else (None, None)
+    front = Front(primitive, node.name, DType.F32, rank, axis, size_along(drafts, node.output, axis), scale, bias)
     chain = grow(graph, PostOpsComposer(drafts.target, front), node.output, node, drafts.is_claimed)
     assert isinstance(chain, Chain)  # every primitive can store f32
+    if scale is not None and chain.links:
+        roles = [roles[0], *_folded_parameters(drafts, node, chain)]
     drafts.add_chain(simple_step(node, primitive, roles, chain, attributes_of(chain.composed)), node, chain)
+
+
+def _normalization_parameters(drafts: Drafts, node: Node) -> tuple[Vec | None, Vec | None]:
+    """Scale and bias of a LayerNormalization over the last axis, which take factors and shifts behind it; None when computed."""
+    rank = drafts.graph.type(node.output).rank
+    data = [drafts.graph.constant(value) if value else None for value in (*node.inputs[1:], "")][:2]
+    if node.attr("axis", int) not in (-1, rank - 1) or data[0] is None or (len(node.inputs) > 2 and node.inputs[2] and data[1] is None):
+        return None, None
+    return vec(data[0]), vec(0.0 if data[1] is None else data[1])
+
+
+def _folded_parameters(drafts: Drafts, node: Node, chain: Chain) -> list[tuple[str, str]]:
+    size = size_along(drafts, node.output, drafts.graph.type(node.output).rank - 1)
+    found = []
+    for role, values in (("scale", chain.composed.scale), ("bias", chain.composed.bias)):
+        assert values is not None
+        array = np.ascontiguousarray(np.broadcast_to(values, (size,)).astype(np.float32))
+        found.append((role, drafts.file_constant(f"{node.name}/{role}", array)))
+    return found
 
 
 def _roles(node: Node) -> list[tuple[str, str]]:

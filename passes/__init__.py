@@ -13,6 +13,7 @@ from .move_dequantize import MoveDequantize
 from .move_quantize import MoveQuantize
 from .normalize_gemm import NormalizeGemm
 from .reorder_scale import ReorderScale
+from .retype_matmul_operand import RetypeMatmulOperand
 from .split_fake_quantize import SplitFakeQuantize
 from .unify_concat_types import UnifyConcatTypes
 
@@ -30,6 +31,8 @@ PIPELINE: tuple[Pass, ...] = (
     MoveDequantize(),  # because: what data movement and max pools handle shall be codes
     UnifyConcatTypes(),  # because: it sees what arrives at a concatenation only now, and the next move joins codes of one type only
     MoveDequantize(),  # because: concatenations of codes of one type can now be crossed
+    RetypeMatmulOperand(),  # because: it follows codes over the data movement that the moves put between the two halves
+    FoldConstants(),  # because: a Quantize that moved in front of a lookup in a table may stand on a constant now
     MergeDuplicates(),  # because: the two moves may have made equal neighbours
     ReorderScale(),  # because: only multiplications that no quantizer took are left now
     ChooseResidualSum(),  # because: the other branch's quantization, which it prefers, is where it will be
