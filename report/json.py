@@ -1,0 +1,195 @@
+"""A plan for programs: plain dictionaries and lists, ready for `json.dumps`. docs/json-schema.md describes every key.
+
+The same plan gives the same document, order included. JSON has no infinities: they are the strings `inf` and `-inf`, and NaN is `nan`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+import numpy as np
+
+from ..composer.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum
+from ..composer.plan import Plan, Step
+from ..ir.decision import Decision, Fate, QuantizeFate
+from ..ir.ops.spec import Attr
+from ..ir.text_write import Writer
+from ..ir.types import Quantization, TensorType
+from .fates import fates_by_quantizer
+from .summary import post_op_kind, summary_of
+
+__all__ = ["INSPECT_SCHEMA", "Json", "plan_json", "summary_json"]
+
+INSPECT_SCHEMA = "fqfuse.inspect/1"
+"""Name and version of the document; a new version where a key changes its meaning or goes away, not where one is added."""
+
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+
+_WORST_FIRST = (
+    QuantizeFate.FALLBACK,
+    QuantizeFate.STANDALONE,
+    QuantizeFate.POST_OP,
+    QuantizeFate.DST_SCALE,
+    QuantizeFate.CONSTANT,
+    QuantizeFate.REDUNDANT,
+)
+
+
+def plan_json(plan: Plan) -> dict[str, Json]:
+    """The document of `fqfuse inspect --json`: schema, summary, steps, fates, decisions."""
+    return {
+        "schema": INSPECT_SCHEMA,
+        "summary": summary_json(plan),
+        "steps": [_step(plan, index, step) for index, step in enumerate(plan.steps)],
+        "fates": [
+            {
+                "quantizer": name,
+                "quantize": _quantize(encoded),
+                "dequantize": [{"consumer": fate.consumer, **_fate(fate)} for fate in decoded],
+            }
+            for name, (encoded, decoded) in fates_by_quantizer(plan).items()
+        ],
+        "decisions": [_decision(decision) for decision in plan.decisions],
+    }
+
+
+def summary_json(plan: Plan) -> dict[str, Json]:
+    """The totals, which `compile --json` and `demo --json` carry, too."""
+    summary = summary_of(plan)
+    return {
+        "model": summary.model,
+        "target": summary.target,
+        "inputs": [{"name": name, "type": _type(plan.type(name))} for name in plan.inputs],
+        "outputs": [{"name": name, "type": _type(plan.type(name))} for name in plan.outputs],
+        "steps": summary.steps,
+        "int8_steps": summary.int8,
+        "primitives": {name: {"steps": kind.steps, "int8": kind.int8} for name, kind in summary.kinds.items()},
+        "post_ops": dict(summary.post_ops),
+        "attributes": dict(summary.attributes),
+        "constants": {"count": summary.constants, "bytes": summary.constant_bytes},
+        "quantizers": summary.quantizers,
+        "forms": dict(summary.forms),
+        "settled": summary.settled,
+        "fused": summary.fused,
+        "fates": {"quantize": dict(summary.quantize), "dequantize": dict(summary.dequantize)},
+        "decisions": {"fired": summary.fired, "refused": summary.refused},
+        "options": {name: _attr(value) for name, value in sorted(plan.options.items())},
+    }
+
+
+def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
+    operands = [_type(plan.type(value)) for value in step.attr.operands]
+    return {
+        "index": index,
+        "primitive": step.primitive,
+        "inputs": list(step.inputs),
+        "outputs": list(step.outputs),
+        "types": {
+            "inputs": [_type(_argument_type(plan, step, role, value)) for role, value in step.args] + operands,
+            "outputs": [_type(plan.type(value)) if value else "" for value in step.outputs],
+        },
+        "post_ops": [_post_op(op) for op in step.attr.post_ops],
+        "origin": list(step.origin),
+    }
+
+
+def _type(type_: TensorType) -> str:
+    """A type in the grammar of docs/text-form.md."""
+    return Writer().type(type_)
+
+
+def _argument_type(plan: Plan, step: Step, role: str, value: str) -> TensorType:
+    """The type of an argument as the step reads it: the codes of constant weights get the quantization that the step's attributes hold."""
+    type_ = plan.type(value)
+    scale = step.attr.scales.get(role)
+    if type_.quant is not None or scale is None or not type_.dtype.is_integer:
+        return type_
+    if len(scale.values) == 1:
+        return type_.with_quant(Quantization.of(scale.values))
+    axis = _channel_axis(step, type_, len(scale.values))
+    return type_ if axis is None else type_.with_quant(Quantization.of(scale.values, axis=axis))
+
+
+def _channel_axis(step: Step, type_: TensorType, channels: int) -> int | None:
+    """The axis of the weights that the scales run along (output channels), or None where no single one holds them all."""
+    axis = {"convolution": 0, "deconvolution": 1, "matmul": -1}.get(step.primitive)
+    if axis is None or type_.shape is None or type_.shape[axis] != channels:
+        return None  # a deconvolution with groups: output channels lie on two axes
+    return axis % len(type_.shape)
+
+
+def _post_op(op: PostOp) -> dict[str, Json]:
+    kind: dict[str, Json] = {"kind": post_op_kind(op)}
+    match op:
+        case Eltwise():
+            return kind | {"algorithm": op.algorithm, "alpha": _number(op.alpha), "beta": _number(op.beta), "scale": _number(op.scale)}
+        case Binary():
+            return kind | {"algorithm": op.algorithm, "operand": op.operand, "scale": None if op.scale is None else _scale(op.scale)}
+        case Sum():
+            dtype = None if op.dtype is None else op.dtype.value
+            return kind | {"operand": op.operand, "scale": _number(op.scale), "zero_point": op.zero_point, "dtype": dtype}
+        case Prelu():
+            return kind | {"operand": op.operand, "mask": op.mask}
+        case DepthwiseConv():
+            return kind | {
+                "weights": op.weights,
+                "bias": op.bias or None,
+                "kernel": op.kernel,
+                "stride": op.stride,
+                "padding": op.padding,
+                "weights_dtype": op.weights_dtype.value,
+                "dst_dtype": op.dst_dtype.value,
+                "weights_scale": _scale(op.weights_scale),
+                "dst_scale": _scale(op.dst_scale),
+            }
+        case _:
+            assert_never(op)
+
+
+def _scale(scale: Scale) -> dict[str, Json]:
+    return {"values": [_number(value) for value in scale.values], "mask": scale.mask}
+
+
+def _number(value: float) -> float | str:
+    """The shortest decimal that reads back to the same f32, where the value is one."""
+    if not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    with np.errstate(over="ignore", under="ignore"):
+        single = np.float32(value)
+    return float(str(single)) if float(single) == value else value
+
+
+def _quantize(fates: Sequence[Fate]) -> dict[str, Json] | None:
+    """The quantize half's fate; where it was moved into several branches, the most costly one, and the others in its reason."""
+    if not fates:
+        return None
+    ordered = sorted(fates, key=lambda fate: _WORST_FIRST.index(QuantizeFate(fate.fate.value)))
+    worst = _fate(ordered[0])
+    others = [f"{fate.fate.value}{'' if fate.step is None else f' at step {fate.step}'}: {fate.reason}" for fate in ordered[1:]]
+    return worst | {"reason": "; also ".join([ordered[0].reason, *others])}
+
+
+def _fate(fate: Fate) -> dict[str, Json]:
+    return {"fate": fate.fate.value, "step": fate.step, "reason": fate.reason}
+
+
+def _decision(decision: Decision) -> dict[str, Json]:
+    return {
+        "rule": decision.rule,
+        "subject": decision.subject,
+        "outcome": decision.outcome.value,
+        "reason": decision.reason,
+        "expected": decision.expected,
+        "found": decision.found,
+        "hint": decision.hint,
+    }
+
+
+def _attr(value: Attr) -> Json:
+    if isinstance(value, tuple):
+        return [_attr(item) for item in value]
+    if isinstance(value, float):
+        return _number(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

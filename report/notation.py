@@ -1,0 +1,223 @@
+"""Single things of a plan in short readable notation: a step's types, what is fused into it, where it came from.
+
+Numbers keep four significant digits: enough to recognize a scale; `inspect --text` and `--json` have all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from ..composer.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum
+from ..composer.plan import Plan, Step
+from ..ir.types import DType, TensorType
+from .summary import COMPUTE
+
+__all__ = ["Notation", "bytes_text", "count_text", "middle_cut", "number_text", "short_names"]
+
+_NO_ATTR = PrimitiveAttr()
+_PREFIX = 4  # a shared beginning of fewer characters is not worth an ellipsis
+
+
+def number_text(value: float) -> str:
+    """A number with four significant digits; infinities as ∞."""
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value:.4g}"
+
+
+def bytes_text(count: int) -> str:
+    """A number of bytes with a binary unit: `29.2 KiB`."""
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def count_text(count: int, noun: str, plural: str = "") -> str:
+    """`1 step`, `12 steps`, with separated thousands."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def middle_cut(text: str, room: int | None) -> str:
+    """The text with its middle left out where it is longer than `room` characters (None: never); names differ most at their ends."""
+    if room is None or len(text) <= room:
+        return text
+    head = (room - 1) // 3
+    return f"{text[:head]}…{text[len(text) - (room - 1 - head) :]}"
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names, the later ones without the path that they share with the first: `block1.conv1, …relu1`.
+
+    A path ends at `.` or `/`.
+    """
+    return [*names[:1], *(_without_shared_path(name, names[0]) for name in names[1:])]
+
+
+def _without_shared_path(name: str, first: str) -> str:
+    shared = next((i for i, (a, b) in enumerate(zip(name, first, strict=False)) if a != b), min(len(name), len(first)))
+    cut = max(name.rfind("/", 0, shared), name.rfind(".", 0, shared)) + 1
+    return f"…{name[cut:]}" if cut >= _PREFIX else name
+
+
+class Notation:
+    """Writes the parts of one plan's steps.
+
+    Args:
+        plan: the plan; values that its steps write are called by the step's index.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._producer = {
+            value: (index, place)
+            for index, step in enumerate(plan.steps)
+            for place, value in enumerate(step.outputs)
+            if value
+        }  # fmt: skip
+
+    def value(self, name: str) -> str:
+        """A value: `#3` for the output of step 3 (`#3.1` for its second one), a constant by its shape or number, an input by its name."""
+        if name in self._producer:
+            index, place = self._producer[name]
+            return f"#{index}" if place == 0 else f"#{index}.{place}"
+        data = self.plan.constants.get(name)
+        if data is None:
+            return name
+        if data.size == 1 and data.dtype.kind in "fiu":
+            return number_text(float(data.reshape(-1)[0]))
+        return "const" + _dims(data.shape)
+
+    def primitive(self, step: Step) -> str:
+        """The primitive with what tells it apart from others of its kind: `convolution 3x3/2 g48`, `pooling max 2x2/2`, `eltwise relu`."""
+        words = [step.primitive]
+        if step.primitive == "pooling":
+            words.append(_pooling_name(step.op))
+        elif step.primitive in ("eltwise", "binary"):
+            words.append(str(step.params.get("algorithm", step.op)))
+        elif step.primitive == "reduction":
+            words.append(step.op)
+        words.append(_window(step))
+        group = step.params.get("group", 1)
+        return " ".join([*filter(None, words), *([f"g{group}"] if isinstance(group, int) and group > 1 else [])])
+
+    def types(self, step: Step) -> str:
+        """Element types in, type out: `u8×s8 → u8[N,32,8,8]`. Biases and constants that are not weights are left out."""
+        given = [self._dtype(value) for role, value in step.args if role == "weights" or self._is_source(step, role, value)]
+        result = [self.type(value) for value in step.outputs if value]
+        return f"{'×'.join(given) or '-'} → {', '.join(result)}"
+
+    def type(self, value: str) -> str:
+        """A type without its quantization: `u8[N,32,8,8]`."""
+        type_ = self.plan.type(value)
+        return f"{type_.dtype.value}{'[*]' if type_.shape is None else _dims(type_.shape)}"
+
+    def fused(self, step: Step) -> list[str]:
+        """What happens inside the step besides its own arithmetic, in order: bias, output scales, post-ops, the final quantization."""
+        parts = ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
+        if step.attr.output_scales is not None:
+            parts.append(f"output_scales({_scale(step.attr.output_scales)})")
+        if step.primitive == "reorder":
+            return [*parts, *self._post_ops(step.attr), _conversion(self.plan, step)]
+        parts += self._post_ops(step.attr)
+        result = self.plan.type(step.output)
+        if result.quant is not None and step.attr != _NO_ATTR:  # without attributes the step moves or selects codes
+            parts.append(_quantize_text(result))
+        return parts
+
+    def origin(self, step: Step) -> list[str]:
+        """Names of the model's nodes in the step; without quantizers, which have a table of their own, unless there is nothing else."""
+        return [name for name in step.origin if name not in self.plan.quantizers] or list(step.origin)
+
+    def _dtype(self, value: str) -> str:
+        return self.plan.type(value).dtype.value
+
+    def _is_source(self, step: Step, role: str, value: str) -> bool:
+        if role.startswith("src"):
+            return True
+        return step.primitive.startswith("onnx.") and (value not in self.plan.constants or (role, value) == step.args[0])
+
+    def _post_ops(self, attr: PrimitiveAttr) -> list[str]:
+        return [self.post_op(op) for op in attr.post_ops]
+
+    def post_op(self, op: PostOp) -> str:
+        """A post-op: `relu`, `clip(0, 6)`, `×1.912`, `sum(#1, ×0.0169)`, `add(const[1,32,1,1])`."""
+        match op:
+            case Eltwise():
+                return _eltwise(op)
+            case Binary():
+                scale = "" if op.scale is None else f", ×{_scale(op.scale)}"
+                return f"{op.algorithm}({self.value(op.operand)}{scale})"
+            case Sum():
+                return f"sum({', '.join([self.value(op.operand), *_sum_details(op)])})"
+            case Prelu():
+                return f"prelu({self.value(op.operand)})"
+            case DepthwiseConv():
+                return f"depthwise_conv({op.kernel}x{op.kernel}{f'/{op.stride}' if op.stride > 1 else ''} → {op.dst_dtype.value})"
+            case _:
+                assert_never(op)
+
+
+def _dims(shape: Iterable[int | str]) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"
+
+
+def _scale(scale: Scale) -> str:
+    return number_text(scale.values[0]) if len(scale.values) == 1 else f"{len(scale.values)} values"
+
+
+def _sum_details(op: Sum) -> list[str]:
+    details = [] if op.scale == 1 else [f"×{number_text(op.scale)}"]
+    return details if op.zero_point == 0 else [*details, f"z={op.zero_point}"]
+
+
+def _eltwise(op: Eltwise) -> str:
+    alpha, beta = number_text(op.alpha), number_text(op.beta)
+    name = op.algorithm
+    if name == "linear":
+        shift = "" if op.beta == 0 else f" + {beta}"
+        text = f"×{alpha}{shift}" if op.alpha != 1 or not shift else f"+ {beta}"
+    elif name.startswith("clip"):
+        text = f"clip({alpha}, {beta})"
+    elif op.beta != 0:
+        text = f"{name}({alpha}, {beta})"
+    else:
+        text = name if op.alpha == 0 else f"{name}({alpha})"
+    return text if op.scale == 1 else f"{text} ×{number_text(op.scale)}"
+
+
+def _window(step: Step) -> str:
+    kernel, strides = _numbers(step, "kernel_shape"), _numbers(step, "strides")
+    if not kernel or set(strides) <= {"1"}:
+        return "x".join(kernel)
+    return f"{'x'.join(kernel)}/{strides[0] if len(set(strides)) == 1 else 'x'.join(strides)}"
+
+
+def _numbers(step: Step, name: str) -> list[str]:
+    value = step.params.get(name)
+    return [str(number) for number in value if isinstance(number, int)] if isinstance(value, tuple) else []
+
+
+def _pooling_name(op: str) -> str:
+    return op.removesuffix("Pool").replace("Global", "global ").replace("Average", "average").replace("Max", "max")
+
+
+def _quantize_text(type_: TensorType, verb: str = "quantize") -> str:
+    quant = type_.quant
+    if quant is None:
+        return f"{verb} to {type_.dtype.value}"
+    if not quant.per_tensor:
+        return f"{verb}({len(quant.scale)} scales)"
+    zero = "" if quant.symmetric else f", z={number_text(quant.zero_point[0])}"
+    return f"{verb}({number_text(quant.scale[0])}{zero})"
+
+
+def _conversion(plan: Plan, step: Step) -> str:
+    source, result = plan.type(step.args[0][1]), plan.type(step.output)
+    if result.dtype.is_integer:
+        return _quantize_text(result, "requantize" if source.dtype.is_integer else "quantize")
+    return _quantize_text(TensorType(DType.F32, source.shape, source.quant), "dequantize") if source.dtype.is_integer else "copy"

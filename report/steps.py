@@ -1,0 +1,75 @@
+"""The table of steps: what runs, in which types, what is inside, and where in the model it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from ..composer.plan import Plan, Step
+from .layout import Layout, folded, heading, more, plain_table
+from .notation import Notation, short_names
+from .summary import runs_in_int8
+
+__all__ = ["steps_part"]
+
+_SHOWN_ORIGINS = 3
+
+
+@dataclass(frozen=True)
+class _Row:
+    index: int
+    primitive: Text
+    types: str
+    fused: Text
+    origin: Text
+
+
+def steps_part(plan: Plan, layout: Layout) -> list[RenderableType]:
+    """Heading and table of the steps; a long table keeps its beginning and its end."""
+    notation = Notation(plan)
+    head, hidden, tail = folded(tuple(enumerate(plan.steps)), layout)
+    rows = [_row(notation, index, step, layout) for index, step in head]
+    parts: list[RenderableType] = [heading("Steps", "what is fused stands in the order in which it is applied"), _table(rows, layout)]
+    if hidden:
+        parts.append(more(hidden, "steps"))
+        parts.append(_table([_row(notation, index, step, layout) for index, step in tail], layout, header=False))
+    return parts
+
+
+def _table(rows: list[_Row], layout: Layout, header: bool = True) -> RenderableType:
+    wide = layout.is_wide
+    table = plain_table("#", "primitive", "types", "fused", *(["from"] if wide else []), header=header)
+    table.columns[1].justify = "right"
+    table.columns[2].no_wrap = table.columns[3].no_wrap = wide
+    for row in rows:
+        if wide:
+            table.add_row("", str(row.index), row.primitive, row.types, row.fused, row.origin)
+        else:
+            table.add_row("", str(row.index), row.primitive, row.types, Text("\n").join(filter(None, (row.fused, row.origin))))
+    return table
+
+
+def _row(notation: Notation, index: int, step: Step, layout: Layout) -> _Row:
+    return _Row(
+        index,
+        Text(notation.primitive(step), style=_style(notation.plan, step)),
+        notation.types(step),
+        Text(", ".join(notation.fused(step)) or "-"),
+        _origin(notation, step, layout),
+    )
+
+
+def _style(plan: Plan, step: Step) -> str:
+    if runs_in_int8(plan, step):
+        return "green"
+    return "cyan" if step.primitive == "reorder" else "yellow"
+
+
+def _origin(notation: Notation, step: Step, layout: Layout) -> Text:
+    if not layout.shortens:
+        return Text(", ".join(step.origin))
+    names = short_names(notation.origin(step))
+    left = len(names) - _SHOWN_ORIGINS
+    return Text(", ".join(names[:_SHOWN_ORIGINS]) + (f" and {left} more" if left > 0 else ""), style="dim")

@@ -1,0 +1,152 @@
+"""Counts over a plan: the numbers that stand in front of every report, in text and in JSON alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..composer.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
+from ..composer.plan import Plan, Step
+from ..ir.decision import DequantizeFate, Half, Outcome, QuantizeFate
+from ..ir.types import DType
+
+__all__ = ["COMPUTE", "COSTLY", "Kind", "Summary", "post_op_kind", "runs_in_int8", "summary_of"]
+
+COMPUTE = frozenset({"convolution", "deconvolution", "matmul"})
+"""Primitives with weights: nearly all arithmetic of a network is in them, so they are what has to run in int8."""
+
+COSTLY = frozenset({QuantizeFate.STANDALONE, QuantizeFate.FALLBACK, DequantizeFate.STANDALONE, DequantizeFate.FALLBACK})
+"""Fates that leave a quantizer a step of its own."""
+
+_INT8 = frozenset({DType.S8, DType.U8})
+_KINDS: Mapping[type[PostOp], str] = {
+    Eltwise: "eltwise",
+    Binary: "binary",
+    Sum: "sum",
+    Prelu: "prelu",
+    DepthwiseConv: "depthwise_conv",
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How many steps are of one primitive.
+
+    Attributes:
+        steps: all of them.
+        int8: those that run in int8.
+    """
+
+    steps: int
+    int8: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The numbers of a plan.
+
+    Attributes:
+        model, target: as the plan has them.
+        kinds: primitive -> its steps; the most frequent first, then by name.
+        post_ops: kind of post-op -> how many the plan holds.
+        attributes: kind of attribute (`scales`, `zero_points`, `output_scales`) -> how many steps have it.
+        forms: how the quantizers were written -> how many, in the order of the model.
+        quantize, dequantize: fate -> how many halves went there; the dequantize half counts once for each reader.
+        settled: quantizers with a fate for both halves.
+        fused: settled quantizers that left no step of their own.
+        fired, refused: decisions.
+        constants, constant_bytes: constants that the steps read.
+    """
+
+    model: str
+    target: str
+    kinds: Mapping[str, Kind]
+    post_ops: Mapping[str, int]
+    attributes: Mapping[str, int]
+    forms: Mapping[str, int]
+    quantize: Mapping[str, int]
+    dequantize: Mapping[str, int]
+    settled: int
+    fused: int
+    fired: int
+    refused: int
+    constants: int
+    constant_bytes: int
+
+    @property
+    def steps(self) -> int:
+        """All steps."""
+        return sum(kind.steps for kind in self.kinds.values())
+
+    @property
+    def int8(self) -> int:
+        """Steps that run in int8."""
+        return sum(kind.int8 for kind in self.kinds.values())
+
+    @property
+    def compute(self) -> Kind:
+        """The steps with weights: convolutions and matrix products."""
+        found = [kind for name, kind in self.kinds.items() if name in COMPUTE]
+        return Kind(sum(kind.steps for kind in found), sum(kind.int8 for kind in found))
+
+    @property
+    def quantizers(self) -> int:
+        """Quantizers in the model."""
+        return sum(self.forms.values())
+
+
+def summary_of(plan: Plan) -> Summary:
+    """Counts everything in a plan; the order of every mapping is fixed."""
+    steps = Counter(step.primitive for step in plan.steps)
+    int8 = Counter(step.primitive for step in plan.steps if runs_in_int8(plan, step))
+    attributes = {
+        "scales": sum(bool(step.attr.scales) for step in plan.steps),
+        "zero_points": sum(bool(step.attr.zero_points) for step in plan.steps),
+        "output_scales": sum(step.attr.output_scales is not None for step in plan.steps),
+    }
+    halves = {half: {fate.quantizer for fate in plan.fates if fate.half is half} for half in Half}
+    settled = set(plan.quantizers) & halves[Half.QUANTIZE] & halves[Half.DEQUANTIZE]
+    outcomes = Counter(decision.outcome for decision in plan.decisions)
+    return Summary(
+        model=plan.name,
+        target=plan.target,
+        kinds={name: Kind(steps[name], int8[name]) for name in sorted(steps, key=lambda name: (-steps[name], name))},
+        post_ops=_most_frequent(post_op_kind(op) for step in plan.steps for op in step.attr.post_ops),
+        attributes={name: count for name, count in attributes.items() if count},
+        forms=Counter(quantizer.form for quantizer in plan.quantizers.values()),
+        quantize=_in_order(QuantizeFate, (fate.fate.value for fate in plan.fates if fate.half is Half.QUANTIZE)),
+        dequantize=_in_order(DequantizeFate, (fate.fate.value for fate in plan.fates if fate.half is Half.DEQUANTIZE)),
+        settled=len(settled),
+        fused=len(settled - {fate.quantizer for fate in plan.fates if fate.fate in COSTLY}),
+        fired=outcomes[Outcome.FIRED],
+        refused=outcomes[Outcome.REFUSED],
+        constants=len(plan.constants),
+        constant_bytes=sum(data.nbytes for data in plan.constants.values()),
+    )
+
+
+def runs_in_int8(plan: Plan, step: Step) -> bool:
+    """True when a step computes on 8-bit codes: all its sources, and its weights where it has some, are of type u8 or s8.
+
+    A reorder never does: it only converts. Of a step that runs as the ONNX operator itself the first input decides.
+    """
+    if step.primitive == "reorder" or not step.args:
+        return False
+    roles = [value for role, value in step.args if role == "weights" or role.startswith("src")]
+    return all(plan.type(value).dtype in _INT8 for value in roles or [step.args[0][1]])
+
+
+def post_op_kind(op: PostOp) -> str:
+    """The name of a kind of post-op: `eltwise`, `binary`, `sum`, `prelu`, `depthwise_conv`."""
+    return _KINDS[type(op)]
+
+
+def _most_frequent(names: Iterable[str]) -> dict[str, int]:
+    counts = Counter(names)
+    return {name: counts[name] for name in sorted(counts, key=lambda name: (-counts[name], name))}
+
+
+def _in_order(fates: type[QuantizeFate | DequantizeFate], found: Iterable[str]) -> dict[str, int]:
+    counts = Counter(found)
+    return {fate.value: counts[fate.value] for fate in fates if counts[fate.value]}

@@ -1,0 +1,109 @@
+"""A plan for people: the summary first, then steps, fates, and what did not fuse and why. All of it rich renderables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..composer.plan import Plan
+from .fates import fates_part
+from .layout import FATE_STYLES, PIPE, Layout, heading, plain_table
+from .notation import bytes_text, count_text
+from .refusals import decisions_part, refusals_part
+from .steps import steps_part
+from .summary import Summary, summary_of
+
+__all__ = ["plan_report", "short_report", "summary_part"]
+
+
+def plan_report(plan: Plan, layout: Layout = PIPE, *, decisions: bool = False) -> RenderableType:
+    """The whole report of `fqfuse inspect`.
+
+    Args:
+        plan: any plan.
+        layout: the room there is.
+        decisions: with every decision, not only the refusals grouped by reason.
+    """
+    parts = [
+        summary_part(summary_of(plan), plan),
+        steps_part(plan, layout),
+        fates_part(plan, layout),
+        refusals_part(plan, layout),
+        decisions_part(plan, layout) if decisions else [],
+    ]
+    return _spaced([part for part in parts if part])
+
+
+def short_report(plan: Plan, layout: Layout = PIPE) -> RenderableType:
+    """Totals, and the fates without their reasons: what `fqfuse demo` prints."""
+    return _spaced([part for part in (summary_part(summary_of(plan), plan), fates_part(plan, layout, reasons=False)) if part])
+
+
+def summary_part(summary: Summary, plan: Plan) -> list[RenderableType]:
+    """The header: what was compiled for which target, and the totals."""
+    table = plain_table("", "", header=False)
+    table.columns[1].style = "dim"
+    table.columns[1].no_wrap = True
+    for label, text in _totals(summary, plan):
+        table.add_row("", label, text)
+    return [heading(summary.model or "(a model without a name)", f"target {summary.target}"), table]
+
+
+def _totals(summary: Summary, plan: Plan) -> list[tuple[str, Text]]:
+    kinds = ", ".join(f"{kind.steps} {name}" for name, kind in summary.kinds.items())
+    rows = [
+        ("inputs", _values(plan, plan.inputs)),
+        ("outputs", _values(plan, plan.outputs)),
+        ("steps", Text(f"{summary.steps:,}: {kinds}" if summary.steps else "none: the outputs are constant")),
+        ("int8", _int8(summary)),
+    ]
+    attributes = [f"{name} on {count_text(count, 'step')}" for name, count in summary.attributes.items()]
+    post_ops = [f"{count} {name}" for name, count in summary.post_ops.items()]
+    rows.append(("attributes", Text(", ".join(attributes) or "none")))
+    rows.append(("post-ops", Text(", ".join(post_ops) or "none")))
+    rows.append(("constants", Text(f"{summary.constants:,}, {bytes_text(summary.constant_bytes)}")))
+    rows.append(("quantizers", _quantizers(summary)))
+    if summary.quantizers:
+        rows.append(("  quantize", _fates(summary.quantize)))
+        rows.append(("  dequantize", _fates(summary.dequantize)))
+    refused = count_text(summary.refused, "refusal")
+    rows.append(("decisions", Text(f"{summary.fired:,} fired, {refused}")))
+    return rows
+
+
+def _values(plan: Plan, names: tuple[str, ...]) -> Text:
+    return Text(", ".join(f"{name}: {plan.type(name)}" for name in names) or "none")
+
+
+def _int8(summary: Summary) -> Text:
+    compute = summary.compute
+    text = Text(f"{summary.int8:,} of {count_text(summary.steps, 'step')}")
+    if compute.steps:
+        style = "green" if compute.int8 == compute.steps else "yellow"
+        text.append(f"; {compute.int8:,} of {count_text(compute.steps, 'convolution or matmul', 'convolutions and matmuls')}", style=style)
+    return text
+
+
+def _quantizers(summary: Summary) -> Text:
+    if not summary.quantizers:
+        return Text("none: the model is not quantized, so nothing runs in int8")
+    forms = ", ".join(f"{count:,} {form}" for form, count in summary.forms.items())
+    total = f"{summary.quantizers:,}: " if len(summary.forms) > 1 else ""
+    text = Text(f"{total}{forms}; {summary.fused:,} cost no step of their own")
+    if summary.settled != summary.quantizers:
+        text.append(f"; {summary.quantizers - summary.settled:,} WITHOUT A FATE", style="bold red")
+    return text
+
+
+def _fates(fates: Mapping[str, int]) -> Text:
+    parts = [Text.assemble(f"{count:,} ", (name, FATE_STYLES.get(name, "green"))) for name, count in fates.items()]
+    return Text(", ").join(parts)
+
+
+def _spaced(parts: list[list[RenderableType]]) -> RenderableType:
+    rows: list[RenderableType] = []
+    for part in parts:
+        rows += [*([Text()] if rows else []), *part]
+    return Group(*rows)
