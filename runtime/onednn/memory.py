@@ -167,8 +167,9 @@ class MemoryDesc(Handle):
         For strides with gaps the library counts the gap behind the last element too; `span` does not.
         """
         if self._size is None:
-            # The library answers 0 for a box inside a larger buffer (`submemory`).
-            self._size = int(self.library.c.dnnl_memory_desc_get_size(self.pointer)) or self.span
+            self._size = int(self.library.c.dnnl_memory_desc_get_size(self.pointer))
+            if self.format_kind == FormatKind.blocked and self.offset:
+                self._size = self.span  # of a box inside a larger buffer (`submemory`) 3.2 says 0, and 3.13 leaves out the offset
         return self._size
 
     @property

@@ -38,6 +38,8 @@ U8, S8, S32, FLOAT = DataType.u8, DataType.s8, DataType.s32, DataType.f32
 def run(engine: Engine, stream: Stream) -> Runner:
     if not engine.library.effective_isa().has_vnni:
         pytest.skip(f"without VNNI int8 products saturate ({engine.library.effective_isa().name}): see the ISA emulation's tests")
+    if (engine.library.version.major, engine.library.version.minor) != (3, 2):
+        pytest.skip(f"the float order here is that of oneDNN 3.2, not {engine.library.version}: later ones multiply the scales one by one")
     return Runner(engine, stream)
 
 

@@ -201,6 +201,8 @@ def test_concat_scales(run: Runner, rng: np.random.Generator, dst: DataType) -> 
     arguments |= {arg_scales(arg_multiple_src(index)): scale for index, scale in enumerate(scales)}
     want = np.concatenate([part.astype(F32) * scale for part, scale in zip(parts, scales, strict=True)], axis=1)
     np.testing.assert_array_equal(run(desc, arguments), saturate(want, dst))
+    assert desc.impl_info == "ref:any"
+    assert not desc.is_reference, "it runs a compiled reorder for each source"
 
 
 def test_concat_lets_the_library_choose_the_destination(run: Runner, rng: np.random.Generator) -> None:
