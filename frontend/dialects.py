@@ -11,9 +11,10 @@ from onnx import NodeProto
 
 from ..errors import UnsupportedOp
 from . import fake_quantize, quantize_dequantize
+from .foreign import import_foreign
 from .importer import Handler
 from .nodes import DEFAULT_DOMAIN, normal_domain, signature
-from .standard import import_standard, is_standard
+from .standard import import_standard
 from .structure import subgraphs
 
 __all__ = ["HANDLERS", "check_known", "handler_of"]
@@ -37,12 +38,9 @@ _HINTS: Final = {
 }
 
 
-def handler_of(op: str, domain: str) -> Handler | None:
-    """Who imports the op; None when it stays foreign."""
-    found = HANDLERS.get((domain, op))
-    if found is not None:
-        return found
-    return import_standard if domain == DEFAULT_DOMAIN and is_standard(op) else None
+def handler_of(op: str, domain: str) -> Handler:
+    """Who imports the op: its dialect, the op table, or nobody (then it stays as it is)."""
+    return HANDLERS.get((domain, op)) or (import_standard if domain == DEFAULT_DOMAIN else import_foreign)
 
 
 def check_known(nodes: Iterable[NodeProto], opsets: Mapping[str, int]) -> None:
@@ -65,7 +63,7 @@ def _collect(nodes: Iterable[NodeProto], opsets: Mapping[str, int], unknown: dic
     for node in nodes:
         domain = normal_domain(node.domain)
         # What lies in a subgraph is run by the reference evaluator, which knows no dialect.
-        if not (_is_evaluated(node.op_type, domain, opsets) or (not inside and handler_of(node.op_type, domain) is not None)):
+        if not (_is_evaluated(node.op_type, domain, opsets) or (not inside and (domain, node.op_type) in HANDLERS)):
             unknown.setdefault((domain, node.op_type), []).append(node.name or next(filter(None, node.output), ""))
         for body in subgraphs(node):
             _collect(body.node, opsets, unknown, inside=True)

@@ -20,16 +20,13 @@ from ..ir.ops import dims
 from ..ir.types import DType, Shape, TensorType
 from .element_types import ONNX_TYPE, dtype_of
 from .importer import Importer
-from .nodes import DEFAULT_DOMAIN, OnnxNode
+from .nodes import OnnxNode
 from .structure import captured_names, subgraphs
 
 __all__ = ["INPUTS_KEY", "OPSETS_KEY", "import_foreign"]
 
 INPUTS_KEY: Final = "fqfuse.inputs"
 OPSETS_KEY: Final = "fqfuse.opsets"
-
-_RENAMED: Final = {"Scatter": ("ScatterElements", 11)}
-"""Ops that the evaluator knows under their newer name only, and the opset in which they got it."""
 
 _KNOWN_TO_INFERENCE: Final = 1024
 """Elements of an integer constant that shape inference is shown; the shape of an output cannot need more."""
@@ -50,10 +47,7 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         UnsupportedOp: the reference evaluator does not know it, or its outputs are no tensors of known type.
         InvalidModel: a constant in it is broken.
     """
-    newer = _RENAMED.get(node.op) if node.domain == DEFAULT_DOMAIN else None
-    if newer is not None:
-        node = node.renamed(op=newer[0], version=max(node.version, newer[1]))
-    if node.op == "Scan" and node.since < 9:
+    if node.op == "Scan" and node.since == 8:
         hint = "import opset 9 or newer: onnx.version_converter does it"
         raise UnsupportedOp("Scan of opset 8, which runs over a batch, is not supported", where=node.where, hint=hint)
     proto = _self_contained(ctx, node)
@@ -68,11 +62,8 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
 
 
 def _self_contained(ctx: Importer, node: OnnxNode) -> NodeProto:
-    """A copy of the node with external data inside, in ONNX's own spelling of its domain."""
-    proto = NodeProto()
-    proto.CopyFrom(node.proto)
-    proto.domain = node.domain
-    proto.name = node.origin
+    """The node in its own words, with external data inside."""
+    proto = node.as_proto()
     for tensor in _tensors(proto):
         tensor.CopyFrom(ctx.tensors.external_as_raw(tensor, node.where))
     return proto
@@ -128,7 +119,7 @@ def _check_evaluator(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> N
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         hint = "replace it with ops that ONNX's reference evaluator has, or keep this part of the model outside"
         raise UnsupportedOp(f"{node.op} of opset {node.version} cannot be run: {reason}", where=node.where, hint=hint) from None
-    if not any(True for _ in subgraphs(node.proto)):
+    if not any(True for _ in subgraphs(model.graph.node[0])):
         ctx.runnable.add(key)
 
 

@@ -225,4 +225,4 @@ class Importer:
 
 
 Handler = Callable[[Importer, OnnxNode], Any]
-"""Imports one node of the model. Raises InvalidModel, UnsupportedOp, or NotCovered (then it becomes a foreign op)."""
+"""Imports one node of the model. Raises InvalidModel or UnsupportedOp."""

@@ -13,12 +13,10 @@ from onnx import NodeProto, TensorProto, ValueInfoProto
 from ..errors import FqfuseError, InvalidModel, UnsupportedOp
 from ..ir.graph import Graph
 from ..ir.ops import dims
-from ..ir.ops.spec import NotCovered
 from ..ir.types import DType, Shape, TensorType
 from .budgets import Budgets
 from .dialects import HANDLERS, check_known, handler_of
 from .element_types import dtype_of
-from .foreign import import_foreign
 from .functions import inlined
 from .importer import Importer
 from .nodes import DEFAULT_DOMAIN, normal_domain, read_node
@@ -28,7 +26,6 @@ from .tensors import Constant, TensorReader
 
 __all__ = ["graph_from_source"]
 
-_RULE: Final = "import_by_row"
 _UNREADABLE: Final = re.compile(r"[`\[\],{}\s]+")  # would break the text form of types
 
 
@@ -64,16 +61,7 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
     if _is_constant(proto):
         return
     node = read_node(proto, ctx.node_name(proto), ctx.opsets)
-    handler = handler_of(node.op, node.domain)
-    if handler is None:
-        import_foreign(ctx, node)
-        return
-    try:
-        handler(ctx, node)
-    except NotCovered as reason:
-        why = "the op table does not cover this use; the node runs unfused"
-        ctx.refuse(node, _RULE, why, expected=f"{node.op} as inference uses it", found=str(reason))
-        import_foreign(ctx, node)
+    handler_of(node.op, node.domain)(ctx, node)
 
 
 def _opsets(model: onnx.ModelProto) -> dict[str, int]:

@@ -8,9 +8,11 @@ from functools import cache
 from typing import Any, Final
 
 import onnx
-from onnx import AttributeProto, NodeProto
+from onnx import AttributeProto, NodeProto, helper
 
 from ..errors import InvalidModel
+from ..ir.types import DType
+from .element_types import ONNX_TYPE
 
 __all__ = ["DEFAULT_DOMAIN", "OnnxNode", "Signature", "node_label", "normal_domain", "read_node", "signature"]
 
@@ -49,7 +51,6 @@ class OnnxNode:
         outputs: likewise.
         attrs: name -> number, text, tuple of these, or protobuf message (tensor, graph).
         version: opset version that its domain is imported with.
-        since: version in which the op took the form it has here (0: no schema).
         proto: the node itself.
     """
 
@@ -61,13 +62,18 @@ class OnnxNode:
     outputs: tuple[str, ...]
     attrs: Mapping[str, Any]
     version: int
-    since: int
     proto: NodeProto
 
     @property
     def where(self) -> str:
         """For messages: its op and name."""
         return node_label(self.op, self.domain, self.origin)
+
+    @property
+    def since(self) -> int:
+        """Version in which the op took the form that it has here; 0 when ONNX has no such op."""
+        found = signature(self.op, self.version, self.domain)
+        return found.since if found else 0
 
     def input(self, index: int) -> str:
         """Input `index`, '' when it is absent."""
@@ -81,19 +87,40 @@ class OnnxNode:
         """An attribute, `default` when the node does not have it."""
         return self.attrs.get(name, default)
 
-    def rewritten(self, *, op: str = "", inputs: Sequence[str] | None = None, drop: Sequence[str] = (), **attrs: Any) -> OnnxNode:
-        """The same node with another op type, other inputs, without the attributes in `drop`, and with those in `attrs`."""
+    def rewritten(
+        self,
+        *,
+        op: str = "",
+        inputs: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
+        drop: Sequence[str] = (),
+        domain: str | None = None,
+        version: int = 0,
+        **attrs: Any,
+    ) -> OnnxNode:
+        """The same node with another op type, other wires, without the attributes in `drop`, and with those in `attrs`."""
         kept = {name: value for name, value in self.attrs.items() if name not in drop}
-        return replace(self, op=op or self.op, inputs=self.inputs if inputs is None else _trimmed(inputs), attrs={**kept, **attrs})
+        return replace(
+            self,
+            op=op or self.op,
+            domain=self.domain if domain is None else domain,
+            inputs=self.inputs if inputs is None else _trimmed(inputs),
+            outputs=self.outputs if outputs is None else tuple(outputs),
+            attrs={**kept, **attrs},
+            version=version or self.version,
+        )
 
-    def renamed(self, *, op: str = "", domain: str = "", version: int = 0) -> OnnxNode:
-        """The same node under another op type, domain and opset version that mean the same."""
-        proto = NodeProto()
-        proto.CopyFrom(self.proto)
-        proto.op_type, proto.domain = op or self.op, domain
-        found = signature(proto.op_type, version, domain)
-        since = found.since if found else self.since
-        return replace(self, op=proto.op_type, domain=domain, version=version, since=since, proto=proto)
+    def as_proto(self) -> NodeProto:
+        """The node as ONNX writes it: attributes that were not rewritten are copied as they are."""
+        result = NodeProto(op_type=self.op, domain=self.domain, name=self.origin, input=self.inputs, output=self.outputs)
+        given = {attribute.name: attribute for attribute in self.proto.attribute}
+        for name, value in self.attrs.items():
+            kind = given[name].type or _kind_by_content(given[name]) if name in given else AttributeProto.UNDEFINED
+            if name in given and _value(self, given[name], kind) == value:
+                result.attribute.append(given[name])
+            else:
+                result.attribute.append(helper.make_attribute(name, ONNX_TYPE[value] if isinstance(value, DType) else value))
+        return result
 
     def invalid(self, what: str, hint: str = _EXPORT) -> InvalidModel:
         """An error about this node."""
@@ -166,7 +193,7 @@ def read_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> OnnxNod
     found = signature(proto.op_type, version, domain)
     origin = proto.name or next(filter(None, proto.output), "") or proto.op_type
     inputs, outputs = _trimmed(proto.input), _trimmed(proto.output)
-    node = OnnxNode(name, origin, proto.op_type, domain, inputs, outputs, {}, version, found.since if found else 0, proto)
+    node = OnnxNode(name, origin, proto.op_type, domain, inputs, outputs, {}, version, proto)
     attrs = _attributes(node)
     if found is not None:
         _check_counts(node, found)

@@ -94,7 +94,7 @@ def _keep(ctx: Importer, node: OnnxNode, refusal: _Refusal, names: tuple[str, ..
     """Leaves the node foreign, in ONNX's own domain: the twins of com.microsoft mean the same."""
     ctx.refuse(node, _RULE, refusal.reason, expected=refusal.expected, found=refusal.found, hint=refusal.hint)
     version = max(ctx.opsets.get(DEFAULT_DOMAIN, 0), _EVALUATOR_KNOWS)
-    import_foreign(ctx, node.renamed(domain=DEFAULT_DOMAIN, version=version), quantizer=names)
+    import_foreign(ctx, node.rewritten(domain=DEFAULT_DOMAIN, version=version), quantizer=names)
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------------------

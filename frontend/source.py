@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
+from google.protobuf.message import DecodeError
 
 from ..errors import InvalidInput, InvalidModel
 from . import wire

@@ -1,4 +1,4 @@
-"""ONNX's own ops that have a row in the op table: upgraded to the newest form, then taken as they are."""
+"""ONNX's own ops: upgraded to the newest form, then taken by their row of the op table, or kept as they are where none covers them."""
 
 from __future__ import annotations
 
@@ -12,40 +12,57 @@ from ..ir.ops import OPS
 from ..ir.ops.spec import Attr, NotCovered, OpSpec, Trait
 from ..ir.types import DType
 from .element_types import dtype_of
+from .foreign import import_foreign
 from .importer import Importer
 from .nodes import OnnxNode
-from .upgrade import WITHOUT_ROW, newest
+from .upgrade import newest
 
-__all__ = ["import_standard", "is_standard"]
+__all__ = ["import_standard"]
+
+_RULE: Final = "import_by_row"
 
 _REPEATING_OUTPUTS: Final = frozenset({"Split"})
 _TYPES: Final = frozenset({"dtype", "output_dtype", "stash_type", "to"})
 """Attributes that hold the number of an element type."""
 
 
-def is_standard(op: str) -> bool:
-    """True when ONNX's own op of that name has a row, today or under its newer name."""
-    return (op in OPS and OPS[op].onnx) or op in WITHOUT_ROW
-
-
 def import_standard(ctx: Importer, node: OnnxNode) -> None:
-    """Imports a node by the row of its op.
+    """Imports a node of ONNX's own domain.
 
     Raises:
         InvalidModel: shapes or attributes that do not fit.
-        NotCovered: a use that the row does not cover.
+        UnsupportedOp: no row covers it, and the reference evaluator does not know it.
     """
-    outputs = node.outputs
-    upgraded = newest(ctx, node)
+    try:
+        upgraded = newest(ctx, node)
+    except NotCovered as reason:  # training, say: the reference evaluator knows the old forms
+        _keep(ctx, node, reason)
+        return
     if upgraded is None:
         return
-    spec = OPS[upgraded.op]
-    ctx.emit(upgraded, spec.name, upgraded.inputs, _row_attrs(upgraded, spec), outputs=_row_outputs(ctx, upgraded, spec))
+    spec = OPS.get(upgraded.op)
+    if spec is None or not spec.onnx:
+        import_foreign(ctx, upgraded)
+        return
+    try:
+        _import_by_row(ctx, upgraded, spec)
+    except NotCovered as reason:
+        _keep(ctx, upgraded, reason)
+
+
+def _keep(ctx: Importer, node: OnnxNode, reason: NotCovered) -> None:
+    why = "the op table does not cover this use; the node runs unfused"
+    ctx.refuse(node, _RULE, why, expected=f"{node.op} as inference uses it", found=str(reason))
+    import_foreign(ctx, node)
+
+
+def _import_by_row(ctx: Importer, node: OnnxNode, spec: OpSpec) -> None:
+    ctx.emit(node, spec.name, node.inputs, _row_attrs(node, spec), outputs=_row_outputs(ctx, node, spec))
     if spec.traits & {Trait.LAYOUT_ONLY, Trait.SELECTS} or spec.name in {"Clip", "Concat"}:
-        sources = upgraded.inputs if spec.name == "Concat" else upgraded.inputs[:1]
+        sources = node.inputs if spec.name == "Concat" else node.inputs[:1]
         names = tuple(dict.fromkeys(name for value in sources for name in ctx.codes.get(value, ())))
         if names:
-            ctx.codes.update(dict.fromkeys(filter(None, outputs), names))
+            ctx.codes.update(dict.fromkeys(filter(None, node.outputs), names))
 
 
 def _row_outputs(ctx: Importer, node: OnnxNode, spec: OpSpec) -> tuple[str, ...]:

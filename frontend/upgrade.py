@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import onnx
+
 from . import upgrade_inputs as inputs
 from . import upgrade_meaning as meaning
 from .importer import Importer
@@ -16,10 +18,7 @@ from .nodes import OnnxNode
 from .upgrade_meaning import Upgrade
 from .windows import WINDOWED, explicit_window
 
-__all__ = ["WITHOUT_ROW", "newest"]
-
-WITHOUT_ROW: Final = frozenset({"CastLike", "Dropout", "Upsample"})
-"""Ops that have another name today, or at inference."""
+__all__ = ["newest"]
 
 _LEGACY_BROADCAST: Final = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 _REDUCE: Final = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
@@ -45,6 +44,8 @@ _TABLE: Final[dict[str, tuple[int, Upgrade]]] = {
     "Pad": (11, inputs.pad),
     "ReduceSum": (13, inputs.reduce),
     "Reshape": (5, lambda ctx, node: inputs.moved(ctx, node, ("shape",))),
+    "RoiAlign": (16, meaning.roi_align),
+    "Scatter": (_ALWAYS, meaning.scatter),
     "Selu": (6, meaning.selu),
     "Slice": (10, lambda ctx, node: inputs.moved(ctx, node, ("starts", "ends", "axes"))),
     "Softmax": (13, meaning.flattened),
@@ -60,10 +61,18 @@ _TABLE: Final[dict[str, tuple[int, Upgrade]]] = {
 def newest(ctx: Importer, node: OnnxNode) -> OnnxNode | None:
     """The node in its op's newest form; None when its graph had to be written at once.
 
+    A node that was changed has the newest opset's version, so that whoever runs it as it is takes it in its newest meaning.
+
     Raises:
         NotCovered: its use has no newest form.
     """
-    node = node.rewritten(drop=("consumed_inputs",))
+    result = _changed(ctx, node.rewritten(drop=("consumed_inputs",)))
+    if result is None or (result.op, result.inputs, result.attrs) == (node.op, node.inputs, node.attrs):
+        return result
+    return result.rewritten(version=onnx.defs.onnx_opset_version())
+
+
+def _changed(ctx: Importer, node: OnnxNode) -> OnnxNode | None:
     if node.op == "Resize":
         return inputs.resize_scales_only(ctx, node) if node.since < 11 else meaning.resize(ctx, node)
     if node.op in WINDOWED:

@@ -6,7 +6,7 @@ Own tables rather than `onnx.version_converter`: see upgrade.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from .nodes import OnnxNode
 
 __all__ = ["clip", "constant_of_shape", "moved", "pad", "reduce", "resize_scales_only", "split", "tile", "upsample"]
 
-_ASYMMETRIC: Final = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+_ASYMMETRIC: Final[dict[str, Any]] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 """What Upsample and the first Resize mean: output position / scale, rounded down (ONNX operators documentation, Upsample-9)."""
 
 

@@ -6,10 +6,14 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
+from ..errors import UnsupportedOp
+from ..ir.ops import OPS
 from ..ir.ops.spec import NotCovered
 from ..ir.types import DType, is_static
+from .foreign import import_foreign
 from .importer import Importer
 from .nodes import OnnxNode
 
@@ -25,6 +29,8 @@ __all__ = [
     "legacy_broadcast",
     "legacy_slope",
     "resize",
+    "roi_align",
+    "scatter",
     "selu",
     "without",
 ]
@@ -57,7 +63,11 @@ def flattened(ctx: Importer, node: OnnxNode) -> OnnxNode | None:
     if len(long) <= 1 and axis < rank:
         return node.rewritten(axis=long[0] if long else axis)
     flat = ctx.emit(node, "Flatten", (x,), {"axis": axis}, role="flatten")
-    applied = ctx.emit(node, node.op, (flat,), {"axis": -1})
+    applied = ctx.fresh(f"{node.name}.flat")
+    if node.op in OPS:
+        ctx.emit(node, node.op, (flat,), {"axis": -1}, outputs=(applied,))
+    else:
+        import_foreign(ctx, node.rewritten(inputs=(flat,), outputs=(applied,), version=onnx.defs.onnx_opset_version(), axis=-1))
     target = ctx.add_constant(node, "shape", shape, DType.S64) if is_static(shape) else ctx.emit(node, "Shape", (x,), role="shape")
     ctx.emit(node, "Reshape", (applied, target), {"allowzero": 1}, outputs=(node.output(0),), role="reshape")
     return None
@@ -148,6 +158,16 @@ def grid_sample(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001
     return node.rewritten(mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode))
 
 
+def roi_align(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001
+    """RoiAlign-10: coordinates were not shifted by half a pixel."""
+    return node.rewritten(coordinate_transformation_mode="output_half_pixel")
+
+
+def scatter(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001
+    """Scatter: ScatterElements today."""
+    return node.rewritten(op="ScatterElements")
+
+
 def group_normalization(ctx: Importer, node: OnnxNode) -> OnnxNode:
     """GroupNormalization-18: one scale and bias for each group; today for each channel.
 
@@ -172,11 +192,12 @@ def resize(ctx: Importer, node: OnnxNode) -> OnnxNode:
     """Resize-11 and later: an empty tensor stood for an absent input, and a region was given where none is used.
 
     Raises:
-        NotCovered: the coordinate mode tf_half_pixel_for_nn, which ONNX dropped in 13.
+        UnsupportedOp: the coordinate mode tf_half_pixel_for_nn, which ONNX dropped in 13.
     """
     mode = node.attr("coordinate_transformation_mode", "half_pixel")
     if mode == "tf_half_pixel_for_nn":
-        raise NotCovered("Resize with tf_half_pixel_for_nn")
+        hint = "export with the mode half_pixel or asymmetric"
+        raise UnsupportedOp("Resize with tf_half_pixel_for_nn, which ONNX has dropped", where=node.where, hint=hint)
     roi, scales, sizes = (node.input(i) for i in (1, 2, 3))
     kept = [name if name and not _empty(ctx, name) else "" for name in (roi if mode == "tf_crop_and_resize" else "", scales, sizes)]
     return node.rewritten(inputs=(node.input(0), *kept))
