@@ -7,7 +7,7 @@ derived from them and kept in step by the verbs: `add_input`, `add_constant`, `a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import networkx as nx
@@ -87,7 +87,7 @@ class Graph:
         return self._nodes[name]
 
     def nodes(self) -> list[Node]:
-        """All nodes in a deterministic topological order; a snapshot, safe to edit the graph while iterating."""
+        """All nodes in a deterministic topological order; a snapshot: `each` follows edits, this does not."""
         if self._order is None:
             try:
                 self._order = list(nx.lexicographical_topological_sort(self._index, key=self._rank.__getitem__))
@@ -95,6 +95,12 @@ class Graph:
                 raise GraphError("the graph has a cycle") from error
             self._place = {name: place for place, name in enumerate(self._order)}
         return [self._nodes[name] for name in self._order]
+
+    def each(self, *ops: str) -> Iterator[Node]:
+        """The nodes of these ops (all without an argument) in topological order, each as it is when its turn comes; erased ones are left out."""
+        for name in [node.name for node in self.nodes() if not ops or node.op in ops]:
+            if name in self._nodes:
+                yield self._nodes[name]
 
     def type(self, value: str) -> TensorType:
         """The type of a value (KeyError when there is none)."""

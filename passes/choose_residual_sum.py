@@ -34,8 +34,8 @@ class ChooseResidualSum:
     def run(self, graph: Graph) -> None:
         """Orders the operands of every Add of two computed values."""
         place = {node.name: index for index, node in enumerate(graph.nodes())}
-        for node in graph.nodes():
-            if node.op == "Add" and all(graph.constant(value) is None for value in node.inputs) and node.inputs[0] != node.inputs[1]:
+        for node in graph.each("Add"):
+            if all(graph.constant(value) is None for value in node.inputs) and node.inputs[0] != node.inputs[1]:
                 self._order(graph, node, place)
 
     def _order(self, graph: Graph, node: Node, place: dict[str, int]) -> None:

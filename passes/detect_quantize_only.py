@@ -37,13 +37,12 @@ class DetectQuantizeOnly:
 
     def run(self, graph: Graph) -> None:
         """Rewrites every quantize-only FakeQuantize."""
-        for node in graph.nodes():
-            if node.op == "FakeQuantize":
-                ranges = ranges_of(graph, node)
-                if isinstance(ranges, Ranges) and split_refusal(ranges) is None:
-                    found = quantize_only(ranges)
-                    if found is not None:
-                        self._rewrite(graph, node, found)
+        for node in graph.each("FakeQuantize"):
+            ranges = ranges_of(graph, node)
+            if isinstance(ranges, Ranges) and split_refusal(ranges) is None:
+                found = quantize_only(ranges)
+                if found is not None:
+                    self._rewrite(graph, node, found)
 
     def _rewrite(self, graph: Graph, node: Node, split: Split) -> None:
         emit_split(graph, node, split)

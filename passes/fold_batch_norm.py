@@ -39,9 +39,8 @@ class FoldBatchNorm:
 
     def run(self, graph: Graph) -> None:
         """Folds every BatchNormalization."""
-        for node in graph.nodes():
-            if node.op == "BatchNormalization":
-                self._fold(graph, node)
+        for node in graph.each("BatchNormalization"):
+            self._fold(graph, node)
 
     def _fold(self, graph: Graph, node: Node) -> None:
         parameters = [graph.constant(value) for value in node.inputs[1:5]]

@@ -43,7 +43,7 @@ class FoldConstants:
 
     def run(self, graph: Graph) -> None:
         """Folds in topological order, so that a constant subgraph goes in one run."""
-        for node in graph.nodes():
+        for node in graph.each():
             if node.op == "Identity" or (node.op == "Cast" and graph.type(node.inputs[0]).dtype is graph.type(node.output).dtype):
                 _bypass(graph, node)
             elif self._foldable(graph, node):

@@ -33,18 +33,17 @@ class MergeDuplicates:
 
     def run(self, graph: Graph) -> None:
         """Merges in topological order, so that chains of duplicates collapse in one run."""
-        first: dict[tuple[object, ...], Node] = {}
-        for node in graph.nodes():
-            if node.op not in _MERGED:
-                continue
+        first: dict[tuple[object, ...], str] = {}
+        for node in graph.each(*_MERGED):
             key = (node.op, node.inputs, tuple(node.attrs.items()))
-            kept = first.setdefault(key, node)
-            if kept is node or (graph.is_output(node.output) and graph.is_output(kept.output)):
+            kept = graph.node(first.setdefault(key, node.name))
+            if kept.name == node.name or (graph.is_output(node.output) and graph.is_output(kept.output)):
                 continue
             if graph.is_output(node.output):
-                first[key] = self._merge(graph, node, kept)
+                kept, gone = node, kept
             else:
-                first[key] = self._merge(graph, kept, node)
+                gone = node
+            first[key] = self._merge(graph, kept, gone).name
 
     def _merge(self, graph: Graph, kept: Node, node: Node) -> Node:
         graph.replace_uses(node.output, kept.output)

@@ -35,11 +35,11 @@ class MoveQuantize:
 
     def run(self, graph: Graph) -> None:
         """Against topological order, so that a Quantize goes as far as it can in one run."""
-        for node in reversed(graph.nodes()):
-            if node.op == "Quantize":
-                pending = [node]
-                while pending:
-                    pending += self._move(graph, pending.pop())
+        pending = [node.name for node in graph.nodes() if node.op == "Quantize"]
+        while pending:
+            name = pending.pop()
+            if name in graph:
+                pending += [front.name for front in self._move(graph, graph.node(name))]
 
     def _move(self, graph: Graph, node: Node) -> list[Node]:
         """Moves one step back; returns the Quantize nodes that stand in front now."""

@@ -35,9 +35,8 @@ class NormalizeGemm:
 
     def run(self, graph: Graph) -> None:
         """Rewrites every Gemm."""
-        for node in graph.nodes():
-            if node.op == "Gemm":
-                self._rewrite(graph, node)
+        for node in graph.each("Gemm"):
+            self._rewrite(graph, node)
 
     def _rewrite(self, graph: Graph, node: Node) -> None:
         alpha, beta = node.attr("alpha", float), node.attr("beta", float)

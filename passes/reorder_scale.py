@@ -39,9 +39,8 @@ class ReorderScale:
 
     def run(self, graph: Graph) -> None:
         """Moves every multiplication that ends in weights; others stay where they are."""
-        for node in graph.nodes():
-            if node.op == "Mul" and node.name in graph:
-                self._reorder(graph, node)
+        for node in graph.each("Mul"):
+            self._reorder(graph, node)
 
     def _reorder(self, graph: Graph, node: Node) -> None:
         left, right = (graph.constant(value) for value in node.inputs)

@@ -35,9 +35,8 @@ class RetypeMatmulOperand:
 
     def run(self, graph: Graph) -> None:
         """Looks at every MatMul whose first operand is decoded 8-bit codes too."""
-        for node in graph.nodes():
-            if node.op == "MatMul":
-                self._retype(graph, node)
+        for node in graph.each("MatMul"):
+            self._retype(graph, node)
 
     def _retype(self, graph: Graph, node: Node) -> None:
         first, second = (graph.producer(value) for value in node.inputs)

@@ -145,9 +145,8 @@ class SplitFakeQuantize:
 
     def run(self, graph: Graph) -> None:
         """Splits every FakeQuantize that can be split."""
-        for node in graph.nodes():
-            if node.op == "FakeQuantize":
-                self._split(graph, node)
+        for node in graph.each("FakeQuantize"):
+            self._split(graph, node)
 
     def _split(self, graph: Graph, node: Node) -> None:
         ranges = ranges_of(graph, node)

@@ -34,9 +34,8 @@ class UnifyConcatTypes:
 
     def run(self, graph: Graph) -> None:
         """Looks at every concatenation of decoded values."""
-        for node in graph.nodes():
-            if node.op == "Concat":
-                self._unify(graph, node)
+        for node in graph.each("Concat"):
+            self._unify(graph, node)
 
     def _unify(self, graph: Graph, node: Node) -> None:
         decodes = [graph.producer(value) for value in node.inputs]
