@@ -33,25 +33,28 @@ class Opened:
 
 @dataclass(frozen=True)
 class Engine:
-    """How to load an engine's library (``module``) and open a model with it."""
+    """How to load an engine's library (``entry`` of ``module``) and open a model with it."""
 
     name: str
     module: str
+    entry: str
     open: Callable[[Path, int], Opened]
 
     def load_library(self) -> None:
-        """Import the engine's package, or raise Unavailable."""
+        """Import the engine's package, or raise Unavailable.
+
+        The entry is touched too: a package may put off its own imports until then, and they are no part of compilation.
+        """
         try:
-            import_module(self.module)
+            found = hasattr(import_module(self.module), self.entry)
         except ImportError as error:
             raise Unavailable(str(error)) from error
+        if not found:
+            raise Unavailable(f"{self.module} has no {self.entry}")
 
 
 def _open_fqfuse(backend: str, path: Path, threads: int) -> Opened:
-    package: Any = import_module("fqfuse")
-    if not hasattr(package, "InferenceSession"):
-        raise Unavailable("this fqfuse has no InferenceSession")
-    session = package.InferenceSession(str(path), backend=backend, threads=threads)
+    session: Any = import_module("fqfuse").InferenceSession(str(path), backend=backend, threads=threads)
     return Opened(lambda feeds: session.run(None, feeds))
 
 
@@ -87,11 +90,11 @@ def _open_openvino(path: Path, threads: int) -> Opened:
 ENGINES: Mapping[str, Engine] = {
     engine.name: engine
     for engine in (
-        Engine("fqfuse-onednn", "fqfuse", partial(_open_fqfuse, "onednn")),
-        Engine("fqfuse-numpy", "fqfuse", partial(_open_fqfuse, "numpy")),
-        Engine("onnxruntime", "onnxruntime", _open_onnxruntime),
-        Engine("openvino", "openvino", _open_openvino),
-        Engine("onnxruntime-f32", "onnxruntime", _open_onnxruntime),
+        Engine("fqfuse-onednn", "fqfuse", "InferenceSession", partial(_open_fqfuse, "onednn")),
+        Engine("fqfuse-numpy", "fqfuse", "InferenceSession", partial(_open_fqfuse, "numpy")),
+        Engine("onnxruntime", "onnxruntime", "InferenceSession", _open_onnxruntime),
+        Engine("openvino", "openvino", "Core", _open_openvino),
+        Engine("onnxruntime-f32", "onnxruntime", "InferenceSession", _open_onnxruntime),
     )
 }
 PEERS = ("onnxruntime", "openvino")

@@ -12,24 +12,23 @@ __all__ = ["SHAPES", "measure_peak"]
 
 # (M, K, N) with M * N * K large against the traffic; which is best depends on the caches, so the best one counts.
 SHAPES = ((1024, 1024, 1024), (2048, 2048, 2048), (784, 4096, 1024), (3136, 2304, 256))
-_SECONDS = 1.0
 
 
-def measure_peak(threads: int) -> dict[str, Any]:
+def measure_peak(threads: int, seconds: float = 1.0) -> dict[str, Any]:
     """Return ``operations_per_second`` (two a multiply-accumulate) of the best of ``SHAPES``, and every shape's.
 
-    Whatever the binding raises, among others BackendUnavailable, goes through.
+    Each shape runs for ``seconds``. Whatever the binding raises, among others BackendUnavailable, goes through.
     """
     onednn: Any = import_module("fqfuse.runtime.onednn")
     library = onednn.load()
     library.set_threads(threads)
     engine = onednn.Engine(library)
-    rates = {"x".join(map(str, shape)): _rate(onednn, engine, shape) for shape in SHAPES}
+    rates = {"x".join(map(str, shape)): _rate(onednn, engine, shape, seconds) for shape in SHAPES}
     return {"operations_per_second": max(rates.values()), "shapes": rates, "library": str(onednn.version())}
 
 
-def _rate(onednn: Any, engine: Any, shape: tuple[int, int, int]) -> float:
-    """Best rate of one shape within ``_SECONDS``: the peak is what the machine can do, so the minimum time counts."""
+def _rate(onednn: Any, engine: Any, shape: tuple[int, int, int], seconds: float) -> float:
+    """Best rate of one shape within ``seconds``: the peak is what the machine can do, so the minimum time counts."""
     rows, inner, columns = shape
     rng = np.random.default_rng(0)
     library, data_type = engine.library, onednn.DataType
@@ -43,17 +42,18 @@ def _rate(onednn: Any, engine: Any, shape: tuple[int, int, int]) -> float:
     plain = onednn.Memory.wrap(engine, rng.integers(-127, 128, (inner, columns), np.int8))
     stream = onednn.Stream(engine)
     packing = onednn.Primitive(onednn.reorder(engine, plain.desc, weights.desc))
-    packing.execute(stream, onednn.ExecArgs({onednn.Arg.SRC: plain, onednn.Arg.DST: weights}))
+    packing.execute(stream, onednn.ExecArgs(packing.desc, {onednn.Arg.SRC: plain, onednn.Arg.DST: weights}))
     arguments = onednn.ExecArgs(
+        desc,
         {
             onednn.Arg.SRC: onednn.Memory.wrap(engine, rng.integers(0, 256, (rows, inner), np.uint8)),
             onednn.Arg.WEIGHTS: weights,
             onednn.Arg.DST: onednn.Memory.allocate(engine, desc.dst_md()),
             onednn.Arg.SCRATCHPAD: onednn.Memory.allocate(engine, desc.scratchpad_md),
-        }
+        },
     )
     primitive = onednn.Primitive(desc)
-    best, until = float("inf"), time.perf_counter() + _SECONDS
+    best, until = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < until:
         started = time.perf_counter()
         primitive.execute(stream, arguments)

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
+from fqfuse import BackendUnavailable
 from fqfuse.benchmarks.__main__ import main
 from fqfuse.benchmarks.accuracy import compare_outputs, sqnr_db, top1_agreement
 from fqfuse.benchmarks.arrays import load_arrays, save_arrays
@@ -14,9 +15,11 @@ from fqfuse.benchmarks.build import cases
 from fqfuse.benchmarks.compile_time import CompileRow, compile_chains
 from fqfuse.benchmarks.measure import REFERENCE, Row
 from fqfuse.benchmarks.networks.chain import build_chain
+from fqfuse.benchmarks.peak import SHAPES, measure_peak
 from fqfuse.benchmarks.process import WorkerFailed, WorkerProcess
 from fqfuse.benchmarks.report import write_compile, write_speed
 from fqfuse.benchmarks.summary import summarize, summarize_file
+from fqfuse.runtime.onednn import load
 
 LIMIT = 60.0  # seconds for a worker to answer; only a hanging one needs them
 
@@ -66,6 +69,18 @@ def test_a_crash_is_named(tmp_path):
 def test_silence_is_named(tmp_path):
     with WorkerProcess(1, tmp_path / "log") as worker, pytest.raises(WorkerFailed, match="no answer to 'memory' within 0 s"):
         worker.ask("memory", 0.0)
+
+
+def test_peak_is_measured_through_the_binding():
+    try:
+        load()
+    except BackendUnavailable as reason:
+        pytest.skip(str(reason))
+    found = measure_peak(1, seconds=0.01)
+    # No CPU that oneDNN 3.2 runs on is below 1 Gop/s, and none reaches 100 Top/s on one thread.
+    assert 1e9 < found["operations_per_second"] < 1e14
+    assert found["operations_per_second"] == max(found["shapes"].values())
+    assert len(found["shapes"]) == len(SHAPES)
 
 
 def test_sqnr_and_top1_of_known_errors():
