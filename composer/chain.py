@@ -93,9 +93,7 @@ _CODE_READERS = frozenset({"Conv", "ConvTranspose", "MatMul", "Concat", "Average
 
 def _read_as_codes(graph: Graph, value: str) -> bool:
     """True when a reader of decoded values can take the codes instead."""
-    return any(
-        node.op in _CODE_READERS or node.spec.eltwise is not None or node.spec.binary is not None for node in graph.consumers(value)
-    )
+    return any(node.op in _CODE_READERS or node.spec.eltwise is not None or node.spec.binary is not None for node in graph.consumers(value))
 
 
 def decoded(graph: Graph, value: str) -> Node | None:

@@ -78,7 +78,7 @@ def _leftovers(drafts: Drafts, nodes: list[Node]) -> None:
 
 
 def _frozen(graph: Graph, drafts: Drafts, target: str, options: Mapping[str, Attr]) -> Plan:
-    place = {node.name: index for index, node in enumerate(graph.nodes())}
+    place = graph.places()
     ordered = sorted(drafts.drafts, key=lambda draft: place[draft.last.name])
     steps = tuple(draft.step for draft in ordered)
     index = {draft.step.name: number for number, draft in enumerate(ordered)}

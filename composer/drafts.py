@@ -129,7 +129,7 @@ class Drafts:
             node = link.node
             follower = chain.links[number + 1].node if number + 1 < len(chain.links) else None
             if node.op == "Quantize":
-                if follower is None and chain.composed.quantize == "dst_scale":
+                if follower is None and (chain.composed.quantize == "dst_scale" or not step.attr.post_ops):
                     self.encoded(
                         node, QuantizeFate.DST_SCALE, f"{step.primitive} divides its result by the scale and stores the codes", step.name
                     )

@@ -97,10 +97,15 @@ class Graph:
         return [self._nodes[name] for name in self._order]
 
     def each(self, *ops: str) -> Iterator[Node]:
-        """The nodes of these ops (all without an argument) in topological order, each as it is when its turn comes; erased ones are left out."""
+        """The nodes of these ops (default: all) in topological order, each as it is when its turn comes, without those erased by then."""
         for name in [node.name for node in self.nodes() if not ops or node.op in ops]:
             if name in self._nodes:
                 yield self._nodes[name]
+
+    def places(self) -> Mapping[str, int]:
+        """Where each node stands in the topological order, by name."""
+        self.nodes()
+        return self._place
 
     def type(self, value: str) -> TensorType:
         """The type of a value (KeyError when there is none)."""
@@ -140,8 +145,7 @@ class Graph:
 
     def reaches(self, node: str, other: str) -> bool:
         """True when `other` depends on `node` (or is it)."""
-        self.nodes()
-        place = self._place
+        place = self.places()
         first = place[node]
         seen, stack = {other}, [other]
         while stack:  # backwards, and only between the two places in topological order: local for residual blocks
@@ -298,6 +302,13 @@ class Graph:
         del self._nodes[node.name], self._rank[node.name]
         self._index.remove_node(node.name)
         self._touch()
+
+    def erase_unread(self, nodes: Iterable[Node]) -> None:
+        """Erases those of the nodes that are still there and that nothing reads, those behind first."""
+        for name in reversed(list(dict.fromkeys(node.name for node in nodes))):
+            node = self._nodes.get(name)
+            if node is not None and not any(v and (self._uses[v] or v in self.outputs) for v in node.outputs):
+                self.erase(node)
 
     def erase_dead(self) -> int:
         """Erases every node that no graph output depends on, and unused constants; returns how many nodes went."""

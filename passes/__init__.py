@@ -12,15 +12,18 @@ from .merge_duplicates import MergeDuplicates
 from .move_dequantize import MoveDequantize
 from .move_quantize import MoveQuantize
 from .normalize_gemm import NormalizeGemm
+from .recognize_activations import RecognizeActivations
 from .reorder_scale import ReorderScale
 from .retype_matmul_operand import RetypeMatmulOperand
 from .split_fake_quantize import SplitFakeQuantize
+from .tabulate import Tabulate
 from .unify_concat_types import UnifyConcatTypes
 
 __all__ = ["PIPELINE", "Contract", "Observer", "Pass", "optimize", "run_pipeline"]
 
 PIPELINE: tuple[Pass, ...] = (
     FoldConstants(),  # because: every later pass asks whether a value is constant
+    RecognizeActivations(),  # because: a decomposed activation forks, and a chain of post-ops does not
     FoldBatchNorm(),  # because: a normalization between a convolution and its quantizer hides one from the other
     DetectQuantizeOnly(),  # because: once it is split, a FakeQuantize onto the integer grid looks like any other
     SplitFakeQuantize(),  # because: all that follows knows Quantize and Dequantize only
@@ -32,6 +35,7 @@ PIPELINE: tuple[Pass, ...] = (
     UnifyConcatTypes(),  # because: it sees what arrives at a concatenation only now, and the next move joins codes of one type only
     MoveDequantize(),  # because: concatenations of codes of one type can now be crossed
     RetypeMatmulOperand(),  # because: it follows codes over the data movement that the moves put between the two halves
+    Tabulate(),  # because: the codes that an activation starts from are known once nothing moves any more
     FoldConstants(),  # because: a Quantize that moved in front of a lookup in a table may stand on a constant now
     MergeDuplicates(),  # because: the two moves may have made equal neighbours
     ReorderScale(),  # because: only multiplications that no quantizer took are left now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,12 +34,12 @@ class ChooseResidualSum:
 
     def run(self, graph: Graph) -> None:
         """Orders the operands of every Add of two computed values."""
-        place = {node.name: index for index, node in enumerate(graph.nodes())}
+        place = graph.places()
         for node in graph.each("Add"):
             if all(graph.constant(value) is None for value in node.inputs) and node.inputs[0] != node.inputs[1]:
                 self._order(graph, node, place)
 
-    def _order(self, graph: Graph, node: Node, place: dict[str, int]) -> None:
+    def _order(self, graph: Graph, node: Node, place: Mapping[str, int]) -> None:
         first, second = (chain_anchor(graph, value) for value in node.inputs)
         if second is None or (
             first is not None and _rank(graph, node.inputs[1], first, place) >= _rank(graph, node.inputs[0], second, place)
@@ -48,7 +49,7 @@ class ChooseResidualSum:
         fired(graph, self.name, node, f"{second.name} absorbs the add")
 
 
-def _rank(graph: Graph, peer: str, anchor: Node, place: dict[str, int]) -> tuple[bool, int]:
+def _rank(graph: Graph, peer: str, anchor: Node, place: Mapping[str, int]) -> tuple[bool, int]:
     """How good it is that `anchor` absorbs an add whose other operand is `peer`."""
     producer = graph.producer(peer)
     return producer is not None and producer.op == "Dequantize", place.get(anchor.name, 0)

@@ -47,8 +47,15 @@ class RetypeMatmulOperand:
             return
         path = made_by(graph, codes)
         if path is None:
-            refused(graph, self.name, node, "the second operand cannot be written as s8", expected="codes that only Dequantize reads",
-                    found=f"{codes} is read or made by others", hint="give this operand a quantizer of its own")
+            refused(
+                graph,
+                self.name,
+                node,
+                "the second operand cannot be written as s8",
+                expected="codes that only Dequantize reads",
+                found=f"{codes} is read or made by others",
+                hint="give this operand a quantizer of its own",
+            )
             return
         retype(graph, codes, path, -128, DType.S8)
         fired(graph, self.name, node, f"{codes} is s8 now")

@@ -47,7 +47,14 @@ class UnifyConcatTypes:
         signed = [value for value in codes if graph.type(value).dtype is DType.S8]
         for value in signed:
             if made_by(graph, value) is None:
-                refused(graph, self.name, node, f"the codes {value} cannot be written as u8", expected="codes that only Dequantize reads", found="others")
+                refused(
+                    graph,
+                    self.name,
+                    node,
+                    f"the codes {value} cannot be written as u8",
+                    expected="codes that only Dequantize reads",
+                    found="others",
+                )
                 return
         for value in signed:
             path = made_by(graph, value)

@@ -117,6 +117,24 @@ def _dequantize(x: A, attrs: Attrs) -> A:
     return y
 
 
+# -- Lookup ------------------------------------------------------------------------------------------------------------------------
+
+
+def _lookup_shape(call: Call) -> Shape:
+    if call.shape(1) != (256,):
+        raise ShapeError(f"table must have 256 entries, found {call.type(1)}")
+    return call.shape(0)
+
+
+def _lookup(x: A, table: A, attrs: Attrs) -> A:  # noqa: ARG001
+    codes = np.ascontiguousarray(x).view(np.uint8)
+    if table.dtype.itemsize > 1:
+        return np.take(table, codes)
+    # bytes.translate is the table lookup for bytes: several times as fast as indexing, which widens each code first.
+    found = np.frombuffer(codes.tobytes().translate(table.tobytes()), table.dtype)
+    return found.reshape(x.shape)
+
+
 # -- DynamicQuantizeLinear ---------------------------------------------------------------------------------------------------------
 
 
@@ -170,6 +188,18 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         traits={Trait.ELEMENTWISE},
         onnx=False,
         primitive="reorder",
+    ),
+    row(
+        "Lookup",
+        "table[code], the codes of s8 taken as bytes: entry 255 is that of code -1.",
+        "x:C table:V",
+        attrs={"quant": None},
+        types={"C": {DType.U8, DType.S8}, "V": INTEGERS | FLOATS},
+        shape=_lookup_shape,
+        compute=_lookup,
+        result=lambda call: call.type(1).dtype,
+        quant=lambda call, _: None if call.attrs["quant"] is None else _quant_of(call.attrs),
+        onnx=False,
     ),
     row(
         "DynamicQuantizeLinear",

@@ -1,0 +1,143 @@
+"""Functions from 8-bit codes to 8-bit codes that no primitive computes become tables of 256 entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
+from ..ir.graph import Graph
+from ..ir.node import Node, origin_of, subject
+from ..ir.ops.spec import Array, Trait
+from ..ir.types import DType, Quantization
+from .base import Contract, fired, refused, swap
+
+__all__ = ["Tabulate"]
+
+_CONSTANT = ""
+"""What a value depends on when it is one constant number."""
+
+
+@dataclass(frozen=True)
+class Tabulate:
+    """Replaces elementwise arithmetic between two 8-bit values by a lookup in a table.
+
+    Before -> after::
+
+        Quantize(f(Dequantize(q), Quantize(g(Dequantize(q))) ...))  ->  Lookup(q, @table),  table[c] = Quantize(f(c ...))
+
+    where q is the only value that f depends on besides constants. A quantizer behind every step of a decomposed activation, as ONNX
+    Runtime's writes them, leaves functions that no primitive has, Erf for one.
+
+    Legal because: the function has 256 arguments; the table holds what the op table's own arithmetic gives for each.
+    Refuses when: the operations are one chain of post-ops, which a primitive computes itself, or a value in between is read elsewhere.
+    """
+
+    name: ClassVar[str] = "tabulate"
+    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+
+    def run(self, graph: Graph) -> None:
+        """Finds what each value depends on in one sweep, then replaces from the outermost quantizer inwards."""
+        depends = _dependence(graph)
+        for node in reversed(graph.nodes()):
+            if node.op == "Quantize" and node.name in graph and depends.get(node.output):
+                self._tabulate(graph, graph.node(node.name), depends[node.output] or "")
+
+    def _tabulate(self, graph: Graph, node: Node, codes: str) -> None:
+        region = _region(graph, node, codes)
+        if _is_chain(graph, region):
+            return
+        escaping = _escaping(graph, region, codes)
+        if escaping is not None:
+            reason = f"{escaping} is read elsewhere too"
+            refused(graph, self.name, node, reason, expected="values that nothing else reads", found="another reader")
+            return
+        kind = graph.type(node.output)
+        table = graph.add_constant(f"{node.output}/table", _evaluate(graph, region, codes))
+        looked_up = graph.add("Lookup", [codes, table], {"quant": kind.quant}, name=node.name, outputs=[graph.fresh(f"{node.output}/looked_up")],
+                              origin=origin_of(*region))  # fmt: skip
+        _settle(graph, region)
+        fired(graph, self.name, node, f"{len(region)} operations on {codes} are a table of 256 codes")
+        swap(graph, node, looked_up.output)
+        graph.erase_unread(region)
+
+
+def _dependence(graph: Graph) -> dict[str, str | None]:
+    """For each value the codes that it is a function of, _CONSTANT, or None when it depends on more, or on something else."""
+    found: dict[str, str | None] = {value: _CONSTANT if data.size == 1 else None for value, data in graph.constants.items()}
+    for node in graph.nodes():
+        if not node.has(Trait.ELEMENTWISE) or len(node.outputs) != 1:
+            continue
+        if node.op == "Dequantize":
+            codes = node.inputs[0]
+            quant = node.attr("quant", Quantization)
+            eligible = graph.constant(codes) is None and quant.per_tensor and graph.type(codes).dtype in (DType.U8, DType.S8)
+            found[node.output] = (found.get(codes) or codes) if eligible else None
+        elif node.op == "Quantize" and (not node.attr("quant", Quantization).per_tensor or node.attrs["dtype"] not in (DType.U8, DType.S8)):
+            found[node.output] = None
+        else:
+            sources = {found.get(value) for value in node.inputs if value}
+            codes_read = sources - {_CONSTANT}
+            found[node.output] = next(iter(codes_read)) if len(codes_read) == 1 else None
+    return found
+
+
+def _region(graph: Graph, last: Node, codes: str) -> list[Node]:
+    """The nodes between `codes` and `last`, in topological order."""
+    region: dict[str, Node] = {}
+    stack = [last]
+    while stack:
+        node = stack.pop()
+        if node.name not in region:
+            region[node.name] = node
+            producers = [graph.producer(value) for value in node.inputs if value and value != codes]
+            stack += [producer for producer in producers if producer is not None]
+    place = graph.places()
+    return sorted(region.values(), key=lambda node: place[node.name])
+
+
+def _escaping(graph: Graph, region: list[Node], codes: str) -> str | None:
+    """A value inside the region that something outside reads (what only decodes the codes does not count), or None."""
+    inside = {node.name for node in region}
+    for node in region[:-1]:
+        outside = graph.is_output(node.output) or any(reader.name not in inside for reader in graph.consumers(node.output))
+        if outside and not (node.op == "Dequantize" and node.inputs[0] == codes):
+            return node.output
+    return None
+
+
+def _is_chain(graph: Graph, region: list[Node]) -> bool:
+    """True when each operation feeds just the next one, and all are post-ops."""
+    for node in region:
+        computed = [value for value in node.inputs if value and graph.constant(value) is None]
+        post_op = node.op in ("Quantize", "Dequantize") or node.spec.eltwise is not None or node.spec.binary is not None
+        if len(computed) != 1 or not post_op:
+            return False
+    return all(graph.sole_consumer(node.output) is not None for node in region[:-1])
+
+
+def _evaluate(graph: Graph, region: list[Node], codes: str) -> Array:
+    dtype = graph.type(codes).dtype
+    arrays: dict[str, Array] = {codes: np.arange(256, dtype=np.uint8).view(dtype.numpy)}
+    for node in region:
+        inputs: list[Array | None] = []
+        for value in node.inputs:
+            constant = graph.constant(value) if value else None
+            inputs.append(constant.reshape(()) if constant is not None else arrays[value] if value else None)
+        evaluate = node.spec.evaluate
+        assert evaluate is not None  # elementwise rows evaluate
+        arrays[node.output] = evaluate(inputs, node.attrs)[0]
+    return np.ascontiguousarray(arrays[region[-1].output])
+
+
+def _settle(graph: Graph, region: list[Node]) -> None:
+    reason = "tabulated: the function from codes to codes is stored"
+    for node in region:
+        for quantizer in node.quantizer:
+            if node.op == "Quantize":
+                graph.fates.append(Fate(quantizer, Half.QUANTIZE, QuantizeFate.CONSTANT, reason))
+            elif node.op == "Dequantize":
+                readers = [reader for reader in graph.consumers(node.output) if reader in region]
+                graph.fates += [Fate(quantizer, Half.DEQUANTIZE, DequantizeFate.CONSTANT, reason, subject(reader)) for reader in readers]
