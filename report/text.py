@@ -15,19 +15,20 @@ from .refusals import decisions_part, refusals_part
 from .steps import steps_part
 from .summary import Summary, summary_of
 
-__all__ = ["plan_report", "short_report", "summary_part"]
+__all__ = ["plan_report", "short_report", "summary_report"]
 
 
-def plan_report(plan: Plan, layout: Layout = PIPE, *, decisions: bool = False) -> RenderableType:
+def plan_report(plan: Plan, layout: Layout = PIPE, *, title: str = "", decisions: bool = False) -> RenderableType:
     """The whole report of `fqfuse inspect`.
 
     Args:
         plan: any plan.
         layout: the room there is.
+        title: stands in front; the plan's name if empty.
         decisions: with every decision, not only the refusals grouped by reason.
     """
     parts = [
-        summary_part(summary_of(plan), plan),
+        _summary_part(plan, title),
         steps_part(plan, layout),
         fates_part(plan, layout),
         refusals_part(plan, layout),
@@ -36,19 +37,27 @@ def plan_report(plan: Plan, layout: Layout = PIPE, *, decisions: bool = False) -
     return _spaced([part for part in parts if part])
 
 
-def short_report(plan: Plan, layout: Layout = PIPE) -> RenderableType:
-    """Totals, and the fates without their reasons: what `fqfuse demo` prints."""
-    return _spaced([part for part in (summary_part(summary_of(plan), plan), fates_part(plan, layout, reasons=False)) if part])
+def summary_report(plan: Plan, title: str = "", written: str = "") -> RenderableType:
+    """The totals alone, as `fqfuse compile` prints them; `written` is the file that holds the plan."""
+    return Group(*_summary_part(plan, title, written))
 
 
-def summary_part(summary: Summary, plan: Plan) -> list[RenderableType]:
+def short_report(plan: Plan, layout: Layout = PIPE, *, title: str = "") -> RenderableType:
+    """Totals, and the fates without their reasons, as `fqfuse demo` prints them."""
+    return _spaced([part for part in (_summary_part(plan, title), fates_part(plan, layout, reasons=False)) if part])
+
+
+def _summary_part(plan: Plan, title: str = "", written: str = "") -> list[RenderableType]:
     """The header: what was compiled for which target, and the totals."""
+    summary = summary_of(plan)
     table = plain_table("", "", header=False)
     table.columns[1].style = "dim"
     table.columns[1].no_wrap = True
     for label, text in _totals(summary, plan):
         table.add_row("", label, text)
-    return [heading(summary.model or "(a model without a name)", f"target {summary.target}"), table]
+    if written:
+        table.add_row("", "plan", Text(written))
+    return [heading(title or summary.model or "(a model without a name)", f"compiled for {summary.target}"), table]
 
 
 def _totals(summary: Summary, plan: Plan) -> list[tuple[str, Text]]:

@@ -1,0 +1,90 @@
+"""The program `fqfuse`: its commands, and the one place where their exceptions end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from . import compile as compile_command
+from . import demo, inspect
+from . import run as run_command
+from .errors import exit_code_of
+
+__all__ = ["app", "run"]
+
+_HELP = """Compiles quantized ONNX models into plans of fused int8 primitives, says why each quantizer fused or did not, and runs them.
+
+Exit codes: 0 success, 1 a check failed, 2 the input is wrong, 3 a bug in fqfuse.
+"""
+
+
+class Commands(TyperGroup):
+    """All commands; what they raise becomes one message and an exit code."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Runs a command line (that of the process, if none is given) and exits; returns the exit code if not in standalone mode."""
+        given = sys.argv[1:] if args is None else list(args)
+
+        def action() -> object:
+            return super(Commands, self).main(given, prog_name, complete_var, False, windows_expand_args, **extra)
+
+        code = exit_code_of(action, as_json="--json" in given)
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+
+app = typer.Typer(
+    name="fqfuse",
+    cls=Commands,
+    help=_HELP,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _program(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"fqfuse {version_of('fqfuse')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+# The order is that of the help.
+app.command("compile", help=compile_command.__doc__)(compile_command.command)
+app.command("inspect", help=inspect.__doc__)(inspect.command)
+app.command("run", help=run_command.__doc__)(run_command.command)
+app.command("demo", help=demo.__doc__)(demo.command)
+
+
+def run() -> None:
+    """The program: like any other tool it ends silently when the reader of its output has gone."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode shows `?` for × and →
+    app(prog_name="fqfuse")

@@ -1,0 +1,49 @@
+"""Compile a model into a plan of fused int8 primitives.
+
+The plan is one ONNX file: fused primitives are nodes of the domain fqfuse, weights are int8, and the decisions are in its metadata. It is
+written at once or not at all, and the same model gives the same bytes. `fqfuse inspect` shows it, `fqfuse run` runs it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import InvalidInput
+from .options import AsJson, Color, ColorOption, Target
+
+__all__ = ["COMPILE_SCHEMA", "command"]
+
+COMPILE_SCHEMA = "fqfuse.compile/1"
+
+
+def command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="PLAN", help="The file to write the plan to.")],
+    target: Target = None,
+    as_json: AsJson = False,
+    color: ColorOption = Color.AUTO,
+) -> None:
+    """Compiles a model, and writes and sums up the plan."""
+    from .load import compiled, is_plan_file
+
+    if is_plan_file(model):
+        raise InvalidInput(
+            "the file is a plan already", where=str(model), hint="inspect or run it as it is, or compile the model it was made of"
+        )
+    if output.exists() and output.samefile(model):
+        raise InvalidInput("the plan would replace the model", where=str(output), hint="name another file with --output")
+    plan = compiled(model, target)
+    plan.save(output)
+
+    from ..report.json import summary_json
+    from ..report.text import summary_report
+    from .console import print_json, show
+
+    size = output.stat().st_size
+    if as_json:
+        print_json({"schema": COMPILE_SCHEMA, "model": str(model), "plan": str(output), "bytes": size, "summary": summary_json(plan)})
+    else:
+        show(summary_report(plan, model.name, f"{output} ({size:,} bytes)"), color)

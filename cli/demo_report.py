@@ -1,0 +1,82 @@
+"""What the demo prints: the plan's totals and fates, a few digits, and how the three ways of classifying them compare."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ..report.json import Json, plan_json, summary_json
+from ..report.layout import Layout, heading, plain_table
+from ..report.text import short_report
+from .digits_art import drawn_row
+
+if TYPE_CHECKING:
+    from .demo import Demo
+
+__all__ = ["demo_json", "demo_report"]
+
+_DRAWN = 7  # fit into 80 columns
+
+
+def demo_report(demo: Demo, layout: Layout) -> RenderableType:
+    """The demo for people."""
+    f32, unfused, _ = demo.runs
+    table = plain_table("", "correct", "accuracy", "same as f32", "same as unfused", "time")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for run in demo.runs:
+        same = [str(demo.agreement(run, other)) if run is not other else "" for other in (f32, unfused)]
+        table.add_row("", run.title, str(demo.correct(run)), f"{demo.accuracy(run):.2f} %", *same, f"{1000 * run.seconds:.1f} ms")
+    checks = plain_table("", "", header=False)
+    for text, holds in demo.checks():
+        checks.add_row("", Text("yes", style="green") if holds else Text("NO", style="bold red"), text)
+    return Group(
+        short_report(demo.plan, layout, title=f"digits, {demo.form.value} form"),
+        Text(),
+        heading("Digits", f"the first {_DRAWN} of {len(demo.labels)} that the network never saw, and what the plan takes them for"),
+        Padding(_digits(demo), (0, 0, 0, 2), expand=False),
+        Text(),
+        heading("Accuracy", f"of {len(demo.labels)} digits; the plan ran on {demo.backend}"),
+        table,
+        Text(),
+        checks,
+    )
+
+
+def _digits(demo: Demo) -> Text:
+    captions = [
+        f"{answer}" if answer == label else f"{answer}, not {label}"
+        for answer, label in zip(demo.runs[-1].answers[:_DRAWN], demo.labels[:_DRAWN], strict=True)
+    ]
+    return Text(drawn_row(demo.images[:_DRAWN, 0], captions))
+
+
+def demo_json(demo: Demo) -> dict[str, Json]:
+    """The demo for programs."""
+    from .demo import DEMO_SCHEMA
+
+    f32, unfused, _ = demo.runs
+    return {
+        "schema": DEMO_SCHEMA,
+        "form": demo.form.value,
+        "target": demo.plan.target,
+        "backend": demo.backend,
+        "digits": len(demo.labels),
+        "runs": {
+            run.name: {
+                "correct": demo.correct(run),
+                "accuracy": demo.accuracy(run),
+                "same_as_f32": demo.agreement(run, f32),
+                "same_as_unfused": demo.agreement(run, unfused),
+                "seconds": run.seconds,
+                "labels": [int(label) for label in run.answers],
+            }
+            for run in demo.runs
+        },
+        "checks": [{"check": text, "holds": holds} for text, holds in demo.checks()],
+        "summary": summary_json(demo.plan),
+        "fates": plan_json(demo.plan)["fates"],
+    }

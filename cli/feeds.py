@@ -1,0 +1,121 @@
+"""Reads the inputs of a model from .npy and .npz files. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..ir.ops.spec import Array
+
+__all__ = ["Feed", "read_feeds"]
+
+_NPY, _NPZ = b"\x93NUMPY", b"PK"
+_DAMAGED = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+
+@dataclass(frozen=True)
+class Feed:
+    """An array for an input, and the file it came from."""
+
+    array: Array
+    file: Path
+
+
+def read_feeds(arguments: Iterable[str], inputs: Sequence[str]) -> dict[str, Feed]:
+    """The arrays that the values of `--input` name.
+
+    Args:
+        arguments: `name=x.npy`, `x.npy` (the model has one input), or `feeds.npz` (its names are those of inputs).
+        inputs: the inputs of the model.
+
+    Raises:
+        InvalidInput: a file cannot be read, a name is none of the model's inputs, or an input is given twice or not at all.
+    """
+    feeds: dict[str, Feed] = {}
+    for argument in arguments:
+        name, path = _parsed(argument, inputs)
+        for key, array in _arrays(name, path, inputs).items():
+            if key in feeds:
+                raise InvalidInput(f"the input {key} is given twice", where=f"{feeds[key].file} and {path}", hint="leave one of them out")
+            feeds[key] = Feed(array, path)
+    missing = [name for name in inputs if name not in feeds]
+    if missing:
+        first = missing[0]
+        hint = f"add --input {first}=FILE.npy" + (", and the others alike" if len(missing) > 1 else "")
+        raise InvalidInput(f"missing inputs: {', '.join(missing)}", where="command line, --input", hint=f"{hint} ({_listed(inputs)})")
+    return feeds
+
+
+def _parsed(argument: str, inputs: Sequence[str]) -> tuple[str | None, Path]:
+    """(name, path) of `name=path`, (None, path) of a path; both may hold further `=`."""
+    for name in inputs:
+        if argument.startswith(f"{name}="):
+            return name, Path(argument[len(name) + 1 :])
+    name, equals, _ = argument.partition("=")
+    if equals and not Path(argument).exists():
+        raise InvalidInput(f"the model has no input {name!r}", where=f"--input {argument}", hint=_listed(inputs))
+    return None, Path(argument)
+
+
+def _arrays(name: str | None, path: Path, inputs: Sequence[str]) -> Mapping[str, Array]:
+    """The arrays in one file by the names of inputs."""
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(_NPY))
+    except OSError as error:
+        hint = "check the path and its permissions"
+        raise InvalidInput(f"the input file cannot be read: {error.strerror}", where=str(path), hint=hint) from error
+    if magic.startswith(_NPZ):
+        return _archive(name, path, inputs)
+    if magic != _NPY:
+        raise InvalidInput("the file is neither .npy nor .npz", where=str(path), hint="write it with numpy.save or numpy.savez")
+    if name is None and len(inputs) != 1:
+        hint = f"write --input NAME={path} ({_listed(inputs)})"
+        raise InvalidInput(f"the model has {len(inputs)} inputs, and nothing says which one this is for", where=str(path), hint=hint)
+    return {inputs[0] if name is None else name: _loaded(path)}
+
+
+def _loaded(path: Path) -> Array:
+    try:
+        # Mapped, a file shorter than its header claims is refused before memory for it is asked for.
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        return _native(np.array(mapped))
+    except _DAMAGED as error:
+        raise _damaged(path, error) from error
+
+
+def _archive(name: str | None, path: Path, inputs: Sequence[str]) -> dict[str, Array]:
+    if name is not None:
+        hint = f"write --input {path}: the names are taken from the archive"
+        raise InvalidInput("an .npz archive holds named arrays, so it takes no name", where=f"--input {name}={path}", hint=hint)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            unknown = [key for key in archive.files if key not in inputs]
+            if unknown:
+                what = f"the archive holds arrays that are no inputs of the model: {', '.join(unknown)}"
+                raise InvalidInput(what, where=str(path), hint=_listed(inputs))
+            return {key: _native(archive[key]) for key in archive.files}
+    except _DAMAGED as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> InvalidInput:
+    if "allow_pickle" in str(error) or "Python objects" in str(error):
+        hint = "save plain arrays: strings as numpy.str_, numbers as their type"
+        return InvalidInput("the file holds Python objects, and fqfuse never unpickles anything", where=str(path), hint=hint)
+    return InvalidInput(f"the file is damaged: {error}", where=str(path), hint="write it again with numpy.save or numpy.savez")
+
+
+def _native(array: Array) -> Array:
+    """The array in the byte order of this machine."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _listed(inputs: Sequence[str]) -> str:
+    return f"the model's inputs are: {', '.join(inputs) or 'none'}"

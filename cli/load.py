@@ -1,0 +1,73 @@
+"""From a path to a plan: a plan file is read, a model compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidInput
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from ..composer.plan import Plan
+    from ..ir.graph import Graph
+    from ..passes.base import Pass
+
+__all__ = ["DEFAULT_TARGET", "compiled", "is_plan_file", "plan_of"]
+
+DEFAULT_TARGET = "onednn-v3"
+
+
+def is_plan_file(path: Path) -> bool:
+    """True when the file is a plan.
+
+    Raises:
+        InvalidInput: it cannot be read.
+    """
+    from ..composer.plan_seal import is_plan
+
+    return is_plan(path)
+
+
+def plan_of(path: Path, target: str | None) -> Plan:
+    """The plan in a file, or of the model in it.
+
+    Args:
+        path: a plan file or a model.
+        target: for a model, what to compile for (None: the default); for a plan, what it has to be for.
+
+    Raises:
+        FqfuseError: the file or target is wrong.
+    """
+    if not is_plan_file(path):
+        return compiled(path, target)
+    from ..compiler import load_plan
+
+    plan = load_plan(path)
+    if target is not None and target != plan.target:
+        raise InvalidInput(
+            f"the plan is for target {plan.target}, not {target}",
+            where=str(path),
+            hint="leave --target out, or compile the model again for the other target",
+        )
+    return plan
+
+
+def compiled(path: Path, target: str | None) -> Plan:
+    """Compiles a model, with a progress bar when it takes long.
+
+    Raises:
+        FqfuseError: the file or target is wrong.
+    """
+    from .. import compiler
+    from ..passes import PIPELINE
+
+    with Progress(len(PIPELINE) + 2) as progress:
+        progress.say(f"reading {path.name}")
+        names = iter([*(step.name.replace("_", " ") for step in PIPELINE[1:]), "composing steps"])
+
+        def observe(_step: Pass, _graph: Graph) -> None:
+            progress.advance()
+            progress.say(next(names, ""))
+
+        return compiler.compile(path, target=target or DEFAULT_TARGET, observers=[observe])

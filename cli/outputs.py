@@ -1,0 +1,124 @@
+"""Writes the outputs of a model: into one .npz archive, one .npy file, or a folder with one .npy file for each. All or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import secrets
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..composer.atomic import write_atomically
+from ..errors import InvalidInput
+from ..ir.ops.spec import Array
+
+__all__ = ["check_destination", "write_outputs"]
+
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first date a ZIP archive knows: the same arrays give the same bytes
+
+
+def check_destination(path: Path, outputs: Sequence[str]) -> None:
+    """Refuses, before anything is computed, a place where outputs cannot be written.
+
+    Raises:
+        InvalidInput: no such folder, or a form that does not fit the outputs.
+    """
+    if not path.parent.is_dir():
+        raise InvalidInput("the folder of the output does not exist", where=str(path), hint=f"create {path.parent}, or name another place")
+    if _is_folder(path):
+        if path.exists() and not path.is_dir():
+            raise InvalidInput(
+                "the output is neither .npz nor .npy, and no folder", where=str(path), hint="name a file *.npz or *.npy, or a folder"
+            )
+        return
+    if path.suffix not in (".npz", ".npy"):
+        hint = "name a file *.npz or *.npy, or a folder"
+        raise InvalidInput(f"outputs are not written as {path.suffix}", where=str(path), hint=hint)
+    if path.suffix == ".npy" and len(outputs) != 1:
+        hint = f"name {path.with_suffix('.npz').name} or a folder"
+        raise InvalidInput(f"the model has {len(outputs)} outputs, and an .npy file holds one array", where=str(path), hint=hint)
+
+
+def write_outputs(outputs: Mapping[str, Array], path: Path) -> dict[str, Path]:
+    """Writes arrays to a destination that `check_destination` let through.
+
+    Returns:
+        Output -> the file that holds it.
+
+    Raises:
+        InvalidInput: it cannot be written; then nothing new is there, and what was there is untouched.
+    """
+    if _is_folder(path):
+        files = _file_names(outputs, path)
+        _write_folder(path, {files[name]: _npy(array) for name, array in outputs.items()})
+        return files
+    if path.suffix == ".npy":
+        ((name, array),) = outputs.items()
+        write_atomically(path, _npy(array))
+        return {name: path}
+    write_atomically(path, _npz(outputs))
+    return dict.fromkeys(outputs, path)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() or not path.suffix
+
+
+def _file_names(outputs: Mapping[str, Array], folder: Path) -> dict[str, Path]:
+    """A file for each output: its name, with `_` for what file systems or shells do not like, and a number where two would be the same."""
+    files: dict[str, Path] = {}
+    for name in outputs:
+        stem = re.sub(r"[^\w.+-]", "_", name).lstrip(".")[:200] or "output"
+        number, file = 1, folder / f"{stem}.npy"
+        while file in files.values():
+            number, file = number + 1, folder / f"{stem}.{number}.npy"
+        files[name] = file
+    return files
+
+
+def _write_folder(folder: Path, contents: Mapping[Path, bytes]) -> None:
+    created = not folder.exists()
+    waiting: dict[Path, Path] = {}
+    try:
+        folder.mkdir(exist_ok=True)
+        for file, data in contents.items():
+            if file.is_dir():
+                raise InvalidInput("the file cannot be written: a folder has its name", where=str(file), hint="name another folder")
+            beside = file.with_name(f".{secrets.token_hex(8)}.tmp")
+            write_atomically(beside, data)
+            waiting[beside] = file
+        for beside, file in waiting.items():  # only now: a disk that fills up must not leave half of the outputs
+            beside.replace(file)
+    except OSError as error:
+        what = f"the outputs cannot be written: {error.strerror or error}"
+        raise InvalidInput(what, where=str(folder), hint="check the folder and its permissions, or name another") from error
+    finally:
+        for beside in waiting:
+            beside.unlink(missing_ok=True)
+        if created:
+            with contextlib.suppress(OSError):  # it stays where it holds outputs
+                folder.rmdir()
+
+
+def _npy(array: Array) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, _plain(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _npz(outputs: Mapping[str, Array]) -> bytes:
+    # numpy.savez takes names as keyword arguments, and an output may be called `file`.
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in outputs.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", _LONG_AGO), _npy(array))
+    return buffer.getvalue()
+
+
+def _plain(array: Array) -> Array:
+    """Strings as fixed-width Unicode: object arrays could only be pickled."""
+    return array.astype(np.str_) if array.dtype.kind == "O" else array

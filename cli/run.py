@@ -1,0 +1,122 @@
+"""Run a model or plan on arrays from files, and write what comes out.
+
+Inputs are .npy files, named as NAME=FILE (or just FILE when the model has one input), or .npz archives whose names are those of inputs.
+Outputs go to one .npz archive, to one .npy file, or as .npy files into a folder; all of them are written, or none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import AsJson, Backend, BackendOption, Color, ColorOption, ModelOrPlan, Target, Threads
+
+if TYPE_CHECKING:
+    from ..compiler import InferenceSession
+    from ..ir.ops.spec import Array
+    from ..report.json import Json
+    from .feeds import Feed
+
+__all__ = ["RUN_SCHEMA", "command"]
+
+RUN_SCHEMA = "fqfuse.run/1"
+
+
+def command(
+    model: ModelOrPlan,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", "-i", metavar="[NAME=]FILE", help="An .npy or .npz file; repeatable.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="PATH", help="*.npz, *.npy, or a folder; nothing is written without it.")
+    ] = None,
+    target: Target = None,
+    backend: BackendOption = Backend.AUTO,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    color: ColorOption = Color.AUTO,
+) -> None:
+    """Runs a model once, and reports its outputs."""
+    from ..compiler import InferenceSession
+    from .feeds import read_feeds
+    from .load import plan_of
+    from .outputs import check_destination, write_outputs
+    from .progress import Progress
+
+    plan = plan_of(model, target)
+    if output is not None:
+        check_destination(output, plan.outputs)
+    feeds = read_feeds(inputs or (), plan.inputs)
+    with Progress() as progress:
+        progress.say(f"running {model.name}")
+        session = InferenceSession(plan, backend.value, threads)
+        started = time.perf_counter()
+        arrays = _run(session, feeds)
+        seconds = time.perf_counter() - started
+    outputs = dict(zip(plan.outputs, arrays, strict=True))
+    files = {} if output is None else write_outputs(outputs, output)
+    _report(session, model, feeds, outputs, files, seconds, as_json=as_json, color=color)
+
+
+def _run(session: InferenceSession, feeds: Mapping[str, Feed]) -> list[Array]:
+    from ..errors import InvalidInput
+
+    try:
+        return session.run(None, {name: feed.array for name, feed in feeds.items()})
+    except InvalidInput as error:
+        # The session knows the input, the command line knows the file.
+        file = next((feed.file for name, feed in feeds.items() if error.where.startswith(f"input {name}:")), None)
+        if file is None:
+            raise
+        raise InvalidInput(error.what, where=f"{file}, {error.where}", hint=error.hint) from error
+
+
+def _report(
+    session: InferenceSession,
+    model: Path,
+    feeds: Mapping[str, Feed],
+    outputs: Mapping[str, Array],
+    files: Mapping[str, Path],
+    seconds: float,
+    *,
+    as_json: bool,
+    color: Color,
+) -> None:
+    from rich.console import Group
+    from rich.text import Text
+
+    from ..report.layout import heading, plain_table
+    from .console import print_json, show
+
+    fed = {name: _type(feed.array) for name, feed in feeds.items()}
+    given = {name: _type(array) for name, array in outputs.items()}
+    if as_json:
+        document: Json = {
+            "schema": RUN_SCHEMA,
+            "model": str(model),
+            "target": session.plan.target,
+            "backend": session.backend,
+            "threads": session.threads,
+            "seconds": seconds,
+            "inputs": [{"name": name, "type": fed[name], "file": str(feed.file)} for name, feed in feeds.items()],
+            "outputs": [{"name": name, "type": given[name], "file": str(files[name]) if name in files else None} for name in outputs],
+        }
+        print_json(document)
+        return
+    table = plain_table("", "name", "type", "file")
+    for name, feed in feeds.items():
+        table.add_row("", Text("input", style="dim"), Text(name), fed[name], Text(str(feed.file)))
+    for name in outputs:
+        table.add_row("", Text("output", style="dim"), Text(name), given[name], Text(str(files.get(name, "not written: no --output"))))
+    note = f"{1000 * seconds:.1f} ms on {session.backend}, target {session.plan.target}"
+    show(Group(heading(model.name, note), table), color)
+
+
+def _type(array: Array) -> str:
+    from ..ir.types import DType, TensorType
+
+    return str(TensorType(DType.from_numpy(array.dtype), tuple(array.shape))) if array.dtype.kind != "U" else f"string{list(array.shape)}"
