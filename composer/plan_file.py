@@ -42,7 +42,7 @@ from .plan_metadata import (
     text_of,
 )
 from .plan_nodes import ELEMENT_TYPES, Native, NodeRecord, record_of, step_of
-from .plan_seal import DOMAIN, Source, content, is_plan, seal, unsealed
+from .plan_seal import DOMAIN, Source, check_structure, content, is_plan, seal, unsealed
 from .verify import check_plan
 
 __all__ = ["SCHEMA", "is_plan", "plan_bytes", "read_plan", "save_plan"]
@@ -80,6 +80,7 @@ def plan_bytes(plan: Plan) -> bytes:
         body = bytes(_model(plan).SerializeToString(deterministic=True))
     except (ValueError, TypeError, EncodeError) as error:  # UnicodeEncodeError is a ValueError
         raise PlanError(f"the plan cannot be written as ONNX: {error}", where=plan.name, hint="mend the names in the model") from error
+    check_structure(body)
     return body + seal(body)
 
 
@@ -235,6 +236,7 @@ def read_plan(source: Source) -> Plan:
 def _checked_model(data: bytes) -> ModelProto:
     if not is_plan(data):
         raise PlanError("this is no plan file", hint="name a file that fqfuse compile wrote; an ordinary model has to be compiled first")
+    check_structure(data)
     damaged = PlanError("the plan file is cut off or damaged", hint="copy it again, or compile the model again")
     model = ModelProto()
     try:

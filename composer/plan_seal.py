@@ -11,18 +11,23 @@ import errno
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import InvalidInput, PlanError
 
-__all__ = ["DOMAIN", "Source", "content", "is_plan", "seal", "unsealed"]
+__all__ = ["DOMAIN", "STRUCTURE_LIMIT", "Source", "check_structure", "content", "is_plan", "seal", "unsealed"]
 
 DOMAIN = "fqfuse"
 
 Source = str | os.PathLike[str] | bytes
 """A path, or what a file holds."""
 
+STRUCTURE_LIMIT = 64 << 20
+"""Bytes of a plan file that are not constants. Two bytes of protobuf can take 160 in memory: this bounds what a hostile file asks for."""
+
+_FIELD_LIMIT = 2_000_000
 _HEAD = 4096
 _KEY = b"fqfuse.digest"
 
@@ -93,6 +98,46 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if data[at - 1] < 0x80:
             break
     return value, at
+
+
+def check_structure(data: bytes, limit: int = STRUCTURE_LIMIT) -> None:
+    """Bounds what a file holds besides the raw data of its constants, before it is parsed.
+
+    Raises:
+        PlanError: it is more than `limit` bytes, or millions of fields.
+    """
+    raw = fields = 0
+    for number, start, end in _fields(data, 0, len(data)):
+        fields += 1
+        for inner, first, last in _fields(data, start, end) if number == 7 else ():  # ModelProto.graph
+            fields += 1
+            if inner == 5:  # GraphProto.initializer
+                for leaf, begin, stop in _fields(data, first, last):
+                    fields += 1
+                    raw += stop - begin if leaf == 9 else 0  # TensorProto.raw_data
+        if fields > _FIELD_LIMIT:
+            raise PlanError(f"the plan file has more than {_FIELD_LIMIT} parts", hint="name a file that fqfuse wrote")
+    if len(data) - raw > limit:
+        what = f"the plan holds {len(data) - raw} bytes besides its constants, and the limit is {limit}"
+        raise PlanError(what, hint="move the weights out of the subgraphs of If, Loop and Scan")
+
+
+def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(number, start, end) of the length-delimited fields of a message; ends early where it is malformed, which the parser will say."""
+    for _ in range(_FIELD_LIMIT + 1):
+        if at >= end:
+            return
+        key, at = _varint(data, at)
+        size = {0: 0, 1: 8, 5: 4}.get(key & 7, -1)
+        if key & 7 == 0:
+            _, at = _varint(data, at)
+        elif key & 7 == 2:
+            size, at = _varint(data, at)
+        if size < 0 or at + size > end:
+            return
+        if key & 7 == 2:
+            yield key >> 3, at, at + size
+        at += size
 
 
 def seal(body: bytes | memoryview) -> bytes:
