@@ -11,24 +11,27 @@ from rich.text import Text
 from ..report.json import Json, plan_json, summary_json
 from ..report.layout import Layout, heading, plain_table
 from ..report.text import short_report
-from .digits_art import drawn_row
+from .digits_art import GAP, drawn_row, drawn_width
 
 if TYPE_CHECKING:
     from .demo import Demo
 
 __all__ = ["demo_json", "demo_report"]
 
-_DRAWN = 7  # fit into 80 columns
+_MOST_DRAWN = 8
+_INDENT = 2
+_PIPE_WIDTH = 80
 
 
 def demo_report(demo: Demo, layout: Layout) -> RenderableType:
     """The demo for people."""
-    f32, unfused, _ = demo.runs
+    f32, unfused = demo.runs[0], demo.runs[-2]
+    drawn = _fitting(demo, layout)
     table = plain_table("", "correct", "accuracy", "same as f32", "same as unfused", "time")
     for column in table.columns[2:]:
         column.justify = "right"
     for run in demo.runs:
-        same = [str(demo.agreement(run, other)) if run is not other else "" for other in (f32, unfused)]
+        same = [str(demo.agreement(run, other)) if run is not other else "-" for other in (f32, unfused)]
         table.add_row("", run.title, str(demo.correct(run)), f"{demo.accuracy(run):.2f} %", *same, f"{1000 * run.seconds:.1f} ms")
     checks = plain_table("", "", header=False)
     for text, holds in demo.checks():
@@ -36,8 +39,8 @@ def demo_report(demo: Demo, layout: Layout) -> RenderableType:
     return Group(
         short_report(demo.plan, layout, title=f"digits, {demo.form.value} form"),
         Text(),
-        heading("Digits", f"the first {_DRAWN} of {len(demo.labels)} that the network never saw, and what the plan takes them for"),
-        Padding(_digits(demo), (0, 0, 0, 2), expand=False),
+        heading("Digits", f"{drawn} of {len(demo.labels)} that the network never saw, and what the plan takes them for"),
+        Padding(_digits(demo, drawn), (0, 0, 0, _INDENT), expand=False),
         Text(),
         heading("Accuracy", f"of {len(demo.labels)} digits; the plan ran on {demo.backend}"),
         table,
@@ -46,19 +49,25 @@ def demo_report(demo: Demo, layout: Layout) -> RenderableType:
     )
 
 
-def _digits(demo: Demo) -> Text:
+def _fitting(demo: Demo, layout: Layout) -> int:
+    """How many digits fit side by side."""
+    width = (_PIPE_WIDTH if layout.width is None else layout.width) - _INDENT + len(GAP)
+    return min(max(width // drawn_width(demo.images.shape[-1]), 1), _MOST_DRAWN)
+
+
+def _digits(demo: Demo, count: int) -> Text:
     captions = [
         f"{answer}" if answer == label else f"{answer}, not {label}"
-        for answer, label in zip(demo.runs[-1].answers[:_DRAWN], demo.labels[:_DRAWN], strict=True)
+        for answer, label in zip(demo.runs[-1].answers[:count], demo.labels[:count], strict=True)
     ]
-    return Text(drawn_row(demo.images[:_DRAWN, 0], captions))
+    return Text(drawn_row(demo.images[:count, 0], captions))
 
 
 def demo_json(demo: Demo) -> dict[str, Json]:
     """The demo for programs."""
     from .demo import DEMO_SCHEMA
 
-    f32, unfused, _ = demo.runs
+    f32, unfused = demo.runs[0], demo.runs[-2]
     return {
         "schema": DEMO_SCHEMA,
         "form": demo.form.value,

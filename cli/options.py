@@ -33,6 +33,8 @@ Target = Annotated[
     typer.Option("--target", metavar="NAME", help="For which scheme of attributes: onednn-v3 (the default) or onednn-v2."),
 ]
 BackendOption = Annotated[Backend, typer.Option("--backend", help="The runtime; auto takes oneDNN where it is installed and fit.")]
-Threads = Annotated[int | None, typer.Option("--threads", metavar="N", help="How many threads may compute; all processors if not given.")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", metavar="N", min=1, help="How many threads may compute; all processors if not given.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, described in docs/json-schema.md.")]
 ColorOption = Annotated[Color, typer.Option("--color", help="Colours: on a terminal, always, or never.")]

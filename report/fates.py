@@ -17,6 +17,7 @@ __all__ = ["fates_by_quantizer", "fates_part"]
 
 Halves = tuple[list[Fate], list[Fate]]
 
+_NO_FATE = Text("WITHOUT A FATE", style="bold red")
 _NAME_SHARE = 0.45  # of the width, for the names of quantizers
 
 
@@ -90,7 +91,7 @@ def _table(shown: Mapping[str, Halves], letters: Mapping[str, str], layout: Layo
 
 def _joined(fates: Sequence[Fate], letters: Mapping[str, str]) -> Text:
     if not fates:
-        return Text("WITHOUT A FATE", style="bold red")
+        return _NO_FATE
     return Text(", ").join([_with_letter(fate, letters.get(fate.reason, "")) for fate in fates])
 
 
@@ -111,9 +112,12 @@ def _legend(letters: Mapping[str, str]) -> RenderableType:
 def _flat(everything: Mapping[str, Halves]) -> RenderableType:
     table = plain_table("quantizer", "half", "fate", "step", "reader", "reason")
     for name, halves in everything.items():
-        for fate in (*halves[0], *halves[1]):
-            step = "-" if fate.step is None else f"#{fate.step}"
-            table.add_row("", Text(name), fate.half.value, _fate(fate), step, Text(fate.consumer or "-"), Text(fate.reason))
+        for half, fates in zip(Half, halves, strict=True):
+            for fate in fates:
+                step = "-" if fate.step is None else f"#{fate.step}"
+                table.add_row("", Text(name), half.value, _fate(fate), step, Text(fate.consumer or "-"), Text(fate.reason))
+            if not fates:
+                table.add_row("", Text(name), half.value, _NO_FATE, "-", "-", "-")
     return table
 
 

@@ -97,7 +97,9 @@ class Notation:
         words = [step.primitive]
         if step.primitive == "pooling":
             words.append(_pooling_name(step.op))
-        elif step.primitive in ("eltwise", "binary"):
+        elif step.primitive == "eltwise":
+            words.append(_eltwise(Eltwise(str(step.params.get("algorithm", step.op)), _float(step, "alpha"), _float(step, "beta"))))
+        elif step.primitive == "binary":
             words.append(str(step.params.get("algorithm", step.op)))
         elif step.primitive == "reduction":
             words.append(step.op)
@@ -179,8 +181,8 @@ def _eltwise(op: Eltwise) -> str:
     alpha, beta = number_text(op.alpha), number_text(op.beta)
     name = op.algorithm
     if name == "linear":
-        shift = "" if op.beta == 0 else f" + {beta}"
-        text = f"×{alpha}{shift}" if op.alpha != 1 or not shift else f"+ {beta}"
+        shift = "" if op.beta == 0 else f"{'-' if op.beta < 0 else '+'} {number_text(abs(op.beta))}"
+        text = shift if shift and op.alpha == 1 else f"×{alpha} {shift}".rstrip()
     elif name.startswith("clip"):
         text = f"clip({alpha}, {beta})"
     elif op.beta != 0:
@@ -188,6 +190,11 @@ def _eltwise(op: Eltwise) -> str:
     else:
         text = name if op.alpha == 0 else f"{name}({alpha})"
     return text if op.scale == 1 else f"{text} ×{number_text(op.scale)}"
+
+
+def _float(step: Step, name: str) -> float:
+    value = step.params.get(name, 0.0)
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _window(step: Step) -> str:

@@ -27,7 +27,9 @@ class _Row:
 
 
 def steps_part(plan: Plan, layout: Layout) -> list[RenderableType]:
-    """Heading and table of the steps; a long table keeps its beginning and its end."""
+    """Heading and table of the steps; a long table keeps its beginning and its end. Nothing when there are none."""
+    if not plan.steps:
+        return []
     notation = Notation(plan)
     head, hidden, tail = folded(tuple(enumerate(plan.steps)), layout)
     rows = [_row(notation, index, step, layout) for index, step in head]

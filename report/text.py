@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..composer.plan import Plan
+from ..ir.text_write import Writer
 from .fates import fates_part
 from .layout import FATE_STYLES, PIPE, Layout, heading, plain_table
 from .notation import bytes_text, count_text
@@ -83,7 +84,8 @@ def _totals(summary: Summary, plan: Plan) -> list[tuple[str, Text]]:
 
 
 def _values(plan: Plan, names: tuple[str, ...]) -> Text:
-    return Text(", ".join(f"{name}: {plan.type(name)}" for name in names) or "none")
+    writer = Writer(display=True)
+    return Text(", ".join(f"{name}: {writer.type(plan.type(name))}" for name in names) or "none")
 
 
 def _int8(summary: Summary) -> Text:
@@ -97,7 +99,7 @@ def _int8(summary: Summary) -> Text:
 
 def _quantizers(summary: Summary) -> Text:
     if not summary.quantizers:
-        return Text("none: the model is not quantized, so nothing runs in int8")
+        return Text("none" if summary.int8 else "none: the model is not quantized, so nothing runs in int8")
     forms = ", ".join(f"{count:,} {form}" for form, count in summary.forms.items())
     total = f"{summary.quantizers:,}: " if len(summary.forms) > 1 else ""
     text = Text(f"{total}{forms}; {summary.fused:,} cost no step of their own")

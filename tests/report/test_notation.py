@@ -1,0 +1,105 @@
+"""Short notation: numbers, names, operands, primitives."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fqfuse.composer.attributes import Binary, Eltwise, Prelu, Scale, Sum
+from fqfuse.composer.text import parse_plan
+from fqfuse.report.notation import Notation, bytes_text, count_text, middle_cut, number_text, short_names
+
+PLAN = parse_plan(
+    """plan p target=onednn-v3
+  in %x : f32[N,4]
+  const @c : f32[1,4] = [1,2,3,4]
+  const @s : f32[1,1] = [0.125]
+  #0 %a : f32[N,4], %b : f32[N,4] = onnx.Split(input=%x){axis=0,num_outputs=2} ; split
+  out %a, %b
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (1.0, "1"),
+        (0.0169081, "0.01691"),
+        (-2.5, "-2.5"),
+        (1e-9, "1e-09"),
+        (math.inf, "∞"),
+        (-math.inf, "-∞"),
+        (math.nan, "nan"),
+    ],
+)
+def test_numbers(value: float, text: str) -> None:
+    assert number_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (3 << 20, "3.0 MiB"), (5 << 40, "5120.0 GiB")]
+)
+def test_bytes(count: int, text: str) -> None:
+    assert bytes_text(count) == text
+
+
+def test_counts() -> None:
+    assert [count_text(n, "step") for n in (0, 1, 1234)] == ["0 steps", "1 step", "1,234 steps"]
+    assert count_text(2, "matmul or convolution", "matmuls and convolutions") == "2 matmuls and convolutions"
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        ([], []),
+        (["block1.conv1", "block1.relu1"], ["block1.conv1", "…relu1"]),
+        (["/layer.0/conv1/Conv", "/layer.0/conv1/Relu", "/layer.0/add", "/other"], ["/layer.0/conv1/Conv", "…Relu", "…add", "/other"]),
+        (["Conv_3", "Conv_31"], ["Conv_3", "Conv_31"]),  # no path: part of a word stays
+        (["a.x", "a.y"], ["a.x", "a.y"]),  # too short to gain anything
+    ],
+)
+def test_shared_paths_are_left_out(names: list[str], short: list[str]) -> None:
+    assert short_names(names) == short
+
+
+@given(st.text(), st.integers(min_value=1, max_value=40))
+def test_a_cut_text_fits_and_keeps_its_ends(text: str, room: int) -> None:
+    cut = middle_cut(text, room)
+    assert len(cut) <= room
+    head, ellipsis, tail = cut.partition("…") if len(text) > room else (text, "…", "")
+    assert ellipsis
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert middle_cut(text, None) == text
+
+
+@pytest.mark.parametrize(
+    ("op", "text"),
+    [
+        (Eltwise("relu"), "relu"),
+        (Eltwise("relu", 0.1), "relu(0.1)"),
+        (Eltwise("relu", scale=0.5), "relu ×0.5"),
+        (Eltwise("clip", 0, 6), "clip(0, 6)"),
+        (Eltwise("clip_v2", -math.inf, 6), "clip(-∞, 6)"),
+        (Eltwise("linear", 2.0), "×2"),
+        (Eltwise("linear", 2.0, 1.0), "×2 + 1"),
+        (Eltwise("linear", 1.0, -3.0), "- 3"),
+        (Eltwise("linear", 1.0, 0.0), "×1"),
+        (Eltwise("gelu_erf"), "gelu_erf"),
+        (Eltwise("hardswish", 0.1666667, 0.5), "hardswish(0.1667, 0.5)"),
+        (Binary("add", "c"), "add(const[1,4])"),
+        (Binary("mul", "s"), "mul(0.125)"),
+        (Binary("max", "x", Scale((0.5,))), "max(x, ×0.5)"),
+        (Binary("sub", "a", Scale((0.5, 0.25), 2)), "sub(#0, ×2 values)"),
+        (Sum("b"), "sum(#0.1)"),
+        (Sum("b", 0.5, 3), "sum(#0.1, ×0.5, z=3)"),
+        (Prelu("c"), "prelu(const[1,4])"),
+    ],
+    ids=str,
+)
+def test_post_ops(op, text: str) -> None:
+    assert Notation(PLAN).post_op(op) == text

@@ -1,0 +1,77 @@
+"""Totals: what counts as int8, and that everything adds up."""
+
+from __future__ import annotations
+
+import pytest
+
+import fqfuse
+from fqfuse.composer.text import parse_plan
+from fqfuse.models.digits import digits_model_path
+from fqfuse.report.summary import Kind, runs_in_int8, summary_of
+
+STEPS = """plan p target=onednn-v3
+  in %u : u8[N,4,2,2]
+  in %f : f32[N,4,2,2]
+  const @w : s8[4,4,1,1] = [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]
+  const @wf : f32[4,4,1,1] = [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]
+  #0 %a : f32[N,4,2,2] = convolution<Conv>(src=%u, weights=@w) ; int8
+  #1 %b : f32[N,4,2,2] = convolution<Conv>(src=%u, weights=@wf) ; f32_weights
+  #2 %c : f32[N,4,2,2] = convolution<Conv>(src=%f, weights=@w) ; f32_source
+  #3 %d : f32[N,4,2,2] = reorder<Identity>(src=%u) ; reorder
+  #4 %e : u8[N,4,2,2] = concat<Concat>(src_0=%u, src_1=%u){axis=0} ; concat
+  #5 %g : u8[N,4,2,2] = binary<Add>(src_0=%u, src_1=%f){algorithm="add"} ; mixed
+  #6 %h : u8[N,4,2,2] = onnx.Mystery(x=%u) ; codes
+  #7 %i : f32[N,4,2,2] = onnx.Mystery(x=%f) ; floats
+  #8 %j : f32[2] = onnx.Mystery() ; nothing
+  out %a
+"""
+
+
+def test_int8_needs_all_sources_and_the_weights() -> None:
+    plan = parse_plan(STEPS)
+    assert {step.name for step in plan.steps if runs_in_int8(plan, step)} == {"int8", "concat", "codes"}
+
+
+def test_kinds_are_counted_the_most_frequent_first() -> None:
+    summary = summary_of(parse_plan(STEPS))
+    assert list(summary.kinds.items()) == [
+        ("convolution", Kind(3, 1)),
+        ("onnx.Mystery", Kind(3, 1)),
+        ("binary", Kind(1, 0)),
+        ("concat", Kind(1, 1)),
+        ("reorder", Kind(1, 0)),
+    ]
+    assert (summary.steps, summary.int8, summary.compute) == (9, 3, Kind(3, 1))
+
+
+def test_a_quantizer_is_settled_with_both_halves_and_fused_without_a_step() -> None:
+    fates = """  quantizer both : FakeQuantize of f
+  quantizer half : QuantizeLinear of f
+  quantizer none : QuantizeLinear of f
+  quantizer costly : FakeQuantize of f
+  fate both quantize -> dst_scale at #0 : ""
+  fate both dequantize of a -> sum at #1 : ""
+  fate both dequantize of b -> post_op at #2 : ""
+  fate half quantize -> constant : ""
+  fate costly quantize -> constant : ""
+  fate costly dequantize of c -> standalone at #3 : ""
+"""
+    summary = summary_of(parse_plan(STEPS + fates))
+    assert (summary.quantizers, summary.settled, summary.fused) == (4, 2, 1)
+    assert summary.forms == {"FakeQuantize": 2, "QuantizeLinear": 2}
+    assert list(summary.quantize.items()) == [("dst_scale", 1), ("constant", 2)]
+    assert list(summary.dequantize.items()) == [("sum", 1), ("post_op", 1), ("standalone", 1)]
+
+
+@pytest.mark.parametrize("form", ["f32", "fakequantize", "qdq"])
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2"])
+def test_fates_of_the_digits_model_add_up(form, target: str) -> None:
+    plan = fqfuse.compile(digits_model_path(form), target=target)
+    summary = summary_of(plan)
+    assert summary.settled == summary.quantizers == len(plan.quantizers)
+    assert sum(summary.quantize.values()) >= summary.quantizers
+    assert sum(summary.dequantize.values()) >= summary.quantizers
+    assert sum(summary.quantize.values()) + sum(summary.dequantize.values()) == len(plan.fates)
+    if form != "f32":
+        assert summary.compute == Kind(8, 8), "seven convolutions and the final gemm"
+        assert summary.fused == summary.quantizers - 1, "all but the one at the graph's input"

@@ -1,0 +1,119 @@
+"""The report for people: golden texts at several widths, folding, and names that stay whole in a pipe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fqfuse.composer.attributes import Eltwise, PrimitiveAttr
+from fqfuse.composer.plan import Plan, Step
+from fqfuse.composer.text import parse_plan
+from fqfuse.ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
+from fqfuse.ir.types import DType, TensorType
+from fqfuse.report.layout import PIPE, Layout
+from fqfuse.report.text import plan_report, short_report, summary_report
+
+PATH = "/encoder/layer.11/attention/self/a_name_that_goes_on_and_on"
+
+
+@pytest.mark.golden("report")
+def test_report(golden, rendered) -> None:
+    first, _, text = golden.input.partition("\n")
+    width, *flags = first.removeprefix("; width=").split()
+    layout = PIPE if width == "pipe" else Layout(int(width), 200)
+    golden.check("\n".join(rendered(plan_report(parse_plan(text), layout, decisions="decisions" in flags), layout)))
+
+
+def long_plan(count: int) -> Plan:
+    """A chain of eltwise steps with a quantizer each; every hundredth costs a step, and every tenth was refused something."""
+    names = [f"{PATH}/Relu_{index}" for index in range(count)]
+    type_ = TensorType(DType.F32, ("N", 8))
+    relu = PrimitiveAttr(post_ops=(Eltwise("relu"),))
+    steps = tuple(
+        Step(
+            name,
+            "eltwise",
+            "Relu",
+            (("src", names[index - 1] if index else "x"),),
+            (name,),
+            {"algorithm": "relu"},
+            relu,
+            (name, name + "/q"),
+        )
+        for index, name in enumerate(names)
+    )
+    fates = []
+    for index, name in enumerate(names):
+        fate = QuantizeFate.STANDALONE if index % 100 == 50 else QuantizeFate.DST_SCALE
+        fates.append(Fate(name + "/q", Half.QUANTIZE, fate, "because", step=index))
+        fates.append(Fate(name + "/q", Half.DEQUANTIZE, DequantizeFate.SOURCE_SCALE, "as ever", name, index))
+    return Plan(
+        name="long",
+        target="onednn-v3",
+        inputs=("x",),
+        outputs=(names[-1],),
+        values={"x": type_, **dict.fromkeys(names, type_)},
+        constants={},
+        steps=steps,
+        quantizers={f"{name}/q": Quantizer(f"{name}/q", "FakeQuantize", name) for name in names},
+        fates=tuple(fates),
+        decisions=tuple(Decision("rule", name, Outcome.REFUSED, "no", "this", "that", "do it") for name in names[::10]),
+    )
+
+
+def test_a_terminal_folds_what_is_long_and_keeps_what_costs(rendered) -> None:
+    layout = Layout(120, 200)
+    lines = rendered(plan_report(long_plan(1000), layout, decisions=True), layout)
+    assert len(lines) < 800
+    assert "  … 800 more steps: --all shows them" in lines
+    assert "  … 800 more quantizers, none of which cost a step: --all shows them" in lines
+    assert sum("standalone #" in line for line in lines) == 10
+    assert any(line.endswith("and 94 more") for line in lines), "100 places of one refusal"
+    steps = [line.split()[0] for line in lines if "eltwise relu" in line]
+    assert (steps[0], steps[-1]) == ("0", "999")
+    text = "\n".join(lines)
+    assert text.index("steps ") < text.index("Steps"), "the summary stands first"
+
+
+def test_all_rows_fold_nothing(rendered) -> None:
+    layout = Layout(120, None)
+    lines = rendered(plan_report(long_plan(1000), layout), layout)
+    assert not any("--all" in line for line in lines)
+    assert sum("eltwise relu" in line for line in lines) == 1000
+
+
+def test_a_pipe_gets_every_row_on_one_line_with_whole_names(rendered) -> None:
+    plan = long_plan(300)
+    lines = rendered(plan_report(plan, PIPE, decisions=True), PIPE)
+    for name in plan.outputs + tuple(step.name for step in plan.steps):
+        assert sum(f"{name}, {name}/q" in line for line in lines) == 1, "its step"
+        assert sum(line.startswith(f"  {name}/q ") for line in lines) == 2, "its two fates"
+    assert not any("…" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("report", [plan_report, short_report], ids=["whole", "short"])
+def test_a_terminal_gets_no_longer_line_than_it_has_columns(rendered, width: int, report) -> None:
+    layout = Layout(width, 200)
+    lines = rendered(report(long_plan(30), layout), layout)
+    assert max(map(len, lines)) <= width
+
+
+def test_names_are_not_taken_for_markup(rendered) -> None:
+    plan = long_plan(1)
+    odd = "[bold]x[/bold] :smile: [/]"
+    fate = Fate(odd, Half.QUANTIZE, QuantizeFate.DST_SCALE, odd, step=0)
+    decision = Decision(odd, odd, Outcome.REFUSED, odd, odd, odd, odd)
+    quantizers = {odd: Quantizer(odd, "FakeQuantize", odd)}
+    plan = replace(plan, steps=(replace(plan.steps[0], origin=(odd,)),), quantizers=quantizers, fates=(fate,), decisions=(decision,))
+    text = "\n".join(rendered(plan_report(plan, PIPE, title=odd, decisions=True), PIPE))
+    assert text.count(odd) >= 9
+    assert "WITHOUT A FATE" in text, "the dequantize half"
+
+
+def test_the_title_is_the_files_name_where_there_is_one(rendered) -> None:
+    plan = long_plan(1)
+    assert rendered(plan_report(plan, PIPE, title="a.onnx"), PIPE)[0] == "a.onnx  compiled for onednn-v3"
+    assert rendered(summary_report(plan), PIPE)[0] == "long  compiled for onednn-v3"
+    assert rendered(summary_report(plan, written="p.onnx (3 bytes)"), PIPE)[-1].split(maxsplit=1) == ["plan", "p.onnx (3 bytes)"]
