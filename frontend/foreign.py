@@ -31,6 +31,8 @@ OPSETS_KEY: Final = "fqfuse.opsets"
 _KNOWN_TO_INFERENCE: Final = 1024
 """Elements of an integer constant that shape inference is shown; the shape of an output cannot need more."""
 
+_SCHEMA_TYPES: Final = {"tensor(float)": DType.F32, "tensor(int64)": DType.S64, "tensor(bool)": DType.BOOL, "tensor(string)": DType.STRING}
+
 _REFUSALS: Final = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
 """What the reference evaluator raises when it has no implementation."""
 
@@ -50,8 +52,11 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
     if node.op == "Scan" and node.since == 8:
         hint = "import opset 9 or newer: onnx.version_converter does it"
         raise UnsupportedOp("Scan of opset 8, which runs over a batch, is not supported", where=node.where, hint=hint)
+    if node.op == "Loop" and not node.input(1):  # the evaluator would take an absent condition for false
+        always = ctx.add_constant(node, "cond", True, DType.BOOL)
+        node = node.rewritten(inputs=(node.input(0), always, *node.inputs[2:]))
     proto = _self_contained(ctx, node)
-    reads = (*node.inputs, *captured_names(proto))
+    reads = (*node.inputs, *(name for name in captured_names(proto) if name not in node.inputs))
     opsets = {**ctx.opsets, node.domain: node.version}
     model = _single_node_model(ctx, proto, reads, opsets)
     _check_evaluator(ctx, node, model)
@@ -146,8 +151,19 @@ def _output_type(node: OnnxNode, name: str, candidates: Sequence[Any], known: Ab
         tensor = candidate.tensor_type
         if tensor.elem_type:
             return TensorType(dtype_of(tensor.elem_type, node.where), _shape(tensor, known))
+    dtype = _declared_by_schema(node, name)
+    if dtype is not None:
+        return TensorType(dtype, None)
     hint = "run onnx.shape_inference on the model, or declare the value's type in value_info"
     raise UnsupportedOp(f"the type of the output {name!r} cannot be told", where=node.where, hint=hint)
+
+
+def _declared_by_schema(node: OnnxNode, name: str) -> DType | None:
+    """The element type where the op has one type of output only, as most of ai.onnx.ml have."""
+    schema = onnx.defs.get_schema(node.op, node.version, node.domain)
+    index = node.outputs.index(name)
+    words = schema.outputs[min(index, len(schema.outputs) - 1)].type_str
+    return _SCHEMA_TYPES.get(words)
 
 
 def _shape(tensor: Any, known: AbstractSet[str]) -> Shape | None:

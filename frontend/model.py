@@ -13,6 +13,7 @@ from onnx import NodeProto, TensorProto, ValueInfoProto
 from ..errors import FqfuseError, InvalidModel, UnsupportedOp
 from ..ir.graph import Graph
 from ..ir.ops import dims
+from ..ir.ops.spec import NotCovered
 from ..ir.types import DType, Shape, TensorType
 from .budgets import Budgets
 from .dialects import HANDLERS, check_known, handler_of
@@ -23,6 +24,7 @@ from .nodes import DEFAULT_DOMAIN, normal_domain, read_node
 from .source import Source
 from .structure import check_wiring, count_nodes
 from .tensors import Constant, TensorReader
+from .texts import check_texts
 
 __all__ = ["graph_from_source"]
 
@@ -40,6 +42,7 @@ def graph_from_source(source: Source, budgets: Budgets) -> Graph:
 
 def _import(source: Source, budgets: Budgets) -> Graph:
     model = source.model
+    check_texts(model)
     opsets = _opsets(model)
     count_nodes(model.graph.node, budgets)
     graph = inlined(model, HANDLERS.keys(), budgets)
@@ -61,7 +64,10 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
     if _is_constant(proto):
         return
     node = read_node(proto, ctx.node_name(proto), ctx.opsets)
-    handler_of(node.op, node.domain)(ctx, node)
+    try:
+        handler_of(node.op, node.domain)(ctx, node)
+    except NotCovered as error:  # a dialect's op on types that it is not made for
+        raise node.invalid(str(error), "correct the types of what feeds this node") from None
 
 
 def _opsets(model: onnx.ModelProto) -> dict[str, int]:

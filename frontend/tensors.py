@@ -121,6 +121,8 @@ class TensorReader:
         if self._folder is None:
             hint = "give the path of the model file, or load the data before (onnx.load_external_data_for_model)"
             raise InvalidModel("the model keeps data in another file, but came without a folder", where=place, hint=hint)
+        if "\0" in entries.get("location", ""):  # C would end the name there
+            raise InvalidModel("the name of the data file holds a null character", where=place, hint=_REWRITE)
         length = entries.get("length", str(size))
         if not (length.isascii() and length.isdigit() and int(length) == size):
             raise InvalidModel(f"external data of {length[:40]} bytes cannot fill a tensor of {size} bytes", where=place, hint=_REWRITE)

@@ -49,7 +49,7 @@ _TABLE: Final[dict[str, tuple[int, Upgrade]]] = {
     "Selu": (6, meaning.selu),
     "Slice": (10, lambda ctx, node: inputs.moved(ctx, node, ("starts", "ends", "axes"))),
     "Softmax": (13, meaning.flattened),
-    "Split": (18, inputs.split),
+    "Split": (_ALWAYS, inputs.split),
     "Squeeze": (13, lambda ctx, node: inputs.moved(ctx, node, ("axes",))),
     "Tile": (6, inputs.tile),
     "TopK": (10, lambda ctx, node: inputs.moved(ctx, node, ("k",))),

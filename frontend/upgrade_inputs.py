@@ -58,18 +58,20 @@ def reduce(ctx: Importer, node: OnnxNode) -> OnnxNode:
 
 
 def split(ctx: Importer, node: OnnxNode) -> OnnxNode:
-    """Split before 18: `split` was an attribute, or absent for equal parts, as many as there are outputs.
+    """Split: before 13 `split` was an attribute; before 18 there were as many equal parts as outputs, which `num_outputs` says today.
 
     Raises:
+        InvalidModel: `num_outputs` is another number.
         NotCovered: Split-1 with sizes of its second input and an attribute at once.
     """
     if node.since == 1 and node.input(1) and "split" in node.attrs:
         raise NotCovered("Split-1 with its sizes given twice")
     if node.since < 13 and "split" in node.attrs:
         node = moved(ctx, node, ("split",))
-    if not node.input(1):
-        node = node.rewritten(num_outputs=len(node.proto.output))
-    return node
+    count = len(node.proto.output)
+    if node.attr("num_outputs", count) != count:
+        raise node.invalid(f"num_outputs is {node.attr('num_outputs')}, and the node has {count} outputs", "make the two agree")
+    return node if node.input(1) else node.rewritten(num_outputs=count)
 
 
 def tile(ctx: Importer, node: OnnxNode) -> OnnxNode:

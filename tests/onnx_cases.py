@@ -73,14 +73,16 @@ def run_ort(proto: onnx.ModelProto, feeds: Feeds) -> list[Any]:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    return list(onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, dict(feeds)))
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    return list(session.run(None, {name: np.asarray(value) for name, value in feeds.items()}))
 
 
 def run_import(proto: onnx.ModelProto, feeds: Feeds) -> tuple[Graph, list[Any]]:
     """The imported graph, held against the specification of its stage, and what it computes."""
     graph = graph_from_onnx(proto)
     check(graph, IMPORTED)
-    results = run_graph(graph, feeds, foreign=lambda node, arrays: run_foreign(graph, node, arrays))
+    arrays = {name: np.asarray(value) for name, value in feeds.items()}
+    results = run_graph(graph, arrays, foreign=lambda node, values: run_foreign(graph, node, values))
     return graph, list(results.values())
 
 
