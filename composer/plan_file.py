@@ -4,7 +4,7 @@
     opset_import           ONNX's own ops at one fixed version, `fqfuse` at 1, and the domains of foreign ops
     graph                  one node a step (plan_nodes.py), constants as initializers with raw data, types as value_info;
                            `fqfuse.type` in a value's metadata repeats a type that ONNX cannot hold (quantization)
-    metadata_props         fqfuse.schema (version of this layout), .target, .options, .quantizers, .fates, .decisions, and, as the last
+    metadata_props         fqfuse.schema (version of this layout), .name, .target, .options, .quantizers, .fates, .decisions, and, as the last
                            bytes of the file, .digest: SHA-256 of all that is in front of it (plan_seal.py)
 
 The same plan gives the same bytes, in every process. Reading trusts nothing: it checks the digest, takes every size from a Python integer
@@ -90,7 +90,7 @@ def plan_bytes(plan: Plan) -> bytes:
 def _model(plan: Plan) -> ModelProto:
     model = ModelProto(ir_version=_IR_VERSION, producer_name="fqfuse", producer_version=str(SCHEMA), domain=DOMAIN)
     graph = model.graph
-    graph.name = plan.name
+    graph.name = plan.name or "plan"  # ONNX demands a name
     graph.input.extend(_value_info(value, plan.type(value)) for value in plan.inputs)
     graph.output.extend(_value_info(value, plan.type(value)) for value in plan.outputs)
     shown = {*plan.inputs, *plan.outputs}
@@ -263,7 +263,7 @@ def _plan(model: ModelProto) -> Plan:
             if values.setdefault(info.name, type_) != type_:
                 raise broken("a value has two types", info.name)
     return Plan(
-        name=graph.name,
+        name=text_of(metadata, "fqfuse.name"),
         target=text_of(metadata, "fqfuse.target"),
         inputs=tuple(info.name for info in graph.input),
         outputs=tuple(info.name for info in graph.output),

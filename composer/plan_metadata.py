@@ -33,9 +33,10 @@ def broken(what: str, where: str = "") -> PlanError:
 
 
 def metadata_of(plan: Plan) -> dict[str, str]:
-    """The metadata of a plan: fqfuse.target, .options, .quantizers, .fates, .decisions."""
+    """The metadata of a plan: fqfuse.name, .target, .options, .quantizers, .fates, .decisions."""
     decisions = [[d.rule, d.subject, d.outcome.value, d.reason, d.expected, d.found, d.hint] for d in plan.decisions]
     return {
+        "fqfuse.name": plan.name,
         "fqfuse.target": plan.target,
         "fqfuse.options": Writer(in_place=True).attrs(plan.options),
         "fqfuse.quantizers": json_text([[key, q.name, q.form, q.value] for key, q in plan.quantizers.items()]),

@@ -61,7 +61,7 @@ def render_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) ->
 
 def _header(plan: Plan) -> str:
     int8 = sum(_runs_in_int8(plan, step) for step in plan.steps)
-    size = sum(array.nbytes for array in plan.constants.values())
+    size = sum(array.nbytes for array in plan.constants.values() if array.dtype.kind != "O")  # strings: pointers tell nothing
     totals = {"steps": len(plan.steps), "int8": int8, "constants": len(plan.constants), "bytes": size, "quantizers": len(plan.quantizers)}
     return f"plan {name_text(plan.name)}  target={name_text(plan.target)} " + " ".join(f"{key}={count}" for key, count in totals.items())
 
