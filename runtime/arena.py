@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from ..composer.plan import Plan
@@ -18,7 +18,7 @@ class Lifetimes:
     Attributes:
         first: buffer -> index of the step that writes it.
         last: buffer -> index of the last step that may read its memory.
-        dead: after each step, the values that nothing will read any more (buffers and results of `onnx.<Op>` steps).
+        dead: after each step, the values that nothing will read any more (buffers and arrays of the steps' own).
     """
 
     first: dict[str, int] = field(default_factory=dict)
@@ -26,33 +26,32 @@ class Lifetimes:
     dead: list[list[str]] = field(default_factory=list)
 
 
-def trace(plan: Plan, buffered: Sequence[bool]) -> Lifetimes:
-    """Lifetimes of every value that a step writes.
+def trace(plan: Plan, buffers: Container[str]) -> Lifetimes:
+    """Lifetimes of every value that is no constant.
 
-    What a step returns as arrays of its own (`buffered` False) may be a view of its inputs, so their memory lives as long as the result.
+    An array that a step returns itself may be a view of its inputs, so their memory lives as long as that array.
 
     Args:
         plan: the plan.
-        buffered: for each step, whether it writes into buffers.
+        buffers: the values that have memory in the arena: written there by a kernel, or copied there.
     """
     lives = Lifetimes(dead=[[] for _ in plan.steps])
-    roots: dict[str, frozenset[str]] = {}
-    last_read: dict[str, int] = {}
+    roots = {value: frozenset([value]) if value in buffers else frozenset[str]() for value in plan.inputs}
+    last_read = dict.fromkeys(plan.inputs, 0)
+    lives.first |= {value: 0 for value in plan.inputs if value in buffers}
     end = len(plan.steps)
     for index, step in enumerate(plan.steps):
-        for value in step.inputs:
-            last_read[value] = index
-        borrowed = frozenset().union(*(roots.get(v, frozenset()) for v in step.inputs)) if not buffered[index] else frozenset()
+        last_read |= dict.fromkeys(step.inputs, index)
+        borrowed = frozenset[str]().union(*(roots.get(value, frozenset()) for value in step.inputs))
         for value in filter(None, step.outputs):
-            roots[value] = frozenset([value]) if buffered[index] else borrowed
             last_read[value] = index
-            if buffered[index]:
-                lives.first[value] = lives.last[value] = index
-    for value in plan.outputs:
-        last_read[value] = end
+            roots[value] = frozenset([value]) if value in buffers else borrowed
+            if value in buffers:
+                lives.first[value] = index
+    last_read |= dict.fromkeys(plan.outputs, end)
     for value, index in last_read.items():
         for root in roots.get(value, ()):
-            lives.last[root] = max(lives.last[root], index)
+            lives.last[root] = max(lives.last.get(root, 0), index)
         if value in roots and index < end:
             lives.dead[index].append(value)
     return lives

@@ -6,22 +6,20 @@ may multiply and round in different orders. `NumericsProfile` says which order i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..ir.types import DType
 
-__all__ = ["VNNI_3_2", "F32Array", "F64Array", "NumericsProfile", "Take", "fused_multiply_add"]
+__all__ = ["VNNI_3_2", "F32Array", "F64Array", "FmaWork", "NumericsProfile", "U32Array", "finish_scaled_codes", "fused_multiply_add"]
 
 F32Array = npt.NDArray[np.float32]
 F64Array = npt.NDArray[np.float64]
 
-Take = Callable[[Sequence[int], npt.DTypeLike], npt.NDArray[Any]]
-"""Gives uninitialized scratch of a shape and type."""
+U32Array = npt.NDArray[np.uint32]
 
 _LOW_BITS = np.int64(0x1FFFFFFF)
 _TIE = np.int64(0x10000000)
@@ -53,46 +51,84 @@ class NumericsProfile:
         return {DType.S8: self.nan_s8, DType.U8: self.nan_u8, DType.S32: self.nan_s32}.get(dtype, 0)
 
 
+@dataclass(frozen=True)
+class FmaWork:
+    """Scratch of `fused_multiply_add`: two arrays of the operands' shape."""
+
+    wide: F64Array
+    bits: npt.NDArray[np.int64]
+
+
 VNNI_3_2 = NumericsProfile()
 """The VNNI kernels of oneDNN 3.2 (implementations `*:avx512_core_vnni` and `*:avx2_vnni`)."""
 
 
-def fused_multiply_add(
-    x: npt.NDArray[np.generic], shift: float, factor: float, addend: F32Array | np.float32, out: F32Array, take: Take, *, subnormal: bool
-) -> None:
-    """out = fma(x - shift, factor, addend): the sum is rounded to f32 once.
+def fused_multiply_add(x: F32Array, factor: float, addend: F32Array | np.float32, out: F32Array, work: FmaWork, subnormal: bool) -> None:
+    """out = fma(x, factor, addend): the sum is rounded to f32 once.
 
     The product of two f32 values is exact in f64. Their sum with the addend is rounded to 53 bits and then to 24, which differs from one
     rounding only where the f64 sum lies exactly between two f32 values; there the sign of its rounding error decides.
 
     Args:
-        x: f32 values with shift 0, or integers such that x - shift is an integer below 2**24.
-        shift: an integer.
+        x: f32.
         factor: an f32 value.
         addend: f32, broadcast against x.
-        out: f32, x's shape; may be `addend`.
-        take: gives scratch: 17 bytes an element.
+        out: f32, contiguous, x's shape; may be x or `addend`.
+        work: scratch.
         subnormal: whether a result below 2**-126 may have to be rounded (False where the caller knows better: it saves three passes).
     """
-    wide = take(out.shape, np.float64)
-    np.copyto(wide, x, casting="unsafe")
-    if shift:
-        np.subtract(wide, np.float64(shift), out=wide)
-    np.multiply(wide, np.float64(factor), out=wide)
-    np.add(wide, addend, out=wide)
-    bits = take(out.shape, np.int64)
-    np.bitwise_and(wide.view(np.int64), _LOW_BITS, out=bits)
-    suspects = np.equal(bits, _TIE, out=take(out.shape, np.bool_))
+    wide, bits = work.wide, work.bits
+    np.copyto(wide, x)
+    np.multiply(wide, np.float64(factor), wide)
+    np.add(wide, addend, wide)
+    np.bitwise_and(wide.view(np.int64), _LOW_BITS, bits)
+    suspects = np.equal(bits, _TIE)
     if subnormal:
         suspects |= (np.abs(wide) < _SMALLEST_NORMAL) & (wide != 0)
-    if not suspects.any():
+    _store_sum(wide, np.flatnonzero(suspects), lambda places: _at(x, places) * np.float64(factor), addend, out)
+
+
+def finish_scaled_codes(codes: npt.NDArray[np.generic], zero_point: int, scale: float, y: F32Array, wide: F64Array, size: U32Array) -> None:
+    """y = fma(scale, codes - zero_point, y) for 8-bit codes: the last step, which rounds the exact sum.
+
+    scale * (code - zero_point) is a multiple of the scale's last bit, so its f64 sum with y is exact, and rounded to f32 once, unless y is
+    much smaller than the scale (and not 0): those elements are looked for. The caller rules out that y is much larger.
+
+    Args:
+        codes: u8 or s8, y's shape.
+        zero_point: of magnitude at most 1024.
+        scale: an f32 value of magnitude at least 2**-100.
+        y: f32, contiguous, magnitude at most 2**20 * |scale|; gets the result.
+        wide: scale * (codes - zero_point) + y in f64.
+        size: the bits of |y|, minus 1 so that 0 wraps around to the top: the order of positive floats is that of their bits.
+    """
+    limit = np.float32(abs(scale) * 2.0**-16).view(np.uint32)
+    if size.size and size.min() < limit:
+        suspects = np.flatnonzero(size < limit)
+        _store_sum(wide, suspects, lambda places: (_at(codes, places) - zero_point) * np.float64(scale), y, y)
+    else:
+        np.copyto(y, wide, casting="unsafe")
+
+
+def _store_sum(
+    wide: F64Array,
+    suspects: npt.NDArray[np.int64],
+    product: Callable[[npt.NDArray[np.int64]], F64Array],
+    addend: F32Array | np.float32,
+    out: F32Array,
+) -> None:
+    """out = f32(wide), but rounded once at the suspects (flat indices)."""
+    if not suspects.size:
         np.copyto(out, wide, casting="unsafe")
         return
-    where = np.nonzero(suspects)
-    product = (x[where].astype(np.float64) - shift) * np.float64(factor)
-    repaired = _round_once(product, np.broadcast_to(addend, out.shape)[where].astype(np.float64))
+    repaired = _round_once(product(suspects), _at(np.broadcast_to(addend, out.shape), suspects))
     np.copyto(out, wide, casting="unsafe")
-    out[where] = repaired
+    out.reshape(-1)[suspects] = repaired
+
+
+def _at(array: npt.NDArray[np.generic], places: npt.NDArray[np.int64]) -> F64Array:
+    """The elements at flat indices, as f64, whatever the strides."""
+    return array[np.unravel_index(places, array.shape)].astype(np.float64)
 
 
 def _round_once(a: F64Array, b: F64Array) -> F32Array:

@@ -17,18 +17,19 @@ from ..composer.plan import Plan, Step
 from ..errors import InternalError
 from ..ir.ops.spec import Array
 from .arena import Lifetimes, place, trace
-from .kernels.base import Binding, Kernel, Layout, Operand, Scratch, Workspace, aligned
+from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch, aligned
 from .kernels.foreign import ForeignKernel
 from .kernels.registry import bind_kernel
 from .kernels.table import EvaluatedKernel, OnnxKernel
 from .numerics import VNNI_3_2, NumericsProfile
 from .pool import WorkerPool, single_threaded_blas
+from .program import StepProgram
 from .shapes import StaticShape, bind_shapes, step_shapes
 
 __all__ = ["NumpyExecutor", "default_threads", "run_step"]
 
 _PROGRAMS = 8  # shapes of the inputs that stay bound
-_IDLE_LEASES = 4  # workspaces kept for the next runs of one program
+_IDLE_LEASES = 8  # buffers kept for the next runs of one shape
 
 
 def default_threads() -> int:
@@ -37,38 +38,44 @@ def default_threads() -> int:
 
 
 @dataclass
-class _Program:
+class _Bound:
     """A plan, bound for one set of input shapes.
 
     Attributes:
         kernels: for each step its kernel, or None where its shapes are only known while it runs.
+        buffers: every value that lives in the arena: what kernels write, and arrays of others that kernels read (those are copied in).
         offsets: buffer -> place in the arena.
         lives: when values die.
-        arena_bytes, local_bytes, shared_bytes: memory of one run.
+        arena_bytes, local_bytes: memory of one run, and of each worker in it.
+        idle: leases that no run uses.
     """
 
     kernels: list[Kernel | None]
+    buffers: dict[str, Result]
     offsets: dict[str, int]
     lives: Lifetimes
     arena_bytes: int
     local_bytes: int
-    shared_bytes: int
     idle: list[_Lease] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class _Lease:
-    """The memory of one run: nobody else uses it meanwhile."""
+    """The buffers of one run, and the programs that were recorded for them: nobody else uses them meanwhile."""
 
-    def __init__(self, program: _Program, pool: WorkerPool) -> None:
-        self.arena = np.empty(aligned(program.arena_bytes) + 64, np.uint8)
-        start = -self.arena.ctypes.data % 64
-        self.arena = self.arena[start:]
-        self.work = _workspace(pool, program.local_bytes, program.shared_bytes)
+    def __init__(self, plan: Plan, bound: _Bound, threads: int) -> None:
+        arena = np.empty(bound.arena_bytes + 64, np.uint8)
+        arena = arena[-arena.ctypes.data % 64 :]
+        self.arrays = {name: result.view(arena[bound.offsets[name] :]) for name, result in bound.buffers.items()}
+        scratches = [Scratch(bound.local_bytes) for _ in range(threads)]
+        self.programs = [
+            None if kernel is None or isinstance(kernel, EvaluatedKernel) else _program(kernel, step, self.arrays, scratches)
+            for step, kernel in zip(plan.steps, bound.kernels, strict=True)
+        ]
 
 
-def _workspace(pool: WorkerPool, local: int, shared: int) -> Workspace:
-    return Workspace(pool, [Scratch(local) for _ in range(pool.threads)], Scratch(shared))
+def _program(kernel: Kernel, step: Step, arrays: Mapping[str, Array], scratches: Sequence[Scratch]) -> StepProgram:
+    return StepProgram(kernel.tasks(arrays, [arrays[name] for name in step.outputs if name]), scratches)
 
 
 class NumpyExecutor:
@@ -76,7 +83,7 @@ class NumpyExecutor:
 
     Args:
         plan: the plan, for any target.
-        threads: how many tiles are computed at once (None: one a processor).
+        threads: how many tasks run at once (None: one a processor).
         profile: the float order.
     """
 
@@ -84,7 +91,7 @@ class NumpyExecutor:
         self._plan = plan
         self._profile = profile
         self._pool = WorkerPool(threads or default_threads())
-        self._programs: OrderedDict[tuple[StaticShape, ...], _Program] = OrderedDict()
+        self._bound: OrderedDict[tuple[StaticShape, ...], _Bound] = OrderedDict()
         self._lock = threading.Lock()
 
     def bind(self, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -93,105 +100,106 @@ class NumpyExecutor:
         Raises:
             InvalidInput: the shapes do not fit the model.
         """
-        self._program({name: tuple(shapes[name]) for name in self._plan.inputs})
+        self._bound_for({name: tuple(shapes[name]) for name in self._plan.inputs})
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of the plan for checked feeds, as new C-contiguous arrays."""
-        program = self._program({name: feeds[name].shape for name in self._plan.inputs})
-        lease = self._lease(program)
-        try:
-            values = dict(feeds)
-            with single_threaded_blas(), np.errstate(all="ignore"):
-                for index, kernel in enumerate(program.kernels):
-                    self._step(program, index, kernel, values, lease)
-                    for value in program.lives.dead[index]:
-                        del values[value]
-                return [np.array(self._value(name, values), order="C", copy=True) for name in self._plan.outputs]
-        finally:
-            with program.lock:
-                if len(program.idle) < _IDLE_LEASES:
-                    program.idle.append(lease)
+        return self._run(feeds, None)
 
     def run_all(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Every value that a step writes, in execution order, as new C-contiguous arrays."""
-        program = self._program({name: feeds[name].shape for name in self._plan.inputs})
-        lease = self._lease(program)
-        values = dict(feeds)
-        result: dict[str, Array] = {}
-        with single_threaded_blas(), np.errstate(all="ignore"):
-            for index, kernel in enumerate(program.kernels):
-                self._step(program, index, kernel, values, None if kernel is None else lease, keep=True)
-                for value in filter(None, self._plan.steps[index].outputs):
-                    result[value] = np.array(values[value], order="C", copy=True)
-        return result
+        kept: dict[str, Array] = {}
+        self._run(feeds, kept)
+        return kept
 
     # -- one run ---------------------------------------------------------------------------------------------------------------
+
+    def _run(self, feeds: Mapping[str, Array], kept: dict[str, Array] | None) -> list[Array]:
+        bound = self._bound_for({name: feeds[name].shape for name in self._plan.inputs})
+        with bound.lock:
+            lease = bound.idle.pop() if bound.idle else None
+        if lease is None:
+            lease = _Lease(self._plan, bound, self._pool.threads)
+        values: dict[str, Array] = {}
+        with single_threaded_blas(), np.errstate(all="ignore"):
+            for name, array in feeds.items():
+                self._keep(name, array, values, lease)
+            for index, step in enumerate(self._plan.steps):
+                self._run_step(bound, index, values, lease)
+                if kept is not None:
+                    kept |= {name: _own(values[name]) for name in step.outputs if name}
+                for name in bound.lives.dead[index]:
+                    del values[name]
+            outputs = [_own(self._value(name, values)) for name in self._plan.outputs]
+        with bound.lock:
+            if len(bound.idle) < _IDLE_LEASES:
+                bound.idle.append(lease)
+        return outputs
+
+    def _run_step(self, bound: _Bound, index: int, values: dict[str, Array], lease: _Lease) -> None:
+        step, kernel, program = self._plan.steps[index], bound.kernels[index], lease.programs[index]
+        if program is not None:
+            program.run(self._pool)
+            values |= {name: lease.arrays[name] for name in step.outputs if name}
+            return
+        if isinstance(kernel, EvaluatedKernel):
+            produced = kernel.evaluate(values)
+        else:  # shapes that depend on data: bound now, for this run alone
+            arrays = {name: self._value(name, values) for name in step.inputs}
+            produced = _run_once(self._plan, step, arrays, self._profile, self._pool)
+        for name, array in zip(step.outputs, produced, strict=False):
+            if name:
+                self._keep(name, array, values, lease)
+
+    def _keep(self, name: str, array: Array, values: dict[str, Array], lease: _Lease) -> None:
+        """Adds an array that no kernel wrote; into its buffer, where a kernel will read it there."""
+        buffer = lease.arrays.get(name)
+        if buffer is not None:
+            if buffer.shape != array.shape:
+                raise InternalError(f"{name} has shape {list(array.shape)}, and {list(buffer.shape)} was expected")
+            np.copyto(buffer, array)
+            array = buffer
+        values[name] = array
 
     def _value(self, name: str, values: Mapping[str, Array]) -> Array:
         return values[name] if name in values else self._plan.constants[name]
 
-    def _lease(self, program: _Program) -> _Lease:
-        with program.lock:
-            if program.idle:
-                return program.idle.pop()
-        return _Lease(program, self._pool)
-
-    def _step(
-        self, program: _Program, index: int, kernel: Kernel | None, values: dict[str, Array], lease: _Lease | None, *, keep: bool = False
-    ) -> None:
-        step = self._plan.steps[index]
-        if isinstance(kernel, EvaluatedKernel):
-            produced: Sequence[Array] = kernel.evaluate(values)
-        elif kernel is not None and lease is not None:
-            produced = [
-                result.empty() if keep or name not in program.offsets else result.view(lease.arena[program.offsets[name] :])
-                for result, name in zip(kernel.results, step.outputs, strict=False)
-            ]
-            kernel.run(values, produced, lease.work)
-        else:
-            produced = self._run_unbound(step, values)
-        values |= {name: array for name, array in zip(step.outputs, produced, strict=False) if name}
-
-    def _run_unbound(self, step: Step, values: Mapping[str, Array]) -> Sequence[Array]:
-        """A step whose shapes depend on data: bound now, for this run alone."""
-        arrays = {name: self._value(name, values) for name in step.inputs}
-        return _run_once(self._plan, step, arrays, self._profile, self._pool)
-
     # -- binding ---------------------------------------------------------------------------------------------------------------
 
-    def _program(self, shapes: Mapping[str, StaticShape]) -> _Program:
+    def _bound_for(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         key = tuple(shapes[name] for name in self._plan.inputs)
         with self._lock:
-            program = self._programs.get(key)
-            if program is None:
-                program = self._programs[key] = self._bind_program(shapes)
-                if len(self._programs) > _PROGRAMS:
-                    self._programs.popitem(last=False)
-            self._programs.move_to_end(key)
-            return program
+            bound = self._bound.get(key)
+            if bound is None:
+                bound = self._bound[key] = self._bind(shapes)
+                if len(self._bound) > _PROGRAMS:
+                    self._bound.popitem(last=False)
+            self._bound.move_to_end(key)
+            return bound
 
-    def _bind_program(self, shapes: Mapping[str, StaticShape]) -> _Program:
+    def _bind(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         plan = self._plan
         known = bind_shapes(plan, shapes)
-        layouts: dict[str, Layout] = {}
+        buffers: dict[str, Result] = {}
         kernels: list[Kernel | None] = []
         for step in plan.steps:
+            layouts = {name: buffers[name].layout for name in step.inputs if name in buffers}
             kernel = _bind_step(plan, step, known, layouts, self._profile, self._pool.threads)
             kernels.append(kernel)
-            if kernel is not None:
-                layouts |= {name: result.layout for name, result in zip(step.outputs, kernel.results, strict=False)}
-        lives = trace(plan, [kernel is not None and not isinstance(kernel, EvaluatedKernel) for kernel in kernels])
-        sizes = {
-            name: result.size
-            for step, kernel in zip(plan.steps, kernels, strict=True)
-            if kernel is not None
-            for name, result in zip(step.outputs, kernel.results, strict=False)
-        }
-        offsets, size = place(lives, sizes)
-        bound = [kernel for kernel in kernels if kernel is not None]
-        local = max((kernel.local_bytes for kernel in bound), default=0)
-        shared = max((kernel.shared_bytes for kernel in bound), default=0)
-        return _Program(kernels, offsets, lives, size, local, shared)
+            if kernel is None or isinstance(kernel, EvaluatedKernel):
+                continue
+            for name in step.inputs:
+                if name not in buffers and name not in plan.constants:
+                    buffers[name] = Result(plan.type(name).dtype, known[name])
+            buffers |= dict(zip(filter(None, step.outputs), kernel.results, strict=True))
+        lives = trace(plan, buffers)
+        offsets, size = place(lives, {name: result.size for name, result in buffers.items()})
+        local = max((kernel.local_bytes for kernel in kernels if kernel is not None), default=0)
+        return _Bound(kernels, buffers, offsets, lives, aligned(size), aligned(local))
+
+
+def _own(array: Array) -> Array:
+    return np.array(array, order="C", copy=True)
 
 
 def _bind_step(
@@ -221,7 +229,7 @@ def _run_once(plan: Plan, step: Step, arrays: Mapping[str, Array], profile: Nume
     if isinstance(kernel, EvaluatedKernel):
         return kernel.evaluate(arrays)
     outputs = [result.empty() for result in kernel.results]
-    kernel.run(arrays, outputs, _workspace(pool, kernel.local_bytes, kernel.shared_bytes))
+    StepProgram(kernel.tasks(arrays, outputs), [Scratch(kernel.local_bytes) for _ in range(pool.threads)]).run(pool)
     return outputs
 
 
@@ -235,7 +243,7 @@ def run_step(
         step: the step.
         inputs: an array for each value of `step.inputs` that is no constant, of its element type.
         profile: the float order.
-        threads: how many tiles are computed at once.
+        threads: how many tasks run at once.
 
     Returns:
         The outputs of the step, C-contiguous, sharing no memory with the inputs.
@@ -246,4 +254,4 @@ def run_step(
     arrays = {name: np.asarray(inputs[name]) if name in inputs else plan.constants[name] for name in step.inputs}
     with single_threaded_blas(), np.errstate(all="ignore"):
         outputs = _run_once(plan, step, arrays, profile, WorkerPool(threads))
-    return tuple(np.array(array, order="C", copy=True) for array in outputs)
+    return tuple(_own(array) for array in outputs)

@@ -1,6 +1,6 @@
-"""A small thread pool for loops over tiles, and the rule that BLAS stays single-threaded inside it.
+"""A small thread pool for loops over tasks, and the rule that BLAS stays single-threaded inside it.
 
-NumPy releases the GIL in its inner loops, so tiles of one step run side by side. The calling thread works too: a loop with `threads` = 1
+NumPy releases the GIL in its inner loops, so tasks of one step run side by side. The calling thread works too: a loop with `threads` = 1
 never leaves it.
 """
 
@@ -11,6 +11,7 @@ import os
 import queue
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -20,41 +21,60 @@ from threadpoolctl import ThreadpoolController
 __all__ = ["WorkerPool", "single_threaded_blas"]
 
 Body = Callable[[int, int], None]
-"""(index of the tile, slot of the worker: below `threads`, never shared by two workers at a time)."""
+"""(index of the task, slot of the worker: below `threads`, never shared by two workers at a time)."""
 
 
 class _Job:
-    """One parallel loop: workers draw indices until none is left."""
+    """One parallel loop. Every slot has its share of the indices, so that a task meets the same worker in every run; whoever has finished
+    its own takes from the others'."""
 
-    def __init__(self, count: int, body: Body) -> None:
-        self._indices = itertools.count()  # next() on it is atomic under the GIL
-        self._slots = itertools.count()
-        self._count = count
+    def __init__(self, count: int, slots: int, body: Body) -> None:
+        # deque's methods are atomic under the GIL.
+        self._shares = [deque(range(count * s // slots, count * (s + 1) // slots)) for s in range(slots)]
+        self._slots = itertools.count(1)
         self._body = body
         self._lock = threading.Lock()
         self._left = count
         self._finished = threading.Event()
         self._error: BaseException | None = None
 
-    def work(self) -> None:
-        """Runs tiles until none is left."""
+    def help(self) -> None:
+        """Runs tasks on one of the free slots, if one is left."""
         slot = next(self._slots)
+        if slot < len(self._shares):
+            self.work(slot)
+
+    def work(self, slot: int) -> None:
+        """Runs tasks until none is left."""
         with np.errstate(all="ignore"):  # infinities and NaN are values here; the error state is each thread's own
-            for index in self._indices:
-                if index >= self._count:
-                    return
+            own = self._shares[slot]
+            done = 0
+            while (index := self._next(own)) >= 0:
                 try:
                     if self._error is None:
                         self._body(index, slot)
                 except BaseException as error:  # noqa: BLE001 - handed to the thread that waits, which raises it
                     self._error = error
-                with self._lock:
-                    self._left -= 1
-                    if self._left == 0:
-                        self._finished.set()
+                done += 1
+        with self._lock:
+            self._left -= done
+            if self._left == 0:
+                self._finished.set()
+
+    def _next(self, own: deque[int]) -> int:
+        try:
+            return own.popleft()
+        except IndexError:
+            pass
+        for share in self._shares:
+            try:
+                return share.pop()
+            except IndexError:
+                continue
+        return -1
 
     def wait(self) -> None:
-        """Returns when every tile is done; raises what a tile raised."""
+        """Returns when every task is done; raises what a task raised."""
         self._finished.wait()
         if self._error is not None:
             raise self._error
@@ -64,7 +84,7 @@ class WorkerPool:
     """`threads` - 1 daemon threads, started at the first loop that needs them, stopped when the pool is garbage.
 
     Args:
-        threads: how many tiles run at once, the caller's included.
+        threads: how many tasks run at once, the caller's included.
     """
 
     def __init__(self, threads: int) -> None:
@@ -77,17 +97,17 @@ class WorkerPool:
         """body(i, slot) for each i below `count`, in any order, on up to `threads` threads.
 
         Raises:
-            BaseException: what a body raised; the other tiles are then skipped.
+            BaseException: what a body raised; the tasks that were not begun are then skipped.
         """
         if count == 0:
             return
-        job = _Job(count, body)
-        helpers = min(self.threads, count) - 1
-        if helpers > 0:
+        slots = min(self.threads, count)
+        job = _Job(count, slots, body)
+        if slots > 1:
             self._start()
-            for _ in range(helpers):
+            for _ in range(slots - 1):
                 self._queue.put(job)
-        job.work()
+        job.work(0)
         job.wait()
 
     def _start(self) -> None:
@@ -105,7 +125,7 @@ class WorkerPool:
 
 def _serve(jobs: queue.SimpleQueue[_Job | None]) -> None:
     while (job := jobs.get()) is not None:
-        job.work()
+        job.help()
         del job  # a finished loop holds the buffers of its run
 
 
@@ -144,7 +164,7 @@ _GUARD = _BlasGuard()
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Inside, BLAS calls run on the calling thread alone: tiles are the parallelism, and idle BLAS threads spin.
+    """Inside, BLAS calls run on the calling thread alone: tasks are the parallelism, and idle BLAS threads spin.
 
     The setting is the process's own; runs that overlap share it, and the last one restores what was before.
     """

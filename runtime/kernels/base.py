@@ -9,9 +9,11 @@ from __future__ import annotations
 import enum
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +23,23 @@ from ...errors import InternalError
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import NumericsProfile
-from ..pool import WorkerPool
 
-__all__ = ["Binding", "Kernel", "Layout", "Operand", "Result", "Scratch", "Tile", "Workspace", "aligned", "nbytes", "tiles"]
+__all__ = [
+    "Binding",
+    "Call",
+    "Kernel",
+    "Layout",
+    "Operand",
+    "Recorder",
+    "Result",
+    "Scratch",
+    "Tasks",
+    "Tile",
+    "Values",
+    "aligned",
+    "nbytes",
+    "tiles",
+]
 
 _ALIGN = 64
 
@@ -31,6 +47,9 @@ Tile = tuple[slice, ...]
 """A box in physical dimension order."""
 
 Values = Mapping[str, Array]
+"""Arrays by the names of values."""
+
+Call = Callable[[], object]
 
 
 class Layout(enum.Enum):
@@ -65,16 +84,12 @@ def nbytes(shape: Sequence[int], dtype: npt.DTypeLike) -> int:
 
 
 class Scratch:
-    """Memory that a step uses while it runs: views are taken one behind the other, and `reset` forgets them all."""
+    """Memory that one worker uses while it runs a task: views are taken one behind the other, and `release` forgets the last ones."""
 
     def __init__(self, size: int) -> None:
         raw = np.empty(size + _ALIGN, np.uint8)
         start = -raw.ctypes.data % _ALIGN
         self._memory = raw[start : start + size]
-        self._used = 0
-
-    def reset(self) -> None:
-        """Forgets every view."""
         self._used = 0
 
     def mark(self) -> int:
@@ -85,11 +100,11 @@ class Scratch:
         """Forgets the views taken since `mark`."""
         self._used = mark
 
-    def take(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+    def take(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """An uninitialized array.
 
         Raises:
-            InternalError: the kernel asked for less when it was bound.
+            InternalError: the kernel announced less when it was bound.
         """
         start, self._used = self._used, self._used + nbytes(shape, dtype)
         if self._used > self._memory.size:
@@ -97,13 +112,48 @@ class Scratch:
         return np.ndarray(tuple(shape), np.dtype(dtype), self._memory, start)
 
 
-@dataclass
-class Workspace:
-    """What a run lends to its steps: the pool, scratch for each worker, and scratch that all workers share."""
+class Recorder:
+    """Takes down the NumPy calls of one task, with every view already made: running them leaves little for the interpreter to do.
 
-    pool: WorkerPool
-    local: Sequence[Scratch]
-    shared: Scratch
+    The views are made once for fixed buffers. That matters most to threads: whatever Python does between two NumPy calls, it does alone.
+
+    Args:
+        scratch: of the worker that will run the calls.
+
+    Attributes:
+        calls: the calls, in order.
+    """
+
+    def __init__(self, scratch: Scratch) -> None:
+        self.scratch = scratch
+        self.calls: list[Call] = []
+
+    def __call__(self, function: Callable[..., object], *args: object) -> None:
+        """Takes down function(*args)."""
+        self.calls.append(partial(function, *args))
+
+    def take(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Scratch for the calls that follow."""
+        return self.scratch.take(shape, dtype)
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Takes down target[...] = source, converting the element type as C does."""
+        self(np.copyto, target, source, "unsafe")
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """What a kernel does with one set of arrays: independent tasks.
+
+    Attributes:
+        count: how many.
+        record: (index of the task, recorder): takes down its calls.
+        prepare: takes down what every worker does before its first task (into scratch that stays); None: nothing.
+    """
+
+    count: int
+    record: Callable[[int, Recorder], None]
+    prepare: Callable[[Recorder], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -209,16 +259,14 @@ class Kernel(ABC):
     Attributes:
         results: the outputs it writes; empty for a kernel that returns arrays of its own (`evaluate`).
         local_bytes: scratch for each worker.
-        shared_bytes: scratch for the whole step.
     """
 
     results: tuple[Result, ...] = ()
     local_bytes: int = 0
-    shared_bytes: int = 0
 
     @abstractmethod
-    def run(self, values: Values, outputs: Sequence[Array], work: Workspace) -> None:
-        """Writes the outputs (logical shape, in the layouts that `results` announce)."""
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """The work for these arrays: reads `values`, writes `outputs` (logical shape, in the layouts that `results` announce)."""
 
 
 def tiles(shape: Sequence[int], limit: int) -> list[Tile]:

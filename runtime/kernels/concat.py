@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.ops.spec import Array
-from .base import Binding, Kernel, Layout, Operand, Result, Tile, Values, Workspace, nbytes, tiles
+from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tasks, Tile, Values, nbytes, tiles
 from .elementwise import common_layout, magnitude
 from .epilogue import Anchor, Epilogue
 
@@ -70,22 +70,20 @@ class Concat(Kernel):
         factors = () if scale is None else (scale.array.reshape(()),)
         return Epilogue(binding, result, Anchor(magnitude=magnitude(source), scales=factors))
 
-    def run(self, values: Values, outputs: Sequence[Array], work: Workspace) -> None:
-        """Computes the destination."""
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """Tiles of the sources."""
         out = self._layout.physical(outputs[0])
         sources = {p.source.name: self._layout.physical(p.source.read(values)) for p in self._pieces}
         operands = {id(p.epilogue): p.epilogue.operands(values) for p in self._pieces if p.epilogue is not None}
 
-        def body(index: int, slot: int) -> None:
+        def task(index: int, record: Recorder) -> None:
             piece = self._pieces[index]
             part = sources[piece.source.name][piece.tile]
             if piece.epilogue is None:
-                np.copyto(out[piece.place], part)
+                record(np.copyto, out[piece.place], part)
                 return
-            scratch = work.local[slot]
-            scratch.reset()
-            y = scratch.take(part.shape, np.float32)
-            np.copyto(y, part, casting="unsafe")
-            piece.epilogue.apply(y, out, piece.place, operands[id(piece.epilogue)], scratch)
+            y = record.take(part.shape, np.float32)
+            record.copy(y, part)
+            piece.epilogue.record(y, out, piece.place, operands[id(piece.epilogue)], record)
 
-        work.pool.run(len(self._pieces), body)
+        return Tasks(len(self._pieces), task)

@@ -15,13 +15,15 @@ from ...composer.attributes import PrimitiveAttr
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import F32Array
-from .base import Binding, Kernel, Layout, Operand, Result, Scratch, Tile, Values, Workspace
+from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tasks, Tile, Values
 from .epilogue import Anchor, Epilogue, along
 from .exact_gemm import Codes, KSplit, split_for_weights
 from .gemm import TiledGemm
-from .windows import Window, fill_slab, resolve_window, slab_bytes, window_view
+from .windows import Window, record_slab, resolve_window, slab_bytes, window_view
 
 __all__ = ["Convolution", "anchor_of", "integer_codes"]
+
+_SHORT_RUN = 32  # window elements side by side in memory; below, gathering runs along the outputs instead (first layers)
 
 
 def integer_codes(binding: Binding, role: str) -> tuple[Codes | None, int]:
@@ -89,51 +91,61 @@ class Convolution(Kernel):
         codes, self._shift = integer_codes(binding, "src")
         matrix = kernel_matrix(weights.data)
         self._window = resolve_window(binding, src.shape[2:], weights.shape[2:], shape[2:])
-        split = KSplit((0, matrix.shape[1]), 0, False, False)
+        split = KSplit((0, matrix.shape[0]), 0, False, False)
         magnitude = math.inf
         if codes is not None:
-            split = split_for_weights(matrix, codes, exact=result.dtype is DType.S32)
+            split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
             magnitude = float(split.bound)
         self._epilogue = Epilogue(binding, result, anchor_of(binding, 1, len(shape), magnitude, codes is not None))
         physical = Layout.CHANNELS_LAST.physical_shape(shape)
         self._channels = src.shape[1]
-        self._gemm = TiledGemm(matrix, False, self._groups, split, self._epilogue, physical, self._fill_bytes, binding.threads)
-        self.local_bytes, self.shared_bytes = self._gemm.local_bytes, self._gemm.shared_bytes
+        run = self._channels * (self._window.kernel[-1] if self._window.dilations[-1] == 1 else 1)
+        self._planar = self._groups == 1 and not self._window.pointwise and run < _SHORT_RUN
+        self._gemm = TiledGemm(
+            matrix, self._groups, split, self._epilogue, physical, self._fill_bytes, binding.threads, by_position=self._planar
+        )
+        self.local_bytes = self._gemm.local_bytes
 
-    def run(self, values: Values, outputs: Sequence[Array], work: Workspace) -> None:
-        """Computes the destination."""
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """Tiles of the destination."""
         x = Layout.CHANNELS_LAST.physical(values[self._src])
         out = Layout.CHANNELS_LAST.physical(outputs[0])
-        self._gemm.run(x, self._fill, out, self._epilogue.operands(values), work)
+        return self._gemm.tasks(x, self._fill, out, self._epilogue.operands(values))
 
     def _fill_bytes(self, tile: Tile) -> int:
         if self._window.pointwise:
             return 0
         return slab_bytes(self._window, tile[0].stop - tile[0].start, tile[1:], self._channels, np.float32)
 
-    def _fill(self, x: Array, tile: Tile, gathered: F32Array, scratch: Scratch) -> None:
+    def _fill(self, x: Array, tile: Tile, gathered: F32Array, record: Recorder) -> None:
         if self._window.pointwise:
             part = x[tile]
-            np.copyto(gathered.reshape(part.shape), part, casting="unsafe")
+            record.copy(gathered.reshape(part.shape), part)
             if self._shift:
-                np.subtract(gathered, np.float32(self._shift), out=gathered)
+                record(np.subtract, gathered, np.float32(self._shift), gathered)
             return
-        slab = fill_slab(self._window, x, tile, np.float32, self._shift, 0.0, scratch)
-        gather_windows(self._window, slab, tile, self._groups, gathered)
+        slab = record_slab(self._window, x, tile, np.float32, self._shift, 0.0, record, planar=self._planar)
+        record_windows(self._window, slab, tile, self._groups, gathered, record)
 
 
-def gather_windows(window: Window, slab: Array, tile: Tile, groups: int, gathered: F32Array) -> None:
-    """Copies the windows of a slab into rows: [rows, groups, kernel..., C/groups], flat in all but the rows."""
+def record_windows(window: Window, slab: Array, tile: Tile, groups: int, gathered: F32Array, record: Recorder) -> None:
+    """Takes down the copy of the windows of a slab into rows: [rows, groups, kernel..., C/groups], flat in all but the rows.
+
+    `gathered` may be the transpose of a contiguous array (one group): the copy then runs along the rows.
+    """
     sizes = [cut.stop - cut.start for cut in tile[1:]]
     view = window_view(window, slab, sizes)
+    if not gathered.flags.c_contiguous:  # planar: [kernel..., C] x rows
+        target = gathered.T.reshape(view.shape[1 + len(sizes) :] + view.shape[: 1 + len(sizes)])
+        record(np.copyto, np.moveaxis(target, range(-1 - len(sizes), 0), range(1 + len(sizes))), view)
+        return
     if groups > 1:
         view = view.reshape(*view.shape[:-1], groups, view.shape[-1] // groups)
         view = np.moveaxis(view, -2, 1 + len(sizes))
-    np.copyto(gathered.reshape(view.shape), view)
+    record(np.copyto, gathered.reshape(view.shape), view)
 
 
 def kernel_matrix(weights: Array) -> Array:
-    """[OC, IC/groups, kernel...] as [OC, kernel... * IC/groups]: a view where the kernel has one position."""
-    if math.prod(weights.shape[2:]) == 1:
-        return np.ascontiguousarray(weights).reshape(weights.shape[0], -1)
-    return np.ascontiguousarray(np.moveaxis(weights, 1, -1)).reshape(weights.shape[0], -1)
+    """[OC, IC/groups, kernel...] as a contiguous [kernel... * IC/groups, OC]."""
+    turned = np.moveaxis(weights, (0, 1), (-1, -2))
+    return np.ascontiguousarray(turned).reshape(-1, weights.shape[0])

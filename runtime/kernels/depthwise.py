@@ -9,11 +9,11 @@ import numpy as np
 
 from ...ir.ops.spec import Array
 from ...ir.types import DType
-from .base import Binding, Kernel, Layout, Result, Scratch, Tile, Values, Workspace, nbytes, tiles
+from .base import Binding, Kernel, Layout, Recorder, Result, Tasks, Tile, Values, nbytes, tiles
 from .convolution import anchor_of, integer_codes, kernel_matrix
 from .epilogue import Epilogue
 from .exact_gemm import split_for_weights
-from .windows import fill_slab, resolve_window, slab_bytes
+from .windows import record_slab, resolve_window, slab_bytes
 
 __all__ = ["DepthwiseConvolution", "is_depthwise"]
 
@@ -48,7 +48,7 @@ class DepthwiseConvolution(Kernel):
         self._window = resolve_window(binding, src.shape[2:], weights.shape[2:], shape[2:])
         magnitude, exact_f32 = math.inf, True
         if codes is not None:
-            split = split_for_weights(matrix, codes, exact=result.dtype is DType.S32)
+            split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
             magnitude, exact_f32 = float(split.bound), len(split.cuts) == 2
         self._dtype = np.dtype(np.float32 if exact_f32 else np.float64)
         self._epilogue = Epilogue(binding, result, anchor_of(binding, 1, len(shape), magnitude, codes is not None))
@@ -61,7 +61,7 @@ class DepthwiseConvolution(Kernel):
 
     def _per_tap(self, matrix: Array) -> list[Array]:
         """For each tap the weights of all channels, repeated along the last spatial dimension where channels are few."""
-        columns = np.ascontiguousarray(matrix.T).astype(self._dtype)  # [taps, OC]
+        columns = matrix.astype(self._dtype)  # [taps, OC]
         if self._physical[-1] >= _SHORT_LOOP or self._window.strides[-1] != 1:
             return list(columns)
         width = max((t[-1].stop - t[-1].start for t in self._tiles), default=1)
@@ -72,39 +72,37 @@ class DepthwiseConvolution(Kernel):
         slab = slab_bytes(self._window, tile[0].stop - tile[0].start, tile[1:], self._physical[-1], self._dtype)
         return 2 * slab + 2 * nbytes((cells,), self._dtype) + self._epilogue.scratch_bytes(cells)
 
-    def run(self, values: Values, outputs: Sequence[Array], work: Workspace) -> None:
-        """Computes the destination."""
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """Tiles of the destination."""
         x = Layout.CHANNELS_LAST.physical(values[self._src])
         out = Layout.CHANNELS_LAST.physical(outputs[0])
         operands = self._epilogue.operands(values)
 
-        def body(index: int, slot: int) -> None:
+        def task(index: int, record: Recorder) -> None:
             tile = self._tiles[index]
-            scratch = work.local[slot]
-            scratch.reset()
-            acc = self._accumulate(x, tile, scratch)
-            self._epilogue.apply(acc, out, (*tile, slice(0, self._physical[-1])), operands, scratch)
+            acc = self._accumulate(x, tile, record)
+            self._epilogue.record(acc, out, (*tile, slice(0, self._physical[-1])), operands, record)
 
-        work.pool.run(len(self._tiles), body)
+        return Tasks(len(self._tiles), task)
 
-    def _accumulate(self, x: Array, tile: Tile, scratch: Scratch) -> Array:
+    def _accumulate(self, x: Array, tile: Tile, record: Recorder) -> Array:
         sizes = tuple(cut.stop - cut.start for cut in tile)
-        acc = scratch.take((*sizes, self._physical[-1]), self._dtype)
-        term = scratch.take(acc.shape, self._dtype)
-        slab = fill_slab(self._window, x, tile, self._dtype, self._shift, 0.0, scratch)
+        acc = record.take((*sizes, self._physical[-1]), self._dtype)
+        term = record.take(acc.shape, self._dtype)
+        slab = record_slab(self._window, x, tile, self._dtype, self._shift, 0.0, record)
         if self._multiplier > 1:
-            repeated = scratch.take((*slab.shape[:-1], slab.shape[-1] * self._multiplier), self._dtype)
+            repeated = record.take((*slab.shape[:-1], slab.shape[-1] * self._multiplier), self._dtype)
             grid = repeated.reshape(*slab.shape, self._multiplier)
-            np.copyto(grid, slab[..., None])
+            record(np.copyto, grid, slab[..., None])
             slab = repeated
         for position, (tap, weights) in enumerate(zip(self._taps, self._weights, strict=True)):
             factor = weights[: sizes[-1]] if weights.ndim == 2 else weights
             part = slab[self._tap_cut(tap, sizes[1:])]
             if position == 0:
-                np.multiply(part, factor, out=acc)
+                record(np.multiply, part, factor, acc)
             else:
-                np.multiply(part, factor, out=term)
-                np.add(acc, term, out=acc)
+                record(np.multiply, part, factor, term)
+                record(np.add, acc, term, acc)
         return acc
 
     def _tap_cut(self, tap: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:

@@ -10,10 +10,10 @@ import numpy as np
 from ...composer.attributes import Scale
 from ...ir.ops.spec import Array
 from ..numerics import F32Array
-from .base import Binding, Kernel, Layout, Operand, Result, Scratch, Tile, Values, Workspace, nbytes, tiles
+from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tasks, Tile, Values, nbytes, tiles
 from .eltwise_math import ALGORITHMS, EltwiseCall, bound_of
 from .epilogue import Anchor, Epilogue, along
-from .passes import BINARY, apply_binary
+from .passes import BINARY, record_binary
 
 __all__ = ["BinaryKernel", "EltwiseKernel", "Reorder", "common_layout"]
 
@@ -47,27 +47,25 @@ class _Elementwise(Kernel):
         cells = max((math.prod(c.stop - c.start for c in t) for t in self._tiles), default=0)
         self.local_bytes = nbytes((cells,), np.float32) + epilogue.scratch_bytes(cells) + cells * extra + 8 * 64
 
-    def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], scratch: Scratch) -> None:
+    def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], record: Recorder) -> None:
         raise NotImplementedError
 
-    def run(self, values: Values, outputs: Sequence[Array], work: Workspace) -> None:
-        """Computes the destination."""
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """Tiles of the destination."""
         rank = len(self._result.shape)
         sources = [self._layout.physical(expand(s.read(values), rank)) for s in self._sources]
         out = self._layout.physical(outputs[0])
         operands = self._epilogue.operands(values)
 
-        def body(index: int, slot: int) -> None:
+        def task(index: int, record: Recorder) -> None:
             tile = self._tiles[index]
-            scratch = work.local[slot]
-            scratch.reset()
-            y: F32Array = scratch.take([cut.stop - cut.start for cut in tile], np.float32)  # type: ignore[assignment]
-            mark = scratch.mark()
-            self._fill(y, tile, sources, scratch)
-            scratch.release(mark)
-            self._epilogue.apply(y, out, tile, operands, scratch)
+            y = record.take([cut.stop - cut.start for cut in tile], np.float32)
+            mark = record.scratch.mark()
+            self._fill(y, tile, sources, record)
+            record.scratch.release(mark)
+            self._epilogue.record(y, out, tile, operands, record)
 
-        work.pool.run(len(self._tiles), body)
+        return Tasks(len(self._tiles), task)
 
 
 def expand(array: Array, rank: int) -> Array:
@@ -101,19 +99,19 @@ class BinaryKernel(_Elementwise):
         bound = {"mul": bounds[0] * bounds[1], "div": math.inf}.get(self._algorithm, max(1.0, sum(bounds)))
         self._finish(Epilogue(binding, self._result, Anchor(magnitude=bound)), extra=5)
 
-    def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], scratch: Scratch) -> None:
-        np.copyto(y, cut(sources[0], tile), casting="unsafe")
+    def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], record: Recorder) -> None:
+        record.copy(y, cut(sources[0], tile))
         if self._scales[0] != 1:
-            np.multiply(y, self._scales[0], out=y)
+            record(np.multiply, y, self._scales[0], y)
         part = cut(sources[1], tile)
         if part.dtype == np.float32 and self._scales[1] == 1:
             other: F32Array = part  # type: ignore[assignment]
         else:
-            other = scratch.take(part.shape, np.float32)  # type: ignore[assignment]
-            np.copyto(other, part, casting="unsafe")
+            other = record.take(part.shape, np.float32)
+            record.copy(other, part)
             if self._scales[1] != 1:
-                np.multiply(other, self._scales[1], out=other)
-        apply_binary(self._algorithm, y, other, scratch)
+                record(np.multiply, other, self._scales[1], other)
+        record_binary(self._algorithm, y, other, record)
 
 
 class EltwiseKernel(_Elementwise):
@@ -129,9 +127,9 @@ class EltwiseKernel(_Elementwise):
         bound = bound_of(self._algorithm, self._alpha, self._beta, magnitude(src))
         self._finish(Epilogue(binding, self._result, Anchor(magnitude=bound)), extra=24)
 
-    def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], scratch: Scratch) -> None:
-        np.copyto(y, cut(sources[0], tile), casting="unsafe")
-        ALGORITHMS[self._algorithm](EltwiseCall(y, np.float32(self._alpha), np.float32(self._beta), scratch.take, self._binding.profile))
+    def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], record: Recorder) -> None:
+        record.copy(y, cut(sources[0], tile))
+        ALGORITHMS[self._algorithm](EltwiseCall(y, np.float32(self._alpha), np.float32(self._beta), record, self._binding.profile))
 
 
 class Reorder(_Elementwise):
@@ -155,7 +153,7 @@ class Reorder(_Elementwise):
             scales.append(along(scale.array, scale.mask.bit_length() - 1 if scale.mask else None, rank))
         self._finish(Epilogue(binding, self._result, Anchor(magnitude=bound, scales=tuple(scales))), extra=0)
 
-    def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], scratch: Scratch) -> None:
-        np.copyto(y, cut(sources[0], tile), casting="unsafe")
+    def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], record: Recorder) -> None:
+        record.copy(y, cut(sources[0], tile))
         if self._zero is not None:
-            np.subtract(y, self._zero if self._zero.ndim == 0 else cut(self._zero, tile), out=y)
+            record(np.subtract, y, self._zero if self._zero.ndim == 0 else cut(self._zero, tile), y)

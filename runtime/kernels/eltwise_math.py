@@ -7,12 +7,15 @@ kernels. The others hold within a few ulp of them (reference: oneDNN's own polyn
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from ..numerics import F32Array, NumericsProfile, Take, fused_multiply_add
+from ..numerics import F32Array, FmaWork, NumericsProfile, fused_multiply_add
+from .base import Recorder
 
 __all__ = ["ALGORITHMS", "TRANSCENDENTAL", "Algorithm", "EltwiseCall", "bound_of"]
 
@@ -22,21 +25,25 @@ class EltwiseCall:
     """Arguments of an algorithm.
 
     Attributes:
-        y: f32, changed in place.
+        y: f32, contiguous, changed in place.
         alpha, beta: the algorithm's parameters.
-        take: gives scratch: at most 24 bytes an element.
+        record: takes the calls down, gives scratch: at most 24 bytes an element.
         profile: the float order.
     """
 
     y: F32Array
     alpha: np.float32
     beta: np.float32
-    take: Take
+    record: Recorder
     profile: NumericsProfile
+
+    def take(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Scratch."""
+        return self.record.take(shape, dtype)
 
 
 Algorithm = Callable[[EltwiseCall], None]
-"""y = algorithm(y; alpha, beta), in place."""
+"""Takes down y = algorithm(y; alpha, beta), in place."""
 
 _F = np.float32
 _SMALLEST_FMA_ADDEND = 2.0**-100
@@ -47,112 +54,119 @@ TRANSCENDENTAL = frozenset({"tanh", "elu", "soft_relu", "logistic", "exp", "gelu
 
 def _relu(c: EltwiseCall) -> None:
     if c.alpha == 0:
-        np.clip(c.y, _F(0), _F(np.inf), out=c.y)  # clip is the fastest of NumPy's ways to max(y, 0)
+        c.record(c.y.clip, _F(0), _F(np.inf), c.y)  # clip is the fastest of NumPy's ways to max(y, 0)
         return
-    scaled = np.multiply(c.y, c.alpha, out=c.take(c.y.shape, np.float32))
-    keep = np.greater(c.y, _F(0), out=c.take(c.y.shape, np.bool_))
-    np.copyto(scaled, c.y, where=keep)
-    np.copyto(c.y, scaled)
+    scaled = c.take(c.y.shape, np.float32)
+    c.record(np.multiply, c.y, c.alpha, scaled)
+    keep = c.take(c.y.shape, np.bool_)
+    c.record(np.greater, c.y, _F(0), keep)
+    c.record(np.copyto, scaled, c.y, "same_kind", keep)
+    c.record(np.copyto, c.y, scaled)
 
 
 def _linear(c: EltwiseCall) -> None:
     if c.beta == 0:
-        np.multiply(c.y, c.alpha, out=c.y)
-        if np.signbit(c.beta) or not c.profile.fma:
-            return
-        np.add(c.y, c.beta, out=c.y)  # -0 + 0 = +0
+        c.record(np.multiply, c.y, c.alpha, c.y)
+        if not np.signbit(c.beta):
+            c.record(np.add, c.y, c.beta, c.y)  # -0 + 0 = +0
     elif c.profile.fma:
         # Terms that cancel to a subnormal are multiples of 2**-149 when the addend is not tiny itself: nothing is left to round.
-        fused_multiply_add(c.y, 0, float(c.alpha), c.beta, c.y, c.take, subnormal=abs(float(c.beta)) < _SMALLEST_FMA_ADDEND)
+        work = FmaWork(c.take(c.y.shape, np.float64), c.take(c.y.shape, np.int64))
+        c.record(fused_multiply_add, c.y, float(c.alpha), c.beta, c.y, work, abs(float(c.beta)) < _SMALLEST_FMA_ADDEND)
     else:
-        np.multiply(c.y, c.alpha, out=c.y)
-        np.add(c.y, c.beta, out=c.y)
+        c.record(np.multiply, c.y, c.alpha, c.y)
+        c.record(np.add, c.y, c.beta, c.y)
 
 
 def _clip(c: EltwiseCall) -> None:
-    np.clip(c.y, c.alpha, c.beta, out=c.y)
+    c.record(c.y.clip, c.alpha, c.beta, c.y)
 
 
 def _abs(c: EltwiseCall) -> None:
-    np.abs(c.y, out=c.y)
+    c.record(np.abs, c.y, c.y)
 
 
 def _sqrt(c: EltwiseCall) -> None:
-    np.sqrt(c.y, out=c.y)
+    c.record(np.sqrt, c.y, c.y)
 
 
 def _square(c: EltwiseCall) -> None:
-    np.multiply(c.y, c.y, out=c.y)
+    c.record(np.multiply, c.y, c.y, c.y)
 
 
 def _round(c: EltwiseCall) -> None:
-    np.rint(c.y, out=c.y)
+    c.record(np.rint, c.y, c.y)
 
 
 def _tanh(c: EltwiseCall) -> None:
-    np.tanh(c.y, out=c.y)
+    c.record(np.tanh, c.y, c.y)
 
 
 def _exp(c: EltwiseCall) -> None:
-    np.exp(c.y, out=c.y)
+    c.record(np.exp, c.y, c.y)
 
 
 def _log(c: EltwiseCall) -> None:
-    np.log(c.y, out=c.y)
+    c.record(np.log, c.y, c.y)
 
 
 def _elu(c: EltwiseCall) -> None:
-    below = np.minimum(c.y, _F(0), out=c.take(c.y.shape, np.float32))  # no overflow where the result is not used
-    np.expm1(below, out=below)
-    np.multiply(below, c.alpha, out=below)
-    positive = np.greater(c.y, _F(0), out=c.take(c.y.shape, np.bool_))
-    np.copyto(below, c.y, where=positive)
-    np.copyto(c.y, below)
+    below = c.take(c.y.shape, np.float32)
+    c.record(np.minimum, c.y, _F(0), below)  # no overflow where the result is not used
+    c.record(np.expm1, below, below)
+    c.record(np.multiply, below, c.alpha, below)
+    positive = c.take(c.y.shape, np.bool_)
+    c.record(np.greater, c.y, _F(0), positive)
+    c.record(np.copyto, below, c.y, "same_kind", positive)
+    c.record(np.copyto, c.y, below)
 
 
 def _logistic(c: EltwiseCall) -> None:
-    np.negative(c.y, out=c.y)
-    np.exp(c.y, out=c.y)
-    np.add(c.y, _F(1), out=c.y)
-    np.divide(_F(1), c.y, out=c.y)
+    c.record(np.negative, c.y, c.y)
+    c.record(np.exp, c.y, c.y)
+    c.record(np.add, c.y, _F(1), c.y)
+    c.record(np.divide, _F(1), c.y, c.y)
 
 
 def _swish(c: EltwiseCall) -> None:
-    gate = np.multiply(c.y, c.alpha, out=c.take(c.y.shape, np.float32))
+    gate = c.take(c.y.shape, np.float32)
+    c.record(np.multiply, c.y, c.alpha, gate)
     _logistic(replace(c, y=gate))
-    np.multiply(c.y, gate, out=c.y)
+    c.record(np.multiply, c.y, gate, c.y)
 
 
 def _soft_relu(c: EltwiseCall) -> None:
     # ln(1 + e^t) / alpha with t = alpha*y, as max(t, 0) + log1p(e^-|t|): e^t overflows.
-    np.multiply(c.y, c.alpha, out=c.y)
-    tail = np.abs(c.y, out=c.take(c.y.shape, np.float32))
-    np.negative(tail, out=tail)
-    np.exp(tail, out=tail)
-    np.log1p(tail, out=tail)
-    np.maximum(c.y, _F(0), out=c.y)
-    np.add(c.y, tail, out=c.y)
-    np.divide(c.y, c.alpha, out=c.y)
+    c.record(np.multiply, c.y, c.alpha, c.y)
+    tail = c.take(c.y.shape, np.float32)
+    c.record(np.abs, c.y, tail)
+    c.record(np.negative, tail, tail)
+    c.record(np.exp, tail, tail)
+    c.record(np.log1p, tail, tail)
+    c.record(np.maximum, c.y, _F(0), c.y)
+    c.record(np.add, c.y, tail, c.y)
+    c.record(np.divide, c.y, c.alpha, c.y)
 
 
 def _mish(c: EltwiseCall) -> None:
     gate = c.take(c.y.shape, np.float32)
-    np.copyto(gate, c.y)
+    c.record(np.copyto, gate, c.y)
     _soft_relu(replace(c, y=gate, alpha=_F(1)))
-    np.tanh(gate, out=gate)
-    np.multiply(c.y, gate, out=c.y)
+    c.record(np.tanh, gate, gate)
+    c.record(np.multiply, c.y, gate, c.y)
 
 
 def _gelu_tanh(c: EltwiseCall) -> None:
-    inner = np.multiply(c.y, c.y, out=c.take(c.y.shape, np.float32))
-    np.multiply(inner, _F(0.044715), out=inner)
-    np.add(inner, _F(1), out=inner)
-    np.multiply(inner, c.y, out=inner)
-    np.multiply(inner, _F(math.sqrt(2 / math.pi)), out=inner)
-    np.tanh(inner, out=inner)
-    np.add(inner, _F(1), out=inner)
-    np.multiply(c.y, _F(0.5), out=c.y)
-    np.multiply(c.y, inner, out=c.y)
+    inner = c.take(c.y.shape, np.float32)
+    c.record(np.multiply, c.y, c.y, inner)
+    c.record(np.multiply, inner, _F(0.044715), inner)
+    c.record(np.add, inner, _F(1), inner)
+    c.record(np.multiply, inner, c.y, inner)
+    c.record(np.multiply, inner, _F(math.sqrt(2 / math.pi)), inner)
+    c.record(np.tanh, inner, inner)
+    c.record(np.add, inner, _F(1), inner)
+    c.record(np.multiply, c.y, _F(0.5), c.y)
+    c.record(np.multiply, c.y, inner, c.y)
 
 
 _ERF_P = _F(0.3275911)
@@ -161,42 +175,46 @@ _ERF_A = tuple(_F(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496
 
 def _gelu_erf(c: EltwiseCall) -> None:
     # erf by Abramowitz and Stegun 7.1.26 (|error| <= 1.5e-7): erf(x) = sign(x) * (1 - poly(t) * exp(-x*x)), t = 1 / (1 + p*|x|).
-    x = np.multiply(c.y, _F(1 / math.sqrt(2)), out=c.take(c.y.shape, np.float32))
-    t = np.abs(x, out=c.take(c.y.shape, np.float32))
-    np.multiply(t, _ERF_P, out=t)
-    np.add(t, _F(1), out=t)
-    np.divide(_F(1), t, out=t)
-    decay = np.multiply(x, x, out=c.take(c.y.shape, np.float32))
-    np.negative(decay, out=decay)
-    np.exp(decay, out=decay)
-    poly = np.multiply(t, _ERF_A[0], out=c.take(c.y.shape, np.float32))
+    x = c.take(c.y.shape, np.float32)
+    c.record(np.multiply, c.y, _F(1 / math.sqrt(2)), x)
+    t = c.take(c.y.shape, np.float32)
+    c.record(np.abs, x, t)
+    c.record(np.multiply, t, _ERF_P, t)
+    c.record(np.add, t, _F(1), t)
+    c.record(np.divide, _F(1), t, t)
+    decay = c.take(c.y.shape, np.float32)
+    c.record(np.multiply, x, x, decay)
+    c.record(np.negative, decay, decay)
+    c.record(np.exp, decay, decay)
+    poly = c.take(c.y.shape, np.float32)
+    c.record(np.multiply, t, _ERF_A[0], poly)
     for coefficient in _ERF_A[1:]:
-        np.add(poly, coefficient, out=poly)
-        np.multiply(poly, t, out=poly)
-    np.multiply(poly, decay, out=poly)
-    np.subtract(_F(1), poly, out=poly)
-    np.copysign(poly, x, out=poly)
-    np.add(poly, _F(1), out=poly)
-    np.multiply(c.y, _F(0.5), out=c.y)
-    np.multiply(c.y, poly, out=c.y)
+        c.record(np.add, poly, coefficient, poly)
+        c.record(np.multiply, poly, t, poly)
+    c.record(np.multiply, poly, decay, poly)
+    c.record(np.subtract, _F(1), poly, poly)
+    c.record(np.copysign, poly, x, poly)
+    c.record(np.add, poly, _F(1), poly)
+    c.record(np.multiply, c.y, _F(0.5), c.y)
+    c.record(np.multiply, c.y, poly, c.y)
 
 
 def _hardsigmoid(c: EltwiseCall) -> None:
-    np.multiply(c.y, c.alpha, out=c.y)
-    np.add(c.y, c.beta, out=c.y)
-    np.clip(c.y, _F(0), _F(1), out=c.y)
+    c.record(np.multiply, c.y, c.alpha, c.y)
+    c.record(np.add, c.y, c.beta, c.y)
+    c.record(c.y.clip, _F(0), _F(1), c.y)
 
 
 def _hardswish(c: EltwiseCall) -> None:
     gate = c.take(c.y.shape, np.float32)
-    np.copyto(gate, c.y)
+    c.record(np.copyto, gate, c.y)
     _hardsigmoid(replace(c, y=gate))
-    np.multiply(c.y, gate, out=c.y)
+    c.record(np.multiply, c.y, gate, c.y)
 
 
 def _pow(c: EltwiseCall) -> None:
-    np.power(c.y, c.beta, out=c.y)
-    np.multiply(c.y, c.alpha, out=c.y)
+    c.record(np.power, c.y, c.beta, c.y)
+    c.record(np.multiply, c.y, c.alpha, c.y)
 
 
 ALGORITHMS: dict[str, Algorithm] = {

@@ -25,7 +25,7 @@ from ...composer.attributes import Binary, Eltwise, Prelu, Sum
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import F32Array, NumericsProfile
-from .base import Binding, Operand, Result, Scratch, Tile, Values, nbytes
+from .base import Binding, Operand, Recorder, Result, Tile, Values, nbytes, tiles
 from .passes import BinaryPass, Block, DividePass, EltwisePass, Pass, PlusPass, PreluPass, Source, SumPass, TimesPass
 
 __all__ = ["Anchor", "Epilogue", "along"]
@@ -34,6 +34,7 @@ _CERTAINLY_FINITE = 1e30
 """Magnitude below which neither an overflow nor, behind it, a NaN is possible in the passes that follow."""
 
 _SCRATCH_PER_ELEMENT = 24
+_BLOCK = 1 << 16  # elements: few calls, and all scratch of a pass stays in the second-level cache
 
 
 def along(values: npt.ArrayLike, axis: int | None, rank: int) -> F32Array:
@@ -103,42 +104,47 @@ class Epilogue:
         return tuple(self._live)
 
     def scratch_bytes(self, elements: int) -> int:
-        """Scratch that `apply` takes for a tile of so many elements."""
-        return nbytes((elements,), np.float32) + nbytes((elements, _SCRATCH_PER_ELEMENT), np.uint8) + 8 * 64
+        """Scratch that `record` takes for a tile of so many elements."""
+        block = min(elements, 2 * _BLOCK)
+        return nbytes((block,), np.float32) + nbytes((block, _SCRATCH_PER_ELEMENT), np.uint8) + 8 * 64
 
     def operands(self, values: Values) -> list[Array]:
-        """The run-time operands as physical views, for `apply`."""
+        """The run-time operands as physical views, for `record`."""
         layout, rank = self._result.layout, len(self._result.shape)
         return [layout.physical(_to_rank(operand.read(values), rank)) for operand in self._live]
 
-    def apply(self, acc: Array, out: Array, tile: Tile, operands: Sequence[Array], scratch: Scratch) -> None:
-        """Turns a tile of accumulators into a tile of the destination.
+    def record(self, acc: Array, out: Array, tile: Tile, operands: Sequence[Array], record: Recorder) -> None:
+        """Takes down what turns a tile of accumulators into a tile of the destination.
 
         Args:
-            acc: f32, or f64 holding exact integers; physical shape of the tile; f32 is used as scratch.
+            acc: f32, or f64 holding exact integers; contiguous, physical shape of the tile; f32 is used as scratch.
             out: the whole destination, physical view.
             tile: the place of the tile in it.
             operands: from `operands`.
-            scratch: of this worker.
+            record: takes the calls down, gives scratch.
         """
-        target = out[tile]
         if self.exact:
-            np.copyto(target, acc, casting="unsafe")
+            record.copy(out[tile], acc)
             return
-        mark = scratch.mark()
+        for part in tiles(acc.shape, _BLOCK):
+            place = tuple(slice(whole.start + p.start, whole.start + p.stop) for whole, p in zip(tile, part, strict=True))
+            mark = record.scratch.mark()
+            self._record_block(acc[part], out[place], Block(place, operands, record))
+            record.scratch.release(mark)
+
+    def _record_block(self, acc: Array, target: Array, block: Block) -> None:
+        record, scratch = block.record, block.record.scratch
         y: F32Array
         if acc.dtype == np.float32:
             y = acc  # type: ignore[assignment]
         else:
-            y = scratch.take(acc.shape, np.float32)  # type: ignore[assignment]
-            np.copyto(y, acc, casting="unsafe")
-        block = Block(tile, operands, scratch)
+            y = record.take(acc.shape, np.float32)
+            record.copy(y, acc)
         for step in self._passes:
             inner = scratch.mark()
             step(y, block)
             scratch.release(inner)
-        self._store(y, target)
-        scratch.release(mark)
+        self._record_store(y, target, record)
 
     # -- binding ---------------------------------------------------------------------------------------------------------------
 
@@ -195,7 +201,9 @@ class Epilogue:
         elif isinstance(op, Sum):
             operand = self._operand(op.operand)
             dtype = op.dtype or operand.dtype
-            self._passes.append(SumPass(self._source(operand), float(np.float32(op.scale)), op.zero_point, dtype, self._profile.fma))
+            self._passes.append(
+                SumPass(self._source(operand), float(np.float32(op.scale)), op.zero_point, dtype, self._profile.fma, self._bound)
+            )
             low, high = dtype.range if dtype.is_integer else (-math.inf, math.inf)
             self._bound += abs(op.scale) * max(abs(low - op.zero_point), abs(high - op.zero_point))
         elif isinstance(op, Binary):
@@ -266,13 +274,17 @@ class Epilogue:
         if index >= 0 and isinstance(step := self._passes[index], EltwisePass) and step.plain_relu:
             del self._passes[index]
 
-    def _store(self, y: F32Array, target: Array) -> None:
+    def _record_store(self, y: F32Array, target: Array, record: Recorder) -> None:
         if self._limits is not None:
             if self._may_be_nan:
-                np.copyto(y, self._nan, where=np.isnan(y))
-            np.clip(y, *self._limits, out=y)
-            np.rint(y, out=y)
-        np.copyto(target, y, casting="unsafe")
+                record(_replace_nan, y, self._nan)
+            record(y.clip, *self._limits, y)
+            record(np.rint, y, y)
+        record.copy(target, y)
+
+
+def _replace_nan(y: F32Array, value: np.float32) -> None:
+    np.copyto(y, value, where=np.isnan(y))
 
 
 def _all(values: F32Array, value: float) -> bool:

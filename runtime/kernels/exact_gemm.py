@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from ...ir.ops.spec import Array
 from ..numerics import F32Array, F64Array
-from .base import Scratch, nbytes
+from .base import Recorder, nbytes
 
-__all__ = ["Codes", "KSplit", "accumulate", "scratch_bytes", "split_for_any", "split_for_weights"]
+__all__ = ["Codes", "KSplit", "record_product", "scratch_bytes", "split_for_any", "split_for_weights"]
 
 _EXACT = 2**24
 _S32 = 2**31
@@ -116,45 +116,46 @@ def _bound(positive: npt.NDArray[np.int64], negative: npt.NDArray[np.int64], cod
 
 
 def scratch_bytes(split: KSplit, rows: int, columns: int) -> int:
-    """Scratch that `accumulate` takes for a tile (the accumulator included)."""
+    """Scratch that `record_product` takes for a tile (the accumulator included)."""
     single = nbytes((rows, columns), np.float32)
     pieces = len(split.cuts) - 1
-    return single + (single if pieces > 1 else 0) + (nbytes((rows, columns), np.float64) * (2 if split.wraps else 1) if split.wide else 0)
+    return single + (single if pieces > 1 else 0) + (nbytes((rows, columns), np.float64) if split.wide else 0)
 
 
-def accumulate(split: KSplit, a: F32Array, w: F32Array, scratch: Scratch) -> F32Array | F64Array:
-    """The accumulators of one tile: a @ w, exact as `split` says.
+def record_product(split: KSplit, a: F32Array, w: F32Array, record: Recorder) -> F32Array | F64Array:
+    """Takes down the accumulators of one tile: a @ w, exact as `split` says.
 
     Args:
         split: the cuts.
         a: [..., rows, K] f32 codes.
         w: [..., K, columns] f32 codes (any strides that BLAS takes).
-        scratch: of this worker.
+        record: takes the calls down, gives scratch.
 
     Returns:
         [..., rows, columns], contiguous, in scratch: f32, or f64 when the split is wide.
     """
     shape = (*np.broadcast_shapes(a.shape[:-2], w.shape[:-2]), a.shape[-2], w.shape[-1])
-    total: F32Array = scratch.take(shape, np.float32)  # type: ignore[assignment]
+    total = record.take(shape, np.float32)
     cuts = split.cuts
-    np.matmul(a[..., : cuts[1]], w[..., : cuts[1], :], out=total)
+    record(np.matmul, a[..., : cuts[1]], w[..., : cuts[1], :], total)
     if len(cuts) == 2 and not split.wide:
         return total
-    piece: F32Array = scratch.take(shape, np.float32) if len(cuts) > 2 else total  # type: ignore[assignment]
+    piece = record.take(shape, np.float32) if len(cuts) > 2 else total
     if not split.wide:
-        np.matmul(a[..., cuts[1] :], w[..., cuts[1] :, :], out=piece)
-        return np.add(total, piece, out=total)
-    wide: F64Array = scratch.take(shape, np.float64)  # type: ignore[assignment]
-    np.copyto(wide, total)
+        record(np.matmul, a[..., cuts[1] :], w[..., cuts[1] :, :], piece)
+        record(np.add, total, piece, total)
+        return total
+    wide = record.take(shape, np.float64)
+    record(np.copyto, wide, total)
     for start, stop in pairwise(cuts[1:]):
-        np.matmul(a[..., start:stop], w[..., start:stop, :], out=piece)
-        np.add(wide, piece, out=wide)
+        record(np.matmul, a[..., start:stop], w[..., start:stop, :], piece)
+        record(np.add, wide, piece, wide)
     if split.wraps:
-        # s32 accumulators wrap around: modulo 2**32, into [-2**31, 2**31).
-        turns: F64Array = scratch.take(shape, np.float64)  # type: ignore[assignment]
-        np.add(wide, float(_S32), out=turns)
-        np.divide(turns, 2.0**32, out=turns)
-        np.floor(turns, out=turns)
-        np.multiply(turns, 2.0**32, out=turns)
-        np.subtract(wide, turns, out=wide)
+        record(_wrap, wide)
     return wide
+
+
+def _wrap(wide: F64Array) -> None:
+    """s32 accumulators wrap around: modulo 2**32, into [-2**31, 2**31)."""
+    turns = np.floor((wide + float(_S32)) / 2.0**32)
+    wide -= turns * 2.0**32

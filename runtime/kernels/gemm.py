@@ -3,9 +3,11 @@
 The weights stay in int8 and are converted while the step runs: an f32 copy of them would be four times the plan.
 Two ways to share the work:
 
-* `rows`: the weights are converted once into shared scratch, then each tile of rows is gathered, multiplied and finished;
-* `columns` (few rows, wide weights: the last stages of a network): the rows are gathered once, then each block of columns converts its own
-  weights, so that every weight is converted and packed by BLAS once.
+* by rows: each worker converts the weights, then takes tiles of rows: gathers, multiplies and finishes them;
+* by columns (few rows, wide weights: the last stages of a network): each worker gathers all rows, then takes blocks of columns and
+  converts their weights, so that every weight is converted and packed by BLAS once.
+
+Either way there is one set of tasks without an order among them, and what is done twice is small.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ import numpy as np
 
 from ...ir.ops.spec import Array
 from ..numerics import F32Array
-from .base import Scratch, Tile, Workspace, nbytes, tiles
+from .base import Recorder, Tasks, Tile, nbytes, tiles
 from .epilogue import Epilogue
-from .exact_gemm import KSplit, accumulate, scratch_bytes
+from .exact_gemm import KSplit, record_product, scratch_bytes
 
 __all__ = ["Fill", "TiledGemm"]
 
-Fill = Callable[[Array, Tile, F32Array, Scratch], None]
-"""(source, tile of the destination without its channels, [rows, groups * K] to be filled with f32 codes, scratch)."""
+Fill = Callable[[Array, Tile, F32Array, Recorder], None]
+"""(source, tile of the destination without its channels, [rows, groups * K] to be filled with f32 codes, recorder)."""
 
 _TILE_BYTES = 768 * 1024  # of gathered rows and accumulators: within the second-level cache
 _FEWEST_ROWS = 96  # below, packing the weights anew for each tile costs BLAS more than the cache saves
@@ -37,57 +39,56 @@ class TiledGemm:
     """The product of [rows, groups * K] codes with constant weights, and what follows it.
 
     Args:
-        weights: [N, K] (`transposed` False) or [K, N] (True); N counts the columns of all groups, K is a group's depth.
-        transposed: the order of `weights`.
+        weights: [K, N]; N counts the columns of all groups, K is a group's depth.
         groups: N/groups columns read K of the groups * K entries of a row.
         split: how K is cut.
         epilogue: what follows.
         shape: physical shape of the destination; rows are its leading dimensions, columns its last one.
         fill_bytes: scratch that `fill` takes for a tile.
         threads: how many workers share the tiles.
+        by_position: `fill` gets the transpose of a contiguous [groups * K, rows] array.
     """
 
     def __init__(
         self,
         weights: Array,
-        transposed: bool,
         groups: int,
         split: KSplit,
         epilogue: Epilogue,
         shape: Sequence[int],
         fill_bytes: Callable[[Tile], int],
         threads: int,
+        *,
+        by_position: bool = False,
     ) -> None:
-        self._weights, self._transposed, self._groups = weights, transposed, groups
-        self._split, self._epilogue, self._shape = split, epilogue, tuple(shape)
-        self._columns = shape[-1]
-        self._rows = math.prod(shape[:-1])
-        self._depth = weights.shape[0 if transposed else 1]
+        self._groups, self._split, self._epilogue, self._shape = groups, split, epilogue, tuple(shape)
+        self._columns, self._rows, self._depth = shape[-1], math.prod(shape[:-1]), weights.shape[0]
+        self._by_position = by_position
         self._convert = weights.dtype != np.float32
-        self._by_columns = groups == 1 and self._rows <= _FEW_ROWS and self._columns >= max(self._rows, 2 * 64)
-        self._tiles = self._row_tiles(threads)
-        self._blocks = self._column_blocks(threads)
-        self.local_bytes = max(
-            [self._tile_bytes(t) + fill_bytes(t) for t in self._tiles] + [self._block_bytes(b) for b in self._blocks], default=0
-        )
-        shared = (self._rows, self._depth) if self._by_columns else (self._columns, self._depth)
-        self.shared_bytes = nbytes(shared, np.float32) if self._by_columns or self._convert else 0
+        by_columns = groups == 1 and not by_position and self._rows <= _FEW_ROWS and self._columns >= max(self._rows, 2 * 64)
+        self._tiles = self._all_rows() if by_columns else self._row_tiles(threads)
+        self._blocks = self._column_blocks(threads) if by_columns else []
+        packed = [weights[:, block] for block in self._blocks] if by_columns else [weights]
+        self._weights = packed if not self._convert else [np.ascontiguousarray(part) for part in packed]
+        if by_columns:
+            gathered = nbytes((self._rows, self._depth), np.float32) + fill_bytes(self._tiles[0])
+            self.local_bytes = gathered + max(self._block_bytes(block) for block in self._blocks)
+        else:
+            converted = nbytes(weights.shape, np.float32) if self._convert else 0
+            self.local_bytes = converted + max((self._tile_bytes(t) + fill_bytes(t) for t in self._tiles), default=0)
 
-    def run(self, source: Array, fill: Fill, out: Array, operands: Sequence[Array], work: Workspace) -> None:
-        """Computes the destination.
+    def tasks(self, source: Array, fill: Fill, out: Array, operands: Sequence[Array]) -> Tasks:
+        """The work for these arrays.
 
         Args:
             source: handed to `fill`.
             fill: gathers rows.
             out: the destination, physical view.
             operands: of the epilogue.
-            work: pool and scratch.
         """
-        work.shared.reset()
-        if self._by_columns:
-            self._run_columns(source, fill, out, operands, work)
-        else:
-            self._run_rows(source, fill, out, operands, work)
+        if self._blocks:
+            return self._by_columns(source, fill, out, operands)
+        return self._by_rows(source, fill, out, operands)
 
     # -- by rows ---------------------------------------------------------------------------------------------------------------
 
@@ -95,9 +96,7 @@ class TiledGemm:
         # The gathered rows of all groups and the accumulators stay in cache; every worker gets a tile where there are enough rows.
         fit = _TILE_BYTES // (4 * (self._groups * self._depth + self._columns) + 1)
         limit = max(_FEWEST_ROWS, fit)
-        if self._by_columns:
-            limit = -(-self._rows // threads)
-        elif self._rows > threads * _FEWEST_ROWS // 2:
+        if self._rows > threads * _FEWEST_ROWS // 2:
             count = -(-self._rows // limit)
             limit = -(-self._rows // (-(-count // threads) * threads))
         return tiles(self._shape[:-1], limit)
@@ -107,58 +106,62 @@ class TiledGemm:
 
     def _tile_bytes(self, tile: Tile) -> int:
         rows = self._tile_rows(tile)
-        if self._by_columns:
-            return 0
         gathered = nbytes((rows, self._groups * self._depth), np.float32)
         merged = nbytes((rows, self._columns), np.float64) if self._groups > 1 else 0
         sums = scratch_bytes(self._split, rows, self._columns // self._groups)
         return gathered + merged + sums + self._epilogue.scratch_bytes(rows * self._columns)
 
-    def _run_rows(self, source: Array, fill: Fill, out: Array, operands: Sequence[Array], work: Workspace) -> None:
-        weights = self._f32_weights(work)
+    def _by_rows(self, source: Array, fill: Fill, out: Array, operands: Sequence[Array]) -> Tasks:
+        converted: dict[int, F32Array] = {}  # scratch of a worker -> its weights in f32
 
-        def body(index: int, slot: int) -> None:
+        def prepare(record: Recorder) -> None:
+            converted[id(record.scratch)] = self._f32(0, record)
+
+        def task(index: int, record: Recorder) -> None:
             tile = self._tiles[index]
-            scratch = work.local[slot]
-            scratch.reset()
-            rows = self._tile_rows(tile)
-            gathered: F32Array = scratch.take((rows, self._groups * self._depth), np.float32)  # type: ignore[assignment]
-            mark = scratch.mark()
-            fill(source, tile, gathered, scratch)
-            scratch.release(mark)
-            acc = self._product(gathered, weights, scratch)
+            gathered = self._gathered(self._tile_rows(tile), record)
+            mark = record.scratch.mark()
+            fill(source, tile, gathered, record)
+            record.scratch.release(mark)
+            acc = self._product(gathered, converted[id(record.scratch)], record)
             place = (*tile, slice(0, self._columns))
-            self._epilogue.apply(acc.reshape([cut.stop - cut.start for cut in place]), out, place, operands, scratch)
+            self._epilogue.record(acc.reshape([cut.stop - cut.start for cut in place]), out, place, operands, record)
 
-        work.pool.run(len(self._tiles), body)
+        return Tasks(len(self._tiles), task, prepare)
 
-    def _f32_weights(self, work: Workspace) -> F32Array:
-        """[K, N] f32 view of the weights, converted into shared scratch."""
+    def _gathered(self, rows: int, record: Recorder) -> F32Array:
+        """Memory for gathered rows, [rows, groups * K]."""
+        width = self._groups * self._depth
+        return record.take((width, rows), np.float32).T if self._by_position else record.take((rows, width), np.float32)
+
+    def _f32(self, part: int, record: Recorder) -> F32Array:
+        """A part of the weights as f32, converted into scratch."""
+        weights = self._weights[part]
         if not self._convert:
-            return self._weights if self._transposed else self._weights.T  # type: ignore[return-value]
-        converted: F32Array = work.shared.take(self._weights.shape, np.float32)  # type: ignore[assignment]
-        blocks = tiles(converted.shape, max(1 << 16, converted.size // (4 * work.pool.threads)))
-        work.pool.run(len(blocks), lambda index, _: np.copyto(converted[blocks[index]], self._weights[blocks[index]]))
-        return converted if self._transposed else converted.T
+            return weights  # type: ignore[return-value]
+        converted = record.take(weights.shape, np.float32)
+        record.copy(converted, weights)
+        return converted
 
-    def _product(self, gathered: F32Array, weights: F32Array, scratch: Scratch) -> Array:
+    def _product(self, gathered: F32Array, weights: F32Array, record: Recorder) -> Array:
         if self._groups == 1:
-            return accumulate(self._split, gathered, weights, scratch)
+            return record_product(self._split, gathered, weights, record)
         width = self._columns // self._groups
-        merged = scratch.take((gathered.shape[0], self._columns), np.float64 if self._split.wide else np.float32)
+        merged = record.take((gathered.shape[0], self._columns), np.float64 if self._split.wide else np.float32)
         for group in range(self._groups):
-            mark = scratch.mark()
+            mark = record.scratch.mark()
             columns = slice(group * width, (group + 1) * width)
-            part = accumulate(self._split, gathered[:, group * self._depth : (group + 1) * self._depth], weights[:, columns], scratch)
-            np.copyto(merged[:, columns], part)
-            scratch.release(mark)
+            part = record_product(self._split, gathered[:, group * self._depth : (group + 1) * self._depth], weights[:, columns], record)
+            record(np.copyto, merged[:, columns], part)
+            record.scratch.release(mark)
         return merged
 
     # -- by columns ------------------------------------------------------------------------------------------------------------
 
+    def _all_rows(self) -> list[Tile]:
+        return [tuple(slice(0, d) for d in self._shape[:-1])]
+
     def _column_blocks(self, threads: int) -> list[slice]:
-        if not self._by_columns:
-            return []
         count = max(1, -(-self._columns // _COLUMN_BLOCK))
         count = -(-count // threads) * threads
         cuts = [self._columns * i // count // 16 * 16 for i in range(count)] + [self._columns]
@@ -169,29 +172,20 @@ class TiledGemm:
         own = nbytes((width, self._depth), np.float32) if self._convert else 0
         return own + scratch_bytes(self._split, self._rows, width) + self._epilogue.scratch_bytes(self._rows * width)
 
-    def _run_columns(self, source: Array, fill: Fill, out: Array, operands: Sequence[Array], work: Workspace) -> None:
-        gathered: F32Array = work.shared.take((self._rows, self._depth), np.float32)  # type: ignore[assignment]
-        starts = np.cumsum([0] + [self._tile_rows(t) for t in self._tiles]).tolist()
+    def _by_columns(self, source: Array, fill: Fill, out: Array, operands: Sequence[Array]) -> Tasks:
+        rows: dict[int, F32Array] = {}  # scratch of a worker -> the gathered rows
+        leading = self._tiles[0]
 
-        def gather(index: int, slot: int) -> None:
-            scratch = work.local[slot]
-            scratch.reset()
-            fill(source, self._tiles[index], gathered[starts[index] : starts[index + 1]], scratch)
+        def prepare(record: Recorder) -> None:
+            gathered = rows[id(record.scratch)] = self._gathered(self._rows, record)
+            mark = record.scratch.mark()
+            fill(source, leading, gathered, record)
+            record.scratch.release(mark)
 
-        work.pool.run(len(self._tiles), gather)
-        leading = tuple(slice(0, d) for d in self._shape[:-1])
-
-        def body(index: int, slot: int) -> None:
+        def task(index: int, record: Recorder) -> None:
             block = self._blocks[index]
-            scratch = work.local[slot]
-            scratch.reset()
-            part = self._weights[:, block] if self._transposed else self._weights[block]
-            if self._convert:
-                converted = scratch.take(part.shape, np.float32)
-                np.copyto(converted, part)
-                part = converted
-            acc = accumulate(self._split, gathered, part if self._transposed else part.T, scratch)  # type: ignore[arg-type]
-            width = block.stop - block.start
-            self._epilogue.apply(acc.reshape(*self._shape[:-1], width), out, (*leading, block), operands, scratch)
+            acc = record_product(self._split, rows[id(record.scratch)], self._f32(index, record), record)
+            shape = (*self._shape[:-1], block.stop - block.start)
+            self._epilogue.record(acc.reshape(shape), out, (*leading, block), operands, record)
 
-        work.pool.run(len(self._blocks), body)
+        return Tasks(len(self._blocks), task, prepare)

@@ -10,11 +10,11 @@ import numpy as np
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import F32Array
-from .base import Binding, Kernel, Result, Scratch, Tile, Values, Workspace, nbytes, tiles
+from .base import Binding, Kernel, Recorder, Result, Tasks, Tile, Values, nbytes, tiles
 from .convolution import anchor_of, integer_codes
 from .elementwise import cut, expand
 from .epilogue import Epilogue
-from .exact_gemm import KSplit, accumulate, scratch_bytes, split_for_any, split_for_weights
+from .exact_gemm import KSplit, record_product, scratch_bytes, split_for_any, split_for_weights
 from .gemm import TiledGemm
 
 __all__ = ["BatchedMatmul", "Matmul", "bind_matmul"]
@@ -59,19 +59,19 @@ class Matmul(Kernel):
             magnitude = float(split.bound)
         anchor = anchor_of(binding, len(shape) - 1, len(shape), magnitude, codes is not None)
         self._epilogue = Epilogue(binding, result, anchor)
-        self._gemm = TiledGemm(matrix, True, 1, split, self._epilogue, shape, lambda _: 0, binding.threads)
-        self.local_bytes, self.shared_bytes = self._gemm.local_bytes, self._gemm.shared_bytes
+        self._gemm = TiledGemm(matrix, 1, split, self._epilogue, shape, lambda _: 0, binding.threads)
+        self.local_bytes = self._gemm.local_bytes
 
-    def run(self, values: Values, outputs: Sequence[Array], work: Workspace) -> None:
-        """Computes the destination."""
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """Tiles of the destination."""
         x = values[self._src].reshape(self._leading)
-        self._gemm.run(x, self._fill, outputs[0], self._epilogue.operands(values), work)
+        return self._gemm.tasks(x, self._fill, outputs[0], self._epilogue.operands(values))
 
-    def _fill(self, x: Array, tile: Tile, gathered: F32Array, scratch: Scratch) -> None:
+    def _fill(self, x: Array, tile: Tile, gathered: F32Array, record: Recorder) -> None:
         part = x[tile]
-        np.copyto(gathered.reshape(part.shape), part, casting="unsafe")
+        record.copy(gathered.reshape(part.shape), part)
         if self._shift:
-            np.subtract(gathered, np.float32(self._shift), out=gathered)
+            record(np.subtract, gathered, np.float32(self._shift), gathered)
 
 
 class BatchedMatmul(Kernel):
@@ -109,27 +109,25 @@ class BatchedMatmul(Kernel):
         factors = nbytes((rows, self._depth), np.float32) + nbytes((batch, self._depth, columns), np.float32)
         return factors + scratch_bytes(self._split, rows, columns) + self._epilogue.scratch_bytes(rows * columns)
 
-    def run(self, values: Values, outputs: Sequence[Array], work: Workspace) -> None:
-        """Computes the destination."""
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """Tiles of the destination."""
         rank = len(self._shape)
         a, w = expand(self._src.read(values), rank), expand(self._weights.read(values), rank)
         operands = self._epilogue.operands(values)
 
-        def body(index: int, slot: int) -> None:
+        def task(index: int, record: Recorder) -> None:
             tile = self._tiles[index]
-            scratch = work.local[slot]
-            scratch.reset()
-            left = _f32(cut(a, (*tile, slice(0, self._depth))), self._shift, scratch)
-            right = _f32(cut(w, (*tile[:-1], slice(0, self._depth), slice(0, self._shape[-1]))), self._weights_shift, scratch)
-            acc = accumulate(self._split, left, right, scratch)
-            self._epilogue.apply(acc, outputs[0], (*tile, slice(0, self._shape[-1])), operands, scratch)
+            left = _f32(cut(a, (*tile, slice(0, self._depth))), self._shift, record)
+            right = _f32(cut(w, (*tile[:-1], slice(0, self._depth), slice(0, self._shape[-1]))), self._weights_shift, record)
+            acc = record_product(self._split, left, right, record)
+            self._epilogue.record(acc, outputs[0], (*tile, slice(0, self._shape[-1])), operands, record)
 
-        work.pool.run(len(self._tiles), body)
+        return Tasks(len(self._tiles), task)
 
 
-def _f32(part: Array, shift: int, scratch: Scratch) -> F32Array:
-    copy: F32Array = scratch.take(part.shape, np.float32)  # type: ignore[assignment]
-    np.copyto(copy, part, casting="unsafe")
+def _f32(part: Array, shift: int, record: Recorder) -> F32Array:
+    converted = record.take(part.shape, np.float32)
+    record.copy(converted, part)
     if shift:
-        np.subtract(copy, np.float32(shift), out=copy)
-    return copy
+        record(np.subtract, converted, np.float32(shift), converted)
+    return converted

@@ -11,8 +11,8 @@ import numpy as np
 from ...errors import InternalError
 from ...ir.ops.spec import Array
 from ...ir.types import DType
-from ..numerics import F32Array, NumericsProfile, fused_multiply_add
-from .base import Scratch, Tile
+from ..numerics import F32Array, FmaWork, NumericsProfile, finish_scaled_codes, fused_multiply_add
+from .base import Recorder, Tile
 from .eltwise_math import ALGORITHMS, EltwiseCall, bound_of
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "Source",
     "SumPass",
     "TimesPass",
-    "apply_binary",
+    "record_binary",
 ]
 
 _SMALLEST_FMA_SCALE = 2.0**-100
@@ -40,12 +40,12 @@ class Block:
     Attributes:
         tile: its box in the destination, physical order.
         operands: the run-time operands of the epilogue, physical views.
-        scratch: of this worker.
+        record: takes the calls down, gives scratch.
     """
 
     tile: Tile
     operands: Sequence[Array]
-    scratch: Scratch
+    record: Recorder
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,16 @@ class Source:
         part = self.read(block)
         if part.dtype == np.float32:
             return part  # type: ignore[return-value]
-        copy = block.scratch.take(part.shape, np.float32)
-        np.copyto(copy, part, casting="unsafe")
-        return copy  # type: ignore[return-value]
+        copy = block.record.take(part.shape, np.float32)
+        block.record.copy(copy, part)
+        return copy
 
 
 class Pass(Protocol):
     """Changes a tile of f32 values in place."""
 
     def __call__(self, y: F32Array, block: Block) -> None:
-        """y = pass(y)."""
+        """Takes down y = pass(y)."""
         ...
 
 
@@ -92,8 +92,8 @@ class TimesPass:
         return self.factor.data is not None and bool(np.all(self.factor.data > 0))
 
     def __call__(self, y: F32Array, block: Block) -> None:
-        """y *= factor."""
-        np.multiply(y, self.factor.read_f32(block), out=y)
+        """Takes down y *= factor."""
+        block.record(np.multiply, y, self.factor.read_f32(block), y)
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class DividePass:
     divisor: Source
 
     def __call__(self, y: F32Array, block: Block) -> None:
-        """y /= divisor."""
-        np.divide(y, self.divisor.read_f32(block), out=y)
+        """Takes down y /= divisor."""
+        block.record(np.divide, y, self.divisor.read_f32(block), y)
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class PlusPass:
     addend: Source
 
     def __call__(self, y: F32Array, block: Block) -> None:
-        """y += addend."""
-        np.add(y, self.addend.read_f32(block), out=y)
+        """Takes down y += addend."""
+        block.record(np.add, y, self.addend.read_f32(block), y)
 
 
 @dataclass(frozen=True)
@@ -142,41 +142,68 @@ class EltwisePass:
         return abs(float(self.scale)) * bound_of(self.algorithm, float(self.alpha), float(self.beta), magnitude)
 
     def __call__(self, y: F32Array, block: Block) -> None:
-        """y = scale * algorithm(y)."""
-        ALGORITHMS[self.algorithm](EltwiseCall(y, self.alpha, self.beta, block.scratch.take, self.profile))
+        """Takes down y = scale * algorithm(y)."""
+        ALGORITHMS[self.algorithm](EltwiseCall(y, self.alpha, self.beta, block.record, self.profile))
         if self.scale != 1:
-            np.multiply(y, self.scale, out=y)
+            block.record(np.multiply, y, self.scale, y)
 
 
 @dataclass(frozen=True)
 class SumPass:
-    """y + scale * (old - zero_point), with one rounding for the product and the sum where the profile has FMA."""
+    """y + scale * (old - zero_point), with one rounding for the product and the sum where the profile has FMA.
+
+    Attributes:
+        old: what the destination held.
+        scale, zero_point, dtype: as in the post-op; `dtype` is how the bytes are read.
+        fma: the profile's.
+        bound: a bound on |y|.
+    """
 
     old: Source
     scale: float
     zero_point: int
     dtype: DType
     fma: bool
+    bound: float
 
     def __call__(self, y: F32Array, block: Block) -> None:
-        """y += scale * (old - zero_point)."""
-        old = self.old.read(block)
+        """Takes down y += scale * (old - zero_point)."""
+        old, record = self.old.read(block), block.record
         if old.dtype != self.dtype.numpy:
             old = old.view(self.dtype.numpy)  # oneDNN reads the same bytes as another type of that size
-        if self.scale != 1 and self.fma and old.dtype.itemsize == 1:
-            subnormal = abs(self.scale) < _SMALLEST_FMA_SCALE  # integers times such a scale: nothing below 2**-149 to round
-            fused_multiply_add(old, self.zero_point, self.scale, y, y, block.scratch.take, subnormal=subnormal)
+        if self._codes_suffice:
+            self._scaled_codes(old, y, record)
             return
-        addend = block.scratch.take(y.shape, np.float32)
-        np.copyto(addend, old, casting="unsafe")
+        addend = record.take(y.shape, np.float32)
+        record.copy(addend, old)
         if self.zero_point:
-            np.subtract(addend, np.float32(self.zero_point), out=addend)
+            record(np.subtract, addend, np.float32(self.zero_point), addend)
         if self.scale != 1 and self.fma:
-            fused_multiply_add(addend, 0, self.scale, y, y, block.scratch.take, subnormal=True)
+            work = FmaWork(record.take(y.shape, np.float64), record.take(y.shape, np.int64))
+            record(fused_multiply_add, addend, self.scale, y, y, work, True)
             return
         if self.scale != 1:
-            np.multiply(addend, np.float32(self.scale), out=addend)
-        np.add(y, addend, out=y)
+            record(np.multiply, addend, np.float32(self.scale), addend)
+        record(np.add, y, addend, y)
+
+    @property
+    def _codes_suffice(self) -> bool:
+        """The conditions of `finish_scaled_codes`."""
+        codes = self.dtype in (DType.U8, DType.S8) and abs(self.zero_point) <= 1024
+        size = abs(self.scale)
+        return self.fma and self.scale != 1 and codes and size >= _SMALLEST_FMA_SCALE and self.bound <= size * 2.0**20
+
+    def _scaled_codes(self, old: Array, y: F32Array, record: Recorder) -> None:
+        wide = record.take(y.shape, np.float64)
+        record(np.copyto, wide, old)
+        if self.zero_point:
+            record(np.subtract, wide, np.float64(self.zero_point), wide)
+        record(np.multiply, wide, np.float64(self.scale), wide)
+        record(np.add, wide, y, wide)
+        size = record.take(y.shape, np.uint32)
+        record(np.bitwise_and, y.view(np.uint32), np.uint32(0x7FFFFFFF), size)
+        record(np.subtract, size, np.uint32(1), size)
+        record(finish_scaled_codes, old, self.zero_point, self.scale, y, wide, size)
 
 
 _Ufunc = Callable[..., Array]
@@ -201,14 +228,14 @@ BINARY = frozenset(_ARITHMETIC) | frozenset(_COMPARE)
 """oneDNN's names of the binary algorithms."""
 
 
-def apply_binary(algorithm: str, y: F32Array, other: F32Array, scratch: Scratch) -> None:
-    """y = algorithm(y, other), in place; comparisons give 0 and 1."""
+def record_binary(algorithm: str, y: F32Array, other: F32Array, record: Recorder) -> None:
+    """Takes down y = algorithm(y, other), in place; comparisons give 0 and 1."""
     if algorithm in _ARITHMETIC:
-        _ARITHMETIC[algorithm](y, other, out=y)
+        record(_ARITHMETIC[algorithm], y, other, y)
         return
-    answer = scratch.take(y.shape, np.bool_)
-    _COMPARE[algorithm](y, other, out=answer)
-    np.copyto(y, answer)
+    answer = record.take(y.shape, np.bool_)
+    record(_COMPARE[algorithm], y, other, answer)
+    record(np.copyto, y, answer)
 
 
 @dataclass(frozen=True)
@@ -224,13 +251,14 @@ class BinaryPass:
             raise InternalError(f"no binary algorithm {self.algorithm}")
 
     def __call__(self, y: F32Array, block: Block) -> None:
-        """y = algorithm(y, operand * scale)."""
-        other = self.operand.read_f32(block)
+        """Takes down y = algorithm(y, operand * scale)."""
+        other, record = self.operand.read_f32(block), block.record
         if self.scale is not None:
             factor = self.scale.read_f32(block)
-            shape = np.broadcast_shapes(other.shape, factor.shape)
-            other = np.multiply(other, factor, out=block.scratch.take(shape, np.float32))
-        apply_binary(self.algorithm, y, other, block.scratch)
+            scaled = record.take(np.broadcast_shapes(other.shape, factor.shape), np.float32)
+            record(np.multiply, other, factor, scaled)
+            other = scaled
+        record_binary(self.algorithm, y, other, record)
 
 
 @dataclass(frozen=True)
@@ -240,8 +268,10 @@ class PreluPass:
     slope: Source
 
     def __call__(self, y: F32Array, block: Block) -> None:
-        """y = prelu(y)."""
-        scaled = np.multiply(y, self.slope.read_f32(block), out=block.scratch.take(y.shape, np.float32))
-        keep = np.greater_equal(y, np.float32(0), out=block.scratch.take(y.shape, np.bool_))
-        np.copyto(scaled, y, where=keep)
-        np.copyto(y, scaled)
+        """Takes down y = prelu(y)."""
+        record = block.record
+        scaled, keep = record.take(y.shape, np.float32), record.take(y.shape, np.bool_)
+        record(np.multiply, y, self.slope.read_f32(block), scaled)
+        record(np.greater_equal, y, np.float32(0), keep)
+        record(np.copyto, scaled, y, "same_kind", keep)
+        record(np.copyto, y, scaled)

@@ -10,10 +10,10 @@ import numpy as np
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import F32Array
-from .base import Binding, Kernel, Layout, Result, Scratch, Tile, Values, Workspace, nbytes, tiles
+from .base import Binding, Kernel, Layout, Recorder, Result, Tasks, Tile, Values, nbytes, tiles
 from .elementwise import magnitude
 from .epilogue import Anchor, Epilogue
-from .windows import fill_slab, resolve_window, slab_bytes, window_view
+from .windows import record_slab, resolve_window, slab_bytes, window_view
 
 __all__ = ["Pooling"]
 
@@ -80,54 +80,52 @@ class Pooling(Kernel):
         slab = slab_bytes(self._window, tile[0].stop - tile[0].start, tile[1:-1], tile[-1].stop - tile[-1].start, self._work)
         return slab + nbytes((cells,), self._work) + nbytes((cells,), np.float32) + self._epilogue.scratch_bytes(cells)
 
-    def run(self, values: Values, outputs: Sequence[Array], work: Workspace) -> None:
-        """Computes the destination."""
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """Tiles of the destination."""
         x = Layout.CHANNELS_LAST.physical(values[self._src])
         out = Layout.CHANNELS_LAST.physical(outputs[0])
         operands = self._epilogue.operands(values)
 
-        def body(index: int, slot: int) -> None:
+        def task(index: int, record: Recorder) -> None:
             tile = self._tiles[index]
-            scratch = work.local[slot]
-            scratch.reset()
             if self._direct:
-                self._combine(x, tile, out[tile], scratch)
+                self._combine(x, tile, out[tile], record)
                 return
-            acc = scratch.take([c.stop - c.start for c in tile], self._work)
-            self._combine(x, tile, acc, scratch)
-            self._epilogue.apply(self._finished(acc, tile, scratch), out, tile, operands, scratch)
+            acc = record.take([c.stop - c.start for c in tile], self._work)
+            self._combine(x, tile, acc, record)
+            self._epilogue.record(self._finished(acc, tile, record), out, tile, operands, record)
 
-        work.pool.run(len(self._tiles), body)
+        return Tasks(len(self._tiles), task)
 
-    def _finished(self, acc: Array, tile: Tile, scratch: Scratch) -> Array:
+    def _finished(self, acc: Array, tile: Tile, record: Recorder) -> Array:
         """The f32 value that the epilogue starts from."""
         if acc.dtype != np.float32:
-            y = scratch.take(acc.shape, np.float32)
-            np.copyto(y, acc, casting="unsafe")
+            y = record.take(acc.shape, np.float32)
+            record.copy(y, acc)
             acc = y
         if self._inverse is not None:
             cuts = tuple(c if n != 1 else slice(None) for c, n in zip(tile, self._inverse.shape, strict=True))
-            np.multiply(acc, self._inverse[cuts], out=acc)
+            record(np.multiply, acc, self._inverse[cuts], acc)
         return acc
 
-    def _combine(self, x: Array, tile: Tile, acc: Array, scratch: Scratch) -> None:
+    def _combine(self, x: Array, tile: Tile, acc: Array, record: Recorder) -> None:
         """The sum or maximum of each window of a tile."""
-        slab = fill_slab(self._window, x[..., tile[-1]], tile[:-1], self._work, 0, self._fill, scratch)
+        slab = record_slab(self._window, x[..., tile[-1]], tile[:-1], self._work, 0, self._fill, record)
         views = window_view(self._window, slab, [c.stop - c.start for c in tile[1:-1]])
         spatial = len(self._window.kernel)
         if self._window.taps > _MANY_TAPS:
             axes = tuple(range(1 + spatial, 1 + 2 * spatial))
             reduce = np.maximum.reduce if self._max else np.add.reduce
-            reduce(views, axis=axes, out=acc)
+            record(reduce, views, axes, None, acc)
             return
         for position, tap in enumerate(np.ndindex(*self._window.kernel)):
             part = views[(slice(None),) * (1 + spatial) + tap]
             if position == 0:
-                np.copyto(acc, part)
+                record(np.copyto, acc, part)
             elif self._max:
-                np.maximum(acc, part, out=acc)
+                record(np.maximum, acc, part, acc)
             else:
-                np.add(acc, part, out=acc)
+                record(np.add, acc, part, acc)
 
 
 def _lowest(dtype: np.dtype[np.generic]) -> float:

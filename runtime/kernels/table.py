@@ -12,9 +12,8 @@ from ...composer.plan import Step
 from ...errors import FqfuseError, InternalError, InvalidInput
 from ...ir.ops import OPS
 from ...ir.ops.spec import Array, Attr, Evaluate, OpSpec
-from ...ir.types import DType
 from ..shapes import row_inputs
-from .base import Binding, Kernel, Result, Values, Workspace, nbytes, tiles
+from .base import Binding, Kernel, Recorder, Result, Tasks, Values, nbytes, tiles
 from .epilogue import Anchor, Epilogue, along
 
 __all__ = ["EvaluatedKernel", "OnnxKernel", "RowKernel", "row_of"]
@@ -41,10 +40,14 @@ class EvaluatedKernel(Kernel):
     def evaluate(self, values: Values) -> Sequence[Array]:
         """The outputs."""
 
-    def run(self, values: Values, outputs: Sequence[Array], work: Workspace) -> None:
-        """Copies what `evaluate` returns into the outputs."""
-        for out, array in zip(outputs, self.evaluate(values), strict=False):
-            np.copyto(out, array)
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """One task: copies what `evaluate` returns into the outputs."""
+
+        def copy() -> None:
+            for out, array in zip(outputs, self.evaluate(values), strict=False):
+                np.copyto(out, array)
+
+        return Tasks(1, lambda _, record: record(copy))
 
 
 class OnnxKernel(EvaluatedKernel):
@@ -110,26 +113,30 @@ class RowKernel(Kernel):
         self._epilogue = Epilogue(binding, result, Anchor(magnitude=math.inf, scales=factors))
         self._tiles = tiles(shape, _TILE)
         cells = max((math.prod(c.stop - c.start for c in t) for t in self._tiles), default=0)
-        self.local_bytes = nbytes((cells,), np.float32) + self._epilogue.scratch_bytes(cells)
+        self.local_bytes = nbytes(shape, np.float32) + nbytes((cells,), np.float32) + self._epilogue.scratch_bytes(cells)
 
-    def run(self, values: Values, outputs: Sequence[Array], work: Workspace) -> None:
-        """Computes the destination."""
-        arrays = [None if operand is None else _codes_as_f32(operand.read(values), operand.dtype) for operand in self._operands]
-        (full,) = call_row(self._step, self._evaluate, arrays, self._attrs)[:1]
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """One task: the row in f32, then the epilogue tile by tile."""
         operands = self._epilogue.operands(values)
+        arrays = [None if operand is None else operand.read(values) for operand in self._operands]
 
-        def body(index: int, slot: int) -> None:
-            tile = self._tiles[index]
-            scratch = work.local[slot]
-            scratch.reset()
-            part = full[tile]
-            y = scratch.take(part.shape, np.float32)
-            np.copyto(y, part, casting="unsafe")
-            self._epilogue.apply(y, outputs[0], tile, operands, scratch)
+        def task(_: int, record: Recorder) -> None:
+            full = record.take(outputs[0].shape, np.float32)
+            record(self._evaluate_into, arrays, full)
+            for tile in self._tiles:
+                mark = record.scratch.mark()
+                y = record.take([c.stop - c.start for c in tile], np.float32)
+                record(np.copyto, y, full[tile])
+                self._epilogue.record(y, outputs[0], tile, operands, record)
+                record.scratch.release(mark)
 
-        work.pool.run(len(self._tiles), body)
+        return Tasks(1, task)
+
+    def _evaluate_into(self, arrays: Sequence[Array | None], target: Array) -> None:
+        floats = [None if array is None else _codes_as_f32(array) for array in arrays]
+        np.copyto(target, call_row(self._step, self._evaluate, floats, self._attrs)[0])
 
 
-def _codes_as_f32(array: Array, dtype: DType) -> Array:
+def _codes_as_f32(array: Array) -> Array:
     """Codes become f32; what is no data (axes, sizes: s64) stays."""
-    return array.astype(np.float32) if dtype in (DType.U8, DType.S8, DType.S32) else array
+    return array.astype(np.float32) if array.dtype in (np.uint8, np.int8, np.int32) else array

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from ...errors import InternalError
 from ...ir.ops.spec import Array
-from .base import Binding, Scratch, Tile, nbytes
+from .base import Binding, Layout, Recorder, Tile, nbytes
 
-__all__ = ["Window", "fill_slab", "resolve_window", "slab_bytes", "slab_shape", "window_view"]
+__all__ = ["Window", "record_slab", "resolve_window", "slab_bytes", "slab_shape", "window_view"]
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,14 @@ def slab_shape(window: Window, images: int, cuts: Sequence[slice], channels: int
 
 
 def slab_bytes(window: Window, images: int, cuts: Sequence[slice], channels: int, dtype: npt.DTypeLike) -> int:
-    """Scratch that `fill_slab` takes."""
+    """Scratch that `record_slab` takes."""
     return nbytes(slab_shape(window, images, cuts, channels), dtype)
 
 
-def fill_slab(window: Window, x: Array, tile: Tile, dtype: npt.DTypeLike, shift: float, fill: float, scratch: Scratch) -> Array:
-    """The part of the padded input that a tile of outputs reads, converted to `dtype`, minus `shift`; the padding holds `fill`.
+def record_slab(
+    window: Window, x: Array, tile: Tile, dtype: npt.DTypeLike, shift: float, fill: float, record: Recorder, *, planar: bool = False
+) -> Array:
+    """Takes down the part of the padded input that a tile of outputs reads, converted to `dtype`, minus `shift`; the padding holds `fill`.
 
     Args:
         window: the window.
@@ -94,10 +96,13 @@ def fill_slab(window: Window, x: Array, tile: Tile, dtype: npt.DTypeLike, shift:
         dtype: element type of the result.
         shift: subtracted from the data (a zero point).
         fill: what the padding holds.
-        scratch: gives the memory.
+        record: takes the calls down, gives scratch.
+        planar: keep the channels apart in memory; the result's shape is the same.
     """
     cuts = tile[1:]
-    slab = scratch.take(slab_shape(window, tile[0].stop - tile[0].start, cuts, x.shape[-1]), dtype)
+    shape = slab_shape(window, tile[0].stop - tile[0].start, cuts, x.shape[-1])
+    layout = Layout.CHANNELS_LAST if planar else Layout.PLAIN
+    slab = layout.physical(record.take((shape[0], shape[-1], *shape[1:-1]) if planar else shape, dtype))
     source: list[slice] = [tile[0]]
     target: list[slice] = [slice(None)]
     for axis, cut in enumerate(cuts):
@@ -108,14 +113,16 @@ def fill_slab(window: Window, x: Array, tile: Tile, dtype: npt.DTypeLike, shift:
         place = slice(inside.start - start, inside.stop - start)
         if place.start > 0 or place.stop < stop - start:
             lead = (slice(None),) * (axis + 1)
-            slab[(*lead, slice(0, place.start))] = fill
-            slab[(*lead, slice(place.stop, None))] = fill
+            for border in (slice(0, place.start), slice(place.stop, None)):
+                part = slab[(*lead, border)]
+                if part.size:
+                    record(np.copyto, part, np.asarray(fill, slab.dtype))
         source.append(inside)
         target.append(place)
     interior = slab[tuple(target)]
-    np.copyto(interior, x[tuple(source)], casting="unsafe")
+    record.copy(interior, x[tuple(source)])
     if shift:
-        np.subtract(interior, np.asarray(shift, slab.dtype), out=interior)
+        record(np.subtract, interior, np.asarray(shift, slab.dtype), interior)
     return slab
 
 

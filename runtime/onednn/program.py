@@ -1,0 +1,136 @@
+"""A plan bound for one set of input shapes: the actions of a run, in order, and the memory that a run needs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...composer.plan import Step
+from ..arena import Lifetimes, place
+from .host import HostStep
+from .memory import Memory
+from .primitive import Primitive
+from .tensors import Buffer, Home, Tensor
+
+__all__ = ["Action", "HostAction", "Placement", "PrimitiveAction", "Program", "plan_buffers"]
+
+
+@dataclass(frozen=True, eq=False)
+class PrimitiveAction:
+    """One execution of a primitive.
+
+    Attributes:
+        primitive: the primitive; all runs share it.
+        args: execution argument -> tensor of the run, or a constant memory that all runs share.
+        writes: the tensors among them that it writes.
+        step: index of the step it serves.
+        label: what it is, for profiles: `convolution`, or `reorder of <value>`.
+    """
+
+    primitive: Primitive
+    args: Mapping[int, Tensor | Memory]
+    writes: tuple[Tensor, ...]
+    step: int
+    label: str
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that it touches."""
+        return [arg for arg in self.args.values() if isinstance(arg, Tensor)]
+
+
+@dataclass(frozen=True, eq=False)
+class HostAction:
+    """One step on NumPy.
+
+    Attributes:
+        runner: the bound step.
+        inputs: value -> tensor that holds it; values that only live on the host (types that oneDNN lacks, unknown shapes) are absent.
+        outputs: value -> tensor through which primitives read it.
+        step: index of the step.
+        label: what it is, for profiles.
+    """
+
+    runner: HostStep
+    inputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+    step: int
+    label: str
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that it touches."""
+        return [*self.inputs.values(), *self.outputs.values()]
+
+
+Action = PrimitiveAction | HostAction
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a step runs.
+
+    Attributes:
+        step: the step.
+        runtime: `onednn`, `numpy`, or `view` for a step that moves no data.
+        implementation: the library's name for the kernel (`brgconv:avx512_core_vnni`), several joined by ` + `; empty on NumPy.
+        reason: why it is not on oneDNN, or what is worth knowing; may be empty.
+    """
+
+    step: Step
+    runtime: str
+    implementation: str = ""
+    reason: str = ""
+
+
+@dataclass(eq=False)
+class Program:
+    """A bound plan.
+
+    Attributes:
+        actions: in order of execution.
+        tensors: plan value -> the tensor that holds it (absent where it lives on the host alone).
+        placements: one for each step.
+        reorders: how many actions only change a layout.
+        offsets: buffer -> place in the arena.
+        arena_bytes, scratchpad_bytes: memory of one run.
+        idle: memories of finished runs, for the next ones.
+    """
+
+    actions: tuple[Action, ...]
+    tensors: Mapping[str, Tensor]
+    placements: tuple[Placement, ...]
+    reorders: int
+    offsets: Mapping[Buffer, int]
+    arena_bytes: int
+    scratchpad_bytes: int
+    idle: list[object] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def plan_buffers(actions: Sequence[Action], kept: Sequence[Tensor]) -> tuple[dict[Buffer, int], int]:
+    """An offset for each buffer of the arena, such that buffers in use at the same time do not overlap, and the size of the whole.
+
+    Args:
+        actions: in order of execution.
+        kept: tensors that are read behind the last action.
+    """
+    lives = Lifetimes()
+    buffers: dict[str, Buffer] = {}
+    for index, action in enumerate(actions):
+        for tensor in action.tensors:
+            _extend(lives, buffers, tensor, index)
+    for tensor in kept:
+        _extend(lives, buffers, tensor, len(actions))
+    offsets, size = place(lives, {name: buffer.size for name, buffer in buffers.items()})
+    return {buffers[name]: offset for name, offset in offsets.items()}, size
+
+
+def _extend(lives: Lifetimes, buffers: dict[str, Buffer], tensor: Tensor, index: int) -> None:
+    buffer = tensor.buffer
+    if buffer.home is Home.ARENA:
+        key = f"{id(buffer)}"
+        buffers[key] = buffer
+        lives.first.setdefault(key, index)
+        lives.last[key] = index

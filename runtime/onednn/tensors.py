@@ -1,0 +1,129 @@
+"""Where the values of a plan lie while a bound program runs: buffers, and tensors (a buffer seen through a memory descriptor)."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...ir.types import DType
+from .capi import OneDnnError
+from .enums import DataType
+from .library import Library
+from .memory import MemoryDesc, row_major_strides
+
+__all__ = ["Buffer", "Home", "Tensor", "channels_last", "channels_last_strides", "data_type", "is_row_major", "relaid", "row_major", "viewed"]
+
+_DATA_TYPES = {
+    DType.F32: DataType.f32,
+    DType.S32: DataType.s32,
+    DType.S8: DataType.s8,
+    DType.U8: DataType.u8,
+}
+
+
+class Home(enum.Enum):
+    """Who owns the memory of a buffer."""
+
+    ARENA = "arena"
+    """The program: a place in the arena of each run."""
+    INPUT = "input"
+    """The caller: the array that was fed."""
+    HOST = "host"
+    """A NumPy step: the array that it returned in this run."""
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory that one value, or several that never live at the same time, lie in.
+
+    Attributes:
+        name: the value that it was made for, for messages.
+        home: who owns it.
+        size: bytes.
+        values: values of the plan whose data may lie in it.
+    """
+
+    name: str
+    home: Home
+    size: int = 0
+    values: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A buffer seen through a descriptor; one object for each memory handle that a run needs.
+
+    Attributes:
+        buffer: the memory.
+        desc: shape (0-d values have shape [1]), type and layout.
+    """
+
+    buffer: Buffer
+    desc: MemoryDesc
+
+
+def data_type(dtype: DType) -> DataType | None:
+    """oneDNN's type, or None where its primitives take none of that."""
+    return _DATA_TYPES.get(dtype)
+
+
+def row_major(library: Library, dims: Sequence[int], dtype: DataType) -> MemoryDesc:
+    """The dense row-major layout (a 0-d shape becomes [1])."""
+    return MemoryDesc.with_strides(library, tuple(dims) or (1,), dtype)
+
+
+def channels_last_strides(dims: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements of the dense layout whose innermost dimension is 1 (rank 3 and more; row-major below)."""
+    if len(dims) < 3:
+        return row_major_strides(tuple(dims))
+    outer = row_major_strides((dims[0], *dims[2:], dims[1]))
+    return (outer[0], outer[-1], *outer[1:-1])
+
+
+def channels_last(library: Library, dims: Sequence[int], dtype: DataType) -> MemoryDesc:
+    """The dense layout whose innermost dimension is 1: nwc, nhwc, ndhwc."""
+    return MemoryDesc.with_strides(library, dims, dtype, channels_last_strides(dims))
+
+
+def relaid(desc: MemoryDesc, dims: Sequence[int], dtype: DataType) -> MemoryDesc | None:
+    """Shape and type given, dense, with the order of dimensions that a plain layout of the same rank has; None where it has none."""
+    if not desc.is_plain or len(dims) != len(desc.dims):
+        return None
+    order = _order(desc)
+    steps = [0] * len(dims)
+    step = 1
+    for axis in reversed(order):
+        steps[axis] = step
+        step *= max(dims[axis], 1)
+    return MemoryDesc.with_strides(desc.library, dims, dtype, steps)
+
+
+def _order(desc: MemoryDesc) -> list[int]:
+    """Axes from the outermost to the innermost. Strides of dimensions of length 1 mean nothing: such a layout counts as channels last where
+    it can, else as row-major where it can."""
+    axes = list(range(len(desc.dims)))
+    if 1 in desc.dims and len(axes) >= 3:
+        for order, strides in (([0, *axes[2:], 1], channels_last_strides(desc.dims)), (axes, row_major_strides(desc.dims))):
+            if all(length == 1 or step == other for length, step, other in zip(desc.dims, desc.strides, strides, strict=True)):
+                return order
+    return sorted(axes, key=lambda axis: (-desc.strides[axis], axis))
+
+
+def is_row_major(desc: MemoryDesc) -> bool:
+    """True where the bytes are a C-contiguous array of the logical shape."""
+    return desc == row_major(desc.library, desc.dims, desc.dtype)
+
+
+def viewed(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:
+    """The same bytes under another shape of as many elements; None where the layout does not allow it."""
+    shape = tuple(dims) or (1,)
+    if shape == desc.dims:
+        return desc
+    if math.prod(shape) != math.prod(desc.dims):
+        return None
+    try:
+        return desc.reshape(shape)
+    except OneDnnError:
+        return None
