@@ -193,12 +193,13 @@ def read_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> OnnxNod
     found = signature(proto.op_type, version, domain)
     origin = proto.name or next(filter(None, proto.output), "") or proto.op_type
     inputs, outputs = _trimmed(proto.input), _trimmed(proto.output)
-    node = OnnxNode(name, origin, proto.op_type, domain, inputs, outputs, {}, version, proto)
-    attrs = _attributes(node)
+    attrs: dict[str, Any] = {}
+    node = OnnxNode(name, origin, proto.op_type, domain, inputs, outputs, attrs, version, proto)
+    kinds = _read_attributes(node, attrs)
     if found is not None:
         _check_counts(node, found)
-        _check_attributes(node, attrs, found)
-    return replace(node, attrs={key: value for key, (_, value) in attrs.items()})
+        _check_attributes(node, kinds, found)
+    return node
 
 
 def _trimmed(names: Sequence[str]) -> tuple[str, ...]:
@@ -208,19 +209,21 @@ def _trimmed(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[:count])
 
 
-def _attributes(node: OnnxNode) -> dict[str, tuple[int, Any]]:
-    result: dict[str, tuple[int, Any]] = {}
+def _read_attributes(node: OnnxNode, values: dict[str, Any]) -> dict[str, int]:
+    """Fills in the values; gives the kinds."""
+    kinds: dict[str, int] = {}
     for attribute in node.proto.attribute:
         name = attribute.name
         if attribute.ref_attr_name:
             raise node.invalid(f"the attribute {name!r} refers to a function's attribute outside of a function")
-        if name in result:
+        if name in kinds:
             raise node.invalid(f"the attribute {name!r} is there twice")
         kind = attribute.type or _kind_by_content(attribute)
         if kind not in _FIELDS:
             raise node.invalid(f"the attribute {name!r} has no known kind")
-        result[name] = kind, _value(node, attribute, kind)
-    return result
+        kinds[name] = kind
+        values[name] = _value(node, attribute, kind)
+    return kinds
 
 
 def _kind_by_content(attribute: AttributeProto) -> int:
@@ -261,8 +264,8 @@ def _span(least: int, most: int) -> str:
     return str(least) if least == most else f"{least} to {most}" if most < 1 << 30 else f"at least {least}"
 
 
-def _check_attributes(node: OnnxNode, attrs: Mapping[str, tuple[int, Any]], found: Signature) -> None:
-    for name, (kind, _) in attrs.items():
+def _check_attributes(node: OnnxNode, kinds: Mapping[str, int], found: Signature) -> None:
+    for name, kind in kinds.items():
         if name.startswith("__"):  # ONNX lets tools keep notes under such names
             continue
         expected = found.attrs.get(name)
@@ -270,6 +273,6 @@ def _check_attributes(node: OnnxNode, attrs: Mapping[str, tuple[int, Any]], foun
             raise node.invalid(f"{node.op} of opset {node.version} has no attribute {name!r}", "remove it, or import the opset that has it")
         if kind != expected[0]:
             raise node.invalid(f"the attribute {name!r} of {node.op} is of kind {_KINDS[expected[0]]}, not {_KINDS[kind]}")
-    missing = [name for name, (_, required) in found.attrs.items() if required and name not in attrs]
+    missing = [name for name, (_, required) in found.attrs.items() if required and name not in kinds]
     if missing:
         raise node.invalid(f"{node.op} of opset {node.version} needs the attribute {missing[0]!r}")

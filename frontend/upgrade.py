@@ -66,8 +66,8 @@ def newest(ctx: Importer, node: OnnxNode) -> OnnxNode | None:
     Raises:
         NotCovered: its use has no newest form.
     """
-    result = _changed(ctx, node.rewritten(drop=("consumed_inputs",)))
-    if result is None or (result.op, result.inputs, result.attrs) == (node.op, node.inputs, node.attrs):
+    result = _changed(ctx, node.rewritten(drop=("consumed_inputs",)) if "consumed_inputs" in node.attrs else node)
+    if result is None or result is node or (result.op, result.inputs, result.attrs) == (node.op, node.inputs, node.attrs):
         return result
     return result.rewritten(version=onnx.defs.onnx_opset_version())
 
