@@ -12,6 +12,7 @@ from .composer.plan import Plan
 from .composer.plan_file import is_plan, read_plan
 from .composer.verify import check_plan
 from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
+from .ir.cleanup import erase_dead
 from .ir.graph import Graph
 from .ir.verify import IMPORTED, SPLIT, check
 from .passes import PIPELINE, Observer, Pass, run_pipeline
@@ -46,7 +47,7 @@ def compile(
     if os.environ.get("FQFUSE_CHECK") == "1":
         watchers.append(_check_after)
     run_pipeline(graph, PIPELINE, watchers)
-    graph.erase_dead()
+    erase_dead(graph)
     check(graph, SPLIT, blame="the pipeline of passes")
     plan = plan_from_graph(graph, target, {"target": target})
     check_plan(plan)

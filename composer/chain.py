@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
-from ..ir.paths import chain_anchor
+from ..ir.paths import chain_anchor, reaches
 from ..ir.types import DType, Quantization
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, vec
 from .post_ops_composer import Composed, PostOpsComposer
@@ -344,6 +344,6 @@ def overwriting_refusal(graph: Graph, stored: str, read: str, value: str, node: 
     for reader in readers:
         if reader.name == anchor.name:
             return "the skip is the anchor's own source"
-        if reader.name != node.name and not graph.reaches(reader.name, anchor.name):
+        if reader.name != node.name and not reaches(graph, reader.name, anchor.name):
             return f"the skip is read later, by {reader.name}"
     return ""

@@ -171,8 +171,11 @@ class Drafts:
         """All fates, those of passes first, with the indices of steps; a quantizer that nothing reads is redundant."""
         fates = list(self.graph.fates)
         fates += [Fate(f.quantizer, f.half, f.fate, f.reason, f.consumer, index[step] if step else None) for f, step in self._fates]
+        found: dict[str, set[Half]] = {name: set() for name in self.graph.quantizers}
+        for fate in fates:
+            found[fate.quantizer].add(fate.half)
         for name, quantizer in self.graph.quantizers.items():
-            halves = {fate.half for fate in fates if fate.quantizer == name}
+            halves = found[name]
             if Half.QUANTIZE not in halves:
                 fates.append(_missing_quantize(name, quantizer.form, bool(halves)))
             if Half.DEQUANTIZE not in halves:

@@ -128,6 +128,10 @@ class Graph:
         """The nodes that read a value, each once."""
         return [self._nodes[name] for name in dict.fromkeys(name for name, _ in self._uses[value])]
 
+    def is_read(self, value: str) -> bool:
+        """True when a node reads the value or the graph returns it."""
+        return bool(self._uses[value]) or value in self.outputs
+
     def is_output(self, value: str) -> bool:
         """True when the graph returns the value."""
         return value in self.outputs
@@ -142,21 +146,6 @@ class Graph:
     def edges(self) -> set[tuple[str, str]]:
         """The derived index, as (producer, consumer) names: the verifier holds it against the nodes."""
         return set(self._index.edges)
-
-    def reaches(self, node: str, other: str) -> bool:
-        """True when `other` depends on `node` (or is it)."""
-        place = self.places()
-        first = place[node]
-        seen, stack = {other}, [other]
-        while stack:  # backwards, and only between the two places in topological order: local for residual blocks
-            name = stack.pop()
-            if name == node:
-                return True
-            for before in self._index.predecessors(name):
-                if before not in seen and place[before] >= first:
-                    seen.add(before)
-                    stack.append(before)
-        return False
 
     # -- building and rewriting ------------------------------------------------------------------------------------------------
 
@@ -220,9 +209,7 @@ class Graph:
         spec = OPS.get(op)
         if spec is None:
             raise GraphError(f"no op {op} in the op table")
-        missing = [v for v in inputs if v and v not in self._types]
-        if missing:
-            raise GraphError(f"{op} reads unknown values: {', '.join(missing)}")
+        self._check_known(name or op, inputs)
         node_name = name if name and name not in self._nodes else self.fresh(name or op)  # a value may share a node's name
         names = (self.fresh(node_name + ".out"),) if outputs is None else tuple(outputs)
         try:
@@ -248,9 +235,7 @@ class Graph:
         Raises:
             GraphError: the outputs would change their type, or a cycle would come to be.
         """
-        unknown = [v for v in inputs if v and v not in self._types]
-        if unknown:
-            raise GraphError(f"{node.name} cannot read unknown values: {', '.join(unknown)}")
+        self._check_known(node.name, inputs)
         changed = replace(node, inputs=tuple(inputs))
         if node.op != "Onnx":
             try:
@@ -281,9 +266,7 @@ class Graph:
 
     def set_outputs(self, outputs: Sequence[str]) -> None:
         """Sets the values that the graph returns."""
-        unknown = [v for v in outputs if v not in self._types]
-        if unknown:
-            raise GraphError(f"unknown graph outputs: {', '.join(unknown)}")
+        self._check_known("the graph's outputs", outputs)
         self.outputs = tuple(outputs)
         self._touch()
 
@@ -294,7 +277,7 @@ class Graph:
             GraphError: an output of it is still used.
         """
         for value in filter(None, node.outputs):
-            if self._uses[value] or value in self.outputs:
+            if self.is_read(value):
                 raise GraphError(f"{node.name} cannot be erased: {value} is used")
         self._disconnect(node)
         for value in filter(None, node.outputs):
@@ -303,23 +286,15 @@ class Graph:
         self._index.remove_node(node.name)
         self._touch()
 
-    def erase_unread(self, nodes: Iterable[Node]) -> None:
-        """Erases those of the nodes that are still there and that nothing reads, those behind first."""
-        for name in reversed(list(dict.fromkeys(node.name for node in nodes))):
-            node = self._nodes.get(name)
-            if node is not None and not any(v and (self._uses[v] or v in self.outputs) for v in node.outputs):
-                self.erase(node)
+    def forget_constant(self, value: str) -> None:
+        """Removes a constant that nothing reads.
 
-    def erase_dead(self) -> int:
-        """Erases every node that no graph output depends on, and unused constants; returns how many nodes went."""
-        gone = 0
-        for node in reversed(self.nodes()):
-            if not any(v and (self._uses[v] or v in self.outputs) for v in node.outputs):
-                self.erase(node)
-                gone += 1
-        for value in [v for v in self._constants if not self._uses[v] and v not in self.outputs]:
-            del self._types[value], self._constants[value], self._uses[value]
-        return gone
+        Raises:
+            GraphError: it is no constant, or it is used.
+        """
+        if value not in self._constants or self.is_read(value):
+            raise GraphError(f"{value} is no unused constant")
+        del self._types[value], self._constants[value], self._uses[value]
 
     def rename_value(self, old: str, new: str) -> None:
         """Gives a value produced by a node another name.
@@ -367,15 +342,10 @@ class Graph:
         return twin
 
     def __eq__(self, other: object) -> bool:
-        """Same inputs, outputs, nodes (with names, attributes, origins), types, constants and quantizers."""
+        """Same inputs, outputs, nodes (with names, attributes, origins), types, constants (bit by bit) and quantizers."""
         if not isinstance(other, Graph):
             return NotImplemented
-        return (
-            (self._inputs, self.outputs, self._types, self._nodes, self.quantizers)
-            == (other._inputs, other.outputs, other._types, other._nodes, other.quantizers)
-            and self._constants.keys() == other._constants.keys()
-            and all(same_bits(data, other.constants[name]) for name, data in self._constants.items())
-        )
+        return _parts(self) == _parts(other) and all(same_bits(data, other.constants[name]) for name, data in self._constants.items())
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
@@ -386,6 +356,11 @@ class Graph:
             raise GraphError(f"value name {value!r} is taken" if value else "a value needs a name")
         self._types[value] = type_
         self._uses[value] = {}
+
+    def _check_known(self, reader: str, values: Iterable[str]) -> None:
+        unknown = [value for value in values if value and value not in self._types]
+        if unknown:
+            raise GraphError(f"{reader} cannot read unknown values: {', '.join(unknown)}")
 
     def _infer(self, spec: OpSpec, inputs: Sequence[str], attrs: Mapping[str, Attr]) -> tuple[TensorType, ...]:
         types = [self._types[v] if v else None for v in inputs]
@@ -416,3 +391,8 @@ class Graph:
     def _touch(self) -> None:
         self._order = None
         self.version += 1
+
+
+def _parts(graph: Graph) -> tuple[object, ...]:
+    nodes = {node.name: node for node in graph.nodes()}
+    return graph.inputs, graph.outputs, graph.values, nodes, graph.quantizers, graph.constants.keys()

@@ -6,7 +6,7 @@ from .graph import Graph
 from .node import Node
 from .ops.spec import Trait
 
-__all__ = ["chain_anchor"]
+__all__ = ["chain_anchor", "reaches"]
 
 _ANCHORS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
 
@@ -26,3 +26,22 @@ def chain_anchor(graph: Graph, value: str) -> Node | None:
             return None
         value = computed[0]
     return None
+
+
+def reaches(graph: Graph, first: str, last: str) -> bool:
+    """True when the node `last` depends on the node `first`, or is it.
+
+    Goes backwards from `last`, and only between the two in topological order, which for residual blocks is a short way.
+    """
+    place = graph.places()
+    seen, stack = {last}, [last]
+    while stack:
+        name = stack.pop()
+        if name == first:
+            return True
+        for value in graph.node(name).inputs:
+            before = graph.producer(value) if value else None
+            if before is not None and before.name not in seen and place[before.name] >= place[first]:
+                seen.add(before.name)
+                stack.append(before.name)
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..ir.cleanup import erase_dead
 from ..ir.graph import Graph
 from .base import Contract, Observer, Pass, run_pipeline
 from .choose_residual_sum import ChooseResidualSum
@@ -46,5 +47,5 @@ PIPELINE: tuple[Pass, ...] = (
 def optimize(graph: Graph, observers: tuple[Observer, ...] = ()) -> Graph:
     """Runs the pipeline on an imported graph, in place, and drops what nothing reads any more."""
     run_pipeline(graph, PIPELINE, observers)
-    graph.erase_dead()
+    erase_dead(graph)
     return graph

@@ -25,7 +25,7 @@ class MergeDuplicates:
     ONNX Runtime's quantizer writes one Dequantize for each reader, NNCF one quantizer for each input of a layer.
 
     Legal because: same function, same input.
-    Refuses when: the graph returns both (each output keeps its name).
+    Refuses when: the graph returns both (each output keeps its name), or the value is constant.
     """
 
     name: ClassVar[str] = "merge_duplicates"
@@ -35,6 +35,8 @@ class MergeDuplicates:
         """Merges in topological order, so that chains of duplicates collapse in one run."""
         first: dict[tuple[object, ...], str] = {}
         for node in graph.each(*_MERGED):
+            if graph.constant(node.inputs[0]) is not None:
+                continue  # nothing is computed twice: constants are stored once, and each reader has a quantizer of its own
             key = (node.op, node.inputs, tuple(node.attrs.items()))
             kept = graph.node(first.setdefault(key, node.name))
             if kept.name == node.name or (graph.is_output(node.output) and graph.is_output(kept.output)):

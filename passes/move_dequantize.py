@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
@@ -164,7 +165,7 @@ class MoveDequantize:
             quantizer=decode.quantizer,
         )
         value = self._settle(graph, node, again)
-        _erase_unread(graph, decode)
+        erase_unread(graph, [decode])
         fired(graph, self.name, node, reason)
         return value
 
@@ -210,8 +211,7 @@ class MoveDequantize:
             quantizer=names,
         )
         value = self._settle(graph, node, again)
-        for name in dict.fromkeys(d.name for d in found):
-            _erase_unread(graph, graph.node(name))
+        erase_unread(graph, found)
         fired(graph, self.name, node, "works on codes" + ("" if quant.per_tensor else ", each input with its own scale and zero point"))
         return value
 
@@ -235,12 +235,7 @@ class MoveDequantize:
             graph.fates.append(Fate(quantizer, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, subject(node)))
         fired(graph, self.name, node, "encodes what was just decoded, with the same parameters")
         swap(graph, node, codes)
-        _erase_unread(graph, decode)
-
-
-def _erase_unread(graph: Graph, node: Node) -> None:
-    if not graph.uses(node.output) and not graph.is_output(node.output):
-        graph.erase(node)
+        erase_unread(graph, [decode])
 
 
 def _quant(decode: Node) -> Quantization:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.ops.spec import Attr
@@ -75,7 +76,7 @@ class RecognizeActivations:
         )
         fired(graph, self.name, last, f"it is {core.op}")
         swap(graph, last, merged.output)
-        graph.erase_unread([*core.nodes, *nodes])
+        erase_unread(graph, [*core.nodes, *nodes])
 
 
 def _scalar(graph: Graph, value: str) -> float | None:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
@@ -56,12 +57,12 @@ class Tabulate:
             return
         kind = graph.type(node.output)
         table = graph.add_constant(f"{node.output}/table", _evaluate(graph, region, codes))
-        looked_up = graph.add("Lookup", [codes, table], {"quant": kind.quant}, name=node.name, outputs=[graph.fresh(f"{node.output}/looked_up")],
-                              origin=origin_of(*region))  # fmt: skip
+        name = graph.fresh(f"{node.output}/looked_up")
+        looked_up = graph.add("Lookup", [codes, table], {"quant": kind.quant}, name=node.name, outputs=[name], origin=origin_of(*region))
         _settle(graph, region)
         fired(graph, self.name, node, f"{len(region)} operations on {codes} are a table of 256 codes")
         swap(graph, node, looked_up.output)
-        graph.erase_unread(region)
+        erase_unread(graph, region)
 
 
 def _dependence(graph: Graph) -> dict[str, str | None]:
