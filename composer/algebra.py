@@ -26,7 +26,7 @@ class Rule:
 
     Attributes:
         name: the equation itself.
-        apply: the rewrite of two neighbours.
+        apply: the rewrite of two neighbours; its docstring says why it is legal and when it refuses.
         real: `identity` or `approximation` of real numbers.
         float: `bitwise`, `ties` or `ulp`: what holds in f32 when the constants are formed in f64 and rounded once.
     """
@@ -38,36 +38,66 @@ class Rule:
 
 
 def _scale_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """Two factors in a row are one.
+
+    Legal because: multiplication is associative; A*C is formed in f64 and rounded once.
+    Refuses when: never.
+    """
     if isinstance(a, ScaleBy) and isinstance(b, ScaleBy):
         return (ScaleBy(vec(a.values * b.values)),)
     return None
 
 
 def _shift_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """Two shifts in a row are one.
+
+    Legal because: addition is associative; A+C is formed in f64 and rounded once.
+    Refuses when: never.
+    """
     if isinstance(a, Shift) and isinstance(b, Shift):
         return (Shift(vec(a.values + b.values)),)
     return None
 
 
 def _shift_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A factor moves in front of a shift, towards the weights.
+
+    Legal because: multiplication distributes over addition.
+    Refuses when: never.
+    """
     if isinstance(a, Shift) and isinstance(b, ScaleBy):
         return (b, Shift(vec(a.values * b.values)))
     return None
 
 
 def _clip_clip(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """Two clips in a row are one.
+
+    Legal because: clip is non-decreasing, so the outer bounds clip the inner ones; comparisons alone, no rounding.
+    Refuses when: never.
+    """
     if isinstance(a, Clip) and isinstance(b, Clip):
         return (Clip(vec(np.clip(a.low, b.low, b.high)), vec(np.clip(a.high, b.low, b.high))),)
     return None
 
 
 def _relu_clip(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A relu in front of a clip joins it.
+
+    Legal because: relu is a clip to [0, inf).
+    Refuses when: never; a leaky relu does not match.
+    """
     if a == EltwiseOp("relu") and isinstance(b, Clip):
         return (Clip(vec(np.clip(0.0, b.low, b.high)), vec(np.clip(np.inf, b.low, b.high))),)
     return None
 
 
 def _relu_relu(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """The second of two relus goes.
+
+    Legal because: relu is idempotent.
+    Refuses when: never; a leaky relu does not match.
+    """
     return (a,) if isinstance(a, EltwiseOp) and a == EltwiseOp("relu") and a == b else None
 
 
@@ -115,18 +145,33 @@ def simplify(ops: Sequence[BasicOp]) -> list[BasicOp]:
 
 
 def _relu_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A factor moves in front of relu, leaky or not.
+
+    Legal because: s > 0 keeps the sign that relu tests. With s < 0 it would turn around: relu(x)*-1 is not relu(-x).
+    Refuses when: an s is not positive.
+    """
     if isinstance(a, EltwiseOp) and a.algorithm == "relu" and isinstance(b, ScaleBy):
         return (b, a) if bool((b.values > 0).all()) else _needs_positive("relu(x)*s = relu(x*s)", b)
     return None
 
 
 def _prelu_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A factor moves in front of prelu.
+
+    Legal because: s > 0 keeps the sign that prelu tests, and the slope multiplies either way.
+    Refuses when: an s is not positive.
+    """
     if isinstance(a, PreluOp) and isinstance(b, ScaleBy):
         return (b, a) if bool((b.values > 0).all()) else _needs_positive("prelu(x)*s = prelu(x*s)", b)
     return None
 
 
 def _clip_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A factor moves in front of a clip, whose bounds it multiplies.
+
+    Legal because: multiplying by s > 0 keeps the order of value and bounds.
+    Refuses when: an s is not positive.
+    """
     if isinstance(a, Clip) and isinstance(b, ScaleBy):
         if not bool((b.values > 0).all()):
             return _needs_positive("clip(x,l,h)*s = clip(x*s,l*s,h*s)", b)
@@ -135,6 +180,11 @@ def _clip_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
 
 
 def _sum_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A factor moves in front of a residual sum, into the sum's scale.
+
+    Legal because: multiplication distributes over addition.
+    Refuses when: there is one s for each channel: a sum has one scale.
+    """
     if isinstance(a, Add) and isinstance(b, ScaleBy):
         if b.values.size != 1:
             return Refusal("(x + k*dst)*s = x*s + k*s*dst needs one s", "one scale for the tensor", f"{b.values.size} scales")
@@ -143,18 +193,38 @@ def _sum_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
 
 
 def _sum_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A shift moves in front of a residual sum.
+
+    Legal because: addition commutes and is associative.
+    Refuses when: never.
+    """
     return (b, a) if isinstance(a, Add) and isinstance(b, Shift) else None
 
 
 def _add_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A shift moves in front of a binary addition or subtraction of another tensor.
+
+    Legal because: addition commutes and is associative.
+    Refuses when: never.
+    """
     return (b, a) if isinstance(a, BinaryOp) and a.algorithm in ("add", "sub") and isinstance(b, Shift) else None
 
 
 def _mul_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A factor moves in front of a binary multiplication or division by another tensor.
+
+    Legal because: multiplication commutes and is associative.
+    Refuses when: never.
+    """
     return (b, a) if isinstance(a, BinaryOp) and a.algorithm in ("mul", "div") and isinstance(b, ScaleBy) else None
 
 
 def _scale_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A shift moves in front of a factor.
+
+    Legal because: (x + B/A)*A = x*A + B for A != 0.
+    Refuses when: an A is 0.
+    """
     if isinstance(a, ScaleBy) and isinstance(b, Shift):
         return (
             (Shift(vec(b.values / a.values)), a)

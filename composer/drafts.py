@@ -130,9 +130,7 @@ class Drafts:
             follower = chain.links[number + 1].node if number + 1 < len(chain.links) else None
             if node.op == "Quantize":
                 if follower is None and (chain.composed.quantize == "dst_scale" or not step.attr.post_ops):
-                    self.encoded(
-                        node, QuantizeFate.DST_SCALE, f"{step.primitive} divides its result by the scale and stores the codes", step.name
-                    )
+                    self.encoded(node, QuantizeFate.DST_SCALE, _how_stored(step), step.name)
                 else:
                     why = "the chain goes on behind it" if follower is not None else "the target has no place for it at the destination"
                     self.encoded(node, QuantizeFate.POST_OP, f"scale, round and clip among the post-ops: {why}", step.name)
@@ -182,6 +180,14 @@ class Drafts:
                 reason = "nothing reads the values"
                 fates.append(Fate(name, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason))
         return tuple(dict.fromkeys(fates))
+
+
+def _how_stored(step: Step) -> str:
+    """How a store quantizes, in the words of the step's own attributes."""
+    if "dst" in step.attr.scales:
+        return f"{step.primitive} divides its result by the scale and stores the codes"
+    where = "output scales" if step.attr.output_scales is not None else "own factors"
+    return f"the scale is part of {step.primitive}'s {where}, and the store rounds and saturates"
 
 
 def _missing_quantize(name: str, form: str, read: bool) -> Fate:

@@ -1,0 +1,24 @@
+"""docs/rules.md is what the docstrings say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fqfuse.composer.algebra import COMMUTING, SIMPLIFYING
+from fqfuse.passes import PIPELINE
+from fqfuse.report.rules import rules_document
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
+
+
+def test_the_document_is_current() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == rules_document(), "run `make docs` to write docs/rules.md anew"
+
+
+@pytest.mark.parametrize("described", [*(type(step) for step in PIPELINE), *(rule.apply for rule in (*SIMPLIFYING, *COMMUTING))])
+def test_every_rule_says_why_it_is_legal_and_when_it_refuses(described: object) -> None:
+    text = described.__doc__ or ""
+    assert "Legal because:" in text
+    assert "Refuses when:" in text
