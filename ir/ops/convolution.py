@@ -15,7 +15,7 @@ from ..types import Dim, DType, Shape
 from . import dims
 from .rows import FLOATS, A, Call, integer, integers, row, text
 from .spec import Attr, Attrs, OpSpec, Required, ShapeError
-from .windows import AUTO_PADS, Window, at, check_lengths, pad_spatial, window, window_shape
+from .windows import AUTO_PADS, Window, at, check_lengths, check_positive, pad_spatial, window, window_shape
 
 __all__ = ["CONVOLUTION", "convolve", "deconvolve"]
 
@@ -117,6 +117,9 @@ def _transposed(attrs: Attrs, spatial: Shape, kernel: tuple[int, ...]) -> tuple[
     auto, pads = text(attrs, "auto_pad", AUTO_PADS), integers(attrs, "pads") or (0,) * (2 * count)
     check_lengths(count, strides=strides, dilations=dilations, output_padding=extra)
     check_lengths(2 * count, pads=pads)
+    check_positive(strides, dilations, pads + extra)
+    if wanted and len(wanted) < count:
+        raise ShapeError(f"output_shape must have {count} entries, found {list(wanted)}")
     full = [
         dims.add(dims.multiply(dims.subtract(i, 1), s), e + (k - 1) * d + 1)
         for i, s, e, k, d in zip(spatial, strides, extra, kernel, dilations, strict=True)
@@ -141,6 +144,8 @@ def _kernel(call: Call) -> tuple[int, ...]:
     x, weights = call.at_least(0, 3), call.shape(1)
     if len(weights) != len(x):
         raise ShapeError(f"weights must have as many dimensions as {call.name(0)}, {len(x)}, found {call.type(1)}")
+    if integer(call.attrs, "group") < 1:
+        raise ShapeError(f"group must be positive, found {call.attrs['group']!r}")
     given = integers(call.attrs, "kernel_shape")
     static = tuple(d for d in weights[2:] if isinstance(d, int))
     if given and len(static) == len(weights) - 2 and static != given:
@@ -158,7 +163,7 @@ def _check_channels(call: Call, expected: Dim, found: Dim, what: str) -> None:
 def _conv_shape(call: Call) -> Shape:
     kernel, (x, weights), group = _kernel(call), (call.shape(0), call.shape(1)), integer(call.attrs, "group")
     _check_channels(call, dims.multiply(weights[1], group), x[1], "channels of the input")
-    if isinstance(weights[0], int) and (group < 1 or weights[0] % group):
+    if isinstance(weights[0], int) and weights[0] % group:
         raise ShapeError(f"{weights[0]} output channels cannot be split into {group} groups")
     if len(call.params) == 3 and call.params[2].name == "bias" and call.has(2):
         _check_bias(call, weights[0])

@@ -161,7 +161,7 @@ def _value(poly: _Poly, sizes: Mapping[str, int]) -> int:
 
 def _atom_value(atom: _Atom, sizes: Mapping[str, int]) -> int:
     if atom.kind == "name":
-        return sizes[atom.text.strip("`")]
+        return sizes[_unquoted(atom.text)]
     values = [_value(dict(part), sizes) for part in atom.parts]
     return max(values[0], 0) if atom.kind == "pos" else values[0] // values[1]
 
@@ -260,13 +260,17 @@ def _text(poly: _Poly) -> str:
     return "".join(parts).removeprefix("+")
 
 
+def _unquoted(name: str) -> str:
+    return name[1:-1] if name.startswith("`") else name
+
+
 def _dim(poly: _Poly) -> Dim:
     if set(poly) <= {()}:
         return poly.get((), 0)
     if len(poly) == 1:
         ((monomial, c),) = poly.items()
         if c == 1 and len(monomial) == 1 and monomial[0].kind == "name":
-            return monomial[0].text.strip("`")  # alone, a quoted name stands as the model has it
+            return _unquoted(monomial[0].text)  # alone, a quoted name stands as the model has it
     return _text(poly)
 
 
@@ -282,7 +286,7 @@ def _poly(dim: Dim) -> _Poly:
 @lru_cache(maxsize=4096)
 def _read(text: str) -> _Frozen:
     if not _NAME.fullmatch(text):
-        poly = _Reader(text).formula() if text.count("(") <= _MOST_BRACKETS else None
+        poly = _Reader(text).formula()
         if poly is None or set(poly) <= {()}:  # no formula, or a bare number: the model's own name for a size
             return (((_Atom(f"`{text}`"),), 1),)
         return _frozen(poly)
@@ -297,7 +301,7 @@ class _Reader:
         self._at = 0
 
     def formula(self) -> _Poly | None:
-        if not self._tokens:
+        if not self._tokens or sum(token.endswith("(") for token in self._tokens) > _MOST_BRACKETS:
             return None
         poly = self._sum()
         return poly if self._at == len(self._tokens) else None

@@ -73,7 +73,7 @@ def _split_shapes(call: Call) -> list[Shape]:
     if call.has(1) == (count > 0):
         raise ShapeError(f"either the input split or the attribute num_outputs must be given, found {'both' if count else 'none'}")
     if call.has(1) and call.constant(1) is None:
-        (length,) = call.type(1).shape or (dims.UNKNOWN,)
+        (length,) = call.rank(1, 1) if call.type(1).shape is not None else (dims.UNKNOWN,)
         if not isinstance(length, int):
             raise ShapeError(f"the number of pieces must be known, found split {call.type(1)}")
         count = length
@@ -90,6 +90,8 @@ def _split_shapes(call: Call) -> list[Shape]:
             raise ShapeError(f"the pieces {sizes} do not add up to {x[axis]}, dimension {axis} of {call.type(0)}")
     else:
         sizes = [dims.UNKNOWN] * count if call.has(1) else _pieces(x[axis], count)
+        if any(isinstance(size, int) and size < 0 for size in sizes):
+            raise ShapeError(f"dimension {axis} of {call.type(0)} cannot be split into {count} pieces")
     return [(*x[:axis], size, *x[axis + 1 :]) for size in sizes]
 
 
@@ -110,6 +112,8 @@ def _split(x: A, split: A | None, attrs: Attrs) -> tuple[A, ...]:
 def _expand_shape(call: Call) -> Shape:
     wanted = call.constant(1)
     if wanted is not None:
+        if min(wanted, default=0) < 0:
+            raise ShapeError(f"shape must hold sizes >= 0, found {list(wanted)}")
         return broadcast_shapes([call.shape(0), wanted], "x and shape")
     (count,) = call.rank(1, 1)
     if not isinstance(count, int):

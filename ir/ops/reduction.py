@@ -139,6 +139,8 @@ def _cum_sum(x: A, axis: A, attrs: Attrs) -> A:
 def _top_k_shapes(call: Call) -> list[Shape]:
     x, k = call.at_least(0, 1), call.constant(1)
     axis = call.axis(integer(call.attrs, "axis"), len(x))
+    if k is not None and len(k) != 1:
+        raise ShapeError(f"k must be one number, found {list(k)}")
     size: Dim = dims.UNKNOWN if k is None else k[0]
     if isinstance(size, int) and isinstance(x[axis], int) and not 0 <= size <= int(x[axis]):
         raise ShapeError(f"k must lie between 0 and {x[axis]}, found {size}")

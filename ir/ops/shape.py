@@ -57,6 +57,10 @@ def _constant_of_shape(shape: A, attrs: Attrs) -> A:
 
 
 def _range_shape(call: Call) -> Shape:
+    for index in range(3):
+        shape = call.type(index).shape
+        if shape is not None and any(dims.differ(d, 1) for d in shape):
+            raise ShapeError(f"{call.name(index)} must be a scalar, found {call.type(index)}")
     bounds = [call.data[i] for i in range(3)]
     if any(b is None for b in bounds):
         return (dims.UNKNOWN,)

@@ -35,6 +35,9 @@ def _slice_shape(call: Call) -> Shape:
         return (dims.UNKNOWN,) * len(x)
     axes = _slice_axes(call.constant(3), count, call)
     steps = call.constant(4) if call.has(4) else (1,) * count
+    for index, found in ((2, ends), (4, steps)):
+        if found is not None and len(found) != count:
+            raise ShapeError(f"{call.name(index)} must hold {count} numbers as starts does, found {list(found)}")
     result = list(x)
     for i, axis in enumerate(axes):
         if starts is None or ends is None or steps is None:

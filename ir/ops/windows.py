@@ -16,7 +16,7 @@ from . import dims
 from .rows import A, flag, integers, text
 from .spec import Attrs, ShapeError
 
-__all__ = ["AUTO_PADS", "Window", "at", "check_lengths", "lowest", "pad_spatial", "window", "window_shape"]
+__all__ = ["AUTO_PADS", "Window", "at", "check_lengths", "check_positive", "lowest", "pad_spatial", "window", "window_shape"]
 
 AUTO_PADS = frozenset({"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
 
@@ -121,8 +121,7 @@ def _resolved(attrs: Attrs, count: int) -> tuple[tuple[int, ...], tuple[int, ...
     pads = (integers(attrs, "pads") if explicit else ()) or (0,) * (2 * count)
     check_lengths(count, strides=strides, dilations=dilations)
     check_lengths(2 * count, pads=pads)
-    if min(strides + dilations, default=1) < 1 or min(pads, default=0) < 0:
-        raise ShapeError(f"strides and dilations must be positive and pads not negative, found {strides}, {dilations}, {pads}")
+    check_positive(strides, dilations, pads)
     return strides, dilations, pads
 
 
@@ -140,6 +139,13 @@ def at(x: A, spatial: tuple[slice, ...]) -> A:
     index: tuple[Any, ...] = (..., *spatial)
     view: A = x[index]
     return view
+
+
+def check_positive(strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[int, ...]) -> None:
+    """Raises ShapeError unless strides and dilations are positive and pads are not negative."""
+    if min(strides + dilations, default=1) < 1 or min(pads, default=0) < 0:
+        found = f"{list(strides)}, {list(dilations)}, {list(pads)}"
+        raise ShapeError(f"strides and dilations must be positive and pads not negative, found {found}")
 
 
 def check_lengths(expected: int, **lists: tuple[int, ...]) -> None:

@@ -35,7 +35,7 @@ ELEMENT_TYPES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Case:
     """One use of an op.
 
@@ -60,6 +60,8 @@ class Case:
         shapes = ",".join("-" if a is None else f"{DType.from_numpy(a.dtype).value}{list(a.shape)}".replace(" ", "") for a in self.inputs)
         attrs = ",".join(f"{k}={v.value if isinstance(v, DType) else v}".replace(" ", "") for k, v in self.attrs.items())
         return f"{self.op}({shapes}){{{attrs}}}"
+
+    __repr__ = __str__
 
 
 def case(op: str, *inputs: Any, exact: bool = False, oracle: str = "ort", unknown: int = 0, **attrs: Any) -> Case:
