@@ -73,11 +73,11 @@ def _program(
         raise typer.Exit
 
 
-# The order is that of the help.
-app.command("compile", help=compile_command.__doc__)(compile_command.command)
-app.command("inspect", help=inspect.__doc__)(inspect.command)
-app.command("run", help=run_command.__doc__)(run_command.command)
-app.command("demo", help=demo.__doc__)(demo.command)
+for module in (compile_command, inspect, run_command, demo):  # in the order of the help
+    name = module.__name__.rpartition(".")[2]
+    # Terminals have lines of their own: those of the docstring are joined, paragraphs stay.
+    paragraphs = (module.__doc__ or "").strip().split("\n\n")
+    app.command(name, help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(module.command)
 
 
 def run() -> None:

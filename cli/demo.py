@@ -130,9 +130,9 @@ def _measured(form: Form, target: str | None, backend: Backend) -> Demo:
     plan = compiled(digits_model_path(form.value), target)
     session = InferenceSession(plan, backend.value)
     images, labels = digits_test_set()
-    ways = [("f32", "f32 model, operation by operation", _reference(Form.F32, images))]
+    ways = [("f32", "f32, op by op", _reference(Form.F32, images))]
     if form is not Form.F32:
-        ways.append(("unfused", f"{form.value} model, operation by operation", _reference(form, images)))
+        ways.append(("unfused", f"{form.value}, op by op", _reference(form, images)))
     precision = "f32" if form is Form.F32 else "int8"
     ways.append(("plan", f"{precision} plan on {session.backend}", _compiled(session, images)))
     with Progress(len(ways)) as progress:

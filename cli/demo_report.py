@@ -27,7 +27,7 @@ def demo_report(demo: Demo, layout: Layout) -> RenderableType:
     """The demo for people."""
     f32, unfused = demo.runs[0], demo.runs[-2]
     drawn = _fitting(demo, layout)
-    table = plain_table("", "correct", "accuracy", "same as f32", "same as unfused", "time")
+    table = plain_table("", "correct", "accuracy", "like f32", "like unfused", "time")
     for column in table.columns[2:]:
         column.justify = "right"
     for run in demo.runs:
@@ -42,7 +42,7 @@ def demo_report(demo: Demo, layout: Layout) -> RenderableType:
         heading("Digits", f"{drawn} of {len(demo.labels)} that the network never saw, and what the plan takes them for"),
         Padding(_digits(demo, drawn), (0, 0, 0, _INDENT), expand=False),
         Text(),
-        heading("Accuracy", f"of {len(demo.labels)} digits; the plan ran on {demo.backend}"),
+        heading("Accuracy", f"of {len(demo.labels)} digits; the columns “like” count equal labels"),
         table,
         Text(),
         checks,

@@ -95,7 +95,8 @@ def _archive(name: str | None, path: Path, inputs: Sequence[str]) -> dict[str, A
         hint = f"write --input {path}: the names are taken from the archive"
         raise InvalidInput("an .npz archive holds named arrays, so it takes no name", where=f"--input {name}={path}", hint=hint)
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here: numpy leaves a file that it opens itself open when the archive turns out to be broken.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             unknown = [key for key in archive.files if key not in inputs]
             if unknown:
                 what = f"the archive holds arrays that are no inputs of the model: {', '.join(unknown)}"

@@ -29,7 +29,7 @@ RUN_SCHEMA = "fqfuse.run/1"
 def command(
     model: ModelOrPlan,
     inputs: Annotated[
-        list[str] | None, typer.Option("--input", "-i", metavar="[NAME=]FILE", help="An .npy or .npz file; repeatable.")
+        list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE", help="An .npy or .npz file; repeatable.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PATH", help="*.npz, *.npy, or a folder; nothing is written without it.")

@@ -1,0 +1,228 @@
+"""What the commands do when everything is right."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fqfuse
+from fqfuse.cli.outputs import write_outputs
+from fqfuse.composer.text import parse_plan
+from fqfuse.errors import InvalidInput
+from fqfuse.models.digits import digits_model_path
+
+SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encoding="utf-8")
+
+
+def test_help_names_the_commands_and_their_summaries(call) -> None:
+    result = call("--help")
+    assert result.exit_code == 0
+    assert result.stdout == call().stdout
+    for command, summary in (
+        ("compile", "Compile a model into"),
+        ("inspect", "Show what"),
+        ("run", "Run a model"),
+        ("demo", "Compile a small"),
+    ):
+        assert re.search(rf"{command} +{summary}", result.stdout)
+        assert "Usage: fqfuse " + command in call(command, "-h").stdout
+
+
+def test_version(call, spawn) -> None:
+    assert call("--version").stdout == spawn("--version").stdout == f"fqfuse {version('fqfuse')}\n"
+
+
+def test_module_runs_like_the_program() -> None:
+    ran = subprocess.run([sys.executable, "-m", "fqfuse", "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"fqfuse {version('fqfuse')}\n"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = ["numpy", "onnx", "networkx", "fqfuse.compiler", "fqfuse.ir.graph"]
+    code = f"import sys, fqfuse.cli.app; sys.exit(', '.join(sorted(set({heavy}) & set(sys.modules))) or 0)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_compile_writes_what_the_library_writes(call, tmp_path: Path, model: Path) -> None:
+    result = call("compile", model, "-o", tmp_path / "cli.onnx")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert str(tmp_path / "cli.onnx") in result.stdout
+    fqfuse.compile(model).save(tmp_path / "library.onnx")
+    assert (tmp_path / "cli.onnx").read_bytes() == (tmp_path / "library.onnx").read_bytes()
+
+
+def test_compile_as_a_document(call, tmp_path: Path, model: Path) -> None:
+    path = tmp_path / "v2.onnx"
+    document = json.loads(call("compile", model, "-o", path, "--target", "onednn-v2", "--json").stdout)
+    assert list(document) == ["schema", "model", "plan", "bytes", "summary"]
+    assert document["schema"] == "fqfuse.compile/1"
+    assert document["bytes"] == path.stat().st_size
+    assert document["summary"]["target"] == "onednn-v2"
+    assert fqfuse.load_plan(path).target == "onednn-v2"
+
+
+def test_inspect_tells_the_same_of_a_model_and_its_plan(call, model: Path, plan: Path) -> None:
+    of_model, of_plan = (call("inspect", path).stdout.splitlines() for path in (model, plan))
+    assert of_model[0] == f"{model.name}  compiled for onednn-v3"
+    assert of_model[1:] == of_plan[1:]
+    assert call("inspect", model, "--json").stdout == call("inspect", plan, "--json").stdout
+
+
+def test_inspect_text_reads_back(call, plan: Path) -> None:
+    assert parse_plan(call("inspect", plan, "--text", "--all").stdout) == fqfuse.load_plan(plan)
+    short = call("inspect", plan, "--text").stdout
+    assert short.startswith("plan digits")
+    assert "\ndata\n" not in short
+
+
+def test_inspect_decisions(call, plan: Path) -> None:
+    assert "Decisions" not in call("inspect", plan).stdout
+    assert re.search(r"split_fake_quantize +image.fq +u8 codes", call("inspect", plan, "--decisions").stdout)
+
+
+def test_inspect_of_digits_as_issue_2_demands(call, model: Path) -> None:
+    document = json.loads(call("inspect", model, "--json").stdout)
+    steps = document["steps"]
+    for step in steps:
+        if step["primitive"] in ("convolution", "matmul"):
+            assert [text[:2] for text in step["types"]["inputs"][:2]] == ["u8", "s8"]
+    reorders = [step for step in steps if step["primitive"] == "reorder"]
+    assert [step["inputs"] for step in reorders] == [["image"]], "no standalone quantize step except at the graph's input"
+    for add in ("block1.add", "block2.add"):
+        (step,) = [step for step in steps if add in step["origin"]]
+        assert step["primitive"] == "convolution"
+        assert {op["kind"] for op in step["post_ops"]} & {"sum", "binary"}
+    assert len(document["fates"]) == document["summary"]["quantizers"] == document["summary"]["settled"]
+
+
+def test_colours_only_when_asked(call, plan: Path) -> None:
+    plain = call("inspect", plan).stdout
+    assert "\x1b" not in plain
+    assert plain == call("inspect", plan, "--color", "never", env={"FORCE_COLOR": "1"}).stdout
+    coloured = call("inspect", plan, "--color", "always").stdout
+    assert "\x1b[" in coloured
+    assert [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in coloured.splitlines()] == plain.splitlines()
+
+
+@pytest.mark.parametrize("feed", ["image={}", "{}"])
+def test_run_writes_an_archive(call, tmp_path: Path, plan: Path, image_file: Path, images: np.ndarray, feed: str) -> None:
+    output = tmp_path / "out.npz"
+    result = call("run", plan, "-i", feed.format(image_file), "--output", output, "--backend", "numpy", "--threads", "1")
+    assert (result.exit_code, result.stderr) == (0, "")
+    with np.load(output) as archive:
+        found = dict(archive)
+    (expected,) = fqfuse.InferenceSession(plan, backend="numpy").run(None, {"image": images})
+    assert list(found) == ["logits"]
+    np.testing.assert_array_equal(found["logits"], expected)
+
+
+def test_run_takes_an_archive_and_gives_one_array(call, tmp_path: Path, model: Path, plan: Path, images: np.ndarray) -> None:
+    np.savez(tmp_path / "in.npz", image=images)
+    for path, output in ((plan, "of_plan.npy"), (model, "of_model.npy")):
+        assert call("run", path, "-i", tmp_path / "in.npz", "-o", tmp_path / output).exit_code == 0
+    assert (tmp_path / "of_plan.npy").read_bytes() == (tmp_path / "of_model.npy").read_bytes()
+
+
+def test_run_reads_the_other_byte_order(call, tmp_path: Path, plan: Path, image_file: Path, images: np.ndarray) -> None:
+    np.save(tmp_path / "swapped.npy", images.astype(images.dtype.newbyteorder(">")))
+    call("run", plan, "-i", image_file, "-o", tmp_path / "a.npy")
+    assert call("run", plan, "-i", tmp_path / "swapped.npy", "-o", tmp_path / "b.npy").exit_code == 0
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+def test_run_as_a_document(call, tmp_path: Path, plan: Path, image_file: Path) -> None:
+    result = call("run", plan, "-i", image_file, "-o", tmp_path / "new folder", "--json", "--backend", "numpy", "--threads", "2")
+    document = json.loads(result.stdout)
+    assert list(document) == ["schema", "model", "target", "backend", "threads", "seconds", "inputs", "outputs"]
+    assert (document["schema"], document["backend"], document["threads"]) == ("fqfuse.run/1", "numpy", 2)
+    assert document["seconds"] > 0
+    assert document["inputs"] == [{"name": "image", "type": "f32[8,1,8,8]", "file": str(image_file)}]
+    assert document["outputs"] == [{"name": "logits", "type": "f32[8,10]", "file": str(tmp_path / "new folder" / "logits.npy")}]
+    assert np.load(tmp_path / "new folder" / "logits.npy").shape == (8, 10)
+
+
+def test_run_without_output_writes_nothing(call, tmp_path: Path, plan: Path, image_file: Path) -> None:
+    result = call("run", plan, "-i", image_file)
+    assert result.exit_code == 0
+    assert re.search(r"output +logits +f32\[8,10\] +not written", result.stdout)
+    assert list(tmp_path.iterdir()) == [image_file]
+
+
+@pytest.mark.parametrize("place", ["out.npz", "out"])
+def test_outputs_with_odd_names(tmp_path: Path, place: str) -> None:
+    outputs = {
+        "file": np.arange(3),  # numpy.savez has an argument of that name
+        "a/b": np.float32([[1.5]]),
+        "a:b": np.array(["x", "longer"], dtype=object),
+        ".": np.zeros(()),
+        "n" * 300: np.zeros(0, np.uint8),
+    }
+    files = write_outputs(outputs, tmp_path / place)
+    for name, array in outputs.items():
+        found = np.load(files[name], allow_pickle=False)
+        found = found[name] if place.endswith(".npz") else found
+        assert found.tolist() == array.tolist()
+    again = {name: path.read_bytes() for name, path in files.items()}
+    write_outputs(outputs, tmp_path / place)
+    assert again == {name: path.read_bytes() for name, path in files.items()}, "the same outputs give the same bytes"
+    assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".tmp")]
+
+
+def test_outputs_are_all_written_or_none(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    (folder / "b.npy").mkdir(parents=True)
+    with pytest.raises(InvalidInput, match="a folder has its name"):
+        write_outputs({"a": np.zeros(1), "b": np.zeros(1)}, folder)
+    assert [path.name for path in folder.iterdir()] == ["b.npy"]
+
+
+def test_an_archive_is_an_ordinary_zip(tmp_path: Path) -> None:
+    write_outputs({"a": np.zeros(1)}, tmp_path / "out.npz")
+    assert zipfile.ZipFile(tmp_path / "out.npz").namelist() == ["a.npy"]
+
+
+@pytest.mark.parametrize("form", ["f32", "fakequantize", "qdq"])
+def test_demo_classifies_the_digits(call, form: str) -> None:
+    result = call("demo", "--form", form, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    keys = re.findall(
+        r"^\| `(\w+)`(?:, `(\w+)`)*(?:, `(\w+)`)? \|", SCHEMA.split("## fqfuse.demo/1")[1].split("## ")[0], flags=re.MULTILINE
+    )
+    assert next(iter(document)) == "schema"
+    assert {key for row in keys for key in row if key} <= set(document)
+    assert document["schema"] == "fqfuse.demo/1"
+    runs = document["runs"]
+    assert list(runs) == (["f32", "plan"] if form == "f32" else ["f32", "unfused", "plan"])
+    assert document["digits"] == len(runs["plan"]["labels"]) == 360
+    assert runs["plan"]["accuracy"] >= 97
+    assert abs(runs["plan"]["accuracy"] - runs["f32"]["accuracy"]) <= 0.5
+    assert runs["f32"]["same_as_f32"] == 360
+    assert all(check["holds"] for check in document["checks"])
+    assert len(document["fates"]) == document["summary"]["quantizers"] == {"f32": 0, "fakequantize": 18, "qdq": 26}[form]
+
+
+def test_demo_tells_the_fate_of_every_quantizer(spawn) -> None:
+    ran = spawn("demo", "--backend", "numpy", "--target", "onednn-v2")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    for name in fqfuse.compile(digits_model_path("fakequantize")).quantizers:
+        assert re.search(rf"^  {re.escape(name)} +\w+", ran.stdout, flags=re.MULTILINE)
+    assert re.search(r"int8 plan on numpy +360 +100.00 %", ran.stdout)
+    assert "output_scales" in ran.stdout
+
+
+def test_demo_fails_where_the_plan_is_not_accurate(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fqfuse.compiler.InferenceSession.run", lambda *_: [np.zeros((360, 10), np.float32)])
+    result = call("demo")
+    assert result.exit_code == 1
+    assert re.search(r"NO +the plan's accuracy is at least 97 %", result.stdout)
+    assert "0, not 1" in result.stdout, "the first digit is a 1"

@@ -1,0 +1,239 @@
+"""Each mistake of a user gets one message with its place and a remedy, exit code 2, no traceback, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import cli_files
+import numpy as np
+import pytest
+
+MODELS = {
+    "truncated": (cli_files.truncated, "cut short"),
+    "no ONNX": (cli_files.no_onnx, "no ONNX"),
+    "empty": (cli_files.empty, ""),
+    "unknown domain": (cli_files.unknown_domain, "com.acme.Magic"),
+    "range at run time": (cli_files.range_at_run_time, "'low'"),
+}
+
+
+def assert_one_message(exit_code: int, stdout: str, stderr: str, *words: str) -> None:
+    """One message on stderr: what, where, how to fix it; nothing else anywhere."""
+    assert exit_code == 2
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    lines = stderr.splitlines()
+    assert lines[0].startswith("error: ")
+    assert [line for line in lines if line.startswith("error")] == lines[:1]
+    assert any(line.startswith("  where: ") for line in lines), stderr
+    assert any(line.startswith("  fix:   ") for line in lines), stderr
+    for word in words:
+        assert word in stderr
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_wrong_models(spawn, tmp_path: Path, case: str) -> None:
+    make, word = MODELS[case]
+    make(tmp_path / "wrong.onnx")
+    ran = spawn("compile", "wrong.onnx", "-o", "out.plan.onnx", cwd=tmp_path)
+    assert_one_message(ran.returncode, ran.stdout, ran.stderr, "wrong.onnx", word)
+    assert [path.name for path in tmp_path.iterdir()] == ["wrong.onnx"], "nothing half-written stays behind"
+
+
+@pytest.mark.parametrize("command", ["inspect", "run"])
+@pytest.mark.parametrize("case", MODELS)
+def test_wrong_models_in_other_commands(call, tmp_path: Path, command: str, case: str) -> None:
+    make, word = MODELS[case]
+    make(tmp_path / "wrong.onnx")
+    result = call(command, tmp_path / "wrong.onnx")
+    assert_one_message(result.exit_code, result.stdout, result.stderr, "wrong.onnx", word)
+
+
+def test_a_damaged_plan(call, tmp_path: Path, plan: Path) -> None:
+    damaged = tmp_path / "damaged.plan.onnx"
+    content = bytearray(plan.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    result = call("inspect", damaged)
+    assert_one_message(result.exit_code, result.stdout, result.stderr, "damaged")
+
+
+def _f32(shape: tuple[int, ...]) -> Callable[[Path], None]:
+    return lambda path: np.save(path, np.zeros(shape, np.float32))
+
+
+WRONG_FEEDS = {
+    "no file": ("image=missing.npy", None, "missing.npy"),
+    "wrong name": ("picture=feed.npy", _f32((2, 1, 8, 8)), "the model's inputs are: image"),
+    "wrong rank": ("image=feed.npy", _f32((2, 8, 8)), "feed.npy, input image"),
+    "wrong size": ("image=feed.npy", _f32((2, 1, 8, 9)), "expected 8"),
+    "wrong type": ("image=feed.npy", lambda path: np.save(path, np.zeros((2, 1, 8, 8))), "astype('float32')"),
+    "no array": ("feed.npy", lambda path: path.write_text("hello"), "neither .npy nor .npz"),
+    "empty file": ("feed.npy", lambda path: path.write_bytes(b""), "neither .npy nor .npz"),
+    "cut off": ("feed.npy", lambda path: path.write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', "), "damaged"),
+    "objects": ("feed.npy", lambda path: np.save(path, np.array([{}]), allow_pickle=True), "never unpickles"),
+    "wrong name in archive": ("feed.npz", lambda path: np.savez(path, picture=np.zeros(1)), "picture"),
+    "archive with a name": ("image=feed.npz", lambda path: np.savez(path, image=np.zeros(1)), "--input feed.npz"),
+    "broken archive": ("feed.npz", lambda path: path.write_bytes(b"PK\x03\x04" + bytes(40)), "damaged"),
+    "objects in archive": ("feed.npz", lambda path: np.savez(path, image=np.array([{}]), allow_pickle=True), "never unpickles"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_FEEDS)
+def test_wrong_inputs(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: Path, case: str) -> None:
+    argument, make, word = WRONG_FEEDS[case]
+    monkeypatch.chdir(tmp_path)
+    if make is not None:
+        make(Path(argument.rpartition("=")[2]))
+    before = sorted(tmp_path.iterdir())
+    result = call("run", plan, "-i", argument, "-o", "out.npz")
+    assert_one_message(result.exit_code, result.stdout, result.stderr, word)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("case", ["wrong name", "wrong rank", "wrong type", "no file"])
+def test_wrong_inputs_in_a_process(spawn, tmp_path: Path, plan: Path, case: str) -> None:
+    argument, make, word = WRONG_FEEDS[case]
+    if make is not None:
+        make(tmp_path / "feed.npy")
+    ran = spawn("run", plan, "-i", argument, "-o", "out.npz", cwd=tmp_path)
+    assert_one_message(ran.returncode, ran.stdout, ran.stderr, word)
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_a_missing_input(spawn, tmp_path: Path, plan: Path) -> None:
+    ran = spawn("run", plan, "-o", "out.npz", cwd=tmp_path)
+    assert_one_message(ran.returncode, ran.stdout, ran.stderr, "missing inputs: image", "--input image=FILE.npy")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_of_two_inputs_missing_twice_or_unnamed(call, tmp_path: Path) -> None:
+    cli_files.two_inputs(tmp_path / "two.onnx")
+    np.save(tmp_path / "a.npy", np.zeros((1, 2), np.float32))
+    a = f"a={tmp_path / 'a.npy'}"
+    for arguments, word in (
+        (("-i", a), "missing inputs: b"),
+        (("-i", a, "-i", a), "given twice"),
+        (("-i", tmp_path / "a.npy"), "2 inputs"),
+    ):
+        result = call("run", tmp_path / "two.onnx", *arguments)
+        assert_one_message(result.exit_code, result.stdout, result.stderr, word)
+
+
+def test_one_symbol_with_two_sizes(call, tmp_path: Path) -> None:
+    cli_files.two_inputs(tmp_path / "two.onnx")
+    np.savez(tmp_path / "in.npz", a=np.zeros((1, 2), np.float32), b=np.zeros((3, 2), np.float32))
+    result = call("run", tmp_path / "two.onnx", "-i", tmp_path / "in.npz")
+    assert_one_message(result.exit_code, result.stdout, result.stderr, "N")
+
+
+UNWRITABLE = ["nowhere/out{}", "file.txt/out{}", "taken{}"]
+
+
+@pytest.mark.parametrize("place", UNWRITABLE)
+@pytest.mark.parametrize("command", ["compile", "run"])
+def test_unwritable_outputs(spawn, tmp_path: Path, model: Path, plan: Path, image_file: Path, command: str, place: str) -> None:
+    (tmp_path / "file.txt").write_text("a file is no folder")
+    output = place.format(".npz" if command == "run" else ".onnx")
+    taken = tmp_path / output
+    if place.startswith("taken"):
+        taken.mkdir()
+        (taken / "inside").touch()
+    arguments = ["compile", model] if command == "compile" else ["run", plan, "-i", image_file]
+    before = sorted(tmp_path.rglob("*"))
+    ran = spawn(*arguments, "-o", output, cwd=tmp_path)
+    if command == "run" and taken.is_dir():  # a folder is a fine place for outputs, whatever its name
+        assert ran.returncode == 0
+        assert (taken / "logits.npy").exists()
+        return
+    assert_one_message(ran.returncode, ran.stdout, ran.stderr, output.partition("/")[0])
+    assert sorted(tmp_path.rglob("*")) == before, "nothing half-written stays behind"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout(spawn, plan: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        for arguments in (("inspect", plan), ("inspect", plan, "--json"), ("inspect", plan, "--text")):
+            ran = spawn(*arguments, capture_output=False, stdout=full, stderr=-1)
+            assert_one_message(ran.returncode, "", ran.stderr, "No space left on device", "standard output")
+
+
+def test_a_reader_that_goes_away_is_no_error(plan: Path) -> None:
+    command = f"'{Path(sys.executable).with_name('fqfuse')}' inspect '{plan}' --json | head -n 1"
+    ran = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.stdout, ran.stderr) == ("{\n", "")
+
+
+COMMAND_LINES = {
+    "no such command": (["fuse"], "fuse"),
+    "no such option": (["inspect", "m.onnx", "--colour"], "--colour"),
+    "no model": (["inspect"], "MODEL_OR_PLAN"),
+    "no output": (["compile", "m.onnx"], "--output"),
+    "no such backend": (["run", "m.onnx", "--backend", "cuda"], "cuda"),
+    "no thread": (["run", "m.onnx", "--threads", "0"], "--threads"),
+    "json and text": (["inspect", "m.onnx", "--json", "--text"], "--text"),
+    "no such file": (["inspect", "m.onnx"], "m.onnx"),
+    "a folder": (["inspect", "."], "."),
+}
+
+
+@pytest.mark.parametrize("case", COMMAND_LINES)
+def test_wrong_command_lines(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, word = COMMAND_LINES[case]
+    result = call(*[argument for argument in arguments if argument != "--json" or case == "json and text"])
+    if case == "json and text":
+        assert result.exit_code == 2
+        assert json.loads(result.stdout)["error"]["kind"] == "InvalidInput"
+        return
+    assert_one_message(result.exit_code, result.stdout, result.stderr, word)
+
+
+def test_wrong_targets(call, model: Path, plan: Path) -> None:
+    for path, target, word in ((model, "tpu", "onednn-v2"), (plan, "onednn-v2", "for target onednn-v3")):
+        result = call("inspect", path, "--target", target)
+        assert result.exit_code == 2
+        assert word in result.stderr
+        assert "  fix:   " in result.stderr
+
+
+def test_what_is_not_compiled(call, tmp_path: Path, model: Path, plan: Path) -> None:
+    copy = tmp_path / "model.onnx"
+    copy.write_bytes(model.read_bytes())
+    for source, output, word in ((plan, tmp_path / "out.onnx", "a plan already"), (copy, copy, "replace the model")):
+        result = call("compile", source, "-o", output)
+        assert_one_message(result.exit_code, result.stdout, result.stderr, word)
+    assert copy.read_bytes() == model.read_bytes()
+
+
+OUTPUTS = {"out.txt": "not written as .txt", "out.npy": "holds one array", "there": "no folder"}
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_wrong_forms_of_output_are_refused_before_anything_runs(call, tmp_path: Path, output: str) -> None:
+    cli_files.two_inputs(tmp_path / "two.onnx")
+    (tmp_path / "there").touch()
+    result = call("run", tmp_path / "two.onnx", "-o", tmp_path / output)  # the inputs are missing, too: that would be told later
+    assert_one_message(result.exit_code, result.stdout, result.stderr, OUTPUTS[output])
+
+
+def test_errors_as_documents(call, tmp_path: Path, plan: Path) -> None:
+    cli_files.no_onnx(tmp_path / "no.onnx")
+    for arguments, kind in (
+        (["inspect", tmp_path / "no.onnx"], "InvalidModel"),
+        (["compile", tmp_path / "no.onnx", "-o", tmp_path / "x"], "InvalidModel"),
+        (["run", plan], "InvalidInput"),
+        (["run", plan, "--threads", "many"], "UsageError"),
+        (["demo", "--target", "tpu"], "InvalidInput"),
+    ):
+        result = call(*arguments, "--json")
+        document = json.loads(result.stdout)
+        assert list(document) == ["schema", "error", "exit_code"]
+        assert (document["schema"], document["exit_code"], result.exit_code) == ("fqfuse.error/1", 2, 2)
+        assert list(document["error"]) == ["kind", "what", "where", "hint", "saved"]
+        assert document["error"]["kind"] == kind
+        assert result.stderr.startswith(f"error: {document['error']['what']}"), "stdout is no terminal: a log shall show it, too"
