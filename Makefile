@@ -12,6 +12,11 @@ JOBS ?= 2
 BIN := .venv/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
+define make_venv
+@test -n "$(PYTHON)" || { echo "make: no python3 >= 3.11 with venv on the PATH; name one with make PYTHON=..." >&2; exit 1; }
+test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+endef
+
 .PHONY: help demo test lint types fuzz docs wheel bench models clean
 
 help:  ## list the targets
@@ -49,16 +54,15 @@ wheel: .venv/.dev  ## build dist/fqfuse-<version>-py3-none-any.whl from a clean 
 bench: .venv-bench/.bench  ## measure side by side with the peers, in an environment of its own
 	.venv-bench/bin/python -m fqfuse.benchmarks
 
-models: .venv-bench/.bench  ## train the digits models again from their seed (needs PyTorch, which the benchmarks need too)
-	.venv-bench/bin/python -m fqfuse.models.build_digits
+models: .venv-models/.models  ## train the digits models again from their seed, with PyTorch, in an environment of its own
+	.venv-models/bin/python -m fqfuse.models.build_digits
 
 clean:  ## remove environments, builds and caches
-	rm -rf .venv .venv-bench build dist *.egg-info htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-bench .venv-models build dist *.egg-info htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.base: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "make: no python3 >= 3.11 with venv on the PATH; name one with make PYTHON=..." >&2; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(call make_venv,.venv)
 	$(BIN)/python $(PIP_INSTALL) --editable .
 	touch $@
 
@@ -66,8 +70,13 @@ clean:  ## remove environments, builds and caches
 	$(BIN)/python $(PIP_INSTALL) --editable '.[dev]'
 	touch $@
 
-.venv-bench/.bench: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "make: no python3 >= 3.11 with venv on the PATH; name one with make PYTHON=..." >&2; exit 1; }
-	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python $(PIP_INSTALL) --editable '.[bench]'
+# Exact versions, because figures are compared over time.
+.venv-bench/.bench: pyproject.toml benchmarks/requirements.txt
+	$(call make_venv,.venv-bench)
+	.venv-bench/bin/python $(PIP_INSTALL) -r benchmarks/requirements.txt --editable .
+	touch $@
+
+.venv-models/.models: pyproject.toml
+	$(call make_venv,.venv-models)
+	.venv-models/bin/python $(PIP_INSTALL) --editable '.[bench]'
 	touch $@
