@@ -13,6 +13,7 @@ from dataclasses import replace
 import networkx as nx
 
 from .decision import Decision, Fate, Quantizer
+from .narrowing import narrowed
 from .node import GraphError, Node, Use
 from .ops import OPS
 from .ops.spec import Array, Attr, OpSpec, ShapeError, same_bits
@@ -230,7 +231,7 @@ class Graph:
         return node
 
     def set_inputs(self, node: Node, inputs: Sequence[str]) -> Node:
-        """Makes a node read other values; the types of its outputs must stay what they are.
+        """Makes a node read other values; what they say of the shapes of its outputs may be more than before, never something else.
 
         Raises:
             GraphError: the outputs would change their type, or a cycle would come to be.
@@ -238,13 +239,7 @@ class Graph:
         self._check_known(node.name, inputs)
         changed = replace(node, inputs=tuple(inputs))
         if node.op != "Onnx":
-            try:
-                found = self._infer(node.spec, inputs, node.attrs)
-            except ShapeError as error:
-                raise GraphError(f"{node.name} ({node.op}): {error}") from error
-            for value, type_ in zip(node.outputs, found, strict=False):
-                if value and self._types[value] != type_:
-                    raise GraphError(f"{node.name} would turn {value} from {self._types[value]} into {type_}")
+            self._types.update(narrowed(self, node, inputs))
         self._disconnect(node)
         self._nodes[node.name] = changed
         self._connect(changed)

@@ -1,0 +1,397 @@
+"""Runs a graph on intervals: every f32 rounding is widened outward, so that the result holds whatever order of f32 operations computes it.
+
+A quantizer whose argument lies within rounding error of a tie gives two codes, and what follows is computed for both; everywhere else the
+intervals stay a few units in the last place wide. This is what a rewrite promises (`ties`, `ulp`), carried through a whole graph: a
+result outside of its interval is no rounding.
+
+Independent of the code under test: elementwise arithmetic, quantizers and normalizations are written out here in f64; data movement,
+windows and products use the op table's rows on f64, which tests/ir holds against ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fqfuse.ir.graph import Graph, Node
+from fqfuse.ir.ops.spec import Trait
+from fqfuse.ir.types import DType, Quantization
+
+F64 = npt.NDArray[np.float64]
+EPS = 2.0**-24
+
+
+@dataclass(frozen=True)
+class Box:
+    """All values between `low` and `high`, element by element (f64, also for codes)."""
+
+    low: F64
+    high: F64
+
+    @property
+    def magnitude(self) -> F64:
+        return np.maximum(np.abs(self.low), np.abs(self.high))
+
+    @property
+    def middle(self) -> F64:
+        return 0.5 * (self.low + self.high)
+
+    @property
+    def radius(self) -> F64:
+        return 0.5 * (self.high - self.low)
+
+    def widened(self, error: npt.ArrayLike) -> Box:
+        return Box(self.low - error, self.high + error)
+
+    def holds(self, array: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Where an array lies within the bounds."""
+        values = np.asarray(array, np.float64)
+        return (values >= self.low) & (values <= self.high)
+
+    def outside(self, array: npt.ArrayLike) -> float:
+        """How far the worst element lies beyond its bounds."""
+        values = np.asarray(array, np.float64)
+        if not values.size:
+            return 0.0
+        return float(np.max(np.maximum(self.low - values, values - self.high)))
+
+
+def exactly(array: npt.ArrayLike) -> Box:
+    values = np.asarray(array, np.float64)
+    return Box(values, values)
+
+
+def run_boxes(graph: Graph, feeds: Mapping[str, npt.ArrayLike], ulps: float = 4.0) -> dict[str, Box]:
+    """The interval of every value of a graph.
+
+    `ulps`: how many roundings each operation is granted, in units of 2^-24 of its largest operand or intermediate.
+    """
+    run = _Run(graph, ulps)
+    for name, data in graph.constants.items():
+        if data.dtype.kind in "fiub":
+            run.boxes[name] = exactly(data)
+    for name, data in feeds.items():
+        run.boxes[name] = exactly(data)
+    for node in graph.nodes():
+        run.node(node)
+    return run.boxes
+
+
+class _Run:
+    def __init__(self, graph: Graph, ulps: float) -> None:
+        self.graph, self.eps = graph, ulps * EPS
+        self.boxes: dict[str, Box] = {}
+
+    def node(self, node: Node) -> None:
+        handler = _HANDLERS.get(node.op)
+        if handler is not None:
+            self.boxes[node.output] = handler(self, node)
+        elif node.op in _INCREASING or node.has(Trait.LAYOUT_ONLY) or node.op in _EXACT:
+            for value, box in zip(node.outputs, self.increasing(node), strict=True):
+                self.boxes[value] = box
+        elif node.op in _SLOPES:
+            slope, factor = _SLOPES[node.op]
+            self.boxes[node.output] = self.lipschitz(node, slope * max(1.0, abs(node.attr(factor, float)) if factor else 1.0))
+        else:
+            raise NotImplementedError(f"no interval meaning of {node.op}")
+
+    def operand(self, node: Node, index: int) -> Box:
+        return self.boxes[node.inputs[index]]
+
+    def row(self, node: Node, arrays: list[F64 | None]) -> list[F64]:
+        """The op table's own evaluation: floats in f64, integers in their type."""
+        cast: list[np.ndarray | None] = []
+        for value, array in zip(node.inputs, arrays, strict=True):
+            kind = self.graph.type(value).dtype if value else DType.F32
+            cast.append(None if array is None else array.astype(np.float64 if kind.is_float else kind.numpy))
+        assert node.spec.evaluate is not None
+        with np.errstate(all="ignore"):
+            return [np.asarray(found, np.float64) for found in node.spec.evaluate(cast, node.attrs)]
+
+    def increasing(self, node: Node) -> list[Box]:
+        """An operation that is non-decreasing in every (computed) input; rounding as of a sum of its operands."""
+        low = self.row(node, [self.boxes[v].low if v else None for v in node.inputs])
+        high = self.row(node, [self.boxes[v].high if v else None for v in node.inputs])
+        boxes = [Box(a, b) for a, b in zip(low, high, strict=True)]
+        if node.op not in _INCREASING:
+            return boxes
+        error = _INCREASING[node.op]
+        scale = 0.0 if error == 0 else self._scale(node, boxes[0])
+        return [box.widened(error * self.eps * scale) for box in boxes]
+
+    def _scale(self, node: Node, box: Box) -> npt.ArrayLike:
+        """The magnitude that rounding errors are relative to."""
+        floats = [self.boxes[v].magnitude for v in node.inputs if v and self.graph.type(v).dtype.is_float]
+        if node.has(Trait.ELEMENTWISE):
+            found = box.magnitude
+            if node.op in ("Add", "Sub", "Sum", "Mean"):
+                for operand in floats:
+                    found = np.maximum(found, operand)
+            return found
+        return max((float(operand.max(initial=0)) for operand in floats), default=0.0) * _terms(node, self)
+
+    def lipschitz(self, node: Node, constant: float) -> Box:
+        x = self.operand(node, 0)
+        rest = [self.boxes[v].low for v in node.inputs[1:]]
+        a, b = self.row(node, [x.low, *rest])[0], self.row(node, [x.high, *rest])[0]
+        spread = constant * (x.high - x.low)
+        box = Box(np.minimum(a, b) - spread, np.maximum(a, b) + spread)
+        # Polynomials and libm differ by a few units in the last place of the largest intermediate, which is about x.
+        return box.widened(8 * self.eps * np.maximum(x.magnitude, box.magnitude) + 2e-7)
+
+
+def _terms(node: Node, run: _Run) -> float:
+    """How many terms a reduction adds."""
+    out, inner = run.graph.type(node.output).shape, run.graph.type(node.inputs[0]).shape
+    if node.op == "ReduceSum" and inner is not None and out is not None:
+        sizes = [d for d in inner if isinstance(d, int)]
+        return float(np.prod(sizes))
+    return 1.0
+
+
+# -- operations that have no direction ---------------------------------------------------------------------------------------------
+
+
+def _hull(*corners: F64) -> Box:
+    stacked = np.stack(np.broadcast_arrays(*corners))
+    return Box(stacked.min(0), stacked.max(0))
+
+
+def _sub(run: _Run, node: Node) -> Box:
+    a, b = run.operand(node, 0), run.operand(node, 1)
+    return Box(a.low - b.high, a.high - b.low).widened(run.eps * np.maximum(a.magnitude, b.magnitude))
+
+
+def _mul(run: _Run, node: Node) -> Box:
+    a, b = run.operand(node, 0), run.operand(node, 1)
+    box = _hull(a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high)
+    return box.widened(run.eps * box.magnitude)
+
+
+def _div(run: _Run, node: Node) -> Box:
+    a, b = run.operand(node, 0), run.operand(node, 1)
+    assert not ((b.low <= 0) & (b.high >= 0)).any(), "an interval divided by one around 0"
+    box = _hull(a.low / b.low, a.low / b.high, a.high / b.low, a.high / b.high)
+    return box.widened(run.eps * box.magnitude)
+
+
+def _neg(run: _Run, node: Node) -> Box:
+    x = run.operand(node, 0)
+    return Box(-x.high, -x.low)
+
+
+def _abs(run: _Run, node: Node) -> Box:
+    x = run.operand(node, 0)
+    around = (x.low <= 0) & (x.high >= 0)
+    return Box(np.where(around, 0.0, np.minimum(np.abs(x.low), np.abs(x.high))), x.magnitude)
+
+
+def _pow(run: _Run, node: Node) -> Box:
+    x, power = run.operand(node, 0), run.operand(node, 1)
+    exponent = float(power.low.reshape(-1)[0])
+    assert power.low.size == 1, "one exponent"
+    if exponent == 2:
+        box = _abs(run, node)
+        box = Box(box.low**2, box.high**2)
+    else:
+        assert exponent % 2 == 1 or (x.low > 0).all(), "an increasing power"
+        box = Box(x.low**exponent, x.high**exponent)
+    return box.widened(8 * run.eps * box.magnitude)
+
+
+def _product(run: _Run, node: Node) -> Box:
+    """Conv, ConvTranspose, MatMul, Gemm: centre and radius; f32 accumulation of K terms errs by at most (K + 2) * eps * |x|*|w|."""
+    a, b = run.operand(node, 0), run.operand(node, 1)
+    bias = run.operand(node, 2) if len(node.inputs) > 2 and node.inputs[2] else None
+    zero = None if bias is None else np.zeros_like(bias.low)
+    rest: list[F64 | None] = [zero] * (len(node.inputs) - 2)
+
+    def times(left: F64, right: F64) -> F64:
+        return run.row(node, [left, right, *rest])[0]
+
+    plain = node.op != "Gemm"  # alpha may be negative; then |alpha| is what a radius is multiplied with
+    sign = 1.0 if plain else float(np.sign(node.attr("alpha", float))) or 1.0
+    middle = times(a.middle, b.middle)
+    radius = sign * (times(np.abs(a.middle), b.radius) + times(a.radius, np.abs(b.middle)) + times(a.radius, b.radius))
+    size = sign * times(a.magnitude, b.magnitude)
+    box = Box(middle - radius, middle + radius)
+    error = (_inner(run, node) + 2) * EPS * size
+    if bias is None:
+        return box.widened(error)
+    if plain:
+        shape = (1, -1, *[1] * (middle.ndim - 2))
+        low, high = bias.low.reshape(shape), bias.high.reshape(shape)
+    else:
+        ends = sorted((bias.low * node.attr("beta", float), bias.high * node.attr("beta", float)), key=lambda end: float(end.sum()))
+        low, high = ends
+    total = Box(box.low + low, box.high + high)
+    return total.widened(error + run.eps * np.maximum(size, np.maximum(np.abs(low), np.abs(high))))
+
+
+def _inner(run: _Run, node: Node) -> int:
+    shape = run.boxes[node.inputs[1]].low.shape
+    if node.op == "Conv":
+        return int(np.prod(shape[1:]))
+    if node.op == "ConvTranspose":
+        return int(np.prod((shape[0], *shape[2:])))
+    return max(shape)
+
+
+def _batch_norm(run: _Run, node: Node) -> Box:
+    x = run.operand(node, 0)
+    shape = (1, -1, *[1] * (x.low.ndim - 2))
+    scale, bias, mean, variance = (run.operand(node, i).low.reshape(shape) for i in range(1, 5))
+    factor = scale / np.sqrt(variance + node.attr("epsilon", float))
+    box = _hull((x.low - mean) * factor + bias, (x.high - mean) * factor + bias)
+    size = np.maximum(np.maximum(x.magnitude, np.abs(mean)) * np.abs(factor), np.abs(bias))
+    return box.widened(4 * run.eps * size)
+
+
+def _softmax(run: _Run, node: Node) -> Box:
+    x, axis = run.operand(node, 0), node.attr("axis", int)
+    top = x.high.max(axis, keepdims=True)
+    low, high = np.exp(x.low - top), np.exp(x.high - top)
+    least = low / (low + high.sum(axis, keepdims=True) - high)
+    most = high / (high + low.sum(axis, keepdims=True) - low)
+    return Box(least, most).widened(16 * run.eps * most + 1e-7)
+
+
+def _layer_norm(run: _Run, node: Node) -> Box:
+    """To first order in the radius: d xhat = (dx - mean(dx) - xhat * mean(dx * xhat)) / std, doubled."""
+    x = run.operand(node, 0)
+    axes = tuple(range(node.attr("axis", int) % x.low.ndim, x.low.ndim))
+    gain = run.operand(node, 1).low
+    offset = run.operand(node, 2).low if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1)
+    middle = x.middle
+    mean = middle.mean(axes, keepdims=True)
+    deviation = np.sqrt(((middle - mean) ** 2).mean(axes, keepdims=True) + node.attr("epsilon", float))
+    hat = (middle - mean) / deviation
+    largest = np.maximum(x.radius.max(axes, keepdims=True), 4 * run.eps * x.magnitude.max(axes, keepdims=True))
+    error = np.abs(gain) * 2 * largest * (2 + np.abs(hat)) / deviation
+    result = hat * gain + offset
+    return exactly(result).widened(error + 8 * run.eps * (np.abs(hat * gain) + np.abs(offset)))
+
+
+# -- quantizers --------------------------------------------------------------------------------------------------------------------
+
+
+def _shaped(quant: Quantization, rank: int) -> tuple[F64, F64]:
+    scale, zero = quant.shaped(rank)
+    return scale.astype(np.float64), zero.astype(np.float64)
+
+
+def _quantize(run: _Run, node: Node) -> Box:
+    """clip(round(x / s + z), lo, hi), in either order of round and + z: the widening covers both sides of every tie."""
+    x = run.operand(node, 0)
+    scale, zero = _shaped(node.attr("quant", Quantization), x.low.ndim)
+    box = _hull(x.low / scale + zero, x.high / scale + zero)
+    box = box.widened(run.eps * (x.magnitude / np.abs(scale) + np.abs(zero) + 1))
+    return _codes(box, node.attr("lo", int), node.attr("hi", int))
+
+
+def _codes(box: Box, low: float, high: float) -> Box:
+    return Box(np.clip(np.rint(box.low), low, high), np.clip(np.rint(box.high), low, high))
+
+
+def _dequantize(run: _Run, node: Node) -> Box:
+    codes = run.operand(node, 0)
+    scale, zero = _shaped(node.attr("quant", Quantization), codes.low.ndim)
+    box = _hull((codes.low - zero) * scale, (codes.high - zero) * scale)
+    return box.widened(run.eps * (codes.magnitude + np.abs(zero)) * np.abs(scale))
+
+
+def _fake_quantize(run: _Run, node: Node) -> Box:
+    x = run.operand(node, 0)
+    il, ih, ol, oh = (run.operand(node, i).low for i in range(1, 5))
+    levels = node.attr("levels", int)
+    slack = run.eps * np.maximum(x.magnitude, np.maximum(np.abs(il), np.abs(ih)))
+    corners = []
+    with np.errstate(all="ignore"):
+        for end, error in ((x.low, -slack), (x.high, slack)):
+            at = end + error
+            grid = np.rint((at - il) / (ih - il) * (levels - 1))
+            inside = np.clip(grid, 0, levels - 1) / (levels - 1) * (oh - ol) + ol
+            inside = np.where(at <= np.minimum(il, ih), ol, inside)
+            corners.append(np.where(at > np.maximum(il, ih), oh, inside))
+    box = _hull(*corners)
+    # An inverted range falls between its bounds, and jumps at them: there it takes any value.
+    jumps = (il > ih) & ~((x.low - slack > il) | (x.high + slack <= ih) | ((x.low - slack > ih) & (x.high + slack <= il)))
+    ends = _hull(*np.broadcast_arrays(ol + 0 * x.low, oh + 0 * x.low))
+    box = Box(np.where(jumps, ends.low, box.low), np.where(jumps, ends.high, box.high))
+    return box.widened(run.eps * np.maximum(np.maximum(np.abs(ol), np.abs(oh)), box.magnitude))
+
+
+def _lookup(run: _Run, node: Node) -> Box:
+    codes, table = run.operand(node, 0), run.operand(node, 1).low
+    low, high = table[codes.low.astype(np.int64) & 255], table[codes.low.astype(np.int64) & 255]
+    for step in range(1, int((codes.high - codes.low).max(initial=0)) + 1):
+        at = np.minimum(codes.low + step, codes.high).astype(np.int64) & 255
+        low, high = np.minimum(low, table[at]), np.maximum(high, table[at])
+    return Box(low, high)
+
+
+def _cast(run: _Run, node: Node) -> Box:
+    x, wanted = run.operand(node, 0), node.attr("to", DType)
+    assert wanted.is_float or (x.low == x.high).all(), "a cast of an uncertain value to integers"
+    return x if wanted.is_float else exactly(np.trunc(x.low))
+
+
+def _shape(run: _Run, node: Node) -> Box:
+    shape = run.operand(node, 0).low.shape
+    end = node.attrs["end"]
+    return exactly(np.asarray(shape[node.attr("start", int) : None if end is None else node.attr("end", int)]))
+
+
+def _prelu(run: _Run, node: Node) -> Box:
+    return run.lipschitz(node, max(1.0, float(np.abs(run.operand(node, 1).low).max())))
+
+
+_Handler = Callable[[_Run, Node], Box]
+
+_HANDLERS: dict[str, _Handler] = {
+    "Sub": _sub,
+    "Mul": _mul,
+    "Div": _div,
+    "Neg": _neg,
+    "Abs": _abs,
+    "Pow": _pow,
+    "PRelu": _prelu,
+    "Conv": _product,
+    "ConvTranspose": _product,
+    "MatMul": _product,
+    "Gemm": _product,
+    "BatchNormalization": _batch_norm,
+    "Softmax": _softmax,
+    "LayerNormalization": _layer_norm,
+    "Quantize": _quantize,
+    "Dequantize": _dequantize,
+    "FakeQuantize": _fake_quantize,
+    "Lookup": _lookup,
+    "Cast": _cast,
+    "Shape": _shape,
+}
+
+_INCREASING: dict[str, float] = {
+    **dict.fromkeys(("Relu", "Max", "Min", "Clip", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Concat", "Pad", "Round"), 0.0),
+    **dict.fromkeys(("Add", "Sum"), 1.0),
+    **dict.fromkeys(("Mean", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Sqrt"), 4.0),
+    **dict.fromkeys(("Exp", "Log"), 16.0),
+}
+"""Non-decreasing in every computed input -> how many roundings of the largest operand it is granted."""
+
+_EXACT = frozenset({"Identity", "Resize"})  # Resize in mode nearest
+
+_SLOPES: dict[str, tuple[float, str]] = {
+    **dict.fromkeys(("Sigmoid", "Tanh", "Softplus", "HardSigmoid", "Softsign"), (1.0, "")),
+    "Erf": (1.13, ""),
+    "Gelu": (1.13, ""),
+    "Mish": (1.1, ""),
+    "HardSwish": (1.5, ""),
+    "Swish": (1.1, "alpha"),
+    "LeakyRelu": (1.0, "alpha"),
+    "Elu": (1.0, "alpha"),
+}
+"""A bound of the function's slope: a number, times the attribute of that name where it is larger than 1."""

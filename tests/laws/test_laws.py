@@ -1,0 +1,50 @@
+"""Three laws, passes x corpus: meaning (within the contract that the pass declares), stability (twice is once), validity."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from laws.contracts import GRANTED, broken_by, broken_laws
+from laws.corpus import CORPUS, SLOW, feeds_for
+from laws.intervals import Box, run_boxes
+
+from fqfuse.ir.graph import Graph
+from fqfuse.ir.interpret import run_graph
+from fqfuse.passes import PIPELINE, Pass
+
+PASSES = {step.name: step for step in PIPELINE}
+
+
+@cache
+def imported(name: str) -> tuple[Graph, dict[str, np.ndarray], dict[str, Box]]:
+    graph = CORPUS[name]()
+    feeds = feeds_for(graph)
+    return graph, feeds, run_boxes(graph, feeds, GRANTED)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_the_intervals_hold_the_reference_run_and_say_something(name: str) -> None:
+    graph, feeds, boxes = imported(name)
+    for output, array in run_graph(graph, feeds).items():
+        assert boxes[output].holds(array).all()
+        if name not in SLOW and graph.type(output).dtype.is_integer:
+            assert np.mean(boxes[output].high > boxes[output].low) < 0.5, "codes are certain in most places"
+
+
+@pytest.mark.parametrize("name", CORPUS)
+@pytest.mark.parametrize("step", PASSES.values(), ids=PASSES)
+def test_laws_on_imported_graphs(step: Pass, name: str) -> None:
+    graph, feeds, boxes = imported(name)
+    assert broken_laws(step, graph, feeds, boxes) == []
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_laws_at_every_stage_of_the_pipeline(name: str) -> None:
+    graph, feeds, _ = imported(name)
+    for number, step in enumerate(PIPELINE):
+        after = graph.copy()
+        step.run(after)
+        assert broken_by(step, graph, after, feeds) == [], f"#{number} {step.name}"
+        graph = after
