@@ -14,7 +14,7 @@ from .composer.verify import check_plan
 from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
 from .ir.cleanup import erase_dead
 from .ir.graph import Graph
-from .ir.verify import IMPORTED, SPLIT, check
+from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
 from .passes import PIPELINE, Observer, Pass, run_pipeline
 from .runtime.session import InferenceSession as PlanSession
 
@@ -50,12 +50,12 @@ def compile(
     erase_dead(graph)
     check(graph, SPLIT, blame="the pipeline of passes")
     plan = plan_from_graph(graph, target, {"target": target})
-    check_plan(plan)
+    check_plan(plan, blame="the composer")
     return plan
 
 
 def _check_after(step: Pass, graph: Graph) -> None:
-    check(graph, IMPORTED, blame=step.name)
+    check(graph, WELL_FORMED, blame=step.name)
 
 
 def load_plan(source: str | PathLike[str] | bytes) -> Plan:
