@@ -78,7 +78,7 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
         current = node.output
         if composer.result.refusal is not None:
             refusal = (node, composer.result.refusal) if node.op != "Dequantize" else refusal
-        elif node.op != "Dequantize" or legal is None or graph.is_output(current) or not _read_as_codes(graph, current):
+        elif node.op != "Dequantize" or not _read_as_codes(graph, current):
             # Codes are decoded inside the step for an operation behind that the step takes too, or that no primitive reads as codes.
             legal, refusal = Chain(current, composer.result, list(links), dict(not_summed)), None
     if legal is None:
@@ -93,7 +93,7 @@ _CODE_READERS = frozenset({"Conv", "ConvTranspose", "MatMul", "Concat", "Average
 
 def _read_as_codes(graph: Graph, value: str) -> bool:
     """True when a reader of decoded values can take the codes instead."""
-    return any(node.op in _CODE_READERS or node.spec.eltwise is not None or node.spec.binary is not None for node in graph.consumers(value))
+    return any(node.op in _CODE_READERS or node.has(Trait.ELEMENTWISE) for node in graph.consumers(value))
 
 
 def decoded(graph: Graph, value: str) -> Node | None:
@@ -185,6 +185,8 @@ def _eltwise(graph: Graph, node: Node) -> Found | Refusal | None:
     algorithm = node.spec.eltwise
     if algorithm is None:
         return None
+    if node.op == "Gelu" and node.attrs["approximate"] == "tanh":
+        algorithm = "gelu_tanh"
     alpha, beta = _PARAMETERS.get(node.op, _no_parameters)(node)
     return [Round() if algorithm == "round" else EltwiseOp(algorithm, alpha, beta)], None
 
