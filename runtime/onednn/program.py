@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...composer.plan import Step
 from ..arena import Lifetimes, place
@@ -90,7 +91,10 @@ class Program:
 
     Attributes:
         actions: in order of execution.
-        tensors: plan value -> the tensor that holds it (absent where it lives on the host alone).
+        tensors: plan value -> the tensor that it was written as (absent where it lives on the host alone).
+        outputs: output of the plan -> the tensor to copy it from.
+        shapes: plan value -> its shape, where it is known.
+        written: index of an action -> the values that are there behind it; -1: before the first.
         placements: one for each step.
         reorders: how many actions only change a layout.
         offsets: buffer -> place in the arena.
@@ -100,20 +104,26 @@ class Program:
 
     actions: tuple[Action, ...]
     tensors: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+    shapes: Mapping[str, tuple[int, ...]]
+    written: Mapping[int, Sequence[str]]
     placements: tuple[Placement, ...]
     reorders: int
     offsets: Mapping[Buffer, int]
     arena_bytes: int
     scratchpad_bytes: int
-    idle: list[object] = field(default_factory=list)
+    idle: list[Any] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-def plan_buffers(actions: Sequence[Action], kept: Sequence[Tensor]) -> tuple[dict[Buffer, int], int]:
+def plan_buffers(
+    actions: Sequence[Action], seen: Iterable[tuple[int, Tensor]], kept: Iterable[Tensor]
+) -> tuple[dict[Buffer, int], int]:
     """An offset for each buffer of the arena, such that buffers in use at the same time do not overlap, and the size of the whole.
 
     Args:
         actions: in order of execution.
+        seen: (index of an action, tensor that holds a value of the plan behind it): a view is no action, and must still find its bytes.
         kept: tensors that are read behind the last action.
     """
     lives = Lifetimes()
@@ -121,6 +131,8 @@ def plan_buffers(actions: Sequence[Action], kept: Sequence[Tensor]) -> tuple[dic
     for index, action in enumerate(actions):
         for tensor in action.tensors:
             _extend(lives, buffers, tensor, index)
+    for index, tensor in seen:
+        _extend(lives, buffers, tensor, max(index, 0))
     for tensor in kept:
         _extend(lives, buffers, tensor, len(actions))
     offsets, size = place(lives, {name: buffer.size for name, buffer in buffers.items()})
@@ -132,5 +144,5 @@ def _extend(lives: Lifetimes, buffers: dict[str, Buffer], tensor: Tensor, index:
     if buffer.home is Home.ARENA:
         key = f"{id(buffer)}"
         buffers[key] = buffer
-        lives.first.setdefault(key, index)
-        lives.last[key] = index
+        lives.first[key] = min(lives.first.get(key, index), index)
+        lives.last[key] = max(lives.last.get(key, index), index)

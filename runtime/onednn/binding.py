@@ -1,0 +1,350 @@
+"""Binds a plan for concrete shapes: walks the steps in order, gives each to its lowering, and carries layouts from step to step.
+
+A lowering makes a primitive descriptor, asks `objection` whether it will do, and `commit`s it; what it raises `NotLowered` for runs on
+NumPy. A value has one tensor for each layout that a reader asked for; a reorder makes the further ones, once each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...composer.plan import Plan, Step
+from ...errors import InternalError
+from ..shapes import StaticShape
+from .capi import OneDnnError
+from .constants import Constants
+from .enums import Arg, DataType, Status
+from .handles import Engine
+from .host import HostStep
+from .library import Library
+from .memory import Memory, MemoryDesc
+from .pointwise import reorder
+from .primitive import Primitive
+from .primitive_desc import PrimitiveDesc
+from .program import Action, HostAction, Placement, PrimitiveAction, Program, plan_buffers
+from .tensors import Buffer, Home, Tensor, data_type, row_major, viewed
+
+__all__ = ["Binder", "NotLowered", "Wanted", "first_accepted"]
+
+Lowering = Callable[["Binder", Step], None]
+
+
+class NotLowered(Exception):  # noqa: N818
+    """No primitive runs this step as it should; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A value as an argument of a primitive: `desc` has the primitive's own view of the shape, and the layout that it was made for."""
+
+    value: str
+    desc: MemoryDesc
+
+
+class Binder:
+    """Binds one program.
+
+    Args:
+        plan: the plan.
+        shapes: the shape of every value that is known (`bind_shapes`).
+        engine: the engine; its library's threads are set already.
+        constants: the plan's constants, shared by all programs.
+        threads: for steps on NumPy.
+        exact: refuse implementations that may saturate.
+    """
+
+    def __init__(
+        self, plan: Plan, shapes: Mapping[str, StaticShape], engine: Engine, constants: Constants, threads: int, *, exact: bool
+    ) -> None:
+        self.plan = plan
+        self.engine = engine
+        self.constants = constants
+        self._exact = exact
+        self._threads = threads
+        self._shapes = shapes
+        self._tensors: dict[str, list[Tensor]] = {}
+        self._actions: list[Action] = []
+        self._placements: list[Placement] = []
+        self._reorders = 0
+        self._written: dict[int, list[str]] = {}
+        self._seen: list[tuple[int, Tensor]] = []
+        self._index = 0
+        self._impl: list[str] = []
+        self._last_use = {value: index for index, step in enumerate(plan.steps) for value in step.inputs}
+        self._last_use |= dict.fromkeys(plan.outputs, len(plan.steps))
+
+    @property
+    def library(self) -> Library:
+        """The library."""
+        return self.engine.library
+
+    def bind(self, lowerings: Mapping[str, Lowering]) -> Program:
+        """The bound program."""
+        for name in self.plan.inputs:
+            self._input(name)
+        for index, step in enumerate(self.plan.steps):
+            self._index = index
+            self._impl = []
+            self._step(step, lowerings.get(step.primitive))
+        outputs = {name: self._readable(name) for name in self.plan.outputs if name in self._tensors}
+        offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
+        scratchpad = max((a.primitive.desc.scratchpad_size for a in self._actions if isinstance(a, PrimitiveAction)), default=0)
+        tensors = {name: found[0] for name, found in self._tensors.items()}
+        return Program(
+            actions=tuple(self._actions),
+            tensors=tensors,
+            outputs=outputs,
+            shapes=self._shapes,
+            written=self._written,
+            placements=tuple(self._placements),
+            reorders=self._reorders,
+            offsets=offsets,
+            arena_bytes=size,
+            scratchpad_bytes=scratchpad,
+        )
+
+    # -- what lowerings ask ----------------------------------------------------------------------------------------------------
+
+    def dims(self, value: str) -> tuple[int, ...]:
+        """The shape of a value or constant, 0-d as [1].
+
+        Raises:
+            NotLowered: data decides it, or it has no elements.
+        """
+        shape = self._shapes.get(value)
+        if shape is None:
+            raise NotLowered(f"the shape of {value} depends on data")
+        if 0 in shape:
+            raise NotLowered(f"{value} has no elements")
+        return shape or (1,)
+
+    def dtype(self, value: str) -> DataType:
+        """The element type of a value or constant.
+
+        Raises:
+            NotLowered: primitives take none of that type.
+        """
+        kind = self.plan.type(value).dtype
+        found = data_type(kind)
+        if found is None:
+            raise NotLowered(f"no primitive takes {kind.value}")
+        return found
+
+    def is_constant(self, value: str) -> bool:
+        """True for a constant of the plan."""
+        return value in self.constants
+
+    def desc(self, value: str) -> MemoryDesc:
+        """The layout in which a value lies first of all; row-major for constants.
+
+        Raises:
+            NotLowered: primitives cannot read it.
+        """
+        if self.is_constant(value):
+            return row_major(self.library, self.dims(value), self.dtype(value))
+        found = self._tensors.get(value)
+        if not found:
+            raise NotLowered(f"{value} lies outside of oneDNN's reach")
+        return found[0].desc
+
+    def objection(self, desc: PrimitiveDesc) -> str:
+        """Why an implementation will not do; empty where it will."""
+        if desc.is_reference:
+            return f"oneDNN has only the reference implementation {desc.impl_info} for it"
+        if self._exact and desc.may_saturate:
+            return f"{desc.impl_info} may saturate on this CPU"
+        return ""
+
+    def origin(self, step: Step) -> str:
+        """The step's place in the user's model, for messages."""
+        return ", ".join(step.origin) or step.name
+
+    # -- what lowerings do -----------------------------------------------------------------------------------------------------
+
+    def commit(self, step: Step, desc: PrimitiveDesc, args: Mapping[int, Wanted | Memory], sum_operand: Wanted | None = None) -> None:
+        """Runs a primitive as the step: fetches its arguments in the layouts asked for, and makes the tensor of its output.
+
+        Args:
+            step: the step.
+            desc: the descriptor.
+            args: execution argument -> what it reads.
+            sum_operand: the value that a `sum` post-op expects in the destination; its layout is the destination's.
+        """
+        wanted = desc.dst_md()
+        home = viewed(wanted, self.dims(step.output))
+        if home is None:
+            raise NotLowered(f"{desc.impl_info} writes a layout that cannot be seen as {list(self.dims(step.output))}")
+        found = {arg: self.fetch(need) if isinstance(need, Wanted) else need for arg, need in args.items()}
+        read = {arg.buffer for arg in found.values() if isinstance(arg, Tensor)}
+        buffer = Buffer(step.output, Home.ARENA, wanted.size) if sum_operand is None else self._in_place(step, sum_operand, read)
+        dst = Tensor(buffer, wanted)
+        self._run(desc, {**found, Arg.DST: dst}, dst, desc.kind.name)
+        self._define(step.output, dst if home == wanted else Tensor(buffer, home))
+
+    def fetch(self, need: Wanted) -> Tensor | Memory:
+        """The value in this layout: as it lies, seen under another shape, or through a reorder."""
+        if self.is_constant(need.value):
+            array = self.constants.data(need.value).reshape(need.desc.dims)
+            return self.constants.packed(need.value, f"{list(need.desc.dims)}", array, need.desc)
+        known = self._tensors[need.value]
+        for tensor in known:
+            view = viewed(tensor.desc, need.desc.dims)
+            if view is not None and view == need.desc:
+                return tensor if view is tensor.desc else Tensor(tensor.buffer, need.desc)
+        tensor = self._reordered(need.value, self._viewable(need.value, need.desc.dims), need.desc)
+        back = viewed(need.desc, self.dims(need.value))
+        if back is not None:
+            known.append(tensor if back is need.desc else Tensor(tensor.buffer, back))
+        return tensor
+
+    def alias(self, step: Step, desc: MemoryDesc, source: str) -> None:
+        """Defines the step's output as another view of a value's bytes.
+
+        Args:
+            step: the step.
+            desc: the output's shape and layout, over the first tensor of `source`.
+            source: the value.
+        """
+        buffer = self._tensors[source][0].buffer
+        self._define(step.output, Tensor(buffer, desc))
+        self._placements.append(Placement(step, "view"))
+
+    def convert(self, value: str, desc: MemoryDesc) -> Wanted:
+        """The value converted to another type (and layout), under a name of its own that can be fetched."""
+        name = f"{value} as {desc.dtype.name}"
+        if name not in self._tensors:
+            tensor = self._reordered(value, self._viewable(value, desc.dims), desc)
+            self._tensors[name] = [tensor]
+        return Wanted(name, desc)
+
+    # -- one step --------------------------------------------------------------------------------------------------------------
+
+    def _step(self, step: Step, lowering: Lowering | None) -> None:
+        before = len(self._placements)
+        try:
+            if lowering is None:
+                raise NotLowered(f"oneDNN has no primitive for {step.op}")
+            if len([value for value in step.outputs if value]) != 1:
+                raise NotLowered("it has several outputs")
+            self.dims(step.output)
+            self.dtype(step.output)
+            lowering(self, step)
+        except NotLowered as refusal:
+            self._on_host(step, str(refusal))
+            return
+        if len(self._placements) == before:
+            self._placements.append(Placement(step, "onednn", " + ".join(self._impl)))
+
+    def _on_host(self, step: Step, reason: str) -> None:
+        runner = HostStep(self.plan, step, self._threads)
+        inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
+        outputs: dict[str, Tensor] = {}
+        self._actions.append(HostAction(runner, inputs, outputs, self._index, step.primitive))
+        for value in runner.outputs:
+            shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
+            if shape is not None and kind is not None and 0 not in shape:
+                buffer = Buffer(value, Home.HOST, values={value})
+                outputs[value] = Tensor(buffer, row_major(self.library, shape, kind))
+                self._define(value, outputs[value])
+            else:
+                self._written.setdefault(len(self._actions) - 1, []).append(value)
+        self._placements.append(Placement(step, "numpy", reason=reason))
+
+    # -- tensors ---------------------------------------------------------------------------------------------------------------
+
+    def _input(self, name: str) -> None:
+        kind, shape = data_type(self.plan.type(name).dtype), self._shapes[name]
+        if kind is not None and 0 not in shape:
+            self._define(name, Tensor(Buffer(name, Home.INPUT), row_major(self.library, shape, kind)))
+
+    def _define(self, value: str, tensor: Tensor) -> None:
+        tensor.buffer.values.add(value)
+        self._tensors[value] = [tensor]
+        self._written.setdefault(len(self._actions) - 1, []).append(value)
+        self._seen.append((len(self._actions) - 1, tensor))
+
+    def _readable(self, value: str) -> Tensor:
+        """A tensor of a value that NumPy can read: any plain layout."""
+        for tensor in self._tensors[value]:
+            if tensor.desc.is_plain:
+                return tensor
+        first = self._tensors[value][0]
+        desc = row_major(self.library, first.desc.dims, first.desc.dtype)
+        found = self.fetch(Wanted(value, desc))
+        assert isinstance(found, Tensor)
+        return found
+
+    def _viewable(self, value: str, dims: Sequence[int]) -> Tensor:
+        """A tensor of the value under another shape; brought into row-major order first where its layout does not allow that."""
+        first = self._tensors[value][0]
+        view = viewed(first.desc, dims)
+        if view is None:
+            if math.prod(dims) != math.prod(first.desc.dims):
+                raise InternalError(f"{value} {list(first.desc.dims)} was asked for as {list(dims)}")
+            plain = row_major(self.library, first.desc.dims, first.desc.dtype)
+            straight = self.fetch(Wanted(value, plain))
+            assert isinstance(straight, Tensor)
+            view, first = viewed(plain, dims), straight
+            assert view is not None
+        return first if view is first.desc else Tensor(first.buffer, view)
+
+    def _reordered(self, value: str, source: Tensor, desc: MemoryDesc, buffer: Buffer | None = None) -> Tensor:
+        """A copy in another layout or type."""
+        tensor = Tensor(buffer or Buffer(value, Home.ARENA, desc.size, {value}), desc)
+        made = reorder(self.engine, source.desc, desc, origin=f"layout of {value}")
+        self._run(made, {Arg.SRC: source, Arg.DST: tensor}, tensor, f"reorder of {value}")
+        self._reorders += 1
+        return tensor
+
+    def _in_place(self, step: Step, operand: Wanted, read: set[Buffer]) -> Buffer:
+        """The buffer of a destination that holds the operand of `sum`: the operand's own where nothing reads it later, else a copy."""
+        if not self.is_constant(operand.value):
+            for tensor in self._tensors[operand.value]:
+                view = viewed(tensor.desc, operand.desc.dims)
+                if view is not None and view == operand.desc and self._dies_here(tensor.buffer) and tensor.buffer not in read:
+                    return tensor.buffer
+        buffer = Buffer(step.output, Home.ARENA, operand.desc.size)
+        if self.is_constant(operand.value):
+            memory = self.fetch(operand)
+            copy = reorder(self.engine, operand.desc, operand.desc, origin=f"copy of {operand.value}")
+            target = Tensor(buffer, operand.desc)
+            self._run(copy, {Arg.SRC: memory, Arg.DST: target}, target, f"copy of {operand.value}")
+            self._reorders += 1
+        else:
+            self._reordered(operand.value, self._viewable(operand.value, operand.desc.dims), operand.desc, buffer)
+        return buffer
+
+    def _dies_here(self, buffer: Buffer) -> bool:
+        return buffer.home is Home.ARENA and all(self._last_use.get(value, -1) <= self._index for value in buffer.values)
+
+    def _run(self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory], dst: Tensor, label: str) -> None:
+        self._impl.append(desc.impl_info)
+        self._actions.append(PrimitiveAction(Primitive(desc), args, (dst,), self._index, label))
+
+
+def first_accepted(binder: Binder, attempts: Iterable[Callable[[], PrimitiveDesc]]) -> PrimitiveDesc:
+    """The first descriptor that the library makes and nothing objects to.
+
+    Raises:
+        NotLowered: there is none; the message says why, for each attempt.
+        OneDnnError: the library fails, other than by refusing.
+    """
+    reasons: list[str] = []
+    for attempt in attempts:
+        try:
+            desc = attempt()
+        except OneDnnError as error:
+            if error.status not in (Status.unimplemented, Status.invalid_arguments):
+                raise
+            reasons.append(error.what)
+            continue
+        except NotLowered as refusal:
+            reasons.append(str(refusal))
+            continue
+        objection = binder.objection(desc)
+        if not objection:
+            return desc
+        reasons.append(objection)
+    raise NotLowered("; ".join(dict.fromkeys(reasons)))

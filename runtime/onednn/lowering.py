@@ -1,0 +1,38 @@
+"""Which lowering serves which primitive of a plan; what is missing here runs on NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ...composer.plan import Step
+from .binding import Binder
+from .lowering_compute import convolution, deconvolution, matmul
+from .lowering_normalization import batch_normalization, layer_normalization, lrn, prelu, reduction, resampling, softmax
+from .lowering_pointwise import binary, concat, eltwise, pooling, quantizing_reorder
+from .lowering_views import reshape, transpose
+
+__all__ = ["LOWERINGS"]
+
+LOWERINGS: Mapping[str, Callable[[Binder, Step], None]] = {
+    "convolution": convolution,
+    "deconvolution": deconvolution,
+    "matmul": matmul,
+    "pooling": pooling,
+    "binary": binary,
+    "eltwise": eltwise,
+    "reorder": quantizing_reorder,
+    "concat": concat,
+    "softmax": softmax,
+    "layer_normalization": layer_normalization,
+    "batch_normalization": batch_normalization,
+    "lrn": lrn,
+    "prelu": prelu,
+    "reduction": reduction,
+    "resampling": resampling,
+    "onnx.Reshape": reshape,
+    "onnx.Flatten": reshape,
+    "onnx.Squeeze": reshape,
+    "onnx.Unsqueeze": reshape,
+    "onnx.Identity": reshape,
+    "onnx.Transpose": transpose,
+}

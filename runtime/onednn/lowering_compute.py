@@ -1,0 +1,260 @@
+"""Convolution, deconvolution and matmul as oneDNN primitives: weights packed once, layouts left to the library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ...composer.plan import Step
+from ...ir.ops import OPS
+from ...ir.ops.windows import Window, window
+from . import compute
+from .attributes import Attributes
+from .binding import Binder, NotLowered, Wanted, first_accepted
+from .enums import Arg, DataType
+from .memory import Memory, MemoryDesc
+from .primitive_desc import PrimitiveDesc
+from .tensors import channels_last, relaid, row_major, viewed
+from .translation import Frame, Translated, folded_output_scale, matrix_frame, prepend_scale, same_frame, translate
+
+__all__ = ["convolution", "deconvolution", "matmul"]
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """The weights argument: its shape in the primitive, and how the plan's array becomes it."""
+
+    name: str
+    dims: tuple[int, ...]
+    dtype: DataType
+    view: Callable[[NDArray[Any]], NDArray[Any]]
+
+    def argument(self, binder: Binder, desc: MemoryDesc) -> Wanted | Memory:
+        """The weights in the layout `desc`: packed once when constant."""
+        if binder.is_constant(self.name):
+            array = self.view(binder.constants.data(self.name))
+            return binder.constants.packed(self.name, f"weights {list(self.dims)}", array, desc)
+        return Wanted(self.name, desc)
+
+
+def convolution(binder: Binder, step: Step) -> None:
+    """A convolution, 1-D to 3-D, grouped or not."""
+    name = _need(step, "weights")
+    shape, groups = binder.dims(name), _integer(step, "group", 1)
+    dims = shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])
+    weights = _Weights(name, dims, binder.dtype(name), lambda array: array.reshape(dims))
+    _windowed(binder, step, weights, compute.convolution, _window(binder, step, shape[2:]), shape[0])
+
+
+def deconvolution(binder: Binder, step: Step) -> None:
+    """A transposed convolution; ONNX's weights are [IC, OC/g, k...], oneDNN's [g, OC/g, IC/g, k...]."""
+    name = _need(step, "weights")
+    shape, groups = binder.dims(name), _integer(step, "group", 1)
+    inputs, outputs, kernel = shape[0] // groups, shape[1], shape[2:]
+    dims = (outputs, inputs, *kernel) if groups == 1 else (groups, outputs, inputs, *kernel)
+    if not binder.is_constant(name):
+        raise NotLowered("weights of a deconvolution that are computed at run time")
+
+    def view(array: NDArray[Any]) -> NDArray[Any]:
+        return array.reshape(groups, inputs, outputs, *kernel).swapaxes(1, 2).reshape(dims)
+
+    weights = _Weights(name, dims, binder.dtype(name), view)
+    _windowed(binder, step, weights, compute.deconvolution, _transposed_window(binder, step, kernel), outputs * groups)
+
+
+def _window(binder: Binder, step: Step, kernel: tuple[int, ...]) -> Window:
+    attrs = OPS["Conv"].complete({key: value for key, value in step.params.items() if key in OPS["Conv"].attrs})
+    return window(attrs, binder.dims(_need(step, "src"))[2:], kernel)
+
+
+def _transposed_window(binder: Binder, step: Step, kernel: tuple[int, ...]) -> Window:
+    """The window of the convolution that this one transposes: its input is our output."""
+    spatial, out = binder.dims(_need(step, "src"))[2:], binder.dims(step.output)[2:]
+    count = len(kernel)
+    strides = _integers(step, "strides") or (1,) * count
+    dilations = _integers(step, "dilations") or (1,) * count
+    pads = _integers(step, "pads") or (0,) * (2 * count)
+    auto = step.params.get("auto_pad", "NOTSET")
+    covered = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(spatial, strides, kernel, dilations, strict=True)]
+    total = [c - o for c, o in zip(covered, out, strict=True)]
+    if auto == "SAME_UPPER":
+        begin = tuple(t // 2 for t in total)
+    elif auto == "SAME_LOWER" or step.params.get("output_shape"):
+        begin = tuple(t - t // 2 for t in total)
+    else:
+        begin = pads[:count] if auto == "NOTSET" else (0,) * count
+    return Window(kernel, strides, dilations, tuple(begin), tuple(t - b for t, b in zip(total, begin, strict=True)), out)
+
+
+def _windowed(
+    binder: Binder, step: Step, weights: _Weights, create: Callable[..., PrimitiveDesc], win: Window, channels: int
+) -> None:
+    src, bias = _need(step, "src"), step.arg("bias")
+    dims, dtype = binder.dims(step.output), binder.dtype(step.output)
+    mask = 1 if len(weights.dims) == len(dims) else 3
+    library = binder.library
+    spatial = {
+        "strides": win.strides,
+        "dilations": tuple(d - 1 for d in win.dilations),
+        "padding_l": win.begin,
+        "padding_r": win.end,
+    }
+    bias_desc = None if bias is None else row_major(library, (channels,), binder.dtype(bias))
+    source = MemoryDesc.any(library, binder.dims(src), binder.dtype(src))
+    kernel = MemoryDesc.any(library, weights.dims, weights.dtype)
+    target = MemoryDesc.any(library, dims, dtype)
+
+    def make(given: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
+        return create(binder.engine, given, kernel, bias_desc, target, **spatial, attributes=attributes, origin=binder.origin(step))
+
+    def frame(like: MemoryDesc) -> Translated:
+        return _attributes(binder, step, same_frame(dims, like), dtype, mask, 1)
+
+    found, translated = _settled(binder, source, frame, make, channels_last(library, dims, dtype))
+    args: dict[int, Wanted | Memory] = {
+        **translated.args,
+        Arg.SRC: Wanted(src, found.src_md()),
+        Arg.WEIGHTS: weights.argument(binder, found.weights_md()),
+    }
+    if bias is not None and bias_desc is not None:
+        args[Arg.BIAS] = Wanted(bias, bias_desc)
+    if translated.depthwise is not None:
+        args |= _depthwise_weights(binder, translated, found)
+    _commit(binder, step, found, args, translated)
+
+
+def _settled(
+    binder: Binder,
+    source: MemoryDesc,
+    attributes: Callable[[MemoryDesc], Translated],
+    make: Callable[[MemoryDesc, Attributes], PrimitiveDesc],
+    guess: MemoryDesc,
+) -> tuple[PrimitiveDesc, Translated]:
+    """A descriptor whose post-op operands have the destination's layout: guessed first, then as the library chose it."""
+    made: list[tuple[PrimitiveDesc, Translated]] = []
+
+    def attempt(like: MemoryDesc) -> PrimitiveDesc:
+        translated = attributes(like)
+        made.append((make(source, translated.attributes), translated))
+        return made[-1][0]
+
+    def attempts() -> Iterator[Callable[[], PrimitiveDesc]]:
+        yield lambda: attempt(guess)
+        chosen = {id(desc): desc for desc in (pd.dst_md() for pd, _ in made) if desc != guess}
+        bare = make(source, Attributes()).dst_md()
+        if bare != guess:
+            chosen[id(bare)] = bare
+        for like in chosen.values():
+            yield lambda like=like: attempt(like)  # type: ignore[misc]
+
+    found = first_accepted(binder, attempts())
+    return next(pair for pair in made if pair[0] is found)
+
+
+def _depthwise_weights(binder: Binder, translated: Translated, desc: PrimitiveDesc) -> dict[int, Wanted | Memory]:
+    op = translated.depthwise
+    assert op is not None
+    arg = Arg.ATTR_POST_OP_DW | Arg.WEIGHTS
+    data = binder.constants.data(op.weights)
+    wanted = desc.exec_arg_md(arg)
+    return {arg: binder.constants.packed(op.weights, "depthwise", data.reshape(wanted.dims), wanted)}
+
+
+def matmul(binder: Binder, step: Step) -> None:
+    """A matrix product. A weights matrix serves all leading dimensions of the source at once, which are flattened."""
+    src, name, bias = _need(step, "src"), _need(step, "weights"), step.arg("bias")
+    shape, given, dims = binder.dims(src), binder.dims(name), binder.dims(step.output)
+    dtype, kind = binder.dtype(step.output), binder.dtype(name)
+    library = binder.library
+    if len(given) == 2 and len(shape) == len(dims):
+        inner = (math.prod(shape[:-1]), shape[-1])
+        frame = matrix_frame(dims, row_major(library, (inner[0], given[1]), dtype))
+        weights = _Weights(name, given, kind, lambda array: array)
+    else:
+        rank = len(dims)
+        inner = (1,) * (rank - len(shape)) + shape
+        frame = same_frame(dims, row_major(library, dims, dtype))
+        full = (1,) * (rank - len(given)) + given
+        weights = _Weights(name, full, kind, lambda array: array.reshape(full))
+    rank = len(frame.dims)
+    bias_desc = None
+    if bias is not None:
+        wide = frame.operand((1,) * (len(dims) - len(binder.dims(bias))) + binder.dims(bias))
+        if wide is None:
+            raise NotLowered(f"a bias {list(binder.dims(bias))} for {list(dims)}")
+        bias_desc = row_major(library, wide, binder.dtype(bias))
+    target = row_major(library, frame.dims, dtype)
+    translated = _attributes(binder, step, frame, dtype, 1 << (rank - 1), rank - 1)
+
+    def make(source: MemoryDesc, matrix: MemoryDesc) -> PrimitiveDesc:
+        return compute.matmul(
+            binder.engine, source, matrix, bias_desc, target, attributes=translated.attributes, origin=binder.origin(step)
+        )
+
+    sources = _layouts(binder, src, inner)
+    matrices = [MemoryDesc.any(library, weights.dims, kind)]
+    if not binder.is_constant(name):
+        matrices = _layouts(binder, name, weights.dims)
+    found = first_accepted(binder, ((lambda s=s, m=m: make(s, m)) for s in sources for m in matrices))
+    args: dict[int, Wanted | Memory] = {
+        **translated.args,
+        Arg.SRC: Wanted(src, found.src_md()),
+        Arg.WEIGHTS: weights.argument(binder, found.weights_md()),
+    }
+    if bias is not None and bias_desc is not None:
+        args[Arg.BIAS] = Wanted(bias, bias_desc)
+    _commit(binder, step, found, args, translated)
+
+
+def _layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDesc]:
+    """How an operand may be handed over: as it lies, row-major, or as the library likes it."""
+    dtype = binder.dtype(value)
+    lies = viewed(binder.desc(value), dims)
+    plain = row_major(binder.library, dims, dtype)
+    found = [] if lies is None or not lies.is_plain else [lies]
+    if plain not in found:
+        found.append(plain)
+    return [*found, MemoryDesc.any(binder.library, dims, dtype)]
+
+
+def _attributes(binder: Binder, step: Step, frame: Frame, dtype: DataType, weights_mask: int, axis: int) -> Translated:
+    """The step's attributes; those of a v2 plan converted."""
+    attr, scale = folded_output_scale(
+        step.attr, len(frame.plan), len(frame.plan) - 1 if step.primitive == "matmul" else 1,
+        has_bias=step.arg("bias") is not None, weights_mask=weights_mask,
+    )  # fmt: skip
+    translated = translate(binder, attr, frame, dtype, {"weights": weights_mask})
+    return translated if scale is None else prepend_scale(binder, translated, scale, frame, axis)
+
+
+def _commit(binder: Binder, step: Step, desc: PrimitiveDesc, args: dict[int, Wanted | Memory], translated: Translated) -> None:
+    if translated.sum_operand is None:
+        binder.commit(step, desc, args)
+        return
+    name, dst = translated.sum_operand.value, desc.dst_md()
+    kind = binder.dtype(name)
+    like = dst if kind == dst.dtype else relaid(dst, dst.dims, kind)
+    if like is None:
+        raise NotLowered(f"the operand of sum cannot lie as {dst}")
+    binder.commit(step, desc, args, Wanted(name, like))
+
+
+def _need(step: Step, role: str) -> str:
+    value = step.arg(role)
+    if value is None:
+        raise NotLowered(f"it has no {role}")
+    return value
+
+
+def _integer(step: Step, param: str, default: int) -> int:
+    value = step.params.get(param, default)
+    return value if isinstance(value, int) else default
+
+
+def _integers(step: Step, param: str) -> tuple[int, ...]:
+    value = step.params.get(param)
+    return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()

@@ -1,0 +1,273 @@
+"""Binary, eltwise, reorder, concat and pooling as oneDNN primitives: they follow the layout of their source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from ...composer.attributes import PrimitiveAttr, Scale
+from ...composer.plan import Step
+from ...ir.ops import OPS
+from ...ir.ops.windows import Window, window
+from . import compute, pointwise
+from .attributes import Attributes
+from .binding import Binder, NotLowered, Wanted, first_accepted
+from .enums import AlgKind, Arg, DataType, arg_multiple_src, arg_scales
+from .memory import Memory, MemoryDesc
+from .primitive_desc import PrimitiveDesc
+from .tensors import channels_last, relaid, row_major, viewed
+from .translation import Translated, algorithm, same_frame, translate
+
+__all__ = ["Make", "binary", "concat", "eltwise", "follow", "layouts", "need", "pooling", "quantizing_reorder"]
+
+Make = Callable[[MemoryDesc, MemoryDesc, Attributes], PrimitiveDesc]
+"""Descriptors of source and destination, and attributes -> the primitive descriptor."""
+
+_COMMUTES = frozenset({"add", "mul", "max", "min"})
+_INT8 = (DataType.u8, DataType.s8)
+
+
+def need(step: Step, role: str) -> str:
+    """The value in a role. NotLowered where the step has none."""
+    value = step.arg(role)
+    if value is None:
+        raise NotLowered(f"it has no {role}")
+    return value
+
+
+def layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDesc]:
+    """Layouts in which a source may be handed over, best first: as it lies, channels last, row-major."""
+    dtype = binder.dtype(value)
+    lies = viewed(binder.desc(value), dims)
+    found = [] if lies is None else [lies]
+    for other in (channels_last(binder.library, dims, dtype), row_major(binder.library, dims, dtype)):
+        if other not in found:
+            found.append(other)
+    return found
+
+
+def _wide(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return (1,) * (rank - len(dims)) + dims
+
+
+def binary(binder: Binder, step: Step) -> None:
+    """algorithm(src_0 * scale_0, src_1 * scale_1) with post-ops.
+
+    oneDNN's compiled kernels want a first source of the destination's shape, and f32 if the destination is f32: the sources are swapped where
+    that helps and changes nothing, and codes are converted by a reorder, which is exact.
+    """
+    name = step.params.get("algorithm")
+    if not isinstance(name, str):
+        raise NotLowered("it names no algorithm")
+    alg, dims, dtype = algorithm("binary", name), binder.dims(step.output), binder.dtype(step.output)
+    pairs = [("src_0", "src_1")]
+    if name in _COMMUTES:
+        pairs.append(("src_1", "src_0"))
+    made: dict[int, tuple[Translated, dict[int, Wanted | Memory]]] = {}
+
+    def attempt(first: str, second: str, converted: bool, layout: int) -> PrimitiveDesc:
+        options = layouts(binder, need(step, first), _wide(binder.dims(need(step, first)), len(dims)))
+        src0 = options[min(layout, len(options) - 1)]
+        if src0.dims != dims:
+            raise NotLowered(f"{need(step, first)} is broadcast")
+        if converted:
+            src0 = _f32(src0)
+        src1 = _second(binder, need(step, second), dims, src0)
+        target = relaid(src0, dims, dtype) or MemoryDesc.any(binder.library, dims, dtype)
+        attr = _renamed(step.attr, {first: "src_0", second: "src_1"})
+        translated = translate(binder, attr, same_frame(dims, target if target.is_plain else src0), dtype)
+        desc = pointwise.binary(binder.engine, alg, src0, src1, target, attributes=translated.attributes, origin=binder.origin(step))
+        args: dict[int, Wanted | Memory] = {**translated.args, Arg.SRC_1: Wanted(need(step, second), src1)}
+        made[id(desc)] = translated, args | {Arg.SRC_0: Wanted(need(step, first), src0)}
+        return desc
+
+    def attempts() -> Iterator[Callable[[], PrimitiveDesc]]:
+        for layout in range(3):
+            for convert in (False, True):
+                for first, second in pairs:
+                    full = _wide(binder.dims(need(step, first)), len(dims)) == dims
+                    codes = binder.dtype(need(step, first)) in _INT8
+                    if full and (codes or not convert) and not (codes and not convert and dtype not in _INT8):
+                        yield lambda f=first, s=second, c=convert, n=layout: attempt(f, s, c, n)  # type: ignore[misc]
+
+    found = first_accepted(binder, attempts())
+    translated, args = made[id(found)]
+    for arg, wanted in args.items():
+        if isinstance(wanted, Wanted) and arg == Arg.SRC_0 and wanted.desc.dtype != binder.dtype(wanted.value):
+            args[arg] = binder.convert(wanted.value, wanted.desc)
+    binder.commit(step, found, args, translated.sum_operand)
+
+
+def _f32(desc: MemoryDesc) -> MemoryDesc:
+    found = relaid(desc, desc.dims, DataType.f32)
+    if found is None:
+        raise NotLowered(f"{desc} has no counterpart in f32")
+    return found
+
+
+def _second(binder: Binder, value: str, dims: tuple[int, ...], like: MemoryDesc) -> MemoryDesc:
+    shape, kind = _wide(binder.dims(value), len(dims)), binder.dtype(value)
+    desc = relaid(like, shape, kind)
+    if desc is None:
+        if shape != dims and len([d for d in shape if d != 1]) <= 1:
+            return row_major(binder.library, shape, kind)
+        if shape == dims and kind == like.dtype:
+            return like
+        raise NotLowered(f"{value} cannot lie as {like}")
+    return desc
+
+
+def _renamed(attr: PrimitiveAttr, names: dict[str, str]) -> PrimitiveAttr:
+    scales = {names.get(role, role): scale for role, scale in attr.scales.items()}
+    return PrimitiveAttr(scales, attr.zero_points, attr.post_ops, attr.output_scales)
+
+
+def eltwise(binder: Binder, step: Step) -> None:
+    """algorithm(src; alpha, beta) with post-ops."""
+    name = step.params.get("algorithm")
+    if not isinstance(name, str):
+        raise NotLowered("it names no algorithm")
+    alg = algorithm("eltwise", name)
+    alpha, beta = (_number(step, param) for param in ("alpha", "beta"))
+
+    def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
+        return pointwise.eltwise(
+            binder.engine, alg, source, target, alpha=alpha, beta=beta, attributes=attributes, origin=binder.origin(step)
+        )
+
+    follow(binder, step, make)
+
+
+def pooling(binder: Binder, step: Step) -> None:
+    """Maximum or average of windows."""
+    src, op = need(step, "src"), step.op
+    shape, dims = binder.dims(src), binder.dims(step.output)
+    if len(shape) < 3:
+        raise NotLowered("it has no spatial dimensions")
+    win = _pooling_window(step, shape, dims)
+    end = tuple(
+        (o - 1) * s + (k - 1) * d + 1 - i - b
+        for o, s, k, d, i, b in zip(win.out, win.strides, win.kernel, win.dilations, shape[2:], win.begin, strict=True)
+    )
+    if op == "AveragePool" and step.params.get("count_include_pad") and any(e > given for e, given in zip(end, win.end, strict=True)):
+        raise NotLowered("windows reach beyond the padding, which oneDNN would count")
+
+    def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
+        return compute.pooling(
+            binder.engine, _pooling_algorithm(step), source, target, kernel=win.kernel, strides=win.strides,
+            dilations=tuple(d - 1 for d in win.dilations), padding_l=win.begin, padding_r=end, attributes=attributes,
+            origin=binder.origin(step),
+        )  # fmt: skip
+
+    follow(binder, step, make)
+
+
+def _pooling_window(step: Step, shape: tuple[int, ...], dims: tuple[int, ...]) -> Window:
+    if step.op.startswith("Global"):
+        ones, zeros = (1,) * (len(shape) - 2), (0,) * (len(shape) - 2)
+        return Window(shape[2:], ones, ones, zeros, zeros, dims[2:])
+    spec = OPS[step.op]
+    attrs = spec.complete({key: value for key, value in step.params.items() if key in spec.attrs})
+    kernel = attrs["kernel_shape"]
+    if not isinstance(kernel, tuple):
+        raise NotLowered("it has no kernel_shape")
+    return window(attrs, shape[2:], tuple(k for k in kernel if isinstance(k, int)))
+
+
+def _pooling_algorithm(step: Step) -> AlgKind:
+    if step.op in ("MaxPool", "GlobalMaxPool"):
+        return AlgKind.pooling_max
+    include = step.op == "GlobalAveragePool" or bool(step.params.get("count_include_pad"))
+    return AlgKind.pooling_avg_include_padding if include else AlgKind.pooling_avg_exclude_padding
+
+
+def follow(binder: Binder, step: Step, make: Make, args: Mapping[int, Wanted | Memory] | None = None) -> None:
+    """Runs a step by a primitive of one source whose destination lies as the source does, in the first layout that is well implemented.
+
+    Args:
+        binder: the binder.
+        step: the step; the source's role is `src`.
+        make: descriptor from the descriptors of source and destination and the attributes.
+        args: further arguments.
+    """
+    src, dims, dtype = need(step, "src"), binder.dims(step.output), binder.dtype(step.output)
+    made: dict[int, tuple[Translated, MemoryDesc]] = {}
+
+    def attempt(source: MemoryDesc) -> PrimitiveDesc:
+        target = relaid(source, dims, dtype) or MemoryDesc.any(binder.library, dims, dtype)
+        translated = translate(binder, step.attr, same_frame(dims, target if target.is_plain else source), dtype)
+        desc = make(source, target, translated.attributes)
+        made[id(desc)] = translated, source
+        return desc
+
+    found = first_accepted(binder, ((lambda s=s: attempt(s)) for s in layouts(binder, src, binder.dims(src))))
+    translated, source = made[id(found)]
+    binder.commit(step, found, {**translated.args, **(args or {}), Arg.SRC: Wanted(src, source)}, translated.sum_operand)
+
+
+def quantizing_reorder(binder: Binder, step: Step) -> None:
+    """Quantize, dequantize, requantize, convert; it writes channels last where convolutions of codes read next."""
+    src = need(step, "src")
+    dims, dtype = binder.dims(step.output), binder.dtype(step.output)
+    attr = step.attr
+    if attr.output_scales is not None:
+        attr = PrimitiveAttr({"src": attr.output_scales}, attr.zero_points, attr.post_ops)
+    source = binder.desc(src)
+    target = channels_last(binder.library, dims, dtype) if _convolved(binder, step.output) else relaid(source, dims, dtype)
+    if target is None:
+        target = row_major(binder.library, dims, dtype)
+    translated = translate(binder, attr, same_frame(dims, target), dtype)
+    made = pointwise.reorder(binder.engine, source, target, attributes=translated.attributes, origin=binder.origin(step))
+    found = first_accepted(binder, [lambda: made])
+    binder.commit(step, found, {**translated.args, Arg.SRC: Wanted(src, source)}, translated.sum_operand)
+
+
+def _convolved(binder: Binder, value: str) -> bool:
+    readers = [step for step in binder.plan.steps if value in step.inputs]
+    kinds = ("convolution", "deconvolution", "pooling")
+    return len(binder.dims(value)) >= 3 and any(step.primitive in kinds for step in readers)
+
+
+def concat(binder: Binder, step: Step) -> None:
+    """Sources joined along an axis, each with a scale; they are brought to one layout."""
+    sources = [value for role, value in step.args if role.startswith("src_")]
+    dims, dtype = binder.dims(step.output), binder.dtype(step.output)
+    axis = step.params.get("axis", 0)
+    if not isinstance(axis, int):
+        raise NotLowered("it has no axis")
+    axis %= len(dims)
+    if step.attr.post_ops or step.attr.output_scales is not None:
+        raise NotLowered("oneDNN's concat takes no post-ops and no output scales")
+    scales: dict[int, int] = {}
+    args: dict[int, Wanted | Memory] = {}
+    for role, scale in step.attr.scales.items():
+        if not _is_one(scale):
+            arg = arg_multiple_src(int(role.removeprefix("src_")))
+            scales[arg] = 0
+            args[arg_scales(arg)] = binder.constants.vector(scale.array)
+    made: dict[int, list[MemoryDesc]] = {}
+
+    def attempt(like: MemoryDesc) -> PrimitiveDesc:
+        found = [relaid(like, binder.dims(value), binder.dtype(value)) for value in sources]
+        target = relaid(like, dims, dtype)
+        descs = [desc for desc in found if desc is not None]
+        if target is None or len(descs) < len(sources):
+            descs, target = [binder.desc(value) for value in sources], None
+        desc = pointwise.concat(
+            binder.engine, axis, descs, target, attributes=Attributes(scales), origin=binder.origin(step)
+        )
+        made[id(desc)] = descs
+        return desc
+
+    found = first_accepted(binder, ((lambda s=s: attempt(s)) for s in layouts(binder, sources[0], binder.dims(sources[0]))))
+    for index, (value, desc) in enumerate(zip(sources, made[id(found)], strict=True)):
+        args[arg_multiple_src(index)] = Wanted(value, desc)
+    binder.commit(step, found, args)
+
+
+def _is_one(scale: Scale) -> bool:
+    return scale.values == (1.0,)
+
+
+def _number(step: Step, param: str) -> float:
+    value = step.params.get(param, 0.0)
+    return float(value) if isinstance(value, int | float) else 0.0

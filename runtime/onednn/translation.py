@@ -1,0 +1,246 @@
+"""A plan's attributes in the binding's terms: scales, zero points and post-ops with the memories they read at run time.
+
+Plans for `onednn-v3` are handed over unchanged. A plan for `onednn-v2` is converted so that every float operation stays: its bias is added to
+the accumulator, and its output scale is applied behind that, as a post-op.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...composer import attributes as plan_attributes
+from ...composer.attributes import PrimitiveAttr, Scale
+from ...errors import InternalError
+from .attributes import Attributes, Binary, Depthwise, Eltwise, PostOp, PRelu, Sum
+from .binding import Binder, NotLowered, Wanted
+from .enums import AlgKind, Arg, DataType, arg_dw_scales, arg_multiple_src, arg_post_op, arg_scales, arg_zero_points
+from .memory import Memory, MemoryDesc
+from .tensors import data_type, relaid, row_major, viewed
+
+__all__ = ["Frame", "Translated", "algorithm", "folded_output_scale", "matrix_frame", "prepend_scale", "same_frame", "translate"]
+
+_ROLES = {"src": Arg.SRC, "weights": Arg.WEIGHTS, "dst": Arg.DST, "src_0": Arg.SRC_0, "src_1": Arg.SRC_1}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The destination as the primitive sees it.
+
+    Attributes:
+        plan: its shape in the plan.
+        dims: its shape in the primitive.
+        operand: the shape of a post-op's operand in the primitive, from its shape in the plan brought to the plan's rank; None where it has none.
+        like: a descriptor of the destination with the layout that operands should have.
+    """
+
+    plan: tuple[int, ...]
+    dims: tuple[int, ...]
+    operand: Callable[[tuple[int, ...]], tuple[int, ...] | None]
+    like: MemoryDesc
+
+
+@dataclass
+class Translated:
+    """Attributes and what they read.
+
+    Attributes:
+        attributes: for the primitive descriptor.
+        args: execution argument -> memory or value.
+        sum_operand: the value that lies in the destination beforehand.
+        depthwise: the depthwise post-op of the plan, whose weights need the descriptor's layout.
+    """
+
+    attributes: Attributes
+    args: dict[int, Wanted | Memory] = field(default_factory=dict)
+    sum_operand: Wanted | None = None
+    depthwise: plan_attributes.DepthwiseConv | None = None
+
+
+def algorithm(kind: str, name: str) -> AlgKind:
+    """`AlgKind.<kind>_<name>`.
+
+    Raises:
+        NotLowered: the library has no such algorithm.
+    """
+    try:
+        return AlgKind[f"{kind}_{name}"]
+    except KeyError:
+        raise NotLowered(f"oneDNN has no {kind} algorithm {name}") from None
+
+
+def translate(binder: Binder, attr: PrimitiveAttr, frame: Frame, dtype: DataType, masks: Mapping[str, int] | None = None) -> Translated:
+    """The attributes of a step.
+
+    Args:
+        binder: gives descriptors of operands and holds constants.
+        attr: the step's attributes, in the order of `onednn-v3`.
+        frame: the destination.
+        dtype: of the destination.
+        masks: role -> mask of its scales where they are not per tensor, if it is not the plan's.
+
+    Raises:
+        NotLowered: the library has no such attribute.
+    """
+    result = Translated(Attributes())
+    scales: dict[int, int] = {}
+    zero_points: dict[int, int] = {}
+    for role, scale in attr.scales.items():
+        arg = _role(role)
+        scales[arg] = (masks or {}).get(role, scale.mask) if len(scale.values) > 1 else 0
+        result.args[arg_scales(arg)] = binder.constants.vector(scale.array)
+    for role, zero in attr.zero_points.items():
+        arg = _role(role)
+        zero_points[arg] = zero.mask if len(zero.values) > 1 else 0
+        result.args[arg_zero_points(arg)] = binder.constants.vector(zero.array)
+    chain: list[PostOp] = []
+    for op in attr.post_ops:
+        _append(binder, op, frame, dtype, chain, scales, result)
+    result.attributes = Attributes(scales, zero_points, tuple(chain))
+    return result
+
+
+def folded_output_scale(attr: PrimitiveAttr, rank: int, axis: int, *, has_bias: bool, weights_mask: int) -> tuple[PrimitiveAttr, Scale | None]:
+    """The attributes of a step of a v2 plan in the order of v3, float operation by float operation.
+
+    `(acc + bias) * output_scale` is `acc * weights_scale` without a bias. With one, the accumulator and the bias stay as they are and the
+    output scale becomes the first post-op.
+
+    Args:
+        attr: the attributes; anything but output scales is untouched (eltwise scales are `translate`'s).
+        rank: of the destination.
+        axis: of its channels.
+        has_bias: whether the step has a bias.
+        weights_mask: mask of scales along the output channels of the weights.
+
+    Returns:
+        The attributes, and the output scale that must become the first post-op (None: there is none).
+    """
+    scale = attr.output_scales
+    if scale is None:
+        return attr, None
+    if scale.mask not in (0, 1 << axis):
+        raise NotLowered(f"an output scale with mask {scale.mask} over {rank} dimensions")
+    if has_bias:
+        return PrimitiveAttr(attr.scales, attr.zero_points, attr.post_ops), scale
+    weights = Scale(scale.values, weights_mask if len(scale.values) > 1 else 0)
+    return PrimitiveAttr({**attr.scales, "weights": weights}, attr.zero_points, attr.post_ops), None
+
+
+def prepend_scale(binder: Binder, translated: Translated, scale: Scale, frame: Frame, axis: int) -> Translated:
+    """The same with a multiplication by `scale` (per tensor, or along `axis` of the destination) in front of the post-ops."""
+    shifted = {arg + Arg.ATTR_MULTIPLE_POST_OP_BASE if arg >= Arg.ATTR_MULTIPLE_POST_OP_BASE else arg: m for arg, m in translated.args.items()}
+    first: PostOp
+    if len(scale.values) == 1:
+        first = Eltwise(AlgKind.eltwise_linear, scale.values[0], 0.0)
+    else:
+        dims = tuple(len(scale.values) if i == axis else 1 for i in range(len(frame.dims)))
+        desc = row_major(binder.library, dims, DataType.f32)
+        first = Binary(AlgKind.binary_mul, desc)
+        shifted[arg_post_op(0, Arg.SRC_1)] = Memory(binder.engine, desc, np.ascontiguousarray(scale.array))
+    old = translated.attributes
+    attributes = Attributes(old.scales, old.zero_points, (first, *old.post_ops))
+    return Translated(attributes, shifted, translated.sum_operand, translated.depthwise)
+
+
+def _role(role: str) -> int:
+    if role in _ROLES:
+        return _ROLES[role]
+    raise InternalError(f"no argument {role}")
+
+
+def _append(
+    binder: Binder,
+    op: plan_attributes.PostOp,
+    frame: Frame,
+    dtype: DataType,
+    chain: list[PostOp],
+    scales: dict[int, int],
+    result: Translated,
+) -> None:
+    index = len(chain)
+    match op:
+        case plan_attributes.Eltwise(name, alpha, beta, scale):
+            chain.append(Eltwise(algorithm("eltwise", name), alpha, beta))
+            if scale != 1.0:
+                chain.append(Eltwise(AlgKind.eltwise_linear, scale, 0.0))
+        case plan_attributes.Binary(name, operand, scale):
+            if scale is not None:
+                raise NotLowered("oneDNN takes no scale on the operand of a binary post-op")
+            need = _operand(binder, operand, frame)
+            chain.append(Binary(algorithm("binary", name), need.desc))
+            result.args[arg_post_op(index, Arg.SRC_1)] = need
+        case plan_attributes.Sum(operand, scale, zero_point, kind):
+            read_as = dtype if kind is None else data_type(kind)
+            if read_as is None or result.sum_operand is not None:
+                raise NotLowered("a sum of that type, or a second sum")
+            chain.append(Sum(scale, zero_point, DataType.undef if read_as == dtype else read_as))
+            result.sum_operand = Wanted(operand, frame.like)  # the layout is settled when the destination's is known
+        case plan_attributes.Prelu(operand, mask):
+            chain.append(PRelu(mask))
+            result.args[arg_post_op(index, Arg.WEIGHTS)] = _slopes(binder, operand)
+        case plan_attributes.DepthwiseConv():
+            chain.append(_depthwise(binder, op, scales, result))
+
+
+def _operand(binder: Binder, name: str, frame: Frame) -> Wanted:
+    """The operand of a binary post-op: in the destination's layout, or as it lies where it is smaller than that."""
+    given = binder.dims(name)
+    dims = frame.operand((1,) * (len(frame.plan) - len(given)) + given)
+    if dims is None:
+        raise NotLowered(f"the operand {name} {list(given)} of a post-op does not fit {list(frame.dims)}")
+    kind = binder.dtype(name)
+    desc = relaid(frame.like, dims, kind)
+    if desc is None:
+        desc = frame.like if (dims, kind) == (frame.like.dims, frame.like.dtype) else row_major(binder.library, dims, kind)
+    if not binder.is_constant(name):
+        lies = viewed(binder.desc(name), dims)
+        if lies is not None and math.prod(dims) == max(dims):  # one dimension at most: any layout is the same
+            desc = lies
+    return Wanted(name, desc)
+
+
+def _slopes(binder: Binder, name: str) -> Memory:
+    if not binder.is_constant(name):
+        raise NotLowered("slopes of a prelu post-op that are computed at run time")
+    data = binder.constants.data(name)
+    order = (0, *range(2, data.ndim), 1) if data.ndim >= 3 else tuple(range(data.ndim))
+    return binder.constants.vector(np.ascontiguousarray(data.transpose(order), np.float32))
+
+
+def _depthwise(binder: Binder, op: plan_attributes.DepthwiseConv, scales: dict[int, int], result: Translated) -> PostOp:
+    weights, dst = data_type(op.weights_dtype), data_type(op.dst_dtype)
+    if weights is None or dst is None:
+        raise NotLowered("a depthwise post-op of that type")
+    scales[Arg.ATTR_POST_OP_DW | Arg.WEIGHTS] = 3 if len(op.weights_scale.values) > 1 else 0
+    scales[Arg.ATTR_POST_OP_DW | Arg.DST] = 0
+    result.args[arg_dw_scales(Arg.WEIGHTS)] = binder.constants.vector(op.weights_scale.array)
+    result.args[arg_dw_scales(Arg.DST)] = binder.constants.vector(op.dst_scale.array)
+    bias = DataType.undef
+    if op.bias:
+        bias = DataType.f32
+        result.args[Arg.ATTR_POST_OP_DW | Arg.BIAS] = binder.constants.vector(binder.constants.data(op.bias))
+    result.depthwise = op
+    return Depthwise(weights, bias, dst, op.kernel, op.stride, op.padding)
+
+
+def same_frame(dims: tuple[int, ...], like: MemoryDesc) -> Frame:
+    """The frame of a primitive that sees the destination as the plan does."""
+    return Frame(dims, dims, lambda shape: shape, like)
+
+
+def matrix_frame(dims: Sequence[int], like: MemoryDesc) -> Frame:
+    """The frame of a primitive that sees the destination [..., N] as a matrix [M, N]."""
+    full = tuple(dims)
+    rows = math.prod(full[:-1])
+
+    def operand(shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        leading = shape[:-1]
+        if leading == full[:-1]:
+            return rows, shape[-1]
+        return (1, shape[-1]) if math.prod(leading) == 1 else None
+
+    return Frame(full, (rows, full[-1]), operand, like)
