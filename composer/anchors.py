@@ -157,6 +157,9 @@ class _Anchor:
 
     def _f32(self, reason: str) -> None:
         data = float_weights(self.graph, self.node.inputs[1])
+        if data is None and self.primitive != "matmul":
+            plain(self.drafts, self.node)  # weights computed at run time cannot be packed
+            return
         chain = self._grow(self._front(DType.F32, None if data is None else vec(1.0)))
         composed = chain.composed
         weights = self.node.inputs[1]
@@ -192,7 +195,6 @@ class _Anchor:
         blocks = data.reshape(groups, data.shape[0] // groups, *data.shape[1:])
         product = blocks * scale.reshape(groups, 1, -1, *[1] * (data.ndim - 2))
         return np.asarray(product.reshape(data.shape), np.float32)
-
 
 
 def _scale(values: Vec, mask: int) -> Scale:

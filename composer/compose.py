@@ -50,17 +50,25 @@ def plan_from_graph(graph: Graph, target: str = "onednn-v3", options: Mapping[st
 
 def _anchors(drafts: Drafts, nodes: list[Node]) -> None:
     for node in nodes:
+        if not _is_float32(drafts, node):
+            continue
         if node.op in ("Conv", "ConvTranspose"):
             weighted(drafts, node)
         elif node.op == "MatMul":
             matmul(drafts, node)
 
 
+def _is_float32(drafts: Drafts, node: Node) -> bool:
+    """True when the node computes f32 of f32, with a known rank: what primitives and their chains can do."""
+    types = [drafts.graph.type(value) for value in (*node.inputs, node.output) if value]
+    return all(type_.dtype is DType.F32 and type_.shape is not None for type_ in types)
+
+
 def _primitives(drafts: Drafts, nodes: list[Node]) -> None:
     for node in nodes:
         if drafts.is_claimed(node) or node.op in ("Quantize", "Dequantize"):
             continue
-        if node.op in _POOLING:
+        if node.op in _POOLING and _is_float32(drafts, node):
             pooling(drafts, node)
         elif node.op == "Concat":
             concat(drafts, node)
@@ -86,6 +94,8 @@ def _frozen(graph: Graph, drafts: Drafts, target: str, options: Mapping[str, Att
     read = {value for step in steps for value in step.inputs} | set(graph.outputs)
     constants = {value: drafts.constant(value) for value in sorted(read) if value not in produced and value not in graph.inputs}
     values = {value: graph.type(value) for value in graph.inputs}
+    # bf16 and 4-bit constants travel in a wider NumPy type, which does not tell what they are.
+    values |= {value: type_ for value in constants if (type_ := drafts.carried_type(value)) is not None}
     values |= {value: drafts.type(value) for step in steps for value in step.outputs if value}
     return Plan(
         name=graph.name,

@@ -10,7 +10,7 @@ from ..ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, Quantiz
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Array
-from ..ir.types import TensorType
+from ..ir.types import DType, TensorType
 from .chain import Chain
 from .formula import Refusal
 from .plan import Step
@@ -104,6 +104,13 @@ class Drafts:
             raise InternalError(f"no step produces {value}")
         return found
 
+    def carried_type(self, value: str) -> TensorType | None:
+        """The type of a constant of the graph whose array is of a wider one; None of all others."""
+        if value in self._constants or value not in self.graph.constants:
+            return None
+        type_ = self.graph.type(value)
+        return None if DType.from_numpy(self.graph.constants[value].dtype) is type_.dtype else type_
+
     def type(self, value: str) -> TensorType:
         """The type of a value that a step writes."""
         return self._types.get(value) or self.graph.type(value)
@@ -177,8 +184,8 @@ class Drafts:
             if Half.QUANTIZE not in halves:
                 fates.append(_missing_quantize(name, quantizer.form, bool(halves)))
             if Half.DEQUANTIZE not in halves:
-                reason = "nothing reads the values"
-                fates.append(Fate(name, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason))
+                reason = "nothing decodes the codes: the model itself reads or returns them"
+                fates.append(Fate(name, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, "codes"))
         return tuple(dict.fromkeys(fates))
 
 

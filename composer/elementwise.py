@@ -26,6 +26,9 @@ __all__ = ["elementwise", "one_source_step"]
 def elementwise(drafts: Drafts, node: Node) -> None:
     """What no anchor took: a binary primitive of two tensors, or one tensor with a chain of post-ops; as itself where neither fits."""
     computed = [value for value in node.inputs if value and drafts.graph.constant(value) is None]
+    if not all(drafts.graph.type(value).shape for value in (*computed, node.output)):
+        plain(drafts, node)  # a scalar, or of unknown rank
+        return
     if node.spec.binary is not None and len(computed) == 2 and computed[0] != computed[1]:
         built = _binary(drafts, node)
     else:

@@ -4,8 +4,8 @@
     opset_import           ONNX's own ops at one fixed version, `fqfuse` at 1, and the domains of foreign ops
     graph                  one node a step (plan_nodes.py), constants as initializers with raw data, types as value_info;
                            `fqfuse.type` in a value's metadata repeats a type that ONNX cannot hold (quantization)
-    metadata_props         fqfuse.schema (version of this layout), .name, .target, .options, .quantizers, .fates, .decisions, and, as the last
-                           bytes of the file, .digest: SHA-256 of all that is in front of it (plan_seal.py)
+    metadata_props         fqfuse.schema (version of this layout), .name, .target, .options, .quantizers, .fates, .decisions, and, as the
+                           last bytes of the file, .digest: SHA-256 of all that is in front of it (plan_seal.py)
 
 The same plan gives the same bytes, in every process. Reading trusts nothing: it checks the digest, takes every size from a Python integer
 before it allocates, evaluates nothing, and hands out a plan only when the plan verifier finds it sound.
@@ -244,11 +244,14 @@ def _checked_model(data: bytes) -> ModelProto:
     except DecodeError as error:
         raise damaged from error
     schema = [entry.value for entry in model.metadata_props if entry.key == "fqfuse.schema"]
-    if len(schema) == 1 and schema[0] != str(SCHEMA):
-        what = f"the plan file has layout {schema[0][:20]!r}, and this fqfuse reads layout {SCHEMA}"
+    other = [value for value in schema if value != str(SCHEMA)]
+    if other:
+        what = f"the plan file has layout {other[0][:20]!r}, and this fqfuse reads layout {SCHEMA}"
         raise PlanError(what, hint="compile the model again with this version of fqfuse")
     if unsealed(data):
         raise damaged
+    if not schema:
+        raise broken("it does not say its layout")
     return model
 
 
@@ -258,6 +261,7 @@ def _plan(model: ModelProto) -> Plan:
     constants = _constants(graph)
     values: dict[str, TensorType] = {}
     for info in (*graph.input, *graph.output, *graph.value_info):
+        _demand_text("the name of a value", info.name)
         if info.name not in constants:
             type_ = _type(info)
             if values.setdefault(info.name, type_) != type_:
@@ -278,7 +282,15 @@ def _plan(model: ModelProto) -> Plan:
 
 
 def _metadata(owner: Any) -> dict[str, str]:
+    for entry in owner.metadata_props:
+        _demand_text("metadata", entry.key, entry.value)
     return {entry.key: entry.value for entry in owner.metadata_props}
+
+
+def _demand_text(what: str, *values: object) -> None:
+    """Refuses what is no UTF-8: protobuf then hands out bytes where a string is declared."""
+    if not all(isinstance(value, str) for value in values):
+        raise broken(f"{what} is no UTF-8")
 
 
 def _type(info: ValueInfoProto) -> TensorType:
@@ -287,6 +299,7 @@ def _type(info: ValueInfoProto) -> TensorType:
         raise broken(f"element type {tensor.elem_type} is unknown", info.name)
     shape: tuple[Dim, ...] | None = None
     if tensor.HasField("shape"):
+        _demand_text("a dimension", *(dim.dim_param for dim in tensor.shape.dim))
         shape = tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim)
     plain = TensorType(_FROM_ONNX[tensor.elem_type], shape)
     exact = _metadata(info).get("fqfuse.type")
@@ -303,6 +316,7 @@ def _type(info: ValueInfoProto) -> TensorType:
 def _constants(graph: GraphProto) -> dict[str, Array]:
     constants: dict[str, Array] = {}
     for tensor in graph.initializer:
+        _demand_text("the name of a constant", tensor.name)
         if tensor.name in constants:
             raise broken("two constants have one name", tensor.name)
         constants[tensor.name] = _array(tensor)
@@ -345,6 +359,7 @@ def _string_array(tensor: TensorProto, dims: list[int], count: int) -> Array:
 def _step(node: NodeProto) -> Step:
     metadata = _metadata(node)
     where = f"node {node.name}"
+    _demand_text(where, node.name, node.op_type, node.domain, *node.input, *node.output, *(item.name for item in node.attribute))
     if "fqfuse.foreign" in metadata:
         return _foreign_step(node)
     exact = literal_attrs(metadata.get("fqfuse.exact", ""), where)

@@ -32,7 +32,7 @@ def attributes_of(composed: Composed, scales: dict[str, Scale] | None = None) ->
 def size_along(drafts: Drafts, value: str, axis: int) -> int:
     """The size of a value along an axis; 0 when it is symbolic or unknown."""
     shape = drafts.graph.type(value).shape
-    size = shape[axis] if shape is not None and len(shape) > axis else 0
+    size = shape[axis] if shape is not None and 0 <= axis < len(shape) else 0
     return size if isinstance(size, int) else 0
 
 

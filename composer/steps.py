@@ -117,15 +117,14 @@ def _rescaling(drafts: Drafts, value: str) -> tuple[Node, Node, float] | None:
 def plain(drafts: Drafts, node: Node) -> None:
     """The operation itself: a primitive where the target has one for f32, with the chain behind it; else the ONNX operator."""
     graph = drafts.graph
-    floats = all(graph.type(value).dtype is DType.F32 for value in (*node.inputs[:1], node.output) if value)
-    primitive = node.spec.primitive
-    codes = primitive == "pooling" and graph.type(node.output).dtype in (DType.U8, DType.S8)
-    if primitive is None or not (floats or codes) or primitive in ("eltwise", "binary", "reorder", "matmul"):
-        primitive = f"onnx.{node.op}"
+    primitive = _primitive_of(drafts, node)
     roles = _roles(node)
-    if not primitive.startswith("onnx."):
-        roles[0] = ("src", roles[0][1])
-    if primitive.startswith("onnx.") or codes or len([v for v in node.outputs if v]) != 1:
+    if primitive is None:
+        drafts.add(Step(node.name, f"onnx.{node.op}", node.op, tuple(roles), node.outputs, node.attrs, origin=node.origin), [node])
+        _settle_foreign(drafts, node)
+        return
+    roles[0] = ("src", roles[0][1])
+    if graph.type(node.output).dtype is not DType.F32:
         drafts.add(Step(node.name, primitive, node.op, tuple(roles), node.outputs, node.attrs, origin=node.origin), [node])
         return
     rank = graph.type(node.output).rank
@@ -137,6 +136,37 @@ def plain(drafts: Drafts, node: Node) -> None:
     if scale is not None and chain.links:
         roles = [roles[0], *_folded_parameters(drafts, node, chain)]
     drafts.add_chain(simple_step(node, primitive, roles, chain, attributes_of(chain.composed)), node, chain)
+
+
+_FROM_ONE_SOURCE = frozenset(
+    {"pooling", "softmax", "layer_normalization", "batch_normalization", "lrn", "reduction", "resampling", "shuffle", "prelu"}
+)
+
+
+def _primitive_of(drafts: Drafts, node: Node) -> str | None:
+    """The primitive that computes the node in f32 (or pools codes), or None: the ONNX operator itself does."""
+    types = [drafts.graph.type(value) for value in (*node.inputs[:1], *node.outputs) if value]
+    pools_codes = node.spec.primitive == "pooling" and types[-1].dtype in (DType.U8, DType.S8)
+    floats = all(type_.dtype is DType.F32 for type_ in types)
+    known = all(type_.shape for type_ in types)  # of a known rank that is not 0
+    alone = len([value for value in node.outputs if value]) == 1
+    return node.spec.primitive if node.spec.primitive in _FROM_ONE_SOURCE and (floats or pools_codes) and known and alone else None
+
+
+def _settle_foreign(drafts: Drafts, node: Node) -> None:
+    """The fate of a quantizer that stayed an ONNX operator: scales computed at run time, blocks, other types."""
+    if not node.quantizer or node.op == "Dequantize" or node.op == "Quantize":
+        return
+    reason = "it stays the ONNX operator: its parameters have no form that a primitive takes"
+    decodes = "Dequantize" in str(node.attrs.get("op_type", node.op))
+    if not decodes:
+        drafts.encoded(node, QuantizeFate.FALLBACK, reason, node.name)
+    if decodes or node.op == "FakeQuantize":
+        readers: list[Node | str] = [*drafts.graph.consumers(node.output)]
+        if drafts.graph.is_output(node.output):
+            readers.append(f"output {node.output}")
+        for reader in readers:
+            drafts.decoded(node, DequantizeFate.FALLBACK, reason, reader, node.name)
 
 
 def _normalization_parameters(drafts: Drafts, node: Node) -> tuple[Vec | None, Vec | None]:

@@ -16,6 +16,7 @@ from ..ir.ops.spec import Array, Attr, Required
 from ..ir.text_cursor import TextLimits
 from ..ir.text_parse import Tail, body_and_data, check_totals, decision_from, fate_from, header_from, quantizer_from, tail_from
 from ..ir.text_read import Reader
+from ..ir.text_write import type_text
 from ..ir.types import DType, TensorType
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
 from .plan import Plan, Step
@@ -111,7 +112,7 @@ class _PlanParser:
         reader.expect(":")
         type_ = reader.type()
         if type_.quant is not None or type_.dtype in (DType.S4, DType.U4, DType.BF16):
-            reader.fail_with(f"a plan's constant is a plain array, and {type_} is not the type of one")
+            reader.fail_with(f"a plan's constant is a plain array, and {type_text(type_)} is not the type of one")
         reader.expect("=")
         self.constants[name] = reader.constant(type_)
         _end(reader)

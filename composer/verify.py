@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from ..errors import InternalError, PlanError
 from ..ir.decision import DequantizeFate, Half, QuantizeFate
 from ..ir.diagnostic import Diagnostic, Finding, diagnose, save_text, summary
-from ..ir.text_write import name_text
+from ..ir.text_write import name_text, type_text
 from ..ir.verify import quantization_problem
 from .attributes import DepthwiseConv, Prelu, Sum
 from .plan import Plan, Step
 from .targets import TARGETS
 from .text import print_plan, render_plan
-from .verify_attributes import post_ops_fit, scales_fit, zero_points_fit
-from .verify_shapes import roles_fit, shapes_fit
+from .verify_attributes import destination, post_ops_fit, scales_fit, zero_points_fit
+from .verify_shapes import params_fit, roles_fit, shapes_fit
 
 __all__ = ["PLAN", "PlanRow", "check_plan", "verify_plan"]
 
@@ -129,7 +129,7 @@ def _quantization(plan: Plan) -> Iterator[Finding]:
     for value, type_ in plan.values.items():
         problem = quantization_problem(type_)
         if problem:
-            yield Finding(f"%{name_text(value)} of type {type_} {problem}", value=value)
+            yield Finding(f"%{name_text(value)} of type {type_text(type_)} {problem}", value=value)
 
 
 def _constants(plan: Plan) -> Iterator[Finding]:
@@ -156,7 +156,7 @@ def _sums(plan: Plan) -> Iterator[Finding]:
 
 def _sum_problem(plan: Plan, step: Step, op: Sum, *, alive: bool) -> str | None:
     """The destination's buffer held the operand: nobody may need it any more, and it must fill the buffer."""
-    operand, dst = plan.values.get(op.operand), plan.values.get(step.output)
+    operand, dst = plan.values.get(op.operand), destination(plan, step)
     if operand is None or dst is None:
         return "is no computed value"
     if alive or op.operand in plan.outputs:
@@ -164,7 +164,7 @@ def _sum_problem(plan: Plan, step: Step, op: Sum, *, alive: bool) -> str | None:
     if op.operand in dict(step.args).values():
         return "is an argument of the step, too: it would be overwritten while it is read"
     if operand.shape != dst.shape or operand.dtype.numpy.itemsize != dst.dtype.numpy.itemsize:
-        return f"is {operand}, and does not fill the destination {dst}"
+        return f"is {type_text(operand)}, and does not fill the destination {type_text(dst)}"
     if operand.dtype is not (op.dtype or dst.dtype):
         return f"is {operand.dtype.value}, and is read as {(op.dtype or dst.dtype).value}"
     if op.zero_point and not operand.dtype.is_integer:
@@ -240,6 +240,7 @@ PLAN: tuple[PlanRow, ...] = (
     PlanRow("outputs-exist", "the plan returns values that exist", _outputs),
     PlanRow("quantization", "dimensions and quantization fit each other", _quantization),
     PlanRow("roles", "a primitive has the arguments that it needs, in known roles", roles_fit),
+    PlanRow("params", "parameters are of the kinds that the op's row has", params_fit),
     PlanRow("shapes", "what a step writes has the shape that its op gives", shapes_fit),
     PlanRow("scales", "scales stand where the target has them, one for each index of their mask", scales_fit),
     PlanRow("zero-points", "zero points stand where the target has them, on integers", zero_points_fit),

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 
 from ..ir.diagnostic import Finding
-from ..ir.text_write import name_text
+from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, Shape, TensorType
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
 from .plan import Plan, Step
 from .targets import TARGETS, Capability, Target
 
-__all__ = ["ELTWISE", "post_ops_fit", "scales_fit", "type_of", "zero_points_fit"]
+__all__ = ["BINARY", "ELTWISE", "destination", "post_ops_fit", "scales_fit", "type_of", "zero_points_fit"]
 
 ELTWISE = frozenset({
     "abs", "clip", "clip_v2", "elu", "exp", "gelu_erf", "gelu_tanh", "hardsigmoid", "hardswish", "linear", "log", "logistic", "mish", "pow",
@@ -35,6 +35,11 @@ def type_of(plan: Plan, value: str | None) -> TensorType | None:
     return plan.values.get(value) if value else None
 
 
+def destination(plan: Plan, step: Step) -> TensorType | None:
+    """The type of the step's first output, or None where the plan does not say it."""
+    return type_of(plan, step.outputs[0] if step.outputs else None)
+
+
 def _capable(plan: Plan) -> Iterator[tuple[Step, Target, Capability]]:
     target = TARGETS.get(plan.target)
     if target is not None:
@@ -43,7 +48,7 @@ def _capable(plan: Plan) -> Iterator[tuple[Step, Target, Capability]]:
 
 
 def _role_type(plan: Plan, step: Step, role: str) -> TensorType | None:
-    return type_of(plan, step.output if role == "dst" else step.arg(role))
+    return destination(plan, step) if role == "dst" else type_of(plan, step.arg(role))
 
 
 def _has_scale(step: Step, role: str, target: Target, capability: Capability) -> bool:
@@ -83,7 +88,7 @@ def _output_scales(plan: Plan, step: Step, target: Target) -> Iterator[Finding]:
     if scale is None or target.scales != "output" or step.primitive not in (*_WEIGHTED, "reorder"):
         yield _about(step, f"has output scales, which {step.primitive} of {target.name} does not take")
         return
-    dst = type_of(plan, step.output)
+    dst = destination(plan, step)
     shape = None if dst is None else dst.shape
     problem = _value_problem(scale, "dst") or _single_bit(scale.mask) or _count_problem(scale, shape)
     if problem:
@@ -170,7 +175,7 @@ def post_ops_fit(plan: Plan) -> Iterator[Finding]:
     for step, target, capability in _capable(plan):
         if len(step.attr.post_ops) > target.max_post_ops:
             yield _about(step, f"has {len(step.attr.post_ops)} post-ops, and {target.name} takes {target.max_post_ops}")
-        dst = type_of(plan, step.output)
+        dst = destination(plan, step)
         for op in step.attr.post_ops:
             kind = _KINDS[type(op)]
             if kind not in capability.post_ops:
@@ -220,7 +225,7 @@ def _operand_problem(operand: TensorType | None, dst: TensorType | None) -> str 
     if operand is None or dst is None or operand.shape is None or dst.shape is None:
         return None
     fits = len(operand.shape) == len(dst.shape) and all(a in (1, b) for a, b in zip(operand.shape, dst.shape, strict=True))
-    return None if fits else f"whose operand {operand} does not fit the destination {dst}"
+    return None if fits else f"whose operand {type_text(operand)} does not fit the destination {type_text(dst)}"
 
 
 def _prelu_mask_problem(op: Prelu, slope: TensorType | None) -> str | None:

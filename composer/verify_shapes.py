@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from ..ir.diagnostic import Finding
 from ..ir.ops import OPS
-from ..ir.ops.spec import Array, OpSpec, ShapeError
-from ..ir.text_write import name_text
+from ..ir.ops.spec import Array, OpSpec, Required, ShapeError
+from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, TensorType
 from .attributes import DepthwiseConv
 from .plan import Plan, Step
 from .plan_nodes import positional
-from .verify_attributes import type_of
+from .verify_attributes import BINARY, ELTWISE, type_of
 
-__all__ = ["PRIMITIVES", "roles_fit", "shapes_fit"]
+__all__ = ["PRIMITIVES", "params_fit", "roles_fit", "shapes_fit"]
 
 PRIMITIVES: Mapping[str, tuple[str, ...]] = {
     "convolution": ("src", "weights"), "deconvolution": ("src", "weights"), "matmul": ("src", "weights"), "binary": ("src_0", "src_1"),
@@ -25,6 +25,10 @@ PRIMITIVES: Mapping[str, tuple[str, ...]] = {
     "prelu": ("src",), "lrn": ("src",),
 }  # fmt: skip
 """The primitives, and the roles that they cannot do without."""
+
+_KINDS: Mapping[type, tuple[type, ...]] = {float: (float, int)}  # what else may stand for a default of that type
+_NO_FIT = (ShapeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, MemoryError)
+"""What rows raise over arguments and parameters from a file: ShapeError where they look at them, something else where they rely on them."""
 
 _GEMM = ("convolution", "deconvolution", "matmul")
 _CODES = (DType.U8, DType.S8, DType.S32)
@@ -56,6 +60,30 @@ def _role_problem(step: Step) -> str | None:
     return "has two arguments in one role" if len(set(roles)) != len(roles) else None
 
 
+def params_fit(plan: Plan) -> Iterator[Finding]:
+    """Parameters are of the kinds that the op's row has; `eltwise` and `binary` name an algorithm."""
+    for step in plan.steps:
+        for problem in _param_problems(step):
+            yield Finding(f"{step.primitive} {name_text(step.name)} {problem}", step.name, token=step.primitive)
+
+
+def _param_problems(step: Step) -> Iterator[str]:
+    algorithms = {"eltwise": ELTWISE, "binary": BINARY}.get(step.primitive)
+    if algorithms is not None:
+        algorithm = step.params.get("algorithm")
+        if not isinstance(algorithm, str) or algorithm not in algorithms:
+            yield f"computes by the unknown algorithm {algorithm!r}"
+        for name in ("alpha", "beta"):
+            if not isinstance(step.params.get(name, 0.0), float | int):
+                yield f"has the parameter {name}, and it is no number"
+        return
+    row = OPS.get(step.op)
+    for name, default in row.attrs.items() if row is not None else ():
+        value = step.params.get(name, default)
+        if default is not None and not isinstance(default, Required) and not isinstance(value, _KINDS.get(type(default), type(default))):
+            yield f"has the parameter {name}, which is of another kind than {default!r}"
+
+
 def shapes_fit(plan: Plan) -> Iterator[Finding]:
     """What a step writes has the shape that the op table gives; for `onnx.<Op>` the element type, too."""
     for step in plan.steps:
@@ -64,7 +92,7 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
             continue  # other rows speak of these; a foreign op and a depthwise post-op give shapes that no row knows
         try:
             found = _expected(plan, step)
-        except ShapeError as error:
+        except _NO_FIT as error:
             yield Finding(f"{step.primitive} {name_text(step.name)}: {error}", step.name, token=step.primitive)
             continue
         for value, expected in zip(step.outputs, found, strict=False):
@@ -72,7 +100,8 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
             differs = stated is not None and stated.shape != expected.shape
             if stated is not None and (differs or (step.primitive.startswith("onnx.") and stated.dtype is not expected.dtype)):
                 token = f"%{name_text(value)}"
-                message = f"{token} is recorded as {stated}, and {step.primitive} {name_text(step.name)} gives {expected}"
+                gives = f"{step.primitive} {name_text(step.name)} gives {type_text(expected)}"
+                message = f"{token} is recorded as {type_text(stated)}, and {gives}"
                 yield Finding(message, step.name, token=token)
 
 
