@@ -10,7 +10,7 @@ import onnx
 from onnx import NodeProto
 
 from ..errors import UnsupportedOp
-from . import fake_quantize, quantize_dequantize
+from . import fake_quantize, integer_ops, qonnx, qoperator, quantize_dequantize
 from .foreign import import_foreign
 from .importer import Handler
 from .nodes import DEFAULT_DOMAIN, normal_domain, signature
@@ -19,7 +19,15 @@ from .structure import subgraphs
 
 __all__ = ["HANDLERS", "check_known", "handler_of"]
 
-HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType({**fake_quantize.HANDLERS, **quantize_dequantize.HANDLERS})
+HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
+    {
+        **fake_quantize.HANDLERS,
+        **quantize_dequantize.HANDLERS,
+        **qoperator.HANDLERS,
+        **integer_ops.HANDLERS,
+        **qonnx.HANDLERS,
+    }
+)
 """(domain, op) -> handler of the ops that a dialect explains."""
 
 _EVALUATED: Final = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"})
@@ -31,6 +39,7 @@ _HINTS: Final = {
     "com.microsoft": "save the model without ONNX Runtime's own fusions (ORT_DISABLE_ALL), and quantize it in QDQ format",
     "com.ms.internal.nhwc": "save the model without ONNX Runtime's layout changes (ORT_DISABLE_ALL)",
     "org.openvinotoolkit": "of OpenVINO's own ops fqfuse knows FakeQuantize only: export with NNCF, or in the Q/DQ form",
+    "qonnx.custom_op.general": "of QONNX fqfuse knows Quant, BipolarQuant and Trunc: run QONNX's transformations to plain ONNX first",
     "org.pytorch.aten": "export with torch.onnx.export(..., dynamo=True), or give the ATen ops an ONNX translation",
     "com.amd.quark": "export from Quark with ONNX's own QuantizeLinear and DequantizeLinear (8-bit Q/DQ)",
     "com.vai.quantize": "export with ONNX's own QuantizeLinear and DequantizeLinear (8-bit Q/DQ)",

@@ -42,7 +42,7 @@ def import_fake_quantize(ctx: Importer, node: OnnxNode) -> None:
     if not x_type.is_float:
         raise node.invalid(f"FakeQuantize works on floating-point values, and {x!r} is {x_type.value}", "cast it to float first")
     ranges = [_range(ctx, node, index, role) for index, role in enumerate(_RANGES, 1)]
-    quantizer = ctx.add_quantizer(node.origin, "FakeQuantize", x)
+    quantizer = ctx.add_quantizer(node.name, "FakeQuantize", x)
     attrs: dict[str, Attr] = {"levels": levels, "auto_broadcast": _broadcasting(ctx, node)}
     if x_type is DType.F32:
         ctx.emit(node, "FakeQuantize", (x, *ranges), attrs, outputs=node.outputs[:1], quantizer=(quantizer,))

@@ -178,4 +178,3 @@ def _dim(dim: Any, known: AbstractSet[str]) -> int | str:
         return int(dim.dim_value) if dim.dim_value >= 0 else dims.UNKNOWN
     name = str(dim.dim_param)
     return name if name in known else dims.UNKNOWN
-

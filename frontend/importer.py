@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 from onnx import GraphProto, NodeProto, TypeProto
 
 from ..ir.decision import Decision, Outcome, Quantizer
@@ -19,7 +20,7 @@ from ..ir.graph import Graph, GraphError, Node
 from ..ir.ops.spec import Array, Attr, NotCovered, ShapeError
 from ..ir.types import DType, TensorType, is_static
 from .budgets import Budgets
-from .nodes import OnnxNode
+from .nodes import DEFAULT_DOMAIN, OnnxNode
 from .structure import Wiring
 from .tensors import TensorReader
 
@@ -42,6 +43,7 @@ class Importer:
         absorbed: indices of nodes that an earlier node has taken in.
         model_outputs: names of the values that the model returns.
         codes: value that holds the codes of a quantizer, as they are or moved about -> names of the quantizers.
+        decoded: (value, scale, zero point, axis) -> the real value that a dialect has already had decoded.
         runnable: (domain, op, since) of foreign ops that the reference evaluator is known to have.
         size_names: names of symbolic sizes of the graph's inputs.
         declared: types that the model itself states for its values.
@@ -57,6 +59,7 @@ class Importer:
         self.absorbed: set[int] = set()
         self.model_outputs = frozenset(value.name for value in source.output)
         self.codes: dict[str, tuple[str, ...]] = {}
+        self.decoded: dict[tuple[str, ...], str] = {}
         self.runnable: set[tuple[str, str, int]] = set()
         self.size_names: set[str] = set()
         self.declared: dict[str, TypeProto] = {value.name: value.type for value in (*source.value_info, *source.output)}
@@ -142,6 +145,33 @@ class Importer:
         self._numbers[base] = number
         taken.add(name)
         return name
+
+    def derived(
+        self,
+        node: OnnxNode,
+        role: str,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        output: str = "",
+        version: int = 0,
+    ) -> OnnxNode:
+        """A node of ONNX's own domain that a dialect's node stands for, to be imported in its place.
+
+        Args:
+            node: the dialect's node.
+            role: `<node>.<role>` becomes its name; '' for the one that carries the node's own.
+            op: op type.
+            inputs: values of the graph.
+            attrs: attributes.
+            output: its output; default: a new value.
+            version: opset; default: the newest.
+        """
+        name = self._unique(f"{node.name}.{role}", self._node_names) if role else node.name
+        proto = NodeProto(op_type=op, input=inputs, output=[output or self.fresh(f"{name}.out")])
+        newest = version or onnx.defs.onnx_opset_version()
+        return OnnxNode(name, node.origin, op, DEFAULT_DOMAIN, tuple(inputs), tuple(proto.output), dict(attrs or {}), newest, proto)
 
     # -- writing ---------------------------------------------------------------------------------------------------------------
 

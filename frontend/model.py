@@ -208,4 +208,3 @@ def _constant_forms(ctx: Importer, proto: NodeProto, where: str) -> Iterator[tup
                 texts = [attribute.s] if attribute.name == "value_string" else list(attribute.strings)
                 shape = [] if attribute.name == "value_string" else [len(texts)]
                 yield attribute.name, ctx.tensors.read(TensorProto(data_type=TensorProto.STRING, dims=shape, string_data=texts), where)
-

@@ -24,9 +24,11 @@ from .foreign import import_foreign
 from .importer import Handler, Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 
-__all__ = ["HANDLERS", "import_dequantize", "import_quantize"]
+__all__ = ["HANDLERS", "RULE", "import_dequantize", "import_quantize"]
 
-_RULE: Final = "import_quantize_dequantize"
+RULE: Final = "import_quantize_dequantize"
+"""Name of the rule in decisions: from codes, scales and zero points to Quantize and Dequantize."""
+
 _EVALUATOR_KNOWS: Final = 21  # onnx.reference has DequantizeLinear from 19 on, and blocks came with 21
 _FOLD_HINT: Final = "make scale and zero point initializers: static quantization and constant folding before export do"
 _AXIS_HINT: Final = "set axis to the dimension that the scales run along"
@@ -42,11 +44,18 @@ class _Refusal:
     hint: str
 
 
-def import_quantize(ctx: Importer, node: OnnxNode) -> None:
-    """QuantizeLinear(x, y_scale, y_zero_point?){axis, block_size, output_dtype, precision, saturate}."""
+def import_quantize(ctx: Importer, node: OnnxNode, *, quantizer: str = "", form: str = "QuantizeLinear") -> None:
+    """QuantizeLinear(x, y_scale, y_zero_point?){axis, block_size, output_dtype, precision, saturate}.
+
+    Args:
+        ctx: the import.
+        node: the node.
+        quantizer: name of the quantizer; default: the node's.
+        form: how the user wrote it.
+    """
     _check_wires(node)
     x = node.input(0)
-    name = ctx.add_quantizer(node.origin, "QuantizeLinear", x)
+    name = ctx.add_quantizer(quantizer or node.name, form, x)
     dtype = _code_type(ctx, node)
     quant = _precision(node) or _quantization(ctx, node)
     if isinstance(quant, _Refusal):
@@ -64,7 +73,7 @@ def import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     """DequantizeLinear(x, x_scale, x_zero_point?){axis, block_size, output_dtype}."""
     _check_wires(node)
     x = node.input(0)
-    names = ctx.codes.get(x) or (ctx.add_quantizer(node.origin, _source_form(ctx, x), x),)
+    names = ctx.codes.get(x) or (ctx.add_quantizer(node.name, _source_form(ctx, x), x),)
     quant = _quantization(ctx, node)
     if isinstance(quant, _Refusal):
         _keep(ctx, node, quant, names)
@@ -92,7 +101,7 @@ def _source_form(ctx: Importer, value: str) -> str:
 
 def _keep(ctx: Importer, node: OnnxNode, refusal: _Refusal, names: tuple[str, ...]) -> None:
     """Leaves the node foreign, in ONNX's own domain: the twins of com.microsoft mean the same."""
-    ctx.refuse(node, _RULE, refusal.reason, expected=refusal.expected, found=refusal.found, hint=refusal.hint)
+    ctx.refuse(node, RULE, refusal.reason, expected=refusal.expected, found=refusal.found, hint=refusal.hint)
     version = max(ctx.opsets.get(DEFAULT_DOMAIN, 0), _EVALUATOR_KNOWS)
     import_foreign(ctx, node.rewritten(domain=DEFAULT_DOMAIN, version=version), quantizer=names)
 
