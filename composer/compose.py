@@ -94,8 +94,6 @@ def _frozen(graph: Graph, drafts: Drafts, target: str, options: Mapping[str, Att
     read = {value for step in steps for value in step.inputs} | set(graph.outputs)
     constants = {value: drafts.constant(value) for value in sorted(read) if value not in produced and value not in graph.inputs}
     values = {value: graph.type(value) for value in graph.inputs}
-    # bf16 and 4-bit constants travel in a wider NumPy type, which does not tell what they are.
-    values |= {value: type_ for value in constants if (type_ := drafts.carried_type(value)) is not None}
     values |= {value: drafts.type(value) for step in steps for value in step.outputs if value}
     return Plan(
         name=graph.name,

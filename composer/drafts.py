@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..errors import InternalError
+from ..errors import InternalError, UnsupportedOp
 from ..ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
@@ -96,20 +96,17 @@ class Drafts:
 
         Raises:
             InternalError: nothing produces the value.
+            UnsupportedOp: an operator that runs as itself reads a constant of bf16 or 4 bits, which no array of a plan can be.
         """
         found = self._constants.get(value)
         if found is None:
             found = self.graph.constant(value)
+            if found is not None and DType.from_numpy(found.dtype) is not (dtype := self.graph.type(value).dtype):
+                what = f"an operator that no primitive computes reads a constant of {dtype.value}"
+                raise UnsupportedOp(what, where=f"constant {value}", hint="export the model in float32, or quantize to 8 bits")
         if found is None:
             raise InternalError(f"no step produces {value}")
         return found
-
-    def carried_type(self, value: str) -> TensorType | None:
-        """The type of a constant of the graph whose array is of a wider one; None of all others."""
-        if value in self._constants or value not in self.graph.constants:
-            return None
-        type_ = self.graph.type(value)
-        return None if DType.from_numpy(self.graph.constants[value].dtype) is type_.dtype else type_
 
     def type(self, value: str) -> TensorType:
         """The type of a value that a step writes."""

@@ -155,7 +155,7 @@ def _primitive_of(drafts: Drafts, node: Node) -> str | None:
 
 def _settle_foreign(drafts: Drafts, node: Node) -> None:
     """The fate of a quantizer that stayed an ONNX operator: scales computed at run time, blocks, other types."""
-    if not node.quantizer or node.op == "Dequantize" or node.op == "Quantize":
+    if not node.quantizer or node.op in ("Dequantize", "Quantize"):
         return
     reason = "it stays the ONNX operator: its parameters have no form that a primitive takes"
     decodes = "Dequantize" in str(node.attrs.get("op_type", node.op))
