@@ -1,0 +1,92 @@
+"""On a terminal: its width, its colours, one message for an error, and a progress bar that disappears."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+termios = pytest.importorskip("termios", reason="terminals of this kind are POSIX")
+import fcntl  # noqa: E402
+import pty  # noqa: E402
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+PROGRAM = str(Path(sys.executable).with_name("fqfuse"))
+SLOW = """
+import time
+from fqfuse.cli import progress
+progress._PATIENCE = 0.05
+with progress.Progress(3) as bar:
+    bar.say("reading something large")
+    time.sleep(0.6)
+    bar.advance()
+    bar.say("almost there")
+    time.sleep(0.4)
+print("done")
+"""
+
+
+def in_terminal(width: int, *command: object) -> tuple[int, str]:
+    """Runs a command in a terminal; (exit code, everything that it showed)."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    clean = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")}
+    environment = {**clean, "TERM": "xterm-256color"}
+    process = subprocess.Popen(list(map(str, command)), stdin=slave, stdout=slave, stderr=slave, env=environment)
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(master, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        if not chunk:
+            break
+        shown += chunk
+    os.close(master)
+    return process.wait(timeout=60), shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_report_fits_and_has_colours(plan: Path, width: int) -> None:
+    code, shown = in_terminal(width, PROGRAM, "inspect", plan)
+    assert code == 0
+    assert "\x1b[" in shown
+    plain = ESCAPES.sub("", shown)
+    assert max(map(len, plain.splitlines())) <= width
+    assert "why (letters below)" in plain
+
+
+def test_no_colours_when_not_wanted(plan: Path) -> None:
+    code, shown = in_terminal(100, PROGRAM, "inspect", plan, "--color", "never")
+    assert code == 0
+    assert "\x1b" not in shown
+
+
+def test_an_error_is_told_once(tmp_path: Path) -> None:
+    code, shown = in_terminal(100, PROGRAM, "inspect", tmp_path / "no.onnx")
+    assert code == 2
+    assert shown.startswith("\x1b[1;31merror:\x1b[0m ")
+    code, shown = in_terminal(100, PROGRAM, "inspect", tmp_path / "no.onnx", "--json")
+    assert code == 2
+    assert shown.count("No such file") == 1
+    assert shown.startswith("{")
+
+
+def test_progress_shows_on_a_terminal_and_disappears() -> None:
+    code, shown = in_terminal(100, sys.executable, "-c", SLOW)
+    assert code == 0
+    assert "reading something large" in shown
+    assert "almost there" in shown
+    assert ESCAPES.sub("", shown).rstrip().endswith("done")
+    assert "\x1b[2K" in shown.partition("done")[0].rpartition("almost there")[2], "the line was erased"
+
+
+def test_no_progress_in_a_pipe() -> None:
+    ran = subprocess.run([sys.executable, "-c", SLOW], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("done\n", "")
