@@ -210,6 +210,19 @@ def _add_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     return (b, a) if isinstance(a, BinaryOp) and a.algorithm in ("add", "sub") and isinstance(b, Shift) else None
 
 
+def _operand_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A factor moves in front of a binary addition whose operand has a scale, into that scale.
+
+    Legal because: multiplication distributes over addition.
+    Refuses when: the operand has no scale (every target but `unified`), or there is one s for each channel.
+    """
+    if isinstance(a, BinaryOp) and a.algorithm in ("add", "sub") and isinstance(b, ScaleBy) and a.scale != 1:
+        if b.values.size != 1:
+            return Refusal("(x + k*t)*s = x*s + k*s*t needs one s", "one scale for the tensor", f"{b.values.size} scales")
+        return (b, BinaryOp(a.algorithm, a.operand, a.scale * float(b.values[0])))
+    return None
+
+
 def _mul_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     """A factor moves in front of a binary multiplication or division by another tensor.
 
@@ -245,6 +258,7 @@ COMMUTING: tuple[Rule, ...] = (
     Rule("(x + k*(dst-z))*s = x*s + k*s*(dst-z)", _sum_scale),
     Rule("(x + k*(dst-z)) + b = (x + b) + k*(dst-z)", _sum_shift),
     Rule("(x + t) + b = (x + b) + t", _add_shift),
+    Rule("(x + k*t)*s = x*s + k*s*t", _operand_scale),
     Rule("(x * t) * s = (x * s) * t", _mul_scale),
     Rule("x*A + B = (x + B/A)*A", _scale_shift),
     Rule("(x+B)*C = x*C + B*C", _shift_scale),

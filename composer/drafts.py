@@ -139,8 +139,8 @@ class Drafts:
                     why = "the chain goes on behind it" if follower is not None else "the target has no place for it at the destination"
                     self.encoded(node, QuantizeFate.POST_OP, f"scale, round and clip among the post-ops: {why}", step.name)
             elif node.op == "Dequantize":
-                reader: Node | str = follower if follower is not None else self._reader(node)
-                self.decoded(node, DequantizeFate.POST_OP, "undone inside the chain, by scale and shift", reader, step.name)
+                for reader in [follower] if follower is not None else self._readers_of(node):
+                    self.decoded(node, DequantizeFate.POST_OP, "undone inside the chain, by scale and shift", reader, step.name)
             if link.decoded is not None:
                 self._settle_operand(step, chain, link.decoded, node)
 
@@ -165,9 +165,9 @@ class Drafts:
             )
         # otherwise the step reads the decoded f32 values, and the standalone step that decodes them settles it
 
-    def _reader(self, node: Node) -> Node | str:
-        consumers = self.graph.consumers(node.output)
-        return consumers[0] if consumers else f"output {node.output}"
+    def _readers_of(self, node: Node) -> list[Node | str]:
+        consumers: list[Node | str] = [*self.graph.consumers(node.output)]
+        return [*consumers, f"output {node.output}"] if self.graph.is_output(node.output) else consumers
 
     def settled_fates(self, index: Mapping[str, int]) -> tuple[Fate, ...]:
         """All fates, those of passes first, with the indices of steps; a quantizer that nothing reads is redundant."""

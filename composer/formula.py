@@ -100,10 +100,14 @@ class PreluOp:
 
 @dataclass(frozen=True)
 class BinaryOp:
-    """y = algorithm(y, operand): f32 (or codes as plain numbers), destination's rank, dimensions 1 or the destination's."""
+    """y = algorithm(y, scale * operand): f32 (or codes as plain numbers), destination's rank, dimensions 1 or the destination's.
+
+    `scale` is 1 but on a target that scales the operands of binary post-ops.
+    """
 
     algorithm: str
     operand: str
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)

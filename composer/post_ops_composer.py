@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..ir.types import DType
 from .algebra import commute, simplify
-from .attributes import Binary, Eltwise, PostOp, Prelu, Sum
+from .attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, Vec, vec
 from .targets import Capability, Target
 
@@ -179,7 +179,8 @@ class PostOpsComposer:
     def _resolve_adds(self, ops: Sequence[BasicOp], dst: DType) -> list[BasicOp]:
         """Leaves the one Add that can be a sum, and writes the others as binary additions.
 
-        x + k*(q - z) = ((x/k - z) + q)*k adds codes as plain numbers; the scale and shift in front find homes of their own.
+        x + k*(q - z) = ((x/k - z) + q)*k adds codes as plain numbers; the scale and shift in front find homes of their own. A target that
+        scales operands adds k*q as it is.
         """
         taken = False
         result: list[BasicOp] = []
@@ -194,6 +195,8 @@ class PostOpsComposer:
                     result.append(op)
                 else:
                     result += [Shift(vec(-op.scale * op.zero_point)), replace(op, zero_point=0.0)]
+            elif self.target.operand_scale:
+                result += [Shift(vec(-op.scale * op.zero_point)), BinaryOp("add", op.operand, op.scale)]
             else:
                 result += [ScaleBy(vec(1.0 / op.scale)), Shift(vec(-op.zero_point)), BinaryOp("add", op.operand), ScaleBy(vec(op.scale))]
         return result
@@ -358,7 +361,7 @@ class _Placer:
         if isinstance(op, PreluOp):
             return Prelu(op.operand, op.mask)
         if isinstance(op, BinaryOp):
-            return Binary(op.algorithm, op.operand)
+            return Binary(op.algorithm, op.operand, None if op.scale == 1 else Scale((_f32(op.scale),)))
         return Sum(op.operand, _f32(op.scale), int(op.zero_point), None if op.dtype is self.dst else op.dtype)
 
     def _linear(self, scale: float, shift: float, post_ops: list[PostOp]) -> None:

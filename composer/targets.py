@@ -1,13 +1,13 @@
 """Targets as data: which primitive takes which types, scales, zero points and post-ops, and in which order they apply.
 
 Facts: oneDNN 3.2's CPU implementations for `onednn-v3` (what the headers allow but every implementation refuses is left
-out), oneDNN 2.6 for `onednn-v2`.
+out), oneDNN 2.6 for `onednn-v2`; `unified` is the proposal to unify scaling, which only the NumPy runtime runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..ir.types import DType
@@ -50,6 +50,7 @@ class Target:
         name: as users write it.
         scales: `arguments`: one for each argument, bias in the real domain, destination scale behind the post-ops; `output`: one
             output scale on accumulator + bias, and nothing behind the post-ops but the zero point.
+        operand_scale: the second operand of a binary post-op has a scale.
         eltwise_scale: an eltwise post-op multiplies its result by a scale.
         max_post_ops: how many post-ops a primitive takes.
         primitives: capabilities by primitive name; one that is missing takes f32 and no attributes.
@@ -60,6 +61,7 @@ class Target:
     eltwise_scale: bool
     max_post_ops: int
     primitives: Mapping[str, Capability]
+    operand_scale: bool = False
 
     def capability(self, primitive: str) -> Capability:
         """What the primitive takes on this target."""
@@ -99,7 +101,20 @@ _V2: Mapping[str, Capability] = {
     "layer_normalization": _PLAIN,
 }
 
+_UNIFIED: Mapping[str, Capability] = {
+    **_V3,
+    "pooling": replace(_V3["pooling"], dst_scale=True, dst_zero_point=True),
+    "binary": replace(_V3["binary"], dst_scale=True, dst_zero_point=True),
+    "concat": replace(_V3["concat"], dst_scale=True),
+    "resampling": replace(_V3["resampling"], dst_scale=True, dst_zero_point=True),
+    "reduction": replace(_V3["reduction"], dst=_ALL, dst_scale=True, dst_zero_point=True),
+    "softmax": replace(_V3["softmax"], dst_zero_point=True),
+    "layer_normalization": replace(_V3["layer_normalization"], dst_zero_point=True),
+}
+"""The proposal's formula for every primitive: dst = post_ops(op(...)) / dst_scale + dst_zero_point."""
+
 TARGETS: Mapping[str, Target] = {
     "onednn-v3": Target("onednn-v3", "arguments", False, 32, _V3),
     "onednn-v2": Target("onednn-v2", "output", True, 32, _V2),
+    "unified": Target("unified", "arguments", False, 32, _UNIFIED, operand_scale=True),
 }
