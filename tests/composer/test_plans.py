@@ -1,0 +1,99 @@
+"""Whole plans of the corpus, for each target: sound, true about what became of each quantizer, and right on the NumPy runtime."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from laws.contracts import GRANTED
+from laws.corpus import CORPUS, feeds_for
+from laws.intervals import run_boxes
+
+from fqfuse.composer.compose import plan_from_graph
+from fqfuse.composer.plan import Plan
+from fqfuse.composer.targets import TARGETS
+from fqfuse.composer.verify import verify_plan
+from fqfuse.ir.decision import DequantizeFate, Half
+from fqfuse.ir.graph import Graph
+from fqfuse.passes import optimize
+from fqfuse.runtime.session import InferenceSession
+
+ANCHORS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+SETTLED_AT_THE_READER = (*ANCHORS, "Softmax", "LayerNormalization")
+"""Readers that no Dequantize moves across: the fate names them."""
+
+both_targets = pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2"])
+whole_corpus = pytest.mark.parametrize("name", CORPUS)
+
+
+@cache
+def compiled(name: str, target: str) -> tuple[Graph, Plan]:
+    """The imported graph and its plan."""
+    graph = CORPUS[name]()
+    return graph, plan_from_graph(optimize(graph.copy()), target)
+
+
+@both_targets
+@whole_corpus
+def test_plan_is_sound(name: str, target: str) -> None:
+    assert verify_plan(compiled(name, target)[1]) == []
+
+
+@both_targets
+@whole_corpus
+def test_plan_computes_what_the_graph_says(name: str, target: str) -> None:
+    graph, plan = compiled(name, target)
+    feeds = feeds_for(graph)
+    boxes = run_boxes(graph, feeds, GRANTED)
+    results = InferenceSession(plan, "numpy", 1).run(None, feeds)
+    for output, array in zip(plan.outputs, results, strict=True):
+        assert array.dtype == graph.type(output).dtype.numpy
+        # Decomposed activations are compared with the polynomials of the primitives: 1e-6 is what oneDNN's promise.
+        slack = 0 if graph.type(output).dtype.is_integer else 1e-6
+        assert boxes[output].outside(array) <= slack, output
+
+
+@both_targets
+@whole_corpus
+def test_every_reader_of_a_quantizer_has_a_fate(name: str, target: str) -> None:
+    graph, plan = compiled(name, target)
+    told = {(fate.quantizer, fate.consumer) for fate in plan.fates if fate.half is Half.DEQUANTIZE}
+    for node in graph.nodes():
+        if node.op not in ("FakeQuantize", "Dequantize"):
+            continue
+        for reader in graph.consumers(node.output):
+            if reader.op in SETTLED_AT_THE_READER:
+                assert {(quantizer, reader.name) for quantizer in node.quantizer} <= told
+        if graph.is_output(node.output):
+            assert {(quantizer, f"output {node.output}") for quantizer in node.quantizer} <= told
+
+
+@both_targets
+@whole_corpus
+def test_fates_add_up(name: str, target: str) -> None:
+    graph, plan = compiled(name, target)
+    halves = {(fate.quantizer, fate.half) for fate in plan.fates}
+    assert halves == {(quantizer, half) for quantizer in graph.quantizers for half in Half}
+    assert len(set(plan.fates)) == len(plan.fates), "each fate is told once"
+
+
+@whole_corpus
+def test_plans_are_deterministic(name: str) -> None:
+    graph, plan = compiled(name, "onednn-v3")
+    assert plan_from_graph(optimize(graph.copy()), "onednn-v3") == plan
+
+
+def test_targets_that_exist() -> None:
+    assert {"onednn-v3", "onednn-v2"} <= set(TARGETS)
+
+
+@whole_corpus
+def test_a_sum_says_so_in_the_fates(name: str) -> None:
+    _, plan = compiled(name, "onednn-v3")
+    steps = {fate.step for fate in plan.fates if fate.fate is DequantizeFate.SUM}
+    for step in steps:
+        assert step is not None
+        operands = [op.operand for op in plan.steps[step].attr.post_ops if type(op).__name__ == "Sum"]
+        assert len(operands) == 1
+        assert np.issubdtype(plan.type(operands[0]).dtype.numpy, np.integer)
