@@ -93,7 +93,7 @@ def _quantize(x: A, attrs: Attrs) -> A:
     dtype, lo, hi = _dtype_of(attrs), integer(attrs, "lo"), integer(attrs, "hi")
     scale, zero = _quant_of(attrs).shaped(x.ndim)
     with np.errstate(all="ignore"):
-        t = np.divide(x, scale, dtype=np.float32)
+        t = np.asarray(np.divide(x, scale, dtype=np.float32))  # of scalars NumPy gives no array
     if max(-lo, hi) > _EXACT_IN_F32:  # f32 has neither the bounds nor what lies near them
         t = t.astype(np.float64)
     zero = zero.astype(t.dtype)
