@@ -18,7 +18,7 @@ __all__ = ["fates_by_quantizer", "fates_part"]
 Halves = tuple[list[Fate], list[Fate]]
 
 _NO_FATE = Text("WITHOUT A FATE", style="bold red")
-_NAME_SHARE = 0.45  # of the width, for the names of quantizers
+_NAME_SHARE = 0.4  # of the width, for the names of quantizers
 
 
 def fates_by_quantizer(plan: Plan) -> dict[str, Halves]:
@@ -84,6 +84,7 @@ def _letter(number: int) -> str:
 def _table(shown: Mapping[str, Halves], letters: Mapping[str, str], layout: Layout) -> RenderableType:
     table = plain_table("quantizer", "quantize", "dequantize")
     room = None if layout.width is None else int(layout.width * _NAME_SHARE)
+    table.columns[1].no_wrap = table.columns[2].no_wrap = True
     for name, (encoded, decoded) in shown.items():
         table.add_row("", Text(middle_cut(name, room)), _joined(encoded, letters), _joined(decoded, letters))
     return table
@@ -92,13 +93,17 @@ def _table(shown: Mapping[str, Halves], letters: Mapping[str, str], layout: Layo
 def _joined(fates: Sequence[Fate], letters: Mapping[str, str]) -> Text:
     if not fates:
         return _NO_FATE
-    return Text(", ").join([_with_letter(fate, letters.get(fate.reason, "")) for fate in fates])
+    alike: dict[tuple[object, str], list[Fate]] = {}
+    for fate in fates:
+        alike.setdefault((fate.fate, letters.get(fate.reason, "")), []).append(fate)
+    return Text(", ").join([_with_letter(group, letter) for (_, letter), group in alike.items()])
 
 
-def _with_letter(fate: Fate, letter: str) -> Text:
-    text = _fate(fate)
-    if fate.step is not None:
-        text.append(f" #{fate.step}", style="default")
+def _with_letter(fates: Sequence[Fate], letter: str) -> Text:
+    """`source_scale #2 #5 a`: fates of one kind for one reason, their steps, and the reason's letter."""
+    text = _fate(fates[0])
+    for step in dict.fromkeys(fate.step for fate in fates if fate.step is not None):
+        text.append(f" #{step}", style="default")
     return text.append(f" {letter}" if letter else "", style="dim")
 
 

@@ -126,14 +126,19 @@ class Notation:
         if step.primitive == "reorder":
             return [*parts, *self._post_ops(step.attr), _conversion(self.plan, step)]
         parts += self._post_ops(step.attr)
-        result = self.plan.type(step.output)
-        if result.quant is not None and step.attr != _NO_ATTR:  # without attributes the step moves or selects codes
-            parts.append(_quantize_text(result))
+        if self._quantizes(step):
+            parts.append(_quantize_text(self.plan.type(step.output)))
         return parts
 
     def origin(self, step: Step) -> list[str]:
         """Names of the model's nodes in the step; without quantizers, which have a table of their own, unless there is nothing else."""
         return [name for name in step.origin if name not in self.plan.quantizers] or list(step.origin)
+
+    def _quantizes(self, step: Step) -> bool:
+        """True when the step rounds to codes, rather than moving or selecting those of its source."""
+        result, source = (self.plan.type(value) for value in (step.output, step.args[0][1] if step.args else step.output))
+        computes = step.attr != _NO_ATTR or source.quant is None
+        return result.quant is not None and computes and not step.primitive.startswith("onnx.")
 
     def _dtype(self, value: str) -> str:
         return self.plan.type(value).dtype.value

@@ -9,12 +9,14 @@ from rich.text import Text
 
 from ..composer.plan import Plan, Step
 from .layout import Layout, folded, heading, more, plain_table
-from .notation import Notation, short_names
+from .notation import Notation, middle_cut, short_names
 from .summary import runs_in_int8
 
 __all__ = ["steps_part"]
 
-_SHOWN_ORIGINS = 3
+_LEAST_ROOM = 24
+_BESIDE = {True: 100, False: 62}
+"""How many columns the others take, when each step has one line, and when its origin stands below what is fused."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,17 @@ def _style(plan: Plan, step: Step) -> str:
 def _origin(notation: Notation, step: Step, layout: Layout) -> Text:
     if not layout.shortens:
         return Text(", ".join(step.origin))
-    names = short_names(notation.origin(step))
-    left = len(names) - _SHOWN_ORIGINS
-    return Text(", ".join(names[:_SHOWN_ORIGINS]) + (f" and {left} more" if left > 0 else ""), style="dim")
+    room = max((layout.width or 0) - _BESIDE[layout.is_wide], _LEAST_ROOM)
+    return Text(_fitting(short_names(notation.origin(step)), room), style="dim")
+
+
+def _fitting(names: list[str], room: int) -> str:
+    """As many names as fit, and how many more there are; at least the first one, with its middle left out if need be."""
+    for count in range(len(names), 0, -1):
+        left = f" +{len(names) - count}" if count < len(names) else ""
+        text = ", ".join(names[:count]) + left
+        if len(text) <= room:
+            return text
+        if count == 1:
+            return middle_cut(names[0], room - len(left)) + left
+    return ""
