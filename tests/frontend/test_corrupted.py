@@ -47,11 +47,55 @@ def sample() -> bytes:
     return model(nodes, inputs={"x": ["N", 1, 16, 16]}, outputs=["y", "y2", "y3"], constants=constants, domains=domains).SerializeToString()
 
 
+def sample_of_dialects() -> bytes:
+    """A model with an op of each other dialect."""
+    constants = {
+        "s": np.float32(0.1),
+        "z": np.uint8(128),
+        "w": np.arange(36, dtype=np.int8).reshape(4, 1, 3, 3),
+        "ws": np.float32([0.1, 0.2, 0.3, 0.4]),
+        "wz": np.zeros(4, np.int8),
+        "b": np.int32([1, 2, 3, 4]),
+        "m": np.arange(256, dtype=np.uint8).reshape(64, 4),
+        "bits": np.float32(4),
+        "zero": np.float32(0),
+        "target": np.asarray([0, 64]),
+    }
+    ms, qonnx = "com.microsoft", "qonnx.custom_op.general"
+    nodes = [
+        node("QLinearConv", ["x", "s", "z", "w", "ws", "wz", "s", "z", "b"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("QLinearAveragePool", ["c", "s", "z", "s", "z"], ["p"], domain=ms, kernel_shape=[2, 2], strides=[2, 2], channels_last=0),
+        node("QLinearAdd", ["p", "s", "z", "p", "s", "z", "s", "z"], ["a"], domain=ms),
+        node("QLinearConcat", ["s", "z", "a", "s", "z", "p", "s", "z"], ["k"], domain=ms, axis=1),
+        node("QLinearSoftmax", ["a", "s", "z", "s", "z"], ["t"], domain=ms, axis=1, opset=11),
+        node("QLinearGlobalAveragePool", ["k", "s", "z", "s", "z"], ["g"], domain=ms),
+        node("Reshape", ["a", "target"], ["r"]),
+        node("QLinearMatMul", ["r", "s", "z", "m", "s", "z", "s", "z"], ["mm"]),
+        node("QGemm", ["r", "s", "z", "m", "ws", "z4", "b"], ["gg"], domain=ms, alpha=0.5),
+        node("DequantizeLinear", ["mm", "s", "z"], ["f"]),
+        node("Quant", ["f", "s", "zero", "bits"], ["q"], domain=qonnx, signed=1, narrow=0, rounding_mode="ROUND"),
+        node("BipolarQuant", ["gg", "s"], ["bip"], domain=qonnx),
+        node("Trunc", ["q", "s", "zero", "bits", "bits"], ["y"], domain=qonnx, rounding_mode="FLOOR"),
+    ]
+    constants["z4"] = np.zeros(4, np.uint8)
+    proto = model(
+        nodes,
+        inputs={"x": ["N", 1, 16, 16]},
+        outputs=["y", "bip", "g", "t"],
+        constants=constants,
+        domains={ms: 1, qonnx: 1},
+        types={"x": TensorProto.UINT8},
+    )
+    return proto.SerializeToString()
+
+
 SAMPLE = sample()
+DIALECTS = sample_of_dialects()
 
 
-def test_the_sample_itself_is_sound():
+def test_the_samples_themselves_are_sound():
     assert len(graph_from_onnx(SAMPLE, budgets=SMALL)) == 13
+    assert len(graph_from_onnx(DIALECTS, budgets=SMALL)) > 40
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
@@ -81,7 +125,7 @@ NUMBERS = st.sampled_from([0, 1, -1, 2, 3, 7, 255, 2**31, -(2**31), 2**40, 2**62
 def test_changed_attributes_and_shapes(data):
     """Changes that keep the file a valid protobuf message reach much deeper."""
     proto = model([], inputs={"x": [1]})
-    proto.ParseFromString(SAMPLE)
+    proto.ParseFromString(data.draw(st.sampled_from([SAMPLE, DIALECTS])))
     for _ in range(data.draw(st.integers(1, 3))):
         kind = data.draw(st.sampled_from(["attribute", "dims", "type", "input", "op", "opset", "input shape", "swap"]))
         nodes = proto.graph.node
@@ -91,12 +135,13 @@ def test_changed_attributes_and_shapes(data):
             attribute = chosen.attribute[data.draw(st.integers(0, len(chosen.attribute) - 1))]
             attribute.i = data.draw(NUMBERS)
             attribute.ints[:] = data.draw(st.lists(NUMBERS, max_size=5))
+            attribute.type = data.draw(st.sampled_from([attribute.type, attribute.type, 1, 2, 3, 7]))
         elif kind == "dims":
             tensor.dims[:] = data.draw(st.lists(NUMBERS, max_size=4))
         elif kind == "type":
             tensor.data_type = data.draw(st.integers(0, 28))
         elif kind == "input" and chosen.input:
-            names = [value for other in nodes for value in (*other.input, *other.output)] + ["", "nothing"]
+            names = [*dict.fromkeys(value for other in nodes for value in (*other.input, *other.output)), "", "nothing"]
             chosen.input[data.draw(st.integers(0, len(chosen.input) - 1))] = data.draw(st.sampled_from(names))
         elif kind == "op":
             types = [*(other.op_type for other in nodes), "Gemm", "Concat", "Transpose", "Resize", "Pad", "If"]
