@@ -112,7 +112,7 @@ def _report(
         table.add_row("", Text("input", style="dim"), Text(name), fed[name], Text(str(feed.file)))
     for name in outputs:
         table.add_row("", Text("output", style="dim"), Text(name), given[name], Text(str(files.get(name, "not written: no --output"))))
-    note = f"{1000 * seconds:.1f} ms on {session.backend}, target {session.plan.target}"
+    note = f"one run: {1000 * seconds:.1f} ms on {session.backend}, target {session.plan.target}"
     show(Group(heading(model.name, note), table), color)
 
 
