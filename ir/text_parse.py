@@ -14,6 +14,7 @@ from .decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFat
 from .graph import Graph, GraphError
 from .text_cursor import DataSection, TextLimits
 from .text_read import Reader
+from .text_write import type_text
 from .types import DType, TensorType
 
 __all__ = [
@@ -296,7 +297,8 @@ class _GraphParser:
                 cursor.fail_with(f"the op has no output for %{name}")
             if name and stated is not None and self.graph.type(name) != stated:
                 cursor.at = start
-                cursor.fail_with(f"%{name} is stated as {stated}, and the op gives {self.graph.type(name)}", hint="leave the type out")
+                gives = type_text(self.graph.type(name))
+                cursor.fail_with(f"%{name} is stated as {type_text(stated)}, and the op gives {gives}", hint="leave the type out")
 
     def _outputs(self, cursor: Reader) -> None:
         if self.returned:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .ops.spec import Array, Attr
 from .text_cursor import INT, NUMBER, Cursor
-from .text_write import BARE_DIM, canonical_nan
+from .text_write import BARE_DIM, canonical_nan, type_text
 from .types import Dim, DType, Quantization, TensorType
 
 __all__ = ["Reader"]
@@ -151,7 +151,7 @@ class Reader(Cursor):
         """The data of a constant of a static type: elements, `fill(x)`, or `#digest` of the data section."""
         shape = [d for d in type_.shape or () if isinstance(d, int)]
         if type_.shape is None or len(shape) != len(type_.shape) or any(d < 0 for d in shape):
-            self.fail_with(f"the constant's shape is not static: {type_}")
+            self.fail_with(f"the constant's shape is not static: {type_text(type_)}")
         dtype = type_.dtype.numpy
         count = math.prod(shape)
         if len(shape) > 64 or count > 1 << 62:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from .ops.spec import Array, Attr
 from .types import DType, Quantization, TensorType
 
-__all__ = ["BARE_DIM", "BARE_NAME", "INLINE", "Writer", "canonical_nan", "name_text", "string_text"]
+__all__ = ["BARE_DIM", "BARE_NAME", "INLINE", "Writer", "canonical_nan", "name_text", "string_text", "type_text"]
 
 INLINE = 16
 """Constants of up to so many elements are written in place."""
@@ -221,6 +221,11 @@ class Writer:
             lines.append(f"  #{digest}")
             lines += [f"    {text[i : i + _WRAP]}" for i in range(0, len(text), _WRAP)]
         return lines
+
+
+def type_text(type_: TensorType) -> str:
+    """A type for messages: as in the text form, with long lists of scales shortened."""
+    return Writer(display=True).type(type_)
 
 
 def _range_text(data: Array) -> str:

@@ -188,7 +188,10 @@ def _read_only(values: tuple[float, ...]) -> npt.NDArray[np.float32]:
 
 def _number(value: float) -> str:
     """Shortest text that gives the same f32 back; integers without a point."""
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e6 else str(np.float32(value))
+    if float(value).is_integer() and abs(value) < 1e6:
+        return str(int(value))
+    with np.errstate(over="ignore", under="ignore"):  # values that are no f32 are for the verifier to refuse
+        return str(np.float32(value))
 
 
 def _numbers(values: tuple[float, ...]) -> str:

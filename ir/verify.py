@@ -20,7 +20,7 @@ from .graph import Graph, GraphError, Node
 from .ops import OPS
 from .ops.spec import ShapeError
 from .text_print import known_nodes, print_graph, render_graph
-from .text_write import name_text
+from .text_write import name_text, type_text
 from .types import TensorType
 
 __all__ = ["IMPORTED", "SPLIT", "WELL_FORMED", "Row", "Stage", "check", "each_node", "verify"]
@@ -220,14 +220,15 @@ def _type_problems(graph: Graph, node: Node, found: tuple[TensorType, ...]) -> I
     for value, type_ in zip(node.outputs, found, strict=False):
         if value and graph.type(value) != type_:
             token = f"%{name_text(value)}"
-            yield Finding(f"{token} is recorded as {graph.type(value)}, and {_called(node)} gives {type_}", node.name, token=token)
+            recorded, given = type_text(graph.type(value)), type_text(type_)
+            yield Finding(f"{token} is recorded as {recorded}, and {_called(node)} gives {given}", node.name, token=token)
 
 
 def _quantization(graph: Graph) -> Iterator[Finding]:
     for value, type_ in graph.values.items():
         problem = quantization_problem(type_)
         if problem:
-            yield Finding(f"%{name_text(value)} of type {type_} {problem}", value=value)
+            yield Finding(f"%{name_text(value)} of type {type_text(type_)} {problem}", value=value)
 
 
 def quantization_problem(type_: TensorType) -> str | None:
@@ -257,7 +258,8 @@ def _constants(graph: Graph) -> Iterator[Finding]:
         if data.flags.writeable:
             yield Finding(f"the data of @{name_text(value)} can be written to", value=value)
         if type_ is not None and (data.dtype != type_.dtype.numpy or tuple(data.shape) != type_.shape):
-            yield Finding(f"@{name_text(value)} is recorded as {type_}, and its data is {data.dtype}{list(data.shape)}", value=value)
+            recorded, found = type_text(type_), f"{data.dtype}{list(data.shape)}"
+            yield Finding(f"@{name_text(value)} is recorded as {recorded}, and its data is {found}", value=value)
 
 
 def _quantizers(graph: Graph) -> Iterator[Finding]:
