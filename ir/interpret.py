@@ -28,7 +28,7 @@ def run_graph(graph: Graph, feeds: Mapping[str, Array], *, foreign: Foreign | No
 
     Returns:
         Arrays by value name: the graph's outputs in their order (with keep_all: inputs and values in execution order, then those of the
-        outputs that are constants). An output never shares memory with a feed.
+        outputs that are constants). Without keep_all an output is writable and shares memory with no feed and no constant.
 
     Raises:
         InvalidInput: a feed is missing, unknown, or of another type or shape; or a node cannot be computed on the shapes these feeds give.
@@ -135,4 +135,6 @@ def _checked(node: Node, value: str, array: Array, type_: TensorType) -> Array:
 
 
 def _apart(array: Array, feeds: Mapping[str, Array]) -> Array:
-    return array.copy() if any(np.may_share_memory(array, np.asarray(feed)) for feed in feeds.values()) else array
+    # What cannot be written into is a constant, or one element that stands for many (Expand, ConstantOfShape).
+    shared = not array.flags.writeable or any(np.may_share_memory(array, np.asarray(feed)) for feed in feeds.values())
+    return array.copy() if shared else array

@@ -19,7 +19,7 @@ from .windows import AUTO_PADS, Window, at, check_lengths, check_positive, pad_s
 
 __all__ = ["CONVOLUTION", "convolve", "deconvolve"]
 
-_BLOCK = 1 << 22  # elements of columns made at once: 16 MB of f32, about the last-level cache's share of one core
+_BLOCK = 1 << 20  # elements of columns made at once: 4 MB of f32 stay in the cache between being made and being multiplied
 
 _WINDOW: dict[str, Attr | Required] = {
     "kernel_shape": (),

@@ -67,7 +67,7 @@ def _layer_norm(x: A, scale: A, bias: A | None, attrs: Attrs) -> tuple[A, A, A]:
     y = centred * inverse * scale
     if bias is not None:
         y += bias
-    return y.astype(x.dtype, copy=False), mean, inverse
+    return y.astype(x.dtype, copy=False), mean.astype(np.float32, copy=False), inverse.astype(np.float32, copy=False)
 
 
 def _rms_norm(x: A, scale: A, attrs: Attrs) -> A:

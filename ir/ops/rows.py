@@ -236,7 +236,8 @@ def row(
     def evaluate(arrays: Sequence[Array | None], attributes: Attrs) -> tuple[Array, ...]:
         missing = (None,) * (len(params) - len(arrays))
         found = compute(*arrays, *missing, attributes)
-        return found if isinstance(found, tuple) else (found,)
+        # NumPy gives scalars, which are no arrays, where all operands have no dimensions.
+        return tuple(np.asarray(y) for y in (found if isinstance(found, tuple) else (found,)))
 
     return OpSpec(
         name=name,

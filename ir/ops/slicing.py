@@ -57,18 +57,24 @@ def _length(size: Dim, start: int, end: int, step: int) -> Dim:
         return dims.positive(dims.ceil_div(dims.subtract(last, first), step))
     # Backwards from an element that exists down to, and without, one that may lie before the first (-1).
     first, last = dims.clamp(first, 0, dims.subtract(size, 1)), dims.clamp(last, -1, dims.subtract(size, 1))
-    return dims.positive(dims.ceil_div(dims.subtract(first, last), -step))
+    return dims.minimum(dims.positive(dims.ceil_div(dims.subtract(first, last), -step)), size)
 
 
 def _slice(x: A, starts: A, ends: A, axes: A | None, steps: A | None, attrs: Attrs) -> A:  # noqa: ARG001
     cut = [slice(None)] * x.ndim
     where = range(len(starts)) if axes is None else [int(a) for a in axes]
     for i, axis in enumerate(where):
-        start, end, step, size = int(starts[i]), int(ends[i]), 1 if steps is None else int(steps[i]), x.shape[axis]
-        # NumPy holds bounds inside the dimension as ONNX does, except that an end before the first element must not wrap to the last.
-        before_first = step < 0 and end < -size
-        cut[axis] = slice(start, None if before_first else end, step)
+        cut[axis] = _cut(x.shape[axis], int(starts[i]), int(ends[i]), 1 if steps is None else int(steps[i]))
     return x[tuple(cut)]
+
+
+def _cut(size: int, start: int, end: int, step: int) -> slice:
+    """The slice with ONNX's bounds: like NumPy's, but one that goes backwards from before the first element starts at the first."""
+    first, last = (bound + size if bound < 0 else bound for bound in (start, end))
+    if step > 0:
+        return slice(min(max(first, 0), size), min(max(last, 0), size), step)
+    first, last = min(max(first, 0), size - 1), min(max(last, -1), size - 1)
+    return slice(first, None if last < 0 else last, step)
 
 
 def _slice_quant(call: Call, shape: Shape | None) -> Quantization | None:

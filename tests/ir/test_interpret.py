@@ -91,6 +91,16 @@ def test_results_never_share_memory_with_feeds():
     np.testing.assert_array_equal(found["x"], X)
 
 
+def test_results_can_be_written_into():
+    graph = graph_of(3, 1)
+    graph.add("Expand", ["x", graph.add_constant("shape", np.asarray([3, 4]))], outputs=["wide"])
+    constant = graph.add_constant("c", X)
+    graph.set_outputs(["wide", constant])
+    for array in run_graph(graph, {"x": X[:, :1]}).values():
+        array[...] = 1
+    np.testing.assert_array_equal(graph.constants[constant], X)
+
+
 # -- foreign ops -------------------------------------------------------------------------------------------------------------------
 
 

@@ -43,6 +43,7 @@ NORMALIZATION: tuple[Case, ...] = (
     case("LayerNormalization", X, normal(5), normal(5), epsilon=1e-2),
     case("LayerNormalization", X, normal(4, 5), normal(4, 5), axis=2),
     case("LayerNormalization", X, normal(6, 4, 5), axis=-3),
+    case("LayerNormalization", X.astype(np.float64), normal(5, dtype=np.float64), oracle="by hand"),
     case("RMSNormalization", X, normal(5), oracle="reference"),
     case("RMSNormalization", X, normal(4, 5), axis=-2, epsilon=1e-3, oracle="reference"),
     case("InstanceNormalization", X, *C),

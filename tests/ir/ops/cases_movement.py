@@ -62,6 +62,8 @@ SLICING: tuple[Case, ...] = (
     case("Slice", X, [5, 3], [0, -1000], [1, 2], [-2, -1], exact=True),
     case("Slice", X, [4], [2], [1], exact=True),
     case("Slice", X, [2**40], [-(2**40)], [1], [-3], exact=True),
+    case("Slice", X, [-100], [-200], [1], [-1], exact=True),  # NumPy's slice would be empty
+    case("Slice", normal(0, 3), [5], [-5], [0], [-1], exact=True),
     case("Slice", CODES, LIST([2], np.int32), LIST([4], np.int32), LIST([-3], np.int32), exact=True),
     *(case("Pad", X, [0, 1, 2, 0, 0, 0, 1, 3], exact=True, mode=mode) for mode in ("constant", "reflect", "edge", "wrap")),
     case("Pad", X, [0, 1, 2, 0, 1, 0, 1, 3], np.asarray(-1.5, np.float32), exact=True),

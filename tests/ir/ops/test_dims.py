@@ -97,7 +97,7 @@ def test_division_by_a_symbol():
     sizes = {"N": 6, "C": 5, "M": 4}
     for above in ("N*C", "N+C", "N*M+C", "2*N*M+3*M"):
         for below in ("M", "N+1", "2*M"):
-            plain = {k: v for k, v in sizes.items()}
+            plain = dict(sizes)
             value = eval(above, {}, plain) // eval(below, {}, plain)  # noqa: S307  (our own text)
             assert dims.evaluate(dims.floor_div(above, dims.add(below, 0)), sizes) == value
 

@@ -90,7 +90,8 @@ def test_fake_quantize_twice_is_once(levels, seed):
 
 # -- Quantize ----------------------------------------------------------------------------------------------------------------------
 
-TIES = np.asarray([np.nan, np.inf, -np.inf, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 3.4e38, -3.4e38, 0, -0.0, 126.5, 127.5, -128.5, 254.5, 255.5, 32767.5, 65535.5], np.float32)  # fmt: skip
+_TIES = [0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 126.5, 127.5, -128.5, 254.5, 255.5, 32767.5, 65535.5]
+TIES = np.asarray([np.nan, np.inf, -np.inf, 3.4e38, -3.4e38, 0, -0.0, *_TIES], np.float32)
 
 
 def quantize(x: np.ndarray, quant: Quantization, dtype: DType, order: str, lo: int | None = None, hi: int | None = None) -> np.ndarray:
