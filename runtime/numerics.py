@@ -43,7 +43,7 @@ class NumericsProfile:
     reciprocal: bool = True
     fma: bool = True
     nan_s8: int = 127
-    nan_u8: int = 255
+    nan_u8: int = 0
     nan_s32: int = 2147483520
 
     def nan(self, dtype: DType) -> int:

@@ -177,7 +177,8 @@ class _Binder:
     def _type(self, value: str, exact: bool) -> TensorType:
         declared = self._plan.type(value)
         # A primitive's row knows the shapes; the element types of a fused step (u8 codes with s8 weights) are not the row's business.
-        return TensorType(declared.dtype if exact else DType.F32, self._shapes[value], declared.quant if exact else None)
+        codes = not exact and declared.dtype in (DType.U8, DType.S8, DType.S32)
+        return TensorType(DType.F32 if codes else declared.dtype, self._shapes[value])
 
     def _follow(self, step: Step, spec: OpSpec, values: Sequence[str], known: Sequence[Array | None]) -> None:
         """Computes what depends on shapes alone, so that a Reshape behind it has a static shape."""

@@ -21,7 +21,7 @@ from .exact_gemm import Codes, KSplit, split_for_weights
 from .gemm import TiledGemm
 from .windows import Window, record_slab, resolve_window, slab_bytes, window_view
 
-__all__ = ["Convolution", "anchor_of", "integer_codes"]
+__all__ = ["Convolution", "WindowedGemm", "anchor_of", "integer_codes", "kernel_matrix"]
 
 _SHORT_RUN = 32  # window elements side by side in memory; below, gathering runs along the outputs instead (first layers)
 
@@ -72,6 +72,62 @@ def anchor_of(binding: Binding, channel: int, rank: int, magnitude: float, integ
     return Anchor(magnitude=magnitude, integer=integer, scales=tuple(scales), bias=placed)
 
 
+class WindowedGemm:
+    """Windows of the input times constant weights: the work of a convolution.
+
+    Args:
+        window: the window.
+        matrix: weights [kernel... * IC/groups, OC].
+        groups: of channels.
+        split: how the depth is cut.
+        epilogue: what follows.
+        shape: physical shape of the destination.
+        channels: of the input.
+        shift: the input's zero point.
+        threads: how many workers share the tiles.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        matrix: Array,
+        groups: int,
+        split: KSplit,
+        epilogue: Epilogue,
+        shape: Sequence[int],
+        channels: int,
+        shift: int,
+        threads: int,
+    ) -> None:
+        self._window, self._groups, self._channels, self._shift = window, groups, channels, shift
+        self._epilogue = epilogue
+        run = channels * (window.kernel[-1] if window.dilations[-1] == 1 else 1)
+        self._planar = groups == 1 and not window.pointwise and run < _SHORT_RUN
+        self._gemm = TiledGemm(matrix, groups, split, epilogue, shape, self._fill_bytes, threads, by_position=self._planar)
+        self.local_bytes = self._gemm.local_bytes
+
+    def tasks(self, x: Array, out: Array, values: Values) -> Tasks:
+        """Tiles of the destination, for a source and a destination in physical order."""
+        return self._gemm.tasks(x, self._fill, out, self._epilogue.operands(values))
+
+    def _fill_bytes(self, tile: Tile) -> int:
+        if self._window.pointwise or not self._window.taps:
+            return 0
+        return slab_bytes(self._window, tile[0].stop - tile[0].start, tile[1:], self._channels, np.float32)
+
+    def _fill(self, x: Array, tile: Tile, gathered: F32Array, record: Recorder) -> None:
+        if not self._window.taps:
+            return
+        if self._window.pointwise:
+            part = x[tile]
+            record.copy(gathered.reshape(part.shape), part)
+            if self._shift:
+                record(np.subtract, gathered, np.float32(self._shift), gathered)
+            return
+        slab = record_slab(self._window, x, tile, np.float32, self._shift, 0.0, record, planar=self._planar)
+        record_windows(self._window, slab, tile, self._groups, gathered, record)
+
+
 class Convolution(Kernel):
     """`convolution` with dense or grouped weights, in ONNX layout [OC, IC/groups, kernel...].
 
@@ -87,45 +143,23 @@ class Convolution(Kernel):
         result = Result(binding.dtypes[0], shape, Layout.CHANNELS_LAST)
         self.results = (result,)
         self._src = src.name
-        self._groups = int(binding.number("group", 1))
-        codes, self._shift = integer_codes(binding, "src")
+        codes, shift = integer_codes(binding, "src")
         matrix = kernel_matrix(weights.data)
-        self._window = resolve_window(binding, src.shape[2:], weights.shape[2:], shape[2:])
-        split = KSplit((0, matrix.shape[0]), 0, False, False)
-        magnitude = math.inf
+        window = resolve_window(binding, src.shape[2:], weights.shape[2:], shape[2:])
+        split, magnitude = KSplit((0, matrix.shape[0]), 0, False, False), math.inf
         if codes is not None:
             split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
             magnitude = float(split.bound)
-        self._epilogue = Epilogue(binding, result, anchor_of(binding, 1, len(shape), magnitude, codes is not None))
+        epilogue = Epilogue(binding, result, anchor_of(binding, 1, len(shape), magnitude, codes is not None))
         physical = Layout.CHANNELS_LAST.physical_shape(shape)
-        self._channels = src.shape[1]
-        run = self._channels * (self._window.kernel[-1] if self._window.dilations[-1] == 1 else 1)
-        self._planar = self._groups == 1 and not self._window.pointwise and run < _SHORT_RUN
-        self._gemm = TiledGemm(
-            matrix, self._groups, split, self._epilogue, physical, self._fill_bytes, binding.threads, by_position=self._planar
-        )
+        groups = int(binding.number("group", 1))
+        self._gemm = WindowedGemm(window, matrix, groups, split, epilogue, physical, src.shape[1], shift, binding.threads)
         self.local_bytes = self._gemm.local_bytes
 
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
         """Tiles of the destination."""
-        x = Layout.CHANNELS_LAST.physical(values[self._src])
-        out = Layout.CHANNELS_LAST.physical(outputs[0])
-        return self._gemm.tasks(x, self._fill, out, self._epilogue.operands(values))
-
-    def _fill_bytes(self, tile: Tile) -> int:
-        if self._window.pointwise:
-            return 0
-        return slab_bytes(self._window, tile[0].stop - tile[0].start, tile[1:], self._channels, np.float32)
-
-    def _fill(self, x: Array, tile: Tile, gathered: F32Array, record: Recorder) -> None:
-        if self._window.pointwise:
-            part = x[tile]
-            record.copy(gathered.reshape(part.shape), part)
-            if self._shift:
-                record(np.subtract, gathered, np.float32(self._shift), gathered)
-            return
-        slab = record_slab(self._window, x, tile, np.float32, self._shift, 0.0, record, planar=self._planar)
-        record_windows(self._window, slab, tile, self._groups, gathered, record)
+        x, out = Layout.CHANNELS_LAST.physical(values[self._src]), Layout.CHANNELS_LAST.physical(outputs[0])
+        return self._gemm.tasks(x, out, values)
 
 
 def record_windows(window: Window, slab: Array, tile: Tile, groups: int, gathered: F32Array, record: Recorder) -> None:

@@ -124,12 +124,17 @@ class EltwiseKernel(_Elementwise):
         src = binding.need("src")
         super().__init__(binding, [src])
         self._alpha, self._beta = binding.number("alpha", 0.0), binding.number("beta", 0.0)
+        self._finite = src.dtype.is_integer
         bound = bound_of(self._algorithm, self._alpha, self._beta, magnitude(src))
         self._finish(Epilogue(binding, self._result, Anchor(magnitude=bound)), extra=24)
 
     def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], record: Recorder) -> None:
         record.copy(y, cut(sources[0], tile))
-        ALGORITHMS[self._algorithm](EltwiseCall(y, np.float32(self._alpha), np.float32(self._beta), record, self._binding.profile))
+        ALGORITHMS[self._algorithm](
+            EltwiseCall(
+                y, np.float32(self._alpha), np.float32(self._beta), record, self._binding.profile, finite=self._finite, signed_zero=True
+            )
+        )
 
 
 class Reorder(_Elementwise):

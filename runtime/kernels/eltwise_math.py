@@ -29,6 +29,8 @@ class EltwiseCall:
         alpha, beta: the algorithm's parameters.
         record: takes the calls down, gives scratch: at most 24 bytes an element.
         profile: the float order.
+        finite: no element of y is a NaN.
+        signed_zero: the sign of a zero will be seen (the destination is f32).
     """
 
     y: F32Array
@@ -36,6 +38,8 @@ class EltwiseCall:
     beta: np.float32
     record: Recorder
     profile: NumericsProfile
+    finite: bool
+    signed_zero: bool
 
     def take(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Scratch."""
@@ -54,7 +58,7 @@ TRANSCENDENTAL = frozenset({"tanh", "elu", "soft_relu", "logistic", "exp", "gelu
 
 def _relu(c: EltwiseCall) -> None:
     if c.alpha == 0:
-        c.record(c.y.clip, _F(0), _F(np.inf), c.y)  # clip is the fastest of NumPy's ways to max(y, 0)
+        _record_clip(c, _F(0), _F(np.inf))
         return
     scaled = c.take(c.y.shape, np.float32)
     c.record(np.multiply, c.y, c.alpha, scaled)
@@ -79,7 +83,16 @@ def _linear(c: EltwiseCall) -> None:
 
 
 def _clip(c: EltwiseCall) -> None:
-    c.record(c.y.clip, c.alpha, c.beta, c.y)
+    _record_clip(c, c.alpha, c.beta)
+
+
+def _record_clip(c: EltwiseCall, low: np.float32, high: np.float32) -> None:
+    """min(max(y, low), high), where a NaN becomes `low`, and -0 becomes +0 for low = 0: the instruction's second operand."""
+    if not c.finite:
+        c.record(np.fmax, c.y, low, c.y)
+    c.record(c.y.clip, low, high, c.y)  # the fastest of NumPy's ways, but it keeps NaN and -0
+    if c.signed_zero and low == 0:
+        c.record(np.add, c.y, _F(0), c.y)
 
 
 def _abs(c: EltwiseCall) -> None:
@@ -112,7 +125,7 @@ def _log(c: EltwiseCall) -> None:
 
 def _elu(c: EltwiseCall) -> None:
     below = c.take(c.y.shape, np.float32)
-    c.record(np.minimum, c.y, _F(0), below)  # no overflow where the result is not used
+    c.record(np.minimum, c.y, _F(0), out=below)  # no overflow where the result is not used
     c.record(np.expm1, below, below)
     c.record(np.multiply, below, c.alpha, below)
     positive = c.take(c.y.shape, np.bool_)
@@ -143,7 +156,7 @@ def _soft_relu(c: EltwiseCall) -> None:
     c.record(np.negative, tail, tail)
     c.record(np.exp, tail, tail)
     c.record(np.log1p, tail, tail)
-    c.record(np.maximum, c.y, _F(0), c.y)
+    c.record(np.maximum, c.y, _F(0), out=c.y)
     c.record(np.add, c.y, tail, c.y)
     c.record(np.divide, c.y, c.alpha, c.y)
 
@@ -202,7 +215,7 @@ def _gelu_erf(c: EltwiseCall) -> None:
 def _hardsigmoid(c: EltwiseCall) -> None:
     c.record(np.multiply, c.y, c.alpha, c.y)
     c.record(np.add, c.y, c.beta, c.y)
-    c.record(c.y.clip, _F(0), _F(1), c.y)
+    _record_clip(c, _F(0), _F(1))
 
 
 def _hardswish(c: EltwiseCall) -> None:
@@ -245,14 +258,14 @@ ALGORITHMS: dict[str, Algorithm] = {
 
 def bound_of(algorithm: str, alpha: float, beta: float, bound: float) -> float:
     """A bound on |algorithm(y)| for |y| <= bound; infinity where a NaN or an infinity cannot be ruled out."""
-    if algorithm in ("log", "pow", "sqrt"):
+    if algorithm in ("clip", "clip_v2"):
+        return max(abs(alpha), abs(beta))  # even of a NaN
+    if math.isinf(bound) or algorithm in ("log", "pow", "sqrt"):
         return math.inf
     if algorithm == "exp":
         return math.exp(bound) if bound < 80 else math.inf
     return {
         "linear": abs(alpha) * bound + abs(beta),
-        "clip": max(abs(alpha), abs(beta)),
-        "clip_v2": max(abs(alpha), abs(beta)),
         "relu": max(1.0, abs(alpha)) * bound,
         "elu": bound + abs(alpha),
         "square": bound * bound,

@@ -71,15 +71,16 @@ class Epilogue:
         binding: the step: its attributes give post-ops, output scales, dst scale and zero point.
         result: the destination.
         anchor: what the accumulator is.
-        post_ops: the post-ops to apply, where they are not all of the step's.
+        part: the part of the destination (with steps) that tiles are counted in, physical order; None: all of it.
 
     Attributes:
         exact: nothing is computed and the destination is s32: the accumulator is stored as it is.
     """
 
-    def __init__(self, binding: Binding, result: Result, anchor: Anchor) -> None:
+    def __init__(self, binding: Binding, result: Result, anchor: Anchor, part: Tile | None = None) -> None:
         self._binding = binding
         self._result = result
+        self._part = part
         self._profile: NumericsProfile = binding.profile
         self._live: list[Operand] = []
         self._passes: list[Pass] = []
@@ -110,8 +111,14 @@ class Epilogue:
 
     def operands(self, values: Values) -> list[Array]:
         """The run-time operands as physical views, for `record`."""
-        layout, rank = self._result.layout, len(self._result.shape)
-        return [layout.physical(_to_rank(operand.read(values), rank)) for operand in self._live]
+        return [self._place(operand.read(values)) for operand in self._live]
+
+    def _place(self, array: Array) -> Array:
+        """A view of an operand in physical order, and of the part that this epilogue is about."""
+        array = self._result.layout.physical(_to_rank(array, len(self._result.shape)))
+        if self._part is None:
+            return array
+        return array[tuple(cut if size != 1 else slice(None) for size, cut in zip(array.shape, self._part, strict=True))]
 
     def record(self, acc: Array, out: Array, tile: Tile, operands: Sequence[Array], record: Recorder) -> None:
         """Takes down what turns a tile of accumulators into a tile of the destination.
@@ -150,7 +157,6 @@ class Epilogue:
 
     def _source(self, value: F32Array | Operand) -> Source:
         """A pass's operand: a constant, brought into physical order, or the index of a run-time operand."""
-        layout, rank = self._result.layout, len(self._result.shape)
         if isinstance(value, Operand):
             if value.data is None:
                 self._live.append(value)
@@ -158,7 +164,7 @@ class Epilogue:
             value = np.asarray(value.data).astype(np.float32)
         if value.size == 1:
             return Source(data=value.reshape(()))
-        return Source(data=np.ascontiguousarray(layout.physical(_to_rank(value, rank))))
+        return Source(data=np.ascontiguousarray(self._place(value)))
 
     def _output_scales(self) -> tuple[F32Array, ...]:
         scale = self._binding.step.attr.output_scales
@@ -195,7 +201,9 @@ class Epilogue:
 
     def _add_post_op(self, op: Eltwise | Binary | Sum | Prelu) -> None:
         if isinstance(op, Eltwise):
-            step = EltwisePass(op.algorithm, np.float32(op.alpha), np.float32(op.beta), np.float32(op.scale), self._profile)
+            finite = self._bound < _CERTAINLY_FINITE
+            alpha, beta, scale = np.float32(op.alpha), np.float32(op.beta), np.float32(op.scale)
+            step = EltwisePass(op.algorithm, alpha, beta, scale, self._profile, finite, signed_zero=not self._result.dtype.is_integer)
             self._passes.append(step)
             self._bound = step.bound(self._bound)
         elif isinstance(op, Sum):
@@ -208,8 +216,8 @@ class Epilogue:
             self._bound += abs(op.scale) * max(abs(low - op.zero_point), abs(high - op.zero_point))
         elif isinstance(op, Binary):
             operand = self._operand(op.operand)
-            scale = None if op.scale is None else self._source(self._scale_of(op, operand))
-            self._passes.append(BinaryPass(op.algorithm, self._source(operand), scale))
+            factor = None if op.scale is None else self._source(self._scale_of(op, operand))
+            self._passes.append(BinaryPass(op.algorithm, self._source(operand), factor))
             self._bound = self._binary_bound(op, operand)
         else:
             operand = self._operand(op.operand)

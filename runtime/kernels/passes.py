@@ -120,13 +120,15 @@ class PlusPass:
 
 @dataclass(frozen=True)
 class EltwisePass:
-    """scale * algorithm(y; alpha, beta)."""
+    """scale * algorithm(y; alpha, beta); `finite` and `signed_zero` as in `EltwiseCall`."""
 
     algorithm: str
     alpha: np.float32
     beta: np.float32
     scale: np.float32
     profile: NumericsProfile
+    finite: bool
+    signed_zero: bool
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
@@ -143,7 +145,7 @@ class EltwisePass:
 
     def __call__(self, y: F32Array, block: Block) -> None:
         """Takes down y = scale * algorithm(y)."""
-        ALGORITHMS[self.algorithm](EltwiseCall(y, self.alpha, self.beta, block.record, self.profile))
+        ALGORITHMS[self.algorithm](EltwiseCall(y, self.alpha, self.beta, block.record, self.profile, self.finite, self.signed_zero))
         if self.scale != 1:
             block.record(np.multiply, y, self.scale, y)
 
@@ -231,7 +233,7 @@ BINARY = frozenset(_ARITHMETIC) | frozenset(_COMPARE)
 def record_binary(algorithm: str, y: F32Array, other: F32Array, record: Recorder) -> None:
     """Takes down y = algorithm(y, other), in place; comparisons give 0 and 1."""
     if algorithm in _ARITHMETIC:
-        record(_ARITHMETIC[algorithm], y, other, y)
+        record(_ARITHMETIC[algorithm], y, other, out=y)
         return
     answer = record.take(y.shape, np.bool_)
     record(_COMPARE[algorithm], y, other, answer)

@@ -123,7 +123,7 @@ class Pooling(Kernel):
             if position == 0:
                 record(np.copyto, acc, part)
             elif self._max:
-                record(np.maximum, acc, part, acc)
+                record(np.maximum, acc, part, out=acc)
             else:
                 record(np.add, acc, part, acc)
 

@@ -8,6 +8,7 @@ from ...errors import InternalError
 from .base import Binding, Kernel
 from .concat import Concat
 from .convolution import Convolution
+from .deconvolution import Deconvolution
 from .depthwise import DepthwiseConvolution, is_depthwise
 from .elementwise import BinaryKernel, EltwiseKernel, Reorder
 from .matmul import bind_matmul
@@ -23,6 +24,7 @@ def _convolution(binding: Binding) -> Kernel:
 
 PRIMITIVES: dict[str, Callable[[Binding], Kernel]] = {
     "convolution": _convolution,
+    "deconvolution": Deconvolution,
     "matmul": bind_matmul,
     "pooling": Pooling,
     "binary": BinaryKernel,

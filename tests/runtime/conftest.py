@@ -1,0 +1,23 @@
+"""The real library for the tests that have it as their judge; without it they are skipped, and say why."""
+
+from __future__ import annotations
+
+import pytest
+from onednn.binding_order import Runner
+from runtime_judge import Judge
+
+from fqfuse.errors import BackendUnavailable
+from fqfuse.runtime.onednn import Engine, Stream, load
+
+
+@pytest.fixture(scope="session")
+def judge() -> Judge:
+    try:
+        library = load()
+    except BackendUnavailable as error:
+        pytest.skip(f"no oneDNN: {error}")
+    if not library.effective_isa().has_vnni:
+        pytest.skip(f"without VNNI int8 products saturate ({library.effective_isa().name}): see the ISA emulation's tests")
+    library.set_threads(2)
+    engine = Engine(library)
+    return Judge(Runner(engine, Stream(engine)))
