@@ -129,6 +129,7 @@ class OpSpec:
 
 
 def same_bits(a: Array, b: Array) -> bool:
+    """True when the arrays have one type, one shape and the same bits (NaN equals itself, 0 and -0 differ)."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return a.tolist() == b.tolist() if a.dtype.kind == "O" else a.tobytes() == b.tobytes()

@@ -17,8 +17,8 @@ from .harness import ELEMENT_TYPES, ORT_OPSET, rng, run_row
 from .own_cases import OWN_CASES
 from .trait_laws import LAWS, NOT_CLAIMED, applies
 
-ELTWISE = {"relu", "tanh", "elu", "square", "abs", "sqrt", "linear", "soft_relu", "hardsigmoid", "logistic", "exp", "gelu_tanh", "swish", "log",
-           "clip", "pow", "gelu_erf", "round", "mish", "hardswish"}  # fmt: skip
+ELTWISE = {"relu", "tanh", "elu", "square", "abs", "sqrt", "linear", "soft_relu", "hardsigmoid", "logistic", "exp", "gelu_tanh", "swish",
+           "log", "clip", "pow", "gelu_erf", "round", "mish", "hardswish"}  # fmt: skip
 BINARY = {"add", "mul", "max", "min", "div", "sub", "ge", "gt", "le", "lt", "eq", "ne"}
 PRIMITIVES = {"convolution", "deconvolution", "matmul", "pooling", "eltwise", "binary", "reorder", "concat", "reduction", "softmax",
               "layer_normalization", "batch_normalization", "resampling", "prelu", "lrn"}  # fmt: skip

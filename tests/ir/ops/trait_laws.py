@@ -70,7 +70,7 @@ def layout_only(case: Case, generator: np.random.Generator) -> bool:
 
 
 def _bend(x: np.ndarray) -> np.ndarray:
-    return (x * x - 3 * x + 1).astype(x.dtype)
+    return np.asarray(x * x - x * x.dtype.type(3) + x.dtype.type(1))  # typed: NumPy 1 would widen arrays without dimensions
 
 
 def selects(case: Case, generator: np.random.Generator) -> bool:
