@@ -44,8 +44,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview) -> 
 
 def _write(target: Path, data: bytes | memoryview) -> None:
     mode = _mode_of(target)
-    # The name is cut so that prefix and suffix do not make a legal name too long.
-    beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
+    beside = target.with_name(f".fqfuse-{secrets.token_hex(8)}.tmp")
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         with os.fdopen(handle, "wb", buffering=0) as file:

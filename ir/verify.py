@@ -124,8 +124,8 @@ def _bound_before_use(graph: Graph) -> Iterator[Finding]:
     for node in nodes:
         for value in node.inputs:
             if value and value not in ready:
-                known = "before it is computed" if value in graph.values else "which nothing defines"
-                yield Finding(f"{_called(node)} reads %{name_text(value)}, {known}", node.name, token=f"%{name_text(value)}")
+                known = " before it is computed" if value in graph.values else ", which nothing defines"
+                yield Finding(f"{_called(node)} reads %{name_text(value)}{known}", node.name, token=f"%{name_text(value)}")
         ready.update(node.outputs)
 
 
@@ -285,7 +285,7 @@ WELL_FORMED = Stage("well-formed", (
     Row("index", "uses and edges agree with the nodes", _index),
     Row("known-op", "every op has a row in the op table",
         each_node(lambda _, node: node.op in OPS, lambda node: f"{_called(node)}: no such op in the op table")),
-    Row("counts", "inputs and outputs fit the row", _counts, "give the node the inputs that ONNX demands"),
+    Row("counts", "inputs and outputs fit the row", _counts, "give the node the inputs and outputs that ONNX demands"),
     Row("attributes", "attributes are those of the row", _attributes),
     Row("types", "recorded types are those that the op table gives", _types, "run onnx.shape_inference to find the contradiction"),
     Row("quantization", "dimensions and quantization fit each other", _quantization, "scales are finite, not zero, one for each channel"),
