@@ -70,7 +70,8 @@ def layout_only(case: Case, generator: np.random.Generator) -> bool:
 
 
 def _bend(x: np.ndarray) -> np.ndarray:
-    return np.asarray(x * x - x * x.dtype.type(3) + x.dtype.type(1))  # typed: NumPy 1 would widen arrays without dimensions
+    wide = x.astype(np.float64) if x.dtype.kind == "f" else x  # NumPy 1 would widen arrays without dimensions, and no others
+    return np.asarray(wide * wide - 3 * wide + 1).astype(x.dtype)
 
 
 def selects(case: Case, generator: np.random.Generator) -> bool:
