@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import assert_never
 
 from ..composer.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum
@@ -17,6 +18,7 @@ from .summary import COMPUTE
 __all__ = ["Notation", "bytes_text", "count_text", "middle_cut", "number_text", "short_names"]
 
 _NO_ATTR = PrimitiveAttr()
+_FEW = 3
 _PREFIX = 4  # a shared beginning of fewer characters is not worth an ellipsis
 
 
@@ -108,10 +110,11 @@ class Notation:
         return " ".join([*filter(None, words), *([f"g{group}"] if isinstance(group, int) and group > 1 else [])])
 
     def types(self, step: Step) -> str:
-        """Element types in, type out: `u8×s8 → u8[N,32,8,8]`. Biases and constants that are not weights are left out."""
+        """Element types in, type out: `u8×s8 → u8[N,32,8,8]`; `25 s8 → ...` for many. Biases and other constants are left out."""
         given = [self._dtype(value) for role, value in step.args if role == "weights" or self._is_source(step, role, value)]
         result = [self.type(value) for value in step.outputs if value]
-        return f"{'×'.join(given) or '-'} → {', '.join(result)}"
+        sources = "×".join(given) if len(given) <= _FEW else ", ".join(_counted(given))
+        return f"{sources or '-'} → {', '.join(result if len(result) <= _FEW else _counted(result))}"
 
     def type(self, value: str) -> str:
         """A type without its quantization: `u8[N,32,8,8]`."""
@@ -167,6 +170,12 @@ class Notation:
                 return f"depthwise_conv({op.kernel}x{op.kernel}{f'/{op.stride}' if op.stride > 1 else ''} → {op.dst_dtype.value})"
             case _:
                 assert_never(op)
+
+
+def _counted(texts: Sequence[str]) -> list[str]:
+    """Equal neighbours together: `24 s8`, `u8`."""
+    runs = [(text, len(list(run))) for text, run in groupby(texts)]
+    return [text if count == 1 else f"{count} {text}" for text, count in runs]
 
 
 def _dims(shape: Iterable[int | str]) -> str:

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..composer.plan import Plan, Step
-from .layout import Layout, folded, heading, more, plain_table
+from .layout import Layout, folded, heading, plain_table
 from .notation import Notation, middle_cut, short_names
 from .summary import runs_in_int8
 
@@ -23,7 +23,7 @@ _BESIDE = {True: 100, False: 62}
 class _Row:
     index: int
     primitive: Text
-    types: str
+    types: Text
     fused: Text
     origin: Text
 
@@ -34,32 +34,34 @@ def steps_part(plan: Plan, layout: Layout) -> list[RenderableType]:
         return []
     notation = Notation(plan)
     head, hidden, tail = folded(tuple(enumerate(plan.steps)), layout)
-    rows = [_row(notation, index, step, layout) for index, step in head]
-    parts: list[RenderableType] = [heading("Steps", "what is fused stands in the order in which it is applied"), _table(rows, layout)]
-    if hidden:
-        parts.append(more(hidden, "steps"))
-        parts.append(_table([_row(notation, index, step, layout) for index, step in tail], layout, header=False))
-    return parts
+    rows = [[_row(notation, index, step, layout) for index, step in part] for part in (head, tail)]
+    return [heading("Steps", "what is fused stands in the order in which it is applied"), _table(rows[0], hidden, rows[1], layout)]
 
 
-def _table(rows: list[_Row], layout: Layout, header: bool = True) -> RenderableType:
+def _table(head: list[_Row], hidden: int, tail: list[_Row], layout: Layout) -> RenderableType:
     wide = layout.is_wide
-    table = plain_table("#", "primitive", "types", "fused", *(["from"] if wide else []), header=header)
+    table = plain_table("#", "primitive", "types", "fused", *(["from"] if wide else []))
     table.columns[1].justify = "right"
-    table.columns[2].no_wrap = table.columns[3].no_wrap = wide
-    for row in rows:
-        if wide:
-            table.add_row("", str(row.index), row.primitive, row.types, row.fused, row.origin)
-        else:
-            table.add_row("", str(row.index), row.primitive, row.types, Text("\n").join(filter(None, (row.fused, row.origin))))
+    table.columns[2].no_wrap = wide
+    for row in head:
+        table.add_row("", *_cells(row, wide))
+    if hidden:
+        table.add_row("", "…", Text(f"{hidden:,} more: see --all", style="dim"))
+    for row in tail:
+        table.add_row("", *_cells(row, wide))
     return table
+
+
+def _cells(row: _Row, wide: bool) -> list[str | Text]:
+    beside = [row.fused, row.origin] if wide else [Text("\n").join(filter(None, (row.fused, row.origin)))]
+    return [str(row.index), row.primitive, row.types, *beside]
 
 
 def _row(notation: Notation, index: int, step: Step, layout: Layout) -> _Row:
     return _Row(
         index,
         Text(notation.primitive(step), style=_style(notation.plan, step)),
-        notation.types(step),
+        Text(notation.types(step)),
         Text(", ".join(notation.fused(step)) or "-"),
         _origin(notation, step, layout),
     )

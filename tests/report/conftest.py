@@ -16,7 +16,8 @@ def rendered():
 
     def render(content: object, layout: Layout) -> list[str]:
         buffer = io.StringIO()
-        Console(file=buffer, width=layout.width or 1 << 16, color_system=None, highlight=False, markup=False).print(content)
+        # As a stranger's console would print it: markup and emoji are on, and must find nothing to work on.
+        Console(file=buffer, width=layout.width or 1 << 16, color_system=None).print(content)
         return [line.rstrip() for line in buffer.getvalue().splitlines()]
 
     return render

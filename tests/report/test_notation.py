@@ -78,6 +78,24 @@ def test_a_cut_text_fits_and_keeps_its_ends(text: str, room: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("%y : f32[4,4] = onnx.Concat(x_0=%u, x_1=%u, x_2=%f){axis=0}", "u8×u8×f32 → f32[4,4]"),
+        ("%y : u8[4,4] = concat<Concat>(src_0=%u, src_1=%u, src_2=%u, src_3=%f, src_4=%u){axis=0}", "3 u8, f32, u8 → u8[4,4]"),
+        ("%a : u8[1], %b : u8[1], %c : u8[1], _, %y : u8[2] = onnx.Split(input=%u)", "u8 → 3 u8[1], u8[2]"),
+        ("%y : f32[*] = onnx.Mystery()", "- → f32[*]"),
+        ("%y : f32[2] = matmul<MatMul>(src=%u, weights=@w, bias=@w)", "u8×s8 → f32[2]"),
+        ("%y : f32[2] = onnx.Gather(data=@w, indices=%f)", "s8×f32 → f32[2]"),
+        ("%y : f32[2] = onnx.Reshape(data=%f, shape=@w)", "f32 → f32[2]"),
+    ],
+)
+def test_types(line: str, text: str) -> None:
+    head = "plan p target=t\n  in %u : u8[2]\n  in %f : f32[2]\n  const @w : s8[2] = [1,2]\n"
+    plan = parse_plan(f"{head}  #0 {line} ; s\n  out %y\n")
+    assert Notation(plan).types(plan.steps[0]) == text
+
+
+@pytest.mark.parametrize(
     ("op", "text"),
     [
         (Eltwise("relu"), "relu"),

@@ -66,7 +66,7 @@ def test_a_terminal_folds_what_is_long_and_keeps_what_costs(rendered) -> None:
     layout = Layout(120, 200)
     lines = rendered(plan_report(long_plan(1000), layout, decisions=True), layout)
     assert len(lines) < 800
-    assert "  … 800 more steps: --all shows them" in lines
+    assert "    …  800 more: see --all" in lines
     assert "  … 800 more quantizers, none of which cost a step: --all shows them" in lines
     assert sum("standalone #" in line for line in lines) == 10
     assert any(line.endswith("and 94 more") for line in lines), "100 places of one refusal"
@@ -102,6 +102,8 @@ def test_a_terminal_gets_no_longer_line_than_it_has_columns(rendered, width: int
 
 def test_names_are_not_taken_for_markup(rendered) -> None:
     plan = long_plan(1)
+    named_size = TensorType(DType.F32, ("bold", "red"))
+    plan = replace(plan, values=dict.fromkeys(plan.values, named_size))
     odd = "[bold]x[/bold] :smile: [/]"
     fate = Fate(odd, Half.QUANTIZE, QuantizeFate.DST_SCALE, odd, step=0)
     decision = Decision(odd, odd, Outcome.REFUSED, odd, odd, odd, odd)
@@ -109,6 +111,7 @@ def test_names_are_not_taken_for_markup(rendered) -> None:
     plan = replace(plan, steps=(replace(plan.steps[0], origin=(odd,)),), quantizers=quantizers, fates=(fate,), decisions=(decision,))
     text = "\n".join(rendered(plan_report(plan, PIPE, title=odd, decisions=True), PIPE))
     assert text.count(odd) >= 9
+    assert text.count("f32[bold,red]") == 3, "input, output, step"
     assert "WITHOUT A FATE" in text, "the dequantize half"
 
 
