@@ -140,7 +140,7 @@ def _round_once(a: F64Array, b: F64Array) -> F32Array:
     off = total - result.astype(np.float64)
     neighbour = np.nextafter(result, np.where(off > 0, np.float32(np.inf), np.float32(-np.inf)))
     # One past the largest f32 stands for the value that overflow rounds from.
-    beyond = np.where(np.isinf(neighbour), np.copysign(2.0**128, neighbour), neighbour.astype(np.float64))
+    beyond = np.where(np.isinf(neighbour), np.copysign(np.float64(2.0**128), neighbour), neighbour.astype(np.float64))
     tie = (off != 0) & (beyond - total == off)
     upper, lower = np.maximum(result, neighbour), np.minimum(result, neighbour)
     return np.where(tie & (error > 0), upper, np.where(tie & (error < 0), lower, result)).astype(np.float32)
