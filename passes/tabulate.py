@@ -40,21 +40,31 @@ class Tabulate:
     contract: ClassVar[Contract] = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
-        """Finds what each value depends on in one sweep, then replaces from the outermost quantizer inwards."""
+        """Finds what each value depends on in one sweep, then replaces from the outermost quantizer inwards.
+
+        What a table gives are codes that others may depend on alone, hence sweeps until none finds anything.
+        """
+        while self._sweep(graph):
+            pass
+
+    def _sweep(self, graph: Graph) -> bool:
         depends = _dependence(graph)
+        found = False
         for node in reversed(graph.nodes()):
             if node.op == "Quantize" and node.name in graph and depends.get(node.output):
-                self._tabulate(graph, graph.node(node.name), depends[node.output] or "")
+                found |= self._tabulate(graph, graph.node(node.name), depends[node.output] or "")
+        return found
 
-    def _tabulate(self, graph: Graph, node: Node, codes: str) -> None:
+    def _tabulate(self, graph: Graph, node: Node, codes: str) -> bool:
+        """Replaces what lies between `codes` and `node`; False when it stays."""
         region = _region(graph, node, codes)
         if _is_chain(graph, region):
-            return
+            return False
         escaping = _escaping(graph, region, codes)
         if escaping is not None:
             reason = f"{escaping} is read elsewhere too"
             refused(graph, self.name, node, reason, expected="values that nothing else reads", found="another reader")
-            return
+            return False
         kind = graph.type(node.output)
         table = graph.add_constant(f"{node.output}/table", _evaluate(graph, region, codes))
         name = graph.fresh(f"{node.output}/looked_up")
@@ -63,6 +73,7 @@ class Tabulate:
         fired(graph, self.name, node, f"{len(region)} operations on {codes} are a table of 256 codes")
         swap(graph, node, looked_up.output)
         erase_unread(graph, region)
+        return True
 
 
 def _dependence(graph: Graph) -> dict[str, str | None]:
