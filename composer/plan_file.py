@@ -32,6 +32,7 @@ from .plan import Plan, Step
 from .plan_metadata import (
     broken,
     decisions_of,
+    demand_text,
     fates_of,
     json_text,
     json_value,
@@ -41,7 +42,7 @@ from .plan_metadata import (
     strings_of,
     text_of,
 )
-from .plan_nodes import ELEMENT_TYPES, Native, NodeRecord, record_of, step_of
+from .plan_nodes import ELEMENT_TYPES, Native, NodeRecord, by_number, record_of, step_of
 from .plan_seal import DOMAIN, Source, check_structure, content, is_plan, seal, unsealed
 from .verify import check_plan
 
@@ -186,7 +187,7 @@ def _foreign_node(step: Step) -> NodeProto | None:
     except DecodeError:
         return None
     old = {"input": list(node.input), "output": list(node.output), "name": node.name}
-    reads, values = _metadata(node).get("fqfuse.inputs", "").split("\n"), _by_number(step.args)
+    reads, values = _metadata(node).get("fqfuse.inputs", "").split("\n"), by_number(step.args)
     own = len(node.input)
     if values is None or node.domain == DOMAIN or values[own:] != reads[own : len(values)]:
         return None  # a subgraph reads outer values by their names: they must still have them
@@ -200,13 +201,6 @@ def _foreign_node(step: Step) -> NodeProto | None:
         return node if _foreign_step(node) == step else None
     except FqfuseError:
         return None
-
-
-def _by_number(args: Sequence[tuple[str, str]]) -> list[str] | None:
-    """The values of arguments x_0, x_1 ... by number, '' where absent; None for other roles."""
-    places = {int(role[2:]): value for role, value in args if role.startswith("x_") and role[2:].isdecimal() and len(role) < 9}
-    values = [places.get(i, "") for i in range(max(places, default=-1) + 1)]
-    return values if tuple((f"x_{i}", v) for i, v in enumerate(values) if v) == tuple(args) else None
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------------------
@@ -261,7 +255,7 @@ def _plan(model: ModelProto) -> Plan:
     constants = _constants(graph)
     values: dict[str, TensorType] = {}
     for info in (*graph.input, *graph.output, *graph.value_info):
-        _demand_text("the name of a value", info.name)
+        demand_text("the name of a value", info.name)
         if info.name not in constants:
             type_ = _type(info)
             if values.setdefault(info.name, type_) != type_:
@@ -283,14 +277,8 @@ def _plan(model: ModelProto) -> Plan:
 
 def _metadata(owner: Any) -> dict[str, str]:
     for entry in owner.metadata_props:
-        _demand_text("metadata", entry.key, entry.value)
+        demand_text("metadata", entry.key, entry.value)
     return {entry.key: entry.value for entry in owner.metadata_props}
-
-
-def _demand_text(what: str, *values: object) -> None:
-    """Refuses what is no UTF-8: protobuf then hands out bytes where a string is declared."""
-    if not all(isinstance(value, str) for value in values):
-        raise broken(f"{what} is no UTF-8")
 
 
 def _type(info: ValueInfoProto) -> TensorType:
@@ -299,7 +287,7 @@ def _type(info: ValueInfoProto) -> TensorType:
         raise broken(f"element type {tensor.elem_type} is unknown", info.name)
     shape: tuple[Dim, ...] | None = None
     if tensor.HasField("shape"):
-        _demand_text("a dimension", *(dim.dim_param for dim in tensor.shape.dim))
+        demand_text("a dimension", *(dim.dim_param for dim in tensor.shape.dim))
         shape = tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim)
     plain = TensorType(_FROM_ONNX[tensor.elem_type], shape)
     exact = _metadata(info).get("fqfuse.type")
@@ -316,7 +304,7 @@ def _type(info: ValueInfoProto) -> TensorType:
 def _constants(graph: GraphProto) -> dict[str, Array]:
     constants: dict[str, Array] = {}
     for tensor in graph.initializer:
-        _demand_text("the name of a constant", tensor.name)
+        demand_text("the name of a constant", tensor.name)
         if tensor.name in constants:
             raise broken("two constants have one name", tensor.name)
         constants[tensor.name] = _array(tensor)
@@ -359,7 +347,7 @@ def _string_array(tensor: TensorProto, dims: list[int], count: int) -> Array:
 def _step(node: NodeProto) -> Step:
     metadata = _metadata(node)
     where = f"node {node.name}"
-    _demand_text(where, node.name, node.op_type, node.domain, *node.input, *node.output, *(item.name for item in node.attribute))
+    demand_text(where, node.name, node.op_type, node.domain, *node.input, *node.output, *(item.name for item in node.attribute))
     if "fqfuse.foreign" in metadata:
         return _foreign_step(node)
     exact = literal_attrs(metadata.get("fqfuse.exact", ""), where)

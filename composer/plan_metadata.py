@@ -16,6 +16,7 @@ from .plan import Plan
 __all__ = [
     "broken",
     "decisions_of",
+    "demand_text",
     "fates_of",
     "json_text",
     "json_value",
@@ -72,6 +73,16 @@ def strings_of(value: object, where: str) -> list[str]:
     if strings is None or strings != value:
         raise broken("its metadata is no list of strings", where)
     return strings
+
+
+def demand_text(what: str, *values: object) -> None:
+    """Refuses what is no UTF-8: protobuf then hands out bytes where a string is declared.
+
+    Raises:
+        PlanError: a value is no string.
+    """
+    if not all(isinstance(value, str) for value in values):
+        raise broken(f"{what} is no UTF-8")
 
 
 def text_of(metadata: Mapping[str, str], key: str) -> str:

@@ -37,7 +37,7 @@ from .plan_seal import DOMAIN
 from .text import post_op_text
 from .text_parse import post_op_from
 
-__all__ = ["ELEMENT_TYPES", "Native", "NodeRecord", "native", "positional", "record_of", "step_of"]
+__all__ = ["ELEMENT_TYPES", "Native", "NodeRecord", "by_number", "native", "positional", "record_of", "step_of"]
 
 Native = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Array | None
 """What an ONNX attribute can hold; None: the attribute is left out."""
@@ -166,6 +166,13 @@ def positional(row: OpSpec, args: Sequence[tuple[str, str]]) -> tuple[str, ...] 
         else:
             return None
     return tuple(places.get(i, "") for i in range(max(places, default=-1) + 1))
+
+
+def by_number(args: Sequence[tuple[str, str]]) -> list[str] | None:
+    """The values of a foreign op's arguments x_0, x_1 ... by number, '' where absent; None for other roles."""
+    places = {int(role[2:]): value for role, value in args if role.startswith("x_") and role[2:].isdecimal() and len(role) < 9}
+    values = [places.get(i, "") for i in range(max(places, default=-1) + 1)]
+    return values if tuple((f"x_{i}", v) for i, v in enumerate(values) if v) == tuple(args) else None
 
 
 def _roles(row: OpSpec, inputs: Sequence[str]) -> tuple[tuple[str, str], ...]:

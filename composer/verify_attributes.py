@@ -193,7 +193,7 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | N
         case Binary():
             if op.algorithm not in BINARY:
                 return f"by the unknown algorithm {name_text(op.algorithm)}"
-            if op.scale is not None and target.name != "unified":
+            if op.scale is not None and not target.operand_scale:
                 return f"with a scale of its operand, which {target.name} does not have"
             return _operand_problem(type_of(plan, op.operand), dst)
         case Prelu():

@@ -113,11 +113,7 @@ def _told(writer: Writer, node: Node) -> Mapping[str, Attr]:
     row = OPS.get(node.op)
     if row is None:
         return node.attrs
-    return {
-        name: value
-        for name, value in node.attrs.items()
-        if not _is_default(writer, value, row.attrs.get(name, REQUIRED))
-    }
+    return {name: value for name, value in node.attrs.items() if not _is_default(writer, value, row.attrs.get(name, REQUIRED))}
 
 
 def _is_default(writer: Writer, value: Attr, default: Attr | Required) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import helper
 from text_strategies import arrays, decisions, names, texts
 
 from fqfuse.composer.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
@@ -43,7 +43,8 @@ def full_plan() -> Plan:
     per_channel = Scale(tuple(map(f32, (0.01, 0.02, 0.03, 0.04))), 1)
     src = {"src": Scale((f32(0.02),))}
     steps = (
-        Step("fq in", "reorder", "Identity", (("src", "x"),), ("xq",), {}, PrimitiveAttr({"dst": src["src"]}, {"dst": ZeroPoint((3,))}), ("FQ 1",)),
+        Step("fq in", "reorder", "Identity", (("src", "x"),), ("xq",), {}, PrimitiveAttr({"dst": src["src"]}, {"dst": ZeroPoint((3,))}),
+             ("FQ 1",)),
         Step("conv", "convolution", "Conv", (("src", "xq"), ("weights", "w1"), ("bias", "b1")), ("c1",), conv,
              PrimitiveAttr({**src, "weights": per_channel, "dst": Scale((f32(0.1),))}, {"src": ZeroPoint((3,)), "dst": ZeroPoint((7,))},
                            (Eltwise("relu"), Binary("add", "quiet"))), ("conv", "relu/1", "add")),
@@ -58,7 +59,8 @@ def full_plan() -> Plan:
              PrimitiveAttr({**src, "weights": Scale((f32(0.1), f32(0.2)), 2)}), ("fc",)),
         Step("clip", "onnx.Clip", "Clip", (("x", "y"), ("max", "six")), ("z",), {}, origin=("clip",)),
         Step("cast", "onnx.Cast", "Cast", (("x", "y"),), ("half",), {"to": DType.F16, "saturate": 1, "round_mode": "up"}),
-        Step("twice", "binary", "Add", (("src_0", "y"), ("src_1", "y")), ("out",), {"algorithm": "add"}, PrimitiveAttr({"src_1": Scale((2.0,))})),
+        Step("twice", "binary", "Add", (("src_0", "y"), ("src_1", "y")), ("out",), {"algorithm": "add"},
+             PrimitiveAttr({"src_1": Scale((2.0,))})),
         Step("where", "onnx.NonZero", "Onnx", (("x_0", "z"),), ("nz",), foreign_params(), origin=("where",)),
         Step("no rank", "onnx.NonZero", "Onnx", (("x_0", "z"),), ("nowhere",), foreign_params(), origin=("where",)),
         Step("tags", "onnx.Identity", "Identity", (("x", "words"),), ("tag",), {}),
@@ -83,7 +85,10 @@ def full_plan() -> Plan:
         Fate("fq 2", Half.QUANTIZE, QuantizeFate.DST_SCALE, "stores codes", step=1),
         Fate("fq 2", Half.DEQUANTIZE, DequantizeFate.SUM, "", "add", 2),
     )
-    told = (Decision("x*A*C = x*(A*C)", "conv", Outcome.FIRED, "folded"), Decision("sum", "add", Outcome.REFUSED, "no", "1", "2", 'use "x"'))
+    told = (
+        Decision("x*A*C = x*(A*C)", "conv", Outcome.FIRED, "folded"),
+        Decision("sum", "add", Outcome.REFUSED, "no", "1", "2", 'use "x"'),
+    )
     quantizers = {"fq": Quantizer("fq", "FakeQuantize", "x"), "fq 2": Quantizer("fq 2", "QuantizeLinear", "c1")}
     options = {"target": "onednn-v3", "levels": (1, 2.5, None), "fast": True}
     return Plan("everything", "onednn-v3", ("x", "unused input"), ("out", "nz", "tag", "half", "six"), values, constants, steps, quantizers,
@@ -167,11 +172,15 @@ class _Builder:
                 self.live.remove(operand)
                 read_as = self.values[operand].dtype
                 point = self.draw(st.integers(-128, 255)) if read_as.is_integer else 0
-                found.append(Sum(operand, self.draw(_FINITE), point, read_as if read_as is not dst else self.draw(st.sampled_from([None, dst]))))
+                found.append(
+                    Sum(operand, self.draw(_FINITE), point, read_as if read_as is not dst else self.draw(st.sampled_from([None, dst])))
+                )
                 old = []
             elif kind == "depthwise" and depthwise:
                 weights = self.constant(np.ones((self.shape[1], 1, 3, 3), np.int8))
-                found.append(DepthwiseConv(weights, "", 3, 1, 1, S8, dst, Scale((0.5,) * int(self.shape[1]), 3), Scale((self.draw(_SCALES),))))
+                found.append(
+                    DepthwiseConv(weights, "", 3, 1, 1, S8, dst, Scale((0.5,) * int(self.shape[1]), 3), Scale((self.draw(_SCALES),)))
+                )
         return tuple(found)
 
     def attributes(self, dst: DType, weights: Scale, post_ops: tuple[PostOp, ...]) -> PrimitiveAttr:
@@ -187,7 +196,9 @@ class _Builder:
     def add(self, primitive: str, op: str, args: list[tuple[str, str]], dst: DType, params: dict[str, object], attr: PrimitiveAttr) -> None:
         written = self.name()
         self.values[written] = TensorType(dst, self.shape, self.quant() if dst.is_integer else None)
-        self.steps.append(Step(self.name(), primitive, op, tuple(args), (written,), params, attr, tuple(self.draw(st.lists(names, max_size=2)))))
+        self.steps.append(
+            Step(self.name(), primitive, op, tuple(args), (written,), params, attr, tuple(self.draw(st.lists(names, max_size=2))))
+        )
         self.last = written
         self.live.append(written)
 
@@ -207,7 +218,14 @@ class _Builder:
         values = self.draw(st.lists(_SCALES, min_size=channels, max_size=channels)) if per_channel else [self.draw(_SCALES)]
         scale = Scale(tuple(values), (3 if group > 1 else 1) if per_channel else 0)
         pad = kernel // 2
-        params = {"kernel_shape": (kernel, kernel), "pads": (pad,) * 4, "strides": (), "dilations": (), "group": group, "auto_pad": "NOTSET"}
+        params = {
+            "kernel_shape": (kernel, kernel),
+            "pads": (pad,) * 4,
+            "strides": (),
+            "dilations": (),
+            "group": group,
+            "auto_pad": "NOTSET",
+        }
         post_ops = self.post_ops(dst, depthwise=kernel == 1 and group == 1)
         self.add("convolution", "Conv", args, dst, params, self.attributes(dst, scale, post_ops))
 
@@ -225,7 +243,14 @@ class _Builder:
         dst = self.draw(st.sampled_from([U8, S8, F32]))
         post_ops = tuple(op for op in self.post_ops(dst, with_sum=False) if not isinstance(op, Prelu))
         scales = {"src_1": Scale((self.draw(_SCALES),))} if self.draw(st.booleans()) else {}
-        self.add("binary", "Add", [("src_0", self.last), ("src_1", self.operand())], dst, {"algorithm": "add"}, PrimitiveAttr(scales, {}, post_ops))
+        self.add(
+            "binary",
+            "Add",
+            [("src_0", self.last), ("src_1", self.operand())],
+            dst,
+            {"algorithm": "add"},
+            PrimitiveAttr(scales, {}, post_ops),
+        )
 
     def data_movement(self) -> None:
         dtype = self.values[self.last].dtype
@@ -248,5 +273,16 @@ class _Builder:
             self.constant(self.draw(arrays(byte_strings=False)))
         target = "onednn-v2" if self.v2 else "onednn-v3"
         outputs = tuple(dict.fromkeys([self.last, *self.live[-1:]]))
-        return Plan(self.draw(texts), target, (self.input,), outputs, self.values, self.constants, tuple(self.steps), {quantizer.name: quantizer},
-                    fates, tuple(self.draw(st.lists(decisions(), max_size=2))), {"target": target, "x": self.draw(st.none() | _FINITE)})  # fmt: skip
+        return Plan(
+            self.draw(texts),
+            target,
+            (self.input,),
+            outputs,
+            self.values,
+            self.constants,
+            tuple(self.steps),
+            {quantizer.name: quantizer},
+            fates,
+            tuple(self.draw(st.lists(decisions(), max_size=2))),
+            {"target": target, "x": self.draw(st.none() | _FINITE)},
+        )

@@ -16,8 +16,12 @@ from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType, Quantization, TensorType
 
 names = st.one_of(
-    st.sampled_from(["x", "/layer1/conv/Conv_output_0", "onnx::Conv_1", "a b", 'quote"d', "back\\slash", "größe", "名前", "a.", "-", "%x", "_", "[]"]),
-    st.sampled_from(["in", "out", "const", "data", "from", "quantizer", "nan", "0", "a;b", "tab\t", "line\nbreak", "\u2028", "\x7f", "🦜", "0x1"]),
+    st.sampled_from(
+        ["x", "/layer1/conv/Conv_output_0", "onnx::Conv_1", "a b", 'quote"d', "back\\slash", "größe", "名前", "a.", "-", "%x", "_", "[]"]
+    ),
+    st.sampled_from(
+        ["in", "out", "const", "data", "from", "quantizer", "nan", "0", "a;b", "tab\t", "line\nbreak", "\u2028", "\x7f", "🦜", "0x1"]
+    ),
     st.text(min_size=1, max_size=8),
 )
 texts = st.one_of(st.just(""), st.text(max_size=12), st.sampled_from(["one reader", 'a "quoted" \\ word', "ü\n\t\u2029"]))
@@ -53,7 +57,20 @@ attrs = st.recursive(
 )
 
 
-_CARRIED = [DType.F32, DType.F64, DType.F16, DType.S8, DType.U8, DType.S16, DType.U16, DType.S32, DType.U32, DType.S64, DType.U64, DType.BOOL]
+_CARRIED = [
+    DType.F32,
+    DType.F64,
+    DType.F16,
+    DType.S8,
+    DType.U8,
+    DType.S16,
+    DType.U16,
+    DType.S32,
+    DType.U32,
+    DType.S64,
+    DType.U64,
+    DType.BOOL,
+]
 
 
 @st.composite
@@ -184,7 +201,9 @@ def loose_plans(draw: st.DrawFn) -> Plan:
             draw(st.none() | scales),
         )
         args = tuple(draw(st.lists(st.tuples(names, st.sampled_from([*inputs, *constants])), max_size=3)))
-        primitive, op = draw(st.sampled_from([("convolution", "Conv"), ("onnx.Relu", "Relu"), ("onnx.Loop", "Onnx"), ("odd one", "Nothing")]))
+        primitive, op = draw(
+            st.sampled_from([("convolution", "Conv"), ("onnx.Relu", "Relu"), ("onnx.Loop", "Onnx"), ("odd one", "Nothing")])
+        )
         known = st.sampled_from(["group", "strides", "op_type", "proto"])
         params = draw(st.dictionaries(names | known, attrs, max_size=3))
         steps.append(Step(name, primitive, op, args, outputs, params, attr, tuple(draw(st.lists(names, max_size=2)))))

@@ -67,8 +67,7 @@ def test_the_three_ways_to_be_no_plan_read_differently(tmp_path):
     with pytest.raises(PlanError) as caught:
         read_plan(path)
     assert str(caught.value) == (
-        f"this is no plan file\n  where: {path}\n"
-        "  fix:   name a file that fqfuse compile wrote; an ordinary model has to be compiled first"
+        f"this is no plan file\n  where: {path}\n  fix:   name a file that fqfuse compile wrote; an ordinary model has to be compiled first"
     )
     model = onnx.load_model_from_string(TINY)
     next(e for e in model.metadata_props if e.key == "fqfuse.schema").value = "7"
@@ -139,11 +138,17 @@ HOSTILE = {
     "external data": (lambda m: _set(_tensor(m), data_location=TensorProto.EXTERNAL), "or in a place, that plans do not use"),
     "4-bit constant": (lambda m: _set(_tensor(m), data_type=TensorProto.INT4), "a constant is of a type"),
     "unknown element type": (lambda m: _set(_tensor(m), data_type=77), "a constant is of a type"),
-    "bool that is 2": (lambda m: m.graph.initializer.append(TensorProto(name="b", dims=[1], data_type=9, raw_data=b"\2")), "neither 0 nor 1"),
+    "bool that is 2": (
+        lambda m: m.graph.initializer.append(TensorProto(name="b", dims=[1], data_type=9, raw_data=b"\2")),
+        "neither 0 nor 1",
+    ),
     "string that is no text": (lambda m: _set(_tensor(m, "words"), string_data=[b"\xff", b""]), "is no UTF-8"),
     "too few strings": (lambda m: _set(_tensor(m, "words"), string_data=[b""]), "a constant of 2 strings has 1"),
     "two constants of one name": (lambda m: m.graph.initializer.append(_tensor(m)), "two constants have one name"),
-    "two types of one value": (lambda m: m.graph.value_info.add(name="x").type.tensor_type.CopyFrom(m.graph.output[0].type.tensor_type), "two types"),
+    "two types of one value": (
+        lambda m: m.graph.value_info.add(name="x").type.tensor_type.CopyFrom(m.graph.output[0].type.tensor_type),
+        "two types",
+    ),
     "value of no tensor type": (lambda m: m.graph.value_info[0].type.Clear(), "element type 0 is unknown"),
     "type in words that differ": (lambda m: _set(m.graph.value_info[0].metadata_props[0], value="s8[3]"), "its type is u8"),
     "type in no words": (lambda m: _set(m.graph.value_info[0].metadata_props[0], value="u8["), "the text form cannot be read"),
@@ -154,12 +159,18 @@ HOSTILE = {
     "fates are no JSON": (lambda m: _metadata(m, "fqfuse.fates", "["), "its metadata is no JSON"),
     "fates nested deep": (lambda m: _metadata(m, "fqfuse.fates", DEEP), "its metadata is no JSON"),
     "fates are no rows": (lambda m: _metadata(m, "fqfuse.fates", "[1]"), "is no list of rows of 6"),
-    "fate of an unknown kind": (lambda m: _metadata(m, "fqfuse.fates", '[["q","quantize","sum","","",0]]'), "there is no fate quantize sum"),
+    "fate of an unknown kind": (
+        lambda m: _metadata(m, "fqfuse.fates", '[["q","quantize","sum","","",0]]'),
+        "there is no fate quantize sum",
+    ),
     "fate in a step that is true": (lambda m: _metadata(m, "fqfuse.fates", '[["q","quantize","redundant","","",true]]'), "is no number"),
     "fate in a step far away": (lambda m: _metadata(m, "fqfuse.fates", '[["fq","quantize","redundant","","",999]]'), "is in step #999"),
     "decision that is a number": (lambda m: _metadata(m, "fqfuse.decisions", '[[1,"","fired","","","",""]]'), "no list of strings"),
     "decision with an unknown outcome": (lambda m: _metadata(m, "fqfuse.decisions", '[["","","maybe","","","",""]]'), "outcome is 'maybe'"),
-    "JSON number of a million digits": (lambda m: _metadata(m, "fqfuse.quantizers", f'[[{"9" * 10**6},"","",""]]'), "its metadata is no JSON"),
+    "JSON number of a million digits": (
+        lambda m: _metadata(m, "fqfuse.quantizers", f'[[{"9" * 10**6},"","",""]]'),
+        "its metadata is no JSON",
+    ),
     "quantizer with three parts": (lambda m: _metadata(m, "fqfuse.quantizers", '[["a","b","c"]]'), "rows of 4"),
     "options in no words": (lambda m: _metadata(m, "fqfuse.options", "__import__('os')"), "the text form cannot be read"),
     "options nested deep": (lambda m: _metadata(m, "fqfuse.options", "{a=" + DEEP), "nested more than 32 deep"),
@@ -167,7 +178,10 @@ HOSTILE = {
     "graph as attribute": (lambda m: _node(m).attribute.append(helper.make_attribute("g", m.graph)), "of a kind that plans do not use"),
     "string attribute that is no text": (lambda m: _set(_attribute(m, "op"), s=b"\xff"), "is no UTF-8"),
     "no op": (lambda m: _node(m).attribute.remove(_attribute(m, "op")), "its attribute op is missing"),
-    "op that is a number": (lambda m: (_node(m).attribute.remove(_attribute(m, "op")), _exact(_node(m), "{op=1}")), "op is missing or no string"),
+    "op that is a number": (
+        lambda m: (_node(m).attribute.remove(_attribute(m, "op")), _exact(_node(m), "{op=1}")),
+        "op is missing or no string",
+    ),
     "unknown op": (lambda m: _set(_attribute(m, "op"), s=b"Exec"), "the op table has no row Exec"),
     "unknown primitive": (lambda m: _set(_node(m), op_type="Shell"), "is no primitive"),
     "unknown standard op": (lambda m: _set(_node(m, "flat"), op_type="Loop"), "no step runs the op Loop"),
@@ -175,13 +189,19 @@ HOSTILE = {
     "too many inputs": (lambda m: _node(m, "flat").input.append("y"), "Flatten has 2 inputs, and takes 1"),
     "more roles than inputs": (lambda m: _set(_node(m), input=["xq"]), "more roles than inputs"),
     "inputs that nothing names": (lambda m: _node(m).input.append("x"), "its inputs are not its arguments"),
-    "roles that are no strings": (lambda m: (_node(m).attribute.remove(_attribute(m, "roles")), _exact(_node(m), "{roles=[1]}")), "no list of strings"),
+    "roles that are no strings": (
+        lambda m: (_node(m).attribute.remove(_attribute(m, "roles")), _exact(_node(m), "{roles=[1]}")),
+        "no list of strings",
+    ),
     "scales that are no floats": (lambda m: _exact(_node(m), '{scales.src=["a"]}'), "its scales are no list of floats"),
     "zero points that are no integers": (lambda m: _exact(_node(m), "{zero_points.src=[0.5]}"), "are no list of integers"),
     "no mask": (lambda m: _node(m).attribute.remove(_attribute(m, "scales.src.mask")), "the mask of scales.src is missing"),
     "mask of too many bits": (lambda m: _set(_attribute(m, "scales.weights.mask"), i=1 << 40), "a mask of weights in 1 groups is 0 or 1"),
     "scales that are too few": (lambda m: _set(_attribute(m, "scales.weights"), floats=[1.0]), "with 1 values for 4 output channels"),
-    "post-op with an input that is not there": (lambda m: _set(_attribute(m, "post_ops"), strings=[b"binary(add,%9)"]), "has no input number 9"),
+    "post-op with an input that is not there": (
+        lambda m: _set(_attribute(m, "post_ops"), strings=[b"binary(add,%9)"]),
+        "has no input number 9",
+    ),
     "post-op in no words": (lambda m: _set(_attribute(m, "post_ops"), strings=[b"exec(1)"]), "expected a post-op"),
     "step that reads what comes later": (lambda m: _set(_node(m), input=["y", "w1", "b1", "quiet"]), "reads %y before it is written"),
     "shape that is a lie": (lambda m: _set(m.graph.output[0].type.tensor_type.shape.dim[1], dim_value=99), "is recorded as f32[N,99]"),

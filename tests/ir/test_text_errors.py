@@ -137,7 +137,14 @@ def test_limits_are_the_callers():
 
 
 def test_long_tokens_take_linear_time():
-    for evil in ('"' + "\\" * 200_000, "%" + "." * 200_000, "[" * 200_000, "9" * 200_000, '"' + 'a\\"' * 100_000, "%" + "a." * 100_000 + ":"):
+    for evil in (
+        '"' + "\\" * 200_000,
+        "%" + "." * 200_000,
+        "[" * 200_000,
+        "9" * 200_000,
+        '"' + 'a\\"' * 100_000,
+        "%" + "a." * 100_000 + ":",
+    ):
         start = time.process_time()
         for line in (f"  in {evil}", f"  %y = Relu(%x){{a={evil}", f"  const @c : f32[1] = {evil}", f"  %y = {evil}"):
             with pytest.raises(InvalidModel):
@@ -152,7 +159,8 @@ def _sample() -> str:
     graph.add("Add", ["x", "c"], name="add", outputs=["a"], origin=["one", "two words"])
     graph.add("Softmax", ["a"], {"axis": 0}, name="soft", outputs=["y"], quantizer=["q"])
     graph.set_outputs(["y"])
-    return print_graph(graph) + '  quantizer q : FakeQuantize of a\n  decision fired "r" at soft : "yes"\n  fate q quantize -> post_op at #3 : "w"\n'
+    told = '  quantizer q : FakeQuantize of a\n  decision fired "r" at soft : "yes"\n  fate q quantize -> post_op at #3 : "w"\n'
+    return print_graph(graph) + told
 
 
 @given(st.data())
@@ -161,10 +169,13 @@ def test_any_change_of_a_text_gives_a_graph_or_an_error_with_a_place(data):
     for _ in range(data.draw(st.integers(1, 3))):
         start = data.draw(st.integers(0, len(text)))
         end = data.draw(st.integers(start, min(start + 6, len(text))))
-        text = text[:start] + data.draw(st.sampled_from(["", "%", "@", "{", "[", '"', "\n", "0", "-", ",", "nan", "#", ";", "x", "é"]) | st.text(max_size=3)) + text[end:]
+        piece = data.draw(
+            st.sampled_from(["", "%", "@", "{", "[", '"', "\n", "0", "-", ",", "nan", "#", ";", "x", "é"]) | st.text(max_size=3)
+        )
+        text = text[:start] + piece + text[end:]
     try:
         graph = parse_graph(text)
     except FqfuseError as error:
-        assert re.search(r"line \d+, column \d+|empty", str(error))
+        assert re.search(r"line \d+, column \d+|empty", str(error))  # noqa: PT017  # the alternative is a graph, not a failure
     else:
         assert parse_graph(print_graph(graph)) == graph
