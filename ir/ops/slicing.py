@@ -14,6 +14,8 @@ from .spec import Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["SLICING"]
 
+_NO_END = 2**31 - 1  # exporters write INT_MAX or INT64_MAX for "to the end"; no dimension is as long
+
 
 # -- Slice -------------------------------------------------------------------------------------------------------------------------
 
@@ -52,6 +54,8 @@ def _length(size: Dim, start: int, end: int, step: int) -> Dim:
     if step == 0:
         raise ShapeError("steps must not be 0")
     first, last = (dims.add(size, bound) if bound < 0 else bound for bound in (start, end))
+    if step > 0 and end >= _NO_END:
+        last = size
     if step > 0:
         first, last = dims.clamp(first, 0, size), dims.clamp(last, 0, size)
         return dims.positive(dims.ceil_div(dims.subtract(last, first), step))

@@ -58,6 +58,13 @@ def test_slice_of_any_bounds(ort_slice, size, start, end, step):
     assert OPS["Slice"].infer(types, {}, [None, starts, ends, axes, steps])[0].shape == expected.shape
 
 
+@pytest.mark.parametrize("end", [2**31 - 1, 2**63 - 1])
+def test_slice_to_the_end_of_a_symbol_reads_well(end):
+    numbers = [np.asarray([v], np.int64) for v in (1, end)]
+    types = [TensorType(DType.F32, ("N", "H")), *[TensorType(DType.S64, (1,))] * 3]
+    assert OPS["Slice"].infer(types, {}, [None, *numbers, np.asarray([1])])[0].shape == ("N", "pos(H-1)")
+
+
 # -- special values ----------------------------------------------------------------------------------------------------------------
 
 
