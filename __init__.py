@@ -24,8 +24,9 @@ from fqfuse.errors import (
 )
 
 if TYPE_CHECKING:
-    from fqfuse.compiler import InferenceSession, compile, load_plan
+    from fqfuse.compiler import compile, load_plan
     from fqfuse.composer.plan import Plan
+    from fqfuse.inference import InferenceSession
 
 __all__ = [
     "BackendUnavailable",
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 _LAZY = {
-    "InferenceSession": "fqfuse.compiler",
+    "InferenceSession": "fqfuse.inference",
     "Plan": "fqfuse.composer.plan",
     "compile": "fqfuse.compiler",
     "load_plan": "fqfuse.compiler",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ..compiler import InferenceSession
+    from ..inference import InferenceSession
     from ..composer.plan import Plan
 
 __all__ = ["DEMO_SCHEMA", "Demo", "Form", "Run", "command"]
@@ -122,7 +122,7 @@ def command(
 
 
 def _measured(form: Form, target: str | None, backend: Backend) -> Demo:
-    from ..compiler import InferenceSession
+    from ..inference import InferenceSession
     from ..models.digits import digits_model_path, digits_test_set
     from .load import compiled
     from .progress import Progress

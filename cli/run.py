@@ -16,7 +16,7 @@ import typer
 from .options import AsJson, Backend, BackendOption, Color, ColorOption, ModelOrPlan, Target, Threads
 
 if TYPE_CHECKING:
-    from ..compiler import InferenceSession
+    from ..inference import InferenceSession
     from ..ir.ops.spec import Array
     from ..report.json import Json
     from .feeds import Feed
@@ -41,7 +41,7 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Runs a model once, and reports its outputs."""
-    from ..compiler import InferenceSession
+    from ..inference import InferenceSession
     from .feeds import read_feeds
     from .load import plan_of
     from .outputs import check_destination, write_outputs

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ..errors import InvalidInput
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Attr, Trait
@@ -20,7 +19,7 @@ from .elementwise import elementwise
 from .lone_quantizers import dequantize_alone, quantize_alone
 from .plan import Plan
 from .steps import concat, plain, pooling
-from .targets import TARGETS
+from .targets import check_target
 
 __all__ = ["plan_from_graph"]
 
@@ -38,9 +37,7 @@ def plan_from_graph(graph: Graph, target: str = "onednn-v3", options: Mapping[st
     Raises:
         InvalidInput: no such target.
     """
-    if target not in TARGETS:
-        raise InvalidInput(f"there is no target {target!r}", hint=f"choose one of {', '.join(sorted(TARGETS))}")
-    drafts = Drafts(graph, TARGETS[target])
+    drafts = Drafts(graph, check_target(target))
     nodes = graph.nodes()
     _anchors(drafts, nodes)
     _primitives(drafts, nodes)

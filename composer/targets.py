@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..errors import InvalidInput
 from ..ir.types import DType
 
-__all__ = ["TARGETS", "Capability", "Target"]
+__all__ = ["TARGETS", "Capability", "Target", "check_target"]
 
 _INT8 = frozenset({DType.U8, DType.S8})
 _F32 = frozenset({DType.F32})
@@ -118,3 +119,14 @@ TARGETS: Mapping[str, Target] = {
     "onednn-v2": Target("onednn-v2", "output", True, 32, _V2),
     "unified": Target("unified", "arguments", False, 32, _UNIFIED, operand_scale=True),
 }
+
+
+def check_target(name: str) -> Target:
+    """The target of that name.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    if name not in TARGETS:
+        raise InvalidInput(f"there is no target {name!r}", where="target", hint=f"choose one of {', '.join(sorted(TARGETS))}")
+    return TARGETS[name]

@@ -221,7 +221,7 @@ def test_demo_tells_the_fate_of_every_quantizer(spawn) -> None:
 
 
 def test_demo_fails_where_the_plan_is_not_accurate(call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fqfuse.compiler.InferenceSession.run", lambda *_: [np.zeros((360, 10), np.float32)])
+    monkeypatch.setattr("fqfuse.inference.InferenceSession.run", lambda *_: [np.zeros((360, 10), np.float32)])
     result = call("demo")
     assert result.exit_code == 1
     assert re.search(r"NO +the plan's accuracy is at least 97 %", result.stdout)
