@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from ..ir.decision import Decision, Outcome
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
 
-__all__ = ["Contract", "Observer", "Pass", "fired", "refused", "run_pipeline", "swap"]
+__all__ = ["Contract", "Observer", "Pass", "fired", "fits_f32", "refused", "run_pipeline", "swap"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,13 @@ def fired(graph: Graph, rule: str, node: Node, reason: str) -> None:
 def refused(graph: Graph, rule: str, node: Node, reason: str, *, expected: str = "", found: str = "", hint: str = "") -> None:
     """Records that a rule whose anchor matched was refused, and which predicate failed."""
     graph.decide(Decision(rule, subject(node), Outcome.REFUSED, reason, expected, found, hint))
+
+
+def fits_f32(values: npt.NDArray[np.float64]) -> bool:
+    """True when every value is finite and normal in f32, so that it may become a scale."""
+    magnitude = np.abs(values)
+    info = np.finfo(np.float32)
+    return bool(np.all((magnitude >= info.tiny) & (magnitude <= info.max)))
 
 
 def swap(graph: Graph, old: Node, value: str) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.types import Quantization
-from .base import Contract, fired, refused, swap
+from .base import Contract, fired, fits_f32, refused, swap
 
 __all__ = ["FoldBatchNorm"]
 
@@ -82,7 +82,8 @@ def scaled_weights(graph: Graph, anchor: Node, factor: F64) -> str | None:
     axis, groups = _channel_axis(anchor)
     data = graph.constant(value)
     if data is not None:
-        return graph.add_constant(f"{value}/scaled", _multiply(np.asarray(data), factor, axis, groups))
+        product = _multiply(np.asarray(data), factor, axis, groups)
+        return graph.add_constant(f"{value}/scaled", product) if np.all(np.isfinite(product)) else None
     decode = graph.producer(value)
     if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is None:
         return None
@@ -92,6 +93,8 @@ def scaled_weights(graph: Graph, anchor: Node, factor: F64) -> str | None:
     if quant.axis not in (None, axis) or not np.all(factor):
         return None
     scales = quant.scales.astype(np.float64) * factor
+    if not fits_f32(scales):
+        return None
     merged = Quantization.of(scales, np.broadcast_to(quant.zero_points, scales.shape), axis)
     twin = graph.add(
         "Dequantize",

@@ -14,7 +14,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
-from .base import Contract, fired, refused, swap
+from .base import Contract, fired, fits_f32, refused, swap
 
 __all__ = ["MoveDequantize"]
 
@@ -264,8 +264,7 @@ def _merged(op: str, quant: Quantization, constant: np.ndarray[tuple[int, ...], 
         nearest = np.rint(zero)
         zero = np.where(np.abs(zero - nearest) <= np.maximum(np.abs(nearest), 1) * 2.0**-22, nearest, zero)  # c and s are f32: see split
         scale = np.broadcast_to(scale, zero.shape)
-    magnitude = np.abs(scale)
-    if np.any(magnitude < np.finfo(np.float32).tiny) or np.any(magnitude > np.finfo(np.float32).max):
+    if not fits_f32(scale):
         return None
     return Quantization.of(scale, zero, axis)
 

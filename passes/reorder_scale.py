@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.types import Quantization
-from .base import Contract, fired, refused, swap
+from .base import Contract, fired, fits_f32, refused, swap
 from .fold_batch_norm import scaled_weights
 
 __all__ = ["ReorderScale"]
@@ -89,7 +89,7 @@ class ReorderScale:
                         found=f"smallest factor {constant.min():g}",
                     )
                     return None
-            elif front.op != "Add" or constant.size != 1 or _decoded(graph, front) is None:
+            elif front.op != "Add" or constant.size != 1 or _scaled_skip(graph, front, constant) is None:
                 return None
             between.append(front)
             reader = front
@@ -105,10 +105,8 @@ class ReorderScale:
             if op.op == "Relu":
                 value = graph.add("Relu", [value], op.attrs, name=op.name, origin=op.origin).output
                 continue
-            decode = _decoded(graph, op)
+            decode, scaled = _decoded(graph, op), _scaled_skip(graph, op, constant)
             assert decode is not None
-            quant = decode.attr("quant", Quantization)
-            scaled = Quantization.of(quant.scales.astype(np.float64) * constant.reshape(()), quant.zero_points, quant.axis)
             skip = graph.add(
                 "Dequantize", decode.inputs, {"quant": scaled}, name=decode.name, origin=decode.origin, quantizer=decode.quantizer
             )
@@ -135,6 +133,16 @@ def _decoded_index(graph: Graph, add: Node) -> int:
 def _decoded(graph: Graph, add: Node) -> Node | None:
     index = _decoded_index(graph, add)
     return None if index < 0 else graph.producer(add.inputs[index])
+
+
+def _scaled_skip(graph: Graph, add: Node, constant: F64) -> Quantization | None:
+    """How the decoded operand of an Add decodes when it is multiplied by one value; None without one, or beyond f32."""
+    decode = _decoded(graph, add)
+    if decode is None:
+        return None
+    quant = decode.attr("quant", Quantization)
+    scales = quant.scales.astype(np.float64) * constant.reshape(())
+    return Quantization.of(scales, quant.zero_points, quant.axis) if fits_f32(scales) else None
 
 
 def _per_channel(graph: Graph, anchor: Node, constant: F64) -> F64 | None:

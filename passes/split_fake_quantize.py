@@ -18,6 +18,9 @@ __all__ = ["Ranges", "Split", "SplitFakeQuantize", "emit_split", "ranges_of", "s
 
 F64 = npt.NDArray[np.float64]
 
+_FARTHEST = 2.0**20
+"""Largest distance of a range from zero, in steps: x/s + z is then known to 2^-3 of a step in f32, and a code off by 1 at most."""
+
 
 @dataclass(frozen=True)
 class Ranges:
@@ -96,6 +99,8 @@ def split_refusal(ranges: Ranges) -> str | None:
     scales = np.abs(np.concatenate([ranges.input_scale, ranges.output_scale]))
     if np.any(scales < np.finfo(np.float32).tiny) or np.any(1.0 / scales > np.finfo(np.float32).max):
         return "a scale is below the smallest normal f32"
+    if np.any(np.abs(np.concatenate([ranges.input_low / ranges.input_scale, ranges.output_low / ranges.output_scale])) > _FARTHEST):
+        return "the range lies so far from zero that f32 cannot tell its steps apart"
     return None
 
 

@@ -90,9 +90,11 @@ def _dependence(graph: Graph) -> dict[str, str | None]:
         elif node.op == "Quantize" and (not node.attr("quant", Quantization).per_tensor or node.attrs["dtype"] not in (DType.U8, DType.S8)):
             found[node.output] = None
         else:
-            sources = {found.get(value) for value in node.inputs if value}
-            codes_read = sources - {_CONSTANT}
-            found[node.output] = next(iter(codes_read)) if len(codes_read) == 1 else None
+            sources = {found.get(value) for value in node.inputs if value} - {_CONSTANT}
+            only = next(iter(sources)) if len(sources) == 1 else None
+            # A constant of one element may have more dimensions than the codes, and give them to the result.
+            alike = bool(only) and graph.type(node.output).shape == graph.type(only or "").shape
+            found[node.output] = only if alike else None
     return found
 
 
