@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ..inference import InferenceSession
     from ..composer.plan import Plan
+    from ..inference import InferenceSession
 
 __all__ = ["DEMO_SCHEMA", "Demo", "Form", "Run", "command"]
 
