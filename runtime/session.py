@@ -6,17 +6,22 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ..composer.plan import Plan
+from ..composer.plan_file import plan_bytes, read_plan
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.types import DType, TensorType
-from .executor import Executor
 from .numpy_runtime import NumpyExecutor, default_threads
+from .placement import Placement
 from .shapes import symbol_sizes
+
+if TYPE_CHECKING:
+    from .onednn.executor import OneDnnExecutor
 
 __all__ = ["BACKENDS", "InferenceSession", "NodeArg"]
 
@@ -60,11 +65,13 @@ class NodeArg:
 class InferenceSession:
     """A plan, ready to run.
 
-    A session may be used by many threads at once, pickled, and sent to spawned processes. The arrays it returns belong to the caller.
+    A session may be used by many threads at once, pickled, sent to spawned processes and used in forked ones. The arrays it returns belong
+    to the caller.
 
     Args:
         path_or_plan: a plan or the path of a plan file (`fqfuse.InferenceSession` also takes an ONNX model, and compiles it).
-        backend: `numpy`, `onednn`, or `auto` (oneDNN where it is installed, else NumPy); `session.backend` tells which it is.
+        backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed, else NumPy; on a CPU without VNNI only the steps that cannot
+            saturate there. `session.backend` tells which it is, `session.backend_reason` why, `session.placement()` where each step runs.
         threads: how many threads a run may use, the caller's included (None: one a processor).
 
     Raises:
@@ -79,7 +86,7 @@ class InferenceSession:
         self._asked = backend
         self._threads = _checked_threads(threads)
         self.plan = path_or_plan if isinstance(path_or_plan, Plan) else _load(path_or_plan)
-        self._executor, self.backend = _executor(self.plan, backend, self._threads)
+        self._executor, self.backend, self.backend_reason = _executor(self.plan, backend, self._threads)
         self._inputs = {name: self.plan.type(name) for name in self.plan.inputs}
         if all(type_.shape is not None and all(isinstance(d, int) for d in type_.shape) for type_ in self._inputs.values()):
             self._executor.bind({name: type_.static_shape for name, type_ in self._inputs.items()})
@@ -131,14 +138,25 @@ class InferenceSession:
         """
         return self._executor.run_all(self._checked(feeds))
 
+    def placement(self) -> tuple[Placement, ...]:
+        """Where each step runs, and why: on oneDNN by which implementation, as a mere view, or on NumPy.
+
+        Raises:
+            InvalidInput: the model's shapes are symbolic, and nothing has been run yet.
+        """
+        if isinstance(self._executor, NumpyExecutor):
+            return tuple(Placement(step, "numpy", reason=self.backend_reason) for step in self.plan.steps)
+        return self._executor.placement()
+
     def __getstate__(self) -> dict[str, object]:
-        return {"plan": self.plan, "backend": self._asked, "threads": self._threads}
+        # The plan as the bytes of its file: that form is stable and checked, and shares nothing with this process.
+        return {"plan": plan_bytes(self.plan), "backend": self._asked, "threads": self._threads}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         plan, backend, threads = state["plan"], state["backend"], state["threads"]
-        if not isinstance(plan, Plan) or not isinstance(backend, str) or not isinstance(threads, int):
+        if not isinstance(plan, bytes) or not isinstance(backend, str) or not isinstance(threads, int):
             raise InvalidInput("this is not the state of a session")
-        self.__init__(plan, backend, threads)  # type: ignore[misc]
+        InferenceSession.__init__(self, read_plan(plan), backend, threads)
 
     # -- feeds -----------------------------------------------------------------------------------------------------------------
 
@@ -202,30 +220,22 @@ def _node_arg(name: str, type_: TensorType) -> NodeArg:
     return NodeArg(name, type_.shape, f"tensor({_ORT_TYPES[type_.dtype]})")
 
 
-def _executor(plan: Plan, backend: str, threads: int) -> tuple[Executor, str]:
+def _executor(plan: Plan, backend: str, threads: int) -> tuple[NumpyExecutor | OneDnnExecutor, str, str]:
+    """The executor, its name, and why it is this one."""
     if backend == "numpy":
-        return NumpyExecutor(plan, threads), "numpy"
+        return NumpyExecutor(plan, threads), "numpy", "the backend numpy was asked for"
+    # Imported here: loading the library takes time that the NumPy runtime need not spend.
+    from .onednn.executor import OneDnnExecutor
+
     try:
-        return _onednn(plan, threads), "onednn"
-    except BackendUnavailable:
+        executor = OneDnnExecutor(plan, threads, exact=backend == "auto")
+    except BackendUnavailable as error:
         if backend == "onednn":
             raise
-        return NumpyExecutor(plan, threads), "numpy"
-
-
-def _onednn(plan: Plan, threads: int) -> Executor:
-    try:
-        from .onednn.executor import OneDnnExecutor
-    except ImportError as error:
-        raise BackendUnavailable(
-            "the oneDNN runtime is not there", where=str(error), hint="pip install 'fqfuse[onednn]', or choose backend='numpy'"
-        ) from error
-    executor: Executor = OneDnnExecutor(plan, threads)
-    return executor
+        return NumpyExecutor(plan, threads), "numpy", f"oneDNN cannot be used: {error.what}"
+    return executor, "onednn", f"oneDNN {executor.library} is installed" if backend == "auto" else "the backend onednn was asked for"
 
 
 def _load(source: str | PathLike[str]) -> Plan:
     """The plan in a plan file (`fqfuse.InferenceSession` also takes models)."""
-    from ..composer.plan_file import read_plan
-
     return read_plan(source)

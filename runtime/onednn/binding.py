@@ -9,9 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
 
 from ...composer.plan import Plan, Step
 from ...errors import InternalError
+from ..placement import Placement
 from ..shapes import StaticShape
 from .capi import OneDnnError
 from .constants import Constants
@@ -23,15 +27,19 @@ from .memory import Memory, MemoryDesc
 from .pointwise import reorder
 from .primitive import Primitive
 from .primitive_desc import PrimitiveDesc
-from .program import Action, HostAction, Placement, PrimitiveAction, Program, plan_buffers
+from .program import Action, HostAction, PrimitiveAction, Program, plan_buffers
+from .saturation import cannot_saturate
 from .tensors import Buffer, Home, Tensor, data_type, row_major, viewed
 
 __all__ = ["Binder", "NotLowered", "Wanted", "first_accepted"]
 
 Lowering = Callable[["Binder", Step], None]
+C = TypeVar("C")
+
+_IMPLEMENTATIONS = 8  # of one primitive that are looked at; the list repeats itself where one is in the library's cache
 
 
-class NotLowered(Exception):  # noqa: N818
+class NotLowered(Exception):
     """No primitive runs this step as it should; the message is the reason."""
 
 
@@ -149,12 +157,19 @@ class Binder:
             raise NotLowered(f"{value} lies outside of oneDNN's reach")
         return found[0].desc
 
-    def objection(self, desc: PrimitiveDesc) -> str:
-        """Why an implementation will not do; empty where it will."""
+    def objection(self, desc: PrimitiveDesc, weights: Callable[[], NDArray[Any] | None] | None = None) -> str:
+        """Why an implementation will not do; empty where it will.
+
+        Args:
+            desc: the descriptor.
+            weights: see `first_accepted`.
+        """
         if desc.is_reference:
             return f"oneDNN has only the reference implementation {desc.impl_info} for it"
         if self._exact and desc.may_saturate:
-            return f"{desc.impl_info} may saturate on this CPU"
+            data = None if weights is None else weights()
+            if data is None or not cannot_saturate(desc, data):
+                return f"{desc.impl_info} may saturate: its int8 products are added in 16 bits"
         return ""
 
     def origin(self, step: Step) -> str:
@@ -224,18 +239,22 @@ class Binder:
     def _step(self, step: Step, lowering: Lowering | None) -> None:
         before = len(self._placements)
         try:
-            if lowering is None:
-                raise NotLowered(f"oneDNN has no primitive for {step.op}")
-            if len([value for value in step.outputs if value]) != 1:
-                raise NotLowered("it has several outputs")
-            self.dims(step.output)
-            self.dtype(step.output)
-            lowering(self, step)
+            self._checked(step, lowering)(self, step)
         except NotLowered as refusal:
             self._on_host(step, str(refusal))
             return
         if len(self._placements) == before:
             self._placements.append(Placement(step, "onednn", " + ".join(self._impl)))
+
+    def _checked(self, step: Step, lowering: Lowering | None) -> Lowering:
+        """The lowering, where there is one and the output is something that a primitive can write. Raises NotLowered otherwise."""
+        if lowering is None:
+            raise NotLowered(f"oneDNN has no primitive for {step.op}")
+        if len([value for value in step.outputs if value]) != 1:
+            raise NotLowered("it has several outputs")
+        self.dims(step.output)
+        self.dtype(step.output)
+        return lowering
 
     def _on_host(self, step: Step, reason: str) -> None:
         runner = HostStep(self.plan, step, self._threads)
@@ -324,17 +343,25 @@ class Binder:
         self._actions.append(PrimitiveAction(Primitive(desc), args, (dst,), self._index, label))
 
 
-def first_accepted(binder: Binder, attempts: Iterable[Callable[[], PrimitiveDesc]]) -> PrimitiveDesc:
+def first_accepted(
+    binder: Binder, candidates: Iterable[C], attempt: Callable[[C], PrimitiveDesc], weights: Callable[[], NDArray[Any] | None] | None = None
+) -> PrimitiveDesc:
     """The first descriptor that the library makes and nothing objects to.
+
+    Args:
+        binder: the binder.
+        candidates: what to try, best first.
+        attempt: makes the descriptor of a candidate; the library's refusals and `NotLowered` lead to the next one.
+        weights: gives the weights in the primitive's shape, or None where they are computed at run time; asked only if they matter.
 
     Raises:
         NotLowered: there is none; the message says why, for each attempt.
         OneDnnError: the library fails, other than by refusing.
     """
     reasons: list[str] = []
-    for attempt in attempts:
+    for candidate in candidates:
         try:
-            desc = attempt()
+            desc = attempt(candidate)
         except OneDnnError as error:
             if error.status not in (Status.unimplemented, Status.invalid_arguments):
                 raise
@@ -343,8 +370,11 @@ def first_accepted(binder: Binder, attempts: Iterable[Callable[[], PrimitiveDesc
         except NotLowered as refusal:
             reasons.append(str(refusal))
             continue
-        objection = binder.objection(desc)
-        if not objection:
-            return desc
-        reasons.append(objection)
+        for _ in range(_IMPLEMENTATIONS):
+            objection = binder.objection(desc, weights)
+            if not objection:
+                return desc
+            reasons.append(objection)
+            if desc.is_reference or not desc.next_impl():
+                break
     raise NotLowered("; ".join(dict.fromkeys(reasons)))

@@ -72,7 +72,7 @@ class Constants:
             return Memory(self._engine, desc, array)
         memory = Memory.allocate(self._engine, desc)
         pack = reorder(self._engine, given, desc, origin="packing constants")
-        args = {Arg.SRC: Memory(self._engine, given, array), Arg.DST: memory}
+        args: dict[int, Memory] = {Arg.SRC: Memory(self._engine, given, array), Arg.DST: memory}
         if pack.scratchpad_size:
             args[Arg.SCRATCHPAD] = Memory.allocate(self._engine, pack.scratchpad_md)
         Primitive(pack).execute(self._stream, ExecArgs(pack, args))

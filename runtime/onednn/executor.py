@@ -1,31 +1,28 @@
 """The oneDNN runtime: a plan on the real library, bound once for each set of input shapes.
 
-A session's programs, packed weights and memories belong to the process that made them: after a fork they are dropped, and made again when they
-are needed. OpenMP's threads do not survive a fork either, and GNU's runtime would wait for them for ever, so a forked process computes in a
-thread of its own.
+What a session holds of the library belongs to the process that made it: after a fork it is dropped, and made again when it is needed.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ...composer.plan import Plan
 from ...errors import InvalidInput
 from ...ir.ops.spec import Array
 from ..numpy_runtime import default_threads
+from ..placement import Placement
 from ..shapes import StaticShape, bind_shapes
+from . import forks
 from .binding import Binder
 from .constants import Constants
 from .handles import Engine, Stream
 from .library import load
 from .lowering import LOWERINGS
-from .program import Action, Placement, Program
+from .program import Action, Program
 from .runs import Run
 
 __all__ = ["OneDnnExecutor"]
@@ -36,13 +33,22 @@ _IDLE_RUNS = 4  # memories kept for the next runs of one program
 T = TypeVar("T")
 
 
+class _Bound:
+    """A program, and the memories of finished runs, for the next ones."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.idle: list[Run] = []
+
+
 class _State:
     """What one process holds of the library for one plan."""
 
     def __init__(self, plan: Plan, engine: Engine) -> None:
+        self.generation = forks.generation()
         self.engine = engine
         self.constants = Constants(plan, engine, Stream(engine))
-        self.programs: OrderedDict[tuple[StaticShape, ...], Program] = OrderedDict()
+        self.programs: OrderedDict[tuple[StaticShape, ...], _Bound] = OrderedDict()
         self.latest: Program | None = None
         self.lock = threading.Lock()
 
@@ -53,7 +59,9 @@ class OneDnnExecutor:
     Args:
         plan: the plan, for target `onednn-v3` or `onednn-v2`.
         threads: how many OpenMP threads a run uses (None: one a processor).
-        exact: give a step to NumPy where the CPU's instructions may saturate on its weights, as those without VNNI do.
+        exact: on a CPU without VNNI, give NumPy the steps whose weights may make its int8 instructions saturate. A CPU with VNNI never
+        runs a
+            saturating implementation.
         library: the path of a libdnnl; None: the installed one.
 
     Raises:
@@ -63,13 +71,14 @@ class OneDnnExecutor:
     def __init__(self, plan: Plan, threads: int | None = None, *, exact: bool = True, library: str | None = None) -> None:
         self._plan = plan
         self._threads = threads or default_threads()
-        self._exact = exact
         self._library = load(library)
-        self._process = os.getpid()
-        self._start()
+        self._exact = exact or self._library.effective_isa().has_vnni
+        self._state = _State(plan, Engine(self._library))
 
-    def _start(self) -> None:
-        self._state = _State(self._plan, Engine(self._library))
+    @property
+    def library(self) -> str:
+        """The library's version and path."""
+        return f"{self._library.version} ({self._library.path})"
 
     def bind(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Prepares for these shapes of the inputs: makes primitives, packs weights, and lays out the memory of a run.
@@ -77,25 +86,19 @@ class OneDnnExecutor:
         Raises:
             InvalidInput: the shapes do not fit the model.
         """
-        with self._threaded():
-            program = self._program({name: tuple(shapes[name]) for name in self._plan.inputs})
-            with self._leased(program):
-                pass
+        self._with_run({name: tuple(shapes[name]) for name in self._plan.inputs}, lambda _: None)
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of the plan for checked feeds, as new C-contiguous arrays."""
-        with self._threaded(), self._leased(self._program(_shapes(feeds))) as run:
-            return run.execute(feeds)
+        return self._with_run(_shapes(feeds), lambda run: run.execute(feeds))
 
     def run_all(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Every value that a step writes, in execution order, as new C-contiguous arrays."""
-        with self._threaded(), self._leased(self._program(_shapes(feeds))) as run:
-            return run.execute_all(feeds)
+        return self._with_run(_shapes(feeds), lambda run: run.execute_all(feeds))
 
     def profile(self, feeds: Mapping[str, Array], rounds: int = 10) -> list[tuple[Action, float]]:
-        """Each action of a run (primitives, reorders between them, NumPy steps) with the median of its times in seconds."""
-        with self._threaded(), self._leased(self._program(_shapes(feeds))) as run:
-            return run.timings(feeds, rounds)
+        """Each action of a run (primitives, reorders between them, NumPy steps) with the least of its times, in seconds."""
+        return self._with_run(_shapes(feeds), lambda run: run.timings(feeds, rounds))
 
     def placement(self) -> tuple[Placement, ...]:
         """Where each step runs, for the shapes that were bound last.
@@ -103,50 +106,60 @@ class OneDnnExecutor:
         Raises:
             InvalidInput: nothing is bound yet.
         """
+        return self._latest().placements
+
+    @property
+    def reorders(self) -> int:
+        """How many primitives of the program that was bound last only change a layout."""
+        return self._latest().reorders
+
+    def _latest(self) -> Program:
         if self._state.latest is None:
             raise InvalidInput("nothing is bound yet", hint="run the session once: where a step runs may depend on the shapes")
-        return self._state.latest.placements
+        return self._state.latest
 
-    # -- programs --------------------------------------------------------------------------------------------------------------
+    # -- runs ------------------------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _threaded(self) -> Iterator[None]:
-        """OpenMP's number of threads belongs to the calling thread: ours for the time of a call."""
-        before = self._library.max_threads()
-        self._library.set_threads(self._threads)
+    def _with_run(self, shapes: Mapping[str, StaticShape], work: Callable[[Run], T]) -> T:
+        """Calls `work` with the memory of a run, which nobody else uses meanwhile, and with our number of OpenMP threads."""
+        if forks.in_child():
+            return forks.in_own_thread(lambda: self._with_run_here(shapes, work))
+        return self._with_run_here(shapes, work)
+
+    def _with_run_here(self, shapes: Mapping[str, StaticShape], work: Callable[[Run], T]) -> T:
+        library = self._library
+        before = library.max_threads()
+        library.set_threads(self._threads)  # OpenMP's number belongs to the calling thread, who may want his own back
         try:
-            yield
+            bound = self._bound(shapes)
+            # pop and append are atomic: no lock
+            run = bound.idle.pop() if bound.idle else None
+            if run is None:
+                run = Run(self._plan, bound.program, self._state.engine)
+            try:
+                return work(run)
+            finally:
+                if len(bound.idle) < _IDLE_RUNS:
+                    bound.idle.append(run)
         finally:
-            self._library.set_threads(before)
+            library.set_threads(before)
 
-    @contextmanager
-    def _leased(self, program: Program) -> Iterator[Run]:
-        """The memory of a run, which nobody else uses meanwhile."""
-        with program.lock:
-            run = program.idle.pop() if program.idle else None
-        if run is None:
-            run = Run(self._plan, program, self._state.engine)
-        try:
-            yield run
-        finally:
-            with program.lock:
-                if len(program.idle) < _IDLE_RUNS:
-                    program.idle.append(run)
-
-    def _program(self, shapes: Mapping[str, StaticShape]) -> Program:
+    def _bound(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         state = self._state
+        if state.generation != forks.generation():
+            state = self._state = _State(self._plan, Engine(self._library))
         key = tuple(shapes[name] for name in self._plan.inputs)
         with state.lock:
-            program = state.programs.get(key)
-            if program is None:
+            bound = state.programs.get(key)
+            if bound is None:
                 known = bind_shapes(self._plan, shapes)
                 binder = Binder(self._plan, known, state.engine, state.constants, self._threads, exact=self._exact)
-                program = state.programs[key] = binder.bind(LOWERINGS)
+                bound = state.programs[key] = _Bound(binder.bind(LOWERINGS))
                 if len(state.programs) > _PROGRAMS:
                     state.programs.popitem(last=False)
             state.programs.move_to_end(key)
-            state.latest = program
-            return program
+            state.latest = bound.program
+            return bound
 
 
 def _shapes(feeds: Mapping[str, Array]) -> dict[str, StaticShape]:

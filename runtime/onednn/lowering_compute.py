@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from numpy.typing import NDArray
@@ -32,6 +33,10 @@ class _Weights:
     dims: tuple[int, ...]
     dtype: DataType
     view: Callable[[NDArray[Any]], NDArray[Any]]
+
+    def data(self, binder: Binder) -> NDArray[Any] | None:
+        """The weights in the primitive's shape; None where they are computed at run time."""
+        return self.view(binder.constants.data(self.name)) if binder.is_constant(self.name) else None
 
     def argument(self, binder: Binder, desc: MemoryDesc) -> Wanted | Memory:
         """The weights in the layout `desc`: packed once when constant."""
@@ -114,7 +119,8 @@ def _windowed(
     def frame(like: MemoryDesc) -> Translated:
         return _attributes(binder, step, same_frame(dims, like), dtype, mask, 1)
 
-    found, translated = _settled(binder, source, frame, make, channels_last(library, dims, dtype))
+    guess = channels_last(library, dims, dtype)
+    found, translated = _settled(binder, source, frame, make, guess, lambda: weights.data(binder))
     args: dict[int, Wanted | Memory] = {
         **translated.args,
         Arg.SRC: Wanted(src, found.src_md()),
@@ -133,6 +139,7 @@ def _settled(
     attributes: Callable[[MemoryDesc], Translated],
     make: Callable[[MemoryDesc, Attributes], PrimitiveDesc],
     guess: MemoryDesc,
+    weights: Callable[[], NDArray[Any] | None],
 ) -> tuple[PrimitiveDesc, Translated]:
     """A descriptor whose post-op operands have the destination's layout: guessed first, then as the library chose it."""
     made: list[tuple[PrimitiveDesc, Translated]] = []
@@ -142,16 +149,13 @@ def _settled(
         made.append((make(source, translated.attributes), translated))
         return made[-1][0]
 
-    def attempts() -> Iterator[Callable[[], PrimitiveDesc]]:
-        yield lambda: attempt(guess)
-        chosen = {id(desc): desc for desc in (pd.dst_md() for pd, _ in made) if desc != guess}
-        bare = make(source, Attributes()).dst_md()
+    def layouts() -> Iterator[MemoryDesc]:
+        yield guess
+        bare = make(source, Attributes()).dst_md()  # what the library would take without operands
         if bare != guess:
-            chosen[id(bare)] = bare
-        for like in chosen.values():
-            yield lambda like=like: attempt(like)  # type: ignore[misc]
+            yield bare
 
-    found = first_accepted(binder, attempts())
+    found = first_accepted(binder, layouts(), attempt, weights)
     return next(pair for pair in made if pair[0] is found)
 
 
@@ -171,7 +175,7 @@ def matmul(binder: Binder, step: Step) -> None:
     dtype, kind = binder.dtype(step.output), binder.dtype(name)
     library = binder.library
     if len(given) == 2 and len(shape) == len(dims):
-        inner = (math.prod(shape[:-1]), shape[-1])
+        inner: tuple[int, ...] = (math.prod(shape[:-1]), shape[-1])
         frame = matrix_frame(dims, row_major(library, (inner[0], given[1]), dtype))
         weights = _Weights(name, given, kind, lambda array: array)
     else:
@@ -199,7 +203,7 @@ def matmul(binder: Binder, step: Step) -> None:
     matrices = [MemoryDesc.any(library, weights.dims, kind)]
     if not binder.is_constant(name):
         matrices = _layouts(binder, name, weights.dims)
-    found = first_accepted(binder, ((lambda s=s, m=m: make(s, m)) for s in sources for m in matrices))
+    found = first_accepted(binder, product(sources, matrices), lambda pair: make(*pair), lambda: weights.data(binder))
     args: dict[int, Wanted | Memory] = {
         **translated.args,
         Arg.SRC: Wanted(src, found.src_md()),
@@ -223,10 +227,8 @@ def _layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDe
 
 def _attributes(binder: Binder, step: Step, frame: Frame, dtype: DataType, weights_mask: int, axis: int) -> Translated:
     """The step's attributes; those of a v2 plan converted."""
-    attr, scale = folded_output_scale(
-        step.attr, len(frame.plan), len(frame.plan) - 1 if step.primitive == "matmul" else 1,
-        has_bias=step.arg("bias") is not None, weights_mask=weights_mask,
-    )  # fmt: skip
+    channels = len(frame.plan) - 1 if step.primitive == "matmul" else 1
+    attr, scale = folded_output_scale(step.attr, channels, has_bias=step.arg("bias") is not None, weights_mask=weights_mask)
     translated = translate(binder, attr, frame, dtype, {"weights": weights_mask})
     return translated if scale is None else prepend_scale(binder, translated, scale, frame, axis)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from itertools import product
 
-
 from ...composer.plan import Step
 from . import compute, normalization, pointwise
 from .binding import Binder, NotLowered, Wanted, first_accepted
@@ -51,11 +50,10 @@ def layer_normalization(binder: Binder, step: Step) -> None:
     epsilon = _number(step, "epsilon", 1e-5)
     found = first_accepted(
         binder,
-        [
-            lambda: normalization.layer_normalization(
-                binder.engine, source, target, epsilon=epsilon, flags=flags, attributes=translated.attributes, origin=binder.origin(step)
-            )
-        ],
+        [source],
+        lambda desc: normalization.layer_normalization(
+            binder.engine, desc, target, epsilon=epsilon, flags=flags, attributes=translated.attributes, origin=binder.origin(step)
+        ),
     )
     binder.commit(step, found, {**translated.args, **args, Arg.SRC: Wanted(src, source)})
 

@@ -52,49 +52,45 @@ def _wide(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
 def binary(binder: Binder, step: Step) -> None:
     """algorithm(src_0 * scale_0, src_1 * scale_1) with post-ops.
 
-    oneDNN's compiled kernels want a first source of the destination's shape, and f32 if the destination is f32: the sources are swapped where
-    that helps and changes nothing, and codes are converted by a reorder, which is exact.
+    oneDNN's compiled kernels want a first source of the destination's shape, and f32 if the destination is f32: the sources are swapped
+    where that helps and changes nothing, and codes are converted by a reorder, which is exact.
     """
     name = step.params.get("algorithm")
     if not isinstance(name, str):
         raise NotLowered("it names no algorithm")
     alg, dims, dtype = algorithm("binary", name), binder.dims(step.output), binder.dtype(step.output)
-    pairs = [("src_0", "src_1")]
-    if name in _COMMUTES:
-        pairs.append(("src_1", "src_0"))
-    made: dict[int, tuple[Translated, dict[int, Wanted | Memory]]] = {}
+    orders = [("src_0", "src_1"), *([("src_1", "src_0")] if name in _COMMUTES else [])]
+    made: dict[int, tuple[Translated, Wanted, Wanted]] = {}
 
-    def attempt(first: str, second: str, converted: bool, layout: int) -> PrimitiveDesc:
-        options = layouts(binder, need(step, first), _wide(binder.dims(need(step, first)), len(dims)))
+    def attempt(candidate: tuple[int, bool, tuple[str, str]]) -> PrimitiveDesc:
+        layout, converted, (first, second) = candidate
+        value, other = need(step, first), need(step, second)
+        options = layouts(binder, value, _wide(binder.dims(value), len(dims)))
         src0 = options[min(layout, len(options) - 1)]
-        if src0.dims != dims:
-            raise NotLowered(f"{need(step, first)} is broadcast")
         if converted:
             src0 = _f32(src0)
-        src1 = _second(binder, need(step, second), dims, src0)
+        src1 = _second(binder, other, dims, src0)
         target = relaid(src0, dims, dtype) or MemoryDesc.any(binder.library, dims, dtype)
         attr = _renamed(step.attr, {first: "src_0", second: "src_1"})
         translated = translate(binder, attr, same_frame(dims, target if target.is_plain else src0), dtype)
         desc = pointwise.binary(binder.engine, alg, src0, src1, target, attributes=translated.attributes, origin=binder.origin(step))
-        args: dict[int, Wanted | Memory] = {**translated.args, Arg.SRC_1: Wanted(need(step, second), src1)}
-        made[id(desc)] = translated, args | {Arg.SRC_0: Wanted(need(step, first), src0)}
+        made[id(desc)] = translated, Wanted(value, src0), Wanted(other, src1)
         return desc
 
-    def attempts() -> Iterator[Callable[[], PrimitiveDesc]]:
+    def candidates() -> Iterator[tuple[int, bool, tuple[str, str]]]:
         for layout in range(3):
-            for convert in (False, True):
-                for first, second in pairs:
-                    full = _wide(binder.dims(need(step, first)), len(dims)) == dims
-                    codes = binder.dtype(need(step, first)) in _INT8
-                    if full and (codes or not convert) and not (codes and not convert and dtype not in _INT8):
-                        yield lambda f=first, s=second, c=convert, n=layout: attempt(f, s, c, n)  # type: ignore[misc]
+            for converted in (False, True):
+                for order in orders:
+                    value = need(step, order[0])
+                    codes = binder.dtype(value) in _INT8
+                    if _wide(binder.dims(value), len(dims)) == dims and converted == (codes and dtype not in _INT8):
+                        yield layout, converted, order
 
-    found = first_accepted(binder, attempts())
-    translated, args = made[id(found)]
-    for arg, wanted in args.items():
-        if isinstance(wanted, Wanted) and arg == Arg.SRC_0 and wanted.desc.dtype != binder.dtype(wanted.value):
-            args[arg] = binder.convert(wanted.value, wanted.desc)
-    binder.commit(step, found, args, translated.sum_operand)
+    found = first_accepted(binder, candidates(), attempt)
+    translated, src0, src1 = made[id(found)]
+    if src0.desc.dtype != binder.dtype(src0.value):
+        src0 = binder.convert(src0.value, src0.desc)
+    binder.commit(step, found, {**translated.args, Arg.SRC_0: src0, Arg.SRC_1: src1}, translated.sum_operand)
 
 
 def _f32(desc: MemoryDesc) -> MemoryDesc:
@@ -199,7 +195,7 @@ def follow(binder: Binder, step: Step, make: Make, args: Mapping[int, Wanted | M
         made[id(desc)] = translated, source
         return desc
 
-    found = first_accepted(binder, ((lambda s=s: attempt(s)) for s in layouts(binder, src, binder.dims(src))))
+    found = first_accepted(binder, layouts(binder, src, binder.dims(src)), attempt)
     translated, source = made[id(found)]
     binder.commit(step, found, {**translated.args, **(args or {}), Arg.SRC: Wanted(src, source)}, translated.sum_operand)
 
@@ -216,8 +212,11 @@ def quantizing_reorder(binder: Binder, step: Step) -> None:
     if target is None:
         target = row_major(binder.library, dims, dtype)
     translated = translate(binder, attr, same_frame(dims, target), dtype)
-    made = pointwise.reorder(binder.engine, source, target, attributes=translated.attributes, origin=binder.origin(step))
-    found = first_accepted(binder, [lambda: made])
+    found = first_accepted(
+        binder,
+        [target],
+        lambda desc: pointwise.reorder(binder.engine, source, desc, attributes=translated.attributes, origin=binder.origin(step)),
+    )
     binder.commit(step, found, {**translated.args, Arg.SRC: Wanted(src, source)}, translated.sum_operand)
 
 
@@ -258,7 +257,7 @@ def concat(binder: Binder, step: Step) -> None:
         made[id(desc)] = descs
         return desc
 
-    found = first_accepted(binder, ((lambda s=s: attempt(s)) for s in layouts(binder, sources[0], binder.dims(sources[0]))))
+    found = first_accepted(binder, layouts(binder, sources[0], binder.dims(sources[0])), attempt)
     for index, (value, desc) in enumerate(zip(sources, made[id(found)], strict=True)):
         args[arg_multiple_src(index)] = Wanted(value, desc)
     binder.commit(step, found, args)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from ...composer.plan import Step
 from ..arena import Lifetimes, place
+from ..placement import Placement
 from .host import HostStep
 from .memory import Memory
 from .primitive import Primitive
 from .tensors import Buffer, Home, Tensor
 
-__all__ = ["Action", "HostAction", "Placement", "PrimitiveAction", "Program", "plan_buffers"]
+__all__ = ["Action", "HostAction", "PrimitiveAction", "Program", "plan_buffers"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,23 +66,6 @@ class HostAction:
 Action = PrimitiveAction | HostAction
 
 
-@dataclass(frozen=True)
-class Placement:
-    """Where a step runs.
-
-    Attributes:
-        step: the step.
-        runtime: `onednn`, `numpy`, or `view` for a step that moves no data.
-        implementation: the library's name for the kernel (`brgconv:avx512_core_vnni`), several joined by ` + `; empty on NumPy.
-        reason: why it is not on oneDNN, or what is worth knowing; may be empty.
-    """
-
-    step: Step
-    runtime: str
-    implementation: str = ""
-    reason: str = ""
-
-
 @dataclass(eq=False)
 class Program:
     """A bound plan.
@@ -99,7 +80,6 @@ class Program:
         reorders: how many actions only change a layout.
         offsets: buffer -> place in the arena.
         arena_bytes, scratchpad_bytes: memory of one run.
-        idle: memories of finished runs, for the next ones.
     """
 
     actions: tuple[Action, ...]
@@ -112,8 +92,6 @@ class Program:
     offsets: Mapping[Buffer, int]
     arena_bytes: int
     scratchpad_bytes: int
-    idle: list[Any] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 def plan_buffers(

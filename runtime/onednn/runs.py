@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,13 +74,13 @@ class Run:
         return {value: found[value] for step in self._plan.steps for value in step.outputs if value}
 
     def timings(self, feeds: Mapping[str, Array], rounds: int) -> list[tuple[Action, float]]:
-        """Each action with the median of its times in seconds."""
-        times = np.zeros((rounds, len(self._calls)))
-        for number in range(rounds):
+        """Each action with the least of its times in seconds."""
+        least = [math.inf] * len(self._calls)
+        for _ in range(rounds):
             for index, seconds in self._actions(feeds):
                 if index >= 0:
-                    times[number, index] = seconds
-        return list(zip(self._program.actions, np.median(times, axis=0).tolist(), strict=True))
+                    least[index] = min(least[index], seconds)
+        return list(zip(self._program.actions, least, strict=True))
 
     def _actions(self, feeds: Mapping[str, Array]) -> Iterator[tuple[int, float]]:
         """Runs one action after the other, and yields the index and the seconds of each when it is done; -1 when the inputs are there."""
@@ -106,14 +107,7 @@ class Run:
 
     def _feed(self, feeds: Mapping[str, Array]) -> None:
         for name, array in feeds.items():
-            self._keep(name, array)
-
-    def _keep(self, name: str, array: Array) -> None:
-        """Takes an array into the run, and lets the memories of its buffer point to it."""
-        straight = np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes 0-d arrays 1-d
-        self._arrays[name] = straight
-        for memory in self._loose.get(name, ()):
-            memory.set_data(straight)
+            _keep(self._arrays, self._loose, name, array)
 
     def _release(self) -> None:
         """Forgets the arrays of the run; the memories' stale addresses are replaced before they are used again."""
@@ -133,22 +127,18 @@ class Run:
             data = self._plan.constants[name]
             return lambda: np.array(data, order="C")
         tensor = (self._program.tensors if first else self._program.outputs).get(name)
-        if tensor is None:
-            return lambda: np.array(self._arrays[name], order="C")
-        shape = self._program.shapes[name]
-        if not tensor.desc.is_plain:
+        if tensor is not None and not tensor.desc.is_plain:
+            shape = self._program.shapes[name]
             return lambda: self._straightened(tensor).reshape(shape)
-        if tensor.buffer.home is Home.ARENA:
-            fixed = view(tensor.desc, self._place(tensor)).reshape(shape)
-            return lambda: np.array(fixed, order="C")
-        return lambda: np.array(view(tensor.desc, self._arrays[tensor.buffer.name]).reshape(shape), order="C")
+        see = self._viewer(name, tensor)
+        return lambda: np.array(see(), order="C")
 
     def _straightened(self, tensor: Tensor) -> Array:
         """A value in a layout of the library's own, as a row-major array."""
         desc = row_major(self._engine.library, tensor.desc.dims, tensor.desc.dtype)
         target = Memory.allocate(self._engine, desc)
         made = reorder(self._engine, tensor.desc, desc)
-        args = {Arg.SRC: self._memory(tensor), Arg.DST: target}
+        args: dict[int, Memory] = {Arg.SRC: self._memory(tensor), Arg.DST: target}
         if made.scratchpad_size:
             args[Arg.SCRATCHPAD] = Memory.allocate(self._engine, made.scratchpad_md)
         Primitive(made).execute(self._stream, ExecArgs(made, args))
@@ -184,27 +174,38 @@ class Run:
         return action.primitive.call(self._stream, args)
 
     def _host_call(self, action: HostAction) -> Callable[[], int]:
-        readers = {value: self._viewer(value, action.inputs.get(value)) for value in action.runner.inputs}
-        for tensor in action.outputs.values():
+        # What the calls refer to is named here: a reference to `self` would be a cycle, and keep the arena until it is collected.
+        runner, outputs, arrays, loose = action.runner, action.outputs, self._arrays, self._loose
+        readers = {value: self._viewer(value, action.inputs.get(value)) for value in runner.inputs}
+        for tensor in outputs.values():
             self._memory(tensor)
 
         def call() -> int:
-            found = action.runner.run({value: read() for value, read in readers.items()})
+            found = runner.run({value: read() for value, read in readers.items()})
             for value, array in found.items():
-                tensor = action.outputs.get(value)
+                tensor = outputs.get(value)
                 if tensor is not None and (array.shape or (1,)) != tensor.desc.dims:
                     raise InternalError(f"{value} has shape {list(array.shape)}, and was bound for {list(tensor.desc.dims)}")
-                self._keep(value, array)
+                _keep(arrays, loose, value, array)
             return 0
 
         return call
 
     def _viewer(self, value: str, tensor: Tensor | None) -> Callable[[], NDArray[Any]]:
-        """What gives a value to a NumPy step, without a copy."""
+        """What shows a value as an array of its logical shape, without a copy."""
+        arrays = self._arrays
         if tensor is None or (tensor.buffer.home is not Home.ARENA and tensor.buffer.name == value):
-            return lambda: self._arrays[value]
-        shape = self._program.shapes[value]
+            return lambda: arrays[value]
+        shape, desc, base = self._program.shapes[value], tensor.desc, tensor.buffer.name
         if tensor.buffer.home is Home.ARENA:
-            fixed = view(tensor.desc, self._place(tensor)).reshape(shape)
+            fixed = view(desc, self._place(tensor)).reshape(shape)
             return lambda: fixed
-        return lambda: view(tensor.desc, self._arrays[tensor.buffer.name]).reshape(shape)
+        return lambda: view(desc, arrays[base]).reshape(shape)
+
+
+def _keep(arrays: dict[str, Array], loose: Mapping[str, Sequence[Memory]], name: str, array: Array) -> None:
+    """Takes an array into a run, and lets the memories of its buffer point to it."""
+    straight = np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes 0-d arrays 1-d
+    arrays[name] = straight
+    for memory in loose.get(name, ()):
+        memory.set_data(straight)

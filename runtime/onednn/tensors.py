@@ -13,7 +13,7 @@ from .enums import DataType
 from .library import Library
 from .memory import MemoryDesc, row_major_strides
 
-__all__ = ["Buffer", "Home", "Tensor", "channels_last", "channels_last_strides", "data_type", "is_row_major", "relaid", "row_major", "viewed"]
+__all__ = ["Buffer", "Home", "Tensor", "channels_last", "channels_last_strides", "data_type", "relaid", "row_major", "viewed"]
 
 _DATA_TYPES = {
     DType.F32: DataType.f32,
@@ -109,11 +109,6 @@ def _order(desc: MemoryDesc) -> list[int]:
             if all(length == 1 or step == other for length, step, other in zip(desc.dims, desc.strides, strides, strict=True)):
                 return order
     return sorted(axes, key=lambda axis: (-desc.strides[axis], axis))
-
-
-def is_row_major(desc: MemoryDesc) -> bool:
-    """True where the bytes are a C-contiguous array of the logical shape."""
-    return desc == row_major(desc.library, desc.dims, desc.dtype)
 
 
 def viewed(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:

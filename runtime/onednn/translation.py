@@ -1,7 +1,7 @@
 """A plan's attributes in the binding's terms: scales, zero points and post-ops with the memories they read at run time.
 
-Plans for `onednn-v3` are handed over unchanged. A plan for `onednn-v2` is converted so that every float operation stays: its bias is added to
-the accumulator, and its output scale is applied behind that, as a post-op.
+Plans for `onednn-v3` are handed over unchanged. A plan for `onednn-v2` is converted so that every float operation stays: its bias is added
+to the accumulator, and its output scale is applied behind that, as a post-op.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...composer.attributes import PrimitiveAttr, Scale
 from ...errors import InternalError
 from .attributes import Attributes, Binary, Depthwise, Eltwise, PostOp, PRelu, Sum
 from .binding import Binder, NotLowered, Wanted
-from .enums import AlgKind, Arg, DataType, arg_dw_scales, arg_multiple_src, arg_post_op, arg_scales, arg_zero_points
+from .enums import AlgKind, Arg, DataType, arg_dw_scales, arg_post_op, arg_scales, arg_zero_points
 from .memory import Memory, MemoryDesc
 from .tensors import data_type, relaid, row_major, viewed
 
@@ -33,7 +33,7 @@ class Frame:
     Attributes:
         plan: its shape in the plan.
         dims: its shape in the primitive.
-        operand: the shape of a post-op's operand in the primitive, from its shape in the plan brought to the plan's rank; None where it has none.
+        operand: the shape of a post-op's operand in the primitive, from its shape in the plan (of dst's rank); None where it has none.
         like: a descriptor of the destination with the layout that operands should have.
     """
 
@@ -103,7 +103,7 @@ def translate(binder: Binder, attr: PrimitiveAttr, frame: Frame, dtype: DataType
     return result
 
 
-def folded_output_scale(attr: PrimitiveAttr, rank: int, axis: int, *, has_bias: bool, weights_mask: int) -> tuple[PrimitiveAttr, Scale | None]:
+def folded_output_scale(attr: PrimitiveAttr, axis: int, *, has_bias: bool, weights_mask: int) -> tuple[PrimitiveAttr, Scale | None]:
     """The attributes of a step of a v2 plan in the order of v3, float operation by float operation.
 
     `(acc + bias) * output_scale` is `acc * weights_scale` without a bias. With one, the accumulator and the bias stay as they are and the
@@ -111,19 +111,21 @@ def folded_output_scale(attr: PrimitiveAttr, rank: int, axis: int, *, has_bias: 
 
     Args:
         attr: the attributes; anything but output scales is untouched (eltwise scales are `translate`'s).
-        rank: of the destination.
-        axis: of its channels.
+        axis: of the destination's channels.
         has_bias: whether the step has a bias.
         weights_mask: mask of scales along the output channels of the weights.
 
     Returns:
         The attributes, and the output scale that must become the first post-op (None: there is none).
+
+    Raises:
+        NotLowered: an output scale along another axis.
     """
     scale = attr.output_scales
     if scale is None:
         return attr, None
     if scale.mask not in (0, 1 << axis):
-        raise NotLowered(f"an output scale with mask {scale.mask} over {rank} dimensions")
+        raise NotLowered(f"an output scale with mask {scale.mask}")
     if has_bias:
         return PrimitiveAttr(attr.scales, attr.zero_points, attr.post_ops), scale
     weights = Scale(scale.values, weights_mask if len(scale.values) > 1 else 0)
@@ -132,7 +134,8 @@ def folded_output_scale(attr: PrimitiveAttr, rank: int, axis: int, *, has_bias: 
 
 def prepend_scale(binder: Binder, translated: Translated, scale: Scale, frame: Frame, axis: int) -> Translated:
     """The same with a multiplication by `scale` (per tensor, or along `axis` of the destination) in front of the post-ops."""
-    shifted = {arg + Arg.ATTR_MULTIPLE_POST_OP_BASE if arg >= Arg.ATTR_MULTIPLE_POST_OP_BASE else arg: m for arg, m in translated.args.items()}
+    base = Arg.ATTR_MULTIPLE_POST_OP_BASE
+    shifted = {arg + base if arg >= base else arg: memory for arg, memory in translated.args.items()}
     first: PostOp
     if len(scale.values) == 1:
         first = Eltwise(AlgKind.eltwise_linear, scale.values[0], 0.0)
