@@ -53,12 +53,13 @@ def _length(size: Dim, start: int, end: int, step: int) -> Dim:
     """How many elements a slice of a dimension takes; bounds count from the end when negative and are held inside the dimension."""
     if step == 0:
         raise ShapeError("steps must not be 0")
-    first, last = (dims.add(size, bound) if bound < 0 else bound for bound in (start, end))
-    if step > 0 and end >= _NO_END:
-        last = size
     if step > 0:
-        first, last = dims.clamp(first, 0, size), dims.clamp(last, 0, size)
-        return dims.positive(dims.ceil_div(dims.subtract(last, first), step))
+        # A start behind the end of the dimension and an end before its start give less than nothing: no need to hold them inside it.
+        first = dims.positive(dims.add(size, start)) if start < 0 else start
+        last = dims.add(size, end) if end < 0 else size if end >= _NO_END else dims.minimum(end, size)
+        length = dims.ceil_div(dims.subtract(last, first), step)
+        return length if start == 0 and end >= 0 else dims.positive(length)
+    first, last = (dims.add(size, bound) if bound < 0 else bound for bound in (start, end))
     # Backwards from an element that exists down to, and without, one that may lie before the first (-1).
     first, last = dims.clamp(first, 0, dims.subtract(size, 1)), dims.clamp(last, -1, dims.subtract(size, 1))
     return dims.minimum(dims.positive(dims.ceil_div(dims.subtract(first, last), -step)), size)

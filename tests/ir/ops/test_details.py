@@ -13,7 +13,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from fqfuse.ir.ops import OPS
+from fqfuse.ir.ops import OPS, dims
 from fqfuse.ir.ops.spec import Trait
 from fqfuse.ir.ops.special import erf
 from fqfuse.ir.types import DType, TensorType
@@ -58,11 +58,29 @@ def test_slice_of_any_bounds(ort_slice, size, start, end, step):
     assert OPS["Slice"].infer(types, {}, [None, starts, ends, axes, steps])[0].shape == expected.shape
 
 
-@pytest.mark.parametrize("end", [2**31 - 1, 2**63 - 1])
-def test_slice_to_the_end_of_a_symbol_reads_well(end):
-    numbers = [np.asarray([v], np.int64) for v in (1, end)]
+@pytest.mark.parametrize(
+    ("start", "end", "length"),
+    [
+        (1, 2**31 - 1, "pos(H-1)"),
+        (1, 2**63 - 1, "pos(H-1)"),
+        (0, 2**63 - 1, "H"),
+        (0, -1, "pos(H-1)"),
+        (0, 8, "H-pos(H-8)"),
+        (2, -2, "pos(H-4)"),
+    ],
+)
+def test_slice_of_a_symbol_reads_well(start, end, length):
     types = [TensorType(DType.F32, ("N", "H")), *[TensorType(DType.S64, (1,))] * 3]
-    assert OPS["Slice"].infer(types, {}, [None, *numbers, np.asarray([1])])[0].shape == ("N", "pos(H-1)")
+    data = [None, *(np.asarray([v], np.int64) for v in (start, end, 1))]
+    assert OPS["Slice"].infer(types, {}, data)[0].shape == ("N", length)
+
+
+@given(st.integers(0, 9), BOUND, BOUND, st.integers(-4, 4).filter(bool))
+def test_slice_of_a_symbol_gives_the_size(size, start, end, step):
+    types = [TensorType(DType.F32, ("H",)), *[TensorType(DType.S64, (1,))] * 4]
+    data = [None, *(np.asarray([v], np.int64) for v in (start, end, 0, step))]
+    (length,) = OPS["Slice"].infer(types, {}, data)[0].shape
+    assert dims.evaluate(length, {"H": size}) == run("Slice", np.zeros(size, np.float32), *data[1:]).size
 
 
 # -- special values ----------------------------------------------------------------------------------------------------------------
