@@ -16,6 +16,7 @@ from .normalize_gemm import NormalizeGemm
 from .recognize_activations import RecognizeActivations
 from .reorder_scale import ReorderScale
 from .retype_matmul_operand import RetypeMatmulOperand
+from .separate_computed_bias import SeparateComputedBias
 from .split_fake_quantize import SplitFakeQuantize
 from .tabulate import Tabulate
 from .unify_concat_types import UnifyConcatTypes
@@ -26,6 +27,7 @@ PIPELINE: tuple[Pass, ...] = (
     FoldConstants(),  # because: every later pass asks whether a value is constant
     RecognizeActivations(),  # because: a decomposed activation forks, and a chain of post-ops does not
     FoldBatchNorm(),  # because: a normalization between a convolution and its quantizer hides one from the other
+    SeparateComputedBias(),  # because: behind the fold, which takes such a bias apart itself; all that follows wants constant ones
     DetectQuantizeOnly(),  # because: once it is split, a FakeQuantize onto the integer grid looks like any other
     SplitFakeQuantize(),  # because: all that follows knows Quantize and Dequantize only
     FoldConstants(),  # because: the quantize half of a weight quantizer is now a function of a constant
