@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -107,3 +108,13 @@ def test_any_change_of_a_text_gives_a_plan_or_an_error_with_a_place(data):
     else:
         verify_plan(plan)
         assert parse_plan(print_plan(plan)) == plan
+
+
+def test_the_examples_of_the_grammar_are_what_the_printer_writes():
+    text = (Path(__file__).parents[2] / "docs" / "text-form.md").read_text(encoding="utf-8")
+    examples = [block for block in text.split("```\n") if block.startswith("plan ")]
+    assert examples
+    for example in examples:
+        plan = parse_plan(example)
+        assert print_plan(plan).split("\ndata\n")[0] == example.split("\ndata\n")[0]  # zlib may pack the data in another way elsewhere
+        assert verify_plan(plan) == []

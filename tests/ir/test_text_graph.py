@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -155,3 +157,12 @@ def test_a_graph_with_a_cycle_is_printed_too():
     graph._connect(graph._nodes["first"])
     graph._touch()
     assert "%a : f32[2,3] = Relu(%b)" in print_graph(graph)
+
+
+def test_the_examples_of_the_grammar_are_what_the_printer_writes():
+    text = (Path(__file__).parents[2] / "docs" / "text-form.md").read_text(encoding="utf-8")
+    examples = [block for block in text.split("```\n") if block.startswith("graph ")]
+    assert examples
+    for example in examples:
+        again = print_graph(parse_graph(example))
+        assert again.split("\ndata\n")[0] == example.split("\ndata\n")[0]  # zlib may pack the data behind it in another way elsewhere
