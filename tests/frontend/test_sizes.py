@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 from onnx_cases import compare, model, node, ops, random, run_import
 
+from fqfuse.errors import InvalidModel
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_graph
@@ -266,5 +267,7 @@ def test_products_that_overflow_are_unknown():
     nodes = [node("Shape", ["x"], ["s"]), node("Cast", ["s"], ["i"], to=TensorProto.INT32)]
     nodes += [node("Mul", [f"m{i - 1}" if i else "i"] * 2, [f"m{i}"]) for i in range(7)]
     nodes += [node("Cast", ["m6"], ["l"], to=TensorProto.INT64), node("Reshape", ["x", "l"])]
-    graph = graph_from_onnx(model(nodes, inputs={"x": [3, 5]}))
-    assert str(graph.type("y")) == "f32[?,?]"  # 3 ** 128 is no s32
+    graph = graph_from_onnx(model(nodes, inputs={"x": ["N", 5]}))
+    assert str(graph.type("y")) == "f32[?,?]"  # 5 ** 128 is no s32
+    with pytest.raises(InvalidModel, match="shape must hold sizes"):  # without a symbol it is computed, and wraps as it will at run time
+        graph_from_onnx(model(nodes, inputs={"x": [3, 5]}))
