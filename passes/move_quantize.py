@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.graph import Graph
-from ..ir.node import Node, origin_of
+from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from ..ir.types import Quantization
 from .base import Contract, fired, refused, swap
@@ -48,63 +48,40 @@ class MoveQuantize:
             return []
         if len([value for value in op.outputs if value]) != 1:
             return []
-        quant = node.attr("quant", Quantization)
-        if not quant.per_tensor or quant.scale[0] <= 0:
-            refused(
-                graph,
-                self.name,
-                node,
-                "the quantization cannot pass the operation in front",
-                expected="per-tensor, scale > 0",
-                found=f"axis {quant.axis}" if quant.axis is not None else f"scale {quant.scale[0]:g}",
-            )
+        refusal = _refusal(graph, node, op)
+        if refusal is not None:
+            reason, expected, found = refusal
+            refused(graph, self.name, node, reason, expected=expected, found=found)
             return []
-        if graph.sole_consumer(op.output) is not node:
-            refused(
-                graph,
-                self.name,
-                node,
-                f"others read the f32 result of {op.name} too",
-                expected="one consumer",
-                found=f"{len(graph.uses(op.output)) + graph.is_output(op.output)} consumers",
-            )
-            return []
-        if op.op == "Concat" and (shared := _shared_codes(graph, op, quant)) is not None:
-            refused(
-                graph,
-                self.name,
-                node,
-                f"{shared} has codes already, and others read them: the joined codes are requantized once instead",
-                expected="inputs that nothing else reads, or codes with the same parameters",
-                found="codes with other parameters",
-            )
-            return []
-        data = list(op.inputs) if op.op == "Concat" else [op.inputs[0]]
-        fronts = [
-            graph.add(
-                "Quantize",
-                [value],
-                node.attrs,
-                name=node.name,
-                outputs=[graph.fresh(f"{value}/codes")],
-                origin=node.origin,
-                quantizer=node.quantizer,
-            )
-            for value in data
-        ]
-        rest = [] if op.op == "Concat" else list(op.inputs[1:])
-        moved = graph.add(
-            op.op,
-            [*(front.output for front in fronts), *rest],
-            op.attrs,
-            name=op.name,
-            outputs=[graph.fresh(f"{op.output}/codes")],
-            origin=origin_of(op),
-        )
-        swap(graph, node, moved.output)
+        moved = len(op.inputs) if op.op == "Concat" else 1
+        fronts = [_quantized(graph, node, value) for value in op.inputs[:moved]]
+        inputs = [*(front.output for front in fronts), *op.inputs[moved:]]
+        name = graph.fresh(f"{op.output}/codes")
+        swap(graph, node, graph.add(op.op, inputs, op.attrs, name=op.name, outputs=[name], origin=op.origin).output)
         graph.erase(op)
         fired(graph, self.name, node, f"in front of {op.name}")
         return fronts
+
+
+def _quantized(graph: Graph, node: Node, value: str) -> Node:
+    name = graph.fresh(f"{value}/codes")
+    return graph.add("Quantize", [value], node.attrs, name=node.name, outputs=[name], origin=node.origin, quantizer=node.quantizer)
+
+
+def _refusal(graph: Graph, node: Node, op: Node) -> tuple[str, str, str] | None:
+    """Why a Quantize cannot pass the operation in front: reason, what is expected, what is found; None when it can."""
+    quant = node.attr("quant", Quantization)
+    if not quant.per_tensor or quant.scale[0] <= 0:
+        found = f"axis {quant.axis}" if quant.axis is not None else f"scale {quant.scale[0]:g}"
+        return "the quantization cannot pass the operation in front", "per-tensor, scale > 0", found
+    if graph.sole_consumer(op.output) != node:
+        found = f"{len(graph.uses(op.output)) + graph.is_output(op.output)} consumers"
+        return f"others read the f32 result of {op.name} too", "one consumer", found
+    shared = _shared_codes(graph, op, quant) if op.op == "Concat" else None
+    if shared is not None:
+        reason = f"{shared} has codes already, and others read them: the joined codes are requantized once instead"
+        return reason, "inputs that nothing else reads, or codes with the same parameters", "codes with other parameters"
+    return None
 
 
 def _shared_codes(graph: Graph, concat: Node, quant: Quantization) -> str | None:
