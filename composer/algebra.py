@@ -13,9 +13,11 @@ from typing import Literal
 
 import numpy as np
 
-from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, ScaleBy, Shift, vec
+from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, ScaleBy, Shift, Vec, vec
 
-__all__ = ["COMMUTING", "SIMPLIFYING", "Rule", "commute", "simplify"]
+__all__ = ["COMMUTING", "SIMPLIFYING", "Rule", "commute", "is_normal", "simplify"]
+
+_SMALLEST = 2.0**-126  # the smallest normal f32; its reciprocal is an f32 too
 
 Rewrite = Callable[[BasicOp, BasicOp], "tuple[BasicOp, ...] | Refusal | None"]
 
@@ -41,11 +43,18 @@ def _scale_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None
     """Two factors in a row are one.
 
     Legal because: multiplication is associative; A*C is formed in f64 and rounded once.
-    Refuses when: never.
+    Refuses when: f32 does not hold the product.
     """
     if isinstance(a, ScaleBy) and isinstance(b, ScaleBy):
-        return (ScaleBy(vec(a.values * b.values)),)
+        product = vec(a.values * b.values)
+        return (ScaleBy(product),) if is_normal(product) else None
     return None
+
+
+def is_normal(values: Vec) -> bool:
+    """True when f32 holds every value, and its reciprocal, to full precision."""
+    magnitude = np.abs(values)
+    return bool(((magnitude >= _SMALLEST) & (magnitude <= 1 / _SMALLEST)).all())
 
 
 def _shift_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
@@ -63,11 +72,15 @@ def _shift_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None
     """A factor moves in front of a shift, towards the weights.
 
     Legal because: multiplication distributes over addition.
-    Refuses when: never.
+    Refuses when: f32 does not hold a product.
     """
     if isinstance(a, Shift) and isinstance(b, ScaleBy):
-        return (b, Shift(vec(a.values * b.values)))
+        return _unless_beyond_f32(a.values * b.values, b)
     return None
+
+
+def _unless_beyond_f32(shift: Vec, scale: ScaleBy) -> tuple[BasicOp, ...] | None:
+    return (scale, Shift(vec(shift))) if bool((np.abs(shift) <= 1 / _SMALLEST).all()) else None
 
 
 def _clip_clip(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
@@ -236,14 +249,13 @@ def _scale_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None
     """A shift moves in front of a factor.
 
     Legal because: (x + B/A)*A = x*A + B for A != 0.
-    Refuses when: an A is 0.
+    Refuses when: an A is 0, or f32 does not hold a quotient.
     """
     if isinstance(a, ScaleBy) and isinstance(b, Shift):
-        return (
-            (Shift(vec(b.values / a.values)), a)
-            if bool(a.values.all())
-            else Refusal("x*A + B = (x + B/A)*A needs A != 0", "A != 0", "A = 0")
-        )
+        if not bool(a.values.all()):
+            return Refusal("x*A + B = (x + B/A)*A needs A != 0", "A != 0", "A = 0")
+        moved = _unless_beyond_f32(b.values / a.values, a)
+        return None if moved is None else (moved[1], a)
     return None
 
 

@@ -280,7 +280,10 @@ def _binary(graph: Graph, node: Node, value: str, other: str, composer: PostOpsC
 
 def _with_vector(op: str, vector: npt.NDArray[np.float64], first: bool) -> Found | Refusal | None:
     found: list[BasicOp | Store] | None = None
-    if op == "Add":
+    finite = bool(np.isfinite(vector).all())
+    if np.isnan(vector).any() or not (finite or op in ("Max", "Min")):
+        found = None
+    elif op == "Add":
         found = [Shift(vector)]
     elif op == "Sub":
         found = [Shift(-vector)] if first else [ScaleBy(vec(-1.0)), Shift(vector)]
@@ -293,7 +296,7 @@ def _with_vector(op: str, vector: npt.NDArray[np.float64], first: bool) -> Found
     elif op == "Min":
         found = [Clip(vec(-np.inf), vector)]
     if found is None:
-        return Refusal(f"no basic operation for {op} by this constant", "a finite factor that is not 0, as second operand", "another")
+        return Refusal(f"no basic operation for {op} by this constant", "finite numbers, and no factor 0, as second operand", "another")
     return found, None
 
 

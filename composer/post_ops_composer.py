@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.types import DType
-from .algebra import commute, simplify
+from .algebra import commute, is_normal, simplify
 from .attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, Vec, vec
 from .targets import Capability, Target
@@ -216,7 +216,7 @@ class PostOpsComposer:
                 return self._lower([*ops, Shift(store.zero_point * scale)], replace(store, zero_point=vec(0.0)), tail)
             if narrow:
                 ops = simplify([*ops, _clip_between((store.low - store.zero_point) * scale, (store.high - store.zero_point) * scale)])
-            if ops and isinstance(ops[-1], ScaleBy) and ops[-1].values.size == 1:
+            if ops and isinstance(ops[-1], ScaleBy) and ops[-1].values.size == 1 and is_normal(scale / ops[-1].values):
                 scale /= float(ops[-1].values[0])
                 ops = ops[:-1]
             tail.dst_scale, tail.quantize = scale, "dst_scale"
@@ -259,9 +259,7 @@ class PostOpsComposer:
         # Without a bias of ours the front may still hold a computed one, which a factor would have to pass.
         if scale is None or not (self.front.per_channel or values.size == 1):
             return False
-        products = np.abs(scale * values)
-        in_range = bool((products <= _FLT_MAX).all() and (products >= np.finfo(np.float32).tiny).all())
-        return in_range and (bias is not None or self.front.primitive == "binary")
+        return is_normal(scale * values) and (bias is not None or self.front.primitive == "binary")
 
 
 def _quantizes(last: PostOp, constants: Mapping[str, object]) -> bool:
