@@ -106,37 +106,38 @@ def check_structure(data: bytes, limit: int = STRUCTURE_LIMIT) -> None:
     Raises:
         PlanError: it is more than `limit` bytes, or millions of fields.
     """
-    raw = fields = 0
-    for number, start, end in _fields(data, 0, len(data)):
-        fields += 1
-        for inner, first, last in _fields(data, start, end) if number == 7 else ():  # ModelProto.graph
-            fields += 1
-            if inner == 5:  # GraphProto.initializer
-                for leaf, begin, stop in _fields(data, first, last):
-                    fields += 1
-                    raw += stop - begin if leaf == 9 else 0  # TensorProto.raw_data
-        if fields > _FIELD_LIMIT:
+    raw = 0
+    for fields, size in enumerate(_raw_sizes(data)):
+        raw += size
+        if fields >= _FIELD_LIMIT:
             raise PlanError(f"the plan file has more than {_FIELD_LIMIT} parts", hint="name a file that fqfuse wrote")
     if len(data) - raw > limit:
         what = f"the plan holds {len(data) - raw} bytes besides its constants, and the limit is {limit}"
         raise PlanError(what, hint="move the weights out of the subgraphs of If, Loop and Scan")
 
 
+def _raw_sizes(data: bytes) -> Iterator[int]:
+    """For each field of the model, its graph and the graph's constants: how much raw data of a constant it holds."""
+    for number, start, end in _fields(data, 0, len(data)):
+        yield 0
+        for inner, first, last in _fields(data, start, end) if number == 7 else ():  # ModelProto.graph
+            yield 0
+            for leaf, begin, stop in _fields(data, first, last) if inner == 5 else ():  # GraphProto.initializer
+                yield stop - begin if leaf == 9 else 0  # TensorProto.raw_data
+
+
 def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(number, start, end) of the length-delimited fields of a message; ends early where it is malformed, which the parser will say."""
-    for _ in range(_FIELD_LIMIT + 1):
-        if at >= end:
-            return
+    """(number, start, end) of a message's fields, 0 for those that hold numbers; ends where it is malformed: the parser will say so."""
+    while at < end:
         key, at = _varint(data, at)
-        size = {0: 0, 1: 8, 5: 4}.get(key & 7, -1)
+        size = {1: 8, 5: 4}.get(key & 7, -1)
         if key & 7 == 0:
-            _, at = _varint(data, at)
+            size, (_, at) = 0, _varint(data, at)
         elif key & 7 == 2:
             size, at = _varint(data, at)
         if size < 0 or at + size > end:
             return
-        if key & 7 == 2:
-            yield key >> 3, at, at + size
+        yield (key >> 3 if key & 7 == 2 else 0), at, at + size
         at += size
 
 

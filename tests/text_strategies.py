@@ -188,11 +188,11 @@ def post_ops(operands: list[str], constants: list[str]) -> st.SearchStrategy[obj
 @st.composite
 def loose_plans(draw: st.DrawFn) -> Plan:
     """Plans of any content, most of them unsound: the text form of a plan must hold a broken one, too."""
-    pool = draw(distinct(12))
+    pool = draw(distinct(9))
     inputs, constants, written = pool[:2], pool[2:5], pool[5:]
     values = {value: draw(types()) for value in [*inputs, *written[1:]]}
     steps = []
-    for index, name in enumerate(draw(distinct(draw(st.integers(0, 3))))):
+    for index, name in enumerate(draw(distinct(draw(st.integers(0, 2))))):
         outputs = draw(st.sampled_from([(written[2 * index],), ("", written[2 * index]), (written[2 * index], written[2 * index + 1])]))
         attr = PrimitiveAttr(
             draw(st.dictionaries(names, scales, max_size=2)),
@@ -209,7 +209,7 @@ def loose_plans(draw: st.DrawFn) -> Plan:
         steps.append(Step(name, primitive, op, args, outputs, params, attr, tuple(draw(st.lists(names, max_size=2)))))
     return Plan(
         draw(texts), draw(names), tuple(inputs), tuple(draw(st.lists(st.sampled_from(pool), max_size=2))), values,
-        {name: draw(arrays()) for name in constants}, tuple(steps), draw(quantizers()), tuple(draw(st.lists(fates(), max_size=2))),
+        dict.fromkeys(constants, draw(arrays())), tuple(steps), draw(quantizers()), tuple(draw(st.lists(fates(), max_size=2))),
         tuple(draw(st.lists(decisions(), max_size=2))), draw(st.dictionaries(names, attrs, max_size=2)),
     )  # fmt: skip
 

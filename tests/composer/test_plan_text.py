@@ -22,6 +22,7 @@ def test_a_plan_of_any_content_survives_the_text_form(plan):
     again = parse_plan(text)
     assert again == plan
     assert print_plan(again) == text
+    assert all(str(found) for found in verify_plan(plan))  # findings, and no crash
     for old, new in zip(plan.steps, again.steps, strict=True):
         assert {k: exactly(v) for k, v in old.params.items()} == {k: exactly(v) for k, v in new.params.items()}
         assert repr(old.attr.post_ops) == repr(new.attr.post_ops)

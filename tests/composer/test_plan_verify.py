@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from plan_strategies import full_plan, plans
-from text_strategies import loose_plans
 
 from fqfuse.composer.attributes import Binary, DepthwiseConv, Eltwise, Prelu, Scale, Sum, ZeroPoint
 from fqfuse.composer.plan import Plan
@@ -212,11 +211,6 @@ def test_every_row_has_a_case_and_every_case_a_file():
 @given(plans())
 def test_generated_sound_plans_are_sound(plan):
     assert "\n".join(map(str, verify_plan(plan))) == ""
-
-
-@given(loose_plans())
-def test_a_plan_of_any_content_gives_findings_and_no_crash(plan):
-    assert all(str(found) for found in verify_plan(plan))
 
 
 def test_a_grouped_convolution_and_a_deconvolution_have_scales_for_their_output_channels():

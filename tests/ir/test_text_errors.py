@@ -119,11 +119,11 @@ def test_damaged_data_is_refused():
 
 
 def test_a_decompression_bomb_is_not_unpacked():
-    bomb = _stored(bytes(1 << 28), size=100)
+    bomb = _stored(bytes(1 << 26), size=100)
     start = time.process_time()
     with pytest.raises(InvalidModel, match="is not 100 bytes long"):
         parse_graph(bomb)
-    assert time.process_time() - start < 5  # unpacking 256 MiB is not what takes the time: reading the base64 is
+    assert time.process_time() - start < 2  # unpacking 64 MiB is not what takes the time: reading the base64 is
 
 
 def test_limits_are_the_callers():
