@@ -6,6 +6,7 @@ may multiply and round in different orders. `NumericsProfile` says which order i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -102,7 +103,8 @@ def finish_scaled_codes(codes: npt.NDArray[np.generic], zero_point: int, scale: 
         wide: scale * (codes - zero_point) + y in f64.
         size: the bits of |y|, minus 1 so that 0 wraps around to the top: the order of positive floats is that of their bits.
     """
-    limit = np.float32(abs(scale) * 2.0**-16).view(np.uint32)
+    # With b bits in code - zero_point, the sum spans 53 bits or fewer from |y| = 2**(b - 28) * (power of two below the scale) upwards.
+    limit = np.float32(2.0 ** (math.frexp(scale)[1] - 1 + (255 + abs(zero_point)).bit_length() - 28)).view(np.uint32)
     if size.size and size.min() < limit:
         suspects = np.flatnonzero(size < limit)
         _store_sum(wide, suspects, lambda places: (_at(codes, places) - zero_point) * np.float64(scale), y, y)
@@ -121,17 +123,20 @@ def _store_sum(
     if not suspects.size:
         np.copyto(out, wide, casting="unsafe")
         return
-    repaired = _round_once(product(suspects), _at(np.broadcast_to(addend, out.shape), suspects))
+    other = np.float64(addend) if np.ndim(addend) == 0 else _at(np.broadcast_to(addend, out.shape), suspects)
+    repaired = _round_once(product(suspects), other)
     np.copyto(out, wide, casting="unsafe")
     out.reshape(-1)[suspects] = repaired
 
 
 def _at(array: npt.NDArray[np.generic], places: npt.NDArray[np.int64]) -> F64Array:
     """The elements at flat indices, as f64, whatever the strides."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1)[places].astype(np.float64)
     return array[np.unravel_index(places, array.shape)].astype(np.float64)
 
 
-def _round_once(a: F64Array, b: F64Array) -> F32Array:
+def _round_once(a: F64Array, b: F64Array | np.float64) -> F32Array:
     """f32(a + b) with one rounding, a and b exact f64 values (TwoSum gives the f64 sum's error)."""
     total = a + b
     part = total - a

@@ -84,6 +84,28 @@ class Draw:
             "add_full": lambda: (Binary("add", operand("a", shape)),),
             "add_full_u8": lambda: (Binary("add", operand("a", shape, DType.U8)), Eltwise("relu")),
             "prelu": lambda: (Prelu(operand("p", per_channel), 1 << channel),),
+            # A FakeQuantize in the middle that leaves 256 values: what follows becomes a table.
+            "codes_sum": lambda: (
+                Eltwise("linear", self.number(4, 9), 30.0),
+                Eltwise("round"),
+                Eltwise("clip", 0.0, 255.0),
+                Eltwise("linear", self.number(0.01, 0.5), self.number(-1, 1)),
+                old(self.number(0.05, 0.5), 13),
+                Eltwise("relu"),
+            ),
+            "codes_sum_other_type": lambda: (
+                Eltwise("clip", -100.0, 27.0),
+                Eltwise("round"),
+                old(self.number(0.05, 0.5), 3, DType.S8 if dst is DType.U8 else DType.U8),
+            ),
+            "codes_chain": lambda: (
+                Eltwise("round"),
+                Eltwise("clip", -8.0, 7.0),
+                Eltwise("linear", self.number(0.1, 2), self.number(-1, 1)),
+                Eltwise("hardswish", float(np.float32(1 / 6)), 0.5),
+                Eltwise("abs"),
+                Eltwise("sqrt"),
+            ),
             # A FakeQuantize in the middle: scale and shift, round, clip, scale and shift back.
             "fake_quantize": lambda: (
                 Eltwise("linear", self.number(4, 9), 3.0),
@@ -100,7 +122,7 @@ class Draw:
 CHAINS = (
     "none", "relu", "leaky", "linear", "scaled", "sum", "sum_zero_point", "sum_scale_zero_point", "sum_scale_relu", "sum_other_type",
     "linear_sum", "clip_round", "abs_sqrt_square", "hardswish", "hardsigmoid", "mul_add", "sub_div", "max_min", "compare", "add_full",
-    "add_full_u8", "prelu", "fake_quantize",
+    "add_full_u8", "prelu", "codes_sum", "codes_sum_other_type", "codes_chain", "fake_quantize",
 )  # fmt: skip
 
 TRANSCENDENTAL = ("tanh", "logistic", "gelu_erf", "gelu_tanh", "elu", "swish", "mish", "exp", "soft_relu", "pow")

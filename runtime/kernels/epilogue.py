@@ -27,6 +27,8 @@ from ...ir.types import DType
 from ..numerics import F32Array, NumericsProfile
 from .base import Binding, Operand, Recorder, Result, Tile, Values, nbytes, tiles
 from .passes import BinaryPass, Block, DividePass, EltwisePass, Pass, PlusPass, PreluPass, Source, SumPass, TimesPass
+from .store import Finish, Store
+from .tail_table import with_table
 
 __all__ = ["Anchor", "Epilogue", "along"]
 
@@ -84,6 +86,7 @@ class Epilogue:
         self._profile: NumericsProfile = binding.profile
         self._live: list[Operand] = []
         self._passes: list[Pass] = []
+        self._finish: Finish
         self._bound = anchor.magnitude
         attr = binding.step.attr
         if binding.target == "onednn-v2":
@@ -97,7 +100,9 @@ class Epilogue:
                 self._add_post_op(op)
         self._add_destination()
         self.exact = anchor.integer and result.dtype is DType.S32 and not self._passes
-        self._store_limits()
+        store = Store(result.dtype, binding.profile, finite=self._bound < _CERTAINLY_FINITE)
+        self._drop_relu(store)
+        self._passes, self._finish = with_table(self._passes, store)
 
     @property
     def live(self) -> tuple[Operand, ...]:
@@ -151,7 +156,7 @@ class Epilogue:
             inner = scratch.mark()
             step(y, block)
             scratch.release(inner)
-        self._record_store(y, target, record)
+        self._finish(y, target, block)
 
     # -- binding ---------------------------------------------------------------------------------------------------------------
 
@@ -259,40 +264,16 @@ class Epilogue:
             self._passes.append(PlusPass(self._source(along(zero.array, axis, rank))))
             self._bound += float(np.abs(zero.array).max())
 
-    # -- storing ---------------------------------------------------------------------------------------------------------------
-
-    def _store_limits(self) -> None:
-        dtype = self._result.dtype
-        self._may_be_nan = not self._bound < _CERTAINLY_FINITE
-        self._limits: tuple[np.float32, np.float32] | None = None
-        if dtype.is_integer:
-            low, high = dtype.range
-            # The largest f32 below 2**31 is what oneDNN saturates s32 to.
-            self._limits = np.float32(low), np.float32(min(high, 2147483520))
-            self._nan = np.float32(self._profile.nan(dtype))
-            self._drop_relu()
-
-    def _drop_relu(self) -> None:
+    def _drop_relu(self, finish: Store) -> None:
         """relu, then a positive factor, then a store that clips at 0: the clip alone gives the same integers (NaN aside)."""
-        if self._may_be_nan or self._limits is None or self._limits[0] != 0:
+        limits = finish.limits
+        if not finish.finite or limits is None or limits[0] != 0:
             return
         index = len(self._passes) - 1
         while index >= 0 and isinstance(step := self._passes[index], TimesPass) and step.positive:
             index -= 1
         if index >= 0 and isinstance(step := self._passes[index], EltwisePass) and step.plain_relu:
             del self._passes[index]
-
-    def _record_store(self, y: F32Array, target: Array, record: Recorder) -> None:
-        if self._limits is not None:
-            if self._may_be_nan:
-                record(_replace_nan, y, self._nan)
-            record(y.clip, *self._limits, y)
-            record(np.rint, y, y)
-        record.copy(target, y)
-
-
-def _replace_nan(y: F32Array, value: np.float32) -> None:
-    np.copyto(y, value, where=np.isnan(y))
 
 
 def _all(values: F32Array, value: float) -> bool:
