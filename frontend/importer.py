@@ -6,8 +6,7 @@ own; what the import adds gets names that the model does not use.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -16,13 +15,12 @@ import onnx
 from onnx import GraphProto, NodeProto, TypeProto
 
 from ..ir.decision import Decision, Outcome, Quantizer
-from ..ir.graph import Graph, GraphError, Node
+from ..ir.graph import Graph, GraphError
 from ..ir.ops.spec import Array, Attr, NotCovered, ShapeError
-from ..ir.types import DType, TensorType, is_static
+from ..ir.types import DType, TensorType
 from .budgets import Budgets
+from .folding import Folder
 from .nodes import DEFAULT_DOMAIN, OnnxNode
-from .size_inputs import SHAPE_INPUTS, Emission, expand_is_identity, reshape_target, resize_axes, slice_ends
-from .sizes import MOST_ENTRIES, Known, entries_of, known_outputs, numbers
 from .structure import Wiring
 from .tensors import TensorReader
 
@@ -65,12 +63,10 @@ class Importer:
         self.runnable: set[tuple[str, str, int]] = set()
         self.size_names: set[str] = set()
         self.declared: dict[str, TypeProto] = {value.name: value.type for value in (*source.value_info, *source.output)}
-        self._sizes: dict[str, Known] = {}
-        self._folded: dict[tuple[str, tuple[int, ...]], str] = {}
-        self._computed: dict[str, Array | None] = {}
         self._numbers: dict[str, int] = {}
         self._taken = {value.name for value in source.input} | set(wiring.producer) | set(wiring.readers)
         self._node_names: set[str] = set()
+        self._folder = Folder(self.graph, budgets, self.fresh)
 
     # -- reading ---------------------------------------------------------------------------------------------------------------
 
@@ -96,54 +92,7 @@ class Importer:
 
     def constant(self, value: str) -> Array | None:
         """The data of a value that is constant, or computed from constants alone within the budget `folded_bytes`; otherwise None."""
-        if value not in self.graph.values:  # not imported yet
-            return None
-        pending = [value]
-        while pending:
-            top = pending[-1]
-            if self._settled(top):
-                pending.pop()
-                continue
-            node = self.graph.producer(top)
-            if node is None or not self._foldable(node):
-                self._computed[top] = None
-                continue
-            unknown = [v for v in node.inputs if v and not self._settled(v)]
-            if unknown:
-                pending += unknown
-                continue
-            self._compute(node)
-        return self._data(value)
-
-    def known(self, value: str) -> Known | None:
-        """What is known of the entries of a small tensor of integers: numbers, symbolic sizes, or `?`; None when nothing is."""
-        if value in self._sizes:
-            return self._sizes[value]
-        data = self.graph.constant(value)
-        return None if data is None else entries_of(data)
-
-    def _settled(self, value: str) -> bool:
-        return value in self._computed or self.graph.constant(value) is not None or numbers(self._sizes.get(value)) is not None
-
-    def _data(self, value: str) -> Array | None:
-        found = self.graph.constant(value)
-        if found is None and numbers(self._sizes.get(value)) is not None:
-            return self._sizes[value].astype(self.type(value).dtype.numpy)
-        return self._computed[value] if found is None else found
-
-    def _foldable(self, node: Node) -> bool:
-        if node.spec.evaluate is None or not node.inputs:
-            return False
-        types = [self.type(v) for v in node.outputs if v]
-        return all(is_static(t.shape) and math.prod(t.static_shape) * t.dtype.numpy.itemsize <= self.budgets.folded_bytes for t in types)
-
-    def _compute(self, node: Node) -> None:
-        arrays = [self._data(v) if v else None for v in node.inputs]
-        absent = any(v and array is None for v, array in zip(node.inputs, arrays, strict=True))
-        results: Iterable[Array | None] = [None] * len(node.outputs)
-        if not absent and node.spec.evaluate is not None:
-            results = node.spec.evaluate(arrays, node.attrs)
-        self._computed.update((v, array) for v, array in zip(node.outputs, results, strict=False) if v)
+        return self._folder.constant(value)
 
     # -- names -----------------------------------------------------------------------------------------------------------------
 
@@ -230,8 +179,8 @@ class Importer:
             NotCovered: ONNX allows it, but the row does not cover it.
         """
         name = self._unique(f"{node.name}.{role}", self._node_names) if role else node.name
-        if op in SHAPE_INPUTS:
-            op, inputs, attrs = self._with_known_shapes(op, list(inputs), dict(attrs or {}))
+        if types is None:
+            op, inputs, attrs = self._folder.prepared(op, inputs, dict(attrs or {}))
         results = (self.fresh(name if role else f"{name}.out"),) if outputs is None else tuple(outputs)
         try:
             added = self.graph.add(
@@ -252,44 +201,8 @@ class Importer:
             raise node.invalid(detail, "correct the shapes or attributes of this node, or of what feeds it") from None
         except _MEANINGLESS as error:
             raise node.invalid(f"its attributes or shapes make no sense: {error}", "export the model again") from error
-        found = known_outputs(added, self.graph.values, self.known)
-        self._sizes.update((v, array) for v, array in zip(added.outputs, found, strict=False) if v and array is not None)
+        self._folder.learn(added)
         return next(filter(None, added.outputs), "")
-
-    def _with_known_shapes(self, op: str, inputs: list[str], attrs: dict[str, Attr]) -> Emission:
-        """The node with constants for those inputs whose numbers are known already, so that its output gets a shape."""
-        for place in SHAPE_INPUTS[op]:
-            value = inputs[place] if place < len(inputs) else ""
-            if value and self.graph.constant(value) is None:
-                data = self.constant(value)
-                if data is not None and data.size <= MOST_ENTRIES:
-                    inputs[place] = self._folded_constant(value, data)
-        x = self.type(inputs[0]).shape if inputs[0] else None
-        place = {"Reshape": 1, "Expand": 1, "Resize": 3, "Slice": 2}.get(op, len(inputs))
-        partly = self.known(inputs[place]) if x is not None and place < len(inputs) and inputs[place] else None
-        if x is None or partly is None or self.graph.constant(inputs[place]) is not None:
-            return op, inputs, attrs
-        entries = partly.reshape(-1).tolist()
-        if op == "Expand" and expand_is_identity(x, entries):
-            return "Identity", inputs[:1], {}
-        if op == "Resize" and not attrs.get("axes") and not inputs[2]:
-            found = resize_axes(x, entries)
-            target = None if found is None else found[1]
-            attrs = attrs if found is None else {**attrs, "axes": tuple(found[0])}
-        elif op == "Slice":
-            target = slice_ends(x, entries, numbers(self.known(inputs[3])) if len(inputs) > 3 and inputs[3] else None)
-        else:
-            target = reshape_target(x, entries, attrs) if op == "Reshape" else None
-        if target is not None:
-            inputs[place] = self._folded_constant(inputs[place], np.asarray(target, self.type(inputs[place]).dtype.numpy))
-        return op, inputs, attrs
-
-    def _folded_constant(self, value: str, data: Array) -> str:
-        """A constant that stands for a value: one for all that read it."""
-        key = value, (*data.shape, *np.ravel(data).tolist())
-        if key not in self._folded:
-            self._folded[key] = self.graph.add_constant(self.fresh(f"{value}.known"), data, self.type(value).dtype)
-        return self._folded[key]
 
     def add_quantizer(self, name: str, form: str, value: str) -> str:
         """Records a quantizer of the model; its name."""

@@ -35,10 +35,10 @@ _LONGEST: Final = 200
 
 
 def entries_of(data: Array) -> Known | None:
-    """The entries of a constant; None when it is large or not of integers."""
-    if data.dtype.kind not in "iu" or data.size > MOST_ENTRIES:
+    """The entries of a constant; None when it is large or not of integers or bools."""
+    if data.dtype.kind not in "biu" or data.size > MOST_ENTRIES:
         return None
-    return data.astype(object)
+    return (data.astype(np.int8) if data.dtype.kind == "b" else data).astype(object)
 
 
 def numbers(array: Known | None) -> list[int] | None:

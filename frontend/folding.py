@@ -1,0 +1,149 @@
+"""What is constant at import: computed on demand, and given to the ops whose output's shape depends on it.
+
+Parameters of quantizers and targets of reshapes are often computed by a few nodes from constants or from shapes. They are evaluated here,
+within the budget, without changing those nodes; where nothing reads them any more, they are dead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.ops.spec import Array, Attr
+from ..ir.types import is_static
+from .budgets import Budgets
+from .size_inputs import SHAPE_INPUTS, Emission, expand_is_identity, reshape_target, resize_axes, slice_ends
+from .sizes import MOST_ENTRIES, Known, entries_of, known_outputs, numbers
+
+__all__ = ["Folder"]
+
+
+class Folder:
+    """Knows what is constant in a graph that is being imported.
+
+    Args:
+        graph: the graph; nodes are only added to it.
+        budgets: `folded_bytes` limits each computed constant.
+        fresh: gives a value name that nothing else has, from a wanted one.
+    """
+
+    def __init__(self, graph: Graph, budgets: Budgets, fresh: Callable[[str], str]) -> None:
+        self._graph = graph
+        self._budgets = budgets
+        self._fresh = fresh
+        self._sizes: dict[str, Known] = {}
+        self._substitutes: dict[tuple[str, tuple[object, ...]], str] = {}
+        self._computed: dict[str, Array | None] = {}
+
+    def constant(self, value: str) -> Array | None:
+        """The data of a value that is constant, or computed from constants and static shapes alone within the budget; otherwise None."""
+        if value not in self._graph.values:  # not imported yet
+            return None
+        pending = [value]
+        while pending:
+            top = pending[-1]
+            if self._settled(top):
+                pending.pop()
+                continue
+            node = self._graph.producer(top)
+            if node is None or not self._foldable(node):
+                self._computed[top] = None
+                continue
+            unknown = [v for v in node.inputs if v and not self._settled(v)]
+            if unknown:
+                pending += unknown
+                continue
+            self._compute(node)
+        return self._data(value)
+
+    def known(self, value: str) -> Known | None:
+        """What is known of the entries of a small tensor of integers: numbers, symbolic sizes, or `?`; None when nothing is."""
+        if value in self._sizes:
+            return self._sizes[value]
+        data = self._graph.constant(value)
+        return None if data is None else entries_of(data)
+
+    def learn(self, node: Node) -> None:
+        """Takes notice of a node that has been added."""
+        found = known_outputs(node, self._graph.values, self.known)
+        self._sizes.update((v, array) for v, array in zip(node.outputs, found, strict=False) if v and array is not None)
+
+    def prepared(self, op: str, inputs: Sequence[str], attrs: dict[str, Attr]) -> Emission:
+        """The node that is to be added instead of (op, inputs, attrs): with constants for what is known of its inputs.
+
+        Sizes that are numbers become constants everywhere; other computed constants, and targets that are symbolic in part, where the
+        output's shape depends on them.
+        """
+        reads = [self._substitute(v, self._sizes[v]) if v in self._sizes and self._graph.constant(v) is None else v for v in inputs]
+        if op not in SHAPE_INPUTS:
+            return op, reads, attrs
+        for place in SHAPE_INPUTS[op]:
+            value = reads[place] if place < len(reads) else ""
+            data = self.constant(value) if value and self._graph.constant(value) is None else None
+            if data is not None and data.size <= MOST_ENTRIES:
+                reads[place] = self._add_substitute(value, data)
+        return self._with_symbolic_target(op, reads, attrs)
+
+    def _with_symbolic_target(self, op: str, reads: list[str], attrs: dict[str, Attr]) -> Emission:
+        place = {"Reshape": 1, "Expand": 1, "Resize": 3, "Slice": 2}.get(op, len(reads))
+        value = reads[place] if place < len(reads) else ""
+        shape = self._graph.type(reads[0]).shape if reads[0] else None
+        partly = self.known(value) if value and self._graph.constant(value) is None else None
+        if shape is None or partly is None:
+            return op, reads, attrs
+        entries = partly.reshape(-1).tolist()
+        target: list[int] | None = None
+        if op == "Expand" and expand_is_identity(shape, entries):
+            return "Identity", reads[:1], {}
+        if op == "Resize" and not attrs.get("axes") and not reads[2]:
+            found = resize_axes(shape, entries)
+            if found is not None:
+                target, attrs = found[1], {**attrs, "axes": tuple(found[0])}
+        elif op == "Slice":
+            axes = reads[3] if len(reads) > 3 else ""
+            target = slice_ends(shape, entries, numbers(self.known(axes)) if axes else None)
+        elif op == "Reshape":
+            target = reshape_target(shape, entries, attrs)
+        if target is not None:
+            reads[place] = self._add_substitute(value, np.asarray(target, self._graph.type(value).dtype.numpy))
+        return op, reads, attrs
+
+    def _substitute(self, value: str, known: Known) -> str:
+        data = self._data(value) if numbers(known) is not None else None
+        return value if data is None else self._add_substitute(value, data)
+
+    def _add_substitute(self, value: str, data: Array) -> str:
+        """A constant that stands for a value: one for all that read it."""
+        key = value, (*data.shape, *np.ravel(data).tolist())
+        if key not in self._substitutes:
+            self._substitutes[key] = self._graph.add_constant(self._fresh(f"{value}.known"), data, self._graph.type(value).dtype)
+        return self._substitutes[key]
+
+    # -- computing -------------------------------------------------------------------------------------------------------------
+
+    def _settled(self, value: str) -> bool:
+        return value in self._computed or self._graph.constant(value) is not None or numbers(self._sizes.get(value)) is not None
+
+    def _data(self, value: str) -> Array | None:
+        found = self._graph.constant(value)
+        if found is None and numbers(self._sizes.get(value)) is not None:
+            return self._sizes[value].astype(self._graph.type(value).dtype.numpy)
+        return self._computed[value] if found is None else found
+
+    def _foldable(self, node: Node) -> bool:
+        if node.spec.evaluate is None or not node.inputs:
+            return False
+        types = [self._graph.type(v) for v in node.outputs if v]
+        return all(is_static(t.shape) and math.prod(t.static_shape) * t.dtype.numpy.itemsize <= self._budgets.folded_bytes for t in types)
+
+    def _compute(self, node: Node) -> None:
+        arrays = [self._data(v) if v else None for v in node.inputs]
+        absent = any(v and array is None for v, array in zip(node.inputs, arrays, strict=True))
+        results: Iterable[Array | None] = [None] * len(node.outputs)
+        if not absent and node.spec.evaluate is not None:
+            results = node.spec.evaluate(arrays, node.attrs)
+        self._computed.update((v, array) for v, array in zip(node.outputs, results, strict=False) if v)
