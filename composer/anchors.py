@@ -12,7 +12,7 @@ from .attributes import PrimitiveAttr, Scale, ZeroPoint
 from .chain import Chain, grow
 from .drafts import Drafts, origins
 from .formula import Refusal, Vec, vec
-from .operands import Source, Weights, float_weights, grouped_source_of, source_of, weights_of
+from .operands import Source, Weights, accumulator_refusal, float_weights, grouped_source_of, source_of, weights_of
 from .plan import Step
 from .post_ops_composer import Composed, Front, PostOpsComposer
 from .steps import plain
@@ -70,6 +70,10 @@ class _Anchor:
                 str(weights.zero_point),
                 "quantize weights symmetrically",
             )
+        if refusal is None and isinstance(source, Source) and isinstance(weights, Weights):
+            rank = self.graph.type(weights.value).rank
+            summed = [rank - 2] if self.primitive == "matmul" else [axis for axis in range(rank) if axis != weights_axis]
+            refusal = accumulator_refusal(self.graph, source, weights, summed)
         if refusal is None and isinstance(source, Source) and isinstance(weights, Weights):
             self._int8(source, weights)
             return
