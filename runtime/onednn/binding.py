@@ -61,6 +61,10 @@ class Binder:
         constants: the plan's constants, shared by all programs.
         threads: for steps on NumPy.
         exact: refuse implementations that may saturate.
+
+    Attributes:
+        index: of the step that is being lowered.
+        joined: concat steps that run as such, so far.
     """
 
     def __init__(
@@ -73,13 +77,19 @@ class Binder:
         self._threads = threads
         self._shapes = shapes
         self._tensors: dict[str, list[Tensor]] = {}
+        self._first: dict[str, Tensor] = {}
         self._actions: list[Action] = []
         self._placements: list[Placement] = []
         self._reorders = 0
         self._written: dict[int, list[str]] = {}
         self._seen: list[tuple[int, Tensor]] = []
-        self._index = 0
+        self.index = 0
+        self.joined: list[Step] = []
         self._impl: list[str] = []
+        self._readers: dict[str, list[Step]] = {}
+        for step in plan.steps:
+            for value in dict.fromkeys(step.inputs):
+                self._readers.setdefault(value, []).append(step)
         self._last_use = {value: index for index, step in enumerate(plan.steps) for value in step.inputs}
         self._last_use |= dict.fromkeys(plan.outputs, len(plan.steps))
 
@@ -93,13 +103,13 @@ class Binder:
         for name in self.plan.inputs:
             self._input(name)
         for index, step in enumerate(self.plan.steps):
-            self._index = index
+            self.index = index
             self._impl = []
             self._step(step, lowerings.get(step.primitive))
         outputs = {name: self._readable(name) for name in self.plan.outputs if name in self._tensors}
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
         scratchpad = max((a.primitive.desc.scratchpad_size for a in self._actions if isinstance(a, PrimitiveAction)), default=0)
-        tensors = {name: found[0] for name, found in self._tensors.items()}
+        tensors = self._first
         return Program(
             actions=tuple(self._actions),
             tensors=tensors,
@@ -139,6 +149,14 @@ class Binder:
         if found is None:
             raise NotLowered(f"no primitive takes {kind.value}")
         return found
+
+    def readers(self, value: str) -> list[Step]:
+        """The steps that read a value."""
+        return self._readers.get(value, [])
+
+    def is_alive(self, value: str) -> bool:
+        """True while the value's bytes are there to be read, even if the plan has no further reader: nothing was written over them."""
+        return bool(self._tensors.get(value))
 
     def is_constant(self, value: str) -> bool:
         """True for a constant of the plan."""
@@ -260,7 +278,7 @@ class Binder:
         runner = HostStep(self.plan, step, self._threads)
         inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
         outputs: dict[str, Tensor] = {}
-        self._actions.append(HostAction(runner, inputs, outputs, self._index, step.primitive))
+        self._actions.append(HostAction(runner, inputs, outputs, self.index, step.primitive))
         for value in runner.outputs:
             shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
             if shape is not None and kind is not None and 0 not in shape:
@@ -281,6 +299,7 @@ class Binder:
     def _define(self, value: str, tensor: Tensor) -> None:
         tensor.buffer.values.add(value)
         self._tensors[value] = [tensor]
+        self._first[value] = tensor
         self._written.setdefault(len(self._actions) - 1, []).append(value)
         self._seen.append((len(self._actions) - 1, tensor))
 
@@ -323,6 +342,8 @@ class Binder:
             for tensor in self._tensors[operand.value]:
                 view = viewed(tensor.desc, operand.desc.dims)
                 if view is not None and view == operand.desc and self._dies_here(tensor.buffer) and tensor.buffer not in read:
+                    for value in tensor.buffer.values:
+                        self._tensors[value] = []
                     return tensor.buffer
         buffer = Buffer(step.output, Home.ARENA, operand.desc.size)
         if self.is_constant(operand.value):
@@ -336,11 +357,11 @@ class Binder:
         return buffer
 
     def _dies_here(self, buffer: Buffer) -> bool:
-        return buffer.home is Home.ARENA and all(self._last_use.get(value, -1) <= self._index for value in buffer.values)
+        return buffer.home is Home.ARENA and all(self._last_use.get(value, -1) <= self.index for value in buffer.values)
 
     def _run(self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory], dst: Tensor, label: str) -> None:
         self._impl.append(desc.impl_info)
-        self._actions.append(PrimitiveAction(Primitive(desc), args, (dst,), self._index, label))
+        self._actions.append(PrimitiveAction(Primitive(desc), args, (dst,), self.index, label))
 
 
 def first_accepted(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ...composer.plan import Plan, Step
 from ...ir.ops.spec import Array
+from ..kernels.foreign import ForeignKernel
+from ..kernels.table import EvaluatedKernel, OnnxKernel
 from ..numpy_runtime import NumpyExecutor
 
 __all__ = ["HostStep"]
 
 
 class HostStep:
-    """One step of a plan, as a plan of its own for the NumPy runtime, which binds it for each shape that it meets.
+    """One step of a plan on NumPy.
+
+    An `onnx.<Op>` step is the evaluation of its row. A primitive becomes a plan of its own for the NumPy runtime, which binds it for each
+    shape that it meets.
 
     Args:
         plan: the plan.
@@ -25,16 +30,37 @@ class HostStep:
     def __init__(self, plan: Plan, step: Step, threads: int) -> None:
         self.inputs = tuple(dict.fromkeys(value for value in step.inputs if value not in plan.constants))
         self.outputs = tuple(value for value in step.outputs if value)
-        values = {name: plan.type(name) for name in (*self.inputs, *self.outputs)}
+        self._names = step.outputs
+        self._kernel: EvaluatedKernel | None = None
+        self._executor: NumpyExecutor | None = None
         constants = {name: plan.constants[name] for name in step.inputs if name in plan.constants}
-        alone = Plan(plan.name, plan.target, self.inputs, self.outputs, values, constants, (step,))
-        self._executor = NumpyExecutor(alone, threads)
+        if step.op == "Onnx":
+            self._kernel = ForeignKernel(step, constants)
+        elif step.primitive.startswith("onnx."):
+            self._kernel = OnnxKernel(step, constants)
+        else:
+            values = {name: plan.type(name) for name in (*self.inputs, *self.outputs)}
+            self._executor = NumpyExecutor(Plan(plan.name, plan.target, self.inputs, self.outputs, values, constants, (step,)), threads)
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs, as new C-contiguous arrays, for arrays of the logical shapes in any strides.
+        """The outputs, as C-contiguous arrays that share no memory with the inputs.
+
+        Args:
+            arrays: an array of the logical shape for each of `inputs`, in any strides.
 
         Raises:
             InvalidInput: the step cannot be computed on these arrays.
         """
-        found = self._executor.run({name: arrays[name] for name in self.inputs})
-        return {name: np.ascontiguousarray(array) for name, array in zip(self.outputs, found, strict=True)}
+        if self._kernel is not None:
+            with np.errstate(all="ignore"):
+                found = self._kernel.evaluate(arrays)
+            return {name: _own(array, list(arrays.values())) for name, array in zip(self._names, found, strict=False) if name}
+        assert self._executor is not None
+        return dict(zip(self.outputs, self._executor.run(arrays), strict=True))
+
+
+def _own(array: Array, inputs: Sequence[Array]) -> Array:
+    """The array, or a copy where it is a view of an input (whose memory another value may take next) or not contiguous."""
+    if array.flags.c_contiguous and not any(np.may_share_memory(array, other) for other in inputs):
+        return array
+    return np.array(array, order="C")

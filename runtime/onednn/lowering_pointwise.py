@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
+
 from ...composer.attributes import PrimitiveAttr, Scale
 from ...composer.plan import Step
 from ...ir.ops import OPS
@@ -12,6 +14,7 @@ from . import compute, pointwise
 from .attributes import Attributes
 from .binding import Binder, NotLowered, Wanted, first_accepted
 from .enums import AlgKind, Arg, DataType, arg_multiple_src, arg_scales
+from .lowering_affine import affine
 from .memory import Memory, MemoryDesc
 from .primitive_desc import PrimitiveDesc
 from .tensors import channels_last, relaid, row_major, viewed
@@ -58,6 +61,13 @@ def binary(binder: Binder, step: Step) -> None:
     name = step.params.get("algorithm")
     if not isinstance(name, str):
         raise NotLowered("it names no algorithm")
+    try:
+        affine(binder, step)
+    except NotLowered:
+        _binary(binder, step, name)
+
+
+def _binary(binder: Binder, step: Step, name: str) -> None:
     alg, dims, dtype = algorithm("binary", name), binder.dims(step.output), binder.dtype(step.output)
     orders = [("src_0", "src_1"), *([("src_1", "src_0")] if name in _COMMUTES else [])]
     made: dict[int, tuple[Translated, Wanted, Wanted]] = {}
@@ -221,9 +231,8 @@ def quantizing_reorder(binder: Binder, step: Step) -> None:
 
 
 def _convolved(binder: Binder, value: str) -> bool:
-    readers = [step for step in binder.plan.steps if value in step.inputs]
     kinds = ("convolution", "deconvolution", "pooling")
-    return len(binder.dims(value)) >= 3 and any(step.primitive in kinds for step in readers)
+    return len(binder.dims(value)) >= 3 and any(step.primitive in kinds for step in binder.readers(value))
 
 
 def concat(binder: Binder, step: Step) -> None:
@@ -236,35 +245,57 @@ def concat(binder: Binder, step: Step) -> None:
     axis %= len(dims)
     if step.attr.post_ops or step.attr.output_scales is not None:
         raise NotLowered("oneDNN's concat takes no post-ops and no output scales")
+    factors = [_factor(step.attr.scales.get(f"src_{index}")) for index in range(len(sources))]
+    sources, factors = _joined_before(binder, axis, dtype, sources, factors)
     scales: dict[int, int] = {}
     args: dict[int, Wanted | Memory] = {}
-    for role, scale in step.attr.scales.items():
-        if not _is_one(scale):
-            arg = arg_multiple_src(int(role.removeprefix("src_")))
-            scales[arg] = 0
-            args[arg_scales(arg)] = binder.constants.vector(scale.array)
+    for index, factor in enumerate(factors):
+        if factor != 1.0:
+            scales[arg_multiple_src(index)] = 0
+            args[arg_scales(arg_multiple_src(index))] = binder.constants.vector(np.asarray([factor], np.float32))
     made: dict[int, list[MemoryDesc]] = {}
 
     def attempt(like: MemoryDesc) -> PrimitiveDesc:
-        found = [relaid(like, binder.dims(value), binder.dtype(value)) for value in sources]
-        target = relaid(like, dims, dtype)
-        descs = [desc for desc in found if desc is not None]
-        if target is None or len(descs) < len(sources):
-            descs, target = [binder.desc(value) for value in sources], None
-        desc = pointwise.concat(
-            binder.engine, axis, descs, target, attributes=Attributes(scales), origin=binder.origin(step)
-        )
-        made[id(desc)] = descs
+        descs, target = [relaid(like, binder.dims(value), binder.dtype(value)) for value in sources], relaid(like, dims, dtype)
+        given = [desc for desc in descs if desc is not None]
+        if target is None or len(given) < len(sources):
+            given, target = [binder.desc(value) for value in sources], None
+        desc = pointwise.concat(binder.engine, axis, given, target, attributes=Attributes(scales), origin=binder.origin(step))
+        made[id(desc)] = given
         return desc
 
     found = first_accepted(binder, layouts(binder, sources[0], binder.dims(sources[0])), attempt)
     for index, (value, desc) in enumerate(zip(sources, made[id(found)], strict=True)):
         args[arg_multiple_src(index)] = Wanted(value, desc)
     binder.commit(step, found, args)
+    binder.joined.append(step)
 
 
-def _is_one(scale: Scale) -> bool:
-    return scale.values == (1.0,)
+def _joined_before(
+    binder: Binder, axis: int, dtype: DataType, sources: list[str], factors: list[float]
+) -> tuple[list[str], list[float]]:
+    """The sources, where those that an earlier concat joined in the same way are replaced by its result: dense networks join the same
+    feature maps again and again, and one long copy is several times as fast as many short ones."""
+    best: tuple[int, int, str] | None = None
+    for earlier in binder.joined:
+        if not binder.is_alive(earlier.output) or binder.dtype(earlier.output) != dtype:
+            continue
+        parts = [value for role, value in earlier.args if role.startswith("src_")]
+        same_axis = isinstance(of := earlier.params.get("axis", 0), int) and of % len(binder.dims(earlier.output)) == axis
+        old = [_factor(earlier.attr.scales.get(f"src_{index}")) for index in range(len(parts))]
+        count = len(parts)
+        for start in range(len(sources) - count + 1):
+            fits = sources[start : start + count] == parts and factors[start : start + count] == old
+            if fits and same_axis and count > 1 and (best is None or count > best[1]):
+                best = start, count, earlier.output
+    if best is None:
+        return sources, factors
+    start, count, value = best
+    return [*sources[:start], value, *sources[start + count :]], [*factors[:start], 1.0, *factors[start + count :]]
+
+
+def _factor(scale: Scale | None) -> float:
+    return 1.0 if scale is None else scale.values[0]
 
 
 def _number(step: Step, param: str) -> float:
