@@ -365,7 +365,7 @@ class _Placer:
     def _linear(self, scale: float, shift: float, post_ops: list[PostOp]) -> None:
         """eltwise(x)*s into the scale of the eltwise where the target has one; else an eltwise_linear."""
         last = post_ops[-1] if post_ops else None
-        if self.target.eltwise_scale and not shift and isinstance(last, Eltwise):
+        if self.target.eltwise_scale and not shift and isinstance(last, Eltwise) and is_normal(vec(last.scale * scale)):
             post_ops[-1] = replace(last, scale=_f32(last.scale * scale))
         else:
             post_ops.append(Eltwise("linear", _f32(scale), _f32(shift)))

@@ -680,6 +680,14 @@ def negative_factor_in_front_of_relu(n: Net) -> Value:
 
 
 @case
+def factors_beyond_f32(n: Net) -> tuple[Value, ...]:
+    x = n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, scale=2**-8)
+    huge = n.op("Mul", n.op("Relu", n.op("Mul", n.op("Relu", n.op("Mul", x, 1e25)), 1e-25)), 1e25)
+    tiny = n.op("Mul", n.op("Relu", n.op("Mul", n.op("Relu", n.op("Mul", x, 1e-25)), 1e25)), 1e-25)
+    return n.qdq(huge, 1e24), n.qdq(tiny, 1e-26), n.qdq(n.op("Mul", n.op("Mul", n.op("Abs", x), 1e25), 1e25), 2**-6)
+
+
+@case
 def zero_factor(n: Net) -> Value:
     y = n.op("Mul", n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4), np.array([1, 0, 2, 0.5]).reshape(1, 4, 1, 1))
     return n.qdq(n.op("Relu", y), 2**-6)
@@ -746,6 +754,15 @@ _range("codes_s8", -1.0, 1 - 1 / 128, -128.0, 127.0)
 _range("codes_s8_odd", -1.0, 1 - 1 / 128, -127.0, 127.0, 255)
 _range("codes_15_levels", -1.0, 1.0, -7.0, 7.0, 15)
 _range("output_differs", -1.0, 1.0, 0.0, 3.0)
+
+
+_range("farther_from_zero_than_f32_can_tell", 1e6, 1e6 + 1)
+_range("below_normal_f32", 0.0, 1e-37)
+
+
+@case
+def range_far_from_zero_in_a_product(n: Net) -> Value:
+    return n.op("Relu", n.op("MatMul", n.fq(n.input(("N", 64)), 4000.0, 4001.0), n.weights((64, 3), 0.01)))
 
 
 @case
@@ -944,6 +961,19 @@ def activation_quantized_at_every_step(n: Net) -> Value:
 
 
 @case
+def tabulated_in_two_sweeps(n: Net) -> tuple[Value, ...]:
+    a = n.qdq(n.input(("N", 8)), -(2**-7))
+    b = n.qdq(a, 2**-7)
+    return a, b, n.qdq(b, -(2**-7))
+
+
+@case
+def tabulated_with_a_constant_of_more_dimensions(n: Net) -> Value:
+    x = n.qdq(n.input((3, 4)), 2**-5, 128)
+    return n.qdq(n.op("Erf", n.op("Mul", x, np.full((1, 1, 1), 0.5))), 2**-7, 128)
+
+
+@case
 def squeeze_and_excitation(n: Net) -> Value:
     x = n.qdq(n.op("HardSwish", n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4, scale=2**-8)), 2**-6, 20)
     gate = n.qdq(n.op("GlobalAveragePool", x), 2**-6, 20)
@@ -957,6 +987,15 @@ def float_arithmetic(n: Net) -> tuple[Value, ...]:
     a, b = n.input(("N", 4)), n.input(("N", 4))
     y = n.op("Relu", n.op("Sub", n.op("Mul", n.op("Add", a, b), 0.5), [1, 2, 3, 4]))
     return y, n.op("Max", n.op("Min", a, b), 0.0), n.op("Div", n.op("Abs", a), n.op("Exp", b)), n.op("Add", n.op("Neg", a), a)
+
+
+@case
+def shapes_computed_from_shapes(n: Net) -> tuple[Value, ...]:
+    """As exporters write Flatten: it is known at compile time where the sizes are, and the types with it."""
+    x = n.input((2, 3, 4))
+    first = n.op("Unsqueeze", n.op("Gather", n.op("Shape", x), n.graph.add_constant("at", np.asarray(0))), n.ints(0))
+    y = n.op("Reshape", x, n.op("Concat", first, n.ints(-1), axis=0))
+    return n.op("Relu", y), n.qdq(n.op("MatMul", n.qdq(y, 2**-6, 128), n.weights((12, 3))), 2**-5, 128)
 
 
 @case

@@ -151,7 +151,8 @@ def _move(d: Draft, x: Value) -> Value:
 def _batch_norm(d: Draft, x: Value) -> Value:
     count = d.channels(x)
     gamma = d.draw(st.lists(factors, min_size=count, max_size=count))
-    return d.net.op("BatchNormalization", x, gamma, d.net.rng.standard_normal(count), d.net.rng.standard_normal(count), np.ones(count) * 0.5)
+    bias, mean = d.net.rng.standard_normal(count), d.net.rng.standard_normal(count)
+    return d.net.op("BatchNormalization", x, gamma, bias, mean, np.full(count, 0.5))
 
 
 def _product(d: Draft, x: Value) -> Value:
