@@ -52,7 +52,8 @@ def _binary(drafts: Drafts, node: Node) -> bool:
     src = next((source.dtype for source in sources if source.decode is not None), DType.F32)
     foldable = integer and algorithm in ("add", "sub", "max", "min")
     front = Front(
-        "binary", node.name, src, rank, 1, size_along(drafts, node.output, 1), vec(1.0) if foldable else None, None, per_channel=False
+        "binary", node.name, src, rank, 1, size_along(drafts, node.output, 1), vec(1.0) if foldable else None, None, per_channel=False,
+        positive=algorithm in ("max", "min"),
     )
     composer = PostOpsComposer(target, front)
     if shift and composer.append([Shift(vec(shift))]) is not None:

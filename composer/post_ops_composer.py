@@ -41,6 +41,7 @@ class Front:
         scale: what multiplies the accumulator; None where the primitive has no place for a factor.
         bias: constant bias in the real domain; None where it has no place for one, or the place is taken by a computed bias.
         per_channel: the scale may have one entry for each channel.
+        positive: the scale takes factors above 0 only, since it stands in front of a maximum or minimum.
     """
 
     primitive: str
@@ -52,6 +53,7 @@ class Front:
     scale: Vec | None = None
     bias: Vec | None = None
     per_channel: bool = True
+    positive: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +259,7 @@ class PostOpsComposer:
 
     def _takes_scale(self, scale: Vec | None, bias: Vec | None, values: Vec) -> bool:
         # Without a bias of ours the front may still hold a computed one, which a factor would have to pass.
-        if scale is None or not (self.front.per_channel or values.size == 1):
+        if scale is None or not (self.front.per_channel or values.size == 1) or (self.front.positive and bool((values <= 0).any())):
             return False
         return is_normal(scale * values) and (bias is not None or self.front.primitive == "binary")
 
