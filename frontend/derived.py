@@ -82,7 +82,7 @@ def quantized(ctx: Importer, node: OnnxNode, value: str, scale: str, zero_point:
     attrs = {} if zero_point else {"output_dtype": ONNX_TYPE[ctx.type(like).dtype]}
     inputs = [name for name in (value, scale, zero_point) if name]
     made = ctx.derived(node, "quantize", "QuantizeLinear", inputs, attrs, output=node.output(0))
-    import_quantize(ctx, made, quantizer=node.name, form=node.op)
+    import_quantize(ctx, made, stands_for=node)
 
 
 def constant(ctx: Importer, node: OnnxNode, value: str, role: str) -> Array:

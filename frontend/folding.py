@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from .size_inputs import SHAPE_INPUTS, Emission, expand_is_identity, reshape_tar
 from .sizes import MOST_ENTRIES, Known, entries_of, known_outputs, numbers
 
 __all__ = ["Folder"]
+
+_UNCOMPUTABLE: Final = (ValueError, LookupError, ArithmeticError, TypeError)
 
 
 class Folder:
@@ -145,5 +148,9 @@ class Folder:
         absent = any(v and array is None for v, array in zip(node.inputs, arrays, strict=True))
         results: Iterable[Array | None] = [None] * len(node.outputs)
         if not absent and node.spec.evaluate is not None:
-            results = node.spec.evaluate(arrays, node.attrs)
+            try:
+                with np.errstate(all="ignore"):
+                    results = node.spec.evaluate(arrays, node.attrs)
+            except _UNCOMPUTABLE:  # an index out of range, say: whoever runs the node reports it, if anybody does
+                pass
         self._computed.update((v, array) for v, array in zip(node.outputs, results, strict=False) if v)

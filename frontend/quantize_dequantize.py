@@ -44,18 +44,17 @@ class _Refusal:
     hint: str
 
 
-def import_quantize(ctx: Importer, node: OnnxNode, *, quantizer: str = "", form: str = "QuantizeLinear") -> None:
+def import_quantize(ctx: Importer, node: OnnxNode, *, stands_for: OnnxNode | None = None) -> None:
     """QuantizeLinear(x, y_scale, y_zero_point?){axis, block_size, output_dtype, precision, saturate}.
 
     Args:
         ctx: the import.
         node: the node.
-        quantizer: name of the quantizer; default: the node's.
-        form: how the user wrote it.
+        stands_for: the node of the user's model that it is a part of, when it is no node of its own.
     """
     _check_wires(node)
     x = node.input(0)
-    name = ctx.add_quantizer(quantizer or node.name, form, x)
+    name = ctx.add_quantizer(node.name, node.op, x) if stands_for is None else _quantizer_of(ctx, stands_for)
     dtype = _code_type(ctx, node)
     quant = _precision(node) or _quantization(ctx, node)
     if isinstance(quant, _Refusal):
@@ -85,6 +84,11 @@ def import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     else:
         real = ctx.emit(node, "Dequantize", (x,), {"quant": quant}, quantizer=names)
         ctx.cast(node, real, result, "cast", output=node.output(0))
+
+
+def _quantizer_of(ctx: Importer, owner: OnnxNode) -> str:
+    # The value is the owner's output: what it quantizes has no name in the model.
+    return ctx.add_quantizer(owner.name, owner.op, owner.output(0))
 
 
 def _check_wires(node: OnnxNode) -> None:

@@ -249,3 +249,10 @@ def test_functions_without_calls_change_nothing():
     functions = [function("F", [node("Relu", ["a"], ["b"])], ["a"], ["b"])]
     _, (found,) = run_import(model([node("Neg", ["x"])], functions=functions, domains={"local": 1}), FEEDS)
     np.testing.assert_array_equal(found, -FEEDS["x"])
+
+
+def test_functions_of_another_opset_than_the_models():
+    functions = [function("F", [node("Softmax", ["a"], ["b"])], ["a"], ["b"], opset=11)]
+    with pytest.raises(InvalidModel, match="incompatible opset versions") as caught:
+        graph_from_onnx(model([node("F", ["x"], domain="local")], functions=functions, domains={"local": 1}))
+    assert "inline" in caught.value.hint

@@ -76,7 +76,7 @@ def test_convolution(channels, bias):
     graph = agree(convolution(channels=channels, bias=bias, pads=[1, 1, 1, 1], strides=[2, 1]), {"x": X})
     assert ops(graph) == ["Dequantize"] * (2 + bias) + ["Conv", "Quantize"]
     assert graph.node("q").op == "Conv"
-    assert graph.quantizers["q"] == Quantizer("q", "QLinearConv", graph.node("q").output)
+    assert graph.quantizers["q"] == Quantizer("q", "QLinearConv", "y")
     assert {name: found.form for name, found in graph.quantizers.items() if name != "q"} == {
         "q.x": "DequantizeLinear on an input",
         "q.weights": "DequantizeLinear on a constant",

@@ -271,3 +271,9 @@ def test_products_that_overflow_are_unknown():
     assert str(graph.type("y")) == "f32[?,?]"  # 5 ** 128 is no s32
     with pytest.raises(InvalidModel, match="shape must hold sizes"):  # without a symbol it is computed, and wraps as it will at run time
         graph_from_onnx(model(nodes, inputs={"x": [3, 5]}))
+
+
+def test_constants_that_cannot_be_computed_are_left_to_the_run():
+    nodes = [node("Gather", ["shape", "i"], ["t"]), node("Reshape", ["x", "t"])]
+    graph = graph_from_onnx(model(nodes, inputs={"x": [4]}, constants={"shape": np.asarray([2, 2]), "i": np.asarray([0, 9])}))
+    assert ops(graph) == ["Gather", "Reshape"]
