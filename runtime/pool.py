@@ -143,6 +143,11 @@ class _BlasGuard:
         self._limit: object = None
         self._runs = 0
 
+    def reset(self) -> None:
+        """In a forked child: the runs under way, and who held the lock, stayed in the parent."""
+        self._lock = threading.Lock()
+        self._runs = 0
+
     def enter(self) -> None:
         with self._lock:
             if self._runs == 0:
@@ -160,6 +165,8 @@ class _BlasGuard:
 
 
 _GUARD = _BlasGuard()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_GUARD.reset)
 
 
 @contextmanager

@@ -184,19 +184,16 @@ class _Binder:
         """Computes what depends on shapes alone, so that a Reshape behind it has a static shape."""
         if step.op == "Shape":
             start, end = step.params.get("start", 0), step.params.get("end")
-            dims = self._shapes[values[0]][slice(start if isinstance(start, int) else 0, end if isinstance(end, int) else None)]
-            self._known[step.output] = np.asarray(dims, np.int64)
+            cut = slice(start if isinstance(start, int) else 0, end if isinstance(end, int) else None)
+            self._known[step.output] = np.asarray(self._shapes[values[0]][cut], np.int64)
         elif step.op == "Size":
             self._known[step.output] = np.asarray(np.prod(self._shapes[values[0]], dtype=np.int64))
-        elif (
-            spec.evaluate is not None
-            and values
-            and all(k is not None and k.size <= _SMALL for k, v in zip(known, values, strict=True) if v)
-        ):
-            attrs = spec.complete(step.params)
-            for value, data in zip(step.outputs, spec.evaluate(known, attrs), strict=False):
-                if value and data.size <= _SMALL:
-                    self._known[value] = data
+        elif spec.evaluate is not None and values and all(_small(k) for k, v in zip(known, values, strict=True) if v):
+            try:
+                found = spec.evaluate(known, spec.complete(step.params))
+            except (ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError):
+                return  # the run meets the same error, and names the node
+            self._known |= {value: data for value, data in zip(step.outputs, found, strict=False) if value and _small(data)}
 
     def _behind_depthwise(self, step: Step, shapes: list[StaticShape | None]) -> Sequence[StaticShape | None]:
         shape = shapes[0]
@@ -204,3 +201,7 @@ class _Binder:
             if isinstance(op, DepthwiseConv) and shape is not None:
                 shape = (*shape[:2], *((d + 2 * op.padding - op.kernel) // op.stride + 1 for d in shape[2:]))
         return [shape]
+
+
+def _small(data: Array | None) -> bool:
+    return data is not None and data.size <= _SMALL

@@ -21,7 +21,7 @@ from .exact_gemm import Codes, KSplit, split_for_weights
 from .gemm import TiledGemm
 from .windows import Window, record_slab, resolve_window, slab_bytes, window_view
 
-__all__ = ["Convolution", "WindowedGemm", "anchor_of", "integer_codes", "kernel_matrix"]
+__all__ = ["Convolution", "WindowedGemm", "anchor_of", "check_types", "integer_codes", "kernel_matrix"]
 
 _SHORT_RUN = 32  # window elements side by side in memory; below, gathering runs along the outputs instead (first layers)
 
@@ -45,6 +45,17 @@ def integer_codes(binding: Binding, role: str) -> tuple[Codes | None, int]:
     if len(set(zero.values)) > 1:
         raise binding.refuse(f"zero points per channel on {role}")
     return Codes.of(operand.dtype.range, zero.values[0]), zero.values[0]
+
+
+def check_types(binding: Binding) -> None:
+    """Both factors are codes, or both are f32.
+
+    Raises:
+        InternalError: they are mixed.
+    """
+    src, weights = binding.need("src").dtype, binding.need("weights").dtype
+    if src.is_integer != weights.is_integer:
+        raise binding.refuse(f"{src.value} times {weights.value}")
 
 
 def anchor_of(binding: Binding, channel: int, rank: int, magnitude: float, integer: bool) -> Anchor:
@@ -143,6 +154,7 @@ class Convolution(Kernel):
         result = Result(binding.dtypes[0], shape, Layout.CHANNELS_LAST)
         self.results = (result,)
         self._src = src.name
+        check_types(binding)
         codes, shift = integer_codes(binding, "src")
         matrix = kernel_matrix(weights.data)
         window = resolve_window(binding, src.shape[2:], weights.shape[2:], shape[2:])

@@ -16,7 +16,7 @@ import numpy as np
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from .base import Binding, Kernel, Layout, Recorder, Result, Tasks, Tile, Values
-from .convolution import WindowedGemm, anchor_of, integer_codes
+from .convolution import WindowedGemm, anchor_of, check_types, integer_codes
 from .epilogue import Epilogue
 from .exact_gemm import KSplit, split_for_weights
 from .windows import Window
@@ -70,6 +70,7 @@ class Deconvolution(Kernel):
         self.results = (result,)
         self._src = src.name
         groups = int(binding.number("group", 1))
+        check_types(binding)
         codes, shift = integer_codes(binding, "src")
         rank = len(shape) - 2
         strides, dilations = binding.ints("strides", (1,) * rank), binding.ints("dilations", (1,) * rank)

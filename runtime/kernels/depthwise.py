@@ -10,7 +10,7 @@ import numpy as np
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from .base import Binding, Kernel, Layout, Recorder, Result, Tasks, Tile, Values, nbytes, tiles
-from .convolution import anchor_of, integer_codes, kernel_matrix
+from .convolution import anchor_of, check_types, integer_codes, kernel_matrix
 from .epilogue import Epilogue
 from .exact_gemm import split_for_weights
 from .windows import record_slab, resolve_window, slab_bytes
@@ -43,6 +43,7 @@ class DepthwiseConvolution(Kernel):
         self.results = (result,)
         self._src = src.name
         self._multiplier = shape[1] // src.shape[1] if src.shape[1] else 1
+        check_types(binding)
         codes, self._shift = integer_codes(binding, "src")
         matrix = kernel_matrix(weights.data)
         self._window = resolve_window(binding, src.shape[2:], weights.shape[2:], shape[2:])

@@ -11,7 +11,7 @@ from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import F32Array
 from .base import Binding, Kernel, Recorder, Result, Tasks, Tile, Values, nbytes, tiles
-from .convolution import anchor_of, integer_codes
+from .convolution import anchor_of, check_types, integer_codes
 from .elementwise import cut, expand
 from .epilogue import Epilogue
 from .exact_gemm import KSplit, record_product, scratch_bytes, split_for_any, split_for_weights
@@ -26,6 +26,7 @@ _TILE_BYTES = 1 << 20
 def bind_matmul(binding: Binding) -> Kernel:
     """The kernel for constant two-dimensional weights, or the one for everything else."""
     src, weights = binding.need("src"), binding.need("weights")
+    check_types(binding)
     if len(src.shape) < 2 or len(weights.shape) < 2:
         raise binding.refuse("a one-dimensional factor")
     if weights.data is not None and math.prod(weights.shape[:-2]) == 1:
@@ -87,8 +88,6 @@ class BatchedMatmul(Kernel):
         codes, self._shift = integer_codes(binding, "src")
         weights_codes, self._weights_shift = integer_codes(binding, "weights")
         self._split, magnitude = _no_split(self._depth), math.inf
-        if (codes is None) != (weights_codes is None):
-            raise binding.refuse(f"{src.dtype.value} times {weights.dtype.value}")
         if codes is not None and weights_codes is not None:
             self._split = split_for_any(self._depth, weights_codes, codes, exact=result.dtype is DType.S32)
             magnitude = float(self._split.bound)

@@ -1,0 +1,134 @@
+"""Binding shapes, and ops without a row: onnx.reference runs them, whatever shapes they turn out to give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from onnx import helper
+from runtime_networks import residual_network, shape_arithmetic
+from runtime_plans import one_step
+
+from fqfuse.composer.attributes import DepthwiseConv, PrimitiveAttr
+from fqfuse.composer.plan import Plan, Step
+from fqfuse.errors import InvalidInput, InvalidModel, UnsupportedOp
+from fqfuse.ir.types import DType, TensorType
+from fqfuse.runtime.fallback import foreign_op
+from fqfuse.runtime.numpy_runtime import run_step
+from fqfuse.runtime.session import InferenceSession
+from fqfuse.runtime.shapes import bind_shapes, row_inputs, step_shapes, symbol_sizes
+
+F32 = DType.F32
+
+
+def test_every_value_of_a_network_is_bound() -> None:
+    plan = residual_network()
+    shapes = bind_shapes(plan, {"image": (7, 3, 10, 12)})
+    assert shapes["scores"] == (7, 5)
+    assert shapes["features"] == (7, 8, 5, 6)
+    assert shapes.keys() == plan.values.keys() | plan.constants.keys()
+
+
+def test_computed_shapes_are_followed() -> None:
+    shapes = bind_shapes(shape_arithmetic(), {"x": (4, 6), "y": (4, 6)})
+    assert shapes["cubes"] == (4, 3, 2)
+    assert shapes["flat"] == (4, 6)
+
+
+def test_shapes_that_the_model_cannot_take() -> None:
+    with pytest.raises(InvalidInput, match="cannot take these shapes"):
+        bind_shapes(residual_network(), {"image": (7, 4, 10, 12)})
+
+
+def test_symbols() -> None:
+    plan = shape_arithmetic()
+    assert symbol_sizes(plan, {"x": (4, 6), "y": (4, 6)}) == {"N": 4}
+    with pytest.raises(InvalidInput, match="dimension N"):
+        symbol_sizes(plan, {"x": (4, 6), "y": (5, 6)})
+
+
+def test_a_depthwise_post_op_shrinks_the_destination() -> None:
+    x, w = np.zeros((1, 4, 9, 9), np.uint8), np.zeros((8, 4, 1, 1), np.int8)
+    attr = PrimitiveAttr(post_ops=(DepthwiseConv("dw", "", kernel=3, stride=2, padding=1),))
+    plan, step, live = one_step("convolution", "Conv", [("src", x), ("weights", w)], DType.U8, attr=attr)
+    assert step_shapes(plan, step, {**live, "weights": w}) == {"y": (1, 8, 5, 5)}
+
+
+def foreign(op_type: str, inputs: Sequence[str], outputs: Sequence[str], opset: int = 18, **attributes: object) -> Mapping[str, object]:
+    node = helper.make_node(op_type, inputs, outputs, name="mine", **attributes)
+    return {"op_type": op_type, "domain": "", "opset": opset, "proto": node.SerializeToString()}
+
+
+def test_a_foreign_op_with_an_absent_input_and_an_absent_output() -> None:
+    params = foreign("TopK", ["x", "k"], ["", "places"], axis=1)
+    run = foreign_op(params, "TopK_3")
+    found = run([np.array([[3.0, 9.0, 5.0]], np.float32), np.array([2])])
+    np.testing.assert_array_equal(found[1], [[1, 2]])
+    # Resize's optional inputs in the middle are absent.
+    params = foreign("Resize", ["x", "", "scales"], ["y"], mode="nearest")
+    (y,) = foreign_op(params, "Resize_1")([np.ones((1, 1, 2, 2), np.float32), None, np.array([1, 1, 2, 2], np.float32)])
+    assert y.shape == (1, 1, 4, 4)
+
+
+def test_roles_of_a_foreign_step_keep_their_places() -> None:
+    from fqfuse.ir.ops import OPS
+
+    step = Step("s", "onnx.Resize", "Onnx", (("x_0", "a"), ("x_2", "c")), ("y",), foreign("Resize", ["a", "", "c"], ["y"]))
+    assert row_inputs(step, OPS["Onnx"]) == ["a", "", "c"]
+
+
+def test_data_dependent_shapes_are_bound_while_they_run() -> None:
+    values = {
+        "x": TensorType(F32, ("N",)),
+        "mask": TensorType(DType.BOOL, ("N",)),
+        "kept": TensorType(F32, ("?",)),
+        "y": TensorType(F32, ("?",)),
+    }
+    steps = (
+        Step("positive", "onnx.Greater", "Greater", (("a", "x"), ("b", "zero")), ("mask",)),
+        Step("keep", "onnx.Compress", "Onnx", (("x_0", "x"), ("x_1", "mask")), ("kept",), foreign("Compress", ["x", "mask"], ["kept"])),
+        Step("double", "eltwise", "Identity", (("src", "kept"),), ("y",), {"algorithm": "linear", "alpha": 2.0, "beta": 0.0}),
+    )
+    plan = Plan("data", "onednn-v3", ("x",), ("y",), values, {"zero": np.zeros((), np.float32)}, steps)
+    assert "kept" not in bind_shapes(plan, {"x": (4,)})
+    session = InferenceSession(plan, backend="numpy", threads=2)
+    for x, want in (([-1, 2, 3, -4], [4, 6]), ([1, 2, 3, 4], [2, 4, 6, 8]), ([-1, -1, -1, -1], [])):
+        (y,) = session.run(None, {"x": np.array(x, np.float32)})
+        np.testing.assert_array_equal(y, want)
+
+
+def test_a_foreign_op_that_nothing_runs() -> None:
+    node = helper.make_node("Frobnicate", ["x"], ["y"], domain="com.example")
+    with pytest.raises(UnsupportedOp, match=r"com\.example\.Frobnicate") as caught:
+        foreign_op({"op_type": "Frobnicate", "domain": "com.example", "opset": 1, "proto": node.SerializeToString()}, "Frobnicate_7")
+    assert "Frobnicate_7" in str(caught.value)
+
+
+def test_a_foreign_op_on_arrays_that_it_cannot_take() -> None:
+    run = foreign_op(foreign("Det", ["x"], ["y"]), "Det_1")
+    with pytest.raises(InvalidInput, match="Det cannot be computed") as caught:
+        run([np.zeros((2, 3), np.float32)])
+    assert "Det_1" in str(caught.value)
+
+
+def test_a_damaged_node() -> None:
+    with pytest.raises(InvalidModel, match="cannot be read"):
+        foreign_op({"op_type": "Det", "domain": "", "opset": 18, "proto": b"\xff\xff\xff"}, "Det_1")
+
+
+def test_a_step_of_a_row_names_the_users_node_when_it_cannot_be_computed() -> None:
+    plan, step, live = one_step(
+        "onnx.Gather", "Gather", [("x", np.zeros(3, np.float32)), ("indices", np.array([7]))], F32, params={"axis": 0}
+    )
+    with pytest.raises(InvalidInput, match="Gather cannot be computed") as caught:
+        run_step(plan, step, live)
+    assert caught.value.where == "step"
+
+
+def test_onnx_steps_keep_their_element_type() -> None:
+    codes = np.arange(6, dtype=np.int8).reshape(2, 3)
+    (y,) = run_step(*one_step("onnx.Transpose", "Transpose", [("x", codes)], DType.S8, params={"perm": (1, 0)}))
+    assert y.dtype == np.int8
+    assert y.flags.c_contiguous
+    np.testing.assert_array_equal(y, codes.T)
