@@ -9,6 +9,9 @@ import onnx
 import pytest
 from onnx_cases import NEWEST_OF_ORT, compare, model, node, ops, random
 
+from fqfuse.errors import InvalidModel, UnsupportedOp
+from fqfuse.frontend import graph_from_onnx
+
 Build = Callable[[int], onnx.ModelProto]
 
 ULPS = {"rtol": 1e-6, "atol": 1e-6}  # sums of a few dozen f32 products of size 1, in another order
@@ -136,6 +139,26 @@ def arithmetic(opset: int) -> onnx.ModelProto:
     return model(nodes, constants={"c": random([3, 1, 1], 1), "d": random([5], 2)}, opset=opset)
 
 
+def group_normalization(opset: int) -> onnx.ModelProto:
+    per = 2 if opset < 21 else 4
+    constants = {"s": np.repeat(random([2], 1), per // 2), "b": np.repeat(random([2], 2), per // 2)}
+    nodes = [node("Concat", ["x", "x"], ["xx"], axis=2), node("Transpose", ["xx"], ["t"], perm=[0, 3, 1, 2])]
+    nodes += [node("Slice", ["t", "zero", "four", "one"], ["c"]), node("GroupNormalization", ["c", "s", "b"], num_groups=2)]
+    return model(nodes, constants=constants | {"zero": np.asarray([0]), "four": np.asarray([4]), "one": np.asarray([1])}, opset=opset)
+
+
+def grid_sample(opset: int) -> onnx.ModelProto:
+    grid = {"g": np.random.default_rng(3).uniform(-1, 1, (2, 2, 3, 2)).astype(np.float32)}
+    return model([node("GridSample", ["x", "g"], mode="bilinear" if opset < 20 else "linear")], constants=grid, opset=opset)
+
+
+def roi_align(opset: int) -> onnx.ModelProto:
+    constants = {"r": np.float32([[0, 0, 3, 3], [1, 1, 4, 3]]), "i": np.asarray([0, 1])}
+    more = {"coordinate_transformation_mode": "output_half_pixel"} if opset >= 16 else {}
+    sizes = {"output_height": 2, "output_width": 2, "sampling_ratio": 2}
+    return model([node("RoiAlign", ["x", "r", "i"], **sizes, **more)], constants=constants, opset=opset)
+
+
 def cast(opset: int) -> onnx.ModelProto:
     return model([node("Cast", ["x"], ["i"], to=7), node("Cast", ["i"], to=1)], opset=opset)
 
@@ -159,6 +182,7 @@ CASES: dict[str, tuple[Build, int, dict[str, float]]] = {
     "average pool with pads": (plain("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1), 7, ULPS),
     "batch normalization": (batch_normalization, 7, ULPS),
     "cast": (cast, 7, {}),
+    "cast like": (with_constants("CastLike", {"like": np.int32(3)}), 15, {}),
     "clip": (clip, 7, {}),
     "clip above": (clip_above, 7, {}),
     "concat": (lambda opset: model([node("Concat", ["x", "x"], axis=-1 if opset >= 11 else 3)], opset=opset), 7, {}),
@@ -175,6 +199,8 @@ CASES: dict[str, tuple[Build, int, dict[str, float]]] = {
     "flatten": (plain("Flatten", axis=2), 7, {}),
     "gather": (with_constants("Gather", {"i": np.asarray([1, 0])}, axis=2), 7, {}),
     "gemm": (gemm, 7, LOOSE),
+    "grid sample": (grid_sample, 16, LOOSE),
+    "group normalization": (group_normalization, 18, LOOSE),
     "global average pool": (plain("GlobalAveragePool"), 7, ULPS),
     "hardmax": (plain("Hardmax", axis=2), 7, {}),
     "hard sigmoid": (plain("HardSigmoid", alpha=0.3), 7, ULPS),
@@ -194,6 +220,7 @@ CASES: dict[str, tuple[Build, int, dict[str, float]]] = {
     "reduce sum": (as_attribute_or_input("ReduceSum", "axes", [1], 13), 7, ULPS),
     "reduce l2": (as_attribute_or_input("ReduceL2", "axes", [1], 18), 7, ULPS),
     "resize to sizes": (resize_to_sizes, 11, LOOSE),
+    "roi align": (roi_align, 10, LOOSE),
     "selu": (plain("Selu"), 7, ULPS),
     "shape arithmetic": (shape_arithmetic, 7, {}),
     "slice": (slice_, 7, {}),
@@ -212,11 +239,14 @@ CASES: dict[str, tuple[Build, int, dict[str, float]]] = {
 }
 
 
+LAST_OF_ORT = {"roi align": 21}  # ONNX Runtime has no kernel for the newer form
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_opset_gives_what_onnx_runtime_gives(name):
     build, first, tolerance = CASES[name]
     feeds = {"x": random([2, 3, 4, 5], 7)}
-    for opset in range(first, NEWEST_OF_ORT + 1):
+    for opset in range(first, LAST_OF_ORT.get(name, NEWEST_OF_ORT) + 1):
         compare(build(opset), feeds, **tolerance)
 
 
@@ -307,3 +337,43 @@ def test_legacy_tile_repeats_along_one_axis():
 def test_legacy_concat_joins_channels_by_default():
     x = random([2, 3, 4, 5])
     compare(model([node("Concat", ["x", "x"])], opset=1), {"x": x}, expected=[np.concatenate([x, x], 1)])
+
+
+def test_legacy_selu_has_fewer_digits():
+    x = random([2, 3, 4, 5])
+    proto = model([node("Selu", ["x"])], opset=1)
+    graph = graph_from_onnx(proto)
+    attrs = graph.nodes()[0].attrs
+    assert (attrs["alpha"], attrs["gamma"]) == (pytest.approx(1.6732, abs=1e-7), pytest.approx(1.0507, abs=1e-7))
+    compare(proto, {"x": x}, expected=[np.where(x > 0, 1.0507 * x, 1.0507 * 1.6732 * np.expm1(x)).astype(np.float32)], **ULPS)
+
+
+@pytest.mark.parametrize("opset", [1, 6, 7])
+def test_legacy_batch_normalization_is_taken_for_inference(opset):
+    constants = {name: random([3], seed) ** 2 + 0.5 for seed, name in enumerate(("scale", "bias", "mean", "var"))}
+    attributes = {1: {"consumed_inputs": [0, 0], "is_test": 1}, 6: {"is_test": 1, "spatial": 1}, 7: {"spatial": 1}}[opset]
+    x = random([2, 3, 4, 5])
+    scale, bias, mean, var = (constants[name][:, None, None] for name in constants)
+    proto = model([node("BatchNormalization", ["x", *constants], **attributes)], constants=constants, opset=opset)
+    graph = compare(proto, {"x": x}, expected=[(x - mean) / np.sqrt(var + 1e-5) * scale + bias], **LOOSE)
+    assert ops(graph) == ["BatchNormalization"]
+
+
+def test_statistics_for_each_element_stay_foreign():
+    constants = {name: random([3, 4, 5], seed) ** 2 + 0.5 for seed, name in enumerate(("scale", "bias", "mean", "var"))}
+    proto = model([node("BatchNormalization", ["x", *constants], spatial=0)], constants=constants, opset=7)
+    assert ops(graph_from_onnx(proto)) == ["Onnx"]
+
+
+def test_a_resize_that_onnx_has_dropped():
+    constants = {"roi": np.zeros(0, np.float32), "s": np.float32([1, 1, 2, 2])}
+    mode = {"coordinate_transformation_mode": "tf_half_pixel_for_nn"}
+    with pytest.raises(UnsupportedOp, match="tf_half_pixel_for_nn"):
+        graph_from_onnx(model([node("Resize", ["x", "roi", "s"], **mode)], constants=constants, opset=11))
+
+
+def test_meaning_that_depends_on_an_unknown_rank():
+    proto = model([node("Softmax", ["x"])], opset=11)
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(InvalidModel, match="the rank of 'x' is unknown, and the meaning of this node depends on it"):
+        graph_from_onnx(proto)
