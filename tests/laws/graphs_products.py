@@ -1,0 +1,224 @@
+"""Concatenation, matrix products and normalization."""
+
+from __future__ import annotations
+
+import numpy as np
+from laws.build import Net, Value
+from laws.registry import case
+
+from fqfuse.ir.types import DType, Quantization
+
+# -- concatenation -------------------------------------------------------------------------------------------------------------------------
+
+
+def _branches(n: Net, *quantizers: tuple[float, float, DType]) -> list[Value]:
+    x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 128)
+    return [n.qdq(n.op("Relu", n.conv(x, 2 + i, scale=2**-8)), *quantizer) for i, quantizer in enumerate(quantizers)]
+
+
+@case
+def concat_equal(n: Net) -> Value:
+    y = n.op("Concat", *_branches(n, (2**-6, 0, DType.U8), (2**-6, 0, DType.U8)), axis=1)
+    return n.qdq(n.conv(y, 4, 1, scale=2**-8), 2**-5, 128)
+
+
+@case
+def concat_unequal(n: Net) -> Value:
+    y = n.op("Concat", *_branches(n, (2**-6, 0, DType.U8), (2**-5, 3, DType.U8)), axis=1)
+    return n.qdq(n.op("Relu", n.conv(y, 4, 1, scale=2**-8)), 2**-5)
+
+
+@case
+def concat_requantized(n: Net) -> Value:
+    y = n.op("Concat", *_branches(n, (2**-6, 0, DType.U8), (2**-5, 0, DType.U8)), axis=1)
+    return n.conv(n.qdq(y, 2**-5), 4, 1, scale=2**-8)
+
+
+@case
+def concat_signs_mixed(n: Net) -> Value:
+    y = n.op("Concat", *_branches(n, (2**-6, 128, DType.U8), (2**-6, 0, DType.S8)), axis=1)
+    return n.qdq(n.conv(y, 4, 1, scale=2**-8), 2**-5, 128)
+
+
+@case
+def concat_signs_mixed_and_moved(n: Net) -> Value:
+    a, b = _branches(n, (2**-6, 128, DType.U8), (2**-5, -1, DType.S8))
+    y = n.op("Concat", a, n.op("Transpose", b, perm=(0, 1, 3, 2)), axis=1)
+    return n.qdq(n.conv(y, 4, 1, scale=2**-8), 2**-5, 128)
+
+
+@case
+def concat_input_read_elsewhere(n: Net) -> tuple[Value, ...]:
+    a, b = _branches(n, (2**-6, 0, DType.U8), (2**-5, 0, DType.U8))
+    y = n.qdq(n.op("Concat", a, b, axis=1), 2**-5)
+    return n.conv(y, 4, 1, scale=2**-8), n.conv(a, 3, 1, scale=2**-8)
+
+
+@case
+def concat_dense_block(n: Net) -> Value:
+    x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 128)
+    for _ in range(2):
+        y = n.qdq(n.op("Relu", n.conv(x, 2, scale=2**-8)), 2**-6)
+        x = n.qdq(n.op("Concat", x, y, axis=1), 2**-5, 100)
+    return n.conv(x, 4, 1, scale=2**-8)
+
+
+@case
+def concat_with_float(n: Net) -> Value:
+    (a,) = _branches(n, (2**-6, 0, DType.U8))
+    return n.op("Concat", a, n.input(("N", 2, 4, 4), "z"), axis=1)
+
+
+@case
+def concat_of_itself(n: Net) -> Value:
+    (a,) = _branches(n, (2**-6, 0, DType.U8))
+    return n.conv(n.qdq(n.op("Concat", a, a, axis=1), 2**-6), 2, 1, scale=2**-8)
+
+
+@case
+def concat_along_batch_and_width(n: Net) -> tuple[Value, ...]:
+    x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 128)
+    a, b = n.qdq(n.conv(x, 2, scale=2**-8), 2**-6, 128), n.qdq(n.conv(x, 2, scale=2**-7), 2**-5, 128)
+    wide = n.op("Concat", a, b, axis=-1)
+    return n.conv(wide, 2, 1, scale=2**-8), n.op("Concat", a, b, axis=0)
+
+
+# -- matrix products -----------------------------------------------------------------------------------------------------------------------
+
+
+@case
+def gemm_transposed(n: Net) -> Value:
+    x = n.qdq(n.input(("N", 8)), 2**-6, 3)
+    w = n.weights((5, 8), np.linspace(0.004, 0.02, 5), 0)
+    return n.op("Gemm", x, w, np.arange(5) * 0.25, transB=1)
+
+
+@case
+def gemm_alpha_beta(n: Net) -> Value:
+    x = n.qdq(n.input(("N", 8)), 2**-6, 3)
+    return n.qdq(n.op("Gemm", x, n.weights((8, 5), 2**-7, style="fq"), np.arange(5), alpha=0.5, beta=-1.5), 2**-5, 128)
+
+
+@case
+def gemm_transposed_input(n: Net) -> Value:
+    x = n.qdq(n.input((8, "N")), 2**-6, 3)
+    return n.op("Relu", n.op("Gemm", x, n.weights((8, 5), 2**-7), transA=1))
+
+
+@case
+def gemm_addend_at_run_time(n: Net) -> Value:
+    x = n.qdq(n.input(("N", 8)), 2**-6, 3)
+    return n.op("Gemm", x, n.weights((8, 5), 2**-7), n.input((5,), "c0"), beta=2.0)
+
+
+@case
+def matmul_bias_relu(n: Net) -> Value:
+    x = n.qdq(n.input(("N", 6, 8)), 2**-6, 3)
+    y = n.op("Add", n.op("MatMul", x, n.weights((8, 5), np.linspace(0.004, 0.02, 5), 1)), np.arange(5) * 0.5)
+    return n.qdq(n.op("Relu", y), 2**-5)
+
+
+@case
+def matmul_quantizer_before_bias(n: Net) -> Value:
+    x = n.qdq(n.input(("N", 6, 8)), 2**-6, 3)
+    y = n.op("Add", n.qdq(n.op("MatMul", x, n.weights((8, 5), 2**-7)), 2**-5, 117), np.arange(5) * 0.5)
+    return n.qdq(y, 2**-4, 121)
+
+
+@case
+def matmul_asymmetric_weights(n: Net) -> Value:
+    codes = n.graph.add_constant("w", n.codes((8, 5), 0, 255, DType.U8))
+    x = n.qdq(n.input(("N", 8)), 2**-6, 3)
+    return n.qdq(n.op("MatMul", x, n.dq(codes, Quantization((2**-7,), (117.0,)))), 2**-4, 128)
+
+
+@case
+def matmul_weights_first(n: Net) -> Value:
+    return n.qdq(n.op("MatMul", n.weights((5, 8), 2**-7), n.qdq(n.input(("N", 8, 3)), 2**-6, 3)), 2**-4, 128)
+
+
+@case
+def matmul_negative_per_channel(n: Net) -> Value:
+    x = n.qdq(n.input(("N", 8)), 2**-6, 3)
+    y = n.op("Mul", n.op("MatMul", x, n.weights((8, 3), 2**-7)), [1.0, -2.0, 0.5])
+    return n.qdq(n.op("Relu", y), 2**-5)
+
+
+@case
+def matmul_of_vectors(n: Net) -> tuple[Value, ...]:
+    x = n.qdq(n.input(("N", 8)), 2**-6, 3)
+    return n.qdq(n.op("MatMul", x, n.weights((8,), 2**-7)), 2**-4, 128), n.op("MatMul", n.weights((6,), 2**-7), n.input((6, 4), "z"))
+
+
+@case
+def attention(n: Net) -> Value:
+    x = n.qdq(n.input(("N", 6, 8)), 2**-5, 128)
+    heads = []
+    for _ in range(3):
+        y = n.qdq(n.op("Add", n.op("MatMul", x, n.weights((8, 8), 2**-8)), n.rng.standard_normal(8)), 2**-5, 128)
+        heads.append(n.op("Transpose", n.op("Reshape", y, n.ints(0, 6, 2, 4)), perm=(0, 2, 1, 3)))
+    query, key, value = heads
+    scores = n.op("Div", n.op("MatMul", query, n.op("Transpose", key, perm=(0, 1, 3, 2))), 2.0)
+    mask = np.where(np.tri(6), 0, -10.0).reshape(1, 1, 6, 6)
+    weights = n.qdq(n.op("Softmax", n.op("Add", n.qdq(scores, 2**-4, 128), mask)), 2**-8)
+    mixed = n.op("Reshape", n.op("Transpose", n.op("MatMul", weights, value), perm=(0, 2, 1, 3)), n.ints(0, 6, 8))
+    y = n.op("MatMul", n.qdq(mixed, 2**-5, 128), n.weights((8, 8), 2**-8))
+    y = n.op("LayerNormalization", n.op("Add", y, x), np.linspace(0.5, 1.5, 8), np.linspace(-1, 1, 8))
+    return n.qdq(y, 2**-5, 128)
+
+
+# -- normalization -------------------------------------------------------------------------------------------------------------------------
+
+
+def _bn(n: Net, x: Value, channels: int, gamma: np.ndarray | None = None) -> Value:
+    scale = n.rng.uniform(0.5, 2, channels) if gamma is None else gamma
+    bias, mean = n.rng.standard_normal(channels), n.rng.standard_normal(channels)
+    return n.op("BatchNormalization", x, scale, bias, mean, n.rng.uniform(0.5, 2, channels))
+
+
+@case
+def batch_norm_behind_conv(n: Net) -> Value:
+    x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6)
+    return n.qdq(n.op("Relu", _bn(n, n.conv(x, 4, scale=2**-8), 4, np.array([1, -2, 0.5, 1.5]))), 2**-5)
+
+
+@case
+def batch_norm_float(n: Net) -> Value:
+    return n.op("Relu", _bn(n, n.conv(n.input(("N", 3, 4, 4)), 4, style="float", bias=[1, 2, 3, 4]), 4))
+
+
+@case
+def batch_norm_of_input(n: Net) -> Value:
+    return n.qdq(n.conv(n.qdq(_bn(n, n.input(("N", 3, 4, 4)), 3), 2**-5, 128), 4), 2**-4, 128)
+
+
+@case
+def batch_norm_gamma_zero(n: Net) -> Value:
+    x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6)
+    return n.qdq(_bn(n, n.conv(x, 4, scale=2**-8), 4, np.array([0, 1, 0, 1.0])), 2**-5)
+
+
+@case
+def batch_norm_behind_conv_transpose(n: Net) -> Value:
+    x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6)
+    y = n.op("ConvTranspose", x, n.weights((4, 2, 3, 3), [0.004, 0.006], 1, "fq"), kernel_shape=(3, 3), group=2)
+    return n.qdq(_bn(n, y, 4), 2**-5, 128)
+
+
+@case
+def batch_norm_bias_at_run_time(n: Net) -> Value:
+    y = n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, bias=n.input((4,), "b"))
+    return n.op("Relu", _bn(n, y, 4))
+
+
+@case
+def batch_norm_read_by_two(n: Net) -> tuple[Value, ...]:
+    y = n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4)
+    return n.op("Relu", _bn(n, y, 4)), n.op("Sigmoid", y)
+
+
+@case
+def layer_norm_softmax(n: Net) -> Value:
+    x = n.qdq(n.input(("N", 6, 8)), 2**-5, 128)
+    y = n.op("LayerNormalization", x, np.ones(8), np.zeros(8))
+    return n.qdq(n.op("Softmax", n.qdq(y, 2**-5, 128)), 2**-8)
