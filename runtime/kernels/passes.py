@@ -27,6 +27,8 @@ __all__ = [
     "Source",
     "SumPass",
     "TimesPass",
+    "codes_behind",
+    "exact_on_codes",
     "record_binary",
 ]
 
@@ -120,7 +122,7 @@ class PlusPass:
 
 @dataclass(frozen=True)
 class EltwisePass:
-    """scale * algorithm(y; alpha, beta); `finite` and `signed_zero` as in `EltwiseCall`."""
+    """scale * algorithm(y; alpha, beta); `finite`, `signed_zero` and `exact` as in `EltwiseCall`."""
 
     algorithm: str
     alpha: np.float32
@@ -129,6 +131,7 @@ class EltwisePass:
     profile: NumericsProfile
     finite: bool
     signed_zero: bool
+    exact: bool = False
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
@@ -137,7 +140,7 @@ class EltwisePass:
     @property
     def plain_relu(self) -> bool:
         """True for max(y, 0)."""
-        return self.algorithm == "relu" and bool(self.alpha == 0) and bool(self.scale > 0)
+        return self.algorithm == "relu" and bool(self.alpha == 0) and bool(self.scale == 1)
 
     def bound(self, magnitude: float) -> float:
         """A bound on the result for |y| <= magnitude."""
@@ -145,7 +148,9 @@ class EltwisePass:
 
     def __call__(self, y: F32Array, block: Block) -> None:
         """Takes down y = scale * algorithm(y)."""
-        ALGORITHMS[self.algorithm](EltwiseCall(y, self.alpha, self.beta, block.record, self.profile, self.finite, self.signed_zero))
+        ALGORITHMS[self.algorithm](
+            EltwiseCall(y, self.alpha, self.beta, block.record, self.profile, self.finite, self.signed_zero, self.exact)
+        )
         if self.scale != 1:
             block.record(np.multiply, y, self.scale, y)
 
@@ -277,3 +282,28 @@ class PreluPass:
         record(np.greater_equal, y, np.float32(0), keep)
         record(np.copyto, scaled, y, "same_kind", keep)
         record(np.copyto, y, scaled)
+
+
+def codes_behind(passes: Sequence[Pass]) -> tuple[int, int] | None:
+    """The range of the integers that every value is behind the passes, or None: a `round` and a `clip` at the end, in either order."""
+    low, high, integral = -np.inf, np.inf, False
+    for step in passes:
+        if isinstance(step, EltwisePass) and step.algorithm == "round" and step.scale == 1:
+            low, high, integral = float(np.rint(low)), float(np.rint(high)), True
+        elif isinstance(step, EltwisePass) and step.algorithm in ("clip", "clip_v2") and step.scale == 1:
+            ends = float(step.alpha), float(step.beta)
+            integral = integral and all(end.is_integer() for end in ends)
+            low, high = ends
+        else:
+            low, high, integral = -np.inf, np.inf, False
+    return (int(low), int(high)) if integral and np.isfinite(low) and np.isfinite(high) else None
+
+
+def exact_on_codes(alpha: np.float32, beta: np.float32, codes: tuple[int, int] | None) -> bool:
+    """True when alpha * k + beta is exact in f64 for every integer k of a (small) range."""
+    if codes is None or codes[1] - codes[0] > 1 << 16:
+        return False
+    product = np.arange(codes[0], codes[1] + 1, dtype=np.float64) * np.float64(alpha)
+    total = product + np.float64(beta)
+    part = total - product
+    return bool(np.all((product - (total - part)) + (np.float64(beta) - part) == 0))  # TwoSum's error
