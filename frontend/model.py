@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -102,12 +102,15 @@ def _add_inputs(ctx: Importer, model: onnx.ModelProto) -> None:
     """The inputs; one that an initializer of the same name gives a value is a constant."""
     constants = {tensor.name for tensor in model.graph.initializer} | {sparse.values.name for sparse in model.graph.sparse_initializer}
     inputs = [value for value in ctx.source.input if value.name not in constants]
-    ctx.size_names |= {_clean(d.dim_param) for value in inputs for d in value.type.tensor_type.shape.dim if d.dim_param}
+    names: dict[str, str] = {}
+    for given in dict.fromkeys(d.dim_param for value in inputs for d in value.type.tensor_type.shape.dim if d.dim_param):
+        plain = _UNREADABLE.sub("_", given)
+        names[given] = _new_size_name(ctx, "_" if plain == dims.UNKNOWN else plain)
     for value in inputs:
-        ctx.graph.add_input(value.name, _input_type(ctx, value))
+        ctx.graph.add_input(value.name, _input_type(ctx, value, names))
 
 
-def _input_type(ctx: Importer, value: ValueInfoProto) -> TensorType:
+def _input_type(ctx: Importer, value: ValueInfoProto, names: Mapping[str, str]) -> TensorType:
     where = f"graph input {value.name[:200]!r}"
     kind = value.type.WhichOneof("value")
     if kind is None:
@@ -119,11 +122,11 @@ def _input_type(ctx: Importer, value: ValueInfoProto) -> TensorType:
     dtype = dtype_of(tensor.elem_type, where)
     if not tensor.HasField("shape"):
         return TensorType(dtype, None)
-    return TensorType(dtype, _input_shape(ctx, value.name, tensor.shape.dim, where))
+    return TensorType(dtype, _input_shape(ctx, value.name, tensor.shape.dim, names, where))
 
 
-def _input_shape(ctx: Importer, name: str, sizes: Any, where: str) -> Shape:
-    """Sizes; names of symbolic ones as the model has them, and new names where it has none (-1 counts as none)."""
+def _input_shape(ctx: Importer, name: str, sizes: Any, names: Mapping[str, str], where: str) -> Shape:
+    """Sizes; symbolic ones by their name in the model, and new names where it has none (-1 counts as none)."""
     shape: list[int | str] = []
     for axis, size in enumerate(sizes):
         if size.WhichOneof("value") == "dim_value" and size.dim_value != -1:
@@ -131,15 +134,11 @@ def _input_shape(ctx: Importer, name: str, sizes: Any, where: str) -> Shape:
                 hint = "give it a size, or a name if it is symbolic"
                 raise InvalidModel(f"dimension {axis} has the size {size.dim_value}", where=where, hint=hint)
             shape.append(size.dim_value)
-        elif size.dim_param and _clean(size.dim_param) != dims.UNKNOWN:
-            shape.append(_clean(size.dim_param))
+        elif size.dim_param:
+            shape.append(names[size.dim_param])
         else:
             shape.append(_new_size_name(ctx, re.sub(r"\W", "_", f"{name}_{axis}")))
     return tuple(shape)
-
-
-def _clean(name: str) -> str:
-    return _UNREADABLE.sub("_", name)
 
 
 def _new_size_name(ctx: Importer, base: str) -> str:

@@ -175,6 +175,11 @@ def test_symbolic_sizes():
     assert graph.type("y").shape == ("batch_size", "x_1", 3, "x_3")
 
 
+def test_size_names_that_read_alike_stay_apart():
+    graph = graph_from_onnx(model([node("Relu", ["x"])], inputs={"x": ["a b", "a_b", "a,b", "?"]}))
+    assert graph.type("x").shape == ("a_b", "a_b_1", "a_b_2", "_")
+
+
 def test_new_size_names_avoid_the_models():
     graph = graph_from_onnx(model([node("Relu", ["x"])], inputs={"x": ["x_1", None], "u": [None, "?"]}))
     assert graph.type("x").shape == ("x_1", "x_1_1")
