@@ -31,6 +31,7 @@ class EltwiseCall:
         profile: the float order.
         finite: no element of y is a NaN.
         signed_zero: the sign of a zero will be seen (the destination is f32).
+        exact: alpha * y + beta is exact in f64 for every y that there can be.
     """
 
     y: F32Array
@@ -40,6 +41,7 @@ class EltwiseCall:
     profile: NumericsProfile
     finite: bool
     signed_zero: bool
+    exact: bool = False
 
     def take(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Scratch."""
@@ -73,6 +75,12 @@ def _linear(c: EltwiseCall) -> None:
         c.record(np.multiply, c.y, c.alpha, c.y)
         if not np.signbit(c.beta):
             c.record(np.add, c.y, c.beta, c.y)  # -0 + 0 = +0
+    elif c.profile.fma and c.exact:
+        wide = c.take(c.y.shape, np.float64)
+        c.record(np.copyto, wide, c.y)
+        c.record(np.multiply, wide, np.float64(c.alpha), wide)
+        c.record(np.add, wide, np.float64(c.beta), wide)
+        c.record.copy(c.y, wide)
     elif c.profile.fma:
         # Terms that cancel to a subnormal are multiples of 2**-149 when the addend is not tiny itself: nothing is left to round.
         work = FmaWork(c.take(c.y.shape, np.float64), c.take(c.y.shape, np.int64))

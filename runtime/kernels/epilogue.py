@@ -26,7 +26,20 @@ from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import F32Array, NumericsProfile
 from .base import Binding, Operand, Recorder, Result, Tile, Values, nbytes, tiles
-from .passes import BinaryPass, Block, DividePass, EltwisePass, Pass, PlusPass, PreluPass, Source, SumPass, TimesPass
+from .passes import (
+    BinaryPass,
+    Block,
+    DividePass,
+    EltwisePass,
+    Pass,
+    PlusPass,
+    PreluPass,
+    Source,
+    SumPass,
+    TimesPass,
+    codes_behind,
+    exact_on_codes,
+)
 from .store import Finish, Store
 from .tail_table import with_table
 
@@ -208,7 +221,9 @@ class Epilogue:
         if isinstance(op, Eltwise):
             finite = self._bound < _CERTAINLY_FINITE
             alpha, beta, scale = np.float32(op.alpha), np.float32(op.beta), np.float32(op.scale)
-            step = EltwisePass(op.algorithm, alpha, beta, scale, self._profile, finite, signed_zero=not self._result.dtype.is_integer)
+            exact = op.algorithm == "linear" and exact_on_codes(alpha, beta, codes_behind(self._passes))
+            signed_zero = not self._result.dtype.is_integer
+            step = EltwisePass(op.algorithm, alpha, beta, scale, self._profile, finite, signed_zero, exact)
             self._passes.append(step)
             self._bound = step.bound(self._bound)
         elif isinstance(op, Sum):

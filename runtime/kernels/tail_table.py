@@ -16,7 +16,7 @@ from ...ir.ops.spec import Array
 from ..numerics import F32Array
 from .base import Recorder, Scratch, nbytes
 from .eltwise_math import TRANSCENDENTAL
-from .passes import BinaryPass, Block, DividePass, EltwisePass, Pass, PlusPass, Source, SumPass, TimesPass
+from .passes import BinaryPass, Block, DividePass, EltwisePass, Pass, PlusPass, Source, SumPass, TimesPass, codes_behind
 from .store import Finish, Store
 
 __all__ = ["TailTable", "with_table"]
@@ -70,18 +70,10 @@ def with_table(passes: list[Pass], finish: Store) -> tuple[list[Pass], Finish]:
 
 def _first_codes(passes: Sequence[Pass]) -> tuple[int, int, int]:
     """Index of the first pass behind which values are known to be few integers, and their range ((0, 2**16) where there is none)."""
-    low, high, integral = -np.inf, np.inf, False
-    for index, step in enumerate(passes):
-        if isinstance(step, EltwisePass) and step.algorithm == "round" and step.scale == 1:
-            low, high, integral = float(np.rint(low)), float(np.rint(high)), True
-        elif isinstance(step, EltwisePass) and step.algorithm in ("clip", "clip_v2") and step.scale == 1:
-            ends = float(step.alpha), float(step.beta)
-            integral = integral and all(end.is_integer() for end in ends)
-            low, high = ends
-        else:
-            low, high, integral = -np.inf, np.inf, False
-        if integral and high - low < _CODES:
-            return index + 1, int(low), int(high)
+    for count in range(1, len(passes) + 1):
+        found = codes_behind(passes[:count])
+        if found is not None and found[1] - found[0] < _CODES:
+            return count, *found
     return len(passes), 0, 1 << 16
 
 
