@@ -20,9 +20,7 @@ from .numpy_runtime import run_step
 
 __all__ = ["TRANSCENDENTAL", "Difference", "compare_steps", "is_transcendental"]
 
-TRANSCENDENTAL = frozenset(
-    {"elu", "exp", "gelu_erf", "gelu_tanh", "log", "logistic", "mish", "pow", "soft_relu", "swish", "tanh"}
-)
+TRANSCENDENTAL = frozenset({"elu", "exp", "gelu_erf", "gelu_tanh", "log", "logistic", "mish", "pow", "soft_relu", "swish", "tanh"})
 """Eltwise algorithms that libraries approximate by polynomials."""
 
 _APPROXIMATE = frozenset({"softmax", "layer_normalization", "batch_normalization", "lrn", "resampling"})

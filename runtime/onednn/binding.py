@@ -31,7 +31,7 @@ from .program import Action, HostAction, PrimitiveAction, Program, plan_buffers
 from .saturation import cannot_saturate
 from .tensors import Buffer, Home, Tensor, data_type, row_major, viewed
 
-__all__ = ["Binder", "NotLowered", "Wanted", "first_accepted"]
+__all__ = ["Binder", "NotCompiled", "NotLowered", "Wanted", "first_accepted"]
 
 Lowering = Callable[["Binder", Step], None]
 C = TypeVar("C")
@@ -41,6 +41,22 @@ _IMPLEMENTATIONS = 8  # of one primitive that are looked at; the list repeats it
 
 class NotLowered(Exception):
     """No primitive runs this step as it should; the message is the reason."""
+
+
+class NotCompiled(Exception):
+    """The library failed while it generated code for a step.
+
+    oneDNN 3.2's code generator never forgets such a failure, and fails for ever after in the same thread: bind again in another one.
+
+    Attributes:
+        step: index of the step.
+        reason: what failed.
+    """
+
+    def __init__(self, step: int, reason: str) -> None:
+        super().__init__(step, reason)
+        self.step = step
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,7 @@ class Binder:
         constants: the plan's constants, shared by all programs.
         threads: for steps on NumPy.
         exact: refuse implementations that may saturate.
+        refused: index of a step -> why it must run on NumPy.
 
     Attributes:
         index: of the step that is being lowered.
@@ -68,12 +85,21 @@ class Binder:
     """
 
     def __init__(
-        self, plan: Plan, shapes: Mapping[str, StaticShape], engine: Engine, constants: Constants, threads: int, *, exact: bool
+        self,
+        plan: Plan,
+        shapes: Mapping[str, StaticShape],
+        engine: Engine,
+        constants: Constants,
+        threads: int,
+        *,
+        exact: bool,
+        refused: Mapping[int, str],
     ) -> None:
         self.plan = plan
         self.engine = engine
         self.constants = constants
         self._exact = exact
+        self._refused = refused
         self._threads = threads
         self._shapes = shapes
         self._tensors: dict[str, list[Tensor]] = {}
@@ -266,6 +292,8 @@ class Binder:
 
     def _checked(self, step: Step, lowering: Lowering | None) -> Lowering:
         """The lowering, where there is one and the output is something that a primitive can write. Raises NotLowered otherwise."""
+        if self.index in self._refused:
+            raise NotLowered(self._refused[self.index])
         if lowering is None:
             raise NotLowered(f"oneDNN has no primitive for {step.op}")
         if len([value for value in step.outputs if value]) != 1:
@@ -360,8 +388,12 @@ class Binder:
         return buffer.home is Home.ARENA and all(self._last_use.get(value, -1) <= self.index for value in buffer.values)
 
     def _run(self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory], dst: Tensor, label: str) -> None:
+        try:
+            primitive = Primitive(desc)
+        except OneDnnError as error:
+            raise NotCompiled(self.index, error.what) from error
         self._impl.append(desc.impl_info)
-        self._actions.append(PrimitiveAction(Primitive(desc), args, (dst,), self.index, label))
+        self._actions.append(PrimitiveAction(primitive, args, (dst,), self.index, label))
 
 
 def first_accepted(

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ...composer.plan import Plan
-from ...errors import InvalidInput
+from ...errors import InternalError, InvalidInput
 from ...ir.ops.spec import Array
 from ..numpy_runtime import default_threads
 from ..placement import Placement
 from ..shapes import StaticShape, bind_shapes
-from . import forks
-from .binding import Binder
+from . import workers
+from .binding import Binder, NotCompiled
 from .constants import Constants
 from .handles import Engine, Stream
 from .library import load
@@ -45,7 +45,7 @@ class _State:
     """What one process holds of the library for one plan."""
 
     def __init__(self, plan: Plan, engine: Engine) -> None:
-        self.generation = forks.generation()
+        self.generation = workers.generation()
         self.engine = engine
         self.constants = Constants(plan, engine, Stream(engine))
         self.programs: OrderedDict[tuple[StaticShape, ...], _Bound] = OrderedDict()
@@ -122,8 +122,8 @@ class OneDnnExecutor:
 
     def _with_run(self, shapes: Mapping[str, StaticShape], work: Callable[[Run], T]) -> T:
         """Calls `work` with the memory of a run, which nobody else uses meanwhile, and with our number of OpenMP threads."""
-        if forks.in_child():
-            return forks.in_own_thread(lambda: self._with_run_here(shapes, work))
+        if workers.in_child():
+            return workers.in_own_thread(lambda: self._with_run_here(shapes, work))
         return self._with_run_here(shapes, work)
 
     def _with_run_here(self, shapes: Mapping[str, StaticShape], work: Callable[[Run], T]) -> T:
@@ -146,20 +146,37 @@ class OneDnnExecutor:
 
     def _bound(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         state = self._state
-        if state.generation != forks.generation():
+        if state.generation != workers.generation():
             state = self._state = _State(self._plan, Engine(self._library))
         key = tuple(shapes[name] for name in self._plan.inputs)
         with state.lock:
             bound = state.programs.get(key)
             if bound is None:
-                known = bind_shapes(self._plan, shapes)
-                binder = Binder(self._plan, known, state.engine, state.constants, self._threads, exact=self._exact)
-                bound = state.programs[key] = _Bound(binder.bind(LOWERINGS))
+                bound = state.programs[key] = _Bound(self._bind(bind_shapes(self._plan, shapes), state))
                 if len(state.programs) > _PROGRAMS:
                     state.programs.popitem(last=False)
             state.programs.move_to_end(key)
             state.latest = bound.program
             return bound
+
+
+    def _bind(self, known: Mapping[str, StaticShape], state: _State) -> Program:
+        """The program, bound in a thread of its own: see `NotCompiled`. A step whose code cannot be generated runs on NumPy."""
+        refused: dict[int, str] = {}
+
+        def work() -> Program:
+            self._library.set_threads(self._threads)
+            constants = state.constants
+            binder = Binder(self._plan, known, state.engine, constants, self._threads, exact=self._exact, refused=refused)
+            return binder.bind(LOWERINGS)
+
+        while True:
+            try:
+                return workers.in_new_thread(work)
+            except NotCompiled as failure:
+                if failure.step in refused:
+                    raise InternalError(f"step {failure.step} fails on NumPy: {failure.reason}") from failure
+                refused[failure.step] = failure.reason
 
 
 def _shapes(feeds: Mapping[str, Array]) -> dict[str, StaticShape]:

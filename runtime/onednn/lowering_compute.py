@@ -128,8 +128,6 @@ def _windowed(
     }
     if bias is not None and bias_desc is not None:
         args[Arg.BIAS] = Wanted(bias, bias_desc)
-    if translated.depthwise is not None:
-        args |= _depthwise_weights(binder, translated, found)
     _commit(binder, step, found, args, translated)
 
 
@@ -157,15 +155,6 @@ def _settled(
 
     found = first_accepted(binder, layouts(), attempt, weights)
     return next(pair for pair in made if pair[0] is found)
-
-
-def _depthwise_weights(binder: Binder, translated: Translated, desc: PrimitiveDesc) -> dict[int, Wanted | Memory]:
-    op = translated.depthwise
-    assert op is not None
-    arg = Arg.ATTR_POST_OP_DW | Arg.WEIGHTS
-    data = binder.constants.data(op.weights)
-    wanted = desc.exec_arg_md(arg)
-    return {arg: binder.constants.packed(op.weights, "depthwise", data.reshape(wanted.dims), wanted)}
 
 
 def matmul(binder: Binder, step: Step) -> None:

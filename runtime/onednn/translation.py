@@ -15,9 +15,9 @@ import numpy as np
 from ...composer import attributes as plan_attributes
 from ...composer.attributes import PrimitiveAttr, Scale
 from ...errors import InternalError
-from .attributes import Attributes, Binary, Depthwise, Eltwise, PostOp, PRelu, Sum
+from .attributes import Attributes, Binary, Eltwise, PostOp, PRelu, Sum
 from .binding import Binder, NotLowered, Wanted
-from .enums import AlgKind, Arg, DataType, arg_dw_scales, arg_post_op, arg_scales, arg_zero_points
+from .enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_points
 from .memory import Memory, MemoryDesc
 from .tensors import data_type, relaid, row_major, viewed
 
@@ -51,13 +51,11 @@ class Translated:
         attributes: for the primitive descriptor.
         args: execution argument -> memory or value.
         sum_operand: the value that lies in the destination beforehand.
-        depthwise: the depthwise post-op of the plan, whose weights need the descriptor's layout.
     """
 
     attributes: Attributes
     args: dict[int, Wanted | Memory] = field(default_factory=dict)
     sum_operand: Wanted | None = None
-    depthwise: plan_attributes.DepthwiseConv | None = None
 
 
 def algorithm(kind: str, name: str) -> AlgKind:
@@ -98,7 +96,7 @@ def translate(binder: Binder, attr: PrimitiveAttr, frame: Frame, dtype: DataType
         result.args[arg_zero_points(arg)] = binder.constants.vector(zero.array)
     chain: list[PostOp] = []
     for op in attr.post_ops:
-        _append(binder, op, frame, dtype, chain, scales, result)
+        _append(binder, op, frame, dtype, chain, result)
     result.attributes = Attributes(scales, zero_points, tuple(chain))
     return result
 
@@ -146,7 +144,7 @@ def prepend_scale(binder: Binder, translated: Translated, scale: Scale, frame: F
         shifted[arg_post_op(0, Arg.SRC_1)] = Memory(binder.engine, desc, np.ascontiguousarray(scale.array))
     old = translated.attributes
     attributes = Attributes(old.scales, old.zero_points, (first, *old.post_ops))
-    return Translated(attributes, shifted, translated.sum_operand, translated.depthwise)
+    return Translated(attributes, shifted, translated.sum_operand)
 
 
 def _role(role: str) -> int:
@@ -161,7 +159,6 @@ def _append(
     frame: Frame,
     dtype: DataType,
     chain: list[PostOp],
-    scales: dict[int, int],
     result: Translated,
 ) -> None:
     index = len(chain)
@@ -182,11 +179,12 @@ def _append(
                 raise NotLowered("a sum of that type, or a second sum")
             chain.append(Sum(scale, zero_point, DataType.undef if read_as == dtype else read_as))
             result.sum_operand = Wanted(operand, frame.like)  # the layout is settled when the destination's is known
-        case plan_attributes.Prelu(operand, mask):
+        case plan_attributes.Prelu(operand):
+            mask, slopes = _slopes(binder, operand, frame)
             chain.append(PRelu(mask))
-            result.args[arg_post_op(index, Arg.WEIGHTS)] = _slopes(binder, operand)
+            result.args[arg_post_op(index, Arg.WEIGHTS)] = slopes
         case plan_attributes.DepthwiseConv():
-            chain.append(_depthwise(binder, op, scales, result))
+            raise NotLowered("oneDNN runs a depthwise post-op as two primitives by its reference code")
 
 
 def _operand(binder: Binder, name: str, frame: Frame) -> Wanted:
@@ -206,28 +204,18 @@ def _operand(binder: Binder, name: str, frame: Frame) -> Wanted:
     return Wanted(name, desc)
 
 
-def _slopes(binder: Binder, name: str) -> Memory:
+def _slopes(binder: Binder, name: str, frame: Frame) -> tuple[int, Memory]:
+    """Mask and slopes of a prelu post-op. The library takes their number from the mask and the destination, so the mask is made anew from
+    the slopes' own shape."""
     if not binder.is_constant(name):
         raise NotLowered("slopes of a prelu post-op that are computed at run time")
     data = binder.constants.data(name)
-    order = (0, *range(2, data.ndim), 1) if data.ndim >= 3 else tuple(range(data.ndim))
-    return binder.constants.vector(np.ascontiguousarray(data.transpose(order), np.float32))
-
-
-def _depthwise(binder: Binder, op: plan_attributes.DepthwiseConv, scales: dict[int, int], result: Translated) -> PostOp:
-    weights, dst = data_type(op.weights_dtype), data_type(op.dst_dtype)
-    if weights is None or dst is None:
-        raise NotLowered("a depthwise post-op of that type")
-    scales[Arg.ATTR_POST_OP_DW | Arg.WEIGHTS] = 3 if len(op.weights_scale.values) > 1 else 0
-    scales[Arg.ATTR_POST_OP_DW | Arg.DST] = 0
-    result.args[arg_dw_scales(Arg.WEIGHTS)] = binder.constants.vector(op.weights_scale.array)
-    result.args[arg_dw_scales(Arg.DST)] = binder.constants.vector(op.dst_scale.array)
-    bias = DataType.undef
-    if op.bias:
-        bias = DataType.f32
-        result.args[Arg.ATTR_POST_OP_DW | Arg.BIAS] = binder.constants.vector(binder.constants.data(op.bias))
-    result.depthwise = op
-    return Depthwise(weights, bias, dst, op.kernel, op.stride, op.padding)
+    dims = frame.operand((1,) * (len(frame.plan) - data.ndim) + data.shape)
+    if dims is None or any(size not in (1, full) for size, full in zip(dims, frame.dims, strict=True)):
+        raise NotLowered(f"slopes {list(data.shape)} for {list(frame.plan)}")
+    mask = sum(1 << axis for axis, size in enumerate(dims) if size > 1)
+    order = (0, *range(2, len(dims)), 1) if len(dims) >= 3 else tuple(range(len(dims)))
+    return mask, binder.constants.vector(np.ascontiguousarray(data.reshape(dims).transpose(order), np.float32))
 
 
 def same_frame(dims: tuple[int, ...], like: MemoryDesc) -> Frame:

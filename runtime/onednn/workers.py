@@ -1,7 +1,7 @@
-"""Forked processes: OpenMP's threads do not survive a fork.
+"""Threads that work for a session: in forked processes, and where the library must not spoil the caller's thread.
 
-A thread that has used OpenMP in the parent waits for its lost team for ever when it does so again in the child. A new thread has no team
-and makes one, so a child computes in a thread of its own.
+OpenMP's threads do not survive a fork: a thread that has used OpenMP in the parent waits for its lost team for ever when it does so again in
+the child. A new thread has no team and makes one, so a child computes in a thread of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["generation", "in_child", "in_own_thread"]
+__all__ = ["generation", "in_child", "in_new_thread", "in_own_thread"]
 
 T = TypeVar("T")
 
@@ -41,6 +41,12 @@ def generation() -> int:
 def in_child() -> bool:
     """True in a forked process."""
     return _process.worker is not None
+
+
+def in_new_thread(work: Callable[[], T]) -> T:
+    """Runs `work` in a thread that ends with it, and returns its result or raises its exception."""
+    with ThreadPoolExecutor(1, thread_name_prefix="fqfuse") as once:
+        return once.submit(work).result()
 
 
 def in_own_thread(work: Callable[[], T]) -> T:
