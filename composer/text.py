@@ -75,15 +75,15 @@ def _runs_in_int8(plan: Plan, step: Step) -> bool:
 
 
 def _constants(plan: Plan) -> list[str]:
-    """Constants in the order in which steps read them."""
+    """Constants in the order in which steps read them, then those that nothing reads by name: equal plans have equal texts."""
     read = [value for step in plan.steps for value in step.inputs if value in plan.constants]
-    return list(dict.fromkeys([*read, *(v for v in plan.outputs if v in plan.constants), *plan.constants]))
+    return list(dict.fromkeys([*read, *(v for v in plan.outputs if v in plan.constants), *sorted(plan.constants)]))
 
 
 def _others(plan: Plan) -> list[str]:
     """Values with a type that are neither inputs nor written by a step: a sound plan has none."""
     told = {*plan.inputs, *(value for step in plan.steps for value in step.outputs)}
-    return [value for value in plan.values if value not in told]
+    return sorted(value for value in plan.values if value not in told)
 
 
 def _bound(writer: Writer, plan: Plan, value: str) -> str:

@@ -87,10 +87,10 @@ def known_nodes(graph: Graph) -> list[Node]:
 
 
 def _constants(graph: Graph, nodes: Iterable[Node]) -> list[str]:
-    """Constants in the order in which nodes read them, so that the text does not tell in which order passes made them."""
+    """Constants in the order in which nodes read them, then by name: the text does not tell in which order passes made them."""
     read = [value for node in nodes for value in node.inputs if value in graph.constants]
     read += [value for value in graph.outputs if value in graph.constants]
-    return list(dict.fromkeys([*read, *graph.constants]))
+    return list(dict.fromkeys([*read, *sorted(graph.constants)]))
 
 
 def _bound(writer: Writer, graph: Graph, value: str) -> str:
