@@ -1,12 +1,18 @@
-"""Runs a foreign op, one that the op table has no row for, by `onnx.reference`."""
+"""Runs a foreign op, one that the op table has no row for, by `onnx.reference`.
+
+What the node's subgraphs read of the graph around them comes as further inputs; the node's metadata_props name all of them under
+`fqfuse.inputs`, one a line, and the opsets that the subgraphs need under `fqfuse.opsets`, lines of `domain version` (frontend/foreign.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
 
 from ..composer.plan import Step
 from ..errors import InternalError, InvalidInput, InvalidModel, UnsupportedOp
@@ -14,6 +20,8 @@ from ..ir.graph import Node
 from ..ir.ops.spec import Array, Attr
 
 __all__ = ["ForeignOp", "foreign_op", "run_foreign", "run_step_foreign"]
+
+_CARRIERS = {"bfloat16": np.float32, "int4": np.int8, "uint4": np.uint8}
 
 ForeignOp = Callable[[Sequence[Array | None]], list[Array]]
 """Inputs of a foreign op, in order (None: absent) -> its outputs."""
@@ -38,19 +46,20 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
         node.ParseFromString(proto)
     except Exception as error:  # protobuf's DecodeError differs between its implementations
         raise InvalidModel(f"a node cannot be read: {error}", where=where) from error
-    inputs = list(dict.fromkeys(name for name in node.input if name))
+    notes = {entry.key: entry.value for entry in node.metadata_props}
+    positions = notes["fqfuse.inputs"].split("\n") if "fqfuse.inputs" in notes else list(node.input)
+    inputs = list(dict.fromkeys(name for name in positions if name))
     graph = onnx.helper.make_graph(
         [node],
         "foreign",
         [onnx.ValueInfoProto(name=name) for name in inputs],
         [onnx.ValueInfoProto(name=name) for name in node.output if name],
     )
-    imports = [onnx.helper.make_opsetid(domain, opset)]
-    if domain:
-        imports.append(onnx.helper.make_opsetid("", onnx.defs.onnx_opset_version()))
-    model = onnx.helper.make_model(graph, opset_imports=imports)
+    lines = (line.rpartition(" ") for line in notes.get("fqfuse.opsets", "").splitlines())
+    opsets = {"": onnx.defs.onnx_opset_version()} | {name: int(version) for name, _, version in lines} | {domain: opset}
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(*entry) for entry in opsets.items()])
     try:
-        evaluator = ReferenceEvaluator(model)
+        evaluator = ReferenceEvaluator(model, new_ops=[Loop])
     except (NotImplementedError, onnx.reference.op_run.RuntimeContextError, RuntimeError, TypeError) as error:
         name = f"{domain}.{node.op_type}" if domain else node.op_type
         raise UnsupportedOp(
@@ -58,7 +67,6 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
             where=where,
             hint="replace it in the model by standard ONNX operators",
         ) from error
-    positions = list(node.input)
     outputs = list(node.output)
 
     def run(arrays: Sequence[Array | None]) -> list[Array]:
@@ -70,9 +78,17 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
             raise InvalidInput(
                 f"{node.op_type} cannot be computed on {shapes}: {error}", where=where, hint="check the inputs of this node"
             ) from error
-        return [np.asarray(found[name]) if name else np.empty(0, np.float32) for name in outputs]
+        return [_carried(np.asarray(found[name])) if name else np.empty(0, np.float32) for name in outputs]
 
     return run
+
+
+def _carried(array: Array) -> Array:
+    """In the NumPy type that carries such elements here: texts as objects, 4-bit integers in 8 bits, bf16 in f32."""
+    if array.dtype.kind in "US":
+        return array.astype(object)
+    wider = _CARRIERS.get(array.dtype.name)
+    return array if wider is None else array.astype(wider)
 
 
 def run_foreign(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:
@@ -83,3 +99,35 @@ def run_foreign(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:
 def run_step_foreign(step: Step) -> ForeignOp:
     """A foreign step of a plan."""
     return foreign_op(step.params, ", ".join(step.origin) or step.name)
+
+
+class Loop(_ReferenceLoop):
+    """Loop as ONNX defines it: an absent condition is true, and the rows of a scan output are stacked along a new first axis.
+
+    The evaluator's own (onnx 1.23) takes an absent condition for false and joins rows of two and more dimensions end to end.
+    """
+
+    op_domain = ""
+
+    def _run(self, M: Any, cond: Any, *args: Any, context: Any = None, body: Any = None, **more: Any) -> tuple[Any, ...]:  # noqa: ARG002, N803
+        own: Any = self  # the evaluator gives a node its subgraphs as attributes
+        names, carried = own.body.input_names, own.N
+        state, rows = list(args), []
+        going, step = cond is None or bool(cond), 0
+        while going and (M is None or step < int(M)):
+            counters = {names[0]: np.asarray(step, np.int64), names[1]: np.asarray(going)}
+            feeds = {**(context or {}), **counters, **dict(zip(names[2:], state, strict=True))}
+            results = own._run_body(feeds, **more)  # noqa: SLF001  (`own` is this node)
+            going, state = bool(results[0]), list(results[1 : 1 + carried])
+            rows.append(results[1 + carried :])
+            step += 1
+        declared = own.body.proto_.output[1 + carried :]
+        stacked = [np.stack([row[k] for row in rows]) if rows else _no_rows(value) for k, value in enumerate(declared)]
+        return (*state, *stacked)
+
+
+def _no_rows(value: onnx.ValueInfoProto) -> Array:
+    """What a scan output is when the loop never runs; dimensions that nobody knows are 0."""
+    tensor = value.type.tensor_type
+    kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type or onnx.TensorProto.FLOAT)
+    return np.empty((0, *(size.dim_value for size in tensor.shape.dim)), kind)

@@ -9,14 +9,12 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import NodeProto, TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from fqfuse.frontend import graph_from_onnx
-from fqfuse.frontend.element_types import ONNX_TYPE
-from fqfuse.frontend.foreign import INPUTS_KEY, OPSETS_KEY
-from fqfuse.ir.graph import Graph, Node
+from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.verify import IMPORTED, check
+from fqfuse.runtime.fallback import run_foreign
 
 NEWEST_OF_ORT = 26
 """The newest opset that the tested ONNX Runtime accepts."""
@@ -82,7 +80,7 @@ def run_import(proto: onnx.ModelProto, feeds: Feeds) -> tuple[Graph, list[Any]]:
     graph = graph_from_onnx(proto)
     check(graph, IMPORTED)
     arrays = {name: np.asarray(value) for name, value in feeds.items()}
-    results = run_graph(graph, arrays, foreign=lambda node, values: run_foreign(graph, node, values))
+    results = run_graph(graph, arrays, foreign=run_foreign)
     return graph, list(results.values())
 
 
@@ -101,20 +99,3 @@ def compare(proto: onnx.ModelProto, feeds: Feeds, *, rtol: float = 0.0, atol: fl
 def ops(graph: Graph) -> list[str]:
     """The ops of a graph in order."""
     return [found.op for found in graph.nodes()]
-
-
-def run_foreign(graph: Graph, found: Node, arrays: Sequence[Any]) -> list[Any]:
-    """Runs a foreign node through onnx.reference, from nothing but what the node says."""
-    proto = NodeProto.FromString(found.attrs["proto"])
-    notes = {entry.key: entry.value for entry in proto.metadata_props}
-    names = notes[INPUTS_KEY].split("\n") if INPUTS_KEY in notes else list(proto.input)
-    opsets = {found.attrs["domain"]: found.attrs["opset"]}
-    lines = (line.rpartition(" ") for line in notes.get(OPSETS_KEY, "").splitlines())
-    opsets.update((domain, int(version)) for domain, _, version in lines)
-    feeds = {name: array for name, array in zip(names, arrays, strict=False) if name}
-    kinds = {name: ONNX_TYPE[graph.type(value).dtype] for name, value in zip(names, found.inputs, strict=True) if name}
-    outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
-    alone = helper.make_graph([proto], "foreign", [helper.make_tensor_value_info(*pair, None) for pair in kinds.items()], outputs)
-    evaluator = ReferenceEvaluator(helper.make_model(alone, opset_imports=[helper.make_opsetid(*pair) for pair in opsets.items()]))
-    results = iter(evaluator.run(None, feeds))
-    return [np.asarray(next(results)) if name else None for name in proto.output]

@@ -150,13 +150,26 @@ def test_loops_run():
     body = helper.make_graph(
         [node("Add", ["a", "x"], ["a2"]), node("Identity", ["go"], ["go2"]), node("Identity", ["a2"], ["row"])],
         "body",
-        [info("i", TensorProto.INT64, []), info("go", TensorProto.BOOL, []), info("a", shape=[3])],
-        [info("go2", TensorProto.BOOL, []), info("a2", shape=[3]), info("row", shape=[3])],
+        [info("i", TensorProto.INT64, []), info("go", TensorProto.BOOL, []), info("a", shape=[2, 3])],
+        [info("go2", TensorProto.BOOL, []), info("a2", shape=[2, 3]), info("row", shape=[2, 3])],
     )
     nodes = [node("Loop", ["n", "", "x"], ["last", "rows"], body=body), node("Neg", ["last"])]
-    proto = model(nodes, inputs={"x": [3]}, outputs=["y", "rows"], constants={"n": np.int64(4)})
-    graph = compare(proto, {"x": random([3])}, rtol=1e-6)
-    assert ops(graph) == ["Onnx", "Neg"]
+    for count in (4, 0):
+        proto = model(nodes, inputs={"x": [2, 3]}, outputs=["y", "rows"], constants={"n": np.int64(count)})
+        graph = compare(proto, {"x": random([2, 3])}, rtol=1e-6)
+        assert ops(graph) == ["Onnx", "Neg"]
+
+
+def test_loops_end_by_their_condition():
+    body = helper.make_graph(
+        [node("Add", ["a", "x"], ["a2"]), node("ReduceSum", ["a2"], ["s"], keepdims=0), node("Less", ["s", "limit"], ["go2"])],
+        "body",
+        [info("i", TensorProto.INT64, []), info("go", TensorProto.BOOL, []), info("a", shape=[2])],
+        [info("go2", TensorProto.BOOL, []), info("a2", shape=[2]), info("s", shape=[])],
+    )
+    nodes = [node("Loop", ["", "go0", "x"], ["y", "sums"], body=body)]
+    proto = model(nodes, inputs={"x": [2]}, outputs=["y", "sums"], constants={"go0": np.bool_(True), "limit": np.float32(10)})
+    compare(proto, {"x": np.float32([1, 1])})
 
 
 def test_unknown_ops_inside_subgraphs_are_listed():
