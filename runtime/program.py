@@ -27,11 +27,14 @@ class StepProgram:
         self._preparations: list[list[Call] | None] = [None] * len(scratches)
         self._marks = [0] * len(scratches)
         self._ready: list[bool] = []
+        self._next = None if tasks.then is None else StepProgram(tasks.then, scratches)
 
     def run(self, pool: WorkerPool) -> None:
         """Runs every task. The arrays must be as they were when the program was made; one run at a time."""
         self._ready = [self._tasks.prepare is None] * len(self._scratches)
         pool.run(self._tasks.count, self._run_task)
+        if self._next is not None:
+            self._next.run(pool)
 
     def _run_task(self, index: int, slot: int) -> None:
         if not self._ready[slot]:

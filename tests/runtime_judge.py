@@ -18,6 +18,7 @@ from fqfuse.runtime.onednn import (
     Attributes,
     Binary,
     DataType,
+    Depthwise,
     Eltwise,
     FormatTag,
     MemoryDesc,
@@ -26,6 +27,7 @@ from fqfuse.runtime.onednn import (
     PRelu,
     PrimitiveDesc,
     Sum,
+    arg_dw_scales,
     arg_multiple_src,
     arg_post_op,
     arg_scales,
@@ -81,6 +83,7 @@ class _Request:
         self.library = run.engine.library
         self.arguments: dict[int, np.ndarray] = {}
         self.old: np.ndarray | None = None
+        self.masks: dict[int, int] = {}
         self.dst = TYPES[plan.type(step.output).dtype]
 
     def answer(self) -> tuple[np.ndarray, PrimitiveDesc]:
@@ -121,11 +124,14 @@ class _Request:
         for role, zero in attr.zero_points.items():
             zero_points[ROLES[role]] = zero.mask
             self.arguments[arg_zero_points(ROLES[role])] = zero.array
-        return Attributes(scales, zero_points, tuple(self.post_op(i, op) for i, op in enumerate(attr.post_ops)))
+        post_ops = tuple(self.post_op(i, op) for i, op in enumerate(attr.post_ops))
+        return Attributes(scales | self.masks, zero_points, post_ops)
 
     def post_op(self, index: int, op: planned.PostOp) -> PostOp:
         if isinstance(op, planned.Eltwise):
             return Eltwise(AlgKind["eltwise_" + op.algorithm], op.alpha, op.beta)
+        if isinstance(op, planned.DepthwiseConv):
+            return self.depthwise(op)
         operand = self.data[op.operand]
         if isinstance(op, planned.Binary):
             self.arguments[arg_post_op(index, Arg.SRC_1)] = operand
@@ -136,6 +142,14 @@ class _Request:
         assert isinstance(op, planned.Sum)
         self.old = operand.view(self.plan.type(self.step.output).dtype.numpy)
         return Sum(op.scale, op.zero_point, DataType.undef if op.dtype is None else TYPES[op.dtype])
+
+    def depthwise(self, op: planned.DepthwiseConv) -> PostOp:
+        weights = Arg.ATTR_POST_OP_DW | Arg.WEIGHTS
+        self.arguments |= {weights: self.data[op.weights][:, None], Arg.ATTR_POST_OP_DW | Arg.BIAS: self.data[op.bias]}
+        self.arguments |= {arg_dw_scales(Arg.WEIGHTS): op.weights_scale.array, arg_dw_scales(Arg.DST): op.dst_scale.array}
+        self.masks |= {weights: op.weights_scale.mask, Arg.ATTR_POST_OP_DW | Arg.DST: 0}
+        self.shape = (self.shape[0], self.shape[1], *self.arg("src").shape[2:])  # the library wants the 1x1 result's
+        return Depthwise(TYPES[op.weights_dtype], DataType.f32, TYPES[op.dst_dtype], op.kernel, op.stride, op.padding)
 
     # -- primitives ------------------------------------------------------------------------------------------------------------
 
@@ -171,7 +185,8 @@ class _Request:
             self.arguments[Arg.BIAS] = b
         window = self._window(x.ndim - 2, w)
         bias = None if b is None else self.any(b)
-        return make(self.run.engine, self.any(x), self.any(w), bias, self.result(), **window, attributes=self.attributes())
+        attributes = self.attributes()  # a depthwise post-op changes what the destination is
+        return make(self.run.engine, self.any(x), self.any(w), bias, self.result(), **window, attributes=attributes)
 
     def _matmul(self) -> PrimitiveDesc:
         x, w, b = self.arg("src"), self.arg("weights"), self.arg("bias")

@@ -149,11 +149,13 @@ class Tasks:
         count: how many.
         record: (index of the task, recorder): takes down its calls.
         prepare: takes down what every worker does before its first task (into scratch that stays); None: nothing.
+        then: what follows when all are done; None: nothing.
     """
 
     count: int
     record: Callable[[int, Recorder], None]
     prepare: Callable[[Recorder], None] | None = None
+    then: Tasks | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from .convolution import Convolution
 from .deconvolution import Deconvolution
 from .depthwise import DepthwiseConvolution, is_depthwise
 from .elementwise import BinaryKernel, EltwiseKernel, Reorder
+from .fused_depthwise import FusedDepthwise, has_depthwise
 from .matmul import bind_matmul
 from .pooling import Pooling
 from .table import RowKernel
@@ -19,6 +20,8 @@ __all__ = ["PRIMITIVES", "bind_kernel"]
 
 
 def _convolution(binding: Binding) -> Kernel:
+    if has_depthwise(binding):
+        return FusedDepthwise(binding)
     return DepthwiseConvolution(binding) if is_depthwise(binding) else Convolution(binding)
 
 

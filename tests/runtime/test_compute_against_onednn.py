@@ -10,7 +10,7 @@ from runtime_draws import CHAINS, TRANSCENDENTAL, Draw, attributes
 from runtime_judge import Judge
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import Eltwise, PrimitiveAttr, Scale, ZeroPoint
+from fqfuse.composer.attributes import DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint
 from fqfuse.ir.types import DType
 from fqfuse.runtime.numpy_runtime import run_step
 
@@ -112,6 +112,27 @@ def test_convolution_post_ops(judge: Judge, draw: Draw, chain: str, dst: DType) 
 def test_convolution_transcendental(judge: Judge, draw: Draw, chain: str) -> None:
     # One LSB: the library's polynomials are a few ulp off, which flips a rounding now and then.
     check_window(judge, draw, CONVOLUTIONS["1x1"], U8, U8, chain, lsb=1)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 1, 1), (3, 2, 1)])
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_depthwise_post_op(judge: Judge, draw: Draw, per_channel: bool, kernel: int, stride: int, padding: int) -> None:
+    channels = 48
+    depthwise = DepthwiseConv(
+        "dw",
+        "dw_bias",
+        kernel,
+        stride,
+        padding,
+        weights_scale=draw.scale(0.002, 0.01, channels, 3) if per_channel else draw.scale(0.002, 0.01),
+        dst_scale=draw.scale(0.1, 0.3),
+    )
+    scales = {"src": draw.scale(0.01, 0.06), "weights": draw.scale(0.002, 0.01, channels, 1), "dst": draw.scale(0.05, 0.2)}
+    attr = PrimitiveAttr(scales, {}, (Eltwise("relu"), depthwise, Eltwise("linear", 0.5, 1.25)))
+    args = [("src", draw.data(U8, (1, 32, 9, 7))), ("weights", draw.data(S8, (channels, 32, 1, 1))), ("bias", draw.bias(channels, 3.0))]
+    operands = {"dw": draw.data(S8, (channels, 1, kernel, kernel)), "dw_bias": draw.bias(channels, 3.0)}
+    held = ("weights", "bias", "dw", "dw_bias")
+    judge.compare(*one_step("convolution", "Conv", args, U8, attr=attr, operands=operands, constants=held))
 
 
 @pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
