@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
+from ..errors import UnsupportedOp
 from ..ir.ops.spec import Attr
 from ..ir.types import DType, Quantization
 from .element_types import dtype_of
@@ -58,6 +59,8 @@ def import_quantize(ctx: Importer, node: OnnxNode, *, stands_for: OnnxNode | Non
     dtype = _code_type(ctx, node)
     quant = _precision(node) or _quantization(ctx, node)
     if isinstance(quant, _Refusal):
+        if dtype in {DType.S4, DType.U4}:  # they travel in 8 bits, and the evaluator would saturate there
+            raise UnsupportedOp(f"quantizing to 4 bits is not supported where {quant.reason}", where=node.where, hint=quant.hint)
         ctx.codes[node.output(0)] = (name,)
         _keep(ctx, node, quant, (name,))
         return

@@ -21,6 +21,7 @@ REFUSED = (
     "is no tensor but a sequence",
     "is no tensor but a optional",
     "Scan of opset 8",
+    "quantizing to 4 bits",
 )
 
 

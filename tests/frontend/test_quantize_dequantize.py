@@ -279,6 +279,13 @@ def test_twin_with_a_scale_known_at_run_time_stays_foreign():
     assert graph.node("q").attrs["domain"] == ""
 
 
+def test_quantizing_to_four_bits_with_a_computed_scale():
+    nodes = [node("QuantizeLinear", ["x", "s", "z"], name="q")]
+    proto = model(nodes, inputs={"x": [2, 3], "s": []}, constants={"z": int4(TensorProto.INT4, 0)})
+    with pytest.raises(UnsupportedOp, match="quantizing to 4 bits is not supported where a parameter is known at run time only"):
+        graph_from_onnx(proto)
+
+
 @pytest.mark.parametrize("scale", [0.0, np.nan, np.inf])
 def test_a_scale_that_divides_nothing_stays_foreign(scale):
     nodes = [node("DequantizeLinear", ["w", "s"], name="dead", axis=0)]
