@@ -1,0 +1,174 @@
+"""Convolution, deconvolution and matmul with the attributes of `onednn-v2` against oneDNN 2.6: equal bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onednn_legacy.legacy import Legacy
+from onednn_legacy.legacy_draws import CHAINS, TRANSCENDENTAL, LegacyDraw, transcendental
+from onednn_legacy.legacy_geometries import CONVOLUTIONS, DECONVOLUTIONS, MATMULS, Geometry
+from runtime_plans import one_step
+
+from fqfuse.composer.attributes import Eltwise, PostOp
+from fqfuse.composer.plan import Plan, Step
+from fqfuse.ir.types import DType
+from fqfuse.runtime.numpy_runtime import run_step
+
+U8, S8, F32 = DType.U8, DType.S8, DType.F32
+TARGET = "onednn-v2"
+Made = tuple[Plan, Step, dict[str, np.ndarray]]
+
+
+@pytest.fixture(params=["random-0", "ties-1"])
+def draw(request: pytest.FixtureRequest) -> LegacyDraw:
+    kind, seed = request.param.split("-")
+    return LegacyDraw(np.random.default_rng(int(seed)), kind == "ties")
+
+
+def constants(draw: LegacyDraw) -> tuple[str, ...]:
+    """Operands of post-ops are constants, but for sums and whole tensors."""
+    return ("weights", "bias", *(name for name in draw.operands if name != "old" and draw.operands[name].size < 100))
+
+
+def window(
+    draw: LegacyDraw,
+    g: Geometry,
+    src: DType,
+    dst: DType,
+    chain: str,
+    *,
+    per_channel: bool = True,
+    bias: bool = True,
+    zero_points: bool = True,
+) -> Made:
+    """One convolution or deconvolution. |weights| <= 63 for deconvolutions: some of 2.6's saturate, they run on AVX2 without VNNI."""
+    x, w = draw.data(src, g.src), draw.data(S8, g.weights)
+    primitive = "convolution" if g.op == "Conv" else "deconvolution"
+    args = [("src", x), ("weights", w if g.op == "Conv" else w // 2)]
+    (plain,) = run_step(*one_step(primitive, g.op, args, F32, params=g.params))
+    size = float(np.abs(plain).mean())
+    scale = draw.output_scale(size, g.channels if per_channel else 1, 2 if per_channel else 0)
+    post_ops = draw.legacy_chain(chain, plain.shape, 1, dst) if chain in CHAINS else transcendental(chain)
+    attr = draw.legacy_attributes(src, dst, scale, post_ops)
+    if not zero_points:
+        attr = replace(attr, zero_points={})
+    if bias:
+        args.append(("bias", draw.bias(g.channels, size / 4)))
+    return one_step(
+        primitive, g.op, args, dst, params=g.params, attr=attr, operands=draw.operands, constants=constants(draw), target=TARGET
+    )
+
+
+@pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
+@pytest.mark.parametrize("geometry", CONVOLUTIONS)
+def test_convolution_geometries(legacy: Legacy, draw: LegacyDraw, geometry: str, src: DType) -> None:
+    legacy.compare(*window(draw, CONVOLUTIONS[geometry], src, U8, "sum_scale_relu"))
+
+
+@pytest.mark.parametrize("geometry", ["3x3", "1x1", "depthwise", "groups"])
+@pytest.mark.parametrize("zero_points", [False, True], ids=["symmetric", "asymmetric"])
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("per_channel", [False, True], ids=["mask 0", "mask 2"])
+def test_output_scales(legacy: Legacy, draw: LegacyDraw, geometry: str, zero_points: bool, bias: bool, per_channel: bool) -> None:
+    for src, dst in ((U8, U8), (S8, S8), (U8, F32)):
+        legacy.compare(
+            *window(draw, CONVOLUTIONS[geometry], src, dst, "linear_scale", per_channel=per_channel, bias=bias, zero_points=zero_points)
+        )
+
+
+@pytest.mark.parametrize("geometry", ["3x3", "depthwise"])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_convolution_post_ops(legacy: Legacy, draw: LegacyDraw, chain: str, geometry: str) -> None:
+    for dst in (U8, S8, F32) if geometry == "3x3" else (U8,):
+        draw.operands.clear()
+        legacy.compare(*window(draw, CONVOLUTIONS[geometry], U8, dst, chain))
+
+
+@pytest.mark.parametrize("chain", TRANSCENDENTAL)
+def test_convolution_transcendental(legacy: Legacy, draw: LegacyDraw, chain: str) -> None:
+    # One LSB: the library's polynomials are a few ulp off, which flips a rounding now and then.
+    legacy.compare(*window(draw, CONVOLUTIONS["1x1"], U8, U8, chain), lsb=1)
+
+
+@pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
+@pytest.mark.parametrize("geometry", DECONVOLUTIONS)
+def test_deconvolution_geometries(legacy: Legacy, draw: LegacyDraw, geometry: str, src: DType) -> None:
+    legacy.compare(*window(draw, DECONVOLUTIONS[geometry], src, S8, "relu"))
+
+
+@pytest.mark.parametrize("chain", [chain for chain in CHAINS if chain != "sum_other_type"])
+def test_deconvolution_post_ops(legacy: Legacy, draw: LegacyDraw, chain: str) -> None:
+    for dst in (U8, S8, F32):
+        draw.operands.clear()
+        legacy.compare(*window(draw, DECONVOLUTIONS["stride1"], U8, dst, chain))
+
+
+def test_deconvolution_takes_no_sum_of_another_type(legacy: Legacy, draw: LegacyDraw) -> None:
+    plan, step, live = window(draw, DECONVOLUTIONS["stride1"], U8, U8, "sum_other_type")
+    answer = legacy.run(plan, step, live, live["old"].shape)
+    assert (answer.call, answer.status) == ("primitive_desc_create", 3)
+
+
+def product(
+    draw: LegacyDraw, shapes: str, src: DType, dst: DType, chain: str, *, live_weights: bool = False, weights_zero_point: int = 0
+) -> Made:
+    """One matmul."""
+    a_shape, w_shape = MATMULS[shapes]
+    a, w = draw.data(src, a_shape), draw.data(S8, w_shape)
+    columns, depth = w_shape[-1], w_shape[-2]
+    shape = (*np.broadcast_shapes(a_shape[:-2], w_shape[:-2]), a_shape[-2], columns)
+    size = 128 * 74 * np.sqrt(depth)
+    scale = draw.output_scale(size, 1 if live_weights else columns, 0 if live_weights else 1 << (len(shape) - 1))
+    post_ops = draw.legacy_chain(chain, shape, len(shape) - 1, dst) if chain in CHAINS else transcendental(chain)
+    attr = draw.legacy_attributes(src, dst, scale, post_ops, weights_zero_point)
+    args = [("src", a), ("weights", w), ("bias", draw.bias(columns, size / 4))]
+    held = tuple(name for name in constants(draw) if not (live_weights and name == "weights"))
+    return one_step("matmul", "MatMul", args, dst, attr=attr, operands=draw.operands, constants=held, target=TARGET)
+
+
+@pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
+@pytest.mark.parametrize("live_weights", [False, True], ids=["constant", "live"])
+@pytest.mark.parametrize("shapes", MATMULS)
+def test_matmul_shapes(legacy: Legacy, draw: LegacyDraw, shapes: str, live_weights: bool, src: DType) -> None:
+    legacy.compare(*product(draw, shapes, src, U8, "none", live_weights=live_weights))
+
+
+@pytest.mark.parametrize("shapes", ["2d", "3d"])
+@pytest.mark.parametrize("chain", [chain for chain in CHAINS if chain != "prelu"])
+def test_matmul_post_ops(legacy: Legacy, draw: LegacyDraw, chain: str, shapes: str) -> None:
+    for dst in (U8, S8, F32) if shapes == "2d" else (U8,):
+        draw.operands.clear()
+        legacy.compare(*product(draw, shapes, U8, dst, chain))
+
+
+@pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
+@pytest.mark.parametrize("shapes", ["2d", "batched"])
+def test_matmul_with_a_zero_point_on_its_weights(legacy: Legacy, draw: LegacyDraw, shapes: str, src: DType) -> None:
+    legacy.compare(*product(draw, shapes, src, U8, "linear", weights_zero_point=7))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Eltwise("linear", 0.25, 3.0), Eltwise("linear", 0.5, -3.0, 2.0)),
+        (Eltwise("clip", -5.0, 15.0), Eltwise("clip", 0.0, 10.0)),
+        (Eltwise("relu", 0.125), Eltwise("relu", 0.5)),
+    ],
+    ids=lambda op: op.algorithm,
+)
+def test_a_repeated_algorithm_takes_the_first_ones_parameters(legacy: Legacy, draw: LegacyDraw, first: Eltwise, second: Eltwise) -> None:
+    # A defect of oneDNN 2.0 to 2.7: the code generators keep one set of parameters for each algorithm. Its C++ code has no such defect.
+    def made(*post_ops: PostOp) -> Made:
+        rng = LegacyDraw(np.random.default_rng(7), draw.ties)
+        plan, step, live = window(rng, CONVOLUTIONS["3x3"], U8, F32, "none")
+        return plan, replace(step, attr=replace(step.attr, post_ops=post_ops)), live
+
+    plan, step, live = made(first, second)
+    (wanted,) = run_step(plan, step, live)
+    real = legacy.run(plan, step, live, wanted.shape)
+    (defective,) = run_step(*made(first, first))
+    np.testing.assert_array_equal(real.dst, defective)
+    assert np.mean(real.dst != wanted) > 0.1
+    legacy.compare(*made(first, Eltwise("round"), first))
