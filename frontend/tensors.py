@@ -140,6 +140,8 @@ class TensorReader:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             hint = "put the data file beside the model, as a real file (no link), under the relative name that the model gives"
             raise InvalidModel(f"the external data cannot be read: {reason}", where=place, hint=hint) from None
+        loaded.data_location = TensorProto.DEFAULT  # onnx 1.21 leaves it at EXTERNAL
+        del loaded.external_data[:]
         return loaded
 
 

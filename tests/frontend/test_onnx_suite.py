@@ -31,7 +31,10 @@ def cases():
         warnings.simplefilter("ignore")  # the suite computes its expectations with NumPy, infinities and all
         from onnx.backend.test.loader import load_model_tests
 
-        return load_model_tests(kind="node")
+        found = load_model_tests(kind="node")
+    if found[0].model is None:
+        pytest.skip("this version of onnx keeps its tests in files; newer ones build them in memory")
+    return found
 
 
 @pytest.mark.slow
