@@ -17,6 +17,7 @@ from ..ir.types import DType
 from .algebra import commute, is_normal, simplify
 from .attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, Vec, vec
+from .legacy_eltwise import distinct_eltwise, spelled_out
 from .targets import Capability, Target
 
 __all__ = ["Composed", "Front", "PostOpsComposer"]
@@ -191,7 +192,8 @@ class PostOpsComposer:
                 result.append(op)
                 continue
             size = op.dtype.numpy.itemsize
-            if op.in_place and not taken and "sum" in self.capability.post_ops and size == dst.numpy.itemsize:
+            fits = size == dst.numpy.itemsize and (op.dtype is dst or self.capability.sum_type)
+            if op.in_place and not taken and "sum" in self.capability.post_ops and fits:
                 taken = True
                 if float(op.zero_point).is_integer():
                     result.append(op)
@@ -349,8 +351,12 @@ class _Placer:
             elif isinstance(op, Clip):
                 self._clip(op, post_ops, operand)
             else:
-                post_ops.append(self._direct(op))
-        return tuple(post_ops), constants
+                direct = self._direct(op)
+                post_ops += spelled_out(direct) if self.target.legacy_eltwise and isinstance(direct, Eltwise) else (direct,)
+        if not self.target.legacy_eltwise:
+            return tuple(post_ops), constants
+        distinct = distinct_eltwise(post_ops, self.front.step, self.front.rank, constants)
+        return distinct if isinstance(distinct, Refusal) else (distinct, constants)
 
     def _direct(self, op: Round | EltwiseOp | PreluOp | BinaryOp | Add) -> PostOp:
         """The post-op of an operation that is one already."""

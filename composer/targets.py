@@ -32,6 +32,7 @@ class Capability:
         src_scale: per-tensor scales on its sources.
         src_zero_point: a per-tensor zero point on its source.
         post_ops: kinds of post-ops: eltwise, binary, sum, prelu, depthwise.
+        sum_type: a sum reads its operand as another type than the destination's.
     """
 
     src: frozenset[DType]
@@ -41,6 +42,7 @@ class Capability:
     src_scale: bool = False
     src_zero_point: bool = False
     post_ops: frozenset[str] = frozenset()
+    sum_type: bool = True
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Target:
             output scale on accumulator + bias, and nothing behind the post-ops but the zero point.
         operand_scale: the second operand of a binary post-op has a scale.
         eltwise_scale: an eltwise post-op multiplies its result by a scale.
+        legacy_eltwise: eltwise post-ops have the limits of oneDNN 2, see `legacy_eltwise.py`.
         max_post_ops: how many post-ops a primitive takes.
         primitives: capabilities by primitive name; one that is missing takes f32 and no attributes.
     """
@@ -63,6 +66,7 @@ class Target:
     max_post_ops: int
     primitives: Mapping[str, Capability]
     operand_scale: bool = False
+    legacy_eltwise: bool = False
 
     def capability(self, primitive: str) -> Capability:
         """What the primitive takes on this target."""
@@ -94,7 +98,7 @@ _V3: Mapping[str, Capability] = {
 _V2: Mapping[str, Capability] = {
     **_V3,
     "convolution": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS | {"depthwise"}),
-    "deconvolution": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS),
+    "deconvolution": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS, sum_type=False),
     "matmul": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS),
     "reorder": Capability(_ANY, _ALL, False, True, False, True, frozenset({"sum"})),
     "concat": Capability(_ANY, _ALL),
@@ -116,7 +120,7 @@ _UNIFIED: Mapping[str, Capability] = {
 
 TARGETS: Mapping[str, Target] = {
     "onednn-v3": Target("onednn-v3", "arguments", False, 32, _V3),
-    "onednn-v2": Target("onednn-v2", "output", True, 32, _V2),
+    "onednn-v2": Target("onednn-v2", "output", True, 32, _V2, legacy_eltwise=True),
     "unified": Target("unified", "arguments", False, 32, _UNIFIED, operand_scale=True),
 }
 
