@@ -37,7 +37,8 @@ class Difference:
         elements: how many elements differ, of how many.
         size: elements of the value.
         largest: the largest difference: in codes where the value is integer, else absolute.
-        ulp: the largest difference in units in the last place of f32 (0 for integers; infinite where one is NaN or infinite and the other not).
+        ulp: the largest difference in units in the last place of f32 (0 for integers; infinite where one is NaN or infinite and the other
+        not).
         transcendental: the step holds an operation that libraries approximate, or adds f32 products in an order of their own.
     """
 

@@ -233,7 +233,7 @@ def _executor(plan: Plan, backend: str, threads: int) -> tuple[NumpyExecutor | O
         if backend == "onednn":
             raise
         return NumpyExecutor(plan, threads), "numpy", f"oneDNN cannot be used: {error.what}"
-    return executor, "onednn", f"oneDNN {executor.library} is installed" if backend == "auto" else "the backend onednn was asked for"
+    return executor, "onednn", executor.description
 
 
 def _load(source: str | PathLike[str]) -> Plan:

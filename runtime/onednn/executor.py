@@ -76,9 +76,13 @@ class OneDnnExecutor:
         self._state = _State(plan, Engine(self._library))
 
     @property
-    def library(self) -> str:
-        """The library's version and path."""
-        return f"{self._library.version} ({self._library.path})"
+    def description(self) -> str:
+        """The library and what it may do here, in words."""
+        text = f"oneDNN {self._library.version} at {self._library.path}"
+        if self._library.effective_isa().has_vnni:
+            return text
+        kept = "steps whose weights may saturate run on NumPy" if self._exact else "int8 products may saturate"
+        return f"{text}, on a CPU without VNNI: {kept}"
 
     def bind(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Prepares for these shapes of the inputs: makes primitives, packs weights, and lays out the memory of a run.

@@ -1,7 +1,8 @@
 """A binary step that only scales and shifts codes channel by channel, as a depthwise 1x1 convolution.
 
-oneDNN's binary finds the channel of each vector by a division; its depthwise convolution knows it, and is four times as fast. The arithmetic
-is the same: the codes times weights of 1 are exact, then come the factor (a weights scale), the shift (the bias) and the post-ops.
+oneDNN's binary finds the channel of each vector by a division; its depthwise convolution knows it, and is four times as fast. The
+arithmetic is the same: the codes times weights of 1 are exact, then come the factor (a weights scale), the shift (the bias) and the
+post-ops.
 """
 
 from __future__ import annotations

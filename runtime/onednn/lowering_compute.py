@@ -158,17 +158,33 @@ def _settled(
 
 
 def matmul(binder: Binder, step: Step) -> None:
-    """A matrix product. A weights matrix serves all leading dimensions of the source at once, which are flattened."""
+    """A matrix product. A weights matrix serves all leading dimensions of the source at once, which are flattened where post-ops allow
+    it."""
+    shape, given = binder.dims(_need(step, "src")), binder.dims(_need(step, "weights"))
+    if len(given) == 2 and len(shape) == len(binder.dims(step.output)):
+        try:
+            _product(binder, step, flat=True)
+        except NotLowered as refusal:
+            if len(shape) == 2:
+                raise
+            try:
+                _product(binder, step, flat=False)
+            except NotLowered as second:
+                raise NotLowered(f"{refusal}; {second}") from second
+    else:
+        _product(binder, step, flat=False)
+
+
+def _product(binder: Binder, step: Step, *, flat: bool) -> None:
     src, name, bias = _need(step, "src"), _need(step, "weights"), step.arg("bias")
     shape, given, dims = binder.dims(src), binder.dims(name), binder.dims(step.output)
     dtype, kind = binder.dtype(step.output), binder.dtype(name)
-    library = binder.library
-    if len(given) == 2 and len(shape) == len(dims):
+    library, rank = binder.library, len(dims)
+    if flat:
         inner: tuple[int, ...] = (math.prod(shape[:-1]), shape[-1])
         frame = matrix_frame(dims, row_major(library, (inner[0], given[1]), dtype))
         weights = _Weights(name, given, kind, lambda array: array)
     else:
-        rank = len(dims)
         inner = (1,) * (rank - len(shape)) + shape
         frame = same_frame(dims, row_major(library, dims, dtype))
         full = (1,) * (rank - len(given)) + given

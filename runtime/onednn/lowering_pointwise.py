@@ -96,6 +96,8 @@ def _binary(binder: Binder, step: Step, name: str) -> None:
                     if _wide(binder.dims(value), len(dims)) == dims and converted == (codes and dtype not in _INT8):
                         yield layout, converted, order
 
+    if not any(True for _ in candidates()):
+        raise NotLowered("its first source is broadcast, for which oneDNN has only the reference implementation ref:any")
     found = first_accepted(binder, candidates(), attempt)
     translated, src0, src1 = made[id(found)]
     if src0.desc.dtype != binder.dtype(src0.value):

@@ -52,7 +52,7 @@ def pairs_fit(weights: NDArray[Any], axis: int) -> bool:
     length = weights.shape[axis]
     padded = np.zeros((*weights.shape[:axis], length + length % 2, *weights.shape[axis + 1 :]), np.int32)
     padded[(slice(None),) * axis + (slice(0, length),)] = weights
-    pairs = padded.reshape(*weights.shape[:axis], -1, 2, *weights.shape[axis + 1 :])
+    pairs = padded.reshape(*weights.shape[:axis], (length + 1) // 2, 2, *weights.shape[axis + 1 :])
     highest = np.maximum(pairs, 0).sum(axis=axis + 1) * _LARGEST
     lowest = np.minimum(pairs, 0).sum(axis=axis + 1) * _LARGEST
     return bool(highest.max(initial=0) <= 32767 and lowest.min(initial=0) >= -32768)

@@ -1,7 +1,7 @@
 """Threads that work for a session: in forked processes, and where the library must not spoil the caller's thread.
 
-OpenMP's threads do not survive a fork: a thread that has used OpenMP in the parent waits for its lost team for ever when it does so again in
-the child. A new thread has no team and makes one, so a child computes in a thread of its own.
+OpenMP's threads do not survive a fork: a thread that has used OpenMP in the parent waits for its lost team for ever when it does so again
+in the child. A new thread has no team and makes one, so a child computes in a thread of its own.
 """
 
 from __future__ import annotations

@@ -1,0 +1,88 @@
+"""CPUs without VNNI: the proof that weights cannot saturate, and sessions that rely on it, under ONEDNN_MAX_CPU_ISA."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fqfuse
+from fqfuse.runtime.onednn import Library
+from fqfuse.runtime.onednn.saturation import pairs_fit
+
+DATA = Path(fqfuse.__file__).parent / "models" / "data"
+
+SCRIPT = """
+import sys
+import numpy as np
+import fqfuse
+from fqfuse.runtime.compare import compare_steps
+folder, backend = sys.argv[1:]
+plan = fqfuse.compile(f"{folder}/digits_fakequantize.onnx")
+session = fqfuse.InferenceSession(plan, backend, 2)
+images = np.load(f"{folder}/digits_test.npz")["images"][:100]
+print(len(compare_steps(plan, session._executor, {"image": images})), "differences")
+for placement in session.placement():
+    print(placement.step.primitive, placement.step.params.get("group", 1), placement.runtime, placement.reason)
+print(session.backend_reason)
+"""
+
+
+def run(isa: str, backend: str) -> list[str]:
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+    command = [sys.executable, "-c", SCRIPT, str(DATA), backend]
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=300).stdout.splitlines()
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
+def test_auto_is_exact_without_vnni(isa: str) -> None:
+    lines = run(isa, "auto")
+    assert lines[0] == "0 differences"
+    assert any(line.startswith("convolution 1 numpy") and "may saturate" in line for line in lines)
+    assert any(line.startswith("convolution 48 onednn") for line in lines)  # depthwise: no pairs
+    assert any(line.startswith("convolution 1 onednn") for line in lines)  # one input channel: pairs of one
+    assert lines[-1].endswith("on a CPU without VNNI: steps whose weights may saturate run on NumPy")
+
+
+@pytest.mark.usefixtures("library")
+def test_onednn_by_name_runs_what_the_library_has() -> None:
+    lines = run("AVX2", "onednn")
+    assert lines[0] != "0 differences"
+    assert not any(" numpy " in line for line in lines)
+    assert lines[-1].endswith("int8 products may saturate")
+
+
+def test_a_cpu_with_vnni_is_exact(library: Library) -> None:
+    if not library.effective_isa().has_vnni:
+        pytest.skip("this CPU has no VNNI")
+    assert run("DEFAULT", "onednn")[0] == "0 differences"
+
+
+@pytest.mark.parametrize(
+    ("pair", "fits"),
+    [((64, 64), True), ((127, 1), True), ((127, 2), False), ((-128, 0), True), ((-128, -1), False), ((127, -128), True)],
+)
+def test_pairs(pair: tuple[int, int], fits: bool) -> None:
+    weights = np.zeros((4, 6, 3, 3), np.int8)
+    weights[2, 2:4, 1, 1] = pair
+    assert pairs_fit(weights, 1) is fits
+    # The worst data for the pair, as the instruction adds it up.
+    worst = max(abs(sum(255 * w for w in pair if w > 0)), abs(sum(255 * w for w in pair if w < 0)) - 1)
+    assert (worst <= 32767) is fits
+
+
+def test_neighbours_across_a_pair_do_not_count() -> None:
+    weights = np.zeros((1, 4), np.int8)
+    weights[0, 1:3] = 127
+    assert pairs_fit(weights, 1)
+    assert not pairs_fit(weights[:, 1:], 1)
+    assert pairs_fit(weights[:, 1:2], 1)  # an odd last one stands alone
+
+
+def test_no_weights_at_all() -> None:
+    assert pairs_fit(np.zeros((0, 3), np.int8), 1)

@@ -1,0 +1,281 @@
+"""Sessions on oneDNN: threads, processes, memory, and what they say about themselves."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runtime_networks import residual_network
+
+import fqfuse
+from fqfuse.composer.plan import Plan
+from fqfuse.errors import BackendUnavailable, InvalidInput
+from fqfuse.ir.decision import Outcome
+from fqfuse.runtime.compare import compare_steps
+from fqfuse.runtime.onednn import Library
+from fqfuse.runtime.onednn.executor import OneDnnExecutor
+from fqfuse.runtime.placement import Placement, split_offs
+from fqfuse.runtime.session import InferenceSession
+
+DATA = Path(fqfuse.__file__).parent / "models" / "data"
+MODELS = ("digits_fakequantize.onnx", "digits_qdq.onnx")
+
+
+@pytest.fixture(autouse=True)
+def _needs_vnni(library: Library) -> None:
+    if not library.effective_isa().has_vnni:
+        pytest.skip("without VNNI int8 products saturate")
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return residual_network()
+
+
+@pytest.fixture(scope="module")
+def session(plan: Plan) -> InferenceSession:
+    return InferenceSession(plan, backend="onednn", threads=2)
+
+
+def images(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, 3, 10, 12)).astype(np.float32)
+
+
+# -- the digits --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def digits(request: pytest.FixtureRequest) -> Plan:
+    return fqfuse.compile(DATA / request.param)
+
+
+@pytest.fixture(scope="module")
+def test_images() -> np.ndarray:
+    return np.load(DATA / "digits_test.npz")["images"]
+
+
+def test_the_digits_agree_with_numpy_in_every_byte(digits: Plan, test_images: np.ndarray) -> None:
+    executor = OneDnnExecutor(digits, 2)
+    assert [str(d) for d in compare_steps(digits, executor, {"image": test_images})] == []
+    assert {placement.runtime for placement in executor.placement()} == {"onednn", "view"}
+    assert not any(part.startswith("ref") for p in executor.placement() for part in p.implementation.split(" + "))
+    assert executor.reorders == 0
+
+
+def test_the_digits_are_recognized(digits: Plan, test_images: np.ndarray) -> None:
+    labels = np.load(DATA / "digits_test.npz")["labels"]
+    (scores,) = InferenceSession(digits, "onednn", 2).run(None, {"image": test_images})
+    assert (scores.argmax(axis=1) == labels).mean() > 0.97
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_plan_for_the_older_attributes_agrees_too(name: str, test_images: np.ndarray) -> None:
+    plan = fqfuse.compile(DATA / name, target="onednn-v2")
+    executor = OneDnnExecutor(plan, 2)
+    assert [str(d) for d in compare_steps(plan, executor, {"image": test_images[:50]})] == []
+    assert {placement.runtime for placement in executor.placement()} == {"onednn", "view"}
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runs", [250, pytest.param(2500, marks=pytest.mark.slow)])
+def test_four_threads_on_one_session(digits: Plan, test_images: np.ndarray, runs: int) -> None:
+    session = InferenceSession(digits, "onednn", 2)
+    parts = [test_images[start : start + 1 + start % 3] for start in range(40)]
+    expected = [session.run(None, {"image": part})[0] for part in parts]
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        chosen = np.random.default_rng(seed).integers(0, len(parts), runs).tolist()
+        wrong.extend(i for i in chosen if not np.array_equal(session.run(None, {"image": parts[i]})[0], expected[i]))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_number_of_threads_changes_nothing(plan: Plan, session: InferenceSession, threads: int) -> None:
+    other = InferenceSession(plan, "onednn", threads)
+    for mine, theirs in zip(other.run(None, {"image": images(5)}), session.run(None, {"image": images(5)}), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_the_callers_number_of_threads_is_given_back(library: Library, plan: Plan) -> None:
+    before = library.max_threads()
+    try:
+        library.set_threads(3)
+        session = InferenceSession(plan, "onednn", 1)
+        session.run(None, {"image": images(1)})
+        assert library.max_threads() == 3
+    finally:
+        library.set_threads(before)
+
+
+def test_returned_arrays_belong_to_the_caller(session: InferenceSession) -> None:
+    first = session.run(None, {"image": images(2, seed=1)})
+    copies = [array.copy() for array in first]
+    session.run(None, {"image": images(2, seed=2)})
+    for array, copy in zip(first, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+
+
+def test_every_batch_size_gives_the_same_images(session: InferenceSession) -> None:
+    scores, features = session.run(None, {"image": images(20)})
+    for count in [*range(1, 12), 20, 1]:  # more sizes than stay bound
+        part = session.run(None, {"image": images(20)[:count]})
+        np.testing.assert_array_equal(part[0], scores[:count])
+        np.testing.assert_array_equal(part[1], features[:count])
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pickled_session(session: InferenceSession) -> None:
+    again = pickle.loads(pickle.dumps(session))  # noqa: S301 - our own bytes
+    assert (again.backend, again.threads) == ("onednn", 2)
+    np.testing.assert_array_equal(again.run(None, {"image": images(2)})[0], session.run(None, {"image": images(2)})[0])
+
+
+def _answer(session: InferenceSession, x: np.ndarray, queue: multiprocessing.Queue[np.ndarray]) -> None:
+    queue.put(session.run(None, {"image": x})[0])
+
+
+def test_a_forked_process(session: InferenceSession) -> None:
+    (expected, _) = session.run(None, {"image": images(2)})
+    context = multiprocessing.get_context("fork")
+    queue: multiprocessing.Queue[np.ndarray] = context.Queue()
+    process = context.Process(target=_answer, args=(session, images(2), queue))
+    process.start()
+    np.testing.assert_array_equal(queue.get(timeout=60), expected)
+    process.join(timeout=60)
+    assert process.exitcode == 0
+    np.testing.assert_array_equal(session.run(None, {"image": images(2)})[0], expected)
+
+
+def test_a_spawned_process(session: InferenceSession, tmp_path: Path) -> None:
+    state, answer = tmp_path / "session", tmp_path / "answer.npy"
+    state.write_bytes(pickle.dumps(session))
+    script = (
+        "import pickle, sys, numpy as np; session = pickle.load(open(sys.argv[1], 'rb'));"
+        "np.save(sys.argv[2], session.run(None, {'image': np.ones((2, 3, 10, 12), np.float32)})[0])"
+    )
+    subprocess.run([sys.executable, "-c", script, str(state), str(answer)], check=True, timeout=120)
+    np.testing.assert_array_equal(np.load(answer), session.run(None, {"image": np.ones((2, 3, 10, 12), np.float32)})[0])
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------------------
+
+
+def resident_megabytes() -> float:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from Linux's /proc")
+@pytest.mark.parametrize("sessions", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_sessions_leave_nothing_behind(plan: Plan, sessions: int) -> None:
+    def one() -> None:
+        InferenceSession(plan, "onednn", 1).run(None, {"image": images(1)})
+
+    for _ in range(50):  # the allocator and oneDNN's primitive cache reach their size
+        one()
+    gc.collect()
+    before = resident_megabytes()
+    for _ in range(sessions):
+        one()
+    gc.collect()
+    # A session of this plan holds more than 100 kB: 300 that stay would be 30 MB.
+    assert resident_megabytes() - before < 12
+
+
+def test_a_session_goes_when_its_last_reference_goes(plan: Plan) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        session = InferenceSession(plan, "onednn", 1)
+        session.run(None, {"image": images(1)})
+        state = session._executor._state
+        run = next(iter(state.programs.values())).idle[0]
+        arena = run._arena.base
+        del state, run, session
+        assert sys.getrefcount(arena) == 2  # ours and the call's: no cycle keeps the memory until it is collected
+    finally:
+        gc.enable()
+
+
+# -- what a session says -----------------------------------------------------------------------------------------------------------
+
+
+def test_placement(session: InferenceSession, plan: Plan) -> None:
+    session.run(None, {"image": images(1)})
+    placements = session.placement()
+    assert [placement.step for placement in placements] == list(plan.steps)
+    assert all(placement.implementation for placement in placements if placement.runtime == "onednn")
+    assert split_offs(placements) == ()
+    assert session.backend == "onednn"
+    assert "oneDNN 3" in session.backend_reason
+
+
+def test_placement_is_unknown_before_the_shapes_are(plan: Plan) -> None:
+    session = InferenceSession(plan, "onednn", 1)
+    with pytest.raises(InvalidInput, match="nothing is bound yet"):
+        session.placement()
+
+
+def test_placement_on_numpy(plan: Plan) -> None:
+    placements = InferenceSession(plan, "numpy", 1).placement()
+    assert {placement.runtime for placement in placements} == {"numpy"}
+    assert {placement.reason for placement in placements} == {"the backend numpy was asked for"}
+
+
+def test_a_split_off_is_a_refusal(plan: Plan) -> None:
+    convolution, flatten = plan.steps[1], plan.steps[6]
+    (decision,) = split_offs([Placement(convolution, "numpy", reason="only ref:any"), Placement(flatten, "numpy", reason="no primitive")])
+    assert decision.outcome is Outcome.REFUSED
+    assert decision.subject == convolution.name
+    assert "only ref:any" in decision.reason
+
+
+def test_profile(session: InferenceSession) -> None:
+    executor = session._executor
+    assert isinstance(executor, OneDnnExecutor)
+    profile = executor.profile({"image": images(2)}, rounds=3)
+    assert [action.step for action, _ in profile] == [0, 1, 2, 3, 4, 5, 7]  # the view of step 6 is no action
+    assert all(0 < seconds < 10 for _, seconds in profile)
+    assert [action.label for action, _ in profile][:2] == ["reorder", "convolution"]
+
+
+WITHOUT = """
+import numpy as np, sys
+import fqfuse
+plan = fqfuse.compile(sys.argv[1])
+session = fqfuse.InferenceSession(plan, "auto", 1)
+print(session.backend, "|", session.backend_reason)
+try:
+    fqfuse.InferenceSession(plan, "onednn", 1)
+except fqfuse.BackendUnavailable as error:
+    print(error)
+"""
+
+
+def test_without_the_library() -> None:
+    environment = {**os.environ, "FQFUSE_ONEDNN": "/nowhere/libdnnl.so.3"}
+    command = [sys.executable, "-c", WITHOUT, str(DATA / MODELS[0])]
+    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=120).stdout
+    assert said.startswith("numpy | oneDNN cannot be used: ")
+    assert 'pip install "fqfuse[onednn]"' in said
+    assert BackendUnavailable.__name__ not in said
