@@ -38,7 +38,7 @@ def quantize_alone(drafts: Drafts, node: Node) -> None:
         if decode is None
         else Source(decode.inputs[0], drafts.graph.type(decode.inputs[0]).dtype, decode=decode)
     )
-    simple = (low, high) == dtype.range and quant.integral and (inner is None or inner.integral)
+    simple = (low, high) == dtype.range and _fits_reorder(drafts, quant) and (inner is None or _fits_reorder(drafts, inner))
     if simple and not chain.links:
         attr = _reorder_attributes(drafts, inner, quant)
         step = Step(node.name, "reorder", "Identity", (("src", source.value),), node.outputs, {}, attr, node.origin)
@@ -78,6 +78,11 @@ def _why_alone(drafts: Drafts, node: Node) -> str:
     return f"{producer.name if producer is not None else value} cannot store these codes"
 
 
+def _fits_reorder(drafts: Drafts, quant: Quantization) -> bool:
+    """True when a reorder of the target takes the zero points: integers, and one for all in the old scheme (oneDNN 2.6 refuses others)."""
+    return quant.integral and (drafts.target.scales == "arguments" or len(set(quant.zero_point)) == 1)
+
+
 def _reorder_attributes(drafts: Drafts, source: Quantization | None, destination: Quantization | None) -> PrimitiveAttr:
     scales: dict[str, Scale] = {}
     zero_points: dict[str, ZeroPoint] = {}
@@ -113,7 +118,7 @@ def dequantize_alone(drafts: Drafts, node: Node) -> None:
         for reader in readers:
             drafts.decoded(node, DequantizeFate.CONSTANT, "decoded at compile time: its reader takes f32", reader)
         return
-    simple = quant.integral and graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) and codes is None
+    simple = _fits_reorder(drafts, quant) and graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) and codes is None
     if simple:
         step = Step(
             node.name,

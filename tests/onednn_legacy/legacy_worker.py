@@ -39,7 +39,8 @@ ALGORITHMS = {
     "reduction_max": 0x2FFF2, "reduction_min": 0x2FFF3, "reduction_sum": 0x2FFF4, "reduction_mean": 0x2FFF6,
     "softmax_accurate": 0x30000, "softmax_log": 0x30001,
 }  # fmt: skip
-SRC, SRC_1, DST, WEIGHTS, BIAS, MULTIPLE_SRC, POST_OP = 1, 2, 17, 33, 41, 1024, 16384
+SRC, SRC_1, DST, WEIGHTS, BIAS, MULTIPLE_SRC, ZERO_POINTS, POST_OP = 1, 2, 17, 33, 41, 1024, 4096, 16384
+RUNTIME_S32 = -(2**31)
 ARGUMENTS = {"src": SRC, "src_0": SRC, "src_1": SRC_1, "weights": WEIGHTS, "bias": BIAS, "dst": DST}
 FORWARD_INFERENCE, CPU, IN_ORDER, TAG_ANY = 96, 1, 1, 1
 IMPLEMENTATION, ARGUMENT_DESC = 8, 255  # queries
@@ -122,6 +123,7 @@ class Request:
         self.library, self.case, self.arrays, self.stack = library, case, arrays, stack
         self.dst = np.zeros(case["shape"], NUMPY_TYPES[case["dst"]])
         self.buffers: list[np.ndarray] = []
+        self.zero_points: dict[int, np.ndarray] = {}
 
     def call(self, name: str, *arguments: Any) -> None:
         self.library.call(name, *arguments)
@@ -184,8 +186,11 @@ class Request:
             count, floats = ctypes.c_int64(len(values)), (ctypes.c_float * len(values))(*values)
             self.call("primitive_attr_set_scales", attr, ARGUMENTS[role], count, mask, floats)
         for role, (mask, values) in given["zero_points"].items():
-            count, ints = ctypes.c_int64(len(values)), (ctypes.c_int32 * len(values))(*values)
-            self.call("primitive_attr_set_zero_points", attr, ARGUMENTS[role], count, mask, ints)
+            # Several zero points can only be given at run time; a placeholder says so here.
+            if len(values) > 1:
+                self.zero_points[ZERO_POINTS | ARGUMENTS[role]] = np.array(values, np.int32)
+            ints = (ctypes.c_int32 * 1)(values[0] if len(values) == 1 else RUNTIME_S32)
+            self.call("primitive_attr_set_zero_points", attr, ARGUMENTS[role], ctypes.c_int64(1), mask, ints)
         post_ops = self.owned("post_ops")
         self.call("post_ops_create", ctypes.byref(post_ops))
         for index, post_op in enumerate(given["post_ops"]):
@@ -282,6 +287,8 @@ class Request:
             chosen[arg] = MemoryDesc.from_buffer_copy(dll.dnnl_primitive_desc_query_md(desc, ARGUMENT_DESC, arg).contents)
         memories = {arg: self.memory(chosen[arg], array)[0] for arg, _, array in self.roles()}
         memories[DST], _ = self.memory(chosen[DST], self.arrays.get("old"))
+        for arg, values in self.zero_points.items():
+            memories[arg], _ = self.memory(self.library.plain(values), values)
         for index, (kind, *_) in enumerate(self.case["attr"]["post_ops"]):
             if f"post_op{index}" in self.arrays:
                 operand = self.arrays[f"post_op{index}"]

@@ -42,6 +42,7 @@ def test_plans_avoid_what_2_6_lacks_or_gets_wrong(name: str) -> None:
         assert "hardsigmoid" not in {op.algorithm for op in eltwise} | {step.params.get("algorithm")}
         sums = [op for op in step.attr.post_ops if isinstance(op, Sum)]
         assert step.primitive != "deconvolution" or all(op.dtype is None for op in sums)
+        assert all(len(zero.values) == 1 for zero in step.attr.zero_points.values()), f"{step.name}: zero points along an axis"
 
 
 def int8_steps(plan: Plan) -> list[Step]:

@@ -111,6 +111,17 @@ def test_reorder(legacy: Legacy, draw: LegacyDraw, types: tuple[DType, DType], l
         legacy.compare(*made)
 
 
+@pytest.mark.parametrize("types", [(U8, F32), (F32, U8), (U8, S8)], ids=lambda t: "-".join(map(name, t)))
+def test_reorder_takes_one_zero_point_only(legacy: Legacy, draw: LegacyDraw, types: tuple[DType, DType]) -> None:
+    # Several zero points pass the descriptor, but not the execution, in whose code they are scalars: the composer must not write them.
+    src, dst = types
+    values = tuple(draw.rng.integers(1, 50, SHAPE[1]).tolist())
+    attr = PrimitiveAttr({}, {"dst" if src is F32 else "src": ZeroPoint(values, 2)}, (), draw.scale(0.4, 1.5, SHAPE[1], 2))
+    made = one_step("reorder", "Identity", [("src", draw.data(src, SHAPE))], dst, attr=attr, target=TARGET)
+    answer = legacy.run(*made, SHAPE)
+    assert (answer.call, answer.status) == ("primitive_execute", 2)
+
+
 @pytest.mark.parametrize("types", list(itertools.product((U8, S8), TYPES)), ids=lambda t: "-".join(map(name, t)))
 def test_concat(legacy: Legacy, draw: LegacyDraw, types: tuple[DType, DType]) -> None:
     args = [("src_0", draw.data(types[0], SHAPE)), ("src_1", draw.data(types[0], SHAPE))]
