@@ -56,6 +56,8 @@ _Frozen = tuple[tuple[_Monomial, int], ...]
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|(floor|pos)\(|([A-Za-z_][A-Za-z0-9_.]*)|`([^`]+)`|([-+*/()]))")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_MOST_TERMS = 64  # a model may square a formula again and again: what grows past these limits counts as unknown
+_LONGEST = 2000
 _MOST_BRACKETS = 64  # a longer formula is taken as a name: the reader is recursive
 
 
@@ -271,7 +273,10 @@ def _dim(poly: _Poly) -> Dim:
         ((monomial, c),) = poly.items()
         if c == 1 and len(monomial) == 1 and monomial[0].kind == "name":
             return _unquoted(monomial[0].text)  # alone, a quoted name stands as the model has it
-    return _text(poly)
+    if len(poly) > _MOST_TERMS:
+        return UNKNOWN
+    text = _text(poly)
+    return text if len(text) <= _LONGEST else UNKNOWN
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------------------

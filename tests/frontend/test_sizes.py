@@ -277,3 +277,20 @@ def test_constants_that_cannot_be_computed_are_left_to_the_run():
     nodes = [node("Gather", ["shape", "i"], ["t"]), node("Reshape", ["x", "t"])]
     graph = graph_from_onnx(model(nodes, inputs={"x": [4]}, constants={"shape": np.asarray([2, 2]), "i": np.asarray([0, 9])}))
     assert ops(graph) == ["Gather", "Reshape"]
+
+
+@pytest.mark.parametrize("size", ["N", "2*N+3*M+1"])
+def test_types_whose_formulas_square_again_and_again_are_given_up(size):
+    """[A] -> [1, A] + [A, 1] -> [A * A], ten times: the formula would take more memory than any machine has."""
+    nodes = []
+    for step in range(10):
+        last = f"v{step - 1}" if step else "x"
+        nodes += [
+            node("Unsqueeze", [last, "zero"], [f"row{step}"]),
+            node("Unsqueeze", [last, "one"], [f"column{step}"]),
+            node("Add", [f"row{step}", f"column{step}"], [f"square{step}"]),
+            node("Reshape", [f"square{step}", "flat"], [f"v{step}"]),
+        ]
+    constants = {"zero": np.asarray([0]), "one": np.asarray([1]), "flat": np.asarray([-1])}
+    graph = graph_from_onnx(model(nodes, inputs={"x": [size]}, outputs=["v9"], constants=constants))
+    assert str(graph.type("v9")) == "f32[?]"
