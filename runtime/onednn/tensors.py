@@ -91,6 +91,9 @@ def relaid(desc: MemoryDesc, dims: Sequence[int], dtype: DataType) -> MemoryDesc
     """Shape and type given, dense, with the order of dimensions that a plain layout of the same rank has; None where it has none."""
     if not desc.is_plain or len(dims) != len(desc.dims):
         return None
+    if tuple(dims) == desc.dims:
+        # Implementations read meaning into the strides of dimensions of length 1, too.
+        return MemoryDesc.with_strides(desc.library, dims, dtype, desc.strides) if _is_dense(desc) else None
     order = _order(desc)
     steps = [0] * len(dims)
     step = 1
@@ -98,6 +101,12 @@ def relaid(desc: MemoryDesc, dims: Sequence[int], dtype: DataType) -> MemoryDesc
         steps[axis] = step
         step *= max(dims[axis], 1)
     return MemoryDesc.with_strides(desc.library, dims, dtype, steps)
+
+
+def _is_dense(desc: MemoryDesc) -> bool:
+    """True where the elements lie without gaps."""
+    sizes = sorted((step, length) for length, step in zip(desc.dims, desc.strides, strict=True) if length > 1)
+    return all(step == math.prod(length for _, length in sizes[:index]) for index, (step, _) in enumerate(sizes))
 
 
 def _order(desc: MemoryDesc) -> list[int]:
