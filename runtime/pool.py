@@ -35,7 +35,8 @@ class _Job:
         self._body = body
         self._lock = threading.Lock()
         self._left = count
-        self._finished = threading.Event()
+        self._finished = threading.Lock()  # held until the last task is done
+        self._finished.acquire()
         self._error: BaseException | None = None
 
     def help(self) -> None:
@@ -56,10 +57,12 @@ class _Job:
                 except BaseException as error:  # noqa: BLE001 - handed to the thread that waits, which raises it
                     self._error = error
                 done += 1
+        if done == 0:  # too late: the lock may have been released
+            return
         with self._lock:
             self._left -= done
             if self._left == 0:
-                self._finished.set()
+                self._finished.release()
 
     def _next(self, own: deque[int]) -> int:
         try:
@@ -75,7 +78,7 @@ class _Job:
 
     def wait(self) -> None:
         """Returns when every task is done; raises what a task raised."""
-        self._finished.wait()
+        self._finished.acquire()
         if self._error is not None:
             raise self._error
 

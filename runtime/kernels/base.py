@@ -38,6 +38,7 @@ __all__ = [
     "Values",
     "aligned",
     "nbytes",
+    "share",
     "tiles",
 ]
 
@@ -269,6 +270,14 @@ class Kernel(ABC):
     @abstractmethod
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
         """The work for these arrays: reads `values`, writes `outputs` (logical shape, in the layouts that `results` announce)."""
+
+
+def share(size: int, threads: int, most: int, least: int) -> int:
+    """Elements of a tile: what each worker gets of `size`, but at most `most`, and at least `least`.
+
+    Handing a task to another thread costs some ten microseconds: a smaller task is done sooner where it is.
+    """
+    return max(least, min(most, -(-size // threads)))
 
 
 def tiles(shape: Sequence[int], limit: int) -> list[Tile]:

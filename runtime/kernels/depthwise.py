@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.ops.spec import Array
 from ...ir.types import DType
-from .base import Binding, Kernel, Layout, Recorder, Result, Tasks, Tile, Values, nbytes, tiles
+from .base import Binding, Kernel, Layout, Recorder, Result, Tasks, Tile, Values, nbytes, share, tiles
 from .convolution import anchor_of, check_types, integer_codes, kernel_matrix
 from .epilogue import Epilogue
 from .exact_gemm import split_for_weights
@@ -18,6 +18,7 @@ from .windows import record_slab, resolve_window, slab_bytes
 __all__ = ["DepthwiseConvolution", "is_depthwise"]
 
 _TILE = 1 << 15  # elements of the destination: input, accumulator and products of a tile fit the second-level cache
+_SMALL_TILE = 1 << 12
 _SHORT_LOOP = 256  # channels below which the weights are repeated along the last spatial dimension: NumPy's inner loop gets longer
 
 
@@ -55,7 +56,7 @@ class DepthwiseConvolution(Kernel):
         self._epilogue = Epilogue(binding, result, anchor_of(binding, 1, len(shape), magnitude, codes is not None))
         self._taps = list(np.ndindex(*self._window.kernel))
         self._physical = Layout.CHANNELS_LAST.physical_shape(shape)
-        limit = max(1024, min(_TILE, math.prod(shape) // max(1, binding.threads)))
+        limit = share(math.prod(shape), binding.threads, _TILE, _SMALL_TILE)
         self._tiles = tiles(self._physical[:-1], max(1, limit // max(1, shape[1])))
         self._weights = self._per_tap(matrix)
         self.local_bytes = max((self._tile_bytes(t) for t in self._tiles), default=0)

@@ -10,14 +10,15 @@ import numpy as np
 from ...composer.attributes import Scale
 from ...ir.ops.spec import Array
 from ..numerics import F32Array
-from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tasks, Tile, Values, nbytes, tiles
+from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tasks, Tile, Values, nbytes, share, tiles
 from .eltwise_math import ALGORITHMS, EltwiseCall, bound_of
 from .epilogue import Anchor, Epilogue, along
 from .passes import BINARY, record_binary
 
 __all__ = ["BinaryKernel", "EltwiseKernel", "Reorder", "common_layout"]
 
-_TILE = 1 << 15
+_TILE = 1 << 16
+_SMALL_TILE = 1 << 14
 
 
 def common_layout(operands: Sequence[Operand], rank: int) -> Layout:
@@ -39,8 +40,7 @@ class _Elementwise(Kernel):
         self._result = Result(binding.dtypes[0], shape, self._layout)
         self.results = (self._result,)
         physical = self._layout.physical_shape(shape)
-        limit = max(1024, min(_TILE, math.prod(shape) // max(1, binding.threads)))
-        self._tiles: list[Tile] = tiles(physical, limit)
+        self._tiles: list[Tile] = tiles(physical, share(math.prod(shape), binding.threads, _TILE, _SMALL_TILE))
 
     def _finish(self, epilogue: Epilogue, extra: int) -> None:
         self._epilogue = epilogue

@@ -33,6 +33,8 @@ _TILE_BYTES = 768 * 1024  # of gathered rows and accumulators: within the second
 _FEWEST_ROWS = 96  # below, packing the weights anew for each tile costs BLAS more than the cache saves
 _FEW_ROWS = 256
 _COLUMN_BLOCK = 128
+_LEAST_WORK = 1 << 20  # multiply-adds: about 20 microseconds
+_PER_ELEMENT = 16
 
 
 class TiledGemm:
@@ -62,7 +64,7 @@ class TiledGemm:
         by_position: bool = False,
     ) -> None:
         self._groups, self._split, self._epilogue, self._shape = groups, split, epilogue, tuple(shape)
-        self._columns, self._rows, self._depth = shape[-1], math.prod(shape[:-1]), weights.shape[0]
+        self._columns, self._rows, self._depth = int(shape[-1]), math.prod(shape[:-1]), int(weights.shape[0])
         self._by_position = by_position
         self._convert = weights.dtype != np.float32
         by_columns = groups == 1 and not by_position and self._rows <= _FEW_ROWS and self._columns >= max(self._rows, 2 * 64)
@@ -96,10 +98,16 @@ class TiledGemm:
         # The gathered rows of all groups and the accumulators stay in cache; every worker gets a tile where there are enough rows.
         fit = _TILE_BYTES // (4 * (self._groups * self._depth + self._columns) + 1)
         limit = max(_FEWEST_ROWS, fit)
-        if self._rows > threads * _FEWEST_ROWS // 2:
+        workers = self._workers(threads)
+        if workers > 1 or self._rows > limit:
             count = -(-self._rows // limit)
-            limit = -(-self._rows // (-(-count // threads) * threads))
+            limit = -(-self._rows // (-(-count // workers) * workers))
         return tiles(self._shape[:-1], limit)
+
+    def _workers(self, threads: int) -> int:
+        """How many workers have enough to do: products, and for each weight and each result about as much as for so many products."""
+        work = self._rows * self._depth * self._columns + _PER_ELEMENT * self._columns * (self._depth + self._rows)
+        return max(1, min(threads, work // _LEAST_WORK))
 
     def _tile_rows(self, tile: Tile) -> int:
         return math.prod(cut.stop - cut.start for cut in tile)
@@ -162,8 +170,8 @@ class TiledGemm:
         return [tuple(slice(0, d) for d in self._shape[:-1])]
 
     def _column_blocks(self, threads: int) -> list[slice]:
-        count = max(1, -(-self._columns // _COLUMN_BLOCK))
-        count = -(-count // threads) * threads
+        count, workers = max(1, -(-self._columns // _COLUMN_BLOCK)), self._workers(threads)
+        count = -(-count // workers) * workers
         cuts = [self._columns * i // count // 16 * 16 for i in range(count)] + [self._columns]
         return [slice(a, b) for a, b in pairwise(cuts) if a < b]
 

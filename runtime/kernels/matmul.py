@@ -19,8 +19,9 @@ from .gemm import TiledGemm
 
 __all__ = ["BatchedMatmul", "Matmul", "bind_matmul"]
 
-_TILE_ROWS = 512
 _TILE_BYTES = 1 << 20
+_LEAST_WORK = 1 << 20  # multiply-adds of a task: about 20 microseconds
+_PER_ELEMENT = 64
 
 
 def bind_matmul(binding: Binding) -> Kernel:
@@ -99,7 +100,9 @@ class BatchedMatmul(Kernel):
     def _rows(self, threads: int) -> int:
         rows = math.prod(self._shape[:-1])
         fit = _TILE_BYTES // (4 * (self._depth + self._shape[-1]) + 1)
-        return max(1, min(max(fit, 64), -(-rows // threads)))
+        work = rows * self._shape[-1] * (self._depth + _PER_ELEMENT)
+        workers = max(1, min(threads, work // _LEAST_WORK))
+        return max(1, min(max(fit, 64), -(-rows // workers)))
 
     def _tile_bytes(self, tile: Tile) -> int:
         sizes = [c.stop - c.start for c in tile]

@@ -10,7 +10,7 @@ import numpy as np
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import F32Array
-from .base import Binding, Kernel, Layout, Recorder, Result, Tasks, Tile, Values, nbytes, tiles
+from .base import Binding, Kernel, Layout, Recorder, Result, Tasks, Tile, Values, nbytes, share, tiles
 from .elementwise import magnitude
 from .epilogue import Anchor, Epilogue
 from .windows import record_slab, resolve_window, slab_bytes, window_view
@@ -20,6 +20,7 @@ __all__ = ["Pooling"]
 _TILE = 1 << 15
 _EXACT = 2**24
 _MANY_TAPS = 32
+_WINDOWS = 1 << 16  # elements of windows that a task looks at, at least
 
 
 class Pooling(Kernel):
@@ -46,8 +47,7 @@ class Pooling(Kernel):
         bound = magnitude(src) if src.dtype.is_integer else math.inf
         self._epilogue = Epilogue(binding, result, Anchor(magnitude=bound))
         physical = Layout.CHANNELS_LAST.physical_shape(shape)
-        limit = max(1024, min(_TILE, math.prod(shape) // max(1, binding.threads)))
-        self._tiles = tiles(physical, limit)
+        self._tiles = tiles(physical, share(math.prod(shape), binding.threads, _TILE, _WINDOWS // max(1, self._window.taps)))
         self.local_bytes = max((self._tile_bytes(t) for t in self._tiles), default=0)
 
     def _accumulator(self, dtype: DType) -> np.dtype[np.generic]:
