@@ -64,7 +64,7 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
     legal = Chain(value, composer.result) if composer.result.refusal is None else None
     refusal: tuple[Node, Refusal] | None = None
     current = value
-    while (node := graph.sole_consumer(current)) is not None and not claimed(node):
+    while (node := _only_reader(graph, current)) is not None and not claimed(node):
         found = operations_of(graph, node, current, composer, anchor)
         if found is None:
             break
@@ -86,6 +86,12 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
         return composer.result.refusal
     legal.refusal = refusal
     return legal
+
+
+def _only_reader(graph: Graph, value: str) -> Node | None:
+    """The one node that reads the value, by one input or by both (`Add(x, x)`), when the graph does not return it; otherwise None."""
+    readers = graph.consumers(value)
+    return readers[0] if len(readers) == 1 and not graph.is_output(value) else None
 
 
 _CODE_READERS = frozenset({"Conv", "ConvTranspose", "MatMul", "Concat", "AveragePool", "GlobalAveragePool", "Quantize"})

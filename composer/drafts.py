@@ -155,15 +155,21 @@ class Drafts:
                 step.name,
             )
         elif codes in step.inputs:
-            why = "".join(f"; no sum: {reason}" for operand, reason in chain.not_summed.items() if operand == codes)
             self.decoded(
                 decode,
                 DequantizeFate.POST_OP,
-                f"a binary post-op reads the codes, scale and shift are applied around it{why}",
+                f"a binary post-op reads the codes, scale and shift are applied around it{self._why_no_sum(chain, codes, consumer)}",
                 consumer,
                 step.name,
             )
         # otherwise the step reads the decoded f32 values, and the standalone step that decodes them settles it
+
+    def _why_no_sum(self, chain: Chain, codes: str, consumer: Node) -> str:
+        if consumer.op not in ("Add", "Sub"):
+            return ""
+        dst, src = chain.composed.dst, self.graph.type(codes).dtype
+        unlike = f"{src.value} codes do not fill a destination of {dst.value}" if dst.numpy.itemsize != src.numpy.itemsize else ""
+        return f"; no sum: {chain.not_summed.get(codes) or unlike or 'the primitive has none, or has one for another operand'}"
 
     def _readers_of(self, node: Node) -> list[Node | str]:
         consumers: list[Node | str] = [*self.graph.consumers(node.output)]

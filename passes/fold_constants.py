@@ -14,6 +14,7 @@ from ..ir.node import Node, subject
 from ..ir.ops.spec import Array, Trait
 from ..ir.types import is_static
 from .base import Contract, fired, refused
+from .split_fake_quantize import ranges_of, split_refusal
 
 __all__ = ["FoldConstants"]
 
@@ -32,6 +33,7 @@ class FoldConstants:
         y = Op(@a, @b)   ->  @y
         q = Quantize(@w) ->  @q         (the quantize half of a weight quantizer)
         b = Dequantize(@q)  ->  @b      (a bias or another parameter; weights keep their Dequantize)
+        y = FakeQuantize(@w) ->  @y     (one that cannot be split into quantize and dequantize)
 
     Legal because: the same function on the same data; the op table's own arithmetic is used.
     Refuses when: the result would be larger than `max_bytes`.
@@ -55,7 +57,9 @@ class FoldConstants:
         inputs = [value for value in node.inputs if value]
         if node.spec.evaluate is None or not inputs or any(graph.constant(value) is None for value in inputs):
             return False
-        return node.op not in _KEPT or (node.op == "Dequantize" and not _may_be_weights(graph, node))
+        if node.op == "FakeQuantize":
+            return _stays_whole(graph, node)
+        return node.op not in _KEPT or not _may_be_weights(graph, node)
 
     def _fold(self, graph: Graph, node: Node) -> None:
         size = sum(_bytes(graph, value) for value in node.outputs if value)
@@ -89,9 +93,18 @@ class FoldConstants:
             graph.erase(node)
 
 
+def _stays_whole(graph: Graph, node: Node) -> bool:
+    """True of a FakeQuantize that `split_fake_quantize` will not split."""
+    ranges = ranges_of(graph, node)
+    return isinstance(ranges, str) or split_refusal(ranges) is not None
+
+
 def _may_be_weights(graph: Graph, node: Node) -> bool:
-    """True of 8-bit constants that an anchor reads as an operand, at once or over data movement."""
-    if graph.type(node.inputs[0]).dtype.range[1] > 255:
+    """True of constants of up to 16 bits that an anchor reads as an operand, at once or over data movement.
+
+    The composer takes 8 bits and less, and says of the others why it does not.
+    """
+    if graph.type(node.inputs[0]).dtype.range[1] >= 1 << 16:
         return False
     return any(
         (use.node.op in _WITH_WEIGHTS and use.index < 2) or use.node.op in _KEPT or use.node.has(Trait.LAYOUT_ONLY)
@@ -113,13 +126,13 @@ def _bypass(graph: Graph, node: Node) -> None:
 def _settle(graph: Graph, node: Node) -> None:
     """Records the fate of the quantizer half that a folded node was."""
     for quantizer in node.quantizer:
-        if node.op == "Quantize":
-            graph.fates.append(
-                Fate(quantizer, Half.QUANTIZE, QuantizeFate.CONSTANT, "the quantized value is constant: its codes are stored")
-            )
-        elif node.op == "Dequantize":
-            for reader in graph.consumers(node.output):
+        if node.op in ("Quantize", "FakeQuantize"):
+            stored = "codes" if node.op == "Quantize" else "quantized values"
+            graph.fates.append(Fate(quantizer, Half.QUANTIZE, QuantizeFate.CONSTANT, f"the value is constant: its {stored} are stored"))
+        if node.op in ("Dequantize", "FakeQuantize"):
+            for use in graph.uses(node.output):
                 reason = "the constant is stored as f32, which is what its reader takes"
-                fate = DequantizeFate.BIAS if reader.op in ("Conv", "ConvTranspose", "Gemm", "Add") else DequantizeFate.CONSTANT
-                graph.fates.append(Fate(quantizer, Half.DEQUANTIZE, fate, reason, subject(reader)))
+                is_bias = use.node.op == "Add" or (use.node.op in ("Conv", "ConvTranspose", "Gemm") and use.index == 2)
+                fate = DequantizeFate.BIAS if is_bias else DequantizeFate.CONSTANT
+                graph.fates.append(Fate(quantizer, Half.DEQUANTIZE, fate, reason, subject(use.node)))
     fired(graph, "fold_constants", node, "all inputs are constant")
