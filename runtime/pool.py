@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -143,7 +144,7 @@ class _BlasGuard:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._controller: ThreadpoolController | None = None
-        self._limit: object = None
+        self._limit: Any = None
         self._runs = 0
 
     def reset(self) -> None:
@@ -156,15 +157,29 @@ class _BlasGuard:
             if self._runs == 0:
                 if self._controller is None:
                     self._controller = ThreadpoolController()
+                self._free_control(self._controller)
                 self._limit = self._controller.limit(limits=1, user_api="blas")
             self._runs += 1
 
     def leave(self) -> None:
         with self._lock:
             self._runs -= 1
-            if self._runs == 0:
-                self._limit.restore_original_limits()  # type: ignore[attr-defined]
+            if self._runs == 0 and self._controller is not None:
+                self._free_control(self._controller)
+                self._limit.restore_original_limits()
                 self._limit = None
+                self._free_control(self._controller)
+
+    @staticmethod
+    def _free_control(controller: ThreadpoolController) -> None:
+        """Since threadpoolctl 3.8 the first thread that sets the limit of an OpenBLAS with threads of its own keeps the sole right to.
+
+        The limit is the process's all the same, and runs begin and end on any thread.
+        """
+        for library in controller.lib_controllers:
+            clear = getattr(library, "clear_controlling_thread", None)
+            if clear is not None:
+                clear(force=True)
 
 
 _GUARD = _BlasGuard()

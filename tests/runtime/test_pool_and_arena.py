@@ -99,6 +99,27 @@ def test_blas_is_single_threaded_inside_and_as_before_outside() -> None:
     assert blas_threads() == before
 
 
+def test_any_thread_may_begin_and_end_the_limit() -> None:
+    before = blas_threads()
+    if not before:
+        pytest.skip("NumPy's BLAS is one that threadpoolctl does not know")
+    with single_threaded_blas():
+        pass  # this thread set the limit once
+    inside: list[int] = []
+
+    def begin() -> None:
+        guard.__enter__()
+        inside.extend(blas_threads())
+
+    guard = single_threaded_blas()
+    for target in (begin, lambda: guard.__exit__(None, None, None)):
+        thread = threading.Thread(target=target)
+        thread.start()
+        thread.join()
+    assert set(inside) == {1}
+    assert blas_threads() == before
+
+
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 200))
 def test_tiles_cover_a_shape_once(shape: list[int], limit: int) -> None:
     counts = np.zeros(shape, int)
