@@ -75,7 +75,7 @@ def expand(array: Array, rank: int) -> Array:
 
 def cut(array: Array, tile: Tile) -> Array:
     """The part of a source that broadcasts against a tile."""
-    return array[tuple(c if size != 1 else slice(None) for size, c in zip(array.shape, tile, strict=True))]
+    return array[*(c if size != 1 else slice(None) for size, c in zip(array.shape, tile, strict=True)), ...]  # a view of a number, too
 
 
 def magnitude(operand: Operand) -> float:

@@ -149,12 +149,12 @@ class Epilogue:
             record: takes the calls down, gives scratch.
         """
         if self.exact:
-            record.copy(out[tile], acc)
+            record.copy(out[*tile, ...], acc)  # with the dots a number is a view, too
             return
         for part in tiles(acc.shape, _BLOCK):
             place = tuple(slice(whole.start + p.start, whole.start + p.stop) for whole, p in zip(tile, part, strict=True))
             mark = record.scratch.mark()
-            self._record_block(acc[part], out[place], Block(place, operands, record))
+            self._record_block(acc[*part, ...], out[*place, ...], Block(place, operands, record))
             record.scratch.release(mark)
 
     def _record_block(self, acc: Array, target: Array, block: Block) -> None:

@@ -126,7 +126,7 @@ class RowKernel(Kernel):
             for tile in self._tiles:
                 mark = record.scratch.mark()
                 y = record.take([c.stop - c.start for c in tile], np.float32)
-                record(np.copyto, y, full[tile])
+                record(np.copyto, y, full[*tile, ...])
                 self._epilogue.record(y, outputs[0], tile, operands, record)
                 record.scratch.release(mark)
 
