@@ -38,6 +38,7 @@ __all__ = [
     "Values",
     "aligned",
     "nbytes",
+    "part_of",
     "share",
     "tiles",
 ]
@@ -278,6 +279,13 @@ def share(size: int, threads: int, most: int, least: int) -> int:
     Handing a task to another thread costs some ten microseconds: a smaller task is done sooner where it is.
     """
     return max(least, min(most, -(-size // threads)))
+
+
+def part_of(array: Array, tile: Sequence[slice]) -> Array:
+    """The box as a view, also of a number: without the dots, indexing would take it out of its array."""
+    box: Any = (*tile, ...)
+    part: Array = array[box]
+    return part
 
 
 def tiles(shape: Sequence[int], limit: int) -> list[Tile]:

@@ -10,7 +10,7 @@ import numpy as np
 from ...composer.attributes import Scale
 from ...ir.ops.spec import Array
 from ..numerics import F32Array
-from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tasks, Tile, Values, nbytes, share, tiles
+from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tasks, Tile, Values, nbytes, part_of, share, tiles
 from .eltwise_math import ALGORITHMS, EltwiseCall, bound_of
 from .epilogue import Anchor, Epilogue, along
 from .passes import BINARY, record_binary
@@ -75,7 +75,7 @@ def expand(array: Array, rank: int) -> Array:
 
 def cut(array: Array, tile: Tile) -> Array:
     """The part of a source that broadcasts against a tile."""
-    return array[*(c if size != 1 else slice(None) for size, c in zip(array.shape, tile, strict=True)), ...]  # a view of a number, too
+    return part_of(array, [c if size != 1 else slice(None) for size, c in zip(array.shape, tile, strict=True)])
 
 
 def magnitude(operand: Operand) -> float:

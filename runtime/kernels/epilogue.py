@@ -25,7 +25,7 @@ from ...composer.attributes import Binary, Eltwise, Prelu, Sum
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import F32Array, NumericsProfile
-from .base import Binding, Operand, Recorder, Result, Tile, Values, nbytes, tiles
+from .base import Binding, Operand, Recorder, Result, Tile, Values, nbytes, part_of, tiles
 from .passes import (
     BinaryPass,
     Block,
@@ -149,12 +149,12 @@ class Epilogue:
             record: takes the calls down, gives scratch.
         """
         if self.exact:
-            record.copy(out[*tile, ...], acc)  # with the dots a number is a view, too
+            record.copy(part_of(out, tile), acc)
             return
         for part in tiles(acc.shape, _BLOCK):
             place = tuple(slice(whole.start + p.start, whole.start + p.stop) for whole, p in zip(tile, part, strict=True))
             mark = record.scratch.mark()
-            self._record_block(acc[*part, ...], out[*place, ...], Block(place, operands, record))
+            self._record_block(part_of(acc, part), part_of(out, place), Block(place, operands, record))
             record.scratch.release(mark)
 
     def _record_block(self, acc: Array, target: Array, block: Block) -> None:

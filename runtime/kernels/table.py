@@ -13,7 +13,7 @@ from ...errors import FqfuseError, InternalError, InvalidInput
 from ...ir.ops import OPS
 from ...ir.ops.spec import Array, Attr, Evaluate, OpSpec
 from ..shapes import row_inputs
-from .base import Binding, Kernel, Recorder, Result, Tasks, Values, nbytes, tiles
+from .base import Binding, Kernel, Recorder, Result, Tasks, Values, nbytes, part_of, tiles
 from .epilogue import Anchor, Epilogue, along
 
 __all__ = ["EvaluatedKernel", "OnnxKernel", "RowKernel", "row_of"]
@@ -126,7 +126,7 @@ class RowKernel(Kernel):
             for tile in self._tiles:
                 mark = record.scratch.mark()
                 y = record.take([c.stop - c.start for c in tile], np.float32)
-                record(np.copyto, y, full[*tile, ...])
+                record(np.copyto, y, part_of(full, tile))
                 self._epilogue.record(y, outputs[0], tile, operands, record)
                 record.scratch.release(mark)
 

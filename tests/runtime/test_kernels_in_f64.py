@@ -185,6 +185,17 @@ def test_version_2_attributes() -> None:
     np.testing.assert_array_equal(got, np.rint(np.clip(y + f32(7), 0, 255)))
 
 
+def test_numbers_without_dimensions() -> None:
+    two, three = np.array(2, np.float32), np.array(3, np.float32)
+    (y,) = run_step(*one_step("binary", "Mul", [("src_0", two), ("src_1", three)], F32, params={"algorithm": "mul"}))
+    assert (y.shape, y[()]) == ((), 6)
+    (z,) = run_step(*one_step("eltwise", "Identity", [("src", two)], F32, params={"algorithm": "square"}))
+    assert (z.shape, z[()]) == ((), 4)
+    attr = PrimitiveAttr({"dst": Scale((0.5,))})
+    (q,) = run_step(*one_step("reorder", "Identity", [("src", three)], U8, attr=attr))
+    assert (q.shape, q[()]) == ((), 6)
+
+
 def test_empty_batches_pass_through() -> None:
     x, w = np.zeros((0, 3, 5, 5), np.uint8), np.ones((4, 3, 3, 3), np.int8)
     (y,) = run_step(*one_step("convolution", "Conv", [("src", x), ("weights", w)], U8, params={"pads": (1, 1, 1, 1)}))
