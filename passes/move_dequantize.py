@@ -28,7 +28,8 @@ class MoveDequantize:
         Op(Dequantize(q){s, z})            ->  Dequantize(Op(q)){s, z}        Op moves data; per tensor
         MaxPool(Dequantize(q){s, z})       ->  Dequantize(MaxPool(q)){s, z}   Op selects by order; s > 0, per tensor
         Relu(Dequantize(q: u8){s, 0})      ->  Dequantize(q){s, 0}            s > 0: codes are never negative
-        Relu(Dequantize(q: s8){s, 0})      ->  Dequantize(Relu(q)){s, 0}      s > 0
+        Relu(Dequantize(Quantize(x){lo}){s, z})  ->  Dequantize(Quantize(x){max(lo, z)}){s, z}      s > 0, read by nothing else
+        Relu(Dequantize(q: s8){s, 0})      ->  Dequantize(Relu(q)){s, 0}      s > 0, for a reader that takes codes
         Pad(Dequantize(q){s, z}, 0)        ->  Dequantize(Pad(q, z)){s, z}    z a code of q's type
         Concat(Dequantize(a){p}, Dequantize(b){r})  ->  Dequantize(Concat(a, b)){p of a's part, r of b's part}
         Mul(Dequantize(q){s, z}, c)        ->  Dequantize(q){s*c, z}          c constant, one value or along s's axis
@@ -121,19 +122,37 @@ class MoveDequantize:
         return self._decode_again(graph, node, decode, moved.output, quant, "works on codes")
 
     def _relu(self, graph: Graph, node: Node, decode: Node, quant: Quantization) -> str | None:
-        codes = decode.inputs[0]
-        if not quant.symmetric or min(quant.scale) <= 0:
+        codes, zeros = decode.inputs[0], set(quant.zero_point)
+        zero = zeros.pop()
+        if zeros or not zero.is_integer() or min(quant.scale) <= 0:
             refused(
                 graph,
                 self.name,
                 node,
-                "relu keeps its place: codes and values differ in sign",
-                expected="zero point 0, scale > 0",
-                found=f"zero point {quant.zero_point[0]:g}, scale {quant.scale[0]:g}",
+                "relu keeps its place: no code stands for 0, or codes fall where values rise",
+                expected="one integer zero point, scale > 0",
+                found=f"zero point {quant.zero_point[0]:g}, scale {min(quant.scale):g}",
             )
             return None
-        if graph.type(codes).dtype is DType.S8:
-            codes = graph.add("Relu", [codes], name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin).output
+        if zero <= graph.type(codes).dtype.range[0]:
+            return self._decode_again(graph, node, decode, codes, quant, "never negative: relu goes")
+        encode = _maker(graph, node, decode)
+        if encode is not None and zero <= encode.attr("hi", int):
+            narrowed = _from(graph, encode, int(zero))
+            value = self._decode_again(graph, node, decode, narrowed, quant, f"the quantizer in front gives no code below {zero:g}")
+            erase_unread(graph, [encode])
+            return value
+        if zero or not any(reader.op in _TAKE_CODES for reader in graph.consumers(node.output)):
+            refused(
+                graph,
+                self.name,
+                node,
+                "relu keeps its place: no code below that of 0 could be kept from coming",
+                expected="codes made by a Quantize that only this relu reads, or s8 codes with zero point 0 for a convolution",
+                found=f"zero point {zero:g}",
+            )
+            return None
+        codes = graph.add("Relu", [codes], name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin).output
         return self._decode_again(graph, node, decode, codes, quant, "works on codes")
 
     def _merge(self, graph: Graph, node: Node, decode: Node) -> str | None:
@@ -236,6 +255,26 @@ class MoveDequantize:
         fired(graph, self.name, node, "encodes what was just decoded, with the same parameters")
         swap(graph, node, codes)
         erase_unread(graph, [decode])
+
+
+_TAKE_CODES = frozenset({"Conv", "ConvTranspose", "MatMul", "Concat", "MaxPool", "AveragePool", "GlobalAveragePool"})
+
+
+def _maker(graph: Graph, node: Node, decode: Node) -> Node | None:
+    """The Quantize that makes the codes behind `decode` for `node` alone, or None."""
+    encode = graph.producer(decode.inputs[0])
+    if encode is None or encode.op != "Quantize" or graph.sole_consumer(encode.output) is not decode:
+        return None
+    return encode if graph.sole_consumer(decode.output) is node else None
+
+
+def _from(graph: Graph, encode: Node, lowest: int) -> str:
+    """The codes of a Quantize from `lowest` on: max(clip(c, lo, hi), z) = clip(c, max(lo, z), hi) for z <= hi."""
+    attrs = {**encode.attrs, "lo": max(encode.attr("lo", int), lowest)}
+    name = graph.fresh(f"{encode.output}/from_{lowest}")
+    return graph.add(
+        "Quantize", encode.inputs, attrs, name=encode.name, outputs=[name], origin=encode.origin, quantizer=encode.quantizer
+    ).output
 
 
 def _quant(decode: Node) -> Quantization:

@@ -126,7 +126,7 @@ def _is_chain(graph: Graph, region: list[Node]) -> bool:
     """True when each operation feeds just the next one, and all are post-ops."""
     for node in region:
         computed = [value for value in node.inputs if value and graph.constant(value) is None]
-        post_op = node.op in ("Quantize", "Dequantize") or node.spec.eltwise is not None or node.spec.binary is not None
+        post_op = node.op in ("Quantize", "Dequantize", "PRelu") or node.spec.eltwise is not None or node.spec.binary is not None
         if len(computed) != 1 or not post_op:
             return False
     return all(graph.sole_consumer(node.output) is not None for node in region[:-1])
