@@ -17,7 +17,7 @@ define make_venv
 test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
 endef
 
-.PHONY: help demo test lint types fuzz docs wheel bench models clean
+.PHONY: help demo test coverage lint types fuzz docs wheel bench models clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -25,8 +25,11 @@ help:  ## list the targets
 demo: .venv/.base  ## compile the digits model, say what was fused, classify 360 real digits in f32 and int8
 	$(BIN)/fqfuse demo
 
-test: .venv/.dev .venv-onednn2/.ready  ## run all tests, in JOBS processes (default 2), and demand 90 % line coverage
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term --cov-fail-under=90 tests
+test: .venv/.dev .venv-onednn2/.ready  ## run all tests, in JOBS processes (default 2)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
+
+coverage: .venv/.dev .venv-onednn2/.ready  ## the same with line coverage, of which 90 % is demanded; takes twice as long
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --cov --cov-report=term --cov-fail-under=90 tests
 
 lint: .venv/.dev  ## ruff, and the import rules between the folders
 	$(BIN)/ruff check .
