@@ -132,7 +132,8 @@ class Binder:
             self.index = index
             self._impl = []
             self._step(step, lowerings.get(step.primitive))
-        outputs = {name: self._readable(name) for name in self.plan.outputs if name in self._tensors}
+        between = self._reorders  # what callers read is row-major: no reorder between primitives
+        outputs = {name: self._straight(name) for name in self.plan.outputs if name in self._tensors}
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
         scratchpad = max((a.primitive.desc.scratchpad_size for a in self._actions if isinstance(a, PrimitiveAction)), default=0)
         tensors = self._first
@@ -143,7 +144,7 @@ class Binder:
             shapes=self._shapes,
             written=self._written,
             placements=tuple(self._placements),
-            reorders=self._reorders,
+            reorders=between,
             offsets=offsets,
             arena_bytes=size,
             scratchpad_bytes=scratchpad,
@@ -242,6 +243,16 @@ class Binder:
         self._run(desc, {**found, Arg.DST: dst}, dst, desc.kind.name)
         self._define(step.output, dst if home == wanted else Tensor(buffer, home))
 
+    def commit_and_relay(self, step: Step, desc: PrimitiveDesc, args: Mapping[int, Wanted | Memory], target: MemoryDesc) -> None:
+        """As `commit`, with a reorder behind the primitive that brings its result into the layout `target` (of the output's shape)."""
+        found = {arg: self.fetch(need) if isinstance(need, Wanted) else need for arg, need in args.items()}
+        between = Tensor(Buffer(step.output, Home.ARENA, desc.dst_md().size), desc.dst_md())
+        self._run(desc, {**found, Arg.DST: between}, between, desc.kind.name)
+        last = Tensor(Buffer(step.output, Home.ARENA, target.size), target)
+        move = reorder(self.engine, between.desc, target, origin=self.origin(step))
+        self._run(move, {Arg.SRC: between, Arg.DST: last}, last, f"layout of {step.output}")
+        self._define(step.output, last)
+
     def fetch(self, need: Wanted) -> Tensor | Memory:
         """The value in this layout: as it lies, seen under another shape, or through a reorder."""
         if self.is_constant(need.value):
@@ -336,9 +347,12 @@ class Binder:
         for tensor in self._tensors[value]:
             if tensor.desc.is_plain:
                 return tensor
+        return self._straight(value)
+
+    def _straight(self, value: str) -> Tensor:
+        """A row-major tensor of a value: the library transposes faster than NumPy copies."""
         first = self._tensors[value][0]
-        desc = row_major(self.library, first.desc.dims, first.desc.dtype)
-        found = self.fetch(Wanted(value, desc))
+        found = self.fetch(Wanted(value, row_major(self.library, first.desc.dims, first.desc.dtype)))
         assert isinstance(found, Tensor)
         return found
 

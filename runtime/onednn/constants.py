@@ -13,6 +13,7 @@ from .handles import Engine, Stream
 from .memory import Memory, MemoryDesc
 from .pointwise import reorder
 from .primitive import ExecArgs, Primitive
+from .slabs import Slabs
 
 __all__ = ["Constants"]
 
@@ -30,6 +31,7 @@ class Constants:
         self._data = plan.constants
         self._engine = engine
         self._stream = stream
+        self._slabs = Slabs(sum(data.nbytes for data in plan.constants.values()))
         self._packed: dict[tuple[str, str], list[Memory]] = {}
         self._vectors: dict[tuple[str, bytes], Memory] = {}
 
@@ -70,7 +72,7 @@ class Constants:
         given = MemoryDesc.like(library, array)
         if given == desc:
             return Memory(self._engine, desc, array)
-        memory = Memory.allocate(self._engine, desc)
+        memory = Memory(self._engine, desc, self._slabs.take(desc.size))
         pack = reorder(self._engine, given, desc, origin="packing constants")
         args: dict[int, Memory] = {Arg.SRC: Memory(self._engine, given, array), Arg.DST: memory}
         if pack.scratchpad_size:

@@ -24,6 +24,8 @@ from .translation import Frame, Translated, folded_output_scale, matrix_frame, p
 
 __all__ = ["convolution", "deconvolution", "matmul"]
 
+_LARGE_MAP = 28 * 28
+
 
 @dataclass(frozen=True)
 class _Weights:
@@ -121,6 +123,8 @@ def _windowed(
 
     guess = channels_last(library, dims, dtype)
     found, translated = _settled(binder, source, frame, make, guess, lambda: weights.data(binder))
+    if step.primitive == "convolution":
+        found = _faster_depthwise(found, win) or make(source, translated.attributes)
     args: dict[int, Wanted | Memory] = {
         **translated.args,
         Arg.SRC: Wanted(src, found.src_md()),
@@ -129,6 +133,16 @@ def _windowed(
     if bias is not None and bias_desc is not None:
         args[Arg.BIAS] = Wanted(bias, bias_desc)
     _commit(binder, step, found, args, translated)
+
+
+def _faster_depthwise(desc: PrimitiveDesc, win: Window) -> PrimitiveDesc | None:
+    """The same descriptor, on another implementation where that is faster; None where looking for one has lost the first."""
+    if not desc.impl_info.startswith("brdgmm_dw") or max(win.strides) > 1 or math.prod(win.out) < _LARGE_MAP or math.prod(win.kernel) == 1:
+        return desc
+    # Measured on AVX-512: for 3x3 windows over maps of 28x28 and more the older kernel takes 0.75 to 0.9 of the time.
+    if desc.next_impl() and desc.impl_info.startswith("jit_int8"):
+        return desc
+    return None
 
 
 def _settled(

@@ -77,7 +77,7 @@ class Program:
         shapes: plan value -> its shape, where it is known.
         written: index of an action -> the values that are there behind it; -1: before the first.
         placements: one for each step.
-        reorders: how many actions only change a layout.
+        reorders: how many actions only change a layout between two primitives that want different ones.
         offsets: buffer -> place in the arena.
         arena_bytes, scratchpad_bytes: memory of one run.
     """

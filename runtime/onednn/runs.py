@@ -19,6 +19,7 @@ from .memory import Memory, aligned_bytes, view
 from .pointwise import reorder
 from .primitive import ExecArgs, Primitive
 from .program import Action, HostAction, PrimitiveAction, Program
+from .slabs import arena_bytes
 from .tensors import Home, Tensor, row_major
 
 __all__ = ["Run"]
@@ -38,7 +39,7 @@ class Run:
         self._program = program
         self._engine = engine
         self._stream = Stream(engine)
-        self._arena = aligned_bytes(program.arena_bytes)
+        self._arena = arena_bytes(program.arena_bytes)
         self._memories: dict[Tensor, Memory] = {}
         self._loose: dict[str, list[Memory]] = {}  # of a buffer whose address each run sets anew
         self._arrays: dict[str, Array] = {}  # what was fed, and what NumPy steps returned, in this run

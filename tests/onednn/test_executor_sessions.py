@@ -22,6 +22,7 @@ from fqfuse.ir.decision import Outcome
 from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.onednn import Library
 from fqfuse.runtime.onednn.executor import OneDnnExecutor
+from fqfuse.runtime.onednn.slabs import Slabs, arena_bytes
 from fqfuse.runtime.placement import Placement, split_offs
 from fqfuse.runtime.session import InferenceSession
 
@@ -254,9 +255,10 @@ def test_profile(session: InferenceSession) -> None:
     executor = session._executor
     assert isinstance(executor, OneDnnExecutor)
     profile = executor.profile({"image": images(2)}, rounds=3)
-    assert [action.step for action, _ in profile] == [0, 1, 2, 3, 4, 5, 7]  # the view of step 6 is no action
+    # Step 0 changes type and layout one after the other, the view of step 6 is no action, and an output becomes row-major at the end.
+    assert [action.step for action, _ in profile] == [0, 0, 1, 2, 3, 4, 5, 7, 7]
     assert all(0 < seconds < 10 for _, seconds in profile)
-    assert [action.label for action, _ in profile][:2] == ["reorder", "convolution"]
+    assert [action.label for action, _ in profile][:3] == ["reorder", "layout of codes", "convolution"]
 
 
 WITHOUT = """
@@ -279,3 +281,24 @@ def test_without_the_library() -> None:
     assert said.startswith("numpy | oneDNN cannot be used: ")
     assert 'pip install "fqfuse[onednn]"' in said
     assert BackendUnavailable.__name__ not in said
+
+
+# -- buffers -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("expected", [0, 1000, 5 << 20])
+def test_slabs_hand_out_separate_aligned_buffers(expected: int) -> None:
+    slabs = Slabs(expected)
+    taken = [slabs.take(size) for size in (1, 100, 70_000, 3 << 20, 2 << 20, 9 << 20, 0, 64)]
+    for number, buffer in enumerate(taken):
+        assert buffer.size == 0 or buffer.ctypes.data % 64 == 0
+        buffer[:] = number
+    for number, buffer in enumerate(taken):
+        assert (buffer == number).all()
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 20, (5 << 20) + 3])
+def test_arenas_have_their_size_and_alignment(size: int) -> None:
+    arena = arena_bytes(size)
+    assert arena.size == size
+    assert arena.ctypes.data % 64 == 0
