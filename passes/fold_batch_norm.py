@@ -69,7 +69,7 @@ class FoldBatchNorm:
                 graph.erase(anchor)
                 return
         value = _scale_shift(graph, node, factor, offset)
-        fired(graph, self.name, node, "no constant weights in front of it: written as multiply and add")
+        fired(graph, self.name, node, "no weights in front of it that take its factors: written as multiply and add")
         swap(graph, node, value)
 
 

@@ -59,7 +59,7 @@ class MoveDequantize:
         decode = graph.producer(node.inputs[0]) if node.inputs and node.inputs[0] else None
         if node.op == "Concat":
             return self._concat(graph, node)
-        if decode is not None and decode.op != "Dequantize" and node.op in ("Mul", "Add") and len(node.inputs) == 2:
+        if (decode is None or decode.op != "Dequantize") and node.op in ("Mul", "Add"):
             decode = graph.producer(node.inputs[1])
         if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is not None:
             return None

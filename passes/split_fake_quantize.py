@@ -110,8 +110,8 @@ def split_of(ranges: Ranges) -> Split:
     u8 with codes 0 .. levels-1, or s8 with codes shifted by levels // 2 (128 of 256, 127 of 255) when that brings the output zero
     point to 0: signed symmetric data, weights above all. Source: FakeQuantize's definition with x = il + s * u, u the grid index.
     """
-    zero_in = _snap(-ranges.input_low / ranges.input_scale)
-    zero_out = _snap(-ranges.output_low / ranges.output_scale)
+    zero_in = _snap(-ranges.input_low / ranges.input_scale, ranges.levels)
+    zero_out = _snap(-ranges.output_low / ranges.output_scale, ranges.levels)
     middle = ranges.levels // 2
     signed = bool(np.all(zero_out == middle))
     shift = middle if signed else 0
@@ -120,11 +120,14 @@ def split_of(ranges: Ranges) -> Split:
     return Split(DType.S8 if signed else DType.U8, -shift, ranges.levels - 1 - shift, encode, decode)
 
 
-def _snap(zero: F64) -> F64:
-    # Ranges are f32: il carries a relative error of 2^-24 and the step one of 2^-23, so the quotient is known to |z| * 2^-22 only.
-    # A zero point that is integral within that error was meant to be integral.
+def _snap(zero: F64, levels: int) -> F64:
+    """Zero points that are integral within what f32 can tell.
+
+    Ranges are f32: il carries a relative error of 2^-24 and the step one of 2^-23, so the quotient is known to |z| * 2^-22 only. And
+    x/s + z, which runs up to levels - 1, is rounded by up to 2^-24 of that: a smaller shift is lost there anyway.
+    """
     nearest = np.rint(zero)
-    close = np.abs(zero - nearest) <= np.maximum(np.abs(nearest), 1.0) * 2.0**-22
+    close = np.abs(zero - nearest) <= np.maximum(np.abs(nearest) * 2.0**-22, levels * 2.0**-24)
     result: F64 = np.where(close, nearest, zero)
     return result
 

@@ -1,0 +1,13 @@
+"""RecognizeActivations: golden cases, each held to the laws."""
+
+from __future__ import annotations
+
+import pytest
+from laws.golden import check_pass
+
+from fqfuse.passes.recognize_activations import RecognizeActivations
+
+
+@pytest.mark.golden("recognize_activations")
+def test_golden(golden) -> None:
+    check_pass(golden, RecognizeActivations())

@@ -1,0 +1,13 @@
+"""ReorderScale: golden cases, each held to the laws."""
+
+from __future__ import annotations
+
+import pytest
+from laws.golden import check_pass
+
+from fqfuse.passes.reorder_scale import ReorderScale
+
+
+@pytest.mark.golden("reorder_scale")
+def test_golden(golden) -> None:
+    check_pass(golden, ReorderScale())
