@@ -1,0 +1,88 @@
+"""The pipeline as a list: what every pass declares, and that running it leaves nothing behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from laws.build import Net
+from laws.corpus import CORPUS
+
+import fqfuse.passes
+from fqfuse.ir.graph import Graph
+from fqfuse.ir.verify import SPLIT, verify
+from fqfuse.passes import PIPELINE, Contract, Pass, optimize, run_pipeline
+
+PASSES = {step.name: type(step) for step in PIPELINE}
+each = pytest.mark.parametrize("kind", PASSES.values(), ids=PASSES)
+
+
+@each
+def test_one_name_for_file_class_and_golden_folder(kind: type[Pass]) -> None:
+    words = re.findall("[A-Z][a-z]*", kind.__name__)
+    assert kind.name == "_".join(words).lower()
+    assert kind.__module__ == f"fqfuse.passes.{kind.name}"
+    golden = Path(__file__).parents[1] / "golden" / kind.name
+    assert len(list(golden.glob("*.txt"))) >= 3
+    assert (Path(__file__).parent / f"test_{kind.name}.py").exists()
+
+
+@each
+def test_a_pass_is_a_frozen_dataclass_that_says_what_it_promises(kind: type[Pass]) -> None:
+    assert dataclasses.is_dataclass(kind)
+    assert kind.__dataclass_params__.frozen
+    assert isinstance(kind.contract, Contract)
+    assert kind.contract.real == "identity", "approximations are opt-in"
+    assert (kind.contract.ulps > 0) == (kind.contract.float == "ulp")
+
+
+@each
+def test_the_docstring_argues(kind: type[Pass]) -> None:
+    text = kind.__doc__ or ""
+    for part in ("Before -> after", "Legal because", "Refuses when"):
+        assert part in text
+
+
+def test_every_pass_of_the_folder_is_in_the_pipeline() -> None:
+    folder = Path(fqfuse.passes.__file__).parent
+    helpers = {"__init__", "base", "retyping"}
+    assert {path.stem for path in folder.glob("*.py")} - helpers == set(PASSES)
+
+
+def test_every_line_of_the_pipeline_has_its_because() -> None:
+    source = Path(fqfuse.passes.__file__).read_text(encoding="utf-8")
+    block = source.partition("PIPELINE: tuple[Pass, ...] = (")[2].partition("\n)")[0].strip()
+    assert block.count("# because: ") == len(PIPELINE) == len(block.splitlines())
+
+
+def test_observers_see_the_graph_behind_each_pass() -> None:
+    n = Net()
+    graph = n.done(n.op("Relu", n.fq(n.input(("N", 4)), 0.0, 1.0)))
+    seen: list[str] = []
+    versions: list[int] = []
+
+    def observe(step: Pass, found: Graph) -> None:
+        assert found is graph
+        seen.append(step.name)
+        versions.append(found.version)
+
+    assert run_pipeline(graph, PIPELINE, [observe]) is graph
+    assert seen == [step.name for step in PIPELINE]
+    assert versions == sorted(versions)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_nothing_unread_is_left(name: str) -> None:
+    graph = optimize(CORPUS[name]())
+    assert verify(graph, SPLIT) == []
+    assert all(any(graph.is_read(value) for value in node.outputs if value) for node in graph.nodes())
+    assert all(graph.is_read(value) for value in graph.constants)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_the_whole_pipeline_twice_is_once(name: str) -> None:
+    once = optimize(CORPUS[name]())
+    again = optimize(once.copy())
+    assert again == once
