@@ -58,7 +58,7 @@ class Tabulate:
     def _tabulate(self, graph: Graph, node: Node, codes: str) -> bool:
         """Replaces what lies between `codes` and `node`; False when it stays."""
         region = _region(graph, node, codes)
-        if _is_chain(graph, region):
+        if _is_chain(graph, region, codes):
             return False
         escaping = _escaping(graph, region, codes)
         if escaping is not None:
@@ -122,14 +122,15 @@ def _escaping(graph: Graph, region: list[Node], codes: str) -> str | None:
     return None
 
 
-def _is_chain(graph: Graph, region: list[Node]) -> bool:
-    """True when each operation feeds just the next one, and all are post-ops."""
+def _is_chain(graph: Graph, region: list[Node], codes: str) -> bool:
+    """True when each operation feeds just the next one, and all are post-ops. Who else decodes the codes does not matter: all read them."""
     for node in region:
         computed = [value for value in node.inputs if value and graph.constant(value) is None]
         post_op = node.op in ("Quantize", "Dequantize", "PRelu") or node.spec.eltwise is not None or node.spec.binary is not None
         if len(computed) != 1 or not post_op:
             return False
-    return all(graph.sole_consumer(node.output) is not None for node in region[:-1])
+    inner = [node for node in region[:-1] if not (node.op == "Dequantize" and node.inputs[0] == codes)]
+    return all(graph.sole_consumer(node.output) is not None for node in inner)
 
 
 def _evaluate(graph: Graph, region: list[Node], codes: str) -> Array:
