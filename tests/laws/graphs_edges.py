@@ -213,3 +213,44 @@ def relu_into_s8_from_its_lowest_code(n: Net) -> Value:
 @case
 def rounded_to_integers(n: Net) -> Value:
     return n.qdq(n.op("Round", n.op("Relu", _conv(n, 1))), 1.0, 1)
+
+
+@case
+def float_anchors_with_quantizers_per_channel(n: Net) -> tuple[Value, ...]:
+    """The scales of a quantizer in the chain go into f32 weights."""
+    high = np.array([1, 2, 3, 4.0])
+    shaped = high.reshape(1, 4, 1, 1)
+    conv = n.op("Sigmoid", n.fq(n.conv(n.input(("N", 3, 4, 4)), 4, style="float"), -shaped, shaped))
+    weights = n.weights((4, 2, 3, 3), 2**-7, style="float")
+    y = n.op("ConvTranspose", n.input(("N", 4, 4, 4)), weights, np.arange(4) / 4, kernel_shape=(3, 3), group=2)
+    deconv = n.op("Sigmoid", n.fq(y, -shaped, shaped))
+    product = n.op("Sigmoid", n.fq(n.op("MatMul", n.input(("N", 5)), n.weights((5, 4), 2**-7, style="float")), -high, high))
+    return conv, deconv, product
+
+
+@case
+def requantized_along_another_axis(n: Net) -> Value:
+    x = n.qdq(n.input((2, 3, 4)), [0.25, 0.5], axis=0)
+    return n.qdq(x, [0.25, 0.5, 0.125], axis=1)
+
+
+@case
+def weights_that_are_added_too(n: Net) -> Value:
+    """A constant behind Dequantize that a product takes as codes and an addition as values."""
+    w = n.weights((4, 4), 2**-7)
+    return n.op("Relu", n.op("Add", n.op("MatMul", n.qdq(n.input((4, 4)), 2**-6, 3), w), w))
+
+
+@case
+def part_of_a_split_is_quantized(n: Net) -> tuple[Value, ...]:
+    y = n.op("Relu", n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, scale=2**-8))
+    n.op("Split", y, name="split", outputs=2, axis=1, num_outputs=2)
+    return n.conv(n.qdq("split_y", 2**-6), 2), n.op("Sigmoid", "split_y1")
+
+
+@case
+def codes_retyped_that_come_from_a_split(n: Net) -> Value:
+    codes = n.q(n.input(("N", 4, 4)), 2**-5, 128)
+    n.op("Split", codes, name="split", outputs=2, axis=1, num_outputs=2)
+    a, b = (n.dq(part, Quantization((2**-5,), (128.0,))) for part in ("split_y", "split_y1"))
+    return n.op("MatMul", n.op("Transpose", a, perm=(0, 2, 1)), b)
