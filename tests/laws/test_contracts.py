@@ -88,7 +88,7 @@ class _ClaimsTheSameBits(FoldBatchNorm):
     ("step", "name", "law"),
     [
         (_ZeroPointOffByOne(), "relu_behind_codes", "meaning"),
-        (_ScaleOffByAThousandth(), "float_arithmetic", "meaning"),
+        (_ScaleOffByAThousandth(), "decoded_values_scaled_per_channel", "meaning"),
         (_RelusSwapSides(), "negative_factor_behind_relu", "meaning"),
         (_AddsARelu(), "conv_relu_qdq", "stability"),
         (_ForgetsOrigins(), "conv_relu_qdq", "validity"),
