@@ -289,6 +289,25 @@ class Binder:
             self._tensors[name] = [tensor]
         return Wanted(name, desc)
 
+    def rearranged(self, value: str, name: str, view: MemoryDesc, target: MemoryDesc, seen: MemoryDesc) -> Wanted:
+        """A copy of a value in another order of elements, under a name of its own that can be fetched.
+
+        Args:
+            value: the value.
+            name: of the copy.
+            view: the value's row-major bytes under a finer shape.
+            target: that shape in the new order.
+            seen: the copy's bytes as the primitive sees them.
+        """
+        if name not in self._tensors:
+            straight = self._straight(value)
+            buffer = Buffer(name, Home.ARENA, target.size, {value})
+            move = reorder(self.engine, view, target, origin=f"layout of {value}")
+            copy = Tensor(buffer, target)
+            self._run(move, {Arg.SRC: Tensor(straight.buffer, view), Arg.DST: copy}, copy, f"layout of {value}")
+            self._tensors[name] = [Tensor(buffer, seen)]
+        return Wanted(name, seen)
+
     # -- one step --------------------------------------------------------------------------------------------------------------
 
     def _step(self, step: Step, lowering: Lowering | None) -> None:

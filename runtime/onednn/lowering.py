@@ -8,7 +8,8 @@ from ...composer.plan import Step
 from .binding import Binder
 from .lowering_compute import convolution, deconvolution, matmul
 from .lowering_normalization import batch_normalization, layer_normalization, lrn, prelu, reduction, resampling, softmax
-from .lowering_pointwise import binary, concat, eltwise, pooling, quantizing_reorder
+from .lowering_pointwise import binary, concat, eltwise, pooling
+from .lowering_reorder import quantizing_reorder
 from .lowering_views import reshape, transpose
 
 __all__ = ["LOWERINGS"]

@@ -17,12 +17,13 @@ from . import compute
 from .attributes import Attributes
 from .binding import Binder, NotLowered, Wanted, first_accepted
 from .enums import Arg, DataType
+from .lowering_stem import stem, stem_of
 from .memory import Memory, MemoryDesc
 from .primitive_desc import PrimitiveDesc
 from .tensors import channels_last, relaid, row_major, viewed
 from .translation import Frame, Translated, folded_output_scale, matrix_frame, prepend_scale, same_frame, translate
 
-__all__ = ["convolution", "deconvolution", "matmul"]
+__all__ = ["convolution", "convolution_window", "deconvolution", "matmul"]
 
 _LARGE_MAP = 28 * 28
 
@@ -54,7 +55,16 @@ def convolution(binder: Binder, step: Step) -> None:
     shape, groups = binder.dims(name), _integer(step, "group", 1)
     dims = shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])
     weights = _Weights(name, dims, binder.dtype(name), lambda array: array.reshape(dims))
-    _windowed(binder, step, weights, compute.convolution, _window(binder, step, shape[2:]), shape[0])
+    win = convolution_window(binder, step)
+    blocks = stem_of(binder, step, win)
+    if blocks is not None:
+        try:
+            stem(binder, step, blocks)
+        except NotLowered:
+            pass  # as any other convolution, then
+        else:
+            return
+    _windowed(binder, step, weights, compute.convolution, win, shape[0])
 
 
 def deconvolution(binder: Binder, step: Step) -> None:
@@ -73,7 +83,9 @@ def deconvolution(binder: Binder, step: Step) -> None:
     _windowed(binder, step, weights, compute.deconvolution, _transposed_window(binder, step, kernel), outputs * groups)
 
 
-def _window(binder: Binder, step: Step, kernel: tuple[int, ...]) -> Window:
+def convolution_window(binder: Binder, step: Step) -> Window:
+    """The window of a convolution, its padding resolved."""
+    kernel = binder.dims(_need(step, "weights"))[2:]
     attrs = OPS["Conv"].complete({key: value for key, value in step.params.items() if key in OPS["Conv"].attrs})
     return window(attrs, binder.dims(_need(step, "src"))[2:], kernel)
 

@@ -20,7 +20,7 @@ from .primitive_desc import PrimitiveDesc
 from .tensors import channels_last, relaid, row_major, viewed
 from .translation import Translated, algorithm, same_frame, translate
 
-__all__ = ["Make", "binary", "concat", "eltwise", "follow", "layouts", "need", "pooling", "quantizing_reorder"]
+__all__ = ["Make", "binary", "concat", "eltwise", "follow", "layouts", "need", "pooling"]
 
 Make = Callable[[MemoryDesc, MemoryDesc, Attributes], PrimitiveDesc]
 """Descriptors of source and destination, and attributes -> the primitive descriptor."""
@@ -210,37 +210,6 @@ def follow(binder: Binder, step: Step, make: Make, args: Mapping[int, Wanted | M
     found = first_accepted(binder, layouts(binder, src, binder.dims(src)), attempt)
     translated, source = made[id(found)]
     binder.commit(step, found, {**translated.args, **(args or {}), Arg.SRC: Wanted(src, source)}, translated.sum_operand)
-
-
-def quantizing_reorder(binder: Binder, step: Step) -> None:
-    """Quantize, dequantize, requantize, convert; it writes channels last where convolutions of codes read next.
-
-    A change of both type and layout is done one after the other, which takes 0.6 of the time that one reorder for both does.
-    """
-    src = need(step, "src")
-    dims, dtype = binder.dims(step.output), binder.dtype(step.output)
-    attr = step.attr
-    if attr.output_scales is not None:
-        attr = PrimitiveAttr({"src": attr.output_scales}, attr.zero_points, attr.post_ops)
-    source = binder.desc(src)
-    wished = channels_last(binder.library, dims, dtype) if _convolved(binder, step.output) else None
-    target = relaid(source, dims, dtype) or wished or row_major(binder.library, dims, dtype)
-    translated = translate(binder, attr, same_frame(dims, target), dtype)
-    found = first_accepted(
-        binder,
-        [target],
-        lambda desc: pointwise.reorder(binder.engine, source, desc, attributes=translated.attributes, origin=binder.origin(step)),
-    )
-    args = {**translated.args, Arg.SRC: Wanted(src, source)}
-    if wished is None or wished == target or translated.sum_operand is not None:
-        binder.commit(step, found, args, translated.sum_operand)
-    else:
-        binder.commit_and_relay(step, found, args, wished)
-
-
-def _convolved(binder: Binder, value: str) -> bool:
-    kinds = ("convolution", "deconvolution", "pooling")
-    return len(binder.dims(value)) >= 3 and any(step.primitive in kinds for step in binder.readers(value))
 
 
 def concat(binder: Binder, step: Step) -> None:

@@ -1,7 +1,7 @@
 """Large buffers on huge pages, where the system gives them.
 
-NumPy asks Linux for huge pages for arrays of 4 MiB and more. Packed weights and the arena of a run are smaller one by one, but read in full in
-every run: on pages of 4 KiB the address translation alone costs one to two percent of a network's time.
+NumPy asks Linux for huge pages for arrays of 4 MiB and more. Packed weights and the arena of a run are smaller one by one, but read in
+full in every run: on pages of 4 KiB the address translation alone costs one to two percent of a network's time.
 """
 
 from __future__ import annotations

@@ -215,6 +215,30 @@ def test_zero_point_of_weights(draw: Draw) -> None:
     check(one_step("matmul", "MatMul", args, U8, attr=attr))
 
 
+STEMS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
+    "7x7": ((2, 3, 20, 18), (16, 3, 7, 7), {"pads": (3, 3, 3, 3)}),
+    "5x5": ((1, 3, 20, 18), (16, 3, 5, 5), {"pads": (2, 2, 2, 2)}),
+    "6x5": ((1, 1, 20, 18), (16, 1, 6, 5), {"pads": (2, 1, 2, 1)}),
+    "no pads": ((1, 4, 20, 18), (16, 4, 7, 7), {}),
+    "uneven pads": ((1, 3, 20, 18), (16, 3, 7, 7), {"pads": (1, 0, 3, 2)}),
+    "wide pads": ((1, 3, 20, 18), (16, 3, 5, 7), {"pads": (4, 4, 4, 5)}),
+    "same upper": ((1, 3, 20, 18), (16, 3, 7, 7), {"auto_pad": "SAME_UPPER"}),
+    "a rest": ((1, 3, 20, 18), (16, 3, 6, 6), {}),
+    "odd size": ((1, 3, 21, 18), (16, 3, 7, 7), {"pads": (3, 3, 3, 3)}),
+}
+
+
+@pytest.mark.parametrize("src", [U8, S8], ids=name)
+@pytest.mark.parametrize("case", STEMS)
+def test_the_first_convolution_of_an_image_network(draw: Draw, case: str, src: DType) -> None:
+    shape, weights, params = STEMS[case]
+    attr = attributes(draw, src, U8, 16, 1, 60.0, (Eltwise("relu"),))
+    args = [("src", draw.data(src, shape)), ("weights", draw.data(S8, weights)), ("bias", draw.bias(16, 20))]
+    placement = check(one_step("convolution", "Conv", args, U8, params=params | {"strides": (2, 2)}, attr=attr))
+    # By blocks of 2x2 pixels, where those fit; four channels are too few for the faster kernel.
+    assert ("brgconv" in placement.implementation) == (case not in ("odd size", "6x5"))
+
+
 # -- elementwise -------------------------------------------------------------------------------------------------------------------
 
 
@@ -268,6 +292,16 @@ def test_reorder_per_axis(draw: Draw, types: tuple[DType, DType], axis: int) -> 
     role = "dst" if types[0] is F32 else "src"
     attr = PrimitiveAttr({role: draw.scale(0.02, 0.1, SHAPE[axis], 1 << axis)})
     check(one_step("reorder", "Identity", [("src", draw.data(types[0], SHAPE))], types[1], attr=attr))
+
+
+@pytest.mark.parametrize("role", ["src", "dst"])
+@pytest.mark.parametrize("dst", [U8, S8], ids=name)
+def test_quantizing_by_one_scale(draw: Draw, dst: DType, role: str) -> None:
+    x = draw.data(F32, SHAPE)
+    x.ravel()[:9] = [np.nan, np.inf, -np.inf, 1e30, -1e30, -0.0, 3e38, 1e-40, 0.5]
+    for zero in (0, 3, -128):
+        attr = PrimitiveAttr({role: draw.scale(0.02, 0.1)}, {"dst": ZeroPoint((zero,))} if zero else {})
+        check(one_step("reorder", "Identity", [("src", x)], dst, attr=attr))
 
 
 @pytest.mark.parametrize("scales", [(None, None), (0.3, 1.7), (None, 0.5)], ids=str)
