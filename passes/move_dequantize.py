@@ -299,9 +299,10 @@ def _merged(op: str, quant: Quantization, constant: np.ndarray[tuple[int, ...], 
     else:
         if not np.all(np.isfinite(values)):
             return None
-        zero = zero - values / scale if op == "Add" else zero + values / scale
-        nearest = np.rint(zero)
-        zero = np.where(np.abs(zero - nearest) <= np.maximum(np.abs(nearest), 1) * 2.0**-22, nearest, zero)  # c and s are f32: see split
+        moved = zero - values / scale if op == "Add" else zero + values / scale
+        nearest = np.rint(moved)
+        close = np.abs(moved - nearest) <= np.maximum(np.abs(nearest), 1) * 2.0**-22  # c and s are f32: see split
+        zero = np.where(close & (nearest != zero), nearest, moved)  # what is added to keep a divisor from 0 must not vanish
         scale = np.broadcast_to(scale, zero.shape)
     if not fits_f32(scale):
         return None

@@ -254,3 +254,9 @@ def codes_retyped_that_come_from_a_split(n: Net) -> Value:
     n.op("Split", codes, name="split", outputs=2, axis=1, num_outputs=2)
     a, b = (n.dq(part, Quantization((2**-5,), (128.0,))) for part in ("split_y", "split_y1"))
     return n.op("MatMul", n.op("Transpose", a, perm=(0, 2, 1)), b)
+
+
+@case
+def shift_that_keeps_a_divisor_from_zero(n: Net) -> Value:
+    """Far below the step of the codes, and all that is there where the code is that of 0."""
+    return n.op("Log", n.op("Add", n.qdq(n.op("Abs", n.input(("N", 8))), 0.5), 1e-7))
