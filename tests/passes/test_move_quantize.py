@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from laws.build import Net
 from laws.golden import check_pass
 
 from fqfuse.passes.move_quantize import MoveQuantize
@@ -11,3 +12,23 @@ from fqfuse.passes.move_quantize import MoveQuantize
 @pytest.mark.golden("move_quantize")
 def test_golden(golden) -> None:
     check_pass(golden, MoveQuantize())
+
+
+def test_a_quantize_goes_as_far_as_it_can_in_one_run() -> None:
+    n = Net()
+    y = n.op("Relu", n.input(("N", 4, 4, 4)))
+    for _ in range(3):
+        y = n.op("MaxPool", n.op("Transpose", y, perm=(0, 1, 3, 2)), kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+    graph = n.done(n.q(y, 0.5))
+    MoveQuantize().run(graph)
+    assert [node.op for node in graph.nodes()][:2] == ["Relu", "Quantize"]
+
+
+def test_a_part_of_a_split_stays_where_it_is() -> None:
+    """The other part is f32: the split cannot work on codes."""
+    n = Net()
+    n.op("Split", n.op("Relu", n.input(("N", 4))), name="split", outputs=2, axis=1, num_outputs=2)
+    graph = n.done(n.q("split_y", 0.5), n.op("Sigmoid", "split_y1"))
+    before = graph.copy()
+    MoveQuantize().run(graph)
+    assert graph == before
