@@ -9,15 +9,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from .attributes import Binary, Depthwise, PRelu, arg_name
 from .capi import ExecArg, check, failure
-from .enums import Arg, DataType, arg_post_op, arg_scales, arg_zero_points
+from .enums import Arg, DataType, Status, arg_post_op, arg_scales, arg_zero_points
 from .handles import Handle, Stream, create
 from .memory import Memory
 from .primitive_desc import PrimitiveDesc
+from .workers import in_new_thread
 
 __all__ = ["ExecArgs", "Primitive"]
 
@@ -112,6 +114,29 @@ def _check_vector(desc: PrimitiveDesc, arg: int, memory: Memory, mask: int | Non
         raise ValueError(f"{desc.request} wants {arg_name(arg)} as {dtype.name}[{count}], not as {memory.desc}")
 
 
+class _Thread(threading.local):
+    """What happened to code generation in this thread."""
+
+    spoiled = False
+
+
+_thread = _Thread()
+
+
+def _compiled(desc: PrimitiveDesc) -> tuple[int, int]:
+    """Status and pointer of `dnnl_primitive_create`.
+
+    oneDNN 3.2's code generator keeps a failure in the thread that met it: what it makes there afterwards fails, or is half made. A thread
+    in which it failed once therefore has its primitives made by others.
+    """
+    function = desc.library.c.dnnl_primitive_create
+    if _thread.spoiled:
+        return in_new_thread(lambda: create(function, desc.pointer))
+    status, pointer = create(function, desc.pointer)
+    _thread.spoiled = status == Status.runtime_error
+    return status, pointer
+
+
 class Primitive(Handle):
     """`dnnl_primitive_t`: compiled code. One primitive may be executed by several threads at once in scratchpad mode `user`.
 
@@ -125,7 +150,7 @@ class Primitive(Handle):
     __slots__ = ("_call", "_handle", "desc")
 
     def __init__(self, desc: PrimitiveDesc) -> None:
-        status, pointer = create(desc.library.c.dnnl_primitive_create, desc.pointer)
+        status, pointer = _compiled(desc)
         if status:
             check(status, f"creating {desc.request} by {desc.impl_info}", desc.origin)
         super().__init__(desc.library, "primitive", pointer)
