@@ -164,7 +164,11 @@ def _quantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:
     vectors = _axis_vectors(quant, composer)
     if isinstance(vectors, Refusal):
         return vectors
-    return [Store(dtype, *vectors, low, high)], None
+    scale, zero = vectors
+    if composer.front.primitive == "pooling" and node.attrs["order"] == "round_first" and (zero % 2).any():
+        # round(y/s) + z and round(y/s + z) part at ties, for odd z. Averages of a few codes lie on ties often; sums of products do not.
+        return [ScaleBy(1.0 / scale), Round(), Store(dtype, vec(1.0), zero, low, high)], None
+    return [Store(dtype, scale, zero, low, high)], None
 
 
 def _dequantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:

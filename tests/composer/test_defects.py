@@ -1,0 +1,219 @@
+"""What others get wrong, one test a defect: the plan's numbers are those of the model, and the defect's answer would be other numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from laws.build import Net, Value
+
+from fqfuse.composer.compose import plan_from_graph
+from fqfuse.composer.plan import Plan
+from fqfuse.ir.graph import Graph
+from fqfuse.ir.interpret import run_graph
+from fqfuse.ir.types import DType, Quantization
+from fqfuse.passes import optimize
+from fqfuse.runtime.session import InferenceSession
+
+targets = pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2"])
+X = np.random.default_rng(0).uniform(-3, 3, (2, 3, 4, 4)).astype(np.float32)  # no number of it lies on a tie of these grids
+
+
+def compiled(graph: Graph, target: str) -> Plan:
+    return plan_from_graph(optimize(graph.copy()), target)
+
+
+def both(n: Net, y: Value, target: str, x: np.ndarray = X) -> tuple[np.ndarray, np.ndarray, Plan]:
+    """(what the model says, what the plan computes, the plan)."""
+    graph = n.done(y)
+    plan = compiled(graph, target)
+    feeds = {"x": x}
+    return run_graph(graph, feeds)[y], InferenceSession(plan, "numpy", 1).run(None, feeds)[0], plan
+
+
+def conv(n: Net, channels: int = 4) -> Value:
+    return n.conv(n.fq(n.input(("N", 3, 4, 4)), -2.0, 2 - 1 / 64), channels, 1, style="fq", scale=2**-6)
+
+
+@targets
+def test_relu_with_negative_scale(target: str) -> None:
+    """relu(x)*s became relu(x*s) for s < 0."""
+    n = Net()
+    y = n.fq(n.op("Mul", n.op("Relu", conv(n)), np.array([1, -1, 0.5, -2.0]).reshape(1, 4, 1, 1)), -4.0, 127 / 32)
+    wanted, found, _ = both(n, y, target)
+    assert np.array_equal(found, wanted)
+    assert (wanted[:, 1] <= 0).all()
+    assert (wanted[:, 1] < 0).any()
+
+
+@targets
+def test_255_levels_into_s8(target: str) -> None:
+    """The store saturates at -128, the quantizer at -127."""
+    n = Net()
+    wanted, found, plan = both(n, n.conv(n.fq(conv(n), -127 / 64, 127 / 64, levels=255), 2, 1, style="fq"), target)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+    stored = InferenceSession(plan, "numpy", 1).run_steps({"x": X})[plan.steps[1].output]
+    assert stored.dtype == np.int8
+    assert stored.min() == -127, "the code -128 does not come, though values lie below"
+
+
+@targets
+def test_equal_bounds_are_a_threshold(target: str) -> None:
+    """il == ih: two outputs, not a constant, and no division by zero."""
+    n = Net()
+    wanted, found, _ = both(n, n.fq(conv(n), 0.5, 0.5, -1.0, 1.0, levels=2), target)
+    assert np.array_equal(found, wanted)
+    assert set(np.unique(found)) == {-1.0, 1.0}
+
+
+@targets
+def test_inverted_ranges(target: str) -> None:
+    """Not monotone: everything up to the smaller bound gives ol, everything above the larger gives oh."""
+    n = Net()
+    wanted, found, _ = both(n, n.fq(conv(n), 1.0, -1.0, 0.0, 1.0), target)
+    assert np.array_equal(found, wanted)
+    source = run_graph(n.graph, {"x": X}, keep_all=True)["conv3_y"]
+    assert (found[source > 1] == 1).all()
+    assert (found[source < -1] == 0).all()
+    assert (source > 1).any()
+    assert (source < -1).any()
+
+
+@targets
+def test_shared_range_constants(target: str) -> None:
+    """Quantizers that read the same four constants were not fused."""
+    n = Net()
+    first = conv(n)
+    ranges = n.graph.producer(n.graph.producer(first).inputs[0]).inputs[1:]  # type: ignore[union-attr]
+    again = n.graph.add(
+        "FakeQuantize", [n.op("Relu", first), *ranges], {"levels": 256}, name="again", outputs=["again_y"], origin=["again"]
+    )
+    wanted, found, plan = both(n, n.conv(again.output, 2, 1, style="fq"), target)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+    assert [step.primitive for step in plan.steps][1:] == ["convolution", "convolution"]
+
+
+@targets
+def test_15_levels(target: str) -> None:
+    """Codes -7..7, not -8..7."""
+    n = Net()
+    wanted, found, _ = both(n, n.fq(conv(n), -7 / 4, 7 / 4, levels=15), target)
+    assert np.array_equal(found, wanted)
+    assert found.min() == -7 / 4
+    assert len(np.unique(found)) == 15
+
+
+@targets
+def test_odd_zero_points_at_ties(target: str) -> None:
+    """Averages of four codes lie on ties: round(y/s) + z and round(y/s + z) part there for odd z."""
+    n = Net()
+    pooled = n.op("AveragePool", n.qdq(n.input(("N", 3, 4, 4)), 2**-5, 101), kernel_shape=(2, 2), strides=(2, 2))
+    wanted, found, _ = both(n, n.q(pooled, 2**-5, 101), target)
+    assert np.array_equal(found, wanted)
+    exact = run_graph(n.graph, {"x": X}, keep_all=True)["averagepool3_y"] * 32
+    assert (exact % 1 == 0.5).mean() > 0.05, "ties are there"
+    assert not np.array_equal(found, np.clip(np.rint(exact + 101), 0, 255)), "the other order gives other codes"
+
+
+@targets
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (-0.3, 1.0), (0.5, 3.5), (-2.0, -1.0)])
+def test_zero_points_that_are_no_integers(target: str, low: float, high: float) -> None:
+    """il = -ih with 256 levels gives 127.5; rounding it to 128 moves every code."""
+    n = Net()
+    y = n.fq(conv(n), low, high)
+    wanted, found, plan = both(n, n.op("Sigmoid", y), target)
+    step = (high - low) / 255
+    assert np.abs(found - wanted).max() <= 1e-6, "no code differs"
+    assert step / 8 > 1e-6, "and one that did would show"
+    assert len(plan.steps) == 2
+
+
+@targets
+def test_a_zero_point_that_is_an_integer_but_for_rounding(target: str) -> None:
+    n = Net()
+    y = n.conv(n.fq(conv(n), -106.00001 / 64, (255 - 106.00001) / 64), 2, 1, style="fq")
+    wanted, found, plan = both(n, y, target)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+    assert plan.steps[2].attr.zero_points["src"].values == (106,)
+
+
+@targets
+def test_a_shift_too_small_to_matter(target: str) -> None:
+    """A range from -1e-7: the next convolution would run in f32."""
+    n = Net()
+    wanted, found, plan = both(n, n.conv(n.fq(n.op("Relu", conv(n)), -1e-7, 4.0), 2, 1, style="fq"), target)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+    assert all(plan.type(step.arg("src")).dtype.is_integer for step in plan.steps if step.primitive == "convolution")
+
+
+@targets
+def test_per_channel_ranges_with_equal_entries(target: str) -> None:
+    """They are one range: the next convolution takes it as its source's scale."""
+    n = Net()
+    y = n.fq(n.op("Relu", conv(n)), np.zeros((1, 4, 1, 1)), np.full((1, 4, 1, 1), 255 / 64))
+    wanted, found, plan = both(n, n.conv(y, 2, 1, style="fq"), target)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+    assert [step.primitive for step in plan.steps][1:] == ["convolution", "convolution"]
+
+
+@targets
+def test_nan_is_the_lowest_code(target: str) -> None:
+    """Left undefined by others; here it is a code, and always the same."""
+    n = Net()
+    y = n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-5, 7), 2, 1)
+    x = X.copy()
+    x[0, 0] = np.nan
+    wanted, found, _ = both(n, y, target, x)
+    assert np.array_equal(found, wanted)
+    assert np.isfinite(found).all()
+
+
+@targets
+def test_a_padded_average_of_codes_with_a_zero_point(target: str) -> None:
+    """Padding counts as the real 0, whose code is the zero point, not as code 0."""
+    n = Net()
+    window = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "count_include_pad": 1}
+    y = n.op("AveragePool", n.qdq(n.input(("N", 3, 4, 4)), 2**-5, 101), **window)
+    wanted, found, _ = both(n, n.qdq(y, 2**-5, 101), target)
+    assert np.abs(found - wanted).max() <= 2**-5
+    assert (found != wanted).mean() < 0.02
+    corner = np.abs(wanted[:, :, 0, 0])
+    assert (corner < 2.5).all(), "with code 0 a corner would come near -101/32 * 5/9"
+
+
+@targets
+def test_the_skip_of_a_sum_is_read_again(target: str) -> None:
+    """A sum overwrites its operand: whoever reads it later must still find it."""
+    n = Net()
+    skip = n.qdq(n.op("Relu", conv(n)), 2**-6)
+    total = n.qdq(n.op("Relu", n.op("Add", n.conv(skip, 4, 1, scale=2**-8), skip)), 2**-5)
+    wanted, found, _ = both(n, n.op("Add", n.conv(total, 4, 1, scale=2**-8), skip), target)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+
+
+@targets
+def test_per_channel_activations_of_a_plain_convolution(target: str) -> None:
+    """One peer fuses them and fails at run time: they are legal in groups only."""
+    n = Net()
+    x = n.qdq(n.input(("N", 3, 4, 4)), [0.5, 0.25, 0.125], axis=1)
+    wanted, found, plan = both(n, n.conv(x, 2, 1), target)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+    assert plan.type(plan.steps[-1].arg("src")).dtype is DType.F32
+
+
+@targets
+def test_max_pool_of_codes_with_a_negative_scale(target: str) -> None:
+    """The largest code is the smallest value."""
+    n = Net()
+    x = n.qdq(n.input(("N", 3, 4, 4)), -(2**-5), 101)
+    wanted, found, _ = both(n, n.op("MaxPool", x, kernel_shape=(2, 2)), target)
+    assert np.array_equal(found, wanted)
+
+
+@targets
+def test_weights_with_a_zero_point(target: str) -> None:
+    n = Net()
+    codes = n.graph.add_constant("w", n.codes((3, 5), 0, 255, DType.U8))
+    x = n.qdq(n.input(("N", 3)), 2**-5, 101)
+    wanted, found, plan = both(n, n.op("MatMul", x, n.dq(codes, Quantization((2**-7,), (121.0,)))), target, X[:, :, 0, 0])
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+    assert plan.type(plan.steps[-1].arg("src")).dtype is DType.U8
