@@ -25,8 +25,8 @@ help:  ## list the targets
 demo: .venv/.base  ## compile the digits model, say what was fused, classify 360 real digits in f32 and int8
 	$(BIN)/fqfuse demo
 
-test: .venv/.dev .venv-onednn2/.ready  ## run all tests, in JOBS processes (default 2)
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
+test: .venv/.dev .venv-onednn2/.ready  ## run the tests but the slow ones, in JOBS processes (default 2)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) -m 'not slow' tests
 
 coverage: .venv/.dev .venv-onednn2/.ready  ## the same with line coverage, of which 90 % is demanded; takes twice as long
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --cov --cov-report=term --cov-fail-under=90 tests
