@@ -83,8 +83,9 @@ def _compared(graph: Graph, plan: Plan, step: Step, live: Arrays) -> Compared:
 
 def _as(wanted: TensorType, held: TensorType, array: np.ndarray) -> np.ndarray:
     """An array of the plan as the model's value: codes are decoded where the model has values."""
-    if wanted.dtype is held.dtype or held.quant is None:
+    if wanted.dtype is held.dtype:
         return array
+    assert held.quant is not None, f"{held} does not say how its codes decode"
     scale, zero = held.quant.shaped(array.ndim)
     return (array.astype(np.float32) - zero) * scale
 

@@ -1,0 +1,176 @@
+"""What an anchor reads as codes, with which scales and zero points, and why it is computed in f32 where it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from laws.build import Net, Value
+from laws.plans import compiled, refusals, steps
+
+from fqfuse.composer.plan import Plan
+from fqfuse.ir.decision import DequantizeFate
+from fqfuse.ir.types import DType, Quantization
+
+
+def _refused(*parts: str, found: str | None = None):
+    def check(plan: Plan) -> None:
+        refused = refusals(plan, *parts)
+        assert refused
+        assert refused[0].rule.endswith("in int8")
+        assert refused[0].expected
+        if found is not None:
+            assert refused[0].found == found
+
+    return check
+
+
+def _bare_source(n: Net) -> Value:
+    return n.conv(n.input(("N", 3, 4, 4)), 2)
+
+
+def _bare_weights(n: Net) -> Value:
+    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 2, style="float")
+
+
+def _fractional_source(n: Net) -> Value:
+    return n.conv(n.fq(n.input(("N", 3, 4, 4)), -1.0, 1.0, 0.1, 1.0), 2)
+
+
+def _source_per_channel(n: Net) -> Value:
+    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), [0.1, 0.2, 0.3], axis=1), 2)
+
+
+def _source_of_16_bits(n: Net) -> Value:
+    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 0.1, 0, DType.S16), 2)
+
+
+def _asymmetric_weights(n: Net) -> Value:
+    codes = n.graph.add_constant("w", n.codes((4, 3, 1, 1), 0, 255, DType.U8))
+    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.dq(codes, Quantization((0.1,), (121.0,))))
+
+
+def _weights_along_another_axis(n: Net) -> Value:
+    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.weights((4, 3, 1, 1), [0.1, 0.2, 0.3], 1))
+
+
+def _weights_with_many_zero_points(n: Net) -> Value:
+    codes = n.graph.add_constant("w", n.codes((4, 3, 1, 1), 0, 255, DType.U8))
+    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.dq(codes, Quantization.of(0.1, [120, 121, 122, 123], 0)))
+
+
+def _weights_of_16_bits(n: Net) -> Value:
+    codes = n.graph.add_constant("w", np.arange(12, dtype=np.int16).reshape(4, 3, 1, 1))
+    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.dq(codes, Quantization((0.1,))))
+
+
+def _sum_of_products_beyond_32_bits(n: Net) -> Value:
+    return n.op("MatMul", n.fq(n.input(("N", 64)), 4000.0, 4001.0), n.weights((64, 3), 0.01))
+
+
+def _groups_with_scales_inside(n: Net) -> Value:
+    return n.conv(n.qdq(n.input(("N", 4, 4, 4)), [0.1, 0.2, 0.3, 0.3], axis=1), 4, group=2)
+
+
+def _groups_with_many_zero_points(n: Net) -> Value:
+    return n.conv(n.qdq(n.input(("N", 4, 4, 4)), 0.1, [1, 2, 3, 3], axis=1), 4, group=4)
+
+
+def _second_operand_is_u8(n: Net) -> Value:
+    b = n.dq(n.input(("N", 8, 3), dtype=DType.U8, quant=Quantization((0.1,), (3.0,))))
+    return n.op("MatMul", n.qdq(n.input(("N", 4, 8)), 2**-6), b)
+
+
+@pytest.mark.parametrize(
+    ("build", "check"),
+    [
+        (_bare_source, _refused("the source is not quantized")),
+        (_bare_weights, _refused("the weights are not quantized", found="f32 weights")),
+        (_fractional_source, _refused("the zero point of the source is not an integer")),
+        (_source_per_channel, _refused("no per-tensor 8-bit codes", found="u8, axis 1")),
+        (_source_of_16_bits, _refused("no per-tensor 8-bit codes", found="s16, axis None")),
+        (_asymmetric_weights, _refused("convolution takes no zero point on its weights", found="-7")),
+        (_weights_along_another_axis, _refused("along another axis than the output channels", found="axis 1")),
+        (_weights_with_many_zero_points, _refused("the zero points of the weights differ", found="4 different ones")),
+        (_weights_of_16_bits, _refused("the weights have more than 8 bits", found="s16")),
+        (_sum_of_products_beyond_32_bits, _refused("32 bits do not hold the sum of products")),
+        (_groups_with_scales_inside, _refused("differ within a group")),
+        (_groups_with_many_zero_points, _refused("differ between channels")),
+        (_second_operand_is_u8, _refused("the second operand is computed at run time, and is not s8", found="u8")),
+    ],
+)
+def test_why_a_product_is_computed_in_f32(build, check) -> None:
+    n = Net()
+    plan = compiled(n, build(n))
+    check(plan)
+    (step,) = [step for step in plan.steps if step.primitive in ("convolution", "matmul")]
+    assert plan.type(step.arg("src")).dtype is DType.F32
+    assert plan.type(step.arg("weights")).dtype is DType.F32
+    assert not [role for role in step.attr.scales if role != "dst"]
+
+
+def test_asymmetric_weights_of_a_matrix_product_have_a_zero_point() -> None:
+    n = Net()
+    codes = n.graph.add_constant("w", n.codes((8, 3), 0, 255, DType.U8))
+    plan = compiled(n, n.op("MatMul", n.qdq(n.input(("N", 8)), 2**-6, 3), n.dq(codes, Quantization((0.1,), (121.0,)))))
+    step = steps(plan, "matmul")[0]
+    assert {role: zero.values for role, zero in step.attr.zero_points.items()} == {"src": (3,), "weights": (-7,)}
+    assert plan.type(step.arg("weights")).dtype is DType.S8
+
+
+@pytest.mark.parametrize(("group", "mask"), [(1, 1), (2, 3), (4, 3)])
+def test_the_mask_of_weights_scales(group: int, mask: int) -> None:
+    n = Net()
+    y = n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4, group=group, scale=[0.1, 0.2, 0.3, 0.4])
+    scale = compiled(n, y).steps[-1].attr.scales["weights"]
+    assert scale.mask == mask
+    assert scale.values == pytest.approx((0.1, 0.2, 0.3, 0.4))
+
+
+def test_scales_of_groups_multiply_those_of_the_weights() -> None:
+    n = Net()
+    x = n.qdq(n.input(("N", 4, 4, 4)), [0.5, 0.5, 0.25, 0.25], 7, axis=1)
+    step = compiled(n, n.conv(x, 4, group=2, scale=[1.0, 2.0, 4.0, 8.0])).steps[-1]
+    assert step.attr.scales["src"].values == (1.0,)
+    assert step.attr.scales["weights"].values == (0.5, 1.0, 1.0, 2.0)
+    assert step.attr.zero_points["src"].values == (7,)
+
+
+def test_output_scales_and_the_bias_in_the_accumulators_domain() -> None:
+    n = Net()
+    x = n.qdq(n.input(("N", 3, 4, 4)), 0.5, 7)
+    y = n.conv(n.qdq(n.conv(x, 2, scale=[0.25, 0.125], bias=[3.0, 5.0]), 2.0, 9), 2)
+    step = compiled(n, y, target="onednn-v2").steps[1]
+    assert step.attr.output_scales.values == (0.0625, 0.03125)
+    assert step.attr.output_scales.mask == 2
+    assert set(step.attr.scales) == set()
+    assert {role: zero.values for role, zero in step.attr.zero_points.items()} == {"src": (7,), "dst": (9,)}
+
+
+def test_the_bias_with_output_scales_is_divided_by_them() -> None:
+    n = Net()
+    y = n.conv(n.qdq(n.input(("N", 3, 4, 4)), 0.5, 7), 2, scale=[0.25, 0.125], bias=[3.0, 5.0])
+    plan = compiled(n, y, target="onednn-v2")
+    assert plan.constants[plan.steps[-1].arg("bias")].tolist() == [3.0 / 0.125, 5.0 / 0.0625]
+
+
+def test_shared_weights_serve_both() -> None:
+    n = Net()
+    w = n.weights((4, 4, 3, 3), 2**-8, 0)
+    x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6)
+    plan = compiled(n, n.conv(n.qdq(n.op("Relu", n.conv(x, 4, weights=w)), 2**-6), 4, weights=w))
+    first, second = steps(plan, "convolution")
+    assert first.arg("weights") == second.arg("weights")
+    assert [fate.consumer for fate in plan.fates if fate.fate is DequantizeFate.WEIGHTS_SCALE] == [first.origin[0], second.origin[0]]
+
+
+def test_padding_that_counts_needs_a_zero_code() -> None:
+    n = Net()
+    window = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "count_include_pad": 1}
+    x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 5)
+    plan = compiled(n, n.conv(n.qdq(n.op("AveragePool", x, **window), 2**-6, 5), 2))
+    (refused,) = refusals(plan, "padding counts as code 0")
+    assert refused.found == "zero point 5"
+    zero = Net()
+    x = zero.qdq(zero.input(("N", 3, 4, 4)), 2**-6, 0)
+    plan = compiled(zero, zero.conv(zero.qdq(zero.op("AveragePool", x, **window), 2**-6, 0), 2))
+    assert plan.type(steps(plan, "pooling")[0].output).dtype is DType.U8
