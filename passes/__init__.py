@@ -12,6 +12,7 @@ from .fold_constants import FoldConstants
 from .merge_duplicates import MergeDuplicates
 from .move_dequantize import MoveDequantize
 from .move_quantize import MoveQuantize
+from .nest_concat import NestConcat
 from .normalize_gemm import NormalizeGemm
 from .recognize_activations import RecognizeActivations
 from .reorder_scale import ReorderScale
@@ -41,6 +42,7 @@ PIPELINE: tuple[Pass, ...] = (
     Tabulate(),  # because: the codes that an activation starts from are known once nothing moves any more
     FoldConstants(),  # because: a Quantize that moved in front of a lookup in a table may stand on a constant now
     MergeDuplicates(),  # because: the two moves may have made equal neighbours
+    NestConcat(),  # because: what is joined, codes or values, changes no more
     ReorderScale(),  # because: only multiplications that no quantizer took are left now
     ChooseResidualSum(),  # because: the other branch's quantization, which it prefers, is where it will be
 )
