@@ -17,6 +17,7 @@ from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from ..ir.paths import chain_anchor, reaches
 from ..ir.types import DType, Quantization
+from .fake_quantize import compare, keeps_codes
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, vec
 from .post_ops_composer import Composed, PostOpsComposer
 
@@ -120,9 +121,12 @@ def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsCompose
     None: the node is not one that post-ops could ever do (it moves data, is an anchor itself, or changes the shape).
     """
     if node.op == "Quantize":
-        return _quantize(node, composer)
+        return _quantize(graph, node, composer)
     if node.op == "Dequantize":
         return _dequantize(node, composer)
+    if node.op == "FakeQuantize":
+        compared = compare(graph, node, value, composer.front)
+        return compared if isinstance(compared, Refusal) else ([*compared], None)
     if not node.has(Trait.ELEMENTWISE) or graph.type(node.output).dtype is not DType.F32:
         return None
     if graph.type(node.output).shape != graph.type(value).shape:
@@ -157,7 +161,7 @@ def quantizing(node: Node) -> tuple[Quantization, DType, int, int]:
     return node.attr("quant", Quantization), node.attr("dtype", DType), node.attr("lo", int), node.attr("hi", int)
 
 
-def _quantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:
+def _quantize(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refusal:
     quant, dtype, low, high = quantizing(node)
     if dtype not in (DType.U8, DType.S8):
         return Refusal("no primitive stores such codes", "u8 or s8", dtype.value, "quantize to 8 bits")
@@ -168,7 +172,7 @@ def _quantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:
     if composer.front.primitive == "pooling" and node.attrs["order"] == "round_first" and (zero % 2).any():
         # round(y/s) + z and round(y/s + z) part at ties, for odd z. Averages of a few codes lie on ties often; sums of products do not.
         return [ScaleBy(1.0 / scale), Round(), Store(dtype, vec(1.0), zero, low, high)], None
-    return [Store(dtype, scale, zero, low, high)], None
+    return [Store(dtype, scale, zero, low, high, exact=keeps_codes(graph, node))], None
 
 
 def _dequantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:

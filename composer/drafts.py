@@ -10,6 +10,7 @@ from ..ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, Quantiz
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Array
+from ..ir.ranges import makes_codes
 from ..ir.types import DType, TensorType
 from .chain import Chain
 from .formula import Refusal
@@ -81,7 +82,7 @@ class Drafts:
         for name, array in chain.composed.constants.items():
             self.file_constant(name, array)
         self.add(step, [anchor, *(link.node for link in chain.links)])
-        self._settle_chain(step, chain)
+        self._settle_chain(step, anchor, chain)
         if chain.refusal is not None:
             node, refusal = chain.refusal
             self.refuse(f"fuse into {step.primitive}", node, refusal)
@@ -128,11 +129,20 @@ class Drafts:
         reader = consumer if isinstance(consumer, str) else subject(consumer)
         self._fates += [(Fate(name, Half.DEQUANTIZE, fate, reason, reader), step) for name in node.quantizer]
 
-    def _settle_chain(self, step: Step, chain: Chain) -> None:
+    def _settle_chain(self, step: Step, anchor: Node, chain: Chain) -> None:
+        if anchor.op == "FakeQuantize":
+            self._settle_compared(step, anchor, chain.links[0].node if chain.links else None, alone=True)
         for number, link in enumerate(chain.links):
             node = link.node
+            before = chain.links[number - 1].node if number else anchor
             follower = chain.links[number + 1].node if number + 1 < len(chain.links) else None
-            if node.op == "Quantize":
+            if node.op == "FakeQuantize":
+                self._settle_compared(step, node, follower, alone=False)
+            elif node.op == "Quantize" and before.op == "FakeQuantize" and makes_codes(self.graph, before):
+                alone = before is anchor
+                fate = QuantizeFate.STANDALONE if alone else QuantizeFate.POST_OP
+                self.encoded(node, fate, _ALONE if alone else _COMPARED, step.name)
+            elif node.op == "Quantize":
                 if follower is None and (chain.composed.quantize == "dst_scale" or not step.attr.post_ops):
                     self.encoded(node, QuantizeFate.DST_SCALE, _how_stored(step), step.name)
                 else:
@@ -143,6 +153,13 @@ class Drafts:
                     self.decoded(node, DequantizeFate.POST_OP, "undone inside the chain, by scale and shift", reader, step.name)
             if link.decoded is not None:
                 self._settle_operand(step, chain, link.decoded, node)
+
+    def _settle_compared(self, step: Step, node: Node, follower: Node | None, *, alone: bool) -> None:
+        """Both halves of a FakeQuantize that stayed whole; one that makes codes leaves them to the Quantize and Dequantize behind it."""
+        self.encoded(node, QuantizeFate.STANDALONE if alone else QuantizeFate.POST_OP, _ALONE if alone else _COMPARED, step.name)
+        fate = DequantizeFate.STANDALONE if alone else DequantizeFate.POST_OP
+        for reader in [follower] if follower is not None else self._readers_of(node):
+            self.decoded(node, fate, "the output range is scale and shift behind the grid", reader, step.name)
 
     def _settle_operand(self, step: Step, chain: Chain, decode: Node, consumer: Node) -> None:
         codes = decode.inputs[0]
@@ -190,6 +207,10 @@ class Drafts:
                 reason = "nothing decodes the codes: the model itself reads or returns them"
                 fates.append(Fate(name, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, "codes"))
         return tuple(dict.fromkeys(fates))
+
+
+_ALONE = "no primitive stands in front of it that could take it"
+_COMPARED = "comparisons with its bounds among the post-ops: no scale and zero point encode such ranges"
 
 
 def _how_stored(step: Step) -> str:

@@ -128,13 +128,17 @@ class Add:
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """The end of a chain in 8 bits: codes = clip(round(y / scale + zero_point), low, high)."""
+    """The end of a chain in 8 bits: codes = clip(round(y / scale + zero_point), low, high).
+
+    `exact`: y / scale + zero_point is an integer between low and high already, so that nothing must round or clip it.
+    """
 
     dtype: DType
     scale: Vec
     zero_point: Vec
     low: int
     high: int
+    exact: bool = False
 
 
 BasicOp = ScaleBy | Shift | Round | Clip | EltwiseOp | PreluOp | BinaryOp | Add

@@ -210,7 +210,7 @@ class PostOpsComposer:
     def _lower(self, ops: list[BasicOp], store: Store, tail: _Tail) -> list[BasicOp]:
         ops = _drop_saturated(ops, store)
         low, high = store.dtype.range
-        narrow = store.low > low or store.high < high
+        narrow = (store.low > low or store.high < high) and not store.exact
         scalar_zero = store.zero_point.size == 1 and float(store.zero_point[0]).is_integer()
         takes_zero = scalar_zero and self.capability.dst_zero_point
         shift_zero = not takes_zero and self.front.bias is not None and store.zero_point.any()
@@ -278,8 +278,8 @@ def _expanded(chain: Sequence[BasicOp | Store]) -> list[BasicOp]:
     result: list[BasicOp] = []
     for op in chain:
         if isinstance(op, Store):
-            clip = Clip(vec(float(op.low)), vec(float(op.high)))
-            result += [ScaleBy(vec(1.0 / op.scale)), Shift(op.zero_point), Round(), clip]
+            rest: list[BasicOp] = [] if op.exact else [Round(), Clip(vec(float(op.low)), vec(float(op.high)))]
+            result += [ScaleBy(vec(1.0 / op.scale)), Shift(op.zero_point), *rest]
         else:
             result.append(op)
     return result

@@ -161,7 +161,7 @@ def _settle_foreign(drafts: Drafts, node: Node) -> None:
     decodes = "Dequantize" in str(node.attrs.get("op_type", node.op))
     if not decodes:
         drafts.encoded(node, QuantizeFate.FALLBACK, reason, node.name)
-    if decodes or node.op == "FakeQuantize":
+    if decodes or node.op == "FakeQuantize":  # a whole one, which belongs to a quantizer
         readers: list[Node | str] = [*drafts.graph.consumers(node.output)]
         if drafts.graph.is_output(node.output):
             readers.append(f"output {node.output}")

@@ -19,6 +19,7 @@ from .diagnostic import Diagnostic, Finding, diagnose, save_text, summary
 from .graph import Graph, GraphError, Node
 from .ops import OPS
 from .ops.spec import ShapeError
+from .ranges import makes_codes
 from .text_print import known_nodes, print_graph, render_graph
 from .text_write import name_text, type_text
 from .types import TensorType
@@ -321,8 +322,8 @@ IMPORTED = Stage("imported", (
 
 SPLIT = Stage("split", (
     *WELL_FORMED.rows,
-    Row("no-fake-quantize", "no FakeQuantize is left without a decision that says why",
-        each_node(lambda graph, node: node.op != "FakeQuantize" or _explained(graph, node),
+    Row("no-fake-quantize", "a FakeQuantize makes codes for a Quantize, or a decision says why it is left",
+        each_node(lambda graph, node: node.op != "FakeQuantize" or makes_codes(graph, node) or _explained(graph, node),
                   lambda node: f"{_called(node)} may no longer occur, and no refusal says why it stays")),
 ))  # fmt: skip
-"""Behind the split: Quantize and Dequantize, and a FakeQuantize only where a refusal names the reason."""
+"""Behind the split: Quantize and Dequantize; a FakeQuantize only where its comparisons make codes, or a refusal names the reason."""

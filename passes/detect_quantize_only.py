@@ -9,9 +9,10 @@ import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.ranges import Ranges, ranges_of
 from ..ir.types import DType, Quantization
 from .base import Contract, fired
-from .split_fake_quantize import Ranges, Split, emit_split, ranges_of, split_of, split_refusal
+from .split_fake_quantize import Split, emit_split, needs_comparison, split_of, split_refusal
 
 __all__ = ["DetectQuantizeOnly"]
 
@@ -39,7 +40,7 @@ class DetectQuantizeOnly:
         """Rewrites every quantize-only FakeQuantize."""
         for node in graph.each("FakeQuantize"):
             ranges = ranges_of(graph, node)
-            if isinstance(ranges, Ranges) and split_refusal(ranges) is None:
+            if isinstance(ranges, Ranges) and split_refusal(ranges) is None and not needs_comparison(ranges):
                 found = quantize_only(ranges)
                 if found is not None:
                     self._rewrite(graph, node, found)

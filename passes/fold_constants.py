@@ -12,9 +12,10 @@ from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops.spec import Array, Trait
+from ..ir.ranges import makes_codes, ranges_of
 from ..ir.types import is_static
 from .base import Contract, fired, refused
-from .split_fake_quantize import ranges_of, split_refusal
+from .split_fake_quantize import split_refusal
 
 __all__ = ["FoldConstants"]
 
@@ -94,7 +95,9 @@ class FoldConstants:
 
 
 def _stays_whole(graph: Graph, node: Node) -> bool:
-    """True of a FakeQuantize that `split_fake_quantize` will not split."""
+    """True of a FakeQuantize that `split_fake_quantize` will not split, or has left in front of a Quantize."""
+    if makes_codes(graph, node):
+        return True
     ranges = ranges_of(graph, node)
     return isinstance(ranges, str) or split_refusal(ranges) is not None
 

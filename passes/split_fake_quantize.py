@@ -11,10 +11,11 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Attr
+from ..ir.ranges import Ranges, makes_codes, ranges_of
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, refused, swap
 
-__all__ = ["Ranges", "Split", "SplitFakeQuantize", "emit_split", "ranges_of", "split_of", "split_refusal"]
+__all__ = ["Split", "SplitFakeQuantize", "emit_split", "needs_comparison", "split_of", "split_refusal"]
 
 F64 = npt.NDArray[np.float64]
 
@@ -23,83 +24,45 @@ _FARTHEST = 2.0**20
 
 
 @dataclass(frozen=True)
-class Ranges:
-    """The four ranges of a FakeQuantize as f64 vectors of one length: 1, or the size of `axis`."""
-
-    input_low: F64
-    input_high: F64
-    output_low: F64
-    output_high: F64
-    axis: int | None
-    levels: int
-
-    @property
-    def input_scale(self) -> F64:
-        """Real width of one step of the input grid: (ih - il) / (levels - 1)."""
-        return (self.input_high - self.input_low) / (self.levels - 1)
-
-    @property
-    def output_scale(self) -> F64:
-        """Real width of one step of the output grid: (oh - ol) / (levels - 1)."""
-        return (self.output_high - self.output_low) / (self.levels - 1)
-
-
-@dataclass(frozen=True)
 class Split:
-    """The two halves: how to encode (with the codes' type and range) and how to decode."""
+    """The two halves: how to encode (with the codes' type and range) and how to decode.
+
+    `grid`: the codes of output_low and output_high for each channel, with their number of levels, where only the definition's
+    comparisons encode; then `encode` keeps the numbers as they are.
+    """
 
     dtype: DType
     low: int
     high: int
     encode: Quantization
     decode: Quantization
+    grid: tuple[F64, F64, int] | None = None
 
 
-def ranges_of(graph: Graph, node: Node) -> Ranges | str:
-    """The ranges of a FakeQuantize node, or the reason why they have no per-tensor or per-axis form."""
-    data = [graph.constant(value) for value in node.inputs[1:]]
-    if any(array is None for array in data):
-        return "a range is not constant"
-    rank = graph.type(node.inputs[0]).rank if graph.type(node.inputs[0]).shape is not None else None
-    arrays = [np.asarray(array, np.float64) for array in data]
-    if rank is None:
-        if any(array.size != 1 for array in arrays):
-            return "the rank of the input is unknown and the ranges are not scalars"
-        rank = 0
-    shape = np.broadcast_shapes(*(array.shape for array in arrays))
-    long = [i for i, size in enumerate(shape) if size != 1]
-    if len(long) > 1:
-        return f"the ranges vary along {len(long)} axes"
-    levels = node.attr("levels", int)
-    axis = None if not long else rank - len(shape) + long[0]
-    if axis is not None and axis < 0:
-        return "the ranges have more dimensions than the input"
-    low, high, out_low, out_high = (np.broadcast_to(array, shape).reshape(-1) for array in arrays)
-    if axis is not None and all(np.all(v == v[0]) for v in (low, high, out_low, out_high)):
-        axis, low, high, out_low, out_high = None, low[:1], high[:1], out_low[:1], out_high[:1]
-    return Ranges(low, high, out_low, out_high, axis, levels)
+def needs_comparison(ranges: Ranges) -> bool:
+    """True when no scale and zero point encode: an inverted input range, equal bounds, or two values without an integer zero point."""
+    if np.any(ranges.input_low >= ranges.input_high) or np.any(ranges.output_low == ranges.output_high):
+        return True
+    zero = _snap(-ranges.output_low / ranges.output_scale, ranges.levels)
+    return ranges.levels == 2 and bool(np.any(zero != np.rint(zero)))
 
 
 def split_refusal(ranges: Ranges) -> str | None:
-    """Why ranges cannot be written as Quantize + Dequantize; None when they can.
-
-    An inverted input range is not monotone (everything up to the smaller bound gives ol, everything above the larger gives oh, and
-    between them codes fall), equal bounds are a threshold, and equal output bounds have no scale.
-    """
-    if not 2 <= ranges.levels <= 256:
-        return f"{ranges.levels} levels do not fit into 8 bits"
-    if np.any(~np.isfinite(np.concatenate([ranges.input_low, ranges.input_high, ranges.output_low, ranges.output_high]))):
+    """Why ranges cannot be written as codes and Dequantize; None when they can."""
+    if not ranges.finite:
         return "a range is not finite"
-    if np.any(ranges.input_low == ranges.input_high):
-        return "input_low equals input_high: a threshold, not a grid"
-    if np.any(ranges.input_low > ranges.input_high):
-        return "the input range is inverted, which is not monotone"
-    if np.any(ranges.output_low == ranges.output_high):
-        return "output_low equals output_high: the output is constant"
-    scales = np.abs(np.concatenate([ranges.input_scale, ranges.output_scale]))
+    two = _two_valued(ranges)
+    if not 2 <= ranges.levels <= 256 and not two:
+        return f"{ranges.levels} levels do not fit into 8 bits"
+    constant = ranges.output_low == ranges.output_high
+    outputs = np.where(constant, np.where(ranges.output_low == 0, 1.0, ranges.output_low), ranges.output_high - ranges.output_low)
+    widths = np.where(two | constant | (ranges.input_low == ranges.input_high), 1.0, ranges.input_scale)
+    scales = np.abs(np.concatenate([widths, outputs / (1 if two else ranges.levels - 1)]))
     if np.any(scales < np.finfo(np.float32).tiny) or np.any(1.0 / scales > np.finfo(np.float32).max):
         return "a scale is below the smallest normal f32"
-    if np.any(np.abs(np.concatenate([ranges.input_low / ranges.input_scale, ranges.output_low / ranges.output_scale])) > _FARTHEST):
+    starts = np.where(widths == 1.0, 0.0, ranges.input_low / widths)
+    ends = np.where(constant, 0.0, ranges.output_low * (1 if two else ranges.levels - 1) / outputs)
+    if np.any(np.abs(np.concatenate([starts, ends])) > _FARTHEST):
         return "the range lies so far from zero that f32 cannot tell its steps apart"
     return None
 
@@ -110,14 +73,76 @@ def split_of(ranges: Ranges) -> Split:
     u8 with codes 0 .. levels-1, or s8 with codes shifted by levels // 2 (128 of 256, 127 of 255) when that brings the output zero
     point to 0: signed symmetric data, weights above all. Source: FakeQuantize's definition with x = il + s * u, u the grid index.
     """
+    if needs_comparison(ranges):
+        return _two_codes(ranges) if _two_valued(ranges) else _compared(ranges)
     zero_in = _snap(-ranges.input_low / ranges.input_scale, ranges.levels)
     zero_out = _snap(-ranges.output_low / ranges.output_scale, ranges.levels)
     middle = ranges.levels // 2
     signed = bool(np.all(zero_out == middle))
     shift = middle if signed else 0
-    encode = Quantization.of(ranges.input_scale, zero_in - shift, ranges.axis)
-    decode = Quantization.of(ranges.output_scale, zero_out - shift, ranges.axis)
+    encode = _quantization(ranges.input_scale, zero_in - shift, ranges.axis)
+    decode = _quantization(ranges.output_scale, zero_out - shift, ranges.axis)
     return Split(DType.S8 if signed else DType.U8, -shift, ranges.levels - 1 - shift, encode, decode)
+
+
+def _quantization(scale: F64, zero: F64, axis: int | None) -> Quantization:
+    """The parameters, for the tensor where all channels have the same."""
+    alike = bool((scale == scale[0]).all() and (zero == zero[0]).all())
+    return Quantization.of(scale[:1], zero[:1]) if alike else Quantization.of(scale, zero, axis)
+
+
+_AS_IT_IS = Quantization((1.0,), (0.0,))
+
+
+def _two_valued(ranges: Ranges) -> bool:
+    """True when only output_low and output_high can come: thresholds, constants, and two levels over a range that is not inverted."""
+    constant = ranges.output_low == ranges.output_high
+    ordered = ranges.input_low < ranges.input_high
+    return bool(np.all(constant | (ranges.input_low == ranges.input_high) | (ordered if ranges.levels == 2 else False)))
+
+
+def _two_codes(ranges: Ranges) -> Split:
+    """Codes of a two-valued output with zero point 0 where small integers have the ratio of the values; else 0 and 1."""
+    found = [_code_pair(low, high) for low, high in zip(ranges.output_low.tolist(), ranges.output_high.tolist(), strict=True)]
+    low, high, scale, zero = (np.asarray(column, np.float64) for column in zip(*found, strict=True))
+    least, most = int(min(low.min(), high.min())), int(max(low.max(), high.max()))
+    decode = _quantization(scale, zero, ranges.axis)
+    return Split(DType.S8 if least < 0 else DType.U8, least, most, _AS_IT_IS, decode, (low, high, 2))
+
+
+def _code_pair(low: float, high: float) -> tuple[int, int, float, float]:
+    """(code of low, code of high, scale, zero point) with (code - zero point) * scale the value."""
+    larger = high if abs(high) >= abs(low) else low
+    if larger == 0:
+        return 0, 0, 1.0, 0.0
+    ratio = (low if larger == high else high) / larger
+    for size in range(1, 128):
+        code = round(ratio * size)
+        if abs(ratio * size - code) <= 2.0**-23 * abs(code):  # as exact as f32 states the two values
+            sign = 1 if larger > 0 else -1
+            pair = (code * sign, size * sign) if larger == high else (size * sign, code * sign)
+            return *pair, abs(larger) / size, 0.0
+    return 0, 1, high - low, -low / (high - low)
+
+
+def _compared(ranges: Ranges) -> Split:
+    """The codes 0 .. levels-1, or shifted into s8; a channel whose output is constant gets one code and a scale of its own."""
+    constant = ranges.output_low == ranges.output_high
+    scale = np.where(constant, 1.0, ranges.output_scale)
+    zero = np.where(constant, 0.0, _snap(-ranges.output_low / scale, ranges.levels))
+    common = np.unique(zero[~constant])
+    middle = ranges.levels // 2
+    shift = middle if common.size == 1 and common[0] == middle else 0
+    inside = common.size == 1 and float(common[0]).is_integer() and 0 <= common[0] < ranges.levels
+    rest = float(common[0]) if inside else 0.0
+    beside = rest + 1 if rest + 1 < ranges.levels else rest - 1
+    code = np.where(ranges.output_low == 0, rest, beside)
+    scale = np.where(constant & (ranges.output_low != 0), ranges.output_low / (beside - rest), scale)
+    zero = np.where(constant, rest, zero)
+    low = np.where(constant, code, 0.0) - shift
+    high = np.where(constant, code, ranges.levels - 1.0) - shift
+    decode = _quantization(scale, zero - shift, ranges.axis)
+    return Split(DType.S8 if shift else DType.U8, -shift, ranges.levels - 1 - shift, _AS_IT_IS, decode, (low, high, ranges.levels))
 
 
 def _snap(zero: F64, levels: int) -> F64:
@@ -141,11 +166,18 @@ class SplitFakeQuantize:
         y = FakeQuantize(x, il, ih, ol, oh)  ->  q = Quantize(x){s_in, z_in, lo, hi}; y = Dequantize(q){s_out, z_out}
 
     with s = (high - low) / (levels - 1) and z = -low / s of the input and output ranges; both z shifted by levels // 2 into s8 when
-    the output is symmetric.
+    the output is symmetric. Where no scale and zero point encode, because the input range is inverted, its bounds are equal (a
+    threshold), or the output is constant, the definition itself makes the codes c0 and c1 of ol and oh, and what is between::
+
+        c = FakeQuantize(x, il, ih, c0, c1);  q = Quantize(c){1, 0, lo, hi};  y = Dequantize(q){s_out, z_out}
+
+    The composer writes such a FakeQuantize as post-ops, see `fake_quantize_operations`. Two values without an integer zero point get
+    codes in their ratio: -1 and 1 for a sign.
 
     Legal because: round((x - il) / s) = round(x / s + z), clipping to the ends of the grid is what the comparisons of the definition
     do, and code * s_out + ol = (code - z_out) * s_out.
-    Refuses when: the ranges vary along several axes, are inverted, equal, not finite or too small, or there are more than 256 levels.
+    Refuses when: the ranges vary along several axes, are computed at run time, not finite, too small or too far from zero, or there are
+    more than 256 levels.
     """
 
     name: ClassVar[str] = "split_fake_quantize"
@@ -157,23 +189,26 @@ class SplitFakeQuantize:
             self._split(graph, node)
 
     def _split(self, graph: Graph, node: Node) -> None:
+        if makes_codes(graph, node):
+            return
         ranges = ranges_of(graph, node)
         reason = ranges if isinstance(ranges, str) else split_refusal(ranges)
         if reason is not None or isinstance(ranges, str):
-            hint = "calibrate it to finite ranges with low < high, equal for the tensor or along one axis, and at most 256 levels"
+            hint = "calibrate it to finite ranges, equal for the tensor or along one axis, and at most 256 levels"
             refused(
                 graph,
                 self.name,
                 node,
                 f"FakeQuantize stays whole: {reason}",
-                expected="low < high on a grid of at most 256 levels",
+                expected="finite ranges on a grid of at most 256 levels",
                 found=str(reason),
                 hint=hint,
             )
             return
         split = split_of(ranges)
         emit_split(graph, node, split)
-        fired(graph, self.name, node, f"{split.dtype.value} codes {split.low}..{split.high}")
+        how = ", made by comparisons" if split.grid is not None else ""
+        fired(graph, self.name, node, f"{split.dtype.value} codes {split.low}..{split.high}{how}")
 
 
 def emit_split(graph: Graph, node: Node, split: Split) -> None:
@@ -181,7 +216,7 @@ def emit_split(graph: Graph, node: Node, split: Split) -> None:
     attrs: dict[str, Attr] = {"quant": split.encode, "dtype": split.dtype, "lo": split.low, "hi": split.high, "order": "zp_first"}
     quantize = graph.add(
         "Quantize",
-        [node.inputs[0]],
+        [node.inputs[0] if split.grid is None else _emit_grid(graph, node, split.grid)],
         attrs,
         name=f"{node.name}/quantize",
         outputs=[graph.fresh(f"{node.output}/codes")],
@@ -198,3 +233,16 @@ def emit_split(graph: Graph, node: Node, split: Split) -> None:
         quantizer=node.quantizer,
     )
     swap(graph, node, dequantize.output)
+
+
+def _emit_grid(graph: Graph, node: Node, grid: tuple[F64, F64, int]) -> str:
+    """The FakeQuantize whose output is the codes, as numbers."""
+    low, high, levels = grid
+    found = ranges_of(graph, node)
+    axis = None if isinstance(found, str) else found.axis
+    rank = graph.type(node.inputs[0]).rank if axis is not None else 0
+    shape = [low.size if i == axis else 1 for i in range(rank)]
+    ends = [graph.add_constant(f"{node.output}/{name}", v.astype(np.float32).reshape(shape)) for name, v in (("low", low), ("high", high))]
+    attrs: dict[str, Attr] = {**node.attrs, "levels": levels}
+    name = graph.fresh(f"{node.output}/grid")
+    return graph.add("FakeQuantize", [*node.inputs[:3], *ends], attrs, name=f"{node.name}/grid", outputs=[name], origin=node.origin).output

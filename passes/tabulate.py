@@ -17,6 +17,8 @@ from .base import Contract, fired, refused, swap
 
 __all__ = ["Tabulate"]
 
+_POST_OPS = frozenset({"Quantize", "Dequantize", "FakeQuantize", "PRelu"})
+
 _CONSTANT = ""
 """What a value depends on when it is one constant number."""
 
@@ -126,7 +128,7 @@ def _is_chain(graph: Graph, region: list[Node], codes: str) -> bool:
     """True when each operation feeds just the next one, and all are post-ops. Who else decodes the codes does not matter: all read them."""
     for node in region:
         computed = [value for value in node.inputs if value and graph.constant(value) is None]
-        post_op = node.op in ("Quantize", "Dequantize", "PRelu") or node.spec.eltwise is not None or node.spec.binary is not None
+        post_op = node.op in _POST_OPS or node.spec.eltwise is not None or node.spec.binary is not None
         if len(computed) != 1 or not post_op:
             return False
     inner = [node for node in region[:-1] if not (node.op == "Dequantize" and node.inputs[0] == codes)]

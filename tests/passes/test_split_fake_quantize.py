@@ -67,11 +67,14 @@ def test_codes_are_those_of_the_definition_but_for_ties(bounds: tuple[np.float32
     at_tie = st.integers(-2, levels + 1).map(lambda code: np.float32(float(il + (code + Fraction(1, 2)) * step)))
     xs = data.draw(st.lists(at_tie | singles.map(np.float32), min_size=1, max_size=8))
     _, codes = run_graph(graph, {"x": np.asarray(xs, np.float32)}).values()
-    offset = next(node for node in graph.nodes() if node.op == "Quantize").attr("lo", int)
+    quantize = next(node for node in graph.nodes() if node.op == "Quantize")
+    offset, apart = quantize.attr("lo", int), 1
+    if levels == 2:  # the two codes may lie farther apart
+        apart = quantize.attr("hi", int) - offset
     for x, code in zip(xs, codes.tolist(), strict=True):
         exact = (Fraction(float(x)) - il) / step
         wanted = min(max(round(exact), 0), levels - 1)
-        found = code - offset
+        found = Fraction(code - offset, apart)
         # x/s and + z round once each; s and z were rounded when the ranges became parameters, z to what the grid can tell.
         slack = 8 * Fraction(1, 2**24) * (abs(Fraction(float(x)) / step) + abs(il / step) + levels)
         nearest_tie = abs(exact - (Fraction(int(exact // 1)) + Fraction(1, 2)))
@@ -82,6 +85,7 @@ def test_codes_are_those_of_the_definition_but_for_ties(bounds: tuple[np.float32
 def test_values_are_those_of_the_definition_at_every_code(bounds: tuple[np.float32, np.float32, int], output: tuple[float, float]) -> None:
     low, high, levels = bounds
     out_low, out_high = (np.float32(end) for end in output)
+    assume(out_low != out_high)
     graph = split(float(low), float(high), levels, float(out_low), float(out_high))
     assume(not refused(graph))
     steps_of = (np.float64(high) - np.float64(low)) / (levels - 1)
@@ -107,6 +111,9 @@ def test_values_are_those_of_the_definition_at_every_code(bounds: tuple[np.float
         (-1e-8, 4.0, 256, DType.U8, 0, 255, 0),
         (-1e-3, 4.0, 256, DType.U8, 0, 255, pytest.approx(0.06373, rel=1e-3)),
         (-1.0, 0.0, 2, DType.S8, -1, 0, 0),
+        (-1.0, 1.0, 2, DType.S8, -1, 1, 0),  # two values: their codes have their ratio
+        (-1.0, 3.0, 2, DType.S8, -1, 3, 0),
+        (0.5, 0.5, 2, DType.U8, 1, 1, 0),
     ],
 )
 def test_the_codes_type_and_zero_point(low: float, high: float, levels: int, dtype: DType, lo: int, hi: int, zero: float) -> None:
