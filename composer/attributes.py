@@ -97,7 +97,12 @@ class Prelu:
 
 @dataclass(frozen=True)
 class DepthwiseConv:
-    """A depthwise convolution behind a 1x1 convolution (2-D): its own weights, bias, scales; the 1x1 result is stored in between."""
+    """A depthwise convolution behind a 1x1 convolution (2-D): its own weights, bias, scales; the 1x1 result is stored in between.
+
+    In between it is stored as `src_dtype`, by the step's own destination scale, which is the source scale here; there is no zero point
+    there. (oneDNN 3.2, by experiment: the type is that of the destination descriptor; a zero point of DST spoils the result.) Post-ops
+    behind this one, `dst_scale`, `dst_dtype` and the step's destination zero point belong to the second result.
+    """
 
     weights: str
     bias: str
@@ -108,6 +113,7 @@ class DepthwiseConv:
     dst_dtype: DType = DType.U8
     weights_scale: Scale = field(default_factory=lambda: Scale((1.0,)))
     dst_scale: Scale = field(default_factory=lambda: Scale((1.0,)))
+    src_dtype: DType = DType.U8
 
 
 PostOp = Eltwise | Binary | Sum | Prelu | DepthwiseConv

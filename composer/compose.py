@@ -14,6 +14,7 @@ from ..ir.node import Node
 from ..ir.ops.spec import Attr, Trait
 from ..ir.types import DType
 from .anchors import matmul, weighted
+from .depthwise import fuse_depthwise
 from .drafts import Drafts
 from .elementwise import elementwise
 from .lone_quantizers import dequantize_alone, quantize_alone
@@ -42,6 +43,7 @@ def plan_from_graph(graph: Graph, target: str = "onednn-v3", options: Mapping[st
     _anchors(drafts, nodes)
     _primitives(drafts, nodes)
     _leftovers(drafts, nodes)
+    fuse_depthwise(drafts)
     return _frozen(graph, drafts, target, options or {})
 
 
@@ -87,6 +89,7 @@ def _frozen(graph: Graph, drafts: Drafts, target: str, options: Mapping[str, Att
     ordered = sorted(drafts.drafts, key=lambda draft: place[draft.last.name])
     steps = tuple(draft.step for draft in ordered)
     index = {draft.step.name: number for number, draft in enumerate(ordered)}
+    index |= {name: index[into] for name, into in drafts.merged.items()}
     produced = {value for step in steps for value in step.outputs if value}
     read = {value for step in steps for value in step.inputs} | set(graph.outputs)
     constants = {value: drafts.constant(value) for value in sorted(read) if value not in produced and value not in graph.inputs}

@@ -35,12 +35,14 @@ class Drafts:
         graph: what is being compiled.
         target: the rules of the attributes.
         drafts: the steps so far.
+        merged: names of steps that others have taken in -> those.
     """
 
     def __init__(self, graph: Graph, target: Target) -> None:
         self.graph = graph
         self.target = target
         self.drafts: list[Draft] = []
+        self.merged: dict[str, str] = {}
         self._claimed: set[str] = set()
         self._constants: dict[str, Array] = {}
         self._types: dict[str, TensorType] = {}
@@ -76,6 +78,12 @@ class Drafts:
         self._needed.update(step.inputs)
         if type_ is not None:
             self._types[step.output] = type_
+
+    def merge(self, first: Draft, second: Draft, step: Step) -> None:
+        """Replaces two steps, of which the second alone reads the first, by one in the second's place."""
+        self.drafts.remove(first)
+        self.drafts[self.drafts.index(second)] = Draft(step, second.last)
+        self.merged[first.step.name] = step.name
 
     def add_chain(self, step: Step, anchor: Node, chain: Chain) -> None:
         """Adds a step made of an anchor and the chain behind it, and settles what became of the chain's quantizers."""

@@ -172,6 +172,7 @@ def post_op_text(writer: Writer, op: PostOp, constants: Mapping[str, object]) ->
                 ("dst_dtype", op.dst_dtype.value, "u8"),
                 ("weights_scale", _scale(writer, op.weights_scale), "1"),
                 ("dst_scale", _scale(writer, op.dst_scale), "1"),
+                ("src_dtype", op.src_dtype.value, "u8"),
             )
         case _:
             assert_never(op)

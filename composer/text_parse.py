@@ -315,7 +315,7 @@ def _depthwise_conv(reader: Reader, use: Callable[[], str]) -> PostOp:
     bias = use()
     scale = lambda: _scale(reader)  # noqa: E731
     found = dict(_options(reader, kernel=reader.integer, stride=reader.integer, padding=reader.integer, weights_dtype=reader.dtype,
-                          dst_dtype=reader.dtype, weights_scale=scale, dst_scale=scale))  # fmt: skip
+                          dst_dtype=reader.dtype, weights_scale=scale, dst_scale=scale, src_dtype=reader.dtype))  # fmt: skip
     missing = [key for key in ("kernel", "stride", "padding") if key not in found]
     if missing:
         reader.fail_with(f"depthwise_conv needs {', '.join(missing)}")

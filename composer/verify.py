@@ -222,7 +222,8 @@ def _fates_are_true(plan: Plan) -> Iterator[Finding]:
 def _has_it(plan: Plan, step: Step, fate: QuantizeFate | DequantizeFate) -> bool:
     """Whether the step has what the fate says of it."""
     if fate is QuantizeFate.DST_SCALE:
-        return any(plan.values[v].dtype.is_integer for v in step.outputs if v in plan.values)
+        between = any(isinstance(op, DepthwiseConv) for op in step.attr.post_ops)  # the scale of codes that stay inside the step
+        return between or any(plan.values[v].dtype.is_integer for v in step.outputs if v in plan.values)
     if fate is DequantizeFate.SUM:
         return any(isinstance(op, Sum) for op in step.attr.post_ops)
     if fate in (QuantizeFate.POST_OP, DequantizeFate.POST_OP):

@@ -143,6 +143,7 @@ def _post_op(op: PostOp) -> dict[str, Json]:
                 "dst_dtype": op.dst_dtype.value,
                 "weights_scale": _scale(op.weights_scale),
                 "dst_scale": _scale(op.dst_scale),
+                "src_dtype": op.src_dtype.value,
             }
         case _:
             assert_never(op)

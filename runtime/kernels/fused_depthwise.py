@@ -9,7 +9,6 @@ import numpy as np
 
 from ...composer.attributes import DepthwiseConv, PrimitiveAttr
 from ...ir.ops.spec import Array, Attr
-from ...ir.types import DType
 from .base import Binding, Kernel, Layout, Operand, Tasks, Values
 from .convolution import Convolution
 from .depthwise import DepthwiseConvolution
@@ -28,7 +27,7 @@ class FusedDepthwise(Kernel):
     """`convolution` with a depthwise post-op.
 
     The step's dst scale is that of the 1x1 result, and the source scale of the depthwise convolution; post-ops behind it, its own dst
-    scale, and the step's dst zero point belong to the second result. In between the codes are of the destination's type (u8 for a float).
+    scale, and the step's dst zero point belong to the second result. In between lie codes of `src_dtype`.
 
     Args:
         binding: the step.
@@ -43,7 +42,7 @@ class FusedDepthwise(Kernel):
         src, weights = binding.need("src"), binding.operands[op.weights]
         if weights.data is None:
             raise binding.refuse("depthwise weights that are no constant")
-        between = op.dst_dtype if op.dst_dtype in (DType.U8, DType.S8) else DType.U8
+        between = op.src_dtype
         channels = weights.shape[0]
         source_zero = {role: zero for role, zero in attr.zero_points.items() if role != "dst"}
         first = replace(step, attr=PrimitiveAttr(attr.scales, source_zero, attr.post_ops[:at]), outputs=(_BETWEEN,))

@@ -146,8 +146,11 @@ def test_packed_weights_carry_compensation(run: Runner) -> None:
     assert not packed.is_plain
 
 
-def test_depthwise_post_op(run: Runner, draw: Draw) -> None:
-    """1x1 convolution, stored as u8 with its own DST scale, which is also the source scale of the depthwise convolution."""
+@pytest.mark.parametrize("end", [U8, S8], ids=lambda d: d.name)
+@pytest.mark.parametrize("between", [U8, S8], ids=lambda d: d.name)
+def test_depthwise_post_op(run: Runner, draw: Draw, between: DataType, end: DataType) -> None:
+    """1x1 convolution, stored in the type of the destination descriptor with its own DST scale, which is also the source scale of the
+    depthwise convolution; that one's result has the type in the post-op."""
     channels, library = 48, run.engine.library
     x, w = draw.integers(U8, (1, 32, 9, 7)), draw.integers(S8, (channels, 32, 1, 1))
     dw = draw.integers(S8, (channels, 1, 1, 3, 3))
@@ -157,14 +160,14 @@ def test_depthwise_post_op(run: Runner, draw: Draw) -> None:
     dw_weights = Arg.ATTR_POST_OP_DW | Arg.WEIGHTS
     attributes = Attributes(
         scales={Arg.SRC: 0, Arg.WEIGHTS: 1, Arg.DST: 0, dw_weights: 3, Arg.ATTR_POST_OP_DW | Arg.DST: 0},
-        post_ops=(relu(), Depthwise(S8, FLOAT, U8, 3, 1, 1), relu()),
+        post_ops=(relu(), Depthwise(S8, FLOAT, end, 3, 1, 1), relu()),
     )
     desc = convolution(
         run.engine,
         MemoryDesc.any(library, x.shape, U8),
         MemoryDesc.any(library, w.shape, S8),
         MemoryDesc.any(library, (channels,), FLOAT),
-        MemoryDesc.any(library, (1, channels, 9, 7), U8),
+        MemoryDesc.any(library, (1, channels, 9, 7), between),
         strides=(1, 1),
         dilations=(0, 0),
         padding_l=(0, 0),
@@ -180,9 +183,9 @@ def test_depthwise_post_op(run: Runner, draw: Draw) -> None:
         return values.reshape(1, -1, 1, 1)
 
     first = np.maximum(dequantize(convolve(x, w[None], (1, 1), (0, 0), (0, 0)), ss, column(ws), column(bias)), F32(0))
-    stored = requantize(first, mid, 0, U8)
+    stored = requantize(first, mid, 0, between)
     second = dequantize(convolve(stored, dw, (1, 1), (0, 0), (1, 1)), mid, column(dws), column(dbias))
-    np.testing.assert_array_equal(got, requantize(np.maximum(second, F32(0)), ds, 0, U8))
+    np.testing.assert_array_equal(got, requantize(np.maximum(second, F32(0)), ds, 0, end))
     assert desc.impl_info.startswith("ref_fused_convolution")
     assert not desc.is_reference
 

@@ -1,0 +1,132 @@
+"""A depthwise convolution behind a 1x1 convolution: post-op on the target where that saves a pass, two steps with a decision elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from laws.build import Net, Value
+from laws.plans import compiled, steps
+
+from fqfuse.composer.attributes import DepthwiseConv
+from fqfuse.composer.compose import plan_from_graph
+from fqfuse.composer.plan import Plan
+from fqfuse.composer.plan_file import read_plan, save_plan
+from fqfuse.composer.text import print_plan
+from fqfuse.composer.verify import verify_plan
+from fqfuse.ir.decision import Decision, Outcome
+from fqfuse.ir.types import DType
+from fqfuse.passes import optimize
+from fqfuse.runtime.session import InferenceSession
+
+RULE = "depthwise convolution as post-op"
+
+
+def decisions(plan: Plan) -> list[Decision]:
+    return [decision for decision in plan.decisions if decision.rule == RULE]
+
+
+def bottleneck(
+    n: Net, *, stride: int = 1, between: DType = DType.U8, zero: int = 0, end: DType = DType.U8, **depthwise: object
+) -> tuple[Value, Value]:
+    """A 1x1 convolution with bias, relu, codes, a 3x3 depthwise convolution with bias and relu6, codes; the values between and behind."""
+    x = n.qdq(n.input((1, 8, 9, 7)), 2**-6, 100)
+    scale = 2.0**-8 * (1 + np.arange(16) / 16)
+    wide = n.conv(x, 16, 1, scale=scale, bias=n.rng.normal(size=16))
+    middle = n.qdq(n.op("Relu", wide), 0.013, zero, between)
+    given = {"strides": (stride, stride), **depthwise}
+    deep = n.conv(middle, 16, 3, scale=scale, group=16, bias=n.rng.normal(size=16), **given)
+    six = n.op("Clip", deep, 0.0, 6.0)
+    return middle, six if end is DType.F32 else n.q(six, 0.023, 3 if end is DType.U8 else -3, end)
+
+
+@pytest.mark.parametrize("end", [DType.U8, DType.S8, DType.F32], ids=lambda d: d.value)
+@pytest.mark.parametrize("between", [DType.U8, DType.S8], ids=lambda d: d.value)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_one_step_gives_the_bytes_of_two(stride: int, between: DType, end: DType) -> None:
+    n = Net()
+    graph = n.done(bottleneck(n, stride=stride, between=between, end=end)[1])
+    optimized = optimize(graph)
+    fused, apart = (plan_from_graph(optimized.copy(), target) for target in ("unified", "onednn-v3"))
+    assert verify_plan(fused) == []
+    (step,) = steps(fused, "convolution")
+    (op,) = [op for op in step.attr.post_ops if isinstance(op, DepthwiseConv)]
+    assert (op.kernel, op.stride, op.padding, op.src_dtype, op.dst_dtype) == (3, stride, 1, between, end)
+    assert len(steps(apart, "convolution")) == 2
+    feeds = {"x": np.random.default_rng(1).normal(size=(1, 8, 9, 7)).astype(np.float32)}
+    found, wanted = (InferenceSession(plan, "numpy", 1).run(None, feeds)[0] for plan in (fused, apart))
+    assert len(np.unique(wanted)) > 20
+    np.testing.assert_array_equal(found, wanted)
+    assert {fate.step for fate in fused.fates} <= {None, *range(len(fused.steps))}
+    assert {(f.quantizer, f.half, f.fate) for f in fused.fates} == {(f.quantizer, f.half, f.fate) for f in apart.fates}
+
+
+def test_the_decision_names_what_was_measured() -> None:
+    for target, reason in (("onednn-v3", "oneDNN 3.2 runs the post-op as the two primitives in turn"), ("onednn-v2", "oneDNN 2.6 runs")):
+        n = Net()
+        (decision,) = decisions(compiled(n, bottleneck(n)[1], target=target))
+        assert decision.outcome is Outcome.REFUSED
+        assert decision.reason.startswith(reason)
+    n = Net()
+    (decision,) = decisions(compiled(n, bottleneck(n)[1], target="unified"))
+    assert decision.outcome is Outcome.FIRED
+
+
+def _read_twice(n: Net) -> tuple[Value, ...]:
+    middle, out = bottleneck(n)
+    return out, n.qdq(n.conv(middle, 4, 1), 2**-4, 128)
+
+
+def _returned(n: Net) -> tuple[Value, ...]:
+    middle, out = bottleneck(n)
+    return out, n.graph.producer(middle).inputs[0]
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (_read_twice, "the result of the 1x1 convolution is needed elsewhere"),
+        (_returned, "the result of the 1x1 convolution is needed elsewhere"),
+        (lambda n: bottleneck(n, zero=7)[1:], "what lies between has a zero point"),
+        (lambda n: bottleneck(n, strides=(1, 2))[1:], "the post-op has one size, stride and padding for both axes"),
+        (lambda n: bottleneck(n, pads=(0, 0, 1, 1))[1:], "the post-op has one size, stride and padding for both axes"),
+        (lambda n: bottleneck(n, dilations=(2, 2), pads=(2, 2, 2, 2))[1:], "the post-op has one size, stride and padding for both axes"),
+    ],
+    ids=["read_twice", "returned", "zero_point", "strides", "pads", "dilations"],
+)
+def test_refusals(build, reason: str) -> None:
+    n = Net()
+    plan = compiled(n, *build(n), target="unified")
+    (decision,) = decisions(plan)
+    assert decision.outcome is Outcome.REFUSED
+    assert reason in decision.reason
+    assert not any(isinstance(op, DepthwiseConv) for step in plan.steps for op in step.attr.post_ops)
+
+
+def test_scales_for_each_channel_between_stay_with_the_weights() -> None:
+    n = Net()
+    x = n.qdq(n.input((1, 8, 9, 7)), 2**-6, 100)
+    middle = n.qdq(n.op("Relu", n.conv(x, 16, 1, scale=2**-8)), 0.011 * (1 + np.arange(16) / 16), np.zeros(16), axis=1)
+    optimized = optimize(n.done(n.q(n.conv(middle, 16, 3, group=16, scale=2**-8), 2**-5, 128)))
+    fused, apart = (plan_from_graph(optimized.copy(), target) for target in ("unified", "onednn-v3"))
+    assert (len(steps(fused, "convolution")), len(steps(apart, "convolution"))) == (1, 2)
+    assert "dst" not in steps(fused, "convolution")[0].attr.scales
+    feeds = {"x": np.random.default_rng(1).normal(size=(1, 8, 9, 7)).astype(np.float32)}
+    found, wanted = (InferenceSession(plan, "numpy", 1).run(None, feeds)[0] for plan in (fused, apart))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_factor_that_joined_the_scale_between_keeps_the_steps_apart() -> None:
+    n = Net()
+    x = n.qdq(n.input((1, 8, 9, 7)), 2**-6, 100)
+    middle = n.qdq(n.op("Mul", n.op("Sigmoid", n.conv(x, 16, 1, scale=2**-8)), 4.0), 2**-6)
+    (decision,) = decisions(compiled(n, n.q(n.conv(middle, 16, 3, group=16, scale=2**-8), 2**-5, 128), target="unified"))
+    assert decision.outcome is Outcome.REFUSED
+    assert "holds a factor of its chain" in decision.reason
+
+
+def test_file_and_text_keep_the_type_between(tmp_path) -> None:
+    n = Net()
+    plan = compiled(n, bottleneck(n, between=DType.S8)[1], target="unified")
+    save_plan(plan, tmp_path / "plan.onnx")
+    assert print_plan(read_plan(tmp_path / "plan.onnx")) == print_plan(plan)
+    assert "src_dtype=s8" in print_plan(plan)
