@@ -38,7 +38,7 @@ def quantize_alone(drafts: Drafts, node: Node) -> None:
         if decode is None
         else Source(decode.inputs[0], drafts.graph.type(decode.inputs[0]).dtype, decode=decode)
     )
-    simple = (low, high) == dtype.range and _fits_reorder(drafts, quant) and (inner is None or _fits_reorder(drafts, inner))
+    simple = (low, high) == dtype.range and _fits_reorder(quant) and (inner is None or _fits_reorder(inner))
     if simple and not chain.links:
         attr = _reorder_attributes(drafts, inner, quant)
         step = Step(node.name, "reorder", "Identity", (("src", source.value),), node.outputs, {}, attr, node.origin)
@@ -78,9 +78,9 @@ def _why_alone(drafts: Drafts, node: Node) -> str:
     return f"{producer.name if producer is not None else value} cannot store these codes"
 
 
-def _fits_reorder(drafts: Drafts, quant: Quantization) -> bool:
-    """True when a reorder of the target takes the zero points: integers, and one for all in the old scheme (oneDNN 2.6 refuses others)."""
-    return quant.integral and (drafts.target.scales == "arguments" or len(set(quant.zero_point)) == 1)
+def _fits_reorder(quant: Quantization) -> bool:
+    """True when a reorder takes the zero points: integers, and one for all (oneDNN 2.6 refuses others, 3.2 fails when it runs)."""
+    return quant.integral and len(set(quant.zero_point)) == 1
 
 
 def _reorder_attributes(drafts: Drafts, source: Quantization | None, destination: Quantization | None) -> PrimitiveAttr:
@@ -118,21 +118,27 @@ def dequantize_alone(drafts: Drafts, node: Node) -> None:
         for reader in readers:
             drafts.decoded(node, DequantizeFate.CONSTANT, "decoded at compile time: its reader takes f32", reader)
         return
-    simple = _fits_reorder(drafts, quant) and graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) and codes is None
-    if simple:
-        step = Step(
-            node.name,
-            "reorder",
-            "Identity",
-            (("src", node.inputs[0]),),
-            node.outputs,
-            {},
-            _reorder_attributes(drafts, quant, None),
-            node.origin,
-        )
-        drafts.add(step, [node])
+    simple = graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) and codes is None
+    if simple and _fits_reorder(quant):
+        attr = _reorder_attributes(drafts, quant, None)
+        drafts.add(Step(node.name, "reorder", "Identity", (("src", node.inputs[0]),), node.outputs, {}, attr, node.origin), [node])
+    elif simple:
+        chain = _decoding_chain(drafts, node, quant)
+        source = Source(node.inputs[0], graph.type(node.inputs[0]).dtype, decode=node)
+        drafts.add_chain(one_source_step(drafts, node, source, chain), node, chain)
     else:
         plain(drafts, node)
     fate = DequantizeFate.STANDALONE if simple else DequantizeFate.FALLBACK
     for reader in readers:
         drafts.decoded(node, fate, "its reader takes f32" if simple else "codes that no primitive reads", reader, node.name)
+
+
+def _decoding_chain(drafts: Drafts, node: Node, quant: Quantization) -> Chain:
+    """Shift and scale of a Dequantize as post-ops of a binary: fractional zero points, or one for each channel."""
+    rank = drafts.graph.type(node.output).rank
+    axis = quant.axis if quant.axis is not None else min(1, rank - 1)
+    src = drafts.graph.type(node.inputs[0]).dtype
+    composer = PostOpsComposer(drafts.target, Front("binary", node.name, src, rank, axis, size_along(drafts, node.output, axis)))
+    refusal = composer.append([Shift(-vec(quant.zero_points)), ScaleBy(vec(quant.scales))])
+    assert refusal is None  # binary takes scale and shift from both 8-bit types, into f32
+    return Chain(node.output, composer.result)
