@@ -31,7 +31,8 @@ def compile(
 
     Args:
         model: path of an ONNX file, its bytes, or a loaded `onnx.ModelProto`.
-        target: `onednn-v3` (one scale for each argument) or `onednn-v2` (output scales).
+        target: `onednn-v3` (one scale for each argument), `onednn-v2` (output scales), or `unified` (scales on operands and destinations
+            everywhere; NumPy only).
         budgets: limits on what the file may ask for.
         observers: called with (pass, graph) after each pass.
 

@@ -30,7 +30,7 @@ class Color(enum.StrEnum):
 ModelOrPlan = Annotated[Path, typer.Argument(metavar="MODEL_OR_PLAN", help="An ONNX model, or a plan that `fqfuse compile` wrote.")]
 Target = Annotated[
     str | None,
-    typer.Option("--target", metavar="NAME", help="For which scheme of attributes: onednn-v3 (the default) or onednn-v2."),
+    typer.Option("--target", metavar="NAME", help="For which scheme of attributes: onednn-v3 (the default), onednn-v2 or unified."),
 ]
 BackendOption = Annotated[Backend, typer.Option("--backend", help="The runtime; auto takes oneDNN where it is installed and fit.")]
 Threads = Annotated[

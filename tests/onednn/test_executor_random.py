@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
-from plan_strategies import plans
+from plan_strategies import plans, tame
 
-from fqfuse.composer.attributes import DepthwiseConv, Eltwise, PostOp
+from fqfuse.composer.attributes import DepthwiseConv
 from fqfuse.composer.plan import Plan
 from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.onednn import Library
@@ -20,28 +18,6 @@ from fqfuse.runtime.onednn.executor import OneDnnExecutor
 def _needs_vnni(library: Library) -> None:
     if not library.effective_isa().has_vnni:
         pytest.skip("without VNNI int8 products saturate")
-
-
-def tame(plan: Plan) -> Plan:
-    """The plan with operands and post-ops of ordinary size: what becomes of NaN, infinity and numbers near them is the judge's business."""
-    rng = np.random.default_rng(0)
-    weights = {step.arg("weights") for step in plan.steps}
-    constants = {
-        name: rng.uniform(0.5, 1.5, data.shape).astype(np.float32) if data.dtype == np.float32 and name not in weights else data
-        for name, data in plan.constants.items()
-    }
-    steps = tuple(replace(step, attr=replace(step.attr, post_ops=tuple(map(tame_post_op, step.attr.post_ops)))) for step in plan.steps)
-    return replace(plan, constants=constants, steps=steps)
-
-
-def tame_post_op(op: PostOp) -> PostOp:
-    if not isinstance(op, Eltwise):
-        return op
-    alpha = float(np.float32(np.clip(op.alpha, -4, 4)))
-    beta = float(np.float32(max(alpha, np.clip(op.beta, -50, 50))))
-    if op.algorithm == "linear" and abs(alpha) < 0.01:
-        alpha = 0.5
-    return Eltwise(op.algorithm, alpha, beta, 1.0 if op.scale == 1.0 else 0.75)
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
