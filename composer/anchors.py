@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
 from ..ir.decision import DequantizeFate
 from ..ir.node import Node
-from ..ir.types import DType
+from ..ir.types import DType, Quantization
 from .attributes import PrimitiveAttr, Scale, ZeroPoint
 from .chain import Chain, grow
 from .drafts import Drafts, origins
@@ -60,7 +62,12 @@ class _Anchor:
         """Adds the step, in int8 when nothing refuses."""
         capability = self.target.capability(self.primitive)
         grouped = groups > 1 and self.primitive == "convolution"
-        source = grouped_source_of(self.graph, self.node, capability) if grouped else source_of(self.graph, self.node.inputs[0], capability)
+        fraction = self._takes_fraction()
+        source = (
+            grouped_source_of(self.graph, self.node, capability, fraction=fraction)
+            if grouped
+            else source_of(self.graph, self.node.inputs[0], capability, fraction=fraction)
+        )
         weights = weights_of(self.graph, self.node, weights_axis, groups)
         refusal = next((found for found in (source, weights) if isinstance(found, Refusal)), None)
         if refusal is None and isinstance(weights, Weights) and weights.zero_point and self.primitive != "matmul":
@@ -80,6 +87,21 @@ class _Anchor:
         assert refusal is not None
         self.drafts.refuse(f"{self.primitive} in int8", self.node, refusal)
         self._f32(refusal.reason)
+
+    def _takes_fraction(self) -> bool:
+        """True when a fraction of the source's zero point may go into the bias: every output reads all weights, and both are constant.
+
+        sum of (q - z)*w = sum of (q - floor(z))*w - (z - floor(z)) * sum of w. Padding is the real 0, which has no part in the first sum,
+        and at the edges of a deconvolution some weights read nothing.
+        """
+        decode = self.graph.producer(self.node.inputs[0])
+        if decode is None or decode.op != "Dequantize" or decode.attr("quant", Quantization).integral:
+            return False
+        pads = self.node.attrs.get("pads")
+        padded = (isinstance(pads, tuple) and any(pads)) or self.node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+        constant = float_weights(self.graph, self.node.inputs[1])
+        plain_rank = self.primitive == "convolution" or (constant is not None and constant.ndim == 2)
+        return self.primitive != "deconvolution" and not padded and plain_rank and constant is not None and self._bias() is not None
 
     def _bias(self) -> Vec | None:
         """The constant bias as a vector (zero without one); None when it is computed at run time."""
@@ -103,7 +125,10 @@ class _Anchor:
         scale = weights.scale * source.scale if self.v2 else weights.scale
         if source.per_channel is not None:
             scale = vec(np.broadcast_to(scale, (self.channels,)) * np.repeat(source.per_channel, self.channels // source.per_channel.size))
-        chain = self._grow(self._front(source.dtype, scale))
+        front = self._front(source.dtype, scale)
+        if source.fraction and front.bias is not None:
+            front = replace(front, bias=vec(front.bias - source.fraction * source.scale * weights.scale * self._weight_sums(weights)))
+        chain = self._grow(front)
         composed = chain.composed
         assert composed.scale is not None
         args = [("src", source.value), ("weights", weights.value)]
@@ -126,6 +151,13 @@ class _Anchor:
             how = f"its scales along the channels multiply those of {self.primitive}'s weights"
         self.drafts.decoded(source.decode, DequantizeFate.SOURCE_SCALE, how, self.node, step.name)
         self.drafts.decoded(weights.decode, DequantizeFate.WEIGHTS_SCALE, f"scale of {self.primitive}'s weights", self.node, step.name)
+
+    def _weight_sums(self, weights: Weights) -> Vec:
+        """The sum of the codes that each output channel reads, less their zero point."""
+        data = self.graph.constant(weights.value)
+        assert data is not None
+        axes = (0,) if self.primitive == "matmul" else tuple(range(1, data.ndim))
+        return np.asarray((data.astype(np.int64) - weights.zero_point).sum(axes), np.float64)
 
     def _attributes(self, composed: Composed, source: Source, weights: Weights) -> PrimitiveAttr:
         scales: dict[str, Scale] = {}

@@ -29,6 +29,7 @@ class Source:
         value: what the step reads: codes, or an f32 value.
         dtype: its element type.
         scale, zero_point: how the codes decode (1 and 0 for f32).
+        fraction: what the real zero point has beyond `zero_point`; the bias takes it.
         decode: the Dequantize that is folded in, or None.
         per_channel: scales along the channels of a grouped convolution, which its weights take; then `scale` is 1.
     """
@@ -39,6 +40,7 @@ class Source:
     zero_point: float = 0.0
     decode: Node | None = None
     per_channel: Vec | None = None
+    fraction: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +60,8 @@ class Weights:
     decode: Node
 
 
-def source_of(graph: Graph, value: str, capability: Capability) -> Source | Refusal:
-    """A source as codes, or why it must be read in f32."""
+def source_of(graph: Graph, value: str, capability: Capability, *, fraction: bool = False) -> Source | Refusal:
+    """A source as codes, or why it must be read in f32. `fraction`: the primitive has a place for a fraction of the zero point."""
     node = graph.producer(value)
     if node is None or node.op != "Dequantize":
         return Refusal(
@@ -78,7 +80,8 @@ def source_of(graph: Graph, value: str, capability: Capability) -> Source | Refu
             f"the primitive takes no {dtype.value} source", ", ".join(sorted(kind.value for kind in capability.src)), dtype.value
         )
     zero = quant.zero_point[0]
-    if not zero.is_integer():
+    part = zero - math.floor(zero)
+    if part and not fraction:
         return Refusal(
             "the zero point of the source is not an integer",
             "an integer zero point",
@@ -87,15 +90,15 @@ def source_of(graph: Graph, value: str, capability: Capability) -> Source | Refu
         )
     if zero and not capability.src_zero_point:
         return Refusal("the primitive takes no zero point on its source", "zero point 0", f"{zero:g}")
-    return Source(node.inputs[0], dtype, quant.scale[0], zero, node)
+    return Source(node.inputs[0], dtype, quant.scale[0], zero - part, node, fraction=part)
 
 
-def grouped_source_of(graph: Graph, node: Node, capability: Capability) -> Source | Refusal:
+def grouped_source_of(graph: Graph, node: Node, capability: Capability, *, fraction: bool = False) -> Source | Refusal:
     """The source of a grouped convolution: scales along its channels are legal when each group has one.
 
     sum over a group of s[g]*(q - z)*w = s[g] * sum of (q - z)*w, so s[g] multiplies the scale of the weights of the group's outputs.
     """
-    plain = source_of(graph, node.inputs[0], capability)
+    plain = source_of(graph, node.inputs[0], capability, fraction=fraction)
     decode = graph.producer(node.inputs[0])
     groups = node.attr("group", int)
     if isinstance(plain, Source) or decode is None or decode.op != "Dequantize" or groups == 1:

@@ -106,6 +106,10 @@ def between_two_convolutions(n: Net, fq: Quantizer) -> Value:
     return conv(n, fq(n, n.op("Relu", conv(n, source(n)))))
 
 
+def before_a_padded_convolution(n: Net, fq: Quantizer) -> Value:
+    return conv(n, fq(n, n.op("Relu", conv(n, source(n)))), 3)
+
+
 def middle_of_a_chain(n: Net, fq: Quantizer) -> Value:
     return n.q(n.op("Tanh", fq(n, conv(n, source(n)))), 2**-7, 128)
 
@@ -184,8 +188,9 @@ def several_quantizers_on_one_value(n: Net, fq: Quantizer) -> tuple[Value, ...]:
 POSITIONS: dict[str, Callable[[Net, Quantizer], Value | tuple[Value, ...]]] = {
     build.__name__: build
     for build in (
-        last, last_behind_a_bias, first, between_two_convolutions, middle_of_a_chain, twice_in_a_row, twice_in_a_row_the_other_way,
-        before_the_bias, before_an_add, on_both_inputs_of_an_add, behind_an_add, on_a_concat, on_a_concat_of_another_scale,
+        last, last_behind_a_bias, first, between_two_convolutions, before_a_padded_convolution, middle_of_a_chain,
+        twice_in_a_row,
+        twice_in_a_row_the_other_way, before_the_bias, before_an_add, on_both_inputs_of_an_add, behind_an_add, on_a_concat, on_a_concat_of_another_scale,
         behind_a_max_pool, before_a_max_pool, behind_an_average, before_an_average, returned_and_read, several_consumers,
         several_quantizers_on_one_value,
     )
@@ -254,6 +259,7 @@ _TWO = ("reorder", "convolution", "convolution")
 STEPS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(POSITIONS, _CONVOLUTION),  # input quantizer, and one primitive with everything behind it
     "between_two_convolutions": _TWO,
+    "before_a_padded_convolution": _TWO,
     "on_both_inputs_of_an_add": _TWO,
     "on_a_concat": (*_TWO, "concat", "reorder"),  # the concatenation is returned: what decodes it has no other home
     "on_a_concat_of_another_scale": (*_TWO, "concat", "reorder", "convolution"),  # two scales in one source: no int8 product takes them
@@ -277,14 +283,17 @@ DECODED_PER_CHANNEL = ("per channel", "output per channel", "each channel anothe
 ZERO_POINT = ("u8", "u8 with a zero point", "narrow u8", "output inverted", "shift too small to matter", "per channel")
 
 OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
-    # Codes that only part of 8 bits holds, and comparisons, need post-ops, which a reorder has not: a binary with a constant.
-    **{("first", form): ("binary", "convolution") for form in (*NARROW, *COMPARED)},
+    # Codes in a part of 8 bits, comparisons and fractional zero points need post-ops, which a reorder has not: a binary with a constant.
+    **{("first", form): ("binary", "convolution") for form in (*NARROW, *COMPARED, *FRACTIONAL)},
     **{
         ("several_quantizers_on_one_value", form): (*_CONVOLUTION, "binary", "reorder", "convolution", "convolution")
-        for form in (*NARROW, *COMPARED)
+        for form in (*NARROW, *COMPARED, *FRACTIONAL)
     },
     # A source with one scale for each channel is no int8 source: it is decoded on its own.
     **{("between_two_convolutions", form): (*_CONVOLUTION, "reorder", "convolution") for form in DECODED_PER_CHANNEL},
+    **{("before_a_padded_convolution", form): (*_CONVOLUTION, "reorder", "convolution") for form in DECODED_PER_CHANNEL},
+    # Padding is the real 0, which has no code here; without it the fraction is in the bias.
+    **{("before_a_padded_convolution", form): (*_CONVOLUTION, "binary", "convolution") for form in FRACTIONAL},
     **{("on_both_inputs_of_an_add", form): (*_CONVOLUTION, "reorder", "convolution") for form in DECODED_PER_CHANNEL},
     **{("first", form): ("reorder", "reorder", "convolution") for form in ("per channel", "output per channel")},
     ("first", "each channel another form"): ("binary", "reorder", "convolution"),
@@ -296,8 +305,6 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
         *_CONVOLUTION, "binary", "reorder", "reorder", "convolution", "convolution",
     ),
     # Fractional zero points, and several along one axis, are shifts: decoding is a binary with a constant.
-    ("between_two_convolutions", "zero point no integer"): (*_CONVOLUTION, "binary", "convolution"),
-    ("between_two_convolutions", "without zero"): (*_CONVOLUTION, "binary", "convolution"),
     **{
         (position, form): (*STEPS[position][:at], "binary", *STEPS[position][at + 1 :])
         for position, at in (
@@ -309,12 +316,6 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
     **{
         ("on_a_concat_of_another_scale", form): (*_TWO, "concat", "binary", "convolution")
         for form in (*ZERO_POINT, "threshold at zero", "threshold of 256 levels", "constant output", "each channel another form")
-    },
-    **{("before_a_max_pool", form): (*_CONVOLUTION, "pooling", "binary", "convolution") for form in FRACTIONAL},
-    **{("first", form): ("binary", "binary", "convolution") for form in FRACTIONAL},
-    **{
-        ("several_quantizers_on_one_value", form): (*_CONVOLUTION, "binary", "binary", "reorder", "convolution", "convolution")
-        for form in FRACTIONAL
     },
     # A quantizer that is per channel, or not monotone, stays behind the pool, which then runs in f32 and takes it as post-ops.
     **{("behind_a_max_pool", form): (*_CONVOLUTION, "pooling") for form in (*COMPARED, "per channel", "input per channel")},
@@ -347,7 +348,14 @@ def test_steps(position: str, form: str) -> None:
 
 @pytest.mark.parametrize("form", RANGES)
 def test_the_next_convolution_reads_codes(form: str) -> None:
-    """Behind every form but those whose source no int8 product takes: scales for each channel, zero points that are no integers."""
+    """Behind every form but those whose source no int8 product takes: scales for each channel, and more levels than codes."""
     plan = case("between_two_convolutions", form)[3]
-    in_f32 = form in (*DECODED_PER_CHANNEL, *FRACTIONAL, "1024 levels")
+    in_f32 = form in (*DECODED_PER_CHANNEL, "1024 levels")
     assert plan.type(plan.steps[-1].arg("src")).dtype.is_integer == (not in_f32)
+
+
+@pytest.mark.parametrize("form", FRACTIONAL)
+def test_a_fraction_of_a_zero_point_is_in_the_bias_only_where_no_padding_reads_it(form: str) -> None:
+    inner, padded = case("between_two_convolutions", form)[3], case("before_a_padded_convolution", form)[3]
+    assert inner.type(inner.steps[-1].arg("src")).dtype.is_integer
+    assert not padded.type(padded.steps[-1].arg("src")).dtype.is_integer
