@@ -100,6 +100,7 @@ def _report(
             "model": str(model),
             "target": session.plan.target,
             "backend": session.backend,
+            "backend_reason": session.backend_reason,
             "threads": session.threads,
             "seconds": seconds,
             "inputs": [{"name": name, "type": fed[name], "file": str(feed.file)} for name, feed in feeds.items()],
@@ -113,7 +114,8 @@ def _report(
     for name in outputs:
         table.add_row("", Text("output", style="dim"), Text(name), given[name], Text(str(files.get(name, "not written: no --output"))))
     note = f"one run: {1000 * seconds:.1f} ms on {session.backend}, target {session.plan.target}"
-    show(Group(heading(model.name, note), table), color)
+    reason = Text(f"  {session.backend}: {session.backend_reason}", style="dim")
+    show(Group(heading(model.name, note), reason, table), color)
 
 
 def _type(array: Array) -> str:

@@ -58,7 +58,7 @@ def user_candidate(path: str | os.PathLike[str] | None) -> Candidate | None:
     Raises:
         BackendUnavailable: the path does not exist, or is a folder without a libdnnl.
     """
-    origin = "the path given" if path is not None else f"the environment variable {ENVIRONMENT_VARIABLE}"
+    origin = "the path given" if path is not None else f"the path in the environment variable {ENVIRONMENT_VARIABLE}"
     given = os.fspath(path) if path is not None else os.environ.get(ENVIRONMENT_VARIABLE, "")
     if not given:
         return None

@@ -16,8 +16,9 @@ import pytest
 import fqfuse
 from fqfuse.cli.outputs import write_outputs
 from fqfuse.composer.text import parse_plan
-from fqfuse.errors import InvalidInput
+from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.models.digits import digits_model_path
+from fqfuse.runtime import onednn
 
 SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encoding="utf-8")
 
@@ -142,8 +143,9 @@ def test_run_reads_the_other_byte_order(call, tmp_path: Path, plan: Path, image_
 def test_run_as_a_document(call, tmp_path: Path, plan: Path, image_file: Path) -> None:
     result = call("run", plan, "-i", image_file, "-o", tmp_path / "new folder", "--json", "--backend", "numpy", "--threads", "2")
     document = json.loads(result.stdout)
-    assert list(document) == ["schema", "model", "target", "backend", "threads", "seconds", "inputs", "outputs"]
+    assert list(document) == ["schema", "model", "target", "backend", "backend_reason", "threads", "seconds", "inputs", "outputs"]
     assert (document["schema"], document["backend"], document["threads"]) == ("fqfuse.run/1", "numpy", 2)
+    assert document["backend_reason"] == "the backend numpy was asked for"
     assert document["seconds"] > 0
     assert document["inputs"] == [{"name": "image", "type": "f32[8,1,8,8]", "file": str(image_file)}]
     assert document["outputs"] == [{"name": "logits", "type": "f32[8,10]", "file": str(tmp_path / "new folder" / "logits.npy")}]
@@ -226,3 +228,23 @@ def test_demo_fails_where_the_plan_is_not_accurate(call, monkeypatch: pytest.Mon
     assert result.exit_code == 1
     assert re.search(r"NO +the plan's accuracy is at least 97 %", result.stdout)
     assert "0, not 1" in result.stdout, "the first digit is a 1"
+
+
+def test_auto_says_which_runtime_it_took_and_why(spawn, plan: Path, image_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        onednn.load()
+        assert re.search(r"\n  onednn: oneDNN 3\.\d+", spawn("run", plan, "-i", image_file).stdout)
+    except BackendUnavailable:
+        pass  # the second half is all that can be seen here
+    monkeypatch.setenv("FQFUSE_ONEDNN", "/nowhere/libdnnl.so.3")
+    ran = spawn("run", plan, "-i", image_file)
+    assert ran.returncode == 0
+    assert "\n  numpy: oneDNN cannot be used: the path in the environment variable FQFUSE_ONEDNN does not exist" in ran.stdout
+
+
+def test_asking_for_onednn_without_it_says_how_to_install_it(spawn, plan: Path, image_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FQFUSE_ONEDNN", "/nowhere/libdnnl.so.3")
+    ran = spawn("run", plan, "-i", image_file, "-o", "out.npz", "--backend", "onednn")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert 'pip install "fqfuse[onednn]"' in ran.stderr
+    assert not Path("out.npz").exists()
