@@ -60,6 +60,10 @@ class Handle:
         if status:
             check(status, f"freeing a {type(self).__name__}")
 
+    def abandon(self) -> None:
+        """Leave the C object to the library for good: something in there still points to it."""
+        self._finalizer.detach()
+
     def __enter__(self) -> Self:
         return self
 

@@ -121,20 +121,32 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+_not_generated: set[str] = set()  # requests whose code the library cannot generate
 
 
 def _compiled(desc: PrimitiveDesc) -> tuple[int, int]:
     """Status and pointer of `dnnl_primitive_create`.
 
-    oneDNN 3.2's code generator keeps a failure in the thread that met it: what it makes there afterwards fails, or is half made. A thread
-    in which it failed once therefore has its primitives made by others.
+    oneDNN 3.2 does not get over a failure. Its code generator keeps it in the thread that met it: what it makes there afterwards fails, or
+    is half made. A thread in which it failed once therefore has its primitives made by others. And its primitive cache keeps an entry that
+    points into the descriptor, and reads it again when the entry has to go: the descriptor is never freed. So that these do not add up,
+    what failed once is not tried again.
     """
+    if _not_generated and _attempt(desc) in _not_generated:
+        return Status.runtime_error, 0
     function = desc.library.c.dnnl_primitive_create
-    if _thread.spoiled:
-        return in_new_thread(lambda: create(function, desc.pointer))
-    status, pointer = create(function, desc.pointer)
-    _thread.spoiled = status == Status.runtime_error
+    spoiled = _thread.spoiled
+    status, pointer = in_new_thread(lambda: create(function, desc.pointer)) if spoiled else create(function, desc.pointer)
+    if status:
+        desc.abandon()
+    if status == Status.runtime_error:
+        _not_generated.add(_attempt(desc))
+        _thread.spoiled = True
     return status, pointer
+
+
+def _attempt(desc: PrimitiveDesc) -> str:
+    return f"{desc.library.path}: {desc.request} by {desc.impl_info}"
 
 
 class Primitive(Handle):
