@@ -1,4 +1,7 @@
-"""What others get wrong, one test a defect: the plan's numbers are those of the model, and the defect's answer would be other numbers."""
+"""What others get wrong, one test a defect: the plan's numbers are those of the model, and the defect's answer would be other numbers.
+
+Where the defect is arithmetic, the test computes its answer, too, and holds it to be another one on the data it uses.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,19 @@ def both(n: Net, y: Value, target: str, x: np.ndarray = X) -> tuple[np.ndarray, 
     return run_graph(graph, feeds)[y], InferenceSession(plan, "numpy", 1).run(None, feeds)[0], plan
 
 
+def value_of(n: Net, name: str, x: np.ndarray = X) -> np.ndarray:
+    """A value of the imported graph in the unfused f32 run."""
+    return run_graph(n.graph, {"x": x}, keep_all=True)[name]
+
+
+def quantized(x: np.ndarray, low: float, high: float, levels: int = 256, zero: float | None = None) -> np.ndarray:
+    """Scale, shift, round, clip, shift back: what FakeQuantize becomes; `zero` instead of the real zero point is a defect."""
+    step = (high - low) / (levels - 1)
+    zero = -low / step if zero is None else zero
+    codes = np.clip(np.rint(x.astype(np.float64) / step + zero), 0, levels - 1)
+    return ((codes - zero) * step).astype(np.float32)
+
+
 def conv(n: Net, channels: int = 4) -> Value:
     return n.conv(n.fq(n.input(("N", 3, 4, 4)), -2.0, 2 - 1 / 64), channels, 1, style="fq", scale=2**-6)
 
@@ -38,9 +54,12 @@ def conv(n: Net, channels: int = 4) -> Value:
 def test_relu_with_negative_scale(target: str) -> None:
     """relu(x)*s became relu(x*s) for s < 0."""
     n = Net()
-    y = n.fq(n.op("Mul", n.op("Relu", conv(n)), np.array([1, -1, 0.5, -2.0]).reshape(1, 4, 1, 1)), -4.0, 127 / 32)
-    wanted, found, _ = both(n, y, target)
+    relu = n.op("Relu", conv(n))
+    factors = np.array([1, -1, 0.5, -2.0]).reshape(1, 4, 1, 1)
+    wanted, found, _ = both(n, n.fq(n.op("Mul", relu, factors), -4.0, 127 / 32), target)
     assert np.array_equal(found, wanted)
+    defective = quantized(np.maximum(value_of(n, n.graph.producer(relu).inputs[0]) * factors, 0), -4.0, 127 / 32)
+    assert (defective != wanted).mean() > 0.4, "every value of the channels with s < 0"
     assert (wanted[:, 1] <= 0).all()
     assert (wanted[:, 1] < 0).any()
 
@@ -54,6 +73,9 @@ def test_255_levels_into_s8(target: str) -> None:
     stored = InferenceSession(plan, "numpy", 1).run_steps({"x": X})[plan.steps[1].output]
     assert stored.dtype == np.int8
     assert stored.min() == -127, "the code -128 does not come, though values lie below"
+    defective = np.clip(np.rint(value_of(n, "conv3_y") * 64), -128, 127)
+    assert (defective == -128).any(), "the store alone, its clip dropped as if 255 levels filled s8"
+    assert np.array_equal(np.maximum(defective, -127), stored)
 
 
 @targets
@@ -63,6 +85,9 @@ def test_equal_bounds_are_a_threshold(target: str) -> None:
     wanted, found, _ = both(n, n.fq(conv(n), 0.5, 0.5, -1.0, 1.0, levels=2), target)
     assert np.array_equal(found, wanted)
     assert set(np.unique(found)) == {-1.0, 1.0}
+    with np.errstate(all="ignore"):
+        defective = np.rint((value_of(n, "conv3_y") - 0.5) / (np.float32(0.5) - np.float32(0.5))) * 2 - 1
+    assert not np.isfinite(defective).any(), "the formula between the bounds divides by zero"
 
 
 @targets
@@ -77,6 +102,10 @@ def test_inverted_ranges(target: str) -> None:
     assert (found[source < -1] == 0).all()
     assert (source > 1).any()
     assert (source < -1).any()
+    defective = 1 - quantized(source, -1.0, 1.0) / 2 - 0.5  # bounds swapped, falling: the formula inside, clipped at its ends
+    inside = np.abs(source) < 1
+    np.testing.assert_allclose(defective[inside], wanted[inside], rtol=0, atol=1e-6)
+    assert np.abs(defective - wanted)[~inside].min() > 0.9, "beyond the bounds it gives the other end"
 
 
 @targets
@@ -88,9 +117,11 @@ def test_shared_range_constants(target: str) -> None:
     again = n.graph.add(
         "FakeQuantize", [n.op("Relu", first), *ranges], {"levels": 256}, name="again", outputs=["again_y"], origin=["again"]
     )
+    assert all(len(n.graph.consumers(value)) == 2 for value in ranges), "a rule that asks for constants of one reader refuses here"
     wanted, found, plan = both(n, n.conv(again.output, 2, 1, style="fq"), target)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
     assert [step.primitive for step in plan.steps][1:] == ["convolution", "convolution"]
+    assert plan.type(plan.steps[-1].arg("src")).dtype.is_integer
 
 
 @targets
@@ -101,6 +132,10 @@ def test_15_levels(target: str) -> None:
     assert np.array_equal(found, wanted)
     assert found.min() == -7 / 4
     assert len(np.unique(found)) == 15
+    codes = np.rint(value_of(n, "conv3_y") * 4)
+    assert not np.array_equal(np.clip(codes, -7, 127) / 4, wanted), "the upper end of 16 levels, or of 8 bits"
+    assert not np.array_equal(np.clip(codes, -8, 7) / 4, wanted), "the range of 4 bits"
+    assert np.array_equal(np.clip(codes, -7, 7) / 4, wanted)
 
 
 @targets
@@ -116,7 +151,7 @@ def test_odd_zero_points_at_ties(target: str) -> None:
 
 
 @targets
-@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (-0.3, 1.0), (0.5, 3.5), (-2.0, -1.0)])
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (-0.3, 1.0), (0.5, 3.5), (-2.0, -1.1)])
 def test_zero_points_that_are_no_integers(target: str, low: float, high: float) -> None:
     """il = -ih with 256 levels gives 127.5; rounding it to 128 moves every code."""
     n = Net()
@@ -124,8 +159,11 @@ def test_zero_points_that_are_no_integers(target: str, low: float, high: float) 
     wanted, found, plan = both(n, n.op("Sigmoid", y), target)
     step = (high - low) / 255
     assert np.abs(found - wanted).max() <= 1e-6, "no code differs"
-    assert step / 8 > 1e-6, "and one that did would show"
     assert len(plan.steps) == 2
+    source = value_of(n, "conv3_y")
+    for zero, differs in ((-low / step, False), (np.rint(-low / step), True)):
+        answer = 1 / (1 + np.exp(-quantized(source, low, high, zero=zero).astype(np.float64)))
+        assert (np.abs(answer - wanted) > 1e-5).any() == differs, "the rounded zero point moves every code"
 
 
 @targets
@@ -218,3 +256,21 @@ def test_weights_with_a_zero_point(target: str) -> None:
     wanted, found, plan = both(n, n.op("MatMul", x, n.dq(codes, Quantization((2**-7,), (121.0,)))), target, X[:, :, 0, 0])
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
     assert plan.type(plan.steps[-1].arg("src")).dtype is DType.U8
+
+
+@targets
+def test_a_dead_channel_of_weights(target: str) -> None:
+    """il == ih == 0 in one output channel: its scale would be 0, and a refusal would run the whole convolution in f32."""
+    n = Net()
+    data = n.rng.uniform(-1, 1, (4, 3, 1, 1))
+    data[2] = 0
+    reach = np.abs(data).max(axis=1, keepdims=True)
+    w = n.fq(n.const(data), -reach, reach, levels=255)
+    wanted, found, plan = both(n, n.conv(n.fq(n.input(("N", 3, 4, 4)), -2.0, 2 - 1 / 64), 4, 1, weights=w), target)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+    assert (found[:, 2] == 0).all()
+    with np.errstate(all="ignore"):
+        assert np.isnan(np.rint(data / (reach / 127)) * (reach / 127)).any(), "0 / 0 in the dead channel"
+    convolution = plan.steps[-1]
+    assert plan.type(convolution.arg("src")).dtype.is_integer
+    assert plan.constants[convolution.arg("weights")].dtype == np.int8

@@ -188,11 +188,10 @@ def several_quantizers_on_one_value(n: Net, fq: Quantizer) -> tuple[Value, ...]:
 POSITIONS: dict[str, Callable[[Net, Quantizer], Value | tuple[Value, ...]]] = {
     build.__name__: build
     for build in (
-        last, last_behind_a_bias, first, between_two_convolutions, before_a_padded_convolution, middle_of_a_chain,
-        twice_in_a_row,
-        twice_in_a_row_the_other_way, before_the_bias, before_an_add, on_both_inputs_of_an_add, behind_an_add, on_a_concat, on_a_concat_of_another_scale,
-        behind_a_max_pool, before_a_max_pool, behind_an_average, before_an_average, returned_and_read, several_consumers,
-        several_quantizers_on_one_value,
+        last, last_behind_a_bias, first, between_two_convolutions, before_a_padded_convolution, middle_of_a_chain, twice_in_a_row,
+        twice_in_a_row_the_other_way, before_the_bias, before_an_add, on_both_inputs_of_an_add, behind_an_add, on_a_concat,
+        on_a_concat_of_another_scale, behind_a_max_pool, before_a_max_pool, behind_an_average, before_an_average, returned_and_read,
+        several_consumers, several_quantizers_on_one_value,
     )
 }  # fmt: skip
 
