@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, ScaleBy, Shift, Vec, vec
+from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Vec, vec
 
 __all__ = ["COMMUTING", "SIMPLIFYING", "Rule", "commute", "is_normal", "simplify"]
 
@@ -114,32 +114,67 @@ def _relu_relu(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     return (a,) if isinstance(a, EltwiseOp) and a == EltwiseOp("relu") and a == b else None
 
 
+def _round_round(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """The second of two roundings goes.
+
+    Legal because: rounding leaves integers as they are.
+    Refuses when: never.
+    """
+    return (a,) if isinstance(a, Round) and isinstance(b, Round) else None
+
+
+def _clip_round(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A clip moves behind a rounding, where bounds of the channels that round alike become one, and the store may take it.
+
+    Legal because: rounding is non-decreasing; comparisons and rounding alone, nothing else rounds.
+    Refuses when: never.
+    """
+    return (b, Clip(vec(np.rint(a.low)), vec(np.rint(a.high)))) if isinstance(a, Clip) and isinstance(b, Round) else None
+
+
+def _times_one(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A factor of 1 goes.
+
+    Legal because: x*1 is x, in f32 too.
+    Refuses when: never; a factor for each channel goes when all are 1.
+    """
+    return (a,) if isinstance(b, ScaleBy) and bool((b.values == 1).all()) else None
+
+
+def _plus_zero(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A shift by 0 goes.
+
+    Legal because: x+0 is x, in f32 too (-0 becomes 0, which no comparison tells).
+    Refuses when: never; a shift for each channel goes when all are 0.
+    """
+    return (a,) if isinstance(b, Shift) and not b.values.any() else None
+
+
 SIMPLIFYING: tuple[Rule, ...] = (
+    Rule("x*1 = x", _times_one, float="bitwise"),
+    Rule("x+0 = x", _plus_zero, float="bitwise"),
     Rule("x*A*C = x*(A*C)", _scale_scale),
     Rule("x+A+C = x+(A+C)", _shift_shift),
     Rule("(x+B)*C = x*C + B*C", _shift_scale),
     Rule("clip(clip(x,a,b),c,d) = clip(x,clip(a,c,d),clip(b,c,d))", _clip_clip, float="bitwise"),
     Rule("clip(relu(x),c,d) = clip(x,clip(0,c,d),d)", _relu_clip, float="bitwise"),
     Rule("relu(relu(x)) = relu(x)", _relu_relu, float="bitwise"),
+    Rule("round(round(x)) = round(x)", _round_round, float="bitwise"),
+    Rule("round(clip(x,a,b)) = clip(round(x),round(a),round(b))", _clip_round, float="bitwise"),
 )
-
-
-def _is_identity(op: BasicOp) -> bool:
-    """x*1 and x+0."""
-    return (isinstance(op, ScaleBy) and bool((op.values == 1).all())) or (isinstance(op, Shift) and not op.values.any())
 
 
 def simplify(ops: Sequence[BasicOp]) -> list[BasicOp]:
     """Applies the simplifying rules until none fires; scales end up in front of shifts, at most one of each in a row.
 
-    Terminates because every rule shortens the chain, or moves a scale one place forward past a shift.
+    Terminates because every rule shortens the chain, or moves a scale one place forward past a shift, or a rounding past a clip.
     """
     done: list[BasicOp] = []
     pending = list(reversed(ops))
     while pending:
         op = pending.pop()
-        if _is_identity(op):
-            continue
+        if not done and (_times_one(op, op) or _plus_zero(op, op)):
+            continue  # at the front nothing stands before it
         merged = None
         if done:
             for rule in SIMPLIFYING:
@@ -259,6 +294,30 @@ def _scale_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None
     return None
 
 
+def _clip_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A shift moves in front of a clip, whose bounds it shifts.
+
+    Legal because: adding the same to value and bounds keeps their order.
+    Refuses when: never.
+    """
+    if isinstance(a, Clip) and isinstance(b, Shift):
+        return (b, Clip(vec(a.low + b.values), vec(a.high + b.values)))
+    return None
+
+
+def _round_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A shift by an even integer moves in front of a rounding.
+
+    Legal because: round half even of x + n is n more than that of x for even n; an odd n would turn ties the other way.
+    Refuses when: a shift is not an even integer.
+    """
+    if isinstance(a, Round) and isinstance(b, Shift):
+        if bool((b.values % 2 == 0).all()):
+            return (b, a)
+        return Refusal("round(x) + n = round(x + n) needs even n", "even integers", f"{b.values[b.values % 2 != 0][0]:g}")
+    return None
+
+
 def _needs_positive(name: str, scale: ScaleBy) -> Refusal:
     return Refusal(f"{name} needs s > 0", "s > 0", f"smallest s {scale.values.min():g}")
 
@@ -272,6 +331,8 @@ COMMUTING: tuple[Rule, ...] = (
     Rule("(x + t) + b = (x + b) + t", _add_shift),
     Rule("(x + k*t)*s = x*s + k*s*t", _operand_scale),
     Rule("(x * t) * s = (x * s) * t", _mul_scale),
+    Rule("clip(x,l,h) + b = clip(x+b,l+b,h+b)", _clip_shift),
+    Rule("round(x) + n = round(x + n), n even", _round_shift, float="ties"),
     Rule("x*A + B = (x + B/A)*A", _scale_shift),
     Rule("(x+B)*C = x*C + B*C", _shift_scale),
 )

@@ -18,6 +18,7 @@ from .algebra import commute, is_normal, simplify
 from .attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, Vec, vec
 from .legacy_eltwise import distinct_eltwise, spelled_out
+from .store_rules import absorb
 from .targets import Capability, Target
 
 __all__ = ["Composed", "Front", "PostOpsComposer"]
@@ -208,9 +209,11 @@ class PostOpsComposer:
     # -- the store -------------------------------------------------------------------------------------------------------------
 
     def _lower(self, ops: list[BasicOp], store: Store, tail: _Tail) -> list[BasicOp]:
-        ops = _drop_saturated(ops, store)
         low, high = store.dtype.range
-        narrow = (store.low > low or store.high < high) and not store.exact
+        if store.exact:  # what stands in front keeps to the codes, so it must stay
+            store = replace(store, low=low, high=high)
+        ops = absorb(ops, store)
+        narrow = store.low > low or store.high < high
         scalar_zero = store.zero_point.size == 1 and float(store.zero_point[0]).is_integer()
         takes_zero = scalar_zero and self.capability.dst_zero_point
         shift_zero = not takes_zero and self.front.bias is not None and store.zero_point.any()
@@ -288,28 +291,6 @@ def _expanded(chain: Sequence[BasicOp | Store]) -> list[BasicOp]:
 def _clip_between(a: Vec | float, b: Vec | float) -> Clip:
     a, b = np.asarray(a, np.float64).reshape(-1), np.asarray(b, np.float64).reshape(-1)
     return Clip(vec(np.minimum(a, b)), vec(np.maximum(a, b)))
-
-
-def _drop_saturated(ops: list[BasicOp], store: Store) -> list[BasicOp]:
-    """Drops a relu or clip in front of a store that saturates at the same codes or inside of them.
-
-    Exact: quantization is non-decreasing, so values beyond a bound whose own code is the last one get that code with or without it.
-    """
-    while ops and bool((store.scale > 0).all()):
-        last = ops[-1]
-        if last == EltwiseOp("relu"):
-            low, high = vec(0.0), vec(np.inf)
-        elif isinstance(last, Clip):
-            low, high = last.low, last.high
-        else:
-            return ops
-        with np.errstate(invalid="ignore"):
-            covers_low = np.rint(low / store.scale + store.zero_point) <= store.low
-            covers_high = np.rint(high / store.scale + store.zero_point) >= store.high
-        if not (bool(covers_low.all()) and bool(covers_high.all())):
-            return ops
-        ops = ops[:-1]
-    return ops
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable
 
 from ..composer.algebra import COMMUTING, SIMPLIFYING, Rule
+from ..composer.store_rules import STORING, StoreRule
 from ..passes import PIPELINE, Pass
 
 __all__ = ["rules_document"]
@@ -30,6 +31,8 @@ def rules_document() -> str:
         "## Algebra: moving a factor or shift to the front\n\nApplied where it ends in the weights, the output scale or the bias.\n"
     )
     parts += [_rule_section(rule) for rule in _once_by_name(COMMUTING, {rule.name for rule in SIMPLIFYING})]
+    parts.append("## Algebra: at the store\n\nApplied to the end of a chain that stores codes clip(round(x/s + z)).\n")
+    parts += [_rule_section(rule) for rule in STORING]
     return "\n".join(parts)
 
 
@@ -47,7 +50,7 @@ def _pass_section(step: Pass) -> str:
     return f"### `{step.name}`\n\n{_text(type(step))}\n\n{contract}\n"
 
 
-def _rule_section(rule: Rule) -> str:
+def _rule_section(rule: Rule | StoreRule) -> str:
     return f"### `{rule.name}`\n\n{_text(rule.apply)}\n\nReal: {rule.real}. Float: {rule.float}.\n"
 
 

@@ -72,6 +72,12 @@ FIRES: dict[str, tuple[BasicOp, BasicOp]] = {
     "clip(clip(x,a,b),c,d) = clip(x,clip(a,c,d),clip(b,c,d))": (_CLIP, Clip(vec(0.5), vec(7.0))),
     "clip(relu(x),c,d) = clip(x,clip(0,c,d),d)": (EltwiseOp("relu"), _CLIP),
     "relu(relu(x)) = relu(x)": (EltwiseOp("relu"), EltwiseOp("relu")),
+    "x*1 = x": (Round(), ScaleBy(vec(1.0))),
+    "x+0 = x": (Round(), Shift(vec(0.0))),
+    "round(round(x)) = round(x)": (Round(), Round()),
+    "round(clip(x,a,b)) = clip(round(x),round(a),round(b))": (_CLIP, Round()),
+    "clip(x,l,h) + b = clip(x+b,l+b,h+b)": (_CLIP, _B),
+    "round(x) + n = round(x + n), n even": (Round(), Shift(vec([2.0, -4.0, 0.0]))),
     "relu(x)*s = relu(x*s), s > 0": (EltwiseOp("relu", 0.125), _POSITIVE),
     "prelu(x)*s = prelu(x*s), s > 0": (PreluOp("slope", 2), _POSITIVE),
     "clip(x,l,h)*s = clip(x*s,l*s,h*s), s > 0": (_CLIP, _POSITIVE),
@@ -90,6 +96,7 @@ REFUSES: dict[str, tuple[BasicOp, BasicOp, str]] = {
     "(x + k*(dst-z))*s = x*s + k*s*(dst-z)": (_SUM, _A, "needs one s"),
     "(x + k*t)*s = x*s + k*s*t": (BinaryOp("add", "other", 0.5), _A, "needs one s"),
     "x*A + B = (x + B/A)*A": (ScaleBy(vec([1.0, 0.0, 2.0])), _B, "needs A != 0"),
+    "round(x) + n = round(x + n), n even": (Round(), Shift(vec(3.0)), "needs even n"),
 }
 
 
@@ -146,6 +153,8 @@ def in_f32(ops: tuple[BasicOp, ...], x: np.float32, channel: int, held: dict[str
             y = y + np.float32(entry(op.values, channel))
         elif isinstance(op, Clip):
             y = min(max(y, np.float32(entry(op.low, channel))), np.float32(entry(op.high, channel)))
+        elif isinstance(op, Round):
+            y = np.rint(y)
         elif isinstance(op, EltwiseOp):
             y = y if y > 0 else y * np.float32(op.alpha)
         elif isinstance(op, PreluOp):
@@ -179,6 +188,12 @@ def pairs(any_factor: st.SearchStrategy[float], any_shift: st.SearchStrategy[flo
         "clip(clip(x,a,b),c,d) = clip(x,clip(a,c,d),clip(b,c,d))": (clips(), clips()),
         "clip(relu(x),c,d) = clip(x,clip(0,c,d),d)": (relu, clips()),
         "relu(relu(x)) = relu(x)": (relu, relu),
+        "x*1 = x": (relus, st.just(ScaleBy(vec([1.0, 1.0, 1.0])))),
+        "x+0 = x": (relus, st.just(Shift(vec(0.0)))),
+        "round(round(x)) = round(x)": (st.just(Round()), st.just(Round())),
+        "round(clip(x,a,b)) = clip(round(x),round(a),round(b))": (clips(), st.just(Round())),
+        "clip(x,l,h) + b = clip(x+b,l+b,h+b)": (clips(), shift),
+        "round(x) + n = round(x + n), n even": (st.just(Round()), vectors(st.integers(-50, 50).map(lambda n: 2.0 * n)).map(Shift)),
         "relu(x)*s = relu(x*s), s > 0": (relus, positive),
         "prelu(x)*s = prelu(x*s), s > 0": (prelus, positive),
         "clip(x,l,h)*s = clip(x*s,l*s,h*s), s > 0": (clips(), positive),
@@ -227,6 +242,9 @@ def test_rule_holds_in_f32_as_it_claims(case: tuple[Rule, BasicOp, BasicOp], x: 
         then, also = in_f32(found, start, channel, arrays)
         if rule.float == "bitwise":
             assert before == then  # only -0 and 0 may take each other's place
+        elif rule.float == "ties":
+            near = abs(abs(x - math.floor(x)) - 0.5) <= 2.0**-23 * max(most, also)
+            assert abs(float(before) - float(then)) <= (1 if near else 0)
         else:
             # Each side rounds at most four times, and its constants once, relative to an intermediate that a factor behind may enlarge.
             factor = max(1.0, *(abs(entry(op.values, channel)) for op in (a, b) if isinstance(op, ScaleBy)), 1.0)
