@@ -1,4 +1,4 @@
-"""No rule without its parts: an arguing docstring, a contract, a case where it fires and, unless it never refuses, one where it does not."""
+"""No rule without its parts: a docstring that argues, a contract, cases where it fires and, unless it never refuses, where it does not."""
 
 from __future__ import annotations
 
