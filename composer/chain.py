@@ -15,11 +15,13 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
-from ..ir.paths import chain_anchor, reaches
+from ..ir.paths import reaches
 from ..ir.types import DType, Quantization
+from .cost import post_op_cost
 from .fake_quantize import compare, keeps_codes
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, vec
 from .post_ops_composer import Composed, PostOpsComposer
+from .residual import branch_refusal
 
 __all__ = ["Chain", "Found", "Link", "decoded", "grow", "operations_of", "overwriting_refusal", "quantizing"]
 
@@ -33,10 +35,14 @@ class Link:
     Attributes:
         node: the operation.
         decoded: a Dequantize on its other input that went into the step with it, and where to (`sum`, `post_op`), or None.
+        cost: passes that the step's post-ops cost more with it, without the bytes of a second tensor.
+        post_ops: how many post-ops the step has more with it.
     """
 
     node: Node
     decoded: Node | None = None
+    cost: float = 0.0
+    post_ops: int = 0
 
 
 @dataclass(eq=False)
@@ -69,12 +75,14 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
         found = operations_of(graph, node, current, composer, anchor)
         if found is None:
             break
+        post_ops = composer.result.post_ops
         outcome = found if isinstance(found, Refusal) else composer.append(found[0])
         if outcome is not None:
             refusal = (node, outcome)
             break
         assert not isinstance(found, Refusal)
-        links.append(Link(node, found[1]))
+        more = composer.result.post_ops
+        links.append(Link(node, found[1], sum(map(post_op_cost, more)) - sum(map(post_op_cost, post_ops)), len(more) - len(post_ops)))
         not_summed |= {op.operand: op.why_not for op in found[0] if isinstance(op, Add) and op.why_not}
         current = node.output
         if composer.result.refusal is not None:
@@ -280,8 +288,9 @@ def _binary(graph: Graph, node: Node, value: str, other: str, composer: PostOpsC
             return _with_vector(node.op, vector, first)
     if not first and node.op not in ("Add", "Mul", "Max", "Min"):
         return Refusal(f"{node.op} has the chain as its second operand", "the chain as first operand", "the other order")
-    if not first and node.op == "Add" and chain_anchor(graph, node.inputs[0]) is not None:
-        return Refusal("the other branch absorbs this add", "the branch that comes first", "the second one")
+    elsewhere = branch_refusal(graph, node, value) if node.op == "Add" else None
+    if elsewhere is not None:
+        return elsewhere
     algorithm = node.spec.binary
     assert algorithm is not None
     if not _fits(graph, other, value):

@@ -13,6 +13,7 @@ from ..ir.ops.spec import Array
 from ..ir.ranges import makes_codes
 from ..ir.types import DType, TensorType
 from .chain import Chain
+from .chooser import weighed
 from .formula import Refusal
 from .plan import Step
 from .targets import Target
@@ -91,6 +92,8 @@ class Drafts:
             self.file_constant(name, array)
         self.add(step, [anchor, *(link.node for link in chain.links)])
         self._settle_chain(step, anchor, chain)
+        for decision in weighed(self.graph, anchor, chain):
+            self.graph.decide(decision)
         if chain.refusal is not None:
             node, refusal = chain.refusal
             self.refuse(f"fuse into {step.primitive}", node, refusal)

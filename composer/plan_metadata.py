@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from ..errors import PlanError
-from ..ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
+from ..ir.decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
 from ..ir.ops.spec import Attr
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
@@ -35,7 +36,10 @@ def broken(what: str, where: str = "") -> PlanError:
 
 def metadata_of(plan: Plan) -> dict[str, str]:
     """The metadata of a plan: fqfuse.name, .target, .options, .quantizers, .fates, .decisions."""
-    decisions = [[d.rule, d.subject, d.outcome.value, d.reason, d.expected, d.found, d.hint] for d in plan.decisions]
+    decisions = [
+        [d.rule, d.subject, d.outcome.value, d.reason, d.expected, d.found, d.hint, [[a.home, a.cost, a.why_not] for a in d.alternatives]]
+        for d in plan.decisions
+    ]
     return {
         "fqfuse.name": plan.name,
         "fqfuse.target": plan.target,
@@ -154,11 +158,21 @@ def decisions_of(metadata: Mapping[str, str]) -> tuple[Decision, ...]:
     Raises:
         PlanError: the metadata is malformed.
     """
-    return tuple(_decision(strings_of(row, "fqfuse.decisions")) for row in _rows(metadata, "fqfuse.decisions", 7))
+    return tuple(map(_decision, _rows(metadata, "fqfuse.decisions", 8)))
 
 
-def _decision(row: list[str]) -> Decision:
-    rule, subject, outcome, reason, expected, found, hint = row
+def _decision(row: list[Any]) -> Decision:
+    rule, subject, outcome, reason, expected, found, hint = strings_of(row[:7], "fqfuse.decisions")
     if outcome not in ("fired", "refused"):
         raise broken(f"a decision's outcome is {outcome!r}", subject)
-    return Decision(rule, subject, Outcome(outcome), reason, expected, found, hint)
+    if not isinstance(row[7], list):
+        raise broken("the alternatives of a decision are no list", subject)
+    weighed = tuple(_alternative(item, subject) for item in row[7])
+    return Decision(rule, subject, Outcome(outcome), reason, expected, found, hint, weighed)
+
+
+def _alternative(row: object, subject: str) -> Alternative:
+    if not isinstance(row, list) or len(row) != 3 or type(row[1]) not in (int, float) or not math.isfinite(row[1]):
+        raise broken("an alternative of a decision is no row of home, cost and reason", subject)
+    home, why_not = strings_of([row[0], row[2]], "fqfuse.decisions")
+    return Alternative(home, float(row[1]), why_not)

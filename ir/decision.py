@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["Decision", "DequantizeFate", "Fate", "Half", "Outcome", "QuantizeFate", "Quantizer"]
+__all__ = ["Alternative", "Decision", "DequantizeFate", "Fate", "Half", "Outcome", "QuantizeFate", "Quantizer"]
 
 
 class Outcome(enum.Enum):
@@ -17,6 +17,21 @@ class Outcome(enum.Enum):
 
     FIRED = "fired"
     REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One home that was weighed for an operation.
+
+    Attributes:
+        home: where the operation would go (`sum`, `binary`, `own step` ...).
+        cost: passes over the destination tensor, by the composer's cost model.
+        why_not: why it is illegal; empty when it is legal.
+    """
+
+    home: str
+    cost: float
+    why_not: str = ""
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,7 @@ class Decision:
         expected: what the rule needs ("one consumer"), empty when it fired.
         found: what is there instead ("3 consumers").
         hint: what the user can change so that it would fire; may be empty.
+        alternatives: the homes that were weighed, the chosen one first; empty where nothing was.
     """
 
     rule: str
@@ -40,6 +56,7 @@ class Decision:
     expected: str = ""
     found: str = ""
     hint: str = ""
+    alternatives: tuple[Alternative, ...] = ()
 
 
 class Half(enum.Enum):

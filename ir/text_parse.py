@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import InvalidModel
-from .decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
+from .decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
 from .graph import Graph, GraphError
 from .text_cursor import DataSection, TextLimits
 from .text_read import Reader
@@ -168,7 +168,7 @@ def fate_from(cursor: Reader) -> Fate:
 
 
 def decision_from(cursor: Reader) -> Decision:
-    """The rest of a line `decision OUTCOME RULE at SUBJECT : "reason" expected "..." found "..." hint "..."`."""
+    """The rest of a line `decision OUTCOME RULE at SUBJECT : "reason" expected "..." found "..." hint "..." weighed HOME COST ...`."""
     outcome = Outcome.FIRED if cursor.take("fired") else Outcome.REFUSED if cursor.take("refused") else None
     if outcome is None:
         cursor.fail("`fired` or `refused`")
@@ -180,8 +180,11 @@ def decision_from(cursor: Reader) -> Decision:
     expected = cursor.string() if cursor.take("expected") else ""
     found = cursor.string() if cursor.take("found") else ""
     hint = cursor.string() if cursor.take("hint") else ""
+    weighed: list[Alternative] = []
+    while cursor.take("weighed"):
+        weighed.append(Alternative(cursor.name("the name of a home"), cursor.number(), cursor.string() if cursor.peek('"') else ""))
     cursor.end()
-    return Decision(rule, subject, outcome, reason, expected, found, hint)
+    return Decision(rule, subject, outcome, reason, expected, found, hint, tuple(weighed))
 
 
 @dataclass

@@ -156,4 +156,7 @@ def decision_line(decision: Decision) -> str:
     for label, text in (("expected", decision.expected), ("found", decision.found), ("hint", decision.hint)):
         if text:
             line += f" {label} {string_text(text)}"
+    for weighed in decision.alternatives:
+        line += f" weighed {name_text(weighed.home)} {Writer().numbers([weighed.cost])}"
+        line += f" {string_text(weighed.why_not)}" if weighed.why_not else ""
     return line

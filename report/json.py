@@ -185,6 +185,10 @@ def _decision(decision: Decision) -> dict[str, Json]:
         "expected": decision.expected,
         "found": decision.found,
         "hint": decision.hint,
+        "alternatives": [
+            {"home": weighed.home, "cost": None if weighed.why_not else _number(weighed.cost), "why_not": weighed.why_not}
+            for weighed in decision.alternatives
+        ],
     }
 
 

@@ -15,6 +15,7 @@ from .notation import bytes_text, count_text
 from .refusals import decisions_part, refusals_part
 from .steps import steps_part
 from .summary import Summary, summary_of
+from .weighed import weighed_part
 
 __all__ = ["plan_report", "short_report", "summary_report"]
 
@@ -32,6 +33,7 @@ def plan_report(plan: Plan, layout: Layout = PIPE, *, title: str = "", decisions
         _summary_part(plan, title),
         steps_part(plan, layout),
         fates_part(plan, layout),
+        weighed_part(plan, layout, every=decisions),
         refusals_part(plan, layout),
         decisions_part(plan, layout) if decisions else [],
     ]

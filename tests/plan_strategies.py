@@ -11,7 +11,7 @@ from text_strategies import arrays, decisions, names, texts
 
 from fqfuse.composer.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.composer.plan import Plan, Step
-from fqfuse.ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
+from fqfuse.ir.decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
 from fqfuse.ir.types import DType, Quantization, TensorType
 
 F32, U8, S8 = DType.F32, DType.U8, DType.S8
@@ -87,8 +87,9 @@ def full_plan() -> Plan:
         Fate("fq 2", Half.QUANTIZE, QuantizeFate.DST_SCALE, "stores codes", step=1),
         Fate("fq 2", Half.DEQUANTIZE, DequantizeFate.SUM, "", "add", 2),
     )
+    weighed = (Alternative("sum", 1.0), Alternative("own step", 0.0, "no"))
     told = (
-        Decision("x*A*C = x*(A*C)", "conv", Outcome.FIRED, "folded"),
+        Decision("x*A*C = x*(A*C)", "conv", Outcome.FIRED, "folded", alternatives=weighed),
         Decision("sum", "add", Outcome.REFUSED, "no", "1", "2", 'use "x"'),
     )
     quantizers = {"fq": Quantizer("fq", "FakeQuantize", "x"), "fq 2": Quantizer("fq 2", "QuantizeLinear", "c1")}

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from fqfuse.composer.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.composer.plan import Plan, Step
-from fqfuse.ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
+from fqfuse.ir.decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType, Quantization, TensorType
 
@@ -100,7 +100,9 @@ def distinct(count: int) -> st.SearchStrategy[list[str]]:
 @st.composite
 def decisions(draw: st.DrawFn) -> Decision:
     """Any decision."""
-    return Decision(draw(names), draw(names), draw(st.sampled_from(Outcome)), *(draw(texts) for _ in range(4)))
+    weighed = st.builds(Alternative, names, st.floats(0, 2**10, width=32), texts)
+    rest = (*(draw(texts) for _ in range(4)), tuple(draw(st.lists(weighed, max_size=3))))
+    return Decision(draw(names), draw(names), draw(st.sampled_from(Outcome)), *rest)
 
 
 @st.composite

@@ -166,8 +166,11 @@ HOSTILE = {
     ),
     "fate in a step that is true": (lambda m: _metadata(m, "fqfuse.fates", '[["q","quantize","redundant","","",true]]'), "is no number"),
     "fate in a step far away": (lambda m: _metadata(m, "fqfuse.fates", '[["fq","quantize","redundant","","",999]]'), "is in step #999"),
-    "decision that is a number": (lambda m: _metadata(m, "fqfuse.decisions", '[[1,"","fired","","","",""]]'), "no list of strings"),
-    "decision with an unknown outcome": (lambda m: _metadata(m, "fqfuse.decisions", '[["","","maybe","","","",""]]'), "outcome is 'maybe'"),
+    "decision that is a number": (lambda m: _metadata(m, "fqfuse.decisions", '[[1,"","fired","","","","",[]]]'), "no list of strings"),
+    "decision with an unknown outcome": (
+        lambda m: _metadata(m, "fqfuse.decisions", '[["","","maybe","","","","",[]]]'),
+        "outcome is 'maybe'",
+    ),
     "JSON number of a million digits": (
         lambda m: _metadata(m, "fqfuse.quantizers", f'[[{"9" * 10**6},"","",""]]'),
         "its metadata is no JSON",

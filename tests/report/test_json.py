@@ -54,7 +54,8 @@ def test_the_keys_are_the_fixed_and_documented_ones(document) -> None:
         assert fate["quantize"] is None or list(fate["quantize"]) == ["fate", "step", "reason"]
         assert all(list(reader) == ["consumer", "fate", "step", "reason"] for reader in fate["dequantize"])
     for decision in document["decisions"]:
-        assert list(decision) == ["rule", "subject", "outcome", "reason", "expected", "found", "hint"]
+        assert list(decision) == ["rule", "subject", "outcome", "reason", "expected", "found", "hint", "alternatives"]
+        assert all(list(weighed) == ["home", "cost", "why_not"] for weighed in decision["alternatives"])
 
 
 def test_types_belong_to_the_values_and_read_back(document) -> None:
