@@ -2,7 +2,7 @@
 
     cost = bytes moved / bytes of the destination + weights of post-ops in registers + CALL for each further primitive
 
-One pass reads or writes the destination once. int8 networks are bound by memory and by calls, so bytes decide, and what is done in registers
+One pass reads or writes the destination once. int8 networks are bound by memory and calls, so bytes decide, and what is done in registers
 only breaks near ties. Nothing is timed: the same graph gives the same costs on every machine.
 """
 
