@@ -13,6 +13,7 @@ from .merge_duplicates import MergeDuplicates
 from .move_dequantize import MoveDequantize
 from .move_quantize import MoveQuantize
 from .nest_concat import NestConcat
+from .nest_variadic import NestVariadic
 from .normalize_gemm import NormalizeGemm
 from .recognize_activations import RecognizeActivations
 from .reorder_scale import ReorderScale
@@ -26,6 +27,7 @@ __all__ = ["PIPELINE", "Contract", "Observer", "Pass", "optimize", "run_pipeline
 
 PIPELINE: tuple[Pass, ...] = (
     FoldConstants(),  # because: every later pass asks whether a value is constant
+    NestVariadic(),  # because: to all that follows a sum of branches shall be what it is for two, an add
     RecognizeActivations(),  # because: a decomposed activation forks, and a chain of post-ops does not
     FoldBatchNorm(),  # because: a normalization between a convolution and its quantizer hides one from the other
     SeparateComputedBias(),  # because: behind the fold, which takes such a bias apart itself; all that follows wants constant ones

@@ -1,0 +1,13 @@
+"""NestVariadic: golden cases, each held to the laws."""
+
+from __future__ import annotations
+
+import pytest
+from laws.golden import check_pass
+
+from fqfuse.passes.nest_variadic import NestVariadic
+
+
+@pytest.mark.golden("nest_variadic")
+def test_golden(golden) -> None:
+    check_pass(golden, NestVariadic())
