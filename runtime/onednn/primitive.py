@@ -15,6 +15,7 @@ from typing import Any
 
 from .attributes import Binary, Depthwise, PRelu, arg_name
 from .capi import ExecArg, check, failure
+from .code_generation import generates, may_be_half_made
 from .enums import Arg, DataType, Status, arg_post_op, arg_scales, arg_zero_points
 from .handles import Handle, Stream, create
 from .memory import Memory
@@ -130,19 +131,26 @@ def _compiled(desc: PrimitiveDesc) -> tuple[int, int]:
     oneDNN 3.2 does not get over a failure. Its code generator keeps it in the thread that met it: what it makes there afterwards fails, or
     is half made. A thread in which it failed once therefore has its primitives made by others. And its primitive cache keeps an entry that
     points into the descriptor, and reads it again when the entry has to go: the descriptor is never freed. So that these do not add up,
-    what failed once is not tried again.
+    what failed once is not tried again; nor is what was half made, which the cache would give out as it is.
     """
     if _not_generated and _attempt(desc) in _not_generated:
         return Status.runtime_error, 0
-    function = desc.library.c.dnnl_primitive_create
-    spoiled = _thread.spoiled
-    status, pointer = in_new_thread(lambda: create(function, desc.pointer)) if spoiled else create(function, desc.pointer)
+    status, pointer = in_new_thread(lambda: _created(desc)) if _thread.spoiled else _created(desc)
     if status:
         desc.abandon()
     if status == Status.runtime_error:
         _not_generated.add(_attempt(desc))
         _thread.spoiled = True
     return status, pointer
+
+
+def _created(desc: PrimitiveDesc) -> tuple[int, int]:
+    """Status and pointer, in a thread in which nothing failed yet. A primitive that lacks a part of its code counts as failed."""
+    status, pointer = create(desc.library.c.dnnl_primitive_create, desc.pointer)
+    if status or not may_be_half_made(desc) or generates(desc.engine):
+        return status, pointer
+    desc.library.c.dnnl_primitive_destroy(pointer)
+    return Status.runtime_error, 0
 
 
 def _attempt(desc: PrimitiveDesc) -> str:
