@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from laws.build import Net
 from laws.registry import feeds_for
 
+from fqfuse.composer.attributes import Binary as PlanBinary
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.ir.graph import Graph
+from fqfuse.composer.plan import Plan
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.passes import optimize
 from fqfuse.runtime.onednn import (
@@ -80,22 +82,25 @@ def test_a_half_made_primitive_is_refused_each_time() -> None:
     assert rest == ["refused", "refused", "refused", "others are made"]
 
 
-def two_deconvolutions() -> Graph:
-    """The first one needs a comparison of 3 channels; the second one is like it otherwise, and nothing is wrong with it."""
+def two_deconvolutions() -> tuple[Plan, dict[str, np.ndarray]]:
+    """The first one compares with 3 channels of a constant; the second one is like it otherwise, and nothing is wrong with it."""
     n = Net()
-    for operation in ("GreaterOrEqual", "Mul"):
+    for name in ("first", "second"):
         x = n.dq(n.input((2, 4, 4, 4), dtype=DType.S8, quant=Quantization.of(2**-5)))
         y = n.op("ConvTranspose", x, n.weights((4, 3, 2, 2), 2**-7, 1), kernel_shape=(2, 2), strides=(2, 2))
-        y = n.op(operation, y, np.asarray([0.5, -0.25, 1.0]).reshape(1, 3, 1, 1))
-        n.q(n.op("Cast", y, to=DType.F32) if operation != "Mul" else y, 2**-4, name=operation)
-    return n.done("GreaterOrEqual_y", "Mul_y")
+        n.q(n.op("Max", y, np.asarray([0.5, -0.25, 1.0]).reshape(1, 3, 1, 1)), 2**-4, name=name)
+    graph = n.done("first_y", "second_y")
+    plan = plan_from_graph(optimize(graph.copy()))
+    assert [step.primitive for step in plan.steps] == ["deconvolution"] * 2
+    first = plan.steps[0]
+    post_ops = tuple(replace(op, algorithm="ge") if isinstance(op, PlanBinary) else op for op in first.attr.post_ops)
+    assert post_ops != first.attr.post_ops
+    steps = (replace(first, attr=replace(first.attr, post_ops=post_ops)), plan.steps[1])
+    return replace(plan, steps=steps), feeds_for(graph)
 
 
 def test_only_the_step_that_cannot_be_made_runs_on_numpy() -> None:
-    graph = two_deconvolutions()
-    plan = plan_from_graph(optimize(graph.copy()))
-    assert [step.primitive for step in plan.steps] == ["deconvolution"] * 2
-    feeds = feeds_for(graph)
+    plan, feeds = two_deconvolutions()
     wanted = InferenceSession(plan, "numpy", 1).run(None, feeds)
     for _ in range(2):  # the second session finds what the first one left in the library's cache
         session = InferenceSession(plan, "onednn", 1)
