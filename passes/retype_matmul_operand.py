@@ -57,5 +57,5 @@ class RetypeMatmulOperand:
                 hint="give this operand a quantizer of its own",
             )
             return
-        retype(graph, codes, path, -128, DType.S8)
+        retype(graph, path, -128, DType.S8)
         fired(graph, self.name, node, f"{codes} is s8 now")

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Attr, Trait
 from ..ir.types import DType, Quantization
 from .base import swap
 
-__all__ = ["made_by", "retype", "shifted"]
+__all__ = ["made_by", "moves_codes", "retype", "shifted"]
+
+
+def moves_codes(node: Node) -> bool:
+    """True when an operation only moves or selects the codes of its first input, or of all its inputs, into one output."""
+    moves = node.op == "Concat" or node.has(Trait.LAYOUT_ONLY) or node.has(Trait.SELECTS)
+    return moves and len([v for v in node.outputs if v]) == 1
 
 
 def made_by(graph: Graph, value: str) -> list[Node] | None:
@@ -24,50 +32,55 @@ def made_by(graph: Graph, value: str) -> list[Node] | None:
         path.append(node)
         if node.op == "Quantize":
             return path[::-1]
-        moves = node.has(Trait.LAYOUT_ONLY) or node.has(Trait.SELECTS)
-        if not moves or len([v for v in node.outputs if v]) != 1 or graph.sole_consumer(node.inputs[0]) is not node:
+        if node.op == "Concat" or not moves_codes(node) or graph.sole_consumer(node.inputs[0]) is not node:
             return None
         current = node.inputs[0]
     return None
 
 
-def retype(graph: Graph, value: str, path: list[Node], offset: int, dtype: DType) -> str:
+def retype(graph: Graph, nodes: Sequence[Node], offset: int, dtype: DType) -> None:
     """Writes codes as codes of `dtype` that are all larger by `offset`, in everything that makes and reads them.
 
     Args:
         graph: edited in place.
-        value: the codes.
-        path: what `made_by` found.
+        nodes: the Quantize that make the codes and what `moves_codes`, makers before readers; only Dequantize reads them otherwise.
         offset: what is added to each code; even, so that ties round alike.
         dtype: the type of the new codes.
     """
-    quantize = path[0]
-    attrs: dict[str, Attr] = {
+    again: dict[str, str] = {}
+    for node in nodes:
+        attrs = _shifted_attrs(node, offset, dtype) if node.op == "Quantize" else node.attrs
+        inputs = [again.get(value, value) for value in node.inputs]
+        name = graph.fresh(f"{node.output}/{dtype.value}")
+        made = graph.add(node.op, inputs, attrs, name=node.name, outputs=[name], origin=node.origin, quantizer=node.quantizer)
+        again[node.output] = made.output
+    for old, new in again.items():
+        for reader in graph.consumers(old):
+            if reader.op == "Dequantize":
+                _decode_again(graph, reader, new, offset)
+    for node in reversed(nodes):
+        graph.erase(node)
+
+
+def shifted(quant: Quantization, offset: int) -> Quantization:
+    """The parameters of codes that are all larger by `offset`."""
+    return Quantization(quant.scale, tuple(zero + offset for zero in quant.zero_point), quant.axis)
+
+
+def _shifted_attrs(quantize: Node, offset: int, dtype: DType) -> dict[str, Attr]:
+    return {
         **quantize.attrs,
         "quant": shifted(quantize.attr("quant", Quantization), offset),
         "dtype": dtype,
         "lo": quantize.attr("lo", int) + offset,
         "hi": quantize.attr("hi", int) + offset,
     }
-    name = graph.fresh(f"{quantize.output}/{dtype.value}")
-    codes = graph.add(
-        "Quantize", quantize.inputs, attrs, name=quantize.name, outputs=[name], origin=quantize.origin, quantizer=quantize.quantizer
-    ).output
-    for node in path[1:]:
-        name = graph.fresh(f"{node.output}/{dtype.value}")
-        codes = graph.add(node.op, [codes, *node.inputs[1:]], node.attrs, name=node.name, outputs=[name], origin=node.origin).output
-    for reader in graph.consumers(value):
-        quant = shifted(reader.attr("quant", Quantization), offset)
-        name = graph.fresh(f"{reader.output}/values")
-        again = graph.add(
-            "Dequantize", [codes], {"quant": quant}, name=reader.name, outputs=[name], origin=reader.origin, quantizer=reader.quantizer
-        )
-        swap(graph, reader, again.output)
-    for node in reversed(path):
-        graph.erase(node)
-    return codes
 
 
-def shifted(quant: Quantization, offset: int) -> Quantization:
-    """The parameters of codes that are all larger by `offset`."""
-    return Quantization(quant.scale, tuple(zero + offset for zero in quant.zero_point), quant.axis)
+def _decode_again(graph: Graph, reader: Node, codes: str, offset: int) -> None:
+    quant = shifted(reader.attr("quant", Quantization), offset)
+    name = graph.fresh(f"{reader.output}/values")
+    values = graph.add(
+        "Dequantize", [codes], {"quant": quant}, name=reader.name, outputs=[name], origin=reader.origin, quantizer=reader.quantizer
+    )
+    swap(graph, reader, values.output)

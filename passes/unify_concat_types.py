@@ -59,5 +59,5 @@ class UnifyConcatTypes:
         for value in signed:
             path = made_by(graph, value)
             assert path is not None
-            retype(graph, value, path, 128, DType.U8)
+            retype(graph, path, 128, DType.U8)
         fired(graph, self.name, node, f"{len(signed)} of {len(codes)} inputs are written as u8")

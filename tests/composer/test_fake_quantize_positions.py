@@ -325,6 +325,8 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
         for form in ("threshold at zero", "threshold of 256 levels", "constant output", "each channel another form")
     },
     **{("behind_an_average", form): ("reorder", "pooling", "binary") for form in FRACTIONAL},
+    # Codes that are scaled channel by channel are u8, as the average's source is: the average stores them.
+    ("behind_an_average", "output per channel"): ("reorder", "pooling", "reorder"),
     # More levels than 8 bits hold make no codes: values in f32, by post-ops.
     ("first", "1024 levels"): ("eltwise", "convolution"),
     ("on_a_concat", "1024 levels"): (*_TWO, "concat"),

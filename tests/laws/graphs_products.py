@@ -64,6 +64,22 @@ def concat_dense_block(n: Net) -> Value:
 
 
 @case
+def concat_normalized_dense_block(n: Net) -> Value:
+    """Signed codes at a scale of their own, joined and scaled channel by channel before each convolution, behind an average pool."""
+    x = n.qdq(n.conv(n.qdq(n.input(("N", 3, 8, 8)), 2**-6, 128), 4, scale=2**-8), 2**-5, 0, DType.S8)
+    x = n.qdq(n.op("AveragePool", x, kernel_shape=(2, 2), strides=(2, 2), pads=(0, 0, 0, 0)), 3 * 2**-7, 0, DType.S8)
+    for growth in (2, 3):
+        shape = n.graph.type(x).shape
+        assert shape is not None
+        channels = int(shape[1])
+        gamma, beta = (n.rng.integers(1, 8, (1, channels, 1, 1)) / 4, n.rng.integers(-8, 8, (1, channels, 1, 1)) / 8)
+        normalized = n.op("Add", n.op("Mul", x, gamma.astype(np.float32)), beta.astype(np.float32))
+        y = n.qdq(n.op("Relu", normalized), 2**-5)
+        x = n.op("Concat", x, n.qdq(n.conv(y, growth, scale=2**-8), 2**-6 * growth, 0, DType.S8), axis=1)
+    return n.qdq(n.op("Relu", x), 2**-4)
+
+
+@case
 def concat_with_float(n: Net) -> Value:
     (a,) = _branches(n, (2**-6, 0, DType.U8))
     return n.op("Concat", a, n.input(("N", 2, 4, 4), "z"), axis=1)

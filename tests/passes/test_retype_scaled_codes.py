@@ -1,0 +1,13 @@
+"""RetypeScaledCodes: golden cases, each held to the laws."""
+
+from __future__ import annotations
+
+import pytest
+from laws.golden import check_pass
+
+from fqfuse.passes.retype_scaled_codes import RetypeScaledCodes
+
+
+@pytest.mark.golden("retype_scaled_codes")
+def test_golden(golden) -> None:
+    check_pass(golden, RetypeScaledCodes())
