@@ -101,7 +101,7 @@ class _Region:
         for reader in graph.consumers(value):
             if reader.op == "Dequantize":
                 behind = self._behind(reader)
-            elif moves_codes(reader) and value not in reader.inputs[1:] or reader.op == "Concat":
+            elif (moves_codes(reader) and value not in reader.inputs[1:]) or reader.op == "Concat":
                 behind = [reader.output]
             else:
                 behind = _Obstacle("codes that only Dequantize and data movement read", f"{reader.op} reads {value}")
