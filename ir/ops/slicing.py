@@ -12,7 +12,7 @@ from .carried import outside_of
 from .rows import INDICES, LAYOUT, A, Call, integer, row, text
 from .spec import Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["SLICING"]
+__all__ = ["SLICING", "cut"]
 
 _NO_END = 2**31 - 1  # exporters write INT_MAX or INT64_MAX for "to the end"; no dimension is as long
 
@@ -66,15 +66,18 @@ def _length(size: Dim, start: int, end: int, step: int) -> Dim:
 
 
 def _slice(x: A, starts: A, ends: A, axes: A | None, steps: A | None, attrs: Attrs) -> A:  # noqa: ARG001
-    cut = [slice(None)] * x.ndim
+    box = [slice(None)] * x.ndim
     where = range(len(starts)) if axes is None else [int(a) for a in axes]
     for i, axis in enumerate(where):
-        cut[axis] = _cut(x.shape[axis], int(starts[i]), int(ends[i]), 1 if steps is None else int(steps[i]))
-    return x[tuple(cut)]
+        box[axis] = cut(x.shape[axis], int(starts[i]), int(ends[i]), 1 if steps is None else int(steps[i]))
+    return x[tuple(box)]
 
 
-def _cut(size: int, start: int, end: int, step: int) -> slice:
-    """The slice with ONNX's bounds: like NumPy's, but one that goes backwards from before the first element starts at the first."""
+def cut(size: int, start: int, end: int, step: int) -> slice:
+    """What ONNX's Slice takes of a dimension, with bounds inside of it.
+
+    Like NumPy's slice, but one that goes backwards from before the first element starts at the first.
+    """
     first, last = (bound + size if bound < 0 else bound for bound in (start, end))
     if step > 0:
         return slice(min(max(first, 0), size), min(max(last, 0), size), step)

@@ -6,7 +6,7 @@ NumPy. A value has one tensor for each layout that a reader asked for; a reorder
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -24,13 +24,16 @@ from .pointwise import reorder
 from .primitive_desc import PrimitiveDesc
 from .program import HostAction, PrimitiveAction, Program, plan_buffers
 from .saturation import cannot_saturate
-from .tensors import Buffer, Home, Tensor, data_type, row_major, viewed
+from .tensors import Buffer, Home, Tensor, data_type, relaid, row_major, viewed
 from .values import NotCompiled, NotLowered, Values, Wanted
 
-__all__ = ["Binder", "NotCompiled", "NotLowered", "Wanted", "first_accepted"]
+__all__ = ["RESHAPES", "Binder", "NotCompiled", "NotLowered", "Wanted", "first_accepted"]
 
 Lowering = Callable[["Binder", Step], None]
 C = TypeVar("C")
+
+RESHAPES = frozenset({"onnx.Reshape", "onnx.Flatten", "onnx.Squeeze", "onnx.Unsqueeze", "onnx.Identity"})
+"""Steps whose output is their first input under another shape."""
 
 _IMPLEMENTATIONS = 8  # of one primitive that are looked at; the list repeats itself where one is in the library's cache
 
@@ -68,6 +71,7 @@ class Binder(Values):
         self._refused = refused
         self._threads = threads
         self._placements: list[Placement] = []
+        self._host_views: dict[str, str] = {}
         self.joined: list[Step] = []
         self._readers: dict[str, list[Step]] = {}
         for step in plan.steps:
@@ -95,6 +99,7 @@ class Binder(Values):
             written=self._written,
             placements=tuple(self._placements),
             reorders=between,
+            host_views=self._host_views,
             offsets=offsets,
             arena_bytes=size,
             scratchpad_bytes=scratchpad,
@@ -161,6 +166,32 @@ class Binder(Values):
         self._run(move, {Arg.SRC: between, Arg.DST: last}, last, f"layout of {step.output}")
         self._define(step.output, last)
 
+    def commit_box(self, step: Step, source: str, dims: Sequence[int], offsets: Sequence[int]) -> None:
+        """Copies a box out of a value, in the value's order of dimensions.
+
+        Args:
+            step: the step; its output has as many elements as the box.
+            source: the value.
+            dims, offsets: shape of the box, and its first element.
+
+        Raises:
+            NotLowered: the value's layout has no such boxes, or the box is empty.
+        """
+        first = self._tensors[source][0]
+        if not first.desc.is_plain or 0 in dims:
+            raise NotLowered("a layout that strides cannot describe")
+        box, shape = first.desc.submemory(dims, offsets), self.dims(step.output)
+        straight = row_major(self.library, dims, box.dtype)
+        target = straight if len(shape) != len(dims) else relaid(first.desc, dims, box.dtype) or straight
+        move = reorder(self.engine, box, target, origin=self.origin(step))
+        home = viewed(target, shape)
+        if move.is_reference or home is None:
+            raise NotLowered(f"oneDNN copies it by {move.impl_info}")
+        buffer = Buffer(step.output, Home.ARENA, target.size)
+        copy = Tensor(buffer, target)
+        self._run(move, {Arg.SRC: Tensor(first.buffer, box), Arg.DST: copy}, copy, f"box of {source}")
+        self._define(step.output, Tensor(buffer, home))
+
     def alias(self, step: Step, desc: MemoryDesc, source: str) -> None:
         """Defines the step's output as another view of a value's bytes.
 
@@ -198,6 +229,11 @@ class Binder(Values):
         return lowering
 
     def _on_host(self, step: Step, reason: str) -> None:
+        if self._is_host_view(step):
+            self._host_views[step.output] = step.args[0][1]
+            self._written.setdefault(len(self._actions) - 1, []).append(step.output)
+            self._placements.append(Placement(step, "view"))
+            return
         runner = HostStep(self.plan, step, self._threads)
         inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
         outputs: dict[str, Tensor] = {}
@@ -211,6 +247,12 @@ class Binder(Values):
             else:
                 self._written.setdefault(len(self._actions) - 1, []).append(value)
         self._placements.append(Placement(step, "numpy", reason=reason))
+
+    def _is_host_view(self, step: Step) -> bool:
+        """True for another shape of an array that only NumPy sees, because primitives take none of its type."""
+        source = step.args[0][1] if step.args else ""
+        hidden = source in self.plan.values and source not in self._tensors and self.index not in self._refused
+        return step.primitive in RESHAPES and hidden and self._shapes.get(step.output) is not None
 
     def _input(self, name: str) -> None:
         kind, shape = data_type(self.plan.type(name).dtype), self._shapes[name]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...composer.plan import Step
-from .binding import Binder
+from .binding import RESHAPES, Binder
+from .lowering_boxes import gather, slice_
 from .lowering_compute import convolution, deconvolution, matmul
 from .lowering_normalization import batch_normalization, layer_normalization, lrn, prelu, reduction, resampling, softmax
 from .lowering_pointwise import binary, concat, eltwise, pooling
@@ -30,10 +31,8 @@ LOWERINGS: Mapping[str, Callable[[Binder, Step], None]] = {
     "prelu": prelu,
     "reduction": reduction,
     "resampling": resampling,
-    "onnx.Reshape": reshape,
-    "onnx.Flatten": reshape,
-    "onnx.Squeeze": reshape,
-    "onnx.Unsqueeze": reshape,
-    "onnx.Identity": reshape,
+    **dict.fromkeys(RESHAPES, reshape),
     "onnx.Transpose": transpose,
+    "onnx.Gather": gather,
+    "onnx.Slice": slice_,
 }

@@ -78,6 +78,7 @@ class Program:
         written: index of an action -> the values that are there behind it; -1: before the first.
         placements: one for each step.
         reorders: how many actions only change a layout between two primitives that want different ones.
+        host_views: value that only NumPy sees -> the value that it is another shape of.
         offsets: buffer -> place in the arena.
         arena_bytes, scratchpad_bytes: memory of one run.
     """
@@ -89,6 +90,7 @@ class Program:
     written: Mapping[int, Sequence[str]]
     placements: tuple[Placement, ...]
     reorders: int
+    host_views: Mapping[str, str]
     offsets: Mapping[Buffer, int]
     arena_bytes: int
     scratchpad_bytes: int

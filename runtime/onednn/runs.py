@@ -195,6 +195,9 @@ class Run:
     def _viewer(self, value: str, tensor: Tensor | None) -> Callable[[], NDArray[Any]]:
         """What shows a value as an array of its logical shape, without a copy."""
         arrays = self._arrays
+        if value in self._program.host_views:
+            see, form = self._viewer(self._program.host_views[value], None), self._program.shapes[value]
+            return lambda: see().reshape(form)
         if tensor is None or (tensor.buffer.home is not Home.ARENA and tensor.buffer.name == value):
             return lambda: arrays[value]
         shape, desc, base = self._program.shapes[value], tensor.desc, tensor.buffer.name
