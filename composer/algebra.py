@@ -15,7 +15,7 @@ import numpy as np
 
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Vec, vec
 
-__all__ = ["COMMUTING", "SIMPLIFYING", "Rule", "commute", "is_normal", "simplify"]
+__all__ = ["COMMUTING", "SIMPLIFYING", "Rule", "commute", "is_normal", "join", "simplify"]
 
 _SMALLEST = 2.0**-126  # the smallest normal f32; its reciprocal is an f32 too
 
@@ -343,16 +343,44 @@ def commute(ops: Sequence[BasicOp], index: int) -> list[BasicOp] | Refusal | Non
 
     None: an operation in between has no rule for it (nothing that a user could change).
     """
-    moved = list(ops)
+    moved: list[BasicOp] | Refusal | None = list(ops)
     for place in range(index, 0, -1):
-        swapped: tuple[BasicOp, ...] | Refusal | None = None
-        for rule in COMMUTING:
-            swapped = rule.apply(moved[place - 1], moved[place])
-            if swapped is not None:
-                break
-        if not isinstance(swapped, tuple):
-            return swapped
-        moved[place - 1 : place + 1] = swapped
-        if len(swapped) != 2 or not isinstance(moved[place - 1], ScaleBy | Shift):
-            return None
+        assert isinstance(moved, list)
+        moved = _one_place_forward(moved, place)
+        if not isinstance(moved, list):
+            return moved
     return moved
+
+
+def join(ops: Sequence[BasicOp], index: int) -> list[BasicOp] | None:
+    """The chain with the scale or shift at `index` moved forward to where it costs no post-op; None where there is no such place.
+
+    A scale joins a scale, or stands in front of a scalar shift, for a linear computes both; a shift joins a shift.
+    """
+    moved: list[BasicOp] | Refusal | None = list(ops)
+    for place in range(index, 0, -1):
+        assert isinstance(moved, list)
+        before, op = moved[place - 1], moved[place]
+        if type(before) is type(op):
+            joined = simplify(moved)
+            return joined if len(joined) < len(ops) else None
+        moved = _one_place_forward(moved, place)
+        if not isinstance(moved, list):
+            return None
+        passed = moved[place]
+        last = place == 1 or not isinstance(moved[place - 2], ScaleBy)
+        if isinstance(op, ScaleBy) and isinstance(passed, Shift) and last and op.values.size == passed.values.size == 1:
+            return moved
+    return None
+
+
+def _one_place_forward(ops: list[BasicOp], place: int) -> list[BasicOp] | Refusal | None:
+    """The chain with the scale or shift at `place` in front of the operation that stood before it."""
+    for rule in COMMUTING:
+        swapped = rule.apply(ops[place - 1], ops[place])
+        if isinstance(swapped, tuple):
+            still = len(swapped) == 2 and isinstance(swapped[0], ScaleBy | Shift)
+            return [*ops[: place - 1], *swapped, *ops[place + 1 :]] if still else None
+        if swapped is not None:
+            return swapped
+    return None

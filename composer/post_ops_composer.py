@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.types import DType
-from .algebra import commute, is_normal, simplify
+from .algebra import commute, is_normal, join, simplify
 from .attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, Vec, vec
 from .legacy_eltwise import distinct_eltwise, spelled_out
@@ -138,9 +138,21 @@ class PostOpsComposer:
         store = chain[-1] if chain and isinstance(chain[-1], Store) else None
         dst = DType.F32 if store is None else store.dtype
         ops = simplify(self._resolve_adds(_expanded(chain[:-1] if store else chain), dst))
+        divided = self._attributes(ops, store, dst, divide=self.capability.dst_scale)
+        if isinstance(divided, Refusal) or divided.dst_scale is None or not self.target.fold_dst_scale:
+            return divided
+        if self.front.scale is None or self.front.bias is None:
+            return divided
+        folded = self._attributes(ops, store, dst, divide=False)
+        if isinstance(folded, Refusal) or len(folded.post_ops) > len(divided.post_ops):
+            return divided
+        return replace(folded, quantize=divided.quantize)
+
+    def _attributes(self, ops: list[BasicOp], store: Store | None, dst: DType, *, divide: bool) -> Composed | Refusal:
+        """A simplified chain as attributes; `divide`: the store has a scale."""
         tail = _Tail()
         if store is not None:
-            ops = self._lower(ops, store, tail)
+            ops = self._lower(ops, store, tail, divide=divide)
         ops, scale, bias = self._hoist(ops)
         placed = _Placer(self.target, self.front, dst).place(ops)
         if isinstance(placed, Refusal):
@@ -208,7 +220,7 @@ class PostOpsComposer:
 
     # -- the store -------------------------------------------------------------------------------------------------------------
 
-    def _lower(self, ops: list[BasicOp], store: Store, tail: _Tail) -> list[BasicOp]:
+    def _lower(self, ops: list[BasicOp], store: Store, tail: _Tail, *, divide: bool) -> list[BasicOp]:
         low, high = store.dtype.range
         if store.exact:  # what stands in front keeps to the codes, so it must stay
             store = replace(store, low=low, high=high)
@@ -217,10 +229,10 @@ class PostOpsComposer:
         scalar_zero = store.zero_point.size == 1 and float(store.zero_point[0]).is_integer()
         takes_zero = scalar_zero and self.capability.dst_zero_point
         shift_zero = not takes_zero and self.front.bias is not None and store.zero_point.any()
-        if self.capability.dst_scale and store.scale.size == 1 and (takes_zero or shift_zero or not store.zero_point.any()):
+        if divide and store.scale.size == 1 and (takes_zero or shift_zero or not store.zero_point.any()):
             scale = float(store.scale[0])
             if shift_zero:  # y/s + z = (y + z*s)/s
-                return self._lower([*ops, Shift(store.zero_point * scale)], replace(store, zero_point=vec(0.0)), tail)
+                return self._lower([*ops, Shift(store.zero_point * scale)], replace(store, zero_point=vec(0.0)), tail, divide=divide)
             if narrow:
                 ops = simplify([*ops, _clip_between((store.low - store.zero_point) * scale, (store.high - store.zero_point) * scale)])
             if ops and isinstance(ops[-1], ScaleBy) and ops[-1].values.size == 1 and is_normal(scale / ops[-1].values):
@@ -242,7 +254,7 @@ class PostOpsComposer:
     # -- folding into the front ------------------------------------------------------------------------------------------------
 
     def _hoist(self, ops: list[BasicOp]) -> tuple[list[BasicOp], Vec | None, Vec | None]:
-        """Moves every scale and shift that can reach the front into the front's scale and bias."""
+        """Moves every scale and shift that can reach the front into the front's scale and bias, and others to where they cost nothing."""
         scale, bias = self.front.scale, self.front.bias
         index = 0
         while index < len(ops):
@@ -256,10 +268,10 @@ class PostOpsComposer:
             elif isinstance(moved, list) and isinstance(first, Shift) and bias is not None:
                 bias = vec(bias + first.values)
             else:
-                index += 1
+                joined = join(ops, index) if isinstance(op, ScaleBy | Shift) else None
+                ops, index = (ops, index + 1) if joined is None else (simplify(joined), 0)
                 continue
-            ops = simplify(moved[1:])
-            index = 0
+            ops, index = simplify(moved[1:]), 0
         return ops, scale, bias
 
     def _takes_scale(self, scale: Vec | None, bias: Vec | None, values: Vec) -> bool:

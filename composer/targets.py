@@ -55,6 +55,8 @@ class Target:
             output scale on accumulator + bias, and nothing behind the post-ops but the zero point.
         operand_scale: the second operand of a binary post-op has a scale.
         eltwise_scale: an eltwise post-op multiplies its result by a scale.
+        fold_dst_scale: the scale of the codes goes into the factors in front of the post-ops where it can get there. Those multiply anyway,
+            while a destination scale is one more multiplication for each element (measured on oneDNN 3.2: 1 to 4 % of a network).
         legacy_eltwise: eltwise post-ops have the limits of oneDNN 2, see `legacy_eltwise.py`.
         max_post_ops: how many post-ops a primitive takes.
         depthwise_is_slow: why a depthwise convolution is not worth a post-op of the 1x1 convolution in front of it; '' where it is.
@@ -67,6 +69,7 @@ class Target:
     max_post_ops: int
     primitives: Mapping[str, Capability]
     operand_scale: bool = False
+    fold_dst_scale: bool = False
     legacy_eltwise: bool = False
     depthwise_is_slow: str = ""
 
@@ -127,7 +130,7 @@ _SLOW_3_2 = "oneDNN 3.2 runs the post-op as the two primitives in turn, which to
 _SLOW_2_6 = "oneDNN 2.6 runs the post-op as the two primitives in turn, in 1.0 to 1.4 of their time, for all but huge results between"
 
 TARGETS: Mapping[str, Target] = {
-    "onednn-v3": Target("onednn-v3", "arguments", False, 32, _V3, depthwise_is_slow=_SLOW_3_2),
+    "onednn-v3": Target("onednn-v3", "arguments", False, 32, _V3, fold_dst_scale=True, depthwise_is_slow=_SLOW_3_2),
     "onednn-v2": Target("onednn-v2", "output", True, 32, _V2, legacy_eltwise=True, depthwise_is_slow=_SLOW_2_6),
     "unified": Target("unified", "arguments", False, 32, _UNIFIED, operand_scale=True),
 }

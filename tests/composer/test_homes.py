@@ -145,8 +145,7 @@ def test_a_zero_point_that_is_no_integer_is_a_shift(target) -> None:
     found = composed(target, conv(scale=vec(1.0), bias=vec(0.0)), store(0.5, 127.5))
     assert found.dst_zero_point is None
     assert found.post_ops == ()
-    domain = 0.5 if target is V3 else 1.0  # with output scales the bias is already divided by the destination scale
-    assert found.bias.tolist() == [127.5 * domain]
+    assert (found.scale.tolist(), found.bias.tolist(), found.dst_scale) == ([2.0], [127.5], None)
 
 
 @both
@@ -159,8 +158,8 @@ def test_zero_points_for_each_channel_are_shifts(target) -> None:
 def test_a_narrow_range_keeps_its_clip() -> None:
     """255 levels into s8: the store saturates at -128, the quantizer at -127."""
     found = composed(V3, conv(), store(0.5, 0.0, DType.S8, low=-127))
-    assert found.post_ops == (Eltwise("clip", -63.5, 63.5),)
-    assert found.dst_scale == 0.5
+    assert found.post_ops == (Eltwise("clip", -127.0, 127.0),)
+    assert found.dst_scale is None
     whole = composed(V3, conv(), store(0.5, 0.0, DType.S8))
     assert whole.post_ops == ()
 
@@ -213,10 +212,46 @@ def test_a_quantizer_inside_a_chain_is_written_out() -> None:
 
 def test_a_quantizer_between_a_product_and_its_bias() -> None:
     found = composed(V3, conv(), store(0.5, 117.0), Shift(vec(-117.0)), ScaleBy(vec(0.5)), Shift(PER_CHANNEL), store(0.25, 121.0))
-    assert found.post_ops == (Eltwise("round"), Eltwise("clip", 0.0, 255.0), Eltwise("linear", 0.5), Binary("add", "conv/post_op3"))
-    assert found.constants["conv/post_op3"].reshape(-1).tolist() == [2.0 - 58.5, 4.0 - 58.5, 8.0 - 58.5]
-    assert (found.dst_scale, found.dst_zero_point) == (0.25, 121)
+    assert found.post_ops == (Eltwise("round"), Eltwise("clip", 0.0, 255.0), Eltwise("linear", 2.0), Binary("add", "conv/post_op3"))
+    assert found.constants["conv/post_op3"].reshape(-1).tolist() == [8.0 - 234, 16.0 - 234, 32.0 - 234]
+    assert (found.dst_scale, found.dst_zero_point) == (None, 121)
     assert found.scale.tolist() == [1.0, 0.5, 0.25]
+
+
+# -- the scale of the codes ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_scale_of_the_codes_is_free_in_the_front() -> None:
+    found = composed(V3, conv(), EltwiseOp("relu", 0.25), store(0.5, 3.0))
+    assert (found.scale.tolist(), found.bias.tolist()) == ([1.0, 0.5, 0.25], [2.0, 4.0, 6.0])
+    assert (found.dst_scale, found.dst_zero_point, found.quantize) == (None, 3, "dst_scale")
+    assert found.post_ops == (Eltwise("relu", 0.25),)
+
+
+@pytest.mark.parametrize("between", [EltwiseOp("tanh"), Round(), BinaryOp("max", "t")])
+def test_the_scale_of_the_codes_stays_behind_what_no_factor_passes(between: BasicOp) -> None:
+    found = composed(V3, conv(), between, store(0.5, 3.0))
+    assert (found.scale.tolist(), found.dst_scale, found.dst_zero_point) == ([0.5, 0.25, 0.125], 0.5, 3)
+    assert len(found.post_ops) == 1
+
+
+def test_the_scale_of_the_codes_stays_where_the_bias_is_computed() -> None:
+    found = composed(V3, replace(conv(), bias=None), store(0.5))
+    assert (found.scale.tolist(), found.dst_scale) == ([0.5, 0.25, 0.125], 0.5)
+
+
+@both
+def test_the_scale_of_the_codes_joins_a_factor_in_front_of_a_sum(target) -> None:
+    """Two quantizers around an add: the linear of the first has a factor already, and a shift that the second scales."""
+    inner = (store(0.5, 117.0), Shift(vec(-117.0)), ScaleBy(vec(0.5)))
+    found = composed(target, conv(), *inner, SKIP, store(0.125))
+    assert found.post_ops == (Eltwise("round"), Eltwise("clip", 0.0, 255.0), Eltwise("linear", 4.0, -468.0), Sum("skip", 2.0, 3))
+    assert found.dst_scale is None
+
+
+def test_a_factor_beyond_f32_joins_no_other() -> None:
+    found = composed(V3, conv(), EltwiseOp("tanh"), ScaleBy(vec(2.0**-100)), ScaleBy(vec(2.0**-100)))
+    assert found.post_ops == (Eltwise("tanh"), Eltwise("linear", 2.0**-100), Eltwise("linear", 2.0**-100))
 
 
 # -- residual adds -----------------------------------------------------------------------------------------------------------------
@@ -226,7 +261,7 @@ SKIP = Add("skip", DType.U8, 0.25, 3.0, in_place=True)
 
 def test_a_residual_add_in_place_is_a_sum() -> None:
     found = composed(V3, conv(), SKIP, EltwiseOp("relu"), store(0.5))
-    assert found.post_ops == (Sum("skip", 0.25, 3),)
+    assert found.post_ops == (Sum("skip", 0.5, 3),)
     assert found.sums == ("skip",)
 
 
@@ -238,7 +273,7 @@ def test_v2_scales_the_sum() -> None:
 
 def test_a_sum_reads_the_other_type() -> None:
     found = composed(V3, conv(), replace(SKIP, dtype=DType.S8), store(0.5))
-    assert found.post_ops == (Sum("skip", 0.25, 3, DType.S8),)
+    assert found.post_ops == (Sum("skip", 0.5, 3, DType.S8),)
 
 
 @pytest.mark.parametrize(
@@ -280,5 +315,5 @@ def test_one_destination_has_one_sum() -> None:
 
 def test_a_sum_has_an_integer_zero_point() -> None:
     found = composed(V3, conv(), replace(SKIP, zero_point=3.5), store(0.5))
-    assert found.post_ops == (Sum("skip", 0.25, 0),)
-    assert found.bias.tolist() == [1.0 - 0.875, 2.0 - 0.875, 3.0 - 0.875]
+    assert found.post_ops == (Sum("skip", 0.5, 0),)
+    assert found.bias.tolist() == [2.0 - 1.75, 4.0 - 1.75, 6.0 - 1.75]

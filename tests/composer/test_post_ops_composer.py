@@ -173,8 +173,8 @@ def test_layer_normalization_takes_factors_and_a_zero_point_into_its_parameters(
     front = Front("layer_normalization", "norm", DType.F32, 3, 2, CHANNELS, vec(1.0), vec([1.0, 2.0, 3.0]))
     found = composed(V3, front, ScaleBy(vec(2.0)), store(0.5, 7.0))
     assert found.post_ops == ()
-    assert (found.dst_scale, found.dst_zero_point) == (0.5, None)
-    assert found.bias.tolist() == [5.5, 7.5, 9.5]
+    assert (found.scale.tolist(), found.dst_scale, found.dst_zero_point) == ([4.0], None, None)
+    assert found.bias.tolist() == [11.0, 15.0, 19.0]
 
 
 def test_32_post_ops_and_no_more() -> None:

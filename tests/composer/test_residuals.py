@@ -144,4 +144,4 @@ def test_a_value_added_to_itself_is_a_factor() -> None:
     y = n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 128), 4, scale=2**-8)
     plan = compiled(n, n.conv(n.qdq(n.op("Add", y, y), 2**-5, 128), 2))
     assert len(plan.steps) == 3
-    assert plan.steps[1].attr.scales["dst"].values == (2**-6,), "(2*y)/s = y/(s/2)"
+    assert plan.steps[1].attr.scales["weights"].values == (2**-8 * 2 / 2**-5,), "(2*y)/s = y*(2/s)"
