@@ -40,9 +40,18 @@ def name(value: object) -> str:
     return value.value if isinstance(value, DType) else str(value)
 
 
+VNNI = S8_LIMIT > 64
+"""False under an instruction set without VNNI (`test_isa.py`): what may saturate is NumPy's, and kernels are others; bytes are the same."""
+
+RAN_ON_ONEDNN: list[str] = []
+
+
 def differences(plan: Plan, feeds: Mapping[str, np.ndarray]) -> tuple[list[Difference], Placement]:
     executor = OneDnnExecutor(plan, 2)
-    return compare_steps(plan, executor, feeds), executor.placement()[0]
+    found, placement = compare_steps(plan, executor, feeds), executor.placement()[0]
+    if placement.runtime == "onednn":
+        RAN_ON_ONEDNN.append(placement.implementation)
+    return found, placement
 
 
 def check(case: tuple[Plan, object, Mapping[str, np.ndarray]], *, lsb: float = 0, runtime: str = "onednn") -> Placement:
@@ -50,7 +59,7 @@ def check(case: tuple[Plan, object, Mapping[str, np.ndarray]], *, lsb: float = 0
     plan, _, feeds = case
     found, placement = differences(plan, feeds)
     assert [str(d) for d in found if d.largest > lsb] == []
-    assert placement.runtime == runtime, placement.reason
+    assert placement.runtime == runtime or not VNNI, placement.reason
     return placement
 
 
@@ -124,7 +133,7 @@ def test_post_ops_of_a_deconvolution(draw: Draw, chain: str) -> None:
         plan, _, feeds = windowed(draw, case, U8, U8, chain)
         found, placement = differences(plan, feeds)
         assert found == []
-        assert "avx2" not in placement.implementation
+        assert "avx2" not in placement.implementation or not VNNI
 
 
 MATMULS = {
@@ -176,8 +185,9 @@ def test_code_that_cannot_be_generated_sends_its_step_to_numpy_and_spoils_nothin
     plan, _, feeds = product(draw, "2-D", U8, U8, "compare", live=False)
     found, placement = differences(plan, feeds)
     assert found == []
-    assert placement.runtime == "numpy"
-    assert "runtime_error" in placement.reason
+    if VNNI:
+        assert placement.runtime == "numpy"
+        assert "runtime_error" in placement.reason
     check(windowed(Draw(draw.rng, draw.ties), "3x3", U8, U8, "relu"))
 
 
@@ -236,7 +246,7 @@ def test_the_first_convolution_of_an_image_network(draw: Draw, case: str, src: D
     args = [("src", draw.data(src, shape)), ("weights", draw.data(S8, weights)), ("bias", draw.bias(16, 20))]
     placement = check(one_step("convolution", "Conv", args, U8, params=params | {"strides": (2, 2)}, attr=attr))
     # By blocks of 2x2 pixels, where those fit; four channels are too few for the faster kernel.
-    assert ("brgconv" in placement.implementation) == (case not in ("odd size", "6x5"))
+    assert ("brgconv" in placement.implementation) == (case not in ("odd size", "6x5")) or not VNNI
 
 
 # -- elementwise -------------------------------------------------------------------------------------------------------------------
@@ -392,7 +402,7 @@ def test_a_mean_over_the_feature_map_is_a_pooling(draw: Draw) -> None:
     args = [("src", draw.data(F32, SHAPE)), ("axes", np.array([2, 3]))]
     # 30 additions in another order, of values up to 160
     placement = check(one_step("reduction", "ReduceMean", args, F32, constants=("axes",)), lsb=30 * 2.0**-24 * 160)
-    assert "jit" in placement.implementation
+    assert "jit" in placement.implementation or not VNNI
 
 
 @pytest.mark.parametrize(("mode", "scale", "runtime"), [("nearest", 2, "onednn"), ("nearest", 1.5, "numpy"), ("cubic", 2, "numpy")])
@@ -429,3 +439,11 @@ def test_lrn(draw: Draw) -> None:
 def test_a_primitive_without_a_lowering_runs_on_numpy(draw: Draw) -> None:
     placement = check(one_step("onnx.Relu", "Relu", [("x", draw.data(F32, SHAPE))], F32), runtime="numpy")
     assert placement.reason == "oneDNN has no primitive for Relu"
+
+
+def test_most_steps_ran_on_onednn_without_vnni_too() -> None:
+    """The last of a process that runs this whole file: two runtimes that are both NumPy would always agree."""
+    if VNNI:
+        pytest.skip("each test above says where its step runs")
+    assert len(RAN_ON_ONEDNN) >= 1200
+    assert any("int8" in implementation for implementation in RAN_ON_ONEDNN)

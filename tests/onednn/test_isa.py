@@ -14,9 +14,9 @@ from fqfuse.runtime.onednn import CpuIsa, Library
 
 STEPS = Path(__file__).with_name("test_executor_steps.py")
 
-# Without VNNI the library halves the weights behind an s8 source, and rounds them: only u8 sources are exact. Weights stay within +-64.
-WITHOUT_VNNI = "(test_windows and u8) or test_post_ops_of_a_convolution or (test_matmul and u8 and not live)"
-AT_LEAST = {"AVX512_CORE_VNNI": 1000, "AVX2_VNNI": 1000, "AVX512_CORE": 100, "AVX2": 100}
+# Without VNNI the library halves the weights behind an s8 source, and rounds them, and other kernels add products in 16 bits: NumPy takes
+# such steps. Weights stay within +-64 there, so that u8 sources are exact.
+AT_LEAST = {"AVX512_CORE_VNNI": 1400, "AVX2_VNNI": 1400, "AVX512_CORE": 1400, "AVX2": 1400}
 
 
 @pytest.mark.slow
@@ -29,7 +29,6 @@ def test_steps_are_exact_under(library: Library, name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", str(STEPS)]
     if not wanted.has_vnni:
         environment["FQFUSE_TEST_S8_LIMIT"] = "64"
-        command += ["-k", WITHOUT_VNNI]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900)
     assert ran.returncode == 0, ran.stdout[-4000:]
     passed = re.search(r"(\d+) passed", ran.stdout)
