@@ -15,15 +15,14 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
-from ..ir.paths import reaches
 from ..ir.types import DType, Quantization
 from .cost import post_op_cost
 from .fake_quantize import compare, keeps_codes
-from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, vec
+from .formula import Add, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, vec
 from .post_ops_composer import Composed, PostOpsComposer
-from .residual import branch_refusal
+from .two_operands import Found, along_channels, decoded, two_operands
 
-__all__ = ["Chain", "Found", "Link", "decoded", "grow", "operations_of", "overwriting_refusal", "quantizing"]
+__all__ = ["Chain", "Found", "Link", "decoded", "grow", "operations_of", "quantizing"]
 
 Claimed = Callable[[Node], bool]
 
@@ -87,7 +86,7 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
         current = node.output
         if composer.result.refusal is not None:
             refusal = (node, composer.result.refusal) if node.op != "Dequantize" else refusal
-        elif node.op != "Dequantize" or not _read_as_codes(graph, current):
+        elif graph.type(current).dtype is not DType.BOOL and (node.op != "Dequantize" or not _read_as_codes(graph, current)):
             # Codes are decoded inside the step for an operation behind that the step takes too, or that no primitive reads as codes.
             legal, refusal = Chain(current, composer.result, list(links), dict(not_summed)), None
     if legal is None:
@@ -111,18 +110,6 @@ def _read_as_codes(graph: Graph, value: str) -> bool:
     return any(node.op in _CODE_READERS or node.has(Trait.ELEMENTWISE) for node in graph.consumers(value))
 
 
-def decoded(graph: Graph, value: str) -> Node | None:
-    """The Dequantize of 8-bit per-tensor codes, computed at run time, that produces a value; else None."""
-    node = graph.producer(value)
-    if node is None or node.op != "Dequantize" or graph.constant(node.inputs[0]) is not None:
-        return None
-    quant = node.attr("quant", Quantization)
-    return node if quant.per_tensor and graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
-
-
-Found = tuple[list[BasicOp | Store], Node | None]
-
-
 def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal | None:
     """What `node` does to `value`, as basic operations, with the Dequantize that it takes in on its other input.
 
@@ -135,22 +122,30 @@ def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsCompose
     if node.op == "FakeQuantize":
         compared = compare(graph, node, value, composer.front)
         return compared if isinstance(compared, Refusal) else ([*compared], None)
-    if not node.has(Trait.ELEMENTWISE) or graph.type(node.output).dtype is not DType.F32:
+    if not node.has(Trait.ELEMENTWISE) or not _is_real(graph, node):
         return None
     if graph.type(node.output).shape != graph.type(value).shape:
         return Refusal(
             "the result is larger than the chain: the chain's value is broadcast", f"{graph.type(value)}", f"{graph.type(node.output)}"
         )
-    others = [v for i, v in enumerate(node.inputs) if v and v != value]
     if node.op == "Clip":
         return _clip(graph, node)
     if node.op == "PRelu":
         return _prelu(graph, node, composer)
+    if node.op == "Cast":  # of a comparison: post-ops give 0 and 1 in f32
+        return ([], None) if graph.type(value).dtype is DType.BOOL else None
     if node.spec.binary is not None and len(node.inputs) == 2:
-        if not others:
-            return _with_itself(node)
-        return _binary(graph, node, value, others[0], composer, anchor)
+        return two_operands(graph, node, value, composer, anchor)
+    others = [v for i, v in enumerate(node.inputs) if v and v != value]
     return _eltwise(graph, node) if not others or all(graph.constant(v) is not None for v in others) else None
+
+
+def _is_real(graph: Graph, node: Node) -> bool:
+    """True when the operation gives f32; or 0 and 1 as truth values, compared from f32."""
+    result = graph.type(node.output).dtype
+    if result is DType.BOOL:
+        return node.spec.binary is not None and all(graph.type(value).dtype is DType.F32 for value in node.inputs)
+    return result is DType.F32
 
 
 # -- quantizers inside the chain ---------------------------------------------------------------------------------------------------
@@ -246,7 +241,7 @@ def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refus
         return Refusal("the slopes are computed at run time", "constant slopes", "computed ones")
     if slopes.size == 1:
         return [EltwiseOp("relu", float(np.asarray(slopes).reshape(())))], None
-    values = _along_channels(np.asarray(slopes), composer)
+    values = along_channels(np.asarray(slopes), composer.front)
     if values is None:
         return Refusal(
             "the slopes vary along another axis than the channels",
@@ -257,121 +252,3 @@ def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refus
     shape[composer.front.channel_axis] = -1
     name = graph.add_constant(f"{node.inputs[1]}/slopes", values.astype(np.float32).reshape(shape))
     return [PreluOp(name, 1 << composer.front.channel_axis)], None
-
-
-def _with_itself(node: Node) -> Found | Refusal | None:
-    if node.op == "Add":
-        return [ScaleBy(vec(2.0))], None
-    return ([EltwiseOp("square")], None) if node.op == "Mul" else None
-
-
-# -- two inputs --------------------------------------------------------------------------------------------------------------------
-
-
-def _along_channels(data: npt.NDArray[np.generic], composer: PostOpsComposer) -> npt.NDArray[np.float64] | None:
-    """Data that varies along the channel axis only, as a vector (size 1 when it does not vary); None otherwise."""
-    front = composer.front
-    if data.size == 1:
-        return vec(data)
-    axis = front.channel_axis - (front.rank - data.ndim)
-    if data.ndim <= front.rank and axis >= 0 and data.shape[axis] == data.size == front.channels:
-        return vec(data)
-    return None
-
-
-def _binary(graph: Graph, node: Node, value: str, other: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal | None:
-    constant = graph.constant(other)
-    first = node.inputs[0] == value
-    if constant is not None:
-        vector = _along_channels(np.asarray(constant), composer)
-        if vector is not None:
-            return _with_vector(node.op, vector, first)
-    if not first and node.op not in ("Add", "Mul", "Max", "Min"):
-        return Refusal(f"{node.op} has the chain as its second operand", "the chain as first operand", "the other order")
-    elsewhere = branch_refusal(graph, node, value) if node.op == "Add" else None
-    if elsewhere is not None:
-        return elsewhere
-    algorithm = node.spec.binary
-    assert algorithm is not None
-    if not _fits(graph, other, value):
-        return Refusal("the other operand does not broadcast to the chain", str(graph.type(value)), str(graph.type(other)))
-    codes = decoded(graph, other)
-    if codes is None:
-        return _with_values(graph, node, value, other, algorithm, composer, anchor)
-    return _with_codes(graph, node, value, codes, algorithm, anchor)
-
-
-def _with_vector(op: str, vector: npt.NDArray[np.float64], first: bool) -> Found | Refusal | None:
-    found: list[BasicOp | Store] | None = None
-    finite = bool(np.isfinite(vector).all())
-    if np.isnan(vector).any() or not (finite or op in ("Max", "Min")):
-        found = None
-    elif op == "Add":
-        found = [Shift(vector)]
-    elif op == "Sub":
-        found = [Shift(-vector)] if first else [ScaleBy(vec(-1.0)), Shift(vector)]
-    elif op == "Mul":
-        found = [ScaleBy(vector)] if bool(vector.all()) else None
-    elif op == "Div" and first:
-        found = [ScaleBy(1.0 / vector)] if bool(vector.all()) else None
-    elif op == "Max":
-        found = [Clip(vector, vec(np.inf))]
-    elif op == "Min":
-        found = [Clip(vec(-np.inf), vector)]
-    if found is None:
-        return Refusal(f"no basic operation for {op} by this constant", "finite numbers, and no factor 0, as second operand", "another")
-    return found, None
-
-
-def _fits(graph: Graph, other: str, value: str) -> bool:
-    """True when `other` has the chain's rank and each dimension is 1 or the chain's."""
-    a, b = graph.type(other).shape, graph.type(value).shape
-    return a is not None and b is not None and len(a) == len(b) and all(x in (1, y) for x, y in zip(a, b, strict=True))
-
-
-def _with_values(
-    graph: Graph, node: Node, value: str, other: str, algorithm: str, composer: PostOpsComposer, anchor: Node
-) -> Found | Refusal:
-    if graph.type(other).dtype is not DType.F32:
-        return Refusal("the other operand is neither f32 nor 8-bit codes", "f32, or per-tensor u8 or s8", graph.type(other).dtype.value)
-    if node.op == "Add":
-        why_not = overwriting_refusal(graph, other, other, value, node, anchor)
-        return [Add(other, DType.F32, in_place=not why_not, why_not=why_not)], None
-    return [BinaryOp(algorithm, other)], None
-
-
-def _with_codes(graph: Graph, node: Node, value: str, decode: Node, algorithm: str, anchor: Node) -> Found | Refusal:
-    quant = decode.attr("quant", Quantization)
-    codes, scale, zero = decode.inputs[0], quant.scale[0], quant.zero_point[0]
-    dtype = graph.type(codes).dtype
-    if node.op in ("Add", "Sub"):
-        factor = scale if node.op == "Add" else -scale
-        why_not = overwriting_refusal(graph, codes, decode.output, value, node, anchor)
-        return [Add(codes, dtype, factor, zero, not why_not, why_not)], decode
-    if node.op == "Mul" and zero == 0:
-        return [ScaleBy(vec(scale)), BinaryOp("mul", codes)], decode
-    return [BinaryOp(algorithm, decode.output)], None  # no attribute decodes this operand: it is decoded by a step of its own
-
-
-def overwriting_refusal(graph: Graph, stored: str, read: str, value: str, node: Node, anchor: Node) -> str:
-    """Why the step may not write over the buffer of `stored`, which `node` reads as `read`; '' when it may.
-
-    It may when the buffer dies there: the shapes agree, the graph does not own it, and every other reader has run before the anchor.
-    """
-    if graph.type(stored).shape != graph.type(value).shape:
-        return f"the skip has another shape: {graph.type(stored)} against {graph.type(value)}"
-    if stored in graph.inputs or graph.constant(stored) is not None:
-        return "the skip is an input or constant of the model"
-    if graph.is_output(stored) or graph.is_output(read):
-        return "the skip is returned by the model"
-    readers: list[Node] = []
-    for reader in graph.consumers(stored):
-        readers += graph.consumers(reader.output) if reader.op == "Dequantize" else [reader]
-        if reader.op == "Dequantize" and graph.is_output(reader.output):
-            return "the skip is returned by the model"
-    for reader in readers:
-        if reader.name == anchor.name:
-            return "the skip is the anchor's own source"
-        if reader.name != node.name and not reaches(graph, reader.name, anchor.name):
-            return f"the skip is read later, by {reader.name}"
-    return ""

@@ -114,7 +114,7 @@ def _indices(ranges: Ranges, constant: np.ndarray, threshold: np.ndarray, at: Ve
             "calibrate it to a range around 0",
         )
     inverted = (ranges.input_low > ranges.input_high) & ~constant
-    margin = np.where(inverted, _power_of_two(2.0**-21 * float(far.max())), 0.0)
+    margin = np.where(inverted, _power_of_two(2.0**-23 * float(far.max())), 0.0)
     high = np.where(constant, 0.0, steps + margin)
     ops: list[BasicOp] = [ScaleBy(vec(1.0 / width)), Shift(vec(2 * margin - start / width)), Clip(vec(0.0 - margin), vec(high))]
     if inverted.any():

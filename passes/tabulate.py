@@ -127,12 +127,20 @@ def _escaping(graph: Graph, region: list[Node], codes: str) -> str | None:
 def _is_chain(graph: Graph, region: list[Node], codes: str) -> bool:
     """True when each operation feeds just the next one, and all are post-ops. Who else decodes the codes does not matter: all read them."""
     for node in region:
-        computed = [value for value in node.inputs if value and graph.constant(value) is None]
-        post_op = node.op in _POST_OPS or node.spec.eltwise is not None or node.spec.binary is not None
-        if len(computed) != 1 or not post_op:
+        computed = {value for value in node.inputs if value and graph.constant(value) is None}
+        if len(computed) != 1 or not _is_post_op(graph, node):
             return False
     inner = [node for node in region[:-1] if not (node.op == "Dequantize" and node.inputs[0] == codes)]
-    return all(graph.sole_consumer(node.output) is not None for node in inner)
+    return all(len(graph.consumers(node.output)) == 1 and not graph.is_output(node.output) for node in inner)
+
+
+def _is_post_op(graph: Graph, node: Node) -> bool:
+    """True for what a chain of post-ops has a form for: `x + x` and `x * x` too, and a comparison with the cast of its truth values."""
+    if node.op == "Cast":
+        return graph.type(node.inputs[0]).dtype is DType.BOOL and graph.type(node.output).dtype is DType.F32
+    if len(node.inputs) == 2 and node.inputs[0] == node.inputs[1]:
+        return node.op in ("Add", "Mul")
+    return node.op in _POST_OPS or node.spec.eltwise is not None or node.spec.binary is not None
 
 
 def _evaluate(graph: Graph, region: list[Node], codes: str) -> Array:

@@ -7,144 +7,114 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 from laws.build import Net, Value
-from laws.strategies import factors, scales, shifts
+from laws.links import DIVISOR, LINKS, ChainDraft, rational_scales
+from laws.registry import feeds_for
+from laws.strategies import scales
 
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType, Quantization
 
-_CHANNELS = 3
+ANCHORS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
 
-@dataclass
-class _Chain:
-    """A chain in the making; `value` is its end."""
+@dataclass(frozen=True)
+class DrawnChain:
+    """A graph that is one chain.
 
-    draw: st.DrawFn
-    net: Net
-    value: Value
-    axis: int
+    Attributes:
+        graph: its source, and the other operands of binary operations, are inputs.
+        expansion: how many post-ops the operations behind the anchor are, each written out by itself: an upper bound of what it needs.
+        skips: how many residuals a primitive of their own computes.
+    """
 
-    def vector(self, entries: st.SearchStrategy[float]) -> np.ndarray:
-        """One number, or one for each channel."""
-        if self.draw(st.booleans()):
-            return np.asarray(self.draw(entries))
-        return self.along(self.draw(st.lists(entries, min_size=_CHANNELS, max_size=_CHANNELS)))
+    graph: Graph
+    expansion: int
+    skips: int
 
-    def along(self, values: list[float]) -> np.ndarray:
-        return np.asarray(values).reshape([-1 if axis == self.axis else 1 for axis in range(self.rank)])
-
-    @property
-    def shape(self) -> tuple[int | str, ...]:
-        shape = self.net.graph.type(self.value).shape
-        assert shape is not None
-        return shape
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
+    def feeds(self) -> dict[str, np.ndarray]:
+        """Feeds on which ties are frequent; what is divided by lies away from 0."""
+        feeds = feeds_for(self.graph)
+        return {name: _away_from_zero(array) if name.startswith(DIVISOR) else array for name, array in feeds.items()}
 
 
-_UNARY: list[tuple[str, dict[str, object]]] = [
-    *[("Relu", {})] * 3,
-    ("LeakyRelu", {"alpha": 0.125}),
-    ("LeakyRelu", {"alpha": -0.5}),
-    ("Elu", {"alpha": 0.75}),
-    ("Sigmoid", {}),
-    ("Tanh", {}),
-    ("Softplus", {}),
-    ("Gelu", {}),
-    ("Gelu", {"approximate": "tanh"}),
-    ("Swish", {"alpha": 1.0}),
-    ("HardSigmoid", {"alpha": 0.25, "beta": 0.5}),
-    ("HardSwish", {}),
-    ("Mish", {}),
-    ("Abs", {}),
-    ("Neg", {}),
-]
+def _away_from_zero(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind == "f":
+        return array + np.where(array < 0, np.float32(-0.5), np.float32(0.5))
+    return np.where(array == 0, 1, array).astype(array.dtype)
 
 
-def _unary(c: _Chain) -> Value:
-    op, attrs = c.draw(st.sampled_from(_UNARY))
-    return c.net.op(op, c.value, **attrs)
+def _bias(draw: st.DrawFn, net: Net, channels: int) -> list[np.ndarray]:
+    return [net.rng.integers(-8, 9, channels) / 4] if draw(st.booleans()) else []
 
 
-def _clip(c: _Chain) -> Value:
-    low = c.draw(st.sampled_from([0.0, -1.0, 0.5]))
-    return c.net.op("Clip", c.value, low, low + c.draw(st.sampled_from([1.0, 6.0, 0.25])))
+def _product(draw: st.DrawFn, net: Net, op: str, source: Quantization, dtype: DType, each: np.ndarray | float) -> tuple[Value, int, int]:
+    """A matrix product: of vectors or batched, with transposed weights and factors where the operation has them; the axis of its channels;
+    how many post-ops it needs."""
+    channels = np.size(each)
+    if op == "MatMul":
+        shape, matrices = draw(st.sampled_from([(("N", 5), ()), (("N", 3, 5), ()), (("N", 2, 3, 5), (2,)), (("N", 2, 3, 5), ())]))
+        x = net.dq(net.input(shape, dtype=dtype, quant=source))
+        y = net.op("MatMul", x, net.weights((*matrices, 5, channels), each, len(matrices) + 1))
+        between = draw(st.integers(0, 3)) == 0
+        if between:  # as ONNX Runtime writes it: a quantizer between the product and its bias
+            y = net.qdq(y, draw(rational_scales), draw(st.sampled_from([0, 7, 128])), DType.U8)
+        for bias in _bias(draw, net, channels):
+            y = net.op("Add", y, bias)
+        return y, len(shape) - 1, 6 * between
+    x = net.dq(net.input(("N", 5), dtype=dtype, quant=source))
+    transposed = draw(st.booleans())
+    weights = net.weights((channels, 5), each, 0) if transposed else net.weights((5, channels), each, 1)
+    attrs = {"alpha": draw(st.sampled_from([1.0, 0.5, -2.0])), "beta": draw(st.sampled_from([1.0, 0.5])), "transB": int(transposed)}
+    return net.op("Gemm", x, weights, *_bias(draw, net, channels), **attrs), 1, 0
 
 
-def _prelu(c: _Chain) -> Value:
-    return c.net.op("PRelu", c.value, c.vector(factors))
-
-
-def _constant(c: _Chain) -> Value:
-    op = c.draw(st.sampled_from(["Add", "Sub", "Mul", "Mul", "Div", "Max", "Min"]))
-    constant = c.vector(factors if op in ("Mul", "Div") else shifts)
-    turned = op != "Div" and c.draw(st.booleans())
-    return c.net.op(op, constant, c.value) if turned else c.net.op(op, c.value, constant)
-
-
-def _binary(c: _Chain) -> Value:
-    """With another tensor: f32, or codes; of the same shape, or one that broadcasts to the chain."""
-    shape = c.shape if c.draw(st.booleans()) else tuple(size if axis == c.axis else 1 for axis, size in enumerate(c.shape))
-    op = c.draw(st.sampled_from(["Add", "Add", "Sub", "Mul", "Max", "Min"]))
-    if c.draw(st.booleans()) or op in ("Max", "Min"):  # no attribute decodes an operand of max and min
-        other = c.net.input(shape)
-    else:
-        dtype = c.draw(st.sampled_from([DType.U8, DType.S8]))
-        zero = 0 if op == "Mul" else c.draw(st.sampled_from([0, 7, 100]))
-        other = c.net.dq(c.net.input(shape, dtype=dtype, quant=Quantization.of(c.draw(scales), zero)))
-    return c.net.op(op, c.value, other)
-
-
-def _fake_quantize(c: _Chain) -> Value:
-    levels = c.draw(st.sampled_from([256, 256, 255, 16, 2]))
-    scale, zero = c.draw(scales), c.draw(st.integers(0, levels - 1))
-    low, high = -zero * scale, (levels - 1 - zero) * scale
-    if c.draw(st.integers(0, 3)) == 0:
-        spread = c.along(c.draw(st.lists(st.sampled_from([1.0, 2.0, 0.5]), min_size=_CHANNELS, max_size=_CHANNELS)))
-        return c.net.fq(c.value, low * spread, high * spread, levels=levels)
-    if c.draw(st.integers(0, 3)) == 0:
-        return c.net.fq(c.value, low, high, -1.0, 3.0, levels)
-    return c.net.fq(c.value, low, high, levels=levels)
-
-
-_LINKS = (*(_unary,) * 4, _clip, _prelu, *(_constant,) * 3, *(_binary,) * 2, *(_fake_quantize,) * 2)
-
-
-def _anchor(draw: st.DrawFn, net: Net) -> tuple[Value, int]:
-    """The first value of the chain and the axis of its channels."""
-    kind = draw(st.sampled_from(["Conv", "Conv", "ConvTranspose", "MatMul", "Gemm"]))
-    dtype = draw(st.sampled_from([DType.U8, DType.S8]))
-    quant = Quantization.of(draw(scales), draw(st.sampled_from([0, 0, 7, 100])))
-    scale = draw(st.sampled_from([2.0**-8, 2.0**-7, 0.003]))
-    each = scale * (np.arange(_CHANNELS) + 1) if draw(st.booleans()) else scale
-    bias = net.rng.integers(-8, 9, _CHANNELS) / 4 if draw(st.booleans()) else None
-    if kind in ("MatMul", "Gemm"):
-        x = net.dq(net.input(("N", 5), dtype=dtype, quant=quant))
-        weights = net.weights((5, _CHANNELS), each, 1)
-        if kind == "Gemm":
-            return net.op("Gemm", x, weights, *([] if bias is None else [bias])), 1
-        y = net.op("MatMul", x, weights)
-        return (y if bias is None else net.op("Add", y, bias)), 1
-    x = net.dq(net.input(("N", 2, 4, 4), dtype=dtype, quant=quant))
-    if kind == "Conv":
-        return net.conv(x, _CHANNELS, draw(st.sampled_from([1, 3])), scale=each, bias=bias), 1
-    weights = net.weights((2, _CHANNELS, 3, 3), each, 1)
-    return net.op("ConvTranspose", x, weights, *([] if bias is None else [bias]), kernel_shape=(3, 3), strides=(2, 2)), 1
+def _window(draw: st.DrawFn, net: Net, op: str, source: Quantization, dtype: DType, each: np.ndarray | float) -> tuple[Value, int, int]:
+    """A convolution or deconvolution in one, two or three dimensions, dense, grouped or depthwise."""
+    channels = np.size(each)
+    spatial = draw(st.sampled_from([(5,), (4, 4), (4, 4), (4, 4), (2, 3, 3)]))
+    rank = len(spatial)
+    group = draw(st.sampled_from([1, 1, 1, 2 if channels % 2 == 0 else 1, channels]))
+    inner = channels if group > 1 else 2
+    x = net.dq(net.input(("N", inner, *spatial), dtype=dtype, quant=source))
+    bias = _bias(draw, net, channels)
+    if op == "Conv":
+        kernel = (draw(st.sampled_from([1, 3])),) * rank
+        strides = (draw(st.sampled_from([1, 1, 2])),) * rank
+        return net.conv(x, channels, kernel, scale=each, bias=bias[0] if bias else None, group=group, strides=strides), 1, 0
+    kernel = (draw(st.sampled_from([2, 3])),) * rank
+    weights = net.weights((inner, channels // group, *kernel), each if group == 1 else float(np.ravel(each)[0]), 1)
+    return net.op("ConvTranspose", x, weights, *bias, kernel_shape=kernel, strides=(2,) * rank, group=group), 1, 0
 
 
 @st.composite
-def chains(draw: st.DrawFn, most: int = 6) -> Graph:
-    """A graph that is one chain; its source, and the other operands of binary operations, are inputs."""
+def chains(draw: st.DrawFn, anchors: tuple[str, ...] = ANCHORS, most: int = 7) -> DrawnChain:
+    """A chain of up to `most` links behind one of the anchors; with a quantizer at its end, or none."""
     net = Net("chain", seed=draw(st.integers(0, 7)))
-    chain = _Chain(draw, net, *_anchor(draw, net))
+    op = draw(st.sampled_from(anchors))
+    dtype = draw(st.sampled_from([DType.U8, DType.S8]))
+    source = Quantization.of(draw(scales), draw(st.sampled_from([0, 0, 7, 100])))
+    channels, scale = draw(st.sampled_from([3, 3, 4, 16, 17])), draw(st.sampled_from([2.0**-8, 2.0**-7, 0.003]))
+    each = scale * (np.arange(channels) % 3 + 1 if draw(st.booleans()) else np.ones(channels))
+    anchor = (_product if op in ("MatMul", "Gemm") else _window)(draw, net, op, source, dtype, each)
+    chain = ChainDraft(draw, net, *anchor)
     for _ in range(draw(st.integers(0, most))):
-        chain.value = draw(st.sampled_from(_LINKS))(chain)
+        draw(st.sampled_from(LINKS))(chain)
     if draw(st.integers(0, 3)):
-        dtype = draw(st.sampled_from([DType.U8, DType.S8]))
-        low, high = dtype.range
-        narrow = {} if draw(st.integers(0, 3)) else {"low": low + 1, "high": high - draw(st.integers(0, 50))}
-        zero = draw(st.sampled_from([0, 0, (low + high + 1) // 2, 3, 117 + low]))
-        chain.value = net.q(chain.value, draw(scales), zero, dtype, **narrow)
-    return net.done(chain.value)
+        _quantize(chain)
+    return DrawnChain(net.done(chain.value), chain.expansion, chain.skips)
+
+
+def _quantize(c: ChainDraft) -> None:
+    """A QuantizeLinear: per tensor or per channel, of all codes or a part of them."""
+    dtype = c.draw(st.sampled_from([DType.U8, DType.S8]))
+    low, high = dtype.range
+    narrow = {} if c.draw(st.integers(0, 3)) else {"low": low + 1, "high": high - c.draw(st.integers(0, 50))}
+    zero = c.draw(st.sampled_from([0, 0, (low + high + 1) // 2, 3, 117 + low]))
+    scale = c.draw(rational_scales)
+    c.expansion += bool(narrow)
+    if c.coin(8):
+        per_channel = np.resize([scale, 2 * scale, scale / 2], c.channels)
+        c.value = c.net.q(c.value, per_channel, zero, dtype, c.axis, **narrow)
+        c.expansion += 2
+    else:
+        c.value = c.net.q(c.value, scale, zero, dtype, **narrow)

@@ -64,12 +64,13 @@ def exactly(array: npt.ArrayLike) -> Box:
     return Box(values, values)
 
 
-def run_boxes(graph: Graph, feeds: Mapping[str, npt.ArrayLike], ulps: float = 4.0) -> dict[str, Box]:
+def run_boxes(graph: Graph, feeds: Mapping[str, npt.ArrayLike], ulps: float = 4.0, polynomials: float = 0.0) -> dict[str, Box]:
     """The interval of every value of a graph.
 
-    `ulps`: how many roundings each operation is granted, in units of 2^-24 of its largest operand or intermediate.
+    `ulps`: how many roundings each operation is granted, in units of 2^-24 of its largest operand or intermediate. `polynomials`: what a
+    library that approximates exp, log, tanh and the like may err besides, absolute below 1 and relative above.
     """
-    run = _Run(graph, ulps)
+    run = _Run(graph, ulps, polynomials)
     for name, data in graph.constants.items():
         if data.dtype.kind in "fiub":
             run.boxes[name] = exactly(data)
@@ -81,8 +82,8 @@ def run_boxes(graph: Graph, feeds: Mapping[str, npt.ArrayLike], ulps: float = 4.
 
 
 class _Run:
-    def __init__(self, graph: Graph, ulps: float) -> None:
-        self.graph, self.eps = graph, ulps * EPS
+    def __init__(self, graph: Graph, ulps: float, polynomials: float) -> None:
+        self.graph, self.eps, self.polynomials = graph, ulps * EPS, polynomials
         self.boxes: dict[str, Box] = {}
 
     def node(self, node: Node) -> None:
@@ -97,6 +98,9 @@ class _Run:
             self.boxes[node.output] = self.lipschitz(node, slope * max(1.0, abs(node.attr(factor, float)) if factor else 1.0))
         else:
             raise NotImplementedError(f"no interval meaning of {node.op}")
+        if self.polynomials and node.op in _APPROXIMATED:
+            box = self.boxes[node.output]
+            self.boxes[node.output] = box.widened(self.polynomials * np.maximum(box.magnitude, 1.0))
 
     def operand(self, node: Node, index: int) -> Box:
         return self.boxes[node.inputs[index]]
@@ -119,8 +123,22 @@ class _Run:
         if node.op not in _INCREASING:
             return boxes
         error = _INCREASING[node.op]
-        scale = 0.0 if error == 0 else self._scale(node, boxes[0])
-        return [box.widened(error * self.eps * scale) for box in boxes]
+        scale = self._scale(node, boxes[0]) * error if error else self.grid(node)
+        return [box.widened(self.eps * scale) for box in boxes]
+
+    def grid(self, node: Node) -> float:
+        """For an operation that compares its operands: the largest magnitude on the grid of the codes among them, 0 without codes.
+
+        max(x, s*(q - z)) may be computed as max(x/s + z, q)*s - z*s, on the codes as they are stored.
+        """
+        found = 0.0
+        for value in node.inputs if node.op in _COMPARING else ():
+            maker = self.graph.producer(value)
+            if maker is not None and maker.op == "Dequantize":
+                scale, zero = _shaped(maker.attr("quant", Quantization), 1)
+                codes = np.abs(np.asarray(self.graph.type(maker.inputs[0]).dtype.range)).max()
+                found = max(found, float(((codes + np.abs(zero)) * np.abs(scale)).max()))
+        return found
 
     def _scale(self, node: Node, box: Box) -> npt.ArrayLike:
         """The magnitude that rounding errors are relative to."""
@@ -178,6 +196,19 @@ def _div(run: _Run, node: Node) -> Box:
     return box.widened(run.eps * box.magnitude)
 
 
+def _compare(run: _Run, node: Node) -> Box:
+    """A comparison: certain where the operands are further apart than rounding."""
+    a, b = run.operand(node, 0), run.operand(node, 1)
+    if node.op.startswith("Less"):
+        a, b = b, a
+    slack = run.eps * np.maximum(np.maximum(a.magnitude, b.magnitude), run.grid(node))
+    never = (a.low > b.high + slack) | (b.low > a.high + slack)
+    if node.op == "Equal":
+        always = (a.low == a.high) & (b.low == b.high) & (a.low == b.low) & (slack == 0)
+        return Box(1.0 * always, 1.0 * ~never)
+    return Box(1.0 * (a.low > b.high + slack), 1.0 * (a.high + slack >= b.low))
+
+
 def _neg(run: _Run, node: Node) -> Box:
     x = run.operand(node, 0)
     return Box(-x.high, -x.low)
@@ -197,8 +228,8 @@ def _pow(run: _Run, node: Node) -> Box:
         box = _abs(run, node)
         box = Box(box.low**2, box.high**2)
     else:
-        assert exponent % 2 == 1 or (x.low > 0).all(), "an increasing power"
-        box = Box(x.low**exponent, x.high**exponent)
+        assert (exponent > 0 and exponent % 2 == 1) or (x.low > 0).all(), "a monotone power"
+        box = _hull(x.low**exponent, x.high**exponent)
     return box.widened(8 * run.eps * box.magnitude)
 
 
@@ -317,8 +348,10 @@ def _fake_quantize(run: _Run, node: Node) -> Box:
             inside = np.where(at <= np.minimum(il, ih), ol, inside)
             corners.append(np.where(at > np.maximum(il, ih), oh, inside))
     box = _hull(*corners)
-    # An inverted range falls between its bounds, and jumps at them: there it takes any value.
-    jumps = (il > ih) & ~((x.low - slack > il) | (x.high + slack <= ih) | ((x.low - slack > ih) & (x.high + slack <= il)))
+    # An inverted range falls between its bounds, and jumps at them: there it takes any value. The composer's form of it tells the sides of
+    # a bound apart at a distance of some ten roundings.
+    wide = 10 * slack
+    jumps = (il > ih) & ~((x.low - wide > il) | (x.high + wide <= ih) | ((x.low - wide > ih) & (x.high + wide <= il)))
     ends = _hull(*np.broadcast_arrays(ol + 0 * x.low, oh + 0 * x.low))
     box = Box(np.where(jumps, ends.low, box.low), np.where(jumps, ends.high, box.high))
     return box.widened(run.eps * np.maximum(np.maximum(np.abs(ol), np.abs(oh)), box.magnitude))
@@ -355,6 +388,7 @@ _HANDLERS: dict[str, _Handler] = {
     "Sub": _sub,
     "Mul": _mul,
     "Div": _div,
+    **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), _compare),
     "Neg": _neg,
     "Abs": _abs,
     "Pow": _pow,
@@ -382,6 +416,8 @@ _INCREASING: dict[str, float] = {
 }
 """Non-decreasing in every computed input -> how many roundings of the largest operand it is granted."""
 
+_COMPARING = frozenset({"Max", "Min", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"})
+
 _EXACT = frozenset({"Identity", "Resize"})  # Resize in mode nearest
 
 _SLOPES: dict[str, tuple[float, str]] = {
@@ -395,3 +431,6 @@ _SLOPES: dict[str, tuple[float, str]] = {
     "Elu": (1.0, "alpha"),
 }
 """A bound of the function's slope: a number, times the attribute of that name where it is larger than 1."""
+
+_APPROXIMATED = frozenset({"Exp", "Log", "Sigmoid", "Tanh", "Softplus", "Erf", "Gelu", "Mish", "Swish", "Elu", "Pow"})
+"""What libraries compute by polynomials."""

@@ -1,0 +1,194 @@
+"""Operations of two operands behind an anchor, as basic operations: arithmetic, maximum, minimum and comparisons.
+
+The chain is one operand. The other is a constant, an f32 value, or 8-bit codes that the step decodes itself: codes enter a binary
+post-op as plain numbers, so the chain in front of it is brought to their grid and taken back behind it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.paths import reaches
+from ..ir.types import DType, Quantization
+from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, Refusal, ScaleBy, Shift, Store, Vec, vec
+from .post_ops_composer import Front, PostOpsComposer
+from .residual import branch_refusal
+
+__all__ = ["Found", "along_channels", "decoded", "overwriting_refusal", "two_operands"]
+
+Found = tuple[list[BasicOp | Store], Node | None]
+"""What an operation does, and the Dequantize on its other operand that goes into the step with it."""
+
+_MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "max": "min", "min": "max"}
+"""What a comparison, maximum or minimum is with its operands in the other order, or behind a factor below 0."""
+
+
+def two_operands(graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal | None:
+    """What `node` does to the chain at `value`, or why post-ops cannot do it; None when the node reads nothing but the chain otherwise."""
+    algorithm = node.spec.binary
+    assert algorithm is not None
+    if node.inputs[0] == node.inputs[1]:
+        return _with_itself(node)
+    first = node.inputs[0] == value
+    other = node.inputs[1] if first else node.inputs[0]
+    if algorithm in ("gt", "ge", "lt", "le") and not first:
+        algorithm = _MIRRORED[algorithm]
+    constant = graph.constant(other)
+    if constant is not None:
+        vector = along_channels(np.asarray(constant), composer.front)
+        if vector is not None:
+            return _with_vector(graph, node, vector, algorithm, composer.front, first=first)
+        other = _in_rank(graph, other, composer.front.rank)
+    elsewhere = branch_refusal(graph, node, value) if node.op == "Add" else None
+    if elsewhere is not None:
+        return elsewhere
+    if not _fits(graph, other, value):
+        return Refusal("the other operand does not broadcast to the chain", str(graph.type(value)), str(graph.type(other)))
+    codes = decoded(graph, other)
+    found = None if codes is None else _with_codes(graph, node, value, codes, algorithm, anchor, first=first)
+    return found or _with_values(graph, node, value, other, algorithm, anchor, first=first)
+
+
+def _with_itself(node: Node) -> Found | None:
+    if node.op == "Add":
+        return [ScaleBy(vec(2.0))], None
+    return ([EltwiseOp("square")], None) if node.op == "Mul" else None
+
+
+def decoded(graph: Graph, value: str) -> Node | None:
+    """The Dequantize of 8-bit per-tensor codes, computed at run time, that produces a value; else None."""
+    node = graph.producer(value)
+    if node is None or node.op != "Dequantize" or graph.constant(node.inputs[0]) is not None:
+        return None
+    quant = node.attr("quant", Quantization)
+    return node if quant.per_tensor and graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
+
+
+# -- a constant --------------------------------------------------------------------------------------------------------------------
+
+
+def along_channels(data: npt.NDArray[np.generic], front: Front) -> Vec | None:
+    """Data that varies along the channel axis only, as a vector (size 1 when it does not vary); None otherwise."""
+    if data.size == 1:
+        return vec(data)
+    axis = front.channel_axis - (front.rank - data.ndim)
+    if data.ndim <= front.rank and axis >= 0 and data.shape[axis] == data.size == front.channels:
+        return vec(data)
+    return None
+
+
+def _in_rank(graph: Graph, constant: str, rank: int) -> str:
+    """A constant with dimensions of 1 in front, as broadcasting reads it: post-ops want the destination's rank."""
+    data = graph.constant(constant)
+    if data is None or data.ndim >= rank:
+        return constant
+    return graph.add_constant(f"{constant}/rank{rank}", data.reshape((1,) * (rank - data.ndim) + data.shape))
+
+
+def _with_vector(graph: Graph, node: Node, vector: Vec, algorithm: str, front: Front, *, first: bool) -> Found | Refusal:
+    if np.isnan(vector).any() or not (np.isfinite(vector).all() or node.op in ("Max", "Min")):
+        return Refusal(f"no basic operation for {node.op} by this constant", "finite numbers", "infinity or NaN")
+    return [*_vector_operations(graph, node, vector, algorithm, front, first=first)], None
+
+
+def _vector_operations(graph: Graph, node: Node, vector: Vec, algorithm: str, front: Front, *, first: bool) -> list[BasicOp]:
+    nonzero = bool(vector.all())
+    if algorithm == "add":
+        return [Shift(vector)]
+    if algorithm == "sub":
+        return [Shift(-vector)] if first else [ScaleBy(vec(-1.0)), Shift(vector)]
+    if algorithm == "mul" and nonzero:
+        return [ScaleBy(vector)]
+    if algorithm == "div" and nonzero and first:
+        return [ScaleBy(1.0 / vector)]
+    if algorithm == "div" and not first:  # c / x = c * x^-1
+        if vector.size == 1:
+            return [EltwiseOp("pow", float(vector[0]), -1.0)]
+        return [EltwiseOp("pow", 1.0, -1.0), BinaryOp("mul", _operand(graph, node, vector, front))]
+    if algorithm == "max":
+        return [Clip(vector, vec(np.inf))]
+    if algorithm == "min":
+        return [Clip(vec(-np.inf), vector)]
+    # A comparison; or a factor of 0, which no scale may be: rules divide by them.
+    return [BinaryOp(algorithm, _operand(graph, node, vector, front))]
+
+
+def _operand(graph: Graph, node: Node, vector: Vec, front: Front) -> str:
+    """Files a vector as a constant of the destination's rank."""
+    shape = [vector.size if axis == front.channel_axis else 1 for axis in range(front.rank)]
+    return graph.add_constant(f"{node.output}/operand", vector.astype(np.float32).reshape(shape))
+
+
+# -- another value -----------------------------------------------------------------------------------------------------------------
+
+
+def _fits(graph: Graph, other: str, value: str) -> bool:
+    """True when `other` has the chain's rank and each dimension is 1 or the chain's."""
+    a, b = graph.type(other).shape, graph.type(value).shape
+    return a is not None and b is not None and len(a) == len(b) and all(x in (1, y) for x, y in zip(a, b, strict=True))
+
+
+def _with_values(graph: Graph, node: Node, value: str, other: str, algorithm: str, anchor: Node, *, first: bool) -> Found | Refusal:
+    if graph.type(other).dtype is not DType.F32:
+        return Refusal("the other operand is neither f32 nor 8-bit codes", "f32, or per-tensor u8 or s8", graph.type(other).dtype.value)
+    if algorithm == "add" or (algorithm == "sub" and not first):  # t - x = -x + t
+        why_not = overwriting_refusal(graph, other, other, value, node, anchor)
+        turn: list[BasicOp] = [] if algorithm == "add" else [ScaleBy(vec(-1.0))]
+        return [*turn, Add(other, DType.F32, in_place=not why_not, why_not=why_not)], None
+    if algorithm == "div" and not first:  # t / x = x^-1 * t
+        return [EltwiseOp("pow", 1.0, -1.0), BinaryOp("mul", other)], None
+    return [BinaryOp(algorithm, other)], None
+
+
+def _with_codes(graph: Graph, node: Node, value: str, decode: Node, algorithm: str, anchor: Node, *, first: bool) -> Found | None:
+    """The operation with s*(q - z), q the codes; None when no attributes decode the operand, so that a step of its own must.
+
+    x + s*(q - z) is an Add; max(x, s*(q - z)) = max(x/s + z, q)*s - z*s for s > 0, and likewise for comparisons; products and quotients
+    take s apart when z is 0, while x*(q - z) would need x twice.
+    """
+    quant = decode.attr("quant", Quantization)
+    codes, scale, zero = decode.inputs[0], quant.scale[0], quant.zero_point[0]
+    if algorithm in ("add", "sub"):
+        factor = scale if algorithm == "add" or not first else -scale
+        why_not = overwriting_refusal(graph, codes, decode.output, value, node, anchor)
+        turn: list[BasicOp] = [] if algorithm == "add" or first else [ScaleBy(vec(-1.0))]
+        return [*turn, Add(codes, graph.type(codes).dtype, factor, zero, not why_not, why_not)], decode
+    if algorithm in _MIRRORED:
+        on_codes = algorithm if scale > 0 else _MIRRORED[algorithm]
+        onto: list[BasicOp] = [ScaleBy(vec(1.0 / scale)), Shift(vec(zero)), BinaryOp(on_codes, codes)]
+        back: list[BasicOp] = [Shift(vec(-zero)), ScaleBy(vec(scale))] if algorithm in ("max", "min") else []
+        return [*onto, *back], decode
+    if zero != 0:
+        return None
+    if algorithm == "mul":
+        return [ScaleBy(vec(scale)), BinaryOp("mul", codes)], decode
+    if first:
+        return [ScaleBy(vec(1.0 / scale)), BinaryOp("div", codes)], decode
+    return [EltwiseOp("pow", scale, -1.0), BinaryOp("mul", codes)], decode
+
+
+def overwriting_refusal(graph: Graph, stored: str, read: str, value: str, node: Node, anchor: Node) -> str:
+    """Why the step may not write over the buffer of `stored`, which `node` reads as `read`; '' when it may.
+
+    It may when the buffer dies there: the shapes agree, the graph does not own it, and every other reader has run before the anchor.
+    """
+    if graph.type(stored).shape != graph.type(value).shape:
+        return f"the skip has another shape: {graph.type(stored)} against {graph.type(value)}"
+    if stored in graph.inputs or graph.constant(stored) is not None:
+        return "the skip is an input or constant of the model"
+    if graph.is_output(stored) or graph.is_output(read):
+        return "the skip is returned by the model"
+    readers: list[Node] = []
+    for reader in graph.consumers(stored):
+        readers += graph.consumers(reader.output) if reader.op == "Dequantize" else [reader]
+        if reader.op == "Dequantize" and graph.is_output(reader.output):
+            return "the skip is returned by the model"
+    for reader in readers:
+        if reader.name == anchor.name:
+            return "the skip is the anchor's own source"
+        if reader.name != node.name and not reaches(graph, reader.name, anchor.name):
+            return f"the skip is read later, by {reader.name}"
+    return ""

@@ -1,0 +1,109 @@
+"""Each binary operation of the post-op set behind an anchor, in both orders, with each kind of operand, is one step with exact numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from laws.build import Net
+from laws.contracts import GRANTED
+from laws.intervals import run_boxes
+from laws.plans import compiled, kinds, refusals
+from laws.registry import feeds_for
+
+from fqfuse.ir.interpret import run_graph
+from fqfuse.ir.types import DType, Quantization
+from fqfuse.runtime.session import InferenceSession
+
+COMPARISONS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal")
+MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq"}
+
+POST_OPS = {
+    # (operation, the chain is its second operand) -> the post-ops with f32 values, with codes of zero point 0
+    ("Add", False): (["add"], ["linear", "add", "linear"]),
+    ("Sub", False): (["sub"], ["linear", "add", "linear"]),
+    ("Sub", True): (["add"], ["linear", "add", "linear"]),
+    ("Mul", False): (["mul"], ["linear", "mul"]),
+    ("Div", False): (["div"], ["linear", "div"]),
+    ("Div", True): (["pow", "mul"], ["pow", "mul"]),
+    ("Max", False): (["max"], ["linear", "max", "linear"]),
+    ("Min", True): (["min"], ["linear", "min", "linear"]),
+    **{(op, False): ([name], ["linear", name]) for op, name in zip(COMPARISONS, MIRRORED, strict=True)},
+    **{(op, True): ([name], ["linear", name]) for op, name in zip(COMPARISONS, MIRRORED.values(), strict=True)},
+}
+
+
+def anchored(n: Net) -> str:
+    """A chain whose values are positive, so that it can be divided by, and multiples of 1/4, so that comparisons meet equal values."""
+    x = n.dq(n.input(("N", 4, 4, 4), dtype=DType.U8, quant=Quantization.of(0.25)))
+    weights = n.const(np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1))
+    y = n.op("Conv", x, n.fq(weights, -127.0, 127.0, levels=255), kernel_shape=(1, 1))
+    return n.op("Add", n.op("Abs", y), 0.25)
+
+
+def operand(n: Net, kind: str) -> str | np.ndarray:
+    if kind == "vector":
+        return np.asarray([0.5, 1.0, 16.25, 32.0]).reshape(1, 4, 1, 1)
+    if kind == "values":  # a skip that nothing is written over: it is fed
+        return n.input(("N", 4, 4, 4), "t")
+    dtype, zero = (DType.S8, 0) if kind == "codes" else (DType.U8, 128)
+    return n.dq(n.input(("N", 4, 4, 4), "t", dtype=dtype, quant=Quantization.of(0.5, zero)))
+
+
+def not_zero(n: Net, name: str, array: np.ndarray) -> np.ndarray:
+    """Multiples of 1/4, none of which stands for 0 where it is divided by."""
+    if array.dtype.kind == "f":
+        rounded = np.rint(array * 8) / 4
+        return np.where(rounded == 0, 0.25, rounded).astype(np.float32)
+    if name == "x":
+        return array
+    quant = n.graph.type(name).quant
+    assert quant is not None
+    return np.where(array == quant.zero_point[0], array + 1, array).astype(array.dtype)
+
+
+@pytest.mark.parametrize("kind", ["vector", "values", "codes", "codes with a zero point"])
+@pytest.mark.parametrize(("op", "turned"), POST_OPS)
+def test_a_binary_operation_is_a_post_op(op: str, turned: bool, kind: str) -> None:
+    n = Net()
+    y, other = anchored(n), operand(n, kind)
+    y = n.op(op, other, y) if turned else n.op(op, y, other)
+    if op in COMPARISONS:
+        y = n.op("Cast", y, to=DType.F32)
+    plan = compiled(n, y)
+    decoded_apart = kind == "codes with a zero point" and op in ("Mul", "Div")
+    assert [step.primitive for step in plan.steps] == (["reorder"] if decoded_apart else []) + ["convolution"]
+    if kind in ("values", "codes"):
+        expected = POST_OPS[op, turned][kind == "codes"]
+        assert [name for name in kinds(plan.steps[0])[1:] if name != "linear"] == [name for name in expected if name != "linear"]
+    feeds = {name: not_zero(n, name, array) for name, array in feeds_for(n.graph, batch=64).items()}
+    (found,) = InferenceSession(plan, "numpy", 1).run(None, feeds)
+    if op in COMPARISONS:  # everything is a multiple of 1/4, so that nothing rounds
+        assert np.array_equal(found, run_graph(n.graph, feeds)[y])
+        assert 0 < found.mean() < 1
+    else:
+        assert run_boxes(n.graph, feeds, GRANTED)[y].outside(found) <= 1e-6 * np.abs(found).max()
+
+
+def test_truth_values_that_are_read_as_such_end_the_chain() -> None:
+    n = Net()
+    y = anchored(n)
+    plan = compiled(n, n.op("Where", n.op("Greater", y, 1.0), n.input(("N", 4, 4, 4), "t"), 0.0))
+    assert [step.primitive for step in plan.steps] == ["convolution", "onnx.Greater", "onnx.Where"]
+
+
+def test_a_negative_scale_turns_comparisons_around() -> None:
+    """No quantizer writes one, but a model may: max(x, s*(q - z)) with s < 0 is a minimum on the codes."""
+    n = Net()
+    y = anchored(n)
+    t = n.dq(n.input(("N", 4, 4, 4), "t", dtype=DType.S8, quant=Quantization.of(-0.5)))
+    plan = compiled(n, n.op("Max", y, t))
+    assert "min" in kinds(plan.steps[0])
+    feeds = feeds_for(n.graph)
+    (found,) = InferenceSession(plan, "numpy", 1).run(None, feeds)
+    assert np.array_equal(found, np.maximum(feeds["x"] * np.float32(0.25) + np.float32(0.25), feeds["t"] * np.float32(-0.5)))
+
+
+def test_nothing_is_compared_with_nan() -> None:
+    n = Net()
+    y = n.op("Cast", n.op("Less", anchored(n), np.asarray(np.nan)), to=DType.F32)
+    assert refusals(compiled(n, y), "no basic operation for Less")

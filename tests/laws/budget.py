@@ -1,0 +1,32 @@
+"""How many examples a Hypothesis test draws: its own number, and many more in `make fuzz`; and shards that xdist can share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, seed, settings
+
+__all__ = ["examples", "shard"]
+
+Test = Callable[..., Any]
+
+_RATIO = settings.default.max_examples / 100
+"""The profile's number against Hypothesis' own default: 1 in `make test`, 30 in `make fuzz`."""
+
+
+def examples(usual: int, fuzz: int = 0) -> settings:
+    """`usual` examples; in `make fuzz` that many in proportion to the profile, or `fuzz` where it is given.
+
+    Health checks are off: drawing a graph takes longer than Hypothesis expects of a strategy.
+    """
+    count = fuzz if fuzz and _RATIO > 1 else max(1, round(usual * _RATIO))
+    return settings(max_examples=count, suppress_health_check=list(HealthCheck))
+
+
+def shard(number: int) -> Callable[[Test], Test]:
+    """One part of a test that is split: its examples are the same in every `make test`, and other ones than those of the other parts.
+
+    In `make fuzz` every run draws its own.
+    """
+    return seed(number) if settings.default.derandomize else lambda test: test
