@@ -2,7 +2,8 @@
 
 Behind `round` and `clip` a value is one of at most 256 integers. If all that follows is per tensor, and reads at most one other code (the
 old value of a sum), the destination is a function of one or two bytes: 65536 results at most, computed while binding by the very passes
-that the table replaces. A look-up costs less than the passes of a sum with FMA alone.
+that the table replaces. A look-up costs less than the passes of a sum with FMA alone; a few plain passes that are shown to give every entry
+of the table (`tail_affine`) cost less still.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .base import Recorder, Scratch, nbytes
 from .eltwise_math import TRANSCENDENTAL
 from .passes import BinaryPass, Block, DividePass, EltwisePass, Pass, PlusPass, Source, SumPass, TimesPass, codes_behind
 from .store import Finish, Store
+from .tail_affine import affine_tail
 
 __all__ = ["TailTable", "with_table"]
 
@@ -56,7 +58,7 @@ class TailTable:
 
 
 def with_table(passes: list[Pass], finish: Store) -> tuple[list[Pass], Finish]:
-    """The passes and the finish, with a table in place of the last ones where that is possible and pays."""
+    """The passes and the finish, with a table, or what gives the same codes, in place of the last ones where that is possible and pays."""
     if finish.dtype.numpy.itemsize != 1:
         return passes, finish
     start, low, high = _first_codes(passes)
@@ -64,8 +66,9 @@ def with_table(passes: list[Pass], finish: Store) -> tuple[list[Pass], Finish]:
     sums = [step for step in tail if isinstance(step, SumPass)]
     if high - low >= _CODES or len(sums) > 1 or not all(map(_per_tensor, tail)) or not _pays(tail):
         return passes, finish
-    old = sums[0].old if sums else None
-    return passes[:start], TailTable(_filled(tail, finish, low, high, sums), low, old)
+    table = _filled(tail, finish, low, high, sums)
+    affine = affine_tail(tail, finish, low, table)
+    return passes[:start], affine or TailTable(table.reshape(-1), low, sums[0].old if sums else None)
 
 
 def _first_codes(passes: Sequence[Pass]) -> tuple[int, int, int]:
@@ -100,7 +103,7 @@ def _pays(tail: Sequence[Pass]) -> bool:
 
 
 def _filled(tail: Sequence[Pass], finish: Store, low: int, high: int, sums: Sequence[SumPass]) -> Array:
-    """The table, by the passes themselves on every combination of codes."""
+    """The table, [codes, bytes of the old value], by the passes themselves on every combination of codes."""
     olds = _CODES if sums else 1
     shape = (high - low + 1, olds)
     record = Recorder(Scratch(nbytes((*shape, _BYTES), np.uint8) + 64 * 8 * len(tail)))
@@ -118,4 +121,4 @@ def _filled(tail: Sequence[Pass], finish: Store, low: int, high: int, sums: Sequ
     with np.errstate(all="ignore"):
         for call in record.calls:
             call()
-    return table.reshape(-1)
+    return table

@@ -9,7 +9,11 @@ from runtime_plans import one_step
 from fqfuse.composer.attributes import Binary, Eltwise, PostOp, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.ir.types import DType
 from fqfuse.runtime.kernels import epilogue as epilogue_module
+from fqfuse.runtime.kernels.passes import Source, SumPass, TimesPass
+from fqfuse.runtime.kernels.store import Store
+from fqfuse.runtime.kernels.tail_affine import AffineTail, affine_tail
 from fqfuse.runtime.kernels.tail_table import TailTable, with_table
+from fqfuse.runtime.numerics import VNNI_3_2
 from fqfuse.runtime.numpy_runtime import run_step
 
 ROUND = (Eltwise("round"), Eltwise("clip", 0.0, 255.0))
@@ -44,12 +48,12 @@ def case(post_ops: tuple[PostOp, ...], dst: DType = DType.U8) -> tuple[object, .
         ((*ROUND, LINEAR, Eltwise("tanh")), DType.F32, None),
     ],
 )
-def test_tables(monkeypatch: pytest.MonkeyPatch, post_ops: tuple[PostOp, ...], dst: DType, expected: int | None) -> None:
-    made: list[int | None] = []
+def test_tables(monkeypatch: pytest.MonkeyPatch, post_ops: tuple[PostOp, ...], dst: DType, expected: int | str | None) -> None:
+    made: list[int | str | None] = []
 
     def spy(passes: list[object], finish: object) -> object:
         result = with_table(passes, finish)
-        made.append(result[1].table.size if isinstance(result[1], TailTable) else None)
+        made.append("affine" if isinstance(result[1], AffineTail) else result[1].table.size if isinstance(result[1], TailTable) else None)
         return result
 
     plan, step, live = case(post_ops, dst)
@@ -60,3 +64,39 @@ def test_tables(monkeypatch: pytest.MonkeyPatch, post_ops: tuple[PostOp, ...], d
     (want,) = run_step(plan, step, live)
     np.testing.assert_array_equal(got, want)
     assert len(np.unique(want)) > 1
+
+
+def test_affine_tails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A residual add between two quantizers of arbitrary scales: plain passes, and every code that the passes of the sum give."""
+    rng = np.random.default_rng(1)
+    taken = 0
+    for _ in range(8):
+        linear = Eltwise("linear", float(np.float32(rng.uniform(0.01, 1.5))), float(np.float32(rng.uniform(-9, 9))))
+        old = Sum("old", float(np.float32(rng.uniform(0.02, 2.0))), int(rng.integers(0, 256)))
+        plan, step, live = case((*ROUND, linear, old))
+        tails: list[object] = []
+
+        def spy(passes: list[object], finish: object, tails: list[object] = tails) -> object:
+            result = with_table(passes, finish)
+            tails.append(result[1])
+            return result
+
+        with monkeypatch.context() as patch:
+            patch.setattr(epilogue_module, "with_table", spy)
+            (got,) = run_step(plan, step, live)
+            taken += isinstance(tails[0], AffineTail)
+            patch.setattr(epilogue_module, "with_table", lambda passes, finish: (passes, finish))
+            (want,) = run_step(plan, step, live)
+        np.testing.assert_array_equal(got, want)
+    assert taken >= 6
+
+
+def test_one_wrong_entry_refuses_an_affine_tail() -> None:
+    profile = VNNI_3_2
+    tail = [TimesPass(Source(np.asarray(0.5, np.float32))), SumPass(Source(index=0), 0.75, 0, DType.U8, profile.fma, 1e3)]
+    store = Store(DType.U8, profile, finite=True)
+    codes, olds = np.arange(256, dtype=np.float32)[:, None], np.arange(256, dtype=np.float32)
+    table = np.rint(np.clip(codes * np.float32(0.5) + olds * np.float32(0.75), 0, 255)).astype(np.uint8)  # exact: quarters below 2**9
+    assert affine_tail(tail, store, 0, table) is not None
+    table[17, 99] += 1
+    assert affine_tail(tail, store, 0, table) is None
