@@ -7,10 +7,12 @@ from itertools import product
 
 from ...composer.plan import Step
 from . import compute, normalization, pointwise
+from .attributes import Attributes
 from .binding import Binder, NotLowered, Wanted, first_accepted
 from .enums import AlgKind, Arg, DataType, NormalizationFlags
-from .lowering_pointwise import follow, need
-from .memory import Memory
+from .lowering_pointwise import check_pooled_operands, follow, need
+from .memory import Memory, MemoryDesc
+from .primitive_desc import PrimitiveDesc
 from .tensors import row_major
 from .translation import same_frame, translate
 
@@ -117,13 +119,15 @@ def reduction(binder: Binder, step: Step) -> None:
     if step.op not in kinds or spatial < 1 or dims != (*shape[:2], *[1] * spatial):
         raise NotLowered("oneDNN has only the reference implementation ref:any for reductions")
     ones, zeros = (1,) * spatial, (0,) * spatial
-    follow(
-        binder, step,
-        lambda source, target, attributes: compute.pooling(
+
+    def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
+        check_pooled_operands(binder, source, attributes)
+        return compute.pooling(
             binder.engine, kinds[step.op], source, target, kernel=shape[2:], strides=ones, dilations=zeros, padding_l=zeros,
             padding_r=zeros, attributes=attributes, origin=binder.origin(step),
-        ),
-    )  # fmt: skip
+        )  # fmt: skip
+
+    follow(binder, step, make)
 
 
 def resampling(binder: Binder, step: Step) -> None:

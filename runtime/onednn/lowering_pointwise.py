@@ -11,7 +11,7 @@ from ...composer.plan import Step
 from ...ir.ops import OPS
 from ...ir.ops.windows import Window, window
 from . import compute, pointwise
-from .attributes import Attributes
+from .attributes import Attributes, Binary
 from .binding import Binder, NotLowered, Wanted, first_accepted
 from .enums import AlgKind, Arg, DataType, arg_multiple_src, arg_scales
 from .lowering_affine import affine
@@ -20,7 +20,7 @@ from .primitive_desc import PrimitiveDesc
 from .tensors import channels_last, relaid, row_major, viewed
 from .translation import Translated, algorithm, same_frame, translate
 
-__all__ = ["Make", "binary", "concat", "eltwise", "follow", "layouts", "need", "pooling"]
+__all__ = ["Make", "binary", "check_pooled_operands", "concat", "eltwise", "follow", "layouts", "need", "pooling"]
 
 Make = Callable[[MemoryDesc, MemoryDesc, Attributes], PrimitiveDesc]
 """Descriptors of source and destination, and attributes -> the primitive descriptor."""
@@ -160,6 +160,7 @@ def pooling(binder: Binder, step: Step) -> None:
         raise NotLowered("windows reach beyond the padding, which oneDNN would count")
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
+        check_pooled_operands(binder, source, attributes)
         return compute.pooling(
             binder.engine, _pooling_algorithm(step), source, target, kernel=win.kernel, strides=win.strides,
             dilations=tuple(d - 1 for d in win.dilations), padding_l=win.begin, padding_r=end, attributes=attributes,
@@ -167,6 +168,24 @@ def pooling(binder: Binder, step: Step) -> None:
         )  # fmt: skip
 
     follow(binder, step, make)
+
+
+def check_pooled_operands(binder: Binder, source: MemoryDesc, attributes: Attributes) -> None:
+    """Refuses row-major f32 pooling with post-ops that read a tensor: oneDNN 3.2's compiled kernel reads the wrong elements of it.
+
+    The kernel transposes blocks of source and destination in this layout, the operand it reads as if it were transposed, too (seen
+    for maximum and average, 8 to 20 channels). Operands for each channel and single numbers are read right, and so are all of them in
+    the channels-last layout.
+
+    Raises:
+        NotLowered: it would be computed wrongly.
+    """
+    dims = source.dims
+    if source.dtype != DataType.f32 or source != row_major(binder.library, dims, source.dtype):
+        return
+    for op in attributes.post_ops:
+        if isinstance(op, Binary) and any(size != 1 for axis, size in enumerate(op.src1.dims) if axis != 1):
+            raise NotLowered("oneDNN reads the operand of a post-op wrongly when it pools row-major f32")
 
 
 def _pooling_window(step: Step, shape: tuple[int, ...], dims: tuple[int, ...]) -> Window:

@@ -291,19 +291,56 @@ def _softmax(run: _Run, node: Node) -> Box:
 
 
 def _layer_norm(run: _Run, node: Node) -> Box:
-    """To first order in the radius: d xhat = (dx - mean(dx) - xhat * mean(dx * xhat)) / std, doubled."""
+    """Over the axes from `axis` on."""
     x = run.operand(node, 0)
     axes = tuple(range(node.attr("axis", int) % x.low.ndim, x.low.ndim))
     gain = run.operand(node, 1).low
     offset = run.operand(node, 2).low if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1)
+    return _normalized(run, x, axes, gain, offset, node.attr("epsilon", float))
+
+
+def _normalized(run: _Run, x: Box, axes: tuple[int, ...], gain: F64, offset: F64, epsilon: float) -> Box:
+    """To first order in the radius: d xhat = (dx - mean(dx) - xhat * mean(dx * xhat)) / std, doubled."""
     middle = x.middle
     mean = middle.mean(axes, keepdims=True)
-    deviation = np.sqrt(((middle - mean) ** 2).mean(axes, keepdims=True) + node.attr("epsilon", float))
+    deviation = np.sqrt(((middle - mean) ** 2).mean(axes, keepdims=True) + epsilon)
     hat = (middle - mean) / deviation
     largest = np.maximum(x.radius.max(axes, keepdims=True), 4 * run.eps * x.magnitude.max(axes, keepdims=True))
     error = np.abs(gain) * 2 * largest * (2 + np.abs(hat)) / deviation
     result = hat * gain + offset
     return exactly(result).widened(error + 8 * run.eps * (np.abs(hat * gain) + np.abs(offset)))
+
+
+def _group_norm(run: _Run, node: Node) -> Box:
+    """A layer normalization of each group, with a gain and an offset for each channel."""
+    x = run.operand(node, 0)
+    groups, channels = node.attr("num_groups", int), x.low.shape[1]
+    each = (-1, groups, channels // groups, *x.low.shape[2:])
+    low, high = x.low.reshape(each), x.high.reshape(each)
+    shape = (1, groups, channels // groups, *[1] * (x.low.ndim - 2))
+    gain, offset = (run.operand(node, i).low.reshape(shape) for i in (1, 2))
+    box = _normalized(run, Box(low, high), tuple(range(2, low.ndim)), gain, offset, node.attr("epsilon", float))
+    return Box(box.low.reshape(x.low.shape), box.high.reshape(x.low.shape))
+
+
+def _lrn(run: _Run, node: Node) -> Box:
+    """x / (bias + alpha / size * sum of squares over neighbouring channels)^beta, with each occurrence of x on its own: wide, but right."""
+    x = run.operand(node, 0)
+    size, alpha, beta, bias = node.attr("size", int), *(node.attr(name, float) for name in ("alpha", "beta", "bias"))
+    ends = _abs(run, node)
+    before = (size - 1) // 2
+    padding = ((0, 0), (before, size - 1 - before), *[(0, 0)] * (x.low.ndim - 2))
+    sums = [np.lib.stride_tricks.sliding_window_view(np.pad(end**2, padding), size, 1).sum(-1) for end in (ends.low, ends.high)]
+    least, most = ((bias + alpha / size * total) ** beta for total in sums)
+    box = _hull(x.low / least, x.low / most, x.high / least, x.high / most)
+    return box.widened(16 * run.eps * box.magnitude)
+
+
+def _resize(run: _Run, node: Node) -> Box:
+    """A weighted mean, non-decreasing in each value; nearest copies."""
+    box = run.increasing(node)[0]
+    error = 0.0 if node.attr("mode", str) == "nearest" else 8 * run.eps * run.operand(node, 0).magnitude.max(initial=0)
+    return box.widened(error)
 
 
 # -- quantizers --------------------------------------------------------------------------------------------------------------------
@@ -400,6 +437,9 @@ _HANDLERS: dict[str, _Handler] = {
     "BatchNormalization": _batch_norm,
     "Softmax": _softmax,
     "LayerNormalization": _layer_norm,
+    "GroupNormalization": _group_norm,
+    "LRN": _lrn,
+    "Resize": _resize,
     "Quantize": _quantize,
     "Dequantize": _dequantize,
     "FakeQuantize": _fake_quantize,
@@ -418,7 +458,7 @@ _INCREASING: dict[str, float] = {
 
 _COMPARING = frozenset({"Max", "Min", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"})
 
-_EXACT = frozenset({"Identity", "Resize"})  # Resize in mode nearest
+_EXACT = frozenset({"Identity"})
 
 _SLOPES: dict[str, tuple[float, str]] = {
     **dict.fromkeys(("Sigmoid", "Tanh", "Softplus", "HardSigmoid", "Softsign"), (1.0, "")),

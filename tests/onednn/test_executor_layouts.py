@@ -301,3 +301,22 @@ def test_a_further_scale_keeps_the_binary(b: Builder) -> None:
     b.step("binary", "Mul", {"src_0": "y", "src_1": "m"}, "z", U8, None, {"algorithm": "mul"}, PrimitiveAttr(scales(src_0=0.3)))
     executor = checked(b.plan("z"), b.feeds())
     assert executor.placement()[-1].implementation == "jit:uni"
+
+
+@pytest.mark.parametrize(
+    ("op", "kernel"), [*(("AveragePool", k) for k in (2, 3, 6)), *(("MaxPool", k) for k in (2, 3, 6)), ("ReduceMean", 6)]
+)
+@pytest.mark.parametrize("channels", [8, 16, 20])
+@pytest.mark.parametrize("dtype", [F32, U8])
+def test_row_major_pooling_with_the_tensor_of_a_post_op(b: Builder, op: str, channels: int, kernel: int, dtype: DType) -> None:
+    """oneDNN 3.2's compiled kernel reads the wrong elements of such an operand: it is not asked to."""
+    shape = (2, channels, 6 // kernel, 6 // kernel)
+    args, params = {"src": b.input("x", (2, channels, 6, 6))}, {"kernel_shape": (kernel, kernel), "strides": (kernel, kernel)}
+    if op == "ReduceMean":
+        args, params = {**args, "axes": b.constant("axes", np.asarray([2, 3]))}, {"keepdims": 1}
+    attr = PrimitiveAttr({}, {}, (Binary("add", b.input("skip", shape, dtype)),))
+    b.step("reduction" if op == "ReduceMean" else "pooling", op, args, "y", F32, shape, params, attr)
+    executor = OneDnnExecutor(b.plan("y"), 1)
+    worst = max((found.largest for found in compare_steps(b.plan("y"), executor, b.feeds())), default=0.0)
+    assert worst <= 36 * 255 * 2**-24, "36 values are added in another order"
+    assert where(executor) == ["onednn"]
