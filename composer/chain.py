@@ -20,7 +20,7 @@ from .cost import post_op_cost
 from .fake_quantize import compare, keeps_codes
 from .formula import Add, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, vec
 from .post_ops_composer import Composed, PostOpsComposer
-from .two_operands import Found, along_channels, decoded, two_operands
+from .two_operands import Found, along_channels, comparable, decoded, two_operands
 
 __all__ = ["Chain", "Found", "Link", "decoded", "grow", "operations_of", "quantizing"]
 
@@ -121,7 +121,7 @@ def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsCompose
         return _dequantize(node, composer)
     if node.op == "FakeQuantize":
         compared = compare(graph, node, value, composer.front)
-        return compared if isinstance(compared, Refusal) else ([*compared], None)
+        return compared if isinstance(compared, Refusal) else (comparable(graph, compared, composer), None)
     if not node.has(Trait.ELEMENTWISE) or not _is_real(graph, node):
         return None
     if graph.type(node.output).shape != graph.type(value).shape:
@@ -135,7 +135,8 @@ def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsCompose
     if node.op == "Cast":  # of a comparison: post-ops give 0 and 1 in f32
         return ([], None) if graph.type(value).dtype is DType.BOOL else None
     if node.spec.binary is not None and len(node.inputs) == 2:
-        return two_operands(graph, node, value, composer, anchor)
+        found = two_operands(graph, node, value, composer, anchor)
+        return (comparable(graph, found[0], composer), found[1]) if isinstance(found, tuple) else found
     others = [v for i, v in enumerate(node.inputs) if v and v != value]
     return _eltwise(graph, node) if not others or all(graph.constant(v) is not None for v in others) else None
 

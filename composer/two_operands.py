@@ -6,6 +6,8 @@ post-op as plain numbers, so the chain in front of it is brought to their grid a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,10 +19,12 @@ from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, Refusal, ScaleBy, 
 from .post_ops_composer import Front, PostOpsComposer
 from .residual import branch_refusal
 
-__all__ = ["Found", "along_channels", "decoded", "overwriting_refusal", "two_operands"]
+__all__ = ["Found", "along_channels", "comparable", "decoded", "overwriting_refusal", "two_operands"]
 
 Found = tuple[list[BasicOp | Store], Node | None]
 """What an operation does, and the Dequantize on its other operand that goes into the step with it."""
+
+_COMPARISONS = frozenset({"gt", "ge", "lt", "le", "eq"})
 
 _MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "max": "min", "min": "max"}
 """What a comparison, maximum or minimum is with its operands in the other order, or behind a factor below 0."""
@@ -120,6 +124,30 @@ def _operand(graph: Graph, node: Node, vector: Vec, front: Front) -> str:
     """Files a vector as a constant of the destination's rank."""
     shape = [vector.size if axis == front.channel_axis else 1 for axis in range(front.rank)]
     return graph.add_constant(f"{node.output}/operand", vector.astype(np.float32).reshape(shape))
+
+
+def comparable(graph: Graph, ops: Sequence[BasicOp | Store], composer: PostOpsComposer) -> list[BasicOp | Store]:
+    """The operations, with x > t as x - t > 0 where the target compares with a single number only; likewise the other comparisons.
+
+    Legal because: with gradual underflow the f32 difference of two numbers is 0 only where they are equal, and else has the sign of the
+    exact one. Two infinities of one sign have no difference; nothing else is told otherwise.
+    """
+    front = composer.front
+    if front.channels % composer.target.comparison_lanes == 0:
+        return list(ops)
+    result: list[BasicOp | Store] = []
+    for op in ops:
+        if isinstance(op, BinaryOp) and op.algorithm in _COMPARISONS and not _is_single(graph, op.operand):
+            zero = graph.add_constant(f"{op.operand}/zero", np.zeros((1,) * front.rank, np.float32))
+            result += [BinaryOp("sub", op.operand), BinaryOp(op.algorithm, zero)]
+        else:
+            result.append(op)
+    return result
+
+
+def _is_single(graph: Graph, value: str) -> bool:
+    shape = graph.type(value).shape
+    return shape is not None and all(size == 1 for size in shape)
 
 
 # -- another value -----------------------------------------------------------------------------------------------------------------

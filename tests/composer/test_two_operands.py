@@ -10,8 +10,10 @@ from laws.intervals import run_boxes
 from laws.plans import compiled, kinds, refusals
 from laws.registry import feeds_for
 
+from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.types import DType, Quantization
+from fqfuse.passes import optimize
 from fqfuse.runtime.session import InferenceSession
 
 COMPARISONS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal")
@@ -32,21 +34,21 @@ POST_OPS = {
 }
 
 
-def anchored(n: Net) -> str:
+def anchored(n: Net, channels: int = 16) -> str:
     """A chain whose values are positive, so that it can be divided by, and multiples of 1/4, so that comparisons meet equal values."""
-    x = n.dq(n.input(("N", 4, 4, 4), dtype=DType.U8, quant=Quantization.of(0.25)))
-    weights = n.const(np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1))
+    x = n.dq(n.input(("N", channels, 2, 2), dtype=DType.U8, quant=Quantization.of(0.25)))
+    weights = n.const(np.eye(channels, dtype=np.float32).reshape(channels, channels, 1, 1))
     y = n.op("Conv", x, n.fq(weights, -127.0, 127.0, levels=255), kernel_shape=(1, 1))
     return n.op("Add", n.op("Abs", y), 0.25)
 
 
 def operand(n: Net, kind: str) -> str | np.ndarray:
     if kind == "vector":
-        return np.asarray([0.5, 1.0, 16.25, 32.0]).reshape(1, 4, 1, 1)
+        return np.resize([0.5, 1.0, 16.25, 32.0], (1, 16, 1, 1))
     if kind == "values":  # a skip that nothing is written over: it is fed
-        return n.input(("N", 4, 4, 4), "t")
+        return n.input(("N", 16, 2, 2), "t")
     dtype, zero = (DType.S8, 0) if kind == "codes" else (DType.U8, 128)
-    return n.dq(n.input(("N", 4, 4, 4), "t", dtype=dtype, quant=Quantization.of(0.5, zero)))
+    return n.dq(n.input(("N", 16, 2, 2), "t", dtype=dtype, quant=Quantization.of(0.5, zero)))
 
 
 def not_zero(n: Net, name: str, array: np.ndarray) -> np.ndarray:
@@ -87,7 +89,7 @@ def test_a_binary_operation_is_a_post_op(op: str, turned: bool, kind: str) -> No
 def test_truth_values_that_are_read_as_such_end_the_chain() -> None:
     n = Net()
     y = anchored(n)
-    plan = compiled(n, n.op("Where", n.op("Greater", y, 1.0), n.input(("N", 4, 4, 4), "t"), 0.0))
+    plan = compiled(n, n.op("Where", n.op("Greater", y, 1.0), n.input(("N", 16, 2, 2), "t"), 0.0))
     assert [step.primitive for step in plan.steps] == ["convolution", "onnx.Greater", "onnx.Where"]
 
 
@@ -95,7 +97,7 @@ def test_a_negative_scale_turns_comparisons_around() -> None:
     """No quantizer writes one, but a model may: max(x, s*(q - z)) with s < 0 is a minimum on the codes."""
     n = Net()
     y = anchored(n)
-    t = n.dq(n.input(("N", 4, 4, 4), "t", dtype=DType.S8, quant=Quantization.of(-0.5)))
+    t = n.dq(n.input(("N", 16, 2, 2), "t", dtype=DType.S8, quant=Quantization.of(-0.5)))
     plan = compiled(n, n.op("Max", y, t))
     assert "min" in kinds(plan.steps[0])
     feeds = feeds_for(n.graph)
@@ -107,3 +109,28 @@ def test_nothing_is_compared_with_nan() -> None:
     n = Net()
     y = n.op("Cast", n.op("Less", anchored(n), np.asarray(np.nan)), to=DType.F32)
     assert refusals(compiled(n, y), "no basic operation for Less")
+
+
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
+@pytest.mark.parametrize("op", COMPARISONS)
+def test_channels_that_do_not_fill_a_vector_are_compared_with_zero(op: str, target: str) -> None:
+    """oneDNN 3.2 generates no code for x > t there, where t varies along the channels, but for x - t > 0."""
+    n = Net()
+    y = anchored(n, 3)
+    per_channel = n.op("Cast", n.op(op, y, n.input((1, 3, 1, 1), "t")), to=DType.F32)
+    graph = n.done(per_channel)
+    plan = plan_from_graph(optimize(graph.copy()), target)
+    algorithm = POST_OPS[op, False][0][0]
+    assert len(plan.steps) == 1
+    assert kinds(plan.steps[0])[-2:] == (["linear", algorithm] if target == "unified" else ["sub", algorithm])
+    feeds = {name: not_zero(n, name, array) for name, array in feeds_for(graph, batch=64).items()}
+    (found,) = InferenceSession(plan, "numpy", 1).run(None, feeds)
+    assert np.array_equal(found, run_graph(graph, feeds)[per_channel])
+    assert 0 < found.mean() < 1
+
+
+def test_one_number_is_compared_with_as_it_is() -> None:
+    n = Net()
+    plan = compiled(n, n.op("Cast", n.op("Greater", anchored(n, 3), 1.0), to=DType.F32))
+    assert kinds(plan.steps[0])[-1] == "gt"
+    assert "sub" not in kinds(plan.steps[0])

@@ -138,3 +138,17 @@ def test_a_deconvolution_that_takes_its_post_ops_element_by_element_runs_on_nump
     assert place.runtime == "numpy"
     assert "gemm_s8s8s32" in place.reason
     assert found.tobytes() == InferenceSession(plan, "numpy", 1).run(None, feeds)[0].tobytes()
+
+
+@pytest.mark.parametrize("channels", [3, 17])
+@pytest.mark.parametrize("op", ["Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"])
+def test_a_comparison_of_channels_that_do_not_fill_a_vector_runs_on_onednn(op: str, channels: int) -> None:
+    n = Net()
+    y = n.conv(n.dq(n.input((1, 4, 4, 4), dtype=DType.U8, quant=Quantization.of(2**-5))), channels, 1)
+    truth = n.op("Cast", n.op(op, y, n.input((1, channels, 4, 4))), to=DType.F32)
+    graph = n.done(n.q(truth, 2**-6, 3))
+    plan, feeds = plan_from_graph(optimize(graph.copy())), feeds_for(graph)
+    session = InferenceSession(plan, "onednn", 1)
+    (found,) = session.run(None, feeds)
+    assert [place.runtime for place in session.placement()] == ["onednn"]
+    assert found.tobytes() == InferenceSession(plan, "numpy", 1).run(None, feeds)[0].tobytes()
