@@ -33,8 +33,9 @@ PARTS = 4
 REFUSALS = ("reference implementation", "failed with runtime_error", "may saturate")
 """Why a primitive is not oneDNN's: it has no compiled kernel for it, the kernel's code cannot be generated, or loses bits."""
 
-MOST_REFUSED = {"Conv": 0.06, "ConvTranspose": 0.4, "MatMul": 0.06, "Gemm": 0.06}
-"""The largest share of an anchor's chains that runs on NumPy, over a part."""
+MOST_REFUSED = {"Conv": 0.02, "ConvTranspose": 0.3, "MatMul": 0.02, "Gemm": 0.02}
+"""The largest share of an anchor's chains that runs on NumPy, over a part. In `make test` none of 1,500 does but deconvolutions, 70 of 500:
+grouped ones of signed or odd numbers of channels, and those with a sum that is not the first post-op, have no compiled kernel."""
 
 
 @dataclass
