@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 _SMALLEST_FMA_SCALE = 2.0**-100
+_LONG = 8192  # elements: NumPy's buffer; an inner loop of that length takes half the time of the same work in shorter ones
+_FEWEST_LOOPS = 4  # where repeated values make fewer, repeating them takes memory and saves little
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Source:
-    """The operand of a pass: constant data in physical order (rank 0: a scalar), or the index of a run-time operand."""
+    """The operand of a pass: constant data in physical order (rank 0: a scalar), or the index of a run-time operand.
+
+    Constants that were repeated are kept: (columns, how often) -> values.
+    """
 
     data: F32Array | None = None
     index: int = -1
+    _repeated: dict[tuple[int, int, int], F32Array] = field(default_factory=dict, repr=False, compare=False)
 
     def read(self, block: Block) -> Array:
         """The part of the operand that broadcasts against the tile."""
@@ -72,6 +78,22 @@ class Source:
         copy = block.record.take(part.shape, np.float32)
         block.record.copy(copy, part)
         return copy
+
+    def against(self, y: F32Array, block: Block) -> tuple[F32Array, F32Array]:
+        """(view of y, operand that broadcasts against it): constants along the last dimension are repeated, for longer inner loops."""
+        part = self.read_f32(block)
+        if self.data is None or part.ndim == 0 or part.shape[-1] != part.size or not y.flags.c_contiguous:
+            return y, part
+        width, rows = part.size, y.size // part.size
+        least = -(-_LONG // width)
+        times = next((n for n in range(least, min(4 * least, rows // _FEWEST_LOOPS) + 1) if rows % n == 0), 1)
+        if times == 1 or width != y.shape[-1]:
+            return y, part
+        columns = block.tile[-1]
+        key = (columns.start, columns.stop, times)
+        if key not in self._repeated:
+            self._repeated[key] = np.tile(part.reshape(-1), times)
+        return y.reshape(-1, times * width), self._repeated[key]
 
 
 class Pass(Protocol):
@@ -95,7 +117,8 @@ class TimesPass:
 
     def __call__(self, y: F32Array, block: Block) -> None:
         """Takes down y *= factor."""
-        block.record(np.multiply, y, self.factor.read_f32(block), y)
+        view, factor = self.factor.against(y, block)
+        block.record(np.multiply, view, factor, view)
 
 
 @dataclass(frozen=True)
@@ -106,7 +129,8 @@ class DividePass:
 
     def __call__(self, y: F32Array, block: Block) -> None:
         """Takes down y /= divisor."""
-        block.record(np.divide, y, self.divisor.read_f32(block), y)
+        view, divisor = self.divisor.against(y, block)
+        block.record(np.divide, view, divisor, view)
 
 
 @dataclass(frozen=True)
@@ -117,7 +141,8 @@ class PlusPass:
 
     def __call__(self, y: F32Array, block: Block) -> None:
         """Takes down y += addend."""
-        block.record(np.add, y, self.addend.read_f32(block), y)
+        view, addend = self.addend.against(y, block)
+        block.record(np.add, view, addend, view)
 
 
 @dataclass(frozen=True)
