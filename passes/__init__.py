@@ -18,7 +18,7 @@ from .normalize_gemm import NormalizeGemm
 from .recognize_activations import RecognizeActivations
 from .reorder_scale import ReorderScale
 from .retype_matmul_operand import RetypeMatmulOperand
-from .retype_scaled_codes import RetypeScaledCodes
+from .retype_signed_codes import RetypeSignedCodes
 from .separate_computed_bias import SeparateComputedBias
 from .split_fake_quantize import SplitFakeQuantize
 from .tabulate import Tabulate
@@ -42,7 +42,7 @@ PIPELINE: tuple[Pass, ...] = (
     UnifyConcatTypes(),  # because: it sees what arrives at a concatenation only now, and the next move joins codes of one type only
     MoveDequantize(),  # because: concatenations of codes of one type can now be crossed
     RetypeMatmulOperand(),  # because: it follows codes over the data movement that the moves put between the two halves
-    RetypeScaledCodes(),  # because: scales along an axis have been merged into Dequantize, and concatenations are of codes by now
+    RetypeSignedCodes(),  # because: scales along an axis, concatenations and second operands are settled by now
     Tabulate(),  # because: the codes that an activation starts from are known once nothing moves any more
     FoldConstants(),  # because: a Quantize that moved in front of a lookup in a table may stand on a constant now
     MergeDuplicates(),  # because: the two moves may have made equal neighbours

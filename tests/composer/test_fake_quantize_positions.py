@@ -344,7 +344,10 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
 @pytest.mark.parametrize("position", POSITIONS)
 def test_steps(position: str, form: str) -> None:
     found = tuple(step.primitive for step in case(position, form)[3].steps)
-    assert found == OTHER_STEPS.get((position, form), STEPS[position])
+    wanted = OTHER_STEPS.get((position, form), STEPS[position])
+    if position == "several_quantizers_on_one_value":  # which of the two quantizers comes first means nothing
+        found, wanted = tuple(sorted(found)), tuple(sorted(wanted))
+    assert found == wanted
 
 
 @pytest.mark.parametrize("form", RANGES)

@@ -1,0 +1,13 @@
+"""RetypeSignedCodes: golden cases, each held to the laws."""
+
+from __future__ import annotations
+
+import pytest
+from laws.golden import check_pass
+
+from fqfuse.passes.retype_signed_codes import RetypeSignedCodes
+
+
+@pytest.mark.golden("retype_signed_codes")
+def test_golden(golden) -> None:
+    check_pass(golden, RetypeSignedCodes())
