@@ -102,7 +102,7 @@ def _only_reader(graph: Graph, value: str) -> Node | None:
     return readers[0] if len(readers) == 1 and not graph.is_output(value) else None
 
 
-_CODE_READERS = frozenset({"Conv", "ConvTranspose", "MatMul", "Concat", "AveragePool", "GlobalAveragePool", "Quantize"})
+_CODE_READERS = frozenset({"Conv", "ConvTranspose", "MatMul", "Concat", "AveragePool", "GlobalAveragePool", "Quantize", "Resize"})
 
 
 def _read_as_codes(graph: Graph, value: str) -> bool:

@@ -24,7 +24,7 @@ from .targets import check_target
 
 __all__ = ["plan_from_graph"]
 
-_POOLING = frozenset({"AveragePool", "GlobalAveragePool"})
+_POOLING = frozenset({"AveragePool", "GlobalAveragePool", "Resize"})
 
 
 def plan_from_graph(graph: Graph, target: str = "onednn-v3", options: Mapping[str, Attr] | None = None) -> Plan:

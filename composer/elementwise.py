@@ -30,11 +30,28 @@ def elementwise(drafts: Drafts, node: Node) -> None:
         plain(drafts, node)  # a scalar, or of unknown rank
         return
     if node.spec.binary is not None and len(computed) == 2 and computed[0] != computed[1]:
-        built = _binary(drafts, node)
+        chain = _chain_operand(drafts, node, computed)
+        built = (bool(chain) and _unary(drafts, node, chain)) or _binary(drafts, node)
     else:
         built = bool(computed) and len(set(computed)) == 1 and _unary(drafts, node, computed[0])
     if not built:
         plain(drafts, node)
+
+
+def _chain_operand(drafts: Drafts, node: Node, computed: list[str]) -> str:
+    """The operand whose codes a chain of post-ops decodes better than the scales of `binary`, or ''.
+
+    Codes with a scale for each channel; or with a zero point that stays in the way: of a sum or difference it is one shift at the end, a
+    product or comparison wants it taken off before. The other operand must be of the same size: post-ops read a smaller one slowly.
+    """
+    graph = drafts.graph
+    if any(graph.type(value).shape != graph.type(node.output).shape for value in computed):
+        return ""
+    decodes = {value: decode for value in computed if (decode := codes_behind(drafts, value)) is not None}
+    quants = {value: decode.attr("quant", Quantization) for value, decode in decodes.items()}
+    along = [value for value, quant in quants.items() if not quant.per_tensor]
+    shifted = [value for value, quant in quants.items() if not quant.symmetric and node.spec.binary not in ("add", "sub")]
+    return next(iter(along or shifted), "")
 
 
 def _binary(drafts: Drafts, node: Node) -> bool:

@@ -22,33 +22,35 @@ __all__ = ["concat", "plain", "pooling"]
 
 
 def pooling(drafts: Drafts, node: Node) -> None:
-    """Average pooling: on codes when the chain behind it ends in the source's own type, in f32 otherwise."""
-    graph, capability = drafts.graph, drafts.target.capability("pooling")
-    source = source_of(graph, node.inputs[0], replace(capability, src_zero_point=True))
+    """Average pooling or resizing, whose weights add up to 1: on codes where the target stores what follows, in f32 otherwise."""
+    graph, primitive = drafts.graph, node.spec.primitive
+    assert primitive is not None
+    source = source_of(graph, node.inputs[0], replace(drafts.target.capability(primitive), src_zero_point=True))
     if isinstance(source, Source):
         refusal = _padding_refusal(node, source)
         if refusal is None:
-            chain = _pooled(drafts, node, source)
+            chain = _pooled(drafts, node, source, primitive)
             if isinstance(chain, Chain):
-                step = simple_step(node, "pooling", [("src", source.value)], chain, attr=attributes_of(chain.composed))
+                args = [("src", source.value), *_roles(node)[1:]]
+                step = simple_step(node, primitive, args, chain, attr=attributes_of(chain.composed))
                 drafts.add_chain(step, node, chain)
                 assert source.decode is not None
-                drafts.decoded(
-                    source.decode, DequantizeFate.SOURCE_SCALE, "pools codes; the scale is applied to the average", node, step.name
-                )
+                how = "pools codes" if primitive == "pooling" else "resizes codes"
+                how += "; the scale is applied to the average"
+                drafts.decoded(source.decode, DequantizeFate.SOURCE_SCALE, how, node, step.name)
                 return
             refusal = chain
-        drafts.refuse("pooling in int8", node, refusal)
+        drafts.refuse(f"{primitive} in int8", node, refusal)
     elif graph.type(node.inputs[0]).dtype is DType.F32:
-        drafts.refuse("pooling in int8", node, source)
+        drafts.refuse(f"{primitive} in int8", node, source)
     plain(drafts, node)
 
 
-def _pooled(drafts: Drafts, node: Node, source: Source) -> Chain | Refusal:
+def _pooled(drafts: Drafts, node: Node, source: Source, primitive: str) -> Chain | Refusal:
     rank = drafts.graph.type(node.output).rank
     shape = drafts.graph.type(node.output).shape
     channels = shape[1] if shape is not None and isinstance(shape[1], int) else 0
-    composer = PostOpsComposer(drafts.target, Front("pooling", node.name, source.dtype, rank, 1, channels))
+    composer = PostOpsComposer(drafts.target, Front(primitive, node.name, source.dtype, rank, 1, channels))
     refusal = composer.append([Shift(vec(-source.zero_point)), ScaleBy(vec(source.scale))])
     if refusal is not None:
         return refusal
@@ -62,6 +64,8 @@ def _padding_refusal(node: Node, source: Source) -> Refusal | None:
         return Refusal(
             "padding counts as code 0, which is not the real 0", "zero point 0, or count_include_pad=0", f"zero point {source.zero_point:g}"
         )
+    if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return Refusal("what is read outside is a real number, not a code", "another coordinate transformation", "tf_crop_and_resize")
     return None
 
 
@@ -144,9 +148,9 @@ _FROM_ONE_SOURCE = frozenset(
 
 
 def _primitive_of(drafts: Drafts, node: Node) -> str | None:
-    """The primitive that computes the node in f32 (or pools codes), or None: the ONNX operator itself does."""
+    """The primitive that computes the node in f32 (or pools or resizes codes), or None: the ONNX operator itself does."""
     types = [drafts.graph.type(value) for value in (*node.inputs[:1], *node.outputs) if value]
-    pools_codes = node.spec.primitive == "pooling" and types[-1].dtype in (DType.U8, DType.S8)
+    pools_codes = node.spec.primitive in ("pooling", "resampling") and types[-1].dtype in (DType.U8, DType.S8)
     floats = all(type_.dtype is DType.F32 for type_ in types)
     known = all(type_.shape for type_ in types)  # of a known rank that is not 0
     alone = len([value for value in node.outputs if value]) == 1

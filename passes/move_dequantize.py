@@ -30,6 +30,7 @@ class MoveDequantize:
         Relu(Dequantize(q: u8){s, 0})      ->  Dequantize(q){s, 0}            s > 0: codes are never negative
         Relu(Dequantize(Quantize(x){lo}){s, z})  ->  Dequantize(Quantize(x){max(lo, z)}){s, z}      s > 0, read by nothing else
         Relu(Dequantize(q: s8){s, 0})      ->  Dequantize(Relu(q)){s, 0}      s > 0, for a reader that takes codes
+        Resize(Dequantize(q){s, z})        ->  Dequantize(Resize(q)){s, z}    nearest, for a reader that takes codes; per tensor
         Pad(Dequantize(q){s, z}, 0)        ->  Dequantize(Pad(q, z)){s, z}    z a code of q's type
         Concat(Dequantize(a){p}, Dequantize(b){r})  ->  Dequantize(Concat(a, b)){p of a's part, r of b's part}
         Mul(Dequantize(q){s, z}, c)        ->  Dequantize(q){s*c, z}          c constant, one value or along s's axis
@@ -79,7 +80,8 @@ class MoveDequantize:
             return None
         if node.op == "Relu":
             return self._relu(graph, node, decode, quant)
-        layout = node.has(Trait.LAYOUT_ONLY) or node.op == "Pad"  # Pad brings values that x has not: their code is looked up below
+        # Pad brings values that x has not: their code is looked up below.
+        layout = node.has(Trait.LAYOUT_ONLY) or node.op == "Pad" or _repeats_for_codes(graph, node)
         if not (layout or node.has(Trait.SELECTS)) or len([v for v in node.outputs if v]) != 1 or decode.output in node.inputs[1:]:
             return None
         if not quant.per_tensor:
@@ -276,6 +278,13 @@ def _from(graph: Graph, encode: Node, lowest: int) -> str:
         "Quantize", encode.inputs, attrs, name=encode.name, outputs=[name], origin=encode.origin, quantizer=encode.quantizer
     ).output
 
+
+
+def _repeats_for_codes(graph: Graph, node: Node) -> bool:
+    """True for a Resize that copies elements, and whose result something reads that takes codes: others take it with what follows."""
+    nearest = node.op == "Resize" and node.attrs["mode"] == "nearest"
+    extrapolates = node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    return nearest and not extrapolates and any(reader.op in _TAKE_CODES for reader in graph.consumers(node.output))
 
 def _quant(decode: Node) -> Quantization:
     return decode.attr("quant", Quantization)

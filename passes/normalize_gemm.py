@@ -1,4 +1,4 @@
-"""Gemm -> MatMul, with what is left of it in front and behind."""
+"""Gemm -> MatMul, with what is left of it in front and behind; transposes of constant codes are done at compile time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ class NormalizeGemm:
     Before -> after::
 
         Gemm(A, B, C){alpha, beta, transA, transB}  ->  Add(Mul(MatMul(A', B'), alpha), beta*C)
+        Transpose(Dequantize(codes))                ->  Dequantize(codes')                        codes constant
 
     A' and B' are transposed where asked: constants (and constant codes behind a Dequantize) at compile time, others by Transpose. Mul
     and Add are left out where alpha is 1 and C is absent.
 
-    Legal because: it is Gemm's definition. beta*C is formed once, in f64 for a constant C.
+    Legal because: it is Gemm's definition. beta*C is formed once, in f64 for a constant C. A scale along an axis follows it.
     Refuses when: never.
     """
 
@@ -34,9 +35,14 @@ class NormalizeGemm:
     contract: ClassVar[Contract] = Contract("identity", "ulp", 256)
 
     def run(self, graph: Graph) -> None:
-        """Rewrites every Gemm."""
+        """Rewrites every Gemm, and every Transpose of constant codes."""
         for node in graph.each("Gemm"):
             self._rewrite(graph, node)
+        for node in graph.each("Transpose"):
+            turned = _turned(graph, node.inputs[0], _permutation(graph, node))
+            if turned is not None:
+                fired(graph, self.name, node, "constant codes are transposed at compile time")
+                swap(graph, node, turned)
 
     def _rewrite(self, graph: Graph, node: Node) -> None:
         alpha, beta = node.attr("alpha", float), node.attr("beta", float)
@@ -67,14 +73,31 @@ def transposed(graph: Graph, node: Node, value: str) -> str:
     data = graph.constant(value)
     if data is not None:
         return graph.add_constant(f"{value}/transposed", np.ascontiguousarray(data.T), graph.type(value).dtype)
-    decode = graph.producer(value)
-    if decode is not None and decode.op == "Dequantize":
-        codes = graph.constant(decode.inputs[0])
-        quant = decode.attr("quant", Quantization)
-        if codes is not None:
-            turned = graph.add_constant(f"{decode.inputs[0]}/transposed", np.ascontiguousarray(codes.T), graph.type(decode.inputs[0]).dtype)
-            axis = None if quant.axis is None else 1 - quant.axis
-            return graph.add(
-                "Dequantize", [turned], {"quant": quant.with_axis(axis)}, name=decode.name, origin=decode.origin, quantizer=decode.quantizer
-            ).output
+    turned = _turned(graph, value, (1, 0))
+    if turned is not None:
+        return turned
     return graph.add("Transpose", [value], {"perm": (1, 0)}, name=f"{node.name}/transposed", origin=node.origin).output
+
+
+def _permutation(graph: Graph, node: Node) -> tuple[int, ...]:
+    """The `perm` of a Transpose, by default all axes backwards."""
+    perm = node.attrs.get("perm")
+    if isinstance(perm, tuple):
+        return tuple(axis for axis in perm if isinstance(axis, int))
+    return tuple(reversed(range(graph.type(node.inputs[0]).rank)))
+
+
+def _turned(graph: Graph, value: str, perm: tuple[int, ...]) -> str | None:
+    """Constant codes behind a Dequantize with their axes permuted; None for anything else."""
+    decode = graph.producer(value)
+    if decode is None or decode.op != "Dequantize":
+        return None
+    codes, quant = graph.constant(decode.inputs[0]), decode.attr("quant", Quantization)
+    if codes is None:
+        return None
+    name = graph.fresh(f"{decode.inputs[0]}/transposed")
+    turned = graph.add_constant(name, np.ascontiguousarray(codes.transpose(perm)), graph.type(decode.inputs[0]).dtype)
+    axis = None if quant.axis is None else perm.index(quant.axis)
+    return graph.add(
+        "Dequantize", [turned], {"quant": quant.with_axis(axis)}, name=decode.name, origin=decode.origin, quantizer=decode.quantizer
+    ).output

@@ -1,0 +1,226 @@
+"""Every anchor, with each of six things behind it, stored in f32, u8 and s8: the steps of the plan, and its numbers on both runtimes.
+
+The table says which steps, and why, where there are more than the anchor's own. Numbers are held to the interval that the graph gives when
+every f32 rounding is widened outward; the oneDNN runtime, which computes transcendental functions its own way, may be 1 code further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+
+import numpy as np
+import pytest
+from laws.anchors import ANCHORS, BEHIND, STORED, anchor_net, image
+from laws.build import Net
+from laws.contracts import GRANTED
+from laws.intervals import Box, run_boxes
+from laws.registry import feeds_for
+
+from fqfuse.composer.compose import plan_from_graph
+from fqfuse.composer.plan import Plan
+from fqfuse.composer.targets import TARGETS
+from fqfuse.composer.text import print_plan
+from fqfuse.composer.verify import verify_plan
+from fqfuse.errors import BackendUnavailable
+from fqfuse.ir.graph import Graph
+from fqfuse.ir.types import DType
+from fqfuse.passes import optimize
+from fqfuse.runtime.onednn import load
+from fqfuse.runtime.session import InferenceSession
+
+
+def _library_is_there() -> bool:
+    try:
+        load()
+    except BackendUnavailable:
+        return False
+    return True
+
+
+RUNTIMES = ["numpy", pytest.param("onednn", marks=pytest.mark.skipif(not _library_is_there(), reason="no oneDNN"))]
+
+# -- the steps, and why there are more than one ----------------------------------------------------------------------------------------
+
+NO_PRELU = "the post-op prelu is for convolution, deconvolution and matmul only"
+OWN_TYPE = "oneDNN pools codes into codes of the same type only, and f32 into f32"
+F32_ONLY = "no compiled kernel of the primitive reads codes, or stores them"
+F32_SOURCE = "the scale of the source multiplies the result, and there is no zero point: the codes are decoded in front"
+NO_POST_OPS = "the primitive takes no post-ops"
+NO_PRIMITIVE = "oneDNN 3.2 has no such primitive, or only its reference implementation"
+NO_ZERO_POINTS = "a product or maximum wants codes less their zero points, and binary has scales only"
+MOVED = "the codes are moved or compared as they are; what decodes them, and all that follows, is a step of its own"
+REQUANTIZED = "no primitive made these codes that could have made them otherwise"
+TRANSPOSED = "the operand is transposed at run time, by NumPy"
+
+Row = tuple[str, str, str]
+"""What is behind the anchor and how it is stored (patterns, `behind/stored`), the steps, and why there are more than one."""
+
+
+def _one(primitive: str) -> tuple[Row, ...]:
+    return (("*", primitive, ""),)
+
+
+def _before_prelu(steps: str, *rest: Row) -> tuple[Row, ...]:
+    """Where prelu is no post-op: the primitive, in f32, prelu, and a quantizer."""
+    return ("prelu/f32", f"{steps} prelu", NO_PRELU), ("prelu/*", f"{steps} prelu reorder", NO_PRELU), *rest
+
+
+def _without_post_ops(steps: str, why: str) -> tuple[Row, ...]:
+    return _before_prelu(
+        steps,
+        ("nothing/f32", steps, why),
+        ("nothing/*", f"{steps} reorder", why),
+        ("relu/f32", f"{steps} eltwise", why),
+        ("clip/f32", f"{steps} eltwise", why),
+        ("*", f"{steps} binary", why),
+    )
+
+
+def _moved_codes(steps: str) -> tuple[Row, ...]:
+    return _before_prelu(
+        f"{steps} reorder",
+        ("nothing/f32", f"{steps} reorder", MOVED),
+        ("nothing/*", f"reorder {steps}", REQUANTIZED),
+        ("*", f"{steps} binary", MOVED),
+    )
+
+
+_AVERAGE = (
+    ("prelu/f32", "reorder pooling prelu", NO_PRELU),
+    ("prelu/*", "reorder pooling prelu reorder", NO_PRELU),
+    ("*/f32", "reorder pooling", OWN_TYPE),
+    ("*/u8", "pooling", ""),
+    ("*/s8", "reorder pooling reorder", OWN_TYPE),
+)
+_REDUCTION = _before_prelu("reorder reduction", ("*/f32", "reorder reduction", F32_ONLY), ("*", "reorder reduction reorder", F32_ONLY))
+
+STEPS: dict[str, tuple[Row, ...]] = {
+    **dict.fromkeys((name for name in ANCHORS if name.startswith("convolution")), _one("convolution")),
+    **dict.fromkeys((name for name in ANCHORS if name.startswith("deconvolution")), _one("deconvolution")),
+    **dict.fromkeys(("matmul 2d", "matmul batched", "matmul asymmetric", "gemm", "matmul transposed"), _one("matmul")),
+    # Its second operand is quantized here, behind a tanh, and transposed in 8 bits.
+    "matmul of activations": (("*", "binary onnx.Transpose matmul", TRANSPOSED),),
+    "average pooling": _AVERAGE,
+    "global average pooling": _AVERAGE,
+    "max pooling": _moved_codes("pooling"),
+    "global max pooling": _moved_codes("pooling"),
+    "reduction mean": _REDUCTION,
+    "reduction sum": _REDUCTION,
+    "reduction max": _moved_codes("onnx.ReduceMax"),
+    **dict.fromkeys(("binary add", "binary sub", "binary max", "sum of two", "sum of three"), _before_prelu("binary", ("*", "binary", ""))),
+    "binary mul": _before_prelu("reorder binary", ("*", "reorder binary", NO_ZERO_POINTS)),
+    "concat": _before_prelu("concat reorder", ("nothing/*", "concat reorder", NO_POST_OPS), ("*", "concat binary", NO_POST_OPS)),
+    "concat of two scales": _before_prelu("concat binary", ("*", "concat binary", NO_POST_OPS)),
+    "softmax": _before_prelu("reorder softmax", ("*", "reorder softmax", F32_SOURCE)),
+    "shuffle": _moved_codes("onnx.Reshape onnx.Transpose onnx.Reshape"),
+    "lrn": _without_post_ops("reorder lrn", F32_ONLY),
+    "layer normalization": (
+        ("nothing/*", "reorder layer_normalization", F32_SOURCE),
+        ("mul add/*", "reorder layer_normalization", F32_SOURCE),
+        *_without_post_ops("reorder layer_normalization", NO_POST_OPS),
+    ),
+    "group normalization": _without_post_ops("reorder onnx.GroupNormalization", NO_PRIMITIVE),
+    "batch normalization": _before_prelu("binary", ("*", "binary", "")),
+    **dict.fromkeys(("resize nearest", "resize linear"), _before_prelu("resampling", ("*", "resampling", ""))),
+    "prelu": _without_post_ops("reorder prelu", F32_ONLY),
+    "reorder": (
+        ("prelu/f32", "reorder prelu", NO_PRELU),
+        ("prelu/*", "reorder prelu reorder", NO_PRELU),
+        ("nothing/*", "reorder", ""),
+        ("*", "binary", ""),
+    ),
+}
+
+V2_STEPS = {
+    **STEPS,
+    "softmax": _without_post_ops("reorder softmax", F32_ONLY),
+    "layer normalization": (
+        ("mul add/f32", "reorder layer_normalization", F32_SOURCE),
+        ("mul add/*", "reorder layer_normalization reorder", F32_ONLY),
+        *_without_post_ops("reorder layer_normalization", F32_ONLY),
+    ),
+}
+"""oneDNN 2.6 stores what these two compute in f32, and has no post-ops on them."""
+
+
+def row(table: Mapping[str, tuple[Row, ...]], anchor: str, behind: str, stored: str) -> Row:
+    return next(found for found in table[anchor] if fnmatchcase(f"{behind}/{stored}", found[0]))
+
+
+@cache
+def case(anchor: str, behind: str, stored: str, target: str = "onednn-v3") -> tuple[Graph, dict[str, np.ndarray], Box, Plan]:
+    n, y = anchor_net(anchor, behind, stored)
+    graph = n.done(y)
+    feeds = feeds_for(graph)
+    return graph, feeds, run_boxes(graph, feeds, GRANTED)[y], plan_from_graph(optimize(graph.copy()), target)
+
+
+every_case = pytest.mark.parametrize(("behind", "stored"), [(behind, stored) for behind in BEHIND for stored in STORED])
+
+
+@every_case
+@pytest.mark.parametrize("anchor", ANCHORS)
+def test_steps(anchor: str, behind: str, stored: str) -> None:
+    _, steps, why = row(STEPS, anchor, behind, stored)
+    assert [step.primitive for step in case(anchor, behind, stored)[3].steps] == steps.split()
+    assert bool(why) == (" " in steps), "the reason for each step more, and none where there is none"
+
+
+@every_case
+@pytest.mark.parametrize("anchor", ANCHORS)
+def test_steps_of_v2(anchor: str, behind: str, stored: str) -> None:
+    _, steps, _ = row(V2_STEPS, anchor, behind, stored)
+    assert [step.primitive for step in case(anchor, behind, stored, "onednn-v2")[3].steps] == steps.split()
+
+
+@every_case
+@pytest.mark.parametrize("anchor", ANCHORS)
+def test_steps_of_unified(anchor: str, behind: str, stored: str) -> None:
+    """The steps of onednn-v3, or one less where a quantizer stood alone: there every destination has a scale."""
+    _, steps, _ = row(STEPS, anchor, behind, stored)
+    found = [step.primitive for step in case(anchor, behind, stored, "unified")[3].steps]
+    assert found in (steps.split(), steps.removesuffix(" reorder").split())
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@every_case
+@pytest.mark.parametrize("anchor", ANCHORS)
+def test_numbers(anchor: str, behind: str, stored: str, runtime: str) -> None:
+    _, feeds, box, plan = case(anchor, behind, stored)
+    assert verify_plan(plan) == []
+    _held(plan, runtime, feeds, box)
+
+
+@pytest.mark.parametrize("target", [name for name in TARGETS if name != "onednn-v3"])
+@pytest.mark.parametrize("stored", ["u8", "s8"])
+@pytest.mark.parametrize("anchor", ANCHORS)
+def test_numbers_of_the_other_targets(anchor: str, stored: str, target: str) -> None:
+    for behind in BEHIND:
+        _, feeds, box, plan = case(anchor, behind, stored, target)
+        assert verify_plan(plan) == []
+        _held(plan, "numpy", feeds, box)
+
+
+def _held(plan: Plan, runtime: str, feeds: dict[str, np.ndarray], box: Box) -> None:
+    (found,) = InferenceSession(plan, runtime, 1).run(None, feeds)
+    codes = found.dtype.kind in "iu"
+    slack = float(codes and runtime == "onednn") if codes else 1e-6 + 1e-6 * np.abs(found).max(initial=0)
+    assert box.outside(found) <= slack, print_plan(plan, data="digest")
+
+
+@pytest.mark.parametrize(("mode", "between"), [("nearest", DType.U8), ("linear", DType.F32)])
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_resize_between_two_convolutions(mode: str, between: DType, runtime: str) -> None:
+    """Repeated codes are codes, which the next convolution reads; means of codes are not."""
+    n = Net(seed=7)
+    y = n.qdq(n.conv(image(n), 8, scale=2**-8), 2**-5, 128)
+    y = n.op("Resize", y, "", n.const([1, 1, 2, 2]), mode=mode, coordinate_transformation_mode="half_pixel")
+    y = n.conv(y, 4, scale=2**-8)
+    graph = n.done(y)
+    feeds = feeds_for(graph)
+    plan = plan_from_graph(optimize(graph.copy()))
+    assert [step.primitive for step in plan.steps] == ["convolution", "resampling", "convolution"]
+    assert plan.type(plan.steps[1].output).dtype is between
+    _held(plan, runtime, feeds, run_boxes(graph, feeds, GRANTED)[y])
