@@ -19,6 +19,9 @@ from .base import Contract, fired, fits_f32, refused, swap
 __all__ = ["MoveDequantize"]
 
 
+_NEEDS_POSITIVE = frozenset({"Sqrt", "Log", "Pow"})
+
+
 @dataclass(frozen=True)
 class MoveDequantize:
     """Moves Dequantize behind operations that commute with it.
@@ -39,7 +42,8 @@ class MoveDequantize:
 
     Legal because: Dequantize works element by element, and is increasing for s > 0; (q - z) * s * c = (q - z) * (s * c). The last
     one is exact in f32: |code| < 256, so the quotient is off by less than 2^-15 from the integer that it is rounded to.
-    Refuses when: a scale is negative (order would turn), parameters run along an axis, or the operands' codes differ in type.
+    Refuses when: a scale is negative (order would turn), parameters run along an axis, the operands' codes differ in type, or
+    what reads a relu knows no negative numbers (roots, logarithms): rounding could make some.
     """
 
     name: ClassVar[str] = "move_dequantize"
@@ -134,6 +138,17 @@ class MoveDequantize:
                 "relu keeps its place: no code stands for 0, or codes fall where values rise",
                 expected="one integer zero point, scale > 0",
                 found=f"zero point {quant.zero_point[0]:g}, scale {min(quant.scale):g}",
+            )
+            return None
+        if zero and any(reader.op in _NEEDS_POSITIVE for reader in graph.consumers(node.output)):
+            # (q - z)*s may be computed as q*s - z*s, which rounds to either side of 0 at q = z.
+            refused(
+                graph,
+                self.name,
+                node,
+                "relu keeps its place: what stands behind it knows no negative numbers, not even rounding errors",
+                expected="zero point 0, or an operation that takes negative numbers",
+                found=f"zero point {zero:g}",
             )
             return None
         if zero <= graph.type(codes).dtype.range[0]:

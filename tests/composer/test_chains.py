@@ -182,3 +182,12 @@ def test_weights_that_cannot_be_split_are_computed_once() -> None:
     plan = compiled(n, n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 2, 1, weights=w))
     assert "onnx.FakeQuantize" not in {step.primitive for step in plan.steps}
     assert [fate.fate for fate in plan.fates if fate.quantizer == "many"] == [QuantizeFate.CONSTANT, DequantizeFate.CONSTANT]
+
+
+@pytest.mark.parametrize("op", ["Sqrt", "Log"])
+def test_relu_guards_a_root_from_rounding_errors(op: str) -> None:
+    """Codes 0..255 of -4.1..1: the code of 0 decodes as 205*0.02f - 4.1f, which is 4e-9; other scales round below 0, to NaN."""
+    n = Net()
+    y = n.fq(n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4), -4.1, 1.0)
+    plan = compiled(n, n.op(op, n.op("Relu", y)))
+    assert kinds(plan.steps[-1])[-2:] == ["relu", op.lower()]
