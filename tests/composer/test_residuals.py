@@ -145,3 +145,38 @@ def test_a_value_added_to_itself_is_a_factor() -> None:
     plan = compiled(n, n.conv(n.qdq(n.op("Add", y, y), 2**-5, 128), 2))
     assert len(plan.steps) == 3
     assert plan.steps[1].attr.scales["weights"].values == (2**-8 * 2 / 2**-5,), "(2*y)/s = y*(2/s)"
+
+
+def _identity_skip(n: Net) -> tuple[Value, ...]:
+    """The skip is what the block reads: Dequantize of the codes that its first convolution reads, too."""
+    skip, y = block(n)
+    return (n.op("MaxPool", n.qdq(n.op("Add", y, skip), 2**-5, 128), kernel_shape=(2, 2)),)
+
+
+def _relu_before_the_add(n: Net) -> tuple[Value, ...]:
+    skip, y = block(n)
+    return (n.op("MaxPool", n.qdq(n.op("Add", n.op("Relu", y), skip), 2**-5), kernel_shape=(2, 2)),)
+
+
+def _quantized_between(n: Net) -> tuple[Value, ...]:
+    skip, y = block(n)
+    y = n.qdq(y, 2**-5, 128)
+    return (n.op("MaxPool", n.qdq(n.op("Relu", n.op("Add", y, skip)), 2**-5), kernel_shape=(2, 2)),)
+
+
+@pytest.mark.parametrize(
+    ("build", "chain"),
+    [
+        (_identity_skip, ["sum"]),
+        (_relu_before_the_add, ["relu", "sum"]),
+        (_quantized_between, ["round", "clip", "sum"]),  # on the scale of the result: nothing to multiply
+    ],
+)
+def test_the_decision_tells_of_the_sum(build, chain: list[str]) -> None:
+    n = Net()
+    plan = compiled(n, *build(n))
+    assert kinds(steps(plan, "convolution")[-1]) == chain
+    (fate,) = [fate for fate in plan.fates if fate.fate is DequantizeFate.SUM]
+    assert fate.step == plan.steps.index(steps(plan, "convolution")[-1])
+    told = [decision for decision in plan.decisions if decision.rule == "home of Add"]
+    assert [decision.reason.split(" costs ")[0] for decision in told] == ["sum"]
