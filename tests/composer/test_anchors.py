@@ -43,7 +43,7 @@ RUNTIMES = ["numpy", pytest.param("onednn", marks=pytest.mark.skipif(not _librar
 
 # -- the steps, and why there are more than one ----------------------------------------------------------------------------------------
 
-NO_PRELU = "the post-op prelu is for convolution, deconvolution and matmul only"
+NO_PRELU = "with the post-op prelu oneDNN has compiled kernels of convolution, deconvolution and matmul only"
 OWN_TYPE = "oneDNN pools codes into codes of the same type only, and f32 into f32"
 F32_ONLY = "no compiled kernel of the primitive reads codes, or stores them"
 F32_SOURCE = "the scale of the source multiplies the result, and there is no zero point: the codes are decoded in front"

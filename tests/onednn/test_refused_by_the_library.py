@@ -1,0 +1,76 @@
+"""What the table of targets leaves out because oneDNN 3.2 refuses it, or has no compiled kernel: where this fails, a step can be saved."""
+
+from __future__ import annotations
+
+import pytest
+
+from fqfuse.runtime.onednn import (
+    AlgKind,
+    Arg,
+    Attributes,
+    DataType,
+    Engine,
+    FormatTag,
+    MemoryDesc,
+    OneDnnError,
+    PRelu,
+    PrimitiveDesc,
+    binary,
+    pooling,
+)
+
+U8, S8, F32 = DataType.u8, DataType.s8, DataType.f32
+SHAPE = (2, 16, 6, 6)
+
+
+@pytest.fixture(autouse=True)
+def _is_3_2(engine: Engine) -> None:
+    if (engine.library.version.major, engine.library.version.minor) != (3, 2):
+        pytest.skip("the table holds for oneDNN 3.2")
+
+
+def averaged(engine: Engine, src: DataType, dst: DataType, attributes: Attributes | None = None) -> PrimitiveDesc:
+    source = MemoryDesc.with_tag(engine.library, SHAPE, src, FormatTag.acdb)
+    target = MemoryDesc.any(engine.library, (2, 16, 3, 3), dst)
+    two, none = (2, 2), (0, 0)
+    return pooling(
+        engine, AlgKind.pooling_avg_exclude_padding, source, target, kernel=two, strides=two, dilations=none, padding_l=none,
+        padding_r=none, attributes=attributes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [U8, S8, F32])
+def test_an_average_has_its_sources_type(engine: Engine, dtype: DataType) -> None:
+    averaged(engine, dtype, dtype)
+    for other in {U8, S8, F32} - {dtype}:
+        with pytest.raises(OneDnnError):
+            averaged(engine, dtype, other)
+
+
+@pytest.mark.parametrize("attributes", [Attributes(zero_points={Arg.SRC: 0}), Attributes({Arg.DST: 0})])
+def test_an_average_takes_no_zero_point_and_no_scale(engine: Engine, attributes: Attributes) -> None:
+    with pytest.raises(OneDnnError):
+        averaged(engine, U8, U8, attributes)
+
+
+@pytest.mark.parametrize("attributes", [Attributes(zero_points={Arg.SRC: 0}), Attributes({Arg.DST: 0})])
+def test_binary_takes_no_zero_point_and_no_destination_scale(engine: Engine, attributes: Attributes) -> None:
+    codes = MemoryDesc.with_tag(engine.library, SHAPE, U8, FormatTag.abcd)
+    binary(engine, AlgKind.binary_mul, codes, codes, codes)
+    with pytest.raises(OneDnnError):
+        binary(engine, AlgKind.binary_mul, codes, codes, codes, attributes=attributes)
+
+
+@pytest.mark.parametrize("dtype", [U8, F32])
+def test_with_a_prelu_neither_has_a_compiled_kernel(engine: Engine, dtype: DataType) -> None:
+    prelu = Attributes(post_ops=(PRelu(2),))
+    data = MemoryDesc.with_tag(engine.library, SHAPE, dtype, FormatTag.acdb)
+    for plain, behind in (
+        (averaged(engine, dtype, dtype), averaged(engine, dtype, dtype, prelu)),
+        (
+            binary(engine, AlgKind.binary_mul, data, data, data),
+            binary(engine, AlgKind.binary_mul, data, data, data, attributes=prelu),
+        ),
+    ):
+        assert plain.impl_info.startswith("jit")
+        assert not behind.impl_info.startswith("jit")
