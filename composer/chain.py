@@ -16,10 +16,11 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
+from .composed import Composed
 from .cost import post_op_cost
 from .fake_quantize import compare, keeps_codes
 from .formula import Add, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, vec
-from .post_ops_composer import Composed, PostOpsComposer
+from .post_ops_composer import PostOpsComposer
 from .two_operands import Found, along_channels, comparable, decoded, two_operands
 
 __all__ = ["Chain", "Found", "Link", "decoded", "grow", "operations_of", "quantizing"]
@@ -36,12 +37,14 @@ class Link:
         decoded: a Dequantize on its other input that went into the step with it, and where to (`sum`, `post_op`), or None.
         cost: passes that the step's post-ops cost more with it, without the bytes of a second tensor.
         post_ops: how many post-ops the step has more with it.
+        unfolded: why a scale or shift of it stays among the post-ops; '' where none does.
     """
 
     node: Node
     decoded: Node | None = None
     cost: float = 0.0
     post_ops: int = 0
+    unfolded: str = ""
 
 
 @dataclass(eq=False)
@@ -74,14 +77,13 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
         found = operations_of(graph, node, current, composer, anchor)
         if found is None:
             break
-        post_ops = composer.result.post_ops
+        before = composer.result
         outcome = found if isinstance(found, Refusal) else composer.append(found[0])
         if outcome is not None:
             refusal = (node, outcome)
             break
         assert not isinstance(found, Refusal)
-        more = composer.result.post_ops
-        links.append(Link(node, found[1], sum(map(post_op_cost, more)) - sum(map(post_op_cost, post_ops)), len(more) - len(post_ops)))
+        links.append(_link(node, found[1], before, composer.result))
         not_summed |= {op.operand: op.why_not for op in found[0] if isinstance(op, Add) and op.why_not}
         current = node.output
         if composer.result.refusal is not None:
@@ -94,6 +96,12 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
         return composer.result.refusal
     legal.refusal = refusal
     return legal
+
+
+def _link(node: Node, decode: Node | None, before: Composed, after: Composed) -> Link:
+    cost = sum(map(post_op_cost, after.post_ops)) - sum(map(post_op_cost, before.post_ops))
+    unfolded = next((why for why in after.unfolded if why not in before.unfolded), "")
+    return Link(node, decode, round(cost, 6), len(after.post_ops) - len(before.post_ops), unfolded)
 
 
 def _only_reader(graph: Graph, value: str) -> Node | None:

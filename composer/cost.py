@@ -3,7 +3,8 @@
     cost = bytes moved / bytes of the destination + weights of post-ops in registers + CALL for each further primitive
 
 One pass reads or writes the destination once. int8 networks are bound by memory and calls, so bytes decide, and what is done in registers
-only breaks near ties. Nothing is timed: the same graph gives the same costs on every machine.
+only breaks near ties; its weights are in the ratio that was measured (docs/architecture.md). Nothing is timed: the same graph gives the
+same costs on every machine.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from ..ir.decision import Alternative
 from ..ir.types import DType, TensorType
 from .attributes import Binary, Eltwise, PostOp, Prelu, Sum
 
-__all__ = ["CALL", "WRITE_ALLOCATE", "Home", "alternatives", "cheapest", "eltwise_cost", "operand_cost", "own_step_cost", "post_op_cost"]
+__all__ = [
+    "CALL",
+    "CHEAP",
+    "WRITE_ALLOCATE",
+    "Home",
+    "alternatives",
+    "cheapest",
+    "eltwise_cost",
+    "operand_cost",
+    "own_step_cost",
+    "post_op_cost",
+]
 
 CALL = 0.1
 """A further primitive: threads meet at a barrier once more, and arguments are set. It decides between homes that move equal bytes."""
@@ -25,12 +37,13 @@ CALL = 0.1
 WRITE_ALLOCATE = 1.0
 """A destination apart from the operand: the cache reads its lines before they are written. A sum writes to lines that it has just read."""
 
+CHEAP = 0.01
+"""One or two vector instructions for each element: a multiplication, an addition, a comparison."""
+
 _FOLDED = 0.0  # scale, bias, zero point, or the store's own rounding and saturation: the primitive computes these anyway
-_CHEAP = 0.01  # one or two vector instructions for each element
-_COSTLY = 0.1  # a polynomial of 10 to 20 instructions, and a division or a table
-_CHEAP_ALGORITHMS = frozenset(
-    {"linear", "relu", "clip", "clip_v2", "abs", "square", "round", "sqrt", "bounded_relu", "hardsigmoid", "hardswish"}
-)
+_OPERAND = 0.03  # a load for each vector, besides: slopes or a constant for each channel; hardswish and hardsigmoid take as long
+_COSTLY = 0.2  # a polynomial of 10 to 20 instructions, a root, a division or a table
+_CHEAP_ALGORITHMS = frozenset({"linear", "relu", "clip", "clip_v2", "abs", "square", "round", "bounded_relu"})
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,9 @@ def alternatives(chosen: Home, homes: Iterable[Home]) -> tuple[Alternative, ...]
 
 def eltwise_cost(algorithm: str) -> float:
     """Passes that an eltwise post-op counts for, by the class of its algorithm."""
-    return _CHEAP if algorithm in _CHEAP_ALGORITHMS else _COSTLY
+    if algorithm in ("hardswish", "hardsigmoid"):
+        return _OPERAND
+    return CHEAP if algorithm in _CHEAP_ALGORITHMS else _COSTLY
 
 
 def operand_cost(operand: TensorType, dst: TensorType) -> float:
@@ -83,7 +98,9 @@ def post_op_cost(op: PostOp) -> float:
     """Passes that a post-op counts for in registers, without the bytes of a second tensor."""
     if isinstance(op, Eltwise):
         return eltwise_cost(op.algorithm)
-    return _CHEAP if isinstance(op, Binary | Sum | Prelu) else _FOLDED
+    if isinstance(op, Binary | Prelu):
+        return _OPERAND
+    return CHEAP if isinstance(op, Sum) else _FOLDED
 
 
 def own_step_cost(between: DType, dst: TensorType, operand: float = 0.0, registers: float = 0.0) -> float:

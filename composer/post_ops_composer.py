@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,10 @@ import numpy.typing as npt
 from ..ir.types import DType
 from .algebra import commute, is_normal, join, simplify
 from .attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
+from .composed import Composed, Front
+from .cost import Home
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, Vec, vec
+from .homes import adding, attributes_cost, scaling, shifting
 from .legacy_eltwise import distinct_eltwise, spelled_out
 from .store_rules import absorb
 from .targets import Capability, Target
@@ -29,63 +33,6 @@ Operand = Callable[[Vec], str]
 _FLT_MAX = float(np.finfo(np.float32).max)
 
 
-@dataclass(frozen=True, eq=False)
-class Front:
-    """What stands in front of the post-ops: y = scale * accumulator + bias.
-
-    Attributes:
-        primitive: its name in the target's table.
-        step: name of the step, under which constants are filed.
-        src: element type of the source.
-        rank: dimensions of the destination.
-        channel_axis: the destination's axis that vectors run along.
-        channels: size of that axis.
-        scale: what multiplies the accumulator; None where the primitive has no place for a factor.
-        bias: constant bias in the real domain; None where it has no place for one, or the place is taken by a computed bias.
-        per_channel: the scale may have one entry for each channel.
-        positive: the scale takes factors above 0 only, since it stands in front of a maximum or minimum.
-    """
-
-    primitive: str
-    step: str
-    src: DType
-    rank: int
-    channel_axis: int = 1
-    channels: int = 1
-    scale: Vec | None = None
-    bias: Vec | None = None
-    per_channel: bool = True
-    positive: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Composed:
-    """A formula as attributes.
-
-    Attributes:
-        scale: the front's scale with everything that was folded into it (None when the front has none).
-        bias: the constant bias in the real domain, likewise.
-        post_ops: in order.
-        dst_scale, dst_zero_point: of the destination; None when absent.
-        dst: element type of the destination.
-        constants: data of the constants that the post-ops name.
-        quantize: `dst_scale` when the store does all the quantizing, `post_op` when post-ops do part of it, '' when dst is f32.
-        sums: operands whose buffer the destination takes over.
-        refusal: why the chain may not end here (the destination's type); the attributes are those it would have.
-    """
-
-    scale: Vec | None
-    bias: Vec | None
-    post_ops: tuple[PostOp, ...]
-    dst_scale: float | None
-    dst_zero_point: int | None
-    dst: DType
-    constants: dict[str, npt.NDArray[np.float32]]
-    quantize: str
-    sums: tuple[str, ...] = ()
-    refusal: Refusal | None = None
-
-
 @dataclass
 class _Tail:
     """What the store is left to do."""
@@ -93,6 +40,7 @@ class _Tail:
     dst_scale: float | None = None
     dst_zero_point: int | None = None
     quantize: str = ""
+    zero_points: tuple[Home, ...] = ()
 
 
 @dataclass
@@ -137,23 +85,41 @@ class PostOpsComposer:
     def _map(self, chain: Sequence[BasicOp | Store]) -> Composed | Refusal:
         store = chain[-1] if chain and isinstance(chain[-1], Store) else None
         dst = DType.F32 if store is None else store.dtype
-        ops = simplify(self._resolve_adds(_expanded(chain[:-1] if store else chain), dst))
-        divided = self._attributes(ops, store, dst, divide=self.capability.dst_scale)
-        if isinstance(divided, Refusal) or divided.dst_scale is None or not self.target.fold_dst_scale:
+        adds: dict[str, tuple[Home, ...]] = {}
+        ops = simplify(self._resolve_adds(_expanded(chain[:-1] if store else chain), dst, adds))
+        found = self._attributes(ops, store, dst, divide=self.capability.dst_scale)
+        if store is not None:
+            found = self._cheapest_scale(ops, store, found)
+        return replace(found, adds=adds) if adds and isinstance(found, Composed) else found
+
+    def _cheapest_scale(self, ops: list[BasicOp], store: Store, divided: Composed | Refusal) -> Composed | Refusal:
+        """The attributes with a destination scale, or those without one where they cost less."""
+        if isinstance(divided, Refusal) and not self.capability.dst_scale:
             return divided
-        if self.front.scale is None or self.front.bias is None:
+        scaled = isinstance(divided, Composed) and divided.dst_scale is not None
+        other = self._attributes(ops, store, store.dtype, divide=False) if scaled or isinstance(divided, Refusal) else divided
+        if isinstance(other, Refusal) and isinstance(divided, Refusal):
             return divided
-        folded = self._attributes(ops, store, dst, divide=False)
-        if isinstance(folded, Refusal) or len(folded.post_ops) > len(divided.post_ops):
-            return divided
-        return replace(folded, quantize=divided.quantize)
+        why_not = "" if scaled else "the primitive has none" if not self.capability.dst_scale else "it is one number for the whole tensor"
+        costs = (inf if isinstance(divided, Refusal) else self._cost(divided), inf if isinstance(other, Refusal) else self._cost(other))
+        refused = other if isinstance(other, Refusal) else None
+        folds = isinstance(other, Composed) and (other.quantize == "dst_scale" if not scaled else _no_longer(other, divided))
+        homes = scaling(*costs, refused, why_not=divided.reason if isinstance(divided, Refusal) else why_not, folds=folds)
+        if homes[0].name == "destination scale":
+            assert isinstance(divided, Composed)
+            return replace(divided, scales=homes)
+        assert isinstance(other, Composed)
+        return replace(other, scales=homes, quantize="dst_scale" if folds else other.quantize)
+
+    def _cost(self, found: Composed) -> float:
+        return attributes_cost(self.target, found.post_ops, dst_scale=found.dst_scale is not None)
 
     def _attributes(self, ops: list[BasicOp], store: Store | None, dst: DType, *, divide: bool) -> Composed | Refusal:
         """A simplified chain as attributes; `divide`: the store has a scale."""
         tail = _Tail()
         if store is not None:
             ops = self._lower(ops, store, tail, divide=divide)
-        ops, scale, bias = self._hoist(ops)
+        ops, scale, bias, unfolded = self._hoist(ops)
         placed = _Placer(self.target, self.front, dst).place(ops)
         if isinstance(placed, Refusal):
             return placed
@@ -165,8 +131,9 @@ class PostOpsComposer:
             tail.quantize = "post_op" if post_ops and _quantizes(post_ops[-1], constants) else "dst_scale"
         sums = tuple(op.operand for op in post_ops if isinstance(op, Sum))
         return Composed(
-            scale, bias, post_ops, tail.dst_scale, tail.dst_zero_point, dst, constants, tail.quantize, sums, self._refuse_dst(dst)
-        )
+            scale, bias, post_ops, tail.dst_scale, tail.dst_zero_point, dst, constants, tail.quantize, sums, self._refuse_dst(dst),
+            zero_points=tail.zero_points, unfolded=unfolded,
+        )  # fmt: skip
 
     def _refuse_post_ops(self, post_ops: Sequence[PostOp]) -> Refusal | None:
         if len(post_ops) > self.target.max_post_ops:
@@ -192,22 +159,21 @@ class PostOpsComposer:
 
     # -- residual adds ---------------------------------------------------------------------------------------------------------
 
-    def _resolve_adds(self, ops: Sequence[BasicOp], dst: DType) -> list[BasicOp]:
-        """Leaves the one Add that can be a sum, and writes the others as binary additions.
+    def _resolve_adds(self, ops: Sequence[BasicOp], dst: DType, homes: dict[str, tuple[Home, ...]]) -> list[BasicOp]:
+        """Leaves the one Add whose cheapest home is a sum, and writes the others as binary additions; files the homes of each operand.
 
         x + k*(q - z) = ((x/k - z) + q)*k adds codes as plain numbers; the scale and shift in front find homes of their own. A target that
         scales operands adds k*q as it is.
         """
-        taken = False
+        taken = ""
         result: list[BasicOp] = []
         for op in ops:
             if not isinstance(op, Add):
                 result.append(op)
                 continue
-            size = op.dtype.numpy.itemsize
-            fits = size == dst.numpy.itemsize and (op.dtype is dst or self.capability.sum_type)
-            if op.in_place and not taken and "sum" in self.capability.post_ops and fits:
-                taken = True
+            homes[op.operand] = adding(op, dst.numpy.itemsize, taken, self.capability, same_type=op.dtype is dst)
+            if homes[op.operand][0].name == "sum":
+                taken = op.operand
                 if float(op.zero_point).is_integer():
                     result.append(op)
                 else:
@@ -226,9 +192,11 @@ class PostOpsComposer:
             store = replace(store, low=low, high=high)
         ops = absorb(ops, store)
         narrow = store.low > low or store.high < high
-        scalar_zero = store.zero_point.size == 1 and float(store.zero_point[0]).is_integer()
-        takes_zero = scalar_zero and self.capability.dst_zero_point
-        shift_zero = not takes_zero and self.front.bias is not None and store.zero_point.any()
+        in_bias = self.front.bias is not None and divide and store.scale.size == 1  # y/s + z = (y + z*s)/s
+        homes = shifting(store, self.capability, bias=in_bias) if store.zero_point.any() else ()
+        tail.zero_points = tail.zero_points or homes
+        takes_zero = not homes or homes[0].name == "destination zero point"
+        shift_zero = bool(homes) and homes[0].name == "shift before the scale"
         if divide and store.scale.size == 1 and (takes_zero or shift_zero or not store.zero_point.any()):
             scale = float(store.scale[0])
             if shift_zero:  # y/s + z = (y + z*s)/s
@@ -253,9 +221,13 @@ class PostOpsComposer:
 
     # -- folding into the front ------------------------------------------------------------------------------------------------
 
-    def _hoist(self, ops: list[BasicOp]) -> tuple[list[BasicOp], Vec | None, Vec | None]:
-        """Moves every scale and shift that can reach the front into the front's scale and bias, and others to where they cost nothing."""
+    def _hoist(self, ops: list[BasicOp]) -> tuple[list[BasicOp], Vec | None, Vec | None, tuple[str, ...]]:
+        """Moves every scale and shift that can reach the front into the front's scale and bias, and others to where they cost nothing.
+
+        Returns what is left, the scale, the bias, and why scales and shifts stayed.
+        """
         scale, bias = self.front.scale, self.front.bias
+        stayed: list[str] = []
         index = 0
         while index < len(ops):
             op = ops[index]
@@ -269,16 +241,24 @@ class PostOpsComposer:
                 bias = vec(bias + first.values)
             else:
                 joined = join(ops, index) if isinstance(op, ScaleBy | Shift) else None
-                ops, index = (ops, index + 1) if joined is None else (simplify(joined), 0)
-                continue
+                if joined is None:
+                    stayed += [f"{moved.reason}: {moved.found}"] if isinstance(moved, Refusal) else []
+                    index += 1
+                    continue
+                moved = [op, *joined]
             ops, index = simplify(moved[1:]), 0
-        return ops, scale, bias
+            stayed.clear()
+        return ops, scale, bias, tuple(stayed)
 
     def _takes_scale(self, scale: Vec | None, bias: Vec | None, values: Vec) -> bool:
         # Without a bias of ours the front may still hold a computed one, which a factor would have to pass.
         if scale is None or not (self.front.per_channel or values.size == 1) or (self.front.positive and bool((values <= 0).any())):
             return False
         return is_normal(scale * values) and (bias is not None or self.front.primitive == "binary")
+
+
+def _no_longer(found: Composed, than: Composed | Refusal) -> bool:
+    return isinstance(than, Composed) and len(found.post_ops) <= len(than.post_ops)
 
 
 def _quantizes(last: PostOp, constants: Mapping[str, object]) -> bool:

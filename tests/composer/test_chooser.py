@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from laws.build import Net
+from laws.formulas import UNIFIED, V2, V3, composed, conv, store
 from laws.plans import block, compiled, kinds, steps
 
-from fqfuse.composer.cost import WRITE_ALLOCATE, Home, alternatives, cheapest, eltwise_cost, operand_cost, own_step_cost
+from fqfuse.composer.attributes import Eltwise, Prelu
+from fqfuse.composer.cost import WRITE_ALLOCATE, Home, alternatives, cheapest, eltwise_cost, operand_cost, own_step_cost, post_op_cost
+from fqfuse.composer.formula import Add, Clip, EltwiseOp, ScaleBy, vec
+from fqfuse.composer.plan import Plan
 from fqfuse.ir.types import DType, TensorType
 
 
@@ -61,3 +67,94 @@ def test_the_branch_that_is_broadcast_leaves_the_add_to_the_other() -> None:
     assert not steps(plan, "binary")
     (absorbing,) = [step for step in steps(plan, "convolution") if "add" in kinds(step)]
     assert "large" in absorbing.origin
+
+
+# -- each choice, in each direction ------------------------------------------------------------------------------------------------
+
+
+def test_the_store_scale_is_folded_where_it_reaches_the_front_and_a_destination_scale_where_not() -> None:
+    folded = composed(V3, conv(), EltwiseOp("relu"), store(0.25))
+    assert [(home.name, home.cost) for home in folded.scales] == [("folded", 0.0), ("destination scale", 0.01)]
+    assert folded.dst_scale is None
+    divided = composed(V3, conv(), EltwiseOp("tanh"), store(0.25))
+    assert [(home.name, home.cost) for home in divided.scales] == [("destination scale", 0.21), ("post-op", 0.21)]
+    assert divided.dst_scale == 0.25
+
+
+def test_a_store_scale_for_each_channel_is_no_destination_scale() -> None:
+    found = composed(V3, conv(), EltwiseOp("tanh"), store([0.5, 0.25, 0.125]))
+    assert [home.name for home in found.scales] == ["post-op", "destination scale"]
+    assert found.scales[1].why_not == "it is one number for the whole tensor"
+    assert [(home.name, home.why_not) for home in composed(V2, conv(), store(0.5)).scales] == [
+        ("folded", ""),
+        ("destination scale", "the primitive has none"),
+    ]
+    # There it costs nothing, and of equal costs it is the first.
+    assert composed(UNIFIED, conv(), store(0.5)).scales[0].name == "destination scale"
+
+
+@pytest.mark.parametrize(
+    ("zero", "home", "why_not"),
+    [
+        (3.0, "destination zero point", ""),
+        (3.5, "shift", "3.5 is no integer"),  # the scale is among the post-ops, and one linear holds both
+        ([1.0, 2.0, 3.0], "shift before the scale", "there is one for each channel"),
+    ],
+)
+def test_the_home_of_the_zero_point(zero, home: str, why_not: str) -> None:
+    found = composed(V3, conv(), EltwiseOp("tanh"), store(0.5, zero)).zero_points
+    assert found[0].name == home
+    assert next(other for other in found if other.name == "destination zero point").why_not == why_not
+    assert composed(V3, conv(), store(0.5)).zero_points == ()
+
+
+def test_a_shift_is_left_where_there_is_no_bias() -> None:
+    found = composed(V3, conv(bias=None), EltwiseOp("tanh"), store(0.5, 3.5))
+    assert [home.name for home in found.zero_points if not home.why_not] == ["shift"]
+    assert found.post_ops == (Eltwise("tanh"), Eltwise("linear", 2.0, 3.5))
+
+
+def test_the_homes_of_an_add_and_why_a_second_one_is_no_sum() -> None:
+    skip = Add("a", DType.U8, 0.25, 3.0, in_place=True)
+    found = composed(V3, conv(), skip, Add("b", DType.U8, 0.25, 3.0, in_place=True), store(0.5))
+    assert [home.name for home in found.adds["a"]] == ["sum", "binary"]
+    assert [(home.name, home.why_not) for home in found.adds["b"]] == [("binary", ""), ("sum", "the destination's buffer holds a")]
+    wide = composed(V3, conv(), skip)
+    assert [home.why_not for home in wide.adds["a"]] == ["", "u8 does not fill a destination of 4 bytes an element"]
+
+
+def test_a_factor_that_stays_says_why() -> None:
+    assert composed(V3, conv(), EltwiseOp("relu"), ScaleBy(vec(-2.0))).unfolded == ("relu(x)*s = relu(x*s) needs s > 0: smallest s -2",)
+    assert composed(V3, conv(), Clip(vec(0.0), vec(6.0)), ScaleBy(vec(2.0))).unfolded == ()
+
+
+def test_weights_are_in_the_measured_order() -> None:
+    """docs/architecture.md has the measured times."""
+    cheap = [eltwise_cost(name) for name in ("linear", "clip", "relu", "round", "abs", "square")]
+    vector = [post_op_cost(Prelu("slopes")), eltwise_cost("hardswish")]
+    costly = [eltwise_cost(name) for name in ("sqrt", "pow", "tanh", "gelu_erf", "exp", "elu", "mish", "logistic", "swish")]
+    assert max(cheap) < min(vector) <= max(vector) < min(costly)
+
+
+def homes_of(plan: Plan, rule: str) -> list[list[str]]:
+    return [[weighed.home for weighed in decision.alternatives] for decision in plan.decisions if decision.rule == rule]
+
+
+def test_a_relu_that_the_store_does_and_one_that_it_does_not() -> None:
+    for zero, wanted in ((0, ["store", "post-op", "own step"]), (7, ["post-op", "own step"])):
+        n = Net()
+        x = n.qdq(n.input(("N", 4, 4, 4)), 2**-5, 128)
+        plan = compiled(n, n.q(n.op("Relu", n.conv(x, 4, scale=2**-8)), 2**-6, zero))
+        assert homes_of(plan, "home of Relu") == [wanted]
+        (step,) = steps(plan, "convolution")
+        assert bool(step.attr.post_ops) == (wanted[0] == "post-op")
+        assert len(homes_of(plan, "home of the zero point")) == (1 if zero else 0)
+
+
+def test_a_negative_factor_behind_relu_is_a_post_op_and_says_why() -> None:
+    n = Net()
+    x = n.qdq(n.input(("N", 4, 4, 4)), 2**-5, 128)
+    plan = compiled(n, n.op("Mul", n.op("Relu", n.conv(x, 4, scale=2**-8)), np.float32(-0.5)))
+    (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Mul"]
+    assert [weighed.home for weighed in decision.alternatives] == ["post-op", "own step", "folded"]
+    assert decision.alternatives[-1].why_not == "relu(x)*s = relu(x*s) needs s > 0: smallest s -0.5"

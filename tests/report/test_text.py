@@ -9,8 +9,9 @@ import pytest
 from fqfuse.composer.attributes import Eltwise, PrimitiveAttr
 from fqfuse.composer.plan import Plan, Step
 from fqfuse.composer.text import parse_plan
-from fqfuse.ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
+from fqfuse.ir.decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.report.json import plan_json
 from fqfuse.report.layout import PIPE, Layout
 from fqfuse.report.text import plan_report, short_report, summary_report
 
@@ -120,3 +121,17 @@ def test_the_title_is_the_files_name_where_there_is_one(rendered) -> None:
     assert rendered(plan_report(plan, PIPE, title="a.onnx"), PIPE)[0] == "a.onnx  compiled for onednn-v3"
     assert rendered(summary_report(plan), PIPE)[0] == "long  compiled for onednn-v3"
     assert rendered(summary_report(plan, written="p.onnx (3 bytes)"), PIPE)[-1].split(maxsplit=1) == ["plan", "p.onnx (3 bytes)"]
+
+
+def test_weighed_says_what_was_weighed_with_the_reasons(rendered) -> None:
+    homes = (Alternative("binary", 2.03), Alternative("own step", 9.14), Alternative("sum", 0.0, "the skip is returned by the model"))
+    decision = Decision("home of Add", "add7", Outcome.FIRED, "binary costs 2.03 passes", alternatives=homes)
+    plan = replace(long_plan(2), decisions=(decision, replace(decision, subject="add9")))
+    text = "\n".join(rendered(plan_report(plan, PIPE), PIPE))
+    assert "2      home of Add  binary 2.03 < own step 9.14; no sum: the skip is returned by the model" in text
+    weighed = plan_json(plan)["decisions"][0]["alternatives"]
+    assert weighed == [
+        {"home": "binary", "cost": 2.03, "why_not": ""},
+        {"home": "own step", "cost": 9.14, "why_not": ""},
+        {"home": "sum", "cost": None, "why_not": "the skip is returned by the model"},
+    ]
