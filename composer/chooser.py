@@ -1,6 +1,6 @@
 """The chooser: which branch of an add absorbs it, and what else was weighed for each operation that a step absorbed.
 
-Costs are those of `cost.py`. Homes of equal cost go by the order in which they are listed, which is the one of docs/architecture.md.
+Costs are those of `cost.py`. Homes of equal cost go by the order in which they are listed, which is the one of docs/cost-model.md.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def test_a_factor_that_stays_says_why() -> None:
 
 
 def test_weights_are_in_the_measured_order() -> None:
-    """docs/architecture.md has the measured times."""
+    """docs/cost-model.md has the measured times."""
     cheap = [eltwise_cost(name) for name in ("linear", "clip", "relu", "round", "abs", "square")]
     vector = [post_op_cost(Prelu("slopes")), eltwise_cost("hardswish")]
     costly = [eltwise_cost(name) for name in ("sqrt", "pow", "tanh", "gelu_erf", "exp", "elu", "mish", "logistic", "swish")]
