@@ -91,6 +91,7 @@ def concat(drafts: Drafts, node: Node) -> None:
     step = Step(node.name, "concat", "Concat", tuple(args), node.outputs, node.attrs, PrimitiveAttr(scales), node.origin)
     drafts.add(step, [node])
     for quantize, decode in folded:
+        drafts.claim(quantize)
         drafts.encoded(quantize, QuantizeFate.DST_SCALE, "concat rescales its source", step.name)
         drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, "concat rescales its source", quantize, step.name)
 

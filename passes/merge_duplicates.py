@@ -32,7 +32,15 @@ class MergeDuplicates:
     contract: ClassVar[Contract] = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
-        """Merges in topological order, so that chains of duplicates collapse in one run."""
+        """Merges in topological order, so that chains of duplicates collapse in one sweep.
+
+        Another sweep follows where an output of the graph took the place of an earlier node, whose readers were compared by then.
+        """
+        while self._sweep(graph):
+            pass
+
+    def _sweep(self, graph: Graph) -> bool:
+        again = False
         first: dict[tuple[object, ...], str] = {}
         for node in graph.each(*_MERGED):
             if graph.constant(node.inputs[0]) is not None:
@@ -42,10 +50,11 @@ class MergeDuplicates:
             if kept.name == node.name or (graph.is_output(node.output) and graph.is_output(kept.output)):
                 continue
             if graph.is_output(node.output):
-                kept, gone = node, kept
+                kept, gone, again = node, kept, True
             else:
                 gone = node
             first[key] = self._merge(graph, kept, gone).name
+        return again
 
     def _merge(self, graph: Graph, kept: Node, node: Node) -> Node:
         graph.replace_uses(node.output, kept.output)

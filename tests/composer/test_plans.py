@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from laws.build import Net
 from laws.contracts import GRANTED
 from laws.corpus import CORPUS, feeds_for
 from laws.intervals import run_boxes
@@ -16,6 +17,7 @@ from fqfuse.composer.targets import TARGETS
 from fqfuse.composer.verify import verify_plan
 from fqfuse.ir.decision import DequantizeFate, Half
 from fqfuse.ir.graph import Graph
+from fqfuse.ir.types import DType
 from fqfuse.passes import optimize
 from fqfuse.runtime.session import InferenceSession
 
@@ -75,6 +77,21 @@ def wanted_fates(graph: Graph) -> set[tuple[str, str]]:
 def test_plans_are_deterministic(name: str) -> None:
     graph, plan = compiled(name, "onednn-v3")
     assert plan_from_graph(optimize(graph.copy()), "onednn-v3") == plan
+
+
+def test_a_quantizer_that_a_concat_does_is_done_once() -> None:
+    """The codes in front of it stay what the concatenation reads: no later chain may run through them into the second quantizer."""
+    n = Net("concat_of_requantized_codes")
+    x = n.input(("N", 2, 4, 4))
+    inner = n.qdq(n.op("Conv", x, n.weights((2, 2, 1, 1), 0.01, style="float")), 0.02, 0, DType.S8)
+    outer = [n.qdq(value, 0.5, 0, dtype) for value, dtype in ((inner, DType.U8), (n.op("Relu", x), DType.U8))]
+    graph = n.done(n.op("Concat", *outer, axis=1))
+    plan = plan_from_graph(optimize(graph.copy()), "onednn-v3")
+    assert verify_plan(plan) == []
+    assert [step.primitive for step in plan.steps].count("concat") == 1
+    feeds = feeds_for(graph)
+    (found,) = InferenceSession(plan, "numpy", 1).run(None, feeds)
+    assert run_boxes(graph, feeds, GRANTED)[plan.outputs[0]].outside(found) == 0
 
 
 def test_targets_that_exist() -> None:

@@ -50,10 +50,10 @@ def test_the_intervals_of_chains_say_something() -> None:
     assert np.mean(certain) > 0.9, "the code is certain in most places"
 
 
-@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2"])
 @given(graph=graphs())
-def test_a_graph_with_branches_stays_inside_its_intervals(target: str, graph: Graph) -> None:
-    plan = plan_from_graph(optimize(graph.copy()), target)
+def test_a_graph_with_branches_stays_inside_its_intervals_on_v2(graph: Graph) -> None:
+    """tests/laws/test_random_graphs.py does so for onednn-v3, on both runtimes."""
+    plan = plan_from_graph(optimize(graph.copy()), "onednn-v2")
     assert verify_plan(plan) == []
     check_numbers(graph, plan)
 

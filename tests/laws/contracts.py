@@ -31,6 +31,8 @@ def broken_laws(step: Pass, before: Graph, feeds: Feeds, boxes: Mapping[str, Box
 
 def broken_by(step: Pass, before: Graph, after: Graph, feeds: Feeds, boxes: Mapping[str, Box] | None = None) -> list[str]:
     """What `step` broke, which made `after` out of `before`."""
+    if after == before and after.fates == before.fates:
+        return []  # what changed nothing changes nothing again
     broken = [f"validity: {found}" for found in verify(after, WELL_FORMED)]
     if after.outputs != before.outputs or after.inputs != before.inputs:
         broken.append(f"validity: inputs {before.inputs} -> {after.inputs}, outputs {before.outputs} -> {after.outputs}")

@@ -368,7 +368,10 @@ def _dequantize(run: _Run, node: Node) -> Box:
     codes = run.operand(node, 0)
     scale, zero = _shaped(node.attr("quant", Quantization), codes.low.ndim)
     box = _hull((codes.low - zero) * scale, (codes.high - zero) * scale)
-    return box.widened(run.eps * (codes.magnitude + np.abs(zero)) * np.abs(scale))
+    # (q - z)*s is q*s - z*s to a primitive that has a bias but no zero point, and s8 codes are u8 codes with 128 more: the largest
+    # intermediate may be that of any code.
+    size = np.maximum(codes.magnitude + np.abs(zero), 256.0)
+    return box.widened(run.eps * size * np.abs(scale))
 
 
 def _fake_quantize(run: _Run, node: Node) -> Box:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 from laws.build import Net, Value
-from laws.strategies import factors, scales, shifts
+from laws.drafts import factors, scales, shifts
 
 from fqfuse.ir.types import DType, Quantization
 

@@ -1,56 +1,15 @@
-"""Hypothesis strategies: random graphs with branches, and quantizer parameters that make ties frequent. The batch is symbolic."""
+"""Hypothesis strategies: random graphs with branches. The batch is symbolic."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 from hypothesis import strategies as st
+from laws.branches import BRANCHES, Block
 from laws.build import Net, Value
+from laws.drafts import Draft, factors, scales, shifts
 
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType
-
-scales = st.sampled_from([2.0**-7, 2.0**-6, 2.0**-5, 2.0**-4, 0.5, 0.02, 0.0473, 1.5 * 2.0**-6])
-"""Most are powers of two: with feeds and weights on such grids, ties are frequent and exact."""
-
-factors = st.sampled_from([0.5, 2.0, -1.0, -0.5, 0.75, 1.0, 3.0, 1.7, -0.3])
-shifts = st.sampled_from([0.0, 0.5, -0.5, 1.0, 0.25, -3.0, 0.3, 1e-7])
-
-
-@dataclass
-class Draft:
-    """A graph in the making: f32 values [N, C, 4, 4], with what draws from them."""
-
-    draw: st.DrawFn
-    net: Net
-    values: list[Value] = field(default_factory=list)
-    codes: list[Value] = field(default_factory=list)
-
-    def one(self) -> Value:
-        """A value; the latest ones are likelier, so that chains come to be."""
-        recent = self.values[-3:]
-        return self.draw(st.sampled_from(recent if self.draw(st.integers(0, 3)) else self.values))
-
-    def shape(self, value: Value) -> tuple[int | str, ...]:
-        shape = self.net.graph.type(value).shape
-        assert shape is not None
-        return shape
-
-    def channels(self, value: Value) -> int:
-        return int(self.shape(value)[1])
-
-    def vector(self, value: Value, entries: st.SearchStrategy[float]) -> np.ndarray:
-        """One number, or one for each channel."""
-        if self.draw(st.booleans()):
-            return np.asarray(self.draw(entries))
-        count = self.channels(value)
-        return np.asarray(self.draw(st.lists(entries, min_size=count, max_size=count))).reshape(1, count, 1, 1)
-
-    def partner(self, value: Value) -> Value:
-        """A value of the same shape, or one that broadcasts to it; the value itself where there is none."""
-        fitting = [other for other in self.values if self.shape(other) == self.shape(value)]
-        return self.draw(st.sampled_from(fitting))
 
 
 def _fake_quantize(d: Draft, x: Value) -> Value:
@@ -169,14 +128,21 @@ _MAKERS = (
 
 
 @st.composite
-def graphs(draw: st.DrawFn, least: int = 3, most: int = 10) -> Graph:
-    """A graph of `least` to `most` operations on f32 values [N, C, 4, 4]; what nothing reads is returned, and sometimes more."""
+def graphs(draw: st.DrawFn, blocks: tuple[Block, ...] = BRANCHES, least: int = 2, most: int = 6) -> Graph:
+    """A graph on f32 values [N, C, 4, 4]: one of `blocks`, and `least` to `most` single operations or blocks before and behind it.
+
+    What nothing reads is returned, and sometimes more.
+    """
     net = Net("drawn", seed=draw(st.integers(0, 7)))
     d = Draft(draw, net, [net.input(("N", draw(st.sampled_from([2, 4])), 4, 4))])
     if draw(st.integers(0, 3)) == 0:
         d.values.append(net.input(("N", d.channels(d.values[0]), 4, 4)))
-    for _ in range(draw(st.integers(least, most))):
-        d.values.append(draw(st.sampled_from(_MAKERS))(d, d.one()))
+    count = draw(st.integers(least, most))
+    block = draw(st.integers(0, count))
+    for place in range(count + 1):
+        others = BRANCHES if draw(st.integers(0, 5)) == 0 else _MAKERS
+        makers = blocks if place == block else others
+        d.values.append(draw(st.sampled_from(makers))(d, d.one()))
     unread = [value for value in d.values if not net.graph.uses(value) and value not in net.graph.inputs]
     more = draw(st.lists(st.sampled_from(d.values[1:] + d.codes), max_size=1)) if draw(st.integers(0, 3)) == 0 else []
     return net.done(*dict.fromkeys([*unread, *(value for value in more if value not in net.graph.inputs)]))

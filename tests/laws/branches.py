@@ -1,0 +1,242 @@
+"""Blocks with branches, as networks have them: residual adds, concatenations, attention, gates, values with several quantizers.
+
+Each takes a value [N, C, 4, 4] and gives one of that form; C may change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from hypothesis import strategies as st
+from laws.build import Value
+from laws.drafts import Draft, scales
+
+from fqfuse.ir.types import DType
+
+Block = Callable[[Draft, Value], Value]
+
+
+def _residual(d: Draft, x: Value) -> Value:
+    """A convolution, or two, and what they read meet in an add: in every style."""
+    skip = d.maybe_quantized(d.net.op("Relu", x) if d.yes() else x)
+    channels = d.channels(x)
+    branch = d.convolved(d.quantized(skip) if d.yes(3) else skip, channels, d.draw(st.sampled_from([1, 3])), bias=d.yes())
+    if d.yes(4):
+        branch = d.net.op("Relu", branch)
+    if d.yes():
+        branch = d.quantized(branch)  # as ONNX Runtime writes it
+    peer = d.draw(st.sampled_from([skip, skip, x, d.convolved(skip, channels, 1, bias=d.yes())]))
+    if d.yes(4):
+        peer = d.net.op("GlobalAveragePool", peer)
+    operands = [branch, peer] if d.yes() else [peer, branch]
+    total = _three_way(d, operands, skip) if d.yes(3) else d.net.op("Add", *operands)
+    if d.yes():
+        total = d.net.op("Relu", total)
+    if d.yes(4):
+        total = d.net.op("Mul", total, d.draw(st.sampled_from([0.5, 0.75, -0.5])))
+    d.values.append(total)
+    return d.maybe_quantized(total)
+
+
+def _three_way(d: Draft, operands: list[Value], skip: Value) -> Value:
+    third = d.maybe_quantized(d.convolved(skip, d.channels(skip)))
+    if d.yes():
+        return d.net.op(d.draw(st.sampled_from(["Sum", "Sum", "Mean", "Max"])), *operands, third)
+    return d.net.op("Add", d.net.op("Add", *operands), third)
+
+
+def _concat(d: Draft, x: Value) -> Value:
+    """Branches with equal or unequal quantizers meet in a concatenation, and sometimes in a longer one behind."""
+    start = d.maybe_quantized(x)
+    makers: list[Callable[[], Value]] = [
+        lambda: start,
+        lambda: d.convolved(start, 2),
+        lambda: d.net.op("Relu", d.convolved(start, 2, 3)),
+        lambda: d.net.op("MaxPool", start, kernel_shape=(3, 3), pads=(1, 1, 1, 1)),
+        lambda: d.net.op("AveragePool", start, kernel_shape=(3, 3), pads=(1, 1, 1, 1)),
+    ]
+    branches = [d.draw(st.sampled_from(makers))() for _ in range(d.draw(st.integers(2, 3)))]
+    equal = d.draw(st.sampled_from(["equal", "scale", "any", "none"]))
+    scale, zero = d.draw(scales), d.draw(st.sampled_from([0, 128, 3]))
+    for index, branch in enumerate(branches):
+        if equal == "equal":
+            branches[index] = d.net.qdq(branch, scale, zero)
+        elif equal == "scale":  # the same values, u8 in one branch and s8 in another
+            signed = d.yes()
+            branches[index] = d.net.qdq(branch, scale, zero - 128 if signed else zero, DType.S8 if signed else DType.U8)
+        elif equal == "any":
+            branches[index] = d.maybe_quantized(branch)
+    y = d.net.op("Concat", *branches, axis=1)
+    if d.yes():
+        last = d.convolved(y, 2)
+        longer = d.net.op("Concat", *branches, d.quantized(last) if d.yes() else last, axis=1)
+        y = longer if d.yes() else d.net.op("Concat", y, longer, axis=1)
+    if d.yes(3):
+        y = _normalized(d, y)
+    elif d.yes(3):
+        y = d.quantized(y)
+    return d.convolved(y, d.draw(st.sampled_from([2, 4])), bias=d.yes())
+
+
+def _dense(d: Draft, x: Value) -> Value:
+    """A dense layer: what is joined is normalized in front of the next convolution."""
+    joined = d.net.op("Concat", x, d.maybe_quantized(d.convolved(d.quantized(x), 2)), axis=1)
+    return d.convolved(_normalized(d, joined), d.draw(st.sampled_from([2, 4])), bias=d.yes())
+
+
+def _normalized(d: Draft, x: Value) -> Value:
+    """A batch normalization in front of a convolution, as dense networks have it."""
+    count = d.channels(x)
+    gamma = d.net.rng.integers(1, 9, count) / 4 * (1 if d.yes() else -1)
+    front = d.net.qdq(x, d.draw(scales), 0, DType.S8) if d.yes() else d.maybe_quantized(x)
+    offset, mean = d.net.rng.standard_normal(count), d.net.rng.standard_normal(count)
+    y = d.net.op("BatchNormalization", front, gamma, offset, mean, np.full(count, 0.5))
+    return d.maybe_quantized(d.net.op("Relu", y) if d.yes() else y)
+
+
+def _attention(d: Draft, x: Value) -> Value:
+    """A product of two activations, the second transposed, with scale and softmax behind."""
+    left = d.quantized(d.convolved(d.maybe_quantized(x), d.channels(x)) if d.yes() else x)
+    other = d.partner(x)
+    if d.yes():  # transposed on codes, or before they are made
+        right = d.net.op("Transpose", d.net.qdq(other, d.draw(scales), 128), perm=(0, 1, 3, 2))
+    else:
+        right = d.quantized(d.net.op("Transpose", other, perm=(0, 1, 3, 2)))
+    y = d.net.op("MatMul", left, right)
+    if d.yes():
+        y = d.net.op("Mul", y, 0.25)
+    if d.yes(3):
+        y = d.net.op("Softmax", y, axis=-1)
+    return d.maybe_quantized(y)
+
+
+def _gate(d: Draft, x: Value) -> Value:
+    """Squeeze and excite: pool, a Gemm or two, a gate that multiplies."""
+    channels = d.channels(x)
+    flat = d.net.op("Flatten", d.maybe_quantized(d.net.op("GlobalAveragePool", x)))
+    turned = int(d.yes())
+    weights = d.net.weights((channels, channels), 2.0**-7, style=d.draw(st.sampled_from(["qdq", "fq", "float"])))
+    bias = [d.net.rng.integers(-8, 9, channels) / 4] if d.yes() else []
+    attrs = {"transB": turned, "alpha": d.draw(st.sampled_from([1.0, 1.0, 0.5, -2.0])), "beta": d.draw(st.sampled_from([1.0, 0.5]))}
+    y = d.net.op("Gemm", d.maybe_quantized(flat), weights, *bias, **attrs)
+    y = d.net.op(d.draw(st.sampled_from(["HardSigmoid", "Sigmoid", "Relu"])), y)
+    gate = d.net.op("Reshape", d.maybe_quantized(y), d.net.ints(0, channels, 1, 1))
+    return d.net.op("Mul", *([x, gate] if d.yes() else [gate, x]))
+
+
+def _decomposed(d: Draft, x: Value) -> Value:
+    """An activation as exporters spell it out; sometimes with a quantizer behind each step, as ONNX Runtime's does."""
+    n = d.net
+    each = n.qdq if d.yes() else lambda value, *_: value
+    if each is n.qdq or d.yes():
+        x = n.qdq(x, d.draw(scales), 128)
+    kind = d.draw(st.sampled_from(["silu", "mish", "hardswish", "gelu", "gelu_tanh"]))
+    if kind == "silu":
+        y = n.op("Mul", x, each(n.op("Sigmoid", x), 2.0**-8, 0))
+    elif kind == "mish":
+        y = n.op("Mul", x, each(n.op("Tanh", each(n.op("Softplus", x), 2.0**-5, 0)), 2.0**-8, 0))
+    elif kind == "hardswish":
+        y = n.op("Div", n.op("Mul", x, each(n.op("Clip", n.op("Add", x, 3.0), 0.0, 6.0), 2.0**-5, 0)), 6.0)
+    elif kind == "gelu":
+        error = each(n.op("Erf", each(n.op("Div", x, math.sqrt(2)), 2.0**-5, 128)), 2.0**-7, 128)
+        y = n.op("Mul", n.op("Mul", x, n.op("Add", error, 1.0)), 0.5)
+    else:
+        cube = n.op("Mul", each(n.op("Pow", x, 3.0), 2.0**-4, 128), 0.044715)
+        inner = n.op("Tanh", n.op("Mul", n.op("Add", x, cube), math.sqrt(2 / math.pi)))
+        y = n.op("Mul", n.op("Mul", x, 0.5), n.op("Add", each(inner, 2.0**-7, 128), 1.0))
+    return n.qdq(y, d.draw(scales), 100) if d.yes() or each is n.qdq else y
+
+
+def _several_quantizers(d: Draft, x: Value) -> Value:
+    """One value behind several quantizers, alike or not, each with a reader of its own; the readers meet."""
+    scale, zero, channels = d.draw(scales), d.draw(st.sampled_from([0, 128])), d.channels(x)
+    ends = []
+    for _ in range(d.draw(st.integers(2, 3))):
+        form = d.draw(st.sampled_from(["same", "same fq", "other", "codes"]))
+        if form == "same":
+            y = d.net.qdq(x, scale, zero)
+        elif form == "same fq":
+            y = d.net.fq(x, -zero * scale, (255 - zero) * scale)
+        elif form == "codes":
+            codes = d.net.q(x, scale, zero)
+            d.codes.append(codes)
+            y = d.net.op("Max", d.net.dq(codes), d.net.dq(codes))
+        else:
+            y = d.quantized(x)
+        ends.append(d.draw(st.sampled_from([y, d.convolved(y, channels), d.net.op("Relu", y)])))
+    return d.net.op(d.draw(st.sampled_from(["Add", "Max", "Min", "Mul"])), ends[0], ends[-1])
+
+
+def _quantize_only(d: Draft, x: Value) -> Value:
+    """A FakeQuantize onto the integer grid, with the arithmetic that decodes behind it."""
+    scale, zero = d.draw(scales), d.draw(st.sampled_from([0, 128, 100]))
+    least = d.draw(st.sampled_from([0, 0, -128]))
+    y = d.net.fq(x, -zero * scale, (255 - zero) * scale, least, least + 255)
+    decoded = d.net.op("Mul", d.net.op("Sub", y, float(zero + least)), scale)
+    if d.yes(3):
+        d.values.append(y)
+    return d.convolved(decoded, d.channels(x)) if d.yes() else decoded
+
+
+def _computed_bias(d: Draft, x: Value) -> Value:
+    """A convolution whose bias is an input of the model, or computed from one."""
+    outputs = d.channels(x)
+    bias = d.net.input((outputs,))
+    if d.yes():
+        bias = d.net.op("Mul", bias, 0.5)
+    weights = d.net.weights((outputs, outputs, 1, 1), 2.0**-8, 0)
+    y = d.net.op("Conv", d.maybe_quantized(x), weights, bias, kernel_shape=(1, 1))
+    return d.maybe_quantized(d.net.op("Relu", y) if d.yes() else y)
+
+
+def _scaled_convolution(d: Draft, x: Value) -> Value:
+    """A convolution with a factor behind it, or behind its relu or add, that no quantizer takes."""
+    y = d.convolved(x, d.channels(x), bias=d.yes())
+    if d.yes():
+        y = d.net.op("Relu", y)
+    elif d.yes():
+        y = d.net.op("Add", y, d.net.qdq(d.partner(y), d.draw(scales), 128))
+    factor = d.vector(y, st.sampled_from([0.5, 0.75, 3.0])) if d.yes() else d.draw(st.sampled_from([0.5, -0.5, 3.0]))
+    return d.net.op("Mul", y, factor)
+
+
+def _moved(d: Draft, x: Value) -> Value:
+    """Data movement and max pools between quantizers and what reads them."""
+    channels = d.channels(x)
+    y = d.quantized(x) if d.yes() else x
+    for _ in range(d.draw(st.integers(1, 3))):
+        kind = d.draw(st.sampled_from(["transpose", "reshape", "pool", "split", "pad"]))
+        if kind == "transpose":
+            y = d.net.op("Transpose", y, perm=(0, 1, 3, 2))
+        elif kind == "reshape":
+            y = d.net.op("Reshape", d.net.op("Reshape", y, d.net.ints(0, 0, 16)), d.net.ints(0, 0, 4, 4))
+        elif kind == "pool":
+            y = d.net.op("MaxPool", y, kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+        elif kind == "split":
+            halves = [d.net.op("Slice", y, d.net.ints(start), d.net.ints(start + 2), d.net.ints(2)) for start in (0, 2)]
+            y = d.net.op("Concat", *(halves if d.yes() else reversed(halves)), axis=2)
+        else:
+            y = d.net.op("MaxPool", d.net.op("Pad", y, d.net.ints(0, 0, 0, 0, 0, 0, 1, 1), 0.0), kernel_shape=(2, 2))
+    y = d.net.op("Relu", y) if d.yes(3) else y
+    y = d.net.op("Identity", y) if d.yes(8) else y
+    return d.draw(st.sampled_from([y, d.quantized(y), d.convolved(d.maybe_quantized(y), channels)]))
+
+
+BLOCKS: dict[str, Block] = {
+    "residual": _residual,
+    "concat": _concat,
+    "normalized": _dense,
+    "attention": _attention,
+    "gate": _gate,
+    "several_quantizers": _several_quantizers,
+    "moved": _moved,
+    "quantize_only": _quantize_only,
+    "computed_bias": _computed_bias,
+    "scaled_convolution": _scaled_convolution,
+    "decomposed": _decomposed,
+}
+
+BRANCHES: tuple[Block, ...] = (*BLOCKS.values(), *(_residual, _concat) * 3)
+"""Drawn alike; residual adds and concatenations more often."""

@@ -1,0 +1,37 @@
+"""Many random graphs, around each block as many; and holding the plan of one against its intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from zlib import crc32
+
+import numpy as np
+from hypothesis import HealthCheck, given, seed, settings
+from laws.branches import BLOCKS
+from laws.intervals import Box
+from laws.strategies import graphs
+
+from fqfuse.composer.plan import Plan
+from fqfuse.composer.text import print_plan
+from fqfuse.ir.graph import Graph
+from fqfuse.ir.text import print_graph
+from fqfuse.runtime.session import InferenceSession
+
+
+def drawn(block: str, count: int, hold: Callable[[Graph], None]) -> None:
+    """Calls `hold` with `count` graphs around a block.
+
+    `make test` draws the same ones every time, `make fuzz` new ones, and more by as much as its profile has more examples than the default.
+    """
+    share = settings(max_examples=count * settings.default.max_examples // 100, suppress_health_check=[HealthCheck.too_slow])
+    run = share(given(graphs((BLOCKS[block],)))(hold))
+    (seed(crc32(block.encode()))(run) if settings.default.derandomize else run)()
+
+
+def inside(graph: Graph, plan: Plan, backend: str, feeds: Mapping[str, np.ndarray], boxes: Mapping[str, Box]) -> None:
+    """The plan's results on a runtime lie in the intervals of the graph that it was made of."""
+    for name, found in zip(plan.outputs, InferenceSession(plan, backend, 1).run(None, dict(feeds)), strict=True):
+        slack = 0 if found.dtype.kind in "iu" else 1e-6 + 1e-6 * np.abs(found).max(initial=0)  # polynomials of the primitives
+        far = boxes[name].outside(found)
+        shown = f"{backend}: {name} is {far} outside\n" + print_graph(graph, data="digest", explain=False)
+        assert far <= slack, shown + "\n->\n" + print_plan(plan, data="digest", explain=False)

@@ -1,0 +1,84 @@
+"""The three laws on 1,000 random graphs with branches, and the plan of each: its results lie inside the graph's intervals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from laws.branches import BLOCKS
+from laws.contracts import GRANTED, broken_by
+from laws.corpus import feeds_for
+from laws.intervals import Box, run_boxes
+from laws.many import drawn, inside
+
+from fqfuse.composer.compose import plan_from_graph
+from fqfuse.composer.verify import verify_plan
+from fqfuse.ir.cleanup import erase_dead
+from fqfuse.ir.graph import Graph
+from fqfuse.ir.text import print_graph
+from fqfuse.passes import PIPELINE
+
+EACH = -(-1000 // len(BLOCKS))
+"""So many graphs around each block make a thousand; the test run's processes share the blocks."""
+
+LEAST = 3
+"""In how many graphs around a block its passes must have changed something: else the laws were held against nothing."""
+
+PASSES = {
+    "residual": ("choose_residual_sum", "nest_variadic", "split_fake_quantize"),
+    "concat": ("unify_concat_types", "nest_concat", "move_quantize"),
+    "normalized": ("fold_batch_norm", "retype_scaled_codes"),
+    "attention": ("retype_matmul_operand",),
+    "gate": ("normalize_gemm",),
+    "several_quantizers": ("merge_duplicates",),
+    "moved": ("move_dequantize", "move_quantize"),
+    "quantize_only": ("detect_quantize_only",),
+    "computed_bias": ("separate_computed_bias",),
+    "scaled_convolution": ("reorder_scale",),
+    "decomposed": ("recognize_activations", "tabulate", "fold_constants"),
+}
+"""What each block is there for."""
+
+
+def test_every_pass_has_a_block() -> None:
+    assert PASSES.keys() == BLOCKS.keys()
+    assert {name for names in PASSES.values() for name in names} == {step.name for step in PIPELINE}
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("block", BLOCKS)
+def test_laws_and_plans_of_random_graphs(block: str) -> None:
+    fired: Counter[str] = Counter()
+    count = 0
+
+    def hold(graph: Graph) -> None:
+        nonlocal count
+        feeds = feeds_for(graph)
+        boxes = run_boxes(graph, feeds, GRANTED)
+        optimized, changed = held_to_the_laws(graph, feeds, boxes)
+        plan = plan_from_graph(optimized)
+        assert verify_plan(plan) == []
+        fired.update(changed)
+        inside(graph, plan, "numpy", feeds, boxes)
+        count += 1
+
+    drawn(block, EACH, hold)
+    seldom = {name: fired[name] for name in PASSES[block] if fired[name] < LEAST}
+    assert not seldom, f"changed too few of {count} graphs: {seldom}"
+
+
+def held_to_the_laws(graph: Graph, feeds: Mapping[str, np.ndarray], boxes: Mapping[str, Box]) -> tuple[Graph, set[str]]:
+    """The graph behind the pipeline, each pass held to the laws; and which passes changed it."""
+    changed: set[str] = set()
+    for number, step in enumerate(PIPELINE):
+        after = graph.copy()
+        step.run(after)
+        broken = broken_by(step, graph, after, feeds, None if changed else boxes)
+        assert broken == [], f"#{number} {step.name}\n" + "\n".join(broken) + "\n" + print_graph(graph, explain=False)
+        if after != graph:
+            changed.add(step.name)
+        graph = after
+    erase_dead(graph)
+    return graph, changed

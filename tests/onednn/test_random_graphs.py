@@ -1,0 +1,30 @@
+"""Plans of random graphs with branches on the real library: the results lie inside the intervals of the imported graph."""
+
+from __future__ import annotations
+
+import pytest
+from laws.branches import BLOCKS
+from laws.contracts import GRANTED
+from laws.corpus import feeds_for
+from laws.intervals import run_boxes
+from laws.many import drawn, inside
+
+from fqfuse.composer.compose import plan_from_graph
+from fqfuse.ir.graph import Graph
+from fqfuse.passes import optimize
+from fqfuse.runtime.onednn import Library
+
+EACH = 20
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("block", BLOCKS)
+def test_plans_of_random_graphs(block: str, library: Library) -> None:
+    if not library.effective_isa().has_vnni:
+        pytest.skip("without VNNI int8 products saturate")
+
+    def hold(graph: Graph) -> None:
+        feeds = feeds_for(graph)
+        inside(graph, plan_from_graph(optimize(graph.copy())), "onednn", feeds, run_boxes(graph, feeds, GRANTED))
+
+    drawn(block, EACH, hold)
