@@ -91,7 +91,7 @@ def test_a_quantizer_that_a_concat_does_is_done_once() -> None:
     assert [step.primitive for step in plan.steps].count("concat") == 1
     feeds = feeds_for(graph)
     (found,) = InferenceSession(plan, "numpy", 1).run(None, feeds)
-    assert run_boxes(graph, feeds, GRANTED)[plan.outputs[0]].outside(found) == 0
+    assert run_boxes(graph, feeds, GRANTED)[plan.outputs[0]].outside(found) <= 0
 
 
 def test_targets_that_exist() -> None:

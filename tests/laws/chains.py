@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 from laws.build import Net, Value
+from laws.drafts import scales
 from laws.links import DIVISOR, LINKS, ChainDraft, rational_scales
 from laws.registry import feeds_for
-from laws.drafts import scales
 
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType, Quantization

@@ -64,13 +64,18 @@ def exactly(array: npt.ArrayLike) -> Box:
     return Box(values, values)
 
 
-def run_boxes(graph: Graph, feeds: Mapping[str, npt.ArrayLike], ulps: float = 4.0, polynomials: float = 0.0) -> dict[str, Box]:
+def run_boxes(
+    graph: Graph, feeds: Mapping[str, npt.ArrayLike], ulps: float = 4.0, polynomials: float = 0.0, largest_code: float = 0.0
+) -> dict[str, Box]:
     """The interval of every value of a graph.
 
     `ulps`: how many roundings each operation is granted, in units of 2^-24 of its largest operand or intermediate. `polynomials`: what a
     library that approximates exp, log, tanh and the like may err besides, absolute below 1 and relative above.
+
+    `largest_code`: a decoded value is granted roundings of at least so large a code. (q - z)*s is q*s - z*s to a primitive that has a bias
+    but no zero point, and s8 codes are u8 codes with 128 more: the largest intermediate of a rewrite may be that of any code.
     """
-    run = _Run(graph, ulps, polynomials)
+    run = _Run(graph, ulps, polynomials, largest_code)
     for name, data in graph.constants.items():
         if data.dtype.kind in "fiub":
             run.boxes[name] = exactly(data)
@@ -82,7 +87,8 @@ def run_boxes(graph: Graph, feeds: Mapping[str, npt.ArrayLike], ulps: float = 4.
 
 
 class _Run:
-    def __init__(self, graph: Graph, ulps: float, polynomials: float) -> None:
+    def __init__(self, graph: Graph, ulps: float, polynomials: float, largest_code: float) -> None:
+        self.largest_code = largest_code
         self.graph, self.eps, self.polynomials = graph, ulps * EPS, polynomials
         self.boxes: dict[str, Box] = {}
 
@@ -368,9 +374,7 @@ def _dequantize(run: _Run, node: Node) -> Box:
     codes = run.operand(node, 0)
     scale, zero = _shaped(node.attr("quant", Quantization), codes.low.ndim)
     box = _hull((codes.low - zero) * scale, (codes.high - zero) * scale)
-    # (q - z)*s is q*s - z*s to a primitive that has a bias but no zero point, and s8 codes are u8 codes with 128 more: the largest
-    # intermediate may be that of any code.
-    size = np.maximum(codes.magnitude + np.abs(zero), 256.0)
+    size = np.maximum(codes.magnitude + np.abs(zero), run.largest_code)
     return box.widened(run.eps * size * np.abs(scale))
 
 

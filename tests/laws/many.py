@@ -8,7 +8,8 @@ from zlib import crc32
 import numpy as np
 from hypothesis import HealthCheck, given, seed, settings
 from laws.branches import BLOCKS
-from laws.intervals import Box
+from laws.contracts import GRANTED
+from laws.intervals import Box, run_boxes
 from laws.strategies import graphs
 
 from fqfuse.composer.plan import Plan
@@ -26,6 +27,11 @@ def drawn(block: str, count: int, hold: Callable[[Graph], None]) -> None:
     share = settings(max_examples=count * settings.default.max_examples // 100, suppress_health_check=[HealthCheck.too_slow])
     run = share(given(graphs((BLOCKS[block],)))(hold))
     (seed(crc32(block.encode()))(run) if settings.default.derandomize else run)()
+
+
+def boxes_of(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, Box]:
+    """The intervals that rewrites and plans of a random graph are held to: any code may be an intermediate."""
+    return run_boxes(graph, feeds, GRANTED, largest_code=256.0)
 
 
 def inside(graph: Graph, plan: Plan, backend: str, feeds: Mapping[str, np.ndarray], boxes: Mapping[str, Box]) -> None:

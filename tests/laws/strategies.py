@@ -145,4 +145,4 @@ def graphs(draw: st.DrawFn, blocks: tuple[Block, ...] = BRANCHES, least: int = 2
         d.values.append(draw(st.sampled_from(makers))(d, d.one()))
     unread = [value for value in d.values if not net.graph.uses(value) and value not in net.graph.inputs]
     more = draw(st.lists(st.sampled_from(d.values[1:] + d.codes), max_size=1)) if draw(st.integers(0, 3)) == 0 else []
-    return net.done(*dict.fromkeys([*unread, *(value for value in more if value not in net.graph.inputs)]))
+    return net.done(*dict.fromkeys([*unread, d.values[-1], *(value for value in more if value not in net.graph.inputs)]))

@@ -117,15 +117,12 @@ def test_a_tie_has_two_codes_and_its_neighbours_one() -> None:
     assert box.high.tolist() == [1, 1, 0]
 
 
-# The bounds below: a decoded value is granted four roundings of 256 times its scale.
-
-
 def test_both_codes_of_a_tie_are_followed() -> None:
     n = Net()
     y = n.op("Mul", n.qdq(n.input((2,)), 0.5, 0, DType.S8), 4.0)
     box = run_boxes(n.done(y), {"x": np.asarray([0.25, 0.5], np.float32)})[y]
-    assert box.low == pytest.approx([0, 2], abs=2e-4)
-    assert box.high == pytest.approx([2, 2], abs=2e-4)
+    assert box.low == pytest.approx([0, 2], abs=1e-5)
+    assert box.high == pytest.approx([2, 2], abs=1e-5)
 
 
 def test_an_inverted_range_jumps_at_its_bounds() -> None:
@@ -139,5 +136,5 @@ def test_products_are_as_wide_as_their_operands_make_them() -> None:
     n = Net()
     y = n.op("MatMul", n.qdq(n.input((1, 2)), 1.0, 0, DType.S8), [[1.0, -2.0], [3.0, 4.0]])
     box = run_boxes(n.done(y), {"x": np.asarray([[0.5, 7.0]], np.float32)})[y]
-    assert box.low == pytest.approx(np.asarray([[21.0, 26.0]]), abs=5e-4)
-    assert box.high == pytest.approx(np.asarray([[22.0, 28.0]]), abs=5e-4)
+    assert box.low == pytest.approx(np.asarray([[21.0, 26.0]]), abs=1e-4)
+    assert box.high == pytest.approx(np.asarray([[22.0, 28.0]]), abs=1e-4)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 from laws.branches import BLOCKS
-from laws.contracts import GRANTED
 from laws.corpus import feeds_for
-from laws.intervals import run_boxes
-from laws.many import drawn, inside
+from laws.many import boxes_of, drawn, inside
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.graph import Graph
@@ -25,6 +23,6 @@ def test_plans_of_random_graphs(block: str, library: Library) -> None:
 
     def hold(graph: Graph) -> None:
         feeds = feeds_for(graph)
-        inside(graph, plan_from_graph(optimize(graph.copy())), "onednn", feeds, run_boxes(graph, feeds, GRANTED))
+        inside(graph, plan_from_graph(optimize(graph.copy())), "onednn", feeds, boxes_of(graph, feeds))
 
     drawn(block, EACH, hold)
