@@ -141,7 +141,8 @@ class _Run:
         for value in node.inputs if node.op in _COMPARING else ():
             maker = self.graph.producer(value)
             if maker is not None and maker.op == "Dequantize":
-                scale, zero = _shaped(maker.attr("quant", Quantization), 1)
+                quant = maker.attr("quant", Quantization)
+                scale, zero = quant.scales.astype(np.float64), quant.zero_points.astype(np.float64)
                 codes = np.abs(np.asarray(self.graph.type(maker.inputs[0]).dtype.range)).max()
                 found = max(found, float(((codes + np.abs(zero)) * np.abs(scale)).max()))
         return found
