@@ -59,7 +59,7 @@ def retype(graph: Graph, nodes: Sequence[Node], offset: int, dtype: DType) -> No
             if reader.op == "Dequantize":
                 _decode_again(graph, reader, new, offset)
     for node in reversed(nodes):
-        graph.erase(node)
+        graph.erase(graph.node(node.name))  # as it is now: a Quantize of what was decoded from other codes of `nodes` reads another value
 
 
 def shifted(quant: Quantization, offset: int) -> Quantization:
