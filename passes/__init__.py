@@ -16,6 +16,7 @@ from .nest_concat import NestConcat
 from .nest_variadic import NestVariadic
 from .normalize_gemm import NormalizeGemm
 from .recognize_activations import RecognizeActivations
+from .reduction_to_pooling import ReductionToPooling
 from .reorder_scale import ReorderScale
 from .retype_matmul_operand import RetypeMatmulOperand
 from .retype_signed_codes import RetypeSignedCodes
@@ -29,6 +30,7 @@ __all__ = ["PIPELINE", "Contract", "Observer", "Pass", "optimize", "run_pipeline
 PIPELINE: tuple[Pass, ...] = (
     FoldConstants(),  # because: every later pass asks whether a value is constant
     NestVariadic(),  # because: to all that follows a sum of branches shall be what it is for two, an add
+    ReductionToPooling(),  # because: its axes are constant by now, and quantizers move past a pool of codes to what is in front of it
     RecognizeActivations(),  # because: a decomposed activation forks, and a chain of post-ops does not
     FoldBatchNorm(),  # because: a normalization between a convolution and its quantizer hides one from the other
     SeparateComputedBias(),  # because: behind the fold, which takes such a bias apart itself; all that follows wants constant ones

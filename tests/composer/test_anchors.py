@@ -51,6 +51,7 @@ NO_POST_OPS = "the primitive takes no post-ops"
 NO_PRIMITIVE = "oneDNN 3.2 has no such primitive, or only its reference implementation"
 NO_ZERO_POINTS = "a product or maximum wants codes less their zero points, and binary has scales only"
 MOVED = "the codes are moved or compared as they are; what decodes them, and all that follows, is a step of its own"
+VIEW = "the pool keeps its axes of size 1; without them its result is another view, whose operations have other shapes"
 REQUANTIZED = "no primitive made these codes that could have made them otherwise"
 TRANSPOSED = "the operand is transposed at run time, by NumPy"
 
@@ -106,9 +107,21 @@ STEPS: dict[str, tuple[Row, ...]] = {
     "global average pooling": _AVERAGE,
     "max pooling": _moved_codes("pooling"),
     "global max pooling": _moved_codes("pooling"),
-    "reduction mean": _REDUCTION,
+    # Over all spatial axes they are global pooling.
+    "reduction mean": _AVERAGE,
+    "reduction mean without axes": _before_prelu(
+        "reorder pooling onnx.Squeeze",
+        ("nothing/f32", "reorder pooling onnx.Squeeze", OWN_TYPE),
+        ("nothing/u8", "pooling onnx.Squeeze", VIEW),
+        ("nothing/s8", "reorder pooling reorder onnx.Squeeze", OWN_TYPE),
+        ("relu/f32", "reorder pooling onnx.Squeeze eltwise", VIEW),
+        ("clip/f32", "reorder pooling onnx.Squeeze eltwise", VIEW),
+        ("*", "reorder pooling onnx.Squeeze binary", VIEW),
+    ),
+    "reduction mean of one axis": _REDUCTION,
     "reduction sum": _REDUCTION,
-    "reduction max": _moved_codes("onnx.ReduceMax"),
+    "reduction max": _moved_codes("pooling"),
+    "reduction max of one axis": _moved_codes("onnx.ReduceMax"),
     **dict.fromkeys(("binary add", "binary sub", "binary max", "sum of two", "sum of three"), _before_prelu("binary", ("*", "binary", ""))),
     "binary mul": _before_prelu("reorder binary", ("*", "reorder binary", NO_ZERO_POINTS)),
     "concat": _before_prelu("concat reorder", ("nothing/*", "concat reorder", NO_POST_OPS), ("*", "concat binary", NO_POST_OPS)),

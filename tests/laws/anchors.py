@@ -65,8 +65,8 @@ def _window(op: str) -> Anchor:
     return lambda n: n.op(op, image(n), kernel_shape=(2, 2), strides=(2, 2))
 
 
-def _reduction(op: str, *axes: int) -> Anchor:
-    return lambda n: n.op(op, image(n), n.ints(*axes), keepdims=1)
+def _reduction(op: str, *axes: int, keepdims: int = 1) -> Anchor:
+    return lambda n: n.op(op, image(n), n.ints(*axes), keepdims=keepdims)
 
 
 def _sum(n: Net, *scales: int) -> Value:
@@ -92,7 +92,10 @@ ANCHORS: dict[str, Anchor] = {
     "global average pooling": lambda n: n.op("GlobalAveragePool", image(n)),
     "global max pooling": lambda n: n.op("GlobalMaxPool", image(n)),
     "reduction mean": _reduction("ReduceMean", 2, 3),
+    "reduction mean without axes": _reduction("ReduceMean", 2, 3, keepdims=0),
+    "reduction mean of one axis": _reduction("ReduceMean", 3),
     "reduction max": _reduction("ReduceMax", 2, 3),
+    "reduction max of one axis": _reduction("ReduceMax", 3),
     "reduction sum": _reduction("ReduceSum", 3),
     "binary add": lambda n: n.op("Add", image(n), other_image(n)),
     "binary sub": lambda n: n.op("Sub", image(n), other_image(n)),

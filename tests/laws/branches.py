@@ -115,7 +115,12 @@ def _attention(d: Draft, x: Value) -> Value:
 def _gate(d: Draft, x: Value) -> Value:
     """Squeeze and excite: pool, a Gemm or two, a gate that multiplies."""
     channels = d.channels(x)
-    flat = d.net.op("Flatten", d.maybe_quantized(d.net.op("GlobalAveragePool", x)))
+    pool = d.draw(st.sampled_from(["GlobalAveragePool", "ReduceMean", "ReduceMax"]))
+    if pool == "GlobalAveragePool" or d.yes():
+        pooled = d.net.op(pool, x, *([] if pool == "GlobalAveragePool" else [d.net.ints(2, 3)]))
+        flat = d.net.op("Flatten", d.maybe_quantized(pooled))
+    else:
+        flat = d.net.op(pool, x, d.net.ints(-2, -1), keepdims=0)
     turned = int(d.yes())
     weights = d.net.weights((channels, channels), 2.0**-7, style=d.draw(st.sampled_from(["qdq", "fq", "float"])))
     bias = [d.net.rng.integers(-8, 9, channels) / 4] if d.yes() else []

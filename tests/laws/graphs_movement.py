@@ -45,6 +45,18 @@ def average_pool_into_float(n: Net) -> Value:
 
 
 @case
+def reductions_over_spatial_axes(n: Net) -> tuple[Value, ...]:
+    """A global average in front of a classifier, as PyTorch exports it; the same of a sequence, a volume, and channels that come last."""
+    x = n.qdq(n.op("Relu", n.conv(n.qdq(n.input(("N", 3, 6, 6)), 2**-6), 4, scale=2**-8)), 2**-6)
+    mean = n.qdq(n.op("ReduceMean", x, n.ints(-1, -2), keepdims=0), 2**-6)
+    top = n.qdq(n.op("ReduceMax", x, n.ints(2, 3)), 2**-6)
+    sequence = n.op("ReduceMax", n.qdq(n.input((2, 3, 7)), 2**-6), n.ints(2), keepdims=0)
+    volume = n.qdq(n.op("ReduceMean", n.qdq(n.input((2, 3, 4, 2, 3)), 2**-6), n.ints(4, 2, 3)), 2**-7)
+    last = n.op("ReduceMean", n.qdq(n.input((2, 4, 5, 3)), 2**-6), n.ints(1, 2))
+    return n.op("MatMul", mean, n.weights((4, 5), 2**-8)), n.conv(top, 2, 1, scale=2**-8), sequence, volume, last
+
+
+@case
 def pad(n: Net) -> tuple[Value, ...]:
     x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 5)
     pads = n.ints(0, 0, 1, 1, 0, 0, 1, 1)

@@ -31,7 +31,7 @@ PASSES = {
     "concat": ("unify_concat_types", "nest_concat", "move_quantize"),
     "normalized": ("fold_batch_norm", "retype_signed_codes"),
     "attention": ("retype_matmul_operand",),
-    "gate": ("normalize_gemm",),
+    "gate": ("normalize_gemm", "reduction_to_pooling"),
     "several_quantizers": ("merge_duplicates",),
     "moved": ("move_dequantize", "move_quantize"),
     "quantize_only": ("detect_quantize_only",),
