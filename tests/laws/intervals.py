@@ -11,57 +11,15 @@ windows and products use the op table's rows on f64, which tests/ir holds agains
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from laws.boxes import EPS, F64, Box, exactly, hull
+from laws.intervals_normalization import batch_norm, group_norm, layer_norm, lrn, resize, softmax
 
 from fqfuse.ir.graph import Graph, Node
 from fqfuse.ir.ops.spec import Trait
 from fqfuse.ir.types import DType, Quantization
-
-F64 = npt.NDArray[np.float64]
-EPS = 2.0**-24
-
-
-@dataclass(frozen=True)
-class Box:
-    """All values between `low` and `high`, element by element (f64, also for codes)."""
-
-    low: F64
-    high: F64
-
-    @property
-    def magnitude(self) -> F64:
-        return np.maximum(np.abs(self.low), np.abs(self.high))
-
-    @property
-    def middle(self) -> F64:
-        return 0.5 * (self.low + self.high)
-
-    @property
-    def radius(self) -> F64:
-        return 0.5 * (self.high - self.low)
-
-    def widened(self, error: npt.ArrayLike) -> Box:
-        return Box(self.low - error, self.high + error)
-
-    def holds(self, array: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Where an array lies within the bounds."""
-        values = np.asarray(array, np.float64)
-        return (values >= self.low) & (values <= self.high)
-
-    def outside(self, array: npt.ArrayLike) -> float:
-        """How far the worst element lies beyond its bounds."""
-        values = np.asarray(array, np.float64)
-        if not values.size:
-            return 0.0
-        return float(np.max(np.maximum(self.low - values, values - self.high)))
-
-
-def exactly(array: npt.ArrayLike) -> Box:
-    values = np.asarray(array, np.float64)
-    return Box(values, values)
 
 
 def run_boxes(
@@ -75,7 +33,7 @@ def run_boxes(
     `largest_code`: a decoded value is granted roundings of at least so large a code. (q - z)*s is q*s - z*s to a primitive that has a bias
     but no zero point, and s8 codes are u8 codes with 128 more: the largest intermediate of a rewrite may be that of any code.
     """
-    run = _Run(graph, ulps, polynomials, largest_code)
+    run = Run(graph, ulps, polynomials, largest_code)
     for name, data in graph.constants.items():
         if data.dtype.kind in "fiub":
             run.boxes[name] = exactly(data)
@@ -86,7 +44,7 @@ def run_boxes(
     return run.boxes
 
 
-class _Run:
+class Run:
     def __init__(self, graph: Graph, ulps: float, polynomials: float, largest_code: float) -> None:
         self.largest_code = largest_code
         self.graph, self.eps, self.polynomials = graph, ulps * EPS, polynomials
@@ -168,7 +126,7 @@ class _Run:
         return box.widened(8 * self.eps * np.maximum(x.magnitude, box.magnitude) + 2e-7)
 
 
-def _terms(node: Node, run: _Run) -> float:
+def _terms(node: Node, run: Run) -> float:
     """How many terms a reduction adds."""
     out, inner = run.graph.type(node.output).shape, run.graph.type(node.inputs[0]).shape
     if node.op == "ReduceSum" and inner is not None and out is not None:
@@ -180,30 +138,25 @@ def _terms(node: Node, run: _Run) -> float:
 # -- operations that have no direction ---------------------------------------------------------------------------------------------
 
 
-def _hull(*corners: F64) -> Box:
-    stacked = np.stack(np.broadcast_arrays(*corners))
-    return Box(stacked.min(0), stacked.max(0))
-
-
-def _sub(run: _Run, node: Node) -> Box:
+def _sub(run: Run, node: Node) -> Box:
     a, b = run.operand(node, 0), run.operand(node, 1)
     return Box(a.low - b.high, a.high - b.low).widened(run.eps * np.maximum(a.magnitude, b.magnitude))
 
 
-def _mul(run: _Run, node: Node) -> Box:
+def _mul(run: Run, node: Node) -> Box:
     a, b = run.operand(node, 0), run.operand(node, 1)
-    box = _hull(a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high)
+    box = hull(a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high)
     return box.widened(run.eps * box.magnitude)
 
 
-def _div(run: _Run, node: Node) -> Box:
+def _div(run: Run, node: Node) -> Box:
     a, b = run.operand(node, 0), run.operand(node, 1)
     assert not ((b.low <= 0) & (b.high >= 0)).any(), "an interval divided by one around 0"
-    box = _hull(a.low / b.low, a.low / b.high, a.high / b.low, a.high / b.high)
+    box = hull(a.low / b.low, a.low / b.high, a.high / b.low, a.high / b.high)
     return box.widened(run.eps * box.magnitude)
 
 
-def _compare(run: _Run, node: Node) -> Box:
+def _compare(run: Run, node: Node) -> Box:
     """A comparison: certain where the operands are further apart than rounding."""
     a, b = run.operand(node, 0), run.operand(node, 1)
     if node.op.startswith("Less"):
@@ -216,18 +169,16 @@ def _compare(run: _Run, node: Node) -> Box:
     return Box(1.0 * (a.low > b.high + slack), 1.0 * (a.high + slack >= b.low))
 
 
-def _neg(run: _Run, node: Node) -> Box:
+def _neg(run: Run, node: Node) -> Box:
     x = run.operand(node, 0)
     return Box(-x.high, -x.low)
 
 
-def _abs(run: _Run, node: Node) -> Box:
-    x = run.operand(node, 0)
-    around = (x.low <= 0) & (x.high >= 0)
-    return Box(np.where(around, 0.0, np.minimum(np.abs(x.low), np.abs(x.high))), x.magnitude)
+def _abs(run: Run, node: Node) -> Box:
+    return run.operand(node, 0).absolute()
 
 
-def _pow(run: _Run, node: Node) -> Box:
+def _pow(run: Run, node: Node) -> Box:
     x, power = run.operand(node, 0), run.operand(node, 1)
     exponent = float(power.low.reshape(-1)[0])
     assert power.low.size == 1, "one exponent"
@@ -236,11 +187,11 @@ def _pow(run: _Run, node: Node) -> Box:
         box = Box(box.low**2, box.high**2)
     else:
         assert (exponent > 0 and exponent % 2 == 1) or not (x.low <= 0).any(), "a monotone power"  # NaN where a value outgrew f32
-        box = _hull(x.low**exponent, x.high**exponent)
+        box = hull(x.low**exponent, x.high**exponent)
     return box.widened(8 * run.eps * box.magnitude)
 
 
-def _product(run: _Run, node: Node) -> Box:
+def _product(run: Run, node: Node) -> Box:
     """Conv, ConvTranspose, MatMul, Gemm: centre and radius; f32 accumulation of K terms errs by at most (K + 2) * eps * |x|*|w|."""
     a, b = run.operand(node, 0), run.operand(node, 1)
     bias = run.operand(node, 2) if len(node.inputs) > 2 and node.inputs[2] else None
@@ -269,85 +220,13 @@ def _product(run: _Run, node: Node) -> Box:
     return total.widened(error + run.eps * np.maximum(size, np.maximum(np.abs(low), np.abs(high))))
 
 
-def _inner(run: _Run, node: Node) -> int:
+def _inner(run: Run, node: Node) -> int:
     shape = run.boxes[node.inputs[1]].low.shape
     if node.op == "Conv":
         return int(np.prod(shape[1:]))
     if node.op == "ConvTranspose":
         return int(np.prod((shape[0], *shape[2:])))
     return max(shape)
-
-
-def _batch_norm(run: _Run, node: Node) -> Box:
-    x = run.operand(node, 0)
-    shape = (1, -1, *[1] * (x.low.ndim - 2))
-    scale, bias, mean, variance = (run.operand(node, i).low.reshape(shape) for i in range(1, 5))
-    factor = scale / np.sqrt(variance + node.attr("epsilon", float))
-    box = _hull((x.low - mean) * factor + bias, (x.high - mean) * factor + bias)
-    size = np.maximum(np.maximum(x.magnitude, np.abs(mean)) * np.abs(factor), np.abs(bias))
-    return box.widened(4 * run.eps * size)
-
-
-def _softmax(run: _Run, node: Node) -> Box:
-    x, axis = run.operand(node, 0), node.attr("axis", int)
-    top = x.high.max(axis, keepdims=True)
-    low, high = np.exp(x.low - top), np.exp(x.high - top)
-    least = low / (low + high.sum(axis, keepdims=True) - high)
-    most = high / (high + low.sum(axis, keepdims=True) - low)
-    return Box(least, most).widened(16 * run.eps * most + 1e-7)
-
-
-def _layer_norm(run: _Run, node: Node) -> Box:
-    """Over the axes from `axis` on."""
-    x = run.operand(node, 0)
-    axes = tuple(range(node.attr("axis", int) % x.low.ndim, x.low.ndim))
-    gain = run.operand(node, 1).low
-    offset = run.operand(node, 2).low if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1)
-    return _normalized(run, x, axes, gain, offset, node.attr("epsilon", float))
-
-
-def _normalized(run: _Run, x: Box, axes: tuple[int, ...], gain: F64, offset: F64, epsilon: float) -> Box:
-    """To first order in the radius: d xhat = (dx - mean(dx) - xhat * mean(dx * xhat)) / std, doubled."""
-    middle = x.middle
-    mean = middle.mean(axes, keepdims=True)
-    deviation = np.sqrt(((middle - mean) ** 2).mean(axes, keepdims=True) + epsilon)
-    hat = (middle - mean) / deviation
-    largest = np.maximum(x.radius.max(axes, keepdims=True), 4 * run.eps * x.magnitude.max(axes, keepdims=True))
-    error = np.abs(gain) * 2 * largest * (2 + np.abs(hat)) / deviation
-    result = hat * gain + offset
-    return exactly(result).widened(error + 8 * run.eps * (np.abs(hat * gain) + np.abs(offset)))
-
-
-def _group_norm(run: _Run, node: Node) -> Box:
-    """A layer normalization of each group, with a gain and an offset for each channel."""
-    x = run.operand(node, 0)
-    groups, channels = node.attr("num_groups", int), x.low.shape[1]
-    each = (-1, groups, channels // groups, *x.low.shape[2:])
-    low, high = x.low.reshape(each), x.high.reshape(each)
-    shape = (1, groups, channels // groups, *[1] * (x.low.ndim - 2))
-    gain, offset = (run.operand(node, i).low.reshape(shape) for i in (1, 2))
-    box = _normalized(run, Box(low, high), tuple(range(2, low.ndim)), gain, offset, node.attr("epsilon", float))
-    return Box(box.low.reshape(x.low.shape), box.high.reshape(x.low.shape))
-
-
-def _lrn(run: _Run, node: Node) -> Box:
-    """x / (bias + alpha / size * sum of squares over neighbouring channels)^beta, with each occurrence of x on its own: wide, but right."""
-    x = run.operand(node, 0)
-    size, alpha, beta, bias = node.attr("size", int), *(node.attr(name, float) for name in ("alpha", "beta", "bias"))
-    ends = _abs(run, node)
-    before = (size - 1) // 2
-    padding = ((0, 0), (before, size - 1 - before), *[(0, 0)] * (x.low.ndim - 2))
-    sums = [np.lib.stride_tricks.sliding_window_view(np.pad(end**2, padding), size, 1).sum(-1) for end in (ends.low, ends.high)]
-    least, most = ((bias + alpha / size * total) ** beta for total in sums)
-    box = _hull(x.low / least, x.low / most, x.high / least, x.high / most)
-    return box.widened(16 * run.eps * box.magnitude)
-
-
-def _resize(run: _Run, node: Node) -> Box:
-    """A weighted mean, non-decreasing in each value; nearest copies."""
-    box = run.increasing(node)[0]
-    error = 0.0 if node.attr("mode", str) == "nearest" else 8 * run.eps * run.operand(node, 0).magnitude.max(initial=0)
-    return box.widened(error)
 
 
 # -- quantizers --------------------------------------------------------------------------------------------------------------------
@@ -358,11 +237,11 @@ def _shaped(quant: Quantization, rank: int) -> tuple[F64, F64]:
     return scale.astype(np.float64), zero.astype(np.float64)
 
 
-def _quantize(run: _Run, node: Node) -> Box:
+def _quantize(run: Run, node: Node) -> Box:
     """clip(round(x / s + z), lo, hi), in either order of round and + z: the widening covers both sides of every tie."""
     x = run.operand(node, 0)
     scale, zero = _shaped(node.attr("quant", Quantization), x.low.ndim)
-    box = _hull(x.low / scale + zero, x.high / scale + zero)
+    box = hull(x.low / scale + zero, x.high / scale + zero)
     box = box.widened(run.eps * (x.magnitude / np.abs(scale) + np.abs(zero) + 1))
     return _codes(box, node.attr("lo", int), node.attr("hi", int))
 
@@ -371,15 +250,15 @@ def _codes(box: Box, low: float, high: float) -> Box:
     return Box(np.clip(np.rint(box.low), low, high), np.clip(np.rint(box.high), low, high))
 
 
-def _dequantize(run: _Run, node: Node) -> Box:
+def _dequantize(run: Run, node: Node) -> Box:
     codes = run.operand(node, 0)
     scale, zero = _shaped(node.attr("quant", Quantization), codes.low.ndim)
-    box = _hull((codes.low - zero) * scale, (codes.high - zero) * scale)
+    box = hull((codes.low - zero) * scale, (codes.high - zero) * scale)
     size = np.maximum(codes.magnitude + np.abs(zero), run.largest_code)
     return box.widened(run.eps * size * np.abs(scale))
 
 
-def _fake_quantize(run: _Run, node: Node) -> Box:
+def _fake_quantize(run: Run, node: Node) -> Box:
     x = run.operand(node, 0)
     il, ih, ol, oh = (run.operand(node, i).low for i in range(1, 5))
     levels = node.attr("levels", int)
@@ -392,17 +271,17 @@ def _fake_quantize(run: _Run, node: Node) -> Box:
             inside = np.clip(grid, 0, levels - 1) / (levels - 1) * (oh - ol) + ol
             inside = np.where(at <= np.minimum(il, ih), ol, inside)
             corners.append(np.where(at > np.maximum(il, ih), oh, inside))
-    box = _hull(*corners)
+    box = hull(*corners)
     # An inverted range falls between its bounds, and jumps at them: there it takes any value. The composer's form of it tells the sides of
     # a bound apart at a distance of some ten roundings.
     wide = 10 * slack
     jumps = (il > ih) & ~((x.low - wide > il) | (x.high + wide <= ih) | ((x.low - wide > ih) & (x.high + wide <= il)))
-    ends = _hull(*np.broadcast_arrays(ol + 0 * x.low, oh + 0 * x.low))
+    ends = hull(*np.broadcast_arrays(ol + 0 * x.low, oh + 0 * x.low))
     box = Box(np.where(jumps, ends.low, box.low), np.where(jumps, ends.high, box.high))
     return box.widened(run.eps * np.maximum(np.maximum(np.abs(ol), np.abs(oh)), box.magnitude))
 
 
-def _lookup(run: _Run, node: Node) -> Box:
+def _lookup(run: Run, node: Node) -> Box:
     codes, table = run.operand(node, 0), run.operand(node, 1).low
     low, high = table[codes.low.astype(np.int64) & 255], table[codes.low.astype(np.int64) & 255]
     for step in range(1, int((codes.high - codes.low).max(initial=0)) + 1):
@@ -411,23 +290,23 @@ def _lookup(run: _Run, node: Node) -> Box:
     return Box(low, high)
 
 
-def _cast(run: _Run, node: Node) -> Box:
+def _cast(run: Run, node: Node) -> Box:
     x, wanted = run.operand(node, 0), node.attr("to", DType)
     assert wanted.is_float or (x.low == x.high).all(), "a cast of an uncertain value to integers"
     return x if wanted.is_float else exactly(np.trunc(x.low))
 
 
-def _shape(run: _Run, node: Node) -> Box:
+def _shape(run: Run, node: Node) -> Box:
     shape = run.operand(node, 0).low.shape
     end = node.attrs["end"]
     return exactly(np.asarray(shape[node.attr("start", int) : None if end is None else node.attr("end", int)]))
 
 
-def _prelu(run: _Run, node: Node) -> Box:
+def _prelu(run: Run, node: Node) -> Box:
     return run.lipschitz(node, max(1.0, float(np.abs(run.operand(node, 1).low).max())))
 
 
-_Handler = Callable[[_Run, Node], Box]
+_Handler = Callable[[Run, Node], Box]
 
 _HANDLERS: dict[str, _Handler] = {
     "Sub": _sub,
@@ -442,12 +321,12 @@ _HANDLERS: dict[str, _Handler] = {
     "ConvTranspose": _product,
     "MatMul": _product,
     "Gemm": _product,
-    "BatchNormalization": _batch_norm,
-    "Softmax": _softmax,
-    "LayerNormalization": _layer_norm,
-    "GroupNormalization": _group_norm,
-    "LRN": _lrn,
-    "Resize": _resize,
+    "BatchNormalization": batch_norm,
+    "Softmax": softmax,
+    "LayerNormalization": layer_norm,
+    "GroupNormalization": group_norm,
+    "LRN": lrn,
+    "Resize": resize,
     "Quantize": _quantize,
     "Dequantize": _dequantize,
     "FakeQuantize": _fake_quantize,
