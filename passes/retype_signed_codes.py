@@ -1,4 +1,4 @@
-"""Signed codes that products and scales read become u8, where they are made."""
+"""Signed codes that products, scales and averages read become u8, where they are made, and so do those of averages of u8 codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AVERAGES = frozenset({"AveragePool", "GlobalAveragePool"})
 
 @dataclass(frozen=True)
 class RetypeSignedCodes:
-    """Writes s8 codes that a product, or a scale along an axis, reads as u8 codes with 128 more.
+    """Writes s8 codes as u8 codes with 128 more for products, for scales along an axis, and for averages between codes of two types.
 
     Before -> after::
 
@@ -29,11 +29,14 @@ class RetypeSignedCodes:
         ->  MatMul(Dequantize(Quantize(x){s, z+128}: u8){s, z+128}, w)
         Dequantize(Concat(Quantize(x){s, z}: s8, ...)){p along an axis}
         ->  Dequantize(Concat(Quantize(x){s, z+128}: u8, ...)){p, zero points + 128}
+        Quantize(AveragePool(Dequantize(q: u8))){s, z}: s8
+        ->  Quantize(AveragePool(Dequantize(q: u8))){s, z+128}: u8                              and s8 codes that are averaged to u8
 
     because the hardware multiplies unsigned by signed bytes. A kernel turns an s8 source into u8 each time it loads it, while a zero point
     is made up for once, with the weights: on oneDNN 3.2 products take 0.84 to 0.93 of the time. A scale for each channel (a normalization
     in front of a convolution, as in DenseNet) is a depthwise product, which takes u8 codes twice as fast. The codes that an average pool
-    reads are rewritten with those that it makes, for a pool keeps its element type.
+    reads are rewritten with those that it makes, for a pool keeps its element type; also where one of the two is u8 already, so that the
+    pool works on codes.
 
     Legal because: round(x/s + z) + 128 = round(x/s + z + 128), 128 being even; both ranges have 256 codes.
     Refuses when: the codes, or others that meet them in a concatenation, come from outside, are returned, are the second operand of a
@@ -124,30 +127,66 @@ class _Region:
 
     def _averaged(self, quantize: Node) -> list[str]:
         """The s8 codes whose average a Quantize stores."""
-        pool = self.graph.producer(quantize.inputs[0])
-        if pool is None or pool.op not in _AVERAGES:
-            return []
-        decode = self.graph.producer(pool.inputs[0])
-        codes = decode.inputs[0] if decode is not None and decode.op == "Dequantize" else ""
-        return [codes] if codes and _signed(self.graph, codes) else []
+        codes = _averaged_by(self.graph, quantize)
+        return [codes] if codes is not None and _signed(self.graph, codes) else []
 
     def _behind(self, decode: Node) -> list[str] | _Obstacle:
         """The s8 codes that average pools make of the decoded values."""
         made: list[str] = []
         for reader in self.graph.consumers(decode.output):
             if reader.op in _AVERAGES:
-                stores = [store for store in self.graph.consumers(reader.output) if store.op == "Quantize"]
-                made += [store.output for store in stores if _signed(self.graph, store.output)]
+                made += [store.output for store in _stores(self.graph, reader) if _signed(self.graph, store.output)]
             elif not _takes_a_zero_point(self.graph, reader, decode.output):
                 return _Obstacle("readers that a zero point costs nothing", f"{reader.op} reads {decode.output}")
         return made
 
 
 def _gains(graph: Graph, decode: Node) -> bool:
-    """True for codes that are scaled along an axis, or that an int8 product reads as its source."""
-    if not decode.attr("quant", Quantization).per_tensor:
+    """True for codes that are scaled along an axis, that an int8 product reads as its source, or that an average parts from u8 codes."""
+    if not decode.attr("quant", Quantization).per_tensor or _averages_unsigned(graph, decode.inputs[0]):
         return True
-    return any(_is_source(graph, reader, decode.output) for reader in graph.consumers(decode.output))
+    readers = graph.consumers(decode.output)
+    return any(_is_source(graph, reader, decode.output) or _stored_unsigned(graph, reader) for reader in readers)
+
+
+def _averages_unsigned(graph: Graph, codes: str) -> bool:
+    """True for codes that a Quantize makes of an average of u8 codes."""
+    encode = graph.producer(codes)
+    averaged = _averaged_by(graph, encode) if encode is not None and encode.op == "Quantize" else None
+    return averaged is not None and graph.type(averaged).dtype is DType.U8
+
+
+def _stored_unsigned(graph: Graph, reader: Node) -> bool:
+    """True for an average that is stored as u8 codes."""
+    return reader.op in _AVERAGES and any(store.attrs["dtype"] is DType.U8 for store in _stores(graph, reader))
+
+
+def _averaged_by(graph: Graph, quantize: Node) -> str | None:
+    """The codes whose average a Quantize stores, as it is or behind operations of one input; None when it stores something else."""
+    node = graph.producer(quantize.inputs[0])
+    while node is not None and _unary(graph, node):
+        node = graph.producer(node.inputs[0])
+    decode = graph.producer(node.inputs[0]) if node is not None and node.op in _AVERAGES else None
+    return decode.inputs[0] if decode is not None and decode.op == "Dequantize" else None
+
+
+def _stores(graph: Graph, pool: Node) -> list[Node]:
+    """The Quantize that store an average: those for which `_averaged_by` finds it."""
+    found: list[Node] = []
+    pending = [pool]
+    while pending:
+        for reader in graph.consumers(pending.pop().output):
+            if reader.op == "Quantize":
+                found.append(reader)
+            elif _unary(graph, reader):
+                pending.append(reader)
+    return found
+
+
+def _unary(graph: Graph, node: Node) -> bool:
+    """True for an elementwise operation whose first input is computed, and no other."""
+    computed = [value for value in node.inputs if value and graph.constant(value) is None]
+    return node.has(Trait.ELEMENTWISE) and computed == [node.inputs[0]]
 
 
 def _takes_a_zero_point(graph: Graph, reader: Node, value: str) -> bool:

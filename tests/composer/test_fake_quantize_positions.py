@@ -268,7 +268,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "returned_and_read": (*_CONVOLUTION, "reorder", "convolution"),
     "several_consumers": (*_CONVOLUTION, "reorder", "convolution", "convolution", "softmax"),
     "first": ("reorder", "convolution"),
-    "behind_an_average": ("reorder", "reorder", "pooling"),
+    "behind_an_average": ("reorder", "pooling", "reorder"),  # s8 codes of an average of u8 codes become u8
     "several_quantizers_on_one_value": (*_CONVOLUTION, "reorder", "reorder", "convolution", "convolution"),
 }
 
@@ -318,17 +318,10 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
     },
     # A quantizer that is per channel, or not monotone, stays behind the pool, which then runs in f32 and takes it as post-ops.
     **{("behind_a_max_pool", form): (*_CONVOLUTION, "pooling") for form in (*COMPARED, "per channel", "input per channel")},
-    # An average stores codes of its source's own type only.
-    **{("behind_an_average", form): ("reorder", "pooling", "reorder") for form in ZERO_POINT},
-    **{
-        ("behind_an_average", form): ("reorder", "pooling", "reorder")
-        for form in ("threshold at zero", "threshold of 256 levels", "constant output", "each channel another form")
-    },
     **{("behind_an_average", form): ("reorder", "pooling", "binary") for form in FRACTIONAL},
-    # Codes that are scaled channel by channel are u8, as the average's source is: the average stores them.
-    ("behind_an_average", "output per channel"): ("reorder", "pooling", "reorder"),
     # More levels than 8 bits hold make no codes: values in f32, by post-ops.
     ("first", "1024 levels"): ("eltwise", "convolution"),
+    ("behind_an_average", "1024 levels"): ("reorder", "reorder", "pooling"),
     ("on_a_concat", "1024 levels"): (*_TWO, "concat"),
     ("on_a_concat_of_another_scale", "1024 levels"): (*_TWO, "reorder", "concat", "convolution"),
     ("behind_a_max_pool", "1024 levels"): (*_CONVOLUTION, "pooling"),
