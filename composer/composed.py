@@ -31,6 +31,7 @@ class Front:
         bias: constant bias in the real domain; None where it has no place for one, or the place is taken by a computed bias.
         per_channel: the scale may have one entry for each channel.
         positive: the scale takes factors above 0 only, since it stands in front of a maximum or minimum.
+        zero_shows: what reads the chain tells 0 from the numbers next to it.
     """
 
     primitive: str
@@ -43,6 +44,7 @@ class Front:
     bias: Vec | None = None
     per_channel: bool = True
     positive: bool = False
+    zero_shows: bool = False
 
 
 @dataclass(frozen=True, eq=False)

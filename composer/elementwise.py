@@ -13,6 +13,7 @@ from ..ir.types import DType, Quantization
 from .attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum
 from .chain import Chain, Found, grow, operations_of
 from .drafts import Drafts
+from .exact_zeros import zero_shows
 from .formula import Refusal, Shift, vec
 from .operands import Source, source_of
 from .plan import Step
@@ -103,7 +104,10 @@ def _unary(drafts: Drafts, node: Node, value: str) -> bool:
     if along is not None:
         codes = Source(along.inputs[0], graph.type(along.inputs[0]).dtype, decode=along)
     axis = _vector_axis(drafts, node, along)
-    front = Front("binary", node.name, codes.dtype, graph.type(node.output).rank, axis, size_along(drafts, node.output, axis))
+    front = Front(
+        "binary", node.name, codes.dtype, graph.type(node.output).rank, axis, size_along(drafts, node.output, axis),
+        zero_shows=zero_shows(graph, node),
+    )  # fmt: skip
     composer = PostOpsComposer(drafts.target, front)
     start: Found | Refusal | None = ([], None) if along is None else operations_of(graph, along, along.inputs[0], composer, node)
     found = operations_of(graph, node, value, composer, node)

@@ -11,6 +11,7 @@ from .attributes import PrimitiveAttr, Scale, ZeroPoint
 from .chain import Chain, grow, quantizing
 from .drafts import Drafts
 from .elementwise import one_source_step
+from .exact_zeros import zero_shows
 from .formula import BasicOp, ScaleBy, Shift, Store, vec
 from .operands import Source
 from .plan import Step
@@ -58,7 +59,9 @@ def _requantizing_chain(drafts: Drafts, node: Node, decode: Node | None, inner: 
     rank = graph.type(node.output).rank
     axis = next((q.axis for q in (quant, inner) if q is not None and q.axis is not None), min(1, rank - 1))
     src = DType.F32 if decode is None else graph.type(decode.inputs[0]).dtype
-    composer = PostOpsComposer(drafts.target, Front("binary", node.name, src, rank, axis, size_along(drafts, node.output, axis)))
+    channels = size_along(drafts, node.output, axis)
+    front = Front("binary", node.name, src, rank, axis, channels, zero_shows=zero_shows(drafts.graph, node))
+    composer = PostOpsComposer(drafts.target, front)
     start: list[BasicOp] = [] if inner is None else [Shift(-vec(inner.zero_points)), ScaleBy(vec(inner.scales))]
     refusal = composer.append([*start, Store(dtype, vec(quant.scales), vec(quant.zero_points), low, high)])
     assert refusal is None  # binary takes every post-op that a quantizer needs, into both 8-bit types
@@ -138,7 +141,9 @@ def _decoding_chain(drafts: Drafts, node: Node, quant: Quantization) -> Chain:
     rank = drafts.graph.type(node.output).rank
     axis = quant.axis if quant.axis is not None else min(1, rank - 1)
     src = drafts.graph.type(node.inputs[0]).dtype
-    composer = PostOpsComposer(drafts.target, Front("binary", node.name, src, rank, axis, size_along(drafts, node.output, axis)))
+    channels = size_along(drafts, node.output, axis)
+    front = Front("binary", node.name, src, rank, axis, channels, zero_shows=zero_shows(drafts.graph, node))
+    composer = PostOpsComposer(drafts.target, front)
     refusal = composer.append([Shift(-vec(quant.zero_points)), ScaleBy(vec(quant.scales))])
     assert refusal is None  # binary takes scale and shift from both 8-bit types, into f32
     return Chain(node.output, composer.result)

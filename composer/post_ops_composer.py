@@ -19,6 +19,7 @@ from .algebra import commute, is_normal, join, simplify
 from .attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
 from .composed import Composed, Front
 from .cost import Home
+from .exact_zeros import exact_zeros
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, Vec, vec
 from .homes import adding, attributes_cost, scaling, shifting
 from .legacy_eltwise import distinct_eltwise, spelled_out
@@ -30,6 +31,7 @@ __all__ = ["Composed", "Front", "PostOpsComposer"]
 Operand = Callable[[Vec], str]
 """Files a vector as a constant of the step, and returns its name."""
 
+_OPS_A_POST_OP = 3  # more basic operations fit the post-ops of no network, and their algebra takes time with the cube of their number
 _FLT_MAX = float(np.finfo(np.float32).max)
 
 
@@ -87,6 +89,9 @@ class PostOpsComposer:
         dst = DType.F32 if store is None else store.dtype
         adds: dict[str, tuple[Home, ...]] = {}
         ops = simplify(self._resolve_adds(_expanded(chain[:-1] if store else chain), dst, adds))
+        longest = _OPS_A_POST_OP * self.target.max_post_ops
+        if len(ops) > longest:
+            return Refusal("the chain is too long", f"at most {longest} basic operations", str(len(ops)))
         found = self._attributes(ops, store, dst, divide=self.capability.dst_scale)
         if store is not None:
             found = self._cheapest_scale(ops, store, found)
@@ -306,7 +311,7 @@ class _Placer:
             constants[name] = values.astype(np.float32).reshape(shape)
             return name
 
-        pending = list(reversed(ops))
+        pending = list(reversed(exact_zeros(ops, told=self.front.zero_shows)))
         while pending:
             op = pending.pop()
             if isinstance(op, ScaleBy) and op.values.size == 1:

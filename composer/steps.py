@@ -12,6 +12,7 @@ from ..ir.types import DType, Quantization
 from .attributes import PrimitiveAttr, Scale
 from .chain import Chain, decoded, grow, quantizing
 from .drafts import Drafts
+from .exact_zeros import zero_shows
 from .formula import Refusal, ScaleBy, Shift, Vec, vec
 from .operands import Source, source_of
 from .plan import Step
@@ -50,7 +51,8 @@ def _pooled(drafts: Drafts, node: Node, source: Source, primitive: str) -> Chain
     rank = drafts.graph.type(node.output).rank
     shape = drafts.graph.type(node.output).shape
     channels = shape[1] if shape is not None and isinstance(shape[1], int) else 0
-    composer = PostOpsComposer(drafts.target, Front(primitive, node.name, source.dtype, rank, 1, channels))
+    front = Front(primitive, node.name, source.dtype, rank, 1, channels, zero_shows=zero_shows(drafts.graph, node))
+    composer = PostOpsComposer(drafts.target, front)
     refusal = composer.append([Shift(vec(-source.zero_point)), ScaleBy(vec(source.scale))])
     if refusal is not None:
         return refusal

@@ -275,3 +275,43 @@ def test_a_dead_channel_of_weights(target: str) -> None:
     convolution = plan.steps[-1]
     assert plan.type(convolution.arg("src")).dtype.is_integer
     assert plan.constants[convolution.arg("weights")].dtype == np.int8
+
+
+@targets
+@pytest.mark.parametrize("backend", ["numpy", "onednn"])
+@pytest.mark.parametrize("zero", [3, 5, 11, 131])
+@pytest.mark.parametrize("function", ["Sqrt", "Log", "Pow", "Reciprocal", "Greater"])
+@pytest.mark.parametrize("between", ["nothing", "Mul", "Reshape", "Relu", "residual"])
+def test_codes_of_zero_decode_to_zero_where_it_shows(target: str, backend: str, zero: int, function: str, between: str) -> None:
+    """(q - z)*s was computed as q*s - z*s, which rounds to a number next to 0: below it a root is NaN."""
+    n = Net()
+    y = n.dq(n.q(n.input(X.shape), 0.013371, zero, low=zero))
+    y = n.op("Mul", y, 0.37) if between == "Mul" else y
+    y = n.op("Reshape", y, n.ints(2, 3, 16)) if between == "Reshape" else y
+    y = n.op("Mul", n.op("Relu", y), 0.37) if between == "Relu" else y
+    y = n.op("Mul", y, n.op("Sigmoid", "x")) if between == "residual" else y
+    operands = [0.37] if function == "Pow" else [0.0] if function == "Greater" else []
+    y = n.op(function, y, *operands)
+    graph = n.done(n.op("Cast", y, to=DType.F32) if function == "Greater" else y)
+    with np.errstate(divide="ignore"):
+        (wanted,) = run_graph(graph, {"x": X}).values()
+        (found,) = InferenceSession(compiled(graph, target), backend, 1).run(None, {"x": X})
+    assert np.array_equal(np.isfinite(found), np.isfinite(wanted))
+    if function != "Log":  # near 1 the bound would be an absolute one
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)  # transcendental post-ops are polynomials
+
+
+def test_a_chain_of_any_length_is_composed_in_linear_time() -> None:
+    """The algebra takes time with the cube of a chain's length: 200 shifts and clips behind a convolution took minutes."""
+    n = Net()
+    y = conv(n)
+    for i in range(200):
+        y = n.op("Clip", n.op("Add", y, 0.01), -5.0, 5 + i / 64)
+    graph = n.done(y)
+    plan = compiled(graph, "onednn-v3")
+    longest = max(len(step.origin) for step in plan.steps)
+    assert len(plan.steps) < 20
+    assert longest < 110
+    (found,) = InferenceSession(plan, "numpy", 1).run(None, {"x": X})
+    # 200 additions to numbers below 8 round by 2^-22 at most, each
+    np.testing.assert_allclose(found, run_graph(graph, {"x": X})[y], rtol=0, atol=200 * 2.0**-22)

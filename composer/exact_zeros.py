@@ -1,0 +1,62 @@
+"""The order of a scale and a shift where 0 must come out as 0.
+
+Scales in front of shifts are the normal form of a chain, and one linear post-op. Rounding makes it miss 0 by a little, which hardly any
+operation shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.ops.spec import Trait
+from .formula import BasicOp, BinaryOp, EltwiseOp, ScaleBy, Shift, vec
+
+__all__ = ["exact_zeros", "zero_shows"]
+
+_TELLING = frozenset({"sqrt", "log", "pow", "gt", "ge", "lt", "le", "eq"})
+"""Algorithms that tell 0 from the numbers next to it: NaN, infinity, or another truth value."""
+
+
+_TELLING_OPS = frozenset({"Sqrt", "Log", "Pow", "Reciprocal", "Div", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"})
+_FAR = 16  # nodes that are looked at
+
+
+def zero_shows(graph: Graph, node: Node) -> bool:
+    """True when an operation that tells 0 from the numbers next to it reads what `node` computes, be it moved and scaled on the way."""
+    pending, seen = [node], {node.name}
+    while pending and len(seen) <= _FAR:
+        for reader in graph.consumers(pending.pop().output):
+            if reader.op in _TELLING_OPS:
+                return True
+            if reader.name not in seen and _passes_zeros(reader):
+                seen.add(reader.name)
+                pending.append(reader)
+    return False
+
+
+def _passes_zeros(node: Node) -> bool:
+    return node.op == "Dequantize" or any(map(node.has, (Trait.ELEMENTWISE, Trait.LAYOUT_ONLY, Trait.SELECTS)))
+
+
+def exact_zeros(ops: Sequence[BasicOp], *, told: bool = False) -> list[BasicOp]:
+    """The chain with x*A + B as (x - z)*A, where z = -B/A is a number of 24 bits and something behind tells 0 from what is next to it.
+
+    `told`: something behind the step does.
+
+    Codes decode so: (q - z)*s is 0 at q = z, while q*s - z*s rounds to either side of it, where a root is NaN.
+    """
+    result = list(ops)
+    for place in range(len(result) - 1, 0, -1):
+        scale, shift, behind = result[place - 1], result[place], result[place]
+        told = told or (isinstance(behind, EltwiseOp | BinaryOp) and behind.algorithm in _TELLING)
+        if told and isinstance(scale, ScaleBy) and isinstance(shift, Shift):
+            zero = np.asarray(shift.values / scale.values)
+            nearest = np.rint(zero * 2.0**16) * 2.0**-16
+            if bool((np.abs(zero) < 256).all()) and bool((np.abs(zero - nearest) <= 2.0**-45 * np.abs(zero)).all()):
+                result[place - 1 : place + 1] = [Shift(vec(nearest)), scale]
+    return result
+
