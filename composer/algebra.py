@@ -30,7 +30,7 @@ class Rule:
         name: the equation itself.
         apply: the rewrite of two neighbours; its docstring says why it is legal and when it refuses.
         real: `identity` or `approximation` of real numbers.
-        float: `bitwise`, `ties` or `ulp`: what holds in f32 when the constants are formed in f64 and rounded once.
+        float: `bitwise`, `ties` or `ulp`: what holds in f32 when the constants are formed in f64 and rounded once; see `Contract`.
     """
 
     name: str
@@ -127,9 +127,13 @@ def _clip_round(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     """A clip moves behind a rounding, where bounds of the channels that round alike become one, and the store may take it.
 
     Legal because: rounding is non-decreasing; comparisons and rounding alone, nothing else rounds.
-    Refuses when: never.
+    Refuses when: a bound rounds to another integer once it is an f32, being so close to a tie.
     """
-    return (b, Clip(vec(np.rint(a.low)), vec(np.rint(a.high)))) if isinstance(a, Clip) and isinstance(b, Round) else None
+    if not (isinstance(a, Clip) and isinstance(b, Round)):
+        return None
+    low, high = np.rint(a.low), np.rint(a.high)
+    kept = np.array_equal(low, np.rint(a.low.astype(np.float32))) and np.array_equal(high, np.rint(a.high.astype(np.float32)))
+    return (b, Clip(vec(low), vec(high))) if kept else None
 
 
 def _times_one(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:

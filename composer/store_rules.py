@@ -24,7 +24,7 @@ class StoreRule:
         name: the equation itself.
         apply: True when the operation may go; its docstring says why that is legal and when it refuses.
         real: `identity` or `approximation` of real numbers.
-        float: `bitwise`, `ties` or `ulp`: what holds in f32.
+        float: `bitwise`, `ties` or `ulp`: what holds in f32; see `Contract`.
     """
 
     name: str
@@ -37,7 +37,9 @@ def _covers(low: Vec, high: Vec, store: Store, name: str) -> Literal[True] | Ref
     if not bool((store.scale > 0).all()):
         return Refusal(f"{name} needs s > 0", "s > 0", f"smallest s {store.scale.min():g}")
     with np.errstate(invalid="ignore"):
-        first, last = np.rint(low / store.scale + store.zero_point), np.rint(high / store.scale + store.zero_point)
+        zeros = (store.zero_point, store.zero_point.astype(np.float32))  # as it is, and as the store adds it
+        first = np.maximum(*(np.rint(low / store.scale + zero) for zero in zeros))
+        last = np.minimum(*(np.rint(high / store.scale + zero) for zero in zeros))
     if bool((first <= store.low).all()) and bool((last >= store.high).all()):
         return True
     return Refusal(
@@ -50,7 +52,8 @@ def _covers(low: Vec, high: Vec, store: Store, name: str) -> Literal[True] | Ref
 def _store_clip(last: BasicOp, store: Store) -> Literal[True] | Refusal | None:
     """A clip whose bounds get the first and the last code, or lie beyond, goes.
 
-    Legal because: quantization is non-decreasing, so what lies beyond a bound gets the bound's code with or without the clip.
+    Legal because: quantization is non-decreasing, so what lies beyond a bound gets the bound's code with or without the clip. In f32 a
+    bound beside a tie may get the next code.
     Refuses when: a bound's code lies inside (255 levels into s8 clip at -127, the store at -128), or a scale is not positive.
     """
     return _covers(last.low, last.high, store, "store(clip(x,l,h)) = store(x)") if isinstance(last, Clip) else None
@@ -81,7 +84,7 @@ def _store_round(last: BasicOp, store: Store) -> Literal[True] | Refusal | None:
 
 
 STORING: tuple[StoreRule, ...] = (
-    StoreRule("store(clip(x,l,h)) = store(x), l and h at its ends or beyond", _store_clip),
+    StoreRule("store(clip(x,l,h)) = store(x), l and h at its ends or beyond", _store_clip, float="ties"),
     StoreRule("store(relu(x)) = store(x), 0 at its low end or below", _store_relu),
     StoreRule("store(round(x)) = store(x), s = 1, z even", _store_round, float="ties"),
 )

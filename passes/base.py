@@ -22,9 +22,10 @@ class Contract:
 
     Attributes:
         real: `identity`: equal in real numbers; `approximation`: not even that (opt-in).
-        float: `bitwise`: the same bits; `ties`: integer codes differ by at most 1, and only where the real result lies within f32
-            rounding error of a tie; `ulp`: float results differ by at most `ulps` units in the last place of the largest
-            intermediate.
+        float: `bitwise`: the same bits, but for the sign of a zero; `ties`: integer codes, inner ones too, differ by at most 1, and
+            only where the real result lies within f32 rounding error of a tie, and floats computed from codes differ by what such
+            a code makes of them, and else by rounding, in units in the last place of the largest code times its scale; `ulp`:
+            float results differ by at most `ulps` units in the last place of the largest intermediate.
         ulps: the bound of `ulp`.
     """
 

@@ -133,6 +133,8 @@ def test_rule_says_nothing_elsewhere(name: str) -> None:
         ("x*A*C = x*(A*C)", (ScaleBy(vec(1e-25)), ScaleBy(vec(1e-25)))),
         ("(x+B)*C = x*C + B*C", (Shift(vec(1e25)), ScaleBy(vec(1e25)))),
         ("x*A + B = (x + B/A)*A", (ScaleBy(vec(1e-25)), Shift(vec(1e25)))),
+        ("round(clip(x,a,b)) = clip(round(x),round(a),round(b))", (Clip(vec(1.5 - 2.0**-40), vec(7.0)), Round())),
+        ("round(clip(x,a,b)) = clip(round(x),round(a),round(b))", (Clip(vec(0.0), vec([2.5 + 2.0**-40, 7.0, 7.0])), Round())),
     ],
 )
 def test_rule_leaves_what_f32_does_not_hold(rule: str, pair: tuple[BasicOp, BasicOp]) -> None:

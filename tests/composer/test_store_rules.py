@@ -35,7 +35,11 @@ REFUSES: dict[str, list[tuple[BasicOp, Store, str]]] = {
         (Clip(vec(-63.5), vec(63.5)), store(0.5, 0.0, DType.S8), "bounds whose codes"),
         (Clip(vec(-500.0), vec(500.0)), store(-0.5), "needs s > 0"),
     ],
-    RELU: [(EltwiseOp("relu"), store(0.5, 1.0), "bounds whose codes"), (EltwiseOp("relu"), store([0.5, -0.5, 0.5]), "needs s > 0")],
+    RELU: [
+        (EltwiseOp("relu"), store(0.5, 1.0), "bounds whose codes"),
+        (EltwiseOp("relu"), store(0.5, 1.5 - 2.0**-40, low=1), "bounds whose codes"),  # as an f32 the zero point is 1.5, and its code 2
+        (EltwiseOp("relu"), store([0.5, -0.5, 0.5]), "needs s > 0"),
+    ],
     ROUND: [(Round(), store(1.0, 3.0), "even z"), (Round(), store(0.5), "s = 1")],
 }
 
