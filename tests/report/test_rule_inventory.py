@@ -21,7 +21,9 @@ import test_store_rules  # noqa: E402
 RULES: dict[str, Rule | StoreRule] = {rule.name: rule for rule in (*SIMPLIFYING, *COMMUTING, *STORING)}
 PASSES: dict[str, Pass] = {step.name: step for step in PIPELINE}
 
-BEYOND_F32 = {"x*A*C = x*(A*C)", "(x+B)*C = x*C + B*C", "x*A + B = (x + B/A)*A"}
+BEYOND_F32 = {
+    "x*A*C = x*(A*C)", "(x+B)*C = x*C + B*C", "x*A + B = (x + B/A)*A", "round(clip(x,a,b)) = clip(round(x),round(a),round(b))",
+}  # fmt: skip
 """They refuse without a reason, since nothing that a user writes is at fault; `test_rule_leaves_what_f32_does_not_hold` has the cases."""
 
 NEVER = "Refuses when: never"
