@@ -88,7 +88,10 @@ class InferenceSession:
         self.plan = path_or_plan if isinstance(path_or_plan, Plan) else _load(path_or_plan)
         self._executor, self.backend, self.backend_reason = _executor(self.plan, backend, self._threads)
         self._inputs = {name: self.plan.type(name) for name in self.plan.inputs}
-        if all(type_.shape is not None and all(isinstance(d, int) for d in type_.shape) for type_ in self._inputs.values()):
+        self._exactly = {name: (type_.dtype.numpy, type_.shape) for name, type_ in self._inputs.items()}  # what needs no further check
+        shapes = [type_.shape for type_ in self._inputs.values()]
+        self._static = all(shape is not None and all(isinstance(dim, int) for dim in shape) for shape in shapes)
+        if self._static:
             self._executor.bind({name: type_.static_shape for name, type_ in self._inputs.items()})
 
     @property
@@ -162,6 +165,17 @@ class InferenceSession:
 
     def _checked(self, feeds: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """The feeds as arrays of the right types and shapes."""
+        if feeds.keys() != self._inputs.keys():
+            self._refuse_names(feeds)
+        arrays = {name: np.asarray(feeds[name]) for name in self._inputs}
+        for name, array in arrays.items():
+            if (array.dtype, array.shape) != self._exactly[name]:
+                _check_feed(name, array, self._inputs[name])
+        if not self._static:
+            symbol_sizes(self.plan, {name: array.shape for name, array in arrays.items()})
+        return arrays
+
+    def _refuse_names(self, feeds: Mapping[str, npt.ArrayLike]) -> None:
         names = _listed(self.plan.inputs)
         unknown = [name for name in feeds if name not in self._inputs]
         if unknown:
@@ -169,12 +183,9 @@ class InferenceSession:
         missing = [name for name in self._inputs if name not in feeds]
         if missing:
             raise InvalidInput(f"missing inputs: {', '.join(missing)}", where=self.plan.name, hint=f"the model's inputs are: {names}")
-        arrays = {name: _checked_feed(name, np.asarray(feeds[name]), type_) for name, type_ in self._inputs.items()}
-        symbol_sizes(self.plan, {name: array.shape for name, array in arrays.items()})
-        return arrays
 
 
-def _checked_feed(name: str, array: Array, type_: TensorType) -> Array:
+def _check_feed(name: str, array: Array, type_: TensorType) -> None:
     wanted = type_.dtype.numpy
     if array.dtype != wanted and not (type_.dtype is DType.STRING and array.dtype.kind in "UO"):
         raise InvalidInput(
@@ -183,7 +194,7 @@ def _checked_feed(name: str, array: Array, type_: TensorType) -> Array:
             hint=f"convert it: array.astype('{wanted}')",
         )
     if type_.shape is None:
-        return array
+        return
     if array.ndim != len(type_.shape):
         raise InvalidInput(
             f"input {name} has {array.ndim} dimensions {list(array.shape)}, expected {len(type_.shape)}",
@@ -197,7 +208,6 @@ def _checked_feed(name: str, array: Array, type_: TensorType) -> Array:
                 where=f"input {name}: {type_}",
                 hint="feed the shape that the model was made for, or export it with a symbolic dimension there",
             )
-    return array
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -241,8 +241,9 @@ class Binder(Values):
         for value in runner.outputs:
             shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
             if shape is not None and kind is not None and 0 not in shape:
-                buffer = Buffer(value, Home.HOST, values={value})
-                outputs[value] = Tensor(buffer, row_major(self.library, shape, kind))
+                home = Home.ARENA if runner.single_call is not None and shape else Home.HOST
+                desc = row_major(self.library, shape, kind)
+                outputs[value] = Tensor(Buffer(value, home, desc.size, {value}), desc)
                 self._define(value, outputs[value])
             else:
                 self._written.setdefault(len(self._actions) - 1, []).append(value)

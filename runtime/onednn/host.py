@@ -11,6 +11,7 @@ from ...ir.ops.spec import Array
 from ..kernels.foreign import ForeignKernel
 from ..kernels.table import EvaluatedKernel, OnnxKernel
 from ..numpy_runtime import NumpyExecutor
+from .host_calls import single_call
 
 __all__ = ["HostStep"]
 
@@ -25,6 +26,11 @@ class HostStep:
         plan: the plan.
         step: the step.
         threads: how many threads it may use.
+
+    Attributes:
+        inputs: the values that it reads, without constants.
+        outputs: the values that it writes.
+        single_call: makes the one call that the step comes to, where it does: it reads the first input, and writes the first output.
     """
 
     def __init__(self, plan: Plan, step: Step, threads: int) -> None:
@@ -34,6 +40,7 @@ class HostStep:
         self._kernel: EvaluatedKernel | None = None
         self._executor: NumpyExecutor | None = None
         constants = {name: plan.constants[name] for name in step.inputs if name in plan.constants}
+        self.single_call = single_call(plan, step, constants)
         if step.op == "Onnx":
             self._kernel = ForeignKernel(step, constants)
         elif step.primitive.startswith("onnx."):

@@ -326,6 +326,8 @@ def _address(desc: MemoryDesc, data: NDArray[Any] | int | None) -> int | None:
     available = data.nbytes if data.flags.c_contiguous else _span(data)
     if available < desc.size and available < _least(desc):
         raise ValueError(f"{desc} needs {_least(desc)} bytes, the array spans {available}")
+    if data.nbytes and data.flags.writeable and data.flags.c_contiguous:
+        return ctypes.addressof(ctypes.c_char.from_buffer(data.data))  # a third of the time that `ctypes.data` takes
     return int(data.ctypes.data)
 
 

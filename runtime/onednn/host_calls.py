@@ -1,0 +1,107 @@
+"""Host steps that come to a single call of NumPy or Python.
+
+A step between two primitives starts with cold caches: what Python does around the work costs more than the work itself, 60 to 150 us for
+the cast of a mask or a gather of embeddings. These steps skip the row's general evaluation, and write straight into the memory that the
+next primitive reads: new memory of every run would cost page faults on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...composer.plan import Plan, Step
+from ...ir.ops.rows import INDICES
+from ...ir.ops.spec import Array
+from ...ir.types import DType
+
+__all__ = ["MakeCall", "SingleCall", "single_call"]
+
+IntArray = NDArray[np.integer[Any]]
+SingleCall = Callable[[Array], bool]
+"""Takes the one input that is no constant, in any strides; False where only the row's evaluation can say what it comes to."""
+MakeCall = Callable[[Array], SingleCall]
+"""From the C-contiguous array that the result goes to; each run makes its own calls."""
+
+
+def single_call(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeCall | None:
+    """What makes the call of a step; None where a step takes more than a call.
+
+    Args:
+        plan: the plan.
+        step: an `onnx.<Op>` step of it.
+        constants: data of the constants among its inputs.
+    """
+    make = _MAKERS.get(step.primitive)
+    return None if make is None else make(plan, step, constants)
+
+
+def _cast(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeCall | None:
+    """Integers and truth values to f32: the nearest f32 of each, as the row has it."""
+    ((_, source),) = step.args
+    if source in constants or step.params["to"] is not DType.F32:
+        return None
+    kind = plan.type(source).dtype
+    if not (kind.is_integer or kind is DType.BOOL):
+        return None
+
+    def make(out: Array) -> SingleCall:
+        def call(x: Array) -> bool:
+            np.copyto(out, x, casting="unsafe")
+            return True
+
+        return call
+
+    return make
+
+
+def _gather(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeCall | None:
+    """Slices of a constant."""
+    (_, data), (_, indices) = step.args
+    axis = step.params.get("axis", 0)
+    if data not in constants or indices in constants or not isinstance(axis, int) or plan.type(indices).dtype not in INDICES:
+        return None
+    table, size = constants[data], constants[data].shape[axis]
+
+    def make(out: Array) -> SingleCall:
+        def call(picked: Array) -> bool:
+            if picked.min() < -size or picked.max() >= size:
+                return False
+            # `wrap` writes into `out` itself, and counts negative indices from the end; `raise` would go through a copy.
+            np.take(table, cast("IntArray", picked), axis, out, "wrap")
+            return True
+
+        return call
+
+    return make
+
+
+def _lookup(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeCall | None:  # noqa: ARG001
+    """Bytes by a table of bytes, by what Python has for it: several times as fast as indexing, which widens each code first."""
+    (_, source), (_, table) = step.args
+    if source in constants or table not in constants or constants[table].dtype.itemsize != 1:
+        return None
+    target, entries = constants[table].dtype, constants[table].tobytes()
+
+    def make(out: Array) -> SingleCall:
+        held = bytearray(out.size)
+        codes = np.frombuffer(held, np.uint8).reshape(out.shape)
+
+        def call(x: Array) -> bool:
+            np.copyto(codes, x.view(np.uint8))
+            np.copyto(out, np.frombuffer(held.translate(entries), target).reshape(out.shape))
+            return True
+
+        return call
+
+    return make
+
+
+_MAKERS: Mapping[str, Callable[[Plan, Step, Mapping[str, Array]], MakeCall | None]] = {
+    "onnx.Cast": _cast,
+    "onnx.Gather": _gather,
+    "onnx.Lookup": _lookup,
+}
