@@ -6,7 +6,7 @@ own; what the import adds gets names that the model does not use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +28,33 @@ __all__ = ["Handler", "Importer"]
 
 _MEANINGLESS: Final = (ValueError, LookupError, ArithmeticError)
 """What NumPy and arithmetic raise on sizes that make no sense (a kernel of another rank, a stride of 0)."""
+
+
+class _Names:
+    """Names that are taken. An object of its own: what asks for names must not keep the import, and with it the whole model, alive."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        self._numbers: dict[str, int] = {}
+        self._values = set(values)
+        self._nodes: set[str] = set()
+
+    def value(self, base: str) -> str:
+        """A name for a value: `base`, `base.1`, ..."""
+        return self._unique(base, self._values)
+
+    def node(self, base: str) -> str:
+        """A name for a node: `base`, `base.1`, ..."""
+        return self._unique(base, self._nodes)
+
+    def _unique(self, base: str, taken: set[str]) -> str:
+        # The counter makes a hundred thousand nodes of one name linear.
+        name, number = base, self._numbers.get(base, 0)
+        while name in taken:
+            number += 1
+            name = f"{base}.{number}"
+        self._numbers[base] = number
+        taken.add(name)
+        return name
 
 
 class Importer:
@@ -63,10 +90,8 @@ class Importer:
         self.runnable: set[tuple[str, str, int]] = set()
         self.size_names: set[str] = set()
         self.declared: dict[str, TypeProto] = {value.name: value.type for value in (*source.value_info, *source.output)}
-        self._numbers: dict[str, int] = {}
-        self._taken = {value.name for value in source.input} | set(wiring.producer) | set(wiring.readers)
-        self._node_names: set[str] = set()
-        self._folder = Folder(self.graph, budgets, self.fresh)
+        self._names = _Names({value.name for value in source.input} | set(wiring.producer) | set(wiring.readers))
+        self._folder = Folder(self.graph, budgets, self._names.value)
 
     # -- reading ---------------------------------------------------------------------------------------------------------------
 
@@ -98,21 +123,11 @@ class Importer:
 
     def fresh(self, base: str) -> str:
         """A value name that neither the model nor the import has used: `base`, `base.1`, ..."""
-        return self._unique(base, self._taken)
+        return self._names.value(base)
 
     def node_name(self, proto: NodeProto) -> str:
         """A name for a node of the model that no other node has: its own, or its first output's."""
-        return self._unique(proto.name or next(filter(None, proto.output), "") or proto.op_type, self._node_names)
-
-    def _unique(self, base: str, taken: set[str]) -> str:
-        # The counter makes a hundred thousand nodes of one name linear.
-        name, number = base, self._numbers.get(base, 0)
-        while name in taken:
-            number += 1
-            name = f"{base}.{number}"
-        self._numbers[base] = number
-        taken.add(name)
-        return name
+        return self._names.node(proto.name or next(filter(None, proto.output), "") or proto.op_type)
 
     def derived(
         self,
@@ -136,7 +151,7 @@ class Importer:
             output: its output; default: a new value.
             version: opset; default: the newest.
         """
-        name = self._unique(f"{node.name}.{role}", self._node_names) if role else node.name
+        name = self._names.node(f"{node.name}.{role}") if role else node.name
         proto = NodeProto(op_type=op, input=inputs, output=[output or self.fresh(f"{name}.out")])
         newest = version or onnx.defs.onnx_opset_version()
         return OnnxNode(name, node.origin, op, DEFAULT_DOMAIN, tuple(inputs), tuple(proto.output), dict(attrs or {}), newest, proto)
@@ -178,7 +193,7 @@ class Importer:
             InvalidModel: the inputs do not fit the op.
             NotCovered: ONNX allows it, but the row does not cover it.
         """
-        name = self._unique(f"{node.name}.{role}", self._node_names) if role else node.name
+        name = self._names.node(f"{node.name}.{role}") if role else node.name
         if types is None:
             op, inputs, attrs = self._folder.prepared(op, inputs, dict(attrs or {}))
         results = (self.fresh(name if role else f"{name}.out"),) if outputs is None else tuple(outputs)

@@ -1,0 +1,101 @@
+"""How much memory a process takes to get from a file to results on the NumPy runtime."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx_cases import model, node
+
+from fqfuse import compile as compile_model
+from fqfuse.frontend import graph_from_onnx
+from fqfuse.frontend.importer import Importer
+
+LAYERS, CHANNELS, IMAGE = 8, 512, 7
+
+OPENING = """
+import gc
+import sys
+from pathlib import Path
+import numpy as np
+from fqfuse import InferenceSession
+
+tiny, path, threads = sys.argv[1:]
+
+
+def megabytes(key):  # not getrusage: its maximum begins with the parent's
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields[key].split()[0]) / 1024
+
+
+def opened(path):
+    session = InferenceSession(path, "numpy", int(threads))
+    shape = session.get_inputs()[0].shape
+    for _ in range(3):
+        session.run(None, {"x": np.ones(shape, np.float32)})
+    return session
+
+
+opened(tiny)  # modules, ONNX's schemas: what any model takes once
+gc.collect()
+gc.disable()  # whether it comes in time is chance: memory has to go with its last reference
+before = megabytes("VmRSS")
+session = opened(path)
+bound = next(iter(session._executor._bound.values()))
+print(megabytes("VmHWM") - before, (bound.arena_bytes + int(threads) * bound.local_bytes) / 2**20)
+"""
+
+
+def chain(layers: int, channels: int) -> onnx.ModelProto:
+    """QuantizeLinear, DequantizeLinear and a 3x3 convolution with s8 weights, so many times."""
+    draw = np.random.default_rng(0)
+    constants: dict[str, object] = {"scale": np.float32(0.02), "zero": np.uint8(128), "ws": np.float32(0.01), "wz": np.int8(0)}
+    nodes, value = [], "x"
+    for index in range(layers):
+        constants[f"w{index}"] = draw.integers(-127, 128, (channels, channels, 3, 3)).astype(np.int8)
+        nodes += [
+            node("QuantizeLinear", [value, "scale", "zero"], [f"q{index}"]),
+            node("DequantizeLinear", [f"q{index}", "scale", "zero"], [f"d{index}"]),
+            node("DequantizeLinear", [f"w{index}", "ws", "wz"], [f"f{index}"]),
+            node("Conv", [f"d{index}", f"f{index}"], [f"y{index}"], pads=[1, 1, 1, 1]),
+        ]
+        value = f"y{index}"
+    return model(nodes, inputs={"x": [1, channels, IMAGE, IMAGE]}, outputs=[value], constants=constants)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("memory")
+    onnx.save(chain(1, 4), folder / "tiny.onnx")
+    onnx.save(chain(LAYERS, CHANNELS), folder / "model.onnx")
+    compile_model(folder / "model.onnx").save(folder / "plan.onnx")
+    return folder
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of resident memory is read from Linux's /proc")
+@pytest.mark.parametrize("name", ["model.onnx", "plan.onnx"])
+def test_peak_is_three_plans_and_the_activations(files: Path, name: str) -> None:
+    command = [sys.executable, "-c", OPENING, str(files / "tiny.onnx"), str(files / name), "2"]
+    done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
+    peak, activations = map(float, done.stdout.split())
+    plan = (files / "plan.onnx").stat().st_size / 2**20
+    # Weights in the plan and packed for the kernels are two plans' sizes; the third is for what reading a file takes in passing.
+    assert plan > 16
+    assert 2 * plan < peak < 3 * plan + activations
+
+
+def test_an_import_leaves_nothing_to_the_collector(files: Path) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        graph = graph_from_onnx(files / "tiny.onnx")
+        left = [thing for thing in gc.get_objects() if isinstance(thing, (Importer, onnx.GraphProto))]
+        assert graph
+        assert not left  # a cycle would keep the model's own copy of the weights until the collector happens to run
+    finally:
+        gc.enable()
