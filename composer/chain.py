@@ -70,7 +70,8 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
     """The longest chain behind `value` that fits the composer, or why not even the anchor alone can be stored."""
     links: list[Link] = []
     not_summed: dict[str, str] = {}
-    legal = Chain(value, composer.result) if composer.result.refusal is None else None
+    truth = graph.type(value).dtype is DType.BOOL  # no primitive stores it
+    legal = Chain(value, composer.result) if composer.result.refusal is None and not truth else None
     refusal: tuple[Node, Refusal] | None = None
     current = value
     while (node := _only_reader(graph, current)) is not None and not claimed(node):
@@ -92,8 +93,8 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
             # Codes are decoded inside the step for an operation behind that the step takes too, or that no primitive reads as codes.
             legal, refusal = Chain(current, composer.result, list(links), dict(not_summed)), None
     if legal is None:
-        assert composer.result.refusal is not None
-        return composer.result.refusal
+        ended = Refusal("no primitive stores truth values", "f32", "bool") if refusal is None else refusal[1]
+        return composer.result.refusal or ended
     legal.refusal = refusal
     return legal
 

@@ -11,12 +11,12 @@ from types import MappingProxyType
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.ops.spec import Attr, Trait
+from ..ir.ops.spec import Attr
 from ..ir.types import DType
 from .anchors import matmul, weighted
 from .depthwise import fuse_depthwise
 from .drafts import Drafts
-from .elementwise import elementwise
+from .elementwise import elementwise, is_arithmetic
 from .lone_quantizers import dequantize_alone, quantize_alone
 from .plan import Plan
 from .steps import concat, plain, pooling
@@ -71,7 +71,7 @@ def _primitives(drafts: Drafts, nodes: list[Node]) -> None:
             pooling(drafts, node)
         elif node.op == "Concat":
             concat(drafts, node)
-        elif not (node.has(Trait.ELEMENTWISE) and drafts.graph.type(node.output).dtype is DType.F32):
+        elif not is_arithmetic(drafts.graph, node):
             plain(drafts, node)
 
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from ..ir.decision import DequantizeFate
+from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.ops.spec import Attr
+from ..ir.ops.spec import Attr, Trait
 from ..ir.types import DType, Quantization
 from .attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum
 from .chain import Chain, Found, grow, operations_of
 from .drafts import Drafts
-from .exact_zeros import zero_shows
+from .exact_zeros import is_told, zero_shows
 from .formula import Refusal, Shift, vec
 from .operands import Source, source_of
 from .plan import Step
@@ -21,7 +22,18 @@ from .post_ops_composer import Front, PostOpsComposer
 from .step_parts import attributes_of, codes_behind, simple_step, size_along
 from .steps import plain
 
-__all__ = ["elementwise", "one_source_step"]
+__all__ = ["elementwise", "is_arithmetic", "one_source_step"]
+
+
+def is_arithmetic(graph: Graph, node: Node) -> bool:
+    """True for an elementwise operation that gives f32, or compares f32 for a Cast to f32: what post-ops and `binary` compute."""
+    if not node.has(Trait.ELEMENTWISE):
+        return False
+    result = graph.type(node.output).dtype
+    if result is not DType.BOOL or node.spec.binary is None or any(graph.type(value).dtype is not DType.F32 for value in node.inputs):
+        return result is DType.F32
+    cast = graph.sole_consumer(node.output)
+    return cast is not None and cast.op == "Cast" and graph.type(cast.output).dtype is DType.F32
 
 
 def elementwise(drafts: Drafts, node: Node) -> None:
@@ -42,8 +54,9 @@ def elementwise(drafts: Drafts, node: Node) -> None:
 def _chain_operand(drafts: Drafts, node: Node, computed: list[str]) -> str:
     """The operand whose codes a chain of post-ops decodes better than the scales of `binary`, or ''.
 
-    Codes with a scale for each channel; or with a zero point that stays in the way: of a sum or difference it is one shift at the end, a
-    product or comparison wants it taken off before. The other operand must be of the same size: post-ops read a smaller one slowly.
+    Codes with a scale for each channel; or with a zero point that stays in the way: of a sum or difference it is one shift at the end,
+    which misses 0 by a little; a product or comparison wants it taken off before. The other operand must be of the same size: post-ops
+    read a smaller one slowly.
     """
     graph = drafts.graph
     if any(graph.type(value).shape != graph.type(node.output).shape for value in computed):
@@ -51,7 +64,9 @@ def _chain_operand(drafts: Drafts, node: Node, computed: list[str]) -> str:
     decodes = {value: decode for value in computed if (decode := codes_behind(drafts, value)) is not None}
     quants = {value: decode.attr("quant", Quantization) for value, decode in decodes.items()}
     along = [value for value, quant in quants.items() if not quant.per_tensor]
-    shifted = [value for value, quant in quants.items() if not quant.symmetric and node.spec.binary not in ("add", "sub")]
+    if node.spec.binary in ("add", "sub") and not zero_shows(graph, node):
+        return next(iter(along), "")
+    shifted = [value for value, quant in quants.items() if not quant.symmetric]
     return next(iter(along or shifted), "")
 
 
@@ -59,9 +74,10 @@ def _binary(drafts: Drafts, node: Node) -> bool:
     graph, target = drafts.graph, drafts.target
     algorithm = node.spec.binary
     assert algorithm is not None
-    if any(graph.type(value).dtype is not DType.F32 for value in (*node.inputs, node.output)):
+    if any(graph.type(value).dtype is not DType.F32 for value in node.inputs) or not is_arithmetic(graph, node):
         return False
-    capability = replace(target.capability("binary"), src_zero_point=algorithm in ("add", "sub"))
+    shifts = algorithm in ("add", "sub") and not zero_shows(graph, node)  # behind the sum, where zeros would not add up to 0
+    capability = replace(target.capability("binary"), src_zero_point=shifts)
     found = [source_of(graph, value, capability) for value in node.inputs]
     sources = [s if isinstance(s, Source) else Source(v, DType.F32) for s, v in zip(found, node.inputs, strict=True)]
     shift = -sources[0].zero_point * sources[0].scale - (1 if algorithm == "add" else -1) * sources[1].zero_point * sources[1].scale
@@ -101,19 +117,21 @@ def _unary(drafts: Drafts, node: Node, value: str) -> bool:
     source = source_of(graph, value, capability)
     along = codes_behind(drafts, value) if isinstance(source, Refusal) else None
     codes = source if isinstance(source, Source) else Source(value, DType.F32)
+    told = zero_shows(graph, node)
+    if (told or is_told(node)) and codes.decode is not None:  # (q - z)*s rounds once, q*s - z*s twice
+        along = codes.decode
     if along is not None:
         codes = Source(along.inputs[0], graph.type(along.inputs[0]).dtype, decode=along)
     axis = _vector_axis(drafts, node, along)
     front = Front(
-        "binary", node.name, codes.dtype, graph.type(node.output).rank, axis, size_along(drafts, node.output, axis),
-        zero_shows=zero_shows(graph, node),
-    )  # fmt: skip
+        "binary", node.name, codes.dtype, graph.type(node.output).rank, axis, size_along(drafts, node.output, axis), zero_shows=told
+    )
     composer = PostOpsComposer(drafts.target, front)
-    start: Found | Refusal | None = ([], None) if along is None else operations_of(graph, along, along.inputs[0], composer, node)
-    found = operations_of(graph, node, value, composer, node)
-    if found is None or isinstance(found, Refusal) or start is None or isinstance(start, Refusal):
+    decoding: Found | Refusal | None = ([], None) if along is None else operations_of(graph, along, along.inputs[0], composer, node)
+    if not isinstance(decoding, tuple) or composer.append(decoding[0]) is not None:
         return False
-    if composer.append([*start[0], *found[0]]) is not None:
+    found = operations_of(graph, node, value, composer, node)
+    if not isinstance(found, tuple) or composer.append(found[0]) is not None:
         return False
     chain = grow(graph, composer, node.output, node, drafts.is_claimed)
     if isinstance(chain, Refusal):
@@ -137,6 +155,11 @@ def one_source_step(drafts: Drafts, node: Node, source: Source, chain: Chain) ->
         step = simple_step(node, "eltwise", [("src", source.value)], chain, PrimitiveAttr(post_ops=post_ops[1:]))
         return replace(step, op="Identity", params=params)
     scales = {"src_0": Scale((source.scale,))} if source.decode is not None and source.scale != 1 else {}
+    if source.decode is not None and source.scale == 1 and not source.zero_point and isinstance(first, Eltwise) and _is_half(first):
+        scales = {"src_0": Scale((first.alpha,))} if first.alpha != 1 else {}
+        source, post_ops = replace(source, zero_point=-first.beta), post_ops[1:]
+        first = post_ops[0] if post_ops else None
+        chain = replace(chain, composed=replace(chain.composed, post_ops=post_ops))
     if isinstance(first, Binary) and not source.zero_point:  # the first post-op is the operation itself
         attr = replace(attributes_of(chain.composed, scales), post_ops=post_ops[1:])
         step = simple_step(node, "binary", [("src_0", source.value), ("src_1", first.operand)], chain, attr)
@@ -145,6 +168,11 @@ def one_source_step(drafts: Drafts, node: Node, source: Source, chain: Chain) ->
     args = [("src_0", source.value), ("src_1", drafts.file_constant(f"{node.name}/shift", shift))]
     step = simple_step(node, "binary", args, chain, attributes_of(chain.composed, scales))
     return replace(step, op="Add", params={"algorithm": "add"})
+
+
+def _is_half(op: Eltwise) -> bool:
+    """True for a factor or a shift alone, which the scale of a source is, or the second source."""
+    return op.algorithm == "linear" and op.scale == 1 and (op.alpha == 1 or op.beta == 0)
 
 
 def _vector_axis(drafts: Drafts, node: Node, decode: Node | None) -> int:

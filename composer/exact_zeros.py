@@ -15,7 +15,7 @@ from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from .formula import BasicOp, BinaryOp, EltwiseOp, ScaleBy, Shift, vec
 
-__all__ = ["exact_zeros", "zero_shows"]
+__all__ = ["exact_zeros", "is_told", "tells", "zero_shows"]
 
 _TELLING = frozenset({"sqrt", "log", "pow", "gt", "ge", "lt", "le", "eq"})
 """Algorithms that tell 0 from the numbers next to it: NaN, infinity, or another truth value."""
@@ -30,7 +30,7 @@ def zero_shows(graph: Graph, node: Node) -> bool:
     pending, seen = [node], {node.name}
     while pending and len(seen) <= _FAR:
         for reader in graph.consumers(pending.pop().output):
-            if reader.op in _TELLING_OPS:
+            if is_told(reader):
                 return True
             if reader.name not in seen and _passes_zeros(reader):
                 seen.add(reader.name)
@@ -38,8 +38,18 @@ def zero_shows(graph: Graph, node: Node) -> bool:
     return False
 
 
+def is_told(node: Node) -> bool:
+    """True for an operation that tells 0 from the numbers next to it."""
+    return node.op in _TELLING_OPS
+
+
 def _passes_zeros(node: Node) -> bool:
     return node.op == "Dequantize" or any(map(node.has, (Trait.ELEMENTWISE, Trait.LAYOUT_ONLY, Trait.SELECTS)))
+
+
+def tells(op: BasicOp) -> bool:
+    """True for a basic operation that tells 0 from the numbers next to it."""
+    return isinstance(op, EltwiseOp | BinaryOp) and op.algorithm in _TELLING
 
 
 def exact_zeros(ops: Sequence[BasicOp], *, told: bool = False) -> list[BasicOp]:
@@ -52,7 +62,7 @@ def exact_zeros(ops: Sequence[BasicOp], *, told: bool = False) -> list[BasicOp]:
     result = list(ops)
     for place in range(len(result) - 1, 0, -1):
         scale, shift, behind = result[place - 1], result[place], result[place]
-        told = told or (isinstance(behind, EltwiseOp | BinaryOp) and behind.algorithm in _TELLING)
+        told = told or tells(behind)
         if told and isinstance(scale, ScaleBy) and isinstance(shift, Shift):
             zero = np.asarray(shift.values / scale.values)
             nearest = np.rint(zero * 2.0**16) * 2.0**-16

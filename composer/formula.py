@@ -18,7 +18,9 @@ __all__ = [
     "Add",
     "BasicOp",
     "BinaryOp",
+    "ChainOp",
     "Clip",
+    "CodesOp",
     "EltwiseOp",
     "PreluOp",
     "Refusal",
@@ -111,6 +113,22 @@ class BinaryOp:
 
 
 @dataclass(frozen=True)
+class CodesOp:
+    """y = algorithm(y, scale * (operand - zero_point)): a comparison, maximum or minimum with codes, all per tensor.
+
+    Written before anything else is: its basic operations depend on what stands in front of it, see `compared_codes.py`. `nothing` names
+    a constant 0 where the target compares with a single number only: the difference is compared with it.
+    """
+
+    algorithm: str
+    operand: str
+    dtype: DType
+    scale: float
+    zero_point: float
+    nothing: str = ""
+
+
+@dataclass(frozen=True)
 class Add:
     """y = y + scale * (operand - zero_point): the other branch of a residual add.
 
@@ -142,3 +160,6 @@ class Store:
 
 
 BasicOp = ScaleBy | Shift | Round | Clip | EltwiseOp | PreluOp | BinaryOp | Add
+
+ChainOp = BasicOp | CodesOp | Store
+"""What a chain is given: what is no basic operation yet is written as such."""

@@ -17,10 +17,11 @@ import numpy.typing as npt
 from ..ir.types import DType
 from .algebra import commute, is_normal, join, simplify
 from .attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
+from .compared_codes import on_codes
 from .composed import Composed, Front
 from .cost import Home
-from .exact_zeros import exact_zeros
-from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, Vec, vec
+from .exact_zeros import exact_zeros, tells
+from .formula import Add, BasicOp, BinaryOp, ChainOp, Clip, CodesOp, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, Vec, vec
 from .homes import adding, attributes_cost, scaling, shifting
 from .legacy_eltwise import distinct_eltwise, spelled_out
 from .store_rules import absorb
@@ -57,7 +58,7 @@ class PostOpsComposer:
 
     target: Target
     front: Front
-    chain: tuple[BasicOp | Store, ...] = ()
+    chain: tuple[ChainOp, ...] = ()
     result: Composed = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +71,7 @@ class PostOpsComposer:
         """What the primitive takes."""
         return self.target.capability(self.front.primitive)
 
-    def append(self, ops: Sequence[BasicOp | Store]) -> Refusal | None:
+    def append(self, ops: Sequence[ChainOp]) -> Refusal | None:
         """Takes the operations into the chain, all or none.
 
         Returns None when they are in (`result` has the attributes), or the reason why they have no home.
@@ -84,11 +85,11 @@ class PostOpsComposer:
 
     # -- the whole way ---------------------------------------------------------------------------------------------------------
 
-    def _map(self, chain: Sequence[BasicOp | Store]) -> Composed | Refusal:
+    def _map(self, chain: Sequence[ChainOp]) -> Composed | Refusal:
         store = chain[-1] if chain and isinstance(chain[-1], Store) else None
         dst = DType.F32 if store is None else store.dtype
         adds: dict[str, tuple[Home, ...]] = {}
-        ops = simplify(self._resolve_adds(_expanded(chain[:-1] if store else chain), dst, adds))
+        ops = simplify(self._resolve_adds(_expanded(self.front, chain[:-1] if store else chain), dst, adds))
         longest = _OPS_A_POST_OP * self.target.max_post_ops
         if len(ops) > longest:
             return Refusal("the chain is too long", f"at most {longest} basic operations", str(len(ops)))
@@ -172,7 +173,7 @@ class PostOpsComposer:
         """
         taken = ""
         result: list[BasicOp] = []
-        for op in ops:
+        for place, op in enumerate(ops):
             if not isinstance(op, Add):
                 result.append(op)
                 continue
@@ -186,7 +187,10 @@ class PostOpsComposer:
             elif self.target.operand_scale:
                 result += [Shift(vec(-op.scale * op.zero_point)), BinaryOp("add", op.operand, op.scale)]
             else:
-                result += [ScaleBy(vec(1.0 / op.scale)), Shift(vec(-op.zero_point)), BinaryOp("add", op.operand), ScaleBy(vec(op.scale))]
+                told = self.front.zero_shows or any(map(tells, ops[place + 1 :]))
+                onto = _onto_grid(result, op) if told else None
+                result[len(result) - 2 * bool(onto) :] = onto or [ScaleBy(vec(1.0 / op.scale)), Shift(vec(-op.zero_point))]
+                result += [BinaryOp("add", op.operand), ScaleBy(vec(op.scale))]
         return result
 
     # -- the store -------------------------------------------------------------------------------------------------------------
@@ -273,11 +277,27 @@ def _quantizes(last: PostOp, constants: Mapping[str, object]) -> bool:
     return isinstance(last, Binary) and last.operand in constants
 
 
-def _expanded(chain: Sequence[BasicOp | Store]) -> list[BasicOp]:
-    """The chain with every store inside it written out: scale, shift, round, clip."""
+def _onto_grid(ops: Sequence[BasicOp], add: Add) -> list[BasicOp] | None:
+    """Decoded codes in units of the operand's codes, so that 0 and 0 add up to 0; None where `ops` does not end with what decodes some.
+
+    ((x - z1)*s1)/k - z is not x*(s1/k) - (z1*s1/k + z) there, whose shift is rounded.
+    """
+    if len(ops) < 2 or not (isinstance(shift := ops[-2], Shift) and isinstance(scale := ops[-1], ScaleBy)):
+        return None
+    if (len(ops) > 2 and not isinstance(ops[-3], Round | Clip)) or shift.values.size != 1 or scale.values.size != 1:
+        return None
+    linear = ((1.0, float(shift.values[0])), (float(scale.values[0]) / add.scale, -add.zero_point))
+    return [EltwiseOp("linear", alpha, beta) for alpha, beta in linear if (alpha, beta) != (1.0, 0.0)]
+
+
+def _expanded(front: Front, chain: Sequence[ChainOp]) -> list[BasicOp]:
+    """The chain with every store inside it written out: scale, shift, round, clip; likewise what compares it with codes."""
     result: list[BasicOp] = []
-    for op in chain:
-        if isinstance(op, Store):
+    for place, op in enumerate(chain):
+        if isinstance(op, CodesOp):
+            replaced, ops = on_codes(front, chain[:place], op)
+            result[len(result) - replaced :] = ops
+        elif isinstance(op, Store):
             rest: list[BasicOp] = [] if op.exact else [Round(), Clip(vec(float(op.low)), vec(float(op.high)))]
             result += [ScaleBy(vec(1.0 / op.scale)), Shift(op.zero_point), *rest]
         else:

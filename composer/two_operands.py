@@ -7,6 +7,7 @@ post-op as plain numbers, so the chain in front of it is brought to their grid a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,19 +16,18 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.paths import reaches
 from ..ir.types import DType, Quantization
-from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, Refusal, ScaleBy, Shift, Store, Vec, vec
+from .compared_codes import MIRRORED, codes_differ
+from .exact_zeros import zero_shows
+from .formula import Add, BasicOp, BinaryOp, ChainOp, Clip, CodesOp, EltwiseOp, Refusal, ScaleBy, Shift, Vec, vec
 from .post_ops_composer import Front, PostOpsComposer
 from .residual import branch_refusal
 
 __all__ = ["Found", "along_channels", "comparable", "decoded", "overwriting_refusal", "two_operands"]
 
-Found = tuple[list[BasicOp | Store], Node | None]
+Found = tuple[list[ChainOp], Node | None]
 """What an operation does, and the Dequantize on its other operand that goes into the step with it."""
 
 _COMPARISONS = frozenset({"gt", "ge", "lt", "le", "eq"})
-
-_MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "max": "min", "min": "max"}
-"""What a comparison, maximum or minimum is with its operands in the other order, or behind a factor below 0."""
 
 
 def two_operands(graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal | None:
@@ -39,7 +39,7 @@ def two_operands(graph: Graph, node: Node, value: str, composer: PostOpsComposer
     first = node.inputs[0] == value
     other = node.inputs[1] if first else node.inputs[0]
     if algorithm in ("gt", "ge", "lt", "le") and not first:
-        algorithm = _MIRRORED[algorithm]
+        algorithm = MIRRORED[algorithm]
     constant = graph.constant(other)
     if constant is not None:
         vector = along_channels(np.asarray(constant), composer.front)
@@ -52,7 +52,7 @@ def two_operands(graph: Graph, node: Node, value: str, composer: PostOpsComposer
     if not _fits(graph, other, value):
         return Refusal("the other operand does not broadcast to the chain", str(graph.type(value)), str(graph.type(other)))
     codes = decoded(graph, other)
-    found = None if codes is None else _with_codes(graph, node, value, codes, algorithm, anchor, first=first)
+    found = None if codes is None else _with_codes(graph, node, value, codes, algorithm, anchor, composer, first=first)
     return found or _with_values(graph, node, value, other, algorithm, anchor, first=first)
 
 
@@ -126,7 +126,7 @@ def _operand(graph: Graph, node: Node, vector: Vec, front: Front) -> str:
     return graph.add_constant(f"{node.output}/operand", vector.astype(np.float32).reshape(shape))
 
 
-def comparable(graph: Graph, ops: Sequence[BasicOp | Store], composer: PostOpsComposer) -> list[BasicOp | Store]:
+def comparable(graph: Graph, ops: Sequence[ChainOp], composer: PostOpsComposer) -> list[ChainOp]:
     """The operations, with x > t as x - t > 0 where the target compares with a single number only; likewise the other comparisons.
 
     Legal because: with gradual underflow the f32 difference of two numbers is 0 only where they are equal, and else has the sign of the
@@ -135,11 +135,12 @@ def comparable(graph: Graph, ops: Sequence[BasicOp | Store], composer: PostOpsCo
     front = composer.front
     if front.channels % composer.target.comparison_lanes == 0:
         return list(ops)
-    result: list[BasicOp | Store] = []
+    result: list[ChainOp] = []
     for op in ops:
-        if isinstance(op, BinaryOp) and op.algorithm in _COMPARISONS and not _is_single(graph, op.operand):
+        if isinstance(op, BinaryOp | CodesOp) and op.algorithm in _COMPARISONS and not _is_single(graph, op.operand):
             zero = graph.add_constant(f"{op.operand}/zero", np.zeros((1,) * front.rank, np.float32))
-            result += [BinaryOp("sub", op.operand), BinaryOp(op.algorithm, zero)]
+            found = [replace(op, nothing=zero)] if isinstance(op, CodesOp) else [BinaryOp("sub", op.operand), BinaryOp(op.algorithm, zero)]
+            result += found
         else:
             result.append(op)
     return result
@@ -171,11 +172,13 @@ def _with_values(graph: Graph, node: Node, value: str, other: str, algorithm: st
     return [BinaryOp(algorithm, other)], None
 
 
-def _with_codes(graph: Graph, node: Node, value: str, decode: Node, algorithm: str, anchor: Node, *, first: bool) -> Found | None:
+def _with_codes(
+    graph: Graph, node: Node, value: str, decode: Node, algorithm: str, anchor: Node, composer: PostOpsComposer, *, first: bool
+) -> Found | None:
     """The operation with s*(q - z), q the codes; None when no attributes decode the operand, so that a step of its own must.
 
-    x + s*(q - z) is an Add; max(x, s*(q - z)) = max(x/s + z, q)*s - z*s for s > 0, and likewise for comparisons; products and quotients
-    take s apart when z is 0, while x*(q - z) would need x twice.
+    x + s*(q - z) is an Add; comparisons, maximum and minimum see `compared_codes.py`; products and quotients take s apart when z is 0,
+    while x*(q - z) would need x twice.
     """
     quant = decode.attr("quant", Quantization)
     codes, scale, zero = decode.inputs[0], quant.scale[0], quant.zero_point[0]
@@ -184,11 +187,10 @@ def _with_codes(graph: Graph, node: Node, value: str, decode: Node, algorithm: s
         why_not = overwriting_refusal(graph, codes, decode.output, value, node, anchor)
         turn: list[BasicOp] = [] if algorithm == "add" or first else [ScaleBy(vec(-1.0))]
         return [*turn, Add(codes, graph.type(codes).dtype, factor, zero, not why_not, why_not)], decode
-    if algorithm in _MIRRORED:
-        on_codes = algorithm if scale > 0 else _MIRRORED[algorithm]
-        onto: list[BasicOp] = [ScaleBy(vec(1.0 / scale)), Shift(vec(zero)), BinaryOp(on_codes, codes)]
-        back: list[BasicOp] = [Shift(vec(-zero)), ScaleBy(vec(scale))] if algorithm in ("max", "min") else []
-        return [*onto, *back], decode
+    if algorithm in MIRRORED:
+        op = CodesOp(algorithm, codes, graph.type(codes).dtype, scale, zero)
+        differ = codes_differ(composer.front, composer.chain, op, told=zero_shows(graph, node))
+        return None if differ else ([op], decode)
     if zero != 0:
         return None
     if algorithm == "mul":

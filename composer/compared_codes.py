@@ -1,0 +1,130 @@
+"""Comparisons, maxima and minima of a chain with codes, so that they tell what the f32 graph tells.
+
+A binary post-op reads codes as plain numbers, so the chain in front is brought to their grid: x > s*(q - z) is x/s + z > q for s > 0. In
+f32 the two sides of a near tie may change places. Where the chain is decoded codes as well, all pairs of codes can be looked at: the form
+that is taken gives each of them the truth value of the definition, which compares f32 products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ir.types import DType
+from .composed import Front
+from .formula import BasicOp, BinaryOp, ChainOp, Clip, CodesOp, EltwiseOp, ScaleBy, Shift, Store, vec
+
+__all__ = ["MIRRORED", "codes_differ", "on_codes"]
+
+MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "max": "min", "min": "max"}
+"""What a comparison, maximum or minimum is with its operands in the other order, or behind a factor below 0."""
+
+_Linear = tuple[tuple[float, float], ...]  # alpha and beta of each eltwise_linear in a row
+_F32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Codes:
+    """Codes and how they decode: scale * (code - zero)."""
+
+    dtype: DType
+    scale: float
+    zero: float
+
+    def all(self) -> _F32:
+        """Every code."""
+        low, high = self.dtype.range
+        return np.arange(low, high + 1, dtype=np.float32)
+
+    def values(self) -> _F32:
+        """What every code decodes to, in f32."""
+        return (self.all() - np.float32(self.zero)) * np.float32(self.scale)
+
+
+def codes_differ(front: Front, chain: Sequence[ChainOp], op: CodesOp, *, told: bool) -> bool:
+    """True when `op` behind `chain` could tell otherwise than the definition on some codes, and on the values they decode to could not.
+
+    `told`: the result of a maximum or minimum is compared with something in turn, so that it must be exact to the bit.
+    """
+    if op.algorithm in ("max", "min") and not told:
+        return False
+    return _is_known(front, chain) and _linear(front, chain, op) is None
+
+
+def on_codes(front: Front, chain: Sequence[ChainOp], op: CodesOp) -> tuple[int, list[BasicOp]]:
+    """How many operations at the end of `chain` are replaced, and `op` as basic operations in their place.
+
+    Legal because: f(x, s*(q - z)) = f(x/s + z, q) for a comparison f and s > 0, and max(x, s*(q - z)) = max(x/s + z, q)*s - z*s; s < 0
+    turns the order. Behind decoded codes the form was tried on all pairs: f(c - z1 + z, q) in whole numbers where the scales are equal.
+    """
+    algorithm = op.algorithm if op.scale > 0 else MIRRORED[op.algorithm]
+    binary = [BinaryOp("sub", op.operand), BinaryOp(algorithm, op.nothing)] if op.nothing else [BinaryOp(algorithm, op.operand)]
+    back: list[BasicOp] = [Shift(vec(-op.zero_point)), ScaleBy(vec(op.scale))] if op.algorithm in ("max", "min") else []
+    linear = _linear(front, chain, op)
+    if linear is None:
+        return 0, [ScaleBy(vec(1.0 / op.scale)), Shift(vec(op.zero_point)), *binary, *back]
+    # As eltwise, for a scale and a shift would be rewritten: moved, joined, rounded elsewhere.
+    return 2, [*(EltwiseOp("linear", alpha, beta) for alpha, beta in linear), *binary, *back]
+
+
+def _is_known(front: Front, chain: Sequence[ChainOp]) -> bool:
+    """True when the chain is nothing but decoded codes, also behind operations that f32 computes exactly."""
+    end = len(chain)
+    while end > 2 and (isinstance(chain[end - 1], Clip) or chain[end - 1] in (EltwiseOp("relu"), EltwiseOp("abs"))):
+        end -= 1
+    return _ends_decoded(front, chain[:end])
+
+
+def _ends_decoded(front: Front, chain: Sequence[ChainOp]) -> bool:
+    """True when the chain ends with what decodes codes: behind a store, or at the start of a step that reads them."""
+    if len(chain) < 2 or not (isinstance(chain[-2], Shift) and isinstance(chain[-1], ScaleBy)):
+        return False
+    return isinstance(chain[-3], Store) if len(chain) > 2 else front.primitive == "binary" and front.src.is_integer and front.scale is None
+
+
+def _linear(front: Front, chain: Sequence[ChainOp], op: CodesOp) -> _Linear | None:
+    """What brings the codes that `chain` decodes to the grid of the operand's, exactly; None without such."""
+    if not _ends_decoded(front, chain):
+        return None
+    shift, scale = chain[-2], chain[-1]
+    store = chain[-3] if len(chain) > 2 else None
+    if not (isinstance(shift, Shift) and isinstance(scale, ScaleBy) and shift.values.size == scale.values.size == 1):
+        return None
+    mine = _Codes(store.dtype if isinstance(store, Store) else front.src, float(scale.values[0]), -float(shift.values[0]))
+    other = _Codes(op.dtype, op.scale, op.zero_point)
+    if op.algorithm in ("max", "min") and mine.scale != other.scale:
+        return None
+    return _exact_linear(mine, other)
+
+
+@lru_cache(maxsize=256)
+def _exact_linear(mine: _Codes, other: _Codes) -> _Linear | None:
+    """The shortest form of c*r - z1*r + z, r the ratio of the scales, that tells all pairs of codes apart as the definition does."""
+    ratio = mine.scale / other.scale
+    if not 2.0**-64 < abs(ratio) < 2.0**64 or not np.isfinite([*mine.values(), *other.values()]).all():
+        return None
+    merged: _Linear = ((ratio, other.zero - mine.zero * ratio),)
+    apart: _Linear = ((1.0, -mine.zero), (ratio, other.zero))
+    expected = _order(mine.values(), other.values()) * np.sign(other.scale)
+    for linear in (merged, apart):
+        if all(np.array_equal(_order(_computed(mine.all(), linear, fused), other.all()), expected) for fused in (True, False)):
+            return tuple(step for step in linear if step != (1.0, 0.0))
+    return None
+
+
+def _order(a: _F32, b: _F32) -> npt.NDArray[np.float64]:
+    """1, 0 or -1 for each pair: a greater, equal, less."""
+    return np.sign(np.subtract.outer(a.astype(np.float64), b.astype(np.float64)))
+
+
+def _computed(x: _F32, linear: _Linear, fused: bool) -> _F32:
+    """eltwise_linear in f32, rounded once or behind each operation: targets differ."""
+    for alpha, beta in linear:
+        a, b = np.float32(alpha), np.float32(beta)
+        product = x.astype(np.float64) * np.float64(a)  # 48 bits: exact
+        x = (product + np.float64(b)).astype(np.float32) if fused else product.astype(np.float32) + b
+    return x
