@@ -10,7 +10,7 @@ from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, refused
-from .retyping import moves_codes, retype
+from .retyping import moves_codes, retype, shifted
 
 __all__ = ["RetypeSignedCodes"]
 
@@ -40,7 +40,8 @@ class RetypeSignedCodes:
 
     Legal because: round(x/s + z) + 128 = round(x/s + z + 128), 128 being even; both ranges have 256 codes.
     Refuses when: the codes, or others that meet them in a concatenation, come from outside, are returned, are the second operand of a
-    product, or are read by an operation that wants them without a zero point, such as a depthwise convolution.
+    product, or are read by an operation that wants them without a zero point: a depthwise convolution, or an average whose padding counts,
+    for padding is code 0 there, which stands for 0 in s8 codes only. The products stay on s8, which costs no more than the average in f32.
     """
 
     name: ClassVar[str] = "retype_signed_codes"
@@ -135,18 +136,33 @@ class _Region:
         made: list[str] = []
         for reader in self.graph.consumers(decode.output):
             if reader.op in _AVERAGES:
-                made += [store.output for store in _stores(self.graph, reader) if _signed(self.graph, store.output)]
+                stored = [store.output for store in _stores(self.graph, reader) if _signed(self.graph, store.output)]
+                if stored and _counts_padding(reader) and decode.attr("quant", Quantization).symmetric:
+                    return _Obstacle("averages whose padding does not count: it is code 0", f"{reader.op} reads {decode.output}")
+                made += stored
             elif not _takes_a_zero_point(self.graph, reader, decode.output):
                 return _Obstacle("readers that a zero point costs nothing", f"{reader.op} reads {decode.output}")
         return made
 
 
 def _gains(graph: Graph, decode: Node) -> bool:
-    """True for codes that are scaled along an axis, that an int8 product reads as its source, or that an average parts from u8 codes."""
+    """True for codes that are scaled along an axis, that an int8 product reads as its source, or that an average parts from u8 codes.
+
+    Also for those with a zero point of -128 in front of an average whose padding counts: as u8 codes they have none, and are averaged so.
+    """
     if not decode.attr("quant", Quantization).per_tensor or _averages_unsigned(graph, decode.inputs[0]):
         return True
     readers = graph.consumers(decode.output)
+    if shifted(decode.attr("quant", Quantization), 128).symmetric and any(map(_counts_padding, readers)):
+        return True
     return any(_is_source(graph, reader, decode.output) or _stored_unsigned(graph, reader) for reader in readers)
+
+
+def _counts_padding(node: Node) -> bool:
+    """True for an average over padding, which is code 0 to a pool of codes: the real 0 for a zero point of 0 only."""
+    pads = node.attrs.get("pads")
+    padded = (isinstance(pads, tuple) and any(pads)) or node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    return node.op == "AveragePool" and padded and bool(node.attrs.get("count_include_pad"))
 
 
 def _averages_unsigned(graph: Graph, codes: str) -> bool:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from laws.build import Net, Value
+from laws.contracts import GRANTED
+from laws.intervals import run_boxes
 from laws.plans import compiled, refusals, steps
+from laws.registry import feeds_for
 
+from fqfuse.composer.compose import plan_from_graph
 from fqfuse.composer.plan import Plan
 from fqfuse.ir.decision import DequantizeFate
 from fqfuse.ir.types import DType, Quantization
+from fqfuse.passes import optimize
+from fqfuse.runtime.session import InferenceSession
 
 
 def _refused(*parts: str, found: str | None = None):
@@ -174,3 +180,21 @@ def test_padding_that_counts_needs_a_zero_code() -> None:
     x = zero.qdq(zero.input(("N", 3, 4, 4)), 2**-6, 0)
     plan = compiled(zero, zero.conv(zero.qdq(zero.op("AveragePool", x, **window), 2**-6, 0), 2))
     assert plan.type(steps(plan, "pooling")[0].output).dtype is DType.U8
+
+
+@pytest.mark.parametrize("zero", [0, -128, 3])
+def test_padding_that_counts_keeps_signed_codes_signed(zero: int) -> None:
+    """As u8 with 128 more they would have no code for padding, which is code 0. Codes from -128 on have one as u8 only; others never."""
+    n = Net()
+    x = n.qdq(n.input(("N", 16, 6, 6)), 2**-6, zero, DType.S8)
+    average = n.op("AveragePool", x, kernel_shape=(3, 3), pads=(1, 1, 1, 1), count_include_pad=1)
+    y = n.op("Add", n.conv(x, 16, scale=2**-8), n.conv(n.qdq(average, 2**-6, zero, DType.S8), 16, 1, scale=2**-8))
+    graph = n.done(y)
+    plan = plan_from_graph(optimize(graph.copy()))
+    (pool,) = steps(plan, "pooling")
+    assert plan.type(pool.output).dtype is {0: DType.S8, -128: DType.U8, 3: DType.F32}[zero]
+    feeds = feeds_for(graph)
+    boxes = run_boxes(graph, feeds, GRANTED)[y]
+    for runtime in ("numpy", "auto"):
+        (found,) = InferenceSession(plan, runtime, 1).run(None, feeds)
+        assert boxes.outside(found) <= 1e-5
