@@ -1,8 +1,8 @@
 """Rules that rewrite a formula: small objects, each named by its equation.
 
 A rule looks at two neighbours `(a, b)` of the chain (b behind a) and returns what replaces them, a `Refusal` when its anchor
-matched but a guard failed, or None when it has nothing to say. `simplify` applies the rules that always pay; `hoist` moves a scale or
-shift to the front of the chain, where weights and bias take it for nothing.
+matched but a guard failed, or None when it has nothing to say. `simplify` applies the rules that always pay; `hoisting.py` moves scales
+and shifts to the front of the chain by the others, where weights and bias take them for nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Vec, vec
 
-__all__ = ["COMMUTING", "SIMPLIFYING", "Rule", "commute", "is_normal", "join", "simplify"]
+__all__ = ["COMMUTING", "SIMPLIFYING", "Rule", "does_nothing", "is_normal", "merged", "push", "simplify"]
 
 _SMALLEST = 2.0**-126  # the smallest normal f32; its reciprocal is an f32 too
 
@@ -168,28 +168,48 @@ SIMPLIFYING: tuple[Rule, ...] = (
 )
 
 
-def simplify(ops: Sequence[BasicOp]) -> list[BasicOp]:
-    """Applies the simplifying rules until none fires; scales end up in front of shifts, at most one of each in a row.
+def merged(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | None:
+    """What two neighbours become by the first simplifying rule that fires; None when none does."""
+    for rule in SIMPLIFYING:
+        found = rule.apply(a, b)
+        if isinstance(found, tuple):
+            return found
+    return None
+
+
+def does_nothing(op: BasicOp) -> bool:
+    """True of a factor of 1 and a shift by 0, which go at the front, too, where nothing stands before them."""
+    return _times_one(op, op) is not None or _plus_zero(op, op) is not None
+
+
+def push(done: list[BasicOp], op: BasicOp) -> None:
+    """Puts an operation behind a simplified chain, which stays one: the rules are applied until none fires.
 
     Terminates because every rule shortens the chain, or moves a scale one place forward past a shift, or a rounding past a clip.
     """
-    done: list[BasicOp] = []
-    pending = list(reversed(ops))
+    pending = [op]
     while pending:
         op = pending.pop()
-        if not done and (_times_one(op, op) or _plus_zero(op, op)):
-            continue  # at the front nothing stands before it
-        merged = None
-        if done:
-            for rule in SIMPLIFYING:
-                merged = rule.apply(done[-1], op)
-                if isinstance(merged, tuple):
-                    break
-        if isinstance(merged, tuple):
-            done.pop()
-            pending.extend(reversed(merged))
-        else:
+        if not done:
+            if not does_nothing(op):
+                done.append(op)
+            continue
+        found = merged(done[-1], op)
+        if found is None:
             done.append(op)
+        else:
+            done.pop()
+            pending.extend(reversed(found))
+
+
+def simplify(ops: Sequence[BasicOp], behind: Sequence[BasicOp] = ()) -> list[BasicOp]:
+    """Applies the simplifying rules until none fires; scales end up in front of shifts, at most one of each in a row.
+
+    `behind`: a simplified chain in front of the operations.
+    """
+    done = list(behind)
+    for op in ops:
+        push(done, op)
     return done
 
 
@@ -340,51 +360,3 @@ COMMUTING: tuple[Rule, ...] = (
     Rule("x*A + B = (x + B/A)*A", _scale_shift),
     Rule("(x+B)*C = x*C + B*C", _shift_scale),
 )
-
-
-def commute(ops: Sequence[BasicOp], index: int) -> list[BasicOp] | Refusal | None:
-    """The chain with the scale or shift at `index` moved to the front, or why it cannot get there.
-
-    None: an operation in between has no rule for it (nothing that a user could change).
-    """
-    moved: list[BasicOp] | Refusal | None = list(ops)
-    for place in range(index, 0, -1):
-        assert isinstance(moved, list)
-        moved = _one_place_forward(moved, place)
-        if not isinstance(moved, list):
-            return moved
-    return moved
-
-
-def join(ops: Sequence[BasicOp], index: int) -> list[BasicOp] | None:
-    """The chain with the scale or shift at `index` moved forward to where it costs no post-op; None where there is no such place.
-
-    A scale joins a scale, or stands in front of a scalar shift, for a linear computes both; a shift joins a shift.
-    """
-    moved: list[BasicOp] | Refusal | None = list(ops)
-    for place in range(index, 0, -1):
-        assert isinstance(moved, list)
-        before, op = moved[place - 1], moved[place]
-        if type(before) is type(op):
-            joined = simplify(moved)
-            return joined if len(joined) < len(ops) else None
-        moved = _one_place_forward(moved, place)
-        if not isinstance(moved, list):
-            return None
-        passed = moved[place]
-        last = place == 1 or not isinstance(moved[place - 2], ScaleBy)
-        if isinstance(op, ScaleBy) and isinstance(passed, Shift) and last and op.values.size == passed.values.size == 1:
-            return moved
-    return None
-
-
-def _one_place_forward(ops: list[BasicOp], place: int) -> list[BasicOp] | Refusal | None:
-    """The chain with the scale or shift at `place` in front of the operation that stood before it."""
-    for rule in COMMUTING:
-        swapped = rule.apply(ops[place - 1], ops[place])
-        if isinstance(swapped, tuple):
-            still = len(swapped) == 2 and isinstance(swapped[0], ScaleBy | Shift)
-            return [*ops[: place - 1], *swapped, *ops[place + 1 :]] if still else None
-        if swapped is not None:
-            return swapped
-    return None

@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.types import DType
-from .algebra import commute, is_normal, join, simplify
+from .algebra import is_normal, simplify
 from .attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
 from .compared_codes import on_codes
 from .composed import Composed, Front
 from .cost import Home
 from .exact_zeros import exact_zeros, tells
 from .formula import Add, BasicOp, BinaryOp, ChainOp, Clip, CodesOp, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, Vec, vec
+from .hoisting import Fold, Hoister
 from .homes import adding, attributes_cost, scaling, shifting
 from .legacy_eltwise import distinct_eltwise, spelled_out
 from .store_rules import absorb
@@ -31,6 +32,9 @@ __all__ = ["Composed", "Front", "PostOpsComposer"]
 
 Operand = Callable[[Vec], str]
 """Files a vector as a constant of the step, and returns its name."""
+
+_Expanded = tuple[tuple[ChainOp, ...], tuple[BasicOp, ...]]
+"""A chain as it is given, and as basic operations."""
 
 _OPS_A_POST_OP = 3  # more basic operations fit the post-ops of no network, and their algebra takes time with the cube of their number
 _FLT_MAX = float(np.finfo(np.float32).max)
@@ -60,8 +64,14 @@ class PostOpsComposer:
     front: Front
     chain: tuple[ChainOp, ...] = ()
     result: Composed = field(init=False)
+    _expanded: Fold[ChainOp, _Expanded] = field(init=False, repr=False, compare=False)
+    _simplified: Fold[BasicOp, tuple[BasicOp, ...]] = field(init=False, repr=False, compare=False)
+    _hoisted: Hoister = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        self._expanded = Fold(((), ()), self._expand)
+        self._simplified = Fold((), lambda done, op: tuple(simplify([op], behind=done)))
+        self._hoisted = Hoister(self.front)
         found = self._map(())
         assert isinstance(found, Composed)
         self.result = found
@@ -88,8 +98,8 @@ class PostOpsComposer:
     def _map(self, chain: Sequence[ChainOp]) -> Composed | Refusal:
         store = chain[-1] if chain and isinstance(chain[-1], Store) else None
         dst = DType.F32 if store is None else store.dtype
-        adds: dict[str, tuple[Home, ...]] = {}
-        ops = simplify(self._resolve_adds(_expanded(self.front, chain[:-1] if store else chain), dst, adds))
+        resolved, adds = self._resolve_adds(self._expanded(chain[:-1] if store else chain)[1], dst)
+        ops = list(self._simplified(resolved))
         longest = _OPS_A_POST_OP * self.target.max_post_ops
         if len(ops) > longest:
             return Refusal("the chain is too long", f"at most {longest} basic operations", str(len(ops)))
@@ -125,8 +135,8 @@ class PostOpsComposer:
         tail = _Tail()
         if store is not None:
             ops = self._lower(ops, store, tail, divide=divide)
-        ops, scale, bias, unfolded = self._hoist(ops)
-        placed = _Placer(self.target, self.front, dst).place(ops)
+        hoisted = self._hoisted(ops)
+        placed = _Placer(self.target, self.front, dst).place(hoisted.ops)
         if isinstance(placed, Refusal):
             return placed
         post_ops, constants = placed
@@ -137,8 +147,8 @@ class PostOpsComposer:
             tail.quantize = "post_op" if post_ops and _quantizes(post_ops[-1], constants) else "dst_scale"
         sums = tuple(op.operand for op in post_ops if isinstance(op, Sum))
         return Composed(
-            scale, bias, post_ops, tail.dst_scale, tail.dst_zero_point, dst, constants, tail.quantize, sums, self._refuse_dst(dst),
-            zero_points=tail.zero_points, unfolded=unfolded,
+            hoisted.scale, hoisted.bias, post_ops, tail.dst_scale, tail.dst_zero_point, dst, constants, tail.quantize, sums,
+            self._refuse_dst(dst), zero_points=tail.zero_points, unfolded=tuple(why for why in hoisted.reasons if why),
         )  # fmt: skip
 
     def _refuse_post_ops(self, post_ops: Sequence[PostOp]) -> Refusal | None:
@@ -163,14 +173,27 @@ class PostOpsComposer:
             dst.value,
         )
 
+    def _expand(self, done: _Expanded, op: ChainOp) -> _Expanded:
+        """The chain with one operation more, a store written out as scale, shift, round, clip; likewise what compares with codes."""
+        chain, ops = done
+        if isinstance(op, CodesOp):
+            replaced, found = on_codes(self.front, chain, op)
+            return (*chain, op), (*ops[: len(ops) - replaced], *found)
+        if isinstance(op, Store):
+            rest: list[BasicOp] = [] if op.exact else [Round(), Clip(vec(float(op.low)), vec(float(op.high)))]
+            return (*chain, op), (*ops, ScaleBy(vec(1.0 / op.scale)), Shift(op.zero_point), *rest)
+        return (*chain, op), (*ops, op)
+
     # -- residual adds ---------------------------------------------------------------------------------------------------------
 
-    def _resolve_adds(self, ops: Sequence[BasicOp], dst: DType, homes: dict[str, tuple[Home, ...]]) -> list[BasicOp]:
-        """Leaves the one Add whose cheapest home is a sum, and writes the others as binary additions; files the homes of each operand.
+    def _resolve_adds(self, ops: Sequence[BasicOp], dst: DType) -> tuple[list[BasicOp], dict[str, tuple[Home, ...]]]:
+        """Leaves the one Add whose cheapest home is a sum, and writes the others as binary additions; with the homes of each operand.
 
         x + k*(q - z) = ((x/k - z) + q)*k adds codes as plain numbers; the scale and shift in front find homes of their own. A target that
         scales operands adds k*q as it is.
         """
+        homes: dict[str, tuple[Home, ...]] = {}
+        last_told = len(ops) if self.front.zero_shows else max((place for place, op in enumerate(ops) if tells(op)), default=0)
         taken = ""
         result: list[BasicOp] = []
         for place, op in enumerate(ops):
@@ -187,11 +210,10 @@ class PostOpsComposer:
             elif self.target.operand_scale:
                 result += [Shift(vec(-op.scale * op.zero_point)), BinaryOp("add", op.operand, op.scale)]
             else:
-                told = self.front.zero_shows or any(map(tells, ops[place + 1 :]))
-                onto = _onto_grid(result, op) if told else None
+                onto = _onto_grid(result, op) if place < last_told else None
                 result[len(result) - 2 * bool(onto) :] = onto or [ScaleBy(vec(1.0 / op.scale)), Shift(vec(-op.zero_point))]
                 result += [BinaryOp("add", op.operand), ScaleBy(vec(op.scale))]
-        return result
+        return result, homes
 
     # -- the store -------------------------------------------------------------------------------------------------------------
 
@@ -209,61 +231,25 @@ class PostOpsComposer:
         if divide and store.scale.size == 1 and (takes_zero or shift_zero or not store.zero_point.any()):
             scale = float(store.scale[0])
             if shift_zero:  # y/s + z = (y + z*s)/s
-                return self._lower([*ops, Shift(store.zero_point * scale)], replace(store, zero_point=vec(0.0)), tail, divide=divide)
+                ops = simplify([Shift(store.zero_point * scale)], behind=ops)
+                return self._lower(ops, replace(store, zero_point=vec(0.0)), tail, divide=divide)
             if narrow:
-                ops = simplify([*ops, _clip_between((store.low - store.zero_point) * scale, (store.high - store.zero_point) * scale)])
+                ops = simplify([_clip_between((store.low - store.zero_point) * scale, (store.high - store.zero_point) * scale)], behind=ops)
             if ops and isinstance(ops[-1], ScaleBy) and ops[-1].values.size == 1 and is_normal(scale / ops[-1].values):
                 scale /= float(ops[-1].values[0])
                 ops = ops[:-1]
             tail.dst_scale, tail.quantize = scale, "dst_scale"
             tail.dst_zero_point = int(store.zero_point[0]) or None
             return ops
-        ops = [*ops, ScaleBy(vec(1.0 / store.scale))]
+        last: list[BasicOp] = [ScaleBy(vec(1.0 / store.scale))]
         if takes_zero:
             tail.dst_zero_point = int(store.zero_point[0]) or None
         else:
-            ops.append(Shift(store.zero_point))
+            last.append(Shift(store.zero_point))
         if narrow:
             offset = store.zero_point if takes_zero else np.zeros(1)
-            ops.append(_clip_between(store.low - offset, store.high - offset))
-        return simplify(ops)
-
-    # -- folding into the front ------------------------------------------------------------------------------------------------
-
-    def _hoist(self, ops: list[BasicOp]) -> tuple[list[BasicOp], Vec | None, Vec | None, tuple[str, ...]]:
-        """Moves every scale and shift that can reach the front into the front's scale and bias, and others to where they cost nothing.
-
-        Returns what is left, the scale, the bias, and why scales and shifts stayed.
-        """
-        scale, bias = self.front.scale, self.front.bias
-        stayed: list[str] = []
-        index = 0
-        while index < len(ops):
-            op = ops[index]
-            moved = commute(ops, index) if isinstance(op, ScaleBy | Shift) else None
-            first = moved[0] if isinstance(moved, list) else None
-            if isinstance(moved, list) and isinstance(first, ScaleBy) and self._takes_scale(scale, bias, first.values):
-                assert scale is not None
-                scale = vec(scale * first.values)
-                bias = None if bias is None else vec(bias * first.values)
-            elif isinstance(moved, list) and isinstance(first, Shift) and bias is not None:
-                bias = vec(bias + first.values)
-            else:
-                joined = join(ops, index) if isinstance(op, ScaleBy | Shift) else None
-                if joined is None:
-                    stayed += [f"{moved.reason}: {moved.found}"] if isinstance(moved, Refusal) else []
-                    index += 1
-                    continue
-                moved = [op, *joined]
-            ops, index = simplify(moved[1:]), 0
-            stayed.clear()
-        return ops, scale, bias, tuple(stayed)
-
-    def _takes_scale(self, scale: Vec | None, bias: Vec | None, values: Vec) -> bool:
-        # Without a bias of ours the front may still hold a computed one, which a factor would have to pass.
-        if scale is None or not (self.front.per_channel or values.size == 1) or (self.front.positive and bool((values <= 0).any())):
-            return False
-        return is_normal(scale * values) and (bias is not None or self.front.primitive == "binary")
+            last.append(_clip_between(store.low - offset, store.high - offset))
+        return simplify(last, behind=ops)
 
 
 def _no_longer(found: Composed, than: Composed | Refusal) -> bool:
@@ -288,21 +274,6 @@ def _onto_grid(ops: Sequence[BasicOp], add: Add) -> list[BasicOp] | None:
         return None
     linear = ((1.0, float(shift.values[0])), (float(scale.values[0]) / add.scale, -add.zero_point))
     return [EltwiseOp("linear", alpha, beta) for alpha, beta in linear if (alpha, beta) != (1.0, 0.0)]
-
-
-def _expanded(front: Front, chain: Sequence[ChainOp]) -> list[BasicOp]:
-    """The chain with every store inside it written out: scale, shift, round, clip; likewise what compares it with codes."""
-    result: list[BasicOp] = []
-    for place, op in enumerate(chain):
-        if isinstance(op, CodesOp):
-            replaced, ops = on_codes(front, chain[:place], op)
-            result[len(result) - replaced :] = ops
-        elif isinstance(op, Store):
-            rest: list[BasicOp] = [] if op.exact else [Round(), Clip(vec(float(op.low)), vec(float(op.high)))]
-            result += [ScaleBy(vec(1.0 / op.scale)), Shift(op.zero_point), *rest]
-        else:
-            result.append(op)
-    return result
 
 
 def _clip_between(a: Vec | float, b: Vec | float) -> Clip:
