@@ -72,7 +72,7 @@ class Hoisted:
 
 
 class Hoister:
-    """Moves every scale and shift of simplified chains that can reach the front into its scale and bias, others to where they cost nothing."""
+    """Moves scales and shifts of simplified chains: those that can reach the front into its scale and bias, others to where they join."""
 
     def __init__(self, front: Front) -> None:
         self._front = front

@@ -36,7 +36,7 @@ Operand = Callable[[Vec], str]
 _Expanded = tuple[tuple[ChainOp, ...], tuple[BasicOp, ...]]
 """A chain as it is given, and as basic operations."""
 
-_OPS_A_POST_OP = 3  # more basic operations fit the post-ops of no network, and their algebra takes time with the cube of their number
+_OPS_A_POST_OP = 3  # more basic operations fit the post-ops of no network, and each walks over those in front of it
 _FLT_MAX = float(np.finfo(np.float32).max)
 
 

@@ -302,7 +302,7 @@ def test_codes_of_zero_decode_to_zero_where_it_shows(target: str, backend: str, 
 
 
 def test_a_chain_of_any_length_is_composed_in_linear_time() -> None:
-    """The algebra takes time with the cube of a chain's length: 200 shifts and clips behind a convolution took minutes."""
+    """The algebra took time with the cube of a chain's length: 200 shifts and clips behind a convolution took minutes."""
     n = Net()
     y = conv(n)
     for i in range(200):
