@@ -5,7 +5,6 @@ It is the definition of the plan's numerics; other runtimes are held against it 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -23,18 +22,14 @@ from .kernels.registry import bind_kernel
 from .kernels.table import EvaluatedKernel, OnnxKernel
 from .numerics import VNNI_3_2, NumericsProfile
 from .pool import WorkerPool, single_threaded_blas
+from .processors import default_threads
 from .program import StepProgram
 from .shapes import StaticShape, bind_shapes, step_shapes
 
-__all__ = ["NumpyExecutor", "default_threads", "run_step"]
+__all__ = ["NumpyExecutor", "run_step"]
 
 _PROGRAMS = 8  # shapes of the inputs that stay bound
 _IDLE_LEASES = 8  # buffers kept for the next runs of one shape
-
-
-def default_threads() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass
@@ -83,7 +78,7 @@ class NumpyExecutor:
 
     Args:
         plan: the plan, for any target.
-        threads: how many tasks run at once (None: one a processor).
+        threads: how many tasks run at once (None: `default_threads`).
         profile: the float order.
     """
 

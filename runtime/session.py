@@ -16,8 +16,9 @@ from ..composer.plan_file import plan_bytes, read_plan
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.types import DType, TensorType
-from .numpy_runtime import NumpyExecutor, default_threads
+from .numpy_runtime import NumpyExecutor
 from .placement import Placement
+from .processors import default_threads
 from .shapes import symbol_sizes
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class InferenceSession:
         path_or_plan: a plan or the path of a plan file (`fqfuse.InferenceSession` also takes an ONNX model, and compiles it).
         backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed, else NumPy; on a CPU without VNNI only the steps that cannot
             saturate there. `session.backend` tells which it is, `session.backend_reason` why, `session.placement()` where each step runs.
-        threads: how many threads a run may use, the caller's included (None: one a processor).
+        threads: how many threads a run may use, the caller's included (None: one for each processor that the process may use).
 
     Raises:
         BackendUnavailable: `onednn` was asked for and is not installed.

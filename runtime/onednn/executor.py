@@ -13,8 +13,8 @@ from typing import TypeVar
 from ...composer.plan import Plan
 from ...errors import InternalError, InvalidInput
 from ...ir.ops.spec import Array
-from ..numpy_runtime import default_threads
 from ..placement import Placement
+from ..processors import default_threads
 from ..shapes import StaticShape, bind_shapes
 from . import workers
 from .binding import Binder, NotCompiled
@@ -58,7 +58,7 @@ class OneDnnExecutor:
 
     Args:
         plan: the plan, for target `onednn-v3` or `onednn-v2`.
-        threads: how many OpenMP threads a run uses (None: one a processor).
+        threads: how many OpenMP threads a run uses (None: `default_threads`).
         exact: on a CPU without VNNI, give NumPy the steps whose weights may make its int8 instructions saturate. A CPU with VNNI never
         runs a
             saturating implementation.

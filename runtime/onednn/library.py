@@ -10,12 +10,12 @@ import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...errors import BackendUnavailable, InvalidInput
 from .capi import VersionStruct, check, declare
 from .discovery import WHEEL, Candidate, candidates, how_to_install, installed_wheel, user_candidate
 from .enums import CpuIsa, CpuRuntime
+from .openmp import openmp_function, short_waits
 
 __all__ = ["Library", "Version", "effective_isa", "load", "set_threads", "version"]
 
@@ -56,8 +56,8 @@ class Library:
         self.version = library_version
         self._omp_set = self._omp_get = None
         if library_version.cpu_runtime == CpuRuntime.openmp:
-            self._omp_set = _openmp_function(cdll, "omp_set_num_threads", [ctypes.c_int], None)
-            self._omp_get = _openmp_function(cdll, "omp_get_max_threads", [], ctypes.c_int)
+            self._omp_set = openmp_function(cdll, "omp_set_num_threads", [ctypes.c_int], None)
+            self._omp_get = openmp_function(cdll, "omp_get_max_threads", [], ctypes.c_int)
 
     def set_threads(self, count: int) -> None:
         """Let the primitives that the *calling* thread creates and executes use `count` OpenMP threads.
@@ -165,7 +165,8 @@ def _open(candidate: Candidate) -> Library:
     if known is not None:
         return known
     try:
-        cdll = ctypes.CDLL(candidate.name)
+        with short_waits():
+            cdll = ctypes.CDLL(candidate.name)
     except OSError as error:
         raise _cannot_load(candidate, str(error)) from error
     path = _mapped_file(cdll, candidate.name)
@@ -223,22 +224,3 @@ def _mapped_file(cdll: ctypes.CDLL, name: str) -> str:
         return name
     dladdr.argtypes = (ctypes.c_void_p, ctypes.POINTER(_DlInfo))
     return os.fsdecode(info.file) if dladdr(address, ctypes.byref(info)) and info.file else name
-
-
-def _openmp_function(cdll: ctypes.CDLL, name: str, arguments: list[Any], result: Any) -> Any:
-    """An OpenMP function of the very runtime that libdnnl's own calls are bound to.
-
-    The dynamic linker binds libdnnl to the process's global scope first and to libdnnl's own dependencies after it; the
-    same two steps are taken here. Opening "libgomp.so.1" by name could hit a second copy, whose setting libdnnl ignores.
-    """
-    for scope in (ctypes.CDLL(None), cdll):
-        try:
-            function = getattr(scope, name)
-        except AttributeError:
-            continue
-        function.argtypes = arguments
-        function.restype = result
-        return function
-    raise BackendUnavailable(
-        f"oneDNN is built on OpenMP, but no library in the process exports {name}", hint="install GNU OpenMP: `apt-get install libgomp1`"
-    )
