@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.paths import reaches
+from ..ir.paths import RESHAPES, reaches, same_bytes
 from ..ir.types import DType, Quantization
 from .compared_codes import MIRRORED, codes_differ
 from .exact_zeros import zero_shows
@@ -207,12 +207,13 @@ def overwriting_refusal(graph: Graph, stored: str, read: str, value: str, node: 
     """
     if graph.type(stored).shape != graph.type(value).shape:
         return f"the skip has another shape: {graph.type(stored)} against {graph.type(value)}"
-    if stored in graph.inputs or graph.constant(stored) is not None:
+    views = same_bytes(graph, stored)
+    if any(view in graph.inputs or graph.constant(view) is not None for view in views):
         return "the skip is an input or constant of the model"
-    if graph.is_output(stored) or graph.is_output(read):
+    if any(map(graph.is_output, (*views, read))):
         return "the skip is returned by the model"
     readers: list[Node] = []
-    for reader in graph.consumers(stored):
+    for reader in [reader for view in views for reader in graph.consumers(view) if reader.op not in RESHAPES]:
         readers += graph.consumers(reader.output) if reader.op == "Dequantize" else [reader]
         if reader.op == "Dequantize" and graph.is_output(reader.output):
             return "the skip is returned by the model"

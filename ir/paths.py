@@ -6,7 +6,10 @@ from .graph import Graph
 from .node import Node
 from .ops.spec import Trait
 
-__all__ = ["chain_anchor", "reaches"]
+__all__ = ["RESHAPES", "chain_anchor", "reaches", "same_bytes"]
+
+RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operations that give the same elements in the same order another shape."""
 
 _ANCHORS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
 
@@ -45,3 +48,13 @@ def reaches(graph: Graph, first: str, last: str) -> bool:
                 seen.add(before.name)
                 stack.append(before.name)
     return False
+
+
+def same_bytes(graph: Graph, value: str) -> tuple[str, ...]:
+    """The value and all that are the same elements under another shape: at run time they may share one buffer."""
+    while (producer := graph.producer(value)) is not None and producer.op in RESHAPES:
+        value = producer.inputs[0]
+    found = [value]
+    for each in found:
+        found += [reader.output for reader in graph.consumers(each) if reader.op in RESHAPES and reader.inputs[0] == each]
+    return tuple(found)

@@ -12,6 +12,7 @@ from .fold_constants import FoldConstants
 from .merge_duplicates import MergeDuplicates
 from .move_dequantize import MoveDequantize
 from .move_quantize import MoveQuantize
+from .move_reshape import MoveReshape
 from .nest_concat import NestConcat
 from .nest_variadic import NestVariadic
 from .normalize_gemm import NormalizeGemm
@@ -41,6 +42,7 @@ PIPELINE: tuple[Pass, ...] = (
     MergeDuplicates(),  # because: a value quantized twice alike has two readers, which would keep it in f32
     MoveQuantize(),  # because: it must be next to the producer before Dequantize moves up against it
     MoveDequantize(),  # because: what data movement and max pools handle shall be codes
+    MoveReshape(),  # because: quantizers have passed reshapes; in front of the next move, since where a reshape goes, quantizers meet
     UnifyConcatTypes(),  # because: it sees what arrives at a concatenation only now, and the next move joins codes of one type only
     MoveDequantize(),  # because: concatenations of codes of one type can now be crossed
     RetypeMatmulOperand(),  # because: it follows codes over the data movement that the moves put between the two halves

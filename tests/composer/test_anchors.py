@@ -51,7 +51,7 @@ NO_POST_OPS = "the primitive takes no post-ops"
 NO_PRIMITIVE = "oneDNN 3.2 has no such primitive, or only its reference implementation"
 NO_ZERO_POINTS = "a product or maximum wants codes less their zero points, and binary has scales only"
 MOVED = "the codes are moved or compared as they are; what decodes them, and all that follows, is a step of its own"
-VIEW = "the pool keeps its axes of size 1; without them its result is another view, whose operations have other shapes"
+VIEW = "the pool keeps its axes of size 1; without them its result is another view, and the other operand has that one's shape"
 REQUANTIZED = "no primitive made these codes that could have made them otherwise"
 TRANSPOSED = "the operand is transposed at run time, by NumPy"
 
@@ -109,14 +109,15 @@ STEPS: dict[str, tuple[Row, ...]] = {
     "global max pooling": _moved_codes("pooling"),
     # Over all spatial axes they are global pooling.
     "reduction mean": _AVERAGE,
-    "reduction mean without axes": _before_prelu(
-        "reorder pooling onnx.Squeeze",
-        ("nothing/f32", "reorder pooling onnx.Squeeze", OWN_TYPE),
-        ("nothing/u8", "pooling onnx.Squeeze", VIEW),
+    "reduction mean without axes": (
+        ("residual/*", "reorder pooling onnx.Squeeze binary", VIEW),
+        ("prelu/f32", "reorder pooling prelu onnx.Squeeze", NO_PRELU),
+        ("prelu/u8", "reorder pooling prelu reorder onnx.Squeeze", NO_PRELU),
+        ("prelu/s8", "reorder pooling onnx.Squeeze prelu reorder", NO_PRELU),
+        ("*/f32", "reorder pooling onnx.Squeeze", OWN_TYPE),
+        ("*/u8", "pooling onnx.Squeeze", VIEW),
         ("nothing/s8", "reorder pooling reorder onnx.Squeeze", OWN_TYPE),
-        ("relu/f32", "reorder pooling onnx.Squeeze eltwise", VIEW),
-        ("clip/f32", "reorder pooling onnx.Squeeze eltwise", VIEW),
-        ("*", "reorder pooling onnx.Squeeze binary", VIEW),
+        ("*/s8", "reorder pooling onnx.Squeeze binary", OWN_TYPE),
     ),
     "reduction mean of one axis": _REDUCTION,
     "reduction sum": _REDUCTION,

@@ -229,6 +229,45 @@ def _moved(d: Draft, x: Value) -> Value:
     return d.draw(st.sampled_from([y, d.quantized(y), d.convolved(d.maybe_quantized(y), channels)]))
 
 
+def _reshaped(d: Draft, x: Value) -> Value:
+    """Arithmetic between two reshapes: of maps with fewer or more axes, of rows around a matrix product, or of pooled channels."""
+    channels = d.channels(x)
+    if d.yes(4):
+        pooled = d.maybe_quantized(d.net.op(d.draw(st.sampled_from(["GlobalMaxPool", "GlobalAveragePool"])), x))
+        flat = d.net.op("Flatten", pooled) if d.yes() else d.net.op("Squeeze", pooled, d.net.ints(2, 3))
+        y = d.net.op("Reshape", _under_another_shape(d, flat, lambda: None), d.net.ints(0, channels, 1, 1))
+        return d.net.op("Mul", *([x, y] if d.yes() else [y, x]))
+    targets = [(0, channels, 16), (0, channels, 2, 8), (0, channels * 16), (-1, 4), (-1, 4), (0, 1, channels, 4, 4)]
+    shape = d.net.ints(*d.draw(st.sampled_from(targets)))
+    front = d.draw(st.sampled_from([d.convolved(x, channels), d.net.op("Relu", x), x]))
+    flat = d.net.op("Reshape", d.maybe_quantized(front), shape)
+    y = _under_another_shape(d, flat, lambda: d.net.op("Reshape", d.maybe_quantized(d.partner(x)), shape))
+    y = d.net.op("Reshape", y, d.net.ints(-1, channels, 4, 4))
+    if d.yes():
+        y = d.net.op("Add", *([x, y] if d.yes() else [y, x]))
+    return d.maybe_quantized(y)
+
+
+def _under_another_shape(d: Draft, y: Value, partner: Callable[[], Value | None]) -> Value:
+    """One to three operations on a value of any rank; `partner` makes another one of its shape."""
+    for _ in range(d.draw(st.integers(1, 3))):
+        kind, last = d.draw(st.sampled_from(["unary", "constant", "product", "partner", "quantized"])), int(d.shape(y)[-1])
+        other = partner() if kind == "partner" else None
+        if kind == "constant":
+            operand = d.net.rng.integers(1, 9, d.draw(st.sampled_from([1, last]))) / 4
+            y = d.net.op(d.draw(st.sampled_from(["Add", "Mul"])), y, operand)
+        elif kind == "product" and last <= 16:
+            style = d.draw(st.sampled_from(["qdq", "float"]))
+            y = d.net.op("MatMul", d.maybe_quantized(y), d.net.weights((last, last), 2.0**-8, style=style))
+        elif other is not None and d.shape(other) == d.shape(y):
+            y = d.net.op("Add", y, other)
+        elif kind == "quantized":
+            y = d.quantized(y)
+        else:
+            y = d.net.op(d.draw(st.sampled_from(["Relu", "Sigmoid", "Tanh"])), y)
+    return y
+
+
 BLOCKS: dict[str, Block] = {
     "residual": _residual,
     "concat": _concat,
@@ -241,6 +280,7 @@ BLOCKS: dict[str, Block] = {
     "computed_bias": _computed_bias,
     "scaled_convolution": _scaled_convolution,
     "decomposed": _decomposed,
+    "reshaped": _reshaped,
 }
 
 BRANCHES: tuple[Block, ...] = (*BLOCKS.values(), *(_residual, _concat) * 3)

@@ -238,3 +238,23 @@ def layer_norm_softmax(n: Net) -> Value:
     x = n.qdq(n.input(("N", 6, 8)), 2**-5, 128)
     y = n.op("LayerNormalization", x, np.ones(8), np.zeros(8))
     return n.qdq(n.op("Softmax", n.qdq(y, 2**-5, 128)), 2**-8)
+
+
+@case
+def feed_forward_on_rows(n: Net) -> Value:
+    """The second half of a transformer's layer as ONNX Runtime quantizes it: products of flattened rows, their shape back behind each."""
+    x = n.qdq(n.op("LayerNormalization", n.input(("N", 3, 8)), n.rng.integers(1, 9, 8) / 4, axis=-1), 2**-5, 128)
+    y = n.op("MatMul", n.op("Reshape", x, n.ints(-1, 8)), n.weights((8, 12), 2**-7, 1))
+    y = n.qdq(n.op("Add", y, n.rng.integers(-8, 9, 12) / 4), 2**-5, 100)
+    y = n.qdq(n.op("Relu", n.qdq(n.op("Reshape", y, n.ints(-1, 3, 12)), 2**-5, 100)), 2**-5)
+    y = n.op("MatMul", n.qdq(n.op("Reshape", y, n.ints(-1, 12)), 2**-5), n.weights((12, 8), 2**-7))
+    y = n.qdq(n.op("Reshape", n.qdq(y, 2**-5, 128), n.ints(-1, 3, 8)), 2**-5, 128)
+    return n.qdq(n.op("Add", y, x), 2**-4, 128)
+
+
+@case
+def residual_under_another_shape(n: Net) -> tuple[Value, ...]:
+    """A residual has the shape that the product gets behind it; the skip is read again later."""
+    y = n.op("Reshape", n.op("MatMul", n.qdq(n.input((6, 4)), 2**-6, 3), n.weights((4, 2), 2**-7)), n.ints(2, 3, 2))
+    skip = n.qdq(n.op("Tanh", n.input((2, 3, 2))), 2**-7, 128)
+    return n.qdq(n.op("Relu", n.op("Add", skip, y)), 2**-6), n.op("Sigmoid", skip)

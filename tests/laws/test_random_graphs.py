@@ -37,6 +37,7 @@ PASSES = {
     "quantize_only": ("detect_quantize_only",),
     "computed_bias": ("separate_computed_bias",),
     "scaled_convolution": ("reorder_scale",),
+    "reshaped": ("move_reshape",),
     "decomposed": ("recognize_activations", "tabulate", "fold_constants"),
 }
 """What each block is there for."""
