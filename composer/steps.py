@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..ir.decision import DequantizeFate, QuantizeFate
-from ..ir.node import Node
+from ..ir.node import Node, origin_of
 from ..ir.types import DType, Quantization
 from .attributes import PrimitiveAttr, Scale
 from .chain import Chain, decoded, grow, quantizing
@@ -90,12 +90,47 @@ def concat(drafts: Drafts, node: Node) -> None:
     if dtype not in (DType.U8, DType.S8, DType.F32):
         plain(drafts, node)
         return
-    step = Step(node.name, "concat", "Concat", tuple(args), node.outputs, node.attrs, PrimitiveAttr(scales), node.origin)
-    drafts.add(step, [node])
+    stored = _stored_otherwise(drafts, node) if not scales else None
+    output, nodes = node.output, [node]
+    if stored is not None:
+        decode, quantize, factors = stored
+        scales |= {role: Scale((factor,)) for (role, _), factor in zip(args, factors, strict=True) if factor != 1}
+        output, nodes = quantize.output, [node, decode, quantize]
+        folded.append((quantize, decode))
+    origin = origin_of(*nodes)
+    step = Step(node.name, "concat", "Concat", tuple(args), (output,), node.attrs, PrimitiveAttr(scales), origin)
+    drafts.add(step, nodes)
     for quantize, decode in folded:
         drafts.claim(quantize)
         drafts.encoded(quantize, QuantizeFate.DST_SCALE, "concat rescales its source", step.name)
         drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, "concat rescales its source", quantize, step.name)
+
+
+def _stored_otherwise(drafts: Drafts, node: Node) -> tuple[Node, Node, list[float]] | None:
+    """What decodes joined codes and the Quantize behind it, when scales of the sources can do both: the two, and a factor for each source.
+
+    Neither has a zero point, nothing else reads the codes in between, and each source has one scale.
+    """
+    graph = drafts.graph
+    decode = graph.sole_consumer(node.output)
+    quantize = graph.sole_consumer(decode.output) if decode is not None and decode.op == "Dequantize" else None
+    if decode is None or quantize is None or quantize.op != "Quantize" or not drafts.target.capability("concat").src_scale:
+        return None
+    quant, dtype, low, high = quantizing(quantize)
+    inner = decode.attr("quant", Quantization)
+    axis = node.attr("axis", int) % graph.type(node.output).rank
+    plain = quant.per_tensor and quant.symmetric and inner.symmetric and inner.axis in (None, axis)
+    if drafts.is_claimed(quantize) or not plain or dtype not in (DType.U8, DType.S8) or (low, high) != dtype.range:
+        return None
+    scales = np.broadcast_to(inner.scales.astype(np.float64), (size_along(drafts, node.output, axis) or 1,))
+    factors: list[float] = []
+    start = 0
+    for value in node.inputs:
+        own = scales[start : (start := start + size_along(drafts, value, axis))] if scales.size > 1 else scales
+        if own.size == 0 or bool((own != own[0]).any()):
+            return None
+        factors.append(float(np.float32(own[0] / quant.scale[0])))
+    return decode, quantize, factors
 
 
 def _rescaling(drafts: Drafts, value: str) -> tuple[Node, Node, float] | None:

@@ -23,6 +23,7 @@ from .retype_matmul_operand import RetypeMatmulOperand
 from .retype_signed_codes import RetypeSignedCodes
 from .separate_computed_bias import SeparateComputedBias
 from .split_fake_quantize import SplitFakeQuantize
+from .split_joined_source import SplitJoinedSource
 from .tabulate import Tabulate
 from .unify_concat_types import UnifyConcatTypes
 
@@ -45,6 +46,7 @@ PIPELINE: tuple[Pass, ...] = (
     MoveReshape(),  # because: quantizers have passed reshapes; in front of the next move, since where a reshape goes, quantizers meet
     UnifyConcatTypes(),  # because: it sees what arrives at a concatenation only now, and the next move joins codes of one type only
     MoveDequantize(),  # because: concatenations of codes of one type can now be crossed
+    SplitJoinedSource(),  # because: which scales meet in a concatenation is known now, and each product may still choose its source's type
     RetypeMatmulOperand(),  # because: it follows codes over the data movement that the moves put between the two halves
     RetypeSignedCodes(),  # because: scales along an axis, concatenations and second operands are settled by now
     Tabulate(),  # because: the codes that an activation starts from are known once nothing moves any more

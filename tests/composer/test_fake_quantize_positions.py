@@ -261,7 +261,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "before_a_padded_convolution": _TWO,
     "on_both_inputs_of_an_add": _TWO,
     "on_a_concat": (*_TWO, "concat", "reorder"),  # the concatenation is returned: what decodes it has no other home
-    "on_a_concat_of_another_scale": (*_TWO, "concat", "reorder", "convolution"),  # two scales in one source: no int8 product takes them
+    "on_a_concat_of_another_scale": (*_TWO, "convolution", "convolution"),  # a product for each scale, the second adds the first
     "behind_a_max_pool": (*_CONVOLUTION, "pooling", "reorder"),  # the quantizer moves in front of the pool
     "before_a_max_pool": (*_CONVOLUTION, "pooling", "convolution"),
     "before_an_average": (*_CONVOLUTION, "reorder", "pooling"),
@@ -307,15 +307,15 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
     **{
         (position, form): (*STEPS[position][:at], "binary", *STEPS[position][at + 1 :])
         for position, at in (
-            ("on_a_concat", 4), ("on_a_concat_of_another_scale", 4), ("behind_a_max_pool", 3), ("before_an_average", 2),
+            ("on_a_concat", 4), ("behind_a_max_pool", 3), ("before_an_average", 2),
             ("returned_and_read", 2), ("several_consumers", 2),
         )
         for form in FRACTIONAL
     },
-    **{
-        ("on_a_concat_of_another_scale", form): (*_TWO, "concat", "binary", "convolution")
-        for form in (*ZERO_POINT, "threshold at zero", "threshold of 256 levels", "constant output", "each channel another form")
-    },
+    # Parts with a scale for each channel have no product of one scale.
+    ("on_a_concat_of_another_scale", "per channel"): (*_TWO, "concat", "binary", "convolution"),
+    ("on_a_concat_of_another_scale", "output per channel"): (*_TWO, "concat", "reorder", "convolution"),
+    ("on_a_concat_of_another_scale", "each channel another form"): (*_TWO, "concat", "binary", "convolution"),
     # A quantizer that is per channel, or not monotone, stays behind the pool, which then runs in f32 and takes it as post-ops.
     **{("behind_a_max_pool", form): (*_CONVOLUTION, "pooling") for form in (*COMPARED, "per channel", "input per channel")},
     **{("behind_an_average", form): ("reorder", "pooling", "binary") for form in FRACTIONAL},

@@ -58,7 +58,7 @@ def _concat(d: Draft, x: Value) -> Value:
         lambda: d.net.op("AveragePool", start, kernel_shape=(3, 3), pads=(1, 1, 1, 1)),
     ]
     branches = [d.draw(st.sampled_from(makers))() for _ in range(d.draw(st.integers(2, 3)))]
-    equal = d.draw(st.sampled_from(["equal", "scale", "any", "none"]))
+    equal = d.draw(st.sampled_from(["equal", "scale", "scales", "any", "none"]))
     scale, zero = d.draw(scales), d.draw(st.sampled_from([0, 128, 3]))
     for index, branch in enumerate(branches):
         if equal == "equal":
@@ -66,6 +66,8 @@ def _concat(d: Draft, x: Value) -> Value:
         elif equal == "scale":  # the same values, u8 in one branch and s8 in another
             signed = d.yes()
             branches[index] = d.net.qdq(branch, scale, zero - 128 if signed else zero, DType.S8 if signed else DType.U8)
+        elif equal == "scales":  # a product of them has no scale for its source
+            branches[index] = d.net.qdq(branch, scale * (index + 1), zero)
         elif equal == "any":
             branches[index] = d.maybe_quantized(branch)
     y = d.net.op("Concat", *branches, axis=1)

@@ -28,7 +28,7 @@ LEAST = 3
 
 PASSES = {
     "residual": ("choose_residual_sum", "nest_variadic", "split_fake_quantize"),
-    "concat": ("unify_concat_types", "nest_concat", "move_quantize"),
+    "concat": ("unify_concat_types", "nest_concat", "move_quantize", "split_joined_source"),
     "normalized": ("fold_batch_norm", "retype_signed_codes"),
     "attention": ("retype_matmul_operand",),
     "gate": ("normalize_gemm", "reduction_to_pooling"),

@@ -1,0 +1,13 @@
+"""SplitJoinedSource: golden cases, each held to the laws."""
+
+from __future__ import annotations
+
+import pytest
+from laws.golden import check_pass
+
+from fqfuse.passes.split_joined_source import SplitJoinedSource
+
+
+@pytest.mark.golden("split_joined_source")
+def test_golden(golden) -> None:
+    check_pass(golden, SplitJoinedSource())
