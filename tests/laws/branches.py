@@ -58,7 +58,7 @@ def _concat(d: Draft, x: Value) -> Value:
         lambda: d.net.op("AveragePool", start, kernel_shape=(3, 3), pads=(1, 1, 1, 1)),
     ]
     branches = [d.draw(st.sampled_from(makers))() for _ in range(d.draw(st.integers(2, 3)))]
-    equal = d.draw(st.sampled_from(["equal", "scale", "scales", "any", "none"]))
+    equal = d.draw(st.sampled_from(["equal", "scale", "any", "scales"]))
     scale, zero = d.draw(scales), d.draw(st.sampled_from([0, 128, 3]))
     for index, branch in enumerate(branches):
         if equal == "equal":
