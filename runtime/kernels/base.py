@@ -132,6 +132,7 @@ class Recorder:
 
     def __call__(self, function: Callable[..., object], *args: object, out: Array | None = None) -> None:
         """Takes down function(*args), or function(*args, out=out); positional is faster, where NumPy allows it."""
+        args = tuple(np.asarray(arg) if isinstance(arg, np.generic) else arg for arg in args)  # NumPy would make an array at every call
         self.calls.append(partial(function, *args) if out is None else partial(function, *args, out=out))
 
     def take(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -140,7 +141,7 @@ class Recorder:
 
     def copy(self, target: Array, source: Array) -> None:
         """Takes down target[...] = source, converting the element type as C does."""
-        self(np.copyto, target, source, "unsafe")
+        self.calls.append(partial(target.__setitem__, ..., source))  # np.copyto dispatches in Python first
 
 
 @dataclass(frozen=True)
@@ -288,10 +289,11 @@ def part_of(array: Array, tile: Sequence[slice]) -> Array:
     return part
 
 
-def tiles(shape: Sequence[int], limit: int) -> list[Tile]:
+def tiles(shape: Sequence[int], limit: int, workers: int = 1) -> list[Tile]:
     """Boxes of at most about `limit` elements that cover a row-major shape, each contiguous in memory.
 
-    The box spans whole trailing dimensions, a piece of one dimension, and single indices of the leading ones.
+    The box spans whole trailing dimensions, a piece of one dimension, and single indices of the leading ones. Where there is more than one,
+    every worker gets as many as the others, if that dimension has the indices for it.
     """
     if math.prod(shape) == 0:
         return []
@@ -304,6 +306,8 @@ def tiles(shape: Sequence[int], limit: int) -> list[Tile]:
         return [tail]
     axis -= 1
     count = -(-shape[axis] // max(1, limit // inner))
+    if math.prod(shape[:axis]) % workers:
+        count = min(-(-count // workers) * workers, shape[axis])
     cuts = [shape[axis] * i // count for i in range(count + 1)]
     pieces = [slice(a, b) for a, b in pairwise(cuts)]
     return [(*(slice(i, i + 1) for i in lead), piece, *tail) for lead in np.ndindex(*shape[:axis]) for piece in pieces]

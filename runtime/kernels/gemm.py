@@ -102,7 +102,7 @@ class TiledGemm:
         if workers > 1 or self._rows > limit:
             count = -(-self._rows // limit)
             limit = -(-self._rows // (-(-count // workers) * workers))
-        return tiles(self._shape[:-1], limit)
+        return tiles(self._shape[:-1], limit, workers)
 
     def _workers(self, threads: int) -> int:
         """How many workers have enough to do: products, and for each weight and each result about as much as for so many products."""

@@ -120,12 +120,12 @@ def test_any_thread_may_begin_and_end_the_limit() -> None:
     assert blas_threads() == before
 
 
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 200))
-def test_tiles_cover_a_shape_once(shape: list[int], limit: int) -> None:
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 200), st.integers(1, 4))
+def test_tiles_cover_a_shape_once(shape: list[int], limit: int, workers: int) -> None:
     counts = np.zeros(shape, int)
     starts = []
     flat = np.arange(counts.size).reshape(shape)
-    for tile in tiles(shape, limit):
+    for tile in tiles(shape, limit, workers):
         part = counts[tile]
         part += 1
         assert part.size <= max(limit, 1) or all(cut.stop - cut.start == 1 for cut in tile[:-1])
@@ -134,6 +134,14 @@ def test_tiles_cover_a_shape_once(shape: list[int], limit: int) -> None:
         starts.append(int(places[0]))
     assert (counts == 1).all()
     assert starts == sorted(starts)
+
+
+@pytest.mark.parametrize(("rows", "count"), [(56, 8), (57, 8), (28, 4), (9, 2), (8, 1)])
+def test_every_worker_gets_as_many_tiles(rows: int, count: int) -> None:
+    cut = tiles((1, rows, 10), 80, 2)
+    assert len(cut) == count
+    sizes = [tile[1].stop - tile[1].start for tile in cut]
+    assert max(sizes) - min(sizes) <= 1
 
 
 def test_no_tiles_of_nothing() -> None:
