@@ -22,6 +22,7 @@ from .reorder_scale import ReorderScale
 from .retype_matmul_operand import RetypeMatmulOperand
 from .retype_signed_codes import RetypeSignedCodes
 from .separate_computed_bias import SeparateComputedBias
+from .slice_pieces import SlicePieces
 from .split_fake_quantize import SplitFakeQuantize
 from .split_joined_source import SplitJoinedSource
 from .tabulate import Tabulate
@@ -31,6 +32,7 @@ __all__ = ["PIPELINE", "Contract", "Observer", "Pass", "optimize", "run_pipeline
 
 PIPELINE: tuple[Pass, ...] = (
     FoldConstants(),  # because: every later pass asks whether a value is constant
+    SlicePieces(),  # because: the moves of quantizers know operations of one output, and what holds for each piece is a slice's business
     NestVariadic(),  # because: to all that follows a sum of branches shall be what it is for two, an add
     ReductionToPooling(),  # because: its axes are constant by now, and quantizers move past a pool of codes to what is in front of it
     RecognizeActivations(),  # because: a decomposed activation forks, and a chain of post-ops does not

@@ -222,7 +222,8 @@ def _moved(d: Draft, x: Value) -> Value:
         elif kind == "pool":
             y = d.net.op("MaxPool", y, kernel_shape=(3, 3), pads=(1, 1, 1, 1))
         elif kind == "split":
-            halves = [d.net.op("Slice", y, d.net.ints(start), d.net.ints(start + 2), d.net.ints(2)) for start in (0, 2)]
+            sliced = [d.net.op("Slice", y, d.net.ints(start), d.net.ints(start + 2), d.net.ints(2)) for start in (0, 2)] if d.yes() else []
+            halves = sliced or d.parts(d.net.op("Split", y, outputs=2, axis=2, num_outputs=2))
             y = d.net.op("Concat", *(halves if d.yes() else reversed(halves)), axis=2)
         else:
             y = d.net.op("MaxPool", d.net.op("Pad", y, d.net.ints(0, 0, 0, 0, 0, 0, 1, 1), 0.0), kernel_shape=(2, 2))

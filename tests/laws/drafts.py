@@ -51,6 +51,12 @@ class Draft:
         fitting = [other for other in self.values if self.shape(other) == self.shape(value)]
         return self.draw(st.sampled_from(fitting))
 
+    def parts(self, value: Value) -> tuple[Value, ...]:
+        """All outputs of the operation that produces the value."""
+        node = self.net.graph.producer(value)
+        assert node is not None
+        return node.outputs
+
     def yes(self, chances: int = 2) -> bool:
         """True once in so many draws."""
         return self.draw(st.integers(1, chances)) == chances
