@@ -13,9 +13,10 @@ import numpy as np
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
-from .formula import BasicOp, BinaryOp, EltwiseOp, ScaleBy, Shift, vec
+from .algebra import Rule
+from .formula import BasicOp, BinaryOp, EltwiseOp, Refusal, ScaleBy, Shift, vec
 
-__all__ = ["exact_zeros", "is_told", "tells", "zero_shows"]
+__all__ = ["EXACT_ZERO", "exact_zeros", "is_told", "tells", "zero_shows"]
 
 _TELLING = frozenset({"sqrt", "log", "pow", "gt", "ge", "lt", "le", "eq"})
 """Algorithms that tell 0 from the numbers next to it: NaN, infinity, or another truth value."""
@@ -52,21 +53,34 @@ def tells(op: BasicOp) -> bool:
     return isinstance(op, EltwiseOp | BinaryOp) and op.algorithm in _TELLING
 
 
+def _exact_zero(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
+    """A shift behind a factor goes in front of it, where it is the zero point of codes.
+
+    Legal because: (x - z)*A = x*A - z*A. Codes decode so: (q - z)*A is 0 at q = z, while q*A - z*A rounds to either side of it, where a
+    root is NaN.
+    Refuses when: z = -B/A is no number of 24 bits, 16 of them behind the point, which x - z could round.
+    """
+    if not (isinstance(a, ScaleBy) and isinstance(b, Shift)):
+        return None
+    zero = np.asarray(b.values / a.values)
+    nearest = np.rint(zero * 2.0**16) * 2.0**-16
+    if bool((np.abs(zero) < 256).all()) and bool((np.abs(zero - nearest) <= 2.0**-45 * np.abs(zero)).all()):
+        return Shift(vec(nearest)), a
+    return Refusal("x*A - z*A = (x - z)*A needs a z of 24 bits", "a multiple of 2^-16 below 256", f"{-zero[0]:g}")
+
+
+EXACT_ZERO = Rule("x*A - z*A = (x - z)*A, z of 24 bits", _exact_zero)
+
+
 def exact_zeros(ops: Sequence[BasicOp], *, told: bool = False) -> list[BasicOp]:
-    """The chain with x*A + B as (x - z)*A, where z = -B/A is a number of 24 bits and something behind tells 0 from what is next to it.
+    """The chain with `EXACT_ZERO` applied where something behind tells 0 from what is next to it.
 
     `told`: something behind the step does.
-
-    Codes decode so: (q - z)*s is 0 at q = z, while q*s - z*s rounds to either side of it, where a root is NaN.
     """
     result = list(ops)
     for place in range(len(result) - 1, 0, -1):
-        scale, shift, behind = result[place - 1], result[place], result[place]
-        told = told or tells(behind)
-        if told and isinstance(scale, ScaleBy) and isinstance(shift, Shift):
-            zero = np.asarray(shift.values / scale.values)
-            nearest = np.rint(zero * 2.0**16) * 2.0**-16
-            if bool((np.abs(zero) < 256).all()) and bool((np.abs(zero - nearest) <= 2.0**-45 * np.abs(zero)).all()):
-                result[place - 1 : place + 1] = [Shift(vec(nearest)), scale]
+        told = told or tells(result[place])
+        found = EXACT_ZERO.apply(result[place - 1], result[place]) if told else None
+        if isinstance(found, tuple):
+            result[place - 1 : place + 1] = found
     return result
-

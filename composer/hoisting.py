@@ -13,9 +13,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from .algebra import COMMUTING, does_nothing, is_normal, merged
+from .algebra import COMMUTING, does_nothing, merged
 from .composed import Front
-from .formula import BasicOp, Refusal, ScaleBy, Shift, Vec, vec
+from .folding import FOLDING
+from .formula import BasicOp, Refusal, ScaleBy, Shift
 
 __all__ = ["Fold", "Hoisted", "Hoister", "commute", "join"]
 
@@ -60,14 +61,13 @@ class Hoisted:
     Attributes:
         ops: what stayed.
         reasons: for each of them why it could not move into the front, '' where nothing is to be said.
-        scale, bias: of the front.
+        front: with what was folded into it.
         gap: what stood behind the last operation has moved, so that a simplifying rule may fire between it and the next.
     """
 
     ops: tuple[BasicOp, ...]
     reasons: tuple[str, ...]
-    scale: Vec | None
-    bias: Vec | None
+    front: Front
     gap: bool = False
 
 
@@ -75,28 +75,26 @@ class Hoister:
     """Moves scales and shifts of simplified chains: those that can reach the front into its scale and bias, others to where they join."""
 
     def __init__(self, front: Front) -> None:
-        self._front = front
-        self._fold: Fold[BasicOp, Hoisted] = Fold(Hoisted((), (), front.scale, front.bias), self._behind)
+        self._fold: Fold[BasicOp, Hoisted] = Fold(Hoisted((), (), front), self._behind)
 
     def __call__(self, ops: Sequence[BasicOp]) -> Hoisted:
         """What becomes of a simplified chain."""
         return self._fold(ops)
 
-    def _behind(self, before: Hoisted, op: BasicOp) -> Hoisted:
-        work = _Work(self._front, list(before.ops), list(before.reasons), before.scale, before.bias, before.gap)
+    @staticmethod
+    def _behind(before: Hoisted, op: BasicOp) -> Hoisted:
+        work = _Work(list(before.ops), list(before.reasons), before.front, before.gap)
         work.take(op)
-        return Hoisted(tuple(work.ops), tuple(work.reasons), work.scale, work.bias, work.gap)
+        return Hoisted(tuple(work.ops), tuple(work.reasons), work.front, work.gap)
 
 
 @dataclass
 class _Work:
     """A `Hoisted` in the making."""
 
-    front: Front
     ops: list[BasicOp]
     reasons: list[str]
-    scale: Vec | None
-    bias: Vec | None
+    front: Front
     gap: bool
 
     def take(self, op: BasicOp) -> None:
@@ -152,23 +150,10 @@ class _Work:
         self.reasons.append(reason)
 
     def _into_front(self, first: BasicOp) -> bool:
-        """(a*x + b)*c = (a*c)*x + b*c and (a*x + b) + c = a*x + (b + c), where the front has a place for the result."""
-        if isinstance(first, ScaleBy) and self._takes_scale(first.values):
-            assert self.scale is not None
-            self.scale = vec(self.scale * first.values)
-            self.bias = None if self.bias is None else vec(self.bias * first.values)
-            return True
-        if isinstance(first, Shift) and self.bias is not None:
-            self.bias = vec(self.bias + first.values)
-            return True
-        return False
-
-    def _takes_scale(self, values: Vec) -> bool:
-        # Without a bias of ours the front may still hold a computed one, which a factor would have to pass.
-        front = self.front
-        if self.scale is None or not (front.per_channel or values.size == 1) or (front.positive and bool((values <= 0).any())):
-            return False
-        return is_normal(self.scale * values) and (self.bias is not None or front.primitive == "binary")
+        """True when a rule folds the first operation into the front."""
+        folded = next((found for rule in FOLDING if isinstance(found := rule.apply(self.front, first), Front)), None)
+        self.front = folded or self.front
+        return folded is not None
 
 
 def commute(ops: Sequence[BasicOp], index: int) -> list[BasicOp] | Refusal | None:

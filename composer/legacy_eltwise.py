@@ -14,16 +14,9 @@ import numpy.typing as npt
 from .attributes import Binary, Eltwise, PostOp
 from .formula import Refusal
 
-__all__ = ["distinct_eltwise", "spelled_out"]
+__all__ = ["distinct_eltwise"]
 
 _FLT_MAX = float(np.finfo(np.float32).max)
-
-
-def spelled_out(op: Eltwise) -> tuple[Eltwise, ...]:
-    """An algorithm that oneDNN 2.6 lacks, by those that it has: hardsigmoid(x) = clip(alpha*x + beta, 0, 1)."""
-    if op.algorithm == "hardsigmoid":
-        return Eltwise("linear", op.alpha, op.beta), Eltwise("clip", 0.0, 1.0, op.scale)
-    return (op,)
 
 
 def distinct_eltwise(

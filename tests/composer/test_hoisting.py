@@ -70,7 +70,7 @@ def test_two_factors_that_join_may_go_where_neither_could() -> None:
     found = Hoister(conv())([EltwiseOp("relu"), ScaleBy(vec(-1.0)), Add("skip", DType.U8, 0.5, 3.0), ScaleBy(vec(-2.0))])
     assert [type(op) for op in found.ops] == [EltwiseOp, Add]
     assert found.ops[1].scale == -1.0
-    assert found.scale.tolist() == [1.0, 0.5, 0.25]
+    assert found.front.scale.tolist() == [1.0, 0.5, 0.25]
 
 
 def test_a_factor_joins_the_farthest_place_that_it_reaches() -> None:

@@ -1,4 +1,4 @@
-"""Every rule of the algebra and of the store, as it is registered, on random programs in which it fires.
+"""Every rule of the composer, as it is registered, on random programs in which it fires.
 
 Identities are held in fractions, to equality; `bitwise` in f32, bit by bit; `ties` in both. Programs are drawn without regard to the
 rules, so that a rule that joins the registry is held at once, or fails for firing too seldom.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import secrets
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
@@ -18,13 +19,23 @@ from typing import get_args
 import numpy as np
 import pytest
 from hypothesis import settings
+from laws.formulas import UNIFIED, V2, V3, conv
 from laws.programs import CHANNELS, Draws, arguments, in_f32, points, source, starts
-from laws.rational import after_all
+from laws.rational import after_all, composed_value, front_value
 
 import fqfuse.composer
 from fqfuse.composer.algebra import COMMUTING, SIMPLIFYING, Rule
-from fqfuse.composer.formula import BasicOp, ScaleBy, Shift, Store
+from fqfuse.composer.attributes import Binary, Eltwise, PostOp
+from fqfuse.composer.composed import Composed, Front
+from fqfuse.composer.equation import Equation
+from fqfuse.composer.exact_zeros import EXACT_ZERO
+from fqfuse.composer.folding import FOLDING
+from fqfuse.composer.formula import Add, BasicOp, Clip, EltwiseOp, ScaleBy, Shift, Store, vec
+from fqfuse.composer.placing import PLACING, Placed, Slot
+from fqfuse.composer.registry import AnyRule, all_rules
 from fqfuse.composer.store_rules import STORING, StoreRule
+from fqfuse.composer.writing import WRITING, Written
+from fqfuse.ir.types import DType
 from fqfuse.report.rules import rules_document
 
 LEAST, MOST, DRAWS = 50, 60, 16000
@@ -33,25 +44,28 @@ LEAST, MOST, DRAWS = 50, 60, 16000
 ROUNDINGS = 6 * Fraction(1, 2**24)
 """Two constants, a scale's reciprocal, a product and a sum, each half a unit in the last place of the largest term; and one to spare."""
 
-RULES: dict[str, Rule | StoreRule] = {rule.name: rule for rule in (*SIMPLIFYING, *COMMUTING, *STORING)}
+PAIRS: tuple[Rule, ...] = (*SIMPLIFYING, *COMMUTING, EXACT_ZERO)
+RULES: dict[str, AnyRule] = {rule.name: rule for rule in (*PAIRS, *STORING, *WRITING)}
+ALL: dict[str, AnyRule] = {rule.name: rule for rule in all_rules()}
 SEED = 0 if settings.default.derandomize else secrets.randbits(32)
 
 
 @dataclass(frozen=True)
 class Firing:
-    """A program, where in it a rule fired, and what became of it there."""
+    """A program, where in it a rule fired, what became of it there, and how many operations were replaced."""
 
     program: list[BasicOp | Store]
     place: int
     found: list[BasicOp | Store]
+    replaced: int = 2
 
     @property
     def pair(self) -> list[BasicOp | Store]:
-        return self.program[self.place : self.place + 2]
+        return self.program[self.place : self.place + self.replaced]
 
     @property
     def whole(self) -> list[BasicOp | Store]:
-        return [*self.program[: self.place], *self.found, *self.program[self.place + 2 :]]
+        return [*self.program[: self.place], *self.found, *self.program[self.place + self.replaced :]]
 
 
 @cache
@@ -62,23 +76,34 @@ def firings(rough: bool) -> dict[str, list[Firing]]:
     for _ in range(DRAWS):
         ops = draws.program()
         for place, (a, b) in enumerate(pairwise(ops)):
-            for rule in (*SIMPLIFYING, *COMMUTING):
-                if len(fired[rule.name]) < MOST and isinstance(found := rule.apply(a, b), tuple) and (rough or exact_in_f64(a, b)):
+            for rule in PAIRS:
+                if len(fired[rule.name]) < MOST and isinstance(found := rule.apply(a, b), tuple) and (rough or exact_in_f64([a, b])):
                     fired[rule.name].append(Firing(list(ops), place, list(found)))
     for _ in range(DRAWS // 4):
         ops, end = draws.stored()
         for stored in STORING:
             if len(fired[stored.name]) < MOST and stored.apply(ops[-1], end) is True:
                 fired[stored.name].append(Firing([*ops, end], len(ops) - 1, [end]))
+        program = draws.ended()
+        for writing in WRITING:
+            written = writing.apply(program) if len(fired[writing.name]) < MOST else None
+            if isinstance(written, Written) and (rough or exact_in_f64(program[-written.replaced :])):
+                place = len(program) - written.replaced
+                fired[writing.name].append(Firing(program, place, list(written.ops), written.replaced))
     return fired
 
 
-def exact_in_f64(a: BasicOp, b: BasicOp) -> bool:
-    """False when the quotients of a shift by the factor in front of it have more bits than f64; sums and products of few bits never do."""
-    if not (isinstance(a, ScaleBy) and isinstance(b, Shift)):
-        return True
-    pairs = zip(*np.broadcast_arrays(a.values, b.values), strict=True)
-    return all(Fraction(y) / Fraction(x) == Fraction(y / x) for x, y in pairs)
+def exact_in_f64(ops: Sequence[BasicOp | Store]) -> bool:
+    """False when quotients that a rule forms have more bits than f64: by a factor, or a scale. Sums and products of few bits never do."""
+    one, end = np.ones(1), ops[-1]
+    divisors = [end.scale if isinstance(end, Store) else vec(end.scale)] if isinstance(end, Store | Add) else []
+    quotients = [(one, divisor) for divisor in divisors]
+    for op in ops[:-1]:
+        if isinstance(op, ScaleBy):
+            quotients += [(divisor, op.values) for divisor in divisors] + [(op.values, divisor) for divisor in divisors]
+            quotients += [(end.values, op.values)] if isinstance(end, Shift) else []
+    entries = [pair for x, y in quotients for pair in zip(*np.broadcast_arrays(x, y), strict=True)]
+    return all(Fraction(x) / Fraction(y) == Fraction(x / y) for x, y in entries)
 
 
 def exactly(start: np.float32, turns: list[Fraction]) -> Fraction:
@@ -99,14 +124,20 @@ def claiming(**claim: str) -> pytest.MarkDecorator:
 def test_every_rule_of_the_composer_is_registered_and_described() -> None:
     modules = [importlib.import_module(f"fqfuse.composer.{found.name}") for found in pkgutil.iter_modules(fqfuse.composer.__path__)]
     values = [value for module in modules for value in vars(module).values()]
-    rules = [value for value in values if isinstance(value, Rule | StoreRule)]
-    rules += [rule for value in values if isinstance(value, tuple) for rule in value if isinstance(rule, Rule | StoreRule)]
-    assert {rule.name for rule in rules} == set(RULES)
-    assert all(f"### `{name}`" in rules_document() for name in RULES)
+    kinds = Rule | StoreRule | Equation
+    rules = [value for value in values if isinstance(value, kinds)]
+    rules += [rule for value in values if isinstance(value, tuple) for rule in value if isinstance(rule, kinds)]
+    assert {rule.name for rule in rules} == set(ALL)
+    assert all(f"### `{name}`" in rules_document() for name in ALL)
+
+
+def test_every_rule_is_held_here() -> None:
+    assert set(ALL) == {*RULES, *(rule.name for rule in (*FOLDING, *PLACING))}
+    assert all(rule.float == "ulp" and rule.real == "identity" for rule in (*FOLDING, *PLACING)), "more would have to be held"
 
 
 def test_two_rules_of_a_name_are_one() -> None:
-    assert all(RULES[rule.name] == rule for rule in (*SIMPLIFYING, *COMMUTING, *STORING))
+    assert all(ALL[rule.name] == rule for rule in (*PAIRS, *STORING, *WRITING, *FOLDING, *PLACING))
 
 
 def test_every_kind_of_operation_is_drawn() -> None:
@@ -172,3 +203,60 @@ def test_ties_part_by_one_and_only_at_ties(name: str) -> None:
                     rounded, largest = arguments(firing.pair, exactly(start, points(firing.pair, channel, held)), channel, held)
                     assert min(abs(y % 1 - Fraction(1, 2)) for y in rounded) <= ROUNDINGS * largest, shown
     assert parted
+
+
+# -- into the front, and to post-ops -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [rule.name for rule in FOLDING])
+def test_folding_holds_in_fractions(name: str) -> None:
+    draws, fired = Draws(source(SEED)), 0
+    for _ in range(DRAWS // 4):
+        front = replace(conv(), scale=draws._scale().values, bias=draws._shift().values)
+        op = draws.random.choice([draws._scale, draws._shift])()
+        found = ALL[name].apply(front, op)
+        if not isinstance(found, Front):
+            continue
+        fired += 1
+        for channel in range(CHANNELS):
+            for x in draws.numbers():
+                before = after_all([op], front_value(front.scale, front.bias, x, channel), channel, {})
+                assert front_value(found.scale, found.bias, x, channel) == before, f"seed {SEED}, channel {channel}, x = {x}: {front}, {op}"
+    assert fired >= LEAST
+
+
+@pytest.mark.parametrize("name", [rule.name for rule in PLACING])
+def test_placing_holds_in_fractions(name: str) -> None:
+    """Constants of few bits are the same in f32; an infinite bound is the largest f32, which no number here reaches."""
+    draws, fired, front = Draws(source(SEED)), 0, replace(conv(), scale=vec(1.0), bias=vec(0.0))
+    for _ in range(DRAWS):
+        ops = draws.program()
+        ops[0] = draws.random.choice([*[ops[0]] * 8, EltwiseOp("hardsigmoid", 0.25, 0.5), Clip(vec(-np.inf), vec(np.inf))])
+        target = draws.random.choice([V3, V2, UNIFIED])
+        last = draws.random.choice([None, Eltwise("relu", scale=2.0 if target is V2 else 1.0), Binary("add", "other")])
+        constants: dict[str, np.ndarray] = {}
+
+        def operand(values: np.ndarray, behind: int, file: dict[str, np.ndarray] = constants) -> str:
+            file[f"c{behind}"] = values.astype(np.float32).reshape(1, -1, 1, 1)
+            return f"c{behind}"
+
+        found = ALL[name].apply(ops, Slot(target, DType.F32, last, operand)) if fired < MOST else None
+        if not isinstance(found, Placed):
+            continue
+        fired += 1
+        before = () if last is None else (last,)
+        after: tuple[PostOp, ...] = (*(() if found.instead else before), *found.post_ops)
+        held = draws.operands()
+        for channel in range(CHANNELS):
+            for x in (*draws.numbers(), *points(ops[: found.taken], channel, held)):
+                wanted = after_all(ops[: found.taken], _computed(target, front, before, {}, x, channel, held), channel, held)
+                got = _computed(target, front, after, constants, x, channel, held)
+                assert got == wanted, f"seed {SEED}, channel {channel}, x = {x}, {held}: {ops[: found.taken]} behind {last} as {found}"
+    assert fired >= LEAST
+
+
+def _computed(
+    target, front: Front, post_ops: tuple[PostOp, ...], constants: dict[str, np.ndarray], x: Fraction, channel: int, held
+) -> Fraction:
+    composed = Composed(front.scale, front.bias, post_ops, None, None, DType.F32, constants, "")
+    return composed_value(target, front, composed, x, channel, held)

@@ -48,6 +48,12 @@ class Draws:
         end, last = self._store(), self.random.choice([None, EltwiseOp("relu"), Round()])
         return [*self.program()[:2], self._clip_near(end) if last is None else last], end
 
+    def ended(self) -> list[BasicOp | Store]:
+        """Some operations and a store, or what decodes codes and adds others to them."""
+        if self.random.random() < 0.7:
+            return [*self.program(), self._store()]
+        return [*self.random.choice([[Round()], [self._clip()], []]), self._shift(), self._scale(), self._add()]
+
     def operands(self) -> dict[str, Fraction]:
         """What the operands hold: slope, another tensor (never 0), codes of a residual branch."""
         eighths = self.random.choice([n for n in range(-16, 17) if n])
@@ -123,7 +129,7 @@ class Draws:
 
     def _add(self) -> Add:
         dtype = self.random.choice([DType.U8, DType.S8])
-        return Add("skip", dtype, self._any_factor(), float(self.random.choice([0, 3, 117, 128, -7])), self.random.random() < 0.5)
+        return Add("skip", dtype, self._any_factor(), float(self.random.choice([0, 3, 117, 128, -7, 1.5])), self.random.random() < 0.5)
 
     def _store(self) -> Store:
         dtype = self.random.choice([DType.U8, DType.S8])

@@ -1,0 +1,57 @@
+"""All rules of the composer, in the order in which a chain meets them; docs/rules.md and the tests of the rules are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .algebra import COMMUTING, SIMPLIFYING, Rule
+from .equation import Equation
+from .exact_zeros import EXACT_ZERO
+from .folding import FOLDING
+from .placing import PLACING
+from .store_rules import STORING, StoreRule
+from .writing import WRITING
+
+__all__ = ["SECTIONS", "AnyRule", "Section", "all_rules"]
+
+AnyRule = Rule | StoreRule | Equation[Callable[..., object]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rules of one kind: their title in the documentation, where they are applied, and they themselves."""
+
+    title: str
+    text: str
+    rules: tuple[AnyRule, ...]
+
+
+_SIMPLIFYING = {rule.name for rule in SIMPLIFYING}
+
+SECTIONS: tuple[Section, ...] = (
+    Section(
+        "Writing an operation by others",
+        "Applied to the end of a chain: to residual adds and to stores inside it, and to a store at its end as far as needed.",
+        WRITING,
+    ),
+    Section("Algebra: simplifying", "Applied to two neighbours of a chain wherever they match.", SIMPLIFYING),
+    Section(
+        "Algebra: moving a factor or shift to the front",
+        "Applied where it ends in the weights, the output scale or the bias, or joins one that is computed anyway.",
+        tuple(rule for rule in COMMUTING if rule.name not in _SIMPLIFYING),
+    ),
+    Section("Algebra: into the front", "Applied to what has reached the front, y = a*accumulator + b.", FOLDING),
+    Section("Algebra: at the store", "Applied to the end of a chain that stores codes clip(round(x/s + z)).", STORING),
+    Section("Algebra: where 0 shows", "Applied in front of roots, logarithms, powers and comparisons.", (EXACT_ZERO,)),
+    Section(
+        "Placing: from operations to post-ops",
+        "Applied to what is left of a chain, from its start on; the first that fires is taken.",
+        PLACING,
+    ),
+)
+
+
+def all_rules() -> tuple[AnyRule, ...]:
+    """Every rule once."""
+    return tuple(rule for section in SECTIONS for rule in section.rules)

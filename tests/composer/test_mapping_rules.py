@@ -1,0 +1,178 @@
+"""Rules that write, fold and place operations: what each becomes, and the refusal with its reason where it may not."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+from laws.formulas import UNIFIED, V2, V3, conv, store
+
+from fqfuse.composer.attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
+from fqfuse.composer.exact_zeros import EXACT_ZERO
+from fqfuse.composer.folding import FOLDING
+from fqfuse.composer.formula import Add, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, vec
+from fqfuse.composer.placing import PLACING, Placed, Slot
+from fqfuse.composer.targets import Target
+from fqfuse.composer.writing import WRITING, Written
+from fqfuse.ir.types import DType
+
+MAX = float(np.finfo(np.float32).max)
+ADD, ADD_HALF = (Add("skip", DType.U8, 0.5, zero, in_place=True) for zero in (3.0, 1.5))
+EACH, ALL_2 = vec([1.0, 2.0, 4.0]), vec(2.0)
+RULES = {rule.name: rule for rule in (*WRITING, *FOLDING, *PLACING, EXACT_ZERO)}
+
+
+def slot(target: Target = V3, last: PostOp | None = None, dst: DType = DType.U8) -> Slot:
+    return Slot(target, dst, last, lambda values, behind: f"constant{behind} {values.tolist()}")
+
+
+FIRES: dict[str, tuple[tuple[object, ...], object]] = {
+    "x + k*(q-z) = ((x*(1/k) - z) + q)*k": (
+        ([Round(), ADD],),
+        Written(1, (ScaleBy(vec(2.0)), Shift(vec(-3.0)), BinaryOp("add", "skip"), ScaleBy(vec(0.5)))),
+    ),
+    "(x+b)*a + k*(q-z) = (((x+b)*(a/k) - z) + q)*k": (
+        ([Shift(vec(-7.0)), ScaleBy(vec(0.25)), ADD],),
+        Written(3, (EltwiseOp("linear", 1.0, -7.0), EltwiseOp("linear", 0.5, -3.0), BinaryOp("add", "skip"), ScaleBy(vec(0.5)))),
+    ),
+    "x + k*(q-z) = (x - k*z) + k*q": (([ADD],), Written(1, (Shift(vec(-1.5)), BinaryOp("add", "skip", 0.5)))),
+    "x + k*(dst-z) = (x - k*z) + k*dst, z no integer": (
+        ([ADD_HALF],),
+        Written(1, (Shift(vec(-0.75)), Add("skip", DType.U8, 0.5, 0.0, in_place=True))),
+    ),
+    "store(x, s, z, l, h) = clip(round(x*(1/s) + z), l, h)": (
+        ([Round(), store(0.5, 3.0, low=1)],),
+        Written(1, (ScaleBy(vec(2.0)), Shift(vec(3.0)), Round(), Clip(vec(1.0), vec(255.0)))),
+    ),
+    "store(x, s, z) = store(x*(1/s), 1, z)": (([store([0.5, 0.25], 3.0)],), Written(1, (ScaleBy(vec([2.0, 4.0])), store(1.0, 3.0)))),
+    "store(x, s, z) = store(x + z*s, s, 0)": (([store(0.5, 1.5)],), Written(1, (Shift(vec(0.75)), store(0.5, 0.0)))),
+    "store(x, 1, z) = store(x + z, 1, 0)": (([store(1.0, 1.5)],), Written(1, (Shift(vec(1.5)), store(1.0, 0.0)))),
+    "store(x, l, h) = store(clip(x, (l-z)*s, (h-z)*s)), s > 0": (
+        ([store(0.5, 1.0, DType.S8, low=-127)],),
+        Written(1, (Clip(vec(-64.0), vec(63.0)), store(0.5, 1.0, DType.S8))),
+    ),
+    "store(x*A, s) = store(x, s/A)": (([ScaleBy(vec(4.0)), store(0.5, 3.0)],), Written(2, (store(0.125, 3.0),))),
+    "(a*x + b)*c = (a*c)*x + b*c": ((conv(), ScaleBy(ALL_2)), conv(scale=vec([1.0, 0.5, 0.25]), bias=vec([2.0, 4.0, 6.0]))),
+    "(a*x + b) + c = a*x + (b + c)": ((conv(), Shift(EACH)), conv(bias=vec([2.0, 4.0, 7.0]))),
+    "x*A - z*A = (x - z)*A, z of 24 bits": ((ScaleBy(vec(0.1)), Shift(vec(-0.1 * 128))), (Shift(vec(-128.0)), ScaleBy(vec(0.1)))),
+    "k*f(x)*A = (k*A)*f(x)": (
+        ([ScaleBy(ALL_2), Shift(EACH)], slot(V2, Eltwise("tanh", scale=0.5))),
+        Placed(1, (Eltwise("tanh", scale=1.0),), instead=True),
+    ),
+    "x*A + B = linear(x, A, B)": (([ScaleBy(ALL_2), Shift(vec(3.0))], slot()), Placed(2, (Eltwise("linear", 2.0, 3.0),))),
+    "x*A = linear(x, A, 0)": (([ScaleBy(ALL_2), Shift(EACH)], slot()), Placed(1, (Eltwise("linear", 2.0, 0.0),))),
+    "x*[a, b, ...] = binary_mul(x, [a, b, ...])": (([ScaleBy(EACH)], slot()), Placed(1, (Binary("mul", "constant0 [1.0, 2.0, 4.0]"),))),
+    "x + B = linear(x, 1, B)": (([Shift(vec(3.0))], slot()), Placed(1, (Eltwise("linear", 1.0, 3.0),))),
+    "x + [a, b, ...] = binary_add(x, [a, b, ...])": (([Shift(EACH)], slot()), Placed(1, (Binary("add", "constant0 [1.0, 2.0, 4.0]"),))),
+    "clip(x, -inf, inf) = x": (([Clip(vec(-inf), vec(inf))], slot()), Placed(1, ())),
+    "clip(x, 0, inf) = relu(x)": (([Clip(vec(0.0), vec(inf))], slot()), Placed(1, (Eltwise("relu"),))),
+    "clip(x, l, h) = eltwise_clip(x, l, h)": (([Clip(vec(-1.0), vec(inf))], slot()), Placed(1, (Eltwise("clip", -1.0, MAX),))),
+    "clip(x, [l, ...], [h, ...]) = binary_min(binary_max(x, [l, ...]), [h, ...])": (
+        ([Clip(vec(-1.0), EACH)], slot()),
+        Placed(1, (Binary("max", "constant0 [-1.0]"), Binary("min", "constant1 [1.0, 2.0, 4.0]"))),
+    ),
+    "round(x) = eltwise_round(x)": (([Round()], slot()), Placed(1, (Eltwise("round"),))),
+    "hardsigmoid(x, a, b) = clip(linear(x, a, b), 0, 1)": (
+        ([EltwiseOp("hardsigmoid", 0.25, 0.5)], slot(V2)),
+        Placed(1, (Eltwise("linear", 0.25, 0.5), Eltwise("clip", 0.0, 1.0))),
+    ),
+    "f(x, a, b) = eltwise_f(x, a, b)": (([EltwiseOp("elu", 0.75)], slot()), Placed(1, (Eltwise("elu", 0.75),))),
+    "prelu(x, slope) = prelu post-op(x, slope)": (([PreluOp("slope", 2)], slot()), Placed(1, (Prelu("slope", 2),))),
+    "f(x, k*t) = binary_f(x, k*t)": (([BinaryOp("add", "t", 0.5)], slot(UNIFIED)), Placed(1, (Binary("add", "t", Scale((0.5,))),))),
+    "x + k*(dst-z) = sum(x, k, z)": (([ADD], slot(dst=DType.S8)), Placed(1, (Sum("skip", 0.5, 3, DType.U8),))),
+}
+
+REFUSES: dict[str, list[tuple[tuple[object, ...], str]]] = {
+    "x + k*(q-z) = ((x*(1/k) - z) + q)*k": [(([Add("skip", DType.U8, 1e-40)],), "needs 1/k in f32")],
+    "(x+b)*a + k*(q-z) = (((x+b)*(a/k) - z) + q)*k": [
+        (([ADD],), "decoded codes"),
+        (([EltwiseOp("tanh"), Shift(vec(-7.0)), ScaleBy(vec(0.25)), ADD],), "decoded codes"),
+        (([Shift(vec(-7.0)), ScaleBy(EACH), ADD],), "one factor and one shift"),
+    ],
+    "x + k*(dst-z) = (x - k*z) + k*dst, z no integer": [(([ADD],), "takes the zero point")],
+    "store(x, 1, z) = store(x + z, 1, 0)": [(([store(0.5, 1.5)],), "needs s = 1")],
+    "store(x, l, h) = store(clip(x, (l-z)*s, (h-z)*s)), s > 0": [(([store([0.5, -0.5], low=1)],), "needs s > 0")],
+    "store(x*A, s) = store(x, s/A)": [
+        (([ScaleBy(EACH), store(0.5)],), "needs one A and one s"),
+        (([ScaleBy(ALL_2), store([0.5, 0.25])],), "needs one A and one s"),
+        (([ScaleBy(vec(1e30)), store(1e-20)],), "needs s/A in f32"),
+    ],
+    "(a*x + b)*c = (a*c)*x + b*c": [
+        ((conv(scale=None), ScaleBy(ALL_2)), "no place for a factor"),
+        ((conv(per_channel=False), ScaleBy(EACH)), "one scale for the tensor"),
+        ((conv(positive=True), ScaleBy(vec(-1.0))), "negated operands"),
+        ((conv(bias=None), ScaleBy(ALL_2)), "computed at run time"),
+        ((conv(), ScaleBy(vec(1e-38))), "f32 does not hold"),
+    ],
+    "(a*x + b) + c = a*x + (b + c)": [((conv(bias=None), Shift(ALL_2)), "no place for a shift")],
+    "x*A - z*A = (x - z)*A, z of 24 bits": [
+        ((ScaleBy(vec(0.1)), Shift(vec(0.3141))), "24 bits"),
+        ((ScaleBy(vec(1.0)), Shift(vec(1000.0))), "24 bits"),
+    ],
+    "k*f(x)*A = (k*A)*f(x)": [
+        (([ScaleBy(ALL_2)], slot(V3, Eltwise("tanh"))), "where that has a scale"),
+        (([ScaleBy(ALL_2)], slot(V2, Binary("mul", "t"))), "where that has a scale"),
+        (([ScaleBy(EACH)], slot(V2, Eltwise("tanh"))), "where A stands alone"),
+        (([ScaleBy(ALL_2), Shift(vec(1.0))], slot(V2, Eltwise("tanh"))), "where A stands alone"),
+        (([ScaleBy(vec(1e30))], slot(V2, Eltwise("tanh", scale=1e30))), "where f32 holds its scale"),
+    ],
+    "x*A + B = linear(x, A, B)": [
+        (([ScaleBy(EACH), Shift(ALL_2)], slot()), "needs one A and one B"),
+        (([ScaleBy(ALL_2), Shift(EACH)], slot()), "needs one A and one B"),
+    ],
+    "x*A = linear(x, A, 0)": [(([ScaleBy(EACH)], slot()), "needs one A")],
+    "x + B = linear(x, 1, B)": [(([Shift(EACH)], slot()), "needs one B")],
+    "clip(x, -inf, inf) = x": [(([Clip(vec(-inf), vec(1.0))], slot()), "clip(x, -inf, inf)")],
+    "clip(x, 0, inf) = relu(x)": [(([Clip(vec(0.0), vec(6.0))], slot()), "relu(x)"), (([Clip(EACH, vec(inf))], slot()), "relu(x)")],
+    "clip(x, l, h) = eltwise_clip(x, l, h)": [(([Clip(EACH, vec(6.0))], slot()), "needs one l and one h")],
+    "hardsigmoid(x, a, b) = clip(linear(x, a, b), 0, 1)": [
+        (([EltwiseOp("hardsigmoid", 0.25, 0.5)], slot(V3)), "where the target lacks it")
+    ],
+    "x + k*(dst-z) = sum(x, k, z)": [(([ADD_HALF], slot()), "needs an integer z")],
+}
+
+
+def test_every_rule_has_a_place_where_it_fires() -> None:
+    assert FIRES.keys() == RULES.keys()
+    assert REFUSES.keys() <= RULES.keys()
+
+
+@pytest.mark.parametrize("name", FIRES)
+def test_rule_fires(name: str) -> None:
+    arguments, expected = FIRES[name]
+    assert repr(RULES[name].apply(*arguments)) == repr(expected)  # vectors are equal when they are written alike
+
+
+@pytest.mark.parametrize(("name", "arguments", "reason"), [(name, *case) for name, cases in REFUSES.items() for case in cases])
+def test_rule_refuses_with_its_reason(name: str, arguments: tuple[object, ...], reason: str) -> None:
+    found = RULES[name].apply(*arguments)
+    assert isinstance(found, Refusal)
+    assert reason in found.reason
+    assert found.expected
+    assert found.found
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rule_says_nothing_elsewhere(name: str) -> None:
+    rule = RULES[name]
+    nothing = EltwiseOp("tanh")
+    other = Round() if name.startswith("f(x, a, b)") else nothing
+    arguments = {**dict.fromkeys(WRITING, ([other],)), **dict.fromkeys(FOLDING, (conv(), other)), EXACT_ZERO: (other, other)}
+    assert rule.apply(*arguments.get(rule, ([other], slot()))) is None
+
+
+def test_codes_that_are_known_need_no_rounding() -> None:
+    rule = RULES["store(x, s, z, l, h) = clip(round(x*(1/s) + z), l, h)"]
+    end = store(0.5, 3.0)
+    known = type(end)(end.dtype, end.scale, end.zero_point, end.low, end.high, exact=True)
+    assert repr(rule.apply([known])) == repr(Written(1, (ScaleBy(vec(2.0)), Shift(vec(3.0)))))
+
+
+def test_the_first_placing_rule_that_fires_is_the_shortest_form() -> None:
+    """More general ones stand behind: a factor with a shift is one linear, not two; a clip at 0 is a relu."""
+    firsts = {}
+    for name, (arguments, _) in FIRES.items():
+        if RULES[name] in PLACING:
+            firsts[name] = next(rule.name for rule in PLACING if isinstance(rule.apply(*arguments), Placed))
+    assert all(name == first for name, first in firsts.items())
