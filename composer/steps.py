@@ -186,9 +186,9 @@ _FROM_ONE_SOURCE = frozenset(
 
 
 def _primitive_of(drafts: Drafts, node: Node) -> str | None:
-    """The primitive that computes the node in f32 (or pools or resizes codes), or None: the ONNX operator itself does."""
+    """The primitive that computes the node in f32 (or pools, resizes or shuffles codes), or None: the ONNX operator itself does."""
     types = [drafts.graph.type(value) for value in (*node.inputs[:1], *node.outputs) if value]
-    pools_codes = node.spec.primitive in ("pooling", "resampling") and types[-1].dtype in (DType.U8, DType.S8)
+    pools_codes = node.spec.primitive in ("pooling", "resampling", "shuffle") and types[-1].dtype in (DType.U8, DType.S8)
     floats = all(type_.dtype is DType.F32 for type_ in types)
     known = all(type_.shape for type_ in types)  # of a known rank that is not 0
     alone = len([value for value in node.outputs if value]) == 1

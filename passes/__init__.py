@@ -17,6 +17,7 @@ from .nest_concat import NestConcat
 from .nest_variadic import NestVariadic
 from .normalize_gemm import NormalizeGemm
 from .recognize_activations import RecognizeActivations
+from .recognize_shuffle import RecognizeShuffle
 from .reduction_to_pooling import ReductionToPooling
 from .reorder_scale import ReorderScale
 from .retype_matmul_operand import RetypeMatmulOperand
@@ -45,6 +46,7 @@ PIPELINE: tuple[Pass, ...] = (
     MergeDuplicates(),  # because: a value quantized twice alike has two readers, which would keep it in f32
     MoveQuantize(),  # because: it must be next to the producer before Dequantize moves up against it
     MoveDequantize(),  # because: what data movement and max pools handle shall be codes
+    RecognizeShuffle(),  # because: quantizers between its three operations have moved away, and its reshapes have not yet
     MoveReshape(),  # because: quantizers have passed reshapes; in front of the next move, since where a reshape goes, quantizers meet
     UnifyConcatTypes(),  # because: it sees what arrives at a concatenation only now, and the next move joins codes of one type only
     MoveDequantize(),  # because: concatenations of codes of one type can now be crossed

@@ -8,8 +8,8 @@ A graph op named X means the ONNX op X at its newest opset. Where a row writes a
     Shape.end                     None when absent
     kernel_shape, strides, pads, dilations, output_padding, output_shape, perm, axes: () when absent
 
-FakeQuantize, Quantize, Dequantize and Onnx are fqfuse's own (`onnx=False`). A node with more outputs than its row, and one whose `infer`
-raises NotCovered, is imported as the foreign op `Onnx`.
+FakeQuantize, Quantize, Dequantize, Lookup, Shuffle and Onnx are fqfuse's own (`onnx=False`). A node with more outputs than its row, and
+one whose `infer` raises NotCovered, is imported as the foreign op `Onnx`.
 """
 
 from __future__ import annotations

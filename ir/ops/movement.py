@@ -1,4 +1,4 @@
-"""Rows that permute, join, copy and repeat: Transpose, Concat, Split, Expand, Tile, DepthToSpace, SpaceToDepth."""
+"""Rows that permute, join, copy and repeat: Transpose, Concat, Split, Expand, Tile, DepthToSpace, SpaceToDepth, Shuffle."""
 
 from __future__ import annotations
 
@@ -193,6 +193,27 @@ def _repeated(call: Call, shape: Shape | None) -> Quantization | None:
     return quant.with_axis(axis) if dims.same(x[quant.axis], shape[axis]) else None
 
 
+# -- shuffling channels ------------------------------------------------------------------------------------------------------------
+
+
+def _shuffle_shape(call: Call) -> Shape:
+    x, size = call.shape(0), integer(call.attrs, "group_size")
+    length = x[call.axis(integer(call.attrs, "axis"), len(x))]
+    if size < 1 or (isinstance(length, int) and length % size):
+        raise ShapeError(f"groups of {size} do not fill {call.type(0)}")
+    return x
+
+
+def _shuffle_quant(call: Call, shape: Shape | None) -> Quantization | None:
+    return outside_of(call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape)
+
+
+def _shuffle(x: A, attrs: Attrs) -> A:
+    axis, size = integer(attrs, "axis") % x.ndim, integer(attrs, "group_size")
+    groups = x.reshape(*x.shape[:axis], x.shape[axis] // size, size, *x.shape[axis + 1 :])
+    return groups.swapaxes(axis, axis + 1).reshape(x.shape)
+
+
 MOVEMENT: tuple[OpSpec, ...] = (
     row(
         "Transpose",
@@ -265,5 +286,17 @@ MOVEMENT: tuple[OpSpec, ...] = (
         compute=_space_to_depth,
         quant=where_size_stays,
         traits=LAYOUT,
+    ),
+    row(
+        "Shuffle",
+        "The groups of `group_size` along an axis side by side: element i of group j comes to place i * (number of groups) + j.",
+        "x",
+        attrs={"axis": REQUIRED, "group_size": REQUIRED},
+        shape=_shuffle_shape,
+        compute=_shuffle,
+        quant=_shuffle_quant,
+        traits=LAYOUT,
+        onnx=False,
+        primitive="shuffle",
     ),
 )

@@ -183,13 +183,30 @@ class Binder(Values):
         box, shape = first.desc.submemory(dims, offsets), self.dims(step.output)
         straight = row_major(self.library, dims, box.dtype)
         target = straight if len(shape) != len(dims) else relaid(first.desc, dims, box.dtype) or straight
-        move = reorder(self.engine, box, target, origin=self.origin(step))
         home = viewed(target, shape)
-        if move.is_reference or home is None:
+        if home is None:
+            raise NotLowered(f"{target} cannot be seen as {list(shape)}")
+        self.commit_move(step, first, box, target, home)
+
+    def commit_move(self, step: Step, source: Tensor, part: MemoryDesc, target: MemoryDesc, home: MemoryDesc) -> None:
+        """Moves elements by one reorder.
+
+        Args:
+            step: the step.
+            source: where they lie.
+            part: how they are read there.
+            target: how they are written, of the shape of `part`.
+            home: the same bytes as the step's output.
+
+        Raises:
+            NotLowered: the library has the reference implementation only.
+        """
+        move = reorder(self.engine, part, target, origin=self.origin(step))
+        if move.is_reference:
             raise NotLowered(f"oneDNN copies it by {move.impl_info}")
         buffer = Buffer(step.output, Home.ARENA, target.size)
         copy = Tensor(buffer, target)
-        self._run(move, {Arg.SRC: Tensor(first.buffer, box), Arg.DST: copy}, copy, f"box of {source}")
+        self._run(move, {Arg.SRC: Tensor(source.buffer, part), Arg.DST: copy}, copy, f"moved to {step.output}")
         self._define(step.output, Tensor(buffer, home))
 
     def alias(self, step: Step, desc: MemoryDesc, source: str) -> None:

@@ -11,7 +11,7 @@ from .lowering_compute import convolution, deconvolution, matmul
 from .lowering_normalization import batch_normalization, layer_normalization, lrn, prelu, reduction, resampling, softmax
 from .lowering_pointwise import binary, concat, eltwise, pooling
 from .lowering_reorder import quantizing_reorder
-from .lowering_views import reshape, transpose
+from .lowering_views import reshape, shuffle, transpose
 
 __all__ = ["LOWERINGS"]
 
@@ -31,6 +31,7 @@ LOWERINGS: Mapping[str, Callable[[Binder, Step], None]] = {
     "prelu": prelu,
     "reduction": reduction,
     "resampling": resampling,
+    "shuffle": shuffle,
     **dict.fromkeys(RESHAPES, reshape),
     "onnx.Transpose": transpose,
     "onnx.Gather": gather,

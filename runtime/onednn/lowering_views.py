@@ -1,4 +1,4 @@
-"""Steps that move no data: another shape over the same bytes, or another order of the axes, carried by strides."""
+"""Steps that say where the elements lie: another shape over the same bytes, another order of the axes, carried by strides; and shuffles."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from ...composer.plan import Step
 from .binding import Binder, NotLowered, Wanted
 from .memory import MemoryDesc
 from .pointwise import reorder
-from .tensors import row_major, viewed
+from .tensors import Tensor, channels_last, relaid, row_major, viewed
 
-__all__ = ["reshape", "transpose"]
+__all__ = ["reshape", "shuffle", "transpose"]
 
 
 def _source(step: Step) -> str:
@@ -45,6 +45,33 @@ def transpose(binder: Binder, step: Step) -> None:
         binder.library, [lies.dims[axis] for axis in order], lies.dtype, [strides[axis] for axis in order]
     )
     binder.alias(step, view, source)
+
+
+def shuffle(binder: Binder, step: Step) -> None:
+    """Channel shuffle: one reorder, from the groups where they lie to the same layout with the two axes of the groups swapped.
+
+    oneDNN's shuffle primitive is compiled for blocked layouts only: channels last and row-major it has the reference implementation,
+    which took 1.0 to 2.5 times as long as this reorder (3.2, ShuffleNet's maps, u8, s8 and f32).
+    """
+    source = _source(step)
+    if binder.is_constant(source):
+        raise NotLowered("it reads a constant")
+    dims, dtype = binder.dims(source), binder.dtype(source)
+    axis, size = step.params.get("axis"), step.params.get("group_size")
+    if not isinstance(axis, int) or not isinstance(size, int):
+        raise NotLowered("it names no axis and group size")
+    axis %= len(dims)
+    lies = binder.desc(source)
+    dense = relaid(lies, dims, dtype) or channels_last(binder.library, dims, dtype)
+    tensor = binder.fetch(Wanted(source, dense))
+    assert isinstance(tensor, Tensor)
+    groups, strides = dims[axis] // size, dense.strides
+    split = (*dims[:axis], size, groups, *dims[axis + 1 :])
+    read, written = (
+        MemoryDesc.with_strides(binder.library, split, dtype, (*strides[:axis], *pair, *strides[axis + 1 :]))
+        for pair in ((strides[axis], strides[axis] * size), (strides[axis] * groups, strides[axis]))
+    )
+    binder.commit_move(step, tensor, read, written, dense)
 
 
 def _copy(binder: Binder, step: Step, source: str, plain: MemoryDesc) -> None:

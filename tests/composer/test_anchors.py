@@ -128,7 +128,7 @@ STEPS: dict[str, tuple[Row, ...]] = {
     "concat": _before_prelu("concat reorder", ("nothing/*", "concat reorder", NO_POST_OPS), ("*", "concat binary", NO_POST_OPS)),
     "concat of two scales": _before_prelu("concat binary", ("*", "concat binary", NO_POST_OPS)),
     "softmax": _before_prelu("reorder softmax", ("*", "reorder softmax", F32_SOURCE)),
-    "shuffle": _moved_codes("onnx.Reshape onnx.Transpose onnx.Reshape"),
+    "shuffle": _moved_codes("shuffle"),
     "lrn": _without_post_ops("reorder lrn", F32_ONLY),
     "layer normalization": (
         ("nothing/*", "reorder layer_normalization", F32_SOURCE),

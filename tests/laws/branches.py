@@ -214,11 +214,14 @@ def _moved(d: Draft, x: Value) -> Value:
     channels = d.channels(x)
     y = d.quantized(x) if d.yes() else x
     for _ in range(d.draw(st.integers(1, 3))):
-        kind = d.draw(st.sampled_from(["transpose", "reshape", "pool", "split", "pad"]))
+        kind = d.draw(st.sampled_from(["transpose", "reshape", "pool", "split", "pad", "shuffle"]))
         if kind == "transpose":
             y = d.net.op("Transpose", y, perm=(0, 1, 3, 2))
         elif kind == "reshape":
             y = d.net.op("Reshape", d.net.op("Reshape", y, d.net.ints(0, 0, 16)), d.net.ints(0, 0, 4, 4))
+        elif kind == "shuffle" and channels % 2 == 0:
+            y = d.net.op("Transpose", d.net.op("Reshape", y, d.net.ints(0, 2, channels // 2, 4, 4)), perm=(0, 2, 1, 3, 4))
+            y = d.net.op("Reshape", d.net.qdq(y, 2.0**-6, 128) if d.yes(3) else y, d.net.ints(0, channels, 4, 4))
         elif kind == "pool":
             y = d.net.op("MaxPool", y, kernel_shape=(3, 3), pads=(1, 1, 1, 1))
         elif kind == "split":

@@ -33,7 +33,7 @@ PASSES = {
     "attention": ("retype_matmul_operand",),
     "gate": ("normalize_gemm", "reduction_to_pooling"),
     "several_quantizers": ("merge_duplicates",),
-    "moved": ("move_dequantize", "move_quantize", "slice_pieces"),
+    "moved": ("move_dequantize", "move_quantize", "slice_pieces", "recognize_shuffle"),
     "quantize_only": ("detect_quantize_only",),
     "computed_bias": ("separate_computed_bias",),
     "scaled_convolution": ("reorder_scale",),

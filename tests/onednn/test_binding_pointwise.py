@@ -263,11 +263,13 @@ def test_reorder_with_a_sum(run: Runner, rng: np.random.Generator) -> None:
 # ---- shuffle, resampling, reduction ----
 
 
+@pytest.mark.parametrize("size", [2, 4, 8])
 @pytest.mark.parametrize("dtype", [U8, S8, FLOAT], ids=lambda d: d.name)
-def test_shuffle(run: Runner, rng: np.random.Generator, dtype: DataType) -> None:
+def test_shuffle(run: Runner, rng: np.random.Generator, dtype: DataType, size: int) -> None:
+    """The group size is the length of a group, not how many there are."""
     x = data(rng, dtype)
-    desc = shuffle(run.engine, nhwc(run, dtype), nhwc(run, dtype), axis=1, group_size=4)
-    want = x.reshape(2, 4, 4, 5, 6).swapaxes(1, 2).reshape(SHAPE)
+    desc = shuffle(run.engine, nhwc(run, dtype), nhwc(run, dtype), axis=1, group_size=size)
+    want = x.reshape(2, 16 // size, size, 5, 6).swapaxes(1, 2).reshape(SHAPE)
     np.testing.assert_array_equal(run(desc, {Arg.SRC: x}), want)
 
 

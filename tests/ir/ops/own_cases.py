@@ -30,4 +30,6 @@ OWN_CASES: tuple[Case, ...] = (
     case("Dequantize", normal(2, 3, 4, dtype=np.int32), quant=Quantization.of(-0.05)),
     case("Lookup", normal(2, 3, 4, dtype=np.int8), normal(256, dtype=np.uint8), quant=Quantization.of(0.1, 3)),
     case("Lookup", normal(2, 3, 4, dtype=np.uint8), normal(256)),
+    case("Shuffle", normal(2, 6, 4), axis=1, group_size=3),
+    case("Shuffle", normal(2, 3, 4, dtype=np.uint8), axis=-1, group_size=2),
 )

@@ -21,7 +21,7 @@ ELTWISE = {"relu", "tanh", "elu", "square", "abs", "sqrt", "linear", "soft_relu"
            "log", "clip", "pow", "gelu_erf", "round", "mish", "hardswish"}  # fmt: skip
 BINARY = {"add", "mul", "max", "min", "div", "sub", "ge", "gt", "le", "lt", "eq", "ne"}
 PRIMITIVES = {"convolution", "deconvolution", "matmul", "pooling", "eltwise", "binary", "reorder", "concat", "reduction", "softmax",
-              "layer_normalization", "batch_normalization", "resampling", "prelu", "lrn"}  # fmt: skip
+              "layer_normalization", "batch_normalization", "resampling", "prelu", "lrn", "shuffle"}  # fmt: skip
 
 every_row = pytest.mark.parametrize("spec", OPS.values(), ids=lambda spec: spec.name)
 rows_of_onnx = pytest.mark.parametrize("spec", [s for s in OPS.values() if s.onnx], ids=lambda spec: spec.name)

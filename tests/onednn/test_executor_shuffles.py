@@ -1,0 +1,58 @@
+"""Channel shuffles: one reorder that keeps the layout, whatever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from executor_plans import F32, U8, Builder
+
+from fqfuse.composer.plan import Plan
+from fqfuse.runtime.compare import compare_steps
+from fqfuse.runtime.onednn import Library
+from fqfuse.runtime.onednn.executor import OneDnnExecutor
+
+
+@pytest.fixture
+def b(library: Library) -> Builder:
+    if not library.effective_isa().has_vnni:
+        pytest.skip("without VNNI int8 products saturate")
+    return Builder()
+
+
+def checked(plan: Plan, feeds: Mapping[str, np.ndarray]) -> OneDnnExecutor:
+    """An executor that computes every step as NumPy does."""
+    executor = OneDnnExecutor(plan, 2)
+    assert [str(d) for d in compare_steps(plan, executor, feeds)] == []
+    return executor
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "size"),
+    [((2, 12, 5, 6), 1, 6), ((2, 12, 5, 6), 1, 4), ((1, 6, 5, 12), -1, 3), ((3, 8), 1, 2), ((6, 4, 3), 0, 3), ((2, 6, 2, 3, 4), 1, 2)],
+)
+@pytest.mark.parametrize("codes", [True, False])
+def test_of_what_lies_row_major(b: Builder, shape: tuple[int, ...], axis: int, size: int, codes: bool) -> None:
+    x = b.input("x", shape)
+    x = b.quantize(x, "codes") if codes else x
+    b.step("shuffle", "Shuffle", {"src": x}, "y", U8 if codes else F32, shape, {"axis": axis, "group_size": size})
+    feeds = b.feeds()
+    executor = checked(b.plan("y"), feeds)
+    assert executor.placement()[-1].runtime == "onednn"
+    axis %= len(shape)
+    values = executor.run_all(feeds) | feeds
+    groups = values[x].reshape(*shape[:axis], shape[axis] // size, size, *shape[axis + 1 :])
+    np.testing.assert_array_equal(values["y"], np.swapaxes(groups, axis, axis + 1).reshape(shape))
+
+
+def test_between_convolutions_no_layout_changes(b: Builder) -> None:
+    x = b.quantize(b.input("x", (1, 16, 7, 7)), "codes")
+    b.convolution(x, "first", (12, 16, 1, 1))
+    b.step("shuffle", "Shuffle", {"src": "first"}, "shuffled", U8, (1, 12, 7, 7), {"axis": 1, "group_size": 6})
+    b.convolution("shuffled", "second", (8, 12, 1, 1))
+    executor = checked(b.plan("second"), b.feeds())
+    assert [placement.runtime for placement in executor.placement()] == ["onednn"] * 4
+    assert executor.reorders == 0
+    assert " + " not in executor.placement()[2].implementation, "no reorder beside its own"
+    assert " + " not in executor.placement()[3].implementation, "the convolution takes the channels as they lie"
