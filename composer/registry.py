@@ -9,6 +9,7 @@ from .algebra import COMMUTING, SIMPLIFYING, Rule
 from .equation import Equation
 from .exact_zeros import EXACT_ZERO
 from .folding import FOLDING
+from .operand_rules import OPERANDS
 from .placing import PLACING
 from .store_rules import STORING, StoreRule
 from .writing import WRITING
@@ -30,6 +31,11 @@ class Section:
 _SIMPLIFYING = {rule.name for rule in SIMPLIFYING}
 
 SECTIONS: tuple[Section, ...] = (
+    Section(
+        "Operations of two operands",
+        "Applied to arithmetic of the chain x with a constant c, an f32 tensor t, codes s*(q-z), or itself; the first that fires is taken.",
+        OPERANDS,
+    ),
     Section(
         "Writing an operation by others",
         "Applied to the end of a chain: to residual adds and to stores inside it, and to a store at its end as far as needed.",

@@ -18,7 +18,8 @@ from ..ir.paths import RESHAPES, reaches, same_bytes
 from ..ir.types import DType, Quantization
 from .compared_codes import MIRRORED, codes_differ
 from .exact_zeros import zero_shows
-from .formula import Add, BasicOp, BinaryOp, ChainOp, Clip, CodesOp, EltwiseOp, Refusal, ScaleBy, Shift, Vec, vec
+from .formula import BinaryOp, ChainOp, CodesOp, Refusal, Vec, vec
+from .operand_rules import WithCodes, WithConstant, WithItself, WithTensor, written_with
 from .post_ops_composer import Front, PostOpsComposer
 from .residual import branch_refusal
 
@@ -35,7 +36,8 @@ def two_operands(graph: Graph, node: Node, value: str, composer: PostOpsComposer
     algorithm = node.spec.binary
     assert algorithm is not None
     if node.inputs[0] == node.inputs[1]:
-        return _with_itself(node)
+        same = written_with(WithItself(algorithm))
+        return same if same is None or isinstance(same, Refusal) else ([*same], None)
     first = node.inputs[0] == value
     other = node.inputs[1] if first else node.inputs[0]
     if algorithm in ("gt", "ge", "lt", "le") and not first:
@@ -54,12 +56,6 @@ def two_operands(graph: Graph, node: Node, value: str, composer: PostOpsComposer
     codes = decoded(graph, other)
     found = None if codes is None else _with_codes(graph, node, value, codes, algorithm, anchor, composer, first=first)
     return found or _with_values(graph, node, value, other, algorithm, anchor, first=first)
-
-
-def _with_itself(node: Node) -> Found | None:
-    if node.op == "Add":
-        return [ScaleBy(vec(2.0))], None
-    return ([EltwiseOp("square")], None) if node.op == "Mul" else None
 
 
 def decoded(graph: Graph, value: str) -> Node | None:
@@ -95,29 +91,9 @@ def _in_rank(graph: Graph, constant: str, rank: int) -> str:
 def _with_vector(graph: Graph, node: Node, vector: Vec, algorithm: str, front: Front, *, first: bool) -> Found | Refusal:
     if np.isnan(vector).any() or not (np.isfinite(vector).all() or node.op in ("Max", "Min")):
         return Refusal(f"no basic operation for {node.op} by this constant", "finite numbers", "infinity or NaN")
-    return [*_vector_operations(graph, node, vector, algorithm, front, first=first)], None
-
-
-def _vector_operations(graph: Graph, node: Node, vector: Vec, algorithm: str, front: Front, *, first: bool) -> list[BasicOp]:
-    nonzero = bool(vector.all())
-    if algorithm == "add":
-        return [Shift(vector)]
-    if algorithm == "sub":
-        return [Shift(-vector)] if first else [ScaleBy(vec(-1.0)), Shift(vector)]
-    if algorithm == "mul" and nonzero:
-        return [ScaleBy(vector)]
-    if algorithm == "div" and nonzero and first:
-        return [ScaleBy(1.0 / vector)]
-    if algorithm == "div" and not first:  # c / x = c * x^-1
-        if vector.size == 1:
-            return [EltwiseOp("pow", float(vector[0]), -1.0)]
-        return [EltwiseOp("pow", 1.0, -1.0), BinaryOp("mul", _operand(graph, node, vector, front))]
-    if algorithm == "max":
-        return [Clip(vector, vec(np.inf))]
-    if algorithm == "min":
-        return [Clip(vec(-np.inf), vector)]
-    # A comparison; or a factor of 0, which no scale may be: rules divide by them.
-    return [BinaryOp(algorithm, _operand(graph, node, vector, front))]
+    found = written_with(WithConstant(algorithm, vector, lambda: _operand(graph, node, vector, front), first))
+    assert found is not None
+    return found if isinstance(found, Refusal) else ([*found], None)
 
 
 def _operand(graph: Graph, node: Node, vector: Vec, front: Front) -> str:
@@ -163,13 +139,10 @@ def _fits(graph: Graph, other: str, value: str) -> bool:
 def _with_values(graph: Graph, node: Node, value: str, other: str, algorithm: str, anchor: Node, *, first: bool) -> Found | Refusal:
     if graph.type(other).dtype is not DType.F32:
         return Refusal("the other operand is neither f32 nor 8-bit codes", "f32, or per-tensor u8 or s8", graph.type(other).dtype.value)
-    if algorithm == "add" or (algorithm == "sub" and not first):  # t - x = -x + t
-        why_not = overwriting_refusal(graph, other, other, value, node, anchor)
-        turn: list[BasicOp] = [] if algorithm == "add" else [ScaleBy(vec(-1.0))]
-        return [*turn, Add(other, DType.F32, in_place=not why_not, why_not=why_not)], None
-    if algorithm == "div" and not first:  # t / x = x^-1 * t
-        return [EltwiseOp("pow", 1.0, -1.0), BinaryOp("mul", other)], None
-    return [BinaryOp(algorithm, other)], None
+    why_not = overwriting_refusal(graph, other, other, value, node, anchor) if algorithm in ("add", "sub") else ""
+    found = written_with(WithTensor(algorithm, other, first, why_not))
+    assert found is not None
+    return found if isinstance(found, Refusal) else ([*found], None)
 
 
 def _with_codes(
@@ -177,27 +150,17 @@ def _with_codes(
 ) -> Found | None:
     """The operation with s*(q - z), q the codes; None when no attributes decode the operand, so that a step of its own must.
 
-    x + s*(q - z) is an Add; comparisons, maximum and minimum see `compared_codes.py`; products and quotients take s apart when z is 0,
-    while x*(q - z) would need x twice.
+    Comparisons, maximum and minimum see `compared_codes.py`, the others `operand_rules.py`.
     """
     quant = decode.attr("quant", Quantization)
     codes, scale, zero = decode.inputs[0], quant.scale[0], quant.zero_point[0]
-    if algorithm in ("add", "sub"):
-        factor = scale if algorithm == "add" or not first else -scale
-        why_not = overwriting_refusal(graph, codes, decode.output, value, node, anchor)
-        turn: list[BasicOp] = [] if algorithm == "add" or first else [ScaleBy(vec(-1.0))]
-        return [*turn, Add(codes, graph.type(codes).dtype, factor, zero, not why_not, why_not)], decode
     if algorithm in MIRRORED:
         op = CodesOp(algorithm, codes, graph.type(codes).dtype, scale, zero)
         differ = codes_differ(composer.front, composer.chain, op, told=zero_shows(graph, node))
         return None if differ else ([op], decode)
-    if zero != 0:
-        return None
-    if algorithm == "mul":
-        return [ScaleBy(vec(scale)), BinaryOp("mul", codes)], decode
-    if first:
-        return [ScaleBy(vec(1.0 / scale)), BinaryOp("div", codes)], decode
-    return [EltwiseOp("pow", scale, -1.0), BinaryOp("mul", codes)], decode
+    why_not = overwriting_refusal(graph, codes, decode.output, value, node, anchor) if algorithm in ("add", "sub") else ""
+    found = written_with(WithCodes(algorithm, codes, graph.type(codes).dtype, scale, zero, first, why_not))
+    return None if found is None or isinstance(found, Refusal) else ([*found], decode)
 
 
 def overwriting_refusal(graph: Graph, stored: str, read: str, value: str, node: Node, anchor: Node) -> str:

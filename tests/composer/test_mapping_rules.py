@@ -12,6 +12,7 @@ from fqfuse.composer.attributes import Binary, Eltwise, PostOp, Prelu, Scale, Su
 from fqfuse.composer.exact_zeros import EXACT_ZERO
 from fqfuse.composer.folding import FOLDING
 from fqfuse.composer.formula import Add, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, vec
+from fqfuse.composer.operand_rules import OPERANDS, WithCodes, WithConstant, WithItself, WithTensor
 from fqfuse.composer.placing import PLACING, Placed, Slot
 from fqfuse.composer.targets import Target
 from fqfuse.composer.writing import WRITING, Written
@@ -20,14 +21,42 @@ from fqfuse.ir.types import DType
 MAX = float(np.finfo(np.float32).max)
 ADD, ADD_HALF = (Add("skip", DType.U8, 0.5, zero, in_place=True) for zero in (3.0, 1.5))
 EACH, ALL_2 = vec([1.0, 2.0, 4.0]), vec(2.0)
-RULES = {rule.name: rule for rule in (*WRITING, *FOLDING, *PLACING, EXACT_ZERO)}
+RULES = {rule.name: rule for rule in (*OPERANDS, *WRITING, *FOLDING, *PLACING, EXACT_ZERO)}
 
 
 def slot(target: Target = V3, last: PostOp | None = None, dst: DType = DType.U8) -> Slot:
     return Slot(target, dst, last, lambda values, behind: f"constant{behind} {values.tolist()}")
 
 
+def constant(algorithm: str, values: object, *, first: bool = True) -> WithConstant:
+    return WithConstant(algorithm, vec(values), lambda: f"constant {values}", first)
+
+
 FIRES: dict[str, tuple[tuple[object, ...], object]] = {
+    "x + x = x*2": ((WithItself("add"),), (ScaleBy(vec(2.0)),)),
+    "x*x = square(x)": ((WithItself("mul"),), (EltwiseOp("square"),)),
+    "x - c = x + (-c)": ((constant("sub", [1.0, 2.0]),), (Shift(vec([-1.0, -2.0])),)),
+    "c - x = x*(-1) + c": ((constant("sub", 3.0, first=False),), (ScaleBy(vec(-1.0)), Shift(vec(3.0)))),
+    "x/c = x*(1/c), c != 0": ((constant("div", [2.0, 4.0]),), (ScaleBy(vec([0.5, 0.25])),)),
+    "c/x = pow(x, c, -1)": ((constant("div", 3.0, first=False),), (EltwiseOp("pow", 3.0, -1.0),)),
+    "[c, ...]/x = pow(x, 1, -1)*[c, ...]": (
+        (constant("div", [1.0, 2.0], first=False),),
+        (EltwiseOp("pow", 1.0, -1.0), BinaryOp("mul", "constant [1.0, 2.0]")),
+    ),
+    "max(x, c) = clip(x, c, inf)": ((constant("max", 3.0),), (Clip(vec(3.0), vec(inf)),)),
+    "min(x, c) = clip(x, -inf, c)": ((constant("min", 3.0),), (Clip(vec(-inf), vec(3.0)),)),
+    "f(x, c) = f(x, t), t = c": ((constant("mul", [0.0, 2.0]),), (BinaryOp("mul", "constant [0.0, 2.0]"),)),
+    "t - x = x*(-1) + 1*(t-0)": (
+        (WithTensor("sub", "t", first=False, why_not="read later"),),
+        (ScaleBy(vec(-1.0)), Add("t", DType.F32, why_not="read later")),
+    ),
+    "t/x = pow(x, 1, -1)*t": ((WithTensor("div", "t", first=False),), (EltwiseOp("pow", 1.0, -1.0), BinaryOp("mul", "t"))),
+    "f(x, t) = binary_f(x, t)": ((WithTensor("sub", "t"),), (BinaryOp("sub", "t"),)),
+    "s*(q-z) - x = x*(-1) + s*(q-z)": (
+        (WithCodes("sub", "q", DType.S8, 0.5, 3.0, first=False),),
+        (ScaleBy(vec(-1.0)), Add("q", DType.S8, 0.5, 3.0, in_place=True)),
+    ),
+    "x*(s*q) = (x*s)*q": ((WithCodes("div", "q", DType.S8, 0.5, 0.0),), (ScaleBy(vec(2.0)), BinaryOp("div", "q"))),
     "x + k*(q-z) = ((x*(1/k) - z) + q)*k": (
         ([Round(), ADD],),
         Written(1, (ScaleBy(vec(2.0)), Shift(vec(-3.0)), BinaryOp("add", "skip"), ScaleBy(vec(0.5)))),
@@ -84,6 +113,11 @@ FIRES: dict[str, tuple[tuple[object, ...], object]] = {
 }
 
 REFUSES: dict[str, list[tuple[tuple[object, ...], str]]] = {
+    "x/c = x*(1/c), c != 0": [((constant("mul", [0.0, 2.0]),), "not 0"), ((constant("div", [0.0, 2.0]),), "not 0")],
+    "c/x = pow(x, c, -1)": [((constant("div", [1.0, 2.0], first=False),), "for one c")],
+    "f(x, c) = f(x, t), t = c": [((constant("sub", 3.0, first=False),), "the chain in front")],
+    "f(x, t) = binary_f(x, t)": [((WithTensor("div", "t", first=False),), "the chain in front")],
+    "x*(s*q) = (x*s)*q": [((WithCodes(algorithm, "q", DType.U8, 0.5, 3.0),), "need x twice") for algorithm in ("mul", "div")],
     "x + k*(q-z) = ((x*(1/k) - z) + q)*k": [(([Add("skip", DType.U8, 1e-40)],), "needs 1/k in f32")],
     "(x+b)*a + k*(q-z) = (((x+b)*(a/k) - z) + q)*k": [
         (([ADD],), "decoded codes"),
@@ -156,6 +190,9 @@ def test_rule_refuses_with_its_reason(name: str, arguments: tuple[object, ...], 
 @pytest.mark.parametrize("name", RULES)
 def test_rule_says_nothing_elsewhere(name: str) -> None:
     rule = RULES[name]
+    if rule in OPERANDS:
+        assert rule.apply(WithItself("gt")) is None
+        return
     nothing = EltwiseOp("tanh")
     other = Round() if name.startswith("f(x, a, b)") else nothing
     arguments = {**dict.fromkeys(WRITING, ([other],)), **dict.fromkeys(FOLDING, (conv(), other)), EXACT_ZERO: (other, other)}

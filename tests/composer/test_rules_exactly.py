@@ -21,7 +21,7 @@ import pytest
 from hypothesis import settings
 from laws.formulas import UNIFIED, V2, V3, conv
 from laws.programs import CHANNELS, Draws, arguments, in_f32, points, source, starts
-from laws.rational import after_all, composed_value, front_value
+from laws.rational import after_all, binary, composed_value, entry, front_value
 
 import fqfuse.composer
 from fqfuse.composer.algebra import COMMUTING, SIMPLIFYING, Rule
@@ -31,6 +31,7 @@ from fqfuse.composer.equation import Equation
 from fqfuse.composer.exact_zeros import EXACT_ZERO
 from fqfuse.composer.folding import FOLDING
 from fqfuse.composer.formula import Add, BasicOp, Clip, EltwiseOp, ScaleBy, Shift, Store, vec
+from fqfuse.composer.operand_rules import OPERANDS, Operands, WithCodes, WithConstant, WithItself, WithTensor
 from fqfuse.composer.placing import PLACING, Placed, Slot
 from fqfuse.composer.registry import AnyRule, all_rules
 from fqfuse.composer.store_rules import STORING, StoreRule
@@ -132,12 +133,12 @@ def test_every_rule_of_the_composer_is_registered_and_described() -> None:
 
 
 def test_every_rule_is_held_here() -> None:
-    assert set(ALL) == {*RULES, *(rule.name for rule in (*FOLDING, *PLACING))}
-    assert all(rule.float == "ulp" and rule.real == "identity" for rule in (*FOLDING, *PLACING)), "more would have to be held"
+    assert set(ALL) == {*RULES, *(rule.name for rule in (*OPERANDS, *FOLDING, *PLACING))}
+    assert all(rule.float == "ulp" and rule.real == "identity" for rule in (*OPERANDS, *FOLDING, *PLACING)), "more would have to be held"
 
 
 def test_two_rules_of_a_name_are_one() -> None:
-    assert all(ALL[rule.name] == rule for rule in (*PAIRS, *STORING, *WRITING, *FOLDING, *PLACING))
+    assert all(ALL[rule.name] == rule for rule in (*PAIRS, *STORING, *WRITING, *OPERANDS, *FOLDING, *PLACING))
 
 
 def test_every_kind_of_operation_is_drawn() -> None:
@@ -203,6 +204,48 @@ def test_ties_part_by_one_and_only_at_ties(name: str) -> None:
                     rounded, largest = arguments(firing.pair, exactly(start, points(firing.pair, channel, held)), channel, held)
                     assert min(abs(y % 1 - Fraction(1, 2)) for y in rounded) <= ROUNDINGS * largest, shown
     assert parted
+
+
+# -- two operands ------------------------------------------------------------------------------------------------------------------
+
+
+def _two(draws: Draws) -> tuple[Operands, dict[str, Fraction]]:
+    """An operation with its operand, and what that holds in channel 0; factors of few bits, whose reciprocals are exact."""
+    draw = draws.random.choice
+    algorithm, first = draw(["add", "sub", "mul", "div", "max", "min"]), draw([True, False])
+    values = vec([draw([0.5, -2.0, 4.0, 0.25]) * draw([1, 1, 0 if algorithm != "div" else 1]) for _ in range(draw([1, CHANNELS]))])
+    held = {**draws.operands(), "constant": Fraction(entry(values, 0))}
+    kind = draw([WithItself, WithConstant, WithTensor, WithCodes])
+    if kind is WithItself:
+        return WithItself(draw(["add", "mul"])), held
+    if kind is WithConstant:
+        return WithConstant(algorithm, values, lambda: "constant", first), held
+    if kind is WithTensor:
+        return WithTensor(algorithm, "other", first), held
+    if algorithm in ("mul", "div"):
+        return WithCodes(algorithm, "other", DType.S8, draw([0.5, 4.0]), 0.0, first), held
+    return WithCodes(draw(["add", "sub"]), "skip", DType.U8, draw([0.5, 3.0, -0.75]), draw([0.0, 3.0, 1.5]), first), held
+
+
+@pytest.mark.parametrize("name", [rule.name for rule in OPERANDS])
+def test_operations_of_two_operands_hold_in_fractions(name: str) -> None:
+    draws, fired = Draws(source(SEED)), 0
+    for _ in range(DRAWS // 2):
+        both, held = _two(draws)
+        found = ALL[name].apply(both)
+        if not isinstance(found, tuple):
+            continue
+        fired += 1
+        for x in filter(None, draws.numbers()):  # a quotient has it below
+            if isinstance(both, WithItself):
+                other = x
+            elif isinstance(both, WithCodes):
+                other = Fraction(both.scale) * (held[both.operand] - Fraction(both.zero_point))
+            else:
+                other = held["constant" if isinstance(both, WithConstant) else "other"]
+            pair = (x, other) if isinstance(both, WithItself) or both.first else (other, x)
+            assert after_all(found, x, 0, held) == binary(both.algorithm, *pair), f"seed {SEED}, x = {x}, {held}: {both} as {found}"
+    assert fired >= LEAST
 
 
 # -- into the front, and to post-ops -------------------------------------------------------------------------------------------------

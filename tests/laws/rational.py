@@ -30,6 +30,8 @@ def clipped(y: Fraction, low: float, high: float) -> Fraction:
 def eltwise(algorithm: str, y: Fraction, alpha: float, beta: float) -> Fraction:
     """oneDNN's eltwise algorithms that are rational."""
     a, b = Fraction(alpha), Fraction(beta)
+    if algorithm == "pow":  # with a whole exponent
+        return a * y ** int(beta)
     gate = clipped(a * y + b, 0, 1)
     return {
         "relu": y if y > 0 else a * y,
