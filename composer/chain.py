@@ -258,6 +258,8 @@ def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refus
             f"[{composer.front.channels}] along the channels",
             str(list(slopes.shape)),
         )
+    if values.size == 1:
+        return [EltwiseOp("relu", float(values[0]))], None
     shape = [1] * composer.front.rank
     shape[composer.front.channel_axis] = -1
     name = graph.add_constant(f"{node.inputs[1]}/slopes", values.astype(np.float32).reshape(shape))

@@ -19,8 +19,10 @@ from .formula import Refusal, Shift, vec
 from .operands import Source, source_of
 from .plan import Step
 from .post_ops_composer import Front, PostOpsComposer
+from .prelu import prelu_as_maximum
 from .step_parts import attributes_of, codes_behind, simple_step, size_along
 from .steps import plain
+from .two_operands import comparable
 
 __all__ = ["elementwise", "is_arithmetic", "one_source_step"]
 
@@ -86,7 +88,15 @@ def _binary(drafts: Drafts, node: Node) -> bool:
     src = next((source.dtype for source in sources if source.decode is not None), DType.F32)
     foldable = integer and algorithm in ("add", "sub", "max", "min")
     front = Front(
-        "binary", node.name, src, rank, 1, size_along(drafts, node.output, 1), vec(1.0) if foldable else None, None, per_channel=False,
+        "binary",
+        node.name,
+        src,
+        rank,
+        1,
+        size_along(drafts, node.output, 1),
+        vec(1.0) if foldable else None,
+        None,
+        per_channel=False,
         positive=algorithm in ("max", "min"),
     )
     composer = PostOpsComposer(target, front)
@@ -117,25 +127,35 @@ def _unary(drafts: Drafts, node: Node, value: str) -> bool:
     source = source_of(graph, value, capability)
     along = codes_behind(drafts, value) if isinstance(source, Refusal) else None
     codes = source if isinstance(source, Source) else Source(value, DType.F32)
-    told = zero_shows(graph, node)
-    if (told or is_told(node)) and codes.decode is not None:  # (q - z)*s rounds once, q*s - z*s twice
+    if (is_told(node) or zero_shows(graph, node)) and codes.decode is not None:  # (q - z)*s rounds once, q*s - z*s twice
         along = codes.decode
     if along is not None:
         codes = Source(along.inputs[0], graph.type(along.inputs[0]).dtype, decode=along)
+    if _from_source(drafts, node, value, codes, along):
+        return True
+    # A prelu of codes with several scales has a form on what they decode to.
+    return node.op == "PRelu" and codes.decode is not None and _from_source(drafts, node, value, Source(value, DType.F32), None)
+
+
+def _from_source(drafts: Drafts, node: Node, value: str, codes: Source, along: Node | None) -> bool:
+    """The step that reads `codes`; `along`: what decodes them among the post-ops."""
+    graph = drafts.graph
     axis = _vector_axis(drafts, node, along)
     front = Front(
-        "binary", node.name, codes.dtype, graph.type(node.output).rank, axis, size_along(drafts, node.output, axis), zero_shows=told
-    )
+        "binary", node.name, codes.dtype, graph.type(node.output).rank, axis, size_along(drafts, node.output, axis),
+        zero_shows=zero_shows(graph, node),
+    )  # fmt: skip
     composer = PostOpsComposer(drafts.target, front)
     decoding: Found | Refusal | None = ([], None) if along is None else operations_of(graph, along, along.inputs[0], composer, node)
     if not isinstance(decoding, tuple) or composer.append(decoding[0]) is not None:
         return False
     found = operations_of(graph, node, value, composer, node)
-    if not isinstance(found, tuple) or composer.append(found[0]) is not None:
+    doubled = not isinstance(found, tuple) or composer.append(found[0]) is not None
+    if doubled and not _append_prelu(drafts, node, codes, composer):
         return False
     chain = grow(graph, composer, node.output, node, drafts.is_claimed)
-    if isinstance(chain, Refusal):
-        return False
+    if isinstance(chain, Refusal) or (doubled and codes.decode is None and not chain.links):
+        return False  # the primitive prelu itself reads the tensor once
     step = one_source_step(drafts, node, codes, chain)
     drafts.add_chain(step, node, chain)
     if codes.decode is not None:
@@ -143,6 +163,17 @@ def _unary(drafts: Drafts, node: Node, value: str) -> bool:
             codes.decode, DequantizeFate.SOURCE_SCALE, "scale of a source of binary, zero point as its second source", node, step.name
         )
     return True
+
+
+def _append_prelu(drafts: Drafts, node: Node, source: Source, composer: PostOpsComposer) -> bool:
+    """Takes a PRelu in as a maximum of the source and its multiple; False for other operations, and where that is not legal."""
+    if node.op != "PRelu":
+        return False
+    ops = prelu_as_maximum(drafts.graph, node, source, composer.front)
+    refusal = ops if isinstance(ops, Refusal) else composer.append(comparable(drafts.graph, ops, composer))
+    if refusal is not None:
+        drafts.refuse("prelu as maximum", node, refusal)
+    return refusal is None
 
 
 def one_source_step(drafts: Drafts, node: Node, source: Source, chain: Chain) -> Step:

@@ -64,8 +64,13 @@ def _one(primitive: str) -> tuple[Row, ...]:
 
 
 def _before_prelu(steps: str, *rest: Row) -> tuple[Row, ...]:
-    """Where prelu is no post-op: the primitive, in f32, prelu, and a quantizer."""
-    return ("prelu/f32", f"{steps} prelu", NO_PRELU), ("prelu/*", f"{steps} prelu reorder", NO_PRELU), *rest
+    """Where prelu is no post-op: the primitive, in f32, and prelu; with a quantizer behind it max(x, a*x), which stores the codes."""
+    return ("prelu/f32", f"{steps} prelu", NO_PRELU), ("prelu/*", f"{steps} binary", NO_PRELU), *rest
+
+
+def _prelu_of_codes(steps: str, *rest: Row) -> tuple[Row, ...]:
+    """Where the primitive gives codes: max(x, a*x) of these, in the step that decodes them."""
+    return ("prelu/*", f"{steps} binary", NO_PRELU), *rest
 
 
 def _without_post_ops(steps: str, why: str) -> tuple[Row, ...]:
@@ -80,8 +85,8 @@ def _without_post_ops(steps: str, why: str) -> tuple[Row, ...]:
 
 
 def _moved_codes(steps: str) -> tuple[Row, ...]:
-    return _before_prelu(
-        f"{steps} reorder",
+    return _prelu_of_codes(
+        steps,
         ("nothing/f32", f"{steps} reorder", MOVED),
         ("nothing/*", f"reorder {steps}", REQUANTIZED),
         ("*", f"{steps} binary", MOVED),
@@ -90,7 +95,7 @@ def _moved_codes(steps: str) -> tuple[Row, ...]:
 
 _AVERAGE = (
     ("prelu/f32", "reorder pooling prelu", NO_PRELU),
-    ("prelu/*", "reorder pooling prelu reorder", NO_PRELU),
+    ("prelu/*", "reorder pooling binary", NO_PRELU),
     ("*/f32", "reorder pooling", OWN_TYPE),
     ("*/u8", "pooling", ""),
     ("*/s8", "reorder pooling reorder", OWN_TYPE),
@@ -112,8 +117,8 @@ STEPS: dict[str, tuple[Row, ...]] = {
     "reduction mean without axes": (
         ("residual/*", "reorder pooling onnx.Squeeze binary", VIEW),
         ("prelu/f32", "reorder pooling prelu onnx.Squeeze", NO_PRELU),
-        ("prelu/u8", "reorder pooling prelu reorder onnx.Squeeze", NO_PRELU),
-        ("prelu/s8", "reorder pooling onnx.Squeeze prelu reorder", NO_PRELU),
+        ("prelu/u8", "reorder pooling binary onnx.Squeeze", NO_PRELU),
+        ("prelu/s8", "reorder pooling onnx.Squeeze binary", NO_PRELU),
         ("*/f32", "reorder pooling onnx.Squeeze", OWN_TYPE),
         ("*/u8", "pooling onnx.Squeeze", VIEW),
         ("nothing/s8", "reorder pooling reorder onnx.Squeeze", OWN_TYPE),
@@ -125,7 +130,7 @@ STEPS: dict[str, tuple[Row, ...]] = {
     "reduction max of one axis": _moved_codes("onnx.ReduceMax"),
     **dict.fromkeys(("binary add", "binary sub", "binary max", "sum of two", "sum of three"), _before_prelu("binary", ("*", "binary", ""))),
     "binary mul": _before_prelu("reorder binary", ("*", "reorder binary", NO_ZERO_POINTS)),
-    "concat": _before_prelu("concat reorder", ("nothing/*", "concat reorder", NO_POST_OPS), ("*", "concat binary", NO_POST_OPS)),
+    "concat": _prelu_of_codes("concat", ("nothing/*", "concat reorder", NO_POST_OPS), ("*", "concat binary", NO_POST_OPS)),
     "concat of two scales": _before_prelu("concat binary", ("*", "concat binary", NO_POST_OPS)),
     "softmax": _before_prelu("reorder softmax", ("*", "reorder softmax", F32_SOURCE)),
     "shuffle": _moved_codes("shuffle"),
@@ -138,10 +143,8 @@ STEPS: dict[str, tuple[Row, ...]] = {
     "group normalization": _without_post_ops("reorder onnx.GroupNormalization", NO_PRIMITIVE),
     "batch normalization": _before_prelu("binary", ("*", "binary", "")),
     **dict.fromkeys(("resize nearest", "resize linear"), _before_prelu("resampling", ("*", "resampling", ""))),
-    "prelu": _without_post_ops("reorder prelu", F32_ONLY),
+    "prelu": _before_prelu("binary", ("*", "binary", "")),
     "reorder": (
-        ("prelu/f32", "reorder prelu", NO_PRELU),
-        ("prelu/*", "reorder prelu reorder", NO_PRELU),
         ("nothing/*", "reorder", ""),
         ("*", "binary", ""),
     ),
