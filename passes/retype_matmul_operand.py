@@ -9,7 +9,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.types import DType
 from .base import Contract, fired, refused
-from .retyping import made_by, retype
+from .retyping import made_with, retype
 
 __all__ = ["RetypeMatmulOperand"]
 
@@ -23,10 +23,12 @@ class RetypeMatmulOperand:
         MatMul(a, Dequantize(Move(Quantize(x){s, z}: u8)){s, z})
         ->  MatMul(a, Dequantize(Move(Quantize(x){s, z-128}: s8)){s, z-128})
 
-    because integer matrix products take s8 weights only. Attention has two such products in each layer.
+    with all other codes that data movement makes of the same ones, because integer matrix products take s8 weights only. Attention has two
+    such products in each layer; the three operands may be parts of one product's codes. A first operand is read as s8, too, then, which
+    costs less than a product in f32.
 
     Legal because: round(x/s + z) - 128 = round(x/s + z - 128), 128 being even; both ranges have 256 codes.
-    Refuses when: the codes are read by something else than Dequantize, or are not made by a Quantize; the operand is constant (the
+    Refuses when: the codes are read by something else than Dequantize and data movement, or are not made by a Quantize; the operand is constant (the
     composer rewrites those).
     """
 
@@ -45,14 +47,14 @@ class RetypeMatmulOperand:
         codes = second.inputs[0]
         if graph.type(codes).dtype is not DType.U8 or graph.constant(codes) is not None:
             return
-        path = made_by(graph, codes)
+        path = made_with(graph, codes)
         if path is None:
             refused(
                 graph,
                 self.name,
                 node,
                 "the second operand cannot be written as s8",
-                expected="codes that only Dequantize reads",
+                expected="codes that only Dequantize and data movement read",
                 found=f"{codes} is read or made by others",
                 hint="give this operand a quantizer of its own",
             )

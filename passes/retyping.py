@@ -10,7 +10,7 @@ from ..ir.ops.spec import Attr, Trait
 from ..ir.types import DType, Quantization
 from .base import swap
 
-__all__ = ["made_by", "moves_codes", "retype", "shifted"]
+__all__ = ["made_by", "made_with", "moves_codes", "retype", "shifted"]
 
 
 def moves_codes(node: Node) -> bool:
@@ -36,6 +36,28 @@ def made_by(graph: Graph, value: str) -> list[Node] | None:
             return None
         current = node.inputs[0]
     return None
+
+
+def made_with(graph: Graph, value: str) -> list[Node] | None:
+    """The Quantize that makes the codes `value`, and all data movement of its codes, in order; None when they cannot be retyped together.
+
+    They can when nothing but Dequantize reads what data movement leaves: one product that is split into the operands of others, say.
+    """
+    maker = graph.producer(value)
+    while maker is not None and maker.op != "Quantize":
+        maker = graph.producer(maker.inputs[0]) if maker.op != "Concat" and moves_codes(maker) else None
+    if maker is None:
+        return None
+    region, pending = {maker.name: maker}, [maker.output]
+    while pending:
+        codes = pending.pop()
+        movers = [reader for reader in graph.consumers(codes) if reader.op != "Dequantize"]
+        if graph.is_output(codes) or any(mover.op == "Concat" or not moves_codes(mover) or codes in mover.inputs[1:] for mover in movers):
+            return None
+        region |= {mover.name: mover for mover in movers}
+        pending += [mover.output for mover in movers]
+    places = graph.places()
+    return sorted(region.values(), key=lambda node: places[node.name])
 
 
 def retype(graph: Graph, nodes: Sequence[Node], offset: int, dtype: DType) -> None:
