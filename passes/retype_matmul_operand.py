@@ -28,8 +28,8 @@ class RetypeMatmulOperand:
     costs less than a product in f32.
 
     Legal because: round(x/s + z) - 128 = round(x/s + z - 128), 128 being even; both ranges have 256 codes.
-    Refuses when: the codes are read by something else than Dequantize and data movement, or are not made by a Quantize; the operand is constant (the
-    composer rewrites those).
+    Refuses when: the codes are read by something else than Dequantize and data movement, or are not made by a Quantize; the operand is
+    constant (the composer rewrites those).
     """
 
     name: ClassVar[str] = "retype_matmul_operand"
