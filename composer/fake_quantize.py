@@ -15,10 +15,11 @@ from ..ir.node import Node
 from ..ir.ranges import Ranges, makes_codes, ranges_of
 from ..ir.types import Quantization
 from .algebra import is_normal
+from .equation import Equation
 from .formula import BasicOp, BinaryOp, Clip, EltwiseOp, Refusal, Round, ScaleBy, Shift, Vec, vec
 from .post_ops_composer import Front
 
-__all__ = ["compare", "fake_quantize_operations", "keeps_codes"]
+__all__ = ["FAKE_QUANTIZE", "compare", "fake_quantize_operations", "keeps_codes"]
 
 _FARTHEST = 2.0**20
 """Largest grid index, and distance of a range from zero in steps: f32 then knows x/s + z to 2^-3 of a step."""
@@ -44,7 +45,7 @@ def compare(graph: Graph, node: Node, value: str, front: Front) -> list[BasicOp]
         shape = [values.size if axis == front.channel_axis else 1 for axis in range(front.rank)]
         return graph.add_constant(f"{node.output}/threshold", values.astype(np.float32).reshape(shape))
 
-    return fake_quantize_operations(ranges, operand)
+    return FAKE_QUANTIZE.apply(ranges, operand)
 
 
 def keeps_codes(graph: Graph, node: Node) -> bool:
@@ -60,7 +61,7 @@ def keeps_codes(graph: Graph, node: Node) -> bool:
 
 
 def fake_quantize_operations(ranges: Ranges, operand: Callable[[Vec], str]) -> list[BasicOp] | Refusal:
-    """What a FakeQuantize does to a value, as basic operations.
+    """A FakeQuantize is crop, scale, round and shift; comparisons that forget the value come last, for a chain has it once.
 
     With u the grid index, L = levels - 1 and s = (ih - il)/L::
 
@@ -74,6 +75,11 @@ def fake_quantize_operations(ranges: Ranges, operand: Callable[[Vec], str]) -> l
     Args:
         ranges: per tensor, or along the channels.
         operand: files a vector as a constant of the chain, and returns its name.
+
+    Legal because: it is the definition, round((clip(x, il, ih) - il)/s) * (oh - ol)/L + ol where il < ih, with the clip on the grid's
+    index, which (x - il)/s never turns around. A threshold is a clip one unit in the last place wide; beyond the bounds of an inverted
+    range, values jump to the other end, which a relu with a large negative slope does.
+    Refuses when: a range is NaN or infinite, or lies so far from zero, in steps, that f32 cannot tell them apart.
 
     Contract `ties`: indices differ by 1 at most, and only where the real x/s - il/s lies within f32 rounding of a tie; the side of a
     bound that jumps differs only where x lies within f32 rounding of that bound. Source: OpenVINO's specification of FakeQuantize-1.
@@ -90,6 +96,15 @@ def fake_quantize_operations(ranges: Ranges, operand: Callable[[Vec], str]) -> l
         return [BinaryOp("gt", operand(vec(at))), *output]
     found = _indices(ranges, constant, threshold, at, steps)
     return found if isinstance(found, Refusal) else [*found, *output]
+
+
+class FakeQuantizeRule(Equation[Callable[[Ranges, Callable[[Vec], str]], "list[BasicOp] | Refusal"]]):
+    """The equation of a FakeQuantize."""
+
+
+FAKE_QUANTIZE = FakeQuantizeRule(
+    "fake_quantize(x) = round(clip(x*(1/s) - il/s, 0, L))*((oh-ol)/L) + ol", fake_quantize_operations, float="ties"
+)
 
 
 def _last_below(ranges: Ranges) -> Vec:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .algebra import COMMUTING, SIMPLIFYING, Rule
 from .equation import Equation
 from .exact_zeros import EXACT_ZERO
+from .fake_quantize import FAKE_QUANTIZE
 from .folding import FOLDING
 from .operand_rules import OPERANDS
 from .placing import PLACING
@@ -31,6 +32,11 @@ class Section:
 _SIMPLIFYING = {rule.name for rule in SIMPLIFYING}
 
 SECTIONS: tuple[Section, ...] = (
+    Section(
+        "FakeQuantize",
+        "Applied to those that the passes leave whole, for no scale and zero point encode them; others are split, see the passes.",
+        (FAKE_QUANTIZE,),
+    ),
     Section(
         "Operations of two operands",
         "Applied to arithmetic of the chain x with a constant c, an f32 tensor t, codes s*(q-z), or itself; the first that fires is taken.",

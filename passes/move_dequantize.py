@@ -294,12 +294,12 @@ def _from(graph: Graph, encode: Node, lowest: int) -> str:
     ).output
 
 
-
 def _repeats_for_codes(graph: Graph, node: Node) -> bool:
     """True for a Resize that copies elements, and whose result something reads that takes codes: others take it with what follows."""
     nearest = node.op == "Resize" and node.attrs["mode"] == "nearest"
     extrapolates = node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     return nearest and not extrapolates and any(reader.op in _TAKE_CODES for reader in graph.consumers(node.output))
+
 
 def _quant(decode: Node) -> Quantization:
     return decode.attr("quant", Quantization)

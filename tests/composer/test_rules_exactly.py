@@ -29,6 +29,7 @@ from fqfuse.composer.attributes import Binary, Eltwise, PostOp
 from fqfuse.composer.composed import Composed, Front
 from fqfuse.composer.equation import Equation
 from fqfuse.composer.exact_zeros import EXACT_ZERO
+from fqfuse.composer.fake_quantize import FAKE_QUANTIZE
 from fqfuse.composer.folding import FOLDING
 from fqfuse.composer.formula import Add, BasicOp, Clip, EltwiseOp, ScaleBy, Shift, Store, vec
 from fqfuse.composer.operand_rules import OPERANDS, Operands, WithCodes, WithConstant, WithItself, WithTensor
@@ -36,6 +37,7 @@ from fqfuse.composer.placing import PLACING, Placed, Slot
 from fqfuse.composer.registry import AnyRule, all_rules
 from fqfuse.composer.store_rules import STORING, StoreRule
 from fqfuse.composer.writing import WRITING, Written
+from fqfuse.ir.ranges import Ranges
 from fqfuse.ir.types import DType
 from fqfuse.report.rules import rules_document
 
@@ -133,12 +135,12 @@ def test_every_rule_of_the_composer_is_registered_and_described() -> None:
 
 
 def test_every_rule_is_held_here() -> None:
-    assert set(ALL) == {*RULES, *(rule.name for rule in (*OPERANDS, *FOLDING, *PLACING))}
+    assert set(ALL) == {*RULES, FAKE_QUANTIZE.name, *(rule.name for rule in (*OPERANDS, *FOLDING, *PLACING))}
     assert all(rule.float == "ulp" and rule.real == "identity" for rule in (*OPERANDS, *FOLDING, *PLACING)), "more would have to be held"
 
 
 def test_two_rules_of_a_name_are_one() -> None:
-    assert all(ALL[rule.name] == rule for rule in (*PAIRS, *STORING, *WRITING, *OPERANDS, *FOLDING, *PLACING))
+    assert all(ALL[rule.name] == rule for rule in (*PAIRS, *STORING, *WRITING, *OPERANDS, *FOLDING, *PLACING, FAKE_QUANTIZE))
 
 
 def test_every_kind_of_operation_is_drawn() -> None:
@@ -246,6 +248,27 @@ def test_operations_of_two_operands_hold_in_fractions(name: str) -> None:
             pair = (x, other) if isinstance(both, WithItself) or both.first else (other, x)
             assert after_all(found, x, 0, held) == binary(both.algorithm, *pair), f"seed {SEED}, x = {x}, {held}: {both} as {found}"
     assert fired >= LEAST
+
+
+# -- FakeQuantize ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fake_quantize_holds_in_fractions() -> None:
+    """Proper ranges, with steps that are powers of two; thresholds and inverted ranges have cases in test_fake_quantize_positions.py."""
+    draws = Draws(source(SEED))
+    draw, number = draws.random.choice, draws.random.randint
+    for _ in range(LEAST):
+        levels, size = 2 ** number(1, 7) + 1, draw([1, CHANNELS])
+        low, start = (vec([number(-40, 40) / 8 for _ in range(size)]) for _ in range(2))
+        width, out = (vec([2.0 ** number(-2, 3) * draw([1, sign]) for _ in range(size)]) for sign in (1, -1))
+        ops = FAKE_QUANTIZE.apply(Ranges(low, low + width, start, start + out, None, levels), str)
+        assert isinstance(ops, list)
+        for channel in range(CHANNELS):
+            il, w, ol, o = (Fraction(entry(values, channel)) for values in (low, width, start, out))
+            step = w / (levels - 1)
+            for x in (*draws.numbers(), il, il + w, *(il + step * Fraction(n, 2) for n in range(-3, 2 * levels + 2))):
+                wanted = round((min(max(x, il), il + w) - il) / step) * o / (levels - 1) + ol
+                assert after_all(ops, x, channel, {}) == wanted, f"seed {SEED}, channel {channel}, x = {x}: {ops}"
 
 
 # -- into the front, and to post-ops -------------------------------------------------------------------------------------------------
