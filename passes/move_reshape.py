@@ -183,7 +183,8 @@ def _not_taken(graph: Graph, node: Node, maker: Node, nodes: tuple[Node, ...]) -
     if nodes[-1].op != "Quantize":
         return None
     if maker.op in _ANCHORS:
-        stores = None not in [_codes(graph, value) for value in maker.inputs[:2]]
+        source, weights = maker.inputs[:2]
+        stores = _codes(graph, source) is not None and _codes(graph, weights, anyhow=True) is not None
     else:
         stores = maker.op not in _POOLING or _codes(graph, maker.inputs[0]) is nodes[-1].attrs["dtype"]
     found = f"{maker.op} of {graph.type(maker.inputs[0])}"
@@ -207,11 +208,13 @@ def _leaves_a_step(graph: Graph, node: Node, run: Run, nodes: tuple[Node, ...], 
     return "an operand would have to be reshaped, and decoding the result stays a step", "a convolution or product that reads codes", found
 
 
-def _codes(graph: Graph, value: str) -> DType | None:
-    """The type of the 8-bit codes that are decoded to `value`, or None."""
+def _codes(graph: Graph, value: str, *, anyhow: bool = False) -> DType | None:
+    """The type of the 8-bit codes that are decoded to `value`, per tensor and with an integer zero point, or `anyhow`; else None."""
     decode = graph.producer(value)
-    kind = graph.type(decode.inputs[0]).dtype if decode is not None and decode.op == "Dequantize" else None
-    return kind if kind in (DType.U8, DType.S8) else None
+    if decode is None or decode.op != "Dequantize":
+        return None
+    quant, kind = decode.attr("quant", Quantization), graph.type(decode.inputs[0]).dtype
+    return kind if kind in (DType.U8, DType.S8) and (anyhow or (quant.per_tensor and quant.integral)) else None
 
 
 def _shape(graph: Graph, value: str) -> Shape:
