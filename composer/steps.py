@@ -162,7 +162,8 @@ def plain(drafts: Drafts, node: Node) -> None:
     primitive = _primitive_of(drafts, node)
     roles = _roles(node)
     if primitive is None:
-        drafts.add(Step(node.name, f"onnx.{node.op}", node.op, tuple(roles), node.outputs, node.attrs, origin=node.origin), [node])
+        operator = node.attr("op_type", str) if node.op == "Onnx" else node.op
+        drafts.add(Step(node.name, f"onnx.{operator}", node.op, tuple(roles), node.outputs, node.attrs, origin=node.origin), [node])
         _settle_foreign(drafts, node)
         return
     roles[0] = ("src", roles[0][1])

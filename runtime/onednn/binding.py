@@ -85,7 +85,7 @@ class Binder(Values):
         for index, step in enumerate(self.plan.steps):
             self.index = index
             self._impl = []
-            self._step(step, lowerings.get(step.primitive))
+            self._step(step, None if step.op == "Onnx" else lowerings.get(step.primitive))
         between = self._reorders  # what callers read is row-major: no reorder between primitives
         outputs = {name: self._straight(name) for name in self.plan.outputs if name in self._tensors}
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
@@ -238,7 +238,7 @@ class Binder(Values):
         if self.index in self._refused:
             raise NotLowered(self._refused[self.index])
         if lowering is None:
-            raise NotLowered(f"oneDNN has no primitive for {step.op}")
+            raise NotLowered(f"oneDNN has no primitive for {step.primitive.removeprefix('onnx.')}")
         if len([value for value in step.outputs if value]) != 1:
             raise NotLowered("it has several outputs")
         self.dims(step.output)
@@ -270,7 +270,7 @@ class Binder(Values):
         """True for another shape of an array that only NumPy sees, because primitives take none of its type."""
         source = step.args[0][1] if step.args else ""
         hidden = source in self.plan.values and source not in self._tensors and self.index not in self._refused
-        return step.primitive in RESHAPES and hidden and self._shapes.get(step.output) is not None
+        return step.primitive in RESHAPES and step.op != "Onnx" and hidden and self._shapes.get(step.output) is not None
 
     def _input(self, name: str) -> None:
         kind, shape = data_type(self.plan.type(name).dtype), self._shapes[name]

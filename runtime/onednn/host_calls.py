@@ -35,7 +35,7 @@ def single_call(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeC
         step: an `onnx.<Op>` step of it.
         constants: data of the constants among its inputs.
     """
-    make = _MAKERS.get(step.primitive)
+    make = None if step.op == "Onnx" else _MAKERS.get(step.primitive)
     return None if make is None else make(plan, step, constants)
 
 

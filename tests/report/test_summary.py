@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from onnx import TensorProto, helper
 
 import fqfuse
 from fqfuse.composer.text import parse_plan
@@ -42,6 +43,15 @@ def test_kinds_are_counted_the_most_frequent_first() -> None:
         ("reorder", Kind(1, 0)),
     ]
     assert (summary.steps, summary.int8, summary.compute) == (9, 3, Kind(3, 1))
+
+
+def test_a_foreign_operator_is_called_by_its_name(tmp_path) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Tan", ["r"], ["y"])], "g", [x], [y])
+    plan = fqfuse.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString())
+    assert summary_of(plan).kinds["onnx.Tan"] == Kind(1, 0)
+    plan.save(tmp_path / "plan.onnx")
+    assert fqfuse.load_plan(tmp_path / "plan.onnx") == plan
 
 
 def test_a_quantizer_is_settled_with_both_halves_and_fused_without_a_step() -> None:
