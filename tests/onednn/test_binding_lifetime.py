@@ -54,13 +54,14 @@ def resident_kib() -> int:
 def growth_kib(work: Callable[[], None], warm: int, rounds: int) -> int:
     """Resident memory gained by `rounds` calls after `warm` calls, which fill caches and the allocator's pools.
 
-    Measured in three batches, of which the one that grew least counts three times: a leak grows in each of them, while what a busy test
-    process does beside it (garbage collection, pools that are given back late) does not repeat.
+    Measured in eight batches of a third of the rounds, of which the one that grew least counts three times: a leak grows in each of them,
+    while what a busy test process does beside it (garbage collection, pools that are given back late) does not repeat. The first batches
+    still fill the library's caches and the allocator's bins: thousands of rounds go by before nothing grows any more.
     """
     for _ in range(warm):
         work()
     grown = []
-    for _ in range(3):
+    for _ in range(8):
         gc.collect()
         before = resident_kib()
         for _ in range(rounds // 3):
