@@ -16,6 +16,7 @@ from .move_reshape import MoveReshape
 from .nest_concat import NestConcat
 from .nest_variadic import NestVariadic
 from .normalize_gemm import NormalizeGemm
+from .pad_into_convolution import PadIntoConvolution
 from .recognize_activations import RecognizeActivations
 from .recognize_shuffle import RecognizeShuffle
 from .reduction_to_pooling import ReductionToPooling
@@ -36,6 +37,7 @@ PIPELINE: tuple[Pass, ...] = (
     SlicePieces(),  # because: the moves of quantizers know operations of one output, and what holds for each piece is a slice's business
     NestVariadic(),  # because: to all that follows a sum of branches shall be what it is for two, an add
     ReductionToPooling(),  # because: its axes are constant by now, and quantizers move past a pool of codes to what is in front of it
+    PadIntoConvolution(),  # because: its zeros are constant by now, and it stands between what makes a value and its quantizer
     RecognizeActivations(),  # because: a decomposed activation forks, and a chain of post-ops does not
     FoldBatchNorm(),  # because: a normalization between a convolution and its quantizer hides one from the other
     SeparateComputedBias(),  # because: behind the fold, which takes such a bias apart itself; all that follows wants constant ones

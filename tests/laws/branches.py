@@ -235,6 +235,20 @@ def _moved(d: Draft, x: Value) -> Value:
     return d.draw(st.sampled_from([y, d.quantized(y), d.convolved(d.maybe_quantized(y), channels)]))
 
 
+def _padded(d: Draft, x: Value) -> Value:
+    """Zeros, or something else, around what a convolution reads, in front of its quantizer or behind; sometimes another reads it, too."""
+    channels = d.channels(x)
+    y = d.maybe_quantized(x)
+    (top, bottom), (left, right) = (d.draw(st.sampled_from([(1, 1), (2, 0), (0, 2)])) for _ in range(2))
+    value = d.draw(st.sampled_from([0.0, 0.0, 0.0, 0.25]))
+    y = d.maybe_quantized(d.net.op("Pad", y, d.net.ints(0, 0, top, left, 0, 0, bottom, right), value))
+    weights = d.net.weights((channels, channels, 3, 3), 2.0**-8, style=d.draw(st.sampled_from(["qdq", "float"])))
+    result = d.net.op("Conv", y, weights, kernel_shape=(3, 3), pads=(0, 0, 0, 0))
+    if d.yes(4):
+        result = d.net.op("Add", result, d.net.op("MaxPool", y, kernel_shape=(3, 3)))
+    return d.maybe_quantized(result)
+
+
 def _reshaped(d: Draft, x: Value) -> Value:
     """Arithmetic between two reshapes: of maps with fewer or more axes, of rows around a matrix product, or of pooled channels."""
     channels = d.channels(x)
@@ -287,6 +301,7 @@ BLOCKS: dict[str, Block] = {
     "scaled_convolution": _scaled_convolution,
     "decomposed": _decomposed,
     "reshaped": _reshaped,
+    "padded": _padded,
 }
 
 BRANCHES: tuple[Block, ...] = (*BLOCKS.values(), *(_residual, _concat) * 3)

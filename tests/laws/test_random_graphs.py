@@ -38,6 +38,7 @@ PASSES = {
     "computed_bias": ("separate_computed_bias",),
     "scaled_convolution": ("reorder_scale",),
     "reshaped": ("move_reshape",),
+    "padded": ("pad_into_convolution",),
     "decomposed": ("recognize_activations", "tabulate", "fold_constants"),
 }
 """What each block is there for."""
