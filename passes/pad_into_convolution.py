@@ -62,7 +62,7 @@ class PadIntoConvolution:
                 own = _own_pads(graph, reader)
                 attrs["pads"] = tuple(own[i] + widths[i] for i in range(len(own)))
             new = graph.add(
-                reader.op, inputs, attrs, name=reader.name, origin=(*node.origin, *reader.origin) if reader.op == "Conv" else reader.origin,
+                reader.op, inputs, attrs, name=reader.name, origin=(*reader.origin, *node.origin) if reader.op == "Conv" else reader.origin,
                 quantizer=reader.quantizer,
             )  # fmt: skip
             values[reader.output] = new.output
