@@ -1,8 +1,10 @@
 """Comparisons, maxima and minima of a chain with codes, so that they tell what the f32 graph tells.
 
 A binary post-op reads codes as plain numbers, so the chain in front is brought to their grid: x > s*(q - z) is x/s + z > q for s > 0. In
-f32 the two sides of a near tie may change places. Where the chain is decoded codes as well, all pairs of codes can be looked at: the form
-that is taken gives each of them the truth value of the definition, which compares f32 products.
+f32 the two sides of a near tie may change places. Where the chain is decoded codes as well, all pairs of codes can be looked at, and the
+form that is taken gives each of them the truth value of the definition, which compares f32 products. Where no form does, codes that the
+step reads are decoded apart. Codes that the step has computed itself are compared on the operand's grid nevertheless: they were rounded in
+f32 on the way, so that a near tie is no better known than they are, and a step more would be paid for on every run.
 """
 
 from __future__ import annotations
@@ -46,13 +48,13 @@ class _Codes:
 
 
 def codes_differ(front: Front, chain: Sequence[ChainOp], op: CodesOp, *, told: bool) -> bool:
-    """True when `op` behind `chain` could tell otherwise than the definition on some codes, and on the values they decode to could not.
+    """True when `op` behind `chain`, codes that the step reads, could tell otherwise than the definition, and on what they decode to not.
 
     `told`: the result of a maximum or minimum is compared with something in turn, so that it must be exact to the bit.
     """
     if op.algorithm in ("max", "min") and not told:
         return False
-    return _is_known(front, chain) and _linear(front, chain, op) is None
+    return _is_known(front, chain) and _linear(front, chain, op, exact=True) is None
 
 
 def on_codes(front: Front, chain: Sequence[ChainOp], op: CodesOp) -> tuple[int, list[BasicOp]]:
@@ -64,7 +66,7 @@ def on_codes(front: Front, chain: Sequence[ChainOp], op: CodesOp) -> tuple[int, 
     algorithm = op.algorithm if op.scale > 0 else MIRRORED[op.algorithm]
     binary = [BinaryOp("sub", op.operand), BinaryOp(algorithm, op.nothing)] if op.nothing else [BinaryOp(algorithm, op.operand)]
     back: list[BasicOp] = [Shift(vec(-op.zero_point)), ScaleBy(vec(op.scale))] if op.algorithm in ("max", "min") else []
-    linear = _linear(front, chain, op)
+    linear = _linear(front, chain, op, exact=False)
     if linear is None:
         return 0, [ScaleBy(vec(1.0 / op.scale)), Shift(vec(op.zero_point)), *binary, *back]
     # As eltwise, for a scale and a shift would be rewritten: moved, joined, rounded elsewhere.
@@ -72,11 +74,11 @@ def on_codes(front: Front, chain: Sequence[ChainOp], op: CodesOp) -> tuple[int, 
 
 
 def _is_known(front: Front, chain: Sequence[ChainOp]) -> bool:
-    """True when the chain is nothing but decoded codes, also behind operations that f32 computes exactly."""
+    """True when the chain is nothing but codes that the step reads, decoded, also behind operations that f32 computes exactly."""
     end = len(chain)
     while end > 2 and (isinstance(chain[end - 1], Clip) or chain[end - 1] in (EltwiseOp("relu"), EltwiseOp("abs"))):
         end -= 1
-    return _ends_decoded(front, chain[:end])
+    return end == 2 and _ends_decoded(front, chain[:end])
 
 
 def _ends_decoded(front: Front, chain: Sequence[ChainOp]) -> bool:
@@ -86,8 +88,11 @@ def _ends_decoded(front: Front, chain: Sequence[ChainOp]) -> bool:
     return isinstance(chain[-3], Store) if len(chain) > 2 else front.primitive == "binary" and front.src.is_integer and front.scale is None
 
 
-def _linear(front: Front, chain: Sequence[ChainOp], op: CodesOp) -> _Linear | None:
-    """What brings the codes that `chain` decodes to the grid of the operand's, exactly; None without such."""
+def _linear(front: Front, chain: Sequence[ChainOp], op: CodesOp, *, exact: bool) -> _Linear | None:
+    """What brings the codes that `chain` decodes to the grid of the operand's; None without such.
+
+    `exact`: for all pairs of codes, not just for those that are further apart than f32 tells, and for two zeros.
+    """
     if not _ends_decoded(front, chain):
         return None
     shift, scale = chain[-2], chain[-1]
@@ -98,21 +103,31 @@ def _linear(front: Front, chain: Sequence[ChainOp], op: CodesOp) -> _Linear | No
     other = _Codes(op.dtype, op.scale, op.zero_point)
     if op.algorithm in ("max", "min") and mine.scale != other.scale:
         return None
-    return _exact_linear(mine, other)
+    ratio = mine.scale / other.scale
+    if not 2.0**-64 < abs(ratio) < 2.0**64 or not np.isfinite([*mine.values(), *other.values()]).all():
+        return None
+    found = _exact_linear(mine, other)
+    return found if exact or found is not None else _shortened(_apart(mine, other))
+
+
+def _apart(mine: _Codes, other: _Codes) -> _Linear:
+    """The codes without their zero point, then on the other grid: what decodes to 0 becomes the other's zero point exactly."""
+    return (1.0, -mine.zero), (mine.scale / other.scale, other.zero)
+
+
+def _shortened(linear: _Linear) -> _Linear:
+    return tuple(step for step in linear if step != (1.0, 0.0))
 
 
 @lru_cache(maxsize=256)
 def _exact_linear(mine: _Codes, other: _Codes) -> _Linear | None:
     """The shortest form of c*r - z1*r + z, r the ratio of the scales, that tells all pairs of codes apart as the definition does."""
     ratio = mine.scale / other.scale
-    if not 2.0**-64 < abs(ratio) < 2.0**64 or not np.isfinite([*mine.values(), *other.values()]).all():
-        return None
     merged: _Linear = ((ratio, other.zero - mine.zero * ratio),)
-    apart: _Linear = ((1.0, -mine.zero), (ratio, other.zero))
     expected = _order(mine.values(), other.values()) * np.sign(other.scale)
-    for linear in (merged, apart):
+    for linear in (merged, _apart(mine, other)):
         if all(np.array_equal(_order(_computed(mine.all(), linear, fused), other.all()), expected) for fused in (True, False)):
-            return tuple(step for step in linear if step != (1.0, 0.0))
+            return _shortened(linear)
     return None
 
 

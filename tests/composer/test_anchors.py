@@ -17,29 +17,17 @@ from laws.build import Net
 from laws.contracts import GRANTED
 from laws.intervals import Box, run_boxes
 from laws.registry import feeds_for
+from laws.runtimes import EACH_RUNTIME
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.composer.plan import Plan
 from fqfuse.composer.targets import TARGETS
 from fqfuse.composer.text import print_plan
 from fqfuse.composer.verify import verify_plan
-from fqfuse.errors import BackendUnavailable
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType
 from fqfuse.passes import optimize
-from fqfuse.runtime.onednn import load
 from fqfuse.runtime.session import InferenceSession
-
-
-def _library_is_there() -> bool:
-    try:
-        load()
-    except BackendUnavailable:
-        return False
-    return True
-
-
-RUNTIMES = ["numpy", pytest.param("onednn", marks=pytest.mark.skipif(not _library_is_there(), reason="no oneDNN"))]
 
 # -- the steps, and why there are more than one ----------------------------------------------------------------------------------------
 
@@ -201,7 +189,7 @@ def test_steps_of_unified(anchor: str, behind: str, stored: str) -> None:
     assert found in (steps.split(), steps.removesuffix(" reorder").split())
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@EACH_RUNTIME
 @every_case
 @pytest.mark.parametrize("anchor", ANCHORS)
 def test_numbers(anchor: str, behind: str, stored: str, runtime: str) -> None:
@@ -228,7 +216,7 @@ def _held(plan: Plan, runtime: str, feeds: dict[str, np.ndarray], box: Box) -> N
 
 
 @pytest.mark.parametrize(("mode", "between"), [("nearest", DType.U8), ("linear", DType.F32)])
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@EACH_RUNTIME
 def test_resize_between_two_convolutions(mode: str, between: DType, runtime: str) -> None:
     """Repeated codes are codes, which the next convolution reads; means of codes are not."""
     n = Net(seed=7)

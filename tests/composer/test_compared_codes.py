@@ -1,4 +1,8 @@
-"""Comparisons, maxima and minima of two quantized tensors on all pairs of codes: the truth values of the unfused f32 graph, exactly."""
+"""Comparisons, maxima and minima of two quantized tensors on all pairs of codes: the truth values of the unfused f32 graph.
+
+Exactly, where a step reads both. Where it computes one itself, what it compares is known to no more than f32's rounding: one primitive, and
+two values nearer to each other than that, but not two zeros, may be told either way.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +11,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from laws.build import Net, Value
+from laws.runtimes import RUNTIMES
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.composer.plan import Plan
 from fqfuse.composer.text import print_plan
-from fqfuse.errors import BackendUnavailable
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.passes import optimize
-from fqfuse.runtime.onednn import load
 from fqfuse.runtime.session import InferenceSession
 
 COMPARISONS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal")
 SHAPE = (1, 16, 64, 64)  # every pair of codes
 
-
-def _library_is_there() -> bool:
-    try:
-        load()
-    except BackendUnavailable:
-        return False
-    return True
-
-
-RUNTIMES = ["numpy", *(["onednn"] if _library_is_there() else [])]
 
 QUANTIZERS = {
     "same": ((0.1, 3), (0.1, 3)),
@@ -48,6 +41,9 @@ QUANTIZERS = {
     "negative operand": ((0.1, 3), (-0.3, 5)),
     "a fraction": ((0.1, 127), (0.2, 127.5)),
 }
+
+TOO_CLOSE = ("a third", "three times", "no zero point", "nearly equal", "negative", "negative operand")
+"""Products of these scales and whole numbers come closer to each other than f32 tells when divided by the other's scale."""
 
 
 def codes(n: Net, name: str, quantizer: tuple[float, float], dtype: DType, shape: tuple[int, ...] = SHAPE) -> Value:
@@ -68,6 +64,10 @@ def behind_a_convolution(n: Net, a: Value) -> Value:
     assert decode is not None
     quant = decode.attr("quant", Quantization)
     return n.qdq(y, abs(quant.scale[0]), np.rint(quant.zero_point[0]), n.graph.type(decode.inputs[0]).dtype)
+
+
+def rectified(n: Net, a: Value) -> Value:
+    return n.op("Relu", behind_a_convolution(n, a))
 
 
 def absolute(n: Net, a: Value) -> Value:
@@ -93,22 +93,35 @@ def compared(
     return graph, {"a": pairs(dtypes[0], rows=True, shape=shape), "b": pairs(dtypes[1], rows=False, shape=shape)}
 
 
-def agrees(graph: Graph, feeds: dict[str, np.ndarray], target: str = "onednn-v3") -> Plan:
+def near_ties(front: Front, quantizers: str, dtypes: tuple[DType, DType], shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    """Where the operands, not both 0, are nearer than f32 tells on the second's grid; nowhere when all pairs are told apart exactly."""
+    if front not in (behind_a_convolution, rectified) or quantizers not in TOO_CLOSE:
+        return np.zeros(shape, bool)
+    (first, feeds), (second, _) = (compared(front, quantizers, dtypes, lambda _, *both, k=k: both[k], shape) for k in (0, 1))
+    a, b = (run_graph(graph, feeds)[graph.outputs[0]] for graph in (first, second))
+    grid = abs(QUANTIZERS[quantizers][1][0]) * 2.0**-15  # two steps of f32 at 255
+    near = (np.abs(a.astype(np.float64) - b) <= grid) & (a != 0)
+    assert np.count_nonzero(near) <= near.size // 256  # one operand for each other at most
+    return near
+
+
+def agrees(graph: Graph, feeds: dict[str, np.ndarray], target: str = "onednn-v3", but: np.ndarray | None = None) -> Plan:
     plan = plan_from_graph(optimize(graph.copy()), target)
     expected = run_graph(graph, feeds)[graph.outputs[0]]
     for runtime in RUNTIMES if target != "unified" else ["numpy"]:
         (found,) = InferenceSession(plan, runtime, 1).run(None, feeds)
-        assert np.count_nonzero(found != expected) == 0, (runtime, print_plan(plan, data="digest"))
+        wrong = found != expected if but is None else (found != expected) & ~but
+        assert np.count_nonzero(wrong) == 0, (runtime, print_plan(plan, data="digest"))
     return plan
 
 
 @pytest.mark.parametrize("quantizers", QUANTIZERS)
-@pytest.mark.parametrize("front", [as_it_is, behind_a_convolution, absolute])
+@pytest.mark.parametrize("front", [as_it_is, behind_a_convolution, rectified, absolute])
 @pytest.mark.parametrize("op", COMPARISONS)
 def test_truth_values(op: str, front: Front, quantizers: str) -> None:
     for dtypes in ((DType.U8, DType.U8), (DType.S8, DType.U8), (DType.U8, DType.S8)):
         graph, feeds = compared(front, quantizers, dtypes, lambda n, a, b: n.op("Cast", n.op(op, a, b), to=DType.F32))
-        agrees(graph, feeds)
+        agrees(graph, feeds, but=near_ties(front, quantizers, dtypes))
 
 
 @pytest.mark.parametrize("target", ["onednn-v2", "unified"])
@@ -116,7 +129,7 @@ def test_truth_values(op: str, front: Front, quantizers: str) -> None:
 @pytest.mark.parametrize("front", [as_it_is, behind_a_convolution])
 def test_truth_values_on_other_targets(front: Front, quantizers: str, target: str) -> None:
     graph, feeds = compared(front, quantizers, (DType.U8, DType.S8), lambda n, a, b: n.op("Cast", n.op("Equal", b, a), to=DType.F32))
-    agrees(graph, feeds, target)
+    agrees(graph, feeds, target, near_ties(front, quantizers, (DType.U8, DType.S8)))
 
 
 @pytest.mark.parametrize("quantizers", QUANTIZERS)
@@ -157,12 +170,11 @@ def test_a_sum_of_zeros_is_zero_where_that_shows(op: str, front: Front, quantize
 @pytest.mark.parametrize("quantizers", QUANTIZERS)
 @pytest.mark.parametrize("front", [as_it_is, behind_a_convolution])
 def test_a_comparison_is_part_of_a_step(front: Front, quantizers: str) -> None:
-    """Values are decoded apart only where comparing codes would tell otherwise: some pairs are closer than f32 tells on the grid."""
+    """Codes that are read are decoded apart only where comparing them tells otherwise: some pairs are closer than f32 tells on the grid."""
     graph, _ = compared(front, quantizers, (DType.U8, DType.U8), lambda n, a, b: n.op("Cast", n.op("Equal", a, b), to=DType.F32))
     close = quantizers in ("a third", "three times", "nearly equal", "negative", "negative operand")
-    close |= front is behind_a_convolution and quantizers == "no zero point"
-    own = "binary" if front is as_it_is else "convolution"
-    assert [step.primitive for step in plan_from_graph(optimize(graph.copy())).steps] == (["reorder"] if close else []) + [own]
+    steps = ["convolution"] if front is behind_a_convolution else [*["reorder"][:close], "binary"]
+    assert [step.primitive for step in plan_from_graph(optimize(graph.copy())).steps] == steps
 
 
 @pytest.mark.parametrize("quantizers", QUANTIZERS)
@@ -172,7 +184,7 @@ def test_channels_that_fill_no_vector(op: str, front: Front, quantizers: str) ->
     """oneDNN compares with a single number there: the difference with 0."""
     build = lambda n, a, b: n.op("Cast", n.op(op, a, b), to=DType.F32)  # noqa: E731
     graph, feeds = compared(front, quantizers, (DType.U8, DType.U8), build, (1, 3, 256, 256))
-    agrees(graph, feeds)
+    agrees(graph, feeds, but=near_ties(front, quantizers, (DType.U8, DType.U8), (1, 3, 256, 256)))
 
 
 @pytest.mark.parametrize("op", ["Greater", "Equal"])

@@ -15,29 +15,17 @@ from laws.build import Net, Value
 from laws.contracts import GRANTED
 from laws.intervals import Box, run_boxes
 from laws.registry import feeds_for
+from laws.runtimes import EACH_RUNTIME
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.composer.plan import Plan
 from fqfuse.composer.text import print_plan
 from fqfuse.composer.verify import verify_plan
-from fqfuse.errors import BackendUnavailable
 from fqfuse.ir.graph import Graph
 from fqfuse.passes import optimize
-from fqfuse.runtime.onednn import load
 from fqfuse.runtime.session import InferenceSession
 
 Quantizer = Callable[[Net, Value], Value]
-
-
-def _library_is_there() -> bool:
-    try:
-        load()
-    except BackendUnavailable:
-        return False
-    return True
-
-
-RUNTIMES = ["numpy", pytest.param("onednn", marks=pytest.mark.skipif(not _library_is_there(), reason="no oneDNN"))]
 
 
 # -- the forms of a range ----------------------------------------------------------------------------------------------------------
@@ -238,7 +226,7 @@ def case(position: str, form: str) -> tuple[Graph, dict[str, np.ndarray], dict[s
     return graph, feeds, run_boxes(graph, feeds, GRANTED), plan_from_graph(optimize(graph.copy()))
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@EACH_RUNTIME
 @pytest.mark.parametrize("form", RANGES)
 @pytest.mark.parametrize("position", POSITIONS)
 def test_numbers(position: str, form: str, runtime: str) -> None:

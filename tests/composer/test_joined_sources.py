@@ -9,26 +9,15 @@ from laws.contracts import GRANTED
 from laws.intervals import run_boxes
 from laws.plans import kinds
 from laws.registry import feeds_for
+from laws.runtimes import RUNTIMES
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.composer.verify import verify_plan
-from fqfuse.errors import BackendUnavailable
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.passes import optimize
-from fqfuse.runtime.onednn import load
 from fqfuse.runtime.session import InferenceSession
 
-
-def _library_is_there() -> bool:
-    try:
-        load()
-    except BackendUnavailable:
-        return False
-    return True
-
-
-RUNTIMES = ["numpy", *(["onednn"] if _library_is_there() else [])]
 QUANTIZERS = ((2**-5, 0, DType.U8), (2**-6 * 1.1, 7, DType.U8), (2**-5, 0, DType.S8))
 
 

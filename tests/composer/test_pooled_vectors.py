@@ -10,24 +10,12 @@ from laws.build import Net, Value
 from laws.contracts import GRANTED
 from laws.intervals import run_boxes
 from laws.registry import feeds_for
+from laws.runtimes import RUNTIMES
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.errors import BackendUnavailable
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.passes import optimize
-from fqfuse.runtime.onednn import load
 from fqfuse.runtime.session import InferenceSession
-
-
-def _library_is_there() -> bool:
-    try:
-        load()
-    except BackendUnavailable:
-        return False
-    return True
-
-
-RUNTIMES = ["numpy", *(["onednn"] if _library_is_there() else [])]
 
 VECTORS: dict[str, Callable[[Net, Value], Value]] = {
     "flattened": lambda n, x: n.op("Flatten", n.op("GlobalAveragePool", x), axis=1),
