@@ -7,6 +7,9 @@ A golden file holds one case: the input, a line `# -----`, the expected text. A 
         golden.check(str(transform(golden.input)))
 
 and runs once for each file in it. `pytest --update-golden` writes the expected halves anew; read the diff before you commit it.
+
+`pytest --every 8` runs a sample: of each test with many cases, unless it is slow, every eighth. `--hypothesis-profile=sample` draws a
+quarter of the examples.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+FEW_CASES = 16
+"""Tests with no more run in full in a sample, too."""
+
 GOLDEN = Path(__file__).parent / "golden"
 SEPARATOR = "# -----"
 
@@ -24,6 +30,7 @@ SEPARATOR = "# -----"
 # belongs to the change under test; `make fuzz` looks for new ones.
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("fuzz", deadline=None, max_examples=3000)
+settings.register_profile("sample", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("default")
 
 
@@ -63,8 +70,22 @@ class GoldenCase:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --update-golden."""
+    """Add --update-golden and --every."""
     parser.addoption("--update-golden", action="store_true", help="write the expected half of the golden files from the actual text")
+    sample = f"of tests with more than {FEW_CASES} cases run every N-th, of slow ones all"
+    parser.addoption("--every", type=int, default=1, metavar="N", help=sample)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave every N-th case of each test with many; all of the slow ones, for `make test` runs none of them."""
+    every = config.getoption("every")
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in [item for item in items if item.get_closest_marker("slow") is None]:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = {item for many in cases.values() if len(many) > FEW_CASES for place, item in enumerate(many) if place % every}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -20,6 +20,13 @@ def library() -> Library:
     return loaded
 
 
+@pytest.fixture
+def vnni(library: Library) -> None:
+    """For tests that hold int8 results: without VNNI pairs of products saturate, see the ISA emulation's tests."""
+    if not library.effective_isa().has_vnni:
+        pytest.skip("without VNNI int8 products saturate")
+
+
 @pytest.fixture(scope="session")
 def engine(library: Library) -> Engine:
     return Engine(library)

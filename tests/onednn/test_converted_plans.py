@@ -15,14 +15,9 @@ from fqfuse.ir.types import DType
 from fqfuse.passes import optimize
 from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.numpy_runtime import run_step
-from fqfuse.runtime.onednn import Library
 from fqfuse.runtime.onednn.executor import OneDnnExecutor
 
-
-@pytest.fixture(autouse=True)
-def _needs_vnni(library: Library) -> None:
-    if not library.effective_isa().has_vnni:
-        pytest.skip("without VNNI int8 products saturate")
+pytestmark = pytest.mark.usefixtures("vnni")
 
 
 @cache

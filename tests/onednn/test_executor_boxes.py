@@ -13,19 +13,14 @@ from fqfuse.composer.plan import Plan
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn import Library
 from fqfuse.runtime.onednn.executor import OneDnnExecutor
+
+pytestmark = pytest.mark.usefixtures("vnni")
 
 
 @pytest.fixture
 def b() -> Builder:
     return Builder()
-
-
-@pytest.fixture(autouse=True)
-def _needs_vnni(library: Library) -> None:
-    if not library.effective_isa().has_vnni:
-        pytest.skip("without VNNI int8 products saturate")
 
 
 def runtimes(plan: Plan, feeds: Mapping[str, np.ndarray]) -> list[str]:

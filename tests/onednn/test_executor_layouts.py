@@ -14,14 +14,9 @@ from fqfuse.composer.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Su
 from fqfuse.composer.plan import Plan
 from fqfuse.ir.types import DType
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn import Library
 from fqfuse.runtime.onednn.executor import OneDnnExecutor
 
-
-@pytest.fixture(autouse=True)
-def _needs_vnni(library: Library) -> None:
-    if not library.effective_isa().has_vnni:
-        pytest.skip("without VNNI int8 products saturate")
+pytestmark = pytest.mark.usefixtures("vnni")
 
 
 def checked(plan: Plan, feeds: Mapping[str, np.ndarray]) -> OneDnnExecutor:

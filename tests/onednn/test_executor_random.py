@@ -10,14 +10,9 @@ from plan_strategies import plans, tame
 from fqfuse.composer.attributes import DepthwiseConv
 from fqfuse.composer.plan import Plan
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn import Library
 from fqfuse.runtime.onednn.executor import OneDnnExecutor
 
-
-@pytest.fixture(autouse=True)
-def _needs_vnni(library: Library) -> None:
-    if not library.effective_isa().has_vnni:
-        pytest.skip("without VNNI int8 products saturate")
+pytestmark = pytest.mark.usefixtures("vnni")
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))

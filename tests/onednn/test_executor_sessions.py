@@ -27,14 +27,10 @@ from fqfuse.runtime.onednn.slabs import Slabs, arena_bytes
 from fqfuse.runtime.placement import Placement, split_offs
 from fqfuse.runtime.session import InferenceSession
 
+pytestmark = pytest.mark.usefixtures("vnni")
+
 DATA = Path(fqfuse.__file__).parent / "models" / "data"
 MODELS = ("digits_fakequantize.onnx", "digits_qdq.onnx")
-
-
-@pytest.fixture(autouse=True)
-def _needs_vnni(library: Library) -> None:
-    if not library.effective_isa().has_vnni:
-        pytest.skip("without VNNI int8 products saturate")
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,13 @@ from executor_plans import F32, U8, Builder
 
 from fqfuse.composer.plan import Plan
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn import Library
 from fqfuse.runtime.onednn.executor import OneDnnExecutor
+
+pytestmark = pytest.mark.usefixtures("vnni")
 
 
 @pytest.fixture
-def b(library: Library) -> Builder:
-    if not library.effective_isa().has_vnni:
-        pytest.skip("without VNNI int8 products saturate")
+def b() -> Builder:
     return Builder()
 
 

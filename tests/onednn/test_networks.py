@@ -19,7 +19,6 @@ from fqfuse.benchmarks.arrays import split_feeds
 from fqfuse.benchmarks.networks import NETWORKS
 from fqfuse.composer.plan import Plan
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn import Library
 from fqfuse.runtime.onednn.executor import OneDnnExecutor
 
 COMPUTE = ("convolution", "matmul", "pooling", "binary", "eltwise", "concat", "reorder", "softmax", "layer_normalization")
@@ -55,10 +54,9 @@ def quantized(name: str, folder: Path) -> tuple[Plan, dict[str, np.ndarray]]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("vnni")
 @pytest.mark.parametrize("name", NETWORKS)
-def test_no_reference_kernels_and_the_same_codes(library: Library, tmp_path: Path, name: str) -> None:
-    if not library.effective_isa().has_vnni:
-        pytest.skip("without VNNI int8 products saturate")
+def test_no_reference_kernels_and_the_same_codes(tmp_path: Path, name: str) -> None:
     plan, feeds = quantized(name, tmp_path)
     executor = OneDnnExecutor(plan, 2)
     for difference in compare_steps(plan, executor, feeds, threads=2):

@@ -10,17 +10,14 @@ from laws.many import boxes_of, drawn, inside
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.graph import Graph
 from fqfuse.passes import optimize
-from fqfuse.runtime.onednn import Library
 
 EACH = 20
 
 
 @pytest.mark.hypothesis
+@pytest.mark.usefixtures("vnni")
 @pytest.mark.parametrize("block", BLOCKS)
-def test_plans_of_random_graphs(block: str, library: Library) -> None:
-    if not library.effective_isa().has_vnni:
-        pytest.skip("without VNNI int8 products saturate")
-
+def test_plans_of_random_graphs(block: str) -> None:
     def hold(graph: Graph) -> None:
         feeds = feeds_for(graph)
         inside(graph, plan_from_graph(optimize(graph.copy())), "onednn", feeds, boxes_of(graph, feeds))
