@@ -259,7 +259,8 @@ class Binder(Values):
             shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
             if shape is not None and kind is not None and 0 not in shape:
                 home = Home.ARENA if runner.single_call is not None and shape else Home.HOST
-                desc = row_major(self.library, shape, kind)
+                like = relaid(inputs[runner.inputs[0]].desc, shape or (1,), kind) if runner.follows and runner.inputs[0] in inputs else None
+                desc = like or row_major(self.library, shape, kind)
                 outputs[value] = Tensor(Buffer(value, home, desc.size, {value}), desc)
                 self._define(value, outputs[value])
             else:

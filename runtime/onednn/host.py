@@ -11,7 +11,7 @@ from ...ir.ops.spec import Array
 from ..kernels.foreign import ForeignKernel
 from ..kernels.table import EvaluatedKernel, OnnxKernel
 from ..numpy_runtime import NumpyExecutor
-from .host_calls import single_call
+from .host_calls import FOLLOWERS, single_call
 
 __all__ = ["HostStep"]
 
@@ -31,6 +31,7 @@ class HostStep:
         inputs: the values that it reads, without constants.
         outputs: the values that it writes.
         single_call: makes the one call that the step comes to, where it does: it reads the first input, and writes the first output.
+        follows: the first output may lie in memory as the first input does.
     """
 
     def __init__(self, plan: Plan, step: Step, threads: int) -> None:
@@ -41,6 +42,7 @@ class HostStep:
         self._executor: NumpyExecutor | None = None
         constants = {name: plan.constants[name] for name in step.inputs if name in plan.constants}
         self.single_call = single_call(plan, step, constants)
+        self.follows = self.single_call is not None and step.primitive in FOLLOWERS
         if step.op == "Onnx":
             self._kernel = ForeignKernel(step, constants)
         elif step.primitive.startswith("onnx."):

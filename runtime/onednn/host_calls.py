@@ -18,13 +18,16 @@ from ...ir.ops.rows import INDICES
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 
-__all__ = ["MakeCall", "SingleCall", "single_call"]
+__all__ = ["FOLLOWERS", "MakeCall", "SingleCall", "single_call"]
 
 IntArray = NDArray[np.integer[Any]]
 SingleCall = Callable[[Array], bool]
 """Takes the one input that is no constant, in any strides; False where only the row's evaluation can say what it comes to."""
 MakeCall = Callable[[Array], SingleCall]
-"""From the C-contiguous array that the result goes to; each run makes its own calls."""
+"""From the array that the result goes to; each run makes its own calls. It is C-contiguous, and for `FOLLOWERS` dense in some order."""
+
+FOLLOWERS = frozenset({"onnx.Cast", "onnx.Lookup"})
+"""Steps whose result may lie in memory as their input does: channels last stays so, and nothing is transposed there and back."""
 
 
 def single_call(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeCall | None:
@@ -84,15 +87,16 @@ def _lookup(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeCall 
     (_, source), (_, table) = step.args
     if source in constants or table not in constants or constants[table].dtype.itemsize != 1:
         return None
-    target, entries = constants[table].dtype, constants[table].tobytes()
+    dtype, entries = constants[table].dtype, constants[table].tobytes()
 
     def make(out: Array) -> SingleCall:
-        held = bytearray(out.size)
-        codes = np.frombuffer(held, np.uint8).reshape(out.shape)
+        order = np.argsort([-stride for stride in out.strides], kind="stable")
+        held, target = bytearray(out.size), out.transpose(order)
+        codes = np.frombuffer(held, np.uint8).reshape(target.shape)
 
         def call(x: Array) -> bool:
-            np.copyto(codes, x.view(np.uint8))
-            np.copyto(out, np.frombuffer(held.translate(entries), target).reshape(out.shape))
+            np.copyto(codes, x.view(np.uint8).transpose(order))
+            np.copyto(target, np.frombuffer(held.translate(entries), dtype).reshape(target.shape))
             return True
 
         return call

@@ -165,6 +165,32 @@ def test_numpy_steps_in_between_read_and_write_without_reorders(b: Builder) -> N
     executor = checked(b.plan("z"), b.feeds())
     assert where(executor) == ["onednn", "onednn", "numpy", "onednn"]
     assert "no primitive for Lookup" in executor.placement()[2].reason
+    assert executor.reorders == 0
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 6, 5), (1, 1, 6, 5), (3, 7, 1, 5), (1, 16, 1, 1)])
+def test_a_step_on_numpy_that_follows_its_source_keeps_channels_last(b: Builder, shape: tuple[int, ...]) -> None:
+    x = b.quantize(b.input("x", shape), "codes")
+    channels = shape[1]
+    b.convolution(x, "y", (channels, channels, 1, 1))
+    b.constant("table", b.rng.permutation(256).astype(np.uint8))
+    b.step("onnx.Lookup", "Lookup", {"x": "y", "table": "table"}, "found", U8, None)
+    b.step("onnx.Cast", "Cast", {"x": "found"}, "floats", F32, None, {"to": F32})
+    b.constant("two", np.full((1, 1, 1, 1), 2, np.float32))
+    b.step("binary", "Mul", {"src_0": "floats", "src_1": "two"}, "twice", F32, None, {"algorithm": "mul"})
+    executor = checked(b.plan("twice", "found"), b.feeds())
+    tensors = executor._latest().tensors
+    assert {tensors[value].desc.strides for value in ("y", "found", "floats", "twice")} == {tensors["y"].desc.strides}
+    assert executor.reorders == 0
+
+
+def test_a_step_on_numpy_behind_a_transposition(b: Builder) -> None:
+    x = b.quantize(b.input("x", (2, 16, 6, 5)), "codes")
+    b.convolution(x, "y", (8, 16, 1, 1))
+    b.step("onnx.Transpose", "Transpose", {"x": "y"}, "turned", U8, None, {"perm": (3, 0, 2, 1)})
+    b.constant("table", b.rng.permutation(256).astype(np.uint8))
+    b.step("onnx.Lookup", "Lookup", {"x": "turned", "table": "table"}, "found", U8, None)
+    checked(b.plan("found"), b.feeds())
 
 
 def test_shapes_that_depend_on_data_run_on_numpy(b: Builder) -> None:
