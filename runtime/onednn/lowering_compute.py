@@ -1,11 +1,10 @@
-"""Convolution, deconvolution and matmul as oneDNN primitives: weights packed once, layouts left to the library."""
+"""Convolution and deconvolution as oneDNN primitives: weights packed once, layouts left to the library; parts of it serve matmul, too."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from numpy.typing import NDArray
@@ -17,19 +16,20 @@ from . import compute
 from .attributes import Attributes
 from .binding import Binder, NotLowered, Wanted, first_accepted
 from .enums import Arg, DataType
+from .lowering_pointwise import need
 from .lowering_stem import stem, stem_of
 from .memory import Memory, MemoryDesc
 from .primitive_desc import PrimitiveDesc
-from .tensors import channels_last, relaid, row_major, viewed
-from .translation import Frame, Translated, folded_output_scale, matrix_frame, prepend_scale, same_frame, translate
+from .tensors import channels_last, relaid, row_major
+from .translation import Frame, Translated, folded_output_scale, prepend_scale, same_frame, translate
 
-__all__ = ["convolution", "convolution_window", "deconvolution", "matmul"]
+__all__ = ["Weights", "commit_summed", "convolution", "convolution_window", "deconvolution", "step_attributes"]
 
 _LARGE_MAP = 28 * 28
 
 
 @dataclass(frozen=True)
-class _Weights:
+class Weights:
     """The weights argument: its shape in the primitive, and how the plan's array becomes it."""
 
     name: str
@@ -51,10 +51,10 @@ class _Weights:
 
 def convolution(binder: Binder, step: Step) -> None:
     """A convolution, 1-D to 3-D, grouped or not."""
-    name = _need(step, "weights")
+    name = need(step, "weights")
     shape, groups = binder.dims(name), _integer(step, "group", 1)
     dims = shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])
-    weights = _Weights(name, dims, binder.dtype(name), lambda array: array.reshape(dims))
+    weights = Weights(name, dims, binder.dtype(name), lambda array: array.reshape(dims))
     win = convolution_window(binder, step)
     blocks = stem_of(binder, step, win)
     if blocks is not None:
@@ -69,7 +69,7 @@ def convolution(binder: Binder, step: Step) -> None:
 
 def deconvolution(binder: Binder, step: Step) -> None:
     """A transposed convolution; ONNX's weights are [IC, OC/g, k...], oneDNN's [g, OC/g, IC/g, k...]."""
-    name = _need(step, "weights")
+    name = need(step, "weights")
     shape, groups = binder.dims(name), _integer(step, "group", 1)
     inputs, outputs, kernel = shape[0] // groups, shape[1], shape[2:]
     dims = (outputs, inputs, *kernel) if groups == 1 else (groups, outputs, inputs, *kernel)
@@ -79,20 +79,20 @@ def deconvolution(binder: Binder, step: Step) -> None:
     def view(array: NDArray[Any]) -> NDArray[Any]:
         return array.reshape(groups, inputs, outputs, *kernel).swapaxes(1, 2).reshape(dims)
 
-    weights = _Weights(name, dims, binder.dtype(name), view)
+    weights = Weights(name, dims, binder.dtype(name), view)
     _windowed(binder, step, weights, compute.deconvolution, _transposed_window(binder, step, kernel), outputs * groups)
 
 
 def convolution_window(binder: Binder, step: Step) -> Window:
     """The window of a convolution, its padding resolved."""
-    kernel = binder.dims(_need(step, "weights"))[2:]
+    kernel = binder.dims(need(step, "weights"))[2:]
     attrs = OPS["Conv"].complete({key: value for key, value in step.params.items() if key in OPS["Conv"].attrs})
-    return window(attrs, binder.dims(_need(step, "src"))[2:], kernel)
+    return window(attrs, binder.dims(need(step, "src"))[2:], kernel)
 
 
 def _transposed_window(binder: Binder, step: Step, kernel: tuple[int, ...]) -> Window:
     """The window of the convolution that this one transposes: its input is our output."""
-    spatial, out = binder.dims(_need(step, "src"))[2:], binder.dims(step.output)[2:]
+    spatial, out = binder.dims(need(step, "src"))[2:], binder.dims(step.output)[2:]
     count = len(kernel)
     strides = _integers(step, "strides") or (1,) * count
     dilations = _integers(step, "dilations") or (1,) * count
@@ -110,9 +110,9 @@ def _transposed_window(binder: Binder, step: Step, kernel: tuple[int, ...]) -> W
 
 
 def _windowed(
-    binder: Binder, step: Step, weights: _Weights, create: Callable[..., PrimitiveDesc], win: Window, channels: int
+    binder: Binder, step: Step, weights: Weights, create: Callable[..., PrimitiveDesc], win: Window, channels: int
 ) -> None:
-    src, bias = _need(step, "src"), step.arg("bias")
+    src, bias = need(step, "src"), step.arg("bias")
     dims, dtype = binder.dims(step.output), binder.dtype(step.output)
     mask = 1 if len(weights.dims) == len(dims) else 3
     library = binder.library
@@ -131,7 +131,7 @@ def _windowed(
         return create(binder.engine, given, kernel, bias_desc, target, **spatial, attributes=attributes, origin=binder.origin(step))
 
     def frame(like: MemoryDesc) -> Translated:
-        return _attributes(binder, step, same_frame(dims, like), dtype, mask, 1)
+        return step_attributes(binder, step, same_frame(dims, like), dtype, mask, 1)
 
     guess = channels_last(library, dims, dtype)
     found, translated = _settled(binder, source, frame, make, guess, lambda: weights.data(binder))
@@ -144,7 +144,7 @@ def _windowed(
     }
     if bias is not None and bias_desc is not None:
         args[Arg.BIAS] = Wanted(bias, bias_desc)
-    _commit(binder, step, found, args, translated)
+    commit_summed(binder, step, found, args, translated)
 
 
 def _faster_depthwise(desc: PrimitiveDesc, win: Window) -> PrimitiveDesc | None:
@@ -183,80 +183,7 @@ def _settled(
     return next(pair for pair in made if pair[0] is found)
 
 
-def matmul(binder: Binder, step: Step) -> None:
-    """A matrix product. A weights matrix serves all leading dimensions of the source at once, which are flattened where post-ops allow
-    it."""
-    shape, given = binder.dims(_need(step, "src")), binder.dims(_need(step, "weights"))
-    if len(given) == 2 and len(shape) == len(binder.dims(step.output)):
-        try:
-            _product(binder, step, flat=True)
-        except NotLowered as refusal:
-            if len(shape) == 2:
-                raise
-            try:
-                _product(binder, step, flat=False)
-            except NotLowered as second:
-                raise NotLowered(f"{refusal}; {second}") from second
-    else:
-        _product(binder, step, flat=False)
-
-
-def _product(binder: Binder, step: Step, *, flat: bool) -> None:
-    src, name, bias = _need(step, "src"), _need(step, "weights"), step.arg("bias")
-    shape, given, dims = binder.dims(src), binder.dims(name), binder.dims(step.output)
-    dtype, kind = binder.dtype(step.output), binder.dtype(name)
-    library, rank = binder.library, len(dims)
-    if flat:
-        inner: tuple[int, ...] = (math.prod(shape[:-1]), shape[-1])
-        frame = matrix_frame(dims, row_major(library, (inner[0], given[1]), dtype))
-        weights = _Weights(name, given, kind, lambda array: array)
-    else:
-        inner = (1,) * (rank - len(shape)) + shape
-        frame = same_frame(dims, row_major(library, dims, dtype))
-        full = (1,) * (rank - len(given)) + given
-        weights = _Weights(name, full, kind, lambda array: array.reshape(full))
-    rank = len(frame.dims)
-    bias_desc = None
-    if bias is not None:
-        wide = frame.operand((1,) * (len(dims) - len(binder.dims(bias))) + binder.dims(bias))
-        if wide is None:
-            raise NotLowered(f"a bias {list(binder.dims(bias))} for {list(dims)}")
-        bias_desc = row_major(library, wide, binder.dtype(bias))
-    target = row_major(library, frame.dims, dtype)
-    translated = _attributes(binder, step, frame, dtype, 1 << (rank - 1), rank - 1)
-
-    def make(source: MemoryDesc, matrix: MemoryDesc) -> PrimitiveDesc:
-        return compute.matmul(
-            binder.engine, source, matrix, bias_desc, target, attributes=translated.attributes, origin=binder.origin(step)
-        )
-
-    sources = _layouts(binder, src, inner)
-    matrices = [MemoryDesc.any(library, weights.dims, kind)]
-    if not binder.is_constant(name):
-        matrices = _layouts(binder, name, weights.dims)
-    found = first_accepted(binder, product(sources, matrices), lambda pair: make(*pair), lambda: weights.data(binder))
-    args: dict[int, Wanted | Memory] = {
-        **translated.args,
-        Arg.SRC: Wanted(src, found.src_md()),
-        Arg.WEIGHTS: weights.argument(binder, found.weights_md()),
-    }
-    if bias is not None and bias_desc is not None:
-        args[Arg.BIAS] = Wanted(bias, bias_desc)
-    _commit(binder, step, found, args, translated)
-
-
-def _layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDesc]:
-    """How an operand may be handed over: as it lies, row-major, or as the library likes it."""
-    dtype = binder.dtype(value)
-    lies = viewed(binder.desc(value), dims)
-    plain = row_major(binder.library, dims, dtype)
-    found = [] if lies is None or not lies.is_plain else [lies]
-    if plain not in found:
-        found.append(plain)
-    return [*found, MemoryDesc.any(binder.library, dims, dtype)]
-
-
-def _attributes(binder: Binder, step: Step, frame: Frame, dtype: DataType, weights_mask: int, axis: int) -> Translated:
+def step_attributes(binder: Binder, step: Step, frame: Frame, dtype: DataType, weights_mask: int, axis: int) -> Translated:
     """The step's attributes; those of a v2 plan converted."""
     channels = len(frame.plan) - 1 if step.primitive == "matmul" else 1
     attr, scale = folded_output_scale(step.attr, channels, has_bias=step.arg("bias") is not None, weights_mask=weights_mask)
@@ -264,7 +191,8 @@ def _attributes(binder: Binder, step: Step, frame: Frame, dtype: DataType, weigh
     return translated if scale is None else prepend_scale(binder, translated, scale, frame, axis)
 
 
-def _commit(binder: Binder, step: Step, desc: PrimitiveDesc, args: dict[int, Wanted | Memory], translated: Translated) -> None:
+def commit_summed(binder: Binder, step: Step, desc: PrimitiveDesc, args: dict[int, Wanted | Memory], translated: Translated) -> None:
+    """Runs a primitive as the step, with the operand of its `sum`, if there is one, in the destination."""
     if translated.sum_operand is None:
         binder.commit(step, desc, args)
         return
@@ -274,13 +202,6 @@ def _commit(binder: Binder, step: Step, desc: PrimitiveDesc, args: dict[int, Wan
     if like is None:
         raise NotLowered(f"the operand of sum cannot lie as {dst}")
     binder.commit(step, desc, args, Wanted(name, like))
-
-
-def _need(step: Step, role: str) -> str:
-    value = step.arg(role)
-    if value is None:
-        raise NotLowered(f"it has no {role}")
-    return value
 
 
 def _integer(step: Step, param: str, default: int) -> int:

@@ -7,7 +7,7 @@ to the accumulator, and its output scale is applied behind that, as a post-op.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +21,7 @@ from .enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_poi
 from .memory import Memory, MemoryDesc
 from .tensors import data_type, relaid, row_major, viewed
 
-__all__ = ["Frame", "Translated", "algorithm", "folded_output_scale", "matrix_frame", "prepend_scale", "same_frame", "translate"]
+__all__ = ["Frame", "Translated", "algorithm", "folded_output_scale", "prepend_scale", "same_frame", "translate"]
 
 _ROLES = {"src": Arg.SRC, "weights": Arg.WEIGHTS, "dst": Arg.DST, "src_0": Arg.SRC_0, "src_1": Arg.SRC_1}
 
@@ -35,12 +35,14 @@ class Frame:
         dims: its shape in the primitive.
         operand: the shape of a post-op's operand in the primitive, from its shape in the plan (of dst's rank); None where it has none.
         like: a descriptor of the destination with the layout that operands should have.
+        written_out: constant operands of binary post-ops are written out in full, but for those that any kernel broadcasts.
     """
 
     plan: tuple[int, ...]
     dims: tuple[int, ...]
     operand: Callable[[tuple[int, ...]], tuple[int, ...] | None]
     like: MemoryDesc
+    written_out: bool = False
 
 
 @dataclass
@@ -170,7 +172,7 @@ def _append(
         case plan_attributes.Binary(name, operand, scale):
             if scale is not None:
                 raise NotLowered("oneDNN takes no scale on the operand of a binary post-op")
-            need = _operand(binder, operand, frame)
+            need = _written_out(binder, operand, frame) or _operand(binder, operand, frame)
             chain.append(Binary(algorithm("binary", name), need.desc))
             result.args[arg_post_op(index, Arg.SRC_1)] = need
         case plan_attributes.Sum(operand, scale, zero_point, kind):
@@ -204,6 +206,15 @@ def _operand(binder: Binder, name: str, frame: Frame) -> Wanted:
     return Wanted(name, desc)
 
 
+def _written_out(binder: Binder, name: str, frame: Frame) -> Memory | None:
+    """A constant operand broadcast to the destination's shape; None where that is not asked for, or the operand is a single number or runs
+    along the last dimension, which every kernel takes."""
+    shape = binder.dims(name)
+    if not frame.written_out or not binder.is_constant(name) or math.prod(shape) == shape[-1]:
+        return None
+    return binder.written_out(name, frame.plan, row_major(binder.library, frame.dims, binder.dtype(name)))
+
+
 def _slopes(binder: Binder, name: str, frame: Frame) -> tuple[int, Memory]:
     """Mask and slopes of a prelu post-op. The library takes their number from the mask and the destination, so the mask is made anew from
     the slopes' own shape."""
@@ -221,17 +232,3 @@ def _slopes(binder: Binder, name: str, frame: Frame) -> tuple[int, Memory]:
 def same_frame(dims: tuple[int, ...], like: MemoryDesc) -> Frame:
     """The frame of a primitive that sees the destination as the plan does."""
     return Frame(dims, dims, lambda shape: shape, like)
-
-
-def matrix_frame(dims: Sequence[int], like: MemoryDesc) -> Frame:
-    """The frame of a primitive that sees the destination [..., N] as a matrix [M, N]."""
-    full = tuple(dims)
-    rows = math.prod(full[:-1])
-
-    def operand(shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        leading = shape[:-1]
-        if leading == full[:-1]:
-            return rows, shape[-1]
-        return (1, shape[-1]) if math.prod(leading) == 1 else None
-
-    return Frame(full, (rows, full[-1]), operand, like)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...composer.plan import Plan, Step
 from ...errors import InternalError
 from ..shapes import StaticShape
@@ -22,6 +24,10 @@ from .program import Action, PrimitiveAction
 from .tensors import Buffer, Home, Tensor, data_type, row_major, viewed
 
 __all__ = ["NotCompiled", "NotLowered", "Values", "Wanted"]
+
+
+_LARGEST_WRITTEN_OUT = 128 << 20
+"""Bytes of constants that one program may hold in a larger shape than the plan's."""
 
 
 class NotLowered(Exception):
@@ -77,6 +83,8 @@ class Values:
         self._reorders = 0
         self._written: dict[int, list[str]] = {}
         self._seen: list[tuple[int, Tensor]] = []
+        self._written_out: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Memory] = {}
+        self._written_bytes = 0
         self._impl: list[str] = []
         self._last_use = {value: index for index, step in enumerate(plan.steps) for value in step.inputs}
         self._last_use |= dict.fromkeys(plan.outputs, len(plan.steps))
@@ -151,6 +159,27 @@ class Values:
             tensor = self._reordered(value, self._viewable(value, desc.dims), desc)
             self._tensors[name] = [tensor]
         return Wanted(name, desc)
+
+    def written_out(self, value: str, dims: Sequence[int], desc: MemoryDesc) -> Memory:
+        """A constant broadcast to a larger shape, and kept with the program: it depends on the shapes that the program is bound for.
+
+        Args:
+            value: the constant.
+            dims: the shape.
+            desc: how it is written, in a shape of as many elements; row-major.
+
+        Raises:
+            NotLowered: with those written so far it takes more than a program may keep.
+        """
+        key = value, tuple(dims), desc.dims
+        if key not in self._written_out:
+            self._written_bytes += desc.size
+            if self._written_bytes > _LARGEST_WRITTEN_OUT:
+                self._written_bytes -= desc.size
+                raise NotLowered(f"{value} written out as {list(dims)} takes {desc.size >> 20} MiB more than a program keeps for such")
+            array = np.broadcast_to(self.constants.data(value), tuple(dims)).reshape(desc.dims)
+            self._written_out[key] = Memory(self.engine, desc, np.ascontiguousarray(array))
+        return self._written_out[key]
 
     def rearranged(self, value: str, name: str, view: MemoryDesc, target: MemoryDesc, seen: MemoryDesc) -> Wanted:
         """A copy of a value in another order of elements, under a name of its own that can be fetched.
