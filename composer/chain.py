@@ -19,9 +19,10 @@ from ..ir.types import DType, Quantization
 from .composed import Composed
 from .cost import post_op_cost
 from .fake_quantize import compare, keeps_codes
-from .formula import Add, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, vec
+from .formula import Add, EltwiseOp, Refusal, Round, Store, vec
 from .post_ops_composer import PostOpsComposer
 from .two_operands import Found, along_channels, comparable, decoded, two_operands
+from .unary_rules import Bounds, Decoding, Negation, Power, RoundedFirst, Slopes, written_alone
 
 __all__ = ["Chain", "Found", "Link", "decoded", "grow", "operations_of", "quantizing"]
 
@@ -181,11 +182,10 @@ def _quantize(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Re
     vectors = _axis_vectors(quant, composer)
     if isinstance(vectors, Refusal):
         return vectors
-    scale, zero = vectors
-    if composer.front.primitive == "pooling" and node.attrs["order"] == "round_first" and (zero % 2).any():
-        # round(y/s) + z and round(y/s + z) part at ties, for odd z. Averages of a few codes lie on ties often; sums of products do not.
-        return [ScaleBy(1.0 / scale), Round(), Store(dtype, vec(1.0), zero, low, high)], None
-    return [Store(dtype, scale, zero, low, high, exact=keeps_codes(graph, node))], None
+    store = Store(dtype, *vectors, low, high, exact=keeps_codes(graph, node))
+    if composer.front.primitive == "pooling" and node.attrs["order"] == "round_first":
+        return [*written_alone(RoundedFirst(store))], None  # averages of a few codes lie on ties often; sums of products do not
+    return [store], None
 
 
 def _dequantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:
@@ -193,22 +193,21 @@ def _dequantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:
     vectors = _axis_vectors(quant, composer)
     if isinstance(vectors, Refusal):
         return vectors
-    return [Shift(-vectors[1]), ScaleBy(vectors[0])], None
+    return [*written_alone(Decoding(*vectors))], None
 
 
 # -- one input ---------------------------------------------------------------------------------------------------------------------
 
 
 def _eltwise(graph: Graph, node: Node) -> Found | Refusal | None:
-    """oneDNN's eltwise algorithm with its parameters; `Pow` and `Neg` are written by basic operations."""
+    """oneDNN's eltwise algorithm with its parameters, where it has one of the same definition; a power and a negation by rules."""
     if node.op == "Neg":
-        return [ScaleBy(vec(-1.0))], None
+        return [*written_alone(Negation())], None
     if node.op == "Pow":
         exponent = graph.constant(node.inputs[1])
         if exponent is None or exponent.size != 1 or graph.constant(node.inputs[0]) is not None:
             return None
-        power = float(np.asarray(exponent).reshape(()))
-        return [EltwiseOp("square") if power == 2 else EltwiseOp("pow", 1.0, power)], None
+        return [*written_alone(Power(float(np.asarray(exponent).reshape(()))))], None
     algorithm = node.spec.eltwise
     if algorithm is None:
         return None
@@ -241,16 +240,13 @@ def _clip(graph: Graph, node: Node) -> Found | Refusal | None:
             if data is None:
                 return Refusal("a bound of the clip is computed at run time", "constant bounds", "a computed one")
             bounds[index - 1] = float(np.asarray(data).reshape(()))
-    low, high = bounds
-    return [Clip(vec(min(low, high)), vec(high))], None
+    return [*written_alone(Bounds(*bounds))], None
 
 
 def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refusal | None:
     slopes = graph.constant(node.inputs[1])
     if slopes is None:
         return Refusal("the slopes are computed at run time", "constant slopes", "computed ones")
-    if slopes.size == 1:
-        return [EltwiseOp("relu", float(np.asarray(slopes).reshape(())))], None
     values = along_channels(np.asarray(slopes), composer.front)
     if values is None:
         return Refusal(
@@ -258,9 +254,10 @@ def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refus
             f"[{composer.front.channels}] along the channels",
             str(list(slopes.shape)),
         )
-    if values.size == 1:
-        return [EltwiseOp("relu", float(values[0]))], None
-    shape = [1] * composer.front.rank
-    shape[composer.front.channel_axis] = -1
-    name = graph.add_constant(f"{node.inputs[1]}/slopes", values.astype(np.float32).reshape(shape))
-    return [PreluOp(name, 1 << composer.front.channel_axis)], None
+    axis = composer.front.channel_axis
+
+    def operand() -> str:
+        shape = [-1 if number == axis else 1 for number in range(composer.front.rank)]
+        return graph.add_constant(f"{node.inputs[1]}/slopes", values.astype(np.float32).reshape(shape))
+
+    return [*written_alone(Slopes(values, operand, 1 << axis))], None

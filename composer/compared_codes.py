@@ -9,8 +9,8 @@ f32 on the way, so that a near tie is no better known than they are, and a step 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -18,12 +18,17 @@ import numpy.typing as npt
 
 from ..ir.types import DType
 from .composed import Front
-from .formula import BasicOp, BinaryOp, ChainOp, Clip, CodesOp, EltwiseOp, ScaleBy, Shift, Store, vec
+from .equation import Equation
+from .formula import BasicOp, BinaryOp, ChainOp, Clip, CodesOp, EltwiseOp, Refusal, ScaleBy, Shift, Store, vec
+from .writing import Written
 
-__all__ = ["MIRRORED", "codes_differ", "on_codes"]
+__all__ = ["COMPARING", "DIFFERENCE", "MIRRORED", "ComparingRule", "DifferenceRule", "codes_differ", "on_codes"]
 
 MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "max": "min", "min": "max"}
 """What a comparison, maximum or minimum is with its operands in the other order, or behind a factor below 0."""
+
+_COMPARISONS = frozenset({"gt", "ge", "lt", "le", "eq"})
+_EXTREMES = frozenset({"max", "min"})
 
 _Linear = tuple[tuple[float, float], ...]  # alpha and beta of each eltwise_linear in a row
 _F32 = npt.NDArray[np.float32]
@@ -57,20 +62,125 @@ def codes_differ(front: Front, chain: Sequence[ChainOp], op: CodesOp, *, told: b
     return _is_known(front, chain) and _linear(front, chain, op, exact=True) is None
 
 
-def on_codes(front: Front, chain: Sequence[ChainOp], op: CodesOp) -> tuple[int, list[BasicOp]]:
-    """How many operations at the end of `chain` are replaced, and `op` as basic operations in their place.
+class ComparingRule(Equation[Callable[[Front, Sequence[ChainOp]], "Written | Refusal | None"]]):
+    """One equation about a comparison, maximum or minimum with codes, at the end of a chain behind a front."""
 
-    Legal because: f(x, s*(q - z)) = f(x/s + z, q) for a comparison f and s > 0, and max(x, s*(q - z)) = max(x/s + z, q)*s - z*s; s < 0
-    turns the order. Behind decoded codes the form was tried on all pairs: f(c - z1 + z, q) in whole numbers where the scales are equal.
-    """
+
+def on_codes(front: Front, chain: Sequence[ChainOp]) -> Written:
+    """What the first rule that fires makes of the operation with codes at the end of a chain; the last ones always do."""
+    return next(found for rule in COMPARING if isinstance(found := rule.apply(front, chain), Written))
+
+
+def _of(chain: Sequence[ChainOp], algorithms: frozenset[str]) -> CodesOp | None:
+    """The operation at the end, where it is one of these."""
+    op = chain[-1]
+    return op if isinstance(op, CodesOp) and op.algorithm in algorithms else None
+
+
+def _with_plain_codes(op: CodesOp) -> tuple[BasicOp, ...]:
+    """The operation with the codes as numbers, for a chain on their grid: a scale below 0 turns the order."""
     algorithm = op.algorithm if op.scale > 0 else MIRRORED[op.algorithm]
-    binary = [BinaryOp("sub", op.operand), BinaryOp(algorithm, op.nothing)] if op.nothing else [BinaryOp(algorithm, op.operand)]
-    back: list[BasicOp] = [Shift(vec(-op.zero_point)), ScaleBy(vec(op.scale))] if op.algorithm in ("max", "min") else []
-    linear = _linear(front, chain, op, exact=False)
+    return (BinaryOp("sub", op.operand), BinaryOp(algorithm, op.nothing)) if op.nothing else (BinaryOp(algorithm, op.operand),)
+
+
+def _decoding(op: CodesOp) -> tuple[BasicOp, ...]:
+    return Shift(vec(-op.zero_point)), ScaleBy(vec(op.scale))
+
+
+def _behind_codes(front: Front, chain: Sequence[ChainOp], op: CodesOp) -> tuple[BasicOp, ...] | Refusal:
+    """What brings decoded codes to the operand's grid, as eltwise: a scale and a shift would be moved, joined, rounded elsewhere."""
+    linear = _linear(front, chain[:-1], op, exact=False)
     if linear is None:
-        return 0, [ScaleBy(vec(1.0 / op.scale)), Shift(vec(op.zero_point)), *binary, *back]
-    # As eltwise, for a scale and a shift would be rewritten: moved, joined, rounded elsewhere.
-    return 2, [*(EltwiseOp("linear", alpha, beta) for alpha, beta in linear), *binary, *back]
+        what = "codes that a step reads, decoded by one scale, in the ratio of the operand's"
+        return Refusal("codes are told from codes on the operand's grid where the chain is decoded codes", what, "another chain")
+    return tuple(EltwiseOp("linear", alpha, beta) for alpha, beta in linear)
+
+
+def _compared_decoded(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
+    """Decoded codes are compared with codes on the grid of those, in the shortest form that tells all pairs as the definition does.
+
+    Legal because: (q1 - z1)*s1 > s*(q - z) = (q1 - z1)*(s1/s) + z > q for s > 0; s < 0 turns the comparison. Which form tells all pairs
+    of codes as the definition does was tried on all of them; where none does, it is the one that tells two zeros.
+    Refuses when: the chain does not end with what decodes codes by one scale, or the ratio of the scales is beyond 2^64.
+    """
+    op = _of(chain, _COMPARISONS)
+    if op is None:
+        return None
+    linear = _behind_codes(front, chain, op)
+    return linear if isinstance(linear, Refusal) else Written(3, (*linear, *_with_plain_codes(op)))
+
+
+def _extreme_decoded(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
+    """The maximum of decoded codes and codes of the same scale is that of the codes, decoded behind it; likewise the minimum.
+
+    Legal because: max((q1 - z1)*s, s*(q - z)) = (max(q1 + (z - z1), q) - z)*s for s > 0, in whole numbers; s < 0 makes it a minimum.
+    Refuses when: the chain does not end with what decodes codes by the same scale.
+    """
+    op = _of(chain, _EXTREMES)
+    if op is None:
+        return None
+    linear = _behind_codes(front, chain, op)
+    return linear if isinstance(linear, Refusal) else Written(3, (*linear, *_with_plain_codes(op), *_decoding(op)))
+
+
+def _on_grid(op: CodesOp) -> tuple[BasicOp, ...]:
+    return ScaleBy(vec(1.0 / op.scale)), Shift(vec(op.zero_point)), *_with_plain_codes(op)
+
+
+def _compared(_: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
+    """A chain is compared with codes on their grid.
+
+    Legal because: x > s*(q - z) = x/s + z > q for s > 0; s < 0 turns the comparison. In f32 the two sides of a near tie may change places.
+    Refuses when: never.
+    """
+    op = _of(chain, _COMPARISONS)
+    return None if op is None else Written(1, _on_grid(op))
+
+
+def _extreme(_: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
+    """The maximum of a chain and codes is taken on their grid, and decoded behind it; likewise the minimum.
+
+    Legal because: max(x, s*(q - z)) = (max(x/s + z, q) - z)*s for s > 0; s < 0 makes it a minimum.
+    Refuses when: never.
+    """
+    op = _of(chain, _EXTREMES)
+    return None if op is None else Written(1, (*_on_grid(op), *_decoding(op)))
+
+
+COMPARING: tuple[ComparingRule, ...] = (
+    ComparingRule("(q1-z1)*s1 > s*(q-z) = (q1-z1)*(s1/s) + z > q", _compared_decoded, float="ties"),
+    ComparingRule("max((q1-z1)*s, s*(q-z)) = (max(q1 + (z-z1), q) - z)*s", _extreme_decoded, float="bitwise"),
+    ComparingRule("x > s*(q-z) = x*(1/s) + z > q", _compared, float="ties"),
+    ComparingRule("max(x, s*(q-z)) = (max(x*(1/s) + z, q) - z)*s", _extreme),
+)
+
+
+# -- where a target compares with a single number only ------------------------------------------------------------------------------
+
+
+class DifferenceRule(Equation[Callable[[BinaryOp | CodesOp, Callable[[], str]], "tuple[ChainOp, ...] | Refusal | None"]]):
+    """The equation of a comparison and a difference; its second argument files a 0, and returns the name."""
+
+
+def _difference(op: BinaryOp | CodesOp, nothing: Callable[[], str]) -> tuple[ChainOp, ...] | Refusal | None:
+    """A comparison with a tensor becomes one of the difference with 0, for targets that compare with a single number only.
+
+    Legal because: with gradual underflow the f32 difference of two numbers is 0 only where they are equal, and else has the sign of the
+    exact one. (Two infinities of one sign have no difference.)
+    Refuses when: never; other operations do not match.
+    """
+    if op.algorithm not in _COMPARISONS:
+        return None
+    zero = nothing()
+    if isinstance(op, CodesOp):
+        return (replace(op, nothing=zero),)
+    return BinaryOp("sub", op.operand), BinaryOp(op.algorithm, zero)
+
+
+DIFFERENCE = DifferenceRule("x > t = x - t > 0", _difference, float="bitwise")
+
+
+# -- all pairs of codes ------------------------------------------------------------------------------------------------------------
 
 
 def _is_known(front: Front, chain: Sequence[ChainOp]) -> bool:

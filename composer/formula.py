@@ -7,14 +7,17 @@ rounded to f32 once, when they become attributes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ..ir.types import DType
+from .equation import Equation
 
 __all__ = [
+    "ONE_ENTRY",
     "Add",
     "BasicOp",
     "BinaryOp",
@@ -29,6 +32,7 @@ __all__ = [
     "Shift",
     "Store",
     "Vec",
+    "VectorRule",
     "shrink",
     "vec",
 ]
@@ -41,11 +45,6 @@ def vec(values: npt.ArrayLike) -> Vec:
     return shrink(np.asarray(values, np.float64).reshape(-1))
 
 
-def shrink(values: Vec) -> Vec:
-    """The vector with one entry when all its entries are equal."""
-    return values[:1] if values.size > 1 and bool((values == values[0]).all()) else values
-
-
 @dataclass(frozen=True)
 class Refusal:
     """Why an operation has no home: the predicate that failed, what it needs and what it met, and what the user can change."""
@@ -54,6 +53,30 @@ class Refusal:
     expected: str = ""
     found: str = ""
     hint: str = ""
+
+
+def shrink(values: Vec) -> Vec:
+    """The vector with one entry when all its entries are equal."""
+    found = ONE_ENTRY.apply(values)
+    return values if isinstance(found, Refusal) else found
+
+
+class VectorRule(Equation[Callable[[Vec], "Vec | Refusal"]]):
+    """One equation about a vector of factors, shifts or bounds."""
+
+
+def _one_entry(values: Vec) -> Vec | Refusal:
+    """A vector whose entries are equal has one entry, so that what it multiplies, shifts or bounds is per tensor.
+
+    Legal because: an entry alone serves every channel.
+    Refuses when: two entries differ.
+    """
+    return values[:1] if values.size < 2 or bool((values == values[0]).all()) else _ENTRIES_DIFFER
+
+
+_ENTRIES_DIFFER = Refusal("[a, a, ...] = a needs equal entries", "one number", "different ones")
+
+ONE_ENTRY = VectorRule("[a, a, ...] = a", _one_entry, float="bitwise")
 
 
 @dataclass(frozen=True, eq=False)

@@ -186,11 +186,12 @@ class PostOpsComposer:
     def _expand(self, done: _Expanded, op: ChainOp) -> _Expanded:
         """The chain with one operation more, a store written out as scale, shift, round, clip; likewise what compares with codes."""
         chain, ops = done
-        if isinstance(op, CodesOp):
-            replaced, found = on_codes(self.front, chain, op)
-            return (*chain, op), (*ops[: len(ops) - replaced], *found)
-        written = STORE_INSIDE.apply([op])
-        return (*chain, op), (*ops, *(written.basic if isinstance(written, Written) else (op,)))
+        if isinstance(op, BasicOp):
+            return (*chain, op), (*ops, op)
+        whole = (*chain, op)
+        written = on_codes(self.front, whole) if isinstance(op, CodesOp) else STORE_INSIDE.apply(whole)
+        assert isinstance(written, Written)  # both have a form that does not refuse
+        return whole, (*ops[: len(ops) + 1 - written.replaced], *written.basic)
 
     # -- residual adds ---------------------------------------------------------------------------------------------------------
 

@@ -6,13 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .algebra import COMMUTING, SIMPLIFYING, Rule
+from .compared_codes import COMPARING, DIFFERENCE
 from .equation import Equation
 from .exact_zeros import EXACT_ZERO
 from .fake_quantize import FAKE_QUANTIZE
 from .folding import FOLDING
+from .formula import ONE_ENTRY
+from .legacy_eltwise import LEGACY
 from .operand_rules import OPERANDS
 from .placing import PLACING
+from .prelu import PRELU
 from .store_rules import STORING, StoreRule
+from .unary_rules import UNARY
 from .writing import WRITING
 
 __all__ = ["SECTIONS", "AnyRule", "Section", "all_rules"]
@@ -37,10 +42,21 @@ SECTIONS: tuple[Section, ...] = (
         "Applied to those that the passes leave whole, for no scale and zero point encode them; others are split, see the passes.",
         (FAKE_QUANTIZE,),
     ),
+    Section("Vectors", "Applied to every vector of factors, shifts and bounds, before anything else looks at it.", (ONE_ENTRY,)),
+    Section(
+        "Operations of one operand",
+        "Applied to what changes the chain x by constants alone; the first that fires is taken. Functions that oneDNN has need none.",
+        (*UNARY, PRELU),
+    ),
     Section(
         "Operations of two operands",
         "Applied to arithmetic of the chain x with a constant c, an f32 tensor t, codes s*(q-z), or itself; the first that fires is taken.",
         OPERANDS,
+    ),
+    Section(
+        "Comparisons, maxima and minima with codes",
+        "Applied to a chain and codes s*(q-z); the first that fires is taken. gt stands for every comparison, max for min, too.",
+        (*COMPARING, DIFFERENCE),
     ),
     Section(
         "Writing an operation by others",
@@ -60,6 +76,11 @@ SECTIONS: tuple[Section, ...] = (
         "Placing: from operations to post-ops",
         "Applied to what is left of a chain, from its start on; the first that fires is taken.",
         PLACING,
+    ),
+    Section(
+        "Placing: a second eltwise of an algorithm, for oneDNN 2",
+        "Applied where its parameters are not those of the first one in the chain; the first that fires is taken.",
+        LEGACY,
     ),
 )
 

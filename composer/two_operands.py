@@ -7,7 +7,7 @@ post-op as plain numbers, so the chain in front of it is brought to their grid a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.paths import RESHAPES, reaches, same_bytes
 from ..ir.types import DType, Quantization
-from .compared_codes import MIRRORED, codes_differ
+from .compared_codes import DIFFERENCE, MIRRORED, codes_differ
 from .exact_zeros import zero_shows
 from .formula import BinaryOp, ChainOp, CodesOp, Refusal, Vec, vec
 from .operand_rules import WithCodes, WithConstant, WithItself, WithTensor, written_with
@@ -27,8 +27,6 @@ __all__ = ["Found", "along_channels", "comparable", "decoded", "overwriting_refu
 
 Found = tuple[list[ChainOp], Node | None]
 """What an operation does, and the Dequantize on its other operand that goes into the step with it."""
-
-_COMPARISONS = frozenset({"gt", "ge", "lt", "le", "eq"})
 
 
 def two_operands(graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal | None:
@@ -103,23 +101,22 @@ def _operand(graph: Graph, node: Node, vector: Vec, front: Front) -> str:
 
 
 def comparable(graph: Graph, ops: Sequence[ChainOp], composer: PostOpsComposer) -> list[ChainOp]:
-    """The operations, with x > t as x - t > 0 where the target compares with a single number only; likewise the other comparisons.
-
-    Legal because: with gradual underflow the f32 difference of two numbers is 0 only where they are equal, and else has the sign of the
-    exact one. Two infinities of one sign have no difference; nothing else is told otherwise.
-    """
+    """The operations, by `DIFFERENCE` where the target compares with a single number only and the operand is no such."""
     front = composer.front
     if front.channels % composer.target.comparison_lanes == 0:
         return list(ops)
     result: list[ChainOp] = []
     for op in ops:
-        if isinstance(op, BinaryOp | CodesOp) and op.algorithm in _COMPARISONS and not _is_single(graph, op.operand):
-            zero = graph.add_constant(f"{op.operand}/zero", np.zeros((1,) * front.rank, np.float32))
-            found = [replace(op, nothing=zero)] if isinstance(op, CodesOp) else [BinaryOp("sub", op.operand), BinaryOp(op.algorithm, zero)]
-            result += found
-        else:
-            result.append(op)
+        found = None
+        if isinstance(op, BinaryOp | CodesOp) and not _is_single(graph, op.operand):
+            found = DIFFERENCE.apply(op, partial(_nothing, graph, op.operand, front.rank))
+        result += found if isinstance(found, tuple) else (op,)
     return result
+
+
+def _nothing(graph: Graph, beside: str, rank: int) -> str:
+    """Files a 0 of the destination's rank."""
+    return graph.add_constant(f"{beside}/zero", np.zeros((1,) * rank, np.float32))
 
 
 def _is_single(graph: Graph, value: str) -> bool:

@@ -7,12 +7,13 @@ from math import inf
 import numpy as np
 import pytest
 from laws.formulas import UNIFIED, V2, V3, conv, store
+from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
 
 from fqfuse.composer.attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
 from fqfuse.composer.exact_zeros import EXACT_ZERO
 from fqfuse.composer.fake_quantize import FAKE_QUANTIZE
 from fqfuse.composer.folding import FOLDING
-from fqfuse.composer.formula import Add, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, vec
+from fqfuse.composer.formula import Add, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, vec
 from fqfuse.composer.operand_rules import OPERANDS, WithCodes, WithConstant, WithItself, WithTensor
 from fqfuse.composer.placing import PLACING, Placed, Slot
 from fqfuse.composer.targets import Target
@@ -38,7 +39,7 @@ def ranges(low: float, high: float, levels: int = 5) -> Ranges:
     return Ranges(vec(low), vec(high), vec(0.0), vec(2.0), None, levels)
 
 
-FIRES: dict[str, tuple[tuple[object, ...], object]] = {
+FIRES: Fires = {
     FAKE_QUANTIZE.name: (
         (ranges(-1.0, 1.0), str),
         [ScaleBy(vec(2.0)), Shift(vec(2.0)), Clip(vec(0.0), vec(4.0)), Round(), ScaleBy(vec(0.5)), Shift(vec(0.0))],
@@ -122,7 +123,7 @@ FIRES: dict[str, tuple[tuple[object, ...], object]] = {
     "x + k*(dst-z) = sum(x, k, z)": (([ADD], slot(dst=DType.S8)), Placed(1, (Sum("skip", 0.5, 3, DType.U8),))),
 }
 
-REFUSES: dict[str, list[tuple[tuple[object, ...], str]]] = {
+REFUSES: Refuses = {
     FAKE_QUANTIZE.name: [((ranges(-1.0, inf), str), "not finite"), ((ranges(1e9, 1e9 + 1), str), "so far from zero")],
     "x/c = x*(1/c), c != 0": [((constant("mul", [0.0, 2.0]),), "not 0"), ((constant("div", [0.0, 2.0]),), "not 0")],
     "c/x = pow(x, c, -1)": [((constant("div", [1.0, 2.0], first=False),), "for one c")],
@@ -185,17 +186,12 @@ def test_every_rule_has_a_place_where_it_fires() -> None:
 
 @pytest.mark.parametrize("name", FIRES)
 def test_rule_fires(name: str) -> None:
-    arguments, expected = FIRES[name]
-    assert repr(RULES[name].apply(*arguments)) == repr(expected)  # vectors are equal when they are written alike
+    check_fires(RULES[name], *FIRES[name])
 
 
-@pytest.mark.parametrize(("name", "arguments", "reason"), [(name, *case) for name, cases in REFUSES.items() for case in cases])
+@pytest.mark.parametrize(("name", "arguments", "reason"), refusing(REFUSES))
 def test_rule_refuses_with_its_reason(name: str, arguments: tuple[object, ...], reason: str) -> None:
-    found = RULES[name].apply(*arguments)
-    assert isinstance(found, Refusal)
-    assert reason in found.reason
-    assert found.expected
-    assert found.found
+    check_refuses(RULES[name], arguments, reason)
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if name != FAKE_QUANTIZE.name])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from fqfuse.composer.attributes import Binary, Eltwise, PostOp, Prelu, Sum
-from fqfuse.composer.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Store, Vec
+from fqfuse.composer.formula import Add, BinaryOp, ChainOp, Clip, CodesOp, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Vec
 from fqfuse.composer.post_ops_composer import Composed, Front
 from fqfuse.composer.targets import Target
 
@@ -49,10 +50,12 @@ def binary(algorithm: str, y: Fraction, operand: Fraction) -> Fraction:
     """oneDNN's binary algorithms."""
     if algorithm == "div":
         return y / operand
+    if algorithm in ("gt", "ge", "lt", "le", "eq"):
+        return Fraction(getattr(operator, algorithm)(y, operand))
     return {"add": y + operand, "sub": y - operand, "mul": y * operand, "max": max(y, operand), "min": min(y, operand)}[algorithm]
 
 
-def after(op: BasicOp | Store, y: Fraction, channel: int, operands: Operands) -> Fraction:
+def after(op: ChainOp, y: Fraction, channel: int, operands: Operands) -> Fraction:
     """What a basic operation makes of y; a Store gives the code."""
     if isinstance(op, ScaleBy):
         return y * Fraction(entry(op.values, channel))
@@ -70,11 +73,13 @@ def after(op: BasicOp | Store, y: Fraction, channel: int, operands: Operands) ->
         return binary(op.algorithm, y, Fraction(op.scale) * operands[op.operand])
     if isinstance(op, Add):
         return y + Fraction(op.scale) * (operands[op.operand] - Fraction(op.zero_point))
+    if isinstance(op, CodesOp):
+        return binary(op.algorithm, y, Fraction(op.scale) * (operands[op.operand] - Fraction(op.zero_point)))
     code = round(y / Fraction(entry(op.scale, channel)) + Fraction(entry(op.zero_point, channel)))
     return Fraction(min(op.high, max(op.low, code)))
 
 
-def after_all(ops: Sequence[BasicOp | Store], y: Fraction, channel: int, operands: Operands) -> Fraction:
+def after_all(ops: Sequence[ChainOp], y: Fraction, channel: int, operands: Operands) -> Fraction:
     """What a chain makes of y."""
     for op in ops:
         y = after(op, y, channel, operands)
