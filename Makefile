@@ -29,7 +29,7 @@ test: .venv/.dev .venv-onednn2/.ready  ## run the tests but the slow ones, in JO
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) -m 'not slow' tests
 
 coverage: .venv/.dev .venv-onednn2/.ready  ## run a sample of the tests, slow ones too, and demand 90 % line coverage
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --every 8 --hypothesis-profile=sample --cov --cov-report=term --cov-fail-under=90 tests
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --every 8 --cov --cov-report=term --cov-fail-under=90 tests
 
 lint: .venv/.dev  ## ruff, and the import rules between the folders
 	$(BIN)/ruff check .

@@ -8,8 +8,7 @@ A golden file holds one case: the input, a line `# -----`, the expected text. A 
 
 and runs once for each file in it. `pytest --update-golden` writes the expected halves anew; read the diff before you commit it.
 
-`pytest --every 8` runs a sample: of each test with many cases, unless it is slow, every eighth. `--hypothesis-profile=sample` draws a
-quarter of the examples.
+`pytest --every 8` runs a sample: of each test with many cases, unless it is slow, every eighth.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ SEPARATOR = "# -----"
 # belongs to the change under test; `make fuzz` looks for new ones.
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("fuzz", deadline=None, max_examples=3000)
-settings.register_profile("sample", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("default")
 
 
