@@ -11,8 +11,9 @@ Two ways, after the order of both schemes (`attributes.py`)::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -20,10 +21,11 @@ import numpy as np
 from ..errors import InvalidInput, PlanError
 from ..ir.decision import Decision, Outcome
 from ..ir.ops.spec import Array
-from .attributes import Binary, Eltwise, PostOp, PrimitiveAttr, Scale
+from .attributes import PostOp, PrimitiveAttr
 from .formula import Refusal
+from .output_scale import OUTPUT_SCALE, UNSCALED, OutputScale, ScaleHome
 from .plan import Plan, Step
-from .real_domain import REORDERED, real_post_ops, real_scales, weights_mask
+from .real_domain import REORDERED, TAKEN_APART, real_post_ops, real_scales, weights_mask
 from .targets import TARGETS
 from .verify import check_plan
 
@@ -107,21 +109,13 @@ class _Conversion:
     def _mechanical(self, step: Step) -> Step:
         attr, scale = step.attr, step.attr.output_scales
         post_ops = tuple(part for op in attr.post_ops for part in _unscaled(op))
-        scales = dict(attr.scales)
-        if scale is not None and step.primitive in REORDERED:
-            scales["src"] = scale
-        elif scale is not None and step.arg("bias") is None:
-            scales["weights"] = Scale(scale.values, weights_mask(self.plan, step) if len(scale.values) > 1 else 0)
-        elif scale is not None:
-            post_ops = (self._factor(step, scale), *post_ops)
-        return replace(step, attr=PrimitiveAttr(scales, attr.zero_points, post_ops))
-
-    def _factor(self, step: Step, scale: Scale) -> PostOp:
-        """A post-op that multiplies by the output scale, which stands along one dimension of dst."""
-        if len(scale.values) == 1:
-            return Eltwise("linear", scale.values[0], 0.0)
-        rank, axis = self.plan.type(step.output).rank, scale.mask.bit_length() - 1
-        return Binary("mul", self.file(f"{step.name}/output_scale", scale.array.reshape([-1 if i == axis else 1 for i in range(rank)])))
+        if scale is None:
+            return replace(step, attr=PrimitiveAttr(attr.scales, attr.zero_points, post_ops))
+        rank, biased = self.plan.type(step.output).rank, step.arg("bias") is not None
+        mask = 0 if step.primitive in REORDERED else weights_mask(self.plan, step)
+        given = OutputScale(scale, step.primitive in REORDERED, biased, mask, rank, partial(self.file, f"{step.name}/output_scale"))
+        found = next(home for rule in OUTPUT_SCALE if isinstance(home := rule.apply(given), ScaleHome))
+        return replace(step, attr=PrimitiveAttr({**attr.scales, **found.scales}, attr.zero_points, (*found.post_ops, *post_ops)))
 
     def _semantic(self, step: Step) -> Step | Refusal:
         """The step in real numbers, or why it cannot be read so."""
@@ -129,7 +123,7 @@ class _Conversion:
         if isinstance(scales, Refusal):
             return scales
         domain, post_ops = real_post_ops(self.plan, step, scales.dst, self.file)
-        by_argument = scales.split(domain)
+        by_argument = TAKEN_APART.apply(scales, domain)
         if isinstance(by_argument, Refusal):
             return by_argument
         args = step.args
@@ -150,11 +144,10 @@ class _Conversion:
         return free
 
 
-def _unscaled(op: PostOp) -> Iterable[PostOp]:
+def _unscaled(op: PostOp) -> tuple[PostOp, ...]:
     """A post-op without a scale of its own, and what multiplies by that."""
-    if isinstance(op, Eltwise) and op.scale != 1.0:
-        return replace(op, scale=1.0), Eltwise("linear", op.scale, 0.0)
-    return (op,)
+    found = UNSCALED.apply(op)
+    return found if isinstance(found, tuple) else (op,)
 
 
 def _without_unread(converted: Plan, plan: Plan) -> Mapping[str, Array]:

@@ -14,8 +14,10 @@ from .folding import FOLDING
 from .formula import ONE_ENTRY
 from .legacy_eltwise import LEGACY
 from .operand_rules import OPERANDS
+from .output_scale import OUTPUT_SCALE, UNSCALED
 from .placing import PLACING
 from .prelu import PRELU
+from .real_domain import REAL, TAKEN_APART
 from .store_rules import STORING, StoreRule
 from .unary_rules import UNARY
 from .writing import WRITING
@@ -81,6 +83,16 @@ SECTIONS: tuple[Section, ...] = (
         "Placing: a second eltwise of an algorithm, for oneDNN 2",
         "Applied where its parameters are not those of the first one in the chain; the first that fires is taken.",
         LEGACY,
+    ),
+    Section(
+        "From oneDNN 2 to oneDNN 3: the same numbers",
+        "Applied to the output scale o of a step, and to eltwise post-ops with a scale; the first that fires is taken.",
+        (*OUTPUT_SCALE, UNSCALED),
+    ),
+    Section(
+        "From oneDNN 2 to oneDNN 3: real numbers",
+        "Applied to a step's post-ops from its end on, where d makes the value behind each the real one, and then to the output scale o.",
+        (*REAL, TAKEN_APART),
     ),
 )
 

@@ -35,8 +35,10 @@ from fqfuse.composer.folding import FOLDING
 from fqfuse.composer.formula import ONE_ENTRY, Add, BasicOp, Clip, EltwiseOp, ScaleBy, Shift, Store, vec
 from fqfuse.composer.legacy_eltwise import LEGACY
 from fqfuse.composer.operand_rules import OPERANDS, Operands, WithCodes, WithConstant, WithItself, WithTensor
+from fqfuse.composer.output_scale import OUTPUT_SCALE, UNSCALED
 from fqfuse.composer.placing import PLACING, Placed, Slot
 from fqfuse.composer.prelu import PRELU
+from fqfuse.composer.real_domain import REAL, TAKEN_APART
 from fqfuse.composer.registry import AnyRule, all_rules
 from fqfuse.composer.store_rules import STORING, StoreRule
 from fqfuse.composer.unary_rules import UNARY
@@ -138,8 +140,8 @@ def test_every_rule_of_the_composer_is_registered_and_described() -> None:
     assert all(f"### `{name}`" in rules_document() for name in ALL)
 
 
-ELSEWHERE = (ONE_ENTRY, *UNARY, PRELU, *COMPARING, DIFFERENCE, *LEGACY)
-"""Held in the tests of their files: test_unary_rules.py, test_comparing_rules.py, test_legacy_eltwise.py."""
+ELSEWHERE = (ONE_ENTRY, *UNARY, PRELU, *COMPARING, DIFFERENCE, *LEGACY, *OUTPUT_SCALE, UNSCALED, *REAL, TAKEN_APART)
+"""Held in test_unary_rules.py, test_comparing_rules.py, test_legacy_eltwise.py, test_convert_rules.py."""
 
 
 def test_every_rule_is_held_here_or_in_the_tests_of_its_file() -> None:

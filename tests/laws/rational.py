@@ -100,7 +100,7 @@ def composed_value(target: Target, front: Front, composed: Composed, accumulator
         assert array.size in (1, array.shape[front.channel_axis])
     y = front_value(composed.scale, composed.bias, accumulator, channel)
     for op in composed.post_ops:
-        y = _post_op(op, y, {**operands, **constants})
+        y = after_post_op(op, y, {**operands, **constants})
     if not composed.dst.is_integer:
         assert composed.dst_scale is None
         assert composed.dst_zero_point is None
@@ -111,7 +111,8 @@ def composed_value(target: Target, front: Front, composed: Composed, accumulator
     return Fraction(min(high, max(low, code)))
 
 
-def _post_op(op: PostOp, y: Fraction, operands: Operands) -> Fraction:
+def after_post_op(op: PostOp, y: Fraction, operands: Operands) -> Fraction:
+    """What a post-op makes of y."""
     if isinstance(op, Eltwise):
         return Fraction(op.scale) * eltwise(op.algorithm, y, op.alpha, op.beta)
     if isinstance(op, Binary):
