@@ -21,6 +21,8 @@ from .steps import plain
 
 __all__ = ["dequantize_alone", "quantize_alone"]
 
+UNKNOWN_RANK = "the model does not tell how many dimensions the tensor has, which primitives must know"
+
 
 def quantize_alone(drafts: Drafts, node: Node) -> None:
     """A Quantize that no primitive took: a reorder, of codes where its input is a Dequantize, or post-ops of a binary with what follows."""
@@ -28,6 +30,10 @@ def quantize_alone(drafts: Drafts, node: Node) -> None:
     if dtype not in (DType.U8, DType.S8) or drafts.graph.type(node.inputs[0]).dtype is not DType.F32:
         plain(drafts, node)
         drafts.encoded(node, QuantizeFate.FALLBACK, f"no primitive stores {dtype.value} codes", node.name)
+        return
+    if drafts.graph.type(node.output).shape is None:
+        plain(drafts, node)
+        drafts.encoded(node, QuantizeFate.FALLBACK, UNKNOWN_RANK, node.name)
         return
     decode = codes_behind(drafts, node.inputs[0])
     inner = quantization_of(decode)
@@ -123,7 +129,8 @@ def dequantize_alone(drafts: Drafts, node: Node) -> None:
         for reader in readers:
             drafts.decoded(node, DequantizeFate.CONSTANT, "decoded at compile time: its reader takes f32", reader)
         return
-    simple = graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) and codes is None
+    codes_of_primitives = graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) and codes is None
+    simple = codes_of_primitives and graph.type(node.output).shape is not None
     if simple and _fits_reorder(quant):
         attr = _reorder_attributes(drafts, quant, None)
         drafts.add(Step(node.name, "reorder", "Identity", (("src", node.inputs[0]),), node.outputs, {}, attr, node.origin), [node])
@@ -135,7 +142,8 @@ def dequantize_alone(drafts: Drafts, node: Node) -> None:
         plain(drafts, node)
     fate = DequantizeFate.STANDALONE if simple else DequantizeFate.FALLBACK
     for reader in readers:
-        drafts.decoded(node, fate, "its reader takes f32" if simple else "codes that no primitive reads", reader, node.name)
+        why = "its reader takes f32" if simple else UNKNOWN_RANK if codes_of_primitives else "codes that no primitive reads"
+        drafts.decoded(node, fate, why, reader, node.name)
 
 
 def _decoding_chain(drafts: Drafts, node: Node, quant: Quantization) -> Chain:

@@ -114,11 +114,12 @@ def _stored_otherwise(drafts: Drafts, node: Node) -> tuple[Node, Node, list[floa
     graph = drafts.graph
     decode = graph.sole_consumer(node.output)
     quantize = graph.sole_consumer(decode.output) if decode is not None and decode.op == "Dequantize" else None
-    if decode is None or quantize is None or quantize.op != "Quantize" or not drafts.target.capability("concat").src_scale:
+    shape = graph.type(node.output).shape
+    if decode is None or quantize is None or quantize.op != "Quantize" or not drafts.target.capability("concat").src_scale or shape is None:
         return None
     quant, dtype, low, high = quantizing(quantize)
     inner = decode.attr("quant", Quantization)
-    axis = node.attr("axis", int) % graph.type(node.output).rank
+    axis = node.attr("axis", int) % len(shape)
     plain = quant.per_tensor and quant.symmetric and inner.symmetric and inner.axis in (None, axis)
     if drafts.is_claimed(quantize) or not plain or dtype not in (DType.U8, DType.S8) or (low, high) != dtype.range:
         return None

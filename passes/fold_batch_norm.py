@@ -31,7 +31,7 @@ class FoldBatchNorm:
     with a = scale / sqrt(var + epsilon) and c = bias - mean * a, per channel (ONNX BatchNormalization, inference form).
 
     Legal because: convolution is linear in each output channel's weights. The products are formed in f64 and rounded once.
-    Refuses when: scale, bias, mean or variance is not constant.
+    Refuses when: scale, bias, mean or variance is not constant; x has an unknown rank and no weights in front of it.
     """
 
     name: ClassVar[str] = "fold_batch_norm"
@@ -68,6 +68,10 @@ class FoldBatchNorm:
                 swap(graph, node, value)
                 graph.erase(anchor)
                 return
+        if graph.type(node.inputs[0]).shape is None:
+            reason = "factors for each channel need the number of dimensions"
+            refused(graph, self.name, node, reason, expected="a tensor of known rank", found="one of unknown rank")
+            return
         value = _scale_shift(graph, node, factor, offset)
         fired(graph, self.name, node, "no weights in front of it that take its factors: written as multiply and add")
         swap(graph, node, value)

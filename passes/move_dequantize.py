@@ -177,7 +177,8 @@ class MoveDequantize:
         constant = graph.constant(node.inputs[1 if left else 0])
         if constant is None or node.inputs[0] == node.inputs[1] or (not left and node.op in ("Div", "Sub")):
             return None
-        merged = _merged(node.op, _quant(decode), np.asarray(constant, np.float64), graph.type(decode.output).rank)
+        shape = graph.type(decode.output).shape
+        merged = None if shape is None else _merged(node.op, _quant(decode), np.asarray(constant, np.float64), len(shape))
         if merged is None or graph.type(node.output).shape != graph.type(decode.output).shape:
             refused(
                 graph,
@@ -185,7 +186,7 @@ class MoveDequantize:
                 node,
                 "the constant does not fit the quantization",
                 expected="finite, not 0, one value or along the same axis",
-                found=f"shape {list(constant.shape)}",
+                found=f"shape {list(constant.shape)}" if shape is not None else "a tensor of unknown rank",
             )
             return None
         return self._decode_again(graph, node, decode, decode.inputs[0], merged, "joined the scale and zero point")
@@ -341,9 +342,10 @@ def _joined(graph: Graph, node: Node, decodes: list[Node]) -> Quantization | str
     quants = [_quant(d) for d in decodes]
     if len(set(quants)) == 1 and quants[0].per_tensor:
         return quants[0]
-    rank = graph.type(node.output).rank
-    axis = node.attr("axis", int)
-    axis %= rank
+    joined = graph.type(node.output).shape
+    if joined is None:
+        return "tensors of unknown rank"
+    axis = node.attr("axis", int) % len(joined)
     scales: list[float] = []
     zeros: list[float] = []
     for decode, quant in zip(decodes, quants, strict=True):

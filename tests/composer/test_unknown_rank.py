@@ -1,0 +1,83 @@
+"""Tensors whose number of dimensions the model does not tell: everything compiles, and runs as ONNX's own operators do."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import fqfuse
+from fqfuse.ir.decision import QuantizeFate
+
+SCALE = 2**-4
+SHAPE = (2, 8, 4, 4)
+
+
+def model(*nodes: onnx.NodeProto, inputs: int = 1) -> onnx.ModelProto:
+    """Nodes over x0, x1 ... of unknown rank, decoded from codes as d0, d1 ...; the result is `y`."""
+    chains = [
+        node
+        for i in range(inputs)
+        for node in (
+            helper.make_node("QuantizeLinear", [f"x{i}", "s", "z"], [f"q{i}"]),
+            helper.make_node("DequantizeLinear", [f"q{i}", "s", "z"], [f"d{i}"]),
+        )
+    ]
+    constants = {
+        "s": np.float32(SCALE),
+        "z": np.uint8(100),
+        "factors": np.linspace(0.5, 1.5, 8, dtype=np.float32).reshape(8, 1, 1),
+        "channels": np.linspace(0.5, 1.5, 8, dtype=np.float32),
+    }
+    graph = helper.make_graph(
+        [*chains, *nodes],
+        "unknown_rank",
+        [helper.make_value_info(f"x{i}", helper.make_tensor_type_proto(TensorProto.FLOAT, None)) for i in range(inputs)],
+        [helper.make_value_info("y", helper.make_tensor_type_proto(TensorProto.FLOAT, None))],
+        [numpy_helper.from_array(np.asarray(data), name) for name, data in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def stored(value: str) -> list[onnx.NodeProto]:
+    """A value quantized and decoded as `y`."""
+    return [
+        helper.make_node("QuantizeLinear", [value, "s", "z"], ["codes"]),
+        helper.make_node("DequantizeLinear", ["codes", "s", "z"], ["y"]),
+    ]
+
+
+CASES = {
+    "quantized alone": (1, stored("d0")),
+    "times constants": (1, [helper.make_node("Mul", ["d0", "factors"], ["t"]), *stored("t")]),
+    "activation": (1, [helper.make_node("HardSwish", ["d0"], ["t"]), *stored("t")]),
+    "batch normalization": (1, [helper.make_node("BatchNormalization", ["d0", *["channels"] * 4], ["t"]), *stored("t")]),
+    "foreign operator": (1, [helper.make_node("MeanVarianceNormalization", ["d0"], ["t"]), *stored("t")]),
+    "sum": (2, [helper.make_node("Add", ["d0", "d1"], ["t"]), *stored("t")]),
+    "concatenation": (2, [helper.make_node("Concat", ["d0", "d1"], ["y"], axis=2)]),
+}
+
+
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_quantized_compiles_and_runs(case: str, target: str) -> None:
+    inputs, nodes = CASES[case]
+    made = model(*nodes, inputs=inputs)
+    plan = fqfuse.compile(made, target=target)
+    assert {fate.quantizer for fate in plan.fates} == set(plan.quantizers)
+    rng = np.random.default_rng(4)
+    feeds = {f"x{i}": rng.standard_normal(SHAPE).astype(np.float32) for i in range(inputs)}
+    found = fqfuse.InferenceSession(plan, backend="numpy").run(None, feeds)[0]
+    wanted = ReferenceEvaluator(made).run(None, feeds)[0]
+    # A code may be the next one where f32 rounds a tie the other way; everything else is exact.
+    assert np.abs(found - wanted).max() <= SCALE * 1.01
+    assert np.mean(found != wanted) < 0.02
+
+
+def test_the_fate_says_that_the_rank_is_unknown() -> None:
+    plan = fqfuse.compile(model(*stored("d0")))
+    fates = [fate for fate in plan.fates if fate.fate is QuantizeFate.FALLBACK]
+    assert fates
+    assert all("how many dimensions" in fate.reason for fate in fates)
