@@ -341,3 +341,15 @@ def test_row_major_pooling_with_the_tensor_of_a_post_op(b: Builder, op: str, cha
     worst = max((found.largest for found in compare_steps(b.plan("y"), executor, b.feeds())), default=0.0)
     assert worst <= 36 * 255 * 2**-24, "36 values are added in another order"
     assert where(executor) == ["onednn"]
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((2, 8, 6, 5), 3), ((2, 16, 7), -1), ((2, 3, 4, 5, 6), 4), ((2, 8, 6, 5), 1)])
+def test_softmax_with_a_factor_for_each_channel(b: Builder, shape: tuple[int, ...], axis: int) -> None:
+    """oneDNN 3.2's compiled kernel reads beyond the factors unless it runs along the channels: it is not asked to."""
+    factors = b.constant("m", b.rng.uniform(0.5, 2, (1, shape[1], *[1] * (len(shape) - 2))).astype(np.float32))
+    attr = PrimitiveAttr({}, {}, (Binary("mul", factors),))
+    b.step("softmax", "Softmax", {"src": b.input("x", shape)}, "y", F32, shape, {"axis": axis}, attr)
+    executor = OneDnnExecutor(b.plan("y"), 1)
+    worst = max((found.largest for found in compare_steps(b.plan("y"), executor, b.feeds())), default=0.0)
+    assert worst <= 2 * 2**-20, "the exponential is off by a few ulp"
+    assert where(executor) == ["onednn" if axis == 1 else "numpy"]
