@@ -15,6 +15,7 @@ from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, fits_f32, refused, swap
+from .tabulate import to_be_tabulated
 
 __all__ = ["MoveDequantize"]
 
@@ -42,8 +43,10 @@ class MoveDequantize:
 
     Legal because: Dequantize works element by element, and is increasing for s > 0; (q - z) * s * c = (q - z) * (s * c). The last
     one is exact in f32: |code| < 256, so the quotient is off by less than 2^-15 from the integer that it is rounded to.
-    Refuses when: a scale is negative (order would turn), parameters run along an axis, the operands' codes differ in type, or
-    what reads a relu knows no negative numbers (roots, logarithms): rounding could make some.
+    Refuses when: a scale is negative (order would turn), parameters run along an axis, the operands' codes differ in type,
+    what reads a relu knows no negative numbers (roots, logarithms): rounding could make some; or the arithmetic becomes a table. A table
+    costs the same whatever it holds, and what a quantizer writes around a decomposed gelu, erf(q) + 1, is a tie at every code:
+    there another order of the same f32 operations gives other codes than the model.
     """
 
     name: ClassVar[str] = "move_dequantize"
@@ -52,14 +55,15 @@ class MoveDequantize:
     def run(self, graph: Graph) -> None:
         """A worklist in topological order; the readers of a Dequantize that moved are met again."""
         pending = deque(node.name for node in graph.nodes())
+        tables = to_be_tabulated(graph)
         while pending:
             name = pending.popleft()
             if name in graph:
-                moved = self._rewrite(graph, graph.node(name))
+                moved = self._rewrite(graph, graph.node(name), tables)
                 if moved is not None:
                     pending.extendleft(reversed([reader.name for reader in graph.consumers(moved)]))
 
-    def _rewrite(self, graph: Graph, node: Node) -> str | None:
+    def _rewrite(self, graph: Graph, node: Node, tables: frozenset[str]) -> str | None:
         """Applies the rule that matches; returns the value that a moved Dequantize now produces, or None."""
         decode = graph.producer(node.inputs[0]) if node.inputs and node.inputs[0] else None
         if node.op == "Concat":
@@ -72,6 +76,9 @@ class MoveDequantize:
             self._cancel(graph, node, decode)
             return None
         if node.op in ("Mul", "Div", "Add", "Sub"):
+            if node.name in tables:
+                refused(graph, self.name, node, "it becomes part of a table, which holds the model's own arithmetic")
+                return None
             return self._merge(graph, node, decode)
         return self._move(graph, node, decode)
 

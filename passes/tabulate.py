@@ -15,7 +15,7 @@ from ..ir.ops.spec import Array, Trait
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, refused, swap
 
-__all__ = ["Tabulate"]
+__all__ = ["Tabulate", "to_be_tabulated"]
 
 _POST_OPS = frozenset({"Quantize", "Dequantize", "FakeQuantize", "PRelu"})
 
@@ -76,6 +76,19 @@ class Tabulate:
         swap(graph, node, looked_up.output)
         erase_unread(graph, region)
         return True
+
+
+def to_be_tabulated(graph: Graph) -> frozenset[str]:
+    """Names of the nodes that `Tabulate` makes tables of in the graph as it stands."""
+    found: set[str] = set()
+    depends = _dependence(graph)
+    for node in graph.nodes():
+        codes = depends.get(node.output) if node.op == "Quantize" else None
+        if codes and node.name not in found:
+            region = _region(graph, node, codes)
+            if not _is_chain(graph, region, codes) and _escaping(graph, region, codes) is None:
+                found |= {inner.name for inner in region}
+    return frozenset(found)
 
 
 def _dependence(graph: Graph) -> dict[str, str | None]:
