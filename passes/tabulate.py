@@ -19,6 +19,9 @@ __all__ = ["Tabulate", "to_be_tabulated"]
 
 _POST_OPS = frozenset({"Quantize", "Dequantize", "FakeQuantize", "PRelu"})
 
+_CHEAP = frozenset({"abs", "clip", "hardsigmoid", "hardswish", "linear", "relu", "round"})
+"""Eltwise algorithms of a few instructions; a lookup takes as long as a polynomial or a root."""
+
 _CONSTANT = ""
 """What a value depends on when it is one constant number."""
 
@@ -36,6 +39,8 @@ class Tabulate:
 
     Legal because: the function has 256 arguments; the table holds what the op table's own arithmetic gives for each.
     Refuses when: the operations are one chain of post-ops, which a primitive computes itself, or a value in between is read elsewhere.
+    A chain is looked up all the same where it would be a step of its own with a costly function in it, a sigmoid for one: its codes were
+    moved since they were made, or others read them too.
     """
 
     name: ClassVar[str] = "tabulate"
@@ -60,7 +65,7 @@ class Tabulate:
     def _tabulate(self, graph: Graph, node: Node, codes: str) -> bool:
         """Replaces what lies between `codes` and `node`; False when it stays."""
         region = _region(graph, node, codes)
-        if _is_chain(graph, region, codes):
+        if _is_chain(graph, region, codes) and not (_is_costly(region) and _is_alone(graph, region, codes)):
             return False
         escaping = _escaping(graph, region, codes)
         if escaping is not None:
@@ -154,6 +159,20 @@ def _is_post_op(graph: Graph, node: Node) -> bool:
     if len(node.inputs) == 2 and node.inputs[0] == node.inputs[1]:
         return node.op in ("Add", "Mul")
     return node.op in _POST_OPS or node.spec.eltwise is not None or node.spec.binary is not None
+
+
+def _is_costly(region: list[Node]) -> bool:
+    """True where a step would compute one of the functions that take a polynomial or a root for each element."""
+    return any(node.spec.eltwise is not None and node.spec.eltwise not in _CHEAP for node in region)
+
+
+def _is_alone(graph: Graph, region: list[Node], codes: str) -> bool:
+    """True when no primitive in front of the codes could compute the region: they were moved, or others read them too."""
+    producer = graph.producer(codes)
+    if producer is None or producer.op == "Lookup" or producer.has(Trait.LAYOUT_ONLY):
+        return True
+    inside = {node.name for node in region}
+    return graph.is_output(codes) or any(reader.name not in inside for reader in graph.consumers(codes))
 
 
 def _evaluate(graph: Graph, region: list[Node], codes: str) -> Array:
