@@ -24,7 +24,7 @@ from .pointwise import reorder
 from .primitive_desc import PrimitiveDesc
 from .program import HostAction, PrimitiveAction, Program, plan_buffers
 from .saturation import cannot_saturate
-from .tensors import Buffer, Home, Tensor, data_type, relaid, row_major, viewed
+from .tensors import Buffer, Home, Tensor, data_type, relaid, row_major, spaced, viewed
 from .values import NotCompiled, NotLowered, Values, Wanted
 
 __all__ = ["RESHAPES", "Binder", "NotCompiled", "NotLowered", "Wanted", "first_accepted"]
@@ -166,13 +166,14 @@ class Binder(Values):
         self._run(move, {Arg.SRC: between, Arg.DST: last}, last, f"layout of {step.output}")
         self._define(step.output, last)
 
-    def commit_box(self, step: Step, source: str, dims: Sequence[int], offsets: Sequence[int]) -> None:
+    def commit_box(self, step: Step, source: str, dims: Sequence[int], offsets: Sequence[int], strides: Sequence[int] = ()) -> None:
         """Copies a box out of a value, in the value's order of dimensions.
 
         Args:
             step: the step; its output has as many elements as the box.
             source: the value.
             dims, offsets: shape of the box, and its first element.
+            strides: along each dimension, how far apart the box's elements lie in the value; empty: side by side.
 
         Raises:
             NotLowered: the value's layout has no such boxes, or the box is empty.
@@ -180,7 +181,10 @@ class Binder(Values):
         first = self._tensors[source][0]
         if not first.desc.is_plain or 0 in dims:
             raise NotLowered("a layout that strides cannot describe")
-        box, shape = first.desc.submemory(dims, offsets), self.dims(step.output)
+        try:
+            box, shape = spaced(first.desc, dims, offsets, strides or (1,) * len(dims)), self.dims(step.output)
+        except OneDnnError as error:
+            raise NotLowered(f"{list(dims)} elements {list(strides)} apart, from {list(offsets)} on: {error.what}") from error
         straight = row_major(self.library, dims, box.dtype)
         target = straight if len(shape) != len(dims) else relaid(first.desc, dims, box.dtype) or straight
         home = viewed(target, shape)

@@ -33,7 +33,7 @@ def gather(binder: Binder, step: Step) -> None:
 
 
 def slice_(binder: Binder, step: Step) -> None:
-    """Slice with constant bounds, forwards and without gaps.
+    """Slice with constant bounds, forwards.
 
     Raises:
         NotLowered: it is another one.
@@ -42,13 +42,13 @@ def slice_(binder: Binder, step: Step) -> None:
     starts, ends = (_constant(binder, step, role).tolist() for role in ("starts", "ends"))
     axes = _constant(binder, step, "axes").tolist() if step.arg("axes") else list(range(len(starts)))
     steps = _constant(binder, step, "steps").tolist() if step.arg("steps") else [1] * len(starts)
-    if any(stride != 1 for stride in steps):
-        raise NotLowered("oneDNN has no primitive that takes every second element, or goes backwards")
-    start, size = [0] * len(dims), list(dims)
-    for axis, first, last in zip(axes, starts, ends, strict=True):
-        taken = cut(dims[axis], first, last, 1)
-        start[axis], size[axis] = taken.start, taken.stop - taken.start
-    binder.commit_box(step, step.args[0][1], size, start)
+    if any(stride < 1 for stride in steps):
+        raise NotLowered("oneDNN has no primitive that goes backwards")
+    start, size, apart = [0] * len(dims), list(dims), [1] * len(dims)
+    for axis, first, last, stride in zip(axes, starts, ends, steps, strict=True):
+        taken = cut(dims[axis], first, last, stride)
+        start[axis], size[axis], apart[axis] = taken.start, len(range(taken.start, taken.stop, stride)), stride
+    binder.commit_box(step, step.args[0][1], size, start, apart)
 
 
 def _source_dims(binder: Binder, step: Step) -> Sequence[int]:

@@ -13,7 +13,7 @@ from .enums import DataType
 from .library import Library
 from .memory import MemoryDesc, row_major_strides
 
-__all__ = ["Buffer", "Home", "Tensor", "channels_last", "channels_last_strides", "data_type", "relaid", "row_major", "viewed"]
+__all__ = ["Buffer", "Home", "Tensor", "channels_last", "channels_last_strides", "data_type", "relaid", "row_major", "spaced", "viewed"]
 
 _DATA_TYPES = {
     DType.F32: DataType.f32,
@@ -131,3 +131,31 @@ def viewed(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:
         return desc.reshape(shape)
     except OneDnnError:
         return None
+
+
+def spaced(desc: MemoryDesc, dims: Sequence[int], offsets: Sequence[int], strides: Sequence[int]) -> MemoryDesc:
+    """A box whose elements lie `strides` apart in a plain layout: every other row of an image, say.
+
+    The library describes boxes without gaps only. A dimension cut into pieces of `stride` elements is two, though, and the box takes
+    one element of each piece. (The last piece may be incomplete, but not where another dimension lies around it: the library then says
+    that the two overlap.)
+
+    Args:
+        desc: the layout.
+        dims, offsets: shape of the box, and its first element.
+        strides: for each dimension, from 1.
+
+    Raises:
+        OneDnnError: the library cannot describe it.
+    """
+    if all(stride == 1 for stride in strides):
+        return desc.submemory(dims, offsets)
+    pieces, steps, size, start = list[int](), list[int](), list[int](), list[int]()
+    for step, count, offset, stride in zip(desc.strides, dims, offsets, strides, strict=True):
+        apart = stride if count > 1 else 1
+        pieces += [offset // apart + count, offset % apart + 1]
+        steps += [step * apart, step]
+        size += [count, 1]
+        start += [offset // apart, offset % apart]
+    whole = MemoryDesc.with_strides(desc.library, pieces, desc.dtype, steps)
+    return whole.submemory(size, start).reshape(dims)

@@ -73,20 +73,44 @@ def test_a_slice_of_a_feature_map(b: Builder, starts: list[int], ends: list[int]
     assert runtimes(b.plan("z", "part"), b.feeds()) == ["onednn"] * 4
 
 
-@pytest.mark.parametrize(("steps", "reason"), [([2], "every second element"), ([-1], "goes backwards")])
-def test_a_slice_with_gaps_or_backwards_runs_on_numpy(b: Builder, steps: list[int], reason: str) -> None:
-    x = b.quantize(b.input("x", (2, 16, 6)), "codes")
-    ends = [6] if steps[0] > 0 else [-7]
-    starts = [0] if steps[0] > 0 else [5]
+def sliced(b: Builder, x: str, shape: tuple[int, ...], starts: list[int], ends: list[int], axes: list[int], steps: list[int]) -> None:
     args = {"x": x}
-    for role, data in (("starts", starts), ("ends", ends), ("axes", [2]), ("steps", steps)):
+    for role, data in (("starts", starts), ("ends", ends), ("axes", axes), ("steps", steps)):
         args[role] = b.constant(role, np.array(data))
-    b.step("onnx.Slice", "Slice", args, "part", U8, (2, 16, 6 // abs(steps[0])))
+    cut = [slice(None)] * len(shape)
+    for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
+        cut[axis] = slice(*bounds)
+    b.step("onnx.Slice", "Slice", args, "part", U8, np.zeros(shape)[tuple(cut)].shape)
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "axes", "steps"),
+    [
+        ([0], [2**31 - 1], [2], [2]),
+        ([1], [2**63 - 1], [3], [2]),
+        ([1, 0], [8, 6], [2, 3], [2, 3]),
+        ([-3, 1], [2**31 - 1, -1], [1, 2], [2, 4]),
+        ([0, 2], [2, 8], [0, 1], [1, 3]),
+        ([7], [8], [2], [5]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("last", [True, False], ids=["channels last", "row-major"])
+def test_a_slice_with_gaps(b: Builder, starts: list[int], ends: list[int], axes: list[int], steps: list[int], last: bool) -> None:
+    x = b.quantize(b.input("x", (2, 16, 8, 6)), "codes")
+    if last:
+        x = b.convolution(x, "y", (8, 16, 1, 1))
+    sliced(b, x, (2, 8 if last else 16, 8, 6), starts, ends, axes, steps)
+    assert runtimes(b.plan("part"), b.feeds()) == ["onednn"] * (3 if last else 2)
+
+
+def test_a_slice_backwards_runs_on_numpy(b: Builder) -> None:
+    sliced(b, b.quantize(b.input("x", (2, 16, 6)), "codes"), (2, 16, 6), [5], [-7], [2], [-1])
     plan = b.plan("part")
     assert runtimes(plan, b.feeds()) == ["onednn", "numpy"]
     executor = OneDnnExecutor(plan, 2)
     executor.run(b.feeds())
-    assert reason in executor.placement()[1].reason
+    assert "goes backwards" in executor.placement()[1].reason
 
 
 def test_an_index_outside_is_reported_as_numpy_does(b: Builder) -> None:
