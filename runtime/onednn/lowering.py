@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 
 from ...composer.plan import Step
 from .binding import RESHAPES, Binder
+from .lowering_binary import binary
 from .lowering_boxes import gather, slice_
 from .lowering_compute import convolution, deconvolution
 from .lowering_matmul import matmul
 from .lowering_normalization import batch_normalization, layer_normalization, lrn, prelu, reduction, resampling, softmax
-from .lowering_pointwise import binary, concat, eltwise, pooling
+from .lowering_pointwise import concat, eltwise, pooling
 from .lowering_reorder import quantizing_reorder
 from .lowering_views import reshape, shuffle, transpose
 

@@ -9,7 +9,7 @@ written out in full where it is a constant.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -18,17 +18,14 @@ from ...composer.plan import Step
 from . import compute
 from .binding import Binder, NotLowered, Wanted, first_accepted
 from .enums import Arg, DataType
+from .joining import Groups, alike, join_axes, joined, joined_frame, wide
 from .lowering_compute import Weights, commit_summed, step_attributes
 from .lowering_pointwise import need
 from .memory import Memory, MemoryDesc, numpy_dtype
 from .primitive_desc import PrimitiveDesc
 from .tensors import row_major, viewed
-from .translation import Frame
 
 __all__ = ["matmul"]
-
-Groups = tuple[tuple[int, ...], ...]
-"""Each dimension of the primitive but the last: the axes of the plan's destination that it joins; none: a dimension of length 1."""
 
 _LARGEST_JOINED = 3
 """Dimensions of a destination to which one of length 1 is put in front: the kernels' forms have at most four."""
@@ -39,7 +36,7 @@ class _View:
     """How the primitive sees the product.
 
     Attributes:
-        groups: the dimensions.
+        groups: the dimensions but the last.
         written_out: write constant operands of post-ops out in full.
     """
 
@@ -75,12 +72,12 @@ def _views(binder: Binder, step: Step) -> Iterator[_View]:
     yield from plain
     if rank < 2:
         return
-    joined = _joined_views(binder, step, written_out=False)
-    if not any(binder.is_constant(op.operand) for op in step.attr.post_ops if isinstance(op, Binary)):
-        yield from joined
+    views = _joined_views(binder, step, written_out=False)
+    if not _large_constants(binder, step):
+        yield from views
         return
     written = [replace(view, written_out=True) for view in plain] + _joined_views(binder, step, written_out=True)
-    yield from joined + written if _copied(binder, step, joined[0]) <= _written(binder, step) else written + joined
+    yield from views + written if _copied(binder, step, views[0]) <= _written(binder, step) else written + views
 
 
 def _joined_views(binder: Binder, step: Step, *, written_out: bool) -> list[_View]:
@@ -101,60 +98,37 @@ def _written(binder: Binder, step: Step) -> int:
     return math.prod(binder.dims(step.output)) * numpy_dtype(DataType.f32).itemsize
 
 
+def _large_constants(binder: Binder, step: Step) -> set[str]:
+    """Constant operands of binary post-ops, but for single numbers and those along the last dimension, which every kernel takes."""
+    names = {op.operand for op in step.attr.post_ops if isinstance(op, Binary)}
+    return {name for name in names if binder.is_constant(name) and math.prod(binder.dims(name)) != binder.dims(name)[-1]}
+
+
 def _joined_axes(binder: Binder, step: Step, *, written_out: bool) -> Groups:
     """The destination's axes but the last, joined where all arguments vary along both of two neighbours or along none of them."""
     dims, src, weights, bias = binder.dims(step.output), need(step, "src"), need(step, "weights"), step.arg("bias")
     rows, rank = len(dims) - 2, len(dims)
     operands = [op for op in step.attr.post_ops if isinstance(op, Binary | Prelu)]
-    kept = [op.operand for op in operands if not (written_out and isinstance(op, Binary) and binder.is_constant(op.operand))]
-    shapes = [_wide(binder.dims(name), rank) for name in ([] if bias is None else [bias]) + kept]
-    left = _wide(binder.dims(src), rank)
-    right = (*_wide(binder.dims(weights), rank)[:rows], 1, 1)
+    absent = _large_constants(binder, step) if written_out else set()
+    kept = [op.operand for op in operands if isinstance(op, Prelu) or op.operand not in absent]
+    shapes = [wide(binder.dims(name), rank) for name in ([] if bias is None else [bias]) + kept]
+    left = wide(binder.dims(src), rank)
+    right = (*wide(binder.dims(weights), rank)[:rows], 1, 1)
     shapes += [left, right]
 
-    def alike(one: int, other: int) -> bool:
-        return all((shape[one] == 1) == (shape[other] == 1) for shape in shapes)
-
-    groups: list[list[int]] = []
-    for axis in range(rows):
-        if dims[axis] == 1:
-            continue
-        if groups and alike(groups[-1][-1], axis):
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
-    if groups and right[groups[-1][-1]] == 1 and left[groups[-1][-1]] != 1 and (dims[rows] == 1 or alike(groups[-1][-1], rows)):
-        groups[-1].append(rows)
-    else:
-        groups.append([rows])
-    return tuple(map(tuple, groups))
-
-
-def _wide(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    return (1,) * (rank - len(dims)) + dims
-
-
-def _joined(shape: Sequence[int], groups: Groups) -> tuple[int, ...]:
-    """Lengths of the joined dimensions."""
-    return tuple(math.prod(shape[axis] for axis in group) for group in groups)
-
-
-def _frame(dims: tuple[int, ...], like: MemoryDesc, view: _View) -> Frame:
-    """The destination as the primitive sees it; operands must run along all axes of a joined dimension, or along none."""
-    full = (*_joined(dims, view.groups), dims[-1])
-
-    def operand(shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        found = (*_joined(shape, view.groups), shape[-1])
-        return found if all(size in (1, whole) for size, whole in zip(found, full, strict=True)) else None
-
-    return Frame(dims, full, operand, like, view.written_out)
+    groups = join_axes(dims[:rows], shapes)
+    # Weights that differ from one batch to the next have no rows of the destination to serve.
+    last = groups[-1][-1] if groups else rows
+    if groups and right[last] == 1 and left[last] != 1 and (dims[rows] == 1 or alike(last, rows, shapes)):
+        return (*groups[:-1], (*groups[-1], rows))
+    return (*groups, (rows,))
 
 
 def _factors(binder: Binder, step: Step, view: _View) -> tuple[tuple[str, tuple[int, ...]], tuple[str, tuple[int, ...]]]:
     """Source and weights, and their shapes in the primitive."""
     src, weights, rank = need(step, "src"), need(step, "weights"), len(binder.dims(step.output))
-    left, right = _wide(binder.dims(src), rank), _wide(binder.dims(weights), rank)
-    return (src, (*_joined(left, view.groups), left[-1])), (weights, (*_joined(right, view.groups[:-1]), *right[-2:]))
+    left, right = wide(binder.dims(src), rank), wide(binder.dims(weights), rank)
+    return (src, (*joined(left, view.groups), left[-1])), (weights, (*joined(right, view.groups[:-1]), *right[-2:]))
 
 
 def _product(binder: Binder, step: Step, view: _View) -> None:
@@ -162,17 +136,17 @@ def _product(binder: Binder, step: Step, view: _View) -> None:
     dims = binder.dims(step.output)
     dtype, kind = binder.dtype(step.output), binder.dtype(name)
     library = binder.library
-    target = row_major(library, (*_joined(dims, view.groups), dims[-1]), dtype)
-    frame = _frame(dims, target, view)
+    target = row_major(library, (*joined(dims, view.groups), dims[-1]), dtype)
+    frame = joined_frame(dims, (*view.groups, (len(dims) - 1,)), target, _large_constants(binder, step) if view.written_out else ())
     rank = len(frame.dims)
     (_, inner), (_, matrix) = _factors(binder, step, view)
     weights = Weights(name, matrix, kind, lambda array: array.reshape(matrix))
     bias_desc = None
     if bias is not None:
-        wide = frame.operand(_wide(binder.dims(bias), len(dims)))
-        if wide is None:
+        full = frame.operand(wide(binder.dims(bias), len(dims)))
+        if full is None:
             raise NotLowered(f"a bias {list(binder.dims(bias))} for {list(dims)}")
-        bias_desc = row_major(library, wide, binder.dtype(bias))
+        bias_desc = row_major(library, full, binder.dtype(bias))
     translated = step_attributes(binder, step, frame, dtype, 1 << (rank - 1), rank - 1)
 
     def make(source: MemoryDesc, factor: MemoryDesc) -> PrimitiveDesc:

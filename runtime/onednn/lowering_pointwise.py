@@ -1,12 +1,12 @@
-"""Binary, eltwise, reorder, concat and pooling as oneDNN primitives: they follow the layout of their source."""
+"""Eltwise, concat and pooling as oneDNN primitives: they follow the layout of their source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ...composer.attributes import PrimitiveAttr, Scale
+from ...composer.attributes import Scale
 from ...composer.plan import Step
 from ...ir.ops import OPS
 from ...ir.ops.windows import Window, window
@@ -14,19 +14,16 @@ from . import compute, pointwise
 from .attributes import Attributes, Binary
 from .binding import Binder, NotLowered, Wanted, first_accepted
 from .enums import AlgKind, Arg, DataType, arg_multiple_src, arg_scales
-from .lowering_affine import affine
 from .memory import Memory, MemoryDesc
 from .primitive_desc import PrimitiveDesc
 from .tensors import channels_last, relaid, row_major, viewed
 from .translation import Translated, algorithm, same_frame, translate
 
-__all__ = ["Make", "binary", "check_pooled_operands", "concat", "eltwise", "follow", "layouts", "need", "pooling"]
+__all__ = ["Make", "check_pooled_operands", "concat", "eltwise", "follow", "layouts", "need", "pooling"]
 
 Make = Callable[[MemoryDesc, MemoryDesc, Attributes], PrimitiveDesc]
 """Descriptors of source and destination, and attributes -> the primitive descriptor."""
 
-_COMMUTES = frozenset({"add", "mul", "max", "min"})
-_INT8 = (DataType.u8, DataType.s8)
 
 
 def need(step: Step, role: str) -> str:
@@ -46,87 +43,6 @@ def layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDes
         if other not in found:
             found.append(other)
     return found
-
-
-def _wide(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    return (1,) * (rank - len(dims)) + dims
-
-
-def binary(binder: Binder, step: Step) -> None:
-    """algorithm(src_0 * scale_0, src_1 * scale_1) with post-ops.
-
-    oneDNN's compiled kernels want a first source of the destination's shape, and f32 if the destination is f32: the sources are swapped
-    where that helps and changes nothing, and codes are converted by a reorder, which is exact.
-    """
-    name = step.params.get("algorithm")
-    if not isinstance(name, str):
-        raise NotLowered("it names no algorithm")
-    try:
-        affine(binder, step)
-    except NotLowered:
-        _binary(binder, step, name)
-
-
-def _binary(binder: Binder, step: Step, name: str) -> None:
-    alg, dims, dtype = algorithm("binary", name), binder.dims(step.output), binder.dtype(step.output)
-    orders = [("src_0", "src_1"), *([("src_1", "src_0")] if name in _COMMUTES else [])]
-    made: dict[int, tuple[Translated, Wanted, Wanted]] = {}
-
-    def attempt(candidate: tuple[int, bool, tuple[str, str]]) -> PrimitiveDesc:
-        layout, converted, (first, second) = candidate
-        value, other = need(step, first), need(step, second)
-        options = layouts(binder, value, _wide(binder.dims(value), len(dims)))
-        src0 = options[min(layout, len(options) - 1)]
-        if converted:
-            src0 = _f32(src0)
-        src1 = _second(binder, other, dims, src0)
-        target = relaid(src0, dims, dtype) or MemoryDesc.any(binder.library, dims, dtype)
-        attr = _renamed(step.attr, {first: "src_0", second: "src_1"})
-        translated = translate(binder, attr, same_frame(dims, target if target.is_plain else src0), dtype)
-        desc = pointwise.binary(binder.engine, alg, src0, src1, target, attributes=translated.attributes, origin=binder.origin(step))
-        made[id(desc)] = translated, Wanted(value, src0), Wanted(other, src1)
-        return desc
-
-    def candidates() -> Iterator[tuple[int, bool, tuple[str, str]]]:
-        for layout in range(3):
-            for converted in (False, True):
-                for order in orders:
-                    value = need(step, order[0])
-                    codes = binder.dtype(value) in _INT8
-                    if _wide(binder.dims(value), len(dims)) == dims and converted == (codes and dtype not in _INT8):
-                        yield layout, converted, order
-
-    if not any(True for _ in candidates()):
-        raise NotLowered("its first source is broadcast, for which oneDNN has only the reference implementation ref:any")
-    found = first_accepted(binder, candidates(), attempt)
-    translated, src0, src1 = made[id(found)]
-    if src0.desc.dtype != binder.dtype(src0.value):
-        src0 = binder.convert(src0.value, src0.desc)
-    binder.commit(step, found, {**translated.args, Arg.SRC_0: src0, Arg.SRC_1: src1}, translated.sum_operand)
-
-
-def _f32(desc: MemoryDesc) -> MemoryDesc:
-    found = relaid(desc, desc.dims, DataType.f32)
-    if found is None:
-        raise NotLowered(f"{desc} has no counterpart in f32")
-    return found
-
-
-def _second(binder: Binder, value: str, dims: tuple[int, ...], like: MemoryDesc) -> MemoryDesc:
-    shape, kind = _wide(binder.dims(value), len(dims)), binder.dtype(value)
-    desc = relaid(like, shape, kind)
-    if desc is None:
-        if shape != dims and len([d for d in shape if d != 1]) <= 1:
-            return row_major(binder.library, shape, kind)
-        if shape == dims and kind == like.dtype:
-            return like
-        raise NotLowered(f"{value} cannot lie as {like}")
-    return desc
-
-
-def _renamed(attr: PrimitiveAttr, names: dict[str, str]) -> PrimitiveAttr:
-    scales = {names.get(role, role): scale for role, scale in attr.scales.items()}
-    return PrimitiveAttr(scales, attr.zero_points, attr.post_ops, attr.output_scales)
 
 
 def eltwise(binder: Binder, step: Step) -> None:

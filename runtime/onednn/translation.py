@@ -35,14 +35,14 @@ class Frame:
         dims: its shape in the primitive.
         operand: the shape of a post-op's operand in the primitive, from its shape in the plan (of dst's rank); None where it has none.
         like: a descriptor of the destination with the layout that operands should have.
-        written_out: constant operands of binary post-ops are written out in full, but for those that any kernel broadcasts.
+        written_out: constant operands of binary post-ops that are broadcast beforehand.
     """
 
     plan: tuple[int, ...]
     dims: tuple[int, ...]
     operand: Callable[[tuple[int, ...]], tuple[int, ...] | None]
     like: MemoryDesc
-    written_out: bool = False
+    written_out: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -172,7 +172,7 @@ def _append(
         case plan_attributes.Binary(name, operand, scale):
             if scale is not None:
                 raise NotLowered("oneDNN takes no scale on the operand of a binary post-op")
-            need = _written_out(binder, operand, frame) or _operand(binder, operand, frame)
+            need = _operand(binder, operand, frame)
             chain.append(Binary(algorithm("binary", name), need.desc))
             result.args[arg_post_op(index, Arg.SRC_1)] = need
         case plan_attributes.Sum(operand, scale, zero_point, kind):
@@ -189,9 +189,12 @@ def _append(
             raise NotLowered("oneDNN runs a depthwise post-op as two primitives by its reference code")
 
 
-def _operand(binder: Binder, name: str, frame: Frame) -> Wanted:
+def _operand(binder: Binder, name: str, frame: Frame) -> Wanted | Memory:
     """The operand of a binary post-op: in the destination's layout, or as it lies where it is smaller than that."""
     given = binder.dims(name)
+    if name in frame.written_out:
+        whole = relaid(frame.like, frame.dims, binder.dtype(name)) or row_major(binder.library, frame.dims, binder.dtype(name))
+        return binder.written_out(name, frame.plan, whole)
     dims = frame.operand((1,) * (len(frame.plan) - len(given)) + given)
     if dims is None:
         raise NotLowered(f"the operand {name} {list(given)} of a post-op does not fit {list(frame.dims)}")
@@ -204,15 +207,6 @@ def _operand(binder: Binder, name: str, frame: Frame) -> Wanted:
         if lies is not None and math.prod(dims) == max(dims):  # one dimension at most: any layout is the same
             desc = lies
     return Wanted(name, desc)
-
-
-def _written_out(binder: Binder, name: str, frame: Frame) -> Memory | None:
-    """A constant operand broadcast to the destination's shape; None where that is not asked for, or the operand is a single number or runs
-    along the last dimension, which every kernel takes."""
-    shape = binder.dims(name)
-    if not frame.written_out or not binder.is_constant(name) or math.prod(shape) == shape[-1]:
-        return None
-    return binder.written_out(name, frame.plan, row_major(binder.library, frame.dims, binder.dtype(name)))
 
 
 def _slopes(binder: Binder, name: str, frame: Frame) -> tuple[int, Memory]:

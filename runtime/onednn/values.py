@@ -83,7 +83,7 @@ class Values:
         self._reorders = 0
         self._written: dict[int, list[str]] = {}
         self._seen: list[tuple[int, Tensor]] = []
-        self._written_out: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Memory] = {}
+        self._written_out: dict[tuple[str, tuple[int, ...], MemoryDesc], Memory] = {}
         self._written_bytes = 0
         self._impl: list[str] = []
         self._last_use = {value: index for index, step in enumerate(plan.steps) for value in step.inputs}
@@ -166,19 +166,20 @@ class Values:
         Args:
             value: the constant.
             dims: the shape.
-            desc: how it is written, in a shape of as many elements; row-major.
+            desc: how it is written: type, and plain layout of a shape of as many elements.
 
         Raises:
             NotLowered: with those written so far it takes more than a program may keep.
         """
-        key = value, tuple(dims), desc.dims
+        key = value, tuple(dims), desc
         if key not in self._written_out:
             self._written_bytes += desc.size
             if self._written_bytes > _LARGEST_WRITTEN_OUT:
                 self._written_bytes -= desc.size
                 raise NotLowered(f"{value} written out as {list(dims)} takes {desc.size >> 20} MiB more than a program keeps for such")
-            array = np.broadcast_to(self.constants.data(value), tuple(dims)).reshape(desc.dims)
-            self._written_out[key] = Memory(self.engine, desc, np.ascontiguousarray(array))
+            memory = Memory.allocate(self.engine, desc)
+            np.copyto(memory.view(), np.broadcast_to(self.constants.data(value), tuple(dims)).reshape(desc.dims), casting="unsafe")
+            self._written_out[key] = memory
         return self._written_out[key]
 
     def rearranged(self, value: str, name: str, view: MemoryDesc, target: MemoryDesc, seen: MemoryDesc) -> Wanted:

@@ -1,0 +1,137 @@
+"""Operations of two operands one of which is smaller, in any pattern and at either place: the bytes of NumPy, by compiled kernels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from executor_plans import F32, S8, U8, scales
+from runtime_plans import one_step
+
+from fqfuse.composer.attributes import Binary, Eltwise, PrimitiveAttr
+from fqfuse.composer.plan import Plan
+from fqfuse.ir.types import DType
+from fqfuse.runtime.compare import compare_steps
+from fqfuse.runtime.onednn import Library
+from fqfuse.runtime.onednn.executor import OneDnnExecutor
+from fqfuse.runtime.placement import Placement
+
+SIZES = (2, 3, 4, 5, 6)
+
+
+@pytest.fixture(autouse=True)
+def _has_avx512(library: Library) -> None:
+    if not library.effective_isa().has_vnni:
+        pytest.skip("which patterns are compiled is known for AVX-512")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def placed(plan: Plan, feeds: Mapping[str, np.ndarray]) -> Placement:
+    """Where the step ran; it computed what NumPy computes."""
+    executor = OneDnnExecutor(plan, 2)
+    assert [str(d) for d in compare_steps(plan, executor, feeds)] == []
+    return executor.placement()[0]
+
+
+def data(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Values that often meet each other, and none that is 0."""
+    array = rng.integers(1, 12, shape)
+    return (array if dtype is U8 else np.where(rng.random(shape) < 0.5, array, -array)).astype(dtype.numpy)
+
+
+def operation(
+    rng: np.random.Generator,
+    name: str,
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+    types: tuple[DType, DType, DType],
+    held: tuple[str, ...] = (),
+    attr: PrimitiveAttr | None = None,
+    operands: Mapping[str, np.ndarray] | None = None,
+) -> tuple[Plan, dict[str, np.ndarray]]:
+    args = [(f"src_{index}", data(rng, dtype, shape)) for index, (dtype, shape) in enumerate(zip(types[:2], shapes, strict=True))]
+    chosen = attr or PrimitiveAttr(scales(src_0=0.3, src_1=0.3))
+    plan, _, feeds = one_step("binary", "Add", args, types[2], params={"algorithm": name}, attr=chosen, operands=operands, constants=held)
+    return plan, feeds
+
+
+MASKS = [mask for rank in (2, 3, 4) for mask in itertools.product((False, True), repeat=rank)]
+MASKS += [
+    (True, True, False, True, True),
+    (False, True, True, False, True),
+    (True, False, True, False, True),
+    (False, True, True, True, False),
+]
+
+
+def small(mask: tuple[bool, ...]) -> tuple[int, ...]:
+    return tuple(size if full else 1 for size, full in zip(SIZES[-len(mask) :], mask, strict=True))
+
+
+@pytest.mark.parametrize("types", [(U8, S8, U8), (S8, F32, F32)], ids=lambda t: "-".join(d.value for d in t))
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: "".join("n1"[not full] for full in mask))
+def test_a_constant_broadcasts_along_any_dimensions(
+    rng: np.random.Generator, mask: tuple[bool, ...], place: int, types: tuple[DType, ...]
+) -> None:
+    whole = SIZES[-len(mask) :]
+    shapes = (small(mask), whole) if place == 0 else (whole, small(mask))
+    kinds = types[0], types[1], types[2]
+    for name in ("sub", "div"):
+        placement = placed(*operation(rng, name, shapes, kinds, held=(f"src_{place}",)))
+        assert placement.runtime == "onednn", placement.reason
+
+
+def runs(mask: tuple[bool, ...]) -> int:
+    """How many dimensions are left when neighbours are joined."""
+    return len(list(itertools.groupby(mask)))
+
+
+@pytest.mark.parametrize("name", ["mul", "sub", "div", "gt", "le"])
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: "".join("n1"[not full] for full in mask))
+def test_what_is_computed_at_run_time_broadcasts_along_joined_dimensions(
+    rng: np.random.Generator, mask: tuple[bool, ...], name: str
+) -> None:
+    whole = SIZES[-len(mask) :]
+    for shapes, types in itertools.product([(small(mask), whole), (whole, small(mask))], [(U8, U8, U8), (S8, U8, F32)]):
+        placement = placed(*operation(rng, name, shapes, types))
+        compiled = runs(mask) <= 3 and not (name == "div" and shapes[0] != whole)
+        assert placement.runtime == "onednn" or not compiled, placement.reason
+
+
+@pytest.mark.parametrize("second", [(), (3, 1, 1), (2, 3, 1, 5)], ids=str)
+def test_operands_of_post_ops_broadcast_as_well(rng: np.random.Generator, second: tuple[int, ...]) -> None:
+    attr = PrimitiveAttr(scales(src_0=0.3, src_1=0.3), {}, (Binary("mul", "rows"), Eltwise("relu"), Binary("add", "more")))
+    operands = {"rows": data(rng, F32, (2, 1, 4, 1)), "more": data(rng, F32, second)}  # rows: written out
+    plan, feeds = operation(rng, "sub", ((3, 1, 1), (2, 3, 4, 5)), (U8, U8, U8), ("rows", "more"), attr, operands)
+    placement = placed(plan, feeds)
+    assert placement.runtime == "onednn", placement.reason
+
+
+def signs_of_zeros(plan: Plan, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, str]:
+    executor = OneDnnExecutor(plan, 2)
+    (y,) = executor.run(feeds)
+    return np.signbit(y), executor.placement()[0].runtime
+
+
+@pytest.mark.parametrize("held", [(), ("src_0",)], ids=["live", "constant"])
+def test_a_difference_with_its_operands_swapped_keeps_the_signs_of_zeros(held: tuple[str, ...]) -> None:
+    zeros = np.array([0.0, -0.0, 0.0, -0.0], np.float32)
+    a, b = zeros.reshape(2, 1, 2), np.ascontiguousarray(np.broadcast_to(zeros[:2].reshape(2, 1, 1), (2, 3, 2)))
+    for first in (a, np.abs(a)):
+        args = [("src_0", first), ("src_1", b)]
+        plan, _, feeds = one_step("binary", "Sub", args, F32, params={"algorithm": "sub"}, constants=held)
+        signs, runtime = signs_of_zeros(plan, feeds)
+        np.testing.assert_array_equal(signs, np.signbit(first - b))
+        assert runtime == ("onednn" if held else "numpy")  # values that come at run time may be -0
+
+
+def test_a_difference_whose_zeros_nobody_tells_apart(rng: np.random.Generator) -> None:
+    attr = PrimitiveAttr({}, {}, (Eltwise("linear", 3.0, 2.0),))
+    placement = placed(*operation(rng, "sub", ((1, 3, 1), (2, 3, 4)), (F32, F32, S8), attr=attr))
+    assert placement.runtime == "onednn", placement.reason
