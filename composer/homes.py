@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..ir.types import DType
 from .attributes import Binary, PostOp
 from .cost import CHEAP, WRITE_ALLOCATE, Home, cheapest, post_op_cost
 from .formula import Add, Refusal, Store
@@ -28,16 +29,16 @@ def attributes_cost(target: Target, post_ops: Sequence[PostOp], *, dst_scale: bo
     return round(cost, 6)  # equal costs are equal numbers, in whatever order they were added
 
 
-def adding(op: Add, dst_size: int, taken: str, capability: Capability, *, same_type: bool) -> tuple[Home, ...]:
+def adding(op: Add, src: DType, dst: DType, taken: str, capability: Capability) -> tuple[Home, ...]:
     """Homes of a residual add: the sum, which writes where it has read, and the binary post-op.
 
     Args:
         op: the add.
-        dst_size: bytes of an element of the destination.
+        src, dst: element types of the source and the destination.
         taken: the operand that the destination's buffer holds already, or ''.
         capability: of the primitive.
-        same_type: the operand has the destination's type.
     """
+    dst_size = dst.numpy.itemsize
     read = op.dtype.numpy.itemsize / dst_size
     why_not = op.why_not
     if not why_not and not op.in_place:
@@ -46,8 +47,12 @@ def adding(op: Add, dst_size: int, taken: str, capability: Capability, *, same_t
         why_not = f"{op.dtype.value} does not fill a destination of {dst_size} byte{'s' if dst_size > 1 else ''} an element"
     if not why_not and "sum" not in capability.post_ops:
         why_not = "the primitive has no sum"
-    if not why_not and not (same_type or capability.sum_type):
+    if not why_not and not (op.dtype is dst or capability.sum_type):
         why_not = "the primitive's sum reads the destination's type only"
+    if not why_not and op.zero_point and not capability.sum_zero_point:
+        why_not = "the primitive's sum has no zero point"
+    if not why_not and src is not dst and not capability.sum_converts:
+        why_not = f"the primitive has no sum from {src.value} to {dst.value}"
     if not why_not and taken:
         why_not = f"the destination's buffer holds {taken}"
     binary = read + post_op_cost(Binary("add", op.operand)) + WRITE_ALLOCATE

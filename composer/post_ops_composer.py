@@ -205,7 +205,7 @@ class PostOpsComposer:
             result.append(op)
             if not isinstance(op, Add):
                 continue
-            homes[op.operand] = adding(op, dst.numpy.itemsize, taken, self.capability, same_type=op.dtype is dst)
+            homes[op.operand] = adding(op, self.front.src, dst, taken, self.capability)
             summed = homes[op.operand][0].name == "sum"
             taken = op.operand if summed else taken
             found = first_written(self._forms(summed=summed, told=number < last_told), result)

@@ -33,6 +33,8 @@ class Capability:
         src_zero_point: a per-tensor zero point on its source.
         post_ops: kinds of post-ops: eltwise, binary, sum, prelu, depthwise.
         sum_type: a sum reads its operand as another type than the destination's.
+        sum_zero_point: a sum subtracts a zero point from its operand.
+        sum_converts: a sum has its place where the source has another type than the destination, too.
     """
 
     src: frozenset[DType]
@@ -43,6 +45,8 @@ class Capability:
     src_zero_point: bool = False
     post_ops: frozenset[str] = frozenset()
     sum_type: bool = True
+    sum_zero_point: bool = True
+    sum_converts: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,20 +90,24 @@ _SAME = {DType.U8: frozenset({DType.U8}), DType.S8: frozenset({DType.S8}), DType
 _ALL = {DType.U8: _ANY, DType.S8: _ANY, DType.F32: _ANY}
 _GEMM_POST_OPS = frozenset({"eltwise", "binary", "sum", "prelu"})
 _SIMPLE_POST_OPS = frozenset({"eltwise", "binary"})
+_POINTWISE_POST_OPS = _SIMPLE_POST_OPS | {"sum"}
 
+# What a sum can do as oneDNN 3.2 has it compiled; the rest is refused or a reference implementation.
 _V3: Mapping[str, Capability] = {
     "convolution": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS | {"depthwise"}),
     "deconvolution": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS),
     "matmul": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS),
     "pooling": Capability(_ANY, _SAME, post_ops=_SIMPLE_POST_OPS),
-    "binary": Capability(_ANY, _ALL, src_scale=True, post_ops=frozenset({"eltwise", "binary", "sum"})),
+    "binary": Capability(
+        _ANY, _ALL, src_scale=True, post_ops=_POINTWISE_POST_OPS, sum_type=False, sum_zero_point=False, sum_converts=False
+    ),
     "eltwise": Capability(_F32, {DType.F32: _F32}, post_ops=_SIMPLE_POST_OPS),
     "concat": Capability(_ANY, _ALL, src_scale=True),
     "reorder": Capability(_ANY, _ALL, True, True, True, True, frozenset({"sum"})),
     "softmax": Capability(_F32, {DType.F32: _ANY}, dst_scale=True, post_ops=_SIMPLE_POST_OPS),
     "layer_normalization": Capability(_F32, {DType.F32: _ANY}, dst_scale=True),
-    "resampling": Capability(_ANY, _ALL, post_ops=frozenset({"eltwise", "binary", "sum"})),
-    "reduction": Capability(_F32, {DType.F32: _F32}, post_ops=frozenset({"eltwise", "binary", "sum"})),
+    "resampling": Capability(_ANY, _ALL, post_ops=_POINTWISE_POST_OPS, sum_type=False, sum_zero_point=False),
+    "reduction": Capability(_F32, {DType.F32: _F32}, post_ops=_POINTWISE_POST_OPS),
 }
 
 _V2: Mapping[str, Capability] = {
@@ -116,9 +124,9 @@ _V2: Mapping[str, Capability] = {
 _UNIFIED: Mapping[str, Capability] = {
     **_V3,
     "pooling": replace(_V3["pooling"], dst_scale=True, dst_zero_point=True),
-    "binary": replace(_V3["binary"], dst_scale=True, dst_zero_point=True),
+    "binary": replace(_V3["binary"], dst_scale=True, dst_zero_point=True, sum_type=True, sum_zero_point=True, sum_converts=True),
     "concat": replace(_V3["concat"], dst_scale=True),
-    "resampling": replace(_V3["resampling"], dst_scale=True, dst_zero_point=True),
+    "resampling": replace(_V3["resampling"], dst_scale=True, dst_zero_point=True, sum_type=True, sum_zero_point=True),
     "reduction": replace(_V3["reduction"], dst=_ALL, dst_scale=True, dst_zero_point=True),
     "softmax": replace(_V3["softmax"], dst_zero_point=True),
     "layer_normalization": replace(_V3["layer_normalization"], dst_zero_point=True),
