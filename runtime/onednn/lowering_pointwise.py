@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
+from ...composer import attributes as plan_attributes
 from ...composer.attributes import Scale
 from ...composer.plan import Step
 from ...ir.ops import OPS
@@ -46,7 +48,11 @@ def layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDes
 
 
 def eltwise(binder: Binder, step: Step) -> None:
-    """algorithm(src; alpha, beta) with post-ops."""
+    """algorithm(src; alpha, beta) with post-ops.
+
+    The compiled kernels of oneDNN 3.2 take no post-ops and store no other type. Those of its binary do both: there the algorithm is the
+    first post-op of a product with 1, which changes no bit.
+    """
     name = step.params.get("algorithm")
     if not isinstance(name, str):
         raise NotLowered("it names no algorithm")
@@ -58,7 +64,28 @@ def eltwise(binder: Binder, step: Step) -> None:
             binder.engine, alg, source, target, alpha=alpha, beta=beta, attributes=attributes, origin=binder.origin(step)
         )
 
-    follow(binder, step, make)
+    try:
+        follow(binder, step, make)
+    except NotLowered as refusal:
+        if binder.dtype(need(step, "src")) != DataType.f32:
+            raise
+        try:
+            _product_with_one(binder, step, name, alpha, beta)
+        except NotLowered as second:
+            raise NotLowered(f"{refusal}; {second}") from second
+
+
+def _product_with_one(binder: Binder, step: Step, name: str, alpha: float, beta: float) -> None:
+    """An eltwise of f32 as the first post-op of a binary."""
+    attr = replace(step.attr, post_ops=(plan_attributes.Eltwise(name, alpha, beta), *step.attr.post_ops))
+    one = row_major(binder.library, (1,) * len(binder.dims(need(step, "src"))), DataType.f32)
+
+    def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
+        return pointwise.binary(
+            binder.engine, AlgKind.binary_mul, source, one, target, attributes=attributes, origin=binder.origin(step)
+        )
+
+    follow(binder, replace(step, attr=attr), make, {Arg.SRC_1: Memory(binder.engine, one, np.ones(1, np.float32))})
 
 
 def pooling(binder: Binder, step: Step) -> None:

@@ -333,6 +333,20 @@ def test_eltwise(draw: Draw, algorithm: str) -> None:
     check(one_step("eltwise", "Identity", [("src", np.abs(x) if algorithm == "sqrt" else x)], F32, params=params))
 
 
+@pytest.mark.parametrize("dst", [F32, U8], ids=name)
+@pytest.mark.parametrize("algorithm", ["linear", "relu", "abs", "round", "hardswish"])
+def test_eltwise_with_post_ops(draw: Draw, algorithm: str, dst: DType) -> None:
+    ends = {"linear": (1.3, 0.7), "hardswish": (1 / 6, 0.5)}
+    alpha, beta = map(float, np.float32(ends.get(algorithm, (0, 0))))
+    x = draw.data(F32, SHAPE) / 20
+    x.ravel()[:5] = [0.0, -0.0, 1e30, -1e30, 0.5]
+    attr = PrimitiveAttr(post_ops=(Eltwise("round"), Eltwise("clip", 0.0, 3.0), Binary("mul", "rows"), Eltwise("linear", 0.3, 0.1)))
+    operands = {"rows": draw.data(F32, (1, SHAPE[1], 1, 1))}
+    params = {"algorithm": algorithm, "alpha": alpha, "beta": beta}
+    placement = check(one_step("eltwise", "Identity", [("src", x)], dst, params=params, attr=attr, operands=operands, constants=("rows",)))
+    assert placement.implementation == "jit:uni"
+
+
 # -- the rest ----------------------------------------------------------------------------------------------------------------------
 
 POOLS: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
