@@ -157,12 +157,30 @@ def resampling(binder: Binder, step: Step) -> None:
         alg = AlgKind.resampling_linear
     else:
         raise NotLowered("oneDNN resamples with half-pixel coordinates only")
-    follow(
-        binder, step,
-        lambda source, target, attributes: pointwise.resampling(
-            binder.engine, alg, source, target, attributes=attributes, origin=binder.origin(step)
-        ),
-    )  # fmt: skip
+
+    def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
+        desc = pointwise.resampling(binder.engine, alg, source, target, attributes=attributes, origin=binder.origin(step))
+        if desc.impl_info.startswith("simple"):
+            _check_resampled_operands(binder, source, attributes)
+        return desc
+
+    follow(binder, step, make)
+
+
+def _check_resampled_operands(binder: Binder, source: MemoryDesc, attributes: Attributes) -> None:
+    """Refuses post-ops with an operand that varies within the channels, but for row-major tensors: oneDNN 3.2 reads the wrong elements.
+
+    What is not for each channel or batch is left to its plain kernel, which counts the elements of the operand in row-major order even
+    where the tensors lie channels last (seen for nearest and linear, 3 to 20 channels).
+
+    Raises:
+        NotLowered: it would be computed wrongly.
+    """
+    if source == row_major(binder.library, source.dims, source.dtype):
+        return
+    for op in attributes.post_ops:
+        if isinstance(op, Binary) and any(size != 1 for size in op.src1.dims[2:]):
+            raise NotLowered("oneDNN reads the operand of a post-op wrongly when it resamples channels last")
 
 
 def _repeats(step: Step, before: tuple[int, ...], after: tuple[int, ...]) -> bool:

@@ -353,3 +353,18 @@ def test_softmax_with_a_factor_for_each_channel(b: Builder, shape: tuple[int, ..
     worst = max((found.largest for found in compare_steps(b.plan("y"), executor, b.feeds())), default=0.0)
     assert worst <= 2 * 2**-20, "the exponential is off by a few ulp"
     assert where(executor) == ["onednn" if axis == 1 else "numpy"]
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("operand", ["tensor", "columns", "channels", "images", "codes"])
+def test_resampling_channels_last_with_the_operand_of_a_post_op(b: Builder, mode: str, operand: str) -> None:
+    """oneDNN 3.2's plain kernel reads the wrong elements of what varies within the channels: it is asked for row-major tensors only."""
+    shapes = {"columns": (1, 1, 1, 6), "channels": (1, 16, 1, 1), "images": (2, 1, 1, 1)}
+    other = b.input("o", shapes.get(operand, (2, 16, 6, 6)), U8 if operand == "codes" else F32)
+    b.convolution(b.quantize(b.input("x", (2, 16, 3, 3)), "codes"), "y", (16, 16, 1, 1))
+    attr = PrimitiveAttr({}, {}, (Eltwise("round"), Binary("add", other)))
+    params = {"mode": mode, "coordinate_transformation_mode": "half_pixel"}
+    args = {"src": "y", "scales": b.constant("scales", np.asarray([1, 1, 2, 2], np.float32))}
+    b.step("resampling", "Resize", args, "z", U8, (2, 16, 6, 6), params, attr)
+    executor = checked(b.plan("z"), b.feeds())
+    assert where(executor)[-1] == "onednn"
