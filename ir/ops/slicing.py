@@ -1,4 +1,4 @@
-"""Rows that pick elements or put some around: Slice, Pad, Gather and GatherElements."""
+"""Rows that pick elements or put some around: Slice, Pad, Gather, GatherElements and Trilu."""
 
 from __future__ import annotations
 
@@ -188,6 +188,18 @@ def _gather_elements(x: A, indices: A, attrs: Attrs) -> A:
     return np.take_along_axis(inside, np.where(indices < 0, indices + x.shape[axis], indices), axis)
 
 
+# -- Trilu -------------------------------------------------------------------------------------------------------------------------
+
+
+def _trilu_shape(call: Call) -> Shape:
+    return call.at_least(0, 2)
+
+
+def _trilu(x: A, k: A | None, attrs: Attrs) -> A:
+    diagonal = 0 if k is None else int(k.reshape(()))
+    return np.triu(x, diagonal) if integer(attrs, "upper") else np.tril(x, diagonal)
+
+
 SLICING: tuple[OpSpec, ...] = (
     row(
         "Slice",
@@ -231,5 +243,15 @@ SLICING: tuple[OpSpec, ...] = (
         compute=_gather_elements,
         quant=lambda call, shape: outside_of(call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape),
         traits=LAYOUT,
+    ),
+    row(
+        "Trilu",
+        "The upper (or lower) triangle of the matrices in x, from the k-th diagonal on; zeros elsewhere.",
+        "x k:K?",
+        attrs={"upper": 1},
+        types={"K": {DType.S64}},
+        shape=_trilu_shape,
+        compute=_trilu,
+        traits={Trait.MONOTONE, Trait.SCALE_COMMUTING, Trait.LINEAR},
     ),
 )

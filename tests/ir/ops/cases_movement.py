@@ -77,6 +77,10 @@ SLICING: tuple[Case, ...] = (
     case("Gather", X, LIST([[4]], np.int32), exact=True, axis=-1),
     case("GatherElements", X, normal(2, 6, 3, 5, dtype=np.int64) % 4, exact=True, axis=2),
     case("GatherElements", X, normal(2, 4, 2, 9, dtype=np.int64) % 10 - 5, exact=True, axis=-1),
+    case("Trilu", X, exact=True),
+    case("Trilu", X, np.asarray(2), exact=True, upper=0),
+    case("Trilu", CODES, np.asarray(-1), exact=True),
+    case("Trilu", normal(3, 5) > 0, np.asarray(100), exact=True),
 )
 
 SHAPES: tuple[Case, ...] = (

@@ -146,6 +146,7 @@ NOT_CLAIMED: dict[tuple[str, Trait], str] = {
     ("BatchNormalization", Trait.ELEMENTWISE): "its vectors run along axis 1, which is not how inputs broadcast",
     ("Lookup", Trait.ELEMENTWISE): "a pass makes it at the end, of f32 chains that are done: nothing may take it up again",
     ("Expand", Trait.ELEMENTWISE): "true, but passes take it as what it is, LAYOUT_ONLY",
+    ("Trilu", Trait.ELEMENTWISE): "where an element lies decides whether it stays, which no post-op knows",
     ("Div", Trait.SCALE_COMMUTING): "integers truncate",
     ("Div", Trait.LINEAR): "integers truncate",
 }
