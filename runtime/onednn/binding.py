@@ -255,7 +255,7 @@ class Binder(Values):
             self._written.setdefault(len(self._actions) - 1, []).append(step.output)
             self._placements.append(Placement(step, "view"))
             return
-        runner = HostStep(self.plan, step, self._threads)
+        runner = HostStep(self.plan, step, self._threads, self.library.effective_isa())
         inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
         outputs: dict[str, Tensor] = {}
         self._actions.append(HostAction(runner, inputs, outputs, self.index, step.primitive))

@@ -11,6 +11,7 @@ from ...ir.ops.spec import Array
 from ..kernels.foreign import ForeignKernel
 from ..kernels.table import EvaluatedKernel, OnnxKernel
 from ..numpy_runtime import NumpyExecutor
+from .enums import CpuIsa
 from .host_calls import FOLLOWERS, single_call
 
 __all__ = ["HostStep"]
@@ -26,6 +27,7 @@ class HostStep:
         plan: the plan.
         step: the step.
         threads: how many threads it may use.
+        isa: the instruction sets that it may use.
 
     Attributes:
         inputs: the values that it reads, without constants.
@@ -34,14 +36,14 @@ class HostStep:
         follows: the first output may lie in memory as the first input does.
     """
 
-    def __init__(self, plan: Plan, step: Step, threads: int) -> None:
+    def __init__(self, plan: Plan, step: Step, threads: int, isa: CpuIsa) -> None:
         self.inputs = tuple(dict.fromkeys(value for value in step.inputs if value not in plan.constants))
         self.outputs = tuple(value for value in step.outputs if value)
         self._names = step.outputs
         self._kernel: EvaluatedKernel | None = None
         self._executor: NumpyExecutor | None = None
         constants = {name: plan.constants[name] for name in step.inputs if name in plan.constants}
-        self.single_call = single_call(plan, step, constants)
+        self.single_call = single_call(plan, step, constants, isa)
         self.follows = self.single_call is not None and step.primitive in FOLLOWERS
         if step.op == "Onnx":
             self._kernel = ForeignKernel(step, constants)

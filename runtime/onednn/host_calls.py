@@ -7,6 +7,7 @@ next primitive reads: new memory of every run would cost page faults on top.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -17,6 +18,8 @@ from ...composer.plan import Plan, Step
 from ...ir.ops.rows import INDICES
 from ...ir.ops.spec import Array
 from ...ir.types import DType
+from .enums import CpuIsa
+from .lookup_kernel import Kernel, lookup_kernel
 
 __all__ = ["FOLLOWERS", "MakeCall", "SingleCall", "single_call"]
 
@@ -30,19 +33,20 @@ FOLLOWERS = frozenset({"onnx.Cast", "onnx.Lookup"})
 """Steps whose result may lie in memory as their input does: channels last stays so, and nothing is transposed there and back."""
 
 
-def single_call(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeCall | None:
+def single_call(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:
     """What makes the call of a step; None where a step takes more than a call.
 
     Args:
         plan: the plan.
         step: an `onnx.<Op>` step of it.
         constants: data of the constants among its inputs.
+        isa: the instruction sets that may be used.
     """
     make = None if step.op == "Onnx" else _MAKERS.get(step.primitive)
-    return None if make is None else make(plan, step, constants)
+    return None if make is None else make(plan, step, constants, isa)
 
 
-def _cast(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeCall | None:
+def _cast(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:  # noqa: ARG001
     """Integers and truth values to f32: the nearest f32 of each, as the row has it."""
     ((_, source),) = step.args
     if source in constants or step.params["to"] is not DType.F32:
@@ -61,7 +65,7 @@ def _cast(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeCall | 
     return make
 
 
-def _gather(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeCall | None:
+def _gather(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:  # noqa: ARG001
     """Slices of a constant."""
     (_, data), (_, indices) = step.args
     axis = step.params.get("axis", 0)
@@ -82,29 +86,48 @@ def _gather(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeCall 
     return make
 
 
-def _lookup(plan: Plan, step: Step, constants: Mapping[str, Array]) -> MakeCall | None:  # noqa: ARG001
-    """Bytes by a table of bytes, by what Python has for it: several times as fast as indexing, which widens each code first."""
+def _lookup(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:  # noqa: ARG001
+    """Bytes by a table of bytes: by the kernel where the CPU has it, else by what Python has for it, which is still several times as fast
+    as indexing, which widens each code first."""
     (_, source), (_, table) = step.args
     if source in constants or table not in constants or constants[table].dtype.itemsize != 1:
         return None
-    dtype, entries = constants[table].dtype, constants[table].tobytes()
-
-    def make(out: Array) -> SingleCall:
-        order = np.argsort([-stride for stride in out.strides], kind="stable")
-        held, target = bytearray(out.size), out.transpose(order)
-        codes = np.frombuffer(held, np.uint8).reshape(target.shape)
-
-        def call(x: Array) -> bool:
-            np.copyto(codes, x.view(np.uint8).transpose(order))
-            np.copyto(target, np.frombuffer(held.translate(entries), dtype).reshape(target.shape))
-            return True
-
-        return call
-
-    return make
+    entries, kernel = np.array(constants[table], order="C"), lookup_kernel(isa)
+    return functools.partial(_translating, entries) if kernel is None else functools.partial(_ByKernel, kernel, entries)
 
 
-_MAKERS: Mapping[str, Callable[[Plan, Step, Mapping[str, Array]], MakeCall | None]] = {
+def _in_memory_order(out: Array) -> list[int]:
+    """The axes of a dense array from the outermost to the innermost."""
+    return sorted(range(out.ndim), key=lambda axis: -out.strides[axis])
+
+
+def _translating(entries: Array, out: Array) -> SingleCall:
+    order, text = _in_memory_order(out), entries.tobytes()
+    held, target = bytearray(out.size), out.transpose(order)
+    codes = np.frombuffer(held, np.uint8).reshape(target.shape)
+
+    def call(x: Array) -> bool:
+        np.copyto(codes, x.view(np.uint8).transpose(order))
+        np.copyto(target, np.frombuffer(held.translate(text), entries.dtype).reshape(target.shape))
+        return True
+
+    return call
+
+
+class _ByKernel:
+    """A lookup by the kernel. It holds the arrays whose addresses it passes."""
+
+    def __init__(self, kernel: Kernel, entries: Array, out: Array) -> None:
+        self._kernel, self._held, self._order = kernel, (out, entries), _in_memory_order(out)
+        self._target, self._size, self._table = out.ctypes.data, out.size, entries.ctypes.data
+
+    def __call__(self, x: Array) -> bool:
+        codes = np.ascontiguousarray(x.transpose(self._order))
+        self._kernel(self._target, codes.ctypes.data, self._size, self._table)
+        return True
+
+
+_MAKERS: Mapping[str, Callable[[Plan, Step, Mapping[str, Array], CpuIsa], MakeCall | None]] = {
     "onnx.Cast": _cast,
     "onnx.Gather": _gather,
     "onnx.Lookup": _lookup,

@@ -1,0 +1,131 @@
+"""The lookup kernel: its listing is the code, it gives table[code] for every pair of codes and length, and touches nothing else."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from executor_plans import S8, U8, Builder
+
+from fqfuse.composer.plan import Plan
+from fqfuse.ir.types import DType
+from fqfuse.runtime.onednn import Library
+from fqfuse.runtime.onednn import lookup_kernel as module
+from fqfuse.runtime.onednn.enums import CpuIsa
+from fqfuse.runtime.onednn.host_calls import single_call
+from fqfuse.runtime.onednn.lookup_kernel import LISTING, Kernel, lookup_kernel
+
+OLDER = CpuIsa.avx2
+
+
+@pytest.fixture
+def kernel(library: Library) -> Kernel:
+    found = lookup_kernel(library.effective_isa())
+    if found is None:
+        pytest.skip("the CPU lacks AVX-512, or the system refuses memory for code")
+    return found
+
+
+def table_of(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, 256).astype(np.uint8)
+
+
+def test_the_listing_is_the_code(tmp_path: Path) -> None:
+    tools = [shutil.which(tool) for tool in ("as", "objcopy")]
+    if None in tools:
+        pytest.skip("no assembler: binutils are not installed")
+    source, made, code = tmp_path / "f.s", tmp_path / "f.o", tmp_path / "f.bin"
+    source.write_text(".intel_syntax noprefix\n" + "".join(f"{text}\n" for _, text in LISTING))
+    subprocess.run([str(tools[0]), "--64", source, "-o", made], check=True)
+    subprocess.run([str(tools[1]), "-O", "binary", "-j", ".text", made, code], check=True)
+    assert code.read_bytes().hex() == "".join(machine for machine, _ in LISTING)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 31])
+def test_every_length_and_nothing_beyond(kernel: Kernel, offset: int) -> None:
+    table = table_of(offset)
+    codes = np.random.default_rng(1).integers(0, 256, 400).astype(np.uint8)
+    for length in range(300):
+        out = np.full(400, 7, np.uint8)
+        kernel(out[offset:].ctypes.data, codes[3:].ctypes.data, length, table.ctypes.data)
+        np.testing.assert_array_equal(out[offset : offset + length], table[codes[3 : 3 + length]])
+        assert (out[:offset] == 7).all()
+        assert (out[offset + length :] == 7).all()
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_every_pair_of_codes(kernel: Kernel, shift: int) -> None:
+    codes = np.arange(65536, dtype=np.uint16).view(np.uint8)[shift:]
+    for table in (table_of(5), np.arange(256, dtype=np.uint8), np.arange(256, dtype=np.uint8)[::-1].copy()):
+        out = np.empty_like(codes)
+        kernel(out.ctypes.data, codes.ctypes.data, codes.size, table.ctypes.data)
+        np.testing.assert_array_equal(out, table[codes])
+
+
+def test_in_place(kernel: Kernel) -> None:
+    table, codes = table_of(6), np.arange(256, dtype=np.uint8)
+    kernel(codes.ctypes.data, codes.ctypes.data, codes.size, table.ctypes.data)
+    np.testing.assert_array_equal(codes, table)
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 127])
+def test_reads_and_writes_up_to_the_end_of_a_page(kernel: Kernel, length: int) -> None:
+    """The page behind must not be touched: reading or writing it would end the process."""
+    table, size = table_of(8), mmap.PAGESIZE
+    pages = [mmap.mmap(-1, 2 * size) for _ in range(2)]
+    starts = [ctypes.addressof(ctypes.c_char.from_buffer(page)) for page in pages]
+    codes = np.random.default_rng(9).integers(0, 256, length).astype(np.uint8)
+    pages[0][size - length : size] = codes.tobytes()
+    protect = ctypes.CDLL(None).mprotect
+    for start in starts:
+        assert protect(ctypes.c_void_p(start + size), ctypes.c_size_t(size), 0) == 0
+    kernel(starts[1] + size - length, starts[0] + size - length, length, table.ctypes.data)
+    assert pages[1][size - length : size] == table[codes].tobytes()
+
+
+def test_not_for_other_cpus() -> None:
+    assert lookup_kernel(OLDER) is None
+    assert lookup_kernel(CpuIsa.default) is None
+
+
+def test_not_where_the_system_refuses_memory_for_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        @staticmethod
+        def mprotect(*_: object) -> int:
+            return -1
+
+    monkeypatch.setattr(module.ctypes, "CDLL", lambda _: Refusing)
+    assert module._mapped.__wrapped__() is None
+
+
+def lookup(source: DType, target: DType, shape: tuple[int, ...]) -> Plan:
+    b = Builder()
+    b.input("x", shape, source)
+    table = b.constant("table", table_of(11).view(target.numpy))
+    return b.plan(b.step("onnx.Lookup", "Lookup", {"x": "x", "table": table}, "y", target, shape, {"quant": None}))
+
+
+@pytest.mark.parametrize("source", [U8, S8])
+@pytest.mark.parametrize("target", [U8, S8])
+@pytest.mark.parametrize("axes", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 1, 0, 2)])
+@pytest.mark.parametrize("newer", [False, True])
+def test_both_ways_give_the_same_bytes_in_any_order(
+    library: Library, source: DType, target: DType, axes: tuple[int, ...], newer: bool
+) -> None:
+    """Source and result in the same order of memory, and in different ones."""
+    shape = (2, 5, 7, 3)
+    plan = lookup(source, target, shape)
+    make = single_call(plan, plan.steps[0], plan.constants, library.effective_isa() if newer else OLDER)
+    assert make is not None
+    x = np.random.default_rng(12).integers(0, 256, shape).astype(np.uint8).view(source.numpy)
+    back = np.argsort(axes)
+    wanted = plan.constants["table"][x.view(np.uint8)]
+    for held in (x, np.ascontiguousarray(x.transpose(axes)).transpose(back), np.repeat(x, 2, axis=2)[:, :, ::2]):
+        out = np.zeros([shape[axis] for axis in axes], target.numpy).transpose(back)
+        assert make(out)(held)
+        np.testing.assert_array_equal(out, wanted)
