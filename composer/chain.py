@@ -17,7 +17,7 @@ from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
 from .composed import Composed
-from .cost import post_op_cost
+from .cost import Home, post_op_cost
 from .fake_quantize import compare, keeps_codes
 from .formula import Add, EltwiseOp, Refusal, Round, Store, vec
 from .post_ops_composer import PostOpsComposer
@@ -39,6 +39,7 @@ class Link:
         cost: passes that the step's post-ops cost more with it, without the bytes of a second tensor.
         post_ops: how many post-ops the step has more with it.
         unfolded: why a scale or shift of it stays among the post-ops; '' where none does.
+        folded: homes of each scale and shift of it that went into the front.
     """
 
     node: Node
@@ -46,6 +47,7 @@ class Link:
     cost: float = 0.0
     post_ops: int = 0
     unfolded: str = ""
+    folded: tuple[tuple[Home, ...], ...] = ()
 
 
 @dataclass(eq=False)
@@ -103,7 +105,8 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
 def _link(node: Node, decode: Node | None, before: Composed, after: Composed) -> Link:
     cost = sum(map(post_op_cost, after.post_ops)) - sum(map(post_op_cost, before.post_ops))
     unfolded = next((why for why in after.unfolded if why not in before.unfolded), "")
-    return Link(node, decode, round(cost, 6), len(after.post_ops) - len(before.post_ops), unfolded)
+    folded = tuple(homes for homes in after.folded if all(homes is not known for known in before.folded))
+    return Link(node, decode, round(cost, 6), len(after.post_ops) - len(before.post_ops), unfolded, folded)
 
 
 def _only_reader(graph: Graph, value: str) -> Node | None:

@@ -83,6 +83,8 @@ def _alone(link: Link, dst: TensorType, between: DType, *, stored: bool) -> list
     own = Home("own step", own_step_cost(between, dst, registers=registers))
     if stored:
         return [Home("store", 0.0), Home("post-op", registers), own]
+    if link.post_ops <= 0 and link.folded:  # what went into the front: a scale and the shift behind it would be one post-op
+        return [Home("folded", registers), Home("post-op", max(home.cost for homes in link.folded for home in homes)), own]
     if link.post_ops <= 0:
         return [Home("folded", registers), own]
     return [Home("post-op", registers), own, *([Home("folded", 0.0, link.unfolded)] if link.unfolded else [])]

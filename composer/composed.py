@@ -65,6 +65,7 @@ class Composed:
         scales: homes of the store's scale, likewise; empty without a store.
         zero_points: homes of the store's zero point, likewise; empty without one.
         unfolded: why scales and shifts stayed among the post-ops.
+        folded: homes of each scale and shift that went into the front, likewise.
     """
 
     scale: Vec | None
@@ -81,3 +82,4 @@ class Composed:
     scales: tuple[Home, ...] = ()
     zero_points: tuple[Home, ...] = ()
     unfolded: tuple[str, ...] = ()
+    folded: tuple[tuple[Home, ...], ...] = ()

@@ -82,15 +82,16 @@ def eltwise_cost(algorithm: str) -> float:
 def operand_cost(operand: TensorType, dst: TensorType) -> float:
     """Passes over `dst` for reading `operand`: its share of elements times the ratio of the element sizes.
 
-    A dimension of 1 that is broadcast divides by the destination's. One that is symbolic counts as 1: no share is taken for granted.
+    A dimension that is broadcast, or has another size, counts by its share of the destination's. One that is symbolic counts as 1: no share
+    is taken for granted.
     """
     share = operand.dtype.numpy.itemsize / dst.dtype.numpy.itemsize
     if operand.shape is None or dst.shape is None:
         return share
     aligned = (1,) * (len(dst.shape) - len(operand.shape)) + operand.shape
     for mine, full in zip(aligned, dst.shape, strict=False):
-        if mine == 1 and isinstance(full, int) and full > 1:
-            share /= full
+        if isinstance(mine, int) and isinstance(full, int) and full > 0 and mine != full:
+            share = share * mine / full
     return share
 
 

@@ -5,44 +5,97 @@
 Both steps are composed already, and the pair computes what it computed before, bit by bit: the 1x1 result is stored in its own type with
 its own destination scale, which is the depthwise convolution's source scale; what stood behind the second step stands behind the post-op.
 
-Why oneDNN's targets refuse: the post-op was measured over the shapes of MobileNetV2, see `targets.py`. In 3.2 the type between is that of
-the destination descriptor and the scale that of DST; a zero point of DST gives results that are neither of the two convolutions'.
+The cheaper home is taken, see `homes.py`. On oneDNN's targets that is a step of its own: the post-op was measured over the shapes of
+MobileNetV2, see `targets.py`. In 3.2 the type between is that of the destination descriptor and the scale that of DST; a zero point of
+DST gives results that are neither of the two convolutions'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from ..ir.decision import Decision, Outcome
 from ..ir.node import subject
-from ..ir.types import DType
+from ..ir.types import DType, TensorType
 from .attributes import DepthwiseConv, PrimitiveAttr, Scale, Sum
+from .cost import alternatives
 from .drafts import Drafts
+from .equation import Equation
 from .formula import Refusal
+from .homes import depthwise
 from .plan import Step
+from .targets import Target
 
-__all__ = ["fuse_depthwise"]
+__all__ = ["DEPTHWISE", "DepthwiseRule", "Pair", "fuse_depthwise"]
 
 _RULE = "depthwise convolution as post-op"
 _CODES = (DType.U8, DType.S8)
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Two convolutions of codes, the second of what the first gives.
+
+    Attributes:
+        target: the rules of post-ops.
+        first, second: the steps.
+        weights: shapes of their constant s8 weights, () where they are others.
+        between, dst: what they give.
+        readers: how many steps read what is between.
+        returned: the model returns it.
+    """
+
+    target: Target
+    first: Step
+    second: Step
+    weights: tuple[tuple[int, ...], tuple[int, ...]]
+    between: TensorType
+    dst: TensorType
+    readers: int = 1
+    returned: bool = False
+
+
+class DepthwiseRule(Equation[Callable[[Pair], "DepthwiseConv | Refusal | None"]]):
+    """The equation of a depthwise convolution as a post-op."""
+
+
 def fuse_depthwise(drafts: Drafts) -> None:
-    """Merges each pair of steps that may be one, and leaves a decision for every pair of a 1x1 and a depthwise convolution of codes."""
+    """Merges each pair of steps where a post-op costs less, and leaves a decision for every pair of a 1x1 and a depthwise convolution."""
     writers = {value: draft for draft in drafts.drafts for value in draft.step.outputs if value}
     for second in list(drafts.drafts):
         first = writers.get(second.step.arg("src") or "")
-        if first is None or not _is_depthwise(drafts, second.step) or not _is_pointwise(drafts, first.step):
+        pair = None if first is None else _pair(drafts, first.step, second.step)
+        found = None if pair is None else DEPTHWISE.apply(pair)
+        if first is None or pair is None or found is None:
             continue
+        homes = depthwise(pair.between, pair.dst, pair.target, found.reason if isinstance(found, Refusal) else "")
         node = drafts.graph.node(second.step.name)
-        refusal = _refusal(drafts, first.step, second.step)
-        if refusal is not None:
-            drafts.refuse(_RULE, node, refusal)
-            continue
-        drafts.merge(first, second, _merged(drafts, first.step, second.step))
-        reason = f"what {subject(drafts.graph.node(first.step.name))} gives stays inside the step"
-        drafts.graph.decide(Decision(_RULE, subject(node), Outcome.FIRED, reason))
+        if isinstance(found, DepthwiseConv) and homes[0].name == "post-op":
+            drafts.merge(first, second, _merged(first.step, second.step, found))
+            reason = f"what {subject(drafts.graph.node(first.step.name))} gives stays inside the step"
+            decision = Decision(_RULE, subject(node), Outcome.FIRED, reason)
+        else:
+            why = _why_apart(pair)
+            decision = Decision(_RULE, subject(node), Outcome.REFUSED, why.reason, why.expected, why.found, why.hint)
+        drafts.graph.decide(replace(decision, alternatives=alternatives(homes[0], homes)))
+
+
+def _why_apart(pair: Pair) -> Refusal:
+    """Why the pair stays two: what was measured says more than the scales between, which the composer could have left alike."""
+    slower = pair.target.depthwise_is_slow
+    dearer = Refusal(slower, "a post-op that is faster than a primitive of its own", "one that is not")
+    return _refusal(pair) or (None if slower else _two_scales(pair)) or dearer
+
+
+def _pair(drafts: Drafts, first: Step, second: Step) -> Pair | None:
+    """The two steps, where the second is a depthwise convolution."""
+    deep, between = _weights_shape(drafts, second), first.output
+    if not _is_depthwise(second, deep):
+        return None
+    readers = sum(between in draft.step.inputs for draft in drafts.drafts)
+    types = drafts.type(between), drafts.type(second.output)
+    return Pair(drafts.target, first, second, (_weights_shape(drafts, first), deep), *types, readers, drafts.graph.is_output(between))
 
 
 def _ints(step: Step, param: str, default: Sequence[int]) -> tuple[int, ...]:
@@ -59,62 +112,87 @@ def _weights_shape(drafts: Drafts, step: Step) -> tuple[int, ...]:
     return data.shape if data.dtype == DType.S8.numpy else ()
 
 
-def _is_pointwise(drafts: Drafts, step: Step) -> bool:
-    shape = _weights_shape(drafts, step)
-    if len(shape) != 4 or shape[2:] != (1, 1) or drafts.type(step.output).dtype not in _CODES:
+def _is_pointwise(step: Step, weights: tuple[int, ...], gives: TensorType) -> bool:
+    if len(weights) != 4 or weights[2:] != (1, 1) or gives.dtype not in _CODES:
         return False
     plain = step.params.get("group", 1) == 1 and not any(_ints(step, "pads", (0,) * 4))
     return plain and _ints(step, "strides", (1, 1)) == (1, 1)
 
 
-def _is_depthwise(drafts: Drafts, step: Step) -> bool:
-    shape = _weights_shape(drafts, step)
-    return len(shape) == 4 and shape[1] == 1 and shape[2:] != (1, 1) and step.params.get("group", 1) == shape[0]
+def _is_depthwise(step: Step, weights: tuple[int, ...]) -> bool:
+    return len(weights) == 4 and weights[1] == 1 and weights[2:] != (1, 1) and step.params.get("group", 1) == weights[0]
 
 
-def _refusal(drafts: Drafts, first: Step, second: Step) -> Refusal | None:
-    """Why the pair stays two steps, or None."""
-    between, kernel = first.output, _weights_shape(drafts, second)[2:]
-    readers = [draft for draft in drafts.drafts if between in draft.step.inputs]
-    if len(readers) != 1 or drafts.graph.is_output(between):
-        found = f"{len(readers)} readers" + (", and the model returns it" if drafts.graph.is_output(between) else "")
-        return Refusal("the result of the 1x1 convolution is needed elsewhere", "one reader", found)
+def _as_post_op(pair: Pair) -> DepthwiseConv | Refusal | None:
+    """A depthwise convolution of the codes that a 1x1 convolution stores is a post-op of that, which stores them in between.
+
+    Legal because: both compute what they computed: the codes between are stored in their own type, by the destination scale of the first,
+    which is the source scale of the second; what stood behind the second stands behind the post-op.
+    Refuses when: others read the codes between, or they have a zero point; size, stride or padding differ between the axes, or there is a
+    dilation; a sum reads the buffer of a destination; the target has no such post-op, or the two scales between are not one.
+    """
+    if not _is_depthwise(pair.second, pair.weights[1]) or not _is_pointwise(pair.first, pair.weights[0], pair.between):
+        return None
+    return _refusal(pair) or _two_scales(pair) or _post_op(pair)
+
+
+DEPTHWISE = DepthwiseRule("depthwise((q-0)*s), q = store(y, s, 0) = depthwise post-op(y), dst scale s", _as_post_op, float="bitwise")
+
+
+def _refusal(pair: Pair) -> Refusal | None:
+    """Why the pair stays two, whatever their scales are."""
+    return _needed_elsewhere(pair) or _sizes(pair) or _attributes(pair)
+
+
+def _needed_elsewhere(pair: Pair) -> Refusal | None:
+    if pair.readers == 1 and not pair.returned:
+        return None
+    found = f"{pair.readers} readers" + (", and the model returns it" if pair.returned else "")
+    return Refusal("the result of the 1x1 convolution is needed elsewhere", "one reader", found)
+
+
+def _sizes(pair: Pair) -> Refusal | None:
+    second, kernel = pair.second, pair.weights[1][2:]
     pads, strides = _ints(second, "pads", (0,) * 4), _ints(second, "strides", (1, 1))
     one_number = len({*kernel}) == len({*pads}) == len({*strides}) == 1 and second.params.get("auto_pad", "NOTSET") == "NOTSET"
-    if not one_number or _ints(second, "dilations", (1, 1)) != (1, 1):
-        what = f"kernel {list(kernel)}, strides {list(strides)}, pads {list(pads)}, dilations {list(_ints(second, 'dilations', (1, 1)))}"
-        return Refusal("the post-op has one size, stride and padding for both axes, and no dilation", "the same for both axes", what)
-    if any(isinstance(op, Sum | DepthwiseConv) for op in (*first.attr.post_ops, *second.attr.post_ops)):
+    dilations = _ints(second, "dilations", (1, 1))
+    if one_number and dilations == (1, 1):
+        return None
+    what = f"kernel {list(kernel)}, strides {list(strides)}, pads {list(pads)}, dilations {list(dilations)}"
+    return Refusal("the post-op has one size, stride and padding for both axes, and no dilation", "the same for both axes", what)
+
+
+def _attributes(pair: Pair) -> Refusal | None:
+    first, second, target = pair.first.attr, pair.second.attr, pair.target
+    if any(isinstance(op, Sum | DepthwiseConv) for op in (*first.post_ops, *second.post_ops)):
         return Refusal("a sum reads a buffer of the destination, which two convolutions share here", "no sum", "a sum")
-    target, zero = drafts.target, first.attr.zero_points.get("dst")
+    zero = first.zero_points.get("dst")
     if zero is not None:
         hint = "quantize what lies between without a zero point, as behind a relu"
         return Refusal("what lies between has a zero point, which the post-op has not", "zero point 0", str(zero.values[0]), hint)
     if "depthwise" not in target.capability("convolution").post_ops:
         return Refusal(f"convolution takes no depthwise post-op on {target.name}", "a depthwise post-op", "none")
-    if target.depthwise_is_slow:
-        return Refusal(target.depthwise_is_slow, "a post-op that is faster than a primitive of its own", "one that is not")
-    if first.attr.scales.get("dst", Scale((1.0,))) != second.attr.scales.get("src", Scale((1.0,))):
-        what = "the destination scale of the first holds a factor of its chain, too, and is not the source scale of the second"
-        return Refusal(what, "one scale between the two", "two")
     return None
 
 
-def _merged(drafts: Drafts, first: Step, second: Step) -> Step:
-    ones = Scale((1.0,))
-    strides, pads = _ints(second, "strides", (1, 1)), _ints(second, "pads", (0,) * 4)
-    op = DepthwiseConv(
-        second.arg("weights") or "",
-        second.arg("bias") or "",
-        _weights_shape(drafts, second)[2],
-        strides[0],
-        pads[0],
-        DType.S8,
-        drafts.type(second.output).dtype,
-        second.attr.scales.get("weights", ones),
-        second.attr.scales.get("dst", ones),
-        drafts.type(first.output).dtype,
-    )
+_ONE = Scale((1.0,))
+
+
+def _two_scales(pair: Pair) -> Refusal | None:
+    if pair.first.attr.scales.get("dst", _ONE) == pair.second.attr.scales.get("src", _ONE):
+        return None
+    what = "the destination scale of the first holds a factor of its chain, too, and is not the source scale of the second"
+    return Refusal(what, "one scale between the two", "two")
+
+
+def _post_op(pair: Pair) -> DepthwiseConv:
+    second, strides, pads = pair.second, _ints(pair.second, "strides", (1, 1)), _ints(pair.second, "pads", (0,) * 4)
+    scales = second.attr.scales.get("weights", _ONE), second.attr.scales.get("dst", _ONE)
+    weights, bias, kernel = second.arg("weights") or "", second.arg("bias") or "", pair.weights[1][2]
+    return DepthwiseConv(weights, bias, kernel, strides[0], pads[0], DType.S8, pair.dst.dtype, *scales, src_dtype=pair.between.dtype)
+
+
+def _merged(first: Step, second: Step, op: DepthwiseConv) -> Step:
     zero_points = {role: zero for role, zero in first.attr.zero_points.items() if role != "dst"}
     if "dst" in second.attr.zero_points:
         zero_points["dst"] = second.attr.zero_points["dst"]

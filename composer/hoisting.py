@@ -15,8 +15,10 @@ import numpy as np
 
 from .algebra import COMMUTING, does_nothing, merged
 from .composed import Front
+from .cost import Home
 from .folding import FOLDING
 from .formula import BasicOp, Refusal, ScaleBy, Shift
+from .homes import folding
 
 __all__ = ["Fold", "Hoisted", "Hoister", "commute", "join"]
 
@@ -63,12 +65,14 @@ class Hoisted:
         reasons: for each of them why it could not move into the front, '' where nothing is to be said.
         front: with what was folded into it.
         gap: what stood behind the last operation has moved, so that a simplifying rule may fire between it and the next.
+        folded: the homes of each scale and shift that went into the front, the front itself first.
     """
 
     ops: tuple[BasicOp, ...]
     reasons: tuple[str, ...]
     front: Front
     gap: bool = False
+    folded: tuple[tuple[Home, ...], ...] = ()
 
 
 class Hoister:
@@ -83,9 +87,9 @@ class Hoister:
 
     @staticmethod
     def _behind(before: Hoisted, op: BasicOp) -> Hoisted:
-        work = _Work(list(before.ops), list(before.reasons), before.front, before.gap)
+        work = _Work(list(before.ops), list(before.reasons), before.front, before.gap, before.folded)
         work.take(op)
-        return Hoisted(tuple(work.ops), tuple(work.reasons), work.front, work.gap)
+        return Hoisted(tuple(work.ops), tuple(work.reasons), work.front, work.gap, work.folded)
 
 
 @dataclass
@@ -96,6 +100,7 @@ class _Work:
     reasons: list[str]
     front: Front
     gap: bool
+    folded: tuple[tuple[Home, ...], ...]
 
     def take(self, op: BasicOp) -> None:
         """Takes an operation in behind the others."""
@@ -127,10 +132,13 @@ class _Work:
             return
         chain = [*self.ops, op]
         moved = commute(chain, len(self.ops))
-        if isinstance(moved, list) and self._into_front(moved[0]):
-            self.ops, self.gap = moved[1:], True
-            return
-        reason = f"{moved.reason}: {moved.found}" if isinstance(moved, Refusal) else ""
+        if isinstance(moved, list):
+            reason = self._into_front(moved[0])
+            if reason is None:
+                self.ops, self.gap = moved[1:], True
+                return
+        else:
+            reason = _text(moved)
         joined = join(chain, len(self.ops))
         if joined is None:
             self._keep(op, reason)
@@ -149,11 +157,19 @@ class _Work:
         self.ops.append(op)
         self.reasons.append(reason)
 
-    def _into_front(self, first: BasicOp) -> bool:
-        """True when a rule folds the first operation into the front."""
-        folded = next((found for rule in FOLDING if isinstance(found := rule.apply(self.front, first), Front)), None)
-        self.front = folded or self.front
-        return folded is not None
+    def _into_front(self, first: BasicOp) -> str | None:
+        """None when the cheapest home of the first operation is the front, which has it now; else why that may not take it."""
+        assert isinstance(first, ScaleBy | Shift)
+        found = next(made for rule in FOLDING if (made := rule.apply(self.front, first)) is not None)
+        homes = folding(first, _text(found) if isinstance(found, Refusal) else "")
+        if isinstance(found, Front) and homes[0].name == "folded":
+            self.front, self.folded = found, (*self.folded, homes)
+            return None
+        return homes[-1].why_not
+
+
+def _text(refusal: Refusal | None) -> str:
+    return "" if refusal is None else f"{refusal.reason}: {refusal.found}"
 
 
 def commute(ops: Sequence[BasicOp], index: int) -> list[BasicOp] | Refusal | None:

@@ -1,4 +1,5 @@
-"""The homes that `PostOpsComposer` chooses from: of a residual add, of the store's scale, of its zero point.
+"""The homes that are chosen from: of a residual add, the store's scale and its zero point, a factor or shift at the front, a depthwise
+convolution.
 
 Each function lists the homes in the order that decides between equal costs, the illegal ones with their reasons.
 """
@@ -7,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.types import DType
-from .attributes import Binary, PostOp
-from .cost import CHEAP, WRITE_ALLOCATE, Home, cheapest, post_op_cost
-from .formula import Add, Refusal, Store
+from ..ir.types import DType, TensorType
+from .attributes import Binary, Eltwise, PostOp
+from .cost import CALL, CHEAP, WRITE_ALLOCATE, Home, cheapest, operand_cost, post_op_cost
+from .formula import Add, Refusal, ScaleBy, Shift, Store
 from .targets import Capability, Target
 
-__all__ = ["adding", "attributes_cost", "chosen_first", "scaling", "shifting"]
+__all__ = ["adding", "attributes_cost", "chosen_first", "depthwise", "folding", "scaling", "shifting"]
 
 
 def chosen_first(homes: Sequence[Home]) -> tuple[Home, ...]:
@@ -86,3 +87,28 @@ def shifting(store: Store, capability: Capability, *, bias: bool) -> tuple[Home,
     nowhere = "" if bias else "the scale is no destination scale, or there is no bias"
     before = Home("shift before the scale", CHEAP, nowhere)
     return chosen_first([Home("destination zero point", 0.0, why_not), before, Home("shift", CHEAP)])
+
+
+def folding(op: ScaleBy | Shift, why_not: str) -> tuple[Home, ...]:
+    """Homes of a factor or shift that has reached the front: its scale or bias, which are computed anyway, or a post-op.
+
+    `why_not`: why the front cannot take it, or ''.
+    """
+    return chosen_first([Home("folded", 0.0, why_not) if why_not else _FOLDED, _LINEAR if op.values.size == 1 else _BINARY])
+
+
+_FOLDED = Home("folded", 0.0)
+_LINEAR, _BINARY = (Home("post-op", post_op_cost(op)) for op in (Eltwise("linear"), Binary("mul", "")))
+
+
+def depthwise(between: TensorType, dst: TensorType, target: Target, why_not: str) -> tuple[Home, ...]:
+    """Homes of a depthwise convolution behind a 1x1 convolution: a post-op of that, or a step of its own.
+
+    Args:
+        between: what the 1x1 convolution gives: a step of its own reads what was written.
+        dst: what the depthwise convolution gives.
+        target: a library that runs the post-op as the two primitives in turn writes and reads what is between, too, and calls once more.
+        why_not: why the post-op is illegal, or ''.
+    """
+    apart = 2.0 * operand_cost(between, dst) + CALL
+    return chosen_first([Home("post-op", apart + CALL if target.depthwise_is_slow else 0.0, why_not), Home("own step", apart)])

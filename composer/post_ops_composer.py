@@ -159,6 +159,7 @@ class PostOpsComposer:
         return Composed(
             hoisted.front.scale, hoisted.front.bias, post_ops, tail.dst_scale, tail.dst_zero_point, dst, constants, tail.quantize, sums,
             self._refuse_dst(dst), zero_points=tail.zero_points, unfolded=tuple(why for why in hoisted.reasons if why),
+            folded=hoisted.folded,
         )  # fmt: skip
 
     def _refuse_post_ops(self, post_ops: Sequence[PostOp]) -> Refusal | None:
@@ -186,7 +187,7 @@ class PostOpsComposer:
     def _expand(self, done: _Expanded, op: ChainOp) -> _Expanded:
         """The chain with one operation more, a store written out as scale, shift, round, clip; likewise what compares with codes."""
         chain, ops = done
-        if isinstance(op, BasicOp):
+        if not isinstance(op, CodesOp | Store):
             return (*chain, op), (*ops, op)
         whole = (*chain, op)
         written = on_codes(self.front, whole) if isinstance(op, CodesOp) else STORE_INSIDE.apply(whole)

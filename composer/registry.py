@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .algebra import COMMUTING, SIMPLIFYING, Rule
 from .compared_codes import COMPARING, DIFFERENCE
+from .depthwise import DEPTHWISE
 from .equation import Equation
 from .exact_zeros import EXACT_ZERO
 from .fake_quantize import FAKE_QUANTIZE
@@ -84,6 +85,7 @@ SECTIONS: tuple[Section, ...] = (
         "Applied where its parameters are not those of the first one in the chain; the first that fires is taken.",
         LEGACY,
     ),
+    Section("Placing: a step into the one in front", "Applied to two steps, once all are composed.", (DEPTHWISE,)),
     Section(
         "From oneDNN 2 to oneDNN 3: the same numbers",
         "Applied to the output scale o of a step, and to eltwise post-ops with a scale; the first that fires is taken.",

@@ -171,13 +171,13 @@ def _rounded_once(op: Unary) -> tuple[ChainOp, ...] | Refusal | None:
 
 
 UNARY: tuple[UnaryRule, ...] = (
+    UnaryRule("(q-z)*s = (q + (-z))*s", _decoding, float="bitwise"),
     UnaryRule("-x = x*(-1)", _negation, float="bitwise"),
     UnaryRule("x^2 = square(x)", _square),
     UnaryRule("x^p = pow(x, 1, p)", _power),
     UnaryRule("min(max(x, l), h) = clip(x, min(l, h), h)", _ordered_bounds, float="bitwise"),
     UnaryRule("prelu(x, a) = relu(x, a)", _one_slope),
     UnaryRule("prelu(x, [a, ...]) = prelu(x, t), t = [a, ...]", _slopes),
-    UnaryRule("(q-z)*s = (q + (-z))*s", _decoding, float="bitwise"),
     UnaryRule("round(x/s) + z = store(x, s, z), z even", _rounded_once, float="ties"),
     UnaryRule("round(x/s) + z = store(round(x*(1/s)), 1, z), z odd", _rounded_first, float="ties"),
 )

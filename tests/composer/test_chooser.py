@@ -10,7 +10,8 @@ from laws.plans import block, compiled, kinds, steps
 
 from fqfuse.composer.attributes import Eltwise, Prelu
 from fqfuse.composer.cost import WRITE_ALLOCATE, Home, alternatives, cheapest, eltwise_cost, operand_cost, own_step_cost, post_op_cost
-from fqfuse.composer.formula import Add, Clip, EltwiseOp, ScaleBy, vec
+from fqfuse.composer.formula import Add, Clip, EltwiseOp, ScaleBy, Shift, vec
+from fqfuse.composer.homes import folding
 from fqfuse.composer.plan import Plan
 from fqfuse.ir.types import DType, TensorType
 
@@ -158,3 +159,38 @@ def test_a_negative_factor_behind_relu_is_a_post_op_and_says_why() -> None:
     (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Mul"]
     assert [weighed.home for weighed in decision.alternatives] == ["post-op", "own step", "folded"]
     assert decision.alternatives[-1].why_not == "relu(x)*s = relu(x*s) needs s > 0: smallest s -0.5"
+
+
+def test_what_goes_into_the_front_was_weighed_against_a_post_op() -> None:
+    for factor, cost in ((np.float32(0.5), 0.01), (np.float32([[[0.5]], [[2.0]], [[0.25]], [[1.0]]]), 0.03)):
+        n = Net()
+        x = n.qdq(n.input(("N", 4, 4, 4)), 2**-5, 128)
+        plan = compiled(n, n.op("Mul", n.op("LeakyRelu", n.conv(x, 4, scale=2**-8), alpha=0.25), factor))
+        (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Mul"]
+        assert [(home.home, pytest.approx(home.cost)) for home in decision.alternatives][:2] == [("folded", 0.0), ("post-op", cost)]
+        assert decision.alternatives[2].home == "own step"
+        (step,) = steps(plan, "convolution")
+        assert kinds(step) == ["relu"]
+
+
+def test_a_factor_that_the_front_cannot_take_is_a_post_op_and_says_why() -> None:
+    n = Net()
+    x = n.qdq(n.input(("N", 4, 4, 4)), 2**-5, 128)
+    plan = compiled(n, n.op("Mul", n.op("LeakyRelu", n.op("AveragePool", x, kernel_shape=(2, 2)), alpha=0.25), np.float32(0.5)))
+    (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Mul"]
+    assert decision.alternatives[-1].home == "folded"
+    assert decision.alternatives[-1].why_not.startswith("the front has no place for a factor")
+
+
+def test_the_homes_at_the_front() -> None:
+    assert [(home.name, home.cost) for home in folding(ScaleBy(vec(2.0)), "")] == [("folded", 0.0), ("post-op", 0.01)]
+    refused = folding(Shift(vec([1.0, 2.0])), "no bias")
+    assert [(home.name, home.why_not) for home in refused] == [("post-op", ""), ("folded", "no bias")]
+    assert refused[0].cost == post_op_cost(Prelu("slopes"))  # a load for each vector, too
+
+
+def test_only_what_went_into_the_front_is_listed_as_folded() -> None:
+    """Two factors in a row are one; the relu between factor and store goes nowhere."""
+    found = composed(V3, conv(), ScaleBy(vec(2.0)), Shift(vec(1.0)), EltwiseOp("tanh"), ScaleBy(vec(3.0)))
+    assert [[home.name for home in homes] for homes in found.folded] == [["folded", "post-op"]] * 2
+    assert composed(V3, conv(), EltwiseOp("tanh"), ScaleBy(vec(3.0))).folded == ()

@@ -2,23 +2,90 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from laws.build import Net, Value
 from laws.plans import compiled, steps
+from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
 
-from fqfuse.composer.attributes import DepthwiseConv
+from fqfuse.composer.attributes import DepthwiseConv, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan
+from fqfuse.composer.depthwise import DEPTHWISE, Pair
+from fqfuse.composer.homes import depthwise
+from fqfuse.composer.plan import Plan, Step
 from fqfuse.composer.plan_file import read_plan, save_plan
+from fqfuse.composer.targets import TARGETS
 from fqfuse.composer.text import print_plan
 from fqfuse.composer.verify import verify_plan
 from fqfuse.ir.decision import Decision, Outcome
-from fqfuse.ir.types import DType
+from fqfuse.ir.types import DType, TensorType
 from fqfuse.passes import optimize
 from fqfuse.runtime.session import InferenceSession
 
 RULE = "depthwise convolution as post-op"
+
+
+def pair(*, target: str = "unified", readers: int = 1, first: PrimitiveAttr | None = None, **params: object) -> Pair:
+    """A 1x1 convolution to 8 channels, and a 3x3 depthwise one behind it; `params` of the second."""
+    given = {"strides": (2, 2), "pads": (1, 1, 1, 1), "group": 8, **params}
+    between = PrimitiveAttr({"dst": Scale((0.5,))}) if first is None else first
+    attr = PrimitiveAttr({"src": Scale((0.5,)), "weights": Scale((0.25,)), "dst": Scale((2.0,))})
+    wide = Step("wide", "convolution", "Conv", (("src", "x"), ("weights", "v")), ("q",), {"group": 1}, between)
+    deep = Step("deep", "convolution", "Conv", (("src", "q"), ("weights", "w")), ("y",), given, attr)
+    types = TensorType(DType.U8, (1, 8, 8, 8)), TensorType(DType.S8, (1, 8, 4, 4))
+    return Pair(TARGETS[target], wide, deep, ((8, 4, 1, 1), (8, 1, 3, 3)), *types, readers)
+
+
+POST_OP = DepthwiseConv("w", "", 3, 2, 1, DType.S8, DType.S8, Scale((0.25,)), Scale((2.0,)), DType.U8)
+FIRES: Fires = {DEPTHWISE.name: ((pair(),), POST_OP)}
+REFUSES: Refuses = {
+    DEPTHWISE.name: [
+        ((pair(readers=2),), "needed elsewhere"),
+        ((pair(dilations=(2, 2)),), "one size, stride and padding"),
+        ((pair(first=PrimitiveAttr(post_ops=(Sum("skip"),))),), "a sum reads a buffer"),
+        ((pair(first=PrimitiveAttr({}, {"dst": ZeroPoint((3,))})),), "has a zero point"),
+        ((pair(first=PrimitiveAttr()),), "is not the source scale of the second"),
+    ]
+}
+
+
+def test_rule_fires() -> None:
+    """That both compute the same bytes is held below, on whole models."""
+    check_fires(DEPTHWISE, *FIRES[DEPTHWISE.name])
+
+
+@pytest.mark.parametrize(("_", "arguments", "reason"), refusing(REFUSES))
+def test_rule_refuses_with_its_reason(_: str, arguments: tuple[object, ...], reason: str) -> None:
+    check_refuses(DEPTHWISE, arguments, reason)
+
+
+def test_rule_says_nothing_elsewhere() -> None:
+    found = pair()
+    assert DEPTHWISE.apply(replace(found, weights=((8, 4, 3, 3), (8, 1, 3, 3)))) is None
+    assert DEPTHWISE.apply(replace(found, weights=((8, 4, 1, 1), (8, 8, 3, 3)))) is None
+
+
+def test_the_cheaper_home_is_taken_and_both_are_named() -> None:
+    """Codes of 16 channels in 9x7 elements between, and as many behind: written and read once each, and a call, for two steps."""
+    costs = {"post-op": 0.0, "own step": 2.1}
+    for target, first in (("unified", "post-op"), ("onednn-v3", "own step")):
+        n = Net()
+        (decision,) = decisions(compiled(n, bottleneck(n)[1], target=target))
+        assert decision.alternatives[0].home == first
+        assert {home.home: pytest.approx(home.cost) for home in decision.alternatives} == costs
+        costs["post-op"] = 2.2  # the library writes and reads what is between, too, and calls once more
+    n = Net()
+    (decision,) = decisions(compiled(n, bottleneck(n, zero=7)[1], target="unified"))
+    assert [home.home for home in decision.alternatives] == ["own step", "post-op"]
+    assert "zero point" in decision.alternatives[1].why_not
+
+
+def test_a_larger_result_between_costs_more() -> None:
+    dst = TensorType(DType.U8, (1, 16, 5, 4))
+    costs = [depthwise(TensorType(DType.U8, (1, 16, *size)), dst, TARGETS["unified"], "")[1].cost for size in ((5, 4), (9, 7))]
+    assert costs[0] < costs[1]
 
 
 def decisions(plan: Plan) -> list[Decision]:

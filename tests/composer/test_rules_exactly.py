@@ -28,6 +28,7 @@ from fqfuse.composer.algebra import COMMUTING, SIMPLIFYING, Rule
 from fqfuse.composer.attributes import Binary, Eltwise, PostOp
 from fqfuse.composer.compared_codes import COMPARING, DIFFERENCE
 from fqfuse.composer.composed import Composed, Front
+from fqfuse.composer.depthwise import DEPTHWISE
 from fqfuse.composer.equation import Equation
 from fqfuse.composer.exact_zeros import EXACT_ZERO
 from fqfuse.composer.fake_quantize import FAKE_QUANTIZE
@@ -140,8 +141,8 @@ def test_every_rule_of_the_composer_is_registered_and_described() -> None:
     assert all(f"### `{name}`" in rules_document() for name in ALL)
 
 
-ELSEWHERE = (ONE_ENTRY, *UNARY, PRELU, *COMPARING, DIFFERENCE, *LEGACY, *OUTPUT_SCALE, UNSCALED, *REAL, TAKEN_APART)
-"""Held in test_unary_rules.py, test_comparing_rules.py, test_legacy_eltwise.py, test_convert_rules.py."""
+ELSEWHERE = (ONE_ENTRY, *UNARY, PRELU, *COMPARING, DIFFERENCE, *LEGACY, *OUTPUT_SCALE, UNSCALED, *REAL, TAKEN_APART, DEPTHWISE)
+"""Held in test_unary_rules.py, test_comparing_rules.py, test_legacy_eltwise.py, test_convert_rules.py, test_depthwise.py."""
 
 
 def test_every_rule_is_held_here_or_in_the_tests_of_its_file() -> None:

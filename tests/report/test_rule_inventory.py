@@ -17,6 +17,7 @@ sys.path.insert(0, str(TESTS / "composer"))  # the tables of the tests of the al
 import test_algebra  # noqa: E402
 import test_comparing_rules  # noqa: E402
 import test_convert_rules  # noqa: E402
+import test_depthwise  # noqa: E402
 import test_legacy_eltwise  # noqa: E402
 import test_mapping_rules  # noqa: E402
 import test_store_rules  # noqa: E402
@@ -24,6 +25,7 @@ import test_unary_rules  # noqa: E402
 
 TABLES = (
     test_algebra, test_store_rules, test_mapping_rules, test_unary_rules, test_comparing_rules, test_legacy_eltwise, test_convert_rules,
+    test_depthwise,
 )  # fmt: skip
 RULES: dict[str, AnyRule] = {rule.name: rule for rule in all_rules()}
 PASSES: dict[str, Pass] = {step.name: step for step in PIPELINE}
