@@ -136,7 +136,15 @@ class Binder(Values):
 
     # -- what lowerings do -----------------------------------------------------------------------------------------------------
 
-    def commit(self, step: Step, desc: PrimitiveDesc, args: Mapping[int, Wanted | Memory], sum_operand: Wanted | None = None) -> None:
+    def commit(
+        self,
+        step: Step,
+        desc: PrimitiveDesc,
+        args: Mapping[int, Wanted | Memory],
+        sum_operand: Wanted | None = None,
+        *,
+        home: MemoryDesc | None = None,
+    ) -> None:
         """Runs a primitive as the step: fetches its arguments in the layouts asked for, and makes the tensor of its output.
 
         Args:
@@ -144,9 +152,10 @@ class Binder(Values):
             desc: the descriptor.
             args: execution argument -> what it reads.
             sum_operand: the value that a `sum` post-op expects in the destination; its layout is the destination's.
+            home: how the bytes that the primitive writes are the step's output; None: as the primitive sees them, under that shape.
         """
         wanted = desc.dst_md()
-        home = viewed(wanted, self.dims(step.output))
+        home = home or viewed(wanted, self.dims(step.output))
         if home is None:
             raise NotLowered(f"{desc.impl_info} writes a layout that cannot be seen as {list(self.dims(step.output))}")
         found = {arg: self.fetch(need) if isinstance(need, Wanted) else need for arg, need in args.items()}
@@ -156,11 +165,21 @@ class Binder(Values):
         self._run(desc, {**found, Arg.DST: dst}, dst, desc.kind.name)
         self._define(step.output, dst if home == wanted else Tensor(buffer, home))
 
-    def commit_and_relay(self, step: Step, desc: PrimitiveDesc, args: Mapping[int, Wanted | Memory], target: MemoryDesc) -> None:
+    def commit_and_relay(
+        self,
+        step: Step,
+        desc: PrimitiveDesc,
+        args: Mapping[int, Wanted | Memory],
+        target: MemoryDesc,
+        *,
+        home: MemoryDesc | None = None,
+    ) -> None:
         """As `commit`, with a reorder behind the primitive that brings its result into the layout `target` (of the output's shape)."""
         found = {arg: self.fetch(need) if isinstance(need, Wanted) else need for arg, need in args.items()}
         between = Tensor(Buffer(step.output, Home.ARENA, desc.dst_md().size), desc.dst_md())
         self._run(desc, {**found, Arg.DST: between}, between, desc.kind.name)
+        if home is not None:
+            between = Tensor(between.buffer, home)
         last = Tensor(Buffer(step.output, Home.ARENA, target.size), target)
         move = reorder(self.engine, between.desc, target, origin=self.origin(step))
         self._run(move, {Arg.SRC: between, Arg.DST: last}, last, f"layout of {step.output}")

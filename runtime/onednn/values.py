@@ -201,6 +201,22 @@ class Values:
             self._tensors[name] = [Tensor(buffer, seen)]
         return Wanted(name, seen)
 
+    def flattened(self, value: str, lies: MemoryDesc) -> Wanted:
+        """A value's elements in the order of their addresses, as [count], under a name of its own that can be fetched.
+
+        Args:
+            value: the value.
+            lies: a dense layout of it without offset.
+        """
+        flat = row_major(self.library, (math.prod(lies.dims),), lies.dtype)
+        if self.is_constant(value):  # row-major
+            return Wanted(value, flat)
+        name = f"{value} as it lies"
+        found = self.fetch(Wanted(value, lies))
+        assert isinstance(found, Tensor)
+        self._tensors[name] = [Tensor(found.buffer, flat)]
+        return Wanted(name, flat)
+
     def _define(self, value: str, tensor: Tensor) -> None:
         tensor.buffer.values.add(value)
         self._tensors[value] = [tensor]
