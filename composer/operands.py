@@ -146,7 +146,7 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
         return Refusal(
             "the zero points of the weights differ or are no integers",
             "one integer zero point",
-            f"{zeros.size} different ones",
+            f"{zeros.size} different ones" if zeros.size != 1 else f"{zeros[0]:g}",
             "quantize weights symmetrically",
         )
     zero = int(zeros[0])

@@ -1,8 +1,8 @@
 """QuantizeLinear and DequantizeLinear of every opset, and their twins in com.microsoft.
 
 With constant parameters they become Quantize and Dequantize, whose scale and zero point are attributes. What that form cannot hold, blocks
-and parameters known at run time only, stays a foreign node, and a Decision says why. An integer Clip between the two (Brevitas and
-PyTorch write fewer than 8 bits and narrow ranges so) becomes the range of the Quantize.
+and parameters known at run time only, stays a foreign node, or a decoded constant (`blocked`), and a Decision says why. An integer Clip
+between the two (Brevitas and PyTorch write fewer than 8 bits and narrow ranges so) becomes the range of the Quantize.
 
 x/scale is computed in f32, also where x and scale are f16 and ONNX would divide in f16: ONNX Runtime divides in f32 as well.
 """
@@ -20,6 +20,7 @@ from onnx import TensorProto
 from ..errors import UnsupportedOp
 from ..ir.ops.spec import Attr
 from ..ir.types import DType, Quantization
+from .blocked import decode_blocks
 from .element_types import dtype_of
 from .foreign import import_foreign
 from .importer import Handler, Importer
@@ -78,7 +79,10 @@ def import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     names = ctx.codes.get(x) or (ctx.add_quantizer(node.name, _source_form(ctx, x), x),)
     quant = _quantization(ctx, node)
     if isinstance(quant, _Refusal):
-        _keep(ctx, node, quant, names)
+        if node.attr("block_size", 0) > 0 and decode_blocks(ctx, node, names):
+            _decide(ctx, node, quant)
+        else:
+            _keep(ctx, node, quant, names)
         return
     wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
     result = dtype_of(wanted, node.where) if wanted else ctx.type(node.input(1)).dtype
@@ -108,9 +112,13 @@ def _source_form(ctx: Importer, value: str) -> str:
 
 def _keep(ctx: Importer, node: OnnxNode, refusal: _Refusal, names: tuple[str, ...]) -> None:
     """Leaves the node foreign, in ONNX's own domain: the twins of com.microsoft mean the same."""
-    ctx.refuse(node, RULE, refusal.reason, expected=refusal.expected, found=refusal.found, hint=refusal.hint)
+    _decide(ctx, node, refusal)
     version = max(ctx.opsets.get(DEFAULT_DOMAIN, 0), _EVALUATOR_KNOWS)
     import_foreign(ctx, node.rewritten(domain=DEFAULT_DOMAIN, version=version), quantizer=names)
+
+
+def _decide(ctx: Importer, node: OnnxNode, refusal: _Refusal) -> None:
+    ctx.refuse(node, RULE, refusal.reason, expected=refusal.expected, found=refusal.found, hint=refusal.hint)
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------------------

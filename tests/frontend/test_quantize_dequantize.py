@@ -246,14 +246,40 @@ def test_clip_stays_where_its_bounds_are_computed():
 # -- what stays foreign ------------------------------------------------------------------------------------------------------------
 
 
-def test_blocked_scales_stay_foreign_and_say_why():
-    scale = np.float32([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
-    nodes = [node("DequantizeLinear", ["w", "s"], ["d"], name="blocks", axis=1, block_size=2), node("MatMul", ["x", "d"])]
-    codes = np.arange(12, dtype=np.int8).reshape(3, 4)
-    proto = model(nodes, inputs={"x": [2, 3]}, constants={"w": codes, "s": scale})
-    x = random([2, 3])
-    graph = compare(proto, {"x": x}, expected=[x @ (codes * np.repeat(scale, 2, 1))], rtol=1e-6, atol=1e-6)
-    assert ops(graph) == ["Onnx", "MatMul"]
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8])
+@pytest.mark.parametrize("real", [np.float32, np.float16])
+def test_constants_in_blocks_are_decoded_and_say_why(kind, real, zeros):
+    scale = np.asarray([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]], real)  # the last block of each row is shorter
+    codes = np.asarray([[0, 1, 2, 3], [4, 5, 6, 7], [7, 3, 2, 1]])
+    zero = np.asarray([[1, 2], [3, 4], [5, 6]])
+    constants = {"w": helper.make_tensor("w", kind, (3, 4), codes.ravel()), "s": scale}
+    if zeros:
+        constants["z"] = helper.make_tensor("z", kind, (3, 2), zero.ravel())
+    names = ["w", "s", *(["z"] if zeros else [])]
+    nodes = [node("DequantizeLinear", names, ["d"], name="blocks", axis=1, block_size=3), node("MatMul", ["x", "d"], name="product")]
+    x = random([2, 3]).astype(real)
+    weights = (codes - (np.repeat(zero, 3, 1)[:, :4] if zeros else 0)) * np.repeat(scale, 3, 1)[:, :4].astype(np.float32)
+    kinds = {np.float32: TensorProto.FLOAT, np.float16: TensorProto.FLOAT16}
+    proto = model(nodes, inputs={"x": [2, 3]}, constants=constants, opset=21, types={"x": kinds[real]})
+    tolerance = 1e-6 if real is np.float32 else 2e-3  # sums of f16 are rounded to 11 bits
+    graph = compare(proto, {"x": x}, expected=[x @ weights.astype(real)], rtol=tolerance, atol=tolerance)
+    assert "Onnx" not in ops(graph)
+    (decision,) = graph.decisions
+    assert (decision.subject, decision.outcome, decision.found) == ("blocks", Outcome.REFUSED, "blocks of 3")
+    assert {(fate.quantizer, fate.fate.value, fate.consumer) for fate in graph.fates} == {
+        ("blocks", "constant", ""),
+        ("blocks", "constant", "product"),
+    }
+
+
+def test_codes_in_blocks_of_an_input_stay_foreign_and_say_why():
+    scale = np.float32([[0.1, 0.2], [0.3, 0.4]])
+    nodes = [node("DequantizeLinear", ["x", "s"], ["d"], name="blocks", axis=1, block_size=2), node("Relu", ["d"])]
+    proto = model(nodes, inputs={"x": [2, 4]}, constants={"s": scale}, types={"x": TensorProto.INT8})
+    x = np.arange(-4, 4, dtype=np.int8).reshape(2, 4)
+    graph = compare(proto, {"x": x}, expected=[np.maximum(x * np.repeat(scale, 2, 1), 0)], rtol=1e-6, atol=1e-6)
+    assert ops(graph) == ["Onnx", "Relu"]
     (decision,) = graph.decisions
     assert (decision.subject, decision.outcome, decision.found) == ("blocks", Outcome.REFUSED, "blocks of 2")
     assert graph.node("blocks").quantizer == ("blocks",)
