@@ -64,6 +64,11 @@ def _weights_with_many_zero_points(n: Net) -> Value:
     return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.dq(codes, Quantization.of(0.1, [120, 121, 122, 123], 0)))
 
 
+def _weights_with_a_fractional_zero_point(n: Net) -> Value:
+    codes = n.graph.add_constant("w", n.codes((4, 3, 1, 1), 0, 255, DType.U8))
+    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.dq(codes, Quantization((0.1,), (127.5,))))
+
+
 def _weights_of_16_bits(n: Net) -> Value:
     codes = n.graph.add_constant("w", np.arange(12, dtype=np.int16).reshape(4, 3, 1, 1))
     return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.dq(codes, Quantization((0.1,))))
@@ -97,6 +102,7 @@ def _second_operand_is_u8(n: Net) -> Value:
         (_asymmetric_weights, _refused("convolution takes no zero point on its weights", found="-7")),
         (_weights_along_another_axis, _refused("along another axis than the output channels", found="axis 1")),
         (_weights_with_many_zero_points, _refused("the zero points of the weights differ", found="4 different ones")),
+        (_weights_with_a_fractional_zero_point, _refused("the zero points of the weights differ", found="127.5")),
         (_weights_of_16_bits, _refused("the weights have more than 8 bits", found="s16")),
         (_sum_of_products_beyond_32_bits, _refused("32 bits do not hold the sum of products")),
         (_groups_with_scales_inside, _refused("differ within a group")),
