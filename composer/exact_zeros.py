@@ -14,7 +14,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from .algebra import Rule
-from .formula import BasicOp, BinaryOp, EltwiseOp, Refusal, ScaleBy, Shift, vec
+from .formula import BasicOp, BinaryOp, EltwiseOp, Refusal, Round, ScaleBy, Shift, vec
 
 __all__ = ["EXACT_ZERO", "exact_zeros", "is_told", "tells", "zero_shows"]
 
@@ -75,11 +75,11 @@ EXACT_ZERO = Rule("x*A - z*A = (x - z)*A, z of 24 bits", _exact_zero)
 def exact_zeros(ops: Sequence[BasicOp], *, told: bool = False) -> list[BasicOp]:
     """The chain with `EXACT_ZERO` applied where something behind tells 0 from what is next to it.
 
-    `told`: something behind the step does.
+    `told`: something behind the step does. In front of a rounding nothing is told: it makes whole numbers of what is next to them.
     """
     result = list(ops)
     for place in range(len(result) - 1, 0, -1):
-        told = told or tells(result[place])
+        told = tells(result[place]) or (told and not isinstance(result[place], Round))
         found = EXACT_ZERO.apply(result[place - 1], result[place]) if told else None
         if isinstance(found, tuple):
             result[place - 1 : place + 1] = found
