@@ -9,6 +9,7 @@ from .choose_residual_sum import ChooseResidualSum
 from .detect_quantize_only import DetectQuantizeOnly
 from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
+from .mask_to_bounds import MaskToBounds
 from .merge_duplicates import MergeDuplicates
 from .move_dequantize import MoveDequantize
 from .move_quantize import MoveQuantize
@@ -44,6 +45,7 @@ PIPELINE: tuple[Pass, ...] = (
     DetectQuantizeOnly(),  # because: once it is split, a FakeQuantize onto the integer grid looks like any other
     SplitFakeQuantize(),  # because: all that follows knows Quantize and Dequantize only
     FoldConstants(),  # because: the quantize half of a weight quantizer is now a function of a constant
+    MaskToBounds(),  # because: masks are constant and codes have their ranges by now, and a quantizer behind a mask shall see post-ops
     NormalizeGemm(),  # because: its transposes are data movement that the moves below can cross
     MergeDuplicates(),  # because: a value quantized twice alike has two readers, which would keep it in f32
     MoveQuantize(),  # because: it must be next to the producer before Dequantize moves up against it

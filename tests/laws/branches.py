@@ -99,7 +99,7 @@ def _normalized(d: Draft, x: Value) -> Value:
 
 
 def _attention(d: Draft, x: Value) -> Value:
-    """A product of two activations, the second transposed, with scale and softmax behind."""
+    """A product of two activations, the second transposed, with scale, mask and softmax behind."""
     left = d.quantized(d.convolved(d.maybe_quantized(x), d.channels(x)) if d.yes() else x)
     other = d.partner(x)
     if d.yes():  # transposed on codes, or before they are made
@@ -109,6 +109,10 @@ def _attention(d: Draft, x: Value) -> Value:
     y = d.net.op("MatMul", left, right)
     if d.yes():
         y = d.net.op("Mul", y, 0.25)
+    if d.yes():
+        hidden = d.draw(st.sampled_from([-3.4e38, -10000.0, 0.0, 1.5, 1e6]))
+        choices = [y, d.net.const(hidden)] if d.yes() else [d.net.const(hidden), y]
+        y = d.net.op("Where", d.net.const(np.tri(4, dtype=np.bool_)), *choices)
     if d.yes(3):
         y = d.net.op("Softmax", y, axis=-1)
     return d.maybe_quantized(y)

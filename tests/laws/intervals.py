@@ -337,6 +337,7 @@ _HANDLERS: dict[str, _Handler] = {
 
 _INCREASING: dict[str, float] = {
     **dict.fromkeys(("Relu", "Max", "Min", "Clip", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Concat", "Pad", "Round"), 0.0),
+    "Where": 0.0,
     **dict.fromkeys(("Add", "Sum"), 1.0),
     **dict.fromkeys(("Mean", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Sqrt"), 4.0),
     **dict.fromkeys(("Exp", "Log"), 16.0),

@@ -30,7 +30,7 @@ PASSES = {
     "residual": ("choose_residual_sum", "nest_variadic", "split_fake_quantize"),
     "concat": ("unify_concat_types", "nest_concat", "move_quantize", "split_joined_source"),
     "normalized": ("fold_batch_norm", "retype_signed_codes"),
-    "attention": ("retype_matmul_operand",),
+    "attention": ("retype_matmul_operand", "mask_to_bounds"),
     "gate": ("normalize_gemm", "reduction_to_pooling"),
     "several_quantizers": ("merge_duplicates",),
     "moved": ("move_dequantize", "move_quantize", "slice_pieces", "recognize_shuffle"),

@@ -1,0 +1,141 @@
+"""A constant mask over values that cannot reach certain bounds becomes a minimum and a maximum, which are post-ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.ops.spec import Trait
+from ..ir.types import DType, Quantization
+from .base import Contract, fired, refused, swap
+
+__all__ = ["MaskToBounds"]
+
+_LARGEST = 1e30
+"""Bounds from here on prove nothing: sums and products of such values may overflow."""
+
+_DEEPEST = 32
+"""Operations between codes and a mask."""
+
+
+@dataclass(frozen=True)
+class MaskToBounds:
+    """Writes a choice between values and constants, by a constant mask, as bounds of the values.
+
+    Before -> after::
+
+        Where(mask, c, x)  ->  Min(x, where(mask, c, B))                             for c <= -B: what hides scores of attention
+        Where(mask, c, x)  ->  Max(x, where(mask, c, -B))                            for c >= B
+        Where(mask, c, x)  ->  Max(Min(x, where(mask, c, B)), where(mask, c, -B))    else
+
+    and `Where(mask, x, c)` likewise, where |x| < B in all that the model can compute. The masks of exporters have c = -inf, -3.4e38 or
+    -10000, for the upper triangle.
+
+    Legal because: where the mask chooses c, both bounds are c; elsewhere they lie beyond x and let it pass. x must be bounded, for a NaN
+    would pass where the mask hides it; it is where products, sums and data movement compute it from codes and constants.
+    Refuses when: the mask is computed at run time, neither or both choices are constant, or nothing is known of x.
+    """
+
+    name: ClassVar[str] = "mask_to_bounds"
+    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+
+    def run(self, graph: Graph) -> None:
+        """Looks at every choice."""
+        for node in graph.each("Where"):
+            obstacle = self._rewrite(graph, node)
+            if obstacle is not None:
+                reason, expected, found = obstacle
+                refused(graph, self.name, node, reason, expected=expected, found=found)
+
+    def _rewrite(self, graph: Graph, node: Node) -> tuple[str, str, str] | None:
+        """Rewrites a choice, or says why not: reason, what is expected, what is found."""
+        mask, *choices = (graph.constant(value) for value in node.inputs)
+        fixed = [index for index, choice in enumerate(choices) if choice is not None]
+        if graph.type(node.output).dtype is not DType.F32:
+            return "what is chosen is no f32", "f32", str(graph.type(node.output).dtype.value)
+        if mask is None:
+            return "which elements are hidden is known at run time only", "a constant mask", "one that is computed"
+        if len(fixed) != 1:
+            return "a choice between two values", "values and a constant", f"{len(fixed)} constants"
+        chosen = np.asarray(choices[fixed[0]], np.float32)
+        x = node.inputs[2 - fixed[0]]
+        bound = _Magnitudes(graph).of(x)
+        if bound is None or not bound < _LARGEST or np.isnan(chosen).any():
+            return "the values might be anything, and what bounds let through might be a NaN", "codes, and what is computed from them", x
+        limit = np.float32(2.0 ** np.ceil(np.log2(max(bound, 1.0)) + 1))
+        where = np.asarray(mask, np.bool_) if fixed[0] == 0 else ~np.asarray(mask, np.bool_)
+        value, bounds = x, list[str]()
+        for op, beyond, needed in (("Min", limit, np.any(chosen < limit)), ("Max", -limit, np.any(chosen > -limit))):
+            if needed:
+                ends: npt.NDArray[np.float32] = np.where(where, chosen, beyond).astype(np.float32)
+                operand = graph.add_constant(graph.fresh(f"{node.name}/{op.lower()}"), ends)
+                value = graph.add(op, [value, operand], name=graph.fresh(f"{node.name}/{op.lower()}imum"), origin=node.origin).output
+                bounds.append(op)
+        fired(graph, self.name, node, f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(bounds)}")
+        swap(graph, node, value)
+        return None
+
+
+@dataclass
+class _Magnitudes:
+    """Numbers that no absolute value of an element exceeds by more than rounding.
+
+    Attributes:
+        graph: the graph.
+        known: value -> the number; None where there is none, or a NaN is possible.
+    """
+
+    graph: Graph
+    known: dict[str, float | None] = field(default_factory=dict)
+
+    def of(self, value: str, depth: int = 0) -> float | None:
+        """The number for a value; nothing is known of what more than `_DEEPEST` operations compute from codes."""
+        if value not in self.known:
+            self.known[value] = self._found(value, depth) if depth < _DEEPEST else None
+        return self.known[value]
+
+    def _found(self, value: str, depth: int) -> float | None:
+        data, node = self.graph.constant(value), self.graph.producer(value)
+        if data is not None:
+            found = float(np.abs(data.astype(np.float64)).max(initial=0.0))
+            return found if np.isfinite(found) else None
+        if node is None:
+            return None
+        if node.op == "Dequantize":
+            return self._decoded(node)
+        if node.op in ("Add", "Sub", "Mul", "MatMul", "Min", "Max"):
+            return self._of_two(node, depth)
+        if node.op == "Div":
+            return self._quotient(node, depth)
+        if node.op == "Concat" or not (node.has(Trait.LAYOUT_ONLY) or node.has(Trait.SELECTS) or node.op in ("Relu", "Neg")):
+            return None
+        return self.of(node.inputs[0], depth + 1)
+
+    def _decoded(self, node: Node) -> float | None:
+        quant, kind = node.attrs.get("quant"), self.graph.type(node.inputs[0]).dtype
+        if not isinstance(quant, Quantization) or not kind.is_integer:
+            return None
+        scale, zero = (np.asarray(values, np.float64) for values in (quant.scale, quant.zero_point))
+        return max(float(np.abs((end - zero) * scale).max()) for end in kind.range)
+
+    def _of_two(self, node: Node, depth: int) -> float | None:
+        one, other = (self.of(value, depth + 1) for value in node.inputs)
+        if one is None or other is None:
+            return None
+        if node.op in ("Add", "Sub"):
+            return one + other
+        if node.op in ("Min", "Max"):
+            return max(one, other)
+        shape = self.graph.type(node.inputs[0]).shape
+        length = 1 if node.op == "Mul" else shape[-1] if shape else None
+        return one * other * length if isinstance(length, int) else None
+
+    def _quotient(self, node: Node, depth: int) -> float | None:
+        dividend, divisor = self.of(node.inputs[0], depth + 1), self.graph.constant(node.inputs[1])
+        least = 0.0 if divisor is None else float(np.abs(divisor.astype(np.float64)).min(initial=np.inf))
+        return dividend / least if dividend is not None and 0 < least < np.inf else None
