@@ -17,6 +17,8 @@ from fqfuse.runtime.onednn.enums import PrimitiveKind
 from fqfuse.runtime.onednn.executor import OneDnnExecutor
 from fqfuse.runtime.onednn.program import PrimitiveAction
 
+pytestmark = pytest.mark.usefixtures("library")
+
 U8, S8, F32 = DType.U8, DType.S8, DType.F32
 CODES = {dtype: np.tile(np.arange(256, dtype=np.uint8).view(dtype.numpy), 16).reshape(16, 256) for dtype in (U8, S8)}
 """Each code 16 times: 4096 elements, from which on a binary runs."""
