@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from .primitive_desc import PrimitiveDesc
 from .tensors import channels_last, relaid, row_major, viewed
 from .translation import Translated, algorithm, same_frame, translate
 
-__all__ = ["Make", "check_pooled_operands", "concat", "eltwise", "follow", "layouts", "need", "pooling"]
+__all__ = ["Make", "check_pooled_operands", "check_vectors_operands", "concat", "eltwise", "follow", "layouts", "need", "pooling"]
 
 Make = Callable[[MemoryDesc, MemoryDesc, Attributes], PrimitiveDesc]
 """Descriptors of source and destination, and attributes -> the primitive descriptor."""
@@ -45,6 +46,19 @@ def layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDes
         if other not in found:
             found.append(other)
     return found
+
+
+def check_vectors_operands(dims: tuple[int, ...], attributes: Attributes) -> None:
+    """Refuses binary with post-ops that read a vector along the channels where all spatial dimensions are 1: oneDNN 3.2's compiled kernel
+    reads wrong elements of it from the second sample on. As a matrix [N, C] the same is read right.
+
+    Raises:
+        NotLowered: it would be computed wrongly.
+    """
+    if len(dims) < 3 or math.prod(dims[2:]) != 1 or dims[0] == 1:
+        return
+    if any(isinstance(op, Binary) and op.src1.dims[0] == 1 and op.src1.dims[1] > 1 for op in attributes.post_ops):
+        raise NotLowered("oneDNN reads the operand of a post-op wrongly in a binary of vectors")
 
 
 def eltwise(binder: Binder, step: Step) -> None:
@@ -81,6 +95,7 @@ def _product_with_one(binder: Binder, step: Step, name: str, alpha: float, beta:
     one = row_major(binder.library, (1,) * len(binder.dims(need(step, "src"))), DataType.f32)
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
+        check_vectors_operands(source.dims, attributes)
         return pointwise.binary(
             binder.engine, AlgKind.binary_mul, source, one, target, attributes=attributes, origin=binder.origin(step)
         )

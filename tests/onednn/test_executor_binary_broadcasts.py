@@ -113,6 +113,16 @@ def test_operands_of_post_ops_broadcast_as_well(rng: np.random.Generator, second
     assert placement.runtime == "onednn", placement.reason
 
 
+@pytest.mark.parametrize("shape", [(3, 32, 1, 1), (2, 17, 1), (3, 5, 1, 1, 1)], ids=str)
+@pytest.mark.parametrize("dtype", [U8, F32], ids=lambda dtype: dtype.value)
+def test_vectors_with_an_operand_for_each_channel(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> None:
+    # As feature maps of one pixel oneDNN 3.2 reads the wrong elements of the operand for all but the first sample.
+    attr = PrimitiveAttr({}, {}, (Binary("mul", "factors"),))
+    factors = {"factors": data(rng, F32, (1, shape[1], *[1] * (len(shape) - 2)))}
+    placement = placed(*operation(rng, "add", (shape, shape), (dtype, dtype, dtype), ("factors",), attr, factors))
+    assert placement.runtime == "onednn", placement.reason
+
+
 def signs_of_zeros(plan: Plan, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, str]:
     executor = OneDnnExecutor(plan, 2)
     (y,) = executor.run(feeds)
