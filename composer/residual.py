@@ -22,7 +22,7 @@ def branch_refusal(graph: Graph, node: Node, value: str) -> Refusal | None:
     mine = next((home for read, home in found if read == value), None)
     if best is None or mine is None or mine is best:
         return None
-    needed = f"{best.name} absorbs it for {best.cost:.4g} passes"
+    needed = f"less than the {best.cost:.4g} passes for which {best.name} absorbs it"
     return Refusal("the other branch absorbs this add", needed, mine.why_not or f"{mine.cost:.4g} passes")
 
 

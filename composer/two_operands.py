@@ -177,9 +177,9 @@ def overwriting_refusal(graph: Graph, stored: str, read: str, value: str, node: 
         readers += graph.consumers(reader.output) if reader.op == "Dequantize" else [reader]
         if reader.op == "Dequantize" and graph.is_output(reader.output):
             return "the skip is returned by the model"
+    if any(reader.name == anchor.name for reader in readers):
+        return "the skip is the anchor's own source"
     for reader in readers:
-        if reader.name == anchor.name:
-            return "the skip is the anchor's own source"
         if reader.name != node.name and not reaches(graph, reader.name, anchor.name):
             return f"the skip is read later, by {reader.name}"
     return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from laws.build import Net, Value
-from laws.plans import block, compiled, kinds, steps
+from laws.plans import block, compiled, kinds, refusals, steps
 
 from fqfuse.composer.attributes import Binary, Sum
 from fqfuse.ir.decision import DequantizeFate
@@ -81,6 +81,18 @@ def test_why_an_add_is_no_sum(build, reason: str) -> None:
     assert any(isinstance(op, Binary) and op.algorithm == "add" for step in plan.steps for op in step.attr.post_ops), (
         "it is fused none the less"
     )
+
+
+def test_the_own_source_is_the_reason_even_where_a_convolution_beside_it_reads_the_skip() -> None:
+    n = Net()
+    x = n.qdq(n.input(("N", 4, 4, 4)), 2**-5, 128)
+    skip = n.qdq(n.op("Relu", n.conv(x, 4, scale=2**-8)), 2**-6)
+    branches = n.op("Add", n.conv(skip, 4, scale=2**-8), n.conv(skip, 4, 1, scale=2**-8))
+    plan = compiled(n, n.qdq(n.op("Add", branches, skip), 2**-5, 128))
+    (told,) = [fate.reason for fate in plan.fates if fate.fate is DequantizeFate.POST_OP and "binary post-op" in fate.reason]
+    assert "no sum: the skip is the anchor's own source" in told
+    (refused,) = refusals(plan, "the other branch absorbs this add")
+    assert (refused.expected.split()[:2], refused.found.split()[1:]) == (["less", "than"], ["passes"])
 
 
 def test_readers_in_front_of_the_anchor_do_not_hinder_the_sum() -> None:
