@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from ...composer.attributes import Binary
 from ...composer.plan import Step
 from ...ir.ops import OPS
 from ...ir.ops.windows import Window, window
@@ -16,6 +17,7 @@ from . import compute
 from .attributes import Attributes
 from .binding import Binder, NotLowered, Wanted, first_accepted
 from .enums import Arg, DataType
+from .joining import wide
 from .lowering_pointwise import need
 from .lowering_stem import stem, stem_of
 from .memory import Memory, MemoryDesc
@@ -109,8 +111,39 @@ def _transposed_window(binder: Binder, step: Step, kernel: tuple[int, ...]) -> W
     return Window(kernel, strides, dilations, tuple(begin), tuple(t - b for t, b in zip(total, begin, strict=True)), out)
 
 
-def _windowed(
-    binder: Binder, step: Step, weights: Weights, create: Callable[..., PrimitiveDesc], win: Window, channels: int
+def _windowed(binder: Binder, step: Step, weights: Weights, create: Callable[..., PrimitiveDesc], win: Window, channels: int) -> None:
+    """The step as it is, or with the operands of its post-ops broadcast beforehand: kernels broadcast in a few patterns only."""
+    try:
+        _primitive(binder, step, weights, create, win, channels, frozenset())
+    except NotLowered as refusal:
+        broadcast = _broadcast_operands(binder, step)
+        if not broadcast:
+            raise
+        try:
+            _primitive(binder, step, weights, create, win, channels, broadcast)
+        except NotLowered as second:
+            raise NotLowered(f"{refusal}; {second}") from second
+
+
+def _broadcast_operands(binder: Binder, step: Step) -> frozenset[str]:
+    """Operands of binary post-ops that are smaller than the destination, but for single numbers and those along the channels."""
+    rank = len(binder.dims(step.output))
+
+    def is_small(name: str) -> bool:
+        dims = wide(binder.dims(name), rank)
+        return dims != binder.dims(step.output) and any(size != 1 for axis, size in enumerate(dims) if axis != 1)
+
+    return frozenset(filter(is_small, (op.operand for op in step.attr.post_ops if isinstance(op, Binary))))
+
+
+def _primitive(
+    binder: Binder,
+    step: Step,
+    weights: Weights,
+    create: Callable[..., PrimitiveDesc],
+    win: Window,
+    channels: int,
+    written_out: frozenset[str],
 ) -> None:
     src, bias = need(step, "src"), step.arg("bias")
     dims, dtype = binder.dims(step.output), binder.dtype(step.output)
@@ -131,7 +164,7 @@ def _windowed(
         return create(binder.engine, given, kernel, bias_desc, target, **spatial, attributes=attributes, origin=binder.origin(step))
 
     def frame(like: MemoryDesc) -> Translated:
-        return step_attributes(binder, step, same_frame(dims, like), dtype, mask, 1)
+        return step_attributes(binder, step, same_frame(dims, like, written_out), dtype, mask, 1)
 
     guess = channels_last(library, dims, dtype)
     found, translated = _settled(binder, source, frame, make, guess, lambda: weights.data(binder))

@@ -35,7 +35,7 @@ class Frame:
         dims: its shape in the primitive.
         operand: the shape of a post-op's operand in the primitive, from its shape in the plan (of dst's rank); None where it has none.
         like: a descriptor of the destination with the layout that operands should have.
-        written_out: constant operands of binary post-ops that are broadcast beforehand.
+        written_out: operands of binary post-ops that are broadcast beforehand.
     """
 
     plan: tuple[int, ...]
@@ -194,7 +194,7 @@ def _operand(binder: Binder, name: str, frame: Frame) -> Wanted | Memory:
     given = binder.dims(name)
     if name in frame.written_out:
         whole = relaid(frame.like, frame.dims, binder.dtype(name)) or row_major(binder.library, frame.dims, binder.dtype(name))
-        return binder.written_out(name, frame.plan, whole)
+        return binder.written_out(name, frame.plan, whole) if binder.is_constant(name) else binder.spread(name, whole)
     dims = frame.operand((1,) * (len(frame.plan) - len(given)) + given)
     if dims is None:
         raise NotLowered(f"the operand {name} {list(given)} of a post-op does not fit {list(frame.dims)}")
@@ -223,6 +223,6 @@ def _slopes(binder: Binder, name: str, frame: Frame) -> tuple[int, Memory]:
     return mask, binder.constants.vector(np.ascontiguousarray(data.reshape(dims).transpose(order), np.float32))
 
 
-def same_frame(dims: tuple[int, ...], like: MemoryDesc) -> Frame:
+def same_frame(dims: tuple[int, ...], like: MemoryDesc, written_out: frozenset[str] = frozenset()) -> Frame:
     """The frame of a primitive that sees the destination as the plan does."""
-    return Frame(dims, dims, lambda shape: shape, like)
+    return Frame(dims, dims, lambda shape: shape, like, written_out)

@@ -13,15 +13,15 @@ from ...errors import InternalError
 from ..shapes import StaticShape
 from .capi import OneDnnError
 from .constants import Constants
-from .enums import Arg, DataType
+from .enums import AlgKind, Arg, DataType
 from .handles import Engine
 from .library import Library
 from .memory import Memory, MemoryDesc
-from .pointwise import reorder
+from .pointwise import reorder, resampling
 from .primitive import Primitive
 from .primitive_desc import PrimitiveDesc
 from .program import Action, PrimitiveAction
-from .tensors import Buffer, Home, Tensor, data_type, row_major, viewed
+from .tensors import Buffer, Home, Tensor, data_type, relaid, row_major, viewed
 
 __all__ = ["NotCompiled", "NotLowered", "Values", "Wanted"]
 
@@ -83,6 +83,8 @@ class Values:
         self._reorders = 0
         self._written: dict[int, list[str]] = {}
         self._seen: list[tuple[int, Tensor]] = []
+        self._spread_names: dict[str, str] = {}
+        self._spread: dict[tuple[str, MemoryDesc], Tensor] = {}
         self._written_out: dict[tuple[str, tuple[int, ...], MemoryDesc], Memory] = {}
         self._written_bytes = 0
         self._impl: list[str] = []
@@ -141,6 +143,8 @@ class Values:
         if self.is_constant(need.value):
             array = self.constants.data(need.value).reshape(need.desc.dims)
             return self.constants.packed(need.value, f"{list(need.desc.dims)}", array, need.desc)
+        if need.value in self._spread_names:
+            return self._spread_out(self._spread_names[need.value], need.desc)
         known = self._tensors[need.value]
         for tensor in known:
             view = viewed(tensor.desc, need.desc.dims)
@@ -181,6 +185,35 @@ class Values:
             np.copyto(memory.view(), np.broadcast_to(self.constants.data(value), tuple(dims)).reshape(desc.dims), casting="unsafe")
             self._written_out[key] = memory
         return self._written_out[key]
+
+    def spread(self, value: str, desc: MemoryDesc) -> Wanted:
+        """A value [N, C, ...] broadcast along spatial dimensions of length 1, under a name of its own; made when it is fetched.
+
+        Args:
+            value: the value.
+            desc: the layout, with the whole shape.
+
+        Raises:
+            NotLowered: it is broadcast along another dimension, too.
+        """
+        dims, whole = self.dims(value), desc.dims
+        fits = 3 <= len(dims) == len(whole) <= 5 and dims[:2] == whole[:2]
+        if not fits or any(d not in (1, w) for d, w in zip(dims, whole, strict=True)):
+            raise NotLowered(f"no primitive spreads {value} {list(dims)} over {list(whole)}")
+        name = f"{value} over space"
+        self._spread_names[name] = value
+        return Wanted(name, desc)
+
+    def _spread_out(self, value: str, desc: MemoryDesc) -> Tensor:
+        """See `spread`: the nearest element of a resampling is the only one."""
+        found = self._spread.get((value, desc))
+        if found is None:
+            given = relaid(desc, self.dims(value), desc.dtype) or row_major(self.library, self.dims(value), desc.dtype)
+            source = self.fetch(Wanted(value, given))
+            found = self._spread[value, desc] = Tensor(Buffer(value, Home.ARENA, desc.size, {value}), desc)
+            made = resampling(self.engine, AlgKind.resampling_nearest, given, desc, origin=f"broadcast of {value}")
+            self._run(made, {Arg.SRC: source, Arg.DST: found}, found, f"broadcast of {value}")
+        return found
 
     def rearranged(self, value: str, name: str, view: MemoryDesc, target: MemoryDesc, seen: MemoryDesc) -> Wanted:
         """A copy of a value in another order of elements, under a name of its own that can be fetched.
