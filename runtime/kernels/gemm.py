@@ -32,7 +32,9 @@ Fill = Callable[[Array, Tile, F32Array, Recorder], None]
 _TILE_BYTES = 768 * 1024  # of gathered rows and accumulators: within the second-level cache
 _FEWEST_ROWS = 96  # below, packing the weights anew for each tile costs BLAS more than the cache saves
 _FEW_ROWS = 256
-_COLUMN_BLOCK = 128
+_COLUMN_BLOCK = 128  # columns: the fewest that BLAS is fast with
+_BLOCK_BYTES = 512 * 1024  # of weights in f32: half of the second-level cache
+_BLOCK_ELEMENTS = 1 << 16  # results: the epilogue takes them at once
 _LEAST_WORK = 1 << 20  # multiply-adds: about 20 microseconds
 _PER_ELEMENT = 16
 
@@ -170,7 +172,9 @@ class TiledGemm:
         return [tuple(slice(0, d) for d in self._shape[:-1])]
 
     def _column_blocks(self, threads: int) -> list[slice]:
-        count, workers = max(1, -(-self._columns // _COLUMN_BLOCK)), self._workers(threads)
+        workers = self._workers(threads)
+        width = max(_COLUMN_BLOCK, min(_BLOCK_BYTES // (4 * max(1, self._depth)), _BLOCK_ELEMENTS // max(1, self._rows)))
+        count = max(1, -(-self._columns // width))
         count = -(-count // workers) * workers
         cuts = [self._columns * i // count // 16 * 16 for i in range(count)] + [self._columns]
         return [slice(a, b) for a, b in pairwise(cuts) if a < b]
