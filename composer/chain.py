@@ -16,15 +16,16 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
+from .algebra import is_normal
 from .composed import Composed
 from .cost import Home, post_op_cost
 from .fake_quantize import compare, keeps_codes
-from .formula import Add, EltwiseOp, Refusal, Round, Store, vec
+from .formula import Add, BasicOp, Clip, EltwiseOp, Refusal, Round, ScaleBy, Store, vec
 from .post_ops_composer import PostOpsComposer
 from .two_operands import Found, along_channels, comparable, decoded, two_operands
 from .unary_rules import Bounds, Decoding, Negation, Power, RoundedFirst, Slopes, written_alone
 
-__all__ = ["Chain", "Found", "Link", "decoded", "grow", "operations_of", "quantizing"]
+__all__ = ["Chain", "Found", "Link", "decoded", "grow", "is_decoded_at_once", "operations_of", "quantizing", "steps_from_zero"]
 
 Claimed = Callable[[Node], bool]
 
@@ -73,8 +74,8 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
     """The longest chain behind `value` that fits the composer, or why not even the anchor alone can be stored."""
     links: list[Link] = []
     not_summed: dict[str, str] = {}
-    truth = graph.type(value).dtype is DType.BOOL  # no primitive stores it
-    legal = Chain(value, composer.result) if composer.result.refusal is None and not truth else None
+    storable = _is_storable(graph.type(value).dtype)
+    legal = Chain(value, composer.result) if composer.result.refusal is None and storable else None
     refusal: tuple[Node, Refusal] | None = None
     current = value
     while (node := _only_reader(graph, current)) is not None and not claimed(node):
@@ -92,11 +93,13 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
         current = node.output
         if composer.result.refusal is not None:
             refusal = (node, composer.result.refusal) if node.op != "Dequantize" else refusal
-        elif graph.type(current).dtype is not DType.BOOL and (node.op != "Dequantize" or not _read_as_codes(graph, current)):
+        elif _is_storable(graph.type(current).dtype) and (node.op != "Dequantize" or not _read_as_codes(graph, node)):
             # Codes are decoded inside the step for an operation behind that the step takes too, or that no primitive reads as codes.
             legal, refusal = Chain(current, composer.result, list(links), dict(not_summed)), None
     if legal is None:
-        ended = Refusal("no primitive stores truth values", "f32", "bool") if refusal is None else refusal[1]
+        kind = graph.type(value).dtype
+        what = "truth values" if kind is DType.BOOL else "such codes"
+        ended = Refusal(f"no primitive stores {what}", "f32", kind.value) if refusal is None else refusal[1]
         return composer.result.refusal or ended
     legal.refusal = refusal
     return legal
@@ -118,9 +121,16 @@ def _only_reader(graph: Graph, value: str) -> Node | None:
 _CODE_READERS = frozenset({"Conv", "ConvTranspose", "MatMul", "Concat", "AveragePool", "GlobalAveragePool", "Quantize", "Resize"})
 
 
-def _read_as_codes(graph: Graph, value: str) -> bool:
+def _is_storable(dtype: DType) -> bool:
+    """False where a chain must go on: truth values, and 16-bit codes."""
+    return dtype is not DType.BOOL and not dtype.is_wide_code
+
+
+def _read_as_codes(graph: Graph, decode: Node) -> bool:
     """True when a reader of decoded values can take the codes instead."""
-    return any(node.op in _CODE_READERS or node.has(Trait.ELEMENTWISE) for node in graph.consumers(value))
+    if graph.type(decode.inputs[0]).dtype.is_wide_code:
+        return False
+    return any(node.op in _CODE_READERS or node.has(Trait.ELEMENTWISE) for node in graph.consumers(decode.output))
 
 
 def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal | None:
@@ -131,7 +141,7 @@ def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsCompose
     if node.op == "Quantize":
         return _quantize(graph, node, composer)
     if node.op == "Dequantize":
-        return _dequantize(node, composer)
+        return _dequantize(graph, node, composer)
     if node.op == "FakeQuantize":
         compared = compare(graph, node, value, composer.front)
         return compared if isinstance(compared, Refusal) else (comparable(graph, compared, composer), None)
@@ -180,23 +190,45 @@ def quantizing(node: Node) -> tuple[Quantization, DType, int, int]:
 
 def _quantize(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refusal:
     quant, dtype, low, high = quantizing(node)
-    if dtype not in (DType.U8, DType.S8):
+    if dtype not in (DType.U8, DType.S8) and not is_decoded_at_once(graph, node):
         return Refusal("no primitive stores such codes", "u8 or s8", dtype.value, "quantize to 8 bits")
     vectors = _axis_vectors(quant, composer)
     if isinstance(vectors, Refusal):
         return vectors
+    if dtype.is_wide_code:
+        return [*steps_from_zero(node, *vectors)], None
     store = Store(dtype, *vectors, low, high, exact=keeps_codes(graph, node))
     if composer.front.primitive == "pooling" and node.attrs["order"] == "round_first":
         return [*written_alone(RoundedFirst(store))], None  # averages of a few codes lie on ties often; sums of products do not
     return [store], None
 
 
-def _dequantize(node: Node, composer: PostOpsComposer) -> Found | Refusal:
+def is_decoded_at_once(graph: Graph, node: Node) -> bool:
+    """True of a Quantize to 16-bit codes that one Dequantize alone reads: post-ops round the values, and no code is ever stored."""
+    reader = _only_reader(graph, node.output)
+    quant = node.attr("quant", Quantization)
+    wide = node.attr("dtype", DType).is_wide_code and quant.integral and is_normal(vec(quant.scales))
+    return wide and reader is not None and reader.op == "Dequantize"
+
+
+def steps_from_zero(node: Node, scale: npt.NDArray[np.float64], zero: npt.NDArray[np.float64]) -> list[BasicOp]:
+    """clip(round(x/s) + z, lo, hi) - z: what decoding multiplies. A zero point of 32768 would cost f32 the last bits of x/s."""
+    low, high = node.attr("lo", int) - zero, node.attr("hi", int) - zero
+    return [ScaleBy(vec(1.0 / scale)), Round(), Clip(vec(low), vec(high))]
+
+
+def _dequantize(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refusal:
     quant = node.attr("quant", Quantization)
     vectors = _axis_vectors(quant, composer)
     if isinstance(vectors, Refusal):
         return vectors
-    return [*written_alone(Decoding(*vectors))], None
+    scale, zero = vectors
+    encode = graph.producer(node.inputs[0])
+    if encode is not None and encode.op == "Quantize" and is_decoded_at_once(graph, encode):
+        zero = vec(zero - vec(encode.attr("quant", Quantization).zero_points))
+        if not zero.any():
+            return [ScaleBy(scale)], None
+    return [*written_alone(Decoding(scale, zero))], None
 
 
 # -- one input ---------------------------------------------------------------------------------------------------------------------

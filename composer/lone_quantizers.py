@@ -8,11 +8,11 @@ from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.node import Node
 from ..ir.types import DType, Quantization
 from .attributes import PrimitiveAttr, Scale, ZeroPoint
-from .chain import Chain, grow, quantizing
+from .chain import Chain, grow, is_decoded_at_once, quantizing, steps_from_zero
 from .drafts import Drafts
 from .elementwise import one_source_step
 from .exact_zeros import zero_shows
-from .formula import BasicOp, ScaleBy, Shift, Store, vec
+from .formula import BasicOp, Refusal, ScaleBy, Shift, Store, vec
 from .operands import Source
 from .plan import Step
 from .post_ops_composer import Front, PostOpsComposer
@@ -27,7 +27,8 @@ UNKNOWN_RANK = "the model does not tell how many dimensions the tensor has, whic
 def quantize_alone(drafts: Drafts, node: Node) -> None:
     """A Quantize that no primitive took: a reorder, of codes where its input is a Dequantize, or post-ops of a binary with what follows."""
     quant, dtype, low, high = quantizing(node)
-    if dtype not in (DType.U8, DType.S8) or drafts.graph.type(node.inputs[0]).dtype is not DType.F32:
+    wide = is_decoded_at_once(drafts.graph, node)
+    if (dtype not in (DType.U8, DType.S8) and not wide) or drafts.graph.type(node.inputs[0]).dtype is not DType.F32:
         plain(drafts, node)
         drafts.encoded(node, QuantizeFate.FALLBACK, f"no primitive stores {dtype.value} codes", node.name)
         return
@@ -40,12 +41,17 @@ def quantize_alone(drafts: Drafts, node: Node) -> None:
     if inner is not None and len({q.axis for q in (quant, inner)} - {None}) > 1:
         decode, inner = None, None
     chain = _requantizing_chain(drafts, node, decode, inner)
+    if isinstance(chain, Refusal):
+        drafts.refuse("fuse into binary", node, chain)
+        plain(drafts, node)
+        drafts.encoded(node, QuantizeFate.FALLBACK, f"no primitive stores {dtype.value} codes", node.name)
+        return
     source = (
         Source(node.inputs[0], DType.F32)
         if decode is None
         else Source(decode.inputs[0], drafts.graph.type(decode.inputs[0]).dtype, decode=decode)
     )
-    simple = (low, high) == dtype.range and _fits_reorder(quant) and (inner is None or _fits_reorder(inner))
+    simple = not wide and (low, high) == dtype.range and _fits_reorder(quant) and (inner is None or _fits_reorder(inner))
     if inner is not None and not (inner.per_tensor and quant.per_tensor):
         simple = False  # oneDNN 3.2 takes its reference reorder for it: 17 ms where a binary takes 60 us
     if simple and not chain.links:
@@ -60,8 +66,11 @@ def quantize_alone(drafts: Drafts, node: Node) -> None:
         drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, "requantized in one step, from codes to codes", node, step.name)
 
 
-def _requantizing_chain(drafts: Drafts, node: Node, decode: Node | None, inner: Quantization | None) -> Chain:
-    """A Quantize as post-ops of a binary, with what decodes its input in front and what follows behind."""
+def _requantizing_chain(drafts: Drafts, node: Node, decode: Node | None, inner: Quantization | None) -> Chain | Refusal:
+    """A Quantize as post-ops of a binary, with what decodes its input in front and what follows behind.
+
+    Only 16-bit codes can be refused: what decodes them must fit too.
+    """
     graph = drafts.graph
     quant, dtype, low, high = quantizing(node)
     rank = graph.type(node.output).rank
@@ -71,10 +80,14 @@ def _requantizing_chain(drafts: Drafts, node: Node, decode: Node | None, inner: 
     front = Front("binary", node.name, src, rank, axis, channels, zero_shows=zero_shows(drafts.graph, node))
     composer = PostOpsComposer(drafts.target, front)
     start: list[BasicOp] = [] if inner is None else [Shift(-vec(inner.zero_points)), ScaleBy(vec(inner.scales))]
-    refusal = composer.append([*start, Store(dtype, vec(quant.scales), vec(quant.zero_points), low, high)])
-    assert refusal is None  # binary takes every post-op that a quantizer needs, into both 8-bit types
+    scale, zero = vec(quant.scales), vec(quant.zero_points)
+    own = steps_from_zero(node, scale, zero) if dtype.is_wide_code else [Store(dtype, scale, zero, low, high)]
+    refusal = composer.append([*start, *own])
+    if refusal is not None:
+        assert dtype.is_wide_code  # binary takes every post-op that a quantizer needs, into both 8-bit types
+        return refusal
     chain = grow(graph, composer, node.output, node, drafts.is_claimed)
-    assert isinstance(chain, Chain)
+    assert isinstance(chain, Chain) or dtype.is_wide_code
     return chain
 
 

@@ -57,6 +57,11 @@ class DType(enum.Enum):
         return self in (DType.F32, DType.F64, DType.F16, DType.BF16)
 
     @property
+    def is_wide_code(self) -> bool:
+        """True of the types of 16-bit codes: no primitive stores them, and f32 holds each, and x/scale to 2^-8 of a step."""
+        return self in (DType.U16, DType.S16)
+
+    @property
     def range(self) -> tuple[int, int]:
         """Smallest and largest integer of the type.
 

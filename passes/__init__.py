@@ -6,6 +6,7 @@ from ..ir.cleanup import erase_dead
 from ..ir.graph import Graph
 from .base import Contract, Observer, Pass, run_pipeline
 from .choose_residual_sum import ChooseResidualSum
+from .decode_wide_codes import DecodeWideCodes
 from .detect_quantize_only import DetectQuantizeOnly
 from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
@@ -59,6 +60,7 @@ PIPELINE: tuple[Pass, ...] = (
     RetypeSignedCodes(),  # because: scales along an axis, concatenations and second operands are settled by now
     Tabulate(),  # because: the codes that an activation starts from are known once nothing moves any more
     FoldConstants(),  # because: a Quantize that moved in front of a lookup in a table may stand on a constant now
+    DecodeWideCodes(),  # because: codes that moved together have lost the quantizers between them by now
     MergeDuplicates(),  # because: the two moves may have made equal neighbours
     NestConcat(),  # because: what is joined, codes or values, changes no more
     ReorderScale(),  # because: only multiplications that no quantizer took are left now

@@ -42,7 +42,8 @@ class MoveDequantize:
         Quantize(Dequantize(q){p}){p}      ->  q                              same type, q's codes within lo..hi
 
     Legal because: Dequantize works element by element, and is increasing for s > 0; (q - z) * s * c = (q - z) * (s * c). The last
-    one is exact in f32: |code| < 256, so the quotient is off by less than 2^-15 from the integer that it is rounded to.
+    one is exact in f32: |code - z| < 2^16, so the quotient is off by less than 2^-6 from the integer that it is rounded to; it is what
+    becomes of 16-bit codes too, which nothing else here moves.
     Refuses when: a scale is negative (order would turn), parameters run along an axis, the operands' codes differ in type,
     what reads a relu knows no negative numbers (roots, logarithms): rounding could make some; or the arithmetic becomes a table. A table
     costs the same whatever it holds, and what a quantizer writes around a decomposed gelu, erf(q) + 1, is a tie at every code:
@@ -263,12 +264,13 @@ class MoveDequantize:
         codes = decode.inputs[0]
         kind = graph.type(codes)
         low, high = kind.dtype.range
+        narrow = kind.dtype in (DType.U8, DType.S8)
         same = node.attrs["quant"] == _quant(decode) and node.attrs["dtype"] is kind.dtype
         covers = node.attrs["lo"] == low and node.attrs["hi"] == high
         encode = graph.producer(codes)
         if same and not covers and encode is not None and encode.op == "Quantize":
             covers = encode.attrs["lo"] == node.attrs["lo"] and encode.attrs["hi"] == node.attrs["hi"]
-        if not same or not covers or kind.dtype not in (DType.U8, DType.S8) or kind != graph.type(node.output):
+        if not same or not covers or not (narrow or kind.dtype.is_wide_code) or kind != graph.type(node.output):
             return
         for quantizer in node.quantizer:
             graph.fates.append(

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
-from ..ir.types import Quantization
+from ..ir.types import DType, Quantization
 from .base import Contract, fired, refused, swap
 
 __all__ = ["MoveQuantize"]
@@ -27,7 +27,8 @@ class MoveQuantize:
 
     Legal because: Quantize works element by element, and is non-decreasing for scale > 0.
     Refuses when: another reader wants the values of Op in f32, the parameters run along an axis, a scale is negative, or Op fills in
-    values that x does not have (Pad), which needs their code; an input of Concat is stored as other codes that are read elsewhere too.
+    values that x does not have (Pad), which needs their code; an input of Concat is stored as other codes that are read elsewhere too, or
+    the codes have 16 bits: primitives join f32 only.
     """
 
     name: ClassVar[str] = "move_quantize"
@@ -77,6 +78,8 @@ def _refusal(graph: Graph, node: Node, op: Node) -> tuple[str, str, str] | None:
     if graph.sole_consumer(op.output) != node:
         found = f"{len(graph.uses(op.output)) + graph.is_output(op.output)} consumers"
         return f"others read the f32 result of {op.name} too", "one consumer", found
+    if op.op == "Concat" and node.attr("dtype", DType).is_wide_code:
+        return "values are joined before they become 16-bit codes", "8-bit codes", graph.type(node.output).dtype.value
     shared = _shared_codes(graph, op, quant) if op.op == "Concat" else None
     if shared is not None:
         reason = f"{shared} has codes already, and others read them: the joined codes are requantized once instead"

@@ -47,7 +47,7 @@ def test_a_chain_whose_value_is_broadcast_ends() -> None:
 def test_codes_of_more_than_8_bits() -> None:
     n = Net()
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 128)
-    plan = compiled(n, n.op("Relu", n.qdq(n.conv(x, 4), 2**-10, 0, DType.S16)))
+    plan = compiled(n, n.q(n.conv(x, 4), 2**-10, 0, DType.S16))
     assert refusals(plan, "no primitive stores such codes")[0].found == "s16"
     assert any(fate.fate is QuantizeFate.FALLBACK for fate in plan.fates)
 

@@ -22,6 +22,7 @@ from fqfuse.composer.plan import Plan
 from fqfuse.composer.text import print_plan
 from fqfuse.composer.verify import verify_plan
 from fqfuse.ir.graph import Graph
+from fqfuse.ir.types import DType
 from fqfuse.passes import optimize
 from fqfuse.runtime.session import InferenceSession
 
@@ -63,7 +64,10 @@ RANGES: dict[str, Quantizer] = {
     "output per channel": quantizer(-2.0, 127 / 64, along(-1, -2, -3, -4), along(1, 2, 3, 4) * 127 / 128),
     "each channel another form": quantizer(along(0, 1, 0.5, -1), along(2, -1, 0.5, 1), along(0, 0, 0, 0), along(1, 1, 1, 0)),
     "1024 levels": quantizer(-2.0, 511 / 256, levels=1024),
+    "u16": lambda n, x: n.qdq(x, 2**-14, 32767, DType.U16),
+    "s16": lambda n, x: n.qdq(x, 0.0001, 0, DType.S16),
 }
+WIDE = ("1024 levels", "u16", "s16")
 
 
 # -- the positions -----------------------------------------------------------------------------------------------------------------
@@ -308,15 +312,21 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
     **{("behind_a_max_pool", form): (*_CONVOLUTION, "pooling") for form in (*COMPARED, "per channel", "input per channel")},
     **{("behind_an_average", form): ("reorder", "pooling", "binary") for form in FRACTIONAL},
     # More levels than 8 bits hold make no codes: values in f32, by post-ops.
-    ("first", "1024 levels"): ("eltwise", "convolution"),
-    ("behind_an_average", "1024 levels"): ("reorder", "reorder", "pooling"),
-    ("on_a_concat", "1024 levels"): (*_TWO, "concat"),
-    ("on_a_concat_of_another_scale", "1024 levels"): (*_TWO, "reorder", "concat", "convolution"),
-    ("behind_a_max_pool", "1024 levels"): (*_CONVOLUTION, "pooling"),
-    ("before_an_average", "1024 levels"): (*_CONVOLUTION, "pooling"),
-    ("returned_and_read", "1024 levels"): _TWO,
-    ("several_consumers", "1024 levels"): (*_TWO, "convolution", "softmax"),
-    ("several_quantizers_on_one_value", "1024 levels"): (*_CONVOLUTION, "reorder", "eltwise", "convolution", "convolution"),
+    **{
+        (position, form): steps
+        for position, steps in {
+            "first": ("eltwise", "convolution"),
+            "behind_an_average": ("reorder", "reorder", "pooling"),
+            "on_a_concat": (*_TWO, "concat"),
+            "on_a_concat_of_another_scale": (*_TWO, "reorder", "concat", "convolution"),
+            "behind_a_max_pool": (*_CONVOLUTION, "pooling"),
+            "before_an_average": (*_CONVOLUTION, "pooling"),
+            "returned_and_read": _TWO,
+            "several_consumers": (*_TWO, "convolution", "softmax"),
+            "several_quantizers_on_one_value": (*_CONVOLUTION, "reorder", "eltwise", "convolution", "convolution"),
+        }.items()
+        for form in WIDE
+    },
 }  # fmt: skip
 """Where a form needs other steps than the position's, and why."""
 
@@ -335,7 +345,7 @@ def test_steps(position: str, form: str) -> None:
 def test_the_next_convolution_reads_codes(form: str) -> None:
     """Behind every form but those whose source no int8 product takes: scales for each channel, and more levels than codes."""
     plan = case("between_two_convolutions", form)[3]
-    in_f32 = form in (*DECODED_PER_CHANNEL, "1024 levels")
+    in_f32 = form in (*DECODED_PER_CHANNEL, *WIDE)
     assert plan.type(plan.steps[-1].arg("src")).dtype.is_integer == (not in_f32)
 
 

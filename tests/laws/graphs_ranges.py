@@ -147,6 +147,17 @@ def sixteen_bits(n: Net) -> Value:
 
 
 @case
+def sixteen_bits_that_move(n: Net) -> tuple[Value, ...]:
+    def quantized(x: Value, zero: int = 30001) -> Value:
+        return n.qdq(x, 2**-10, zero, DType.U16)
+
+    y = quantized(n.op("Relu", n.conv(quantized(n.input(("N", 3, 4, 4))), 4)), 0)
+    moved = quantized(n.op("Transpose", quantized(n.op("Reshape", y, n.ints(0, 4, 16)), 0), perm=(0, 2, 1)), 0)
+    joined = quantized(n.op("Concat", n.op("MaxPool", y, kernel_shape=(2, 2)), n.conv(y, 2, 2), axis=1))
+    return n.op("MatMul", moved, n.weights((4, 3))), joined, n.q(n.op("Transpose", joined, perm=(0, 2, 3, 1)), 2**-9, 7, DType.U16)
+
+
+@case
 def narrow_codes(n: Net) -> Value:
     x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 0, DType.S8, low=-127)
     y = n.qdq(n.conv(x, 4, scale=2**-8, bias=[1, -1, 2, -2]), 2**-6, 3, DType.S8, low=-127, high=100)

@@ -1,0 +1,112 @@
+"""16-bit codes are decoded where they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..ir.cleanup import erase_unread
+from ..ir.graph import Graph
+from ..ir.node import Node, origin_of
+from ..ir.ops.spec import Trait
+from ..ir.types import DType, Quantization
+from .base import Contract, fired, refused, swap
+
+__all__ = ["DecodeWideCodes"]
+
+
+@dataclass(frozen=True)
+class DecodeWideCodes:
+    """Moves Dequantize of 16-bit codes in front of what moves them, next to their Quantize.
+
+    Before -> after::
+
+        Dequantize(Op(Quantize(x){p})){p}   ->   Op(Dequantize(Quantize(x){p}){p})      Op moves data, or selects by order (max pool)
+
+    likewise where several operations are in between, or several Dequantize read. No primitive stores or reads u16 and s16; the two halves
+    side by side are post-ops of what computes x (scale, round, clip, scale), and Op is one of f32, which has primitives.
+
+    Legal because: Dequantize works element by element, and is increasing for a scale > 0.
+    Refuses when: something else reads the codes, or the graph returns them; the parameters of the Dequantize differ from the quantizer's;
+    they run along an axis; or a scale is negative (order would turn).
+    """
+
+    name: ClassVar[str] = "decode_wide_codes"
+    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+
+    def run(self, graph: Graph) -> None:
+        """Each Quantize to u16 or s16 in execution order."""
+        for node in graph.each("Quantize"):
+            if node.attr("dtype", DType).is_wide_code:
+                self._decode(graph, node)
+
+    def _decode(self, graph: Graph, node: Node) -> None:
+        moves, decodes, other = _readers(graph, node)
+        if not moves:
+            return
+        quant = node.attr("quant", Quantization)
+        found = other or _mismatch(quant, decodes)
+        if found:
+            expected = "Dequantize with the quantizer's parameters, per tensor, scale > 0"
+            reason = "16-bit codes stay codes behind what moves them"
+            refused(graph, self.name, node, reason, expected=expected, found=found)
+            return
+        names = tuple(dict.fromkeys(name for decode in decodes for name in decode.quantizer))
+        value = graph.fresh(f"{node.output}/values")
+        made = graph.add(
+            "Dequantize",
+            [node.output],
+            {"quant": quant},
+            name=decodes[0].name,
+            outputs=[value],
+            origin=origin_of(*decodes),
+            quantizer=names,
+        )
+        real = {node.output: made.name}  # names of nodes: a value that the graph returns is renamed
+        for move in moves:
+            inputs = [graph.node(real[move.inputs[0]]).output, *move.inputs[1:]]
+            value = graph.fresh(f"{move.output}/values")
+            real[move.output] = graph.add(move.op, inputs, move.attrs, name=move.name, outputs=[value], origin=move.origin).name
+        fired(graph, self.name, node, f"decoded in front of {', '.join(move.name for move in moves)}")
+        for decode in decodes:
+            swap(graph, decode, graph.node(real[decode.inputs[0]]).output)
+        erase_unread(graph, moves)
+
+
+def _readers(graph: Graph, node: Node) -> tuple[list[Node], list[Node], str]:
+    """What moves the codes of a Quantize, in execution order; what decodes them; and what else becomes of them, or ''."""
+    moves: dict[str, Node] = {}
+    decodes: dict[str, Node] = {}
+    other = ""
+    pending = [node.output]
+    while pending:
+        value = pending.pop()
+        other = other or (f"the graph returns {value}" if graph.is_output(value) else "")
+        for reader in graph.consumers(value):
+            if reader.op == "Dequantize":
+                decodes[reader.name] = reader
+            elif _moves_codes(reader, value):
+                moves[reader.name] = reader
+                pending.append(reader.output)
+            else:
+                other = other or f"{reader.name} reads codes"
+    place = graph.places()
+    in_order = [sorted(found.values(), key=lambda reader: place[reader.name]) for found in (moves, decodes)]
+    return in_order[0], in_order[1], other
+
+
+def _moves_codes(node: Node, value: str) -> bool:
+    """True when the node moves or selects elements of `value`, its first input, and of nothing else."""
+    alone = node.inputs[0] == value and value not in node.inputs[1:] and len([name for name in node.outputs if name]) == 1
+    return alone and (node.has(Trait.LAYOUT_ONLY) or node.has(Trait.SELECTS))
+
+
+def _mismatch(quant: Quantization, decodes: list[Node]) -> str:
+    """Why the codes cannot be decoded at once, or ''."""
+    if not decodes:
+        return "no Dequantize"
+    if any(decode.attr("quant", Quantization) != quant for decode in decodes):
+        return "a Dequantize with other parameters"
+    if not quant.per_tensor:
+        return f"axis {quant.axis}"
+    return f"scale {quant.scale[0]:g}" if quant.scale[0] <= 0 else ""
