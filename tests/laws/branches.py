@@ -292,6 +292,24 @@ def _under_another_shape(d: Draft, y: Value, partner: Callable[[], Value | None]
     return y
 
 
+def _sixteen_bits(d: Draft, x: Value) -> Value:
+    """16-bit codes, alike or not on both sides of what moves values; sometimes the model moves codes itself."""
+    zero, dtype = d.draw(st.sampled_from([(0, DType.U16), (30001, DType.U16), (32768, DType.U16), (0, DType.S16)]))
+    scale = d.draw(st.sampled_from([2.0**-10, 2.0**-7, 0.001]))
+    codes = d.net.q(d.convolved(x, d.channels(x)) if d.yes() else x, scale, zero, dtype)
+    y = d.net.dq(d.net.op("Transpose", codes, perm=(0, 1, 3, 2)) if d.yes(3) else codes)
+    for _ in range(d.draw(st.integers(1, 2))):
+        kind = d.draw(st.sampled_from(["transpose", "pool", "relu"]))
+        if kind == "transpose":
+            y = d.net.op("Transpose", y, perm=(0, 1, 3, 2))
+        elif kind == "pool":
+            y = d.net.op("MaxPool", y, kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+        else:
+            y = d.net.op("Relu", y)
+        y = d.net.qdq(y, scale if d.yes() else 2.0**-9, zero, dtype)
+    return d.net.op("Add", y, d.net.dq(codes)) if d.yes(3) else y
+
+
 BLOCKS: dict[str, Block] = {
     "residual": _residual,
     "concat": _concat,
@@ -306,6 +324,7 @@ BLOCKS: dict[str, Block] = {
     "decomposed": _decomposed,
     "reshaped": _reshaped,
     "padded": _padded,
+    "sixteen_bits": _sixteen_bits,
 }
 
 BRANCHES: tuple[Block, ...] = (*BLOCKS.values(), *(_residual, _concat) * 3)

@@ -152,9 +152,9 @@ def sixteen_bits_that_move(n: Net) -> tuple[Value, ...]:
         return n.qdq(x, 2**-10, zero, DType.U16)
 
     y = quantized(n.op("Relu", n.conv(quantized(n.input(("N", 3, 4, 4))), 4)), 0)
-    moved = quantized(n.op("Transpose", quantized(n.op("Reshape", y, n.ints(0, 4, 16)), 0), perm=(0, 2, 1)), 0)
-    joined = quantized(n.op("Concat", n.op("MaxPool", y, kernel_shape=(2, 2)), n.conv(y, 2, 2), axis=1))
-    return n.op("MatMul", moved, n.weights((4, 3))), joined, n.q(n.op("Transpose", joined, perm=(0, 2, 3, 1)), 2**-9, 7, DType.U16)
+    moved = quantized(n.op("Transpose", quantized(n.op("Reshape", y, n.ints(0, 4, -1)), 0), perm=(0, 2, 1)), 0)
+    joined = quantized(n.op("Concat", n.op("MaxPool", y, kernel_shape=(2, 2)), n.op("AveragePool", y, kernel_shape=(2, 2)), axis=1))
+    return n.op("MatMul", moved, n.weights((4, 3))), joined, n.q(n.op("Transpose", joined, perm=(0, 2, 3, 1)), 0.003, 7, DType.U16)
 
 
 @case

@@ -39,6 +39,7 @@ PASSES = {
     "scaled_convolution": ("reorder_scale",),
     "reshaped": ("move_reshape",),
     "padded": ("pad_into_convolution",),
+    "sixteen_bits": ("decode_wide_codes",),
     "decomposed": ("recognize_activations", "tabulate", "fold_constants"),
 }
 """What each block is there for."""
