@@ -50,6 +50,7 @@ class Drafts:
         self._fates: list[tuple[Fate, str]] = []
         self._needed: set[str] = set(graph.outputs)
         self._readers: dict[str, list[frozenset[str]]] = {}
+        self._ended: dict[str, str] = {}
 
     # -- nodes -----------------------------------------------------------------------------------------------------------------
 
@@ -97,6 +98,7 @@ class Drafts:
         if chain.refusal is not None:
             node, refusal = chain.refusal
             self.refuse(f"fuse into {step.primitive}", node, refusal)
+            self._ended[node.name] = f"{step.primitive} {step.name} in front does not take it: {refusal.reason}"
 
     def file_constant(self, name: str, array: Array) -> str:
         """Keeps the data of a constant that a step names."""
@@ -152,7 +154,7 @@ class Drafts:
             elif node.op == "Quantize" and before.op == "FakeQuantize" and makes_codes(self.graph, before):
                 alone = before is anchor
                 fate = QuantizeFate.STANDALONE if alone else QuantizeFate.POST_OP
-                self.encoded(node, fate, _ALONE if alone else _COMPARED, step.name)
+                self.encoded(node, fate, self.why_alone(before) if alone else _COMPARED, step.name)
             elif node.op == "Quantize":
                 if follower is None and (chain.composed.quantize == "dst_scale" or not step.attr.post_ops):
                     self.encoded(node, QuantizeFate.DST_SCALE, _how_stored(step), step.name)
@@ -167,10 +169,23 @@ class Drafts:
 
     def _settle_compared(self, step: Step, node: Node, follower: Node | None, *, alone: bool) -> None:
         """Both halves of a FakeQuantize that stayed whole; one that makes codes leaves them to the Quantize and Dequantize behind it."""
-        self.encoded(node, QuantizeFate.STANDALONE if alone else QuantizeFate.POST_OP, _ALONE if alone else _COMPARED, step.name)
+        encode = QuantizeFate.STANDALONE if alone else QuantizeFate.POST_OP
+        self.encoded(node, encode, self.why_alone(node) if alone else _COMPARED, step.name)
         fate = DequantizeFate.STANDALONE if alone else DequantizeFate.POST_OP
         for reader in [follower] if follower is not None else self._readers_of(node):
             self.decoded(node, fate, "the output range is scale and shift behind the grid", reader, step.name)
+
+    def why_alone(self, node: Node) -> str:
+        """Why a quantizer starts a step: what ended the step in front, or what it reads."""
+        if node.name in self._ended:
+            return self._ended[node.name]
+        value = node.inputs[0]
+        producer = self.graph.producer(value)
+        if producer is None:
+            return "it quantizes an input of the model" if value in self.graph.inputs else "it quantizes a constant"
+        if len(self.graph.uses(value)) > 1 or self.graph.is_output(value):
+            return f"others read the f32 values of {producer.name} too"
+        return f"{producer.name} cannot store what it makes"
 
     def _settle_operand(self, step: Step, chain: Chain, decode: Node, consumer: Node) -> None:
         codes = decode.inputs[0]
@@ -220,7 +235,6 @@ class Drafts:
         return tuple(dict.fromkeys(fates))
 
 
-_ALONE = "no primitive stands in front of it that could take it"
 _COMPARED = "comparisons with its bounds among the post-ops: no scale and zero point encode such ranges"
 
 

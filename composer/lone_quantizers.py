@@ -61,7 +61,7 @@ def quantize_alone(drafts: Drafts, node: Node) -> None:
     else:
         step = one_source_step(drafts, node, source, chain)
         drafts.add_chain(step, node, chain)
-    drafts.encoded(node, QuantizeFate.STANDALONE, _why_alone(drafts, node), step.name)
+    drafts.encoded(node, QuantizeFate.STANDALONE, drafts.why_alone(node), step.name)
     if decode is not None:
         drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, "requantized in one step, from codes to codes", node, step.name)
 
@@ -89,17 +89,6 @@ def _requantizing_chain(drafts: Drafts, node: Node, decode: Node | None, inner: 
     chain = grow(graph, composer, node.output, node, drafts.is_claimed)
     assert isinstance(chain, Chain) or dtype.is_wide_code
     return chain
-
-
-def _why_alone(drafts: Drafts, node: Node) -> str:
-    graph = drafts.graph
-    value = node.inputs[0]
-    if value in graph.inputs:
-        return "it quantizes an input of the model"
-    producer = graph.producer(value)
-    if producer is not None and (len(graph.uses(value)) > 1 or graph.is_output(value)):
-        return f"others read the f32 values of {producer.name} too"
-    return f"{producer.name if producer is not None else value} cannot store these codes"
 
 
 def _fits_reorder(quant: Quantization) -> bool:

@@ -29,6 +29,22 @@ def test_one_value_quantized_twice_differently_is_stored_in_f32() -> None:
     assert sum("others read the f32 values" in fate.reason for fate in standalone) == 2
 
 
+@pytest.mark.parametrize("target", ["onednn-v2", "onednn-v3"])
+def test_a_quantizer_alone_names_what_ended_the_step_in_front(target: str) -> None:
+    n = Net()
+    y = n.op("Relu", n.conv(n.qdq(n.input((2, 4, 4, 4)), 2**-6, 128), 4, scale=2**-8))
+    plan = compiled(n, n.fq(y, 1.2, -1.1, -1.1, 1.2, name="inverted"), target=target)
+    fates = [f for f in plan.fates if f.quantizer == "inverted" and f.half is Half.QUANTIZE]
+    ended = refusals(plan, "with the parameters of the first")
+    assert len(fates) == 1
+    assert len(ended) == (target == "onednn-v2")
+    (convolution,) = steps(plan, "convolution")
+    for decision in ended:
+        assert fates[0].fate is QuantizeFate.STANDALONE
+        assert fates[0].reason == f"convolution {convolution.name} in front does not take it: {decision.reason}"
+    assert ended or fates[0].fate is QuantizeFate.POST_OP
+
+
 def test_one_value_quantized_twice_alike_is_stored_once() -> None:
     n = Net()
     y = n.op("Relu", n.conv(n.fq(n.input(("N", 3, 4, 4)), 0.0, 1.0), 4, style="fq"))
