@@ -96,6 +96,7 @@ class BinaryKernel(_Elementwise):
         scales = binding.step.attr.scales
         self._scales = [np.float32(scales[role].values[0]) if role in scales else np.float32(1) for role in ("src_0", "src_1")]
         bounds = [magnitude(s) * abs(float(k)) for s, k in zip(self._sources, self._scales, strict=True)]
+        self._finite = bounds[0] < math.inf
         bound = {"mul": bounds[0] * bounds[1], "div": math.inf}.get(self._algorithm, max(1.0, sum(bounds)))
         self._finish(Epilogue(binding, self._result, Anchor(magnitude=bound)), extra=5)
 
@@ -111,7 +112,10 @@ class BinaryKernel(_Elementwise):
             record.copy(other, part)
             if self._scales[1] != 1:
                 record(np.multiply, other, self._scales[1], other)
-        record_binary(self._algorithm, y, other, record)
+        # Where the first is broadcast, oneDNN swaps the sources: a NaN of the first stays. So it does here; but one of the second, which
+        # the library replaces by the first, stays too.
+        swapped = any(first < second for first, second in zip(sources[0].shape, sources[1].shape, strict=True))
+        record_binary(self._algorithm, y, other, record, finite=self._finite or swapped)
 
 
 class EltwiseKernel(_Elementwise):

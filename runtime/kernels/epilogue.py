@@ -237,7 +237,7 @@ class Epilogue:
         elif isinstance(op, Binary):
             operand = self._operand(op.operand)
             factor = None if op.scale is None else self._source(self._scale_of(op, operand))
-            self._passes.append(BinaryPass(op.algorithm, self._source(operand), factor))
+            self._passes.append(BinaryPass(op.algorithm, self._source(operand), factor, finite=self._bound < _CERTAINLY_FINITE))
             self._bound = self._binary_bound(op, operand)
         else:
             operand = self._operand(op.operand)

@@ -461,3 +461,24 @@ def test_most_steps_ran_on_onednn_without_vnni_too() -> None:
         pytest.skip("each test above says where its step runs")
     assert len(RAN_ON_ONEDNN) >= 1200
     assert any("int8" in implementation for implementation in RAN_ON_ONEDNN)
+
+
+@pytest.mark.parametrize("algorithm", ["max", "min"])
+@pytest.mark.parametrize("primitive", ["binary", "post-op", "constant"])
+def test_a_maximum_of_nan_is_the_second_operand(primitive: str, algorithm: str) -> None:
+    nan = np.float32(np.nan)
+    x = np.resize(np.asarray([nan, 1, nan, -2], np.float32), SHAPE)
+    other = np.resize(np.asarray([5, nan, nan, 7], np.float32), SHAPE)
+    args, params, attr, operands = [("src_0", x), ("src_1", other)], {"algorithm": algorithm}, PrimitiveAttr(), {}
+    if primitive != "binary":
+        other = other if primitive == "post-op" else np.full((1, 1, 1, 1), 3, np.float32)
+        args, params = [("src", x)], {"algorithm": "linear", "alpha": 1.0, "beta": 0.0}
+        attr, operands = PrimitiveAttr(post_ops=(Binary(algorithm, "other"),)), {"other": other}
+    kind = "binary" if primitive == "binary" else "eltwise"
+    constants = ("other",) if primitive == "constant" else ()
+    op = "Add" if kind == "binary" else "Identity"
+    case = one_step(kind, op, args, F32, params=params, attr=attr, operands=operands, constants=constants)
+    check(case)
+    plain = np.maximum if algorithm == "max" else np.minimum
+    expected = np.where(np.isnan(x), other, plain(x, other))
+    np.testing.assert_array_equal(run_step(*case)[0], expected)

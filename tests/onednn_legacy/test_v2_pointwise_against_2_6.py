@@ -10,7 +10,7 @@ from onednn_legacy.legacy import Legacy
 from onednn_legacy.legacy_draws import LegacyDraw
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import Eltwise, PrimitiveAttr, ZeroPoint
+from fqfuse.composer.attributes import Binary, Eltwise, PrimitiveAttr, ZeroPoint
 from fqfuse.ir.types import DType
 from fqfuse.runtime.numpy_runtime import run_step
 
@@ -150,3 +150,17 @@ def test_hardswish(legacy: Legacy, draw: LegacyDraw, dst: DType) -> None:
     (mine,) = run_step(*made)
     real = legacy.run(*made, mine.shape).dst
     np.testing.assert_allclose(mine, real, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["max", "min"])
+@pytest.mark.parametrize("primitive", ["binary", "post-op"])
+def test_a_maximum_of_nan_is_the_second_operand(legacy: Legacy, primitive: str, algorithm: str) -> None:
+    nan = np.float32(np.nan)
+    x = np.resize(np.asarray([nan, 1, nan, -2], np.float32), SHAPE)
+    other = np.resize(np.asarray([5, nan, nan, 7], np.float32), SHAPE)
+    if primitive == "binary":
+        made = one_step("binary", "Add", [("src_0", x), ("src_1", other)], F32, params={"algorithm": algorithm}, target=TARGET)
+    else:
+        params, attr = {"algorithm": "linear", "alpha": 1.0, "beta": 0.0}, PrimitiveAttr(post_ops=(Binary(algorithm, "other"),))
+        made = one_step("eltwise", "Identity", [("src", x)], F32, params=params, attr=attr, operands={"other": other}, target=TARGET)
+    legacy.compare(*made)
