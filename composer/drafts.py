@@ -9,7 +9,7 @@ from ..errors import InternalError, UnsupportedOp
 from ..ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
-from ..ir.ops.spec import Array
+from ..ir.ops.spec import Array, Trait
 from ..ir.ranges import makes_codes
 from ..ir.types import DType, TensorType
 from .chain import Chain
@@ -215,8 +215,19 @@ class Drafts:
         return f"; no sum: {chain.not_summed.get(codes) or unlike or 'the primitive has none, or has one for another operand'}"
 
     def _readers_of(self, node: Node) -> list[Node | str]:
-        consumers: list[Node | str] = [*self.graph.consumers(node.output)]
-        return [*consumers, f"output {node.output}"] if self.graph.is_output(node.output) else consumers
+        """What reads decoded values; of 16-bit codes behind what moves them, since `decode_wide_codes` decodes them in front of that."""
+        wide = node.op == "Dequantize" and self.graph.type(node.inputs[0]).dtype.is_wide_code
+        found: list[Node | str] = []
+        pending = [node.output]
+        while pending:
+            value = pending.pop(0)
+            for reader in self.graph.consumers(value):
+                if wide and reader.inputs[0] == value and (reader.has(Trait.LAYOUT_ONLY) or reader.has(Trait.SELECTS)):
+                    pending.append(reader.output)
+                else:
+                    found.append(reader)
+            found += [f"output {value}"] if self.graph.is_output(value) else []
+        return found
 
     def settled_fates(self, index: Mapping[str, int]) -> tuple[Fate, ...]:
         """All fates, those of passes first, with the indices of steps; a quantizer that nothing reads is redundant."""

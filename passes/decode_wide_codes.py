@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.cleanup import erase_unread
+from ..ir.decision import DequantizeFate, Fate, Half
 from ..ir.graph import Graph
-from ..ir.node import Node, origin_of
+from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, refused, swap
@@ -51,7 +52,7 @@ class DecodeWideCodes:
             reason = "16-bit codes stay codes behind what moves them"
             refused(graph, self.name, node, reason, expected=expected, found=found)
             return
-        names = tuple(dict.fromkeys(name for decode in decodes for name in decode.quantizer))
+        own = tuple(name for name in node.quantizer if any(name in decode.quantizer for decode in decodes))
         value = graph.fresh(f"{node.output}/values")
         made = graph.add(
             "Dequantize",
@@ -60,7 +61,7 @@ class DecodeWideCodes:
             name=decodes[0].name,
             outputs=[value],
             origin=origin_of(*decodes),
-            quantizer=names,
+            quantizer=own,
         )
         real = {node.output: made.name}  # names of nodes: a value that the graph returns is renamed
         for move in moves:
@@ -69,8 +70,18 @@ class DecodeWideCodes:
             real[move.output] = graph.add(move.op, inputs, move.attrs, name=move.name, outputs=[value], origin=move.origin).name
         fired(graph, self.name, node, f"decoded in front of {', '.join(move.name for move in moves)}")
         for decode in decodes:
+            _settle_others(graph, decode, own)
             swap(graph, decode, graph.node(real[decode.inputs[0]]).output)
         erase_unread(graph, moves)
+
+
+def _settle_others(graph: Graph, decode: Node, own: tuple[str, ...]) -> None:
+    """Fates of quantizers between the two that had repeated these codes: one Dequantize serves all."""
+    readers = [subject(reader) for reader in graph.consumers(decode.output)]
+    readers += [f"output {decode.output}"] if graph.is_output(decode.output) else []
+    reason = "it repeated codes that are decoded where they are made"
+    others = [name for name in decode.quantizer if name not in own]
+    graph.fates += [Fate(name, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, reader) for name in others for reader in readers]
 
 
 def _readers(graph: Graph, node: Node) -> tuple[list[Node], list[Node], str]:
