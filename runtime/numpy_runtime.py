@@ -16,7 +16,7 @@ from ..composer.plan import Plan, Step
 from ..errors import InternalError
 from ..ir.ops.spec import Array
 from .arena import Lifetimes, place, trace
-from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch, aligned
+from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch, aligned, aligned_bytes
 from .kernels.foreign import ForeignKernel
 from .kernels.registry import bind_kernel
 from .kernels.table import EvaluatedKernel, OnnxKernel
@@ -59,8 +59,7 @@ class _Lease:
     """The buffers of one run, and the programs that were recorded for them: nobody else uses them meanwhile."""
 
     def __init__(self, plan: Plan, bound: _Bound, threads: int) -> None:
-        arena = np.empty(bound.arena_bytes + 64, np.uint8)
-        arena = arena[-arena.ctypes.data % 64 :]
+        arena = aligned_bytes(bound.arena_bytes)
         self.arrays = {name: result.view(arena[bound.offsets[name] :]) for name, result in bound.buffers.items()}
         scratches = [Scratch(bound.local_bytes) for _ in range(threads)]
         self.programs = [
