@@ -30,7 +30,8 @@ def checked_path(path: object) -> Path:
     except UnicodeEncodeError:
         encoded = b"\0"
     if b"\0" in encoded:
-        raise InvalidInput("the name of a file cannot be read: it holds a null character, or what is no character", where=name, hint="name another")
+        what = "the name of a file cannot be read: it holds a null character, or what is no character"
+        raise InvalidInput(what, where=name, hint="name another")
     return Path(name)
 
 
