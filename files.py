@@ -21,7 +21,10 @@ def checked_path(path: object) -> Path:
     """
     if not isinstance(path, (str, os.PathLike)):
         raise InvalidInput(f"a {type(path).__name__} names no file", hint="give the path as a str or a pathlib.Path")
-    name = os.fspath(path)
+    try:
+        name = os.fspath(path)
+    except Exception as error:  # the caller's own object is asked, and may raise anything
+        raise InvalidInput(f"a {type(path).__name__} names no file: {error}", hint="give the path as a str or a pathlib.Path") from error
     if not isinstance(name, str) or not name:
         what = "the name of a file is empty" if not name else f"{path!r} names a file by bytes"
         raise InvalidInput(what, hint="give the path as a str or a pathlib.Path")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -197,7 +198,7 @@ class InferenceSession:
 
     def _wanted(self, output_names: Sequence[str]) -> tuple[str, ...]:
         """The names of outputs that a caller gave; none for all."""
-        if isinstance(output_names, (str, bytes)) or not isinstance(output_names, Collection):
+        if isinstance(output_names, (str, bytes)) or not isinstance(output_names, (Sequence, AbstractSet)):
             what = f"the names of outputs are a {type(output_names).__name__}"
             raise InvalidInput(what, where=self.plan.name, hint="give a list of names, or None for all outputs")
         names = tuple(output_names)
