@@ -77,13 +77,17 @@ def _about(step: Step, problem: str) -> Finding:
 def roles_fit(plan: Plan) -> Iterator[Finding]:
     """A step's primitive is one that computes its op, it has the arguments that it needs, each role once, and every argument its own."""
     for step in plan.steps:
-        problem = _identity_problem(step) or _role_problem(step)
+        problem = _problem(step)
         if problem:
             yield _about(step, problem)
         for role in PRIMITIVES[step.primitive].constant if step.primitive in PRIMITIVES else ():
             value = step.arg(role)
             if value is not None and value not in plan.constants:
                 yield _about(step, f"computes its {role} at run time, and {step.primitive} needs a constant")
+
+
+def _problem(step: Step) -> str | None:
+    return _identity_problem(step) or _role_problem(step)
 
 
 def _identity_problem(step: Step) -> str | None:
@@ -192,7 +196,7 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
             yield Finding(f"%{name_text(value)} of type {type_text(type_)} is larger than anything that can be computed", value=value)
     for step in plan.steps:
         types = [type_of(plan, value) for _, value in step.args]
-        if _identity_problem(step) or _role_problem(step) or None in types or step.op == "Onnx":
+        if _problem(step) or None in types or step.op == "Onnx":
             continue  # other rows speak of these; a foreign op gives shapes that no row knows
         try:
             found = _expected(plan, step)
@@ -296,7 +300,7 @@ def types_fit(plan: Plan) -> Iterator[Finding]:
     """A primitive reads and writes element types that the target has for it."""
     target = TARGETS.get(plan.target)
     for step in plan.steps if target is not None else ():
-        if step.primitive.startswith("onnx.") or step.primitive not in PRIMITIVES or _role_problem(step):
+        if step.primitive.startswith("onnx.") or _problem(step):
             continue
         assert target is not None
         capability = target.capability(step.primitive)
