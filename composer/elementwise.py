@@ -9,6 +9,7 @@ import numpy as np
 from ..ir.decision import DequantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.ops import OPS
 from ..ir.ops.spec import Attr, Trait
 from ..ir.paths import keeps_shape
 from ..ir.types import DType, Quantization
@@ -26,6 +27,9 @@ from .steps import plain
 from .two_operands import comparable
 
 __all__ = ["elementwise", "is_arithmetic", "one_source_step"]
+
+_ROW_OF = {row.binary: row.name for row in reversed(OPS.values()) if row.binary is not None}
+"""The row that a binary algorithm computes, of several the first: `Add`, not `Sum`."""
 
 
 def is_arithmetic(graph: Graph, node: Node) -> bool:
@@ -195,7 +199,7 @@ def one_source_step(drafts: Drafts, node: Node, source: Source, chain: Chain) ->
     if isinstance(first, Binary) and not source.zero_point:  # the first post-op is the operation itself
         attr = replace(attributes_of(chain.composed, scales), post_ops=post_ops[1:])
         step = simple_step(node, "binary", [("src_0", source.value), ("src_1", first.operand)], chain, attr)
-        return replace(step, op="Add", params={"algorithm": first.algorithm})
+        return replace(step, op=_ROW_OF[first.algorithm], params={"algorithm": first.algorithm})
     shift = np.full([1] * drafts.graph.type(node.output).rank, -source.zero_point * source.scale, np.float32)
     args = [("src_0", source.value), ("src_1", drafts.file_constant(f"{node.name}/shift", shift))]
     step = simple_step(node, "binary", args, chain, attributes_of(chain.composed, scales))

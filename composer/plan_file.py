@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError, EncodeError
@@ -54,6 +54,7 @@ SCHEMA = 1
 _IR_VERSION = 10  # the first with metadata on nodes and values
 _STANDARD_OPSET = 26  # the newest that every onnx in the dependency range knows
 _LIMIT = (1 << 31) - (1 << 24)  # protobuf ends at 2 GiB; 16 MiB are left for what is not constants
+T = TypeVar("T")
 _FROM_ONNX = {number: dtype for dtype, number in ELEMENT_TYPES.items()}
 
 
@@ -217,14 +218,23 @@ def read_plan(source: Source) -> Plan:
         PlanError: it is no plan, is cut off or damaged, was written by another version, or is no sound plan.
     """
     where = "the given bytes" if isinstance(source, bytes) else str(source)
+    plan = _at(where, lambda: _plan(_checked_model(source if isinstance(source, bytes) else content(source))))
+    check_plan(plan, source=where)
+    if any(step.op == "Onnx" for step in plan.steps):
+        from .foreign import check_foreign  # onnx.checker and shape inference: only plans with a foreign op pay for them
+
+        _at(where, lambda: check_foreign(plan))
+    return plan
+
+
+def _at(where: str, read: Callable[[], T]) -> T:
+    """What is read, with the file's name in errors."""
     try:
-        plan = _plan(_checked_model(source if isinstance(source, bytes) else content(source)))
+        return read()
     except PlanError as error:
         raise PlanError(error.what, where=f"{where}: {error.where}" if error.where else where, hint=error.hint) from error
     except InvalidModel as error:  # from the parser of literals
         raise broken(error.what, f"{where}: {error.where}") from error
-    check_plan(plan, source=where)
-    return plan
 
 
 def _checked_model(data: bytes) -> ModelProto:

@@ -108,6 +108,7 @@ _V3: Mapping[str, Capability] = {
     "layer_normalization": Capability(_F32, {DType.F32: _ANY}, dst_scale=True),
     "resampling": Capability(_ANY, _ALL, post_ops=_POINTWISE_POST_OPS, sum_type=False, sum_zero_point=False),
     "reduction": Capability(_F32, {DType.F32: _F32}, post_ops=_POINTWISE_POST_OPS),
+    "shuffle": Capability(_ANY, _SAME),
 }
 
 _V2: Mapping[str, Capability] = {

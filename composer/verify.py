@@ -21,7 +21,7 @@ from .plan import Plan, Step
 from .targets import TARGETS
 from .text import print_plan, render_plan
 from .verify_attributes import destination, post_ops_fit, scales_fit, zero_points_fit
-from .verify_shapes import params_fit, roles_fit, shapes_fit
+from .verify_shapes import params_fit, roles_fit, shapes_fit, types_fit
 
 __all__ = ["PLAN", "PlanRow", "check_plan", "verify_plan"]
 
@@ -241,9 +241,10 @@ PLAN: tuple[PlanRow, ...] = (
     PlanRow("bound-before-use", "a value is written once, has a type, and is written before it is read", _bound),
     PlanRow("outputs-exist", "the plan returns values that exist", _outputs),
     PlanRow("quantization", "dimensions and quantization fit each other", _quantization),
-    PlanRow("roles", "a primitive has the arguments that it needs, in known roles", roles_fit),
-    PlanRow("params", "parameters are of the kinds that the op's row has", params_fit),
+    PlanRow("roles", "a primitive computes its op, and has the arguments that it needs, in known roles", roles_fit),
+    PlanRow("params", "parameters are those that the op's row has, of its kinds", params_fit),
     PlanRow("shapes", "what a step writes has the shape that its op gives", shapes_fit),
+    PlanRow("types", "a primitive reads and writes element types that the target has for it", types_fit),
     PlanRow("scales", "scales stand where the target has them, one for each index of their mask", scales_fit),
     PlanRow("zero-points", "zero points stand where the target has them, on integers", zero_points_fit),
     PlanRow("post-ops", "post-ops are those that the target has, with operands that fit", post_ops_fit),

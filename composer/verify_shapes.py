@@ -1,100 +1,210 @@
-"""Rows of the plan verifier about arguments: their roles, and the shape that the op table gives to what a step writes."""
+"""Rows of the plan verifier about what a step is: its identity, its arguments, its parameters, and the types that follow from them.
+
+Nothing that a plan states is taken on trust: what a step writes is derived again from what it reads by the op table's own functions, and has
+to be what is stated.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..ir.diagnostic import Finding
 from ..ir.ops import OPS
 from ..ir.ops.spec import Array, OpSpec, Required, ShapeError
 from ..ir.text_write import name_text, type_text
-from ..ir.types import DType, TensorType
+from ..ir.types import DType, Shape, TensorType
 from .attributes import DepthwiseConv
 from .plan import Plan, Step
 from .plan_nodes import positional
+from .targets import TARGETS
 from .verify_attributes import BINARY, ELTWISE, type_of
 
-__all__ = ["PRIMITIVES", "params_fit", "roles_fit", "shapes_fit"]
+__all__ = ["PRIMITIVES", "Schema", "params_fit", "roles_fit", "shapes_fit", "types_fit"]
 
-PRIMITIVES: Mapping[str, tuple[str, ...]] = {
-    "convolution": ("src", "weights"), "deconvolution": ("src", "weights"), "matmul": ("src", "weights"), "binary": ("src_0", "src_1"),
-    "concat": ("src_0",), "sum": ("src_0",), "pooling": ("src",), "eltwise": ("src",), "reorder": ("src",), "softmax": ("src",),
-    "layer_normalization": ("src",), "batch_normalization": ("src",), "reduction": ("src",), "resampling": ("src",), "shuffle": ("src",),
-    "prelu": ("src",), "lrn": ("src",),
+
+@dataclass(frozen=True)
+class Schema:
+    """What the steps of one primitive are made of.
+
+    Attributes:
+        needs: roles that it cannot do without.
+        takes: further roles; None: the names of the op's further inputs.
+        repeats: the last role is numbered, and goes on: src_0, src_1, src_2 ...
+        constant: roles whose values must be constants: kernels pack them while they bind.
+    """
+
+    needs: tuple[str, ...] = ("src",)
+    takes: tuple[str, ...] | None = None
+    repeats: bool = False
+    constant: tuple[str, ...] = ()
+
+
+_WEIGHTED = ("src", "weights")
+PRIMITIVES: Mapping[str, Schema] = {
+    "convolution": Schema(_WEIGHTED, ("bias",), constant=("weights", "bias")),
+    "deconvolution": Schema(_WEIGHTED, ("bias",), constant=("weights", "bias")),
+    "matmul": Schema(_WEIGHTED, ("bias",)),
+    "binary": Schema(("src_0", "src_1"), ()),
+    "concat": Schema(("src_0",), (), repeats=True),
+    "eltwise": Schema(takes=()),
+    "reorder": Schema(takes=()),
+    "pooling": Schema(), "softmax": Schema(), "layer_normalization": Schema(), "batch_normalization": Schema(), "reduction": Schema(),
+    "resampling": Schema(), "shuffle": Schema(), "prelu": Schema(), "lrn": Schema(),
 }  # fmt: skip
-"""The primitives, and the roles that they cannot do without."""
+"""The primitives."""
 
+_ALGORITHMS = {"eltwise": ELTWISE, "binary": BINARY}
 _KINDS: Mapping[type, tuple[type, ...]] = {float: (float, int)}  # what else may stand for a default of that type
 _NO_FIT = (ShapeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, MemoryError)
 """What rows raise over arguments and parameters from a file: ShapeError where they look at them, something else where they rely on them."""
 
 _GEMM = ("convolution", "deconvolution", "matmul")
 _CODES = (DType.U8, DType.S8, DType.S32)
+_LARGEST = 1 << 40
+"""Bytes of one value: beyond, no machine holds it, and sizes in a kernel's terms (32 and 64 bits) would not, either."""
+
+
+def _about(step: Step, problem: str) -> Finding:
+    return Finding(f"{step.primitive} {name_text(step.name)} {problem}", step.name, token=step.primitive)
+
+
+# -- identity and roles ------------------------------------------------------------------------------------------------------------
 
 
 def roles_fit(plan: Plan) -> Iterator[Finding]:
-    """Primitives are known, have the arguments that they need, each role once, and every argument has its own."""
+    """A step's primitive is one that computes its op, it has the arguments that it needs, each role once, and every argument its own."""
     for step in plan.steps:
-        problem = _role_problem(step)
+        problem = _problem(step)
         if problem:
-            yield Finding(f"{step.primitive} {name_text(step.name)} {problem}", step.name, token=step.primitive)
+            yield _about(step, problem)
+        for role in PRIMITIVES[step.primitive].constant if step.primitive in PRIMITIVES else ():
+            value = step.arg(role)
+            if value is not None and value not in plan.constants:
+                yield _about(step, f"computes its {role} at run time, and {step.primitive} needs a constant")
+
+
+def _problem(step: Step) -> str | None:
+    return _identity_problem(step) or _role_problem(step)
+
+
+def _identity_problem(step: Step) -> str | None:
+    """A step is one thing: `onnx.<Op>` is the row of that name or the foreign op of that type, and a primitive computes its row."""
+    row = OPS.get(step.op)
+    if row is None and step.primitive.startswith("onnx."):
+        return f"is of the op {name_text(step.op)}, which the op table does not have"
+    if row is None:
+        return f"computes nothing: the op table has no row {name_text(step.op)}"
+    if step.primitive.startswith("onnx."):
+        op = step.params.get("op_type") if step.op == "Onnx" else step.op
+        return None if step.primitive == f"onnx.{op}" else f"is of the op {name_text(str(op))}"
+    if step.primitive not in PRIMITIVES:
+        return "is no primitive"
+    algorithms = {"eltwise": row.eltwise, "binary": row.binary}
+    by = step.params.get("algorithm")
+    if step.primitive == "binary" or (step.primitive == "eltwise" and step.op != "Identity"):
+        fits = by is not None and algorithms[step.primitive] == by
+        return None if fits else f"computes {name_text(str(by))}, and is of the op {step.op}"
+    fits = step.op == "Identity" if step.primitive in ("eltwise", "reorder") else row.primitive == step.primitive
+    return None if fits else f"is of the op {step.op}, which it does not compute"
 
 
 def _role_problem(step: Step) -> str | None:
     roles = [role for role, _ in step.args]
-    if step.primitive.startswith("onnx."):
-        row = OPS.get(step.op)
-        if row is None:
-            return f"is of the op {name_text(step.op)}, which the op table does not have"
-        if positional(row, step.args) is None or len(set(roles)) != len(roles):
-            return f"has the roles {', '.join(roles)}, which {step.op} does not have"
-        missing = [p.name for p in row.inputs if not (p.optional or p.variadic) and p.name not in roles]
-        return f"lacks its input {', '.join(missing)}" if missing else None
-    if step.primitive not in PRIMITIVES:
-        return "is no primitive"
-    missing = [role for role in PRIMITIVES[step.primitive] if role not in roles]
+    if len(set(roles)) != len(roles):
+        return "has two arguments in one role"
+    return _row_role_problem(step, roles) if step.primitive.startswith("onnx.") else _primitive_role_problem(step, roles)
+
+
+def _row_role_problem(step: Step, roles: list[str]) -> str | None:
+    row = OPS[step.op]
+    if positional(row, step.args) is None:
+        return f"has the roles {', '.join(roles)}, which {step.op} does not have"
+    if row.inputs and row.inputs[-1].variadic and not row.inputs[-1].optional and not any(r.startswith(f"{row.inputs[-1].name}_") for r in roles):
+        return f"lacks its input {row.inputs[-1].name}_0"
+    missing = [p.name for p in row.inputs if not (p.optional or p.variadic) and p.name not in roles]
+    return f"lacks its input {', '.join(missing)}" if missing else None
+
+
+def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
+    schema = PRIMITIVES[step.primitive]
+    missing = [role for role in schema.needs if role not in roles]
     if missing:
         return f"lacks its argument {', '.join(missing)}"
-    return "has two arguments in one role" if len(set(roles)) != len(roles) else None
+    takes = tuple(param.name for param in OPS[step.op].inputs[1:]) if schema.takes is None else schema.takes
+    known = {*schema.needs, *takes, *((f"src_{i}" for i in range(len(roles))) if schema.repeats else ())}
+    strange = [role for role in roles if role not in known]
+    if strange:
+        return f"has the role {name_text(strange[0])}, which {step.primitive} does not have"
+    outputs = [value for value in step.outputs if value]
+    return None if len(outputs) == len(step.outputs) == 1 else f"has {len(step.outputs)} outputs, and {step.primitive} has one"
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------------------
 
 
 def params_fit(plan: Plan) -> Iterator[Finding]:
-    """Parameters are of the kinds that the op's row has; `eltwise` and `binary` name an algorithm."""
+    """Parameters are those that the op's row has, of its kinds; `eltwise` and `binary` name an algorithm."""
     for step in plan.steps:
         for problem in _param_problems(step):
-            yield Finding(f"{step.primitive} {name_text(step.name)} {problem}", step.name, token=step.primitive)
+            yield _about(step, problem)
 
 
 def _param_problems(step: Step) -> Iterator[str]:
-    algorithms = {"eltwise": ELTWISE, "binary": BINARY}.get(step.primitive)
-    if algorithms is not None:
-        algorithm = step.params.get("algorithm")
-        if not isinstance(algorithm, str) or algorithm not in algorithms:
-            yield f"computes by the unknown algorithm {algorithm!r}"
-        for name in ("alpha", "beta"):
-            if not isinstance(step.params.get(name, 0.0), float | int):
-                yield f"has the parameter {name}, and it is no number"
-        return
     row = OPS.get(step.op)
-    for name, default in row.attrs.items() if row is not None else ():
+    if row is None:
+        return
+    algorithms = _ALGORITHMS.get(step.primitive)
+    known = {"algorithm", "alpha", "beta"} if algorithms is not None else row.attrs.keys()
+    for name in step.params.keys() - known:
+        yield f"has the parameter {name_text(name)}, which {step.op} does not have"
+    if algorithms is not None:
+        yield from _algorithm_problems(step, algorithms)
+        return
+    for name, default in row.attrs.items():
         value = step.params.get(name, default)
-        if default is not None and not isinstance(default, Required) and not isinstance(value, _KINDS.get(type(default), type(default))):
+        if isinstance(value, Required):
+            yield f"lacks the parameter {name}"
+        elif default is None or isinstance(default, Required):
+            continue
+        elif not isinstance(value, _KINDS.get(type(default), type(default))):
             yield f"has the parameter {name}, which is of another kind than {default!r}"
+
+
+def _algorithm_problems(step: Step, algorithms: frozenset[str]) -> Iterator[str]:
+    algorithm = step.params.get("algorithm")
+    if not isinstance(algorithm, str) or algorithm not in algorithms:
+        yield f"computes by the unknown algorithm {algorithm!r}"
+    for name in ("alpha", "beta"):
+        value = step.params.get(name, 0.0)
+        if not isinstance(value, float | int):
+            yield f"has the parameter {name}, and it is no number"
+        elif math.isnan(value):
+            yield f"has the parameter {name}, and it is NaN"
+
+
+# -- types -------------------------------------------------------------------------------------------------------------------------
 
 
 def shapes_fit(plan: Plan) -> Iterator[Finding]:
     """What a step writes has the shape that the op table gives; for `onnx.<Op>` the element type, too."""
+    for value, type_ in plan.values.items():
+        sizes = [dim for dim in type_.shape or () if isinstance(dim, int)]
+        if math.prod(sizes) * type_.dtype.numpy.itemsize > _LARGEST or len(sizes) > _MOST_DIMENSIONS:
+            yield Finding(f"%{name_text(value)} of type {type_text(type_)} is larger than anything that can be computed", value=value)
     for step in plan.steps:
         types = [type_of(plan, value) for _, value in step.args]
-        if _role_problem(step) or None in types or step.op == "Onnx" or any(isinstance(op, DepthwiseConv) for op in step.attr.post_ops):
-            continue  # other rows speak of these; a foreign op and a depthwise post-op give shapes that no row knows
+        if _problem(step) or None in types or step.op == "Onnx":
+            continue  # other rows speak of these; a foreign op gives shapes that no row knows
         try:
             found = _expected(plan, step)
         except _NO_FIT as error:
             yield Finding(f"{step.primitive} {name_text(step.name)}: {error}", step.name, token=step.primitive)
             continue
+        if len(step.outputs) > len(found):
+            yield _about(step, f"has {len(step.outputs)} outputs, and {step.op} gives {len(found)}")
         for value, expected in zip(step.outputs, found, strict=False):
             stated = plan.values.get(value)
             differs = stated is not None and stated.shape != expected.shape
@@ -105,6 +215,9 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
                 yield Finding(message, step.name, token=token)
 
 
+_MOST_DIMENSIONS = 32  # NumPy 1.26's; oneDNN's primitives take 12
+
+
 def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:
     """Types of the outputs by the op table; of a fused primitive the shape counts only.
 
@@ -112,7 +225,7 @@ def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:
         ShapeError: the arguments do not fit the op.
     """
     roles = dict(step.args)
-    if step.primitive in ("eltwise", "reorder", "prelu", "shuffle"):
+    if step.primitive in ("eltwise", "reorder"):
         return (plan.type(roles["src"]),)
     row = OPS.get("Add" if step.primitive == "binary" else step.op)
     if row is None:
@@ -121,7 +234,47 @@ def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:
     types = [None if not v else plan.type(v) if step.primitive.startswith("onnx.") else _decoded(plan.type(v)) for v in values]
     data: list[Array | None] = [plan.constants.get(v) for v in values]
     attrs = row.complete({name: value for name, value in step.params.items() if name in row.attrs})
-    return row.infer(types, attrs, data)
+    found = row.infer(types, attrs, data)
+    if step.primitive == "matmul":
+        _check_matmul(plan, step, found[0])
+    depthwise = [op for op in step.attr.post_ops if isinstance(op, DepthwiseConv)]
+    return (_behind_depthwise(plan, step, found[0], depthwise),) if depthwise else found
+
+
+def _check_matmul(plan: Plan, step: Step, result: TensorType) -> None:
+    """Factors of two dimensions and more, and a bias along the last dimension, or one number."""
+    for role in _WEIGHTED:
+        factor = plan.type(step.arg(role) or "")
+        if factor.shape is not None and len(factor.shape) < 2:
+            raise ShapeError(f"{role} is {type_text(factor)}, and matmul takes matrices")
+    bias = step.arg("bias")
+    shape = None if bias is None else plan.type(bias).shape
+    if shape is None or result.shape is None:
+        return
+    if len(shape) > len(result.shape) or any(d != 1 for d in shape[:-1]) or (shape and shape[-1] not in (1, result.shape[-1])):
+        raise ShapeError(f"its bias {type_text(plan.type(bias or ''))} does not run along the columns of {type_text(result)}")
+
+
+def _behind_depthwise(plan: Plan, step: Step, between: TensorType, ops: list[DepthwiseConv]) -> TensorType:
+    """The type behind a depthwise post-op, which a 1x1 convolution of feature maps has."""
+    op, shape, weights = ops[0], between.shape, type_of(plan, ops[0].weights)
+    kernel = type_of(plan, step.arg("weights"))
+    if len(ops) > 1 or shape is None or len(shape) != 4 or kernel is None or (kernel.shape or ())[2:] != (1, 1):
+        raise ShapeError("a depthwise post-op stands once, behind a 1x1 convolution of two spatial dimensions")
+    if any(step.params.get(name, ()) not in ((), one) for name, one in (("strides", (1, 1)), ("pads", (0, 0, 0, 0)))):
+        raise ShapeError("a depthwise post-op stands behind a 1x1 convolution without strides and pads")
+    if op.kernel < 1 or op.stride < 1 or op.padding < 0:
+        raise ShapeError(f"a depthwise post-op with the kernel {op.kernel}, stride {op.stride} and padding {op.padding}")
+    channels = shape[1]
+    if weights is None or weights.shape != (channels, 1, op.kernel, op.kernel):
+        raise ShapeError(f"a depthwise post-op with a kernel of {op.kernel} takes weights [{channels}, 1, {op.kernel}, {op.kernel}]")
+    bias = type_of(plan, op.bias) if op.bias else None
+    if bias is not None and (bias.shape != (channels,) or bias.dtype is not DType.F32):
+        raise ShapeError(f"the bias of a depthwise post-op is {type_text(bias)}, and there are {channels} channels")
+    pads: Mapping[str, tuple[int, ...]] = {"strides": (op.stride,) * 2, "pads": (op.padding,) * 4}
+    row = OPS["Conv"]
+    given = [_decoded(between), replace(weights, dtype=DType.F32, quant=None)]
+    return row.infer(given, row.complete({**pads, "group": channels}), [None, None])[0]
 
 
 def _decoded(type_: TensorType) -> TensorType:
@@ -141,3 +294,25 @@ def _arguments(row: OpSpec, step: Step) -> tuple[str, ...]:
     if numbered:
         return tuple(value for _, value in numbered)
     return (roles["src"], *(roles.get(param.name, "") for param in row.inputs[1:]))
+
+
+def types_fit(plan: Plan) -> Iterator[Finding]:
+    """A primitive reads and writes element types that the target has for it."""
+    target = TARGETS.get(plan.target)
+    for step in plan.steps if target is not None else ():
+        if step.primitive.startswith("onnx.") or _problem(step):
+            continue
+        assert target is not None
+        capability = target.capability(step.primitive)
+        sources = [(role, type_of(plan, value)) for role, value in step.args if role.startswith("src")]
+        dst = plan.values.get(step.output)
+        for role, type_ in sources:
+            if type_ is not None and type_.dtype not in capability.src:
+                yield _about(step, f"reads {role} as {type_.dtype.value}, which {step.primitive} of {target.name} does not take")
+            elif type_ is not None and dst is not None and dst.dtype not in capability.dst.get(type_.dtype, ()):
+                yield _about(step, f"turns {type_.dtype.value} into {dst.dtype.value}, which {step.primitive} of {target.name} does not do")
+        src, weights, bias = (type_of(plan, step.arg(role)) for role in ("src", "weights", "bias"))
+        if src is not None and weights is not None and weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
+            yield _about(step, f"multiplies {src.dtype.value} by {weights.dtype.value}")
+        if bias is not None and bias.dtype is not DType.F32:
+            yield _about(step, f"adds a bias of {bias.dtype.value} instead of f32")

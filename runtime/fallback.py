@@ -1,11 +1,9 @@
-"""Runs a foreign op, one that the op table has no row for, by `onnx.reference`.
-
-What the node's subgraphs read of the graph around them comes as further inputs; the node's metadata_props name all of them under
-`fqfuse.inputs`, one a line, and the opsets that the subgraphs need under `fqfuse.opsets`, lines of `domain version` (frontend/foreign.py).
-"""
+"""Runs a foreign op, one that the op table has no row for, by `onnx.reference`."""
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,14 +12,27 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
 
+from ..composer.foreign import foreign_model
 from ..composer.plan import Step
-from ..errors import InternalError, InvalidInput, InvalidModel, UnsupportedOp
+from ..errors import InvalidInput, UnsupportedOp
 from ..ir.graph import Node
 from ..ir.ops.spec import Array, Attr
 
 __all__ = ["ForeignOp", "foreign_op", "run_foreign", "run_step_foreign"]
 
 _PACKAGES = {"PIL": "Pillow"}  # where a package is called otherwise than its module
+
+_FAILURES = (
+    *(RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, ImportError, OSError),
+    re.error,
+)
+"""What the reference evaluator raises over a node that it does not know, and over arrays that do not fit one."""
+
+_MOST_TRIPS = 1 << 17
+"""Trips of all loops in one run of a foreign op; each takes 20 microseconds at least."""
+
+_trips = threading.local()
+
 _CARRIERS = {"bfloat16": np.float32, "int4": np.int8, "uint4": np.uint8}
 
 ForeignOp = Callable[[Sequence[Array | None]], list[Array]]
@@ -39,30 +50,12 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
         UnsupportedOp: `onnx.reference` does not implement the op.
         InvalidModel: the node cannot be read.
     """
-    domain, opset, proto = params.get("domain", ""), params.get("opset"), params.get("proto")
-    if not isinstance(domain, str) or not isinstance(opset, int) or not isinstance(proto, bytes):
-        raise InternalError(f"the foreign op at {where} lacks its domain, opset or proto")
-    node = onnx.NodeProto()
-    try:
-        node.ParseFromString(proto)
-    except Exception as error:  # protobuf's DecodeError differs between its implementations
-        raise InvalidModel(f"a node cannot be read: {error}", where=where) from error
-    notes = {entry.key: entry.value for entry in node.metadata_props}
-    positions = notes["fqfuse.inputs"].split("\n") if "fqfuse.inputs" in notes else list(node.input)
-    inputs = list(dict.fromkeys(name for name in positions if name))
-    graph = onnx.helper.make_graph(
-        [node],
-        "foreign",
-        [onnx.ValueInfoProto(name=name) for name in inputs],
-        [onnx.ValueInfoProto(name=name) for name in node.output if name],
-    )
-    lines = (line.rpartition(" ") for line in notes.get("fqfuse.opsets", "").split("\n") if line)
-    opsets = {"": onnx.defs.onnx_opset_version()} | {name: int(version) for name, _, version in lines} | {domain: opset}
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(*entry) for entry in opsets.items()])
+    model, positions = foreign_model(params, where)
+    node, opset = model.graph.node[0], params["opset"]
     try:
         evaluator = ReferenceEvaluator(model, new_ops=[Loop])
-    except Exception as error:  # the reference raises whatever Python does on attributes that it does not expect
-        name = f"{domain}.{node.op_type}" if domain else node.op_type
+    except _FAILURES as error:
+        name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         raise UnsupportedOp(
             f"nothing here can run the operator {name} (opset {opset}): {error}",
             where=where,
@@ -72,6 +65,7 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
 
     def run(arrays: Sequence[Array | None]) -> list[Array]:
         feeds = {name: array for name, array in zip(positions, arrays, strict=False) if name}
+        _trips.left = _MOST_TRIPS
         try:
             found = dict(zip([name for name in outputs if name], evaluator.run(None, feeds), strict=True))
         except MemoryError:
@@ -80,10 +74,11 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
             module = error.name or getattr(error.__cause__, "name", None) or ""
             hint = f"install it: pip install {_PACKAGES.get(module, module)}"
             raise UnsupportedOp(f"{node.op_type} needs a package that is not installed: {error}", where=where, hint=hint) from error
-        except Exception as error:  # the reference's own arithmetic on a stranger's data: it checks little, and raises whatever Python does
+        except _FAILURES as error:
             shapes = ", ".join("absent" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
+            reason = str(error) or type(error).__name__
             raise InvalidInput(
-                f"{node.op_type} cannot be computed on {shapes}: {error}", where=where, hint="check the inputs of this node"
+                f"{node.op_type} cannot be computed on {shapes}: {reason}", where=where, hint="check the inputs of this node"
             ) from error
         return [_carried(np.asarray(found[name])) if name else np.empty(0, np.float32) for name in outputs]
 
@@ -122,6 +117,9 @@ class Loop(_ReferenceLoop):
         state, rows = list(args), []
         going, step = cond is None or bool(cond), 0
         while going and (M is None or step < int(M)):
+            _trips.left -= 1
+            if _trips.left < 0:
+                raise RuntimeError(f"it takes more than {_MOST_TRIPS} trips")
             counters = {names[0]: np.asarray(step, np.int64), names[1]: np.asarray(going)}
             feeds = {**(context or {}), **counters, **dict(zip(names[2:], state, strict=True))}
             results = own._run_body(feeds, **more)  # noqa: SLF001  (`own` is this node)

@@ -23,7 +23,7 @@ from .numerics import VNNI_3_2, NumericsProfile
 from .pool import ProcessLock, WorkerPool, single_threaded_blas
 from .processors import default_threads
 from .program import StepProgram
-from .shapes import RunBudget, StaticShape, bind_shapes, step_shapes
+from .shapes import RunBudget, StaticShape, bind_shapes, bound_otherwise, step_shapes
 
 __all__ = ["NumpyExecutor", "run_step"]
 
@@ -62,8 +62,9 @@ class _Lease:
         arena = aligned_bytes(bound.arena_bytes)
         self.arrays = {name: result.view(arena[bound.offsets[name] :]) for name, result in bound.buffers.items()}
         scratches = [Scratch(bound.local_bytes) for _ in range(threads)]
+        values = {**plan.constants, **self.arrays}
         self.programs = [
-            None if kernel is None or isinstance(kernel, EvaluatedKernel) else _program(kernel, step, self.arrays, scratches)
+            None if kernel is None or isinstance(kernel, EvaluatedKernel) else _program(kernel, step, values, scratches)
             for step, kernel in zip(plan.steps, bound.kernels, strict=True)
         ]
 
@@ -155,8 +156,8 @@ class NumpyExecutor:
         """Adds an array that no kernel wrote; into its buffer, where a kernel will read it there."""
         buffer = lease.arrays.get(name)
         if buffer is not None:
-            if buffer.shape != array.shape:
-                raise InternalError(f"{name} has shape {list(array.shape)}, and {list(buffer.shape)} was expected")
+            if (buffer.shape, buffer.dtype) != (array.shape, array.dtype):
+                raise bound_otherwise(name, array, buffer.shape, buffer.dtype)
             np.copyto(buffer, array)
             array = buffer
         values[name] = array
@@ -209,7 +210,7 @@ def _bind_step(
 ) -> Kernel | None:
     """The kernel of a step; None when a shape is not known yet."""
     if step.op == "Onnx":
-        return ForeignKernel(step, plan.constants)
+        return ForeignKernel(plan, step)
     if step.primitive.startswith("onnx."):
         return OnnxKernel(step, plan.constants)
     if any(value not in shapes for value in (*step.inputs, step.output)):

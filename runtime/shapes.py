@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..composer.attributes import Binary, DepthwiseConv, Sum
 from ..composer.plan import Plan, Step
-from ..errors import InternalError, InvalidInput
+from ..errors import InternalError, InvalidInput, PlanError
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import DType, TensorType
 from .processors import machine_bytes
 
-__all__ = ["RunBudget", "StaticShape", "bind_shapes", "row_inputs", "step_shapes", "symbol_sizes"]
+__all__ = ["RunBudget", "StaticShape", "bind_shapes", "bound_otherwise", "row_inputs", "step_shapes", "symbol_sizes"]
 
 StaticShape = tuple[int, ...]
 
@@ -141,6 +142,12 @@ def _by_name(step: Step, spec: OpSpec, aliases: Mapping[str, str] | None = None)
     return result
 
 
+def bound_otherwise(value: str, array: Array, shape: Sequence[int], dtype: np.dtype[Any]) -> PlanError:
+    """The error of a step on NumPy that gives another array than the plan says: those who read it were bound for what it says."""
+    what = f"{value} has elements of type {array.dtype} and the shape {list(array.shape)}"
+    return PlanError(f"{what}, and by the plan {dtype} and {list(shape)}", where=value, hint="compile the model again")
+
+
 def symbol_sizes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """The size of every symbolic dimension that an input of the plan names.
 
@@ -198,16 +205,8 @@ class _Binder:
             return [self._declared(value) for value in step.outputs]
         if step.primitive in ("eltwise", "reorder"):
             return [self._shapes[values[0]]]
-        if step.primitive == "binary":
-            return [self._broadcast(step, values)]
         result = self._infer(step, spec, values)
         return self._behind_depthwise(step, result)
-
-    def _broadcast(self, step: Step, values: Sequence[str]) -> StaticShape:
-        try:
-            return tuple(np.broadcast_shapes(*(self._shapes[v] for v in values)))
-        except ValueError as error:
-            raise self._refusal(step, values, "they do not broadcast against each other") from error
 
     def _check_operands(self, step: Step, shape: StaticShape | None) -> None:
         """What the plan takes for granted of post-ops holds for these shapes, too: an operand makes no result larger, a sum's fills it."""

@@ -283,8 +283,8 @@ class _Builder:
         middle = self.name()
         self.values[middle] = TensorType(dtype, (self.shape[0], self.shape[1], self.shape[3], self.shape[2]))
         self.steps.append(Step(self.name(), "onnx.Transpose", "Transpose", (("x", self.last),), (middle,), {"perm": (0, 1, 3, 2)}))
-        foreign = foreign_params("Frobnicate", domain="com.example")
-        self.steps.append(Step(self.name(), "onnx.Frobnicate", "Onnx", (("x_1", middle), ("x_2", axes)), (self.name(),), foreign))
+        foreign = foreign_params(metadata="before\nouter")  # as if a subgraph read a value that is called `outer` no more
+        self.steps.append(Step(self.name(), "onnx.NonZero", "Onnx", (("x_0", middle), ("x_1", axes)), (self.name(),), foreign))
         self.values[self.steps[-1].output] = TensorType(DType.S64, None)
         self.add("onnx.Transpose", "Transpose", [("x", middle)], dtype, {"perm": (0, 1, 3, 2)}, PrimitiveAttr())
 

@@ -82,7 +82,7 @@ def call_row(step: Step, evaluate: Evaluate, arrays: Sequence[Array | None], att
         return evaluate(arrays, attrs)
     except FqfuseError:
         raise
-    except (ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError) as error:
+    except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, MemoryError) as error:
         shapes = ", ".join("absent" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
         raise InvalidInput(
             f"{step.op} cannot be computed on {shapes}: {error}",

@@ -49,7 +49,7 @@ class HostStep:
         self.single_call = single_call(plan, step, constants, isa)
         self.follows = self.single_call is not None and step.primitive in FOLLOWERS
         if step.op == "Onnx":
-            self._kernel = ForeignKernel(step, constants)
+            self._kernel = ForeignKernel(plan, step)
         elif step.primitive.startswith("onnx."):
             self._kernel = OnnxKernel(step, constants)
         else:

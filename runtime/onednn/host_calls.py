@@ -42,7 +42,7 @@ def single_call(plan: Plan, step: Step, constants: Mapping[str, Array], isa: Cpu
         constants: data of the constants among its inputs.
         isa: the instruction sets that may be used.
     """
-    make = None if step.op == "Onnx" else _MAKERS.get(step.primitive)
+    make = _MAKERS.get(step.op) if step.primitive == f"onnx.{step.op}" else None
     return None if make is None else make(plan, step, constants, isa)
 
 
@@ -90,7 +90,9 @@ def _lookup(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa)
     """Bytes by a table of bytes: by the kernel where the CPU has it, else by what Python has for it, which is still several times as fast
     as indexing, which widens each code first."""
     (_, source), (_, table) = step.args
-    if source in constants or table not in constants or constants[table].dtype.itemsize != 1:
+    if source in constants or table not in constants or plan.type(source).dtype not in (DType.U8, DType.S8):
+        return None
+    if constants[table].dtype.itemsize != 1 or constants[table].shape != (256,):
         return None
     entries, kernel = np.array(constants[table], order="C"), lookup_kernel(isa)
     return functools.partial(_translating, entries) if kernel is None else functools.partial(_ByKernel, kernel, entries)
@@ -115,20 +117,22 @@ def _translating(entries: Array, out: Array) -> SingleCall:
 
 
 class _ByKernel:
-    """A lookup by the kernel. It holds the arrays whose addresses it passes."""
+    """A lookup by the kernel, which trusts its four numbers: so this holds the arrays whose addresses it passes, and compares sizes."""
 
     def __init__(self, kernel: Kernel, entries: Array, out: Array) -> None:
         self._kernel, self._held, self._order = kernel, (out, entries), _in_memory_order(out)
-        self._target, self._size, self._table = out.ctypes.data, out.size, entries.ctypes.data
+        self._target, self._size, self._table = out.ctypes.data, out.nbytes, entries.ctypes.data
 
     def __call__(self, x: Array) -> bool:
         codes = np.ascontiguousarray(x.transpose(self._order))
+        if codes.nbytes != self._size:
+            return False
         self._kernel(self._target, codes.ctypes.data, self._size, self._table)
         return True
 
 
 _MAKERS: Mapping[str, Callable[[Plan, Step, Mapping[str, Array], CpuIsa], MakeCall | None]] = {
-    "onnx.Cast": _cast,
-    "onnx.Gather": _gather,
-    "onnx.Lookup": _lookup,
+    "Cast": _cast,
+    "Gather": _gather,
+    "Lookup": _lookup,
 }

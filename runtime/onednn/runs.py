@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...composer.plan import Plan
 from ...errors import InternalError
 from ...ir.ops.spec import Array
+from ..shapes import bound_otherwise
 from .enums import Arg, DataType
 from .handles import Engine, Stream
 from .memory import Memory, aligned_bytes, view
@@ -183,13 +184,13 @@ class Run:
         readers = {value: self._viewer(value, action.inputs.get(value)) for value in runner.inputs}
         for tensor in outputs.values():
             self._memory(tensor)
-        made = {value: tensor.desc.dims for value, tensor in outputs.items()}
+        made = {value: (tensor.desc.dims, self._plan.type(value).dtype.numpy) for value, tensor in outputs.items()}
 
         def general() -> int:
             found = runner.run({value: read() for value, read in readers.items()})
             for value, array in found.items():
-                if value in made and (array.shape or (1,)) != made[value]:
-                    raise InternalError(f"{value} has shape {list(array.shape)}, and was bound for {list(made[value])}")
+                if value in made and ((array.shape or (1,)), array.dtype) != made[value]:
+                    raise bound_otherwise(value, array, *made[value])
                 _keep(arrays, loose, value, array)
             return 0
 

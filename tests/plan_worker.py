@@ -1,0 +1,114 @@
+"""Runs mutants of plans in a process of its own: it may crash, hang, or ask for too much.
+
+    python plan_worker.py FOLDER FIRST COUNT
+
+For each seed two lines go to standard output: `FIRST` when it starts, and `FIRST outcome message` when it is done.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+import traceback
+import warnings
+from pathlib import Path
+
+import numpy as np
+from plan_mutations import mutant
+
+from fqfuse.composer.plan import Plan
+from fqfuse.composer.plan_file import read_plan
+from fqfuse.errors import BackendUnavailable, FqfuseError, InvalidInput, PlanError
+from fqfuse.ir.types import DType
+from fqfuse.runtime.compare import Difference, compare_steps
+from fqfuse.runtime.session import InferenceSession
+
+ADDRESSES = 4 << 30
+FED = 1 << 22
+
+
+def feeds_for(plan: Plan, seed: int) -> dict[str, np.ndarray] | None:
+    """Arrays for the inputs; None where nobody would feed arrays of that size."""
+    rng = np.random.default_rng(seed)
+    found, sizes = {}, {}
+    for name in plan.inputs:
+        kind = plan.type(name)
+        shape = [d if isinstance(d, int) else sizes.setdefault(d, 2) for d in kind.shape or ("N",) * (2 if kind.shape is None else 0)]
+        if math.prod(shape) > FED or len(shape) > 32:
+            return None
+        if kind.dtype is DType.STRING:
+            found[name] = np.full(shape, "a", object)
+        elif kind.dtype.is_integer:
+            low, high = kind.dtype.range if kind.dtype in (DType.U8, DType.S8) else (0, 2)
+            found[name] = rng.integers(low, high + 1, shape).astype(kind.dtype.numpy)
+        else:
+            found[name] = (rng.standard_normal(shape) * 2).astype(kind.dtype.numpy)
+    return {name: np.asarray(array) for name, array in found.items()}
+
+
+def outcome(data: bytes, seed: int) -> tuple[str, str]:
+    """What became of a mutant, in a word, and more about it."""
+    try:
+        plan = read_plan(data)
+    except PlanError as error:
+        return "refused", error.what[:300]
+    try:
+        sessions = [InferenceSession(plan, backend="numpy", threads=1)]
+        if plan.target != "unified":
+            sessions.append(InferenceSession(plan, backend="onednn", threads=1))
+    except BackendUnavailable:
+        pass
+    except FqfuseError as error:
+        return "unbound", str(error)[:300]
+    feeds = feeds_for(plan, seed)
+    if feeds is None:
+        return "unfed", ""
+    answers, refusals = [], []
+    for session in sessions:
+        try:
+            answers.append(session.run(None, feeds))
+        except FqfuseError as error:
+            refusals.append((session.backend, str(error)))
+    if refusals and answers:
+        return "FAILURE", f"only {refusals[0][0]} refuses: {refusals[0][1]}"
+    if refusals:
+        return "refused-at-run", refusals[0][1][:300]
+    for name, answer in zip(plan.outputs, answers[0], strict=True):
+        stated = plan.type(name)
+        if answer.dtype != stated.dtype.numpy and stated.dtype is not DType.STRING:
+            return "FAILURE", f"the output {name} of type {stated} is {answer.dtype}{list(answer.shape)}"
+        if stated.shape is not None and (len(stated.shape) != answer.ndim or any(isinstance(d, int) and d != s for d, s in zip(stated.shape, answer.shape, strict=True))):
+            return "FAILURE", f"the output {name} of type {stated} is {answer.dtype}{list(answer.shape)}"
+    if len(sessions) > 1:
+        wrong = [d for d in compare_steps(plan, sessions[1]._executor, feeds) if not _agrees(plan, d)]
+        if wrong:
+            return "FAILURE", f"the runtimes differ: {wrong[0]}"
+    return "ran", ""
+
+
+def _agrees(plan: Plan, difference: Difference) -> bool:
+    """At most a code where a function is approximated or f32 numbers are added; nothing otherwise but the sign of a zero."""
+    averages = difference.step.primitive == "pooling" and not plan.type(difference.step.args[0][1]).dtype.is_integer
+    if difference.transcendental or averages:
+        return difference.ulp > 0 or difference.largest <= 1
+    return difference.largest == 0
+
+
+def main(folder: str, first: int, count: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
+    warnings.simplefilter("ignore")
+    plans = [read_plan(path) for path in sorted(Path(folder).glob("*.onnx"))]
+    for seed in range(first, first + count):
+        print(seed, flush=True)
+        data = mutant(plans[seed % len(plans)], seed)
+        try:
+            kind, message = ("unwritten", "") if data is None else outcome(data, seed)
+        except BaseException as error:  # noqa: BLE001  # every one but PlanError and InvalidInput is what is looked for
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            kind, message = "FAILURE", f"{type(error).__name__}: {str(error)[:300]} ({last.filename.rpartition('/')[2]}:{last.lineno})"
+        print(seed, kind, message.replace("\n", " | "), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
