@@ -9,6 +9,7 @@ from rich.text import Text as RichText
 
 from ..composer.plan import Plan
 from ..ir.decision import Fate, Half
+from ..ir.text_write import name_text
 from .layout import FATE_STYLES, Layout, Text, heading, more, plain_table
 from .notation import count_text, middle_cut
 from .summary import COSTLY
@@ -86,7 +87,7 @@ def _table(shown: Mapping[str, Halves], letters: Mapping[str, str], layout: Layo
     room = None if layout.width is None else int(layout.width * _NAME_SHARE)
     table.columns[1].no_wrap = table.columns[2].no_wrap = True
     for name, (encoded, decoded) in shown.items():
-        table.add_row("", Text(middle_cut(name, room)), _joined(encoded, letters), _joined(decoded, letters))
+        table.add_row("", Text(middle_cut(name_text(name), room)), _joined(encoded, letters), _joined(decoded, letters))
     return table
 
 
@@ -120,9 +121,9 @@ def _flat(everything: Mapping[str, Halves]) -> RenderableType:
         for half, fates in zip(Half, halves, strict=True):
             for fate in fates:
                 step = "-" if fate.step is None else f"#{fate.step}"
-                table.add_row("", Text(name), half.value, _fate(fate), step, Text(fate.consumer or "-"), Text(fate.reason))
+                table.add_row("", Text(name_text(name)), half.value, _fate(fate), step, Text(fate.consumer or "-"), Text(fate.reason))
             if not fates:
-                table.add_row("", Text(name), half.value, _NO_FATE, "-", "-", "-")
+                table.add_row("", Text(name_text(name)), half.value, _NO_FATE, "-", "-", "-")
     return table
 
 
