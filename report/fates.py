@@ -100,7 +100,7 @@ def _joined(fates: Sequence[Fate], letters: Mapping[str, str]) -> RichText:
     return Text(", ").join([_with_letter(group, letter) for (_, letter), group in alike.items()])
 
 
-def _with_letter(fates: Sequence[Fate], letter: str) -> Text:
+def _with_letter(fates: Sequence[Fate], letter: str) -> RichText:
     """`source_scale #2 #5 a`: fates of one kind for one reason, their steps, and the reason's letter."""
     text = _fate(fates[0])
     for step in dict.fromkeys(fate.step for fate in fates if fate.step is not None):
@@ -127,6 +127,6 @@ def _flat(everything: Mapping[str, Halves]) -> RenderableType:
     return table
 
 
-def _fate(fate: Fate) -> Text:
+def _fate(fate: Fate) -> RichText:
     # The style lies on the characters, not on the whole text: what is appended has its own.
     return Text.assemble((fate.fate.value, FATE_STYLES.get(fate.fate.value, "green")))
