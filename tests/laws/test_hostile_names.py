@@ -15,12 +15,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from terminals import in_terminal
 from typer.testing import CliRunner
 
 import fqfuse
 from fqfuse.cli.app import app
+from fqfuse.errors import printable
 
 HOSTILE = {
     "colour": "\x1b[31mred\x1b[0m",
@@ -269,3 +272,13 @@ def test_on_a_terminal(kind: str, tmp_path: Path) -> None:
         check_lines(plain, longest=1 << 30 if "--json" in arguments else LONGEST)
         told = [line for line in plain.split("\n") if _FORGED.match(line)]
         assert len(told) == (3 if code == 2 and "--json" not in arguments else 0), told
+
+
+@pytest.mark.hypothesis
+@given(st.text(st.characters(codec=None), max_size=60), st.integers(1, 300))
+def test_any_text_is_made_printable(text: str, times: int) -> None:
+    shown = printable(text * times)
+    assert shown.isprintable()
+    assert len(shown) <= 4000
+    assert printable(shown) == shown, "errors are made of errors"
+    assert shown == text * times or not text.isprintable() or len(text) * times > 500
