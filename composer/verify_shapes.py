@@ -56,6 +56,12 @@ PRIMITIVES: Mapping[str, Schema] = {
 }  # fmt: skip
 """The primitives."""
 
+_SWITCHES = frozenset({
+    "allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "keepdims", "largest", "noop_with_empty_axes",
+    "reverse", "select_last_index", "transA", "transB",
+})  # fmt: skip
+"""Attributes that ONNX writes as 0 or 1; some are looked at while a row computes, and not while it gives types."""
+
 _ALGORITHMS = {"eltwise": ELTWISE, "binary": BINARY}
 _KINDS: Mapping[type, tuple[type, ...]] = {float: (float, int)}  # what else may stand for a default of that type
 _NO_FIT = (ShapeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, MemoryError)
@@ -171,6 +177,8 @@ def _param_problems(step: Step) -> Iterator[str]:
             continue
         elif not isinstance(value, _KINDS.get(type(default), type(default))):
             yield f"has the parameter {name}, which is of another kind than {default!r}"
+        elif name in _SWITCHES and value not in (0, 1):
+            yield f"has the parameter {name}, which is {value!r} and neither 0 nor 1"
 
 
 def _algorithm_problems(step: Step, algorithms: frozenset[str]) -> Iterator[str]:
