@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import onnx
@@ -17,14 +17,18 @@ from .counts import count_macs
 from .engines import ENGINES
 from .environment import describe_environment
 from .measure import REFERENCE, Row, Settings, measure_case, measure_peak
+from .process import WorkerFailed
 from .report import write_compile, write_speed
 from .summary import NUMPY, summarize, summarize_file
+from .versus import versus
 
 __all__ = ["main"]
 
 # The NumPy runtime is the definition, not the fast path: two files tell how it stands.
 NUMPY_FILES = ("resnet50-ort", "bert-ort")
 QUICK = Settings(rounds=3, turn_seconds=0.1, accuracy_inputs=8)
+# The interval of the median ratio then lies between the 6th smallest and the 6th largest of 21.
+VERSUS_ROUNDS = 21
 QUICK_CHAINS = tuple(size for size in CHAINS if size <= 1000)
 
 
@@ -43,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     scratch = options.build_dir / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
+    if options.what == "versus":
+        return _versus(wanted, options, scratch)
     if options.what in ("all", "run"):
         print(_speed(wanted, options, scratch).read_text())
     if options.what in ("all", "compile"):
@@ -52,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="benchmarks", description="Measure fqfuse side by side with ONNX Runtime and OpenVINO.")
-    parser.add_argument("what", nargs="?", default="all", choices=("all", "build", "run", "compile"), help="what to do (default: all)")
+    actions = ("all", "build", "run", "compile", "versus")
+    parser.add_argument("what", nargs="?", default="all", choices=actions, help="what to do (default: all)")
+    parser.add_argument("--other", type=Path, help="versus: the root of another checkout of fqfuse, an earlier commit's say")
     parser.add_argument("--quick", action="store_true", help="3 short rounds and short chains: a look, not a result")
     parser.add_argument("--files", type=_names, default=(), help="comma-separated, such as resnet50-ort,bert-nncf (default: all eight)")
     parser.add_argument("--engines", type=_engines, default=tuple(ENGINES), help=f"comma-separated, of {', '.join(ENGINES)}")
@@ -113,6 +121,18 @@ def _compile(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path)
     files = compile_cases(wanted, *arguments)
     chains = compile_chains(QUICK_CHAINS if options.quick else CHAINS, *arguments)
     return write_compile(_out(options), result, files, chains)
+
+
+def _versus(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -> int:
+    if options.other is None:
+        print("benchmarks: versus needs --other FOLDER, such as a worktree of an earlier commit", file=sys.stderr)
+        return 2
+    try:
+        versus(options.other, wanted, replace(_settings(options), rounds=options.rounds or VERSUS_ROUNDS), scratch, print)
+    except (ValueError, WorkerFailed) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def _settings(options: argparse.Namespace) -> Settings:

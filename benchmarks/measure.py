@@ -23,7 +23,7 @@ from .arrays import Array, load_arrays, save_arrays
 from .build import SEED, Case
 from .process import WorkerFailed, WorkerProcess
 
-__all__ = ["REFERENCE", "Row", "Settings", "measure_case", "measure_peak"]
+__all__ = ["REFERENCE", "Row", "Settings", "Turn", "load_turn", "measure_case", "measure_peak", "take_turns"]
 
 REFERENCE = "onnxruntime-f32"
 _ACCURACY_STREAM = 4  # of random numbers; see build.py for the others
@@ -73,7 +73,7 @@ class Row:
 
 
 @dataclass
-class _Turn:
+class Turn:
     """An engine that takes part: its row, its process, and how many runs make a turn."""
 
     row: Row
@@ -93,12 +93,12 @@ def measure_case(case: Case, engines: Sequence[str], settings: Settings, scratch
         turns = []
         for engine in dict.fromkeys([REFERENCE, *engines]):
             worker = stack.enter_context(WorkerProcess(settings.threads, scratch / f"{case.name}-{engine}.log"))
-            turn = _Turn(Row(case.name, engine), worker)
+            turn = Turn(Row(case.name, engine), worker)
             turns.append(turn)
             path = case.float_path if engine == REFERENCE else case.path
-            _attempt(turn, partial(_load, path=path, feeds=feeds, settings=settings))
+            _attempt(turn, partial(load_turn, path=path, feeds=feeds, settings=settings))
             time.sleep(settings.pause)
-        _take_turns(turns, settings)
+        take_turns(turns, settings)
         for turn in turns:
             _attempt(turn, partial(_memory, settings=settings))
             _attempt(turn, partial(_outputs, scratch=scratch, settings=settings))
@@ -117,7 +117,7 @@ def measure_peak(threads: int, scratch: Path) -> dict[str, Any]:
             return {"reason": str(failure)}
 
 
-def _attempt(turn: _Turn, step: Callable[[_Turn], None]) -> None:
+def _attempt(turn: Turn, step: Callable[[Turn], None]) -> None:
     """Do a step unless the engine failed before; a failure becomes the row's reason and ends its part."""
     if not turn.alive:
         return
@@ -128,7 +128,8 @@ def _attempt(turn: _Turn, step: Callable[[_Turn], None]) -> None:
         turn.row.reason = str(failure)
 
 
-def _load(turn: _Turn, path: Path, feeds: Path, settings: Settings) -> None:
+def load_turn(turn: Turn, path: Path, feeds: Path, settings: Settings) -> None:
+    """Open the file in the turn's process and find how many runs make a turn; WorkerFailed if that fails."""
     arguments = {"engine": turn.row.engine, "path": str(path.resolve()), "feeds": str(feeds.resolve()), "threads": settings.threads}
     answer = turn.worker.ask("load", settings.timeout, **arguments)
     turn.row.import_s, turn.row.load_s, turn.row.first_run_s = (answer[k] for k in ("import_s", "load_s", "first_run_s"))
@@ -138,7 +139,7 @@ def _load(turn: _Turn, path: Path, feeds: Path, settings: Settings) -> None:
     turn.runs = max(settings.min_runs, min(settings.max_runs, round(settings.turn_seconds / min(seconds))))
 
 
-def _take_turns(turns: list[_Turn], settings: Settings) -> None:
+def take_turns(turns: Sequence[Turn], settings: Settings) -> None:
     """Run the rounds; each begins with another engine, so that nobody always follows the same one."""
     for index in range(settings.rounds):
         for position in range(len(turns)):
@@ -153,24 +154,24 @@ def _take_turns(turns: list[_Turn], settings: Settings) -> None:
             turn.row.spread = (max(rounds) - min(rounds)) / turn.row.median_ms
 
 
-def _time(turn: _Turn, settings: Settings) -> None:
+def _time(turn: Turn, settings: Settings) -> None:
     answer = turn.worker.ask("time", settings.timeout, runs=turn.runs, warmup=settings.warmup)
     turn.row.rounds_ms.append(statistics.median(answer["seconds"]) * 1e3)
 
 
-def _memory(turn: _Turn, settings: Settings) -> None:
+def _memory(turn: Turn, settings: Settings) -> None:
     turn.row.memory_peak = (turn.row.memory_peak or 0) + turn.worker.ask("memory", settings.timeout)["peak"]
 
 
-def _outputs(turn: _Turn, scratch: Path, settings: Settings) -> None:
+def _outputs(turn: Turn, scratch: Path, settings: Settings) -> None:
     turn.worker.ask("outputs", settings.timeout, to=str(_outputs_path(turn, scratch).resolve()))
 
 
-def _outputs_path(turn: _Turn, scratch: Path) -> Path:
+def _outputs_path(turn: Turn, scratch: Path) -> Path:
     return scratch / f"{turn.row.file}-{turn.row.engine}-outputs.npz"
 
 
-def _accuracy(turns: Sequence[_Turn], case: Case, scratch: Path) -> None:
+def _accuracy(turns: Sequence[Turn], case: Case, scratch: Path) -> None:
     """Fill in SQNR and top-1 agreement of every engine that answered, against the f32 model."""
     reference = next(turn for turn in turns if turn.row.engine == REFERENCE)
     if not reference.alive:

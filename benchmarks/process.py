@@ -26,11 +26,12 @@ class WorkerProcess:
     """A worker as a context manager; leaving it ends the process.
 
     ``threads`` limits every OpenMP and BLAS pool the process may start. ``log`` takes the worker's stderr.
+    Modules come from the folder ``modules`` first.
     """
 
-    def __init__(self, threads: int, log: Path) -> None:
+    def __init__(self, threads: int, log: Path, modules: Path | None = None) -> None:
         pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        environment = {**os.environ, **dict.fromkeys(pools, str(threads))}
+        environment = {**os.environ, **dict.fromkeys(pools, str(threads))} | ({"PYTHONPATH": str(modules)} if modules else {})
         # -m with this package's parent as working directory: the worker then never imports fqfuse unless its engine does.
         command = [sys.executable, "-m", f"{_HERE.name}.worker"]
         self._log = log

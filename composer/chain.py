@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
+from ..ir.paths import keeps_shape
 from ..ir.types import DType, Quantization
 from .algebra import is_normal
 from .composed import Composed
@@ -77,7 +78,7 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
     storable = _is_storable(graph.type(value).dtype)
     legal = Chain(value, composer.result) if composer.result.refusal is None and storable else None
     refusal: tuple[Node, Refusal] | None = None
-    current = value
+    current, taken = value, 0
     while (node := _only_reader(graph, current)) is not None and not claimed(node):
         found = operations_of(graph, node, current, composer, anchor)
         if found is None:
@@ -95,13 +96,13 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
             refusal = (node, composer.result.refusal) if node.op != "Dequantize" else refusal
         elif _is_storable(graph.type(current).dtype) and (node.op != "Dequantize" or not _read_as_codes(graph, node)):
             # Codes are decoded inside the step for an operation behind that the step takes too, or that no primitive reads as codes.
-            legal, refusal = Chain(current, composer.result, list(links), dict(not_summed)), None
+            legal, taken, refusal = Chain(current, composer.result, not_summed=dict(not_summed)), len(links), None
     if legal is None:
         kind = graph.type(value).dtype
         what = "truth values" if kind is DType.BOOL else "such codes"
         ended = Refusal(f"no primitive stores {what}", "f32", kind.value) if refusal is None else refusal[1]
         return composer.result.refusal or ended
-    legal.refusal = refusal
+    legal.links, legal.refusal = links[:taken], refusal
     return legal
 
 
@@ -147,7 +148,7 @@ def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsCompose
         return compared if isinstance(compared, Refusal) else (comparable(graph, compared, composer), None)
     if not node.has(Trait.ELEMENTWISE) or not _is_real(graph, node):
         return None
-    if graph.type(node.output).shape != graph.type(value).shape:
+    if not keeps_shape(graph, node, value):
         return Refusal(
             "the result is larger than the chain: the chain's value is broadcast", f"{graph.type(value)}", f"{graph.type(node.output)}"
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ..errors import InternalError, PlanError
 from ..ir.decision import DequantizeFate, Half, QuantizeFate
 from ..ir.diagnostic import Diagnostic, Finding, diagnose, save_text, summary
+from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.verify import quantization_problem
 from .attributes import DepthwiseConv, Prelu, Sum
@@ -68,11 +69,11 @@ def check_plan(plan: Plan, *, source: str = "", blame: str = "") -> None:
     if not found:
         return
     if not blame:
-        where = ": ".join(filter(None, [source, found[0].subject])) + ("\n" + found[0].excerpt if found[0].excerpt else "")
-        raise PlanError(f"the plan is not sound: {summary(found)}", where=where, hint="compile the model again")
+        where = ": ".join(filter(None, [source, found[0].subject]))
+        raise PlanError(f"the plan is not sound: {summary(found)}", where=where, hint="compile the model again", excerpt=found[0].excerpt)
     size = sum(data.nbytes for data in plan.constants.values())
     saved = save_text(print_plan(plan, data="full" if size <= _SAVED_DATA else "digest"), "plan")
-    raise InternalError(f"{blame} made a plan that is not sound\n" + "\n".join(map(str, found)), saved)
+    raise InternalError(f"{blame} made a plan that is not sound", saved, "\n".join(map(str, found)))
 
 
 # -- structure ---------------------------------------------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ def _sum_problem(plan: Plan, step: Step, op: Sum, *, alive: bool) -> str | None:
         return "is still needed after the step"
     if op.operand in dict(step.args).values():
         return "is an argument of the step, too: it would be overwritten while it is read"
-    if operand.shape != dst.shape or operand.dtype.numpy.itemsize != dst.dtype.numpy.itemsize:
+    if not dims.same_shape(operand.shape, dst.shape) or operand.dtype.numpy.itemsize != dst.dtype.numpy.itemsize:
         return f"is {type_text(operand)}, and does not fill the destination {type_text(dst)}"
     if operand.dtype is not (op.dtype or dst.dtype):
         return f"is {operand.dtype.value}, and is read as {(op.dtype or dst.dtype).value}"

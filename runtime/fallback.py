@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,12 @@ from ..ir.ops.spec import Array, Attr
 
 __all__ = ["MOST_TRIPS", "ForeignOp", "foreign_op", "run_foreign", "run_step_foreign"]
 
-_FAILURES = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, MemoryError)
+_PACKAGES = {"PIL": "Pillow"}  # where a package is called otherwise than its module
+
+_FAILURES = (
+    *(RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, ImportError, OSError),
+    re.error,
+)
 """What the reference evaluator raises over a node that it does not know, and over arrays that do not fit one."""
 
 MOST_TRIPS = 1 << 16
@@ -62,6 +68,12 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
         _trips.left = MOST_TRIPS
         try:
             found = dict(zip([name for name in outputs if name], evaluator.run(None, feeds), strict=True))
+        except MemoryError:
+            raise
+        except ImportError as error:
+            module = error.name or getattr(error.__cause__, "name", None) or ""
+            hint = f"install it: pip install {_PACKAGES.get(module, module)}"
+            raise UnsupportedOp(f"{node.op_type} needs a package that is not installed: {error}", where=where, hint=hint) from error
         except _FAILURES as error:
             shapes = ", ".join("absent" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
             reason = str(error) or type(error).__name__

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..composer.attributes import DepthwiseConv
+from ..composer.attributes import Binary, DepthwiseConv, Sum
 from ..composer.plan import Plan, Step
 from ..errors import InternalError, InvalidInput, PlanError
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import DType, TensorType
+from .processors import machine_bytes
 
-__all__ = ["StaticShape", "bind_shapes", "bound_otherwise", "row_inputs", "step_shapes", "symbol_sizes"]
+__all__ = ["RunBudget", "StaticShape", "bind_shapes", "bound_otherwise", "row_inputs", "step_shapes", "symbol_sizes"]
 
 StaticShape = tuple[int, ...]
 
@@ -22,7 +25,55 @@ _SMALL = 4096
 """Elements up to which a value that depends on shapes alone is computed while binding."""
 
 
-def bind_shapes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[str, StaticShape]:
+@dataclass(frozen=True)
+class RunBudget:
+    """How much memory a run may take, checked on Python integers before anything is allocated.
+
+    Attributes:
+        limit: bytes of one value, and of all memory of one run.
+    """
+
+    limit: int
+
+    @classmethod
+    def of(cls, limit: int | None) -> RunBudget:
+        """The budget of so many bytes; of the machine's memory for None."""
+        return cls(machine_bytes() if limit is None else limit)
+
+    def check(self, plan: Plan, shapes: Mapping[str, StaticShape]) -> None:
+        """Refuses values that are too large alone.
+
+        Raises:
+            InvalidInput: there is one; the message names it.
+        """
+        for value, shape in shapes.items():
+            type_ = plan.values.get(value)
+            if type_ is not None and (needed := _bytes(type_, shape)) > self.limit:
+                raise self._too_much(f"the value {value} of shape {list(shape)} takes {needed:,} bytes", value, needed)
+
+    def check_run(self, plan: Plan, shapes: Mapping[str, StaticShape], needed: int) -> None:
+        """Refuses memory of a run that is too large together.
+
+        Raises:
+            InvalidInput: it is; the message names the largest value.
+        """
+        if needed <= self.limit:
+            return
+        sizes = {value: _bytes(type_, shapes[value]) for value, type_ in plan.values.items() if value in shapes}
+        value = max(sizes, key=sizes.__getitem__, default="")
+        largest = f"; the largest value is {value} of shape {list(shapes[value])}" if value else ""
+        raise self._too_much(f"one run takes {needed:,} bytes{largest}", value, needed)
+
+    def _too_much(self, what: str, value: str, needed: int) -> InvalidInput:
+        hint = f"feed smaller inputs, or give the session budgets=Budgets(run_bytes={needed}) or more"
+        return InvalidInput(f"{what}, and a run may take {self.limit:,}", where=value, hint=hint)
+
+
+def _bytes(type_: TensorType, shape: StaticShape) -> int:
+    return math.prod(shape) * type_.dtype.numpy.itemsize
+
+
+def bind_shapes(plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: RunBudget | None = None) -> dict[str, StaticShape]:
     """The shape of every value and constant that the shapes of the inputs decide.
 
     Values whose shape depends on data (behind NonZero, say) are absent: their readers are bound while they run.
@@ -31,11 +82,18 @@ def bind_shapes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[s
     Args:
         plan: the plan.
         input_shapes: the shape of each input of the plan.
+        budget: how large values may be; None: as large as they are.
 
     Raises:
-        InvalidInput: the shapes do not fit the model.
+        InvalidInput: the shapes do not fit the model, or a value is too large.
     """
-    return _Binder(plan, {name: tuple(input_shapes[name]) for name in plan.inputs}, plan.constants).run()
+    given = {name: tuple(input_shapes[name]) for name in plan.inputs}
+    if budget is not None:
+        budget.check(plan, given)
+    found = _Binder(plan, given, plan.constants).run()
+    if budget is not None:
+        budget.check(plan, found)
+    return found
 
 
 def step_shapes(plan: Plan, step: Step, arrays: Mapping[str, Array]) -> dict[str, StaticShape]:
@@ -132,6 +190,11 @@ class _Binder:
 
     def step(self, step: Step) -> Sequence[StaticShape | None]:
         """Shapes of the outputs of one step; None where data decides."""
+        found = self._outputs(step)
+        self._check_operands(step, found[0])
+        return found
+
+    def _outputs(self, step: Step) -> Sequence[StaticShape | None]:
         if step.op == "Onnx":
             return [self._declared(value) for value in step.outputs]
         spec = OPS.get(step.op)
@@ -144,6 +207,20 @@ class _Binder:
             return [self._shapes[values[0]]]
         result = self._infer(step, spec, values)
         return self._behind_depthwise(step, result)
+
+    def _check_operands(self, step: Step, shape: StaticShape | None) -> None:
+        """What the plan takes for granted of post-ops holds for these shapes, too: an operand makes no result larger, a sum's fills it."""
+        for op in step.attr.post_ops if shape is not None else ():
+            if not isinstance(op, Sum | Binary) or shape is None or (operand := self._shapes.get(op.operand)) is None:
+                continue
+            if not (operand == shape if isinstance(op, Sum) else dims.fits(operand, shape)):
+                raise self._refusal(step, (op.operand,), f"what is combined with a result of {list(shape)} must have its sizes")
+
+    def _refusal(self, step: Step, values: Sequence[str], why: str) -> InvalidInput:
+        shapes = ", ".join(f"{v} {list(self._shapes[v])}" for v in values if v)
+        return InvalidInput(
+            f"{step.op} cannot take these shapes: {why}", where=", ".join(step.origin) or step.name, hint=f"its inputs are {shapes}"
+        )
 
     def _declared(self, value: str) -> StaticShape | None:
         """The plan's own word, with the sizes that the inputs gave its symbols."""
@@ -163,10 +240,7 @@ class _Binder:
         try:
             found = spec.infer(types, attrs, known)
         except ShapeError as error:
-            shapes = ", ".join(f"{v} {list(self._shapes[v])}" for v in values if v)
-            raise InvalidInput(
-                f"{step.op} cannot take these shapes: {error}", where=", ".join(step.origin) or step.name, hint=f"its inputs are {shapes}"
-            ) from error
+            raise self._refusal(step, values, str(error)) from error
         if compute:
             self._follow(step, spec, values, known)
         result: list[StaticShape | None] = []

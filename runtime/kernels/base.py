@@ -37,6 +37,7 @@ __all__ = [
     "Tile",
     "Values",
     "aligned",
+    "aligned_bytes",
     "nbytes",
     "part_of",
     "share",
@@ -85,13 +86,22 @@ def nbytes(shape: Sequence[int], dtype: npt.DTypeLike) -> int:
     return aligned(math.prod(shape) * np.dtype(dtype).itemsize)
 
 
+def aligned_bytes(count: int, alignment: int = _ALIGN) -> npt.NDArray[np.uint8]:
+    """`count` uninitialised bytes whose address is a multiple of `alignment` (a power of two): all memory that runs compute in."""
+    raw = _uninitialised(count + alignment)
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + count]
+
+
+def _uninitialised(count: int) -> npt.NDArray[np.uint8]:
+    return np.empty(count, np.uint8)
+
+
 class Scratch:
     """Memory that one worker uses while it runs a task: views are taken one behind the other, and `release` forgets the last ones."""
 
     def __init__(self, size: int) -> None:
-        raw = np.empty(size + _ALIGN, np.uint8)
-        start = -raw.ctypes.data % _ALIGN
-        self._memory = raw[start : start + size]
+        self._memory = aligned_bytes(size)
         self._used = 0
 
     def mark(self) -> int:
@@ -195,7 +205,7 @@ class Result:
 
     def empty(self) -> Array:
         """A new array."""
-        return self.layout.logical(np.empty(self.layout.physical_shape(self.shape), self.dtype.numpy))
+        return self.view(aligned_bytes(self.size))
 
 
 @dataclass(frozen=True)

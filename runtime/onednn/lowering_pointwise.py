@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from .primitive_desc import PrimitiveDesc
 from .tensors import channels_last, relaid, row_major, viewed
 from .translation import Translated, algorithm, same_frame, translate
 
-__all__ = ["Make", "check_pooled_operands", "check_vectors_operands", "concat", "eltwise", "follow", "layouts", "need", "pooling"]
+__all__ = ["Make", "check_channel_operands", "check_pooled_operands", "concat", "eltwise", "follow", "layouts", "need", "pooling"]
 
 Make = Callable[[MemoryDesc, MemoryDesc, Attributes], PrimitiveDesc]
 """Descriptors of source and destination, and attributes -> the primitive descriptor."""
@@ -48,17 +49,22 @@ def layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDes
     return found
 
 
-def check_vectors_operands(dims: tuple[int, ...], attributes: Attributes) -> None:
-    """Refuses binary with post-ops that read a vector along the channels where all spatial dimensions are 1: oneDNN 3.2's compiled kernel
-    reads wrong elements of it from the second sample on. As a matrix [N, C] the same is read right.
+def check_channel_operands(source: MemoryDesc, attributes: Attributes) -> None:
+    """Refuses binary with post-ops that read a vector along the channels where oneDNN 3.2's compiled kernel reads wrong elements of it: where
+    all spatial dimensions are 1, from the second sample on (as a matrix [N, C] the same is read right), and where samples lie inside
+    channels, or channels inside the first spatial dimension without being the innermost.
 
     Raises:
         NotLowered: it would be computed wrongly.
     """
-    if len(dims) < 3 or math.prod(dims[2:]) != 1 or dims[0] == 1:
+    dims = source.dims
+    if len(dims) < 2 or not any(isinstance(op, Binary) and op.src1.dims[0] == 1 and op.src1.dims[1] > 1 for op in attributes.post_ops):
         return
-    if any(isinstance(op, Binary) and op.src1.dims[0] == 1 and op.src1.dims[1] > 1 for op in attributes.post_ops):
-        raise NotLowered("oneDNN reads the operand of a post-op wrongly in a binary of vectors")
+    strides = source.strides
+    descending = all(outer >= inner for outer, inner in pairwise(strides[:3]))
+    vectors = len(dims) > 2 and math.prod(dims[2:]) == 1 and dims[0] > 1
+    if vectors or not (strides[1] == 1 or descending):
+        raise NotLowered("oneDNN reads the operand of a post-op wrongly in a binary of vectors, or of samples inside channels")
 
 
 def eltwise(binder: Binder, step: Step) -> None:
@@ -95,7 +101,7 @@ def _product_with_one(binder: Binder, step: Step, name: str, alpha: float, beta:
     one = row_major(binder.library, (1,) * len(binder.dims(need(step, "src"))), DataType.f32)
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        check_vectors_operands(source.dims, attributes)
+        check_channel_operands(source, attributes)
         return pointwise.binary(
             binder.engine, AlgKind.binary_mul, source, one, target, attributes=attributes, origin=binder.origin(step)
         )

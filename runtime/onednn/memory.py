@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ..kernels.base import aligned_bytes
 from .capi import check, int64_array
 from .enums import DataType, FormatKind, FormatTag, Query
 from .handles import Engine, Handle, create
@@ -87,6 +88,9 @@ class MemoryDesc(Handle):
     def with_strides(cls, library: Library, dims: Sequence[int], dtype: DataType, strides: Sequence[int] | None = None) -> MemoryDesc:
         """A plain descriptor with `strides` in *elements*, one for each dimension; None means row-major.
 
+        Those of dimensions of length 1 are no part of a layout, but the library compares them and takes them at face value: they are
+        settled here, see `settled_strides`.
+
         Raises:
             ValueError: the number of strides is not that of the dimensions.
             OneDnnError: the library refuses (strides that overlap, negative strides).
@@ -95,6 +99,10 @@ class MemoryDesc(Handle):
         steps = row_major_strides(shape) if strides is None else tuple(map(int, strides))
         if len(steps) != len(shape):
             raise ValueError(f"{len(steps)} strides for {len(shape)} dimensions")
+        return cls._with_strides_as_given(library, shape, dtype, settled_strides(shape, steps))
+
+    @classmethod
+    def _with_strides_as_given(cls, library: Library, shape: tuple[int, ...], dtype: DataType, steps: tuple[int, ...]) -> MemoryDesc:
         status, pointer = create(library.c.dnnl_memory_desc_create_with_strides, len(shape), int64_array(shape), dtype, int64_array(steps))
         if status:
             check(status, f"memory descriptor {_shaped(dtype, shape)} with strides {list(steps)}")
@@ -111,8 +119,6 @@ class MemoryDesc(Handle):
         item = source.itemsize
         if any(stride % item for stride in source.strides):
             raise ValueError(f"strides {source.strides} are no multiples of the {item}-byte element")
-        if source.flags.c_contiguous:  # NumPy leaves strides of length-1 dimensions arbitrary
-            return cls.with_strides(library, source.shape, data_type_of(source.dtype))
         return cls.with_strides(library, source.shape, data_type_of(source.dtype), [stride // item for stride in source.strides])
 
     @classmethod
@@ -218,7 +224,7 @@ class MemoryDesc(Handle):
         if self.format_kind != FormatKind.blocked or self.inner_blocks or self.padded_dims != self.dims:
             return False
         # Compensation lives in flags that no query shows; a plain descriptor with the same strides lacks them.
-        return self.offset > 0 or self == MemoryDesc.with_strides(self.library, self.dims, self.dtype, self.strides)
+        return self.offset > 0 or self == MemoryDesc._with_strides_as_given(self.library, self.dims, self.dtype, self.strides)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MemoryDesc):
@@ -354,11 +360,43 @@ def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(steps)
 
 
-def aligned_bytes(count: int, alignment: int = ALIGNMENT) -> NDArray[np.uint8]:
-    """`count` uninitialised bytes whose address is a multiple of `alignment` (a power of two)."""
-    raw = np.empty(count + alignment, dtype=np.uint8)
-    start = -raw.ctypes.data % alignment
-    return raw[start : start + count]
+def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of the dense layout whose innermost dimension is 1 (rank 3 and more; row-major below)."""
+    if len(shape) < 3:
+        return row_major_strides(shape)
+    outer = row_major_strides((shape[0], *shape[2:], shape[1]))
+    return (outer[0], outer[-1], *outer[1:-1])
+
+
+def settled_strides(shape: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
+    """The same layout with the one choice of strides for dimensions of length 1 that kernels can read a layout's name from.
+
+    No element is ever reached by such a stride, and still oneDNN 3.2 decides by it: its binary walks [5,1,1,5] with strides (5,25,25,1) as
+    neither row-major nor channels last, and reads beyond the tensor. Such strides come from permuted axes.
+
+    Args:
+        shape: the shape.
+        steps: strides in elements.
+
+    Returns:
+        `steps` where they are row-major or channels last to the letter; those two where they are so but for dimensions of length 1;
+        otherwise, with dimensions of length 1 directly outside of their right neighbours.
+    """
+    if 1 not in shape:
+        return steps
+    named = row_major_strides(shape), channels_last_strides(shape)
+    if steps in named:
+        return steps
+    for known in named:
+        if all(length == 1 or step == other for length, step, other in zip(shape, steps, known, strict=True)):
+            return known
+    found = list(steps)
+    outside = 1
+    for axis in range(len(shape) - 1, -1, -1):
+        if shape[axis] == 1:
+            found[axis] = outside
+        outside = found[axis] * max(shape[axis], 1)
+    return tuple(found)
 
 
 def aligned_empty(shape: Sequence[int], dtype: DTypeLike, alignment: int = ALIGNMENT) -> NDArray[Any]:

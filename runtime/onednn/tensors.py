@@ -11,9 +11,9 @@ from ...ir.types import DType
 from .capi import OneDnnError
 from .enums import DataType
 from .library import Library
-from .memory import MemoryDesc, row_major_strides
+from .memory import MemoryDesc, channels_last_strides, row_major_strides
 
-__all__ = ["Buffer", "Home", "Tensor", "channels_last", "channels_last_strides", "data_type", "relaid", "row_major", "spaced", "viewed"]
+__all__ = ["Buffer", "Home", "Tensor", "channels_last", "data_type", "relaid", "row_major", "spaced", "viewed"]
 
 _DATA_TYPES = {
     DType.F32: DataType.f32,
@@ -74,17 +74,9 @@ def row_major(library: Library, dims: Sequence[int], dtype: DataType) -> MemoryD
     return MemoryDesc.with_strides(library, tuple(dims) or (1,), dtype)
 
 
-def channels_last_strides(dims: Sequence[int]) -> tuple[int, ...]:
-    """Strides in elements of the dense layout whose innermost dimension is 1 (rank 3 and more; row-major below)."""
-    if len(dims) < 3:
-        return row_major_strides(tuple(dims))
-    outer = row_major_strides((dims[0], *dims[2:], dims[1]))
-    return (outer[0], outer[-1], *outer[1:-1])
-
-
 def channels_last(library: Library, dims: Sequence[int], dtype: DataType) -> MemoryDesc:
     """The dense layout whose innermost dimension is 1: nwc, nhwc, ndhwc."""
-    return MemoryDesc.with_strides(library, dims, dtype, channels_last_strides(dims))
+    return MemoryDesc.with_strides(library, dims, dtype, channels_last_strides(tuple(dims)))
 
 
 def relaid(desc: MemoryDesc, dims: Sequence[int], dtype: DataType) -> MemoryDesc | None:
@@ -128,9 +120,12 @@ def viewed(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:
     if math.prod(shape) != math.prod(desc.dims):
         return None
     try:
-        return desc.reshape(shape)
+        view = desc.reshape(shape)
     except OneDnnError:
         return None
+    if 1 in shape and view.is_plain and not view.offset:
+        return MemoryDesc.with_strides(desc.library, shape, desc.dtype, view.strides)  # settles the strides of length 1
+    return view
 
 
 def spaced(desc: MemoryDesc, dims: Sequence[int], offsets: Sequence[int], strides: Sequence[int]) -> MemoryDesc:

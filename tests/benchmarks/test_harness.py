@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,16 +13,19 @@ from fqfuse import BackendUnavailable
 from fqfuse.benchmarks.__main__ import main
 from fqfuse.benchmarks.accuracy import compare_outputs, sqnr_db, top1_agreement
 from fqfuse.benchmarks.arrays import load_arrays, save_arrays
-from fqfuse.benchmarks.build import cases
+from fqfuse.benchmarks.build import Case, cases
 from fqfuse.benchmarks.compile_time import CompileRow, compile_chains
-from fqfuse.benchmarks.measure import REFERENCE, Row
+from fqfuse.benchmarks.measure import REFERENCE, Row, Settings
+from fqfuse.benchmarks.networks import Network
 from fqfuse.benchmarks.networks.chain import build_chain
 from fqfuse.benchmarks.peak import SHAPES, measure_peak
 from fqfuse.benchmarks.process import WorkerFailed, WorkerProcess
 from fqfuse.benchmarks.report import write_compile, write_speed
 from fqfuse.benchmarks.summary import summarize, summarize_file
+from fqfuse.benchmarks.versus import median_interval, versus
 from fqfuse.runtime.onednn import load
 
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60.0  # seconds for a worker to answer; only a hanging one needs them
 
 
@@ -56,6 +61,28 @@ def test_an_engines_error_is_an_answer_and_the_worker_goes_on(chain):
         with pytest.raises(WorkerFailed, match="no command 'dance'"):
             worker.ask("dance", LIMIT)
         assert worker.ask("memory", LIMIT)["peak"] > 0
+
+
+def test_the_interval_of_a_median():
+    # n = 6: both extremes miss it with 2 / 64 = 3.1 %; n = 21: 2 * P(Bin(21, 1/2) < 6) = 2.7 %, with < 7 it would be 7.8 %.
+    assert median_interval([6, 1, 5, 2, 4, 3]) == (1, 6)
+    assert median_interval(range(1, 22)) == (6, 16)
+    with pytest.raises(ValueError, match="5 rounds"):
+        median_interval([1, 2, 3, 4, 5])
+
+
+def test_versus_wants_a_checkout(tmp_path):
+    with pytest.raises(ValueError, match="no checkout of fqfuse"):
+        versus(tmp_path, cases(tmp_path), Settings(), tmp_path, print)
+
+
+def test_a_checkout_against_itself(chain, capsys):
+    case = Case(Network("chain", build=build_chain, feeds=dict, logits=""), "qdq", chain)
+    shutil.copy(chain / "chain.onnx", case.path)
+    shutil.copy(chain / "feeds.npz", case.inputs_path)
+    (found,) = versus(ROOT, [case], Settings(threads=1, rounds=6, turn_seconds=0.01, pause=0.0), chain, print)
+    assert found.low <= found.ratio <= found.high
+    assert "geometric mean" in capsys.readouterr().out
 
 
 def test_a_crash_is_named(tmp_path):

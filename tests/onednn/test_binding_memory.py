@@ -147,6 +147,26 @@ def test_reshape_permute_and_submemory(library: Library) -> None:
         md.submemory((1, 4, 2, 5), (1, 1, 2, 0))
 
 
+@pytest.mark.parametrize(
+    ("shape", "strides", "settled"),
+    [
+        ((5, 1, 1, 5), (5, 25, 25, 1), (5, 5, 5, 1)),  # row-major but for ones
+        ((2, 4, 1, 16), (64, 16, 64, 1), (64, 16, 16, 1)),
+        ((2, 3, 1, 4), (12, 1, 7, 3), (12, 1, 12, 3)),  # channels last but for ones
+        ((5, 3, 1, 1), (3, 1, 3, 3), (3, 1, 3, 3)),  # channels last to the letter, and row-major as well
+        ((5, 3, 1), (3, 1, 1), (3, 1, 1)),
+        ((2, 1, 3, 4), (1, 24, 2, 6), (1, 6, 2, 6)),  # neither: outside of the right neighbour
+        ((2, 3), (1, 2), (1, 2)),
+    ],
+)
+def test_strides_of_length_1_are_settled(
+    library: Library, shape: tuple[int, ...], strides: tuple[int, ...], settled: tuple[int, ...]
+) -> None:
+    md = MemoryDesc.with_strides(library, shape, DataType.f32, strides)
+    assert md.strides == settled
+    assert md.is_plain
+
+
 def test_refusals_of_descriptors(library: Library) -> None:
     with pytest.raises(OneDnnError, match=r"u8\[2,3\] in layout acdb failed with invalid_arguments") as caught:
         MemoryDesc.with_tag(library, (2, 3), DataType.u8, FormatTag.nhwc)

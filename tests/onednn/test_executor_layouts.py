@@ -147,6 +147,27 @@ def test_transposes_are_strides_until_someone_needs_bytes(b: Builder) -> None:
     assert where(executor).count("view") >= 4
 
 
+@pytest.mark.parametrize(
+    ("shape", "perm", "operand", "added"),
+    [
+        ((2, 1, 4, 16), (0, 2, 1, 3), (2, 1, 1, 16), (2, 4, 1, 16)),  # rotary positions of one row behind a KV cache
+        ((1, 1, 5, 5), (2, 0, 1, 3), (1, 1, 1, 1), (5, 1, 1, 5)),
+        ((5, 3), (1, 0), (3, 5), (1, 5)),  # samples inside channels
+        ((5, 4, 3), (2, 1, 0), (3, 4, 5), (1, 4, 1)),
+    ],
+)
+def test_operands_of_what_was_transposed(
+    b: Builder, shape: tuple[int, ...], perm: tuple[int, ...], operand: tuple[int, ...], added: tuple[int, ...]
+) -> None:
+    moved = tuple(shape[axis] for axis in perm)
+    b.step("onnx.Transpose", "Transpose", {"x": b.input("x", shape)}, "t", F32, moved, {"perm": perm})
+    b.constant("c", b.rng.normal(size=operand).astype(np.float32))
+    args = {"src_0": "t", "src_1": "c"}
+    chain = PrimitiveAttr(post_ops=(Binary("add", b.input("r", added)),))
+    b.step("binary", "Mul", args, "y", F32, moved, {"algorithm": "mul"}, chain)
+    checked(b.plan("y"), b.feeds())
+
+
 @pytest.mark.parametrize("perm", [(0, 2, 3, 1), (1, 0, 3, 2), (3, 2, 1, 0)])
 def test_a_transposed_feature_map_as_an_output(b: Builder, perm: tuple[int, ...]) -> None:
     x = b.quantize(b.input("x", (2, 16, 6, 5)), "codes")

@@ -1,0 +1,109 @@
+"""This checkout against another one: did a change make the oneDNN runtime slower? Both run the same file in alternating turns.
+
+A shared machine drifts by more than a change costs, so only neighbouring turns are compared: each round gives one ratio. The interval
+printed beside the median is the one between two order statistics that holds the true median with at least 95 % (binomial, no
+assumption about the distribution).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from .build import Case
+from .measure import Row, Settings, Turn, load_turn, take_turns
+from .process import WorkerFailed, WorkerProcess
+
+__all__ = ["Comparison", "median_interval", "versus"]
+
+_ENGINE = "fqfuse-onednn"
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Time here over time there on one file: below 1 this checkout is faster. `low` and `high` hold the median ratio with 95 %."""
+
+    file: str
+    here_ms: float
+    there_ms: float
+    ratio: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """One line of the report."""
+        figures = f"{self.here_ms:9.3f} {self.there_ms:9.3f} {self.ratio:7.3f}   {self.low:.3f} to {self.high:.3f}"
+        return f"{self.file:18} {figures}{'   slower' if self.low > 1 else ''}"
+
+
+def versus(other: Path, wanted: Sequence[Case], settings: Settings, scratch: Path, log: Callable[[str], None]) -> list[Comparison]:
+    """Compare the checkouts on each file.
+
+    Args:
+        other: root of the other checkout of fqfuse.
+        wanted: the files.
+        settings: as for the benchmark; each round gives one ratio.
+        scratch: takes the workers' stderr.
+        log: gets one line for each file.
+
+    Raises:
+        ValueError: `other` is no checkout of fqfuse, or there are fewer than six rounds.
+        WorkerFailed: one of the two cannot run a file.
+    """
+    if not (other / "inference.py").is_file():
+        raise ValueError(f"{other} is no checkout of fqfuse")
+    log(f"here {_commit(_ROOT)}, there {_commit(other)}\n{'file':18} {'here ms':>9} {'there ms':>9} {'ratio':>7}   95 % interval")
+    compared = []
+    for case in wanted:
+        compared.append(_compare(case, other.resolve(), settings, scratch))
+        log(str(compared[-1]))
+    ratio = math.exp(statistics.fmean(math.log(one.ratio) for one in compared))
+    log(f"geometric mean of the ratios: {ratio:.3f}")
+    return compared
+
+
+def _compare(case: Case, other: Path, settings: Settings, scratch: Path) -> Comparison:
+    with ExitStack() as stack:
+        turns = []
+        for name, root in (("here", _ROOT), ("there", other)):
+            # Under the package's own name: the root of a checkout is the package, whatever its folder is called.
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            (path / "fqfuse").symlink_to(root, target_is_directory=True)
+            log = scratch / f"{case.name}-{name}.log"
+            turns.append(Turn(Row(case.name, _ENGINE), stack.enter_context(WorkerProcess(settings.threads, log, path))))
+            load_turn(turns[-1], case.path, case.inputs_path, settings)
+        take_turns(turns, settings)
+    for turn in turns:
+        if turn.row.reason:
+            raise WorkerFailed(f"{case.name}: {turn.row.reason}")
+    here, there = (turn.row.rounds_ms for turn in turns)
+    ratios = [one / another for one, another in zip(here, there, strict=True)]
+    return Comparison(case.name, statistics.median(here), statistics.median(there), statistics.median(ratios), *median_interval(ratios))
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Two of the values that hold the median of their distribution between them with a probability of at least 95 %.
+
+    The k-th smallest and k-th largest of n miss it with probability 2 * P(Binomial(n, 1/2) < k).
+
+    Raises:
+        ValueError: fewer than six values: even their extremes miss it more often.
+    """
+    count, values = len(values), sorted(values)
+    fits = [k for k in range(1, count // 2 + 1) if 2 * sum(math.comb(count, i) for i in range(k)) <= 0.05 * 2**count]
+    if not fits:
+        raise ValueError(f"{count} rounds tell no interval: six at least")
+    return values[fits[-1] - 1], values[-fits[-1]]
+
+
+def _commit(root: Path) -> str:
+    command = ["git", "-C", str(root), "-c", f"safe.directory={root}", "describe", "--always", "--dirty", "--exclude=*"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or root.name
