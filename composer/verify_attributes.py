@@ -203,7 +203,7 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | N
             if op.scale is not None and not target.operand_scale:
                 return f"with a scale of its operand, which {target.name} does not have"
             operand = type_of(plan, op.operand)
-            return _operand_problem(operand, dst) or (None if op.scale is None else _scale_problem(op.scale, operand))
+            return _operand_problem(operand, dst) or (None if op.scale is None else _single_bit(op.scale.mask) or _scale_problem(op.scale, operand))
         case Prelu():
             slope = type_of(plan, op.operand)
             if slope is not None and slope.dtype is not DType.F32:
@@ -223,11 +223,13 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | N
 def _depthwise_problem(plan: Plan, op: DepthwiseConv, dst: TensorType | None) -> str | None:
     """What is between are codes; weights are codes, too, with a scale for each channel, or one."""
     weights = type_of(plan, op.weights)
-    if op.src_dtype not in _CODES or op.weights_dtype is not DType.S8 or (weights is not None and weights.dtype is not op.weights_dtype):
-        return f"of {op.src_dtype.value} with weights of {op.weights_dtype.value if weights is None else weights.dtype.value}"
+    if weights is not None and (weights.dtype is not op.weights_dtype or weights.dtype is not DType.S8):
+        return f"with weights of {weights.dtype.value}"
+    if op.src_dtype not in _CODES:
+        return f"that reads {op.src_dtype.value} instead of codes"
     if dst is not None and dst.dtype is not op.dst_dtype:
         return f"that writes {op.dst_dtype.value}, and the step {dst.dtype.value}"
-    if op.weights_scale.mask not in (0, 1) or op.dst_scale.mask:
+    if op.weights_scale.mask not in (0, 1, 3) or op.dst_scale.mask:
         return "with scales along other dimensions than the channels of its weights"
     if _value_problem(op.dst_scale, "dst"):
         return "with a destination scale that is zero or not finite"
@@ -236,7 +238,7 @@ def _depthwise_problem(plan: Plan, op: DepthwiseConv, dst: TensorType | None) ->
 
 def _scale_problem(scale: Scale, type_: TensorType | None) -> str | None:
     """What is wrong with a scale of a post-op."""
-    return _value_problem(scale, "src") or _single_bit(scale.mask) or _count_problem(scale, None if type_ is None else type_.shape)
+    return _value_problem(scale, "src") or _count_problem(scale, None if type_ is None else type_.shape)
 
 
 def _is_f32(value: float) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..ir.diagnostic import Finding
@@ -128,10 +128,17 @@ def _row_role_problem(step: Step, roles: list[str]) -> str | None:
     row = OPS[step.op]
     if positional(row, step.args) is None:
         return f"has the roles {', '.join(roles)}, which {step.op} does not have"
-    if row.inputs and row.inputs[-1].variadic and not row.inputs[-1].optional and not any(r.startswith(f"{row.inputs[-1].name}_") for r in roles):
-        return f"lacks its input {row.inputs[-1].name}_0"
-    missing = [p.name for p in row.inputs if not (p.optional or p.variadic) and p.name not in roles]
-    return f"lacks its input {', '.join(missing)}" if missing else None
+    missing = [p.name if not p.variadic else f"{p.name}_0" for p in row.inputs if not p.optional]
+    missing = [role for role in missing if role not in roles]
+    if missing:
+        return f"lacks its input {', '.join(missing)}"
+    place = {param.name: index for index, param in enumerate(row.inputs)}
+    return _order_problem(roles, lambda role: (place[role], 0) if role in place else (len(place), int(role.rpartition("_")[2])))
+
+
+def _order_problem(roles: list[str], place: Callable[[str], tuple[int, int]]) -> str | None:
+    """Roles stand in their order: much is read by position."""
+    return None if roles == sorted(roles, key=place) else f"has its arguments in the order {', '.join(roles)}"
 
 
 def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
@@ -140,10 +147,13 @@ def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
     if missing:
         return f"lacks its argument {', '.join(missing)}"
     takes = tuple(param.name for param in OPS[step.op].inputs[1:]) if schema.takes is None else schema.takes
-    known = {*schema.needs, *takes, *((f"src_{i}" for i in range(len(roles))) if schema.repeats else ())}
+    known = [*schema.needs, *takes] if not schema.repeats else [f"src_{i}" for i in range(len(roles))]
     strange = [role for role in roles if role not in known]
     if strange:
         return f"has the role {name_text(strange[0])}, which {step.primitive} does not have"
+    disorder = _order_problem(roles, lambda role: (known.index(role), 0))
+    if disorder:
+        return disorder
     outputs = [value for value in step.outputs if value]
     return None if len(outputs) == len(step.outputs) == 1 else f"has {len(step.outputs)} outputs, and {step.primitive} has one"
 
