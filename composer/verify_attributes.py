@@ -203,7 +203,9 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | N
             if op.scale is not None and not target.operand_scale:
                 return f"with a scale of its operand, which {target.name} does not have"
             operand = type_of(plan, op.operand)
-            return _operand_problem(operand, dst) or (None if op.scale is None else _single_bit(op.scale.mask) or _scale_problem(op.scale, operand))
+            return _operand_problem(operand, dst) or (
+                None if op.scale is None else _single_bit(op.scale.mask) or _scale_problem(op.scale, operand)
+            )
         case Prelu():
             slope = type_of(plan, op.operand)
             if slope is not None and slope.dtype is not DType.F32:

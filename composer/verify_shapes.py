@@ -1,7 +1,7 @@
 """Rows of the plan verifier about what a step is: its identity, its arguments, its parameters, and the types that follow from them.
 
-Nothing that a plan states is taken on trust: what a step writes is derived again from what it reads by the op table's own functions, and has
-to be what is stated.
+Nothing that a plan states is taken on trust: what a step writes is derived again from what it reads, by the op table's own functions, and
+has to be what is stated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from ..ir.diagnostic import Finding
 from ..ir.ops import OPS
 from ..ir.ops.spec import Array, OpSpec, Required, ShapeError
 from ..ir.text_write import name_text, type_text
-from ..ir.types import DType, Shape, TensorType
+from ..ir.types import DType, TensorType, is_static
+from .accumulator import ACCUMULATOR, CODE_REACH, accumulated, reach_of
 from .attributes import DepthwiseConv
 from .plan import Plan, Step
 from .plan_nodes import positional
@@ -57,8 +58,8 @@ PRIMITIVES: Mapping[str, Schema] = {
 """The primitives."""
 
 _SWITCHES = frozenset({
-    "allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "keepdims", "largest", "noop_with_empty_axes",
-    "reverse", "select_last_index", "transA", "transB",
+    "allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "keepdims", "largest",
+    "noop_with_empty_axes", "reverse", "select_last_index", "transA", "transB",
 })  # fmt: skip
 """Attributes that ONNX writes as 0 or 1; some are looked at while a row computes, and not while it gives types."""
 
@@ -314,6 +315,21 @@ def _arguments(row: OpSpec, step: Step) -> tuple[str, ...]:
     return (roles["src"], *(roles.get(param.name, "") for param in row.inputs[1:]))
 
 
+def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorType) -> str | None:
+    """Sums of products of codes fit into 32 bits, and each product is exact in f32: else the runtimes give other numbers."""
+    points = {role: step.attr.zero_points[role].values if role in step.attr.zero_points else (0,) for role in _WEIGHTED}
+    reach = max((reach_of(dtype, zero) for zero in points["src"]), default=0.0)
+    if reach > CODE_REACH or any(zero not in range(-128, 128) for zero in points["weights"]):
+        return f"has zero points {list(points['src'])} and {list(points['weights'])}, too far from the codes for exact products"
+    if not is_static(weights.shape):
+        return None
+    shape = weights.static_shape
+    summed = {"convolution": range(1, len(shape)), "deconvolution": (0, *range(2, len(shape)))}.get(step.primitive, (len(shape) - 2,))
+    data = plan.constants.get(step.arg("weights") or "")
+    bound = max((accumulated(shape, data, zero, summed, reach) for zero in set(points["weights"])), default=0.0)
+    return None if bound <= ACCUMULATOR else f"adds products up to {bound:.0f}, and 32 bits hold {ACCUMULATOR}"
+
+
 def types_fit(plan: Plan) -> Iterator[Finding]:
     """A primitive reads and writes element types that the target has for it."""
     target = TARGETS.get(plan.target)
@@ -332,5 +348,9 @@ def types_fit(plan: Plan) -> Iterator[Finding]:
         src, weights, bias = (type_of(plan, step.arg(role)) for role in ("src", "weights", "bias"))
         if src is not None and weights is not None and weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
             yield _about(step, f"multiplies {src.dtype.value} by {weights.dtype.value}")
+        elif src is not None and weights is not None and src.dtype in _CODES:
+            problem = _accumulator_problem(plan, step, src.dtype, weights)
+            if problem:
+                yield _about(step, problem)
         if bias is not None and bias.dtype is not DType.F32:
             yield _about(step, f"adds a bias of {bias.dtype.value} instead of f32")

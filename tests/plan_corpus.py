@@ -43,7 +43,9 @@ def _branch() -> onnx.NodeProto:
 
 def _scan() -> onnx.NodeProto:
     nodes = [node("Add", ["sum", "part"], ["total"]), node("Identity", ["total"], ["kept"])]
-    body = helper.make_graph(nodes, "body", [info("sum", F32, [3]), info("part", F32, [3])], [info("total", F32, [3]), info("kept", F32, [3])])
+    body = helper.make_graph(
+        nodes, "body", [info("sum", F32, [3]), info("part", F32, [3])], [info("total", F32, [3]), info("kept", F32, [3])]
+    )
     return node("Scan", ["start", "x"], ["last", "y"], body=body, num_scan_inputs=1)
 
 
@@ -59,7 +61,7 @@ def _models() -> Iterator[tuple[str, onnx.ModelProto]]:
         "scan": ([_scan()], {"start": np.zeros(3, np.float32)}),
         "tile": ([node("Tile", ["x", "n"])], {"n": np.array([2, 3])}),
         "expand": ([node("Expand", ["x", "n"])], {"n": np.array([4, 2, 3])}),
-        "range": ([node("Range", ["a", "b", "c"], ["r"]), node("Add", ["x", "r"])], dict(zip("abc", map(np.float32, (0, 3, 1)), strict=True))),
+        "range": ([node("Range", ["a", "b", "c"], ["r"]), node("Add", ["x", "r"])], dict(zip("abc", np.float32([0, 3, 1]), strict=True))),
         "filled": ([node("ConstantOfShape", ["n"], ["z"]), node("Add", ["x", "z"])], {"n": np.array([2, 3])}),
         "pad": ([node("Pad", ["x", "n"], mode="reflect")], {"n": np.array([0, 1, 0, 1])}),
         "top": ([node("TopK", ["x", "k"], ["v", "i"]), node("Cast", ["i"], to=F32)], {"k": np.array([2])}),
@@ -82,15 +84,18 @@ def _models() -> Iterator[tuple[str, onnx.ModelProto]]:
     images: dict[str, Case] = {
         "cubic": ([node("Resize", ["x", "", "s"], mode="cubic")], {"s": np.float32([1, 1, 2, 2])}),
         "linear": ([node("Resize", ["x", "", "", "n"], mode="linear")], {"n": np.array([1, 2, 8, 8])}),
-        "indices": ([node("MaxPool", ["x"], ["p", "i"], kernel_shape=[2, 2]), node("Cast", ["i"], ["f"], to=F32), node("Add", ["p", "f"])], {}),
+        "indices": ([node("MaxPool", ["x"], ["p", "i"], kernel_shape=[2, 2]), node("Cast", ["i"], ["f"], to=F32),
+                     node("Add", ["p", "f"])], {}),
         "grid": ([node("GridSample", ["x", "g"])], {"g": random([1, 2, 2, 2])}),
         "depth": ([node("SpaceToDepth", ["x"], ["d"], blocksize=2), node("DepthToSpace", ["d"], blocksize=2)], {}),
         "lrn": ([node("LRN", ["x"], size=3)], {}),
         "slices": ([node("Slice", ["x", "a", "b", "c", "d"], ["s"]), node("Concat", ["s", "s"], axis=1)],
                    {"a": np.array([0]), "b": np.array([4]), "c": np.array([2]), "d": np.array([2])}),
-        "shuffle": ([node("Reshape", ["x", "n"], ["r"]), node("Transpose", ["r"], ["t"], perm=[0, 2, 1, 3, 4]), node("Reshape", ["t", "m"])],
+        "shuffle": ([node("Reshape", ["x", "n"], ["r"]), node("Transpose", ["r"], ["t"], perm=[0, 2, 1, 3, 4]),
+                     node("Reshape", ["t", "m"])],
                     {"n": np.array([1, 2, 1, 4, 4]), "m": np.array([1, 2, 4, 4])}),
-        "sizes": ([node("Shape", ["x"], ["n"]), node("Gather", ["n", "i"], ["m"]), node("Reshape", ["x", "m"])], {"i": np.array([0, 3, 1, 2])}),
+        "sizes": ([node("Shape", ["x"], ["n"]), node("Gather", ["n", "i"], ["m"]), node("Reshape", ["x", "m"])],
+                  {"i": np.array([0, 3, 1, 2])}),
     }  # fmt: skip
     for name, (nodes, constants) in images.items():
         yield name, model(nodes, inputs=_IMAGE, constants=constants)

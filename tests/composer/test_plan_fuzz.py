@@ -1,7 +1,7 @@
 """The law of plan files: a plan that loads runs, with the same numbers on both runtimes, or it is refused with a PlanError.
 
-Mutants (`plan_mutations.py`) of every kind of plan (`plan_corpus.py`) run in processes of their own (`plan_worker.py`), which may crash, hang
-or ask for too much. `make test` takes the same few hundred each time, `make fuzz` draws 50,000 anew; a failure names its seed, and
+Mutants (`plan_mutations.py`) of every kind of plan (`plan_corpus.py`) run in processes of their own (`plan_worker.py`), which may crash,
+hang or ask for too much. `make test` takes the same few hundred each time, `make fuzz` draws 50,000 anew; a failure names its seed, and
 `python plan_worker.py <folder of plans> <seed> 1` runs that one alone.
 """
 
@@ -62,7 +62,7 @@ def _run_worker(folder: Path, first: int, end: int, seen: Counter[str]) -> tuple
     told: list[str] = []
     command = [sys.executable, str(WORKER), str(folder), str(first), str(end - first)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as worker:  # noqa: S603
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as worker:
         assert worker.stdout is not None
         rest, limit, started = b"", STARTING, False
         while select.select([worker.stdout], [], [], limit)[0]:
