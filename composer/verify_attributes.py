@@ -254,6 +254,8 @@ def _eltwise_problem(target: Target, op: Eltwise) -> str | None:
         return f"with a scale, which {target.name} does not have"
     if any(map(math.isnan, (op.alpha, op.beta, op.scale))):
         return "with a parameter that is NaN"
+    if op.algorithm not in ("clip", "clip_v2") and not all(map(_is_f32, (op.alpha, op.beta, op.scale))):
+        return "with a parameter that is not finite in f32"
     return f"that clips to {op.alpha}..{op.beta}" if op.algorithm in ("clip", "clip_v2") and op.beta < op.alpha else None
 
 
