@@ -108,8 +108,9 @@ def _agrees(plan: Plan, difference: Difference) -> bool:
 
 
 def _is_finite(plan: Plan) -> bool:
-    """Whether all constants are numbers: what a NaN becomes on its way through f32 post-ops is not part of the agreement."""
-    return all(np.isfinite(data).all() for data in plan.constants.values() if data.dtype.kind == "f")
+    """Whether all constants are numbers of an ordinary size. What a NaN becomes on its way through f32 post-ops is not part of the agreement,
+    and oneDNN's pooling stores what is beyond 32 bits as 0, where NumPy saturates."""
+    return all(bool((np.abs(data) < 1e30).all()) for data in plan.constants.values() if data.dtype.kind == "f")  # not so of NaN
 
 
 fallback.MOST_TRIPS = 1 << 12  # each mutant runs four times, and has ten seconds on a machine that does other things as well
