@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
+from onnx.reference import ReferenceEvaluator
 
 from ..errors import InvalidModel, PlanError
 from ..ir.ops import dims
@@ -112,6 +113,7 @@ def _check(plan: Plan, step: Step) -> None:
         )
         onnx.checker.check_model(_with_ranks(model))
         onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        ReferenceEvaluator(model)  # what will run it knows each operator
     except _REFUSALS as error:
         said = str(error).splitlines()
         raise broken_foreign(step, (said[0] if said else type(error).__name__)[:300]) from error

@@ -12,13 +12,12 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.types import DType, Quantization, is_static
+from .accumulator import ACCUMULATOR, CODE_REACH, accumulated, reach_of
 from .chain import decoded
 from .formula import Refusal, Vec, vec
 from .targets import Capability
 
 __all__ = ["Source", "Weights", "accumulator_refusal", "float_weights", "grouped_source_of", "source_of", "weights_of"]
-
-_S32 = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -169,21 +168,18 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
 
 
 def accumulator_refusal(graph: Graph, source: Source, weights: Weights, summed: Sequence[int]) -> Refusal | None:
-    """Why 32 bits could not hold sum((src - src_zp) * (weights - weights_zp)) over the axes `summed` of the weights; None when they do."""
-    shape = graph.type(weights.value).shape
-    if shape is None or not is_static(shape):
+    """Why 32 bits could not hold sum((src - src_zp) * (weights - weights_zp)) over the axes `summed` of the weights, or f32 one product;
+    None when they do."""
+    reach, hint = reach_of(source.dtype, source.zero_point), "calibrate the source to a range around 0"
+    if reach > CODE_REACH:
+        return Refusal("f32 does not hold a product of codes", f"codes at most {CODE_REACH} from their zero point", f"{reach:.0f}", hint)
+    type_ = graph.type(weights.value)
+    if not is_static(type_.shape):
         return None
-    low, high = source.dtype.range
-    reach = max(abs(low - source.zero_point), abs(high - source.zero_point))
-    bound = math.prod(int(shape[axis]) for axis in summed) * 255 * reach
-    data = graph.constant(weights.value)
-    if bound > _S32 and data is not None:  # the weights themselves say more
-        sums = np.abs(data.astype(np.int32) - weights.zero_point).sum(tuple(summed), dtype=np.int64)
-        bound = float(sums.max(initial=0)) * reach
-    if bound <= _S32:
+    bound = accumulated(type_.static_shape, graph.constant(weights.value), weights.zero_point, summed, reach)
+    if bound <= ACCUMULATOR:
         return None
-    hint = "calibrate the source to a range around 0"
-    return Refusal("32 bits do not hold the sum of products", f"at most {_S32}", f"up to {bound:.0f}", hint)
+    return Refusal("32 bits do not hold the sum of products", f"at most {ACCUMULATOR}", f"up to {bound:.0f}", hint)
 
 
 def float_weights(graph: Graph, value: str) -> npt.NDArray[np.float32] | None:

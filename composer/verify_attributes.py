@@ -24,6 +24,11 @@ ELTWISE = frozenset({
 BINARY = frozenset({"add", "sub", "mul", "div", "max", "min", "ge", "gt", "le", "lt", "eq", "ne"})
 """oneDNN's binary algorithms."""
 
+_OPERANDS = (DType.F32, DType.S32, DType.S8, DType.U8)
+_CODES = (DType.U8, DType.S8)
+_LARGEST = 3.4028235677973362e38  # beyond, a number is infinite in f32
+_SMALLEST = 2.0**-149  # below, it may be 0 there
+
 _WEIGHTED = ("convolution", "deconvolution", "matmul")
 _KINDS: dict[type[PostOp], str] = {Eltwise: "eltwise", Binary: "binary", Sum: "sum", Prelu: "prelu", DepthwiseConv: "depthwise"}
 
@@ -101,9 +106,10 @@ def _single_bit(mask: int) -> str | None:
 
 
 def _value_problem(scale: Scale, role: str) -> str | None:
-    if not all(map(math.isfinite, scale.values)):
+    if not all(map(_is_f32, scale.values)):
         return "that is not finite"
-    return "that is zero: the destination is divided by it" if role == "dst" and 0.0 in scale.values else None
+    smallest = min(map(abs, scale.values), default=1.0)
+    return "that is zero: the destination is divided by it" if role == "dst" and smallest < _SMALLEST else None
 
 
 def zero_points_fit(plan: Plan) -> Iterator[Finding]:
@@ -196,19 +202,49 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | N
                 return f"by the unknown algorithm {name_text(op.algorithm)}"
             if op.scale is not None and not target.operand_scale:
                 return f"with a scale of its operand, which {target.name} does not have"
-            return _operand_problem(type_of(plan, op.operand), dst)
+            operand = type_of(plan, op.operand)
+            return _operand_problem(operand, dst) or (
+                None if op.scale is None else _single_bit(op.scale.mask) or _scale_problem(op.scale, operand)
+            )
         case Prelu():
             slope = type_of(plan, op.operand)
             if slope is not None and slope.dtype is not DType.F32:
                 return f"with slopes of {slope.dtype.value} instead of f32"
             return _operand_problem(slope, dst) or _prelu_mask_problem(op, slope)
         case Sum():
-            return None if math.isfinite(op.scale) else "with a scale that is not finite"
+            low, high = DType.S32.range
+            if not low <= op.zero_point <= high:
+                return "with a zero point that is no s32"
+            return None if _is_f32(op.scale) else "with a scale that is not finite"
         case DepthwiseConv():
             if op.kernel < 1 or op.stride < 1 or op.padding < 0:
                 return f"with the kernel {op.kernel}, stride {op.stride} and padding {op.padding}"
-            weights = type_of(plan, op.weights)
-            return None if weights is None or weights.dtype is op.weights_dtype else f"with weights of {weights.dtype.value}"
+            return _depthwise_problem(plan, op, dst)
+
+
+def _depthwise_problem(plan: Plan, op: DepthwiseConv, dst: TensorType | None) -> str | None:
+    """What is between are codes; weights are codes, too, with a scale for each channel, or one."""
+    weights = type_of(plan, op.weights)
+    if weights is not None and (weights.dtype is not op.weights_dtype or weights.dtype is not DType.S8):
+        return f"with weights of {weights.dtype.value}"
+    if op.src_dtype not in _CODES:
+        return f"that reads {op.src_dtype.value} instead of codes"
+    if dst is not None and dst.dtype is not op.dst_dtype:
+        return f"that writes {op.dst_dtype.value}, and the step {dst.dtype.value}"
+    if op.weights_scale.mask not in (0, 1, 3) or op.dst_scale.mask:
+        return "with scales along other dimensions than the channels of its weights"
+    if _value_problem(op.dst_scale, "dst"):
+        return "with a destination scale that is zero or not finite"
+    return _scale_problem(op.weights_scale, weights) or _count_problem(op.dst_scale, None)
+
+
+def _scale_problem(scale: Scale, type_: TensorType | None) -> str | None:
+    """What is wrong with a scale of a post-op."""
+    return _value_problem(scale, "src") or _count_problem(scale, None if type_ is None else type_.shape)
+
+
+def _is_f32(value: float) -> bool:
+    return abs(value) <= _LARGEST  # not so of NaN
 
 
 def _eltwise_problem(target: Target, op: Eltwise) -> str | None:
@@ -218,11 +254,15 @@ def _eltwise_problem(target: Target, op: Eltwise) -> str | None:
         return f"with a scale, which {target.name} does not have"
     if any(map(math.isnan, (op.alpha, op.beta, op.scale))):
         return "with a parameter that is NaN"
+    if op.algorithm not in ("clip", "clip_v2") and not all(map(_is_f32, (op.alpha, op.beta, op.scale))):
+        return "with a parameter that is not finite in f32"
     return f"that clips to {op.alpha}..{op.beta}" if op.algorithm in ("clip", "clip_v2") and op.beta < op.alpha else None
 
 
 def _operand_problem(operand: TensorType | None, dst: TensorType | None) -> str | None:
     """An operand has dst's rank, and each dimension is dst's or 1."""
+    if operand is not None and operand.dtype not in _OPERANDS:
+        return f"whose operand is {operand.dtype.value}"
     if operand is None or dst is None or operand.shape is None or dst.shape is None:
         return None
     fits = len(operand.shape) == len(dst.shape) and dims.fits(operand.shape, dst.shape)

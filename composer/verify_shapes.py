@@ -1,21 +1,22 @@
 """Rows of the plan verifier about what a step is: its identity, its arguments, its parameters, and the types that follow from them.
 
-Nothing that a plan states is taken on trust: what a step writes is derived again from what it reads by the op table's own functions, and has
-to be what is stated.
+Nothing that a plan states is taken on trust: what a step writes is derived again from what it reads, by the op table's own functions, and
+has to be what is stated.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..ir.diagnostic import Finding
 from ..ir.ops import OPS
 from ..ir.ops.spec import Array, OpSpec, Required, ShapeError
 from ..ir.text_write import name_text, type_text
-from ..ir.types import DType, Shape, TensorType
+from ..ir.types import DType, TensorType, is_static
+from .accumulator import ACCUMULATOR, CODE_REACH, accumulated, reach_of
 from .attributes import DepthwiseConv
 from .plan import Plan, Step
 from .plan_nodes import positional
@@ -55,6 +56,12 @@ PRIMITIVES: Mapping[str, Schema] = {
     "resampling": Schema(), "shuffle": Schema(), "prelu": Schema(), "lrn": Schema(),
 }  # fmt: skip
 """The primitives."""
+
+_SWITCHES = frozenset({
+    "allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "keepdims", "largest",
+    "noop_with_empty_axes", "reverse", "select_last_index", "transA", "transB",
+})  # fmt: skip
+"""Attributes that ONNX writes as 0 or 1; some are looked at while a row computes, and not while it gives types."""
 
 _ALGORITHMS = {"eltwise": ELTWISE, "binary": BINARY}
 _KINDS: Mapping[type, tuple[type, ...]] = {float: (float, int)}  # what else may stand for a default of that type
@@ -122,10 +129,17 @@ def _row_role_problem(step: Step, roles: list[str]) -> str | None:
     row = OPS[step.op]
     if positional(row, step.args) is None:
         return f"has the roles {', '.join(roles)}, which {step.op} does not have"
-    if row.inputs and row.inputs[-1].variadic and not row.inputs[-1].optional and not any(r.startswith(f"{row.inputs[-1].name}_") for r in roles):
-        return f"lacks its input {row.inputs[-1].name}_0"
-    missing = [p.name for p in row.inputs if not (p.optional or p.variadic) and p.name not in roles]
-    return f"lacks its input {', '.join(missing)}" if missing else None
+    missing = [p.name if not p.variadic else f"{p.name}_0" for p in row.inputs if not p.optional]
+    missing = [role for role in missing if role not in roles]
+    if missing:
+        return f"lacks its input {', '.join(missing)}"
+    place = {param.name: index for index, param in enumerate(row.inputs)}
+    return _order_problem(roles, lambda role: (place[role], 0) if role in place else (len(place), int(role.rpartition("_")[2])))
+
+
+def _order_problem(roles: list[str], place: Callable[[str], tuple[int, int]]) -> str | None:
+    """Roles stand in their order: much is read by position."""
+    return None if roles == sorted(roles, key=place) else f"has its arguments in the order {', '.join(roles)}"
 
 
 def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
@@ -134,10 +148,13 @@ def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
     if missing:
         return f"lacks its argument {', '.join(missing)}"
     takes = tuple(param.name for param in OPS[step.op].inputs[1:]) if schema.takes is None else schema.takes
-    known = {*schema.needs, *takes, *((f"src_{i}" for i in range(len(roles))) if schema.repeats else ())}
+    known = [*schema.needs, *takes] if not schema.repeats else [f"src_{i}" for i in range(len(roles))]
     strange = [role for role in roles if role not in known]
     if strange:
         return f"has the role {name_text(strange[0])}, which {step.primitive} does not have"
+    disorder = _order_problem(roles, lambda role: (known.index(role), 0))
+    if disorder:
+        return disorder
     outputs = [value for value in step.outputs if value]
     return None if len(outputs) == len(step.outputs) == 1 else f"has {len(step.outputs)} outputs, and {step.primitive} has one"
 
@@ -171,6 +188,8 @@ def _param_problems(step: Step) -> Iterator[str]:
             continue
         elif not isinstance(value, _KINDS.get(type(default), type(default))):
             yield f"has the parameter {name}, which is of another kind than {default!r}"
+        elif name in _SWITCHES and value not in (0, 1):
+            yield f"has the parameter {name}, which is {value!r} and neither 0 nor 1"
 
 
 def _algorithm_problems(step: Step, algorithms: frozenset[str]) -> Iterator[str]:
@@ -296,6 +315,21 @@ def _arguments(row: OpSpec, step: Step) -> tuple[str, ...]:
     return (roles["src"], *(roles.get(param.name, "") for param in row.inputs[1:]))
 
 
+def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorType) -> str | None:
+    """Sums of products of codes fit into 32 bits, and each product is exact in f32: else the runtimes give other numbers."""
+    points = {role: step.attr.zero_points[role].values if role in step.attr.zero_points else (0,) for role in _WEIGHTED}
+    reach = max((reach_of(dtype, zero) for zero in points["src"]), default=0.0)
+    if reach > CODE_REACH or any(zero not in range(-128, 128) for zero in points["weights"]):
+        return f"has zero points {list(points['src'])} and {list(points['weights'])}, too far from the codes for exact products"
+    if not is_static(weights.shape):
+        return None
+    shape = weights.static_shape
+    summed = {"convolution": range(1, len(shape)), "deconvolution": (0, *range(2, len(shape)))}.get(step.primitive, (len(shape) - 2,))
+    data = plan.constants.get(step.arg("weights") or "")
+    bound = max((accumulated(shape, data, zero, summed, reach) for zero in set(points["weights"])), default=0.0)
+    return None if bound <= ACCUMULATOR else f"adds products up to {bound:.0f}, and 32 bits hold {ACCUMULATOR}"
+
+
 def types_fit(plan: Plan) -> Iterator[Finding]:
     """A primitive reads and writes element types that the target has for it."""
     target = TARGETS.get(plan.target)
@@ -314,5 +348,9 @@ def types_fit(plan: Plan) -> Iterator[Finding]:
         src, weights, bias = (type_of(plan, step.arg(role)) for role in ("src", "weights", "bias"))
         if src is not None and weights is not None and weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
             yield _about(step, f"multiplies {src.dtype.value} by {weights.dtype.value}")
+        elif src is not None and weights is not None and src.dtype in _CODES:
+            problem = _accumulator_problem(plan, step, src.dtype, weights)
+            if problem:
+                yield _about(step, problem)
         if bias is not None and bias.dtype is not DType.F32:
             yield _about(step, f"adds a bias of {bias.dtype.value} instead of f32")

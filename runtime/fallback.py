@@ -18,7 +18,7 @@ from ..errors import InvalidInput, UnsupportedOp
 from ..ir.graph import Node
 from ..ir.ops.spec import Array, Attr
 
-__all__ = ["ForeignOp", "foreign_op", "run_foreign", "run_step_foreign"]
+__all__ = ["MOST_TRIPS", "ForeignOp", "foreign_op", "run_foreign", "run_step_foreign"]
 
 _PACKAGES = {"PIL": "Pillow"}  # where a package is called otherwise than its module
 
@@ -28,8 +28,8 @@ _FAILURES = (
 )
 """What the reference evaluator raises over a node that it does not know, and over arrays that do not fit one."""
 
-_MOST_TRIPS = 1 << 17
-"""Trips of all loops in one run of a foreign op; each takes 20 microseconds at least."""
+MOST_TRIPS = 1 << 16
+"""Trips of all loops in one run of a foreign op; each takes 50 microseconds or more."""
 
 _trips = threading.local()
 
@@ -65,7 +65,7 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
 
     def run(arrays: Sequence[Array | None]) -> list[Array]:
         feeds = {name: array for name, array in zip(positions, arrays, strict=False) if name}
-        _trips.left = _MOST_TRIPS
+        _trips.left = MOST_TRIPS
         try:
             found = dict(zip([name for name in outputs if name], evaluator.run(None, feeds), strict=True))
         except MemoryError:
@@ -119,7 +119,7 @@ class Loop(_ReferenceLoop):
         while going and (M is None or step < int(M)):
             _trips.left -= 1
             if _trips.left < 0:
-                raise RuntimeError(f"it takes more than {_MOST_TRIPS} trips")
+                raise RuntimeError(f"it takes more than {MOST_TRIPS} trips")
             counters = {names[0]: np.asarray(step, np.int64), names[1]: np.asarray(going)}
             feeds = {**(context or {}), **counters, **dict(zip(names[2:], state, strict=True))}
             results = own._run_body(feeds, **more)  # noqa: SLF001  (`own` is this node)

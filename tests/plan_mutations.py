@@ -1,8 +1,8 @@
 """Plans with one to three things changed, as a seed draws them, sealed again: what someone who knows the format may write.
 
-Two kinds of change. In the file: nodes, attributes, tensors, types and metadata as ONNX has them. In the plan: steps, parameters, attributes,
-types and constants as fqfuse has them, so that a change gets past the reader; half of these are told the truth about again (the types that
-their steps give now), so that it gets past the verifier where it can.
+Two kinds of change. In the file: nodes, attributes, tensors, types and metadata as ONNX has them. In the plan: steps, parameters,
+attributes, types and constants as fqfuse has them, so that a change gets past the reader; half of these are told the truth about again (the
+types that their steps give now), so that it gets past the verifier where it can.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onnx import AttributeProto
 
 from fqfuse.composer import plan_file, verify_shapes
 from fqfuse.composer.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
-from fqfuse.composer.plan import Plan, Step
+from fqfuse.composer.plan import Plan
 from fqfuse.composer.plan_seal import seal
 from fqfuse.composer.verify_attributes import BINARY, ELTWISE
 from fqfuse.errors import FqfuseError
@@ -27,12 +27,51 @@ from fqfuse.ir.types import DType, Quantization, TensorType
 
 __all__ = ["mutant"]
 
-INTEGERS = (0, 1, -1, 2, 3, 4, 5, 7, 8, 16, 17, 127, 255, 256, -2, -128, 1 << 15, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 63) - 1, -(1 << 63))
+INTEGERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    16,
+    17,
+    127,
+    255,
+    256,
+    -2,
+    -128,
+    1 << 15,
+    1 << 20,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 63) - 1,
+    -(1 << 63),
+)
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, 127.5, 1e-45, 1e-20, 1e20, 3.4e38, 1e300, float("inf"), float("-inf"), float("nan"))
-WORDS = ("", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "linear", "nearest", "cubic", "floor", "edge", "reflect", "wrap", "tanh", "asymmetric")
+WORDS = (
+    "",
+    "NOTSET",
+    "SAME_UPPER",
+    "SAME_LOWER",
+    "VALID",
+    "linear",
+    "nearest",
+    "cubic",
+    "floor",
+    "edge",
+    "reflect",
+    "wrap",
+    "tanh",
+    "asymmetric",
+)
 OPERATORS = (
-    "Add", "Loop", "If", "Tile", "Expand", "Range", "ConstantOfShape", "Pad", "Resize", "NonZero", "OneHot", "Gather", "Einsum", "Where", "Cast", "Tan",
-    "Upsample", "RandomNormal", "EyeLike", "Identity", "CumSum", "TopK", "LSTM", "SequenceAt", "Unique", "Compress", "GridSample", "Split", "Bernoulli",
+    "Add", "Loop", "If", "Tile", "Expand", "Range", "ConstantOfShape", "Pad", "Resize", "NonZero", "OneHot", "Gather", "Einsum", "Where",
+    "Cast", "Tan", "Upsample", "RandomNormal", "EyeLike", "Identity", "CumSum", "TopK", "LSTM", "SequenceAt", "Unique", "Compress",
+    "GridSample", "Split", "Bernoulli",
 )  # fmt: skip
 
 
@@ -98,7 +137,9 @@ def _tuned(draw: Draw, attribute: AttributeProto) -> None:
     if attribute.type == AttributeProto.GRAPH:
         _inside(draw, attribute.g)
         return
-    value = draw.varied(tuple(given) if not isinstance(given, int | float | bytes | str) else given.decode() if isinstance(given, bytes) else given)
+    value = draw.varied(
+        tuple(given) if not isinstance(given, int | float | bytes | str) else given.decode() if isinstance(given, bytes) else given
+    )
     name = attribute.name
     attribute.Clear()
     attribute.name = name
@@ -106,7 +147,7 @@ def _tuned(draw: Draw, attribute: AttributeProto) -> None:
         attribute.type, attribute.i = AttributeProto.INT, int(value)
     elif isinstance(value, float):
         attribute.type = AttributeProto.FLOAT
-        attribute.f = value if abs(value) < 3e38 or value != value else float("inf")
+        attribute.f = float("inf") if abs(value) >= 3e38 else value
     elif isinstance(value, str):
         attribute.type, attribute.s = AttributeProto.STRING, value.encode()
     elif isinstance(value, tuple) and all(isinstance(v, str | bytes) for v in value):
@@ -234,7 +275,9 @@ def _type_of(draw: Draw, plan: Plan) -> Plan:
     elif old.shape is None:
         new = replace(old, shape=("N",))
     else:
-        new = replace(old, shape=tuple(d if isinstance(d, str | int) and not isinstance(d, bool) else 1 for d in draw.items(old.shape)), quant=None)
+        new = replace(
+            old, shape=tuple(d if isinstance(d, str | int) and not isinstance(d, bool) else 1 for d in draw.items(old.shape)), quant=None
+        )
     return _with(plan, values={**plan.values, name: new})
 
 
@@ -257,7 +300,13 @@ def _constant(draw: Draw, plan: Plan) -> Plan:
     elif data.size:
         data = np.array(data)
         value = draw.number() if data.dtype.kind == "f" else draw.integer()
-        low, high = (-3e38, 3e38) if data.dtype.kind == "f" else (0, 1) if data.dtype.kind == "b" else (np.iinfo(data.dtype).min, np.iinfo(data.dtype).max)
+        low, high = (
+            (-3e38, 3e38)
+            if data.dtype.kind == "f"
+            else (0, 1)
+            if data.dtype.kind == "b"
+            else (np.iinfo(data.dtype).min, np.iinfo(data.dtype).max)
+        )
         with np.errstate(all="ignore"):
             data.reshape(-1)[draw.randrange(data.size)] = value if data.dtype.kind == "f" else min(max(int(value), int(low)), int(high))
     return _with(plan, constants={**plan.constants, name: data})
@@ -275,11 +324,15 @@ def _step(draw: Draw, plan: Plan) -> Plan:
         step = replace(step, op=draw.choice((*OPS, other.op)))
     elif kind == 2:
         op = draw.choice(list(OPS))
-        step = replace(step, op=op, primitive=f"onnx.{op}", args=tuple((p.name, v) for p, (_, v) in zip(OPS[op].inputs, step.args, strict=False)))
+        step = replace(
+            step, op=op, primitive=f"onnx.{op}", args=tuple((p.name, v) for p, (_, v) in zip(OPS[op].inputs, step.args, strict=False))
+        )
     elif kind in (3, 4):
         args = [(role, draw.choice(known) if draw.random() < 0.5 else value) for role, value in step.args]
         if draw.random() < 0.3:
-            args.append((draw.choice(("bias", "src", "src_1", "src_2", "x", "weights", "axes", "sizes", "roi", "low", "x_1")), draw.choice(known)))
+            args.append(
+                (draw.choice(("bias", "src", "src_1", "src_2", "x", "weights", "axes", "sizes", "roi", "low", "x_1")), draw.choice(known))
+            )
         elif args and draw.random() < 0.3:
             del args[draw.randrange(len(args))]
         step = replace(step, args=tuple(args))
@@ -287,7 +340,11 @@ def _step(draw: Draw, plan: Plan) -> Plan:
         row = OPS.get(step.op)
         names = [*step.params, *(row.attrs if row else ()), "alpha", "beta", "algorithm"]
         name = draw.choice(names)
-        value = draw.choice((*ELTWISE, *BINARY)) if name == "algorithm" and draw.random() < 0.8 else draw.varied(step.params.get(name, row.attrs.get(name) if row else 0))
+        value = (
+            draw.choice((*ELTWISE, *BINARY))
+            if name == "algorithm" and draw.random() < 0.8
+            else draw.varied(step.params.get(name, row.attrs.get(name) if row else 0))
+        )
         params = {**step.params, name: value if value is None or isinstance(value, int | float | str | tuple | DType | bytes) else 1}
         if draw.random() < 0.2:
             params.pop(name, None)
@@ -335,7 +392,9 @@ def _post_op(draw: Draw, plan: Plan) -> Any:
         lambda: Binary(draw.choice(sorted(BINARY)), value),
         lambda: Sum(value, draw.number(), draw.choice((0, 0, draw.integer())), draw.choice((None, DType.U8, DType.S8, DType.F32))),
         lambda: Prelu(value, draw.choice((0, 1, 2, 3, 15))),
-        lambda: DepthwiseConv(value, draw.choice(("", value)), draw.choice((1, 3, draw.integer())), draw.choice((1, 2, draw.integer())), draw.choice((0, 1))),
+        lambda: DepthwiseConv(
+            value, draw.choice(("", value)), draw.choice((1, 3, draw.integer())), draw.choice((1, 2, draw.integer())), draw.choice((0, 1))
+        ),
     )
     return draw.choice(makers)()
 
@@ -384,7 +443,9 @@ def _told_truly(plan: Plan) -> Plan:
         for value, type_ in zip(step.outputs, found, strict=False):
             if value in values:
                 dtype = type_.dtype if step.primitive.startswith("onnx.") else values[value].dtype
-                values[value] = TensorType(dtype, type_.shape, values[value].quant if values[value].shape == type_.shape and dtype is values[value].dtype else None)
+                values[value] = TensorType(
+                    dtype, type_.shape, values[value].quant if values[value].shape == type_.shape and dtype is values[value].dtype else None
+                )
     return _with(plan, values=values)
 
 

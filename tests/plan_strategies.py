@@ -202,6 +202,7 @@ class _Builder:
                 )
                 old = []
             elif kind == "depthwise" and depthwise:
+                depthwise = False  # no runtime has two
                 weights = self.constant(np.ones((self.shape[1], 1, 3, 3), np.int8))
                 found.append(
                     DepthwiseConv(weights, "", 3, 1, 1, S8, dst, Scale((0.5,) * int(self.shape[1]), 3), Scale((self.draw(_SCALES),)))

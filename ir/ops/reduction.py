@@ -136,6 +136,15 @@ def _cum_sum(x: A, axis: A, attrs: Attrs) -> A:
     return np.flip(total, along) if backwards else total
 
 
+def _cum_sum_shape(call: Call) -> Shape:
+    x, axis = call.at_least(0, 1), call.constant(1)
+    if axis is not None:
+        if len(axis) != 1:
+            raise ShapeError(f"axis must be one number, found {call.type(1)}")
+        call.axis(axis[0], len(x))
+    return x
+
+
 def _top_k_shapes(call: Call) -> list[Shape]:
     x, k = call.at_least(0, 1), call.constant(1)
     axis = call.axis(integer(call.attrs, "axis"), len(x))
@@ -216,7 +225,7 @@ REDUCTION: tuple[OpSpec, ...] = (
         "x:T axis:I",
         attrs={"exclusive": 0, "reverse": 0},
         types={"T": _WIDE, "I": INDICES},
-        shape=lambda call: call.at_least(0, 1),
+        shape=_cum_sum_shape,
         compute=_cum_sum,
         traits=_AVERAGES,
     ),

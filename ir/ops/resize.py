@@ -108,8 +108,8 @@ def _shape(call: Call) -> Shape:
     data = call.data[2 if scaled else 3]
     if data is None:
         return tuple(dims.UNKNOWN if axis in axes else d for axis, d in enumerate(x))
-    if data.size != len(axes):
-        raise ShapeError(f"{'scales' if scaled else 'sizes'} must hold {len(axes)} numbers, found {data.size}")
+    if data.shape != (len(axes),):
+        raise ShapeError(f"{'scales' if scaled else 'sizes'} must hold {len(axes)} numbers, found {list(data.shape)}")
     result = list(x)
     for axis, value in zip(axes, data.ravel().tolist(), strict=True):
         if not value > 0:

@@ -170,8 +170,14 @@ class Call:
         return axis % rank
 
     def constant(self, index: int) -> tuple[int, ...] | None:
-        """The integers of a constant input in order, or None when it is absent or known at run time only."""
+        """The integers of a constant input in order, or None when it is absent or known at run time only.
+
+        Raises:
+            ShapeError: it has more than one dimension.
+        """
         array = self.data[index] if index < len(self.data) else None
+        if array is not None and array.ndim > 1:
+            raise ShapeError(f"{self.name(index)} must have one dimension, found {self.type(index)}")
         return None if array is None else tuple(int(v) for v in np.ravel(np.asarray(array, np.int64)))
 
 

@@ -33,6 +33,9 @@ def _slice_shape(call: Call) -> Shape:
     if call.has(3) and call.constant(3) is None:
         return (dims.UNKNOWN,) * len(x)
     (count,) = call.rank(1, 1)
+    for index in (2, 3, 4):
+        if call.has(index) and call.type(index).shape is not None:
+            call.rank(index, 1)
     if not isinstance(count, int):
         return (dims.UNKNOWN,) * len(x)
     axes = _slice_axes(call.constant(3), count, call)

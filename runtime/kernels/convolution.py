@@ -194,4 +194,4 @@ def record_windows(window: Window, slab: Array, tile: Tile, groups: int, gathere
 def kernel_matrix(weights: Array) -> Array:
     """[OC, IC/groups, kernel...] as a contiguous [kernel... * IC/groups, OC]."""
     turned = np.moveaxis(weights, (0, 1), (-1, -2))
-    return np.ascontiguousarray(turned).reshape(-1, weights.shape[0])
+    return np.ascontiguousarray(turned).reshape(math.prod(weights.shape[1:]), weights.shape[0])

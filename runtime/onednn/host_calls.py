@@ -86,7 +86,7 @@ def _gather(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa)
     return make
 
 
-def _lookup(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:  # noqa: ARG001
+def _lookup(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:
     """Bytes by a table of bytes: by the kernel where the CPU has it, else by what Python has for it, which is still several times as fast
     as indexing, which widens each code first."""
     (_, source), (_, table) = step.args

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from itertools import product
 
+import numpy as np
+
 from ...composer.plan import Step
 from . import compute, normalization, pointwise
 from .attributes import Attributes, Binary
@@ -111,6 +113,8 @@ def prelu(binder: Binder, step: Step) -> None:
     """PRelu with a slope for each element, channel, or in between."""
     name = need(step, "slope")
     rank = len(binder.dims(step.output))
+    if binder.is_constant(name) and not np.isfinite(binder.constants.data(name)).all():
+        raise NotLowered("oneDNN multiplies infinite slopes by the 0 of what is positive, too")
     shape = (1,) * (rank - len(binder.dims(name))) + binder.dims(name)
     weights = row_major(binder.library, shape, binder.dtype(name))
     follow(

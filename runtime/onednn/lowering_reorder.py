@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...composer.attributes import PrimitiveAttr
+from ...composer.attributes import PrimitiveAttr, Sum
 from ...composer.plan import Step
 from . import pointwise
 from .attributes import Attributes, Eltwise
-from .binding import Binder, Wanted, first_accepted
+from .binding import Binder, NotLowered, Wanted, first_accepted
 from .enums import AlgKind, Arg, DataType, PrimitiveKind
 from .lowering_compute import convolution_window
 from .lowering_pointwise import need
@@ -39,6 +39,8 @@ def quantizing_reorder(binder: Binder, step: Step) -> None:
     src = need(step, "src")
     dims, dtype = binder.dims(step.output), binder.dtype(step.output)
     attr = step.attr
+    if dtype == DataType.f32 and any(isinstance(op, Sum) for op in attr.post_ops):
+        raise NotLowered("oneDNN's reorder rounds a sum of f32 numbers once, by a fused multiply-add, or twice, as its code path has it")
     if attr.output_scales is not None:
         attr = PrimitiveAttr({"src": attr.output_scales}, attr.zero_points, attr.post_ops)
     source = binder.desc(src)
