@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from operator import ne
 
 import networkx as nx
 
@@ -22,6 +23,8 @@ from .types import DType, Quantization, TensorType
 
 __all__ = ["Graph", "GraphError", "Node", "Use"]
 
+
+_NO_EDGE = {"reads": 0}
 
 _FEW_DIGITS = 10  # of a number that names are counted by
 
@@ -275,11 +278,18 @@ class Graph:
         """
         self._check_known(node.name, inputs)
         changed = replace(node, inputs=tuple(inputs))
-        if node.op != "Onnx":
+        places = [place for place, differs in enumerate(map(ne, node.inputs, changed.inputs)) if differs]
+        if len(inputs) != len(node.inputs):
+            places = list(range(max(len(inputs), len(node.inputs))))
+        if node.op != "Onnx" and not all(self._alike(node.inputs, changed.inputs, place) for place in places):
             self._types.update(narrowed(self, node, inputs))
-        self._disconnect(node)
+        for place in places:
+            if place < len(node.inputs):
+                self._unread(node.name, place, node.inputs[place])
         self._nodes[node.name] = changed
-        self._connect(changed)
+        for place in places:
+            if place < len(inputs):
+                self._read(node.name, place, inputs[place])
         self._touch()
         return changed
 
@@ -313,7 +323,8 @@ class Graph:
         for value in filter(None, node.outputs):
             if self.is_read(value):
                 raise GraphError(f"{node.name} cannot be erased: {value} is used")
-        self._disconnect(node)
+        for place, value in enumerate(node.inputs):
+            self._unread(node.name, place, value)
         for value in filter(None, node.outputs):
             del self._types[value], self._producer[value], self._uses[value]
             self._release(value)
@@ -342,19 +353,13 @@ class Graph:
         producer = self.producer(old)
         if producer is None or new in self._types:
             raise GraphError(f"cannot rename {old} to {new}")
-        readers = self.uses(old)
-        self._disconnect(producer)
         self._types[new] = self._types.pop(old)
-        self._uses[new] = {}
         self._producer[new] = self._producer.pop(old)
-        renamed = replace(producer, outputs=tuple(new if v == old else v for v in producer.outputs))
-        self._nodes[producer.name] = renamed
-        self._connect(renamed)
-        for name in dict.fromkeys(use.node.name for use in readers):
-            reader = self._nodes[name]
-            self._disconnect(reader)
-            self._nodes[name] = replace(reader, inputs=tuple(new if v == old else v for v in reader.inputs))
-            self._connect(self._nodes[name])
+        self._nodes[producer.name] = replace(producer, outputs=tuple(new if v == old else v for v in producer.outputs))
+        self._uses[new] = {}
+        for reader in self.consumers(old):
+            self._nodes[reader.name] = replace(reader, inputs=tuple(new if v == old else v for v in reader.inputs))
+            self._uses[new].update({(reader.name, place): None for place, value in enumerate(reader.inputs) if value == old})
         del self._uses[old]
         self._release(old)
         self._return(old, new)
@@ -419,20 +424,36 @@ class Graph:
         return (self._counter if after_all or not places else max(places), self._counter)
 
     def _connect(self, node: Node) -> None:
-        for index, value in enumerate(node.inputs):
-            if value:
-                self._uses[value][(node.name, index)] = None
-                if value in self._producer:
-                    self._index.add_edge(self._producer[value], node.name)
-        for value in node.outputs:
-            for reader, _ in self._uses.get(value, ()):
-                self._index.add_edge(node.name, reader)
+        for place, value in enumerate(node.inputs):
+            self._read(node.name, place, value)
 
-    def _disconnect(self, node: Node) -> None:
-        for index, value in enumerate(node.inputs):
-            if value:
-                self._uses[value].pop((node.name, index), None)
-        self._index.remove_edges_from(list(self._index.in_edges(node.name)))
+    def _read(self, reader: str, place: int, value: str) -> None:
+        """A node reads a value; an edge counts by how many inputs it reads the producer."""
+        if not value:
+            return
+        self._uses[value][reader, place] = None
+        producer = self._producer.get(value)
+        if producer is not None:
+            reads = self._index.get_edge_data(producer, reader, _NO_EDGE)["reads"]
+            self._index.add_edge(producer, reader, reads=reads + 1)
+
+    def _unread(self, reader: str, place: int, value: str) -> None:
+        if not value:
+            return
+        del self._uses[value][reader, place]
+        producer = self._producer.get(value)
+        if producer is not None:
+            edge = self._index.edges[producer, reader]
+            edge["reads"] -= 1
+            if not edge["reads"]:
+                self._index.remove_edge(producer, reader)
+
+    def _alike(self, before: Sequence[str], after: Sequence[str], place: int) -> bool:
+        """True where two values at a place tell the same of what reads them."""
+        if place >= min(len(before), len(after)) or not (before[place] and after[place]):
+            return False
+        constant = before[place] in self._constants or after[place] in self._constants
+        return not constant and self._types[before[place]] == self._types[after[place]]
 
     def _release(self, name: str) -> None:
         """A name that is free again is the next fresh one of its base."""
