@@ -7,6 +7,7 @@ them too, under `fqfuse.inputs`, one name a line, and the opsets that its subgra
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
@@ -56,6 +57,7 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         always = ctx.add_constant(node, "cond", True, DType.BOOL)
         node = node.rewritten(inputs=(node.input(0), always, *node.inputs[2:]))
     proto = _self_contained(ctx, node)
+    _check_equations(node, proto)
     reads = (*node.inputs, *(name for name in captured_names(proto) if name not in node.inputs))
     opsets = {**ctx.opsets, node.domain: node.version}
     model = _single_node_model(ctx, proto, reads, opsets)
@@ -64,6 +66,28 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
     _describe(proto, reads, opsets)
     attrs = {"op_type": node.op, "domain": node.domain, "opset": opsets[node.domain], "proto": proto.SerializeToString(deterministic=True)}
     ctx.emit(node, "Onnx", reads, attrs, outputs=node.outputs, quantizer=quantizer, types=types)
+
+
+_TERM = r"[A-Za-z ]*(\. *\. *\.)?[A-Za-z ]*"
+_EQUATION: Final = re.compile(f"{_TERM}(,{_TERM})*(->{_TERM})?")
+"""What ONNX's Einsum takes: terms of letters, blanks and at most one ellipsis."""
+
+
+def _check_equations(node: OnnxNode, proto: NodeProto) -> None:
+    """ONNX's own shape inference never ends on an equation that is none, inside a subgraph too.
+
+    Raises:
+        InvalidModel: such an equation.
+    """
+    if proto.op_type == "Einsum":
+        equation = next((helper.get_attribute_value(found) for found in proto.attribute if found.name == "equation"), b"")
+        text = equation.decode("utf-8", "replace") if isinstance(equation, bytes) else str(equation)
+        if _EQUATION.fullmatch(text) is None:
+            hint = "write it as terms of letters, each with at most one ellipsis: 'bij,bjk->bik'"
+            raise node.invalid(f"the equation {text[:100]!r} of Einsum is none", hint)
+    for body in subgraphs(proto):
+        for inner in body.node:
+            _check_equations(node, inner)
 
 
 def _self_contained(ctx: Importer, node: OnnxNode) -> NodeProto:

@@ -26,6 +26,9 @@ __all__ = ["Graph", "GraphError", "Node", "Use"]
 
 _NO_EDGE = {"reads": 0}
 
+_MANY_INPUTS = 64
+"""A node of more inputs keeps its place among the readers of those that an edit leaves alone; any other node is the last of them then."""
+
 _FEW_DIGITS = 10  # of a number that names are counted by
 
 
@@ -152,6 +155,10 @@ class Graph:
         """The nodes that read a value, each once."""
         return [self._nodes[name] for name in dict.fromkeys(name for name, _ in self._uses[value])]
 
+    def read_count(self, value: str) -> int:
+        """By how many inputs of nodes the value is read."""
+        return len(self._uses[value])
+
     def is_read(self, value: str) -> bool:
         """True when a node reads the value or the graph returns it."""
         return bool(self._uses[value]) or value in self._returned
@@ -276,20 +283,23 @@ class Graph:
         Raises:
             GraphError: the outputs would change their type, or a cycle would come to be.
         """
-        self._check_known(node.name, inputs)
         changed = replace(node, inputs=tuple(inputs))
-        places = [place for place, differs in enumerate(map(ne, node.inputs, changed.inputs)) if differs]
-        if len(inputs) != len(node.inputs):
-            places = list(range(max(len(inputs), len(node.inputs))))
-        if node.op != "Onnx" and not all(self._alike(node.inputs, changed.inputs, place) for place in places):
+        if len(inputs) == len(node.inputs):
+            places = [place for place, differs in enumerate(map(ne, node.inputs, changed.inputs)) if differs]
+        else:
+            places = list(range(len(inputs)))
+        self._check_known(node.name, [inputs[place] for place in places])
+        if node.op != "Onnx" and not (len(inputs) == len(node.inputs) and all(self._alike(node.inputs[i], inputs[i]) for i in places)):
             self._types.update(narrowed(self, node, inputs))
-        for place in places:
-            if place < len(node.inputs):
-                self._unread(node.name, place, node.inputs[place])
+        if len(inputs) == len(node.inputs) > _MANY_INPUTS:
+            before: Iterable[int] = places
+        else:
+            before, places = range(len(node.inputs)), list(range(len(inputs)))
+        for place in before:
+            self._unread(node.name, place, node.inputs[place])
         self._nodes[node.name] = changed
         for place in places:
-            if place < len(inputs):
-                self._read(node.name, place, inputs[place])
+            self._read(node.name, place, inputs[place])
         self._touch()
         return changed
 
@@ -357,10 +367,18 @@ class Graph:
         self._producer[new] = self._producer.pop(old)
         self._nodes[producer.name] = replace(producer, outputs=tuple(new if v == old else v for v in producer.outputs))
         self._uses[new] = {}
-        for reader in self.consumers(old):
-            self._nodes[reader.name] = replace(reader, inputs=tuple(new if v == old else v for v in reader.inputs))
-            self._uses[new].update({(reader.name, place): None for place, value in enumerate(reader.inputs) if value == old})
-        del self._uses[old]
+        places: dict[str, list[int]] = {}
+        for name, place in self._uses.pop(old):
+            places.setdefault(name, []).append(place)
+        for name, renamed in places.items():
+            inputs = list(self._nodes[name].inputs)
+            for place in renamed:
+                inputs[place] = new
+            self._nodes[name] = replace(self._nodes[name], inputs=tuple(inputs))
+            self._uses[new].update(dict.fromkeys((name, place) for place in sorted(renamed)))
+            for place, value in enumerate(inputs) if len(inputs) <= _MANY_INPUTS else ():
+                if value:
+                    self._uses[value][name, place] = self._uses[value].pop((name, place))
         self._release(old)
         self._return(old, new)
         self._touch()
@@ -448,12 +466,11 @@ class Graph:
             if not edge["reads"]:
                 self._index.remove_edge(producer, reader)
 
-    def _alike(self, before: Sequence[str], after: Sequence[str], place: int) -> bool:
-        """True where two values at a place tell the same of what reads them."""
-        if place >= min(len(before), len(after)) or not (before[place] and after[place]):
+    def _alike(self, before: str, after: str) -> bool:
+        """True of two values that tell the same of what reads them."""
+        if not (before and after) or before in self._constants or after in self._constants:
             return False
-        constant = before[place] in self._constants or after[place] in self._constants
-        return not constant and self._types[before[place]] == self._types[after[place]]
+        return self._types[before] == self._types[after]
 
     def _release(self, name: str) -> None:
         """A name that is free again is the next fresh one of its base."""
