@@ -13,9 +13,9 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from ..arrays import Array
 from .writer import OPSET
 
-__all__ = ["PLAIN_CHAINS", "build_plain_chain"]
+__all__ = ["PLAIN_CHAINS", "PLAIN_SHAPE", "build_plain_chain"]
 
-_SHAPE = (1, 4, 4, 4)
+PLAIN_SHAPE = (1, 4, 4, 4)
 _FAKE_QUANTIZE = "org.openvinotoolkit"
 
 
@@ -94,7 +94,7 @@ def _fake_quantizers(chain: _Chain, _: int) -> None:
 
 
 def _reshapes(chain: _Chain, number: int) -> None:
-    shape = (1, 4, 16) if number % 2 == 0 else _SHAPE
+    shape = (1, 4, 16) if number % 2 == 0 else PLAIN_SHAPE
     chain.add("Reshape", chain.constant(np.array(shape, np.int64), f"shape{number % 2}"))
     chain.add("Sigmoid")
 
@@ -118,7 +118,7 @@ def _many_readers(chain: _Chain, nodes: int) -> None:
 def _many_pieces(chain: _Chain, nodes: int) -> None:
     whole = chain.put("Concat", [chain.value] * nodes, axis=0)
     pieces = [f"piece{number}" for number in range(nodes)]
-    chain.nodes.append(helper.make_node("Split", [whole], pieces, "split", axis=0, **({"num_outputs": nodes} if OPSET >= 18 else {})))
+    chain.nodes.append(helper.make_node("Split", [whole], pieces, "split", axis=0))
     chain.put("Concat", pieces, axis=1)
 
 
@@ -144,7 +144,7 @@ PLAIN_CHAINS: Mapping[str, Callable[[_Chain, int], None]] = {
 """What is repeated, by name."""
 
 
-def build_plain_chain(kind: str, nodes: int, *, behind_convolution: bool = False, seed: int = 0) -> onnx.ModelProto:
+def build_plain_chain(kind: str, nodes: int, seed: int = 0, *, behind_convolution: bool = False) -> onnx.ModelProto:
     """Return ``input`` f32 [1, 4, 4, 4] through about that many nodes of a kind of `PLAIN_CHAINS` to ``output``.
 
     ``behind_convolution``: a convolution of codes stands in front, whose post-ops the chain may become.
@@ -154,7 +154,7 @@ def build_plain_chain(kind: str, nodes: int, *, behind_convolution: bool = False
         _convolution(chain)
     PLAIN_CHAINS[kind](chain, nodes)
     chain.nodes[-1].output[0] = "output"
-    infos = [helper.make_tensor_value_info("input", TensorProto.FLOAT, _SHAPE), onnx.ValueInfoProto(name="output")]
+    infos = [helper.make_tensor_value_info("input", TensorProto.FLOAT, PLAIN_SHAPE), onnx.ValueInfoProto(name="output")]
     graph = helper.make_graph(chain.nodes, f"{kind}{nodes}", infos[:1], infos[1:], list(_tensors(chain)))
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(_FAKE_QUANTIZE, 1)]
     return helper.make_model(graph, opset_imports=opsets, producer_name="fqfuse-benchmarks", ir_version=8)
