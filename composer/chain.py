@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
+from ..ir.paths import keeps_shape
 from ..ir.types import DType, Quantization
 from .algebra import is_normal
 from .composed import Composed
@@ -147,7 +148,7 @@ def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsCompose
         return compared if isinstance(compared, Refusal) else (comparable(graph, compared, composer), None)
     if not node.has(Trait.ELEMENTWISE) or not _is_real(graph, node):
         return None
-    if graph.type(node.output).shape != graph.type(value).shape:
+    if not keeps_shape(graph, node, value):
         return Refusal(
             "the result is larger than the chain: the chain's value is broadcast", f"{graph.type(value)}", f"{graph.type(node.output)}"
         )

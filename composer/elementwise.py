@@ -10,6 +10,7 @@ from ..ir.decision import DequantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Attr, Trait
+from ..ir.paths import keeps_shape
 from ..ir.types import DType, Quantization
 from .attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum
 from .chain import Chain, Found, grow, operations_of
@@ -61,7 +62,7 @@ def _chain_operand(drafts: Drafts, node: Node, computed: list[str]) -> str:
     read a smaller one slowly.
     """
     graph = drafts.graph
-    if any(graph.type(value).shape != graph.type(node.output).shape for value in computed):
+    if not all(keeps_shape(graph, node, value) for value in computed):
         return ""
     decodes = {value: decode for value in computed if (decode := codes_behind(drafts, value)) is not None}
     quants = {value: decode.attr("quant", Quantization) for value, decode in decodes.items()}

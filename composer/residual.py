@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.ops import dims
 from ..ir.ops.spec import Trait
-from ..ir.paths import chain_anchor
+from ..ir.paths import chain_anchor, keeps_shape
 from ..ir.types import DType, TensorType
 from .cost import WRITE_ALLOCATE, Home, cheapest, operand_cost
 from .formula import Refusal
@@ -42,17 +43,17 @@ def absorbing(graph: Graph, node: Node) -> list[tuple[str, Home]]:
     for value, other in ((first, second), (second, first)):
         anchor = anchors[value]
         if anchor is not None:
-            found.append((value, _home(graph, anchor.name, value, other, dst)))
+            found.append((value, _home(graph, node, anchor.name, value, other, dst)))
     return found
 
 
-def _home(graph: Graph, name: str, value: str, other: str, dst: TensorType) -> Home:
-    if graph.type(value).shape != dst.shape:
+def _home(graph: Graph, node: Node, name: str, value: str, other: str, dst: TensorType) -> Home:
+    if not keeps_shape(graph, node, value):
         return Home(name, 0.0, f"its result is broadcast: {graph.type(value)} to {dst.shape}")
     producer = graph.producer(other)
     stored = graph.type(producer.inputs[0] if producer is not None and producer.op == "Dequantize" else other)
     moved = 2.0 * operand_cost(stored, dst)  # written by the other branch, read by this one
-    fills = stored.shape == dst.shape and stored.dtype.numpy.itemsize == dst.dtype.numpy.itemsize
+    fills = dims.same_shape(stored.shape, dst.shape) and stored.dtype.numpy.itemsize == dst.dtype.numpy.itemsize
     return Home(name, moved + (0.0 if fills else WRITE_ALLOCATE))
 
 

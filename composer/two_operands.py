@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.ops import dims
 from ..ir.paths import RESHAPES, reaches, same_bytes
 from ..ir.types import DType, Quantization
 from .compared_codes import DIFFERENCE, MIRRORED, codes_differ
@@ -130,7 +131,7 @@ def _is_single(graph: Graph, value: str) -> bool:
 def _fits(graph: Graph, other: str, value: str) -> bool:
     """True when `other` has the chain's rank and each dimension is 1 or the chain's."""
     a, b = graph.type(other).shape, graph.type(value).shape
-    return a is not None and b is not None and len(a) == len(b) and all(x in (1, y) for x, y in zip(a, b, strict=True))
+    return a is not None and b is not None and len(a) == len(b) and dims.fits(a, b)
 
 
 def _with_values(graph: Graph, node: Node, value: str, other: str, algorithm: str, anchor: Node, *, first: bool) -> Found | Refusal:
@@ -165,7 +166,7 @@ def overwriting_refusal(graph: Graph, stored: str, read: str, value: str, node: 
 
     It may when the buffer dies there: the shapes agree, the graph does not own it, and every other reader has run before the anchor.
     """
-    if graph.type(stored).shape != graph.type(value).shape:
+    if not dims.same_shape(graph.type(stored).shape, graph.type(value).shape):
         return f"the skip has another shape: {graph.type(stored)} against {graph.type(value)}"
     views = same_bytes(graph, stored)
     if any(view in graph.inputs or graph.constant(view) is not None for view in views):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ..errors import InternalError, PlanError
 from ..ir.decision import DequantizeFate, Half, QuantizeFate
 from ..ir.diagnostic import Diagnostic, Finding, diagnose, save_text, summary
+from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.verify import quantization_problem
 from .attributes import DepthwiseConv, Prelu, Sum
@@ -163,7 +164,7 @@ def _sum_problem(plan: Plan, step: Step, op: Sum, *, alive: bool) -> str | None:
         return "is still needed after the step"
     if op.operand in dict(step.args).values():
         return "is an argument of the step, too: it would be overwritten while it is read"
-    if operand.shape != dst.shape or operand.dtype.numpy.itemsize != dst.dtype.numpy.itemsize:
+    if not dims.same_shape(operand.shape, dst.shape) or operand.dtype.numpy.itemsize != dst.dtype.numpy.itemsize:
         return f"is {type_text(operand)}, and does not fill the destination {type_text(dst)}"
     if operand.dtype is not (op.dtype or dst.dtype):
         return f"is {operand.dtype.value}, and is read as {(op.dtype or dst.dtype).value}"

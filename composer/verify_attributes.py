@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from ..ir.diagnostic import Finding
+from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, Shape, TensorType
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
@@ -224,7 +225,7 @@ def _operand_problem(operand: TensorType | None, dst: TensorType | None) -> str 
     """An operand has dst's rank, and each dimension is dst's or 1."""
     if operand is None or dst is None or operand.shape is None or dst.shape is None:
         return None
-    fits = len(operand.shape) == len(dst.shape) and all(a in (1, b) for a, b in zip(operand.shape, dst.shape, strict=True))
+    fits = len(operand.shape) == len(dst.shape) and dims.fits(operand.shape, dst.shape)
     return None if fits else f"whose operand {type_text(operand)} does not fit the destination {type_text(dst)}"
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from .graph import Graph
 from .node import Node
+from .ops import dims
 from .ops.spec import Trait
 
-__all__ = ["RESHAPES", "chain_anchor", "reaches", "same_bytes"]
+__all__ = ["RESHAPES", "chain_anchor", "keeps_shape", "reaches", "same_bytes"]
 
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operations that give the same elements in the same order another shape."""
@@ -29,6 +30,12 @@ def chain_anchor(graph: Graph, value: str) -> Node | None:
             return None
         value = computed[0]
     return None
+
+
+def keeps_shape(graph: Graph, node: Node, value: str) -> bool:
+    """True when an elementwise operation surely gives `value`, an operand of it, in its own shape: no other operand makes it larger."""
+    shape = graph.type(value).shape
+    return all(dims.fits(graph.type(other).shape, shape) for other in node.inputs if other and other != value)
 
 
 def reaches(graph: Graph, first: str, last: str) -> bool:

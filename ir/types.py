@@ -19,6 +19,7 @@ Dim = int | str
 """A dimension: a size, or the name (or formula) of a size that is only known at run time."""
 
 Shape = tuple[Dim, ...]
+"""Sizes of the dimensions. `==` compares words; `dims.same_shape` tells whether two values surely have one shape: `?` equals nothing."""
 
 
 class DType(enum.Enum):

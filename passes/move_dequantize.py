@@ -13,6 +13,7 @@ from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Trait
+from ..ir.paths import keeps_shape
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, fits_f32, refused, swap
 from .tabulate import to_be_tabulated
@@ -187,7 +188,7 @@ class MoveDequantize:
             return None
         shape = graph.type(decode.output).shape
         merged = None if shape is None else _merged(node.op, _quant(decode), np.asarray(constant, np.float64), len(shape))
-        if merged is None or graph.type(node.output).shape != graph.type(decode.output).shape:
+        if merged is None or not keeps_shape(graph, node, decode.output):
             refused(
                 graph,
                 self.name,

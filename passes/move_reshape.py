@@ -8,11 +8,12 @@ from typing import ClassVar
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
+from ..ir.ops import dims
 from ..ir.paths import chain_anchor
 from ..ir.types import DType, Quantization, Shape
 from .base import Contract, fired, refused, swap
 from .reshape_runs import Blocked, Run, joins, rebuilt, runs, view, views_for
-from .reshaping import is_reshape, same_shape, source_of, target_of, viewed
+from .reshaping import is_reshape, source_of, target_of, viewed
 
 __all__ = ["MoveReshape"]
 
@@ -65,7 +66,7 @@ class MoveReshape:
         """R(R(x)) -> R(x) or x; R(x) -> x where x has that shape already."""
         shape = _shape(graph, node.output)
         source = source_of(graph, node.inputs[0], shape)
-        if source is None or (source == node.inputs[0] and not same_shape(_shape(graph, source), shape)):
+        if source is None or (source == node.inputs[0] and not dims.same_shape(_shape(graph, source), shape)):
             return False
         front = graph.producer(node.inputs[0])
         attempt = _Attempt(graph)
@@ -82,7 +83,7 @@ class MoveReshape:
         end = run.end
         assert end is not None
         shape = _shape(graph, end.output)
-        gone = same_shape(run.view.before, shape)
+        gone = dims.same_shape(run.view.before, shape)
         if not run.nodes or (run.shared and not gone) or (not gone and target_of(run.view.before, shape) is None):
             return False
         attempt = _Attempt(graph)

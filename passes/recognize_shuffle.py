@@ -10,7 +10,7 @@ from ..ir.node import Node, origin_of
 from ..ir.ops import dims
 from ..ir.types import Shape
 from .base import Contract, fired, refused, swap
-from .reshaping import is_reshape, same_shape
+from .reshaping import is_reshape
 
 __all__ = ["RecognizeShuffle"]
 
@@ -47,7 +47,7 @@ class RecognizeShuffle:
         shape, split, after = (graph.type(found).shape for found in (value, first.output, last.output))
         assert shape is not None
         assert split is not None
-        if after is None or not same_shape(shape, after):
+        if after is None or not dims.same_shape(shape, after):
             return
         perm = _swapped(node, len(split))
         if perm is None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.ops import dims
 from ..ir.ops.spec import Trait
 from ..ir.paths import chain_anchor
 from ..ir.types import DType, Quantization, Shape, is_static
-from .reshaping import View, is_reshape, same_shape, source_of, view_of, viewed, viewed_constant
+from .reshaping import View, is_reshape, source_of, view_of, viewed, viewed_constant
 
 __all__ = ["Blocked", "Run", "joins", "rebuilt", "runs", "view", "views_for"]
 
@@ -120,7 +121,7 @@ def _blocked(graph: Graph, node: Node, value: str, view: View, *, anchored: bool
         return None
     if node.op in ("Quantize", "Dequantize"):
         return _quantizer(node, view)
-    if not same_shape(_shape(graph, node.output), view.after):
+    if not dims.same_shape(_shape(graph, node.output), view.after):
         return "the values are broadcast behind the reshape", _text(view.after), str(graph.type(node.output))
     others = [found for found in node.inputs if found and found != value]
     for other in others:
@@ -150,7 +151,7 @@ def _operand(graph: Graph, node: Node, other: str, view: View, *, anchored: bool
     source = _source(graph, other, back)
     if source is None:
         return "no Reshape with a constant shape makes the other operand fit", _text(back), str(graph.type(other))
-    if same_shape(_shape(graph, source), back):
+    if dims.same_shape(_shape(graph, source), back):
         return None
     if not anchored:
         return f"nothing in front of the reshape takes {node.op}", "a convolution or matrix product", "none"
@@ -173,7 +174,7 @@ def views_for(graph: Graph, reshape: Node, nodes: tuple[Node, ...]) -> set[str]:
     for value in [value for node in nodes for value in node.inputs if value not in inside and value and graph.constant(value) is None]:
         back = seen.back(_shape(graph, value))
         source = None if back is None else _source(graph, value, back)
-        if back is not None and source is not None and not same_shape(_shape(graph, source), back):
+        if back is not None and source is not None and not dims.same_shape(_shape(graph, source), back):
             found.add(source)
     return found
 

@@ -17,7 +17,7 @@ from ..ir.ops import dims
 from ..ir.paths import RESHAPES
 from ..ir.types import Dim, Quantization, Shape
 
-__all__ = ["View", "is_reshape", "same_shape", "source_of", "target_of", "view_of", "viewed", "viewed_constant"]
+__all__ = ["View", "is_reshape", "source_of", "target_of", "view_of", "viewed", "viewed_constant"]
 
 
 def is_reshape(graph: Graph, node: Node | None) -> bool:
@@ -26,11 +26,6 @@ def is_reshape(graph: Graph, node: Node | None) -> bool:
         return False
     shapes = (graph.type(node.inputs[0]).shape, graph.type(node.output).shape)
     return all(shape is not None and 0 not in shape for shape in shapes)
-
-
-def same_shape(a: Shape, b: Shape) -> bool:
-    """True when the two are surely the same shape."""
-    return len(a) == len(b) and all(map(dims.same, a, b))
 
 
 def target_of(before: Shape, after: Shape) -> list[int] | None:
@@ -135,7 +130,7 @@ def source_of(graph: Graph, value: str, shape: Shape) -> str | None:
         assert producer is not None
         value = producer.inputs[0]
     kind = graph.type(value).shape
-    return None if kind is None or (not same_shape(kind, shape) and target_of(kind, shape) is None) else value
+    return None if kind is None or (not dims.same_shape(kind, shape) and target_of(kind, shape) is None) else value
 
 
 def viewed(graph: Graph, value: str, shape: Shape, node: Node) -> str:
@@ -156,13 +151,13 @@ def viewed(graph: Graph, value: str, shape: Shape, node: Node) -> str:
     assert source is not None
     kind = graph.type(source).shape
     assert kind is not None
-    if same_shape(kind, shape):
+    if dims.same_shape(kind, shape):
         return source
     target = target_of(kind, shape)
     assert target is not None
     given = graph.add_constant(f"{node.name}/shape", np.asarray(target, np.int64))
     for reader in graph.consumers(source):
-        if is_reshape(graph, reader) and same_shape(shape, graph.type(reader.output).shape or ()):
+        if is_reshape(graph, reader) and dims.same_shape(shape, graph.type(reader.output).shape):
             return reader.output
     name = graph.fresh(f"{source}/viewed")
     return graph.add("Reshape", [source, given], name=f"{node.name}/view", origin=node.origin, outputs=[name]).output
@@ -172,7 +167,7 @@ def viewed_constant(graph: Graph, value: str, shape: Shape) -> str:
     """A constant under `shape`, or as it is where it broadcasts alike: leading ones say nothing."""
     data = graph.constant(value)
     assert data is not None
-    if data.ndim <= len(shape) and (data.size == 1 or same_shape((1,) * (len(shape) - data.ndim) + data.shape, shape)):
+    if data.ndim <= len(shape) and (data.size == 1 or dims.same_shape((1,) * (len(shape) - data.ndim) + data.shape, shape)):
         return value
     if data.size == 1:
         return graph.add_constant(f"{value}/viewed", data.reshape(()), graph.type(value).dtype)

@@ -11,6 +11,7 @@ from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
+from ..ir.ops import dims
 from ..ir.ops.spec import Array, Trait
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, refused, swap
@@ -111,9 +112,10 @@ def _dependence(graph: Graph) -> dict[str, str | None]:
             found[node.output] = None
         else:
             sources = {found.get(value) for value in node.inputs if value} - {_CONSTANT}
+            constants = [data for value in node.inputs if (data := graph.constant(value)) is not None]
             only = next(iter(sources)) if len(sources) == 1 else None
             # A constant of one element may have more dimensions than the codes, and give them to the result.
-            alike = bool(only) and graph.type(node.output).shape == graph.type(only or "").shape
+            alike = bool(only) and all(dims.fits(data.shape, graph.type(only or "").shape) for data in constants)
             found[node.output] = only if alike else None
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..composer.attributes import DepthwiseConv
+from ..composer.attributes import Binary, DepthwiseConv, Sum
 from ..composer.plan import Plan, Step
 from ..errors import InternalError, InvalidInput
 from ..ir.ops import OPS, dims
@@ -125,6 +125,11 @@ class _Binder:
 
     def step(self, step: Step) -> Sequence[StaticShape | None]:
         """Shapes of the outputs of one step; None where data decides."""
+        found = self._outputs(step)
+        self._check_operands(step, found[0])
+        return found
+
+    def _outputs(self, step: Step) -> Sequence[StaticShape | None]:
         if step.op == "Onnx":
             return [self._declared(value) for value in step.outputs]
         spec = OPS.get(step.op)
@@ -136,9 +141,29 @@ class _Binder:
         if step.primitive in ("eltwise", "reorder"):
             return [self._shapes[values[0]]]
         if step.primitive == "binary":
-            return [tuple(np.broadcast_shapes(*(self._shapes[v] for v in values)))]
+            return [self._broadcast(step, values)]
         result = self._infer(step, spec, values)
         return self._behind_depthwise(step, result)
+
+    def _broadcast(self, step: Step, values: Sequence[str]) -> StaticShape:
+        try:
+            return tuple(np.broadcast_shapes(*(self._shapes[v] for v in values)))
+        except ValueError as error:
+            raise self._refusal(step, values, "they do not broadcast against each other") from error
+
+    def _check_operands(self, step: Step, shape: StaticShape | None) -> None:
+        """What the plan takes for granted of post-ops holds for these shapes, too: an operand makes no result larger, a sum's fills it."""
+        for op in step.attr.post_ops if shape is not None else ():
+            if not isinstance(op, Sum | Binary) or shape is None or (operand := self._shapes.get(op.operand)) is None:
+                continue
+            if not (operand == shape if isinstance(op, Sum) else dims.fits(operand, shape)):
+                raise self._refusal(step, (op.operand,), f"what is combined with a result of {list(shape)} must have its sizes")
+
+    def _refusal(self, step: Step, values: Sequence[str], why: str) -> InvalidInput:
+        shapes = ", ".join(f"{v} {list(self._shapes[v])}" for v in values if v)
+        return InvalidInput(
+            f"{step.op} cannot take these shapes: {why}", where=", ".join(step.origin) or step.name, hint=f"its inputs are {shapes}"
+        )
 
     def _declared(self, value: str) -> StaticShape | None:
         """The plan's own word, with the sizes that the inputs gave its symbols."""
@@ -158,10 +183,7 @@ class _Binder:
         try:
             found = spec.infer(types, attrs, known)
         except ShapeError as error:
-            shapes = ", ".join(f"{v} {list(self._shapes[v])}" for v in values if v)
-            raise InvalidInput(
-                f"{step.op} cannot take these shapes: {error}", where=", ".join(step.origin) or step.name, hint=f"its inputs are {shapes}"
-            ) from error
+            raise self._refusal(step, values, str(error)) from error
         if compute:
             self._follow(step, spec, values, known)
         result: list[StaticShape | None] = []

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ..types import Dim
+from ..types import Dim, Shape, TensorType
 
 __all__ = [
     "UNKNOWN",
@@ -28,12 +28,15 @@ __all__ = [
     "clamp",
     "differ",
     "evaluate",
+    "fits",
     "floor_div",
     "minimum",
     "multiply",
     "positive",
     "product",
     "same",
+    "same_shape",
+    "same_type",
     "subtract",
 ]
 
@@ -140,6 +143,23 @@ def differ(a: Dim, b: Dim) -> bool:
         return False
     gap = subtract(a, b)
     return isinstance(gap, int) and gap != 0
+
+
+def same_shape(a: Shape | None, b: Shape | None) -> bool:
+    """True when the two are surely the same shape."""
+    return a is not None and b is not None and len(a) == len(b) and all(map(same, a, b))
+
+
+def same_type(a: TensorType, b: TensorType) -> bool:
+    """True when values of the two types surely have the same shape, and the same element type and quantization."""
+    return a.dtype is b.dtype and a.quant == b.quant and same_shape(a.shape, b.shape)
+
+
+def fits(operand: Shape | None, shape: Shape | None) -> bool:
+    """True when `operand` surely broadcasts to `shape` without making it larger: from the right, each dimension is 1 or that of `shape`."""
+    if operand is None or shape is None or len(operand) > len(shape):
+        return False
+    return all(a == 1 or same(a, b) for a, b in zip(operand, shape[len(shape) - len(operand) :], strict=True))
 
 
 def evaluate(dim: Dim, sizes: Mapping[str, int]) -> int:

@@ -179,6 +179,7 @@ def _append(
             read_as = dtype if kind is None else data_type(kind)
             if read_as is None or result.sum_operand is not None:
                 raise NotLowered("a sum of that type, or a second sum")
+            binder.desc(operand)  # refuses what lies outside of oneDNN's reach
             chain.append(Sum(scale, zero_point, DataType.undef if read_as == dtype else read_as))
             result.sum_operand = Wanted(operand, frame.like)  # the layout is settled when the destination's is known
         case plan_attributes.Prelu(operand):
