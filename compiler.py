@@ -11,13 +11,14 @@ from .composer.plan import Plan
 from .composer.plan_file import read_plan
 from .composer.targets import check_target
 from .composer.verify import check_plan
+from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
 from .ir.cleanup import erase_dead
 from .ir.graph import Graph
 from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
 from .passes import PIPELINE, Observer, Pass, run_pipeline
 
-__all__ = ["compile", "load_plan"]
+__all__ = ["check_budgets", "compile", "load_plan"]
 
 
 def compile(
@@ -39,12 +40,13 @@ def compile(
     Raises:
         InvalidModel: the file is no valid ONNX model, or goes past a budget.
         UnsupportedOp: an operator of an unknown domain.
-        InvalidInput: no such file or target.
+        InvalidInput: no such file or target, or an argument of another kind.
     """
     check_target(target)
+    check_budgets(budgets)
+    watchers = _watchers(observers)
     graph = graph_from_onnx(model, budgets=budgets)
     check(graph, IMPORTED)
-    watchers = list(observers)
     if os.environ.get("FQFUSE_CHECK") == "1":
         watchers.append(_check_after)
     run_pipeline(graph, PIPELINE, watchers)
@@ -53,6 +55,22 @@ def compile(
     plan = plan_from_graph(graph, target, {"target": target})
     check_plan(plan, blame="the composer")
     return plan
+
+
+def check_budgets(budgets: object) -> None:
+    """Refuses what is no `Budgets`.
+
+    Raises:
+        InvalidInput: it is something else.
+    """
+    if not isinstance(budgets, Budgets):
+        raise InvalidInput(f"budgets are given as a {type(budgets).__name__}", hint="pass budgets=fqfuse.frontend.Budgets(...)")
+
+
+def _watchers(observers: Sequence[Observer]) -> list[Observer]:
+    if not isinstance(observers, Sequence) or not all(map(callable, observers)):
+        raise InvalidInput("the observers are no list of functions", hint="pass observers=[function of (pass, graph)]")
+    return list(observers)
 
 
 def _check_after(step: Pass, graph: Graph) -> None:

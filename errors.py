@@ -9,10 +9,13 @@
 
     InternalError              a bug in fqfuse; outside the tree on purpose, so that `except FqfuseError` lets it through
 
-Each error says what is wrong, where, and how to fix it; `str()` of it is fit to be shown to a person as it is.
+Each error says what is wrong, where, and how to fix it; `str()` of it is fit to be shown to a person as it is: names in it are a stranger's
+texts, so whatever could steer a terminal or begin a line of its own is escaped (`printable`).
 """
 
 from __future__ import annotations
+
+import re
 
 __all__ = [
     "BackendUnavailable",
@@ -22,7 +25,40 @@ __all__ = [
     "InvalidModel",
     "PlanError",
     "UnsupportedOp",
+    "printable",
 ]
+
+_WORD = 500  # characters of a name that are shown; generated names have up to about 200
+_ROOM = 4000  # characters of a whole sentence: room for a list of a hundred names
+_LONG_WORD = re.compile(rf"\S{{{_WORD + 1},}}")
+
+
+def printable(text: str) -> str:
+    """A text on one line: what a model or file calls something, as it may be shown on a terminal.
+
+    Control characters, line ends, marks that turn the direction of writing and lone surrogates are escaped as in Python's literals. The
+    middle of words of more than 500 and of texts of more than 4,000 characters is left out; their length stands in its place.
+    A printable text stays as it is.
+    """
+    if len(text) > _WORD:
+        text = _cut(_LONG_WORD.sub(lambda word: _cut(word[0], _WORD), text), _ROOM)
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _cut(text: str, room: int) -> str:
+    if len(text) <= room:
+        return text
+    told = f"…({len(text):,} characters)…"
+    head = (room - len(told)) // 2
+    return f"{text[:head]}{told}{text[len(text) - head :]}"
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 class FqfuseError(Exception):
@@ -32,29 +68,32 @@ class FqfuseError(Exception):
         what: what is wrong, one sentence.
         where: the place: a file, the name of a node or value in the user's model, a line of a text form.
         hint: how to fix it, one sentence.
+        excerpt: lines of a text form around the place.
+
+    Attributes are the same texts, printable.
     """
 
-    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
-        super().__init__(what, where, hint)
-        self.what = what
-        self.where = where
-        self.hint = hint
+    def __init__(self, what: str, *, where: str = "", hint: str = "", excerpt: str = "") -> None:
+        self.what, self.where, self.hint, self.excerpt = printable(what), printable(where), printable(hint), _lines(excerpt)
+        super().__init__(self.what, self.where, self.hint)
 
     def __str__(self) -> str:
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
+        if self.excerpt:
+            lines.append(self.excerpt)
         if self.hint:
             lines.append(f"  fix:   {self.hint}")
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # BaseException pickles positional arguments only; where and hint are keywords.
-        return _rebuild, (type(self), self.what, self.where, self.hint)
+        # BaseException pickles positional arguments only; where, hint and excerpt are keywords.
+        return _rebuild, (type(self), self.what, self.where, self.hint, self.excerpt)
 
 
-def _rebuild(kind: type[FqfuseError], what: str, where: str, hint: str) -> FqfuseError:
-    return kind(what, where=where, hint=hint)
+def _rebuild(kind: type[FqfuseError], what: str, where: str, hint: str, excerpt: str) -> FqfuseError:
+    return kind(what, where=where, hint=hint, excerpt=excerpt)
 
 
 class InvalidModel(FqfuseError):
@@ -83,13 +122,13 @@ class InternalError(Exception):
     Args:
         what: the broken invariant.
         saved: path of the saved text form, or an empty string.
+        excerpt: lines of the text form around the places where it is broken.
     """
 
-    def __init__(self, what: str, saved: str = "") -> None:
-        super().__init__(what, saved)
-        self.what = what
-        self.saved = saved
+    def __init__(self, what: str, saved: str = "", excerpt: str = "") -> None:
+        self.what, self.saved, self.excerpt = printable(what), saved, _lines(excerpt)
+        super().__init__(self.what, saved, self.excerpt)
 
     def __str__(self) -> str:
-        tail = f"\n  the graph was saved to {self.saved}: please attach it to a report" if self.saved else ""
-        return f"internal error: {self.what}{tail}"
+        tail = f"  the graph was saved to {self.saved}: please attach it to a report" if self.saved else ""
+        return "\n".join(filter(None, (f"internal error: {self.what}", self.excerpt, tail)))

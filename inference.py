@@ -5,10 +5,13 @@ from __future__ import annotations
 from os import PathLike
 from typing import Literal
 
+from .compiler import check_budgets
 from .compiler import compile as compile_model
 from .composer.plan import Plan
 from .composer.plan_file import is_plan, read_plan
+from .frontend import DEFAULT, Budgets, ModelSource
 from .runtime.session import InferenceSession as PlanSession
+from .runtime.session import check_backend
 
 __all__ = ["InferenceSession"]
 
@@ -17,9 +20,10 @@ class InferenceSession(PlanSession):
     """Runs a plan, in the shape of ONNX Runtime's session.
 
     Args:
-        model: a Plan, a plan file, or an ONNX model, which is compiled with the default options first.
+        model: a Plan, a plan file, or an ONNX model (path, bytes or `onnx.ModelProto`), which is compiled for the default target first.
         backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed and exact on this CPU, NumPy otherwise.
         threads: how many threads a run may use; None: as many as the process may run on.
+        budgets: limits on what the model may ask for, `run_bytes` on what a run may.
 
     Raises:
         FqfuseError: what `compile` or `load_plan` raise, or BackendUnavailable.
@@ -27,14 +31,21 @@ class InferenceSession(PlanSession):
 
     def __init__(
         self,
-        model: Plan | str | PathLike[str] | bytes,
+        model: Plan | ModelSource,
         backend: Literal["auto", "numpy", "onednn"] = "auto",
         threads: int | None = None,
+        *,
+        budgets: Budgets = DEFAULT,
     ) -> None:
-        super().__init__(_plan_of(model), backend, threads)
+        check_backend(backend)
+        plan = _plan_of(model, budgets)
+        super().__init__(plan, backend, threads, run_bytes=budgets.run_bytes)
 
 
-def _plan_of(model: Plan | str | PathLike[str] | bytes) -> Plan:
+def _plan_of(model: Plan | ModelSource, budgets: Budgets) -> Plan:
+    check_budgets(budgets)
     if isinstance(model, Plan):
         return model
-    return read_plan(model) if is_plan(model) else compile_model(model)
+    if isinstance(model, (str, PathLike, bytes)) and is_plan(model):
+        return read_plan(model)
+    return compile_model(model, budgets=budgets)

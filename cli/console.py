@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from ..report.json import Json
 from ..report.layout import PIPE, Layout
 from .options import Color
-from .out import write_out
+from .out import json_safe, write_out
 
 __all__ = ["layout_of_stdout", "print_json", "show"]
 
@@ -52,5 +52,5 @@ def _console(color: Color, buffer: io.StringIO | None) -> Console:
 
 
 def print_json(document: Json) -> None:
-    """Prints a document: indented, keys in their order, no NaN."""
-    write_out(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """Prints a document: indented, keys in their order, no NaN, readable Unicode as it is."""
+    write_out(json_safe(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)) + "\n")

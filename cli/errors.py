@@ -23,7 +23,7 @@ from pathlib import Path
 
 import typer
 
-from ..errors import FqfuseError, InternalError
+from ..errors import FqfuseError, InternalError, printable
 from .out import STDOUT, write_out
 
 __all__ = ["ERROR_SCHEMA", "Failure", "exit_code_of"]
@@ -48,6 +48,7 @@ class Failure:
         what, where, hint: what is wrong, the place, how to fix it; the last two may be empty.
         exit_code: of the process.
         saved: file that the graph was saved to for a report, or empty.
+        excerpt: lines of a text form around the place, or empty.
     """
 
     kind: str
@@ -56,16 +57,22 @@ class Failure:
     hint: str
     exit_code: int
     saved: str = ""
+    excerpt: str = ""
 
     def text(self) -> str:
         """The message for people."""
-        lines = [f"{'internal error' if self.exit_code == BUG else 'error'}: {self.what}"]
-        rows = (("where", self.where), ("saved", self.saved), ("fix", self.hint))
-        return "\n".join([*lines, *(f"  {label + ':':<6} {text}" for label, text in rows if text)])
+        head = f"{'internal error' if self.exit_code == BUG else 'error'}: {printable(self.what)}"
+        where, saved, fix = (
+            f"  {label + ':':<6} {printable(text)}" if text else ""
+            for label, text in (("where", self.where), ("saved", self.saved), ("fix", self.hint))
+        )
+        return "\n".join(filter(None, (head, where, self.excerpt, saved, fix)))
 
     def document(self) -> str:
         """The message for programs."""
-        error = {"kind": self.kind, "what": self.what, "where": self.where, "hint": self.hint, "saved": self.saved}
+        what, where, hint = map(printable, (self.what, self.where, self.hint))
+        where = "\n".join(filter(None, (where, self.excerpt)))
+        error = {"kind": self.kind, "what": what, "where": where, "hint": hint, "saved": self.saved}
         return json.dumps({"schema": ERROR_SCHEMA, "error": error, "exit_code": self.exit_code}, indent=2)
 
 
@@ -86,7 +93,7 @@ def exit_code_of(action: Callable[[], object], *, as_json: bool) -> int:
             raise
         failure = _failure(error)
         if os.environ.get("FQFUSE_TRACEBACK") == "1":
-            traceback.print_exception(error, file=sys.stderr)
+            sys.stderr.write(_traceback(error))
         _tell(failure, as_json=as_json)
         return failure.exit_code
     return result if isinstance(result, int) else 0
@@ -96,7 +103,7 @@ def _failure(error: BaseException) -> Failure:
     kind = type(error).__name__
     match error:
         case FqfuseError():
-            return Failure(kind, error.what, error.where, error.hint, USER)
+            return Failure(kind, error.what, error.where, error.hint, USER, excerpt=error.excerpt)
         case KeyboardInterrupt() | typer.Abort():
             return Failure("Interrupted", "interrupted", "", "", INTERRUPTED)
         case MemoryError():
@@ -104,7 +111,7 @@ def _failure(error: BaseException) -> Failure:
                 kind, f"there is not enough memory: {error}".rstrip(": "), "", "feed smaller inputs, or use a larger machine", USER
             )
         case InternalError():
-            return Failure(kind, error.what, "", _REPORT, BUG, error.saved)
+            return Failure(kind, error.what, "", _REPORT, BUG, error.saved, error.excerpt)
     if isinstance(error, _UsageBase):
         return _usage_failure(error)
     return Failure("InternalError", f"{kind}: {error}" if str(error) else kind, _place(error), _REPORT, BUG)
@@ -115,6 +122,15 @@ def _usage_failure(error: BaseException) -> Failure:
     command = getattr(context, "command_path", "fqfuse")
     message = getattr(error, "format_message", error.__str__)()
     return Failure("UsageError", str(message), f"command line of {command}", f"`{command} --help` lists arguments and options", USER)
+
+
+def _traceback(error: BaseException) -> str:
+    """As the interpreter prints it, but for the messages: they may hold names from the model."""
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    first = f"{_traceback(before)}\nwhich led to:\n\n" if before is not None else ""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    message = "\n".join(printable(line.rstrip("\n")) for line in traceback.format_exception_only(error))
+    return f"{first}Traceback (most recent call last):\n{frames}{message}\n"
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 
 from ..errors import InvalidInput
 
-__all__ = ["STDOUT", "write_out"]
+__all__ = ["STDOUT", "json_safe", "write_out"]
 
 STDOUT = "standard output"
+
+_NO_ASCII = re.compile(r"[^\n\x20-\x7e]")
+
+
+def json_safe(document: str) -> str:
+    """A serialized document with all that is not printable escaped in JSON's way: it reads back to the same, and steers no terminal."""
+    return _NO_ASCII.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], document)
 
 
 def write_out(text: str) -> None:

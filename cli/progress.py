@@ -7,6 +7,8 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ..errors import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
@@ -49,7 +51,7 @@ class Progress:
     def say(self, text: str) -> None:
         """What is being done from now on."""
         with self._lock:
-            self._text = text
+            self._text = printable(text)
             self._show()
 
     def advance(self) -> None:

@@ -87,9 +87,8 @@ def _report(
     color: Color,
 ) -> None:
     from rich.console import Group
-    from rich.text import Text
 
-    from ..report.layout import heading, plain_table
+    from ..report.layout import Text, heading, plain_table
     from .console import print_json, show
 
     fed = {name: _type(feed.array) for name, feed in feeds.items()}

@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 
 from ..errors import InvalidInput
+from ..files import checked_path
 
 __all__ = ["write_atomically"]
 
@@ -29,14 +30,15 @@ _HINTS = {
 def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview) -> None:
     """Writes a file: first into a new file beside it, then in one step to its place, so that a crash leaves the old one or the new one.
 
-    A symbolic link keeps pointing where it points, and an existing file keeps its permissions; a new one gets those of the umask.
+    A symbolic link keeps pointing where it points, and an existing file keeps its permissions to read, write and execute, but not setuid,
+    setgid and the sticky bit: they were given to what the file held. A new one gets the permissions of the umask.
 
     Raises:
         InvalidInput: the path cannot be written; nothing half-written stays behind.
     """
-    target = Path(os.path.realpath(path))
+    target = checked_path(path)
     try:
-        _write(target, data)
+        _write(Path(os.path.realpath(target)), data)
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, "name another path")
         raise InvalidInput(f"the file cannot be written: {error.strerror or error}", where=str(path), hint=hint) from error
@@ -76,7 +78,7 @@ def _mode_of(target: Path) -> int | None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(found.st_mode):  # replacing /dev/null or a pipe would take it away from everyone else
         raise OSError(errno.EINVAL, "it is not a regular file")
-    return stat.S_IMODE(found.st_mode)
+    return found.st_mode & (stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
 
 
 def _sync_folder(folder: Path) -> None:

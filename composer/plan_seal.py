@@ -7,15 +7,12 @@ everything in front of it.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-import stat
 from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO
 
 from ..errors import InvalidInput, PlanError
+from ..files import open_regular
 
 __all__ = ["DOMAIN", "STRUCTURE_LIMIT", "Source", "check_structure", "content", "is_plan", "seal", "unsealed"]
 
@@ -43,7 +40,7 @@ def is_plan(source: Source) -> bool:
     if isinstance(source, bytes):
         return _head_says_plan(source[:_HEAD])
     try:
-        with _open(source) as file:
+        with open_regular(source) as file:
             return _head_says_plan(file.read(_HEAD))
     except OSError as error:
         raise _unreadable(source, error) from error
@@ -57,18 +54,12 @@ def content(path: str | os.PathLike[str]) -> bytes:
         PlanError: it is larger than any plan.
     """
     try:
-        with _open(path) as file:
+        with open_regular(path) as file:
             if os.fstat(file.fileno()).st_size >= 1 << 31:
                 raise PlanError("the file has 2 GiB or more, and a plan has less", where=str(path), hint="name a file that fqfuse wrote")
             return file.read()
     except OSError as error:
         raise _unreadable(path, error) from error
-
-
-def _open(path: str | os.PathLike[str]) -> BinaryIO:
-    if Path(path).exists() and not stat.S_ISREG(Path(path).stat().st_mode):  # opening a pipe would wait for ever
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    return Path(path).open("rb")
 
 
 def _unreadable(path: str | os.PathLike[str], error: OSError) -> InvalidInput:

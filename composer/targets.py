@@ -158,6 +158,6 @@ def check_target(name: str) -> Target:
     Raises:
         InvalidInput: there is none.
     """
-    if name not in TARGETS:
+    if not isinstance(name, str) or name not in TARGETS:
         raise InvalidInput(f"there is no target {name!r}", where="target", hint=f"choose one of {', '.join(sorted(TARGETS))}")
     return TARGETS[name]

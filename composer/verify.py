@@ -69,11 +69,11 @@ def check_plan(plan: Plan, *, source: str = "", blame: str = "") -> None:
     if not found:
         return
     if not blame:
-        where = ": ".join(filter(None, [source, found[0].subject])) + ("\n" + found[0].excerpt if found[0].excerpt else "")
-        raise PlanError(f"the plan is not sound: {summary(found)}", where=where, hint="compile the model again")
+        where = ": ".join(filter(None, [source, found[0].subject]))
+        raise PlanError(f"the plan is not sound: {summary(found)}", where=where, hint="compile the model again", excerpt=found[0].excerpt)
     size = sum(data.nbytes for data in plan.constants.values())
     saved = save_text(print_plan(plan, data="full" if size <= _SAVED_DATA else "digest"), "plan")
-    raise InternalError(f"{blame} made a plan that is not sound\n" + "\n".join(map(str, found)), saved)
+    raise InternalError(f"{blame} made a plan that is not sound", saved, "\n".join(map(str, found)))
 
 
 # -- structure ---------------------------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ error names the field to raise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from ..errors import InvalidModel
+from ..errors import InvalidInput, InvalidModel
 
 __all__ = ["DEFAULT", "Budgets"]
 
@@ -26,6 +26,7 @@ class Budgets:
         tensor_bytes: one constant once it is dense and unpacked (4-bit integers take a byte, sparse tensors all their zeros).
         constant_bytes: all constants together.
         folded_bytes: one constant that is computed at import (shape arithmetic, the parameters of a quantizer).
+        run_bytes: what a session computes with at a time: one value, or the memory of one run; None: what the machine has.
     """
 
     file_bytes: int = 2 * _GIB - 1
@@ -34,6 +35,13 @@ class Budgets:
     tensor_bytes: int = 4 * _GIB
     constant_bytes: int = 16 * _GIB
     folded_bytes: int = 16 * _MIB
+    run_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            limit = getattr(self, field.name)
+            if not (isinstance(limit, int) and limit >= 0) and not (limit is None and field.default is None):
+                raise InvalidInput(f"the budget {field.name} is {limit!r}, and has to be a number", hint="give an int of 0 or more")
 
     def check(self, field: str, needed: int, what: str, *, where: str = "") -> None:
         """Refuses a demand that goes past the limit `field`.

@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ..errors import InvalidInput, InvalidModel
+from ..files import checked_path
 from . import wire
 from .budgets import Budgets
 
@@ -51,7 +52,7 @@ def read_model(source: ModelSource, budgets: Budgets) -> Source:
         return Source(_parse(source, budgets, "bytes"), None, "bytes")
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidInput(f"a model cannot be read from a {type(source).__name__}", hint="give a path, bytes, or an onnx.ModelProto")
-    path = Path(source)
+    path = checked_path(source)
     return Source(_parse(_read(path, budgets), budgets, str(path)), path.parent, str(path))
 
 
@@ -68,7 +69,7 @@ def _read(path: Path, budgets: Budgets) -> bytes:
         raise InvalidInput("there is no such file", where=str(path), hint="check the path of the model") from None
     except PermissionError:
         raise InvalidInput("the file may not be read", where=str(path), hint="change its permissions, or copy it") from None
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+    except OSError as error:
         raise InvalidInput(f"the file cannot be read: {error}", where=str(path), hint="check the path and the disk") from None
 
 

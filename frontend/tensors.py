@@ -124,7 +124,7 @@ class TensorReader:
         if "\0" in entries.get("location", ""):  # C would end the name there
             raise InvalidModel("the name of the data file holds a null character", where=place, hint=_REWRITE)
         length = entries.get("length", str(size))
-        if not (length.isascii() and length.isdigit() and int(length) == size):
+        if not (length.isascii() and length.isdigit() and length.lstrip("0") == str(size).lstrip("0")):
             raise InvalidModel(f"external data of {length[:40]} bytes cannot fill a tensor of {size} bytes", where=place, hint=_REWRITE)
         loaded = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, data_location=TensorProto.EXTERNAL)
         for key in ("location", "offset"):

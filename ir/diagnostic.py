@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..errors import printable
 from .text_print import Rendered
 
 __all__ = ["Diagnostic", "Finding", "diagnose", "save_text", "summary"]
@@ -54,7 +55,7 @@ class Diagnostic:
     excerpt: str
 
     def __str__(self) -> str:
-        parts = [f"{self.rule}: {self.message}", self.excerpt, f"  fix: {self.hint}" if self.hint else ""]
+        parts = [printable(f"{self.rule}: {self.message}"), self.excerpt, f"  fix: {self.hint}" if self.hint else ""]
         return "\n".join(part for part in parts if part)
 
 

@@ -80,11 +80,11 @@ def check(graph: Graph, stage: Stage, *, blame: str = "") -> None:
     if not found:
         return
     if not blame:
-        where = found[0].subject + ("\n" + found[0].excerpt if found[0].excerpt else "")
-        raise InvalidModel(summary(found), where=where, hint=found[0].hint or "check the model with onnx.checker")
+        hint = found[0].hint or "check the model with onnx.checker"
+        raise InvalidModel(summary(found), where=found[0].subject, hint=hint, excerpt=found[0].excerpt)
     size = sum(data.nbytes for data in graph.constants.values())
     saved = save_text(print_graph(graph, data="full" if size <= _SAVED_DATA else "digest"), "graph")
-    raise InternalError(f"after {blame} the graph breaks the stage `{stage.name}`\n" + "\n".join(map(str, found)), saved)
+    raise InternalError(f"after {blame} the graph breaks the stage `{stage.name}`", saved, "\n".join(map(str, found)))
 
 
 def each_node(holds: Callable[[Graph, Node], bool], message: Callable[[Node], str]) -> Callable[[Graph], Iterator[Finding]]:

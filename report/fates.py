@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import RenderableType
-from rich.text import Text
+from rich.text import Text as RichText
 
 from ..composer.plan import Plan
 from ..ir.decision import Fate, Half
-from .layout import FATE_STYLES, Layout, heading, more, plain_table
+from .layout import FATE_STYLES, Layout, Text, heading, more, plain_table
 from .notation import count_text, middle_cut
 from .summary import COSTLY
 
@@ -90,7 +90,7 @@ def _table(shown: Mapping[str, Halves], letters: Mapping[str, str], layout: Layo
     return table
 
 
-def _joined(fates: Sequence[Fate], letters: Mapping[str, str]) -> Text:
+def _joined(fates: Sequence[Fate], letters: Mapping[str, str]) -> RichText:
     if not fates:
         return _NO_FATE
     alike: dict[tuple[object, str], list[Fate]] = {}

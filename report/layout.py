@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
+from rich.style import Style
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as RichText
 
-__all__ = ["FATE_STYLES", "PIPE", "Layout", "folded", "heading", "more", "plain_table"]
+from ..errors import printable
+
+__all__ = ["FATE_STYLES", "PIPE", "Layout", "Text", "folded", "heading", "listed", "more", "plain_table"]
 
 T = TypeVar("T")
 
@@ -23,6 +26,23 @@ FATE_STYLES = {
     "redundant": "dim",
 }
 """Colours of fates; the others are green: the quantizer costs nothing there."""
+
+
+class Text(RichText):
+    """Text of a report. What it is made of may come from a model, so every piece is made printable."""
+
+    def __init__(self, text: str = "", style: str | Style = "", **options: Any) -> None:
+        super().__init__(printable(text), style, **options)
+
+    def append(self, text: RichText | str, style: str | Style | None = None) -> Self:
+        """Adds a piece; of texts that are made already only the style is added."""
+        super().append(printable(text) if isinstance(text, str) else text, style)
+        return self
+
+
+def listed(texts: Iterable[str]) -> RichText:
+    """Texts with commas between them, each made printable by itself: the list may be long."""
+    return Text(", ").join(map(Text, texts))
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as RichText
 
 from ..composer.plan import Plan
 from ..ir.decision import Decision, Outcome
-from .layout import Layout, folded, heading, more, plain_table
+from .layout import Layout, Text, folded, heading, listed, more, plain_table
 from .notation import count_text
 
 __all__ = ["Refusals", "decisions_part", "grouped", "refusals_part"]
@@ -89,9 +89,9 @@ def _group(group: Refusals, layout: Layout) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _places(group: Refusals, same: bool, layout: Layout) -> Text:
+def _places(group: Refusals, same: bool, layout: Layout) -> RichText:
     limit = None if layout.rows is None else _SHOWN_PLACES
     shown = group.places[:limit]
     texts = [subject if same or not found else f"{subject} ({found})" for subject, found in shown]
     left = len(group.places) - len(shown)
-    return Text(", ".join(texts) + (f" and {left} more" if left else ""))
+    return listed(texts).append(f" and {left} more" if left else "")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rich.console import RenderableType
-from rich.text import Text
+from rich.console import Group, RenderableType
+from rich.text import Text as RichText
 
 from ..composer.plan import Plan, Step
-from .layout import Layout, folded, heading, plain_table
+from .layout import Layout, Text, folded, heading, listed, plain_table
 from .notation import Notation, middle_cut, short_names
 from .summary import runs_in_int8
 
@@ -24,8 +24,8 @@ class _Row:
     index: int
     primitive: Text
     types: Text
-    fused: Text
-    origin: Text
+    fused: RichText
+    origin: RichText
 
 
 def steps_part(plan: Plan, layout: Layout) -> list[RenderableType]:
@@ -52,8 +52,8 @@ def _table(head: list[_Row], hidden: int, tail: list[_Row], layout: Layout) -> R
     return table
 
 
-def _cells(row: _Row, wide: bool) -> list[str | Text]:
-    beside = [row.fused, row.origin] if wide else [Text("\n").join(filter(None, (row.fused, row.origin)))]
+def _cells(row: _Row, wide: bool) -> list[RenderableType]:
+    beside: list[RenderableType] = [row.fused, row.origin] if wide else [Group(*filter(None, (row.fused, row.origin)))]
     return [str(row.index), row.primitive, row.types, *beside]
 
 
@@ -62,7 +62,7 @@ def _row(notation: Notation, index: int, step: Step, layout: Layout) -> _Row:
         index,
         Text(notation.primitive(step), style=_style(notation.plan, step)),
         Text(notation.types(step)),
-        Text(", ".join(notation.fused(step)) or "-"),
+        listed(notation.fused(step) or ["-"]),
         _origin(notation, step, layout),
     )
 
@@ -73,9 +73,9 @@ def _style(plan: Plan, step: Step) -> str:
     return "cyan" if step.primitive == "reorder" else "yellow"
 
 
-def _origin(notation: Notation, step: Step, layout: Layout) -> Text:
+def _origin(notation: Notation, step: Step, layout: Layout) -> RichText:
     if not layout.shortens:
-        return Text(", ".join(step.origin))
+        return listed(step.origin)
     room = max((layout.width or 0) - _BESIDE[layout.is_wide], _LEAST_ROOM)
     return Text(_fitting(short_names(notation.origin(step)), room), style="dim")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.text import Text as RichText
 
 from ..composer.plan import Plan
 from ..ir.text_write import Writer
 from .fates import fates_part
-from .layout import FATE_STYLES, PIPE, Layout, heading, plain_table
+from .layout import FATE_STYLES, PIPE, Layout, Text, heading, listed, plain_table
 from .notation import bytes_text, count_text
 from .refusals import decisions_part, refusals_part
 from .steps import steps_part
@@ -63,9 +63,9 @@ def _summary_part(plan: Plan, title: str = "", written: str = "") -> list[Render
     return [heading(title or summary.model or "(a model without a name)", f"compiled for {summary.target}"), table]
 
 
-def _totals(summary: Summary, plan: Plan) -> list[tuple[str, Text]]:
+def _totals(summary: Summary, plan: Plan) -> list[tuple[str, RichText]]:
     kinds = ", ".join(f"{kind.steps} {name}" for name, kind in summary.kinds.items())
-    rows = [
+    rows: list[tuple[str, RichText]] = [
         ("inputs", _values(plan, plan.inputs)),
         ("outputs", _values(plan, plan.outputs)),
         ("steps", Text(f"{summary.steps:,}: {kinds}" if summary.steps else "none: the outputs are constant")),
@@ -85,9 +85,9 @@ def _totals(summary: Summary, plan: Plan) -> list[tuple[str, Text]]:
     return rows
 
 
-def _values(plan: Plan, names: tuple[str, ...]) -> Text:
+def _values(plan: Plan, names: tuple[str, ...]) -> RichText:
     writer = Writer(display=True)
-    return Text(", ".join(f"{name}: {writer.type(plan.type(name))}" for name in names) or "none")
+    return listed([f"{name}: {writer.type(plan.type(name))}" for name in names] or ["none"])
 
 
 def _int8(summary: Summary) -> Text:
@@ -110,7 +110,7 @@ def _quantizers(summary: Summary) -> Text:
     return text
 
 
-def _fates(fates: Mapping[str, int]) -> Text:
+def _fates(fates: Mapping[str, int]) -> RichText:
     parts = [Text.assemble(f"{count:,} ", (name, FATE_STYLES.get(name, "green"))) for name, count in fates.items()]
     return Text(", ").join(parts)
 

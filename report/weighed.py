@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from rich.console import RenderableType
-from rich.text import Text
 
 from ..composer.plan import Plan
 from ..ir.decision import Alternative, Decision
-from .layout import Layout, folded, heading, more, plain_table
+from .layout import Layout, Text, folded, heading, more, plain_table
 
 __all__ = ["weighed_part", "weighed_text"]
 

@@ -21,6 +21,7 @@ from ..ir.ops.spec import Array, Attr
 
 __all__ = ["ForeignOp", "foreign_op", "run_foreign", "run_step_foreign"]
 
+_PACKAGES = {"PIL": "Pillow"}  # where a package is called otherwise than its module
 _CARRIERS = {"bfloat16": np.float32, "int4": np.int8, "uint4": np.uint8}
 
 ForeignOp = Callable[[Sequence[Array | None]], list[Array]]
@@ -55,12 +56,12 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
         [onnx.ValueInfoProto(name=name) for name in inputs],
         [onnx.ValueInfoProto(name=name) for name in node.output if name],
     )
-    lines = (line.rpartition(" ") for line in notes.get("fqfuse.opsets", "").splitlines())
+    lines = (line.rpartition(" ") for line in notes.get("fqfuse.opsets", "").split("\n") if line)
     opsets = {"": onnx.defs.onnx_opset_version()} | {name: int(version) for name, _, version in lines} | {domain: opset}
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(*entry) for entry in opsets.items()])
     try:
         evaluator = ReferenceEvaluator(model, new_ops=[Loop])
-    except (NotImplementedError, onnx.reference.op_run.RuntimeContextError, RuntimeError, TypeError) as error:
+    except Exception as error:  # the reference raises whatever Python does on attributes that it does not expect
         name = f"{domain}.{node.op_type}" if domain else node.op_type
         raise UnsupportedOp(
             f"nothing here can run the operator {name} (opset {opset}): {error}",
@@ -73,7 +74,13 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
         feeds = {name: array for name, array in zip(positions, arrays, strict=False) if name}
         try:
             found = dict(zip([name for name in outputs if name], evaluator.run(None, feeds), strict=True))
-        except (ValueError, IndexError, TypeError, RuntimeError, ZeroDivisionError) as error:
+        except MemoryError:
+            raise
+        except ImportError as error:
+            module = error.name or getattr(error.__cause__, "name", None) or ""
+            hint = f"install it: pip install {_PACKAGES.get(module, module)}"
+            raise UnsupportedOp(f"{node.op_type} needs a package that is not installed: {error}", where=where, hint=hint) from error
+        except Exception as error:  # the reference's own arithmetic on a stranger's data: it checks little, and raises whatever Python does
             shapes = ", ".join("absent" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
             raise InvalidInput(
                 f"{node.op_type} cannot be computed on {shapes}: {error}", where=where, hint="check the inputs of this node"

@@ -5,7 +5,6 @@ It is the definition of the plan's numerics; other runtimes are held against it 
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +20,10 @@ from .kernels.foreign import ForeignKernel
 from .kernels.registry import bind_kernel
 from .kernels.table import EvaluatedKernel, OnnxKernel
 from .numerics import VNNI_3_2, NumericsProfile
-from .pool import WorkerPool, single_threaded_blas
+from .pool import ProcessLock, WorkerPool, single_threaded_blas
 from .processors import default_threads
 from .program import StepProgram
-from .shapes import StaticShape, bind_shapes, step_shapes
+from .shapes import RunBudget, StaticShape, bind_shapes, step_shapes
 
 __all__ = ["NumpyExecutor", "run_step"]
 
@@ -42,6 +41,7 @@ class _Bound:
         offsets: buffer -> place in the arena.
         lives: when values die.
         arena_bytes, local_bytes: memory of one run, and of each worker in it.
+        unsized: indices of steps whose outputs have sizes that depend on data.
         idle: leases that no run uses.
     """
 
@@ -51,8 +51,8 @@ class _Bound:
     lives: Lifetimes
     arena_bytes: int
     local_bytes: int
+    unsized: frozenset[int]
     idle: list[_Lease] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class _Lease:
@@ -79,20 +79,24 @@ class NumpyExecutor:
         plan: the plan, for any target.
         threads: how many tasks run at once (None: `default_threads`).
         profile: the float order.
+        budget: how much memory a run may take (None: the machine's).
     """
 
-    def __init__(self, plan: Plan, threads: int | None = None, profile: NumericsProfile = VNNI_3_2) -> None:
+    def __init__(
+        self, plan: Plan, threads: int | None = None, profile: NumericsProfile = VNNI_3_2, *, budget: RunBudget | None = None
+    ) -> None:
         self._plan = plan
+        self._budget = budget or RunBudget.of(None)
         self._profile = profile
         self._pool = WorkerPool(threads or default_threads())
         self._bound: OrderedDict[tuple[StaticShape, ...], _Bound] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     def bind(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Prepares for these shapes of the inputs.
 
         Raises:
-            InvalidInput: the shapes do not fit the model.
+            InvalidInput: the shapes do not fit the model, or need more memory than a run may take.
         """
         self._bound_for({name: tuple(shapes[name]) for name in self._plan.inputs})
 
@@ -110,9 +114,9 @@ class NumpyExecutor:
 
     def _run(self, feeds: Mapping[str, Array], kept: dict[str, Array] | None) -> list[Array]:
         bound = self._bound_for({name: feeds[name].shape for name in self._plan.inputs})
-        with bound.lock:
-            lease = bound.idle.pop() if bound.idle else None
-        if lease is None:
+        try:
+            lease = bound.idle.pop()  # atomic, as append is: no lock
+        except IndexError:
             lease = _Lease(self._plan, bound, self._pool.threads)
         values: dict[str, Array] = {}
         with single_threaded_blas(), np.errstate(all="ignore"):
@@ -125,9 +129,8 @@ class NumpyExecutor:
                 for name in bound.lives.dead[index]:
                     del values[name]
             outputs = [_own(self._value(name, values)) for name in self._plan.outputs]
-        with bound.lock:
-            if len(bound.idle) < _IDLE_LEASES:
-                bound.idle.append(lease)
+        if len(bound.idle) < _IDLE_LEASES:
+            bound.idle.append(lease)
         return outputs
 
     def _run_step(self, bound: _Bound, index: int, values: dict[str, Array], lease: _Lease) -> None:
@@ -137,10 +140,13 @@ class NumpyExecutor:
             values |= {name: lease.arrays[name] for name in step.outputs if name}
             return
         if isinstance(kernel, EvaluatedKernel):
+            if index in bound.unsized:
+                arrays = {name: self._value(name, values) for name in step.inputs}
+                self._budget.check(self._plan, step_shapes(self._plan, step, arrays))
             produced = kernel.evaluate(values)
         else:  # shapes that depend on data: bound now, for this run alone
             arrays = {name: self._value(name, values) for name in step.inputs}
-            produced = _run_once(self._plan, step, arrays, self._profile, self._pool)
+            produced = _run_once(self._plan, step, arrays, self._profile, self._pool, self._budget)
         for name, array in zip(step.outputs, produced, strict=False):
             if name:
                 self._keep(name, array, values, lease)
@@ -173,7 +179,7 @@ class NumpyExecutor:
 
     def _bind(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         plan = self._plan
-        known = bind_shapes(plan, shapes)
+        known = bind_shapes(plan, shapes, self._budget)
         buffers: dict[str, Result] = {}
         kernels: list[Kernel | None] = []
         for step in plan.steps:
@@ -189,7 +195,9 @@ class NumpyExecutor:
         lives = trace(plan, buffers)
         offsets, size = place(lives, {name: result.size for name, result in buffers.items()})
         local = max((kernel.local_bytes for kernel in kernels if kernel is not None), default=0)
-        return _Bound(kernels, buffers, offsets, lives, aligned(size), aligned(local))
+        self._budget.check_run(plan, known, size + local * self._pool.threads)
+        unsized = frozenset(i for i, step in enumerate(plan.steps) if not all(value in known for value in step.outputs if value))
+        return _Bound(kernels, buffers, offsets, lives, aligned(size), aligned(local), unsized)
 
 
 def _own(array: Array) -> Array:
@@ -215,8 +223,11 @@ def _bind_step(
     return bind_kernel(Binding(step, plan.target, operands, dtypes, found, profile, threads))
 
 
-def _run_once(plan: Plan, step: Step, arrays: Mapping[str, Array], profile: NumericsProfile, pool: WorkerPool) -> Sequence[Array]:
+def _run_once(
+    plan: Plan, step: Step, arrays: Mapping[str, Array], profile: NumericsProfile, pool: WorkerPool, budget: RunBudget
+) -> Sequence[Array]:
     shapes = {**{name: array.shape for name, array in arrays.items()}, **step_shapes(plan, step, arrays)}
+    budget.check(plan, shapes)
     kernel = _bind_step(plan, step, shapes, {}, profile, pool.threads)
     if kernel is None:
         raise InternalError(f"the shapes of step {step.name} cannot be told from its inputs")
@@ -247,5 +258,5 @@ def run_step(
     """
     arrays = {name: np.asarray(inputs[name]) if name in inputs else plan.constants[name] for name in step.inputs}
     with single_threaded_blas(), np.errstate(all="ignore"):
-        outputs = _run_once(plan, step, arrays, profile, WorkerPool(threads))
+        outputs = _run_once(plan, step, arrays, profile, WorkerPool(threads), RunBudget.of(None))
     return tuple(_own(array) for array in outputs)

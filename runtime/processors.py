@@ -1,4 +1,4 @@
-"""How many processors a process may use: those that it is bound to, and no more than its container's quota pays for."""
+"""What a process may use of its machine: the processors that it is bound to, and no more than its container's quota pays for; memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["default_threads", "quota"]
+__all__ = ["default_threads", "machine_bytes", "quota"]
 
 
 def default_threads() -> int:
@@ -17,6 +17,14 @@ def default_threads() -> int:
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     paid = quota()
     return bound if paid is None else max(1, min(bound, int(paid)))
+
+
+def machine_bytes() -> int:
+    """Bytes of the machine's memory; a terabyte where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 40
 
 
 def quota(control_groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -19,14 +20,16 @@ from ..ir.types import DType, TensorType
 from .numpy_runtime import NumpyExecutor
 from .placement import Placement
 from .processors import default_threads
-from .shapes import symbol_sizes
+from .shapes import RunBudget, symbol_sizes
 
 if TYPE_CHECKING:
     from .onednn.executor import OneDnnExecutor
 
-__all__ = ["BACKENDS", "InferenceSession", "NodeArg"]
+__all__ = ["BACKENDS", "InferenceSession", "NodeArg", "check_backend"]
 
 BACKENDS = ("auto", "numpy", "onednn")
+
+_MOST_THREADS = 1024  # each has memory of its own
 
 _ORT_TYPES = {
     DType.F32: "float",
@@ -74,6 +77,7 @@ class InferenceSession:
         backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed, else NumPy; on a CPU without VNNI only the steps that cannot
             saturate there. `session.backend` tells which it is, `session.backend_reason` why, `session.placement()` where each step runs.
         threads: how many threads a run may use, the caller's included (None: one for each processor that the process may use).
+        run_bytes: the most that one value, or the memory of one run, may take (None: the memory of the machine).
 
     Raises:
         BackendUnavailable: `onednn` was asked for and is not installed.
@@ -81,19 +85,25 @@ class InferenceSession:
         PlanError, InvalidModel, UnsupportedOp: the file's content.
     """
 
-    def __init__(self, path_or_plan: str | PathLike[str] | Plan, backend: str = "auto", threads: int | None = None) -> None:
-        if backend not in BACKENDS:
-            raise InvalidInput(f"no backend {backend!r}", hint=f"choose one of: {', '.join(BACKENDS)}")
+    def __init__(
+        self, path_or_plan: str | PathLike[str] | Plan, backend: str = "auto", threads: int | None = None, *, run_bytes: int | None = None
+    ) -> None:
+        check_backend(backend)
         self._asked = backend
         self._threads = _checked_threads(threads)
+        self._run_bytes = run_bytes
         self.plan = path_or_plan if isinstance(path_or_plan, Plan) else _load(path_or_plan)
-        self._executor, self.backend, self.backend_reason = _executor(self.plan, backend, self._threads)
+        self._executor, self.backend, self.backend_reason = _executor(self.plan, backend, self._threads, RunBudget.of(run_bytes))
         self._inputs = {name: self.plan.type(name) for name in self.plan.inputs}
         self._exactly = {name: (type_.dtype.numpy, type_.shape) for name, type_ in self._inputs.items()}  # what needs no further check
         shapes = [type_.shape for type_ in self._inputs.values()]
+        self._strings = [name for name, type_ in self._inputs.items() if type_.dtype is DType.STRING]
         self._static = all(shape is not None and all(isinstance(dim, int) for dim in shape) for shape in shapes)
         if self._static:
-            self._executor.bind({name: type_.static_shape for name, type_ in self._inputs.items()})
+            try:
+                self._executor.bind({name: type_.static_shape for name, type_ in self._inputs.items()})
+            except MemoryError as error:
+                raise _no_memory(error) from error
 
     @property
     def threads(self) -> int:
@@ -119,20 +129,18 @@ class InferenceSession:
             The outputs, as arrays of the caller's own.
 
         Raises:
-            InvalidInput: an unknown output or input, a missing input, or one of another type or shape.
+            InvalidInput: an unknown output or input, a missing input, or one of another type or shape; more memory than the run may take.
         """
-        unknown = [name for name in output_names or () if name not in self.plan.outputs]
-        if unknown:
-            raise InvalidInput(
-                f"unknown outputs: {', '.join(unknown)}",
-                where=self.plan.name,
-                hint=f"the model's outputs are: {_listed(self.plan.outputs)}",
-            )
-        found = self._executor.run(self._checked(feeds))
-        if not output_names:
+        wanted = () if output_names is None else self._wanted(output_names)
+        arrays = self._checked(feeds)
+        try:
+            found = self._executor.run(arrays)
+        except MemoryError as error:
+            raise _no_memory(error) from error
+        if not wanted:
             return found
         by_name = dict(zip(self.plan.outputs, found, strict=True))
-        return [by_name[name] for name in output_names]
+        return [by_name[name] for name in wanted]
 
     def run_steps(self, feeds: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """Every value that a step of the plan writes, by name, in execution order.
@@ -140,7 +148,11 @@ class InferenceSession:
         Raises:
             InvalidInput: as `run`.
         """
-        return self._executor.run_all(self._checked(feeds))
+        arrays = self._checked(feeds)
+        try:
+            return self._executor.run_all(arrays)
+        except MemoryError as error:
+            raise _no_memory(error) from error
 
     def placement(self) -> tuple[Placement, ...]:
         """Where each step runs, and why: on oneDNN by which implementation, as a mere view, or on NumPy.
@@ -154,36 +166,77 @@ class InferenceSession:
 
     def __getstate__(self) -> dict[str, object]:
         # The plan as the bytes of its file: that form is stable and checked, and shares nothing with this process.
-        return {"plan": plan_bytes(self.plan), "backend": self._asked, "threads": self._threads}
+        return {"plan": plan_bytes(self.plan), "backend": self._asked, "threads": self._threads, "run_bytes": self._run_bytes}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        plan, backend, threads = state["plan"], state["backend"], state["threads"]
+        if not isinstance(state, dict) or state.keys() != {"plan", "backend", "threads", "run_bytes"}:
+            raise InvalidInput("this is not the state of a session")
+        plan, backend, threads, run_bytes = state["plan"], state["backend"], state["threads"], state["run_bytes"]
         if not isinstance(plan, bytes) or not isinstance(backend, str) or not isinstance(threads, int):
             raise InvalidInput("this is not the state of a session")
-        InferenceSession.__init__(self, read_plan(plan), backend, threads)
+        if not isinstance(run_bytes, int | None):
+            raise InvalidInput("this is not the state of a session")
+        InferenceSession.__init__(self, read_plan(plan), backend, threads, run_bytes=run_bytes)
 
     # -- feeds -----------------------------------------------------------------------------------------------------------------
 
     def _checked(self, feeds: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """The feeds as arrays of the right types and shapes."""
+        if type(feeds) is not dict and not isinstance(feeds, Mapping):
+            raise InvalidInput(f"the feeds are a {type(feeds).__name__}", where=self.plan.name, hint="give a dictionary: {name: array}")
         if feeds.keys() != self._inputs.keys():
             self._refuse_names(feeds)
-        arrays = {name: np.asarray(feeds[name]) for name in self._inputs}
+        arrays = {name: fed if type(fed := feeds[name]) is np.ndarray else _array_of(name, fed) for name in self._inputs}
         for name, array in arrays.items():
             if (array.dtype, array.shape) != self._exactly[name]:
                 _check_feed(name, array, self._inputs[name])
+        for name in self._strings:
+            _check_strings(name, arrays[name])
         if not self._static:
             symbol_sizes(self.plan, {name: array.shape for name, array in arrays.items()})
         return arrays
+
+    def _wanted(self, output_names: Sequence[str]) -> tuple[str, ...]:
+        """The names of outputs that a caller gave; none for all."""
+        if isinstance(output_names, (str, bytes)) or not isinstance(output_names, (Sequence, AbstractSet)):
+            what = f"the names of outputs are a {type(output_names).__name__}"
+            raise InvalidInput(what, where=self.plan.name, hint="give a list of names, or None for all outputs")
+        names = tuple(output_names)
+        unknown = [name for name in names if not isinstance(name, str) or name not in self.plan.outputs]
+        if unknown:
+            hint = f"the model's outputs are: {_listed(self.plan.outputs)}"
+            raise InvalidInput(f"unknown outputs: {_listed(unknown)}", where=self.plan.name, hint=hint)
+        return names
 
     def _refuse_names(self, feeds: Mapping[str, npt.ArrayLike]) -> None:
         names = _listed(self.plan.inputs)
         unknown = [name for name in feeds if name not in self._inputs]
         if unknown:
-            raise InvalidInput(f"unknown inputs: {', '.join(unknown)}", where=self.plan.name, hint=f"the model's inputs are: {names}")
+            raise InvalidInput(f"unknown inputs: {_listed(unknown)}", where=self.plan.name, hint=f"the model's inputs are: {names}")
         missing = [name for name in self._inputs if name not in feeds]
         if missing:
-            raise InvalidInput(f"missing inputs: {', '.join(missing)}", where=self.plan.name, hint=f"the model's inputs are: {names}")
+            raise InvalidInput(f"missing inputs: {_listed(missing)}", where=self.plan.name, hint=f"the model's inputs are: {names}")
+
+
+def _array_of(name: str, fed: object) -> Array:
+    """What was fed as an array: lists, numbers, and whatever offers itself as one (`__array__`, buffers).
+
+    Raises:
+        InvalidInput: it cannot be one, or would lose its mask.
+    """
+    if isinstance(fed, np.ma.MaskedArray):
+        what = "the array is masked, and a model sees what is behind the mask"
+        raise InvalidInput(what, where=f"input {name}", hint="fill it: array.filled(0)")
+    try:
+        return np.asarray(fed)
+    except Exception as error:  # the caller's own object is asked, and may raise anything
+        what = f"a {type(fed).__name__} cannot be an array: {type(error).__name__}: {error}"
+        raise InvalidInput(what, where=f"input {name}", hint="feed a numpy.ndarray: numpy.asarray(values, type)") from error
+
+
+def _check_strings(name: str, array: Array) -> None:
+    if array.dtype.kind == "O" and not all(isinstance(text, str) for text in array.flat):
+        raise InvalidInput(f"input {name} has elements that are no str", where=f"input {name}", hint="decode bytes, and convert the others")
 
 
 def _check_feed(name: str, array: Array, type_: TensorType) -> None:
@@ -211,8 +264,23 @@ def _check_feed(name: str, array: Array, type_: TensorType) -> None:
             )
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none"
+def _listed(names: Sequence[object]) -> str:
+    return ", ".join(name if isinstance(name, str) else repr(name) for name in names) or "none"
+
+
+def _no_memory(error: MemoryError) -> InvalidInput:
+    what = f"there is not enough memory for this run: {error}".rstrip(": ")
+    return InvalidInput(what, hint="feed smaller inputs, or use a larger machine")
+
+
+def check_backend(backend: object) -> None:
+    """Refuses what is no name of a backend.
+
+    Raises:
+        InvalidInput: there is none of this name.
+    """
+    if not isinstance(backend, str) or backend not in BACKENDS:
+        raise InvalidInput(f"no backend {backend!r}", hint=f"choose one of: {', '.join(BACKENDS)}")
 
 
 def _checked_threads(threads: int | None) -> int:
@@ -222,8 +290,9 @@ def _checked_threads(threads: int | None) -> int:
         count = operator.index(threads)
     except TypeError:
         count = 0
-    if count < 1:
-        raise InvalidInput(f"threads must be an integer of at least 1, found {threads!r}", hint="leave it out for one thread a processor")
+    if not 1 <= count <= max(_MOST_THREADS, default_threads()):
+        what = f"threads must be an integer from 1 to {_MOST_THREADS}, found {count or repr(threads)}"
+        raise InvalidInput(what, hint="leave it out for one thread a processor")
     return count
 
 
@@ -231,19 +300,19 @@ def _node_arg(name: str, type_: TensorType) -> NodeArg:
     return NodeArg(name, type_.shape, f"tensor({_ORT_TYPES[type_.dtype]})")
 
 
-def _executor(plan: Plan, backend: str, threads: int) -> tuple[NumpyExecutor | OneDnnExecutor, str, str]:
+def _executor(plan: Plan, backend: str, threads: int, budget: RunBudget) -> tuple[NumpyExecutor | OneDnnExecutor, str, str]:
     """The executor, its name, and why it is this one."""
     if backend == "numpy":
-        return NumpyExecutor(plan, threads), "numpy", "the backend numpy was asked for"
+        return NumpyExecutor(plan, threads, budget=budget), "numpy", "the backend numpy was asked for"
     # Imported here: loading the library takes time that the NumPy runtime need not spend.
     from .onednn.executor import OneDnnExecutor
 
     try:
-        executor = OneDnnExecutor(plan, threads, exact=backend == "auto")
+        executor = OneDnnExecutor(plan, threads, exact=backend == "auto", budget=budget)
     except BackendUnavailable as error:
         if backend == "onednn":
             raise
-        return NumpyExecutor(plan, threads), "numpy", f"oneDNN cannot be used: {error.what}"
+        return NumpyExecutor(plan, threads, budget=budget), "numpy", f"oneDNN cannot be used: {error.what}"
     return executor, "onednn", executor.description
 
 

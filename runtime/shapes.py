@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,8 +14,9 @@ from ..errors import InternalError, InvalidInput
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import DType, TensorType
+from .processors import machine_bytes
 
-__all__ = ["StaticShape", "bind_shapes", "row_inputs", "step_shapes", "symbol_sizes"]
+__all__ = ["RunBudget", "StaticShape", "bind_shapes", "row_inputs", "step_shapes", "symbol_sizes"]
 
 StaticShape = tuple[int, ...]
 
@@ -21,7 +24,55 @@ _SMALL = 4096
 """Elements up to which a value that depends on shapes alone is computed while binding."""
 
 
-def bind_shapes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[str, StaticShape]:
+@dataclass(frozen=True)
+class RunBudget:
+    """How much memory a run may take, checked on Python integers before anything is allocated.
+
+    Attributes:
+        limit: bytes of one value, and of all memory of one run.
+    """
+
+    limit: int
+
+    @classmethod
+    def of(cls, limit: int | None) -> RunBudget:
+        """The budget of so many bytes; of the machine's memory for None."""
+        return cls(machine_bytes() if limit is None else limit)
+
+    def check(self, plan: Plan, shapes: Mapping[str, StaticShape]) -> None:
+        """Refuses values that are too large alone.
+
+        Raises:
+            InvalidInput: there is one; the message names it.
+        """
+        for value, shape in shapes.items():
+            type_ = plan.values.get(value)
+            if type_ is not None and (needed := _bytes(type_, shape)) > self.limit:
+                raise self._too_much(f"the value {value} of shape {list(shape)} takes {needed:,} bytes", value, needed)
+
+    def check_run(self, plan: Plan, shapes: Mapping[str, StaticShape], needed: int) -> None:
+        """Refuses memory of a run that is too large together.
+
+        Raises:
+            InvalidInput: it is; the message names the largest value.
+        """
+        if needed <= self.limit:
+            return
+        sizes = {value: _bytes(type_, shapes[value]) for value, type_ in plan.values.items() if value in shapes}
+        value = max(sizes, key=sizes.__getitem__, default="")
+        largest = f"; the largest value is {value} of shape {list(shapes[value])}" if value else ""
+        raise self._too_much(f"one run takes {needed:,} bytes{largest}", value, needed)
+
+    def _too_much(self, what: str, value: str, needed: int) -> InvalidInput:
+        hint = f"feed smaller inputs, or give the session budgets=Budgets(run_bytes={needed}) or more"
+        return InvalidInput(f"{what}, and a run may take {self.limit:,}", where=value, hint=hint)
+
+
+def _bytes(type_: TensorType, shape: StaticShape) -> int:
+    return math.prod(shape) * type_.dtype.numpy.itemsize
+
+
+def bind_shapes(plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: RunBudget | None = None) -> dict[str, StaticShape]:
     """The shape of every value and constant that the shapes of the inputs decide.
 
     Values whose shape depends on data (behind NonZero, say) are absent: their readers are bound while they run.
@@ -30,11 +81,18 @@ def bind_shapes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[s
     Args:
         plan: the plan.
         input_shapes: the shape of each input of the plan.
+        budget: how large values may be; None: as large as they are.
 
     Raises:
-        InvalidInput: the shapes do not fit the model.
+        InvalidInput: the shapes do not fit the model, or a value is too large.
     """
-    return _Binder(plan, {name: tuple(input_shapes[name]) for name in plan.inputs}, plan.constants).run()
+    given = {name: tuple(input_shapes[name]) for name in plan.inputs}
+    if budget is not None:
+        budget.check(plan, given)
+    found = _Binder(plan, given, plan.constants).run()
+    if budget is not None:
+        budget.check(plan, found)
+    return found
 
 
 def step_shapes(plan: Plan, step: Step, arrays: Mapping[str, Array]) -> dict[str, StaticShape]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...composer.plan import Plan, Step
 from ..placement import Placement
-from ..shapes import StaticShape
+from ..shapes import RunBudget, StaticShape
 from .capi import OneDnnError
 from .constants import Constants
 from .enums import Arg, Status
@@ -47,6 +47,7 @@ class Binder(Values):
         engine: the engine; its library's threads are set already.
         constants: the plan's constants, shared by all programs.
         threads: for steps on NumPy.
+        budget: how much memory such a step may take.
         exact: refuse implementations that may saturate.
         refused: index of a step -> why it must run on NumPy.
 
@@ -62,6 +63,7 @@ class Binder(Values):
         engine: Engine,
         constants: Constants,
         threads: int,
+        budget: RunBudget,
         *,
         exact: bool,
         refused: Mapping[int, str],
@@ -70,6 +72,7 @@ class Binder(Values):
         self._exact = exact
         self._refused = refused
         self._threads = threads
+        self._budget = budget
         self._placements: list[Placement] = []
         self._host_views: dict[str, str] = {}
         self.joined: list[Step] = []
@@ -274,7 +277,8 @@ class Binder(Values):
             self._written.setdefault(len(self._actions) - 1, []).append(step.output)
             self._placements.append(Placement(step, "view"))
             return
-        runner = HostStep(self.plan, step, self._threads, self.library.effective_isa())
+        unsized = not all(value in self._shapes for value in step.outputs if value)
+        runner = HostStep(self.plan, step, self._threads, self.library.effective_isa(), self._budget if unsized else None)
         inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
         outputs: dict[str, Tensor] = {}
         self._actions.append(HostAction(runner, inputs, outputs, self.index, step.primitive))

@@ -15,7 +15,7 @@ from ...errors import InternalError, InvalidInput
 from ...ir.ops.spec import Array
 from ..placement import Placement
 from ..processors import default_threads
-from ..shapes import StaticShape, bind_shapes
+from ..shapes import RunBudget, StaticShape, bind_shapes
 from . import workers
 from .binding import Binder, NotCompiled
 from .constants import Constants
@@ -60,20 +60,24 @@ class OneDnnExecutor:
         plan: the plan, for target `onednn-v3` or `onednn-v2`.
         threads: how many OpenMP threads a run uses (None: `default_threads`).
         exact: on a CPU without VNNI, give NumPy the steps whose weights may make its int8 instructions saturate. A CPU with VNNI never
-        runs a
-            saturating implementation.
+            runs a saturating implementation.
         library: the path of a libdnnl; None: the installed one.
+        budget: how much memory a run may take (None: the machine's).
 
     Raises:
         BackendUnavailable: there is no usable library; the message says how to install it.
     """
 
-    def __init__(self, plan: Plan, threads: int | None = None, *, exact: bool = True, library: str | None = None) -> None:
+    def __init__(
+        self, plan: Plan, threads: int | None = None, *, exact: bool = True, library: str | None = None, budget: RunBudget | None = None
+    ) -> None:
         self._plan = plan
+        self._budget = budget or RunBudget.of(None)
         self._threads = threads or default_threads()
         self._library = load(library)
         self._exact = exact or self._library.effective_isa().has_vnni
-        self._state = _State(plan, Engine(self._library))
+        with workers.making():
+            self._state = _State(plan, Engine(self._library))
 
     @property
     def description(self) -> str:
@@ -136,9 +140,9 @@ class OneDnnExecutor:
         library.set_threads(self._threads)  # OpenMP's number belongs to the calling thread, who may want his own back
         try:
             bound = self._bound(shapes)
-            # pop and append are atomic: no lock
-            run = bound.idle.pop() if bound.idle else None
-            if run is None:
+            try:
+                run = bound.idle.pop()  # atomic, as append is: no lock
+            except IndexError:
                 run = Run(self._plan, bound.program, self._state.engine)
             try:
                 return work(run)
@@ -151,18 +155,20 @@ class OneDnnExecutor:
     def _bound(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         state = self._state
         if state.generation != workers.generation():
-            state = self._state = _State(self._plan, Engine(self._library))
+            with workers.making():
+                state = self._state = _State(self._plan, Engine(self._library))
         key = tuple(shapes[name] for name in self._plan.inputs)
         with state.lock:
             bound = state.programs.get(key)
             if bound is None:
-                bound = state.programs[key] = _Bound(self._bind(bind_shapes(self._plan, shapes), state))
+                known = bind_shapes(self._plan, shapes, self._budget)
+                with workers.making():
+                    bound = state.programs[key] = _Bound(self._bind(known, state))
                 if len(state.programs) > _PROGRAMS:
                     state.programs.popitem(last=False)
             state.programs.move_to_end(key)
             state.latest = bound.program
             return bound
-
 
     def _bind(self, known: Mapping[str, StaticShape], state: _State) -> Program:
         """The program, bound in a thread of its own: see `NotCompiled`. A step whose code cannot be generated runs on NumPy."""
@@ -171,8 +177,10 @@ class OneDnnExecutor:
         def work() -> Program:
             self._library.set_threads(self._threads)
             constants = state.constants
-            binder = Binder(self._plan, known, state.engine, constants, self._threads, exact=self._exact, refused=refused)
-            return binder.bind(LOWERINGS)
+            binder = Binder(self._plan, known, state.engine, constants, self._threads, self._budget, exact=self._exact, refused=refused)
+            program = binder.bind(LOWERINGS)
+            self._budget.check_run(self._plan, known, program.arena_bytes + program.scratchpad_bytes)
+            return program
 
         while True:
             try:

@@ -11,6 +11,7 @@ from ...ir.ops.spec import Array
 from ..kernels.foreign import ForeignKernel
 from ..kernels.table import EvaluatedKernel, OnnxKernel
 from ..numpy_runtime import NumpyExecutor
+from ..shapes import RunBudget, step_shapes
 from .enums import CpuIsa
 from .host_calls import FOLLOWERS, single_call
 
@@ -28,6 +29,7 @@ class HostStep:
         step: the step.
         threads: how many threads it may use.
         isa: the instruction sets that it may use.
+        budget: how large its outputs may be, where their sizes depend on data; None: they were checked already.
 
     Attributes:
         inputs: the values that it reads, without constants.
@@ -36,13 +38,14 @@ class HostStep:
         follows: the first output may lie in memory as the first input does.
     """
 
-    def __init__(self, plan: Plan, step: Step, threads: int, isa: CpuIsa) -> None:
+    def __init__(self, plan: Plan, step: Step, threads: int, isa: CpuIsa, budget: RunBudget | None = None) -> None:
         self.inputs = tuple(dict.fromkeys(value for value in step.inputs if value not in plan.constants))
         self.outputs = tuple(value for value in step.outputs if value)
         self._names = step.outputs
         self._kernel: EvaluatedKernel | None = None
+        self._plan, self._step, self._budget = plan, step, budget
         self._executor: NumpyExecutor | None = None
-        constants = {name: plan.constants[name] for name in step.inputs if name in plan.constants}
+        self._constants = constants = {name: plan.constants[name] for name in step.inputs if name in plan.constants}
         self.single_call = single_call(plan, step, constants, isa)
         self.follows = self.single_call is not None and step.primitive in FOLLOWERS
         if step.op == "Onnx":
@@ -51,7 +54,8 @@ class HostStep:
             self._kernel = OnnxKernel(step, constants)
         else:
             values = {name: plan.type(name) for name in (*self.inputs, *self.outputs)}
-            self._executor = NumpyExecutor(Plan(plan.name, plan.target, self.inputs, self.outputs, values, constants, (step,)), threads)
+            alone = Plan(plan.name, plan.target, self.inputs, self.outputs, values, constants, (step,))
+            self._executor = NumpyExecutor(alone, threads, budget=budget)
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs, as C-contiguous arrays that share no memory with the inputs.
@@ -63,6 +67,8 @@ class HostStep:
             InvalidInput: the step cannot be computed on these arrays.
         """
         if self._kernel is not None:
+            if self._budget is not None:
+                self._budget.check(self._plan, step_shapes(self._plan, self._step, {**self._constants, **arrays}))
             with np.errstate(all="ignore"):
                 found = self._kernel.evaluate(arrays)
             return {name: _own(array, list(arrays.values())) for name, array in zip(self._names, found, strict=False) if name}

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import BackendUnavailable, InvalidInput
+from ..pool import ProcessLock
 from .capi import VersionStruct, check, declare
 from .discovery import WHEEL, Candidate, candidates, how_to_install, installed_wheel, user_candidate
 from .enums import CpuIsa, CpuRuntime
@@ -104,7 +104,7 @@ class Library:
         return f"<oneDNN {self.version} from {self.source}: {self.path}>"
 
 
-_lock = threading.Lock()
+_lock = ProcessLock()
 _loaded: dict[str, Library] = {}  # by what was handed to the dynamic linker; "" is the default, whichever that became
 
 

@@ -21,6 +21,7 @@ from .primitive import ExecArgs, Primitive
 from .program import Action, HostAction, PrimitiveAction, Program
 from .slabs import arena_bytes
 from .tensors import Home, Tensor, row_major
+from .workers import making
 
 __all__ = ["Run"]
 
@@ -138,11 +139,13 @@ class Run:
         """A value in a layout of the library's own, as a row-major array."""
         desc = row_major(self._engine.library, tensor.desc.dims, tensor.desc.dtype)
         target = Memory.allocate(self._engine, desc)
-        made = reorder(self._engine, tensor.desc, desc)
+        with making():
+            made = reorder(self._engine, tensor.desc, desc)
+            move = Primitive(made)
         args: dict[int, Memory] = {Arg.SRC: self._memory(tensor), Arg.DST: target}
         if made.scratchpad_size:
             args[Arg.SCRATCHPAD] = Memory.allocate(self._engine, made.scratchpad_md)
-        Primitive(made).execute(self._stream, ExecArgs(made, args))
+        move.execute(self._stream, ExecArgs(made, args))
         return target.view()
 
     # -- building --------------------------------------------------------------------------------------------------------------

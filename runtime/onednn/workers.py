@@ -1,17 +1,19 @@
 """Threads that work for a session: in forked processes, and where the library must not spoil the caller's thread.
 
 OpenMP's threads do not survive a fork: a thread that has used OpenMP in the parent waits for its lost team for ever when it does so again
-in the child. A new thread has no team and makes one, so a child computes in a thread of its own.
+in the child. A new thread has no team and makes one, so a child computes in a thread of its own. Nor may the library's own locks be held
+while the process forks: `making` keeps forks and the making of primitives apart.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["generation", "in_child", "in_new_thread", "in_own_thread"]
+__all__ = ["generation", "in_child", "in_new_thread", "in_own_thread", "making"]
 
 T = TypeVar("T")
 
@@ -22,15 +24,23 @@ class _Process:
     def __init__(self) -> None:
         self.generation = 0
         self.worker: ThreadPoolExecutor | None = None
+        self.making = threading.RLock()
 
-    def after_fork(self) -> None:
+    def before_fork(self) -> None:
+        self.making.acquire()
+
+    def after_in_parent(self) -> None:
+        self.making.release()
+
+    def after_in_child(self) -> None:
+        self.making = threading.RLock()
         self.generation += 1
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="fqfuse")
 
 
 _process = _Process()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_process.after_fork)
+    os.register_at_fork(before=_process.before_fork, after_in_parent=_process.after_in_parent, after_in_child=_process.after_in_child)
 
 
 def generation() -> int:
@@ -41,6 +51,11 @@ def generation() -> int:
 def in_child() -> bool:
     """True in a forked process."""
     return _process.worker is not None
+
+
+def making() -> threading.RLock:
+    """Held while the library makes primitives: it locks its cache of them, and a fork in between would leave the child a lock for ever."""
+    return _process.making
 
 
 def in_new_thread(work: Callable[[], T]) -> T:
