@@ -1,6 +1,6 @@
 """ONNX's backend suite as a whole, on both backends: what becomes of each case is in onnx_suite.txt, so that every change shows.
 
-`pytest --update-golden` writes the list anew from what happened. Read the diff: a case that turned wrong is a bug, not a new line. Reasons of
+`pytest --update-golden` writes the list anew from what happened. Read the diff: a case that turned wrong is a bug, no new line. Reasons of
 wrong cases are written by hand, and stay.
 """
 
