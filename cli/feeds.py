@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InvalidInput
+from ..files import is_there
 from ..ir.ops.spec import Array
 
 __all__ = ["Feed", "read_feeds"]
@@ -58,7 +59,7 @@ def _parsed(argument: str, inputs: Sequence[str]) -> tuple[str | None, Path]:
         if argument.startswith(f"{name}="):
             return name, Path(argument[len(name) + 1 :])
     name, equals, _ = argument.partition("=")
-    if equals and not Path(argument).exists():
+    if equals and not is_there(Path(argument)):
         raise InvalidInput(f"the model has no input {name!r}", where=f"--input {argument}", hint=_listed(inputs))
     return None, Path(argument)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -225,3 +226,16 @@ def test_the_memory_of_a_whole_run() -> None:
     session.run(None, {"x": np.zeros(1 << 10, np.float32)})
     with pytest.raises(fqfuse.InvalidInput, match=r"one run takes .* bytes; the largest value is . of shape"):
         session.run(None, {"x": np.zeros(1 << 20, np.float32)})
+
+
+def test_an_operator_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    x = helper.make_tensor_value_info("x", TensorProto.UINT8, ["n"])
+    y = helper.make_tensor_value_info("y", TensorProto.UINT8, ["h", "w", 3])
+    graph = helper.make_graph([helper.make_node("ImageDecoder", ["x"], ["y"], name="decode")], "g", [x], [y])
+    session = fqfuse.InferenceSession(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9))
+    with pytest.raises(fqfuse.UnsupportedOp, match="ImageDecoder needs a package that is not installed") as caught:
+        session.run(None, {"x": np.zeros(10, np.uint8)})
+    assert caught.value.where == "decode"
+    assert caught.value.hint == "install it: pip install Pillow"
