@@ -61,7 +61,7 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
     model = _single_node_model(ctx, proto, reads, opsets)
     _check_evaluator(ctx, node, model)
     types = _output_types(ctx, node, model)
-    _describe(proto, reads, opsets)
+    _describe(node, proto, reads, opsets)
     attrs = {"op_type": node.op, "domain": node.domain, "opset": opsets[node.domain], "proto": proto.SerializeToString(deterministic=True)}
     ctx.emit(node, "Onnx", reads, attrs, outputs=node.outputs, quantizer=quantizer, types=types)
 
@@ -85,9 +85,12 @@ def _tensors(node: NodeProto) -> Iterator[TensorProto]:
             yield from _tensors(inner)
 
 
-def _describe(proto: NodeProto, reads: Sequence[str], opsets: dict[str, int]) -> None:
+def _describe(node: OnnxNode, proto: NodeProto, reads: Sequence[str], opsets: dict[str, int]) -> None:
     if not any(True for _ in subgraphs(proto)):
         return
+    broken = [name for name in (*reads, *opsets) if "\n" in name]
+    if broken:
+        raise node.invalid(f"the name {broken[0]!r} holds the end of a line", "ONNX demands identifiers: rename the value in the model")
     proto.metadata_props.add(key=INPUTS_KEY, value="\n".join(reads))
     proto.metadata_props.add(key=OPSETS_KEY, value="\n".join(f"{domain} {version}" for domain, version in sorted(opsets.items())))
 

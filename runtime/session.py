@@ -17,10 +17,11 @@ from ..composer.plan_file import plan_bytes, read_plan
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.types import DType, TensorType
+from .budget import RunBudget
 from .numpy_runtime import NumpyExecutor
 from .placement import Placement
 from .processors import default_threads
-from .shapes import RunBudget, symbol_sizes
+from .shapes import symbol_sizes
 
 if TYPE_CHECKING:
     from .onednn.executor import OneDnnExecutor

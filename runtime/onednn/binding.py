@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from ...composer.plan import Plan, Step
+from ..budget import RunBudget
 from ..placement import Placement
-from ..shapes import RunBudget, StaticShape
+from ..shapes import StaticShape
 from .capi import OneDnnError
 from .constants import Constants
 from .enums import Arg, Status

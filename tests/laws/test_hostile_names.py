@@ -15,12 +15,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from terminals import in_terminal
 from typer.testing import CliRunner
 
 import fqfuse
 from fqfuse.cli.app import app
+from fqfuse.cli.progress import Progress
+from fqfuse.errors import printable
 
 HOSTILE = {
     "colour": "\x1b[31mred\x1b[0m",
@@ -73,7 +77,7 @@ def quantized(named: Callable[[str], str]) -> onnx.ModelProto:
         helper.make_node("DequantizeLinear", [named("qr"), named("s"), named("z")], [named("y")], name=named("dequantize behind")),
         helper.make_node("NonZero", [named("c")], [named("places")], name=named("non zero")),
     ]
-    if "\n" not in named(""):  # what a subgraph reads of the graph around it is told line by line
+    if "\n" not in named(""):  # see `test_line_ends_in_what_a_subgraph_reads`
         nodes.append(helper.make_node("If", [named("i")], [named("chosen")], then_branch=body[0], else_branch=body[1], name=named("if")))
     inputs = [helper.make_tensor_value_info(named("x"), f32, shape), helper.make_tensor_value_info(named("i"), TensorProto.BOOL, [])]
     outputs = [helper.make_tensor_value_info(named("y"), f32, [named("batch"), 4, 6, 6])]
@@ -269,3 +273,51 @@ def test_on_a_terminal(kind: str, tmp_path: Path) -> None:
         check_lines(plain, longest=1 << 30 if "--json" in arguments else LONGEST)
         told = [line for line in plain.split("\n") if _FORGED.match(line)]
         assert len(told) == (3 if code == 2 and "--json" not in arguments else 0), told
+
+
+@pytest.mark.hypothesis
+@given(st.text(st.characters(codec=None), max_size=60), st.integers(1, 300))
+def test_any_text_is_made_printable(text: str, times: int) -> None:
+    shown = printable(text * times)
+    assert shown.isprintable()
+    assert len(shown) <= 4000
+    assert printable(shown) == shown, "errors are made of errors"
+    assert shown == text * times or not text.isprintable() or len(text) * times > 500
+
+
+def test_line_ends_in_what_a_subgraph_reads() -> None:
+    """A foreign node names them line by line, so such a name is refused; elsewhere it is taken."""
+    with pytest.raises(fqfuse.InvalidModel, match="holds the end of a line"):
+        fqfuse.compile(quantized(lambda name: "a\nb" if name == "c" else name))
+    assert fqfuse.InferenceSession(quantized(lambda name: "a\nb" if name == "d" else name)).get_inputs()[0].name == "x"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tracebacks_and_bugs(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A traceback that was asked for, and exceptions of Python that hold names."""
+    monkeypatch.setenv("FQFUSE_TRACEBACK", "1")
+    model = tmp_path / "model.onnx"
+    model.write_bytes(next(mistakes(namer(HOSTILE[kind])))[1].SerializeToString())
+    for error in (None, KeyError(HOSTILE[kind]), fqfuse.InternalError(HOSTILE[kind], excerpt="  > 1 | a"), MemoryError(HOSTILE[kind])):
+        if error is not None:
+            monkeypatch.setattr("fqfuse.compiler.compile", _raising(error))
+        result = CliRunner().invoke(app, ["inspect", str(model)], prog_name="fqfuse")
+        assert result.stderr.startswith("Traceback (most recent call last):\n")
+        check_lines(result.stderr)
+        assert sum(line.startswith(("error: ", "internal error: ")) for line in result.stderr.split("\n")) == 1
+        assert result.exit_code == (2 if error is None or isinstance(error, MemoryError) else 3)
+
+
+def _raising(error: BaseException) -> Callable[..., object]:
+    def failing(*_: object, **__: object) -> object:
+        raise error from KeyError("\x1b[31m")
+
+    return failing
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_progress_bar(kind: str) -> None:
+    with Progress() as progress:
+        progress.say(HOSTILE[kind])
+        assert progress._text.isprintable()
+        assert len(progress._text) <= 4000

@@ -16,8 +16,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from typer.testing import CliRunner
 
 import fqfuse
+from fqfuse.cli.app import app
 from fqfuse.frontend import Budgets
 
 HUGE = 10**30
@@ -180,6 +182,26 @@ def test_any_place_for_a_plan(plan: fqfuse.Plan, tmp_path: Path, monkeypatch: py
                 assert fqfuse.load_plan(path) == plan
                 path.unlink()
         assert before <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("arguments", [("inspect", "?"), ("compile", "?", "-o", "out"), ("compile", "right", "-o", "?"), ("run", "?"),
+                                       ("run", "right", "--input", "?"), ("run", "right", "--input", "x=?")], ids=" ".join)  # fmt: skip
+def test_any_place_on_the_command_line(arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 2 and a message, or 0 where a plan may be written; nothing else changes."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(model(), tmp_path / "right")
+    for place in places(tmp_path):
+        words = [word.replace("?", os.fsdecode(place)) for word in arguments]
+        before = {path: path.lstat().st_mtime_ns for path in tmp_path.iterdir()}
+        result = CliRunner().invoke(app, words, prog_name="fqfuse")
+        writes = arguments[-1] == "?" and "-o" in arguments
+        assert result.exit_code == 2 or (writes and result.exit_code == 0), (words, result.output)
+        assert "Traceback" not in result.output
+        for path in tmp_path.iterdir():
+            if before.get(path) != path.lstat().st_mtime_ns:
+                assert result.exit_code == 0
+                fqfuse.load_plan(path).save(path)
+                path.unlink()
 
 
 # -- the byte budget of a run ------------------------------------------------------------------------------------------------------
