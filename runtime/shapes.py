@@ -230,7 +230,7 @@ class _Binder:
         for op in step.attr.post_ops:
             if isinstance(op, DepthwiseConv) and shape is not None:
                 shape = (*shape[:2], *((d + 2 * op.padding - op.kernel) // op.stride + 1 for d in shape[2:]))
-        return [shape]
+        return [shape, *shapes[1:]]
 
 
 def _small(data: Array | None) -> bool:
