@@ -20,7 +20,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from ..errors import InvalidModel
+from ..errors import InvalidModel, printable
 from .text_write import BARE_NAME
 
 __all__ = ["INT", "NUMBER", "Cursor", "DataSection", "TextLimits"]
@@ -122,8 +122,8 @@ class Cursor:
         pointer = " " * (self.at - start) + "^"
         place = f"line {self.line}" if self.line else "text"
         head = f"{self.source}, {place}" if self.source else place
-        where = f"{head}, column {self.at + 1}\n    {shown}\n    {pointer}"
-        raise InvalidModel(f"the text form cannot be read: {what}", where=where, hint=hint)
+        excerpt = f"    {printable(shown)}\n    {pointer}"
+        raise InvalidModel(f"the text form cannot be read: {what}", where=f"{head}, column {self.at + 1}", hint=hint, excerpt=excerpt)
 
     # -- tokens ----------------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ class RunBudget:
 
     @classmethod
     def of(cls, limit: int | None) -> RunBudget:
-        """The budget of so many bytes; of the machine's memory for None."""
-        return cls(machine_bytes() if limit is None else limit)
+        """The budget of so many bytes; of all memory that the process may use for None."""
+        return cls(_all_bytes() if limit is None else limit)
 
     def check(self, plan: Plan, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Refuses values that are too large alone.
@@ -56,6 +57,9 @@ class RunBudget:
     def _too_much(self, what: str, value: str, needed: int) -> InvalidInput:
         hint = f"feed smaller inputs, or give the session budgets=Budgets(run_bytes={needed}) or more"
         return InvalidInput(f"{what}, and a run may take {self.limit:,}", where=value, hint=hint)
+
+
+_all_bytes = functools.cache(machine_bytes)  # steps on NumPy have executors of their own
 
 
 def _bytes(type_: TensorType, shape: tuple[int, ...]) -> int:

@@ -78,7 +78,7 @@ class InferenceSession:
         backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed, else NumPy; on a CPU without VNNI only the steps that cannot
             saturate there. `session.backend` tells which it is, `session.backend_reason` why, `session.placement()` where each step runs.
         threads: how many threads a run may use, the caller's included (None: one for each processor that the process may use).
-        run_bytes: the most that one value, or the memory of one run, may take (None: the memory of the machine).
+        run_bytes: the most that one value, or the memory of one run, may take (None: the machine's memory, within the container's limit).
 
     Raises:
         BackendUnavailable: `onednn` was asked for and is not installed.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fqfuse.runtime import processors
-from fqfuse.runtime.processors import default_threads, quota
+from fqfuse.runtime.processors import default_threads, machine_bytes, quota
 
 
 def group(folder: Path, **files: str) -> None:
@@ -45,6 +45,20 @@ def test_version_1_whose_own_group_is_mounted_as_the_root(tmp_path: Path, own: P
     assert quota(tmp_path / "fs", own) == 3
     group(tmp_path / "fs" / mount, cpu__cfs_quota_us="-1\n")
     assert quota(tmp_path / "fs", own) is None
+
+
+def test_memory(tmp_path: Path, own: Path) -> None:
+    own.write_text("12:memory:/docker/abc\n0::/pod\n")
+    whole = machine_bytes(tmp_path / "fs", own)
+    assert whole == machine_bytes(tmp_path / "fs", tmp_path / "no such file") >= 1 << 20
+    group(tmp_path / "fs" / "memory", memory__limit_in_bytes="2097152\n")
+    assert machine_bytes(tmp_path / "fs", own) == 2 << 20
+    group(tmp_path / "fs", memory__max="1048576\n")
+    group(tmp_path / "fs" / "pod", memory__max="max\n")
+    assert machine_bytes(tmp_path / "fs", own) == 1 << 20
+    group(tmp_path / "fs", memory__max="max\n")
+    group(tmp_path / "fs" / "memory", memory__limit_in_bytes="9223372036854771712\n")  # version 1 says so where there is no limit
+    assert machine_bytes(tmp_path / "fs", own) == whole
 
 
 @pytest.mark.parametrize("text", ["", "max", "a b\n", "0 100000", "100000 0", "1 2 3"])
