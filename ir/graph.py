@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
+from operator import ne
 
 import networkx as nx
 
@@ -22,19 +24,28 @@ from .types import DType, Quantization, TensorType
 __all__ = ["Graph", "GraphError", "Node", "Use"]
 
 
+_NO_EDGE = {"reads": 0}
+
+_MANY_INPUTS = 64
+"""A node of more inputs keeps its place among the readers of those that an edit leaves alone; any other node is the last of them then."""
+
+_FEW_DIGITS = 10  # of a number that names are counted by
+
+
 class Graph:
     """A directed acyclic graph of operations over named, typed values.
 
     Attributes:
         name: of the model, for people.
-        outputs: names of the values that the graph returns, in order.
         fates: halves of quantizers that passes have already settled.
         quantizers: every quantizer of the user's model, recorded at import.
     """
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        self.outputs: tuple[str, ...] = ()
+        self._outputs: list[str] = []
+        self._returned: dict[str, list[int]] = {}
+        self._outputs_told: tuple[str, ...] | None = None
         self._decisions: dict[Decision, None] = {}
         self.fates: list[Fate] = []
         self.quantizers: dict[str, Quantizer] = {}
@@ -45,11 +56,13 @@ class Graph:
         self._producer: dict[str, str] = {}
         self._uses: dict[str, dict[tuple[str, int], None]] = {}
         self._rank: dict[str, tuple[int, int]] = {}
+        self._taken: dict[str, int] = {}  # base -> all of base.1 ... base.n are names
         self._counter = 0
         self._index: nx.DiGraph[str] = nx.DiGraph()
         self._order: list[str] | None = None
         self._place: dict[str, int] = {}
         self.version = 0
+        self._anchors: tuple[int, dict[str, tuple[str, int]]] = (-1, {})
 
     # -- reading ---------------------------------------------------------------------------------------------------------------
 
@@ -57,6 +70,19 @@ class Graph:
     def inputs(self) -> tuple[str, ...]:
         """Names of the graph's inputs, in order."""
         return tuple(self._inputs)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the values that the graph returns, in order."""
+        if self._outputs_told is None:
+            self._outputs_told = tuple(self._outputs)
+        return self._outputs_told
+
+    @outputs.setter
+    def outputs(self, values: Iterable[str]) -> None:
+        self._outputs, self._outputs_told, self._returned = list(values), None, {}
+        for place, value in enumerate(self._outputs):
+            self._returned.setdefault(value, []).append(place)
 
     @property
     def constants(self) -> Mapping[str, Array]:
@@ -129,24 +155,44 @@ class Graph:
         """The nodes that read a value, each once."""
         return [self._nodes[name] for name in dict.fromkeys(name for name, _ in self._uses[value])]
 
+    def read_count(self, value: str) -> int:
+        """By how many inputs of nodes the value is read."""
+        return len(self._uses[value])
+
     def is_read(self, value: str) -> bool:
         """True when a node reads the value or the graph returns it."""
-        return bool(self._uses[value]) or value in self.outputs
+        return bool(self._uses[value]) or value in self._returned
 
     def is_output(self, value: str) -> bool:
         """True when the graph returns the value."""
-        return value in self.outputs
+        return value in self._returned
 
     def sole_consumer(self, value: str) -> Node | None:
         """The one node that reads the value, by one input, when the graph does not return it; otherwise None."""
         uses = self._uses[value]
-        if len(uses) != 1 or value in self.outputs:
+        if len(uses) != 1 or value in self._returned:
             return None
         return self._nodes[next(iter(uses))[0]]
+
+    def anchors(self) -> dict[str, tuple[str, int]]:
+        """What `paths.chain_anchor` has found out about the graph as it stands; empty again after every edit."""
+        if self._anchors[0] != self.version:
+            self._anchors = (self.version, {})
+        return self._anchors[1]
 
     def edges(self) -> set[tuple[str, str]]:
         """The derived index, as (producer, consumer) names: the verifier holds it against the nodes."""
         return set(self._index.edges)
+
+    def added_since(self, node: str, constant: str) -> tuple[list[Node], list[str]]:
+        """What was added behind a node and a constant that are still there ('': there was none): nodes in topological order, constants."""
+        nodes = list(takewhile(lambda name: name != node, reversed(self._nodes)))
+        constants = list(takewhile(lambda name: name != constant, reversed(self._constants)))
+        return [self._nodes[name] for name in reversed(nodes)], constants[::-1]
+
+    def newest(self) -> tuple[str, str]:
+        """The node and the constant that were added last; '' where there is none."""
+        return next(reversed(self._nodes), ""), next(reversed(self._constants), "")
 
     # -- building and rewriting ------------------------------------------------------------------------------------------------
 
@@ -154,9 +200,10 @@ class Graph:
         """A name, `base` or `base.1`, `base.2` ..., that no value and no node has."""
         if base and base not in self._types and base not in self._nodes:
             return base
-        number = 1
+        number = self._taken.get(base, 0) + 1
         while f"{base}.{number}" in self._types or f"{base}.{number}" in self._nodes:
             number += 1
+        self._taken[base] = number - 1
         return f"{base}.{number}"
 
     def add_input(self, name: str, type: TensorType) -> str:
@@ -236,13 +283,19 @@ class Graph:
         Raises:
             GraphError: the outputs would change their type, or a cycle would come to be.
         """
-        self._check_known(node.name, inputs)
-        changed = replace(node, inputs=tuple(inputs))
-        if node.op != "Onnx":
+        changed, alike = replace(node, inputs=tuple(inputs)), len(inputs) == len(node.inputs)
+        places = [i for i, differs in enumerate(map(ne, node.inputs, inputs)) if differs] if alike else list(range(len(inputs)))
+        self._check_known(node.name, [inputs[place] for place in places])
+        if node.op != "Onnx" and not (alike and all(self._alike(node.inputs[place], inputs[place]) for place in places)):
             self._types.update(narrowed(self, node, inputs))
-        self._disconnect(node)
+        before = places
+        if not alike or len(inputs) <= _MANY_INPUTS:
+            before, places = list(range(len(node.inputs))), list(range(len(inputs)))
+        for place in before:
+            self._unread(node.name, place, node.inputs[place])
         self._nodes[node.name] = changed
-        self._connect(changed)
+        for place in places:
+            self._read(node.name, place, inputs[place])
         self._touch()
         return changed
 
@@ -256,13 +309,15 @@ class Graph:
         for node in self.consumers(old):
             if chosen is None or node.name in chosen:
                 self.set_inputs(node, [new if v == old else v for v in node.inputs])
-        if chosen is None and old in self.outputs:
-            self.set_outputs([new if v == old else v for v in self.outputs])
+        if chosen is None and old in self._returned:
+            self._check_known("the graph's outputs", [new])
+            self._return(old, new)
+            self._touch()
 
     def set_outputs(self, outputs: Sequence[str]) -> None:
         """Sets the values that the graph returns."""
         self._check_known("the graph's outputs", outputs)
-        self.outputs = tuple(outputs)
+        self.outputs = outputs
         self._touch()
 
     def erase(self, node: Node) -> None:
@@ -277,7 +332,9 @@ class Graph:
         self._disconnect(node)
         for value in filter(None, node.outputs):
             del self._types[value], self._producer[value], self._uses[value]
+            self._release(value)
         del self._nodes[node.name], self._rank[node.name]
+        self._release(node.name)
         self._index.remove_node(node.name)
         self._touch()
 
@@ -290,6 +347,7 @@ class Graph:
         if value not in self._constants or self.is_read(value):
             raise GraphError(f"{value} is no unused constant")
         del self._types[value], self._constants[value], self._uses[value]
+        self._release(value)
 
     def rename_value(self, old: str, new: str) -> None:
         """Gives a value produced by a node another name.
@@ -300,21 +358,24 @@ class Graph:
         producer = self.producer(old)
         if producer is None or new in self._types:
             raise GraphError(f"cannot rename {old} to {new}")
-        readers = self.uses(old)
-        self._disconnect(producer)
         self._types[new] = self._types.pop(old)
-        self._uses[new] = {}
         self._producer[new] = self._producer.pop(old)
-        renamed = replace(producer, outputs=tuple(new if v == old else v for v in producer.outputs))
-        self._nodes[producer.name] = renamed
-        self._connect(renamed)
-        for name in dict.fromkeys(use.node.name for use in readers):
-            reader = self._nodes[name]
-            self._disconnect(reader)
-            self._nodes[name] = replace(reader, inputs=tuple(new if v == old else v for v in reader.inputs))
-            self._connect(self._nodes[name])
-        del self._uses[old]
-        self.outputs = tuple(new if v == old else v for v in self.outputs)
+        self._nodes[producer.name] = replace(producer, outputs=tuple(new if v == old else v for v in producer.outputs))
+        self._uses[new] = {}
+        places: dict[str, list[int]] = {}
+        for name, place in self._uses.pop(old):
+            places.setdefault(name, []).append(place)
+        for name, renamed in places.items():
+            inputs = list(self._nodes[name].inputs)
+            for place in renamed:
+                inputs[place] = new
+            self._nodes[name] = replace(self._nodes[name], inputs=tuple(inputs))
+            self._uses[new].update(dict.fromkeys((name, place) for place in sorted(renamed)))
+            for place, value in enumerate(inputs) if len(inputs) <= _MANY_INPUTS else ():
+                if value:
+                    self._uses[value][name, place] = self._uses[value].pop((name, place))
+        self._release(old)
+        self._return(old, new)
         self._touch()
 
     def relabel(self, node: Node) -> None:
@@ -344,6 +405,14 @@ class Graph:
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
+    def _return(self, old: str, new: str) -> None:
+        """Returns `new` wherever `old` was returned."""
+        for place in (places := self._returned.pop(old, [])):
+            self._outputs[place] = new
+        if places:
+            self._returned[new] = sorted([*self._returned.get(new, []), *places])
+            self._outputs_told = None
+
     # -- the index -------------------------------------------------------------------------------------------------------------
 
     def _bind(self, value: str, type_: TensorType) -> None:
@@ -368,20 +437,45 @@ class Graph:
         return (self._counter if after_all or not places else max(places), self._counter)
 
     def _connect(self, node: Node) -> None:
-        for index, value in enumerate(node.inputs):
-            if value:
-                self._uses[value][(node.name, index)] = None
-                if value in self._producer:
-                    self._index.add_edge(self._producer[value], node.name)
-        for value in node.outputs:
-            for reader, _ in self._uses.get(value, ()):
-                self._index.add_edge(node.name, reader)
+        for place, value in enumerate(node.inputs):
+            self._read(node.name, place, value)
 
     def _disconnect(self, node: Node) -> None:
-        for index, value in enumerate(node.inputs):
-            if value:
-                self._uses[value].pop((node.name, index), None)
-        self._index.remove_edges_from(list(self._index.in_edges(node.name)))
+        for place, value in enumerate(node.inputs):
+            self._unread(node.name, place, value)
+
+    def _read(self, reader: str, place: int, value: str) -> None:
+        """A node reads a value; an edge counts by how many inputs it reads the producer."""
+        if not value:
+            return
+        self._uses[value][reader, place] = None
+        producer = self._producer.get(value)
+        if producer is not None:
+            reads = self._index.get_edge_data(producer, reader, _NO_EDGE)["reads"]
+            self._index.add_edge(producer, reader, reads=reads + 1)
+
+    def _unread(self, reader: str, place: int, value: str) -> None:
+        if not value:
+            return
+        del self._uses[value][reader, place]
+        producer = self._producer.get(value)
+        if producer is not None:
+            edge = self._index.edges[producer, reader]
+            edge["reads"] -= 1
+            if not edge["reads"]:
+                self._index.remove_edge(producer, reader)
+
+    def _alike(self, before: str, after: str) -> bool:
+        """True of two values that tell the same of what reads them."""
+        if not (before and after) or before in self._constants or after in self._constants:
+            return False
+        return self._types[before] == self._types[after]
+
+    def _release(self, name: str) -> None:
+        """A name that is free again is the next fresh one of its base."""
+        base, _, number = name.rpartition(".")
+        if base in self._taken and number.isdecimal() and len(number) < _FEW_DIGITS:
+            self._taken[base] = min(self._taken[base], int(number) - 1)
 
     def _touch(self) -> None:
         self._order = None

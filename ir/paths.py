@@ -6,7 +6,7 @@ from .graph import Graph
 from .node import Node
 from .ops.spec import Trait
 
-__all__ = ["RESHAPES", "chain_anchor", "reaches", "same_bytes"]
+__all__ = ["RESHAPES", "chain_anchor", "first_view", "reaches", "same_bytes"]
 
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operations that give the same elements in the same order another shape."""
@@ -14,21 +14,41 @@ RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _ANCHORS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
 
 
+_REACH = 256  # operations that are looked at: no primitive takes as many post-ops
+
+
 def chain_anchor(graph: Graph, value: str) -> Node | None:
-    """The convolution or matrix product that `value` comes from over elementwise steps that nothing else reads, or None."""
-    while not graph.is_output(value) and len(graph.uses(value)) == 1:
-        node = graph.producer(value)
-        if node is None:
+    """The convolution or matrix product that `value` comes from over 256 elementwise steps at most, which nothing else reads, or None."""
+    known = graph.anchors()
+    passed: list[str] = []
+    found, far = "", 0
+    while value not in known and len(passed) <= _REACH:
+        passed.append(value)
+        front = _in_front(graph, value)
+        if not isinstance(front, str):
+            found = "" if front is None else front.name
+            break
+        value = front
+    else:
+        if value not in known:
             return None
-        if node.op in _ANCHORS:
-            return node
-        if node.op not in ("Quantize", "Dequantize") and not node.has(Trait.ELEMENTWISE):
-            return None
-        computed = [v for v in node.inputs if v and graph.constant(v) is None]
-        if len(computed) != 1 and node.op != "Add":
-            return None
-        value = computed[0]
-    return None
+        found, far = known[value]
+    far += len(passed)
+    known.update({value: (found, far - place) for place, value in enumerate(passed)})
+    return graph.node(found) if found and far <= _REACH else None
+
+
+def _in_front(graph: Graph, value: str) -> Node | str | None:
+    """The anchor that makes a value which nothing else reads; or the value that the elementwise step which makes it starts from."""
+    node = graph.producer(value)
+    if node is None or graph.is_output(value) or graph.read_count(value) != 1:
+        return None
+    if node.op in _ANCHORS:
+        return node
+    if node.op not in ("Quantize", "Dequantize") and not node.has(Trait.ELEMENTWISE):
+        return None
+    computed = [v for v in node.inputs if v and graph.constant(v) is None]
+    return None if not computed or (len(computed) != 1 and node.op != "Add") else computed[0]
 
 
 def reaches(graph: Graph, first: str, last: str) -> bool:
@@ -51,10 +71,15 @@ def reaches(graph: Graph, first: str, last: str) -> bool:
 
 
 def same_bytes(graph: Graph, value: str) -> tuple[str, ...]:
-    """The value and all that are the same elements under another shape: at run time they may share one buffer."""
-    while (producer := graph.producer(value)) is not None and producer.op in RESHAPES:
-        value = producer.inputs[0]
-    found = [value]
+    """The value and all that are the same elements under another shape: at run time they may share one buffer; the first one in front."""
+    found = [first_view(graph, value)]
     for each in found:
         found += [reader.output for reader in graph.consumers(each) if reader.op in RESHAPES and reader.inputs[0] == each]
     return tuple(found)
+
+
+def first_view(graph: Graph, value: str) -> str:
+    """The value that was computed, of which the value is a view under another shape."""
+    while (producer := graph.producer(value)) is not None and producer.op in RESHAPES:
+        value = producer.inputs[0]
+    return value

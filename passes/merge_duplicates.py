@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..ir.graph import Graph
-from ..ir.node import Node
+from ..ir.node import Node, origin_of
 from .base import Contract, fired
 
 __all__ = ["MergeDuplicates"]
@@ -42,6 +42,7 @@ class MergeDuplicates:
     def _sweep(self, graph: Graph) -> bool:
         again = False
         first: dict[tuple[object, ...], str] = {}
+        merged: dict[str, list[Node]] = {}
         for node in graph.each(*_MERGED):
             if graph.constant(node.inputs[0]) is not None:
                 continue  # nothing is computed twice: constants are stored once, and each reader has a quantizer of its own
@@ -53,15 +54,15 @@ class MergeDuplicates:
                 kept, gone, again = node, kept, True
             else:
                 gone = node
-            first[key] = self._merge(graph, kept, gone).name
+            self._merge(graph, kept, gone)
+            merged.setdefault(kept.name, [kept]).extend(merged.pop(gone.name, [gone]))
+            first[key] = kept.name
+        for name, nodes in merged.items():
+            quantizers = tuple(dict.fromkeys(quantizer for node in nodes for quantizer in node.quantizer))
+            graph.relabel(replace(graph.node(name), origin=origin_of(*nodes), quantizer=quantizers))
         return again
 
-    def _merge(self, graph: Graph, kept: Node, node: Node) -> Node:
+    def _merge(self, graph: Graph, kept: Node, node: Node) -> None:
         graph.replace_uses(node.output, kept.output)
         graph.erase(node)
-        merged = replace(
-            kept, origin=tuple(dict.fromkeys(kept.origin + node.origin)), quantizer=tuple(dict.fromkeys(kept.quantizer + node.quantizer))
-        )
-        graph.relabel(merged)
         fired(graph, self.name, node, f"the same as {kept.name}")
-        return merged

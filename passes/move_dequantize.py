@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -56,19 +56,20 @@ class MoveDequantize:
     def run(self, graph: Graph) -> None:
         """A worklist in topological order; the readers of a Dequantize that moved are met again."""
         pending = deque(node.name for node in graph.nodes())
-        tables = to_be_tabulated(graph)
+        tables, trail = to_be_tabulated(graph), _Trail()
         while pending:
             name = pending.popleft()
             if name in graph:
-                moved = self._rewrite(graph, graph.node(name), tables)
+                moved = self._rewrite(graph, graph.node(name), tables, trail)
                 if moved is not None:
                     pending.extendleft(reversed([reader.name for reader in graph.consumers(moved)]))
+        trail.write(graph)
 
-    def _rewrite(self, graph: Graph, node: Node, tables: frozenset[str]) -> str | None:
+    def _rewrite(self, graph: Graph, node: Node, tables: frozenset[str], trail: _Trail) -> str | None:
         """Applies the rule that matches; returns the value that a moved Dequantize now produces, or None."""
         decode = graph.producer(node.inputs[0]) if node.inputs and node.inputs[0] else None
         if node.op == "Concat":
-            return self._concat(graph, node)
+            return self._concat(graph, node, trail)
         if (decode is None or decode.op != "Dequantize") and node.op in ("Mul", "Add"):
             decode = graph.producer(node.inputs[1])
         if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is not None:
@@ -80,18 +81,18 @@ class MoveDequantize:
             if node.name in tables:
                 refused(graph, self.name, node, "it becomes part of a table, which holds the model's own arithmetic")
                 return None
-            return self._merge(graph, node, decode)
-        return self._move(graph, node, decode)
+            return self._merge(graph, node, decode, trail)
+        return self._move(graph, node, decode, trail)
 
     # -- one input -----------------------------------------------------------------------------------------------------------
 
-    def _move(self, graph: Graph, node: Node, decode: Node) -> str | None:
+    def _move(self, graph: Graph, node: Node, decode: Node, trail: _Trail) -> str | None:
         quant = _quant(decode)
         codes = decode.inputs[0]
         if graph.type(codes).dtype not in (DType.U8, DType.S8):
             return None
         if node.op == "Relu":
-            return self._relu(graph, node, decode, quant)
+            return self._relu(graph, node, decode, quant, trail)
         # Pad brings values that x has not: their code is looked up below.
         layout = node.has(Trait.LAYOUT_ONLY) or node.op == "Pad" or _repeats_for_codes(graph, node)
         if not (layout or node.has(Trait.SELECTS)) or len([v for v in node.outputs if v]) != 1 or decode.output in node.inputs[1:]:
@@ -133,9 +134,9 @@ class MoveDequantize:
         moved = graph.add(
             node.op, [codes, *inputs], node.attrs, name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin
         )
-        return self._decode_again(graph, node, decode, moved.output, quant, "works on codes")
+        return self._decode_again(graph, node, decode, moved.output, quant, "works on codes", trail)
 
-    def _relu(self, graph: Graph, node: Node, decode: Node, quant: Quantization) -> str | None:
+    def _relu(self, graph: Graph, node: Node, decode: Node, quant: Quantization, trail: _Trail) -> str | None:
         codes, zeros = decode.inputs[0], set(quant.zero_point)
         zero = zeros.pop()
         if zeros or not zero.is_integer() or min(quant.scale) <= 0:
@@ -160,11 +161,11 @@ class MoveDequantize:
             )
             return None
         if zero <= graph.type(codes).dtype.range[0]:
-            return self._decode_again(graph, node, decode, codes, quant, "never negative: relu goes")
+            return self._decode_again(graph, node, decode, codes, quant, "never negative: relu goes", trail)
         encode = _maker(graph, node, decode)
         if encode is not None and zero <= encode.attr("hi", int):
             narrowed = _from(graph, encode, int(zero))
-            value = self._decode_again(graph, node, decode, narrowed, quant, f"the quantizer in front gives no code below {zero:g}")
+            value = self._decode_again(graph, node, decode, narrowed, quant, f"the quantizer in front gives no code below {zero:g}", trail)
             erase_unread(graph, [encode])
             return value
         if zero or not any(reader.op in _TAKE_CODES for reader in graph.consumers(node.output)):
@@ -178,9 +179,9 @@ class MoveDequantize:
             )
             return None
         codes = graph.add("Relu", [codes], name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin).output
-        return self._decode_again(graph, node, decode, codes, quant, "works on codes")
+        return self._decode_again(graph, node, decode, codes, quant, "works on codes", trail)
 
-    def _merge(self, graph: Graph, node: Node, decode: Node) -> str | None:
+    def _merge(self, graph: Graph, node: Node, decode: Node, trail: _Trail) -> str | None:
         left = node.inputs[0] == decode.output
         constant = graph.constant(node.inputs[1 if left else 0])
         if constant is None or node.inputs[0] == node.inputs[1] or (not left and node.op in ("Div", "Sub")):
@@ -197,18 +198,21 @@ class MoveDequantize:
                 found=f"shape {list(constant.shape)}" if shape is not None else "a tensor of unknown rank",
             )
             return None
-        return self._decode_again(graph, node, decode, decode.inputs[0], merged, "joined the scale and zero point")
+        return self._decode_again(graph, node, decode, decode.inputs[0], merged, "joined the scale and zero point", trail)
 
-    def _decode_again(self, graph: Graph, node: Node, decode: Node, codes: str, quant: Quantization, reason: str) -> str:
+    def _decode_again(
+        self, graph: Graph, node: Node, decode: Node, codes: str, quant: Quantization, reason: str, trail: _Trail
+    ) -> str:
         again = graph.add(
             "Dequantize",
             [codes],
             {"quant": quant},
             name=decode.name,
             outputs=[graph.fresh(f"{node.output}/values")],
-            origin=origin_of(decode, node),
+            origin=decode.origin[:1],
             quantizer=decode.quantizer,
         )
+        trail.passed(again, [decode], node)
         value = self._settle(graph, node, again)
         erase_unread(graph, [decode])
         fired(graph, self.name, node, reason)
@@ -220,7 +224,7 @@ class MoveDequantize:
 
     # -- several inputs, and none --------------------------------------------------------------------------------------------
 
-    def _concat(self, graph: Graph, node: Node) -> str | None:
+    def _concat(self, graph: Graph, node: Node, trail: _Trail) -> str | None:
         decodes = [graph.producer(value) for value in node.inputs]
         if any(d is None or d.op != "Dequantize" or graph.constant(d.inputs[0]) is not None for d in decodes):
             return None
@@ -252,9 +256,10 @@ class MoveDequantize:
             {"quant": quant},
             name=found[0].name,
             outputs=[graph.fresh(f"{node.output}/values")],
-            origin=origin_of(*found, node),
+            origin=origin_of(*found, node)[:1],
             quantizer=names,
         )
+        trail.passed(again, found, node)
         value = self._settle(graph, node, again)
         erase_unread(graph, found)
         fired(graph, self.name, node, "works on codes" + ("" if quant.per_tensor else ", each input with its own scale and zero point"))
@@ -282,6 +287,41 @@ class MoveDequantize:
         fired(graph, self.name, node, "encodes what was just decoded, with the same parameters")
         swap(graph, node, codes)
         erase_unread(graph, [decode])
+
+
+_Parts = tuple["str | _Parts", ...]
+
+
+class _Trail:
+    """Where each Dequantize that moved comes from: merged once, when all of them stand, since one may pass thousands of operations."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, _Parts] = {}
+
+    def passed(self, made: Node, decodes: list[Node], node: Node) -> None:
+        """`made` decodes behind `node` what `decodes` had decoded in front of it."""
+        self._parts[made.name] = (*(self._parts.get(decode.name, decode.origin) for decode in decodes), *node.origin)
+
+    def write(self, graph: Graph) -> None:
+        """Gives those that are left their whole origin."""
+        for name, parts in self._parts.items():
+            if name in graph and graph.node(name).op == "Dequantize":
+                graph.relabel(replace(graph.node(name), origin=_names(parts)))
+
+
+def _names(parts: _Parts) -> tuple[str, ...]:
+    """The names in order, each once."""
+    found: dict[str, None] = {}
+    seen: set[int] = set()
+    pending: list[str | _Parts] = [parts]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            found[part] = None
+        elif id(part) not in seen:
+            seen.add(id(part))
+            pending += reversed(part)
+    return tuple(found)
 
 
 _TAKE_CODES = frozenset({"Conv", "ConvTranspose", "MatMul", "Concat", "MaxPool", "AveragePool", "GlobalAveragePool"})

@@ -137,15 +137,16 @@ class _Attempt:
     """What the graph held before a rewrite was tried."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph, self._nodes, self._constants = graph, {node.name for node in graph.nodes()}, set(graph.constants)
+        self._graph, self._newest = graph, graph.newest()
 
     def replaces(self, old: Node, value: str) -> bool:
         """True when `value` has the type of what `old` makes; else nothing is left of the attempt."""
         graph = self._graph
         if graph.type(value) == graph.type(old.output):
             return True
-        erase_unread(graph, [node for node in graph.nodes() if node.name not in self._nodes])
-        for name in [name for name in graph.constants if name not in self._constants]:
+        nodes, constants = graph.added_since(*self._newest)
+        erase_unread(graph, nodes)
+        for name in constants:
             graph.forget_constant(name)
         return False
 

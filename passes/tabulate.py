@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -56,17 +57,18 @@ class Tabulate:
 
     def _sweep(self, graph: Graph) -> bool:
         depends = _dependence(graph)
+        chains = _chains(graph, depends)
         found = False
         for node in reversed(graph.nodes()):
             if node.op == "Quantize" and node.name in graph and depends.get(node.output):
-                found |= self._tabulate(graph, graph.node(node.name), depends[node.output] or "")
+                chain = chains.get(node.output)
+                if chain is None or (chain.costly and _is_alone(graph, chain, depends[node.output] or "")):
+                    found |= self._tabulate(graph, graph.node(node.name), depends[node.output] or "")
         return found
 
     def _tabulate(self, graph: Graph, node: Node, codes: str) -> bool:
         """Replaces what lies between `codes` and `node`; False when it stays."""
         region = _region(graph, node, codes)
-        if _is_chain(graph, region, codes) and not (_is_costly(region) and _is_alone(graph, region, codes)):
-            return False
         escaping = _escaping(graph, region, codes)
         if escaping is not None:
             reason = f"{escaping} is read elsewhere too"
@@ -87,11 +89,12 @@ def to_be_tabulated(graph: Graph) -> frozenset[str]:
     """Names of the nodes that `Tabulate` makes tables of in the graph as it stands."""
     found: set[str] = set()
     depends = _dependence(graph)
+    chains = _chains(graph, depends)
     for node in graph.nodes():
         codes = depends.get(node.output) if node.op == "Quantize" else None
-        if codes and node.name not in found:
+        if codes and node.name not in found and node.output not in chains:
             region = _region(graph, node, codes)
-            if not _is_chain(graph, region, codes) and _escaping(graph, region, codes) is None:
+            if _escaping(graph, region, codes) is None:
                 found |= {inner.name for inner in region}
     return frozenset(found)
 
@@ -142,14 +145,36 @@ def _escaping(graph: Graph, region: list[Node], codes: str) -> str | None:
     return None
 
 
-def _is_chain(graph: Graph, region: list[Node], codes: str) -> bool:
-    """True when each operation feeds just the next one, and all are post-ops. Who else decodes the codes does not matter: all read them."""
-    for node in region:
+@dataclass(frozen=True)
+class _Chain:
+    """Operations from codes to a value of which each feeds just the next one, and all are post-ops.
+
+    Attributes:
+        first: name of the operation that reads the codes.
+        costly: a step would compute a function among them that takes a polynomial or a root for each element.
+    """
+
+    first: str
+    costly: bool
+
+
+def _chains(graph: Graph, depends: Mapping[str, str | None]) -> dict[str, _Chain]:
+    """The chain that makes a value of the codes that it depends on, where it is one. Who else decodes the codes does not matter: all
+    read them."""
+    found: dict[str, _Chain] = {}
+    for node in graph.nodes():
+        codes = depends.get(node.outputs[0]) if node.has(Trait.ELEMENTWISE) and len(node.outputs) == 1 else None
         computed = {value for value in node.inputs if value and graph.constant(value) is None}
-        if len(computed) != 1 or not _is_post_op(graph, node):
-            return False
-    inner = [node for node in region[:-1] if not (node.op == "Dequantize" and node.inputs[0] == codes)]
-    return all(len(graph.consumers(node.output)) == 1 and not graph.is_output(node.output) for node in inner)
+        if not codes or len(computed) != 1 or not _is_post_op(graph, node):
+            continue
+        (source,) = computed
+        before = _Chain(node.name, costly=False) if source == codes else found.get(source)
+        maker = graph.producer(source)
+        decoded = maker is not None and maker.op == "Dequantize" and maker.inputs[0] == codes
+        sole = len(graph.consumers(source)) == 1 and not graph.is_output(source)
+        if before is not None and (source == codes or decoded or sole):
+            found[node.output] = _Chain(before.first, before.costly or _is_costly(node))
+    return found
 
 
 def _is_post_op(graph: Graph, node: Node) -> bool:
@@ -161,18 +186,17 @@ def _is_post_op(graph: Graph, node: Node) -> bool:
     return node.op in _POST_OPS or node.spec.eltwise is not None or node.spec.binary is not None
 
 
-def _is_costly(region: list[Node]) -> bool:
-    """True where a step would compute one of the functions that take a polynomial or a root for each element."""
-    return any(node.spec.eltwise is not None and node.spec.eltwise not in _CHEAP for node in region)
+def _is_costly(node: Node) -> bool:
+    """True where a step would compute a function that takes a polynomial or a root for each element."""
+    return node.spec.eltwise is not None and node.spec.eltwise not in _CHEAP
 
 
-def _is_alone(graph: Graph, region: list[Node], codes: str) -> bool:
-    """True when no primitive in front of the codes could compute the region: they were moved, or others read them too."""
+def _is_alone(graph: Graph, chain: _Chain, codes: str) -> bool:
+    """True when no primitive in front of the codes could compute the chain: they were moved, or others read them too."""
     producer = graph.producer(codes)
     if producer is None or producer.op == "Lookup" or producer.has(Trait.LAYOUT_ONLY):
         return True
-    inside = {node.name for node in region}
-    return graph.is_output(codes) or any(reader.name not in inside for reader in graph.consumers(codes))
+    return graph.is_output(codes) or any(reader.name != chain.first for reader in graph.consumers(codes))
 
 
 def _evaluate(graph: Graph, region: list[Node], codes: str) -> Array:
