@@ -77,7 +77,7 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
     storable = _is_storable(graph.type(value).dtype)
     legal = Chain(value, composer.result) if composer.result.refusal is None and storable else None
     refusal: tuple[Node, Refusal] | None = None
-    current = value
+    current, taken = value, 0
     while (node := _only_reader(graph, current)) is not None and not claimed(node):
         found = operations_of(graph, node, current, composer, anchor)
         if found is None:
@@ -95,13 +95,13 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
             refusal = (node, composer.result.refusal) if node.op != "Dequantize" else refusal
         elif _is_storable(graph.type(current).dtype) and (node.op != "Dequantize" or not _read_as_codes(graph, node)):
             # Codes are decoded inside the step for an operation behind that the step takes too, or that no primitive reads as codes.
-            legal, refusal = Chain(current, composer.result, list(links), dict(not_summed)), None
+            legal, taken, refusal = Chain(current, composer.result, not_summed=dict(not_summed)), len(links), None
     if legal is None:
         kind = graph.type(value).dtype
         what = "truth values" if kind is DType.BOOL else "such codes"
         ended = Refusal(f"no primitive stores {what}", "f32", kind.value) if refusal is None else refusal[1]
         return composer.result.refusal or ended
-    legal.refusal = refusal
+    legal.links, legal.refusal = links[:taken], refusal
     return legal
 
 

@@ -19,8 +19,9 @@ from .composed import Composed, Front
 from .cost import Home
 from .exact_zeros import tells
 from .formula import Add, BasicOp, ChainOp, CodesOp, Refusal, Store
-from .hoisting import Fold, Hoister
+from .hoisting import Hoister
 from .homes import adding, attributes_cost, scaling, shifting
+from .linked import Linked
 from .placing import place
 from .store_rules import absorb
 from .targets import Capability, Target
@@ -42,10 +43,42 @@ from .writing import (
 
 __all__ = ["Composed", "Front", "PostOpsComposer"]
 
-_Expanded = tuple[tuple[ChainOp, ...], tuple[BasicOp, ...]]
-"""A chain as it is given, and as basic operations."""
-
 _OPS_A_POST_OP = 3  # more basic operations fit the post-ops of no network, and each walks over those in front of it
+
+
+_READ_BACK = 4  # operations at the end of a chain that the rules for a residual add look at
+
+
+@dataclass(frozen=True, eq=False)
+class _Resolved:
+    """Basic operations whose residual adds are written as sums and binary additions.
+
+    Attributes:
+        ops: the operations; the state behind each is the simplified chain.
+        taken: the operand that the destination's buffer holds, or ''.
+        homes: homes of each residual add.
+    """
+
+    ops: Linked[BasicOp, tuple[BasicOp, ...]]
+    taken: str
+    homes: Mapping[str, tuple[Home, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """What a chain of basic operations is resolved to, as far as that was asked.
+
+    Attributes:
+        adds: there is a residual add among them; without one they are the same for all that follows.
+        found: by the destination's type, and whether what stands behind the chain tells zeros.
+    """
+
+    adds: bool = False
+    found: dict[tuple[DType, bool], _Resolved | Refusal] = field(default_factory=dict)
+
+    def key(self, dst: DType, *, told: bool) -> tuple[DType, bool]:
+        """The entry of `found` for a destination's type."""
+        return (dst, told) if self.adds else (DType.F32, False)
 
 
 @dataclass
@@ -70,19 +103,21 @@ class PostOpsComposer:
 
     target: Target
     front: Front
-    chain: tuple[ChainOp, ...] = ()
     result: Composed = field(init=False)
-    _expanded: Fold[ChainOp, _Expanded] = field(init=False, repr=False, compare=False)
-    _simplified: Fold[BasicOp, tuple[BasicOp, ...]] = field(init=False, repr=False, compare=False)
+    _chain: Linked[ChainOp, Linked[BasicOp, _Known]] = field(init=False, repr=False, compare=False)
     _hoisted: Hoister = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._expanded = Fold(((), ()), self._expand)
-        self._simplified = Fold((), lambda done, op: tuple(simplify([op], behind=done)))
+        self._chain = Linked.empty(Linked.empty(_Known()))
         self._hoisted = Hoister(self.front)
-        found = self._map(())
+        found = self._map(self._chain)
         assert isinstance(found, Composed)
         self.result = found
+
+    @property
+    def chain(self) -> tuple[ChainOp, ...]:
+        """The operations that were taken in."""
+        return tuple(self._chain.items())
 
     @property
     def capability(self) -> Capability:
@@ -94,22 +129,24 @@ class PostOpsComposer:
 
         Returns None when they are in (`result` has the attributes), or the reason why they have no home.
         """
-        chain = (*self.chain, *ops)
+        chain = self._chain
+        for op in ops:
+            chain = chain.then(op, self._expanded(chain, op))
         found = self._map(chain)
         if isinstance(found, Refusal):
             return found
-        self.chain, self.result = chain, found
+        self._chain, self.result = chain, found
         return None
 
     # -- the whole way ---------------------------------------------------------------------------------------------------------
 
-    def _map(self, chain: Sequence[ChainOp]) -> Composed | Refusal:
-        store = chain[-1] if chain and isinstance(chain[-1], Store) else None
+    def _map(self, chain: Linked[ChainOp, Linked[BasicOp, _Known]]) -> Composed | Refusal:
+        store = chain.item if isinstance(chain.item, Store) else None
         dst = DType.F32 if store is None else store.dtype
-        resolved = self._resolve_adds(self._expanded(chain[:-1] if store else chain)[1], dst)
+        resolved = self._resolved((chain if store is None else chain.without(1)).state, dst)
         if isinstance(resolved, Refusal):
             return resolved
-        ops, adds = list(self._simplified(resolved[0])), resolved[1]
+        ops, adds = list(resolved.ops.state), resolved.homes
         longest = _OPS_A_POST_OP * self.target.max_post_ops
         if len(ops) > longest:
             return Refusal("the chain is too long", f"at most {longest} basic operations", str(len(ops)))
@@ -184,37 +221,49 @@ class PostOpsComposer:
             dst.value,
         )
 
-    def _expand(self, done: _Expanded, op: ChainOp) -> _Expanded:
-        """The chain with one operation more, a store written out as scale, shift, round, clip; likewise what compares with codes."""
-        chain, ops = done
+    def _expanded(self, chain: Linked[ChainOp, Linked[BasicOp, _Known]], op: ChainOp) -> Linked[BasicOp, _Known]:
+        """The basic operations with one operation more: a store as scale, shift, round, clip; likewise what compares with codes."""
         if not isinstance(op, CodesOp | Store):
-            return (*chain, op), (*ops, op)
-        whole = (*chain, op)
-        written = on_codes(self.front, whole) if isinstance(op, CodesOp) else STORE_INSIDE.apply(whole)
+            return _with(chain.state, op)
+        written = on_codes(self.front, (*chain.items(), op)) if isinstance(op, CodesOp) else STORE_INSIDE.apply([op])
         assert isinstance(written, Written)  # both have a form that does not refuse
-        return whole, (*ops[: len(ops) + 1 - written.replaced], *written.basic)
+        result = chain.state.without(written.replaced - 1)
+        for basic in written.basic:
+            result = _with(result, basic)
+        return result
 
     # -- residual adds ---------------------------------------------------------------------------------------------------------
 
-    def _resolve_adds(self, ops: Sequence[BasicOp], dst: DType) -> tuple[list[BasicOp], dict[str, tuple[Home, ...]]] | Refusal:
-        """Leaves the one Add whose cheapest home is a sum, and writes the others as binary additions; with the homes of each operand."""
-        homes: dict[str, tuple[Home, ...]] = {}
-        last_told = len(ops) if self.front.zero_shows else max((place for place, op in enumerate(ops) if tells(op)), default=0)
-        taken = ""
-        result: list[BasicOp] = []
-        for number, op in enumerate(ops):
-            result.append(op)
-            if not isinstance(op, Add):
-                continue
-            homes[op.operand] = adding(op, self.front.src, dst, taken, self.capability)
-            summed = homes[op.operand][0].name == "sum"
-            taken = op.operand if summed else taken
-            found = first_written(self._forms(summed=summed, told=number < last_told), result)
-            if isinstance(found, Written):
-                result[len(result) - found.replaced :] = found.basic
-            elif found is not None and not summed:
-                return found
-        return result, homes
+    def _resolved(self, chain: Linked[BasicOp, _Known], dst: DType) -> _Resolved | Refusal:
+        """Leaves the one Add whose cheapest home is a sum, and writes the others as binary additions; with the homes of each operand.
+
+        How an Add is written depends on what tells zeros behind it. What is known of the beginning of the chain is not looked for again.
+        """
+        told, missing, known = self.front.zero_shows, [], None
+        while chain.item is not None and (known := chain.state.found.get(chain.state.key(dst, told=told))) is None:
+            missing.append((chain, told))
+            told = told or tells(chain.item)
+            chain = chain.without(1)
+        found = _NOTHING if known is None else known
+        for each, told in reversed(missing):
+            assert each.item is not None
+            found = found if isinstance(found, Refusal) else self._resolve(found, each.item, dst, told=told)
+            each.state.found[each.state.key(dst, told=told)] = found
+        return found
+
+    def _resolve(self, done: _Resolved, op: BasicOp, dst: DType, *, told: bool) -> _Resolved | Refusal:
+        """The chain with one operation more."""
+        if not isinstance(op, Add):
+            return replace(done, ops=_simplified(done.ops, op))
+        homes = adding(op, self.front.src, dst, done.taken, self.capability)
+        summed = homes[0].name == "sum"
+        found = first_written(self._forms(summed=summed, told=told), [*done.ops.last(_READ_BACK - 1), op])
+        if isinstance(found, Refusal) and not summed:
+            return found
+        ops, basic = (done.ops.without(found.replaced - 1), found.basic) if isinstance(found, Written) else (done.ops, (op,))
+        for each in basic:
+            ops = _simplified(ops, each)
+        return _Resolved(ops, op.operand if summed else done.taken, {**done.homes, op.operand: homes})
 
     def _forms(self, *, summed: bool, told: bool) -> tuple[WritingRule, ...]:
         """How an Add is written, the first that is legal; `told`: something behind it tells 0 from the numbers next to it."""
@@ -249,6 +298,17 @@ class PostOpsComposer:
             ops, store = _in_front(rules, ops, store)
         tail.dst_zero_point = int(store.zero_point[0]) or None
         return ops
+
+
+_NOTHING = _Resolved(Linked.empty(()), "", {})
+
+
+def _with(ops: Linked[BasicOp, _Known], op: BasicOp) -> Linked[BasicOp, _Known]:
+    return ops.then(op, _Known(ops.state.adds or isinstance(op, Add)))
+
+
+def _simplified(ops: Linked[BasicOp, tuple[BasicOp, ...]], op: BasicOp) -> Linked[BasicOp, tuple[BasicOp, ...]]:
+    return ops.then(op, tuple(simplify([op], behind=ops.state)))
 
 
 def _in_front(rules: Sequence[WritingRule], ops: list[BasicOp], store: Store) -> tuple[list[BasicOp], Store]:
