@@ -7,6 +7,7 @@ them too, under `fqfuse.inputs`, one name a line, and the opsets that its subgra
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
@@ -56,6 +57,7 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         always = ctx.add_constant(node, "cond", True, DType.BOOL)
         node = node.rewritten(inputs=(node.input(0), always, *node.inputs[2:]))
     proto = _self_contained(ctx, node)
+    _check_shown(node, proto)
     reads = (*node.inputs, *(name for name in captured_names(proto) if name not in node.inputs))
     opsets = {**ctx.opsets, node.domain: node.version}
     model = _single_node_model(ctx, proto, reads, opsets)
@@ -64,6 +66,45 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
     _describe(proto, reads, opsets)
     attrs = {"op_type": node.op, "domain": node.domain, "opset": opsets[node.domain], "proto": proto.SerializeToString(deterministic=True)}
     ctx.emit(node, "Onnx", reads, attrs, outputs=node.outputs, quantizer=quantizer, types=types)
+
+
+_TERM = r"[A-Za-z ]*(\. *\. *\.)?[A-Za-z ]*"
+_EQUATION: Final = re.compile(f"{_TERM}(,{_TERM})*(->{_TERM})?")
+"""What ONNX's Einsum takes: terms of letters, blanks and at most one ellipsis."""
+
+
+_AXES: Final = frozenset({"axis", "axes", "batch_dims", "batch_axis", "time_axis"})
+
+_MOST_AXES: Final = 1 << 10
+
+
+def _check_shown(node: OnnxNode, proto: NodeProto) -> None:
+    """Refuses what ONNX's own shape inference crashes or never ends on; it does not look at the numbers that it works with.
+
+    Raises:
+        InvalidModel: such a node, or one inside a subgraph.
+    """
+    attributes = {found.name: helper.get_attribute_value(found) for found in proto.attribute if found.type != AttributeProto.UNDEFINED}
+    if proto.op_type == "Einsum":
+        _check_equation(node, attributes.get("equation", b""))
+    for name in _AXES & attributes.keys():
+        axes = attributes[name] if isinstance(attributes[name], list) else [attributes[name]]
+        least = 0 if name == "batch_dims" else -_MOST_AXES
+        if any(isinstance(axis, int) and not least <= axis <= _MOST_AXES for axis in axes):
+            raise node.invalid(f"no tensor has the axes of the attribute {name!r} of {proto.op_type}", "correct the attribute")
+    if proto.op_type == "Split" and attributes.get("num_outputs", len(proto.output)) != len(proto.output):
+        what = f"Split has {len(proto.output)} outputs, and num_outputs is {attributes['num_outputs']}"
+        raise node.invalid(what, "correct the attribute")
+    for body in subgraphs(proto):
+        for inner in body.node:
+            _check_shown(node, inner)
+
+
+def _check_equation(node: OnnxNode, equation: object) -> None:
+    text = equation.decode("utf-8", "replace") if isinstance(equation, bytes) else str(equation)
+    if _EQUATION.fullmatch(text) is None:
+        hint = "write it as terms of letters, each with at most one ellipsis: 'bij,bjk->bik'"
+        raise node.invalid(f"{text[:100]!r} is no equation of an Einsum", hint)
 
 
 def _self_contained(ctx: Importer, node: OnnxNode) -> NodeProto:
@@ -131,7 +172,8 @@ def _check_evaluator(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> N
 def _output_types(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> list[TensorType]:
     found: dict[str, Any] = {}
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+        # Without propagation of data, which takes a step for each element that a declared shape promises.
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=False)
         found = {value.name: value.type for value in inferred.graph.output}
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         pass  # the model's own declaration, below, may say it; where it does not, that is an error with the place

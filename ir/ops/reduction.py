@@ -109,6 +109,9 @@ def _mean(x: A, axes: _Axes, keep: bool) -> Any:
 def _arg_shape(call: Call) -> Shape:
     x = call.at_least(0, 1)
     axis, keep = call.axis(integer(call.attrs, "axis"), len(x)), flag(call.attrs, "keepdims")
+    flag(call.attrs, "select_last_index")
+    if x[axis] == 0:
+        raise ShapeError(f"axis {axis} has no elements, so none of them is the largest or smallest")
     return tuple(1 if a == axis else d for a, d in enumerate(x) if keep or a != axis)
 
 
@@ -122,6 +125,14 @@ def _arg(pick: Callable[..., Any]) -> Callable[[A, Attrs], A]:
         return np.asarray(found, np.int64)
 
     return compute
+
+
+def _cum_shape(call: Call) -> Shape:
+    flag(call.attrs, "exclusive")
+    flag(call.attrs, "reverse")
+    if any(isinstance(size, int) and size != 1 for size in call.type(1).shape or ()):
+        raise ShapeError(f"the axis is one number, found {call.type(1)}")
+    return call.at_least(0, 1)
 
 
 def _cum_sum(x: A, axis: A, attrs: Attrs) -> A:
@@ -216,7 +227,7 @@ REDUCTION: tuple[OpSpec, ...] = (
         "x:T axis:I",
         attrs={"exclusive": 0, "reverse": 0},
         types={"T": _WIDE, "I": INDICES},
-        shape=lambda call: call.at_least(0, 1),
+        shape=_cum_shape,
         compute=_cum_sum,
         traits=_AVERAGES,
     ),
