@@ -96,7 +96,8 @@ def _pair(drafts: Drafts, first: Step, second: Step, readers: Mapping[str, int])
     if not _is_depthwise(second, deep):
         return None
     types = drafts.type(between), drafts.type(second.output)
-    return Pair(drafts.target, first, second, (_weights_shape(drafts, first), deep), *types, readers[between], drafts.graph.is_output(between))
+    weights, returned = (_weights_shape(drafts, first), deep), drafts.graph.is_output(between)
+    return Pair(drafts.target, first, second, weights, *types, readers[between], returned)
 
 
 def _ints(step: Step, param: str, default: Sequence[int]) -> tuple[int, ...]:

@@ -222,7 +222,7 @@ class PostOpsComposer:
         )
 
     def _expanded(self, chain: Linked[ChainOp, Linked[BasicOp, _Known]], op: ChainOp) -> Linked[BasicOp, _Known]:
-        """The basic operations with one operation more, a store written out as scale, shift, round, clip; likewise what compares with codes."""
+        """The basic operations with one operation more: a store as scale, shift, round, clip; likewise what compares with codes."""
         if not isinstance(op, CodesOp | Store):
             return _with(chain.state, op)
         written = on_codes(self.front, (*chain.items(), op)) if isinstance(op, CodesOp) else STORE_INSIDE.apply([op])

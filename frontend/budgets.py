@@ -22,7 +22,7 @@ class Budgets:
     Attributes:
         file_bytes: size of the model file (external data not counted). Protobuf itself ends at 2 GiB.
         protobuf_fields: fields in the file; a message of two bytes takes about 160 bytes once parsed.
-        nodes: nodes, those of subgraphs counted, after model-local functions are inlined.
+        nodes: nodes, those of subgraphs counted, after model-local functions are inlined; in a file also those of all functions.
         tensor_bytes: one constant once it is dense and unpacked (4-bit integers take a byte, sparse tensors all their zeros).
         constant_bytes: all constants together.
         folded_bytes: one constant that is computed at import (shape arithmetic, the parameters of a quantizer).

@@ -93,7 +93,8 @@ def _check_shown(node: OnnxNode, proto: NodeProto) -> None:
         if any(isinstance(axis, int) and not least <= axis <= _MOST_AXES for axis in axes):
             raise node.invalid(f"no tensor has the axes of the attribute {name!r} of {proto.op_type}", "correct the attribute")
     if proto.op_type == "Split" and attributes.get("num_outputs", len(proto.output)) != len(proto.output):
-        raise node.invalid(f"Split has {len(proto.output)} outputs, and num_outputs says {attributes['num_outputs']}", "correct the attribute")
+        what = f"Split has {len(proto.output)} outputs, and num_outputs is {attributes['num_outputs']}"
+        raise node.invalid(what, "correct the attribute")
     for body in subgraphs(proto):
         for inner in body.node:
             _check_shown(node, inner)

@@ -163,6 +163,8 @@ def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | _Refusal:
         which = node.input(1) if scale is None else node.input(2)
         return _Refusal("a parameter is known at run time only", "constant scale and zero point", f"{which} is computed", _FOLD_HINT)
     scales, zeros = scale.astype(np.float32), zero.astype(np.float32)
+    if not scales.size or not zeros.size:
+        return _Refusal("there are no parameters", "a scale and a zero point", "none", "leave out what has no elements")
     if not np.isfinite(scales).all() or not scales.all():
         return _Refusal("a scale is zero or not finite", "finite scales other than 0", _worst(scales, scales == 0), "calibrate again")
     _tell_odd(ctx, node, scales)

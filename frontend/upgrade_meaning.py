@@ -111,6 +111,8 @@ def legacy_broadcast(ctx: Importer, node: OnnxNode) -> OnnxNode:
     if axis is None or not aligned:
         return node
     rank, small = ctx.rank(node, a), ctx.rank(node, b)
+    if not -rank <= axis <= rank:
+        raise node.invalid(f"axis is {axis}, and the first input has {rank} dimensions", "correct the attribute")
     missing = rank - (axis + rank if axis < 0 else axis) - small
     if missing <= 0:
         return node

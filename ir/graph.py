@@ -283,18 +283,14 @@ class Graph:
         Raises:
             GraphError: the outputs would change their type, or a cycle would come to be.
         """
-        changed = replace(node, inputs=tuple(inputs))
-        if len(inputs) == len(node.inputs):
-            places = [place for place, differs in enumerate(map(ne, node.inputs, changed.inputs)) if differs]
-        else:
-            places = list(range(len(inputs)))
+        changed, alike = replace(node, inputs=tuple(inputs)), len(inputs) == len(node.inputs)
+        places = [i for i, differs in enumerate(map(ne, node.inputs, inputs)) if differs] if alike else list(range(len(inputs)))
         self._check_known(node.name, [inputs[place] for place in places])
-        if node.op != "Onnx" and not (len(inputs) == len(node.inputs) and all(self._alike(node.inputs[i], inputs[i]) for i in places)):
+        if node.op != "Onnx" and not (alike and all(self._alike(node.inputs[place], inputs[place]) for place in places)):
             self._types.update(narrowed(self, node, inputs))
-        if len(inputs) == len(node.inputs) > _MANY_INPUTS:
-            before: Iterable[int] = places
-        else:
-            before, places = range(len(node.inputs)), list(range(len(inputs)))
+        before = places
+        if not alike or len(inputs) <= _MANY_INPUTS:
+            before, places = list(range(len(node.inputs))), list(range(len(inputs)))
         for place in before:
             self._unread(node.name, place, node.inputs[place])
         self._nodes[node.name] = changed
@@ -333,8 +329,7 @@ class Graph:
         for value in filter(None, node.outputs):
             if self.is_read(value):
                 raise GraphError(f"{node.name} cannot be erased: {value} is used")
-        for place, value in enumerate(node.inputs):
-            self._unread(node.name, place, value)
+        self._disconnect(node)
         for value in filter(None, node.outputs):
             del self._types[value], self._producer[value], self._uses[value]
             self._release(value)
@@ -444,6 +439,10 @@ class Graph:
     def _connect(self, node: Node) -> None:
         for place, value in enumerate(node.inputs):
             self._read(node.name, place, value)
+
+    def _disconnect(self, node: Node) -> None:
+        for place, value in enumerate(node.inputs):
+            self._unread(node.name, place, value)
 
     def _read(self, reader: str, place: int, value: str) -> None:
         """A node reads a value; an edge counts by how many inputs it reads the producer."""

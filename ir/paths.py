@@ -20,7 +20,8 @@ _REACH = 256  # operations that are looked at: no primitive takes as many post-o
 
 def chain_anchor(graph: Graph, value: str) -> Node | None:
     """The convolution or matrix product that `value` comes from over 256 elementwise steps at most, which nothing else reads, or None."""
-    known, passed = graph.anchors(), []
+    known = graph.anchors()
+    passed: list[str] = []
     found, far = "", 0
     while value not in known and len(passed) <= _REACH:
         passed.append(value)

@@ -1,4 +1,4 @@
-"""Chains without weights, of any length: elementwise operations, quantizers, moved data; and wide graphs. For the growth of compile time."""
+"""Chains without weights, of any length: elementwise operations, quantizers, moved data; wide graphs. For the growth of compile time."""
 
 from __future__ import annotations
 

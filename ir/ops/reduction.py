@@ -118,6 +118,9 @@ def _mean(x: A, axes: _Axes, keep: bool) -> Any:
 def _arg_shape(call: Call) -> Shape:
     x = call.at_least(0, 1)
     axis, keep = call.axis(integer(call.attrs, "axis"), len(x)), flag(call.attrs, "keepdims")
+    flag(call.attrs, "select_last_index")
+    if x[axis] == 0:
+        raise ShapeError(f"axis {axis} has no elements, so none of them is the largest or smallest")
     return tuple(1 if a == axis else d for a, d in enumerate(x) if keep or a != axis)
 
 
@@ -133,6 +136,17 @@ def _arg(pick: Callable[..., Any]) -> Callable[[A, Attrs], A]:
     return compute
 
 
+def _cum_shape(call: Call) -> Shape:
+    flag(call.attrs, "exclusive")
+    flag(call.attrs, "reverse")
+    if any(isinstance(size, int) and size != 1 for size in call.type(1).shape or ()):
+        raise ShapeError(f"the axis is one number, found {call.type(1)}")
+    x, axis = call.at_least(0, 1), call.constant(1)
+    if axis is not None:
+        call.axis(axis[0], len(x))
+    return x
+
+
 def _cum_sum(x: A, axis: A, attrs: Attrs) -> A:
     along, backwards = int(axis.reshape(())), flag(attrs, "reverse")
     ordered = np.flip(x, along) if backwards else x
@@ -143,15 +157,6 @@ def _cum_sum(x: A, axis: A, attrs: Attrs) -> A:
         first[along] = slice(0, 1)
         total[tuple(first)] = 0
     return np.flip(total, along) if backwards else total
-
-
-def _cum_sum_shape(call: Call) -> Shape:
-    x, axis = call.at_least(0, 1), call.constant(1)
-    if axis is not None:
-        if len(axis) != 1:
-            raise ShapeError(f"axis must be one number, found {call.type(1)}")
-        call.axis(axis[0], len(x))
-    return x
 
 
 def _top_k_shapes(call: Call) -> list[Shape]:
@@ -230,7 +235,7 @@ REDUCTION: tuple[OpSpec, ...] = (
         "x:T axis:I",
         attrs={"exclusive": 0, "reverse": 0},
         types={"T": _WIDE, "I": INDICES},
-        shape=_cum_sum_shape,
+        shape=_cum_shape,
         compute=_cum_sum,
         traits=_AVERAGES,
     ),

@@ -14,10 +14,11 @@ from fqfuse.benchmarks.__main__ import main
 from fqfuse.benchmarks.accuracy import compare_outputs, sqnr_db, top1_agreement
 from fqfuse.benchmarks.arrays import load_arrays, save_arrays
 from fqfuse.benchmarks.build import Case, cases
-from fqfuse.benchmarks.compile_time import CompileRow, compile_chains
+from fqfuse.benchmarks.compile_time import CompileRow, compile_chains, compile_plain_chains
 from fqfuse.benchmarks.measure import REFERENCE, Row, Settings
 from fqfuse.benchmarks.networks import Network
 from fqfuse.benchmarks.networks.chain import build_chain
+from fqfuse.benchmarks.networks.plain_chains import PLAIN_CHAINS
 from fqfuse.benchmarks.peak import SHAPES, measure_peak
 from fqfuse.benchmarks.process import WorkerFailed, WorkerProcess
 from fqfuse.benchmarks.report import write_compile, write_speed
@@ -197,6 +198,22 @@ def test_compile_report_gives_the_growth(tmp_path):
     text = write_compile(tmp_path, result, [], chains).read_text()
     assert "onnxruntime: 10,000 convolutions take 11.5 times as long as 1,000" in text
     assert json.loads((tmp_path / "compile.json").read_text())["chains"][1]["ready_s"] == 23.0
+
+
+def test_the_report_says_what_twice_the_chain_costs(tmp_path):
+    lengths = ((1000, 1.0), (10000, 10.0), (100000, 100.0))
+    plain = [CompileRow(f"mul-add-{nodes}", "fqfuse-onednn", nodes, "", seconds, 0.1, 0.1) for nodes, seconds in lengths]
+    plain.append(CompileRow("relu-1000", "fqfuse-onednn", 1000, "no answer"))
+    result = {"environment": ENVIRONMENT, "settings": {"threads": 2}, "label": ""}
+    text = write_compile(tmp_path, result, [], [], plain).read_text()
+    assert "fqfuse-onednn, time for twice the nodes: mul-add 2.00\n" in text
+    assert json.loads((tmp_path / "compile.json").read_text())["plain_chains"][0]["nodes"] == 1000
+
+
+def test_plain_chains_are_timed_by_kind(tmp_path):
+    found = compile_plain_chains((20,), ("onnxruntime",), threads=1, repeats=1, timeout=LIMIT, scratch=tmp_path, log=lambda _: None)
+    assert {row.file.rpartition("-")[0] for row in found} == set(PLAIN_CHAINS)
+    assert {row.file for row in found if row.reason} <= {"fake-quantize-20"}  # OpenVINO's operator
 
 
 def test_an_engine_that_fails_a_chain_is_spared_the_longer_ones(tmp_path):

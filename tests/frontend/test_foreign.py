@@ -269,3 +269,70 @@ def test_functions_of_another_opset_than_the_models():
     with pytest.raises(InvalidModel, match="incompatible opset versions") as caught:
         graph_from_onnx(model([node("F", ["x"], domain="local")], functions=functions, domains={"local": 1}))
     assert "inline" in caught.value.hint
+
+
+# -- what the onnx package's shape inference crashes or never ends on ---------------------------------------------------------------
+
+
+def inside_if(inner):
+    branch = helper.make_graph([inner], "branch", [], [onnx.ValueInfoProto(name="inner")])
+    return model(
+        [node("If", ["c"], then_branch=branch, else_branch=branch)],
+        inputs={"x": [2, 3, 4, 5], "i": [2, 1], "c": []},
+        types={"c": TensorProto.BOOL, "i": TensorProto.INT64},
+    )
+
+
+@pytest.mark.parametrize("equation", ["[ab", "1ab", "1...", "a1->a", "ab..", "a....", "a-b", "a->b->c", ""])
+def test_einsum_gets_equations_only(equation):
+    """ONNX's inference reads on behind the end of a text that it cannot take apart."""
+    einsum = node("Einsum", ["x"], ["inner"], equation=equation)
+    for proto in (model([einsum], outputs=("inner",)), inside_if(einsum)):
+        if equation:
+            with pytest.raises(InvalidModel, match="no equation of an Einsum"):
+                graph_from_onnx(proto)
+        else:
+            graph_from_onnx(proto)  # one operand without axes, to the grammar; a run refuses what does not fit it
+
+
+@pytest.mark.parametrize("equation", ["abcd->dcba", "abcd", "a...->...a", " a b c d -> a ", "...", "abcd->"])
+def test_equations_of_einsum_run(equation):
+    compare(model([node("Einsum", ["x"], equation=equation)]), FEEDS, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        node("LayerNormalization", ["x", "x"], ["inner"], axis=2**63 - 1),
+        node("GatherND", ["x", "i"], ["inner"], batch_dims=-2),
+        node("GatherND", ["x", "i"], ["inner"], batch_dims=-(2**31)),
+        node("Split", ["x"], ["inner", "other"], num_outputs=1),
+        node("Split", ["x"], ["inner"], num_outputs=2**31),
+    ],
+    ids=lambda inner: f"{inner.op_type}-{helper.get_attribute_value(inner.attribute[0])}",
+)
+def test_numbers_that_inference_would_follow_are_refused(inner):
+    with pytest.raises(InvalidModel, match="correct the attribute"):
+        graph_from_onnx(inside_if(inner))
+
+
+def test_a_declared_size_is_no_work():
+    """Propagation of data would multiply 2^40 elements that are only declared."""
+    proto = inside_if(node("Mul", ["x", "x"], ["inner"]))
+    proto.graph.input[0].CopyFrom(info("x", TensorProto.INT64, [2**40]))
+    assert graph_from_onnx(proto).type("y").dtype is DType.S64
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        model([node("ArgMax", ["k"], ["a"], select_last_index=7)], outputs=("a",), constants={"k": np.ones(3, np.float32)}),
+        model([node("ArgMax", ["k"], ["a"])], outputs=("a",), constants={"k": np.ones(0, np.float32)}),
+        model([node("CumSum", ["k", "axes"], ["a"])], outputs=("a",), constants={"k": np.ones(3), "axes": np.zeros(4, np.int64)}),
+    ],
+    ids=["flag", "empty", "axes"],
+)
+def test_what_no_constant_can_be_computed_of_is_refused_at_import(hostile):
+    """These had passed the import, and ended as a bare ValueError where constants are folded."""
+    with pytest.raises(InvalidModel):
+        graph_from_onnx(hostile)

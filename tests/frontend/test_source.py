@@ -125,12 +125,18 @@ def field(number, content):
 
 
 def test_a_bomb_of_empty_messages_is_counted_before_it_is_parsed():
-    nodes = b"\x0a\x00" * (SMALL // 2 + 1)
+    nodes = b"\x0a\x00" * ((4 << 20) + 1)
     bomb = field(7, nodes)  # ModelProto.graph = 7, GraphProto.node = 1
     started = time.monotonic()
     with pytest.raises(InvalidModel, match="protobuf fields needs 1,000,001"):
         graph_from_onnx(bomb, budgets=Budgets(protobuf_fields=1_000_000))
     assert time.monotonic() - started < 30  # counted, not parsed into gigabytes
+
+
+def test_nodes_are_counted_before_they_are_parsed(monkeypatch):
+    monkeypatch.setattr(onnx.ModelProto, "FromString", lambda _: pytest.fail("parsed"))
+    with pytest.raises(InvalidModel, match="this many nodes needs 5,001, and the budget allows 5,000"):
+        graph_from_onnx(field(7, b"\x0a\x00" * (SMALL // 2 + 1)), budgets=Budgets(nodes=5000))
 
 
 @pytest.mark.parametrize("tail", [b"\x0f", b"\x0a\xff\xff\xff\xff\x7f", b"\x08" + b"\xff" * 12, b"\x0d\x00"])

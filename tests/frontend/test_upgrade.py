@@ -377,3 +377,11 @@ def test_meaning_that_depends_on_an_unknown_rank():
     proto.graph.input[0].type.tensor_type.ClearField("shape")
     with pytest.raises(InvalidModel, match="the rank of 'x' is unknown, and the meaning of this node depends on it"):
         graph_from_onnx(proto)
+
+
+@pytest.mark.parametrize("axis", [-(2**63), -(2**31), -3, 3, 2**63 - 1])
+def test_an_old_broadcast_along_an_axis_that_is_none_is_refused(axis):
+    """The dimensions behind the axis were listed before anything was checked: memory without end."""
+    old = model([node("Add", ["x", "b"], axis=axis, broadcast=1)], inputs={"x": [2, 3], "b": [3]}, opset=6)
+    with pytest.raises(InvalidModel, match="and the first input has 2 dimensions"):
+        graph_from_onnx(old)
