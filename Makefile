@@ -17,7 +17,7 @@ define make_venv
 test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
 endef
 
-.PHONY: help demo test coverage lint types fuzz docs wheel bench models clean
+.PHONY: help demo test coverage lint types fuzz docs wheel bench decoding models clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -56,6 +56,9 @@ wheel: .venv/.dev  ## build dist/fqfuse-<version>-py3-none-any.whl from a clean 
 
 bench: .venv-bench/.bench  ## measure side by side with the peers, in an environment of its own
 	.venv-bench/bin/python -m fqfuse.benchmarks
+
+decoding: .venv-models/.models  ## hold BERT, GPT-2 and Llama of transformers, f32 and quantized, against ONNX Runtime token by token
+	.venv-models/bin/python -m fqfuse.benchmarks.decoding
 
 models: .venv-models/.models  ## train the digits models again from their seed, with PyTorch, in an environment of its own
 	.venv-models/bin/python -m fqfuse.models.build_digits

@@ -67,7 +67,7 @@ def check_budgets(budgets: object) -> None:
         raise InvalidInput(f"budgets are given as a {type(budgets).__name__}", hint="pass budgets=fqfuse.frontend.Budgets(...)")
 
 
-def _watchers(observers: Sequence[Observer]) -> list[Observer]:
+def _watchers(observers: object) -> list[Observer]:
     if not isinstance(observers, Sequence) or not all(map(callable, observers)):
         raise InvalidInput("the observers are no list of functions", hint="pass observers=[function of (pass, graph)]")
     return list(observers)

@@ -30,7 +30,7 @@ __all__ = [
 
 _WORD = 500  # characters of a name that are shown; generated names have up to about 200
 _ROOM = 4000  # characters of a whole sentence: room for a list of a hundred names
-_LONG_WORD = re.compile(rf"\S{{{_WORD + 1},}}")
+_WORDS = re.compile(r"[^ ]{50,}")  # what may take more than 500 characters: an escaped one takes up to ten
 
 
 def printable(text: str) -> str:
@@ -38,23 +38,26 @@ def printable(text: str) -> str:
 
     Control characters, line ends, marks that turn the direction of writing and lone surrogates are escaped as in Python's literals. The
     middle of words of more than 500 and of texts of more than 4,000 characters is left out; their length stands in its place.
-    A printable text stays as it is.
+    A printable text stays as it is, and what was made printable stays so.
     """
-    if len(text) > _WORD:
-        text = _cut(_LONG_WORD.sub(lambda word: _cut(word[0], _WORD), text), _ROOM)
-    return text if text.isprintable() else "".join(map(_escaped, text))
-
-
-def _cut(text: str, room: int) -> str:
-    if len(text) <= room:
+    if len(text) <= _WORD and text.isprintable():
         return text
-    told = f"…({len(text):,} characters)…"
-    head = (room - len(told)) // 2
-    return f"{text[:head]}{told}{text[len(text) - head :]}"
+    return _shown(_WORDS.sub(lambda word: _shown(word[0], _WORD), text), _ROOM)
 
 
-def _escaped(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
+def _shown(text: str, room: int) -> str:
+    escaped = _escaped(text) if len(text) <= room else text
+    if len(escaped) <= room:
+        return escaped
+    told = f" …({len(text):,} characters)… "
+    half = (room - len(told)) // 2
+    return _escaped(text[:half])[:half] + told + _escaped(text[-half:])[-half:]
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _lines(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from .errors import InvalidInput
 
-__all__ = ["checked_path", "open_regular"]
+__all__ = ["checked_path", "is_folder", "is_there", "open_regular"]
 
 
 def checked_path(path: object) -> Path:
@@ -36,6 +36,22 @@ def checked_path(path: object) -> Path:
         what = "the name of a file cannot be read: it holds a null character, or what is no character"
         raise InvalidInput(what, where=name, hint="name another")
     return Path(name)
+
+
+def is_there(path: Path) -> bool:
+    """True for a file or folder of any kind; False where the system says otherwise, as of a name that is too long."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """True for a folder that can be seen."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def open_regular(path: object) -> BinaryIO:

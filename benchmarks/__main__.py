@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 
 from .build import Case, build_all, cases
-from .compile_time import CHAINS, compile_cases, compile_chains
+from .compile_time import CHAINS, PLAIN_NODES, compile_cases, compile_chains, compile_plain_chains
 from .counts import count_macs
 from .engines import ENGINES
 from .environment import describe_environment
@@ -30,6 +30,7 @@ QUICK = Settings(rounds=3, turn_seconds=0.1, accuracy_inputs=8)
 # The interval of the median ratio then lies between the 6th smallest and the 6th largest of 21.
 VERSUS_ROUNDS = 21
 QUICK_CHAINS = tuple(size for size in CHAINS if size <= 1000)
+QUICK_NODES = tuple(size for size in PLAIN_NODES if size <= 3000)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -120,7 +121,8 @@ def _compile(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path)
     }
     files = compile_cases(wanted, *arguments)
     chains = compile_chains(QUICK_CHAINS if options.quick else CHAINS, *arguments)
-    return write_compile(_out(options), result, files, chains)
+    plain = compile_plain_chains(QUICK_NODES if options.quick else PLAIN_NODES, *arguments)
+    return write_compile(_out(options), result, files, chains, plain)
 
 
 def _versus(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -> int:

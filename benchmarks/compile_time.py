@@ -14,13 +14,16 @@ import onnx
 from .arrays import save_arrays
 from .build import SEED, Case
 from .networks.chain import NODES_PER_CONVOLUTION, build_chain
+from .networks.plain_chains import PLAIN_CHAINS, PLAIN_SHAPE, build_plain_chain
 from .process import WorkerFailed, WorkerProcess
 
-__all__ = ["CHAINS", "CompileRow", "compile_cases", "compile_chains"]
+__all__ = ["CHAINS", "PLAIN_NODES", "CompileRow", "compile_cases", "compile_chains", "compile_plain_chains"]
 
 # Convolutions in a chain; the last makes 100,000 nodes.
 CHAINS = (100, 300, 1000, 3000, 10000, 20000)
 _FEW_REPEATS_FROM = 3000
+# Nodes of a chain without weights; the longest has 50,000 pairs of quantizers.
+PLAIN_NODES = (1000, 3000, 10000, 30000, 100000)
 
 
 @dataclass
@@ -84,6 +87,31 @@ def compile_chains(
             if row.reason:
                 failed.add(engine)
     return rows
+
+
+def compile_plain_chains(
+    sizes: Sequence[int], engines: Sequence[str], threads: int, repeats: int, timeout: float, scratch: Path, log: Callable[[str], None]
+) -> list[CompileRow]:
+    """Time every engine on each kind of chain without weights, of growing length; one that fails is spared the longer ones of the kind."""
+    rows: list[CompileRow] = []
+    for kind in PLAIN_CHAINS:
+        failed: set[str] = set()
+        for size in sizes:
+            subject = _plain_chain(kind, size, repeats if size < _FEW_REPEATS_FROM else 1, scratch)
+            for engine in (engine for engine in engines if engine not in failed):
+                row = _measure(subject, engine, threads, timeout, scratch, log)
+                rows.append(row)
+                if row.reason:
+                    failed.add(engine)
+    return rows
+
+
+def _plain_chain(kind: str, size: int, repeats: int, scratch: Path) -> _Subject:
+    path, feeds = scratch / f"{kind}-{size}.onnx", scratch / "plain-chain-feeds.npz"
+    model = build_plain_chain(kind, size, SEED)
+    onnx.save(model, path)
+    save_arrays(feeds, {"input": np.random.default_rng(SEED).uniform(0, 4, PLAIN_SHAPE).astype(np.float32)})
+    return _Subject(f"{kind}-{size}", path, feeds, len(model.graph.node), repeats)
 
 
 def _chain(size: int, repeats: int, scratch: Path) -> _Subject:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from .arrays import Array, Feeds, split_feeds
+from .arrays import Feeds, split_feeds
 
-__all__ = ["QUANTIZERS", "quantize_nncf", "quantize_ort"]
+__all__ = ["QUANTIZERS", "prepare", "quantize_dynamic", "quantize_nncf", "quantize_ort", "quantize_static", "quantize_with_nncf"]
 
 
 def quantize_ort(source: Path, target: Path, calibration: Feeds, transformer: bool) -> None:
@@ -22,20 +22,52 @@ def quantize_ort(source: Path, target: Path, calibration: Feeds, transformer: bo
     ``transformer`` changes nothing here: the quantizer has no such preset.
     """
     del transformer
-    quantization: Any = import_module("onnxruntime.quantization")
-    pre_process: Any = import_module("onnxruntime.quantization.shape_inference").quant_pre_process
     with tempfile.TemporaryDirectory() as folder:
         prepared = Path(folder) / "prepared.onnx"
-        pre_process(str(source), str(prepared))
-        quantization.quantize_static(
-            str(prepared),
-            str(target),
-            _reader(quantization.CalibrationDataReader, calibration),
-            quant_format=quantization.QuantFormat.QDQ,
-            activation_type=quantization.QuantType.QUInt8,
-            weight_type=quantization.QuantType.QInt8,
-            per_channel=True,
-        )
+        prepare(source, prepared)
+        quantize_static(prepared, target, list(split_feeds(calibration)), per_channel=True)
+
+
+def prepare(source: Path, target: Path, *, symbolic: bool = True) -> None:
+    """Write what ONNX Runtime's pre-processing makes of a model: constants folded, shapes inferred.
+
+    ``symbolic=False`` leaves out its symbolic shape inference, which gives up on models that compute shapes.
+    """
+    pre_process: Any = import_module("onnxruntime.quantization.shape_inference").quant_pre_process
+    pre_process(str(source), str(target), skip_symbolic_shape=not symbolic)
+
+
+def quantize_static(
+    source: Path,
+    target: Path,
+    feeds: Sequence[Feeds],
+    *,
+    layout: str = "QDQ",
+    activations: str = "QUInt8",
+    per_channel: bool = False,
+    exclude: Sequence[str] = (),
+) -> None:
+    """Quantize with ONNX Runtime's ``quantize_static``; s8 weights, ranges of activations from ``feeds``.
+
+    ``layout`` and ``activations`` are names of ``QuantFormat`` and ``QuantType``; ``exclude`` names nodes that stay in f32.
+    """
+    quantization: Any = import_module("onnxruntime.quantization")
+    quantization.quantize_static(
+        str(source),
+        str(target),
+        _reader(quantization.CalibrationDataReader, feeds),
+        quant_format=quantization.QuantFormat[layout],
+        activation_type=quantization.QuantType[activations],
+        weight_type=quantization.QuantType.QInt8,
+        per_channel=per_channel,
+        nodes_to_exclude=list(exclude),
+    )
+
+
+def quantize_dynamic(source: Path, target: Path) -> None:
+    """Quantize with ONNX Runtime's ``quantize_dynamic``: s8 weights, ranges of activations taken in each run."""
+    quantization: Any = import_module("onnxruntime.quantization")
+    quantization.quantize_dynamic(str(source), str(target), weight_type=quantization.QuantType.QInt8)
 
 
 def quantize_nncf(source: Path, target: Path, calibration: Feeds, transformer: bool) -> None:
@@ -43,9 +75,13 @@ def quantize_nncf(source: Path, target: Path, calibration: Feeds, transformer: b
 
     ``transformer`` passes ``model_type=TRANSFORMER``, as its documentation asks for encoders.
     """
+    quantize_with_nncf(source, target, list(split_feeds(calibration)), transformer)
+
+
+def quantize_with_nncf(source: Path, target: Path, feeds: Sequence[Feeds], transformer: bool) -> None:
+    """Quantize as ``quantize_nncf`` does, with feeds that need not be of one shape."""
     os.environ.setdefault("NNCF_CI", "1")  # switches off NNCF's usage reports; read when it is imported
     nncf: Any = import_module("nncf")
-    feeds = list(split_feeds(calibration))
     model_type = nncf.ModelType.TRANSFORMER if transformer else None
     quantized = nncf.quantize(onnx.load(source), nncf.Dataset(feeds), subset_size=len(feeds), model_type=model_type)
     onnx.save(quantized, target)
@@ -54,14 +90,14 @@ def quantize_nncf(source: Path, target: Path, calibration: Feeds, transformer: b
 QUANTIZERS: Mapping[str, Callable[[Path, Path, Feeds, bool], None]] = {"ort": quantize_ort, "nncf": quantize_nncf}
 
 
-def _reader(base: Any, calibration: Feeds) -> Any:
+def _reader(base: Any, feeds: Sequence[Feeds]) -> Any:
     """Return ONNX Runtime's reader protocol over the feeds: ``get_next`` gives a feed, then None."""
 
     class Reader(base):  # type: ignore[misc]  # the base comes from a package that is imported on demand
         def __init__(self) -> None:
-            self._feeds = split_feeds(calibration)
+            self._feeds = iter(feeds)
 
-        def get_next(self) -> dict[str, Array] | None:
+        def get_next(self) -> Feeds | None:
             return next(self._feeds, None)
 
     return Reader()

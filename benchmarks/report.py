@@ -16,6 +16,8 @@ from .measure import Row
 
 __all__ = ["write_compile", "write_speed"]
 
+PLOTTED = "fqfuse-onednn"
+
 
 def write_speed(folder: Path, result: Mapping[str, Any], rows: Sequence[Row]) -> Path:
     """Write ``speed.json`` and ``speed.md``; return the latter. ``result`` holds environment, settings, peak, summary."""
@@ -27,18 +29,23 @@ def write_speed(folder: Path, result: Mapping[str, Any], rows: Sequence[Row]) ->
     return target
 
 
-def write_compile(folder: Path, result: Mapping[str, Any], files: Sequence[CompileRow], chains: Sequence[CompileRow]) -> Path:
+def write_compile(
+    folder: Path, result: Mapping[str, Any], files: Sequence[CompileRow], chains: Sequence[CompileRow], plain: Sequence[CompileRow] = ()
+) -> Path:
     """Write ``compile.json``, ``compile.md`` and, with matplotlib, ``compile.svg`` and ``compile.png``; return the Markdown."""
     folder.mkdir(parents=True, exist_ok=True)
     lists = {"files": [row.as_json() for row in files], "chains": [row.as_json() for row in chains]}
+    lists["plain_chains"] = [row.as_json() for row in plain]
     _write_json(folder / "compile.json", {"schema": "fqfuse-bench-compile/1", **result, **lists})
     parts = ["# Compile time", _environment(result)]
     if files:
         parts += ["## From file to ready session\n\n" + _compile_table(files)]
     if chains:
         parts += ["## Chains of quantized convolutions\n\n" + _compile_table(chains), _growth(chains)]
-        if _plot(folder, chains):
-            parts.append("![Compile time over nodes](compile.svg)")
+    if plain:
+        parts += ["## Chains of elementwise operations, quantizers and moved data\n\n" + _compile_table(plain), _doubling(plain)]
+    if (chains or plain) and _plot(folder, chains, plain):
+        parts.append("![Compile time over nodes](compile.svg)")
     target = folder / "compile.md"
     target.write_text("\n\n".join(part for part in parts if part) + "\n")
     return target
@@ -151,21 +158,50 @@ def _growth(chains: Sequence[CompileRow]) -> str:
     return "\n".join(lines)
 
 
-def _plot(folder: Path, chains: Sequence[CompileRow]) -> bool:
-    """Draw the curve; False without matplotlib."""
+def _doubling(plain: Sequence[CompileRow]) -> str:
+    """How many times longer each engine needs for twice the chain, on average from the first length to the last: 2 is linear."""
+    lines = []
+    for engine in dict.fromkeys(row.engine for row in plain):
+        found = []
+        for kind, rows in _kinds(plain, engine).items():
+            (short, first), (long, last) = rows[0], rows[-1]
+            if short < long:
+                found.append(f"{kind} {2 ** (math.log(last / first) / math.log(long / short)):.2f}")
+        if found:
+            lines.append(f"- {engine}, time for twice the nodes: {', '.join(found)}")
+    return "\n".join(lines)
+
+
+def _kinds(plain: Sequence[CompileRow], engine: str) -> dict[str, list[tuple[int, float]]]:
+    """(nodes, seconds) of the chains that the engine has compiled, by kind."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for row in plain:
+        if row.engine == engine and row.ready_s:
+            found.setdefault(row.file.rpartition("-")[0], []).append((row.nodes, row.ready_s))
+    return found
+
+
+def _plot(folder: Path, chains: Sequence[CompileRow], plain: Sequence[CompileRow]) -> bool:
+    """Draw the curves: of the chains of convolutions by engine, and beside them fqfuse's by kind of chain; False without matplotlib."""
     if find_spec("matplotlib") is None:
         return False
     import_module("matplotlib").use("Agg")
     pyplot: Any = import_module("matplotlib.pyplot")
-    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 4.5), sharey=True)
     for engine in dict.fromkeys(row.engine for row in chains):
         points = [(row.nodes, row.ready_s) for row in chains if row.engine == engine and row.ready_s is not None]
         if points:
-            axes.loglog(*zip(*points, strict=True), marker="o", label=engine)
-    axes.set_xlabel("nodes in the ONNX file")
-    axes.set_ylabel("file to ready session, s")
-    axes.grid(True, which="both", alpha=0.3)
-    axes.legend()
+            left.loglog(*zip(*points, strict=True), marker="o", label=engine)
+    left.set_title("quantized convolutions")
+    left.set_ylabel("file to ready session, s")
+    for kind, points in _kinds(plain, PLOTTED).items():
+        right.loglog(*zip(*points, strict=True), marker="o", label=kind)
+    right.set_title(f"without weights, {PLOTTED}")
+    for axes in (left, right):
+        axes.set_xlabel("nodes in the ONNX file")
+        axes.grid(True, which="both", alpha=0.3)
+        if axes.lines:
+            axes.legend(fontsize="small")
     figure.tight_layout()
     for suffix in ("svg", "png"):
         figure.savefig(folder / f"compile.{suffix}")

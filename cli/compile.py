@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput
+from ..files import is_there
 from .options import AsJson, Color, ColorOption, Target
 
 __all__ = ["COMPILE_SCHEMA", "command"]
@@ -33,12 +34,13 @@ def command(
         raise InvalidInput(
             "the file is a plan already", where=str(model), hint="inspect or run it as it is, or compile the model it was made of"
         )
-    if output.exists() and output.samefile(model):
+    if is_there(output) and output.samefile(model):
         raise InvalidInput("the plan would replace the model", where=str(output), hint="name another file with --output")
     plan = compiled(model, target)
     plan.save(output)
 
     from ..report.json import summary_json
+    from ..report.notation import title_text
     from ..report.text import summary_report
     from .console import print_json, show
 
@@ -46,4 +48,4 @@ def command(
     if as_json:
         print_json({"schema": COMPILE_SCHEMA, "model": str(model), "plan": str(output), "bytes": size, "summary": summary_json(plan)})
     else:
-        show(summary_report(plan, model.name, f"{output} ({size:,} bytes)"), color)
+        show(summary_report(plan, title_text(model.name), f"{output} ({size:,} bytes)"), color)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InvalidInput
+from ..files import is_there, open_regular
 from ..ir.ops.spec import Array
 
 __all__ = ["Feed", "read_feeds"]
@@ -58,7 +59,7 @@ def _parsed(argument: str, inputs: Sequence[str]) -> tuple[str | None, Path]:
         if argument.startswith(f"{name}="):
             return name, Path(argument[len(name) + 1 :])
     name, equals, _ = argument.partition("=")
-    if equals and not Path(argument).exists():
+    if equals and not is_there(Path(argument)):
         raise InvalidInput(f"the model has no input {name!r}", where=f"--input {argument}", hint=_listed(inputs))
     return None, Path(argument)
 
@@ -66,7 +67,7 @@ def _parsed(argument: str, inputs: Sequence[str]) -> tuple[str | None, Path]:
 def _arrays(name: str | None, path: Path, inputs: Sequence[str]) -> Mapping[str, Array]:
     """The arrays in one file by the names of inputs."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             magic = file.read(len(_NPY))
     except OSError as error:
         hint = "check the path and its permissions"
@@ -96,7 +97,7 @@ def _archive(name: str | None, path: Path, inputs: Sequence[str]) -> dict[str, A
         raise InvalidInput("an .npz archive holds named arrays, so it takes no name", where=f"--input {name}={path}", hint=hint)
     try:
         # Opened here: numpy leaves a file that it opens itself open when the archive turns out to be broken.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             unknown = [key for key in archive.files if key not in inputs]
             if unknown:
                 what = f"the archive holds arrays that are no inputs of the model: {', '.join(unknown)}"

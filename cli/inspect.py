@@ -46,6 +46,7 @@ def command(
 
         print_json(plan_json(plan))
         return
+    from ..report.notation import title_text
     from ..report.text import plan_report
 
-    show(plan_report(plan, layout_of_stdout(all_rows=all_rows), title=model.name, decisions=decisions), color)
+    show(plan_report(plan, layout_of_stdout(all_rows=all_rows), title=title_text(model.name), decisions=decisions), color)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..composer.atomic import write_atomically
 from ..errors import InvalidInput
+from ..files import is_folder, is_there
 from ..ir.ops.spec import Array
 
 __all__ = ["check_destination", "write_outputs"]
@@ -27,10 +28,10 @@ def check_destination(path: Path, outputs: Sequence[str]) -> None:
     Raises:
         InvalidInput: no such folder, or a form that does not fit the outputs.
     """
-    if not path.parent.is_dir():
+    if not is_folder(path.parent):
         raise InvalidInput("the folder of the output does not exist", where=str(path), hint=f"create {path.parent}, or name another place")
     if _is_folder(path):
-        if path.exists() and not path.is_dir():
+        if is_there(path) and not is_folder(path):
             raise InvalidInput(
                 "the output is neither .npz nor .npy, and no folder", where=str(path), hint="name a file *.npz or *.npy, or a folder"
             )
@@ -65,7 +66,7 @@ def write_outputs(outputs: Mapping[str, Array], path: Path) -> dict[str, Path]:
 
 
 def _is_folder(path: Path) -> bool:
-    return path.is_dir() or not path.suffix
+    return is_folder(path) or not path.suffix
 
 
 def _file_names(outputs: Mapping[str, Array], folder: Path) -> dict[str, Path]:

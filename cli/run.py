@@ -89,6 +89,7 @@ def _report(
     from rich.console import Group
 
     from ..report.layout import Text, heading, plain_table
+    from ..report.notation import title_text
     from .console import print_json, show
 
     fed = {name: _type(feed.array) for name, feed in feeds.items()}
@@ -114,7 +115,7 @@ def _report(
         table.add_row("", Text("output", style="dim"), Text(name), given[name], Text(str(files.get(name, "not written: no --output"))))
     note = f"one run: {1000 * seconds:.1f} ms on {session.backend}, target {session.plan.target}"
     reason = Text(f"  {session.backend}: {session.backend_reason}", style="dim")
-    show(Group(heading(model.name, note), reason, table), color)
+    show(Group(heading(title_text(model.name), note), reason, table), color)
 
 
 def _type(array: Array) -> str:

@@ -12,7 +12,8 @@ DST gives results that are neither of the two convolutions'.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.decision import Decision, Outcome
@@ -63,9 +64,10 @@ class DepthwiseRule(Equation[Callable[[Pair], "DepthwiseConv | Refusal | None"]]
 def fuse_depthwise(drafts: Drafts) -> None:
     """Merges each pair of steps where a post-op costs less, and leaves a decision for every pair of a 1x1 and a depthwise convolution."""
     writers = {value: draft for draft in drafts.drafts for value in draft.step.outputs if value}
-    for second in list(drafts.drafts):
+    readers = Counter(value for draft in drafts.drafts for value in dict.fromkeys(draft.step.inputs))
+    for second in drafts.drafts:
         first = writers.get(second.step.arg("src") or "")
-        pair = None if first is None else _pair(drafts, first.step, second.step)
+        pair = None if first is None else _pair(drafts, first.step, second.step, readers)
         found = None if pair is None else DEPTHWISE.apply(pair)
         if first is None or pair is None or found is None:
             continue
@@ -88,14 +90,13 @@ def _why_apart(pair: Pair) -> Refusal:
     return _refusal(pair) or (None if slower else _two_scales(pair)) or dearer
 
 
-def _pair(drafts: Drafts, first: Step, second: Step) -> Pair | None:
-    """The two steps, where the second is a depthwise convolution."""
+def _pair(drafts: Drafts, first: Step, second: Step, readers: Mapping[str, int]) -> Pair | None:
+    """The two steps, where the second is a depthwise convolution; `readers`: how many steps read a value."""
     deep, between = _weights_shape(drafts, second), first.output
     if not _is_depthwise(second, deep):
         return None
-    readers = sum(between in draft.step.inputs for draft in drafts.drafts)
     types = drafts.type(between), drafts.type(second.output)
-    return Pair(drafts.target, first, second, (_weights_shape(drafts, first), deep), *types, readers, drafts.graph.is_output(between))
+    return Pair(drafts.target, first, second, (_weights_shape(drafts, first), deep), *types, readers[between], drafts.graph.is_output(between))
 
 
 def _ints(step: Step, param: str, default: Sequence[int]) -> tuple[int, ...]:

@@ -35,14 +35,13 @@ class Drafts:
     Attributes:
         graph: what is being compiled.
         target: the rules of the attributes.
-        drafts: the steps so far.
         merged: names of steps that others have taken in -> those.
     """
 
     def __init__(self, graph: Graph, target: Target) -> None:
         self.graph = graph
         self.target = target
-        self.drafts: list[Draft] = []
+        self._drafts: dict[str, Draft] = {}  # by the step's name
         self.merged: dict[str, str] = {}
         self._claimed: set[str] = set()
         self._constants: dict[str, Array] = {}
@@ -51,6 +50,11 @@ class Drafts:
         self._needed: set[str] = set(graph.outputs)
         self._readers: dict[str, list[frozenset[str]]] = {}
         self._ended: dict[str, str] = {}
+
+    @property
+    def drafts(self) -> list[Draft]:
+        """The steps so far."""
+        return list(self._drafts.values())
 
     # -- nodes -----------------------------------------------------------------------------------------------------------------
 
@@ -74,7 +78,7 @@ class Drafts:
         """Adds a step made of `nodes` (in order); `type_` is what its output holds when that is not the graph's type."""
         taken = list(nodes)
         self._claimed.update(node.name for node in taken)
-        self.drafts.append(Draft(step, taken[-1]))
+        self._drafts[step.name] = Draft(step, taken[-1])
         for value in dict.fromkeys(step.inputs):
             self._readers.setdefault(value, []).append(frozenset(node.name for node in taken))
         self._needed.update(step.inputs)
@@ -83,8 +87,8 @@ class Drafts:
 
     def merge(self, first: Draft, second: Draft, step: Step) -> None:
         """Replaces two steps, of which the second alone reads the first, by one in the second's place."""
-        self.drafts.remove(first)
-        self.drafts[self.drafts.index(second)] = Draft(step, second.last)
+        del self._drafts[first.step.name]
+        self._drafts[second.step.name] = Draft(step, second.last)
         self.merged[first.step.name] = step.name
 
     def add_chain(self, step: Step, anchor: Node, chain: Chain) -> None:

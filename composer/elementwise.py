@@ -90,6 +90,7 @@ def _binary(drafts: Drafts, node: Node) -> bool:
     shift = -sources[0].zero_point * sources[0].scale - (1 if algorithm == "add" else -1) * sources[1].zero_point * sources[1].scale
     integer = all(source.decode is not None for source in sources)
     rank = graph.type(node.output).rank
+    axis = min(1, rank - 1) if rank else 0
     src = next((source.dtype for source in sources if source.decode is not None), DType.F32)
     foldable = integer and algorithm in ("add", "sub", "max", "min")
     front = Front(
@@ -97,8 +98,8 @@ def _binary(drafts: Drafts, node: Node) -> bool:
         node.name,
         src,
         rank,
-        1,
-        size_along(drafts, node.output, 1),
+        axis,
+        size_along(drafts, node.output, axis),
         vec(1.0) if foldable else None,
         None,
         per_channel=False,

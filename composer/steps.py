@@ -227,7 +227,7 @@ def _folded_parameters(drafts: Drafts, node: Node, chain: Chain) -> list[tuple[s
     found = []
     for role, values in (("scale", chain.composed.scale), ("bias", chain.composed.bias)):
         assert values is not None
-        array = np.ascontiguousarray(np.broadcast_to(values, (size,)).astype(np.float32))
+        array = np.ascontiguousarray(np.broadcast_to(values, (size or values.size,)).astype(np.float32))  # 0: it is not known
         found.append((role, drafts.file_constant(f"{node.name}/{role}", array)))
     return found
 

@@ -153,7 +153,7 @@ TARGETS: Mapping[str, Target] = {
 }
 
 
-def check_target(name: str) -> Target:
+def check_target(name: object) -> Target:
     """The target of that name.
 
     Raises:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops import dims
-from ..ir.paths import RESHAPES, reaches, same_bytes
+from ..ir.paths import RESHAPES, first_view, reaches, same_bytes
 from ..ir.types import DType, Quantization
 from .compared_codes import DIFFERENCE, MIRRORED, codes_differ
 from .exact_zeros import zero_shows
@@ -161,6 +161,9 @@ def _with_codes(
     return None if found is None or isinstance(found, Refusal) else ([*found], decode)
 
 
+_MANY_READERS = 64  # each is looked for in front of the anchor; a buffer that so many read dies late, if at all
+
+
 def overwriting_refusal(graph: Graph, stored: str, read: str, value: str, node: Node, anchor: Node) -> str:
     """Why the step may not write over the buffer of `stored`, which `node` reads as `read`; '' when it may.
 
@@ -168,9 +171,11 @@ def overwriting_refusal(graph: Graph, stored: str, read: str, value: str, node: 
     """
     if not dims.same_shape(graph.type(stored).shape, graph.type(value).shape):
         return f"the skip has another shape: {graph.type(stored)} against {graph.type(value)}"
-    views = same_bytes(graph, stored)
-    if any(view in graph.inputs or graph.constant(view) is not None for view in views):
+    if graph.producer(first := first_view(graph, stored)) is None:
         return "the skip is an input or constant of the model"
+    if graph.read_count(first) > _MANY_READERS:
+        return f"the skip is read by {graph.read_count(first)} operations"
+    views = same_bytes(graph, stored)
     if any(map(graph.is_output, (*views, read))):
         return "the skip is returned by the model"
     readers: list[Node] = []

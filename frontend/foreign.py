@@ -7,6 +7,7 @@ them too, under `fqfuse.inputs`, one name a line, and the opsets that its subgra
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
@@ -56,14 +57,53 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         always = ctx.add_constant(node, "cond", True, DType.BOOL)
         node = node.rewritten(inputs=(node.input(0), always, *node.inputs[2:]))
     proto = _self_contained(ctx, node)
+    _check_shown(node, proto)
     reads = (*node.inputs, *(name for name in captured_names(proto) if name not in node.inputs))
     opsets = {**ctx.opsets, node.domain: node.version}
     model = _single_node_model(ctx, proto, reads, opsets)
     _check_evaluator(ctx, node, model)
     types = _output_types(ctx, node, model)
-    _describe(proto, reads, opsets)
+    _describe(node, proto, reads, opsets)
     attrs = {"op_type": node.op, "domain": node.domain, "opset": opsets[node.domain], "proto": proto.SerializeToString(deterministic=True)}
     ctx.emit(node, "Onnx", reads, attrs, outputs=node.outputs, quantizer=quantizer, types=types)
+
+
+_TERM = r"[A-Za-z ]*(\. *\. *\.)?[A-Za-z ]*"
+_EQUATION: Final = re.compile(f"{_TERM}(,{_TERM})*(->{_TERM})?")
+"""What ONNX's Einsum takes: terms of letters, blanks and at most one ellipsis."""
+
+
+_AXES: Final = frozenset({"axis", "axes", "batch_dims", "batch_axis", "time_axis"})
+
+_MOST_AXES: Final = 1 << 10
+
+
+def _check_shown(node: OnnxNode, proto: NodeProto) -> None:
+    """Refuses what ONNX's own shape inference crashes or never ends on; it does not look at the numbers that it works with.
+
+    Raises:
+        InvalidModel: such a node, or one inside a subgraph.
+    """
+    attributes = {found.name: helper.get_attribute_value(found) for found in proto.attribute if found.type != AttributeProto.UNDEFINED}
+    if proto.op_type == "Einsum":
+        _check_equation(node, attributes.get("equation", b""))
+    for name in _AXES & attributes.keys():
+        axes = attributes[name] if isinstance(attributes[name], list) else [attributes[name]]
+        least = 0 if name == "batch_dims" else -_MOST_AXES
+        if any(isinstance(axis, int) and not least <= axis <= _MOST_AXES for axis in axes):
+            raise node.invalid(f"no tensor has the axes of the attribute {name!r} of {proto.op_type}", "correct the attribute")
+    if proto.op_type == "Split" and attributes.get("num_outputs", len(proto.output)) != len(proto.output):
+        raise node.invalid(f"Split has {len(proto.output)} outputs, and num_outputs says {attributes['num_outputs']}", "correct the attribute")
+    for body in subgraphs(proto):
+        for inner in body.node:
+            _check_shown(node, inner)
+
+
+def _check_equation(node: OnnxNode, equation: object) -> None:
+    text = equation.decode("utf-8", "replace") if isinstance(equation, bytes) else str(equation)
+    if _EQUATION.fullmatch(text) is None:
+        hint = "write it as terms of letters, each with at most one ellipsis: 'bij,bjk->bik'"
+        raise node.invalid(f"{text[:100]!r} is no equation of an Einsum", hint)
 
 
 def _self_contained(ctx: Importer, node: OnnxNode) -> NodeProto:
@@ -85,9 +125,12 @@ def _tensors(node: NodeProto) -> Iterator[TensorProto]:
             yield from _tensors(inner)
 
 
-def _describe(proto: NodeProto, reads: Sequence[str], opsets: dict[str, int]) -> None:
+def _describe(node: OnnxNode, proto: NodeProto, reads: Sequence[str], opsets: dict[str, int]) -> None:
     if not any(True for _ in subgraphs(proto)):
         return
+    broken = [name for name in (*reads, *opsets) if "\n" in name]
+    if broken:
+        raise node.invalid(f"the name {broken[0]!r} holds the end of a line", "ONNX demands identifiers: rename the value in the model")
     proto.metadata_props.add(key=INPUTS_KEY, value="\n".join(reads))
     proto.metadata_props.add(key=OPSETS_KEY, value="\n".join(f"{domain} {version}" for domain, version in sorted(opsets.items())))
 
@@ -131,7 +174,8 @@ def _check_evaluator(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> N
 def _output_types(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> list[TensorType]:
     found: dict[str, Any] = {}
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+        # Without propagation of data, which takes a step for each element that a declared shape promises.
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=False)
         found = {value.name: value.type for value in inferred.graph.output}
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         pass  # the model's own declaration, below, may say it; where it does not, that is an error with the place

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from onnx import TensorProto
 
 from ..errors import UnsupportedOp
+from ..ir.decision import Decision, Outcome
 from ..ir.ops.spec import Attr
 from ..ir.types import DType, Quantization
 from .blocked import decode_blocks
@@ -31,6 +32,8 @@ __all__ = ["HANDLERS", "RULE", "import_dequantize", "import_quantize"]
 RULE: Final = "import_quantize_dequantize"
 """Name of the rule in decisions: from codes, scales and zero points to Quantize and Dequantize."""
 
+_LEAST_SCALE: Final = 2.0**-63
+_LARGEST_SCALE: Final = 2.0**63
 _EVALUATOR_KNOWS: Final = 21  # onnx.reference has DequantizeLinear from 19 on, and blocks came with 21
 _FOLD_HINT: Final = "make scale and zero point initializers: static quantization and constant folding before export do"
 _AXIS_HINT: Final = "set axis to the dimension that the scales run along"
@@ -149,6 +152,8 @@ def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | _Refusal:
         InvalidModel: shapes that do not fit.
     """
     block = node.attr("block_size", 0)
+    if block < 0:
+        raise node.invalid(f"block_size is {block}, and ONNX demands a positive one", "leave it out, or name the size of a block")
     if block:
         hint = "quantize per tensor or per channel where int8 arithmetic is wanted"
         return _Refusal("the scales are in blocks", "per-tensor or per-axis scales", f"blocks of {block}", hint)
@@ -159,7 +164,8 @@ def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | _Refusal:
         return _Refusal("a parameter is known at run time only", "constant scale and zero point", f"{which} is computed", _FOLD_HINT)
     scales, zeros = scale.astype(np.float32), zero.astype(np.float32)
     if not np.isfinite(scales).all() or not scales.all():
-        return _Refusal("a scale is zero or not finite", "finite scales other than 0", _worst(scales), "calibrate again")
+        return _Refusal("a scale is zero or not finite", "finite scales other than 0", _worst(scales, scales == 0), "calibrate again")
+    _tell_odd(ctx, node, scales)
     if scales.size == 1 and zeros.size == 1:
         return Quantization.of(scales.reshape(-1), zeros.reshape(-1))
     return _per_axis(ctx, node, scales, zeros)
@@ -186,8 +192,18 @@ def _per_axis(ctx: Importer, node: OnnxNode, scales: npt.NDArray[np.float32], ze
     return Quantization.of(scales, zeros.reshape(-1), axis)
 
 
-def _worst(scales: npt.NDArray[np.float32]) -> str:
-    bad = scales[~np.isfinite(scales) | (scales == 0)]
+def _tell_odd(ctx: Importer, node: OnnxNode, scales: npt.NDArray[np.float32]) -> None:
+    """Says what ONNX allows and no calibration gives: the model is taken by its word."""
+    sizes = np.abs(scales)
+    odd = (scales < 0) | (sizes < _LEAST_SCALE) | (sizes > _LARGEST_SCALE)
+    if odd.any():
+        reason = "taken as it is: a scale is negative, or so small or large that products of two leave the range of f32"
+        expected = f"scales from {_LEAST_SCALE:g} to {_LARGEST_SCALE:g}"
+        ctx.graph.decide(Decision(RULE, node.origin, Outcome.FIRED, reason, expected, _worst(scales, odd), "calibrate again"))
+
+
+def _worst(scales: npt.NDArray[np.float32], odd: npt.NDArray[np.bool_]) -> str:
+    bad = scales[~np.isfinite(scales) | odd]
     return f"{bad.size} of {scales.size} scales, the first {bad.flat[0]}"
 
 

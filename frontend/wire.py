@@ -9,28 +9,31 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 
 from ..errors import InvalidModel
 from .budgets import Budgets
 
 __all__ = ["SMALL", "check_fields"]
 
-SMALL: Final = 8 << 20
-"""Below this many bytes even the worst file parses into less than a gigabyte, and the walk is not worth its time."""
+SMALL: Final = 1 << 20
+"""Below this many bytes even the worst file parses into about a hundred megabytes, and the walk is not worth its time."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _Table = dict[int, "_Table | None"]
+
+_NODE: Final = NodeProto.DESCRIPTOR.full_name
 
 
 def check_fields(data: bytes, budgets: Budgets) -> None:
     """Counts the fields of a serialized ModelProto, those of nested messages included.
 
     Raises:
-        InvalidModel: more fields than the budget `protobuf_fields`, or bytes that are no protobuf message.
+        InvalidModel: more fields than the budget `protobuf_fields`, more nodes than `nodes`, or bytes that are no protobuf message.
     """
-    pending: list[tuple[int, int, _Table]] = [(0, len(data), _tables())]
-    count = 0
+    tables = _tables()
+    pending: list[tuple[int, int, _Table]] = [(0, len(data), tables[ModelProto.DESCRIPTOR.full_name])]
+    node, nodes, count = tables[_NODE], 0, 0
     while pending:
         position, end, table = pending.pop()
         while position < end:
@@ -42,7 +45,11 @@ def check_fields(data: bytes, budgets: Budgets) -> None:
             if kind == _BYTES:
                 size, position = _varint(data, position, end)
                 nested = table.get(tag >> 3)
-                if nested is not None:
+                if nested is node:
+                    nodes += 1
+                    if nodes > budgets.nodes:
+                        budgets.check("nodes", nodes, "a model with this many nodes")
+                if nested is not None and size:
                     pending.append((position, min(position + size, end), nested))
                 position += size
             elif kind == _VARINT:
@@ -73,8 +80,11 @@ def _broken() -> InvalidModel:
     return InvalidModel("the file is no ONNX model: its bytes are no protobuf message, or it was cut short")
 
 
-def _tables() -> _Table:
-    """Field number -> table of the message it holds, None when it holds none; messages that contain themselves share one table."""
+def _tables() -> dict[str, _Table]:
+    """The messages of a model by name: field number -> table of the message it holds, None when it holds none.
+
+    Messages that contain themselves share one table.
+    """
     known: dict[str, _Table] = {}
 
     def table(descriptor: Any) -> _Table:
@@ -84,4 +94,5 @@ def _tables() -> _Table:
                 result[field.number] = table(field.message_type) if field.message_type else None
         return known[descriptor.full_name]
 
-    return table(ModelProto.DESCRIPTOR)
+    table(ModelProto.DESCRIPTOR)
+    return known

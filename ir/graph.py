@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from operator import ne
 
 import networkx as nx
 
@@ -22,6 +23,11 @@ from .types import DType, Quantization, TensorType
 
 __all__ = ["Graph", "GraphError", "Node", "Use"]
 
+
+_NO_EDGE = {"reads": 0}
+
+_MANY_INPUTS = 64
+"""A node of more inputs keeps its place among the readers of those that an edit leaves alone; any other node is the last of them then."""
 
 _FEW_DIGITS = 10  # of a number that names are counted by
 
@@ -149,6 +155,10 @@ class Graph:
         """The nodes that read a value, each once."""
         return [self._nodes[name] for name in dict.fromkeys(name for name, _ in self._uses[value])]
 
+    def read_count(self, value: str) -> int:
+        """By how many inputs of nodes the value is read."""
+        return len(self._uses[value])
+
     def is_read(self, value: str) -> bool:
         """True when a node reads the value or the graph returns it."""
         return bool(self._uses[value]) or value in self._returned
@@ -273,13 +283,23 @@ class Graph:
         Raises:
             GraphError: the outputs would change their type, or a cycle would come to be.
         """
-        self._check_known(node.name, inputs)
         changed = replace(node, inputs=tuple(inputs))
-        if node.op != "Onnx":
+        if len(inputs) == len(node.inputs):
+            places = [place for place, differs in enumerate(map(ne, node.inputs, changed.inputs)) if differs]
+        else:
+            places = list(range(len(inputs)))
+        self._check_known(node.name, [inputs[place] for place in places])
+        if node.op != "Onnx" and not (len(inputs) == len(node.inputs) and all(self._alike(node.inputs[i], inputs[i]) for i in places)):
             self._types.update(narrowed(self, node, inputs))
-        self._disconnect(node)
+        if len(inputs) == len(node.inputs) > _MANY_INPUTS:
+            before: Iterable[int] = places
+        else:
+            before, places = range(len(node.inputs)), list(range(len(inputs)))
+        for place in before:
+            self._unread(node.name, place, node.inputs[place])
         self._nodes[node.name] = changed
-        self._connect(changed)
+        for place in places:
+            self._read(node.name, place, inputs[place])
         self._touch()
         return changed
 
@@ -313,7 +333,8 @@ class Graph:
         for value in filter(None, node.outputs):
             if self.is_read(value):
                 raise GraphError(f"{node.name} cannot be erased: {value} is used")
-        self._disconnect(node)
+        for place, value in enumerate(node.inputs):
+            self._unread(node.name, place, value)
         for value in filter(None, node.outputs):
             del self._types[value], self._producer[value], self._uses[value]
             self._release(value)
@@ -342,20 +363,22 @@ class Graph:
         producer = self.producer(old)
         if producer is None or new in self._types:
             raise GraphError(f"cannot rename {old} to {new}")
-        readers = self.uses(old)
-        self._disconnect(producer)
         self._types[new] = self._types.pop(old)
-        self._uses[new] = {}
         self._producer[new] = self._producer.pop(old)
-        renamed = replace(producer, outputs=tuple(new if v == old else v for v in producer.outputs))
-        self._nodes[producer.name] = renamed
-        self._connect(renamed)
-        for name in dict.fromkeys(use.node.name for use in readers):
-            reader = self._nodes[name]
-            self._disconnect(reader)
-            self._nodes[name] = replace(reader, inputs=tuple(new if v == old else v for v in reader.inputs))
-            self._connect(self._nodes[name])
-        del self._uses[old]
+        self._nodes[producer.name] = replace(producer, outputs=tuple(new if v == old else v for v in producer.outputs))
+        self._uses[new] = {}
+        places: dict[str, list[int]] = {}
+        for name, place in self._uses.pop(old):
+            places.setdefault(name, []).append(place)
+        for name, renamed in places.items():
+            inputs = list(self._nodes[name].inputs)
+            for place in renamed:
+                inputs[place] = new
+            self._nodes[name] = replace(self._nodes[name], inputs=tuple(inputs))
+            self._uses[new].update(dict.fromkeys((name, place) for place in sorted(renamed)))
+            for place, value in enumerate(inputs) if len(inputs) <= _MANY_INPUTS else ():
+                if value:
+                    self._uses[value][name, place] = self._uses[value].pop((name, place))
         self._release(old)
         self._return(old, new)
         self._touch()
@@ -419,20 +442,35 @@ class Graph:
         return (self._counter if after_all or not places else max(places), self._counter)
 
     def _connect(self, node: Node) -> None:
-        for index, value in enumerate(node.inputs):
-            if value:
-                self._uses[value][(node.name, index)] = None
-                if value in self._producer:
-                    self._index.add_edge(self._producer[value], node.name)
-        for value in node.outputs:
-            for reader, _ in self._uses.get(value, ()):
-                self._index.add_edge(node.name, reader)
+        for place, value in enumerate(node.inputs):
+            self._read(node.name, place, value)
 
-    def _disconnect(self, node: Node) -> None:
-        for index, value in enumerate(node.inputs):
-            if value:
-                self._uses[value].pop((node.name, index), None)
-        self._index.remove_edges_from(list(self._index.in_edges(node.name)))
+    def _read(self, reader: str, place: int, value: str) -> None:
+        """A node reads a value; an edge counts by how many inputs it reads the producer."""
+        if not value:
+            return
+        self._uses[value][reader, place] = None
+        producer = self._producer.get(value)
+        if producer is not None:
+            reads = self._index.get_edge_data(producer, reader, _NO_EDGE)["reads"]
+            self._index.add_edge(producer, reader, reads=reads + 1)
+
+    def _unread(self, reader: str, place: int, value: str) -> None:
+        if not value:
+            return
+        del self._uses[value][reader, place]
+        producer = self._producer.get(value)
+        if producer is not None:
+            edge = self._index.edges[producer, reader]
+            edge["reads"] -= 1
+            if not edge["reads"]:
+                self._index.remove_edge(producer, reader)
+
+    def _alike(self, before: str, after: str) -> bool:
+        """True of two values that tell the same of what reads them."""
+        if not (before and after) or before in self._constants or after in self._constants:
+            return False
+        return self._types[before] == self._types[after]
 
     def _release(self, name: str) -> None:
         """A name that is free again is the next fresh one of its base."""

@@ -7,7 +7,7 @@ from .node import Node
 from .ops import dims
 from .ops.spec import Trait
 
-__all__ = ["RESHAPES", "chain_anchor", "keeps_shape", "reaches", "same_bytes"]
+__all__ = ["RESHAPES", "chain_anchor", "first_view", "keeps_shape", "reaches", "same_bytes"]
 
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operations that give the same elements in the same order another shape."""
@@ -41,7 +41,7 @@ def chain_anchor(graph: Graph, value: str) -> Node | None:
 def _in_front(graph: Graph, value: str) -> Node | str | None:
     """The anchor that makes a value which nothing else reads; or the value that the elementwise step which makes it starts from."""
     node = graph.producer(value)
-    if node is None or graph.is_output(value) or len(graph.uses(value)) != 1:
+    if node is None or graph.is_output(value) or graph.read_count(value) != 1:
         return None
     if node.op in _ANCHORS:
         return node
@@ -77,10 +77,15 @@ def reaches(graph: Graph, first: str, last: str) -> bool:
 
 
 def same_bytes(graph: Graph, value: str) -> tuple[str, ...]:
-    """The value and all that are the same elements under another shape: at run time they may share one buffer."""
-    while (producer := graph.producer(value)) is not None and producer.op in RESHAPES:
-        value = producer.inputs[0]
-    found = [value]
+    """The value and all that are the same elements under another shape: at run time they may share one buffer; the first one in front."""
+    found = [first_view(graph, value)]
     for each in found:
         found += [reader.output for reader in graph.consumers(each) if reader.op in RESHAPES and reader.inputs[0] == each]
     return tuple(found)
+
+
+def first_view(graph: Graph, value: str) -> str:
+    """The value that was computed, of which the value is a view under another shape."""
+    while (producer := graph.producer(value)) is not None and producer.op in RESHAPES:
+        value = producer.inputs[0]
+    return value

@@ -357,6 +357,8 @@ def _quant(decode: Node) -> Quantization:
 
 
 def _merged(op: str, quant: Quantization, constant: np.ndarray[tuple[int, ...], np.dtype[np.float64]], rank: int) -> Quantization | None:
+    if constant.size == 0:
+        return None
     if constant.size == 1:
         axis, values = quant.axis, constant.reshape(1)
     else:

@@ -56,15 +56,15 @@ def runs(graph: Graph, node: Node) -> Iterator[Run]:
 def _follow(graph: Graph, reshape: Node, taken: list[Node], reader: Node, *, shared: bool) -> Run:
     nodes, seen = list(taken), view(graph, reshape)
     value = (taken[-1] if taken else reshape).output
-    anchored = chain_anchor(graph, reshape.inputs[0]) is not None
+    products = False
     while True:
         if is_reshape(graph, reader) or not _may_cross(graph, reader, value, seen):
             return Run(tuple(nodes), reader, seen, shared)
-        blocked = _blocked(graph, reader, value, seen, anchored=anchored)
+        blocked = _blocked(graph, reader, value, seen, front=None if products else reshape.inputs[0])
         if blocked is not None:
             return Run(tuple(nodes), reader, seen, shared, blocked)
         if reader.op == "MatMul":
-            seen, anchored = _rows(graph, reader, seen), True
+            seen, products = _rows(graph, reader, seen), True
         nodes.append(reader)
         value = reader.output
         behind = graph.consumers(value)
@@ -116,7 +116,8 @@ def _is_matrix(graph: Graph, value: str) -> bool:
     return data is not None and data.ndim == 2
 
 
-def _blocked(graph: Graph, node: Node, value: str, view: View, *, anchored: bool) -> Blocked | None:
+def _blocked(graph: Graph, node: Node, value: str, view: View, *, front: str | None) -> Blocked | None:
+    """Why a reshape of `value` does not move behind the node; `front`: what the reshape reads, None where a product stands behind it."""
     if node.op == "MatMul":
         return None
     if node.op in ("Quantize", "Dequantize"):
@@ -133,7 +134,7 @@ def _blocked(graph: Graph, node: Node, value: str, view: View, *, anchored: bool
         return None
     if len(node.inputs) != 2 or node.spec.binary is None:
         return f"{node.op} reads several computed values", "one, or an operation of two", str(len(computed) + 1)
-    return _operand(graph, node, computed[0], view, anchored=anchored)
+    return _operand(graph, node, computed[0], view, front=front)
 
 
 def _quantizer(node: Node, view: View) -> Blocked | None:
@@ -144,7 +145,7 @@ def _quantizer(node: Node, view: View) -> Blocked | None:
     return reason, "per tensor, or along another axis", f"axis {quant.axis}"
 
 
-def _operand(graph: Graph, node: Node, other: str, view: View, *, anchored: bool) -> Blocked | None:
+def _operand(graph: Graph, node: Node, other: str, view: View, *, front: str | None) -> Blocked | None:
     """Why the other operand of an operation of two cannot be read under the shape in front of the reshape, for nothing or for a view."""
     back = view.back(_shape(graph, other))
     assert back is not None
@@ -153,7 +154,7 @@ def _operand(graph: Graph, node: Node, other: str, view: View, *, anchored: bool
         return "no Reshape with a constant shape makes the other operand fit", _text(back), str(graph.type(other))
     if dims.same_shape(_shape(graph, source), back):
         return None
-    if not anchored:
+    if front is not None and chain_anchor(graph, front) is None:
         return f"nothing in front of the reshape takes {node.op}", "a convolution or matrix product", "none"
     if chain_anchor(graph, other) is not None:
         return f"the primitive that makes the other operand takes {node.op}", "an operand that no convolution or product ends in", other

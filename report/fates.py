@@ -9,6 +9,7 @@ from rich.text import Text as RichText
 
 from ..composer.plan import Plan
 from ..ir.decision import Fate, Half
+from ..ir.text_write import name_text
 from .layout import FATE_STYLES, Layout, Text, heading, more, plain_table
 from .notation import count_text, middle_cut
 from .summary import COSTLY
@@ -86,7 +87,7 @@ def _table(shown: Mapping[str, Halves], letters: Mapping[str, str], layout: Layo
     room = None if layout.width is None else int(layout.width * _NAME_SHARE)
     table.columns[1].no_wrap = table.columns[2].no_wrap = True
     for name, (encoded, decoded) in shown.items():
-        table.add_row("", Text(middle_cut(name, room)), _joined(encoded, letters), _joined(decoded, letters))
+        table.add_row("", Text(middle_cut(name_text(name), room)), _joined(encoded, letters), _joined(decoded, letters))
     return table
 
 
@@ -99,7 +100,7 @@ def _joined(fates: Sequence[Fate], letters: Mapping[str, str]) -> RichText:
     return Text(", ").join([_with_letter(group, letter) for (_, letter), group in alike.items()])
 
 
-def _with_letter(fates: Sequence[Fate], letter: str) -> Text:
+def _with_letter(fates: Sequence[Fate], letter: str) -> RichText:
     """`source_scale #2 #5 a`: fates of one kind for one reason, their steps, and the reason's letter."""
     text = _fate(fates[0])
     for step in dict.fromkeys(fate.step for fate in fates if fate.step is not None):
@@ -120,12 +121,12 @@ def _flat(everything: Mapping[str, Halves]) -> RenderableType:
         for half, fates in zip(Half, halves, strict=True):
             for fate in fates:
                 step = "-" if fate.step is None else f"#{fate.step}"
-                table.add_row("", Text(name), half.value, _fate(fate), step, Text(fate.consumer or "-"), Text(fate.reason))
+                table.add_row("", Text(name_text(name)), half.value, _fate(fate), step, Text(fate.consumer or "-"), Text(fate.reason))
             if not fates:
-                table.add_row("", Text(name), half.value, _NO_FATE, "-", "-", "-")
+                table.add_row("", Text(name_text(name)), half.value, _NO_FATE, "-", "-", "-")
     return table
 
 
-def _fate(fate: Fate) -> Text:
+def _fate(fate: Fate) -> RichText:
     # The style lies on the characters, not on the whole text: what is appended has its own.
     return Text.assemble((fate.fate.value, FATE_STYLES.get(fate.fate.value, "green")))

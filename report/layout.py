@@ -72,7 +72,7 @@ PIPE = Layout()
 """No limits: what goes into a pipe or file."""
 
 
-def heading(text: str, note: str = "") -> Text:
+def heading(text: str, note: str = "") -> RichText:
     """The heading of a part, with a dim note behind it."""
     return Text.assemble((text, "bold"), (f"  {note}" if note else "", "dim"))
 

@@ -12,13 +12,15 @@ from typing import assert_never
 
 from ..composer.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum
 from ..composer.plan import Plan, Step
+from ..ir.text_write import name_text
 from ..ir.types import DType, TensorType
 from .summary import COMPUTE
 
-__all__ = ["Notation", "bytes_text", "count_text", "middle_cut", "number_text", "short_names"]
+__all__ = ["Notation", "bytes_text", "count_text", "middle_cut", "number_text", "short_names", "title_text"]
 
 _NO_ATTR = PrimitiveAttr()
 _FEW = 3
+_TITLE = 60
 _PREFIX = 4  # a shared beginning of fewer characters is not worth an ellipsis
 
 
@@ -50,6 +52,11 @@ def middle_cut(text: str, room: int | None) -> str:
         return text
     head = (room - 1) // 3
     return f"{text[:head]}…{text[len(text) - (room - 1 - head) :]}"
+
+
+def title_text(name: str) -> str:
+    """The name of a model or file at the beginning of a line: quoted where it might be taken for a message, and short."""
+    return middle_cut(name_text(name), _TITLE) if name else ""
 
 
 def short_names(names: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from ..composer.plan import Plan
 from ..ir.text_write import Writer
 from .fates import fates_part
 from .layout import FATE_STYLES, PIPE, Layout, Text, heading, listed, plain_table
-from .notation import bytes_text, count_text
+from .notation import bytes_text, count_text, title_text
 from .refusals import decisions_part, refusals_part
 from .steps import steps_part
 from .summary import Summary, summary_of
@@ -60,7 +60,7 @@ def _summary_part(plan: Plan, title: str = "", written: str = "") -> list[Render
         table.add_row("", label, text)
     if written:
         table.add_row("", "plan", Text(written))
-    return [heading(title or summary.model or "(a model without a name)", f"compiled for {summary.target}"), table]
+    return [heading(title or title_text(summary.model) or "(a model without a name)", f"compiled for {summary.target}"), table]
 
 
 def _totals(summary: Summary, plan: Plan) -> list[tuple[str, RichText]]:

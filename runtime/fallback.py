@@ -71,7 +71,7 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
         except MemoryError:
             raise
         except ImportError as error:
-            module = error.name or getattr(error.__cause__, "name", None) or ""
+            module = str(error.name or getattr(error.__cause__, "name", None) or "").partition(".")[0]
             hint = f"install it: pip install {_PACKAGES.get(module, module)}"
             raise UnsupportedOp(f"{node.op_type} needs a package that is not installed: {error}", where=where, hint=hint) from error
         except _FAILURES as error:

@@ -15,6 +15,7 @@ from ..composer.plan import Plan, Step
 from ..errors import InternalError
 from ..ir.ops.spec import Array
 from .arena import Lifetimes, place, trace
+from .budget import RunBudget
 from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch, aligned, aligned_bytes
 from .kernels.foreign import ForeignKernel
 from .kernels.registry import bind_kernel
@@ -23,7 +24,7 @@ from .numerics import VNNI_3_2, NumericsProfile
 from .pool import ProcessLock, WorkerPool, single_threaded_blas
 from .processors import default_threads
 from .program import StepProgram
-from .shapes import RunBudget, StaticShape, bind_shapes, bound_otherwise, step_shapes
+from .shapes import StaticShape, bind_shapes, bound_otherwise, step_shapes
 
 __all__ = ["NumpyExecutor", "run_step"]
 

@@ -17,10 +17,11 @@ from ..composer.plan_file import plan_bytes, read_plan
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.types import DType, TensorType
+from .budget import RunBudget
 from .numpy_runtime import NumpyExecutor
 from .placement import Placement
 from .processors import default_threads
-from .shapes import RunBudget, symbol_sizes
+from .shapes import symbol_sizes
 
 if TYPE_CHECKING:
     from .onednn.executor import OneDnnExecutor
@@ -168,7 +169,7 @@ class InferenceSession:
         # The plan as the bytes of its file: that form is stable and checked, and shares nothing with this process.
         return {"plan": plan_bytes(self.plan), "backend": self._asked, "threads": self._threads, "run_bytes": self._run_bytes}
 
-    def __setstate__(self, state: dict[str, object]) -> None:
+    def __setstate__(self, state: object) -> None:
         if not isinstance(state, dict) or state.keys() != {"plan", "backend", "threads", "run_bytes"}:
             raise InvalidInput("this is not the state of a session")
         plan, backend, threads, run_bytes = state["plan"], state["backend"], state["threads"], state["run_bytes"]
@@ -196,7 +197,7 @@ class InferenceSession:
             symbol_sizes(self.plan, {name: array.shape for name, array in arrays.items()})
         return arrays
 
-    def _wanted(self, output_names: Sequence[str]) -> tuple[str, ...]:
+    def _wanted(self, output_names: object) -> tuple[str, ...]:
         """The names of outputs that a caller gave; none for all."""
         if isinstance(output_names, (str, bytes)) or not isinstance(output_names, (Sequence, AbstractSet)):
             what = f"the names of outputs are a {type(output_names).__name__}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,62 +13,14 @@ from ..errors import InternalError, InvalidInput, PlanError
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import DType, TensorType
-from .processors import machine_bytes
+from .budget import RunBudget
 
-__all__ = ["RunBudget", "StaticShape", "bind_shapes", "bound_otherwise", "row_inputs", "step_shapes", "symbol_sizes"]
+__all__ = ["StaticShape", "bind_shapes", "bound_otherwise", "row_inputs", "step_shapes", "symbol_sizes"]
 
 StaticShape = tuple[int, ...]
 
 _SMALL = 4096
 """Elements up to which a value that depends on shapes alone is computed while binding."""
-
-
-@dataclass(frozen=True)
-class RunBudget:
-    """How much memory a run may take, checked on Python integers before anything is allocated.
-
-    Attributes:
-        limit: bytes of one value, and of all memory of one run.
-    """
-
-    limit: int
-
-    @classmethod
-    def of(cls, limit: int | None) -> RunBudget:
-        """The budget of so many bytes; of the machine's memory for None."""
-        return cls(machine_bytes() if limit is None else limit)
-
-    def check(self, plan: Plan, shapes: Mapping[str, StaticShape]) -> None:
-        """Refuses values that are too large alone.
-
-        Raises:
-            InvalidInput: there is one; the message names it.
-        """
-        for value, shape in shapes.items():
-            type_ = plan.values.get(value)
-            if type_ is not None and (needed := _bytes(type_, shape)) > self.limit:
-                raise self._too_much(f"the value {value} of shape {list(shape)} takes {needed:,} bytes", value, needed)
-
-    def check_run(self, plan: Plan, shapes: Mapping[str, StaticShape], needed: int) -> None:
-        """Refuses memory of a run that is too large together.
-
-        Raises:
-            InvalidInput: it is; the message names the largest value.
-        """
-        if needed <= self.limit:
-            return
-        sizes = {value: _bytes(type_, shapes[value]) for value, type_ in plan.values.items() if value in shapes}
-        value = max(sizes, key=sizes.__getitem__, default="")
-        largest = f"; the largest value is {value} of shape {list(shapes[value])}" if value else ""
-        raise self._too_much(f"one run takes {needed:,} bytes{largest}", value, needed)
-
-    def _too_much(self, what: str, value: str, needed: int) -> InvalidInput:
-        hint = f"feed smaller inputs, or give the session budgets=Budgets(run_bytes={needed}) or more"
-        return InvalidInput(f"{what}, and a run may take {self.limit:,}", where=value, hint=hint)
-
-
-def _bytes(type_: TensorType, shape: StaticShape) -> int:
-    return math.prod(shape) * type_.dtype.numpy.itemsize
 
 
 def bind_shapes(plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: RunBudget | None = None) -> dict[str, StaticShape]:
@@ -279,7 +229,7 @@ class _Binder:
         for op in step.attr.post_ops:
             if isinstance(op, DepthwiseConv) and shape is not None:
                 shape = (*shape[:2], *((d + 2 * op.padding - op.kernel) // op.stride + 1 for d in shape[2:]))
-        return [shape]
+        return [shape, *shapes[1:]]
 
 
 def _small(data: Array | None) -> bool:

@@ -67,12 +67,16 @@ def random(shape: Sequence[int], seed: int = 0, scale: float = 1.0) -> np.ndarra
 
 def run_ort(proto: onnx.ModelProto, feeds: Feeds) -> list[Any]:
     """The outputs of ONNX Runtime without any optimization."""
+    return list(ort_session(proto).run(None, {name: np.asarray(value) for name, value in feeds.items()}))
+
+
+def ort_session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """A session of ONNX Runtime without any optimization."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    return list(session.run(None, {name: np.asarray(value) for name, value in feeds.items()}))
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options)
 
 
 def run_import(proto: onnx.ModelProto, feeds: Feeds) -> tuple[Graph, list[Any]]:

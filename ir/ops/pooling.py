@@ -8,7 +8,7 @@ from ..types import Shape
 from .carried import outside_of, where_size_stays
 from .rows import FLOATS, NUMBERS, A, Call, flag, integers, row
 from .spec import REQUIRED, Attr, Attrs, OpSpec, Required, Trait
-from .windows import Window, lowest, pad_spatial, window, window_shape
+from .windows import Window, lowest, pad_spatial, taps_within, window, window_shape
 
 __all__ = ["POOLING"]
 
@@ -57,8 +57,7 @@ def _counts(win: Window, spatial: tuple[int, ...], include_pad: bool) -> A:
     for axis, n in enumerate(spatial):
         low, high = (-win.begin[axis], n + win.end[axis]) if include_pad else (0, n)
         starts = np.arange(win.out[axis]) * win.strides[axis] - win.begin[axis]
-        at = starts[:, None] + np.arange(win.kernel[axis]) * win.dilations[axis]
-        count = ((at >= low) & (at < high)).sum(axis=1)
+        count = taps_within(starts, win.kernel[axis], win.dilations[axis], low, high)
         total = total * count.reshape(-1, *[1] * (len(spatial) - 1 - axis))
     return np.maximum(total, 1)
 

@@ -99,6 +99,15 @@ def _log_sum_exp(x: A, axes: _Axes, keep: bool) -> A:
     return y if keep else np.squeeze(y, axes)
 
 
+def _extreme(pick: Callable[..., Any], of_none: float) -> Reduce:
+    """The largest or smallest element; `of_none` is that of no floats. Integers have no infinity, and codes none that decodes into one."""
+
+    def reduce(x: A, axes: _Axes, keep: bool) -> Any:
+        return pick(x, axis=axes, keepdims=keep, **({"initial": of_none} if x.dtype.kind == "f" else {}))
+
+    return reduce
+
+
 def _mean(x: A, axes: _Axes, keep: bool) -> Any:
     return np.sum(x, axis=axes, keepdims=keep) / np.asarray(math.prod(x.shape[a] for a in axes), x.dtype)
 
@@ -182,12 +191,8 @@ REDUCTION: tuple[OpSpec, ...] = (
     _reduction(
         "ReduceSum", "The sum over the axes.", lambda x, a, k: np.sum(x, axis=a, keepdims=k, dtype=x.dtype), allowed=_WIDE, traits=_AVERAGES
     ),
-    _reduction(
-        "ReduceMax", "The largest element over the axes.", lambda x, a, k: np.max(x, axis=a, keepdims=k), allowed=NUMBERS, traits=_SELECTS
-    ),
-    _reduction(
-        "ReduceMin", "The smallest element over the axes.", lambda x, a, k: np.min(x, axis=a, keepdims=k), allowed=NUMBERS, traits=_SELECTS
-    ),
+    _reduction("ReduceMax", "The largest element over the axes.", _extreme(np.max, -math.inf), allowed=NUMBERS, traits=_SELECTS),
+    _reduction("ReduceMin", "The smallest element over the axes.", _extreme(np.min, math.inf), allowed=NUMBERS, traits=_SELECTS),
     _reduction("ReduceProd", "The product over the axes.", lambda x, a, k: np.prod(x, axis=a, keepdims=k, dtype=x.dtype), allowed=_WIDE),
     _reduction(
         "ReduceL1", "The sum of |x| over the axes.", lambda x, a, k: np.sum(np.abs(x), axis=a, keepdims=k, dtype=x.dtype), traits=_SCALE

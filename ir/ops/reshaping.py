@@ -115,7 +115,8 @@ def _squeeze(x: A, axes: A | None, attrs: Attrs) -> A:  # noqa: ARG001
 
 
 def _unsqueeze_shape(call: Call) -> Shape:
-    x, (count,) = call.shape(0), call.rank(1, 1)
+    # ONNX wants a list; the bodies of its own functions give a lone number too, and ONNX Runtime takes it.
+    x, (count,) = call.shape(0), call.rank(1, (0, 1)) or (1,)
     if not isinstance(count, int):
         raise UnknownRankError
     axes = _axes(call, len(x) + count)
@@ -126,7 +127,7 @@ def _unsqueeze_shape(call: Call) -> Shape:
 
 
 def _unsqueeze(x: A, axes: A, attrs: Attrs) -> A:  # noqa: ARG001
-    return np.expand_dims(x, tuple(int(a) for a in axes))
+    return np.expand_dims(x, tuple(int(a) for a in axes.ravel()))
 
 
 RESHAPING: tuple[OpSpec, ...] = (

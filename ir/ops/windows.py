@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..types import Dim, Shape
 from . import dims
 from .rows import A, flag, integers, text
 from .spec import Attrs, ShapeError
 
-__all__ = ["AUTO_PADS", "Window", "at", "check_lengths", "check_positive", "lowest", "pad_spatial", "window", "window_shape"]
+__all__ = ["AUTO_PADS", "Window", "at", "check_lengths", "check_positive", "lowest", "pad_spatial", "taps_within", "window", "window_shape"]
+
+_LARGEST = (1 << 31) - 1
+"""The largest stride, dilation, pad, and window."""
 
 AUTO_PADS = frozenset({"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
 
@@ -105,6 +109,8 @@ def window_shape(attrs: Attrs, spatial: Sequence[Dim], kernel: Sequence[int]) ->
             continue
         begin, end = pads[axis], pads[axis + len(spatial)]
         span = (k - 1) * d + 1
+        if span > _LARGEST:
+            raise ShapeError(f"a window of {span} elements is too large: primitives count in 32 bits, up to {_LARGEST}")
         room = dims.add(n, begin + end - span)
         if isinstance(room, int) and room < 0:
             raise ShapeError(f"a window of {span} elements does not fit into {n} + {begin + end} of padding (spatial dimension {axis})")
@@ -141,8 +147,18 @@ def at(x: A, spatial: tuple[slice, ...]) -> A:
     return view
 
 
+def taps_within(starts: npt.NDArray[np.int64], taps: int, dilation: int, low: int, high: int) -> npt.NDArray[np.int64]:
+    """How many taps of windows that begin at `starts` lie at `low` or behind it, and in front of `high`."""
+    behind = np.clip(-((starts - low) // dilation), 0, taps)
+    before: npt.NDArray[np.int64] = np.clip(-((starts - high) // dilation), 0, taps)
+    return before - behind
+
+
 def check_positive(strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[int, ...]) -> None:
-    """Raises ShapeError unless strides and dilations are positive and pads are not negative."""
+    """Raises ShapeError unless strides and dilations are positive, pads are not negative, and all of them fit in 32 bits."""
+    largest = max(strides + dilations + pads, default=0)
+    if largest > _LARGEST:
+        raise ShapeError(f"{largest} is too large for a stride, dilation or pad: primitives count in 32 bits, up to {_LARGEST}")
     if min(strides + dilations, default=1) < 1 or min(pads, default=0) < 0:
         found = f"{list(strides)}, {list(dilations)}, {list(pads)}"
         raise ShapeError(f"strides and dilations must be positive and pads not negative, found {found}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...ir.ops.spec import Array
+from ...ir.ops.windows import taps_within
 from ...ir.types import DType
 from ..numerics import F32Array
 from .base import Binding, Kernel, Layout, Recorder, Result, Tasks, Tile, Values, nbytes, share, tiles
@@ -69,8 +70,7 @@ class Pooling(Kernel):
             end = pads[axis + len(window.kernel)] if binding.text("auto_pad", "NOTSET") == "NOTSET" else max(window.end[axis], 0)
             low, high = (-begin, size + end) if include else (0, size)
             starts = np.arange(window.output[axis]) * window.strides[axis] - begin
-            at = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
-            count = ((at >= low) & (at < high)).sum(axis=1)
+            count = taps_within(starts, window.kernel[axis], window.dilations[axis], low, high)
             total = total * count.reshape([-1 if i == axis + 1 else 1 for i in range(total.ndim)])
         inverse: F32Array = np.divide(np.float32(1), np.maximum(total, 1).astype(np.float32))
         return inverse

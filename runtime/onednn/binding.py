@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from ...composer.plan import Plan, Step
+from ..budget import RunBudget
 from ..placement import Placement
-from ..shapes import RunBudget, StaticShape
+from ..shapes import StaticShape
 from .capi import OneDnnError
 from .constants import Constants
 from .enums import Arg, Status
@@ -295,10 +296,11 @@ class Binder(Values):
         self._placements.append(Placement(step, "numpy", reason=reason))
 
     def _is_host_view(self, step: Step) -> bool:
-        """True for another shape of an array that only NumPy sees, because primitives take none of its type."""
-        source = step.args[0][1] if step.args else ""
+        """True for another shape of an array that only NumPy sees, because primitives take none of its type, or none of no elements."""
+        source, shape = step.args[0][1] if step.args else "", self._shapes.get(step.output)
         hidden = source in self.plan.values and source not in self._tensors and self.index not in self._refused
-        return step.primitive in RESHAPES and step.op != "Onnx" and hidden and self._shapes.get(step.output) is not None
+        view = step.primitive in RESHAPES and step.op != "Onnx" and hidden and shape is not None
+        return view and (data_type(self.plan.type(step.output).dtype) is None or 0 in (shape or ()))
 
     def _input(self, name: str) -> None:
         kind, shape = data_type(self.plan.type(name).dtype), self._shapes[name]

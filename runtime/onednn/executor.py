@@ -13,9 +13,10 @@ from typing import TypeVar
 from ...composer.plan import Plan
 from ...errors import InternalError, InvalidInput
 from ...ir.ops.spec import Array
+from ..budget import RunBudget
 from ..placement import Placement
 from ..processors import default_threads
-from ..shapes import RunBudget, StaticShape, bind_shapes
+from ..shapes import StaticShape, bind_shapes
 from . import workers
 from .binding import Binder, NotCompiled
 from .constants import Constants

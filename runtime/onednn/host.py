@@ -8,10 +8,11 @@ import numpy as np
 
 from ...composer.plan import Plan, Step
 from ...ir.ops.spec import Array
+from ..budget import RunBudget
 from ..kernels.foreign import ForeignKernel
 from ..kernels.table import EvaluatedKernel, OnnxKernel
 from ..numpy_runtime import NumpyExecutor
-from ..shapes import RunBudget, step_shapes
+from ..shapes import step_shapes
 from .enums import CpuIsa
 from .host_calls import FOLLOWERS, single_call
 

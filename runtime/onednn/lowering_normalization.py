@@ -166,6 +166,8 @@ def resampling(binder: Binder, step: Step) -> None:
         desc = pointwise.resampling(binder.engine, alg, source, target, attributes=attributes, origin=binder.origin(step))
         if desc.impl_info.startswith("simple"):
             _check_resampled_operands(binder, source, attributes)
+        else:
+            _check_resampled_vector(target, attributes)
         return desc
 
     follow(binder, step, make)
@@ -185,6 +187,18 @@ def _check_resampled_operands(binder: Binder, source: MemoryDesc, attributes: At
     for op in attributes.post_ops:
         if isinstance(op, Binary) and any(size != 1 for size in op.src1.dims[2:]):
             raise NotLowered("oneDNN reads the operand of a post-op wrongly when it resamples channels last")
+
+
+def _check_resampled_vector(target: MemoryDesc, attributes: Attributes) -> None:
+    """Refuses post-ops with an operand for each channel where one vector of channels is all there is: oneDNN 3.2's compiled kernel
+    takes the operand's first element for all of them.
+
+    Raises:
+        NotLowered: it would be computed wrongly.
+    """
+    vector = target.dims[0] == math.prod(target.dims[2:]) == 1
+    if vector and any(isinstance(op, Binary) and op.src1.dims[1] > 1 for op in attributes.post_ops):
+        raise NotLowered("oneDNN reads the operand of a post-op wrongly when it resamples one vector")
 
 
 def _repeats(step: Step, before: tuple[int, ...], after: tuple[int, ...]) -> bool:

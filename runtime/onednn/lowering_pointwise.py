@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -50,9 +49,10 @@ def layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDes
 
 
 def check_channel_operands(source: MemoryDesc, attributes: Attributes) -> None:
-    """Refuses binary with post-ops that read a vector along the channels where oneDNN 3.2's compiled kernel reads wrong elements of it: where
-    all spatial dimensions are 1, from the second sample on (as a matrix [N, C] the same is read right), and where samples lie inside
-    channels, or channels inside the first spatial dimension without being the innermost.
+    """Refuses binary with post-ops that read a vector along the channels where oneDNN 3.2's compiled kernel reads wrong elements of it.
+
+    That is where all spatial dimensions are 1, from the second sample on (as a matrix [N, C] the same is read right), and where the
+    channels are neither the innermost dimension nor the outermost behind the samples.
 
     Raises:
         NotLowered: it would be computed wrongly.
@@ -60,11 +60,11 @@ def check_channel_operands(source: MemoryDesc, attributes: Attributes) -> None:
     dims = source.dims
     if len(dims) < 2 or not any(isinstance(op, Binary) and op.src1.dims[0] == 1 and op.src1.dims[1] > 1 for op in attributes.post_ops):
         return
-    strides = source.strides
-    descending = all(outer >= inner for outer, inner in pairwise(strides[:3]))
+    samples, channels, *spatial = source.strides
+    row_major_channels = samples >= channels >= max(spatial, default=1)
     vectors = len(dims) > 2 and math.prod(dims[2:]) == 1 and dims[0] > 1
-    if vectors or not (strides[1] == 1 or descending):
-        raise NotLowered("oneDNN reads the operand of a post-op wrongly in a binary of vectors, or of samples inside channels")
+    if vectors or not (channels == 1 or row_major_channels):
+        raise NotLowered("oneDNN reads the operand of a post-op wrongly in a binary of vectors, or of channels between the rest")
 
 
 def eltwise(binder: Binder, step: Step) -> None:

@@ -154,6 +154,12 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
         assert not stat.S_ISREG(special.stat().st_mode)
 
 
+def test_what_a_file_may_do_as_its_owner_is_not_kept(path):
+    path.chmod(0o7755)
+    save_plan(tiny_plan(), path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+
 def test_permissions_are_those_of_the_old_file_or_of_the_umask(path, tmp_path):
     path.chmod(0o640)
     save_plan(tiny_plan(), path)

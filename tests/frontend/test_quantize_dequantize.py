@@ -321,6 +321,17 @@ def test_a_scale_that_divides_nothing_stays_foreign(scale):
     assert graph.decisions[0].reason == "a scale is zero or not finite"
 
 
+@pytest.mark.parametrize("scale", [-0.1, 1e-30, 1e36])
+def test_a_scale_that_no_calibration_gives_is_taken_and_told(scale):
+    graph = graph_from_onnx(pair(np.float32(scale)))
+    assert "Onnx" not in ops(graph)
+    (told, _) = graph.decisions
+    assert told.outcome is Outcome.FIRED
+    assert told.reason.startswith("taken as it is: a scale is negative, or so small or large")
+    assert told.found == f"1 of 1 scales, the first {np.float32(scale)}"
+    assert not graph_from_onnx(pair(np.float32(0.1))).decisions
+
+
 # -- what is wrong -----------------------------------------------------------------------------------------------------------------
 
 
@@ -331,6 +342,7 @@ def test_a_scale_that_divides_nothing_stays_foreign(scale):
         (pair(np.float32([0.1, 0.2, 0.3]), axis=4), "axis 4 is out of range for 4 dimensions"),
         (pair(np.float32([0.1, 0.2, 0.3]), np.uint8([1, 2])), r"shapes \[3\] and \[2\]"),
         (pair(np.float32([[0.1, 0.2, 0.3]])), r"shapes \[1, 3\] and \[\]"),
+        (pair(np.float32(0.1), block_size=-1, opset=21), "block_size is -1, and ONNX demands a positive one"),
     ],
 )
 def test_parameters_that_do_not_fit_are_named(proto, text):

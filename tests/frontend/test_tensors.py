@@ -229,6 +229,8 @@ def test_external_data_by_absolute_path_or_link(folder, tmp_path):
         {"length": 12},
         {"length": -16},
         {"length": "x"},
+        {"length": "1" * 5000},  # more digits than Python reads
+        {"offset": "1" * 5000},
         {"length": "١٦"},
         {"offset": 12, "length": 16},
         {"offset": -4},

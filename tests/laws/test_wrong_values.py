@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +16,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from typer.testing import CliRunner
 
 import fqfuse
+from fqfuse.cli.app import app
 from fqfuse.frontend import Budgets
 
 HUGE = 10**30
@@ -181,6 +184,26 @@ def test_any_place_for_a_plan(plan: fqfuse.Plan, tmp_path: Path, monkeypatch: py
         assert before <= {path.name for path in tmp_path.iterdir()}
 
 
+@pytest.mark.parametrize("arguments", [("inspect", "?"), ("compile", "?", "-o", "out"), ("compile", "right", "-o", "?"), ("run", "?"),
+                                       ("run", "right", "--input", "?"), ("run", "right", "--input", "x=?")], ids=" ".join)  # fmt: skip
+def test_any_place_on_the_command_line(arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 2 and a message, or 0 where a plan may be written; nothing else changes."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(model(), tmp_path / "right")
+    for place in places(tmp_path):
+        words = [word.replace("?", os.fsdecode(place)) for word in arguments]
+        before = {path: path.lstat().st_mtime_ns for path in tmp_path.iterdir()}
+        result = CliRunner().invoke(app, words, prog_name="fqfuse")
+        writes = arguments[-1] == "?" and "-o" in arguments
+        assert result.exit_code == 2 or (writes and result.exit_code == 0), (words, result.output)
+        assert "Traceback" not in result.output
+        for path in tmp_path.iterdir():
+            if before.get(path) != path.lstat().st_mtime_ns:
+                assert result.exit_code == 0
+                fqfuse.load_plan(path).save(path)
+                path.unlink()
+
+
 # -- the byte budget of a run ------------------------------------------------------------------------------------------------------
 
 
@@ -225,3 +248,16 @@ def test_the_memory_of_a_whole_run() -> None:
     session.run(None, {"x": np.zeros(1 << 10, np.float32)})
     with pytest.raises(fqfuse.InvalidInput, match=r"one run takes .* bytes; the largest value is . of shape"):
         session.run(None, {"x": np.zeros(1 << 20, np.float32)})
+
+
+def test_an_operator_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    x = helper.make_tensor_value_info("x", TensorProto.UINT8, ["n"])
+    y = helper.make_tensor_value_info("y", TensorProto.UINT8, ["h", "w", 3])
+    graph = helper.make_graph([helper.make_node("ImageDecoder", ["x"], ["y"], name="decode")], "g", [x], [y])
+    session = fqfuse.InferenceSession(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9))
+    with pytest.raises(fqfuse.UnsupportedOp, match="ImageDecoder needs a package that is not installed") as caught:
+        session.run(None, {"x": np.zeros(10, np.uint8)})
+    assert caught.value.where == "decode"
+    assert caught.value.hint == "install it: pip install Pillow"

@@ -27,6 +27,7 @@ RESHAPING: tuple[Case, ...] = (
     case("Squeeze", normal(1, 3, 1, 2), exact=True, unknown=-1),
     case("Unsqueeze", X, [0], exact=True),
     case("Unsqueeze", X, [-1, 2], exact=True),
+    case("Unsqueeze", X, np.asarray(-2), exact=True),
     case("Unsqueeze", CODES, [3, 0], exact=True),
 )
 

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 from fqfuse.ir.ops import OPS, dims
 from fqfuse.ir.ops.spec import Trait
 from fqfuse.ir.ops.special import erf
+from fqfuse.ir.ops.windows import taps_within
 from fqfuse.ir.types import DType, TensorType
 
 from .harness import normal
@@ -199,3 +200,10 @@ def test_lookup_takes_codes_as_bytes(dtype, values):
 def test_conv_without_elements():
     assert run("Conv", normal(0, 4, 5, 5), normal(6, 4, 3, 3)).shape == (0, 6, 3, 3)
     assert run("MaxPool", normal(0, 4, 5, 5), kernel_shape=(2, 2)).shape == (0, 4, 4, 4)
+
+
+@given(st.lists(st.integers(-20, 20), min_size=1), st.integers(1, 9), st.integers(1, 5), st.integers(-15, 5), st.integers(0, 20))
+def test_taps_are_counted_as_one_by_one(starts, taps, dilation, low, length):
+    high = low + length
+    counted = [sum(low <= start + tap * dilation < high for tap in range(taps)) for start in starts]
+    assert taps_within(np.asarray(starts), taps, dilation, low, high).tolist() == counted

@@ -71,6 +71,8 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("Conv", [X, t(16, 8, 17, 3)], {"pads": (1, 0, 1, 0)}, "a window of 17 elements does not fit into 14 + 2 of padding"),
     ("Conv", [X, t(16, 8, 3, 3)], {"pads": (1, 1)}, "pads must have 4 entries, found [1, 1]"),
     ("Conv", [X, t(16, 8, 3, 3)], {"strides": (0, 1)}, "strides and dilations must be positive"),
+    ("Conv", [X, t(16, 8, 3, 3)], {"pads": (1 << 31, 0, 0, 0)}, "2147483648 is too large for a stride, dilation or pad"),
+    ("Conv", [X, t(16, 8, 3, 3)], {"dilations": (1 << 30, 1)}, "a window of 2147483649 elements is too large"),
     ("Conv", [X, t(16, 8, 3, 3)], {"auto_pad": "SAME"}, "attribute auto_pad must be"),
     ("ConvTranspose", [X, t(4, 8, 3, 3)], {}, "channels of the input: expected 4"),
     ("ConvTranspose", [X, t(8, 4, 2, 2)], {"pads": (9, 9, 9, 9)}, "the pads crop more than there is"),

@@ -1,0 +1,62 @@
+"""How much memory a run may take, checked on Python integers before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..composer.plan import Plan
+from ..errors import InvalidInput
+from ..ir.types import TensorType
+from .processors import machine_bytes
+
+__all__ = ["RunBudget"]
+
+
+@dataclass(frozen=True)
+class RunBudget:
+    """The limit of a session.
+
+    Attributes:
+        limit: bytes of one value, and of all memory of one run.
+    """
+
+    limit: int
+
+    @classmethod
+    def of(cls, limit: int | None) -> RunBudget:
+        """The budget of so many bytes; of the machine's memory for None."""
+        return cls(machine_bytes() if limit is None else limit)
+
+    def check(self, plan: Plan, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Refuses values that are too large alone.
+
+        Raises:
+            InvalidInput: there is one; the message names it.
+        """
+        for value, shape in shapes.items():
+            type_ = plan.values.get(value)
+            if type_ is not None and (needed := _bytes(type_, shape)) > self.limit:
+                raise self._too_much(f"the value {value} of shape {list(shape)} takes {needed:,} bytes", value, needed)
+
+    def check_run(self, plan: Plan, shapes: Mapping[str, tuple[int, ...]], needed: int) -> None:
+        """Refuses memory of a run that is too large together.
+
+        Raises:
+            InvalidInput: it is; the message names the largest value.
+        """
+        if needed <= self.limit:
+            return
+        sizes = {value: _bytes(type_, shapes[value]) for value, type_ in plan.values.items() if value in shapes}
+        value = max(sizes, key=sizes.__getitem__, default="")
+        largest = f"; the largest value is {value} of shape {list(shapes[value])}" if value else ""
+        raise self._too_much(f"one run takes {needed:,} bytes{largest}", value, needed)
+
+    def _too_much(self, what: str, value: str, needed: int) -> InvalidInput:
+        hint = f"feed smaller inputs, or give the session budgets=Budgets(run_bytes={needed}) or more"
+        return InvalidInput(f"{what}, and a run may take {self.limit:,}", where=value, hint=hint)
+
+
+def _bytes(type_: TensorType, shape: tuple[int, ...]) -> int:
+    return math.prod(shape) * type_.dtype.numpy.itemsize
