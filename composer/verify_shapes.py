@@ -105,8 +105,8 @@ def _identity_problem(step: Step) -> str | None:
     if row is None:
         return f"computes nothing: the op table has no row {name_text(step.op)}"
     if step.primitive.startswith("onnx."):
-        op = step.params.get("op_type") if step.op == "Onnx" else step.op
-        return None if step.primitive == f"onnx.{op}" else f"is of the op {name_text(str(op))}"
+        op = str(step.params.get("op_type")) if step.op == "Onnx" else step.op
+        return None if step.primitive == f"onnx.{op}" else f"is of the op {name_text(op)}"
     if step.primitive not in PRIMITIVES:
         return "is no primitive"
     algorithms = {"eltwise": row.eltwise, "binary": row.binary}
