@@ -28,7 +28,7 @@ from .two_operands import comparable
 
 __all__ = ["elementwise", "is_arithmetic", "one_source_step"]
 
-_ROW_OF = {row.binary: row.name for row in reversed(OPS.values()) if row.binary is not None}
+_ROW_OF = {row.binary: row.name for row in reversed(tuple(OPS.values())) if row.binary is not None}
 """The row that a binary algorithm computes, of several the first: `Add`, not `Sum`."""
 
 

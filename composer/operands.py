@@ -171,15 +171,13 @@ def accumulator_refusal(graph: Graph, source: Source, weights: Weights, summed: 
     """Why 32 bits could not hold sum((src - src_zp) * (weights - weights_zp)) over the axes `summed` of the weights, or f32 one product;
     None when they do."""
     reach, hint = reach_of(source.dtype, source.zero_point), "calibrate the source to a range around 0"
+    type_, data = graph.type(weights.value), graph.constant(weights.value)
+    bound = accumulated(type_.static_shape, data, weights.zero_point, summed, reach) if is_static(type_.shape) else 0.0
+    if bound > ACCUMULATOR:
+        return Refusal("32 bits do not hold the sum of products", f"at most {ACCUMULATOR}", f"up to {bound:.0f}", hint)
     if reach > CODE_REACH:
         return Refusal("f32 does not hold a product of codes", f"codes at most {CODE_REACH} from their zero point", f"{reach:.0f}", hint)
-    type_ = graph.type(weights.value)
-    if not is_static(type_.shape):
-        return None
-    bound = accumulated(type_.static_shape, graph.constant(weights.value), weights.zero_point, summed, reach)
-    if bound <= ACCUMULATOR:
-        return None
-    return Refusal("32 bits do not hold the sum of products", f"at most {ACCUMULATOR}", f"up to {bound:.0f}", hint)
+    return None
 
 
 def float_weights(graph: Graph, value: str) -> npt.NDArray[np.float32] | None:

@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError, EncodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from ..errors import FqfuseError, InvalidModel, PlanError
+from ..errors import FqfuseError, PlanError
 from ..ir.ops.spec import Array, Attr
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
@@ -39,6 +39,7 @@ from .plan_metadata import (
     literal_attrs,
     metadata_of,
     quantizers_of,
+    read_at,
     strings_of,
     text_of,
 )
@@ -54,7 +55,6 @@ SCHEMA = 1
 _IR_VERSION = 10  # the first with metadata on nodes and values
 _STANDARD_OPSET = 26  # the newest that every onnx in the dependency range knows
 _LIMIT = (1 << 31) - (1 << 24)  # protobuf ends at 2 GiB; 16 MiB are left for what is not constants
-T = TypeVar("T")
 _FROM_ONNX = {number: dtype for dtype, number in ELEMENT_TYPES.items()}
 
 
@@ -218,23 +218,13 @@ def read_plan(source: Source) -> Plan:
         PlanError: it is no plan, is cut off or damaged, was written by another version, or is no sound plan.
     """
     where = "the given bytes" if isinstance(source, bytes) else str(source)
-    plan = _at(where, lambda: _plan(_checked_model(source if isinstance(source, bytes) else content(source))))
+    plan = read_at(where, lambda: _plan(_checked_model(source if isinstance(source, bytes) else content(source))))
     check_plan(plan, source=where)
     if any(step.op == "Onnx" for step in plan.steps):
-        from .foreign import check_foreign  # onnx.checker and shape inference: only plans with a foreign op pay for them
+        from .foreign import check_foreign  # onnx.reference takes 0.1 s to import
 
-        _at(where, lambda: check_foreign(plan))
+        read_at(where, lambda: check_foreign(plan))
     return plan
-
-
-def _at(where: str, read: Callable[[], T]) -> T:
-    """What is read, with the file's name in errors."""
-    try:
-        return read()
-    except PlanError as error:
-        raise PlanError(error.what, where=f"{where}: {error.where}" if error.where else where, hint=error.hint) from error
-    except InvalidModel as error:  # from the parser of literals
-        raise broken(error.what, f"{where}: {error.where}") from error
 
 
 def _checked_model(data: bytes) -> ModelProto:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from ..errors import PlanError
+from ..errors import InvalidModel, PlanError
 from ..ir.decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
 from ..ir.ops.spec import Attr
 from ..ir.text_read import Reader
@@ -24,14 +24,31 @@ __all__ = [
     "literal_attrs",
     "metadata_of",
     "quantizers_of",
+    "read_at",
     "strings_of",
     "text_of",
 ]
+
+T = TypeVar("T")
 
 
 def broken(what: str, where: str = "") -> PlanError:
     """The error of a plan file that is whole, but not what fqfuse writes."""
     return PlanError(f"the plan file is broken: {what}", where=where, hint="compile the model again with this version of fqfuse")
+
+
+def read_at(where: str, read: Callable[[], T]) -> T:
+    """What is read, with the file's name in errors.
+
+    Raises:
+        PlanError: it cannot be read.
+    """
+    try:
+        return read()
+    except PlanError as error:
+        raise PlanError(error.what, where=f"{where}: {error.where}" if error.where else where, hint=error.hint) from error
+    except InvalidModel as error:  # from the parser of literals
+        raise broken(error.what, f"{where}: {error.where}") from error
 
 
 def metadata_of(plan: Plan) -> dict[str, str]:

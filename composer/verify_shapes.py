@@ -21,7 +21,7 @@ from .attributes import DepthwiseConv
 from .plan import Plan, Step
 from .plan_nodes import positional
 from .targets import TARGETS
-from .verify_attributes import BINARY, ELTWISE, type_of
+from .verify_attributes import BINARY, ELTWISE, destination, type_of
 
 __all__ = ["PRIMITIVES", "Schema", "params_fit", "roles_fit", "shapes_fit", "types_fit"]
 
@@ -105,8 +105,8 @@ def _identity_problem(step: Step) -> str | None:
     if row is None:
         return f"computes nothing: the op table has no row {name_text(step.op)}"
     if step.primitive.startswith("onnx."):
-        op = step.params.get("op_type") if step.op == "Onnx" else step.op
-        return None if step.primitive == f"onnx.{op}" else f"is of the op {name_text(str(op))}"
+        op = str(step.params.get("op_type")) if step.op == "Onnx" else step.op
+        return None if step.primitive == f"onnx.{op}" else f"is of the op {name_text(op)}"
     if step.primitive not in PRIMITIVES:
         return "is no primitive"
     algorithms = {"eltwise": row.eltwise, "binary": row.binary}
@@ -215,12 +215,13 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
             yield Finding(f"%{name_text(value)} of type {type_text(type_)} is larger than anything that can be computed", value=value)
     for step in plan.steps:
         types = [type_of(plan, value) for _, value in step.args]
-        if _problem(step) or None in types or step.op == "Onnx":
+        if None in types or step.op == "Onnx":
             continue  # other rows speak of these; a foreign op gives shapes that no row knows
         try:
             found = _expected(plan, step)
         except _NO_FIT as error:
-            yield Finding(f"{step.primitive} {name_text(step.name)}: {error}", step.name, token=step.primitive)
+            if not _problem(step):  # else the row of roles has said so
+                yield Finding(f"{step.primitive} {name_text(step.name)}: {error}", step.name, token=step.primitive)
             continue
         if len(step.outputs) > len(found):
             yield _about(step, f"has {len(step.outputs)} outputs, and {step.op} gives {len(found)}")
@@ -334,12 +335,12 @@ def types_fit(plan: Plan) -> Iterator[Finding]:
     """A primitive reads and writes element types that the target has for it."""
     target = TARGETS.get(plan.target)
     for step in plan.steps if target is not None else ():
-        if step.primitive.startswith("onnx.") or _problem(step):
+        if step.primitive not in PRIMITIVES:
             continue
         assert target is not None
         capability = target.capability(step.primitive)
         sources = [(role, type_of(plan, value)) for role, value in step.args if role.startswith("src")]
-        dst = plan.values.get(step.output)
+        dst = destination(plan, step)
         for role, type_ in sources:
             if type_ is not None and type_.dtype not in capability.src:
                 yield _about(step, f"reads {role} as {type_.dtype.value}, which {step.primitive} of {target.name} does not take")
@@ -348,7 +349,7 @@ def types_fit(plan: Plan) -> Iterator[Finding]:
         src, weights, bias = (type_of(plan, step.arg(role)) for role in ("src", "weights", "bias"))
         if src is not None and weights is not None and weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
             yield _about(step, f"multiplies {src.dtype.value} by {weights.dtype.value}")
-        elif src is not None and weights is not None and src.dtype in _CODES:
+        elif src is not None and weights is not None and src.dtype in (DType.U8, DType.S8):
             problem = _accumulator_problem(plan, step, src.dtype, weights)
             if problem:
                 yield _about(step, problem)

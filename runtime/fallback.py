@@ -57,7 +57,7 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
     except _FAILURES as error:
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         raise UnsupportedOp(
-            f"nothing here can run the operator {name} (opset {opset}): {error}",
+            f"nothing here can run the operator {name} (opset {opset!r}): {error}",
             where=where,
             hint="replace it in the model by standard ONNX operators",
         ) from error

@@ -29,6 +29,8 @@ from fqfuse.runtime.session import InferenceSession
 RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 ADDRESSES = 4 << 30
 FED = 1 << 22
+RUN = 64 << 20
+"""Addresses of a process, elements that are fed, and the byte budget of a run: work within it takes a second at most."""
 
 
 def feeds_for(plan: Plan, seed: int) -> dict[str, np.ndarray] | None:
@@ -57,7 +59,7 @@ def outcome(data: bytes, seed: int) -> tuple[str, str]:
     except PlanError as error:
         return "refused", error.what[:300]
     try:
-        sessions = [InferenceSession(plan, backend=backend, threads=1) for backend in _backends(plan)]
+        sessions = [InferenceSession(plan, backend=backend, threads=1, run_bytes=RUN) for backend in _backends(plan)]
     except FqfuseError as error:
         return "unbound", str(error)[:300]
     feeds = feeds_for(plan, seed)
@@ -69,6 +71,8 @@ def outcome(data: bytes, seed: int) -> tuple[str, str]:
             answers.append(session.run(None, feeds))
         except FqfuseError as error:
             refusals.append((session.backend, str(error)))
+    if any("a run may take" in text for _, text in refusals):  # scratch counts, and the runtimes take other scratch
+        return "refused-at-run", refusals[0][1][:300]
     if refusals:
         return ("FAILURE", f"only {refusals[0][0]} refuses: {refusals[0][1]}") if answers else ("refused-at-run", refusals[0][1][:300])
     wrong = _misstated(plan, answers[0]) or (_difference(plan, sessions[1], feeds) if len(sessions) > 1 else "")
@@ -108,9 +112,11 @@ def _agrees(plan: Plan, difference: Difference) -> bool:
 
 
 def _is_finite(plan: Plan) -> bool:
-    """Whether all constants are numbers of an ordinary size. What a NaN becomes on its way through f32 post-ops is not part of the agreement,
-    and oneDNN's pooling stores what is beyond 32 bits as 0, where NumPy saturates."""
-    return all(bool((np.abs(data) < 1e30).all()) for data in plan.constants.values() if data.dtype.kind == "f")  # not so of NaN
+    """Whether constants and parameters are numbers of ordinary size. What a NaN becomes on its way through f32 post-ops is no part of the
+    agreement, and oneDNN's pooling stores what is beyond 32 bits as 0, where NumPy saturates."""
+    told = [value for step in plan.steps for op in step.attr.post_ops for value in vars(op).values() if isinstance(value, float)]
+    constants = [data for data in plan.constants.values() if data.dtype.kind == "f"]
+    return all(bool((np.abs(data) < 1e30).all()) for data in (*constants, np.asarray(told)))  # not so of NaN
 
 
 fallback.MOST_TRIPS = 1 << 12  # each mutant runs four times, and has ten seconds on a machine that does other things as well

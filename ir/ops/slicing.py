@@ -111,8 +111,9 @@ def _pad_shape(call: Call) -> Shape:
         raise ShapeError(f"pads must hold {2 * len(where)} numbers, found {list(pads)}")
     result = list(x)
     for i, axis in enumerate(where):
-        result[axis] = dims.add(x[axis], pads[i] + pads[i + len(where)])
-        if isinstance(result[axis], int) and int(result[axis]) < 0:
+        begin, end = pads[i], pads[i + len(where)]
+        result[axis], kept = dims.add(x[axis], begin + end), dims.add(x[axis], min(begin, 0) + min(end, 0))
+        if isinstance(kept, int) and kept < 0:
             raise ShapeError(f"pads {list(pads)} crop more than there is in {call.type(0)}")
     return tuple(result)
 

@@ -154,6 +154,7 @@ def resampling(binder: Binder, step: Step) -> None:
     shape, dims = binder.dims(need(step, "src")), binder.dims(step.output)
     if len(shape) < 3 or shape[:2] != dims[:2]:
         raise NotLowered("it resizes more than the spatial dimensions")
+    _check_scales(binder, step, shape, dims)
     mode = step.params.get("mode", "nearest")
     if mode == "nearest" and _repeats(step, shape[2:], dims[2:]):
         alg = AlgKind.resampling_nearest
@@ -171,6 +172,23 @@ def resampling(binder: Binder, step: Step) -> None:
         return desc
 
     follow(binder, step, make)
+
+
+def _check_scales(binder: Binder, step: Step, shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    """Refuses scales that are not the ratio of the sizes: ONNX takes coordinates from the scales, oneDNN from the sizes.
+
+    Raises:
+        NotLowered: they are not, or are computed at run time.
+    """
+    name = step.arg("scales")
+    if name is None:
+        return
+    if not binder.is_constant(name):
+        raise NotLowered("its scales are computed at run time")
+    scales, axes = binder.constants.data(name).tolist(), step.params.get("axes")
+    along = [int(axis) for axis in axes if isinstance(axis, int)] if isinstance(axes, tuple) and axes else range(len(shape))
+    if scales and any(shape[axis] * scale != dims[axis] for axis, scale in zip(along, scales, strict=True)):
+        raise NotLowered("its scales are not the ratios of its sizes")
 
 
 def _check_resampled_operands(binder: Binder, source: MemoryDesc, attributes: Attributes) -> None:

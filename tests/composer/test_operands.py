@@ -78,6 +78,10 @@ def _sum_of_products_beyond_32_bits(n: Net) -> Value:
     return n.op("MatMul", n.fq(n.input(("N", 64)), 4000.0, 4001.0), n.weights((64, 3), 0.01))
 
 
+def _product_beyond_f32(n: Net) -> Value:
+    return n.op("MatMul", n.fq(n.input(("N", 2)), 400.0, 401.0), n.weights((2, 3), 0.01))
+
+
 def _groups_with_scales_inside(n: Net) -> Value:
     return n.conv(n.qdq(n.input(("N", 4, 4, 4)), [0.1, 0.2, 0.3, 0.3], axis=1), 4, group=2)
 
@@ -105,6 +109,7 @@ def _second_operand_is_u8(n: Net) -> Value:
         (_weights_with_a_fractional_zero_point, _refused("the zero points of the weights differ", found="127.5")),
         (_weights_of_16_bits, _refused("the weights have more than 8 bits", found="s16")),
         (_sum_of_products_beyond_32_bits, _refused("32 bits do not hold the sum of products")),
+        (_product_beyond_f32, _refused("f32 does not hold a product of codes")),
         (_groups_with_scales_inside, _refused("differ within a group")),
         (_groups_with_many_zero_points, _refused("differ between channels")),
         (_second_operand_is_u8, _refused("the second operand is computed at run time, and is not s8", found="u8")),
