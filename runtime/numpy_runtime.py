@@ -24,7 +24,7 @@ from .numerics import VNNI_3_2, NumericsProfile
 from .pool import WorkerPool, single_threaded_blas
 from .processors import default_threads
 from .program import StepProgram
-from .shapes import StaticShape, bind_shapes, step_shapes
+from .shapes import StaticShape, bind_shapes, other_shape, step_shapes
 
 __all__ = ["NumpyExecutor", "run_step"]
 
@@ -150,7 +150,7 @@ class NumpyExecutor:
         buffer = lease.arrays.get(name)
         if buffer is not None:
             if buffer.shape != array.shape:
-                raise InternalError(f"{name} has shape {list(array.shape)}, and {list(buffer.shape)} was expected")
+                raise other_shape(self._plan, name, array.shape, buffer.shape)
             np.copyto(buffer, array)
             array = buffer
         values[name] = array

@@ -11,9 +11,9 @@ from ..composer.plan import Plan, Step
 from ..errors import InternalError, InvalidInput
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
-from ..ir.types import DType, TensorType
+from ..ir.types import Dim, DType, TensorType
 
-__all__ = ["StaticShape", "bind_shapes", "row_inputs", "step_shapes", "symbol_sizes"]
+__all__ = ["StaticShape", "bind_shapes", "other_shape", "row_inputs", "step_shapes", "symbol_sizes"]
 
 StaticShape = tuple[int, ...]
 
@@ -102,7 +102,31 @@ def symbol_sizes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[
                         hint=f"feed both with the same {dim}",
                     )
                 origin.setdefault(dim, place)
+    for dim, size in sizes.items():
+        if not dim.isidentifier() and (meant := _evaluated(dim, {name: n for name, n in sizes.items() if name != dim})) not in (None, size):
+            raise InvalidInput(
+                f"dimension {dim} is {size}, and the sizes in other inputs make it {meant}",
+                where=origin[dim],
+                hint=f"feed a size of {meant}, or give the dimension a name in the model that is no formula of others",
+            )
     return sizes
+
+
+def _evaluated(dim: Dim, sizes: Mapping[str, int]) -> int | None:
+    """The size of a dimension; None where the sizes of the names in it are not known, or divide by 0."""
+    try:
+        return dims.evaluate(dim, sizes)
+    except (KeyError, ZeroDivisionError):
+        return None
+
+
+def other_shape(plan: Plan, value: str, found: StaticShape, expected: StaticShape) -> Exception:
+    """What to raise when a step made another shape than it was bound for: of a foreign op the plan has the model's word alone."""
+    step = next(step for step in plan.steps if value in step.outputs)
+    what = f"{value} has shape {list(found)}, and {list(expected)} was expected"
+    if step.op != "Onnx":
+        return InternalError(what)
+    return InvalidInput(what, where=", ".join(step.origin) or step.name, hint="correct what value_info says of this value in the model")
 
 
 class _Binder:
@@ -127,6 +151,10 @@ class _Binder:
         """Shapes of the outputs of one step; None where data decides."""
         found = self._outputs(step)
         self._check_operands(step, found[0])
+        for value, shape in zip(step.outputs, found, strict=False):
+            if value and shape is not None and not self._is_as_stated(value, shape):
+                known = [v for v in step.inputs if v in self._shapes]
+                raise self._refusal(step, known, f"the result is {list(shape)}, and the model says {self._plan.type(value)}")
         return found
 
     def _outputs(self, step: Step) -> Sequence[StaticShape | None]:
@@ -165,15 +193,21 @@ class _Binder:
             f"{step.op} cannot take these shapes: {why}", where=", ".join(step.origin) or step.name, hint=f"its inputs are {shapes}"
         )
 
+    def _is_as_stated(self, value: str, shape: StaticShape) -> bool:
+        """True when the plan's own word on a value, as far as it is known, is this shape."""
+        stated = self._plan.values[value].shape
+        if stated is None:
+            return True
+        sizes = [_evaluated(dim, self._sizes) for dim in stated]
+        return len(sizes) == len(shape) and all(size in (None, found) for size, found in zip(sizes, shape, strict=True))
+
     def _declared(self, value: str) -> StaticShape | None:
         """The plan's own word, with the sizes that the inputs gave its symbols."""
         shape = self._plan.values[value].shape if value else None
         if shape is None:
             return None
-        try:
-            return tuple(dims.evaluate(d, self._sizes) for d in shape)
-        except KeyError:
-            return None
+        found = tuple(size for d in shape if (size := _evaluated(d, self._sizes)) is not None)
+        return found if len(found) == len(shape) else None
 
     def _infer(self, step: Step, spec: OpSpec, values: Sequence[str]) -> list[StaticShape | None]:
         compute = step.primitive.startswith("onnx.")

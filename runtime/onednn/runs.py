@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...composer.plan import Plan
 from ...errors import InternalError
 from ...ir.ops.spec import Array
+from ..shapes import other_shape
 from .enums import Arg, DataType
 from .handles import Engine, Stream
 from .memory import Memory, aligned_bytes, view
@@ -176,7 +177,7 @@ class Run:
 
     def _host_call(self, action: HostAction) -> Callable[[], int]:
         # What the calls refer to is named here: a reference to `self` would be a cycle, and keep the arena until it is collected.
-        runner, outputs, arrays, loose = action.runner, action.outputs, self._arrays, self._loose
+        runner, outputs, arrays, loose, plan = action.runner, action.outputs, self._arrays, self._loose, self._plan
         readers = {value: self._viewer(value, action.inputs.get(value)) for value in runner.inputs}
         for tensor in outputs.values():
             self._memory(tensor)
@@ -186,7 +187,7 @@ class Run:
             found = runner.run({value: read() for value, read in readers.items()})
             for value, array in found.items():
                 if value in made and (array.shape or (1,)) != made[value]:
-                    raise InternalError(f"{value} has shape {list(array.shape)}, and was bound for {list(made[value])}")
+                    raise other_shape(plan, value, array.shape, made[value])
                 _keep(arrays, loose, value, array)
             return 0
 
