@@ -181,6 +181,8 @@ def _axis_vectors(quant: Quantization, composer: PostOpsComposer) -> tuple[npt.N
         return Refusal(
             "the quantization runs along another axis than the channels", f"axis {composer.front.channel_axis}", f"axis {quant.axis}"
         )
+    if quant.axis is not None and len(quant.scale) != composer.front.channels:
+        return Refusal("the model does not tell the size of the axis that the scales run along", f"{len(quant.scale)}", "a symbolic size")
     return vec(quant.scales), vec(quant.zero_points)
 
 

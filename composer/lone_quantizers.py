@@ -16,12 +16,14 @@ from .formula import BasicOp, Refusal, ScaleBy, Shift, Store, vec
 from .operands import Source
 from .plan import Step
 from .post_ops_composer import Front, PostOpsComposer
-from .step_parts import codes_behind, quantization_of, size_along
+from .step_parts import codes_behind, knows_axis, quantization_of, size_along
 from .steps import plain
 
 __all__ = ["dequantize_alone", "quantize_alone"]
 
 UNKNOWN_RANK = "the model does not tell how many dimensions the tensor has, which primitives must know"
+
+UNKNOWN_SIZE = "the model does not tell the size of the axis that the scales run along, which primitives must know"
 
 
 def quantize_alone(drafts: Drafts, node: Node) -> None:
@@ -32,9 +34,10 @@ def quantize_alone(drafts: Drafts, node: Node) -> None:
         plain(drafts, node)
         drafts.encoded(node, QuantizeFate.FALLBACK, f"no primitive stores {dtype.value} codes", node.name)
         return
-    if drafts.graph.type(node.output).shape is None:
+    unknown = _unknown(drafts, node)
+    if unknown:
         plain(drafts, node)
-        drafts.encoded(node, QuantizeFate.FALLBACK, UNKNOWN_RANK, node.name)
+        drafts.encoded(node, QuantizeFate.FALLBACK, unknown, node.name)
         return
     decode = codes_behind(drafts, node.inputs[0])
     inner = quantization_of(decode)
@@ -64,6 +67,13 @@ def quantize_alone(drafts: Drafts, node: Node) -> None:
     drafts.encoded(node, QuantizeFate.STANDALONE, drafts.why_alone(node), step.name)
     if decode is not None:
         drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, "requantized in one step, from codes to codes", node, step.name)
+
+
+def _unknown(drafts: Drafts, node: Node) -> str:
+    """What a primitive must know of the tensor that the quantizer reads, and the model does not tell; '' for nothing."""
+    if drafts.graph.type(node.output).shape is None:
+        return UNKNOWN_RANK
+    return "" if knows_axis(drafts, node) else UNKNOWN_SIZE
 
 
 def _requantizing_chain(drafts: Drafts, node: Node, decode: Node | None, inner: Quantization | None) -> Chain | Refusal:
@@ -132,7 +142,8 @@ def dequantize_alone(drafts: Drafts, node: Node) -> None:
             drafts.decoded(node, DequantizeFate.CONSTANT, "decoded at compile time: its reader takes f32", reader)
         return
     codes_of_primitives = graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) and codes is None
-    simple = codes_of_primitives and graph.type(node.output).shape is not None
+    unknown = _unknown(drafts, node)
+    simple = codes_of_primitives and not unknown
     if simple and _fits_reorder(quant):
         attr = _reorder_attributes(drafts, quant, None)
         drafts.add(Step(node.name, "reorder", "Identity", (("src", node.inputs[0]),), node.outputs, {}, attr, node.origin), [node])
@@ -144,7 +155,7 @@ def dequantize_alone(drafts: Drafts, node: Node) -> None:
         plain(drafts, node)
     fate = DequantizeFate.STANDALONE if simple else DequantizeFate.FALLBACK
     for reader in readers:
-        why = "its reader takes f32" if simple else UNKNOWN_RANK if codes_of_primitives else "codes that no primitive reads"
+        why = "its reader takes f32" if simple else unknown if codes_of_primitives else "codes that no primitive reads"
         drafts.decoded(node, fate, why, reader, node.name)
 
 

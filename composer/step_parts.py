@@ -12,7 +12,7 @@ from .drafts import Drafts, origins
 from .plan import Step
 from .post_ops_composer import Composed
 
-__all__ = ["attributes_of", "codes_behind", "quantization_of", "simple_step", "size_along"]
+__all__ = ["attributes_of", "codes_behind", "knows_axis", "quantization_of", "simple_step", "size_along"]
 
 
 def simple_step(node: Node, primitive: str, args: list[tuple[str, str]], chain: Chain, attr: PrimitiveAttr) -> Step:
@@ -36,10 +36,16 @@ def size_along(drafts: Drafts, value: str, axis: int) -> int:
     return size if isinstance(size, int) else 0
 
 
+def knows_axis(drafts: Drafts, quantizer: Node) -> bool:
+    """True when the model tells the size of the axis that a Quantize or Dequantize has parameters along, of what it reads."""
+    axis = quantizer.attr("quant", Quantization).axis
+    return axis is None or size_along(drafts, quantizer.inputs[0], axis) > 0
+
+
 def codes_behind(drafts: Drafts, value: str) -> Node | None:
-    """The Dequantize of 8-bit codes made at run time, per tensor or along an axis, that produces a value, or None."""
+    """The Dequantize of 8-bit codes made at run time, per tensor or along an axis of known size, that produces a value, or None."""
     node = drafts.graph.producer(value)
-    if node is None or node.op != "Dequantize" or drafts.graph.constant(node.inputs[0]) is not None:
+    if node is None or node.op != "Dequantize" or drafts.graph.constant(node.inputs[0]) is not None or not knows_axis(drafts, node):
         return None
     return node if drafts.graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
 

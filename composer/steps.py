@@ -214,9 +214,12 @@ def _settle_foreign(drafts: Drafts, node: Node) -> None:
 
 
 def _normalization_parameters(drafts: Drafts, node: Node) -> tuple[Vec | None, Vec | None]:
-    """Scale and bias of a LayerNormalization over the last axis, which take factors and shifts behind it; None when computed."""
+    """Scale and bias of a LayerNormalization over the last axis, which take factors and shifts behind it; None when computed,
+    or when the model does not tell the size of that axis."""
     rank = drafts.graph.type(node.output).rank
     data = [drafts.graph.constant(value) if value else None for value in (*node.inputs[1:], "")][:2]
+    if not size_along(drafts, node.output, rank - 1):
+        return None, None
     if node.attr("axis", int) not in (-1, rank - 1) or data[0] is None or (len(node.inputs) > 2 and node.inputs[2] and data[1] is None):
         return None, None
     return vec(data[0]), vec(0.0 if data[1] is None else data[1])

@@ -180,13 +180,17 @@ def _output_types(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> list
         found = {value.name: value.type for value in inferred.graph.output}
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         pass  # the model's own declaration, below, may say it; where it does not, that is an error with the place
-    known = ctx.size_names | {d for v in model.graph.input for d in ctx.type(v.name).shape or () if isinstance(d, str)}
+    # The inference makes up names for sizes that it does not know: one may be that of a size of the graph that this node does not read.
+    seen = {d for v in model.graph.input for d in ctx.type(v.name).shape or () if isinstance(d, str)}
     absent = TensorType(DType.F32, None)
-    return [_output_type(node, name, (found.get(name), ctx.declared.get(name)), known) if name else absent for name in node.outputs]
+    return [
+        _output_type(node, name, ((found.get(name), seen), (ctx.declared.get(name), ctx.size_names | seen))) if name else absent
+        for name in node.outputs
+    ]
 
 
-def _output_type(node: OnnxNode, name: str, candidates: Sequence[Any], known: AbstractSet[str]) -> TensorType:
-    for candidate in candidates:
+def _output_type(node: OnnxNode, name: str, candidates: Sequence[tuple[Any, AbstractSet[str]]]) -> TensorType:
+    for candidate, known in candidates:
         if candidate is None or candidate.WhichOneof("value") is None:
             continue
         kind = candidate.WhichOneof("value")

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..composer.attributes import Binary, DepthwiseConv, Sum
 from ..composer.plan import Plan, Step
-from ..errors import InternalError, InvalidInput, PlanError
+from ..errors import FqfuseError, InternalError, InvalidInput, PlanError
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
-from ..ir.types import DType, TensorType
+from ..ir.types import Dim, DType, TensorType
 from .budget import RunBudget
 
 __all__ = ["StaticShape", "bind_shapes", "bound_otherwise", "row_inputs", "step_shapes", "symbol_sizes"]
@@ -92,12 +92,6 @@ def _by_name(step: Step, spec: OpSpec, aliases: Mapping[str, str] | None = None)
     return result
 
 
-def bound_otherwise(value: str, array: Array, shape: Sequence[int], dtype: np.dtype[Any]) -> PlanError:
-    """The error of a step on NumPy that gives another array than the plan says: those who read it were bound for what it says."""
-    what = f"{value} has elements of type {array.dtype} and the shape {list(array.shape)}"
-    return PlanError(f"{what}, and by the plan {dtype} and {list(shape)}", where=value, hint="compile the model again")
-
-
 def symbol_sizes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """The size of every symbolic dimension that an input of the plan names.
 
@@ -117,7 +111,35 @@ def symbol_sizes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[
                         hint=f"feed both with the same {dim}",
                     )
                 origin.setdefault(dim, place)
+    for dim, size in sizes.items():
+        if not dim.isidentifier() and (meant := _evaluated(dim, {name: n for name, n in sizes.items() if name != dim})) not in (None, size):
+            raise InvalidInput(
+                f"dimension {dim} is {size}, and the sizes in other inputs make it {meant}",
+                where=origin[dim],
+                hint=f"feed a size of {meant}, or give the dimension a name in the model that is no formula of others",
+            )
     return sizes
+
+
+def _evaluated(dim: Dim, sizes: Mapping[str, int]) -> int | None:
+    """The size of a dimension; None where the sizes of the names in it are not known, or divide by 0."""
+    try:
+        return dims.evaluate(dim, sizes)
+    except (KeyError, ZeroDivisionError):
+        return None
+
+
+def bound_otherwise(plan: Plan, value: str, array: Array, shape: Sequence[int], dtype: np.dtype[Any]) -> FqfuseError:
+    """The error of a step on NumPy that gives another array than the plan says: those who read it were bound for what it says.
+
+    Of a foreign op the plan has the model's word alone.
+    """
+    step = next(step for step in plan.steps if value in step.outputs)
+    what = f"{value} is {array.dtype}{list(array.shape)}, and the plan says {dtype}{list(shape)}"
+    if step.op == "Onnx":
+        where = ", ".join(step.origin) or step.name
+        return InvalidInput(what, where=where, hint="correct what value_info says of this value in the model")
+    return PlanError(what, where=value, hint="compile the model again")
 
 
 class _Binder:
@@ -142,6 +164,10 @@ class _Binder:
         """Shapes of the outputs of one step; None where data decides."""
         found = self._outputs(step)
         self._check_operands(step, found[0])
+        for value, shape in zip(step.outputs, found, strict=False):
+            if value and shape is not None and not self._is_as_stated(value, shape):
+                known = [v for v in step.inputs if v in self._shapes]
+                raise self._refusal(step, known, f"the result is {list(shape)}, and the model says {self._plan.type(value)}")
         return found
 
     def _outputs(self, step: Step) -> Sequence[StaticShape | None]:
@@ -172,15 +198,21 @@ class _Binder:
             f"{step.op} cannot take these shapes: {why}", where=", ".join(step.origin) or step.name, hint=f"its inputs are {shapes}"
         )
 
+    def _is_as_stated(self, value: str, shape: StaticShape) -> bool:
+        """True when the plan's own word on a value, as far as it is known, is this shape."""
+        stated = self._plan.values[value].shape
+        if stated is None:
+            return True
+        sizes = [_evaluated(dim, self._sizes) for dim in stated]
+        return len(sizes) == len(shape) and all(size in (None, found) for size, found in zip(sizes, shape, strict=True))
+
     def _declared(self, value: str) -> StaticShape | None:
         """The plan's own word, with the sizes that the inputs gave its symbols."""
         shape = self._plan.values[value].shape if value else None
         if shape is None:
             return None
-        try:
-            return tuple(dims.evaluate(d, self._sizes) for d in shape)
-        except KeyError:
-            return None
+        found = tuple(size for d in shape if (size := _evaluated(d, self._sizes)) is not None)
+        return found if len(found) == len(shape) else None
 
     def _infer(self, step: Step, spec: OpSpec, values: Sequence[str]) -> list[StaticShape | None]:
         compute = step.primitive.startswith("onnx.")

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ..types import Dim, Shape, TensorType
+from ..types import Dim, Shape
 
 __all__ = [
     "UNKNOWN",
@@ -36,7 +36,6 @@ __all__ = [
     "product",
     "same",
     "same_shape",
-    "same_type",
     "subtract",
 ]
 
@@ -148,11 +147,6 @@ def differ(a: Dim, b: Dim) -> bool:
 def same_shape(a: Shape | None, b: Shape | None) -> bool:
     """True when the two are surely the same shape."""
     return a is not None and b is not None and len(a) == len(b) and all(map(same, a, b))
-
-
-def same_type(a: TensorType, b: TensorType) -> bool:
-    """True when values of the two types surely have the same shape, and the same element type and quantization."""
-    return a.dtype is b.dtype and a.quant == b.quant and same_shape(a.shape, b.shape)
 
 
 def fits(operand: Shape | None, shape: Shape | None) -> bool:

@@ -50,6 +50,7 @@ def _fake_quantize_shape(call: Call) -> Shape:
         found = broadcast_shapes([x, ranges], f"x and {call.name(index)}") if numpy_rule else ranges
         if len(found) != len(x) or any(dims.differ(f, d) for f, d in zip(found, x, strict=True)):
             raise ShapeError(f"{call.name(index)} must broadcast to x, {call.type(0)}, found {call.type(index)}")
+        x = found
     return x
 
 
@@ -71,12 +72,14 @@ def _dtype_of(attrs: Attrs) -> DType:
 
 
 def _check_axis(call: Call) -> Shape:
+    """The shape of x; the dimension that the parameters run along has as many elements as they, whatever is said of x."""
     x, quant = call.shape(0), _quant_of(call.attrs)
     if quant.axis is not None:
         if not 0 <= quant.axis < len(x):
             raise ShapeError(f"the axis of the quantization, {quant.axis}, is out of range for {call.type(0)}")
         if dims.differ(x[quant.axis], len(quant.scale)):
             raise ShapeError(f"{len(quant.scale)} scales do not fit dimension {quant.axis} of {call.type(0)}")
+        return (*x[: quant.axis], len(quant.scale), *x[quant.axis + 1 :])
     return x
 
 

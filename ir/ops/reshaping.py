@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
+
 import numpy as np
 
 from ..types import Dim, DType, Shape
@@ -41,29 +44,39 @@ def _reshape_shape(call: Call) -> Shape:
             result.append(dim)
     if wanted.count(-1) > 1:
         raise ShapeError(f"shape may hold -1 once, found {list(wanted)}")
-    return _with_inferred(call, tuple(result), wanted.index(-1) if -1 in wanted else None)
+    copied = frozenset() if keep_zero else frozenset(axis for axis, dim in enumerate(wanted) if dim == 0)
+    return _with_inferred(call, tuple(result), wanted.index(-1) if -1 in wanted else None, copied)
 
 
-def _with_inferred(call: Call, shape: Shape, inferred: int | None) -> Shape:
-    """The shape with its -1 (at index `inferred`) replaced by what is left of the elements."""
-    total = dims.product(call.shape(0))
+def _with_inferred(call: Call, shape: Shape, inferred: int | None, copied: Collection[int]) -> Shape:
+    """The shape with its -1 (at index `inferred`) replaced by what is left of the elements.
+
+    Dimensions that are copied say nothing about it: they are left out on both sides, so that one of size 0 leaves an answer.
+    """
     if inferred is None:
+        total = dims.product(call.shape(0))
         if dims.differ(dims.product(shape), total):
             raise ShapeError(f"{call.type(0)} has {total} elements, the new shape {list(shape)} has {dims.product(shape)}")
         return shape
-    rest = dims.product(d for axis, d in enumerate(shape) if axis != inferred)
+    total = dims.product(d for axis, d in enumerate(call.shape(0)) if axis not in copied)
+    rest = dims.product(d for axis, d in enumerate(shape) if axis != inferred and axis not in copied)
     if rest == 0:
         raise ShapeError(f"-1 in a shape with no elements says nothing: {list(shape)}")
     size = dims.floor_div(total, rest)
     if isinstance(size, int) and dims.differ(dims.multiply(size, rest), total):
-        raise ShapeError(f"{total} elements of {call.type(0)} cannot be split into {list(shape)}")
+        raise ShapeError(f"{dims.product(call.shape(0))} elements of {call.type(0)} cannot be split into {list(shape)}")
     return (*shape[:inferred], size, *shape[inferred + 1 :])
 
 
 def _reshape(x: A, shape: A, attrs: Attrs) -> A:
     wanted = [int(d) for d in shape]
-    if not flag(attrs, "allowzero"):
-        wanted = [x.shape[axis] if d == 0 else d for axis, d in enumerate(wanted)]
+    copied = () if flag(attrs, "allowzero") else tuple(axis for axis, d in enumerate(wanted) if d == 0)
+    for axis in copied:
+        wanted[axis] = x.shape[axis]
+    if copied and -1 in wanted:  # NumPy infers nothing where a copied dimension is 0
+        rest = math.prod(d for axis, d in enumerate(wanted) if d != -1 and axis not in copied)
+        if rest:
+            wanted[wanted.index(-1)] = math.prod(d for axis, d in enumerate(x.shape) if axis not in copied) // rest
     return x.reshape(wanted)
 
 

@@ -180,7 +180,7 @@ class Run:
 
     def _host_call(self, action: HostAction) -> Callable[[], int]:
         # What the calls refer to is named here: a reference to `self` would be a cycle, and keep the arena until it is collected.
-        runner, outputs, arrays, loose = action.runner, action.outputs, self._arrays, self._loose
+        runner, outputs, arrays, loose, plan = action.runner, action.outputs, self._arrays, self._loose, self._plan
         readers = {value: self._viewer(value, action.inputs.get(value)) for value in runner.inputs}
         for tensor in outputs.values():
             self._memory(tensor)
@@ -190,7 +190,7 @@ class Run:
             found = runner.run({value: read() for value, read in readers.items()})
             for value, array in found.items():
                 if value in made and ((array.shape or (1,)), array.dtype) != made[value]:
-                    raise bound_otherwise(value, array, *made[value])
+                    raise bound_otherwise(plan, value, array, *made[value])
                 _keep(arrays, loose, value, array)
             return 0
 

@@ -36,7 +36,13 @@ def boxes_of(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, Box]:
 
 def inside(graph: Graph, plan: Plan, backend: str, feeds: Mapping[str, np.ndarray], boxes: Mapping[str, Box]) -> None:
     """The plan's results on a runtime lie in the intervals of the graph that it was made of."""
-    for name, found in zip(plan.outputs, InferenceSession(plan, backend, 1).run(None, dict(feeds)), strict=True):
+    results = InferenceSession(plan, backend, 1).run(None, dict(feeds))
+    within(graph, plan, backend, dict(zip(plan.outputs, results, strict=True)), boxes)
+
+
+def within(graph: Graph, plan: Plan, backend: str, results: Mapping[str, np.ndarray], boxes: Mapping[str, Box]) -> None:
+    """Results of the plan lie in the intervals of the graph."""
+    for name, found in results.items():
         slack = 0 if found.dtype.kind in "iu" else 1e-6 + 1e-6 * np.abs(found).max(initial=0)  # polynomials of the primitives
         far = boxes[name].outside(found)
         shown = f"{backend}: {name} is {far} outside\n" + print_graph(graph, data="digest", explain=False)
