@@ -199,7 +199,8 @@ class PostOpsComposer:
     def _resolve_adds(self, ops: Sequence[BasicOp], dst: DType) -> tuple[list[BasicOp], dict[str, tuple[Home, ...]]] | Refusal:
         """Leaves the one Add whose cheapest home is a sum, and writes the others as binary additions; with the homes of each operand."""
         homes: dict[str, tuple[Home, ...]] = {}
-        last_told = len(ops) if self.front.zero_shows else max((place for place, op in enumerate(ops) if tells(op)), default=0)
+        shows = self.front.zero_shows and dst is DType.F32
+        last_told = len(ops) if shows else max((place for place, op in enumerate(ops) if tells(op)), default=0)
         taken = ""
         result: list[BasicOp] = []
         for number, op in enumerate(ops):
