@@ -169,6 +169,17 @@ FOUND = {
         {"x": [1, 2, 1]},
         {"s": np.ones(3, np.float32), "c": np.array([[[1.75], [-1.75]]], np.float32)},
     ),
+    "blocks of channels that are not full": found(
+        [
+            node("Conv", ["x", "w"], ["c"], pads=[1, 1]),
+            node("Relu", ["c"], ["r"]),
+            node("Add", ["r", "c"], ["a"]),
+            node("QuantizeLinear", ["a", "s"], ["q"]),
+            node("DequantizeLinear", ["q", "s"]),
+        ],
+        {"x": [12, 1, 2]},
+        {"w": floats(2, 1, 2), "s": np.float32(2)},
+    ),
     "one row resampled": found(
         [node("Resize", ["x", "", "s"], ["r"], mode="nearest", **NEAREST), node("Add", ["r", "c"])],
         {"x": [2, 5, 1]},
