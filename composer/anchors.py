@@ -13,6 +13,7 @@ from ..ir.types import DType, Quantization
 from .attributes import PrimitiveAttr, Scale, ZeroPoint
 from .chain import Chain, grow
 from .drafts import Drafts, origins
+from .exact_zeros import zero_shows
 from .formula import Refusal, Vec, vec
 from .operands import Source, Weights, accumulator_refusal, float_weights, grouped_source_of, source_of, weights_of
 from .plan import Step
@@ -112,7 +113,11 @@ class _Anchor:
 
     def _front(self, src: DType, scale: Vec | None) -> Front:
         rank = self.graph.type(self.node.output).rank
-        return Front(self.primitive, self.node.name, src, rank, self.axis, self.channels, scale, self._bias(), self.channels > 0)
+        shows = zero_shows(self.graph, self.node, rounded=True)
+        per_channel = self.channels > 0
+        return Front(
+            self.primitive, self.node.name, src, rank, self.axis, self.channels, scale, self._bias(), per_channel, zero_shows=shows
+        )
 
     def _grow(self, front: Front) -> Chain:
         found = grow(self.graph, PostOpsComposer(self.target, front), self.node.output, self.node, self.drafts.is_claimed)

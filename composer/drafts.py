@@ -201,6 +201,8 @@ class Drafts:
                 consumer,
                 step.name,
             )
+        elif codes in step.inputs and not step.attr.post_ops:  # the operation of binary itself
+            self.decoded(decode, DequantizeFate.SOURCE_SCALE, "a source of binary, in units of its codes", consumer, step.name)
         elif codes in step.inputs:
             self.decoded(
                 decode,

@@ -104,6 +104,7 @@ def _binary(drafts: Drafts, node: Node) -> bool:
         None,
         per_channel=False,
         positive=algorithm in ("max", "min"),
+        zero_shows=zero_shows(graph, node, rounded=True),
     )
     composer = PostOpsComposer(target, front)
     if shift and composer.append([Shift(vec(shift))]) is not None:
@@ -149,7 +150,7 @@ def _from_source(drafts: Drafts, node: Node, value: str, codes: Source, along: N
     axis = _vector_axis(drafts, node, along)
     front = Front(
         "binary", node.name, codes.dtype, graph.type(node.output).rank, axis, size_along(drafts, node.output, axis),
-        zero_shows=zero_shows(graph, node),
+        zero_shows=zero_shows(graph, node, rounded=True),
     )  # fmt: skip
     composer = PostOpsComposer(drafts.target, front)
     decoding: Found | Refusal | None = ([], None) if along is None else operations_of(graph, along, along.inputs[0], composer, node)

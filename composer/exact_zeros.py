@@ -6,7 +6,7 @@ operation shows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -16,27 +16,50 @@ from ..ir.ops.spec import Trait
 from .algebra import Rule
 from .formula import BasicOp, BinaryOp, EltwiseOp, Refusal, Round, ScaleBy, Shift, vec
 
-__all__ = ["EXACT_ZERO", "exact_zeros", "is_told", "tells", "zero_shows"]
+__all__ = ["EXACT_ZERO", "exact_zeros", "is_told", "is_told_behind", "tells", "zero_shows"]
 
 _TELLING = frozenset({"sqrt", "log", "pow", "gt", "ge", "lt", "le", "eq"})
 """Algorithms that tell 0 from the numbers next to it: NaN, infinity, or another truth value."""
 
 
 _TELLING_OPS = frozenset({"Sqrt", "Log", "Pow", "Reciprocal", "Div", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"})
+_KEEPING_OPS = frozenset(
+    {"Dequantize", "Concat", "AveragePool", "GlobalAveragePool", "Resize", "ReduceSum", "ReduceMean", "Conv", "MatMul"}
+)
+"""Operations that make 0 of zeros, and of numbers next to 0 such numbers, besides those that go by element or only move some."""
+
+_ROUNDING_OPS = frozenset({"Quantize", "FakeQuantize"})
 _FAR = 16  # nodes that are looked at
 
 
-def zero_shows(graph: Graph, node: Node) -> bool:
+def zero_shows(graph: Graph, node: Node, *, rounded: bool = False) -> bool:
+    """True when 0 and the numbers next to it are not the same to who reads what `node` computes, be it moved and scaled on the way.
+
+    That is an operation that tells them apart, or whoever reads an output of the model.
+
+    Args:
+        graph: the graph.
+        node: the node.
+        rounded: look behind roundings, too, which make them the same: for a step that may hold these and what follows.
+    """
+    return is_told_behind(graph, node, rounded=rounded) or any(map(graph.is_output, _keeping(graph, node, rounded=rounded)))
+
+
+def is_told_behind(graph: Graph, node: Node, *, rounded: bool = True) -> bool:
     """True when an operation that tells 0 from the numbers next to it reads what `node` computes, be it moved and scaled on the way."""
+    return any(is_told(reader) for value in _keeping(graph, node, rounded=rounded) for reader in graph.consumers(value))
+
+
+def _keeping(graph: Graph, node: Node, *, rounded: bool) -> Iterator[str]:
+    """What `node` computes, and values that are 0 where that is."""
     pending, seen = [node], {node.name}
     while pending and len(seen) <= _FAR:
-        for reader in graph.consumers(pending.pop().output):
-            if is_told(reader):
-                return True
-            if reader.name not in seen and _passes_zeros(reader):
+        value = pending.pop().output
+        yield value
+        for reader in graph.consumers(value):
+            if reader.name not in seen and _passes_zeros(reader) and (rounded or reader.op not in _ROUNDING_OPS):
                 seen.add(reader.name)
                 pending.append(reader)
-    return False
 
 
 def is_told(node: Node) -> bool:
@@ -45,7 +68,7 @@ def is_told(node: Node) -> bool:
 
 
 def _passes_zeros(node: Node) -> bool:
-    return node.op == "Dequantize" or any(map(node.has, (Trait.ELEMENTWISE, Trait.LAYOUT_ONLY, Trait.SELECTS)))
+    return node.op in _KEEPING_OPS or any(map(node.has, (Trait.ELEMENTWISE, Trait.LAYOUT_ONLY, Trait.SELECTS)))
 
 
 def tells(op: BasicOp) -> bool:

@@ -87,7 +87,7 @@ def _requantizing_chain(drafts: Drafts, node: Node, decode: Node | None, inner: 
     axis = next((q.axis for q in (quant, inner) if q is not None and q.axis is not None), min(1, rank - 1))
     src = DType.F32 if decode is None else graph.type(decode.inputs[0]).dtype
     channels = size_along(drafts, node.output, axis)
-    front = Front("binary", node.name, src, rank, axis, channels, zero_shows=zero_shows(drafts.graph, node))
+    front = Front("binary", node.name, src, rank, axis, channels, zero_shows=zero_shows(drafts.graph, node, rounded=True))
     composer = PostOpsComposer(drafts.target, front)
     start: list[BasicOp] = [] if inner is None else [Shift(-vec(inner.zero_points)), ScaleBy(vec(inner.scales))]
     scale, zero = vec(quant.scales), vec(quant.zero_points)
@@ -165,7 +165,7 @@ def _decoding_chain(drafts: Drafts, node: Node, quant: Quantization) -> Chain:
     axis = quant.axis if quant.axis is not None else min(1, rank - 1)
     src = drafts.graph.type(node.inputs[0]).dtype
     channels = size_along(drafts, node.output, axis)
-    front = Front("binary", node.name, src, rank, axis, channels, zero_shows=zero_shows(drafts.graph, node))
+    front = Front("binary", node.name, src, rank, axis, channels, zero_shows=zero_shows(drafts.graph, node, rounded=True))
     composer = PostOpsComposer(drafts.target, front)
     refusal = composer.append([Shift(-vec(quant.zero_points)), ScaleBy(vec(quant.scales))])
     assert refusal is None  # binary takes scale and shift from both 8-bit types, into f32

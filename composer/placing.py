@@ -77,7 +77,7 @@ def place(target: Target, front: Front, dst: DType, ops: Sequence[BasicOp]) -> t
         constants[name] = values.astype(np.float32).reshape(shape)
         return name
 
-    left = exact_zeros(ops, told=front.zero_shows)
+    left = exact_zeros(ops, told=front.zero_shows and dst is DType.F32)  # another store rounds
     start = 0
     while start < len(left):
         slot = Slot(target, dst, post_ops[-1] if post_ops else None, operand)

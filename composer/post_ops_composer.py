@@ -239,7 +239,7 @@ class PostOpsComposer:
 
         How an Add is written depends on what tells zeros behind it. What is known of the beginning of the chain is not looked for again.
         """
-        told, missing, known = self.front.zero_shows, [], None
+        told, missing, known = self.front.zero_shows and dst is DType.F32, [], None
         while chain.item is not None and (known := chain.state.found.get(chain.state.key(dst, told=told))) is None:
             missing.append((chain, told))
             told = told or tells(chain.item)

@@ -51,7 +51,7 @@ def _pooled(drafts: Drafts, node: Node, source: Source, primitive: str) -> Chain
     rank = drafts.graph.type(node.output).rank
     shape = drafts.graph.type(node.output).shape
     channels = shape[1] if shape is not None and isinstance(shape[1], int) else 0
-    front = Front(primitive, node.name, source.dtype, rank, 1, channels, zero_shows=zero_shows(drafts.graph, node))
+    front = Front(primitive, node.name, source.dtype, rank, 1, channels, zero_shows=zero_shows(drafts.graph, node, rounded=True))
     composer = PostOpsComposer(drafts.target, front)
     refusal = composer.append([Shift(vec(-source.zero_point)), ScaleBy(vec(source.scale))])
     if refusal is not None:
@@ -174,7 +174,8 @@ def plain(drafts: Drafts, node: Node) -> None:
     rank = graph.type(node.output).rank
     axis = rank - 1 if primitive == "layer_normalization" else min(1, rank - 1)
     scale, bias = _normalization_parameters(drafts, node) if primitive == "layer_normalization" else (None, None)
-    front = Front(primitive, node.name, DType.F32, rank, axis, size_along(drafts, node.output, axis), scale, bias)
+    shows = zero_shows(graph, node, rounded=True)
+    front = Front(primitive, node.name, DType.F32, rank, axis, size_along(drafts, node.output, axis), scale, bias, zero_shows=shows)
     chain = grow(graph, PostOpsComposer(drafts.target, front), node.output, node, drafts.is_claimed)
     assert isinstance(chain, Chain)  # every primitive can store f32
     if scale is not None and chain.links:

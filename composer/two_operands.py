@@ -18,7 +18,7 @@ from ..ir.ops import dims
 from ..ir.paths import RESHAPES, first_view, reaches, same_bytes
 from ..ir.types import DType, Quantization
 from .compared_codes import DIFFERENCE, MIRRORED, codes_differ
-from .exact_zeros import zero_shows
+from .exact_zeros import is_told_behind
 from .formula import BinaryOp, ChainOp, CodesOp, Refusal, Vec, vec
 from .operand_rules import WithCodes, WithConstant, WithItself, WithTensor, written_with
 from .post_ops_composer import Front, PostOpsComposer
@@ -154,7 +154,7 @@ def _with_codes(
     codes, scale, zero = decode.inputs[0], quant.scale[0], quant.zero_point[0]
     if algorithm in MIRRORED:
         op = CodesOp(algorithm, codes, graph.type(codes).dtype, scale, zero)
-        differ = codes_differ(composer.front, composer.chain, op, told=zero_shows(graph, node))
+        differ = codes_differ(composer.front, composer.chain, op, told=is_told_behind(graph, node))
         return None if differ else ([op], decode)
     why_not = overwriting_refusal(graph, codes, decode.output, value, node, anchor) if algorithm in ("add", "sub") else ""
     found = written_with(WithCodes(algorithm, codes, graph.type(codes).dtype, scale, zero, first, why_not))

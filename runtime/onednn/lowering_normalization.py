@@ -166,7 +166,7 @@ def resampling(binder: Binder, step: Step) -> None:
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
         desc = pointwise.resampling(binder.engine, alg, source, target, attributes=attributes, origin=binder.origin(step))
         if desc.impl_info.startswith("simple"):
-            _check_resampled_operands(binder, source, attributes)
+            _check_resampled_operands(binder, target, attributes)
         else:
             _check_resampled_vector(target, attributes)
         return desc
@@ -191,7 +191,7 @@ def _check_scales(binder: Binder, step: Step, shape: tuple[int, ...], dims: tupl
         raise NotLowered("its scales are not the ratios of its sizes")
 
 
-def _check_resampled_operands(binder: Binder, source: MemoryDesc, attributes: Attributes) -> None:
+def _check_resampled_operands(binder: Binder, target: MemoryDesc, attributes: Attributes) -> None:
     """Refuses post-ops with an operand that varies within the channels, but for row-major tensors: oneDNN 3.2 reads the wrong elements.
 
     What is not for each channel or batch is left to its plain kernel, which counts the elements of the operand in row-major order even
@@ -200,7 +200,7 @@ def _check_resampled_operands(binder: Binder, source: MemoryDesc, attributes: At
     Raises:
         NotLowered: it would be computed wrongly.
     """
-    if source == row_major(binder.library, source.dims, source.dtype):
+    if target == row_major(binder.library, target.dims, target.dtype):  # of a source of length 1 the layout cannot be told
         return
     for op in attributes.post_ops:
         if isinstance(op, Binary) and any(size != 1 for size in op.src1.dims[2:]):

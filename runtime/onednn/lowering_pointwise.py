@@ -22,7 +22,18 @@ from .primitive_desc import PrimitiveDesc
 from .tensors import channels_last, relaid, row_major, viewed
 from .translation import Translated, algorithm, same_frame, translate
 
-__all__ = ["Make", "check_channel_operands", "check_pooled_operands", "concat", "eltwise", "follow", "layouts", "need", "pooling"]
+__all__ = [
+    "Make",
+    "check_blocked_channels",
+    "check_channel_operands",
+    "check_pooled_operands",
+    "concat",
+    "eltwise",
+    "follow",
+    "layouts",
+    "need",
+    "pooling",
+]
 
 Make = Callable[[MemoryDesc, MemoryDesc, Attributes], PrimitiveDesc]
 """Descriptors of source and destination, and attributes -> the primitive descriptor."""
@@ -67,6 +78,17 @@ def check_channel_operands(source: MemoryDesc, attributes: Attributes) -> None:
         raise NotLowered("oneDNN reads the operand of a post-op wrongly in a binary of vectors, or of channels between the rest")
 
 
+def check_blocked_channels(source: MemoryDesc, dtype: DataType) -> None:
+    """Refuses binary into codes whose source lies in blocks that its channels do not fill: oneDNN 3.2 makes no kernel for the last block
+    there, and calls it.
+
+    Raises:
+        NotLowered: it would end the process.
+    """
+    if dtype in (DataType.u8, DataType.s8) and source.padded_dims != source.dims:
+        raise NotLowered("oneDNN's binary into codes takes no blocks of channels that are not full")
+
+
 def eltwise(binder: Binder, step: Step) -> None:
     """algorithm(src; alpha, beta) with post-ops.
 
@@ -102,6 +124,7 @@ def _product_with_one(binder: Binder, step: Step, name: str, alpha: float, beta:
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
         check_channel_operands(source, attributes)
+        check_blocked_channels(source, target.dtype)
         return pointwise.binary(
             binder.engine, AlgKind.binary_mul, source, one, target, attributes=attributes, origin=binder.origin(step)
         )

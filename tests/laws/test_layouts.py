@@ -141,6 +141,18 @@ FOUND = {
         {"x": [2, 3, "k"]},
         {"s": floats(1), "b": floats(1)},
     ),
+    "codes added to twice themselves": found(
+        [
+            node("QuantizeLinear", ["x", "s"], ["q"]),
+            node("DequantizeLinear", ["q", "s"], ["d"]),
+            node("MaxPool", ["d"], ["m"], kernel_shape=[1, 3], strides=[2, 1]),
+            node("Reshape", ["m", "p"], ["r"]),
+            node("Add", ["r", "r"], ["a"]),
+            node("Add", ["a", "r"]),
+        ],
+        {"x": [1, 1, 5, 5]},
+        {"s": np.float32(1), "p": np.array([1, 3, -1, 1, 3])},
+    ),
     "the second piece under another shape": found(
         [node("Split", ["x", "p"], ["a", "b"]), node("Reshape", ["b", "s"], ["v"]), node("Conv", ["v", "w"])],
         {"x": ["n"]},
@@ -156,6 +168,22 @@ FOUND = {
         [node("Resize", ["x", "", "s"], ["r"], mode="nearest", **NEAREST), node("Mul", ["c", "r"])],
         {"x": [1, 2, 1]},
         {"s": np.ones(3, np.float32), "c": np.array([[[1.75], [-1.75]]], np.float32)},
+    ),
+    "blocks of channels that are not full": found(
+        [
+            node("Conv", ["x", "w"], ["c"], pads=[1, 1]),
+            node("Relu", ["c"], ["r"]),
+            node("Add", ["r", "c"], ["a"]),
+            node("QuantizeLinear", ["a", "s"], ["q"]),
+            node("DequantizeLinear", ["q", "s"]),
+        ],
+        {"x": [12, 1, 2]},
+        {"w": floats(2, 1, 2), "s": np.float32(2)},
+    ),
+    "one row resampled": found(
+        [node("Resize", ["x", "", "s"], ["r"], mode="nearest", **NEAREST), node("Add", ["r", "c"])],
+        {"x": [2, 5, 1]},
+        {"s": np.array([1, 1, 2], np.float32), "c": floats(2)},
     ),
     "channels between the rest": found(
         [

@@ -74,8 +74,8 @@ def unary(d: Draw, x: str) -> str:
 
 
 def combined(d: Draw, x: str) -> str:
-    """With other codes that are 0, or the same once more."""
-    return d.op(d.pick("Add", "Add", "Sub", "Max", "Min", "Mul"), *[(x, d.source()), (d.source(), x)][int(d.yes())])
+    """With other codes. (Sums of codes of different scales are in units of one of them, with one shift for all: those may miss 0.)"""
+    return d.op("Mul", *((x, d.source()) if d.yes() else (d.source(), x)))
 
 
 def pooled(d: Draw, x: str) -> str:
