@@ -84,9 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="files whose names hold this text")
     options = parser.parse_args(arguments)
     options.build_dir.mkdir(parents=True, exist_ok=True)
-    rows = [row for model in LANGUAGE_MODELS.values() for exporter in EXPORTERS for row in _family(model, exporter, options)]
-    print(_table(rows))
-    return int(any(row.faults for row in rows))
+    print(_HEAD, flush=True)
+    missed = False
+    for model in LANGUAGE_MODELS.values():
+        for row in (row for exporter in EXPORTERS for row in _family(model, exporter, options)):
+            print(_line(row), flush=True)
+            missed |= bool(row.faults)
+    return int(missed)
 
 
 def _family(model: LanguageModel, exporter: str, options: argparse.Namespace) -> Iterator[Row]:
@@ -102,7 +106,6 @@ def _family(model: LanguageModel, exporter: str, options: argparse.Namespace) ->
     peer = _peer(source)
     reference = _trace(model, peer)
     for variant, path in wanted.items():
-        print(path.name, file=sys.stderr, flush=True)
         if not path.exists():
             VARIANTS[variant](prepared, path, [feeds for feeds, _ in _decode(model, peer, _tokens(1, seed=1))][::CALIBRATION_STRIDE])
         yield _measure(model, path, reference)
@@ -200,13 +203,12 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
-def _table(rows: Sequence[Row]) -> str:
-    names = [*ENGINES, "onednn to numpy"]
-    lines = ["| file | " + " | ".join(names) + " | faults |", "| --- |" + " ---: |" * len(names) + " --- |"]
-    for row in rows:
-        figures = [_figure(row, name) for name in names]
-        lines.append(f"| {row.name} | " + " | ".join(figures) + f" | {'; '.join(row.faults)} |")
-    return "\n".join(lines)
+_COLUMNS = (*ENGINES, "onednn to numpy")
+_HEAD = "| file | " + " | ".join(_COLUMNS) + " | faults |\n| --- |" + " ---: |" * len(_COLUMNS) + " --- |"
+
+
+def _line(row: Row) -> str:
+    return f"| {row.name} | " + " | ".join(_figure(row, name) for name in _COLUMNS) + f" | {'; '.join(row.faults)} |"
 
 
 def _figure(row: Row, name: str) -> str:
