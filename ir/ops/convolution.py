@@ -8,6 +8,7 @@ partial sum exactly: 255 * 255 * 2^37 < 2^53.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from .rows import FLOATS, A, Call, integer, integers, row, text
 from .spec import Attr, Attrs, OpSpec, Required, ShapeError
 from .windows import AUTO_PADS, Window, at, check_lengths, check_positive, pad_spatial, window, window_shape
 
-__all__ = ["CONVOLUTION", "convolve", "deconvolve"]
+__all__ = ["CONVOLUTION", "convolve", "deconvolve", "transposed_window"]
 
 _BLOCK = 1 << 20  # elements of columns made at once: 4 MB of f32 stay in the cache between being made and being multiplied
 
@@ -103,6 +104,21 @@ def deconvolve(x: A, weights: A, attrs: Attrs) -> A:
         view = at(result, under)
         view += by_tap[tap]
     return at(result, tuple(slice(int(b), int(b) + int(o)) for b, o in zip(begin, out, strict=True)))
+
+
+def transposed_window(attrs: Attrs, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
+    """The window of the convolution that a ConvTranspose over static spatial dimensions transposes: `out` is the ConvTranspose's output.
+
+    `end` is negative where the output reaches beyond the last tap: there it is the bias alone.
+
+    Raises:
+        ShapeError: attributes that do not fit together.
+    """
+    strides, dilations, first, shape = _transposed(attrs, tuple(spatial), tuple(kernel))
+    begin, out = tuple(d for d in first if isinstance(d, int)), tuple(d for d in shape if isinstance(d, int))
+    covered = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(spatial, strides, kernel, dilations, strict=True)]
+    end = tuple(c - o - b for c, o, b in zip(covered, out, begin, strict=True))
+    return Window(tuple(kernel), strides, dilations, begin, end, out)
 
 
 def _transposed(attrs: Attrs, spatial: Shape, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], Shape, Shape]:

@@ -127,6 +127,10 @@ class OpSpec:
                 result[name] = default
         return result
 
+    def known(self, attrs: Attrs) -> dict[str, Attr]:
+        """`complete` of those that the row has: a step of a plan has further ones."""
+        return self.complete({name: value for name, value in attrs.items() if name in self.attrs})
+
 
 def same_bits(a: Array, b: Array) -> bool:
     """True when the arrays have one type, one shape and the same bits (NaN equals itself, 0 and -0 differ)."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.ops import OPS
+from ...ir.ops.convolution import transposed_window
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from .base import Binding, Kernel, Layout, Recorder, Result, Tasks, Tile, Values
@@ -72,10 +74,9 @@ class Deconvolution(Kernel):
         groups = int(binding.number("group", 1))
         check_types(binding)
         codes, shift = integer_codes(binding, "src")
-        rank = len(shape) - 2
-        strides, dilations = binding.ints("strides", (1,) * rank), binding.ints("dilations", (1,) * rank)
-        begins = _begins(binding, src.shape[2:], weights.shape[2:], strides, dilations, shape[2:])
-        per_axis = [_axes(*args) for args in zip(strides, dilations, weights.shape[2:], begins, shape[2:], strict=True)]
+        win = transposed_window(OPS["ConvTranspose"].known(binding.step.params), src.shape[2:], weights.shape[2:])
+        strides = win.strides
+        per_axis = [_axes(*args) for args in zip(strides, win.dilations, win.kernel, win.begin, win.out, strict=True)]
         self._phases: list[tuple[Tile, WindowedGemm]] = []
         for axes in itertools.product(*per_axis):
             matrix = _phase_matrix(weights.data, groups, axes)
@@ -109,20 +110,6 @@ class Deconvolution(Kernel):
             phase.record(inner, record)
 
         return Tasks(len(places), task, prepare)
-
-
-def _begins(
-    binding: Binding, spatial: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], output: Sequence[int]
-) -> tuple[int, ...]:
-    """Elements cut off before the full result: given, or what ONNX's formula makes of the output's size."""
-    rank = len(spatial)
-    auto = binding.text("auto_pad", "NOTSET")
-    if not auto.startswith("SAME") and not binding.ints("output_shape", ()):
-        return binding.ints("pads", (0,) * (2 * rank))[:rank] if auto == "NOTSET" else (0,) * rank
-    extra = binding.ints("output_padding", (0,) * rank)
-    full = [(i - 1) * s + e + (k - 1) * d + 1 for i, s, e, k, d in zip(spatial, strides, extra, kernel, dilations, strict=True)]
-    total = [max(f - o, 0) for f, o in zip(full, output, strict=True)]
-    return tuple(t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total)
 
 
 def _phase_matrix(weights: Array, groups: int, axes: Sequence[_Axis]) -> Array:

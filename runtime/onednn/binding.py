@@ -17,6 +17,7 @@ from ..placement import Placement
 from ..shapes import StaticShape
 from .capi import OneDnnError
 from .constants import Constants
+from .defects import defect_of
 from .enums import Arg, Status
 from .handles import Engine
 from .host import HostStep
@@ -28,13 +29,16 @@ from .saturation import cannot_saturate
 from .tensors import Buffer, Home, Tensor, data_type, relaid, row_major, spaced, viewed
 from .values import NotCompiled, NotLowered, Values, Wanted
 
-__all__ = ["RESHAPES", "Binder", "NotCompiled", "NotLowered", "Wanted", "first_accepted"]
+__all__ = ["REFUSED", "RESHAPES", "Binder", "NotCompiled", "NotLowered", "Wanted", "first_accepted"]
 
 Lowering = Callable[["Binder", Step], None]
 C = TypeVar("C")
 
 RESHAPES = frozenset({"onnx.Reshape", "onnx.Flatten", "onnx.Squeeze", "onnx.Unsqueeze", "onnx.Identity"})
 """Steps whose output is their first input under another shape."""
+
+REFUSED = (Status.unimplemented, Status.invalid_arguments)
+"""What the library answers where it does not take a request."""
 
 _IMPLEMENTATIONS = 8  # of one primitive that are looked at; the list repeats itself where one is in the library's cache
 
@@ -128,6 +132,9 @@ class Binder(Values):
         """
         if desc.is_reference:
             return f"oneDNN has only the reference implementation {desc.impl_info} for it"
+        defect = defect_of(desc)
+        if defect is not None:
+            return f"{desc.impl_info} computes it wrongly ({defect.name}): {defect.when}"
         if self._exact and desc.may_saturate:
             data = None if weights is None else weights()
             if data is None or not cannot_saturate(desc, data):
@@ -328,7 +335,7 @@ def first_accepted(
         try:
             desc = attempt(candidate)
         except OneDnnError as error:
-            if error.status not in (Status.unimplemented, Status.invalid_arguments):
+            if error.status not in REFUSED:
                 raise
             reasons.append(error.what)
             continue

@@ -95,6 +95,7 @@ def _convolution(
         {"src": src, "weights": weights, "bias": bias, "dst": dst},
         origin,
         detail,
+        dict(zip(("strides", "dilations", "padding_l", "padding_r"), window, strict=True)),
     )
 
 
@@ -180,4 +181,5 @@ def pooling(
         {"src": src, "dst": dst},
         origin,
         detail,
+        dict(zip(("strides", "kernel", "dilations", "padding_l", "padding_r"), window, strict=True)),
     )

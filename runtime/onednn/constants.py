@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...composer.plan import Plan
+from .defects import defect_of
 from .enums import Arg
 from .handles import Engine, Stream
 from .memory import Memory, MemoryDesc
@@ -74,8 +75,19 @@ class Constants:
             return Memory(self._engine, desc, array)
         memory = Memory(self._engine, desc, self._slabs.take(desc.size))
         pack = reorder(self._engine, given, desc, origin="packing constants")
+        if defect_of(pack) is not None:
+            array = _with_gaps(array)
+            given = MemoryDesc.like(library, array)
+            pack = reorder(self._engine, given, desc, origin="packing constants")
         args: dict[int, Memory] = {Arg.SRC: Memory(self._engine, given, array), Arg.DST: memory}
         if pack.scratchpad_size:
             args[Arg.SCRATCHPAD] = Memory.allocate(self._engine, pack.scratchpad_md)
         Primitive(pack).execute(self._stream, ExecArgs(pack, args))
         return memory
+
+
+def _with_gaps(array: NDArray[Any]) -> NDArray[Any]:
+    """The same array, of whose elements no two lie side by side."""
+    wide = np.zeros((*array.shape, 2), array.dtype)
+    wide[..., 0] = array
+    return wide[..., 0]

@@ -34,7 +34,12 @@ class Version:
     cpu_runtime: CpuRuntime | int
 
     def __str__(self) -> str:
-        return f"{self.major}.{self.minor}.{self.patch}"
+        return ".".join(map(str, self.triple))
+
+    @property
+    def triple(self) -> tuple[int, int, int]:
+        """What versions are compared by."""
+        return self.major, self.minor, self.patch
 
 
 class Library:

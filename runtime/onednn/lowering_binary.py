@@ -21,7 +21,7 @@ from .binding import Binder, NotLowered, Wanted, first_accepted
 from .enums import Arg, DataType
 from .joining import Groups, join_axes, joined, joined_frame, wide
 from .lowering_affine import affine
-from .lowering_pointwise import check_blocked_channels, check_channel_operands, layouts, need
+from .lowering_pointwise import layouts, need
 from .memory import Memory, MemoryDesc
 from .primitive_desc import PrimitiveDesc
 from .tensors import relaid, row_major
@@ -156,8 +156,6 @@ def _binary(binder: Binder, step: Step, way: _Way) -> None:
         target = relaid(src0, dims, dtype) or MemoryDesc.any(binder.library, dims, dtype)
         frame = joined_frame(binder.dims(step.output), way.groups, target if target.is_plain else src0, way.written_out)
         translated = translate(binder, order.attr, frame, dtype)
-        check_channel_operands(src0, translated.attributes)
-        check_blocked_channels(src0, dtype)
         alg = algorithm("binary", order.algorithm)
         desc = pointwise.binary(binder.engine, alg, src0, src1, target, attributes=translated.attributes, origin=binder.origin(step))
         made[id(desc)] = translated, source(value, src0), source(other, src1)

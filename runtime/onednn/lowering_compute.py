@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ...composer.attributes import Binary
 from ...composer.plan import Step
 from ...ir.ops import OPS
+from ...ir.ops.convolution import transposed_window
 from ...ir.ops.windows import Window, window
 from . import compute
 from .attributes import Attributes
-from .binding import Binder, NotLowered, Wanted, first_accepted
+from .binding import REFUSED, Binder, NotLowered, Wanted, first_accepted
+from .capi import OneDnnError
 from .enums import Arg, DataType
 from .joining import wide
 from .lowering_pointwise import need
@@ -70,45 +73,57 @@ def convolution(binder: Binder, step: Step) -> None:
 
 
 def deconvolution(binder: Binder, step: Step) -> None:
-    """A transposed convolution; ONNX's weights are [IC, OC/g, k...], oneDNN's [g, OC/g, IC/g, k...]."""
+    """A transposed convolution: with its own kernel, or with one that has zero taps behind it, which changes no sum."""
+    name = need(step, "weights")
+    if not binder.is_constant(name):
+        raise NotLowered("weights of a deconvolution that are computed at run time")
+    win = transposed_window(OPS["ConvTranspose"].known(step.params), binder.dims(need(step, "src"))[2:], binder.dims(name)[2:])
+    try:
+        _transposed(binder, step, win)
+    except NotLowered as refusal:
+        wider = _with_zero_taps(win)
+        if wider is None:
+            raise
+        try:
+            _transposed(binder, step, wider)
+        except NotLowered as second:
+            raise NotLowered(f"{refusal}; {second}") from second
+
+
+def _transposed(binder: Binder, step: Step, win: Window) -> None:
+    """A transposed convolution; ONNX's weights are [IC, OC/g, k...], oneDNN's [g, OC/g, IC/g, k...]. The window's kernel may be larger."""
     name = need(step, "weights")
     shape, groups = binder.dims(name), _integer(step, "group", 1)
     inputs, outputs, kernel = shape[0] // groups, shape[1], shape[2:]
-    dims = (outputs, inputs, *kernel) if groups == 1 else (groups, outputs, inputs, *kernel)
-    if not binder.is_constant(name):
-        raise NotLowered("weights of a deconvolution that are computed at run time")
+    dims = (outputs, inputs, *win.kernel) if groups == 1 else (groups, outputs, inputs, *win.kernel)
 
     def view(array: NDArray[Any]) -> NDArray[Any]:
-        return array.reshape(groups, inputs, outputs, *kernel).swapaxes(1, 2).reshape(dims)
+        turned = array.reshape(groups, inputs, outputs, *kernel).swapaxes(1, 2)
+        more = [(0, 0)] * 3 + [(0, k - own) for k, own in zip(win.kernel, kernel, strict=True)]
+        return (np.pad(turned, more) if win.kernel != kernel else turned).reshape(dims)
 
     weights = Weights(name, dims, binder.dtype(name), view)
-    _windowed(binder, step, weights, compute.deconvolution, _transposed_window(binder, step, kernel), outputs * groups)
+    _windowed(binder, step, weights, compute.deconvolution, win, outputs * groups)
 
 
 def convolution_window(binder: Binder, step: Step) -> Window:
     """The window of a convolution, its padding resolved."""
     kernel = binder.dims(need(step, "weights"))[2:]
-    attrs = OPS["Conv"].complete({key: value for key, value in step.params.items() if key in OPS["Conv"].attrs})
-    return window(attrs, binder.dims(need(step, "src"))[2:], kernel)
+    return window(OPS["Conv"].known(step.params), binder.dims(need(step, "src"))[2:], kernel)
 
 
-def _transposed_window(binder: Binder, step: Step, kernel: tuple[int, ...]) -> Window:
-    """The window of the convolution that this one transposes: its input is our output."""
-    spatial, out = binder.dims(need(step, "src"))[2:], binder.dims(step.output)[2:]
-    count = len(kernel)
-    strides = _integers(step, "strides") or (1,) * count
-    dilations = _integers(step, "dilations") or (1,) * count
-    pads = _integers(step, "pads") or (0,) * (2 * count)
-    auto = step.params.get("auto_pad", "NOTSET")
-    covered = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(spatial, strides, kernel, dilations, strict=True)]
-    total = [c - o for c, o in zip(covered, out, strict=True)]
-    if auto == "SAME_UPPER":
-        begin = tuple(t // 2 for t in total)
-    elif auto == "SAME_LOWER" or step.params.get("output_shape"):
-        begin = tuple(t - t // 2 for t in total)
-    else:
-        begin = pads[:count] if auto == "NOTSET" else (0,) * count
-    return Window(kernel, strides, dilations, tuple(begin), tuple(t - b for t, b in zip(total, begin, strict=True)), out)
+def _with_zero_taps(win: Window) -> Window | None:
+    """The same transposed window with zero taps behind the kernel's: none of the output lies behind the last tap, and at most one row
+    between the taps of two neighbours. None where that is so already."""
+    behind = [-(end // d) for end, d in zip(win.end, win.dilations, strict=True)]
+    between = [-(((k - 1) * d + 2 - s) // d) for k, d, s in zip(win.kernel, win.dilations, win.strides, strict=True)]
+    between[-1] = 0  # within a row
+    more = [max(taps, 0) for taps in map(max, behind, between)]
+    if not any(more):
+        return None
+    kernel = tuple(k + taps for k, taps in zip(win.kernel, more, strict=True))
+    end = tuple(e + taps * d for e, taps, d in zip(win.end, more, win.dilations, strict=True))
+    return replace(win, kernel=kernel, end=end)
 
 
 def _windowed(binder: Binder, step: Step, weights: Weights, create: Callable[..., PrimitiveDesc], win: Window, channels: int) -> None:
@@ -169,7 +184,7 @@ def _primitive(
     guess = channels_last(library, dims, dtype)
     found, translated = _settled(binder, source, frame, make, guess, lambda: weights.data(binder))
     if step.primitive == "convolution":
-        found = _faster_depthwise(found, win) or make(source, translated.attributes)
+        found = _faster_depthwise(binder, found, win) or make(source, translated.attributes)
     args: dict[int, Wanted | Memory] = {
         **translated.args,
         Arg.SRC: Wanted(src, found.src_md()),
@@ -180,12 +195,12 @@ def _primitive(
     commit_summed(binder, step, found, args, translated)
 
 
-def _faster_depthwise(desc: PrimitiveDesc, win: Window) -> PrimitiveDesc | None:
+def _faster_depthwise(binder: Binder, desc: PrimitiveDesc, win: Window) -> PrimitiveDesc | None:
     """The same descriptor, on another implementation where that is faster; None where looking for one has lost the first."""
     if not desc.impl_info.startswith("brdgmm_dw") or max(win.strides) > 1 or math.prod(win.out) < _LARGE_MAP or math.prod(win.kernel) == 1:
         return desc
     # Measured on AVX-512: for 3x3 windows over maps of 28x28 and more the older kernel takes 0.75 to 0.9 of the time.
-    if desc.next_impl() and desc.impl_info.startswith("jit_int8"):
+    if desc.next_impl() and desc.impl_info.startswith("jit_int8") and not binder.objection(desc):
         return desc
     return None
 
@@ -208,7 +223,12 @@ def _settled(
 
     def layouts() -> Iterator[MemoryDesc]:
         yield guess
-        bare = make(source, Attributes()).dst_md()  # what the library would take without operands
+        try:
+            bare = make(source, Attributes()).dst_md()  # what the library would take without operands
+        except OneDnnError as error:
+            if error.status not in REFUSED:
+                raise
+            return
         if bare != guess:
             yield bare
 
@@ -240,8 +260,3 @@ def commit_summed(binder: Binder, step: Step, desc: PrimitiveDesc, args: dict[in
 def _integer(step: Step, param: str, default: int) -> int:
     value = step.params.get(param, default)
     return value if isinstance(value, int) else default
-
-
-def _integers(step: Step, param: str) -> tuple[int, ...]:
-    value = step.params.get(param)
-    return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()

@@ -9,10 +9,10 @@ import numpy as np
 
 from ...composer.plan import Step
 from . import compute, normalization, pointwise
-from .attributes import Attributes, Binary
+from .attributes import Attributes
 from .binding import Binder, NotLowered, Wanted, first_accepted
 from .enums import AlgKind, Arg, DataType, NormalizationFlags
-from .lowering_pointwise import check_pooled_operands, follow, need
+from .lowering_pointwise import follow, need
 from .memory import Memory, MemoryDesc
 from .primitive_desc import PrimitiveDesc
 from .tensors import row_major
@@ -29,24 +29,9 @@ def softmax(binder: Binder, step: Step) -> None:
         raise NotLowered("oneDNN's log-softmax is less exact than the contract asks")
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        _check_channel_operands(axis, attributes)
         return normalization.softmax(binder.engine, source, target, axis=axis, attributes=attributes, origin=binder.origin(step))
 
     follow(binder, step, make)
-
-
-def _check_channel_operands(axis: int, attributes: Attributes) -> None:
-    """Refuses post-ops with an operand for each channel where softmax runs along another axis: oneDNN 3.2 reads beyond its end.
-
-    The compiled kernel takes such operands and steps through them as if the channels were the axis of the softmax (errors up to 1e36 seen
-    for 3 to 16 channels, in ranks 3 to 5). Along the channels themselves it reads them right; all other operands it leaves to `ref`.
-
-    Raises:
-        NotLowered: it would be computed wrongly.
-    """
-    for op in attributes.post_ops:
-        if isinstance(op, Binary) and axis != 1 and any(size != 1 for size in op.src1.dims):
-            raise NotLowered("oneDNN reads the operand of a post-op wrongly when its softmax runs along another axis than the channels")
 
 
 def layer_normalization(binder: Binder, step: Step) -> None:
@@ -140,7 +125,6 @@ def reduction(binder: Binder, step: Step) -> None:
     ones, zeros = (1,) * spatial, (0,) * spatial
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        check_pooled_operands(binder, source, attributes)
         return compute.pooling(
             binder.engine, kinds[step.op], source, target, kernel=shape[2:], strides=ones, dilations=zeros, padding_l=zeros,
             padding_r=zeros, attributes=attributes, origin=binder.origin(step),
@@ -164,12 +148,7 @@ def resampling(binder: Binder, step: Step) -> None:
         raise NotLowered("oneDNN resamples with half-pixel coordinates only")
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        desc = pointwise.resampling(binder.engine, alg, source, target, attributes=attributes, origin=binder.origin(step))
-        if desc.impl_info.startswith("simple"):
-            _check_resampled_operands(binder, target, attributes)
-        else:
-            _check_resampled_vector(target, attributes)
-        return desc
+        return pointwise.resampling(binder.engine, alg, source, target, attributes=attributes, origin=binder.origin(step))
 
     follow(binder, step, make)
 
@@ -189,34 +168,6 @@ def _check_scales(binder: Binder, step: Step, shape: tuple[int, ...], dims: tupl
     along = [int(axis) for axis in axes if isinstance(axis, int)] if isinstance(axes, tuple) and axes else range(len(shape))
     if scales and any(shape[axis] * scale != dims[axis] for axis, scale in zip(along, scales, strict=True)):
         raise NotLowered("its scales are not the ratios of its sizes")
-
-
-def _check_resampled_operands(binder: Binder, target: MemoryDesc, attributes: Attributes) -> None:
-    """Refuses post-ops with an operand that varies within the channels, but for row-major tensors: oneDNN 3.2 reads the wrong elements.
-
-    What is not for each channel or batch is left to its plain kernel, which counts the elements of the operand in row-major order even
-    where the tensors lie channels last (seen for nearest and linear, 3 to 20 channels).
-
-    Raises:
-        NotLowered: it would be computed wrongly.
-    """
-    if target == row_major(binder.library, target.dims, target.dtype):  # of a source of length 1 the layout cannot be told
-        return
-    for op in attributes.post_ops:
-        if isinstance(op, Binary) and any(size != 1 for size in op.src1.dims[2:]):
-            raise NotLowered("oneDNN reads the operand of a post-op wrongly when it resamples channels last")
-
-
-def _check_resampled_vector(target: MemoryDesc, attributes: Attributes) -> None:
-    """Refuses post-ops with an operand for each channel where one vector of channels is all there is: oneDNN 3.2's compiled kernel
-    takes the operand's first element for all of them.
-
-    Raises:
-        NotLowered: it would be computed wrongly.
-    """
-    vector = target.dims[0] == math.prod(target.dims[2:]) == 1
-    if vector and any(isinstance(op, Binary) and op.src1.dims[1] > 1 for op in attributes.post_ops):
-        raise NotLowered("oneDNN reads the operand of a post-op wrongly when it resamples one vector")
 
 
 def _repeats(step: Step, before: tuple[int, ...], after: tuple[int, ...]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from ...composer.plan import Step
 from ...ir.ops import OPS
 from ...ir.ops.windows import Window, window
 from . import compute, pointwise
-from .attributes import Attributes, Binary
+from .attributes import Attributes
 from .binding import Binder, NotLowered, Wanted, first_accepted
 from .enums import AlgKind, Arg, DataType, arg_multiple_src, arg_scales
 from .memory import Memory, MemoryDesc
@@ -22,22 +21,10 @@ from .primitive_desc import PrimitiveDesc
 from .tensors import channels_last, relaid, row_major, viewed
 from .translation import Translated, algorithm, same_frame, translate
 
-__all__ = [
-    "Make",
-    "check_blocked_channels",
-    "check_channel_operands",
-    "check_pooled_operands",
-    "concat",
-    "eltwise",
-    "follow",
-    "layouts",
-    "need",
-    "pooling",
-]
+__all__ = ["Make", "concat", "eltwise", "follow", "layouts", "need", "pooling"]
 
 Make = Callable[[MemoryDesc, MemoryDesc, Attributes], PrimitiveDesc]
 """Descriptors of source and destination, and attributes -> the primitive descriptor."""
-
 
 
 def need(step: Step, role: str) -> str:
@@ -57,36 +44,6 @@ def layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDes
         if other not in found:
             found.append(other)
     return found
-
-
-def check_channel_operands(source: MemoryDesc, attributes: Attributes) -> None:
-    """Refuses binary with post-ops that read a vector along the channels where oneDNN 3.2's compiled kernel reads wrong elements of it.
-
-    That is where all spatial dimensions are 1, from the second sample on (as a matrix [N, C] the same is read right), and where the
-    channels are neither the innermost dimension nor the outermost behind the samples.
-
-    Raises:
-        NotLowered: it would be computed wrongly.
-    """
-    dims = source.dims
-    if len(dims) < 2 or not any(isinstance(op, Binary) and op.src1.dims[0] == 1 and op.src1.dims[1] > 1 for op in attributes.post_ops):
-        return
-    samples, channels, *spatial = source.strides
-    row_major_channels = samples >= channels >= max(spatial, default=1)
-    vectors = len(dims) > 2 and math.prod(dims[2:]) == 1 and dims[0] > 1
-    if vectors or not (channels == 1 or row_major_channels):
-        raise NotLowered("oneDNN reads the operand of a post-op wrongly in a binary of vectors, or of channels between the rest")
-
-
-def check_blocked_channels(source: MemoryDesc, dtype: DataType) -> None:
-    """Refuses binary into codes whose source lies in blocks that its channels do not fill: oneDNN 3.2 makes no kernel for the last block
-    there, and calls it.
-
-    Raises:
-        NotLowered: it would end the process.
-    """
-    if dtype in (DataType.u8, DataType.s8) and source.padded_dims != source.dims:
-        raise NotLowered("oneDNN's binary into codes takes no blocks of channels that are not full")
 
 
 def eltwise(binder: Binder, step: Step) -> None:
@@ -123,11 +80,7 @@ def _product_with_one(binder: Binder, step: Step, name: str, alpha: float, beta:
     one = row_major(binder.library, (1,) * len(binder.dims(need(step, "src"))), DataType.f32)
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        check_channel_operands(source, attributes)
-        check_blocked_channels(source, target.dtype)
-        return pointwise.binary(
-            binder.engine, AlgKind.binary_mul, source, one, target, attributes=attributes, origin=binder.origin(step)
-        )
+        return pointwise.binary(binder.engine, AlgKind.binary_mul, source, one, target, attributes=attributes, origin=binder.origin(step))
 
     follow(binder, replace(step, attr=attr), make, {Arg.SRC_1: Memory(binder.engine, one, np.ones(1, np.float32))})
 
@@ -147,7 +100,6 @@ def pooling(binder: Binder, step: Step) -> None:
         raise NotLowered("windows reach beyond the padding, which oneDNN would count")
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        check_pooled_operands(binder, source, attributes)
         return compute.pooling(
             binder.engine, _pooling_algorithm(step), source, target, kernel=win.kernel, strides=win.strides,
             dilations=tuple(d - 1 for d in win.dilations), padding_l=win.begin, padding_r=end, attributes=attributes,
@@ -157,30 +109,11 @@ def pooling(binder: Binder, step: Step) -> None:
     follow(binder, step, make)
 
 
-def check_pooled_operands(binder: Binder, source: MemoryDesc, attributes: Attributes) -> None:
-    """Refuses row-major f32 pooling with post-ops that read a tensor: oneDNN 3.2's compiled kernel reads the wrong elements of it.
-
-    The kernel transposes blocks of source and destination in this layout, the operand it reads as if it were transposed, too (seen
-    for maximum and average, 8 to 20 channels). Operands for each channel and single numbers are read right, and so are all of them in
-    the channels-last layout.
-
-    Raises:
-        NotLowered: it would be computed wrongly.
-    """
-    dims = source.dims
-    if source.dtype != DataType.f32 or source != row_major(binder.library, dims, source.dtype):
-        return
-    for op in attributes.post_ops:
-        if isinstance(op, Binary) and any(size != 1 for axis, size in enumerate(op.src1.dims) if axis != 1):
-            raise NotLowered("oneDNN reads the operand of a post-op wrongly when it pools row-major f32")
-
-
 def _pooling_window(step: Step, shape: tuple[int, ...], dims: tuple[int, ...]) -> Window:
     if step.op.startswith("Global"):
         ones, zeros = (1,) * (len(shape) - 2), (0,) * (len(shape) - 2)
         return Window(shape[2:], ones, ones, zeros, zeros, dims[2:])
-    spec = OPS[step.op]
-    attrs = spec.complete({key: value for key, value in step.params.items() if key in spec.attrs})
+    attrs = OPS[step.op].known(step.params)
     kernel = attrs["kernel_shape"]
     if not isinstance(kernel, tuple):
         raise NotLowered("it has no kernel_shape")
@@ -254,9 +187,7 @@ def concat(binder: Binder, step: Step) -> None:
     binder.joined.append(step)
 
 
-def _joined_before(
-    binder: Binder, axis: int, dtype: DataType, sources: list[str], factors: list[float]
-) -> tuple[list[str], list[float]]:
+def _joined_before(binder: Binder, axis: int, dtype: DataType, sources: list[str], factors: list[float]) -> tuple[list[str], list[float]]:
     """The sources, where those that an earlier concat joined in the same way are replaced by its result: dense networks join the same
     feature maps again and again, and one long copy is several times as fast as many short ones."""
     best: tuple[int, int, str] | None = None

@@ -40,6 +40,7 @@ def softmax(
         {"src": src, "dst": dst},
         origin,
         f"{AlgKind(alg).name} axis={axis}",
+        {"axis": (axis,)},
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,12 +32,14 @@ class Request:
         detail: algorithm and parameters.
         operands: role -> descriptor as given (None: absent).
         attributes: the attributes.
+        numbers: the integers among the parameters, such as `strides` and `padding_r`, one entry a spatial dimension.
     """
 
     kind: PrimitiveKind
     detail: str
     operands: Mapping[str, MemoryDesc | None]
     attributes: Attributes
+    numbers: Mapping[str, Sequence[int]]
 
     def __str__(self) -> str:
         shapes = " ".join(f"{role}={desc!r}" for role, desc in self.operands.items() if desc is not None)
@@ -103,14 +105,16 @@ class PrimitiveDesc(Handle):
 
         That is what code for instruction sets without VNNI does, and the library picks such code on VNNI machines as well: a
         strided deconvolution with a sum post-op that is not first, or has a zero point, runs as `jit_uni_int8:avx2`. Exact
-        all the same are depthwise u8 convolutions, and u8 data where every |weight| <= 64.
+        all the same are depthwise u8 convolutions, unless they run as products (`gemm`, whose pairs are taps), and u8 data where every
+        |weight| <= 64.
         """
         src, weights = self.request.operands.get("src"), self.request.operands.get("weights")
         if src is None or weights is None or weights.dtype != DataType.s8 or self.kind == PrimitiveKind.prelu:
             return False
-        if self.kind == PrimitiveKind.convolution and src.dtype == DataType.u8 and _is_depthwise(src, weights):
+        products = any("gemm" in part for part in self._impl_parts)
+        if self.kind == PrimitiveKind.convolution and src.dtype == DataType.u8 and _is_depthwise(src, weights) and not products:
             return False
-        without_vnni = not self.library.effective_isa().has_vnni and any("gemm" in part for part in self._impl_parts)
+        without_vnni = products and not self.library.effective_isa().has_vnni
         return without_vnni or not _NO_VNNI.isdisjoint(self._impl_parts)
 
     def src_md(self, index: int = 0) -> MemoryDesc:
@@ -226,6 +230,7 @@ def create_desc(
     operands: Mapping[str, MemoryDesc | None],
     origin: str,
     detail: str = "",
+    numbers: Mapping[str, Sequence[int]] | None = None,
 ) -> PrimitiveDesc:
     """Call `dnnl_<name>_primitive_desc_create(&pd, *arguments, attr)`.
 
@@ -238,13 +243,14 @@ def create_desc(
         operands: role -> descriptor, for messages.
         origin: what in the user's model it serves.
         detail: algorithm or parameters, for messages.
+        numbers: the integers among the parameters.
 
     Raises:
         Unimplemented: no implementation takes it.
         OneDnnError: any other refusal, and a binary operand that does not broadcast to the destination.
     """
     chosen = _DEFAULT if attributes is None else attributes
-    request = Request(kind, detail, operands, chosen)
+    request = Request(kind, detail, operands, chosen, numbers or {})
     if not _operands_fit(request):
         raise failure(Status.invalid_arguments, f"{request}, where the operand of a binary post-op does not broadcast to dst,", origin)
     with Attr(engine.library, chosen, origin) as attr:

@@ -1,0 +1,70 @@
+"""The anchor law on this CPU, and under instruction sets without VNNI: 2,000 and some hundred anchors, 100,000 in `make fuzz`.
+
+Without VNNI `auto` has to be exact for all weights; `onednn` is held to it for weights with which no int8 code saturates.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws.anchor_law import PER_MODEL, broken, drawn
+from laws.budget import examples, shard
+
+from fqfuse.runtime.onednn import CpuIsa, Library
+
+TESTS = Path(__file__).parents[1]
+
+PARTS = 4
+MODELS, FUZZED = 18, 900  # of a part
+FEW, MANY = 6, 70  # models for each instruction set and backend; the many are slow
+
+
+def first_seed() -> int:
+    """Where the models of a process begin: in `make fuzz` elsewhere each time."""
+    return 10**6 if settings.default.derandomize else int.from_bytes(os.urandom(4))
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("part", range(PARTS))
+def test_anchors_on_this_cpu(part: int, library: Library) -> None:
+    backend = "onednn" if library.effective_isa().has_vnni else "auto"
+
+    @shard(part)
+    @examples(MODELS, fuzz=FUZZED)
+    @given(seed=st.integers(0, 2**40))
+    def run(seed: int) -> None:
+        complaints = broken(drawn(seed), backend, bitwise=True)
+        assert not complaints, "\n".join(complaints)
+
+    run()
+
+
+def hold_under(library: Library, isa: str, backend: str, models: int) -> None:
+    """Holds the law in a process of that instruction set."""
+    wanted = CpuIsa[isa.lower()]
+    if library.effective_isa() & wanted != wanted:
+        pytest.skip(f"this CPU has no {isa}")
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa, "PYTHONPATH": str(TESTS), "OPENBLAS_NUM_THREADS": "1"}
+    even = ["even"] if backend == "onednn" else []
+    command = [sys.executable, "-m", "laws.anchor_law", backend, str(first_seed()), str(models), *even]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=3600)
+    assert ran.stdout == f"{models * PER_MODEL} anchors\n", ran.stdout + ran.stderr[-4000:]
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("backend", ["auto", "onednn"])
+@pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX512_CORE"])
+def test_anchors_without_vnni(library: Library, isa: str, backend: str) -> None:
+    hold_under(library, isa, backend, examples(FEW, fuzz=MANY).max_examples)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX512_CORE"])
+def test_many_anchors_without_vnni(library: Library, isa: str) -> None:
+    hold_under(library, isa, "auto", MANY)

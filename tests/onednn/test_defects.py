@@ -1,0 +1,359 @@
+"""Each row of defects.py, shown on the bare library: where one of these fails, the library is `mended` there, and the row says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fqfuse.runtime.onednn import (
+    AlgKind,
+    Arg,
+    Attributes,
+    Binary,
+    DataType,
+    Engine,
+    ExecArgs,
+    Memory,
+    MemoryDesc,
+    Primitive,
+    PrimitiveDesc,
+    Stream,
+    aligned_bytes,
+    arg_post_op,
+    arg_scales,
+    arg_zero_points,
+    binary,
+    convolution,
+    deconvolution,
+    pooling,
+    reorder,
+    resampling,
+    softmax,
+)
+from fqfuse.runtime.onednn.constants import _with_gaps
+from fqfuse.runtime.onednn.defects import DEFECTS, Defect, defect_of, defects_document
+from fqfuse.runtime.onednn.tensors import channels_last, row_major
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "onednn-defects.md"
+THREADS = 2
+NCHW16C = 78  # dnnl_nChw16c
+GUARD = 4096  # bytes in front of a destination and behind it
+
+Arrays = Mapping[int, np.ndarray]
+Case = tuple[Callable[[], PrimitiveDesc], Arrays, np.ndarray]
+"""Makes a descriptor anew; the arguments; and what the result must be."""
+
+
+class Bare:
+    """The library, without any lowering."""
+
+    def __init__(self, engine: Engine, stream: Stream) -> None:
+        self.engine, self.stream, self.library = engine, stream, engine.library
+        self.rng = np.random.default_rng(5)
+
+    def any(self, dims: tuple[int, ...], dtype: DataType) -> MemoryDesc:
+        return MemoryDesc.any(self.library, dims, dtype)
+
+    def last(self, dims: tuple[int, ...]) -> MemoryDesc:
+        return channels_last(self.library, dims, DataType.f32)
+
+    def plain(self, dims: tuple[int, ...], dtype: DataType = DataType.f32) -> MemoryDesc:
+        return row_major(self.library, dims, dtype)
+
+    def normal(self, *dims: int) -> np.ndarray:
+        return self.rng.normal(size=dims).astype(np.float32)
+
+    def small(self, *dims: int) -> np.ndarray:
+        """Weights with which nothing saturates."""
+        return (2 * self.rng.integers(-32, 33, dims)).astype(np.int8)
+
+    def run(self, desc: PrimitiveDesc, arrays: Arrays) -> tuple[np.ndarray, bool]:
+        """The result, and whether bytes beside it were overwritten."""
+        wanted = desc.dst_md()
+        room = aligned_bytes(wanted.size + 2 * GUARD)
+        room[...] = 0x7F
+        dst = Memory(self.engine, wanted, room[GUARD : GUARD + wanted.size])
+        memories = {arg: self.memory(array, desc, arg) for arg, array in arrays.items()}
+        self.execute(desc, {**memories, Arg.DST: dst})
+        beside = bool((room[:GUARD] != 0x7F).any() or (room[GUARD + wanted.size :] != 0x7F).any())
+        straight = Memory.allocate(self.engine, row_major(self.library, wanted.dims, wanted.dtype))
+        self.execute(reorder(self.engine, wanted, straight.desc), {Arg.SRC: dst, Arg.DST: straight})
+        return straight.view().copy(), beside
+
+    def memory(self, array: np.ndarray, desc: PrimitiveDesc, arg: int) -> Memory:
+        """An array in the layout that an argument has; as it is where none is prescribed."""
+        given = Memory.wrap(self.engine, np.ascontiguousarray(array))
+        wanted = desc.exec_arg_md(arg)
+        if arg & (Arg.ATTR_ZERO_POINTS | Arg.ATTR_SCALES) or not wanted.dims or wanted == given.desc:
+            return given
+        packed = Memory.allocate(self.engine, wanted)
+        self.execute(reorder(self.engine, given.desc, wanted), {Arg.SRC: given, Arg.DST: packed})
+        return packed
+
+    def execute(self, desc: PrimitiveDesc, memories: Mapping[int, Memory]) -> None:
+        if desc.scratchpad_size:
+            memories = {**memories, Arg.SCRATCHPAD: Memory.allocate(self.engine, desc.scratchpad_md)}
+        Primitive(desc).execute(self.stream, ExecArgs(desc, memories))
+
+
+def implementations(make: Callable[[], PrimitiveDesc]) -> Iterator[PrimitiveDesc]:
+    """Each implementation that takes a request."""
+    for place in range(20):
+        desc = make()
+        if not all(desc.next_impl() for _ in range(place)):
+            return
+        yield desc
+
+
+def spread(x: np.ndarray, w: np.ndarray, stride: int, rows: int) -> np.ndarray:
+    """A deconvolution along the rows of [N, I, H, 1], without padding; w is [O, I, K, 1]."""
+    height, kernel = x.shape[2], w.shape[2]
+    full = np.zeros((x.shape[0], w.shape[0], max((height - 1) * stride + kernel, rows), 1))
+    for tap in range(kernel):
+        full[:, :, tap : tap + (height - 1) * stride + 1 : stride] += np.einsum("oi,bihw->bohw", w[:, :, tap, 0].astype(float), x)
+    return full[:, :, :rows]
+
+
+def rows_of(bare: Bare, kernel: int, stride: int, extra: int, zero: int) -> Case:
+    """A deconvolution of 6 rows of s8 codes with `extra` output_padding."""
+    x, w = bare.rng.integers(-128, 128, (1, 16, 6, 1)).astype(np.int8), bare.small(16, 16, kernel, 1)
+    rows = 5 * stride + kernel + extra
+    zeros = {arg_zero_points(Arg.SRC): np.array([zero], np.int32)} if zero else {}
+
+    def make() -> PrimitiveDesc:
+        return deconvolution(
+            bare.engine, bare.any(x.shape, DataType.s8), bare.any(w.shape, DataType.s8), None, bare.any((1, 16, rows, 1), DataType.f32),
+            strides=(stride, 1), dilations=(0, 0), padding_l=(0, 0), padding_r=(-extra, 0),
+            attributes=Attributes(zero_points={Arg.SRC: 0} if zero else {}),
+        )  # fmt: skip
+
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w, **zeros}, spread(x.astype(float) - zero, w, stride, rows)
+
+
+def depthwise(bare: Bare) -> Case:
+    """7 channels and a number for each behind them."""
+    x, w, shift = bare.rng.integers(0, 256, (2, 7, 5, 5)).astype(np.uint8), bare.small(7, 1, 1, 1, 1), bare.normal(1, 7, 1, 1)
+
+    def make() -> PrimitiveDesc:
+        chain = (Binary(AlgKind.binary_add, bare.last(shift.shape)),)
+        return convolution(
+            bare.engine, bare.any(x.shape, DataType.u8), bare.any(w.shape, DataType.s8), None, bare.any(x.shape, DataType.f32),
+            strides=(1, 1), dilations=(0, 0), padding_l=(0, 0), padding_r=(0, 0), attributes=Attributes(post_ops=chain),
+        )  # fmt: skip
+
+    want = (x.astype(np.float32) * w.reshape(1, 7, 1, 1)) + shift
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w, arg_post_op(0, Arg.SRC_1): shift}, want
+
+
+def five_positions(bare: Bare) -> Case:
+    bare.library.set_threads(1)  # two would have half of the channels each
+    x, w = bare.rng.integers(0, 256, (1, 16, 5)).astype(np.uint8), bare.small(80, 16, 1)
+
+    def make() -> PrimitiveDesc:
+        return convolution(
+            bare.engine, bare.any(x.shape, DataType.u8), bare.any(w.shape, DataType.s8), None, bare.any((1, 80, 5), DataType.f32),
+            strides=(1,), dilations=(0,), padding_l=(0,), padding_r=(0,),
+        )  # fmt: skip
+
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w}, np.einsum("oi,bin->bon", w[..., 0].astype(float), x)
+
+
+def large_padding(bare: Bare) -> Case:
+    """3 elements of padding and two windows: [-3, 1) and [1, 5) of 8."""
+    bare.library.set_threads(1)
+    x, w, half = bare.rng.integers(0, 6, (1, 13, 8)).astype(np.uint8), bare.rng.integers(0, 2, (8, 13, 4)).astype(np.int8), np.float32(0.5)
+
+    def make() -> PrimitiveDesc:
+        return convolution(
+            bare.engine, bare.any(x.shape, DataType.u8), bare.any(w.shape, DataType.s8), None, bare.any((1, 8, 2), DataType.u8),
+            strides=(4,), dilations=(0,), padding_l=(3,), padding_r=(-3,), attributes=Attributes({Arg.SRC: 0}),
+        )  # fmt: skip
+
+    padded = np.pad(x, ((0, 0), (0, 0), (3, 0))).astype(float)
+    windows = np.stack([padded[:, :, 0:4], padded[:, :, 4:8]], -1)
+    sums = np.einsum("oik,biks->bos", w.astype(float), windows)
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w, arg_scales(Arg.SRC): half.reshape(1)}, np.rint(sums * half)
+
+
+def packed_by_eights(bare: Bare) -> Case:
+    """Shown by the convolution that reads what was packed: the product of s8 codes with [8, 8] weights."""
+    x, w = bare.rng.integers(-128, 128, (1, 8, 9)).astype(np.int8), bare.small(8, 8, 1)
+
+    def make() -> PrimitiveDesc:
+        return convolution(
+            bare.engine, bare.any(x.shape, DataType.s8), bare.any(w.shape, DataType.s8), None, bare.any((1, 8, 9), DataType.f32),
+            strides=(1,), dilations=(0,), padding_l=(0,), padding_r=(0,),
+        )  # fmt: skip
+
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w}, np.einsum("oi,bin->bon", w[..., 0].astype(float), x)
+
+
+def softmax_with_channels(bare: Bare) -> Case:
+    x, factor = bare.normal(2, 5, 3, 6), bare.normal(1, 5, 1, 1)
+
+    def make() -> PrimitiveDesc:
+        desc = bare.plain(x.shape)
+        chain = (Binary(AlgKind.binary_mul, bare.plain(factor.shape)),)
+        return softmax(bare.engine, desc, desc, axis=3, attributes=Attributes(post_ops=chain))
+
+    powers = np.exp(x - x.max(3, keepdims=True))
+    return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): factor}, powers / powers.sum(3, keepdims=True) * factor
+
+
+def vectors(bare: Bare) -> Case:
+    a, b, shift = bare.normal(3, 17, 1, 1), bare.normal(3, 17, 1, 1), bare.normal(1, 17, 1, 1)
+
+    def make() -> PrimitiveDesc:
+        desc = bare.plain(a.shape)
+        chain = (Binary(AlgKind.binary_add, bare.plain(shift.shape)),)
+        return binary(bare.engine, AlgKind.binary_mul, desc, desc, desc, attributes=Attributes(post_ops=chain))
+
+    return make, {Arg.SRC_0: a, Arg.SRC_1: b, arg_post_op(0, Arg.SRC_1): shift}, a * b + shift
+
+
+def pooled_rows(bare: Bare) -> Case:
+    x, more = bare.normal(2, 16, 8, 8), bare.normal(2, 16, 4, 4)
+
+    def make() -> PrimitiveDesc:
+        chain = (Binary(AlgKind.binary_add, bare.plain(more.shape)),)
+        return pooling(
+            bare.engine, AlgKind.pooling_max, bare.plain(x.shape), bare.plain(more.shape), kernel=(2, 2), strides=(2, 2), dilations=(0, 0),
+            padding_l=(0, 0), padding_r=(0, 0), attributes=Attributes(post_ops=chain),
+        )  # fmt: skip
+
+    return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more}, x.reshape(2, 16, 4, 2, 4, 2).max((3, 5)) + more
+
+
+def resampled(bare: Bare) -> Case:
+    x, more = bare.normal(2, 12, 3, 3), bare.normal(2, 12, 6, 6)
+
+    def make() -> PrimitiveDesc:
+        chain = (Binary(AlgKind.binary_add, bare.last(more.shape)),)
+        return resampling(
+            bare.engine, AlgKind.resampling_nearest, bare.last(x.shape), bare.last(more.shape), attributes=Attributes(post_ops=chain)
+        )
+
+    return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more}, x.repeat(2, 2).repeat(2, 3) + more
+
+
+def resampled_vector(bare: Bare) -> Case:
+    x, more = bare.normal(1, 12, 1, 1), bare.normal(1, 12, 1, 1)
+
+    def make() -> PrimitiveDesc:
+        chain = (Binary(AlgKind.binary_add, bare.plain(more.shape)),)
+        return resampling(
+            bare.engine, AlgKind.resampling_nearest, bare.plain(x.shape), bare.plain(x.shape), attributes=Attributes(post_ops=chain)
+        )
+
+    return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more}, x + more
+
+
+def blocks_into_codes(bare: Bare) -> Case:
+    x, one = bare.rng.integers(0, 9, (1, 3, 4, 4)).astype(np.float32), np.ones((1, 1, 1, 1), np.float32)
+
+    def make() -> PrimitiveDesc:
+        blocked, codes = MemoryDesc.with_tag(bare.library, x.shape, DataType.f32, NCHW16C), bare.any(x.shape, DataType.u8)
+        return binary(bare.engine, AlgKind.binary_mul, blocked, bare.plain(one.shape), codes)
+
+    return make, {Arg.SRC_0: x, Arg.SRC_1: one}, x.astype(np.uint8)
+
+
+CASES: dict[str, Callable[[Bare], Case]] = {
+    "deconvolution behind the last tap": lambda bare: rows_of(bare, 3, 3, 2, 0),
+    "deconvolution between the taps": lambda bare: rows_of(bare, 2, 4, 0, 7),
+    "depthwise tail of 8": depthwise,
+    "depthwise tail of 4": depthwise,
+    "1x1 over five positions": five_positions,
+    "padding larger than the windows": large_padding,
+    "softmax with an operand": softmax_with_channels,
+    "binary of another order": vectors,
+    "row-major pooling with a tensor": pooled_rows,
+    "resampling with a tensor": resampled,
+    "resampling of one vector": resampled_vector,
+    "binary of blocks into codes": blocks_into_codes,
+}
+
+ENDS_THE_PROCESS = {"binary of blocks into codes"}
+
+ALONE = "FQFUSE_TEST_DEFECT"
+"""The case that a process of its own runs."""
+
+UNDER = {"1x1 over five positions": "AVX512_CORE"}
+"""Cases whose implementation the library passes over where it has a better instruction set."""
+
+
+def wrong_by_the_row(bare: Bare, defect: Defect) -> list[bool]:
+    """For each implementation that the row concerns: is the result wrong?"""
+    make, arrays, want = CASES[defect.name](bare)
+    found = []
+    for desc in filter(defect.concerns, implementations(make)):
+        result, beside = bare.run(desc, arrays)
+        found.append(beside or not np.allclose(result, want, rtol=1e-5, atol=1e-5))  # far from what the defects do
+    return found
+
+
+@pytest.fixture
+def bare(engine: Engine, stream: Stream) -> Iterator[Bare]:
+    kept = engine.library.primitive_cache_capacity()
+    engine.library.set_primitive_cache_capacity(0)  # what is in the cache comes again and again instead of the next implementation
+    yield Bare(engine, stream)
+    engine.library.set_primitive_cache_capacity(kept)
+    engine.library.set_threads(THREADS)
+
+
+def test_each_row_is_shown() -> None:
+    assert {defect.name for defect in DEFECTS} == CASES.keys() | {"compensation of a transposition of 8x8"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bare_library_is_wrong(bare: Bare, name: str) -> None:
+    if os.environ.get(ALONE) != name and (name in UNDER or name in ENDS_THE_PROCESS):
+        ran = in_a_process_of_its_own(name)
+        if name in ENDS_THE_PROCESS and ran.returncode == -signal.SIGSEGV:
+            return
+        assert ran.returncode == 0, ran.stdout[-4000:]
+        assert "no implementation" in ran.stdout or (name in UNDER and "passed" in ran.stdout), "it is `mended` in this version"
+        return
+    defect = next(defect for defect in DEFECTS if defect.name == name)
+    found = wrong_by_the_row(bare, defect)
+    if not found:
+        pytest.skip("no implementation of this kind on this CPU")
+    assert any(found), f"{bare.library.version} computes it right: it is `mended` in this version"
+
+
+def in_a_process_of_its_own(name: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", f"{__file__}::{DEMONSTRATION}[{name}]"]
+    isa = {"ONEDNN_MAX_CPU_ISA": UNDER[name]} if name in UNDER else {}
+    return subprocess.run(command, env={**os.environ, **isa, ALONE: name}, capture_output=True, text=True, check=False)
+
+
+DEMONSTRATION = test_the_bare_library_is_wrong.__name__
+
+
+def test_weights_packed_by_eights(bare: Bare) -> None:
+    make, arrays, want = packed_by_eights(bare)
+    wide = _with_gaps(arrays[Arg.WEIGHTS])
+    wrong = []
+    for desc in implementations(make):
+        wanted = desc.weights_md()
+        if defect_of(reorder(bare.engine, MemoryDesc.like(bare.library, arrays[Arg.WEIGHTS]), wanted)) is None:
+            continue
+        wrong.append(not np.array_equal(bare.run(desc, arrays)[0], want))
+        packed, src = Memory.allocate(bare.engine, wanted), bare.memory(arrays[Arg.SRC], desc, Arg.SRC)
+        given = Memory(bare.engine, MemoryDesc.like(bare.library, wide), wide)
+        bare.execute(reorder(bare.engine, given.desc, wanted), {Arg.SRC: given, Arg.DST: packed})
+        dst = Memory.allocate(bare.engine, desc.dst_md())
+        bare.execute(desc, {Arg.SRC: src, Arg.WEIGHTS: packed, Arg.DST: dst})
+        assert np.array_equal(dst.view(), want), desc
+    assert any(wrong), f"{bare.library.version} packs it right: it is `mended` in this version"
+
+
+def test_the_document_is_current() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == defects_document(), "run `make docs` to write docs/onednn-defects.md anew"
