@@ -158,7 +158,7 @@ class NumpyExecutor:
         buffer = lease.arrays.get(name)
         if buffer is not None:
             if (buffer.shape, buffer.dtype) != (array.shape, array.dtype):
-                raise bound_otherwise(self._plan, name, array, buffer.shape, buffer.dtype)
+                raise bound_otherwise(self._plan, name, array, f"{buffer.dtype}{list(buffer.shape)}")
             np.copyto(buffer, array)
             array = buffer
         values[name] = array

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -129,13 +128,19 @@ def _evaluated(dim: Dim, sizes: Mapping[str, int]) -> int | None:
         return None
 
 
-def bound_otherwise(plan: Plan, value: str, array: Array, shape: Sequence[int], dtype: np.dtype[Any]) -> FqfuseError:
+def bound_otherwise(plan: Plan, value: str, array: Array, expected: str) -> FqfuseError:
     """The error of a step on NumPy that gives another array than the plan says: those who read it were bound for what it says.
 
     Of a foreign op the plan has the model's word alone.
+
+    Args:
+        plan: the plan.
+        value: what the step wrote.
+        array: what it is.
+        expected: type and shape that it should have, as text.
     """
     step = next(step for step in plan.steps if value in step.outputs)
-    what = f"{value} is {array.dtype}{list(array.shape)}, and the plan says {dtype}{list(shape)}"
+    what = f"{value} is {array.dtype}{list(array.shape)}, and the plan says {expected}"
     if step.op == "Onnx":
         where = ", ".join(step.origin) or step.name
         return InvalidInput(what, where=where, hint="correct what value_info says of this value in the model")

@@ -109,7 +109,8 @@ def _shape(call: Call) -> Shape:
     if data is None:
         return tuple(dims.UNKNOWN if axis in axes else d for axis, d in enumerate(x))
     if data.shape != (len(axes),):
-        raise ShapeError(f"{'scales' if scaled else 'sizes'} must hold {len(axes)} numbers, found {list(data.shape)}")
+        found = len(data) if data.ndim == 1 else f"{data.ndim} dimensions"
+        raise ShapeError(f"{'scales' if scaled else 'sizes'} must hold {len(axes)} numbers, found {found}")
     result = list(x)
     for axis, value in zip(axes, data.ravel().tolist(), strict=True):
         if not value > 0:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ...composer.plan import Plan, Step
-from ...errors import PlanError
 from ...ir.ops.spec import Array
 from ...ir.types import DType, TensorType
-from ..shapes import row_inputs
+from ..shapes import bound_otherwise, row_inputs
 from .base import Values
 from .table import EvaluatedKernel, row_of
 
@@ -29,9 +28,8 @@ class ForeignKernel(EvaluatedKernel):
     def __init__(self, plan: Plan, step: Step) -> None:
         from ..fallback import run_step_foreign  # imports onnx.reference: only plans with a foreign op pay for it
 
-        self._step = step
+        self._plan, self._step = plan, step
         self._inputs = row_inputs(step, row_of(step))
-        self._constants: Mapping[str, Array] = plan.constants
         self._types = [plan.values[value] if value else None for value in step.outputs]
         self._run = run_step_foreign(step)
 
@@ -39,13 +37,13 @@ class ForeignKernel(EvaluatedKernel):
         """The outputs of the node.
 
         Raises:
-            PlanError: an output is of another type than the plan says: those who read it were bound for that.
+            InvalidInput: an output is of another type than the model says: those who read it were bound for that.
         """
-        found = self._run([(self._constants[v] if v in self._constants else values[v]) if v else None for v in self._inputs])
+        constants = self._plan.constants
+        found = self._run([(constants[v] if v in constants else values[v]) if v else None for v in self._inputs])
         for value, array, type_ in zip(self._step.outputs, found, self._types, strict=True):
             if type_ is not None and not _is_of(array, type_):
-                what = f"{value} is {type_} in the plan, and {self._step.primitive} gives {array.dtype}{list(array.shape)}"
-                raise PlanError(what, where=", ".join(self._step.origin) or self._step.name, hint="compile the model again")
+                raise bound_otherwise(self._plan, value, array, str(type_))
         return found
 
 

@@ -45,7 +45,7 @@ class FusedDepthwise(Kernel):
         between = op.src_dtype
         channels = weights.shape[0]
         source_zero = {role: zero for role, zero in attr.zero_points.items() if role != "dst"}
-        first = replace(step, attr=PrimitiveAttr(attr.scales, source_zero, attr.post_ops[:at]), outputs=(_BETWEEN,))
+        first = replace(step, attr=PrimitiveAttr(attr.scales, source_zero, attr.post_ops[:at], attr.output_scales), outputs=(_BETWEEN,))
         shape = (src.shape[0], channels, *src.shape[2:])
         self._first = Convolution(replace(binding, step=first, dtypes=(between,), shapes=(shape,)))
         scales = {"weights": op.weights_scale, "dst": op.dst_scale} | ({"src": attr.scales["dst"]} if "dst" in attr.scales else {})

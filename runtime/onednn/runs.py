@@ -190,7 +190,8 @@ class Run:
             found = runner.run({value: read() for value, read in readers.items()})
             for value, array in found.items():
                 if value in made and ((array.shape or (1,)), array.dtype) != made[value]:
-                    raise bound_otherwise(plan, value, array, *made[value])
+                    shape, dtype = made[value]
+                    raise bound_otherwise(plan, value, array, f"{dtype}{list(shape)}")
                 _keep(arrays, loose, value, array)
             return 0
 
