@@ -128,7 +128,6 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     "shapes": values(y=TensorType(DType.F32, ("N", 4, 6, 7))),
     "shapes.misfit": step("fc", args=(("src", "d"), ("weights", "w"))),
     "shapes.type": values(t=TensorType(DType.S32, IMAGE)),
-    "shapes.size": values(x=TensorType(DType.F32, ("N", 1 << 40, 6, 6))),
     "roles.identity": step("turn", primitive="onnx.Lookup"),
     "roles.algorithm": step("act", params={"algorithm": "tanh"}),
     "roles.computes": step("pool", op="Softmax"),
