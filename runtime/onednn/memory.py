@@ -380,7 +380,8 @@ def settled_strides(shape: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int
 
     Returns:
         `steps` where they are row-major or channels last to the letter; those two where they are so but for dimensions of length 1;
-        otherwise, with dimensions of length 1 directly outside of their right neighbours.
+        otherwise, those in front of all others outside of everything (batched products ask a batch of 1 for that), the rest directly
+        outside of their right neighbours.
     """
     if 1 not in shape:
         return steps
@@ -392,11 +393,13 @@ def settled_strides(shape: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int
             return known
     found = list(steps)
     outside = 1
-    for axis in range(len(shape) - 1, -1, -1):
+    leading = next((axis for axis, length in enumerate(shape) if length != 1), len(shape))
+    for axis in range(len(shape) - 1, leading - 1, -1):
         if shape[axis] == 1:
             found[axis] = outside
         outside = found[axis] * max(shape[axis], 1)
-    return tuple(found)
+    whole = max((step * max(length, 1) for step, length in zip(found[leading:], shape[leading:], strict=True)), default=1)
+    return (*(whole,) * leading, *found[leading:])
 
 
 def aligned_empty(shape: Sequence[int], dtype: DTypeLike, alignment: int = ALIGNMENT) -> NDArray[Any]:

@@ -156,6 +156,8 @@ def test_reshape_permute_and_submemory(library: Library) -> None:
         ((5, 3, 1, 1), (3, 1, 3, 3), (3, 1, 3, 3)),  # channels last to the letter, and row-major as well
         ((5, 3, 1), (3, 1, 1), (3, 1, 1)),
         ((2, 1, 3, 4), (1, 24, 2, 6), (1, 6, 2, 6)),  # neither: outside of the right neighbour
+        ((1, 12, 128, 32), (384, 32, 384, 1), (49152, 32, 384, 1)),  # a batch of 1 is outside of everything
+        ((1, 1, 2, 3), (9, 9, 1, 2), (6, 6, 1, 2)),
         ((2, 3), (1, 2), (1, 2)),
     ],
 )
