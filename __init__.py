@@ -26,10 +26,12 @@ from fqfuse.errors import (
 if TYPE_CHECKING:
     from fqfuse.compiler import compile, load_plan
     from fqfuse.composer.plan import Plan
+    from fqfuse.frontend.budgets import Budgets
     from fqfuse.inference import InferenceSession
 
 __all__ = [
     "BackendUnavailable",
+    "Budgets",
     "FqfuseError",
     "InferenceSession",
     "InternalError",
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Budgets": "fqfuse.frontend.budgets",
     "InferenceSession": "fqfuse.inference",
     "Plan": "fqfuse.composer.plan",
     "compile": "fqfuse.compiler",

@@ -64,7 +64,7 @@ def check_budgets(budgets: object) -> None:
         InvalidInput: it is something else.
     """
     if not isinstance(budgets, Budgets):
-        raise InvalidInput(f"budgets are given as a {type(budgets).__name__}", hint="pass budgets=fqfuse.frontend.Budgets(...)")
+        raise InvalidInput(f"budgets are given as a {type(budgets).__name__}", hint="pass budgets=fqfuse.Budgets(...)")
 
 
 def _watchers(observers: object) -> list[Observer]:

@@ -56,7 +56,7 @@ class Budgets:
         raise InvalidModel(
             f"{what} needs {unit(needed)}, and the budget allows {unit(limit)}",
             where=where,
-            hint=f"if the model is to be trusted, pass budgets=Budgets({field}={needed}) or more",
+            hint=f"if the model is to be trusted, pass budgets=fqfuse.Budgets({field}={needed}) or more",
         )
 
 

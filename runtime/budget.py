@@ -55,7 +55,7 @@ class RunBudget:
         raise self._too_much(f"one run takes {needed:,} bytes{largest}", value, needed)
 
     def _too_much(self, what: str, value: str, needed: int) -> InvalidInput:
-        hint = f"feed smaller inputs, or give the session budgets=Budgets(run_bytes={needed}) or more"
+        hint = f"feed smaller inputs, or give the session budgets=fqfuse.Budgets(run_bytes={needed}) or more"
         return InvalidInput(f"{what}, and a run may take {self.limit:,}", where=value, hint=hint)
 
 
