@@ -13,6 +13,7 @@ import numpy as np
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
+from ..ir.types import DType
 from .algebra import Rule
 from .formula import BasicOp, BinaryOp, EltwiseOp, Refusal, Round, ScaleBy, Shift, vec
 
@@ -22,9 +23,18 @@ _TELLING = frozenset({"sqrt", "log", "pow", "gt", "ge", "lt", "le", "eq"})
 """Algorithms that tell 0 from the numbers next to it: NaN, infinity, or another truth value."""
 
 
-_TELLING_OPS = frozenset({"Sqrt", "Log", "Pow", "Reciprocal", "Div", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"})
+_TELLING_OPS = frozenset(
+    {
+        *("Sqrt", "Log", "Pow", "Reciprocal", "Div", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"),
+        *("Sign", "Floor", "Ceil", "ArgMax", "ArgMin", "DynamicQuantizeLinear", "Onnx"),  # of a foreign op nothing is known
+    }
+)
 _KEEPING_OPS = frozenset(
-    {"Dequantize", "Concat", "AveragePool", "GlobalAveragePool", "Resize", "ReduceSum", "ReduceMean", "Conv", "MatMul"}
+    {
+        *("Dequantize", "Concat", "Pad", "Trilu", "Resize", "AveragePool", "GlobalAveragePool"),
+        *("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd", "CumSum"),
+        *("Conv", "ConvTranspose", "MatMul", "Gemm"),
+    }
 )
 """Operations that make 0 of zeros, and of numbers next to 0 such numbers, besides those that go by element or only move some."""
 
@@ -64,7 +74,7 @@ def _keeping(graph: Graph, node: Node, *, rounded: bool) -> Iterator[str]:
 
 def is_told(node: Node) -> bool:
     """True for an operation that tells 0 from the numbers next to it."""
-    return node.op in _TELLING_OPS
+    return node.op in _TELLING_OPS or (node.op == "Cast" and node.attrs.get("to") is DType.BOOL)
 
 
 def _passes_zeros(node: Node) -> bool:

@@ -84,7 +84,7 @@ def _requantizing_chain(drafts: Drafts, node: Node, decode: Node | None, inner: 
     graph = drafts.graph
     quant, dtype, low, high = quantizing(node)
     rank = graph.type(node.output).rank
-    axis = next((q.axis for q in (quant, inner) if q is not None and q.axis is not None), min(1, rank - 1))
+    axis = next((q.axis for q in (quant, inner) if q is not None and q.axis is not None), max(0, min(1, rank - 1)))
     src = DType.F32 if decode is None else graph.type(decode.inputs[0]).dtype
     channels = size_along(drafts, node.output, axis)
     front = Front("binary", node.name, src, rank, axis, channels, zero_shows=zero_shows(drafts.graph, node, rounded=True))
@@ -162,7 +162,7 @@ def dequantize_alone(drafts: Drafts, node: Node) -> None:
 def _decoding_chain(drafts: Drafts, node: Node, quant: Quantization) -> Chain:
     """Shift and scale of a Dequantize as post-ops of a binary: fractional zero points, or one for each channel."""
     rank = drafts.graph.type(node.output).rank
-    axis = quant.axis if quant.axis is not None else min(1, rank - 1)
+    axis = quant.axis if quant.axis is not None else max(0, min(1, rank - 1))
     src = drafts.graph.type(node.inputs[0]).dtype
     channels = size_along(drafts, node.output, axis)
     front = Front("binary", node.name, src, rank, axis, channels, zero_shows=zero_shows(drafts.graph, node, rounded=True))

@@ -172,7 +172,7 @@ def plain(drafts: Drafts, node: Node) -> None:
         drafts.add(Step(node.name, primitive, node.op, tuple(roles), node.outputs, node.attrs, origin=node.origin), [node])
         return
     rank = graph.type(node.output).rank
-    axis = rank - 1 if primitive == "layer_normalization" else min(1, rank - 1)
+    axis = rank - 1 if primitive == "layer_normalization" else max(0, min(1, rank - 1))
     scale, bias = _normalization_parameters(drafts, node) if primitive == "layer_normalization" else (None, None)
     shows = zero_shows(graph, node, rounded=True)
     front = Front(primitive, node.name, DType.F32, rank, axis, size_along(drafts, node.output, axis), scale, bias, zero_shows=shows)

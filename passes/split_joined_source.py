@@ -46,8 +46,8 @@ class SplitJoinedSource:
     in int8, and the addition is a post-op. Parts with equal scales stay joined. Up to 8 products were measured to pay on oneDNN 3.2.
 
     Legal because: a sum over channels is the sum over the parts; padding is the real 0 in each. In f32 the partial sums are rounded.
-    Refuses when: there are more than `most` different scales, a zero point is no integer where padding is read, or the product is not one
-    of 8-bit codes.
+    Refuses when: there are more than `most` different scales, a zero point is no integer where padding is read, the product is not one
+    of 8-bit codes, or a size beside the joined ones is known of some pieces only.
     """
 
     most: int = 8
@@ -61,7 +61,10 @@ class SplitJoinedSource:
             rank = graph.type(node.inputs[0]).shape
             if rank is None or node.attrs.get("group", 1) != 1:
                 continue
-            parts = _parts(graph, node.inputs[0], _AXES[node.op][0] % len(rank))
+            axis = _AXES[node.op][0] % len(rank)
+            parts = _parts(graph, node.inputs[0], axis)
+            if any(_beside(graph, part.codes, axis) != _beside(graph, node.inputs[0], axis) for part in parts or []):
+                continue  # a size is known of some pieces only: a sum of products would have a wider type than the one product
             groups: dict[tuple[Quantization, DType], list[_Part]] = {}
             for part in parts or []:
                 groups.setdefault((part.quant, graph.type(part.codes).dtype), []).append(part)
@@ -90,6 +93,11 @@ class SplitJoinedSource:
         before = [graph.producer(value) for value in node.inputs[:2]]
         swap(graph, node, total)
         _erase_upwards(graph, [maker for maker in before if maker is not None])
+
+
+def _beside(graph: Graph, value: str, axis: int) -> list[int | str]:
+    """The sizes of a value but for the one along `axis`."""
+    return [size for number, size in enumerate(graph.type(value).shape or ()) if number != axis]
 
 
 def _parts(graph: Graph, value: str, axis: int) -> list[_Part] | None:
