@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -168,16 +169,17 @@ def _doubling(plain: Sequence[CompileRow]) -> str:
             if short < long:
                 found.append(f"{kind} {2 ** (math.log(last / first) / math.log(long / short)):.2f}")
         if found:
-            lines.append(f"- {engine}, time for twice the nodes: {', '.join(found)}")
+            lines.append(f"- {engine}, time for twice the length: {', '.join(found)}")
     return "\n".join(lines)
 
 
 def _kinds(plain: Sequence[CompileRow], engine: str) -> dict[str, list[tuple[int, float]]]:
-    """(nodes, seconds) of the chains that the engine has compiled, by kind."""
+    """(length, seconds) of the chains that the engine has compiled, by kind: nodes, or pieces of the one Split of `many-pieces`."""
     found: dict[str, list[tuple[int, float]]] = {}
     for row in plain:
         if row.engine == engine and row.ready_s:
-            found.setdefault(row.file.rpartition("-")[0], []).append((row.nodes, row.ready_s))
+            kind, _, length = row.file.rpartition("-")
+            found.setdefault(kind, []).append((int(length), row.ready_s))
     return found
 
 
@@ -194,14 +196,16 @@ def _plot(folder: Path, chains: Sequence[CompileRow], plain: Sequence[CompileRow
             left.loglog(*zip(*points, strict=True), marker="o", label=engine)
     left.set_title("quantized convolutions")
     left.set_ylabel("file to ready session, s")
-    for kind, points in _kinds(plain, PLOTTED).items():
-        right.loglog(*zip(*points, strict=True), marker="o", label=kind)
+    left.set_xlabel("nodes in the ONNX file")
+    colours = pyplot.get_cmap("tab20").colors
+    for (kind, points), colour in zip(_kinds(plain, PLOTTED).items(), cycle(colours), strict=False):  # colours begin again
+        right.loglog(*zip(*points, strict=True), marker="o", label=kind, color=colour)
     right.set_title(f"without weights, {PLOTTED}")
+    right.set_xlabel("nodes in the ONNX file (many-pieces: outputs of one)")
     for axes in (left, right):
-        axes.set_xlabel("nodes in the ONNX file")
         axes.grid(True, which="both", alpha=0.3)
         if axes.lines:
-            axes.legend(fontsize="small")
+            axes.legend(fontsize="small", loc="upper left")
     figure.tight_layout()
     for suffix in ("svg", "png"):
         figure.savefig(folder / f"compile.{suffix}")

@@ -206,7 +206,7 @@ def test_the_report_says_what_twice_the_chain_costs(tmp_path):
     plain.append(CompileRow("relu-1000", "fqfuse-onednn", 1000, "no answer"))
     result = {"environment": ENVIRONMENT, "settings": {"threads": 2}, "label": ""}
     text = write_compile(tmp_path, result, [], [], plain).read_text()
-    assert "fqfuse-onednn, time for twice the nodes: mul-add 2.00\n" in text
+    assert "fqfuse-onednn, time for twice the length: mul-add 2.00\n" in text
     assert json.loads((tmp_path / "compile.json").read_text())["plain_chains"][0]["nodes"] == 1000
 
 
