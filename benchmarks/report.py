@@ -189,7 +189,7 @@ def _plot(folder: Path, chains: Sequence[CompileRow], plain: Sequence[CompileRow
         return False
     import_module("matplotlib").use("Agg")
     pyplot: Any = import_module("matplotlib.pyplot")
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 4.5), sharey=True)
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(15, 4.5), sharey=True)
     for engine in dict.fromkeys(row.engine for row in chains):
         points = [(row.nodes, row.ready_s) for row in chains if row.engine == engine and row.ready_s is not None]
         if points:
@@ -205,7 +205,7 @@ def _plot(folder: Path, chains: Sequence[CompileRow], plain: Sequence[CompileRow
     for axes in (left, right):
         axes.grid(True, which="both", alpha=0.3)
         if axes.lines:
-            axes.legend(fontsize="small", loc="upper left")
+            axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.tight_layout()
     for suffix in ("svg", "png"):
         figure.savefig(folder / f"compile.{suffix}")
