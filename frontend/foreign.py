@@ -7,9 +7,9 @@ them too, under `fqfuse.inputs`, one name a line, and the opsets that its subgra
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper,
 
 from ..errors import UnsupportedOp
 from ..ir.ops import dims
+from ..ir.ops.foreign_guards import foreign_refusal, onnx_speaking
 from ..ir.types import DType, Shape, TensorType
 from .element_types import ONNX_TYPE, dtype_of
 from .importer import Importer
@@ -33,9 +34,6 @@ _KNOWN_TO_INFERENCE: Final = 1024
 """Elements of an integer constant that shape inference is shown; the shape of an output cannot need more."""
 
 _SCHEMA_TYPES: Final = {"tensor(float)": DType.F32, "tensor(int64)": DType.S64, "tensor(bool)": DType.BOOL, "tensor(string)": DType.STRING}
-
-_REFUSALS: Final = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
-"""What the reference evaluator raises when it has no implementation."""
 
 
 def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = ()) -> None:
@@ -68,43 +66,19 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
     ctx.emit(node, "Onnx", reads, attrs, outputs=node.outputs, quantizer=quantizer, types=types)
 
 
-_TERM = r"[A-Za-z ]*(\. *\. *\.)?[A-Za-z ]*"
-_EQUATION: Final = re.compile(f"{_TERM}(,{_TERM})*(->{_TERM})?")
-"""What ONNX's Einsum takes: terms of letters, blanks and at most one ellipsis."""
-
-
-_AXES: Final = frozenset({"axis", "axes", "batch_dims", "batch_axis", "time_axis"})
-
-_MOST_AXES: Final = 1 << 10
-
-
 def _check_shown(node: OnnxNode, proto: NodeProto) -> None:
-    """Refuses what ONNX's own shape inference crashes or never ends on; it does not look at the numbers that it works with.
+    """Refuses what ONNX's own code crashes or never ends on.
 
     Raises:
         InvalidModel: such a node, or one inside a subgraph.
     """
     attributes = {found.name: helper.get_attribute_value(found) for found in proto.attribute if found.type != AttributeProto.UNDEFINED}
-    if proto.op_type == "Einsum":
-        _check_equation(node, attributes.get("equation", b""))
-    for name in _AXES & attributes.keys():
-        axes = attributes[name] if isinstance(attributes[name], list) else [attributes[name]]
-        least = 0 if name == "batch_dims" else -_MOST_AXES
-        if any(isinstance(axis, int) and not least <= axis <= _MOST_AXES for axis in axes):
-            raise node.invalid(f"no tensor has the axes of the attribute {name!r} of {proto.op_type}", "correct the attribute")
-    if proto.op_type == "Split" and attributes.get("num_outputs", len(proto.output)) != len(proto.output):
-        what = f"Split has {len(proto.output)} outputs, and num_outputs is {attributes['num_outputs']}"
-        raise node.invalid(what, "correct the attribute")
+    problem = foreign_refusal(proto.op_type, attributes, len(proto.input), len(proto.output))
+    if problem:
+        raise node.invalid(problem, "correct the attribute")
     for body in subgraphs(proto):
         for inner in body.node:
             _check_shown(node, inner)
-
-
-def _check_equation(node: OnnxNode, equation: object) -> None:
-    text = equation.decode("utf-8", "replace") if isinstance(equation, bytes) else str(equation)
-    if _EQUATION.fullmatch(text) is None:
-        hint = "write it as terms of letters, each with at most one ellipsis: 'bij,bjk->bik'"
-        raise node.invalid(f"{text[:100]!r} is no equation of an Einsum", hint)
 
 
 def _self_contained(ctx: Importer, node: OnnxNode) -> NodeProto:
@@ -162,24 +136,20 @@ def _check_evaluator(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> N
         return
     from onnx.reference import ReferenceEvaluator  # costs 0.1 s, and most models need none of it
 
-    try:
+    hint = "replace it with ops that ONNX's reference evaluator has, or keep this part of the model outside"
+    with onnx_speaking(lambda said: UnsupportedOp(f"{node.op} of opset {node.version} cannot be run: {said}", where=node.where, hint=hint)):
         ReferenceEvaluator(model)
-    except _REFUSALS as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        hint = "replace it with ops that ONNX's reference evaluator has, or keep this part of the model outside"
-        raise UnsupportedOp(f"{node.op} of opset {node.version} cannot be run: {reason}", where=node.where, hint=hint) from None
     if not any(True for _ in subgraphs(model.graph.node[0])):
         ctx.runnable.add(key)
 
 
 def _output_types(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> list[TensorType]:
     found: dict[str, Any] = {}
-    try:
+    # What it refuses, the model's own declaration, below, may say; where it does not, that is an error with the place.
+    with suppress(UnsupportedOp), onnx_speaking(UnsupportedOp):
         # Without propagation of data, which takes a step for each element that a declared shape promises.
         inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=False)
         found = {value.name: value.type for value in inferred.graph.output}
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        pass  # the model's own declaration, below, may say it; where it does not, that is an error with the place
     # The inference makes up names for sizes that it does not know: one may be that of a size of the graph that this node does not read.
     seen = {d for v in model.graph.input for d in ctx.type(v.name).shape or () if isinstance(d, str)}
     absent = TensorType(DType.F32, None)

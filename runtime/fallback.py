@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,22 +10,19 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
+from onnx.reference.ops.op_tile import Tile as _ReferenceTile
 
 from ..composer.foreign import foreign_model
 from ..composer.plan import Step
 from ..errors import InvalidInput, UnsupportedOp
 from ..ir.graph import Node
+from ..ir.ops.foreign_guards import onnx_speaking
+from ..ir.ops.movement import tiled
 from ..ir.ops.spec import Array, Attr
 
 __all__ = ["MOST_TRIPS", "ForeignOp", "foreign_op", "run_foreign", "run_step_foreign"]
 
 _PACKAGES = {"PIL": "Pillow"}  # where a package is called otherwise than its module
-
-_FAILURES = (
-    *(RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, ImportError, OSError),
-    re.error,
-)
-"""What the reference evaluator raises over a node that it does not know, and over arrays that do not fit one."""
 
 MOST_TRIPS = 1 << 16
 """Trips of all loops in one run of a foreign op; each takes 50 microseconds or more."""
@@ -52,37 +48,46 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
     """
     model, positions = foreign_model(params, where)
     node, opset = model.graph.node[0], params["opset"]
-    try:
-        evaluator = ReferenceEvaluator(model, new_ops=[Loop])
-    except _FAILURES as error:
-        name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        raise UnsupportedOp(
-            f"nothing here can run the operator {name} (opset {opset!r}): {error}",
+    name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    with onnx_speaking(
+        lambda said: UnsupportedOp(
+            f"nothing here can run the operator {name} (opset {opset!r}): {said}",
             where=where,
             hint="replace it in the model by standard ONNX operators",
-        ) from error
+        )
+    ):
+        evaluator = ReferenceEvaluator(model, new_ops=[Loop, Tile])
     outputs = list(node.output)
 
     def run(arrays: Sequence[Array | None]) -> list[Array]:
         feeds = {name: array for name, array in zip(positions, arrays, strict=False) if name}
         _trips.left = MOST_TRIPS
         try:
-            found = dict(zip([name for name in outputs if name], evaluator.run(None, feeds), strict=True))
-        except MemoryError:
-            raise
+            with onnx_speaking(lambda said: _uncomputable(node.op_type, arrays, said, where), through=(ImportError, MemoryError)):
+                found = dict(zip([name for name in outputs if name], evaluator.run(None, feeds), strict=True))
+                return [_carried(_tensor(found[name])) if name else np.empty(0, np.float32) for name in outputs]
         except ImportError as error:
             module = str(error.name or getattr(error.__cause__, "name", None) or "").partition(".")[0]
             hint = f"install it: pip install {_PACKAGES.get(module, module)}"
             raise UnsupportedOp(f"{node.op_type} needs a package that is not installed: {error}", where=where, hint=hint) from error
-        except _FAILURES as error:
-            shapes = ", ".join("absent" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
-            reason = str(error) or type(error).__name__
-            raise InvalidInput(
-                f"{node.op_type} cannot be computed on {shapes}: {reason}", where=where, hint="check the inputs of this node"
-            ) from error
-        return [_carried(np.asarray(found[name])) if name else np.empty(0, np.float32) for name in outputs]
 
     return run
+
+
+def _uncomputable(op: str, arrays: Sequence[Array | None], reason: str, where: str) -> InvalidInput:
+    shapes = ", ".join("absent" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
+    return InvalidInput(f"{op} cannot be computed on {shapes}: {reason}", where=where, hint="check the inputs of this node")
+
+
+def _tensor(result: object) -> Array:
+    """An output as an array; a sequence, a map and an absent optional are none.
+
+    Raises:
+        TypeError: it is no tensor.
+    """
+    if result is None or isinstance(result, list | dict):
+        raise TypeError(f"an output is no tensor but {'nothing' if result is None else f'a {type(result).__name__}'}")
+    return np.asarray(result)
 
 
 def _carried(array: Array) -> Array:
@@ -129,6 +134,15 @@ class Loop(_ReferenceLoop):
         declared = own.body.proto_.output[1 + carried :]
         stacked = [np.stack([row[k] for row in rows]) if rows else _no_rows(value) for k, value in enumerate(declared)]
         return (*state, *stacked)
+
+
+class Tile(_ReferenceTile):
+    """Tile whose repeats cannot be negative: NumPy's gives back memory that nobody wrote for some of them."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, repeats: Array) -> tuple[Array]:
+        return (tiled(x, repeats),)
 
 
 def _no_rows(value: onnx.ValueInfoProto) -> Array:

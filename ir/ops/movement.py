@@ -13,7 +13,7 @@ from .carried import common, outside_of, permuted, where_size_stays
 from .rows import LAYOUT, A, Call, UnknownRankError, integer, integers, row, text
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["MOVEMENT"]
+__all__ = ["MOVEMENT", "tiled"]
 
 _SHAPE_TYPE = frozenset({DType.S64})
 
@@ -134,8 +134,19 @@ def _tile_shape(call: Call) -> Shape:
     return tuple(dims.multiply(d, r) for d, r in zip(x, repeats, strict=True))
 
 
-def _tile(x: A, repeats: A, attrs: Attrs) -> A:  # noqa: ARG001
+def tiled(x: A, repeats: A) -> A:
+    """x repeated along each axis.
+
+    Raises:
+        ValueError: repeats do not fit x, or one is negative: NumPy gives back memory that nobody wrote for some of them.
+    """
+    if repeats.shape != (x.ndim,) or (repeats < 0).any():
+        raise ValueError(f"repeats must hold {x.ndim} numbers >= 0, found {repeats.tolist()}")
     return np.tile(x, tuple(int(r) for r in repeats))
+
+
+def _tile(x: A, repeats: A, attrs: Attrs) -> A:  # noqa: ARG001
+    return tiled(x, repeats)
 
 
 # -- blocks of pixels as channels --------------------------------------------------------------------------------------------------

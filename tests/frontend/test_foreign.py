@@ -295,6 +295,11 @@ def test_einsum_gets_equations_only(equation):
             graph_from_onnx(proto)  # one operand without axes, to the grammar; a run refuses what does not fit it
 
 
+def test_no_text_takes_long_to_be_no_equation():
+    with pytest.raises(InvalidModel, match="no equation of an Einsum"):
+        graph_from_onnx(model([node("Einsum", ["x"], equation="ab," * 10_000 + "!")]))
+
+
 @pytest.mark.parametrize("equation", ["abcd->dcba", "abcd", "a...->...a", " a b c d -> a ", "...", "abcd->"])
 def test_equations_of_einsum_run(equation):
     compare(model([node("Einsum", ["x"], equation=equation)]), FEEDS, rtol=1e-5)
@@ -308,6 +313,10 @@ def test_equations_of_einsum_run(equation):
         node("GatherND", ["x", "i"], ["inner"], batch_dims=-(2**31)),
         node("Split", ["x"], ["inner", "other"], num_outputs=1),
         node("Split", ["x"], ["inner"], num_outputs=2**31),
+        node("DequantizeLinear", ["x", "x"], ["inner"], block_size=2**40),
+        node("RoiAlign", ["x", "x", "i"], ["inner"], sampling_ratio=2**40),
+        node("Scan", ["x"], ["inner"], num_scan_inputs=2**63 - 1),
+        node("TfIdfVectorizer", ["i"], ["inner"], ngram_counts=[2**40], pool_int64s=[1], ngram_indexes=[0]),
     ],
     ids=lambda inner: f"{inner.op_type}-{helper.get_attribute_value(inner.attribute[0])}",
 )

@@ -112,6 +112,30 @@ def test_a_foreign_op_on_arrays_that_it_cannot_take() -> None:
     assert "Det_1" in str(caught.value)
 
 
+@pytest.mark.parametrize("repeats", [[1, -1], [-1, 1], [-2, -1], [1, -(2**63) + 1], [1]])
+def test_repeats_of_a_foreign_tile(repeats: list[int]) -> None:
+    """NumPy's tile gave back memory that nobody wrote."""
+    run = foreign_op(foreign("Tile", ["x", "r"], ["y"]), "Tile_1")
+    with pytest.raises(InvalidInput, match="repeats must hold 2 numbers >= 0"):
+        run([np.ones((2, 3), np.float32), np.array(repeats)])
+    (y,) = run([np.ones((2, 3), np.float32), np.array([1, 2])])
+    assert y.shape == (2, 6)
+
+
+def test_repeats_of_a_tile() -> None:
+    x = ("x", np.ones((2, 3), np.float32))
+    plan, step, live = one_step("onnx.Tile", "Tile", [x, ("repeats", np.array([1, -(2**63) + 1]))], F32)
+    with pytest.raises(InvalidInput, match="repeats must hold 2 numbers >= 0"):
+        run_step(plan, step, live)
+
+
+@pytest.mark.parametrize("sizes", [[1, 1], [1, 2]], ids=["alike", "ragged"])
+def test_a_sequence_is_no_tensor(sizes: list[int]) -> None:
+    run = foreign_op(foreign("SplitToSequence", ["x", "s"], ["y"]), "Split_1")
+    with pytest.raises(InvalidInput, match="an output is no tensor but a list"):
+        run([np.ones(sum(sizes), np.float32), np.array(sizes)])
+
+
 def test_a_damaged_node() -> None:
     with pytest.raises(InvalidModel, match="cannot be read"):
         foreign_op({"op_type": "Det", "domain": "", "opset": 18, "proto": b"\xff\xff\xff"}, "Det_1")
