@@ -60,9 +60,10 @@ def onnx_speaking(refuse: Callable[[str], FqfuseError], through: tuple[type[Exce
 
     Errors of our own, and those of the types `through`, pass.
     """
+    passing: tuple[type[Exception], ...] = (FqfuseError, *through)
     try:
         yield
-    except (FqfuseError, *through):
+    except passing:
         raise
     except Exception as error:  # another's code on a stranger's data: no list of what it raises is ever whole
         said = str(error).splitlines()

@@ -30,12 +30,14 @@ from fqfuse.composer.plan_seal import seal
 from fqfuse.errors import PlanError
 from fqfuse.ir.types import DType, TensorType
 
-WORKER = Path(__file__).parents[1] / "plan_worker.py"
+PLAN_WORKER, FOREIGN_WORKER = (Path(__file__).parents[1] / name for name in ("plan_worker.py", "foreign_worker.py"))
 STARTING, RUNNING = 120.0, 10.0
 """Seconds that a process has until its first mutant, on a machine that does other things as well, and that one mutant has."""
 
 FUZZ = not settings.default.derandomize
 SHARDS, SIZE = 2, 25_000 if FUZZ else 200
+FOREIGN = 100_000 if FUZZ else 1_000
+"""Plans of one foreign node: four rounds through the operators of ONNX by default, four milliseconds a plan."""
 
 
 @pytest.fixture(scope="module")
@@ -46,23 +48,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run_mutants(folder: Path, first: int, count: int) -> tuple[Counter[str], list[str]]:
-    """How often each outcome occurred, and the failures. A process that dies or hangs is replaced, and goes on behind the mutant."""
+def run_mutants(command: list[str], first: int, count: int) -> tuple[Counter[str], list[str]]:
+    """How often each outcome occurred, and the failures. A process that dies or hangs is replaced, and goes on behind its seed.
+
+    Args:
+        command: the worker and its own arguments; the first seed and the count come behind them.
+        first: the first seed.
+        count: how many.
+    """
     seen: Counter[str] = Counter()
     failures: list[str] = []
     end = first + count
     while first < end:
-        first, words = _run_worker(folder, first, end, seen)
+        first, words = _run_worker(command, first, end, seen)
         failures += words
     return seen, failures
 
 
-def _run_worker(folder: Path, first: int, end: int, seen: Counter[str]) -> tuple[int, list[str]]:
+def _run_worker(command: list[str], first: int, end: int, seen: Counter[str]) -> tuple[int, list[str]]:
     """Runs one process for as long as it lives; the next seed, and the failures."""
     told: list[str] = []
-    command = [sys.executable, str(WORKER), str(folder), str(first), str(end - first)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as worker:
+    with subprocess.Popen(
+        [sys.executable, *command, str(first), str(end - first)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    ) as worker:
         assert worker.stdout is not None
         rest, limit, started = b"", STARTING, False
         while select.select([worker.stdout], [], [], limit)[0]:
@@ -91,13 +100,26 @@ def _run_worker(folder: Path, first: int, end: int, seen: Counter[str]) -> tuple
 @pytest.mark.parametrize("part", range(SHARDS))
 def test_a_plan_that_loads_runs_alike_on_both_runtimes_or_is_refused(folder: Path, part: int, capsys: pytest.CaptureFixture[str]) -> None:
     first = random.randrange(1 << 40) if FUZZ else part * SIZE  # noqa: S311
-    seen, failures = run_mutants(folder, first, SIZE)
+    seen, failures = run_mutants([str(PLAN_WORKER), str(folder)], first, SIZE)
     with capsys.disabled():
         if FUZZ:
             print(f"\n{SIZE} mutated plans from seed {first} on: {dict(seen)}")
     assert not failures, "\n".join(failures[:20])
     assert seen.total() == SIZE
     assert seen["ran"] > SIZE / 20  # enough of them got past the verifier to say something
+
+
+@pytest.mark.hypothesis
+def test_a_plan_with_a_hostile_foreign_node_loads_or_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every operator of ONNX; shape inference and the reference evaluator look at a stranger's attributes without care."""
+    first = random.randrange(1 << 20) if FUZZ else 0  # noqa: S311
+    seen, failures = run_mutants([str(FOREIGN_WORKER)], first, FOREIGN)
+    with capsys.disabled():
+        if FUZZ:
+            print(f"\n{FOREIGN} foreign nodes from seed {first} on: {dict(seen)}")
+    assert not failures, "\n".join(failures[:20])
+    assert seen.total() == FOREIGN
+    assert min(seen["loaded"], seen["refused"]) > FOREIGN / 10  # neither says nothing
 
 
 # -- cases that were found ---------------------------------------------------------------------------------------------------------
