@@ -27,7 +27,7 @@ class NormalizeGemm:
     A' and B' are transposed where asked: constants (and constant codes behind a Dequantize) at compile time, others by Transpose. Mul
     and Add are left out where alpha is 1 and C is absent.
 
-    Legal because: it is Gemm's definition. beta*C is formed once, in f64 for a constant C. A scale along an axis follows it.
+    Legal because: it is Gemm's definition. beta*C is formed once, in f64 for a constant C of floats. A scale along an axis follows it.
     Refuses when: never.
     """
 
@@ -50,8 +50,7 @@ class NormalizeGemm:
         right = transposed(graph, node, node.inputs[1]) if node.attrs["transB"] else node.inputs[1]
         value = graph.add("MatMul", [left, right], name=node.name, origin=node.origin).output
         if alpha != 1:
-            factor = graph.add_constant(f"{node.name}/alpha", np.asarray(alpha, np.float32))
-            value = graph.add("Mul", [value, factor], name=f"{node.name}/scaled", origin=node.origin).output
+            value = graph.add("Mul", [value, _factor(graph, node, "alpha", alpha)], name=f"{node.name}/scaled", origin=node.origin).output
         if len(node.inputs) > 2 and node.inputs[2] and beta != 0:
             addend = self._addend(graph, node, node.inputs[2], beta)
             value = graph.add("Add", [value, addend], name=f"{node.name}/biased", origin=node.origin).output
@@ -61,11 +60,16 @@ class NormalizeGemm:
     def _addend(self, graph: Graph, node: Node, value: str, beta: float) -> str:
         if beta == 1:
             return value
-        data = graph.constant(value)
-        if data is not None:
-            return graph.add_constant(f"{value}/beta", (np.asarray(data, np.float64) * beta).astype(np.float32))
-        factor = graph.add_constant(f"{node.name}/beta", np.asarray(beta, np.float32))
-        return graph.add("Mul", [value, factor], name=f"{node.name}/addend", origin=node.origin).output
+        data, kind = graph.constant(value), graph.type(value).dtype
+        if data is not None and not kind.is_integer:
+            return graph.add_constant(f"{value}/beta", (np.asarray(data, np.float64) * beta).astype(kind.numpy), kind)
+        return graph.add("Mul", [value, _factor(graph, node, "beta", beta)], name=f"{node.name}/addend", origin=node.origin).output
+
+
+def _factor(graph: Graph, node: Node, role: str, value: float) -> str:
+    """A constant of the matrices' own type, which holds it: the row takes no fractions for integers."""
+    kind = graph.type(node.output).dtype
+    return graph.add_constant(f"{node.name}/{role}", np.asarray(value).astype(kind.numpy), kind)
 
 
 def transposed(graph: Graph, node: Node, value: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from ..types import DType, Shape
 from . import dims
 from .broadcasting import broadcast_shapes
-from .rows import FLOATS, NUMBERS, A, Call, flag, number, row
+from .rows import FLOATS, NUMBERS, A, Call, flag, not_covered, number, row
 from .spec import Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["MATMUL"]
@@ -35,6 +35,9 @@ def _matmul(a: A, b: A, attrs: Attrs) -> A:  # noqa: ARG001
 
 
 def _gemm_shape(call: Call) -> Shape:
+    dtype, factors = call.type(0).dtype, [number(call.attrs, name) for name in ("alpha", "beta")]
+    if dtype.is_integer and not all(f.is_integer() and dtype.range[0] <= f <= dtype.range[1] for f in factors):
+        raise not_covered(f"Gemm of {dtype.value} with the factors {factors}")
     a, b = call.rank(0, 2), call.rank(1, 2)
     m, k = a[::-1] if flag(call.attrs, "transA") else a
     k2, n = b[::-1] if flag(call.attrs, "transB") else b
