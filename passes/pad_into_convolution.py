@@ -138,7 +138,7 @@ def _no_zeros(graph: Graph, node: Node) -> Obstacle | None:
         found = str(node.attrs["mode"]) if given[0] is None else str(given[0].reshape(-1).tolist())
         return "it does not pad with zeros", "mode constant, value 0", found
     before, after = _by_axis(graph, node)
-    if min(*before, *after) < 0 or any((*before[:2], *after[:2])) or len(shape) < 3:
+    if len(shape) < 3 or min(*before, *after) < 0 or any((*before[:2], *after[:2])):
         return "it pads or crops more than spatial axes", "no negative pads, none for batch and channels", str(pads.reshape(-1).tolist())
     return None
 
