@@ -20,7 +20,7 @@ from .dialects import HANDLERS, check_known, handler_of
 from .element_types import dtype_of
 from .functions import inlined
 from .importer import Importer
-from .nodes import DEFAULT_DOMAIN, normal_domain, read_node
+from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, read_node, signature
 from .source import Source
 from .structure import check_wiring, count_nodes
 from .tensors import Constant, TensorReader
@@ -64,10 +64,25 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
     if _is_constant(proto):
         return
     node = read_node(proto, ctx.node_name(proto), ctx.opsets)
+    _check_text_inputs(ctx, node)
     try:
         handler_of(node.op, node.domain)(ctx, node)
     except NotCovered as error:  # a dialect's op on types that it is not made for
         raise node.invalid(str(error), "correct the types of what feeds this node") from None
+
+
+def _check_text_inputs(ctx: Importer, node: OnnxNode) -> None:
+    """Refuses texts where ONNX demands numbers: what reads constants takes them for such.
+
+    Raises:
+        InvalidModel: an input of ONNX's own ops, or any of a dialect's, is a tensor of texts and may not be one.
+    """
+    found = signature(node.op, node.version, node.domain)
+    for index, value in enumerate(node.inputs):
+        if value not in ctx.graph.values or ctx.type(value).dtype is not DType.STRING:
+            continue
+        if found is None or not found.texts[min(index, len(found.texts) - 1)]:
+            raise node.invalid(f"{node.op} takes no texts, and its input {value!r} holds texts", "feed it numbers")
 
 
 def _opsets(model: onnx.ModelProto) -> dict[str, int]:

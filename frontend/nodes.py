@@ -136,6 +136,7 @@ class Signature:
         deprecated: True when ONNX has withdrawn the op.
         least_inputs, most_inputs, most_outputs: how many it may have.
         required: for each formal input, whether it must be there.
+        texts: for each formal input, whether it may hold texts.
         attrs: name -> (kind as in AttributeProto.AttributeType, required).
     """
 
@@ -145,6 +146,7 @@ class Signature:
     most_inputs: int
     most_outputs: int
     required: tuple[bool, ...]
+    texts: tuple[bool, ...]
     attrs: Mapping[str, tuple[int, bool]]
 
 
@@ -163,6 +165,7 @@ def signature(op: str, version: int, domain: str) -> Signature | None:
         most_inputs=schema.max_input,
         most_outputs=schema.max_output,
         required=tuple(parameter.option == single for parameter in schema.inputs),
+        texts=tuple(any("string" in kind for kind in parameter.types) for parameter in schema.inputs),
         attrs={name: (int(attr.type.value), attr.required) for name, attr in schema.attributes.items()},
     )
 

@@ -362,3 +362,11 @@ def test_codes_of_a_float_type_are_refused():
 def test_twin_without_a_scale_is_refused():
     with pytest.raises(InvalidModel, match="needs a tensor, a scale"):
         graph_from_onnx(model([node("QuantizeLinear", ["x"], domain="com.microsoft")], domains={"com.microsoft": 1}))
+
+
+def test_texts_are_no_scales():
+    constants = {"s": np.array("abc", np.object_)}
+    proto = model([node("DequantizeLinear", ["x", "s"], ["y"])], inputs={"x": [3]}, constants=constants)
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
+    with pytest.raises(InvalidModel, match="takes no texts"):
+        graph_from_onnx(proto)
