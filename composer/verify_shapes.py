@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..ir.diagnostic import Finding
 from ..ir.ops import OPS
-from ..ir.ops.spec import Array, OpSpec, Required, ShapeError
+from ..ir.ops.spec import SWITCHES, Array, OpSpec, Required, ShapeError
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, TensorType, is_static
 from .accumulator import ACCUMULATOR, CODE_REACH, accumulated, reach_of
@@ -56,12 +56,6 @@ PRIMITIVES: Mapping[str, Schema] = {
     "resampling": Schema(), "shuffle": Schema(), "prelu": Schema(), "lrn": Schema(),
 }  # fmt: skip
 """The primitives."""
-
-_SWITCHES = frozenset({
-    "allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "keepdims", "largest",
-    "noop_with_empty_axes", "reverse", "select_last_index", "transA", "transB",
-})  # fmt: skip
-"""Attributes that ONNX writes as 0 or 1; some are looked at while a row computes, and not while it gives types."""
 
 _ALGORITHMS = {"eltwise": ELTWISE, "binary": BINARY}
 _KINDS: Mapping[type, tuple[type, ...]] = {float: (float, int)}  # what else may stand for a default of that type
@@ -186,7 +180,7 @@ def _param_problems(step: Step) -> Iterator[str]:
             continue
         elif not isinstance(value, _KINDS.get(type(default), type(default))):
             yield f"has the parameter {name}, which is of another kind than {default!r}"
-        elif name in _SWITCHES and value not in (0, 1):
+        elif name in SWITCHES and value not in (0, 1):
             yield f"has the parameter {name}, which is {value!r} and neither 0 nor 1"
 
 

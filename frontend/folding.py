@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.ops.spec import Array, Attr
+from ..ir.ops.spec import UNCOMPUTABLE, Array, Attr
 from ..ir.types import is_static
 from .budgets import Budgets
 from .size_inputs import SHAPE_INPUTS, Emission, expand_is_identity, reshape_target, resize_axes, slice_ends
 from .sizes import MOST_ENTRIES, Known, entries_of, known_outputs, numbers
 
 __all__ = ["Folder"]
-
-_UNCOMPUTABLE: Final = (ValueError, LookupError, ArithmeticError, TypeError)
 
 
 class Folder:
@@ -151,6 +148,6 @@ class Folder:
             try:
                 with np.errstate(all="ignore"):
                     results = node.spec.evaluate(arrays, node.attrs)
-            except _UNCOMPUTABLE:  # an index out of range, say: whoever runs the node reports it, if anybody does
+            except UNCOMPUTABLE:  # an index out of range, say: whoever runs the node reports it, if anybody does
                 pass
         self._computed.update((v, array) for v, array in zip(node.outputs, results, strict=False) if v)

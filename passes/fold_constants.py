@@ -11,7 +11,7 @@ import numpy as np
 from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
-from ..ir.ops.spec import Array, Trait
+from ..ir.ops.spec import UNCOMPUTABLE, Array, Trait
 from ..ir.ranges import makes_codes, ranges_of
 from ..ir.types import is_static
 from .base import Contract, fired, refused
@@ -37,12 +37,14 @@ class FoldConstants:
         y = FakeQuantize(@w) ->  @y     (one that cannot be split into quantize and dequantize)
 
     Legal because: the same function on the same data; the op table's own arithmetic is used.
-    Refuses when: the result would be larger than `max_bytes`.
+    Refuses when: the result would be larger than `max_bytes`, it takes more than `max_work` multiply-adds (a run may never ask for it), or
+    the operation cannot be computed (an index out of range, say): whoever runs it reports that.
     """
 
     name: ClassVar[str] = "fold_constants"
     contract: ClassVar[Contract] = Contract("identity", "bitwise")
     max_bytes: int = 1 << 30
+    max_work: int = 1 << 30
 
     def run(self, graph: Graph) -> None:
         """Folds in topological order, so that a constant subgraph goes in one run."""
@@ -63,27 +65,23 @@ class FoldConstants:
         return node.op not in _KEPT or not _may_be_weights(graph, node)
 
     def _fold(self, graph: Graph, node: Node) -> None:
-        size = sum(_bytes(graph, value) for value in node.outputs if value)
+        size, work = sum(_bytes(graph, value) for value in node.outputs if value), _work(graph, node)
         if size > self.max_bytes:
-            refused(
-                graph,
-                self.name,
-                node,
-                "the folded constant would be too large",
-                expected=f"at most {self.max_bytes} bytes",
-                found=f"{size} bytes",
-                hint="raise the budget for folded constants",
-            )
+            self._leave(
+                graph, node, "the folded constant would be too large", f"at most {self.max_bytes} bytes", f"{size} bytes",
+                "raise the budget for folded constants",
+            )  # fmt: skip
             return
-        evaluate = node.spec.evaluate
-        assert evaluate is not None
-        results: tuple[Array, ...]
-        if node.op == "Shape":
-            shape = graph.type(node.inputs[0]).static_shape
-            end = None if node.attrs["end"] is None else node.attr("end", int)
-            results = (np.asarray(shape[node.attr("start", int) : end], np.int64),)
-        else:
-            results = evaluate([graph.constant(value) if value else None for value in node.inputs], node.attrs)
+        if work > self.max_work:
+            expected = f"at most {self.max_work} multiply-adds"
+            self._leave(graph, node, "it would take long to compute", expected, f"{work} multiply-adds", "store its result in the model")
+            return
+        try:
+            with np.errstate(all="ignore"):
+                results = _computed(graph, node)
+        except UNCOMPUTABLE as error:
+            self._leave(graph, node, "it cannot be computed", "constants that the operation takes", str(error), "correct its constants")
+            return
         _settle(graph, node)
         for value, array in zip(node.outputs, results, strict=False):
             if value and graph.uses(value):
@@ -92,6 +90,24 @@ class FoldConstants:
                 graph.replace_uses(value, constant, only=graph.consumers(value))
         if not any(value and (graph.uses(value) or graph.is_output(value)) for value in node.outputs):
             graph.erase(node)
+
+    def _leave(self, graph: Graph, node: Node, reason: str, expected: str, found: str, hint: str) -> None:
+        refused(graph, self.name, node, reason, expected=expected, found=found, hint=hint)
+
+
+def _computed(graph: Graph, node: Node) -> tuple[Array, ...]:
+    """What a node with constant inputs gives.
+
+    Raises:
+        UNCOMPUTABLE: it gives nothing.
+    """
+    evaluate = node.spec.evaluate
+    assert evaluate is not None
+    if node.op == "Shape":
+        shape = graph.type(node.inputs[0]).static_shape
+        end = None if node.attrs["end"] is None else node.attr("end", int)
+        return (np.asarray(shape[node.attr("start", int) : end], np.int64),)
+    return evaluate([graph.constant(value) if value else None for value in node.inputs], node.attrs)
 
 
 def _stays_whole(graph: Graph, node: Node) -> bool:
@@ -118,6 +134,24 @@ def _may_be_weights(graph: Graph, node: Node) -> bool:
 def _bytes(graph: Graph, value: str) -> int:
     kind = graph.type(value)
     return math.prod(kind.static_shape) * kind.dtype.numpy.itemsize if is_static(kind.shape) else 0
+
+
+def _work(graph: Graph, node: Node) -> int:
+    """How many elements are multiplied or compared: for each of the result, those that it is made of. At least as many as that."""
+    if not all(is_static(graph.type(value).shape) for value in (*node.inputs[:2], *node.outputs) if value):
+        return 0
+    results = sum(math.prod(graph.type(value).static_shape) for value in node.outputs if value)
+    return results * _read_for_each(graph, node)
+
+
+def _read_for_each(graph: Graph, node: Node) -> int:
+    """How many elements of its first input one element of the result is made of, where they are many."""
+    if node.op in _WITH_WEIGHTS | {"MatMulInteger"}:
+        left, right = (graph.type(value).static_shape for value in node.inputs[:2])
+        if node.op in ("Conv", "ConvTranspose"):
+            return math.prod(right[1:] if node.op == "Conv" else (right[0], *right[2:]))
+        return left[0 if node.attrs.get("transA") else -1]
+    return math.prod(node.attr("kernel_shape", tuple)) if node.spec.primitive == "pooling" and "kernel_shape" in node.attrs else 1
 
 
 def _bypass(graph: Graph, node: Node) -> None:

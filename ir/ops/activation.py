@@ -18,6 +18,8 @@ from .special import erf
 
 __all__ = ["ACTIVATION"]
 
+_APPROXIMATIONS = ("none", "tanh")
+
 _E, _M, _S = Trait.ELEMENTWISE, Trait.MONOTONE, Trait.SCALE_COMMUTING
 
 
@@ -59,12 +61,17 @@ def _celu(x: A, attrs: Attrs) -> A:
 
 
 def _gelu(x: A, attrs: Attrs) -> A:
-    if text(attrs, "approximate", ("none", "tanh")) == "tanh":
+    if text(attrs, "approximate", _APPROXIMATIONS) == "tanh":
         inner = x * (_constant(x, math.sqrt(2 / math.pi)) * (1 + _constant(x, 0.044715) * x * x))
         twice: A = 1 + np.tanh(inner)
     else:
         twice = 1 + erf(x * _constant(x, math.sqrt(0.5)))
     return x * _constant(x, 0.5) * twice
+
+
+def _gelu_shape(call: Call) -> Shape:
+    text(call.attrs, "approximate", _APPROXIMATIONS)
+    return call.shape(0)
 
 
 def _swish(x: A, attrs: Attrs) -> A:
@@ -95,6 +102,7 @@ def _activation(
     traits: frozenset[Trait] = frozenset(),
     eltwise: str | None = None,
     integers_too: bool = False,
+    shape: Callable[[Call], Shape] = same_shape,
 ) -> OpSpec:
     """A row of one float input; half precision is computed in f32 and rounded once."""
 
@@ -109,7 +117,7 @@ def _activation(
         "x:T",
         attrs=attrs or {},
         types={"T": NUMBERS if integers_too else FLOATS},
-        shape=same_shape,
+        shape=shape,
         compute=compute,
         traits=traits | {_E},
         primitive="eltwise" if eltwise else None,
@@ -158,6 +166,7 @@ ACTIVATION: tuple[OpSpec, ...] = (
         'x * Phi(x), exactly or by the tanh formula (approximate="tanh").',
         _gelu,
         attrs={"approximate": "none"},
+        shape=_gelu_shape,
         eltwise="gelu_erf",  # gelu_tanh when approximate is "tanh"
     ),
     row(

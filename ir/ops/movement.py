@@ -110,7 +110,7 @@ def _split(x: A, split: A | None, attrs: Attrs) -> tuple[A, ...]:
 
 
 def _expand_shape(call: Call) -> Shape:
-    wanted = call.constant(1)
+    wanted = call.constant(1, lone=False)
     if wanted is not None:
         if min(wanted, default=0) < 0:
             raise ShapeError(f"shape must hold sizes >= 0, found {list(wanted)}")
@@ -126,7 +126,7 @@ def _expand(x: A, shape: A, attrs: Attrs) -> A:  # noqa: ARG001
 
 
 def _tile_shape(call: Call) -> Shape:
-    x, repeats = call.shape(0), call.constant(1)
+    x, repeats = call.shape(0), call.constant(1, lone=False)
     if repeats is None:
         return (dims.UNKNOWN,) * len(x)
     if len(repeats) != len(x) or min(repeats, default=0) < 0:

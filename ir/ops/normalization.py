@@ -116,12 +116,13 @@ def _lrn_shape(call: Call) -> Shape:
 
 
 def _lrn(x: A, attrs: Attrs) -> A:
-    size = integer(attrs, "size")
-    before, channels = (size - 1) // 2, x.shape[1]
+    size, channels = integer(attrs, "size"), x.shape[1]
+    most = max(channels - 1, 0)  # a window that reaches further sees no more
+    before, after = min((size - 1) // 2, most), min(size // 2, most)
     wide = _wide(x)
-    squares = np.zeros((x.shape[0], channels + size - 1, *x.shape[2:]), wide.dtype)
+    squares = np.zeros((x.shape[0], before + channels + after, *x.shape[2:]), wide.dtype)
     np.multiply(wide, wide, out=squares[:, before : before + channels])
-    total = sum((squares[:, tap : tap + channels] for tap in range(1, size)), squares[:, :channels])
+    total = sum((squares[:, tap : tap + channels] for tap in range(1, before + after + 1)), squares[:, :channels])
     alpha, beta, bias = (np.asarray(number(attrs, name), wide.dtype) for name in ("alpha", "beta", "bias"))
     y: A = wide / (bias + alpha / size * total) ** beta
     return y.astype(x.dtype, copy=False)

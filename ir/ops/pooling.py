@@ -74,7 +74,8 @@ def _global_mean(x: A, attrs: Attrs) -> A:  # noqa: ARG001
 
 
 def _global_max(x: A, attrs: Attrs) -> A:  # noqa: ARG001
-    y: A = x.max(axis=tuple(range(2, x.ndim)), keepdims=True)
+    of_none = {"initial": lowest(x.dtype)} if x.dtype.kind == "f" else {}  # as ReduceMax has it
+    y: A = np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True, **of_none)
     return y
 
 

@@ -21,7 +21,7 @@ _Axes = tuple[int, ...]
 
 def _reduced_axes(call: Call) -> _Axes | None:
     """The axes that are reduced, or None when they are known at run time only."""
-    rank, constant = len(call.shape(0)), call.constant(1)
+    rank, constant = len(call.shape(0)), call.constant(1, lone=False)
     if call.has(1) and constant is None:
         return None
     if not constant:

@@ -25,7 +25,7 @@ def _unknown(rank: Dim) -> Shape:
 
 
 def _reshape_shape(call: Call) -> Shape:
-    wanted = call.constant(1)
+    wanted = call.constant(1, lone=False)
     if wanted is None:
         (count,) = call.rank(1, 1)
         return _unknown(count)
@@ -124,7 +124,7 @@ def _squeeze_shape(call: Call) -> Shape:
 
 
 def _squeeze(x: A, axes: A | None, attrs: Attrs) -> A:  # noqa: ARG001
-    return np.squeeze(x, None if axes is None else tuple(int(a) for a in axes))
+    return np.squeeze(x, None if axes is None else tuple(int(a) for a in axes.ravel()))
 
 
 def _unsqueeze_shape(call: Call) -> Shape:

@@ -156,7 +156,7 @@ def _resize(x: A, roi: A | None, scales: A | None, sizes: A | None, attrs: Attrs
     if scales is not None and scales.size:
         wanted = [(int(np.floor(np.float32(x.shape[a]) * np.float32(s))), float(s)) for a, s in zip(axes, scales.tolist(), strict=True)]
     elif sizes is not None:
-        wanted = [(int(n), int(n) / x.shape[a]) for a, n in zip(axes, sizes.tolist(), strict=True)]
+        wanted = [(int(n), int(n) / x.shape[a] if n else 1.0) for a, n in zip(axes, sizes.tolist(), strict=True)]
     else:
         raise ValueError("either scales or sizes must be given")
     for axis, (out, scale) in zip(axes, wanted, strict=True):
@@ -168,7 +168,7 @@ def _resize(x: A, roi: A | None, scales: A | None, sizes: A | None, attrs: Attrs
 def _along(x: A, axis: int, indices: A, weights: A | None) -> A:
     if weights is None:
         return np.take(x, indices[:, 0], axis=axis)
-    factors = weights.astype(x.dtype).reshape(len(weights), -1, *[1] * (x.ndim - 1 - axis))
+    factors = weights.astype(x.dtype).reshape(*weights.shape, *[1] * (x.ndim - 1 - axis))
     total: A = np.take(x, indices[:, 0], axis=axis) * factors[:, 0]
     for tap in range(1, indices.shape[1]):
         total += np.take(x, indices[:, tap], axis=axis) * factors[:, tap]

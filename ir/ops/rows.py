@@ -169,14 +169,18 @@ class Call:
             raise ShapeError(f"axis {axis} is out of range for {rank} dimensions")
         return axis % rank
 
-    def constant(self, index: int) -> tuple[int, ...] | None:
+    def constant(self, index: int, *, lone: bool = True) -> tuple[int, ...] | None:
         """The integers of a constant input in order, or None when it is absent or known at run time only.
 
+        Args:
+            index: number of the input.
+            lone: whether a number without dimensions stands for a list of one.
+
         Raises:
-            ShapeError: it has more than one dimension.
+            ShapeError: it has more than one dimension, or none where a list is wanted.
         """
         array = self.data[index] if index < len(self.data) else None
-        if array is not None and array.ndim > 1:
+        if array is not None and (array.ndim > 1 or (array.ndim == 0 and not lone)):
             raise ShapeError(f"{self.name(index)} must have one dimension, found {self.type(index)}")
         return None if array is None else tuple(int(v) for v in np.ravel(np.asarray(array, np.int64)))
 

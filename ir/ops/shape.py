@@ -37,7 +37,7 @@ def _constant_dtype(call: Call) -> DType:
 
 
 def _constant_shape(call: Call) -> Shape:
-    wanted = call.constant(0)
+    wanted = call.constant(0, lone=False)
     if wanted is not None:
         if min(wanted, default=0) < 0:
             raise ShapeError(f"sizes must not be negative, found {list(wanted)}")

@@ -101,11 +101,11 @@ def _slice_quant(call: Call, shape: Shape | None) -> Quantization | None:
 
 
 def _pad_shape(call: Call) -> Shape:
-    x, pads = call.shape(0), call.constant(1)
+    x, pads = call.shape(0), call.constant(1, lone=False)
     text(call.attrs, "mode", _PAD_MODES)
     if pads is None or (call.has(3) and call.constant(3) is None):
         return (dims.UNKNOWN,) * len(x)
-    axes = call.constant(3) if call.has(3) else None
+    axes = call.constant(3, lone=False) if call.has(3) else None
     where = _slice_axes(axes, len(x) if axes is None else len(axes), call)
     if len(pads) != 2 * len(where):
         raise ShapeError(f"pads must hold {2 * len(where)} numbers, found {list(pads)}")

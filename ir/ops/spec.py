@@ -11,13 +11,35 @@ import numpy.typing as npt
 
 from ..types import DType, Quantization, TensorType
 
-__all__ = ["REQUIRED", "Array", "Attr", "Attrs", "Evaluate", "Infer", "NotCovered", "OpSpec", "Param", "ShapeError", "Trait", "same_bits"]
+__all__ = [
+    "REQUIRED",
+    "SWITCHES",
+    "UNCOMPUTABLE",
+    "Array",
+    "Attr",
+    "Attrs",
+    "Evaluate",
+    "Infer",
+    "NotCovered",
+    "OpSpec",
+    "Param",
+    "ShapeError",
+    "Trait",
+    "same_bits",
+]
 
 Array = npt.NDArray[np.generic]
 Attr = int | float | str | bool | bytes | DType | Quantization | TensorType | tuple["Attr", ...] | None
 """What an attribute may hold: plain, immutable, comparable. Arrays are constants of the graph, never attributes."""
 
 Attrs = Mapping[str, Attr]
+
+
+SWITCHES = frozenset({
+    "allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "keepdims", "largest",
+    "noop_with_empty_axes", "reverse", "select_last_index", "training_mode", "transA", "transB",
+})  # fmt: skip
+"""Attributes that ONNX writes as 0 or 1; some are looked at while a row computes, and not while it gives types."""
 
 
 class Required(enum.Enum):
@@ -67,6 +89,10 @@ Evaluate = Callable[[Sequence[Array | None], Attrs], tuple[Array, ...]]
 """(arrays, attributes) -> outputs. The f32 NumPy meaning of the op: constant folding, the reference run and the runtime share it."""
 
 
+UNCOMPUTABLE = (ValueError, LookupError, ArithmeticError, TypeError, MemoryError)
+"""What `evaluate` raises on data that the op does not take: an index out of range, say."""
+
+
 @dataclass(frozen=True)
 class Param:
     """One input of an op: its name, and whether it may be absent or repeat (the last one only)."""
@@ -112,7 +138,7 @@ class OpSpec:
         """The attributes with defaults filled in, in the order of the row.
 
         Raises:
-            ShapeError: an attribute is unknown, or a required one is missing.
+            ShapeError: an attribute is unknown, a required one is missing, or a switch is neither 0 nor 1.
         """
         unknown = attrs.keys() - self.attrs.keys()
         if unknown:
@@ -121,6 +147,8 @@ class OpSpec:
         for name, default in self.attrs.items():
             if name in attrs:
                 result[name] = attrs[name]
+                if name in SWITCHES and attrs[name] not in (0, 1):
+                    raise ShapeError(f"attribute {name} must be 0 or 1, found {attrs[name]!r}")
             elif default is REQUIRED or isinstance(default, Required):
                 raise ShapeError(f"{self.name} needs the attribute {name}")
             else:

@@ -47,3 +47,40 @@ def test_a_row_that_cannot_evaluate_is_left_alone() -> None:
     graph = n.done(n.op("Relu", y))
     FoldConstants().run(graph)
     assert [node.op for node in graph.nodes()] == ["Onnx", "Relu"]
+
+
+def test_a_product_that_takes_long_stays_an_operation() -> None:
+    n = Net()
+    wide = n.op("Expand", n.const([1.0]), n.ints(8000, 8000))
+    graph = n.done(n.op("MatMul", wide, wide))
+    FoldConstants().run(graph)
+    assert [node.op for node in graph.nodes()] == ["MatMul"]
+    decision = next(d for d in graph.decisions if d.outcome is Outcome.REFUSED)
+    assert (decision.expected, decision.found) == (f"at most {1 << 30} multiply-adds", f"{8000**3} multiply-adds")
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attrs", "work"),
+    [
+        ("MatMul", [(3, 4, 5), (5, 6)], {}, 3 * 4 * 5 * 6),
+        ("Gemm", [(5, 4), (6, 5)], {"transA": 1, "transB": 1}, 4 * 5 * 6),
+        ("Conv", [(1, 4, 9), (8, 2, 3)], {"group": 2}, 8 * 7 * 2 * 3),
+        ("ConvTranspose", [(1, 4, 7), (4, 8, 3)], {}, 8 * 9 * 4 * 3),
+        ("MaxPool", [(1, 4, 9)], {"kernel_shape": (3,)}, 4 * 7 * 3),
+        ("Add", [(4, 1), (5,)], {}, 20),
+    ],
+)
+def test_work_is_counted_in_multiply_adds(op, shapes, attrs, work) -> None:
+    for budget, left in ((work - 1, [op]), (work, [])):
+        n = Net()
+        graph = n.done(n.op("Relu", n.op(op, *[n.const(np.ones(shape, np.float32)) for shape in shapes], **attrs)))
+        FoldConstants(max_work=budget).run(graph)
+        assert [node.op for node in graph.nodes() if node.op != "Relu"] == left
+
+
+def test_what_cannot_be_computed_stays_for_whoever_runs_it() -> None:
+    n = Net()
+    graph = n.done(n.op("Gather", n.const([1.0, 2.0]), n.ints(7)))
+    FoldConstants().run(graph)
+    assert [node.op for node in graph.nodes()] == ["Gather"]
+    assert any(d.reason == "it cannot be computed" and d.outcome is Outcome.REFUSED for d in graph.decisions)

@@ -207,3 +207,29 @@ def test_taps_are_counted_as_one_by_one(starts, taps, dilation, low, length):
     high = low + length
     counted = [sum(low <= start + tap * dilation < high for tap in range(taps)) for start in starts]
     assert taps_within(np.asarray(starts), taps, dilation, low, high).tolist() == counted
+
+
+# -- sizes that are far from those of the data ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [5, 6, 7, 1 << 40])
+def test_a_window_over_channels_larger_than_they_are_takes_them_all(size: int) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    found = run("LRN", x, size=size, alpha=0.5, beta=0.75, bias=1.0)
+    assert run("LRN", x[:, :0], size=size).shape == (2, 0, 4)
+    before, after = (size - 1) // 2, size // 2
+    wide = x.astype(np.float64)
+    sums = np.stack([(wide[:, max(c - before, 0) : c + after + 1] ** 2).sum(1) for c in range(3)], axis=1)
+    np.testing.assert_allclose(found, wide / (1 + 0.5 / size * sums) ** 0.75, rtol=1e-6)  # f32 rounding of a few operations
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_nothing_resized_is_nothing(mode: str) -> None:
+    y = run("Resize", np.zeros((8, 24, 0), np.float32), None, np.float32([1, 2, 1.5]), mode=mode)
+    assert y.shape == (8, 48, 0)
+    sizes = run("Resize", np.zeros((8, 24, 0), np.float32), None, None, np.asarray([8, 12, 0]), mode=mode)
+    assert sizes.shape == (8, 12, 0)
+
+
+def test_the_largest_of_no_floats_is_below_all() -> None:
+    assert run("GlobalMaxPool", np.zeros((1, 2, 0), np.float32)).tolist() == [[[-np.inf], [-np.inf]]]

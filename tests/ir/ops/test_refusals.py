@@ -55,6 +55,11 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("Softmax", [X], {"axis": "1"}, "attribute axis must be an integer, found '1'"),
     ("Softmax", [X], {"axis": 4}, "axis 4 is out of range for 4 dimensions"),
     ("ReduceMean", [X], {"keepdims": 2}, "attribute keepdims must be 0 or 1, found 2"),
+    ("AveragePool", [X], {"kernel_shape": (2, 2), "count_include_pad": 3}, "attribute count_include_pad must be 0 or 1, found 3"),
+    ("TopK", [X, ints(1)], {"largest": 2}, "attribute largest must be 0 or 1, found 2"),
+    ("Resize", [X], {"exclude_outside": 2}, "attribute exclude_outside must be 0 or 1, found 2"),
+    ("Reshape", [TensorType(F, None), ints(1)], {"allowzero": 2}, "attribute allowzero must be 0 or 1, found 2"),
+    ("Gelu", [X], {"approximate": "cubic"}, "attribute approximate must be none or tanh, found 'cubic'"),
     ("MaxPool", [X], {"kernel_shape": 3}, "attribute kernel_shape must be a tuple of integers, found 3"),
     ("Pad", [X, ints(0)], {"mode": "mirror"}, "attribute mode must be constant or edge or reflect or wrap, found 'mirror'"),
     ("Cast", [X], {"to": 1}, "attribute to must be an element type, found 1"),
@@ -96,6 +101,12 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("LRN", [X], {"size": 0}, "size must be positive, found 0"),
     # movement
     ("Reshape", [t(2, 3), ints(4, 2)], {}, "f32[2,3] has 6 elements, the new shape [4, 2] has 8"),
+    ("Reshape", [t(1), np.asarray(1)], {}, "shape must have one dimension, found s64[]"),
+    ("Expand", [t(1), np.asarray(1)], {}, "shape must have one dimension, found s64[]"),
+    ("Tile", [t(1), np.asarray(1)], {}, "repeats must have one dimension, found s64[]"),
+    ("ConstantOfShape", [np.asarray(1)], {}, "shape must have one dimension, found s64[]"),
+    ("ReduceSum", [t(2, 3), np.asarray(1)], {}, "axes must have one dimension, found s64[]"),
+    ("Pad", [t(), np.asarray(1)], {}, "pads must have one dimension, found s64[]"),
     ("Reshape", [t(2, 3), ints(-1, 4)], {}, "6 elements of f32[2,3] cannot be split into [-1, 4]"),
     ("Reshape", [t(2, 3), ints(-1, -1)], {}, "shape may hold -1 once"),
     ("Reshape", [t(2, 3), ints(-2)], {}, "shape must hold sizes, 0 or -1, found [-2]"),
@@ -187,6 +198,8 @@ def test_quantize_refuses(changes, message):
         ("Resize", [t(2, 4, dtype=DType.U8), None, np.ones(2, np.float32)], {"mode": "cubic"}),
         ("ReduceMean", [t(2, 3, dtype=I)], {}),
         ("Sqrt", [t(2, 3, dtype=B)], {}),
+        ("Gemm", [t(2, 2, dtype=DType.S32)] * 2, {"alpha": 0.5}),
+        ("Gemm", [t(2, 2, dtype=DType.U32)] * 2, {"beta": -1.0}),
     ],
 )
 def test_valid_uses_without_a_row_say_so(op, inputs, attrs):
