@@ -74,8 +74,10 @@ def _global_mean(x: A, attrs: Attrs) -> A:  # noqa: ARG001
 
 
 def _global_max(x: A, attrs: Attrs) -> A:  # noqa: ARG001
-    of_none = {"initial": lowest(x.dtype)} if x.dtype.kind == "f" else {}  # as ReduceMax has it
-    y: A = np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True, **of_none)
+    axes = tuple(range(2, x.ndim))
+    if x.dtype.kind != "f":  # integers have no infinity, as in ReduceMax
+        return np.asarray(x.max(axis=axes, keepdims=True))
+    y: A = x.max(axis=axes, keepdims=True, initial=lowest(x.dtype))
     return y
 
 
