@@ -14,7 +14,7 @@ from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import Dim, DType, TensorType
 from .budget import RunBudget
 
-__all__ = ["StaticShape", "bind_shapes", "bound_otherwise", "row_inputs", "step_shapes", "symbol_sizes"]
+__all__ = ["StaticShape", "bind_settled", "bind_shapes", "bound_otherwise", "row_inputs", "step_shapes", "symbol_sizes"]
 
 StaticShape = tuple[int, ...]
 
@@ -36,13 +36,25 @@ def bind_shapes(plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: R
     Raises:
         InvalidInput: the shapes do not fit the model, or a value is too large.
     """
+    return bind_settled(plan, input_shapes, budget)[0]
+
+
+def bind_settled(
+    plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: RunBudget | None = None
+) -> tuple[dict[str, StaticShape], frozenset[str]]:
+    """As `bind_shapes`, with the names of the values whose data is settled: constants, and what was computed from shapes.
+
+    The shape behind a Squeeze may be known before its axes are. What the axes are is looked at where they are settled; otherwise the run
+    has to.
+    """
     given = {name: tuple(input_shapes[name]) for name in plan.inputs}
     if budget is not None:
         budget.check(plan, given)
-    found = _Binder(plan, given, plan.constants).run()
+    binder = _Binder(plan, given, plan.constants)
+    found = binder.run()
     if budget is not None:
         budget.check(plan, found)
-    return found
+    return found, binder.settled
 
 
 def step_shapes(plan: Plan, step: Step, arrays: Mapping[str, Array]) -> dict[str, StaticShape]:
@@ -156,6 +168,11 @@ class _Binder:
         self._shapes |= {name: tuple(int(d) for d in shape) for name, shape in input_shapes.items()}
         self._known: dict[str, Array] = dict(data)
         self._sizes = symbol_sizes(plan, input_shapes) if input_shapes else {}
+
+    @property
+    def settled(self) -> frozenset[str]:
+        """The values whose data is known."""
+        return frozenset(self._known)
 
     def run(self) -> dict[str, StaticShape]:
         for step in self._plan.steps:

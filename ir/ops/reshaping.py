@@ -25,9 +25,8 @@ def _unknown(rank: Dim) -> Shape:
 
 
 def _reshape_shape(call: Call) -> Shape:
-    wanted = call.constant(1, lone=False)
+    (count,), wanted = call.rank(1, 1), call.constant(1, lone=False)
     if wanted is None:
-        (count,) = call.rank(1, 1)
         return _unknown(count)
     if call.type(0).shape is None:
         return tuple(d if d > 0 else dims.UNKNOWN for d in wanted)
@@ -110,9 +109,11 @@ def _axes(call: Call, rank: int) -> tuple[int, ...] | None:
 def _squeeze_shape(call: Call) -> Shape:
     x, axes = call.shape(0), None
     if call.has(1):
+        (count,) = call.rank(1, 1)
+        if isinstance(count, int) and count > len(x):
+            raise ShapeError(f"{count} axes cannot be squeezed, {call.type(0)} has {len(x)} dimensions")
         axes = _axes(call, len(x))
         if axes is None:
-            (count,) = call.rank(1, 1)
             return _unknown(dims.subtract(len(x), count))
     elif any(not isinstance(d, int) for d in x):
         raise UnknownRankError  # which of the symbolic dimensions are 1 is not known

@@ -6,7 +6,7 @@ NumPy. A value has one tensor for each layout that a reader asked for; a reorder
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -48,7 +48,8 @@ class Binder(Values):
 
     Args:
         plan: the plan.
-        shapes: the shape of every value that is known (`bind_shapes`).
+        shapes: the shape of every value that is known.
+        settled: the values whose data is known, too (`bind_settled`).
         engine: the engine; its library's threads are set already.
         constants: the plan's constants, shared by all programs.
         threads: for steps on NumPy.
@@ -65,6 +66,7 @@ class Binder(Values):
         self,
         plan: Plan,
         shapes: Mapping[str, StaticShape],
+        settled: Collection[str],
         engine: Engine,
         constants: Constants,
         threads: int,
@@ -74,6 +76,7 @@ class Binder(Values):
         refused: Mapping[int, str],
     ) -> None:
         super().__init__(plan, shapes, engine, constants)
+        self._settled = settled
         self._exact = exact
         self._refused = refused
         self._threads = threads
@@ -118,6 +121,10 @@ class Binder(Values):
     def readers(self, value: str) -> list[Step]:
         """The steps that read a value."""
         return self._readers.get(value, [])
+
+    def is_settled(self, step: Step) -> bool:
+        """True when what a step reads besides its first input is known: its axes, or its shape, were looked at for these shapes."""
+        return all(value in self._settled for _, value in step.args[1:])
 
     def is_alive(self, value: str) -> bool:
         """True while the value's bytes are there to be read, even if the plan has no further reader: nothing was written over them."""
@@ -305,8 +312,9 @@ class Binder(Values):
     def _is_host_view(self, step: Step) -> bool:
         """True for another shape of an array that only NumPy sees, because primitives take none of its type, or none of no elements."""
         source, shape = step.args[0][1] if step.args else "", self._shapes.get(step.output)
+        settled = step.op != "Onnx" and self.is_settled(step)
         hidden = source in self.plan.values and source not in self._tensors and self.index not in self._refused
-        view = step.primitive in RESHAPES and step.op != "Onnx" and hidden and shape is not None
+        view = step.primitive in RESHAPES and settled and hidden and shape is not None
         return view and (data_type(self.plan.type(step.output).dtype) is None or 0 in (shape or ()))
 
     def _input(self, name: str) -> None:

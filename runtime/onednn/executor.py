@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from ...composer.plan import Plan
@@ -16,7 +16,7 @@ from ...ir.ops.spec import Array
 from ..budget import RunBudget
 from ..placement import Placement
 from ..processors import default_threads
-from ..shapes import StaticShape, bind_shapes
+from ..shapes import StaticShape, bind_settled
 from . import workers
 from .binding import Binder, NotCompiled
 from .constants import Constants
@@ -162,23 +162,23 @@ class OneDnnExecutor:
         with state.lock:
             bound = state.programs.get(key)
             if bound is None:
-                known = bind_shapes(self._plan, shapes, self._budget)
+                known, settled = bind_settled(self._plan, shapes, self._budget)
                 with workers.making():
-                    bound = state.programs[key] = _Bound(self._bind(known, state))
+                    bound = state.programs[key] = _Bound(self._bind(known, settled, state))
                 if len(state.programs) > _PROGRAMS:
                     state.programs.popitem(last=False)
             state.programs.move_to_end(key)
             state.latest = bound.program
             return bound
 
-    def _bind(self, known: Mapping[str, StaticShape], state: _State) -> Program:
+    def _bind(self, known: Mapping[str, StaticShape], settled: Collection[str], state: _State) -> Program:
         """The program, bound in a thread of its own: see `NotCompiled`. A step whose code cannot be generated runs on NumPy."""
         refused: dict[int, str] = {}
 
         def work() -> Program:
             self._library.set_threads(self._threads)
-            constants = state.constants
-            binder = Binder(self._plan, known, state.engine, constants, self._threads, self._budget, exact=self._exact, refused=refused)
+            constants, exact = state.constants, self._exact
+            binder = Binder(self._plan, known, settled, state.engine, constants, self._threads, self._budget, exact=exact, refused=refused)
             program = binder.bind(LOWERINGS)
             self._budget.check_run(self._plan, known, program.arena_bytes + program.scratchpad_bytes)
             return program

@@ -16,8 +16,14 @@ def _source(step: Step) -> str:
 
 
 def reshape(binder: Binder, step: Step) -> None:
-    """Reshape, Flatten, Squeeze, Unsqueeze, Identity: a view where the layout allows it, else the view of a row-major copy."""
+    """Reshape, Flatten, Squeeze, Unsqueeze, Identity: a view where the layout allows it, else the view of a row-major copy.
+
+    Raises:
+        NotLowered: it reads a constant, or its axes or its shape come at run time, and may not fit.
+    """
     source = _source(step)
+    if not binder.is_settled(step):
+        raise NotLowered(f"{', '.join(role for role, _ in step.args[1:])} come at run time")
     if binder.is_constant(source):
         raise NotLowered("it reads a constant")
     lies, dims = binder.desc(source), binder.dims(step.output)

@@ -184,12 +184,13 @@ class Run:
         readers = {value: self._viewer(value, action.inputs.get(value)) for value in runner.inputs}
         for tensor in outputs.values():
             self._memory(tensor)
-        made = {value: (tensor.desc.dims, self._plan.type(value).dtype.numpy) for value, tensor in outputs.items()}
+        shapes = self._program.shapes
+        made = {value: (shapes[value], plan.type(value).dtype.numpy) for value in runner.outputs if value in shapes}
 
         def general() -> int:
             found = runner.run({value: read() for value, read in readers.items()})
             for value, array in found.items():
-                if value in made and ((array.shape or (1,)), array.dtype) != made[value]:
+                if value in made and (array.shape, array.dtype) != made[value]:
                     shape, dtype = made[value]
                     raise bound_otherwise(plan, value, array, f"{dtype}{list(shape)}")
                 _keep(arrays, loose, value, array)
