@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -59,17 +60,18 @@ class Tabulate:
     def _sweep(self, graph: Graph) -> bool:
         depends = _dependence(graph)
         chains = _chains(graph, depends)
+        place = graph.places()  # a lookup takes the name, and so the place, of the quantizer that it replaces
         found = False
         for node in reversed(graph.nodes()):
             if node.op == "Quantize" and node.name in graph and depends.get(node.output):
                 chain = chains.get(node.output)
                 if chain is None or (chain.costly and _is_alone(graph, chain, depends[node.output] or "")):
-                    found |= self._tabulate(graph, graph.node(node.name), depends[node.output] or "")
+                    found |= self._tabulate(graph, graph.node(node.name), depends[node.output] or "", place)
         return found
 
-    def _tabulate(self, graph: Graph, node: Node, codes: str) -> bool:
+    def _tabulate(self, graph: Graph, node: Node, codes: str, place: Mapping[str, int]) -> bool:
         """Replaces what lies between `codes` and `node`; False when it stays."""
-        region = _region(graph, node, codes)
+        region = _region(graph, node, codes, place)
         escaping = _escaping(graph, region, codes)
         if escaping is not None:
             reason = f"{escaping} is read elsewhere too"
@@ -94,7 +96,7 @@ def to_be_tabulated(graph: Graph) -> frozenset[str]:
     for node in graph.nodes():
         codes = depends.get(node.output) if node.op == "Quantize" else None
         if codes and node.name not in found and node.output not in chains:
-            region = _region(graph, node, codes)
+            region = _region(graph, node, codes, graph.places())
             if _escaping(graph, region, codes) is None:
                 found |= {inner.name for inner in region}
     return frozenset(found)
@@ -123,8 +125,8 @@ def _dependence(graph: Graph) -> dict[str, str | None]:
     return found
 
 
-def _region(graph: Graph, last: Node, codes: str) -> list[Node]:
-    """The nodes between `codes` and `last`, in topological order."""
+def _region(graph: Graph, last: Node, codes: str, place: Mapping[str, int]) -> list[Node]:
+    """The nodes between `codes` and `last`, in topological order; `place` is from before the sweep: an edit would sort the graph anew."""
     region: dict[str, Node] = {}
     stack = [last]
     while stack:
@@ -133,16 +135,16 @@ def _region(graph: Graph, last: Node, codes: str) -> list[Node]:
             region[node.name] = node
             producers = [graph.producer(value) for value in node.inputs if value and value != codes]
             stack += [producer for producer in producers if producer is not None]
-    place = graph.places()
     return sorted(region.values(), key=lambda node: place[node.name])
 
 
 def _escaping(graph: Graph, region: list[Node], codes: str) -> str | None:
     """A value inside the region that something outside reads (what only decodes the codes does not count), or None."""
-    inside = {node.name for node in region}
+    reads = Counter(value for node in region for value in node.inputs)
     for node in region[:-1]:
-        outside = graph.is_output(node.output) or any(reader.name not in inside for reader in graph.consumers(node.output))
-        if outside and not (node.op == "Dequantize" and node.inputs[0] == codes):
+        if node.op == "Dequantize" and node.inputs[0] == codes:
+            continue
+        if graph.is_output(node.output) or graph.read_count(node.output) > reads[node.output]:
             return node.output
     return None
 
@@ -173,7 +175,7 @@ def _chains(graph: Graph, depends: Mapping[str, str | None]) -> dict[str, _Chain
         before = _Chain(node.name, costly=False) if source == codes else found.get(source)
         maker = graph.producer(source)
         decoded = maker is not None and maker.op == "Dequantize" and maker.inputs[0] == codes
-        sole = len(graph.consumers(source)) == 1 and not graph.is_output(source)
+        sole = graph.read_count(source) == node.inputs.count(source) and not graph.is_output(source)
         if before is not None and (source == codes or decoded or sole):
             found[node.output] = _Chain(before.first, before.costly or _is_costly(node))
     return found
@@ -198,7 +200,7 @@ def _is_alone(graph: Graph, chain: _Chain, codes: str) -> bool:
     producer = graph.producer(codes)
     if producer is None or producer.op == "Lookup" or producer.has(Trait.LAYOUT_ONLY):
         return True
-    return graph.is_output(codes) or any(reader.name != chain.first for reader in graph.consumers(codes))
+    return graph.is_output(codes) or chain.first not in graph or graph.read_count(codes) > graph.node(chain.first).inputs.count(codes)
 
 
 def _evaluate(graph: Graph, region: list[Node], codes: str) -> Array:
@@ -222,5 +224,5 @@ def _settle(graph: Graph, region: list[Node]) -> None:
             if node.op == "Quantize":
                 graph.fates.append(Fate(quantizer, Half.QUANTIZE, QuantizeFate.CONSTANT, reason))
             elif node.op == "Dequantize":
-                readers = [reader for reader in graph.consumers(node.output) if reader in region]
+                readers = [reader for reader in region if node.output in reader.inputs]
                 graph.fates += [Fate(quantizer, Half.DEQUANTIZE, DequantizeFate.CONSTANT, reason, subject(reader)) for reader in readers]

@@ -115,6 +115,13 @@ def _many_readers(chain: _Chain, nodes: int) -> None:
     chain.put("Concat", found, axis=1)
 
 
+def _many_activations(chain: _Chain, nodes: int) -> None:
+    chain.quantize(chain.constant(0.02, "scale"))
+    read = chain.value
+    found = [chain.put(("Relu", "Sigmoid", "Tanh")[number % 3], [read]) for number in range(nodes)]
+    chain.put("Concat", found, axis=1)
+
+
 def _many_pieces(chain: _Chain, nodes: int) -> None:
     whole = chain.put("Concat", [chain.value] * nodes, axis=0)
     pieces = [f"piece{number}" for number in range(nodes)]
@@ -139,6 +146,7 @@ PLAIN_CHAINS: Mapping[str, Callable[[_Chain, int], None]] = {
     "qdq-transpose": _links(_transposed_codes),
     "shared-operand": _shared,
     "many-readers": _many_readers,
+    "many-activations": _many_activations,
     "many-pieces": _many_pieces,
 }
 """What is repeated, by name."""
