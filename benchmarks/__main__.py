@@ -27,8 +27,8 @@ __all__ = ["main"]
 # The NumPy runtime is the definition, not the fast path: two files tell how it stands.
 NUMPY_FILES = ("resnet50-ort", "bert-ort")
 QUICK = Settings(rounds=3, turn_seconds=0.1, accuracy_inputs=8)
-# The interval of the median ratio then lies between the 6th smallest and the 6th largest of 21.
-VERSUS_ROUNDS = 21
+# Of processes. The interval of the median ratio then lies between the second smallest and the second largest of 9.
+PAIRS, PAIR_ROUNDS = 9, 3
 QUICK_CHAINS = tuple(size for size in CHAINS if size <= 1000)
 QUICK_NODES = tuple(size for size in PLAIN_NODES if size <= 3000)
 
@@ -130,7 +130,7 @@ def _versus(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) 
         print("benchmarks: versus needs --other FOLDER, such as a worktree of an earlier commit", file=sys.stderr)
         return 2
     try:
-        versus(options.other, wanted, replace(_settings(options), rounds=options.rounds or VERSUS_ROUNDS), scratch, print)
+        versus(options.other, wanted, replace(_settings(options), rounds=options.rounds or PAIR_ROUNDS), PAIRS, scratch, print)
     except (ValueError, WorkerFailed) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2

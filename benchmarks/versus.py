@@ -1,7 +1,8 @@
 """This checkout against another one: did a change make the oneDNN runtime slower? Both run the same file in alternating turns.
 
-A shared machine drifts by more than a change costs, so only neighbouring turns are compared: each round gives one ratio. The interval
-printed beside the median is the one between two order statistics that holds the true median with at least 95 % (binomial, no
+A shared machine drifts by more than a change costs, so only neighbouring turns are compared. Two processes of one checkout differ, too
+(by as much as 5 %, by where their memory lies), so each ratio comes from a pair of fresh ones: the median of a few rounds. The interval
+printed beside the median of all is the one between two order statistics that holds the true median with at least 95 % (binomial, no
 assumption about the distribution).
 """
 
@@ -43,18 +44,21 @@ class Comparison:
         return f"{self.file:18} {figures}{'   slower' if self.low > 1 else ''}"
 
 
-def versus(other: Path, wanted: Sequence[Case], settings: Settings, scratch: Path, log: Callable[[str], None]) -> list[Comparison]:
+def versus(
+    other: Path, wanted: Sequence[Case], settings: Settings, pairs: int, scratch: Path, log: Callable[[str], None]
+) -> list[Comparison]:
     """Compare the checkouts on each file.
 
     Args:
         other: root of the other checkout of fqfuse.
         wanted: the files.
-        settings: as for the benchmark; each round gives one ratio.
+        settings: as for the benchmark.
+        pairs: of processes for each file; each gives one ratio.
         scratch: takes the workers' stderr.
         log: gets one line for each file.
 
     Raises:
-        ValueError: `other` is no checkout of fqfuse, or there are fewer than six rounds.
+        ValueError: `other` is no checkout of fqfuse, or there are fewer than six pairs.
         WorkerFailed: one of the two cannot run a file.
     """
     if not (other / "inference.py").is_file():
@@ -62,14 +66,22 @@ def versus(other: Path, wanted: Sequence[Case], settings: Settings, scratch: Pat
     log(f"here {_commit(_ROOT)}, there {_commit(other)}\n{'file':18} {'here ms':>9} {'there ms':>9} {'ratio':>7}   95 % interval")
     compared = []
     for case in wanted:
-        compared.append(_compare(case, other.resolve(), settings, scratch))
+        compared.append(_compare(case, other.resolve(), settings, pairs, scratch))
         log(str(compared[-1]))
     ratio = math.exp(statistics.fmean(math.log(one.ratio) for one in compared))
     log(f"geometric mean of the ratios: {ratio:.3f}")
     return compared
 
 
-def _compare(case: Case, other: Path, settings: Settings, scratch: Path) -> Comparison:
+def _compare(case: Case, other: Path, settings: Settings, pairs: int, scratch: Path) -> Comparison:
+    times = [_pair(case, other, settings, scratch) for _ in range(pairs)]
+    ratios = [statistics.median(one / another for one, another in zip(here, there, strict=True)) for here, there in times]
+    here_ms, there_ms = (statistics.median(time for pair in times for time in pair[side]) for side in (0, 1))
+    return Comparison(case.name, here_ms, there_ms, statistics.median(ratios), *median_interval(ratios))
+
+
+def _pair(case: Case, other: Path, settings: Settings, scratch: Path) -> tuple[list[float], list[float]]:
+    """Milliseconds of each round, here and there, in fresh processes."""
     with ExitStack() as stack:
         turns = []
         for name, root in (("here", _ROOT), ("there", other)):
@@ -83,9 +95,8 @@ def _compare(case: Case, other: Path, settings: Settings, scratch: Path) -> Comp
     for turn in turns:
         if turn.row.reason:
             raise WorkerFailed(f"{case.name}: {turn.row.reason}")
-    here, there = (turn.row.rounds_ms for turn in turns)
-    ratios = [one / another for one, another in zip(here, there, strict=True)]
-    return Comparison(case.name, statistics.median(here), statistics.median(there), statistics.median(ratios), *median_interval(ratios))
+    here, there = turns
+    return here.row.rounds_ms, there.row.rounds_ms
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -99,7 +110,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     count, values = len(values), sorted(values)
     fits = [k for k in range(1, count // 2 + 1) if 2 * sum(math.comb(count, i) for i in range(k)) <= 0.05 * 2**count]
     if not fits:
-        raise ValueError(f"{count} rounds tell no interval: six at least")
+        raise ValueError(f"{count} ratios tell no interval: six at least")
     return values[fits[-1] - 1], values[-fits[-1]]
 
 

@@ -68,20 +68,20 @@ def test_the_interval_of_a_median():
     # n = 6: both extremes miss it with 2 / 64 = 3.1 %; n = 21: 2 * P(Bin(21, 1/2) < 6) = 2.7 %, with < 7 it would be 7.8 %.
     assert median_interval([6, 1, 5, 2, 4, 3]) == (1, 6)
     assert median_interval(range(1, 22)) == (6, 16)
-    with pytest.raises(ValueError, match="5 rounds"):
+    with pytest.raises(ValueError, match="5 ratios"):
         median_interval([1, 2, 3, 4, 5])
 
 
 def test_versus_wants_a_checkout(tmp_path):
     with pytest.raises(ValueError, match="no checkout of fqfuse"):
-        versus(tmp_path, cases(tmp_path), Settings(), tmp_path, print)
+        versus(tmp_path, cases(tmp_path), Settings(), 6, tmp_path, print)
 
 
 def test_a_checkout_against_itself(chain, capsys):
     case = Case(Network("chain", build=build_chain, feeds=dict, logits=""), "qdq", chain)
     shutil.copy(chain / "chain.onnx", case.path)
     shutil.copy(chain / "feeds.npz", case.inputs_path)
-    (found,) = versus(ROOT, [case], Settings(threads=1, rounds=6, turn_seconds=0.01, pause=0.0), chain, print)
+    (found,) = versus(ROOT, [case], Settings(threads=1, rounds=1, turn_seconds=0.01, pause=0.0), 6, chain, print)
     assert found.low <= found.ratio <= found.high
     assert "geometric mean" in capsys.readouterr().out
 
