@@ -25,7 +25,8 @@ def _unknown(rank: Dim) -> Shape:
 
 
 def _reshape_shape(call: Call) -> Shape:
-    (count,), wanted = call.rank(1, 1), call.constant(1, lone=False)
+    wanted = call.constant(1, lone=False)
+    (count,) = call.rank(1, 1)
     if wanted is None:
         return _unknown(count)
     if call.type(0).shape is None:
