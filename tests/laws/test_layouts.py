@@ -185,6 +185,16 @@ FOUND = {
         {"x": [2, 5, 1]},
         {"s": np.array([1, 1, 2], np.float32), "c": floats(2)},
     ),
+    "an operand for each sample and channel behind a resize": found(
+        [
+            node("Concat", ["x", "x", "c"], ["j"], axis=2),
+            node("Resize", ["j", "", "s"], ["r"], mode="linear"),
+            node("Reshape", ["r", "p"], ["v"]),
+            node("Add", ["v", "b"]),
+        ],
+        {"x": [2, 2, 1]},
+        {"c": floats(2, 2, 2), "s": np.ones(3, np.float32), "p": np.array([4, 1, 4, 1, 1]), "b": floats(4, 1, 1, 1, 1)},
+    ),
     "channels between the rest": found(
         [
             node("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]),
