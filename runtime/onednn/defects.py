@@ -174,10 +174,8 @@ def _transposing_pooling(request: Request) -> bool:
 
 
 def _resampled_last(request: Request) -> bool:
-    if _row_major(_operand(request, "dst")):  # the destination tells: of a source of length 1 the layout cannot be told
-        return False
-    within = any(size != 1 for dims in _binary_operands(request) for size in dims[2:])
-    return within or any(dims[0] != 1 and dims[1] != 1 for dims in _binary_operands(request))
+    # The destination tells: of a source of length 1 the layout cannot be told.
+    return not _row_major(_operand(request, "dst")) and any(size != 1 for dims in _binary_operands(request) for size in dims[1:])
 
 
 def _resampled_vector(request: Request) -> bool:
@@ -303,7 +301,7 @@ DEFECTS: tuple[Defect, ...] = (
         PrimitiveKind.resampling,
         r"simple:",
         _resampled_last,
-        "the tensors lie channels last, and a post-op has an operand that varies within the channels, or with both sample and channel",
+        "the tensors lie channels last, and a post-op has an operand that varies with the channel or within it",
         "wrong elements of the operand: they are counted in row-major order",
         "row-major",
         "nearest and linear, 3 to 20 channels",

@@ -195,6 +195,16 @@ FOUND = {
         {"x": [2, 2, 1]},
         {"c": floats(2, 2, 2), "s": np.ones(3, np.float32), "p": np.array([4, 1, 4, 1, 1]), "b": floats(4, 1, 1, 1, 1)},
     ),
+    "a vector of channels and one of samples behind a resize": found(
+        [
+            node("Transpose", ["x"], ["t"], perm=[1, 0, 3, 2]),
+            node("Resize", ["t", "", "s"], ["r"], mode="nearest", **NEAREST),
+            node("Add", ["c", "r"], ["a"]),
+            node("Add", ["a", "b"]),
+        ],
+        {"x": [5, 5, 1, 2], "b": [5, 1, 1, 1]},
+        {"c": floats(1, 5, 1, 1), "s": np.array([1, 1, 3, 1], np.float32)},
+    ),
     "channels between the rest": found(
         [
             node("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]),
