@@ -173,6 +173,10 @@ def _transposing_pooling(request: Request) -> bool:
     return any(size != 1 for dims in _binary_operands(request) for axis, size in enumerate(dims) if axis != 1)
 
 
+def _with_sum(request: Request) -> bool:
+    return any(isinstance(op, Sum) for op in request.attributes.post_ops)
+
+
 def _resampled_last(request: Request) -> bool:
     # The destination tells: of a source of length 1 the layout cannot be told.
     return not _row_major(_operand(request, "dst")) and any(size != 1 for dims in _binary_operands(request) for size in dims[1:])
@@ -295,6 +299,16 @@ DEFECTS: tuple[Defect, ...] = (
         "wrong elements of the operand: it is read as if it had been transposed with the source",
         "channels last",
         "maximum and average, 8 to 20 channels",
+    ),
+    Defect(
+        "pooling with a sum",
+        PrimitiveKind.pooling,
+        r"",
+        _with_sum,
+        "a post-op is a sum, which pooling does not have (a reduction, which has it, may run as one)",
+        "the sum is left out, without an error",
+        "NumPy",
+        "row-major, maximum, 48 elements",
     ),
     Defect(
         "resampling with a tensor",

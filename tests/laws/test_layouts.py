@@ -205,6 +205,15 @@ FOUND = {
         {"x": [5, 5, 1, 2], "b": [5, 1, 1, 1]},
         {"c": floats(1, 5, 1, 1), "s": np.array([1, 1, 3, 1], np.float32)},
     ),
+    "a sum behind a reduction of one element": found(
+        [
+            node("Clip", ["a", "l", "h"], ["m"]),
+            node("ReduceMax", ["b", "axes"], ["r"]),
+            node("Add", ["m", "r"]),
+        ],
+        {"a": [1, 1, 1], "b": [1, 1, 1]},
+        {"l": np.float32(-2), "h": np.float32(2), "axes": np.array([0])},
+    ),
     "channels between the rest": found(
         [
             node("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]),

@@ -25,6 +25,7 @@ from fqfuse.runtime.onednn import (
     Primitive,
     PrimitiveDesc,
     Stream,
+    Sum,
     aligned_bytes,
     arg_post_op,
     arg_scales,
@@ -231,6 +232,18 @@ def pooled_rows(bare: Bare) -> Case:
     return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more}, x.reshape(2, 16, 4, 2, 4, 2).max((3, 5)) + more
 
 
+def pooled_sum(bare: Bare) -> Case:
+    x = bare.normal(1, 3, 4, 4)
+
+    def make() -> PrimitiveDesc:
+        return pooling(
+            bare.engine, AlgKind.pooling_max, bare.plain(x.shape), bare.plain(x.shape), kernel=(1, 1), strides=(1, 1), dilations=(0, 0),
+            padding_l=(0, 0), padding_r=(0, 0), attributes=Attributes(post_ops=(Sum(),)),
+        )  # fmt: skip
+
+    return make, {Arg.SRC: x}, x + np.frombuffer(b"\x7f" * 4, np.float32)  # what `Bare.run` fills destinations with
+
+
 def resampled(bare: Bare) -> Case:
     x, more = bare.normal(2, 12, 3, 3), bare.normal(2, 12, 6, 6)
 
@@ -275,6 +288,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "softmax with an operand": softmax_with_channels,
     "binary of another order": vectors,
     "row-major pooling with a tensor": pooled_rows,
+    "pooling with a sum": pooled_sum,
     "resampling with a tensor": resampled,
     "resampling of one vector": resampled_vector,
     "binary of blocks into codes": blocks_into_codes,
