@@ -116,6 +116,21 @@ def _extreme_decoded(front: Front, chain: Sequence[ChainOp]) -> Written | Refusa
     Legal because: max((q1 - z1)*s, s*(q - z)) = (max(q1 + (z - z1), q) - z)*s for s > 0, in whole numbers; s < 0 makes it a minimum.
     Refuses when: the chain does not end with what decodes codes by the same scale.
     """
+    found = _extreme_scaled(front, chain)
+    decode = chain[-2] if isinstance(found, Written) else None
+    if isinstance(decode, ScaleBy) and isinstance(op := chain[-1], CodesOp) and float(decode.values[0]) != op.scale:
+        scales = f"{decode.values[0]:g} and {op.scale:g}"
+        return Refusal("a maximum of codes is one of whole numbers where one scale decodes both", "one scale", scales)
+    return found
+
+
+def _extreme_scaled(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
+    """The maximum of decoded codes and codes of another scale is taken on the grid of those, so that a 0 is one there, too.
+
+    Legal because: max((q1 - z1)*s1, s*(q - z)) = (max((q1 - z1)*(s1/s) + z, q) - z)*s for s > 0; s < 0 makes it a minimum. The form is
+    one that brings z1 to z exactly.
+    Refuses when: the chain does not end with what decodes codes by one scale, or the ratio of the scales is beyond 2^64.
+    """
     op = _of(chain, _EXTREMES)
     if op is None:
         return None
@@ -123,8 +138,10 @@ def _extreme_decoded(front: Front, chain: Sequence[ChainOp]) -> Written | Refusa
     return linear if isinstance(linear, Refusal) else Written(3, (*linear, *_with_plain_codes(op), *_decoding(op)))
 
 
-def _on_grid(op: CodesOp) -> tuple[BasicOp, ...]:
-    return ScaleBy(vec(1.0 / op.scale)), Shift(vec(op.zero_point)), *_with_plain_codes(op)
+def _on_grid(op: CodesOp, *, told: bool) -> tuple[BasicOp, ...]:
+    """`told`: 0 becomes the zero point exactly. A shift would be moved, and joined with others."""
+    shift = EltwiseOp("linear", 1.0, op.zero_point) if told and op.zero_point else Shift(vec(op.zero_point))
+    return ScaleBy(vec(1.0 / op.scale)), shift, *_with_plain_codes(op)
 
 
 def _compared(_: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
@@ -134,22 +151,23 @@ def _compared(_: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
     Refuses when: never.
     """
     op = _of(chain, _COMPARISONS)
-    return None if op is None else Written(1, _on_grid(op))
+    return None if op is None else Written(1, _on_grid(op, told=True))
 
 
-def _extreme(_: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
+def _extreme(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
     """The maximum of a chain and codes is taken on their grid, and decoded behind it; likewise the minimum.
 
     Legal because: max(x, s*(q - z)) = (max(x/s + z, q) - z)*s for s > 0; s < 0 makes it a minimum.
     Refuses when: never.
     """
     op = _of(chain, _EXTREMES)
-    return None if op is None else Written(1, (*_on_grid(op), *_decoding(op)))
+    return None if op is None else Written(1, (*_on_grid(op, told=front.zero_shows), *_decoding(op)))
 
 
 COMPARING: tuple[ComparingRule, ...] = (
     ComparingRule("(q1-z1)*s1 > s*(q-z) = (q1-z1)*(s1/s) + z > q", _compared_decoded, float="ties"),
     ComparingRule("max((q1-z1)*s, s*(q-z)) = (max(q1 + (z-z1), q) - z)*s", _extreme_decoded, float="bitwise"),
+    ComparingRule("max((q1-z1)*s1, s*(q-z)) = (max((q1-z1)*(s1/s) + z, q) - z)*s", _extreme_scaled),
     ComparingRule("x > s*(q-z) = x*(1/s) + z > q", _compared, float="ties"),
     ComparingRule("max(x, s*(q-z)) = (max(x*(1/s) + z, q) - z)*s", _extreme),
 )
@@ -211,7 +229,7 @@ def _linear(front: Front, chain: Sequence[ChainOp], op: CodesOp, *, exact: bool)
         return None
     mine = _Codes(store.dtype if isinstance(store, Store) else front.src, float(scale.values[0]), -float(shift.values[0]))
     other = _Codes(op.dtype, op.scale, op.zero_point)
-    if op.algorithm in ("max", "min") and mine.scale != other.scale:
+    if exact and op.algorithm in _EXTREMES and mine.scale != other.scale:
         return None
     ratio = mine.scale / other.scale
     if not 2.0**-64 < abs(ratio) < 2.0**64 or not np.isfinite([*mine.values(), *other.values()]).all():

@@ -27,6 +27,7 @@ from .store_rules import absorb
 from .targets import Capability, Target
 from .writing import (
     ADD_IN_UNITS,
+    ADD_IN_UNITS_OF_CHANNELS,
     ADD_OF_CODES,
     ADD_SCALED,
     FACTOR_INTO_STORE,
@@ -46,7 +47,7 @@ __all__ = ["Composed", "Front", "PostOpsComposer"]
 _OPS_A_POST_OP = 3  # more basic operations fit the post-ops of no network, and each walks over those in front of it
 
 
-_READ_BACK = 4  # operations at the end of a chain that the rules for a residual add look at
+_READ_BACK = 16  # operations at the end of a chain that the rules for a residual add look at
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,7 +272,7 @@ class PostOpsComposer:
             return (SUM_OF_CODES,)
         if self.target.operand_scale:
             return (ADD_SCALED,)
-        return (ADD_IN_UNITS, ADD_OF_CODES) if told else (ADD_OF_CODES,)
+        return (ADD_IN_UNITS, ADD_IN_UNITS_OF_CHANNELS, ADD_OF_CODES) if told else (ADD_OF_CODES,)
 
     # -- the store -------------------------------------------------------------------------------------------------------------
 

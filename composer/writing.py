@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 from .algebra import is_normal
 from .equation import Equation
-from .formula import Add, BasicOp, BinaryOp, ChainOp, Clip, EltwiseOp, Refusal, Round, ScaleBy, Shift, Store, vec
+from .formula import Add, BasicOp, BinaryOp, ChainOp, Clip, EltwiseOp, Refusal, Round, ScaleBy, Shift, Store, Vec, vec
 
 __all__ = [
     "ADD_IN_UNITS",
+    "ADD_IN_UNITS_OF_CHANNELS",
     "ADD_OF_CODES",
     "ADD_SCALED",
     "FACTOR_INTO_STORE",
@@ -76,17 +77,60 @@ def _add_in_units(chain: Sequence[ChainOp]) -> Written | Refusal | None:
     add = chain[-1]
     if not isinstance(add, Add):
         return None
-    decodes = len(chain) > 2 and isinstance(chain[-3], Shift) and isinstance(chain[-2], ScaleBy)
-    if not decodes or (len(chain) > 3 and not isinstance(chain[-4], Round | Clip)):
-        return Refusal("codes of 0 add up to 0 where both operands are decoded codes", "a shift and a scale behind codes", "something else")
-    shift, scale = chain[-3], chain[-2]
-    assert isinstance(shift, Shift)
-    assert isinstance(scale, ScaleBy)
-    if shift.values.size != 1 or scale.values.size != 1:
+    decoding = _decoding(chain[:-1])
+    if isinstance(decoding, Refusal):
+        return decoding
+    if decoding.shift.size != 1 or decoding.factor.size != 1:
         return Refusal("an eltwise_linear has one factor and one shift", "one for the tensor", "one for each channel")
-    linear = ((1.0, float(shift.values[0])), (float(scale.values[0]) / add.scale, -add.zero_point))
+    linear = ((1.0, float(decoding.shift[0])), (float(decoding.factor[0]) / add.scale, -add.zero_point))
     front = (EltwiseOp("linear", alpha, beta) for alpha, beta in linear if (alpha, beta) != (1.0, 0.0))
-    return Written(3, (*front, BinaryOp("add", add.operand), ScaleBy(vec(add.scale))))
+    return Written(1 + decoding.length, (*front, BinaryOp("add", add.operand), ScaleBy(vec(add.scale))))
+
+
+def _add_in_units_of_channels(chain: Sequence[ChainOp]) -> Written | Refusal | None:
+    """The same where codes are decoded with one factor or shift for each channel: the operand's zero point goes behind the addition.
+
+    Legal because: x + k*(q - z) = ((x/k + q) - z)*k. With no shift between the factor and the addition, `EXACT_ZERO` finds the one in
+    front of the factor again; the one behind is an eltwise operation, for a shift would be moved in front.
+    Refuses when: what stands in front decodes no codes, or f32 does not hold 1/k.
+    """
+    add = chain[-1]
+    if not isinstance(add, Add):
+        return None
+    decoding = _decoding(chain[:-1])
+    if isinstance(decoding, Refusal):
+        return decoding
+    if not is_normal(vec(add.scale)):
+        return Refusal("x + k*(q-z) = ((x/k + q) - z)*k needs 1/k in f32", "a normal f32", f"k {add.scale:g}")
+    zero_point = () if add.zero_point == 0 else (EltwiseOp("linear", 1.0, -add.zero_point),)
+    return Written(1, (ScaleBy(vec(1.0 / add.scale)), BinaryOp("add", add.operand), *zero_point, ScaleBy(vec(add.scale))))
+
+
+@dataclass(frozen=True, eq=False)
+class _Decoding:
+    """(x + shift)*factor, by so many operations."""
+
+    shift: Vec
+    factor: Vec
+    length: int
+
+
+def _decoding(chain: Sequence[ChainOp]) -> _Decoding | Refusal:
+    """What decodes codes at the end of the chain, and further factors: codes that the step reads, has rounded, or compares with others.
+
+    Behind anything else than the front, factors alone are such a decoding: nothing must be joined with what stands in front of them.
+    """
+    factor, end = vec(1.0), len(chain)
+    while end and isinstance(scale := chain[end - 1], ScaleBy):
+        factor, end = factor * scale.values, end - 1
+    codes = chain[end - 2] if end > 1 else None
+    are_codes = codes is None or isinstance(codes, Round | Clip) or (isinstance(codes, BinaryOp) and codes.algorithm in ("max", "min"))
+    if end and isinstance(shift := chain[end - 1], Shift):
+        if are_codes and end < len(chain):
+            return _Decoding(shift.values, factor, len(chain) - end + 1)
+    elif end:
+        return _Decoding(vec(0.0), factor, len(chain) - end)
+    return Refusal("codes of 0 add up to 0 where both operands are decoded codes", "a shift and a scale behind codes", "something else")
 
 
 def _add_scaled(chain: Sequence[ChainOp]) -> Written | Refusal | None:
@@ -204,6 +248,7 @@ def _factor_into_store(chain: Sequence[ChainOp]) -> Written | Refusal | None:
 
 ADD_OF_CODES = WritingRule("x + k*(q-z) = ((x*(1/k) - z) + q)*k", _add_of_codes)
 ADD_IN_UNITS = WritingRule("(x+b)*a + k*(q-z) = (((x+b)*(a/k) - z) + q)*k", _add_in_units)
+ADD_IN_UNITS_OF_CHANNELS = WritingRule("(x+b)*[a, ...] + k*(q-z) = (((x+b)*[a/k, ...] + q) - z)*k", _add_in_units_of_channels)
 ADD_SCALED = WritingRule("x + k*(q-z) = (x - k*z) + k*q", _add_scaled)
 SUM_OF_CODES = WritingRule("x + k*(dst-z) = (x - k*z) + k*dst, z no integer", _sum_of_codes)
 STORE_INSIDE = WritingRule("store(x, s, z, l, h) = clip(round(x*(1/s) + z), l, h)", _store_inside, float="ties")
@@ -216,6 +261,7 @@ FACTOR_INTO_STORE = WritingRule("store(x*A, s) = store(x, s/A)", _factor_into_st
 WRITING: tuple[WritingRule, ...] = (
     ADD_OF_CODES,
     ADD_IN_UNITS,
+    ADD_IN_UNITS_OF_CHANNELS,
     ADD_SCALED,
     SUM_OF_CODES,
     STORE_INSIDE,

@@ -76,6 +76,10 @@ FIRES: Fires = {
         ([Shift(vec(-7.0)), ScaleBy(vec(0.25)), ADD],),
         Written(3, (EltwiseOp("linear", 1.0, -7.0), EltwiseOp("linear", 0.5, -3.0), BinaryOp("add", "skip"), ScaleBy(vec(0.5)))),
     ),
+    "(x+b)*[a, ...] + k*(q-z) = (((x+b)*[a/k, ...] + q) - z)*k": (
+        ([Shift(vec(-7.0)), ScaleBy(EACH), ScaleBy(vec(0.5)), ADD],),
+        Written(1, (ScaleBy(vec(2.0)), BinaryOp("add", "skip"), EltwiseOp("linear", 1.0, -3.0), ScaleBy(vec(0.5)))),
+    ),
     "x + k*(q-z) = (x - k*z) + k*q": (([ADD],), Written(1, (Shift(vec(-1.5)), BinaryOp("add", "skip", 0.5)))),
     "x + k*(dst-z) = (x - k*z) + k*dst, z no integer": (
         ([ADD_HALF],),
@@ -135,6 +139,10 @@ REFUSES: Refuses = {
         (([ADD],), "decoded codes"),
         (([EltwiseOp("tanh"), Shift(vec(-7.0)), ScaleBy(vec(0.25)), ADD],), "decoded codes"),
         (([Shift(vec(-7.0)), ScaleBy(EACH), ADD],), "one factor and one shift"),
+    ],
+    "(x+b)*[a, ...] + k*(q-z) = (((x+b)*[a/k, ...] + q) - z)*k": [
+        (([ADD],), "decoded codes"),
+        (([Shift(vec(-7.0)), ScaleBy(EACH), Add("skip", DType.U8, 1e-40)],), "needs 1/k in f32"),
     ],
     "x + k*(dst-z) = (x - k*z) + k*dst, z no integer": [(([ADD],), "takes the zero point")],
     "store(x, 1, z) = store(x + z, 1, 0)": [(([store(0.5, 1.5)],), "needs s = 1")],

@@ -94,6 +94,11 @@ class Draw:
         """Quarters from -2 to 2."""
         return (self.rng.integers(-8, 9, tuple(shape)) / 4).astype(np.float32)
 
+    def factors(self, shape: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Powers of two from 1/4 to 2, and 0: x*a + b may be computed as (x + b/a)*a, which is exact for these alone."""
+        numbers = self.numbers(shape)
+        return np.where(numbers, np.sign(numbers) * np.exp2(np.floor(np.log2(np.abs(numbers) + (numbers == 0)))), 0).astype(np.float32)
+
     def op(self, op: str, inputs: Sequence[str], shape: Sequence[int], like: Value, outputs: int = 1, **changes: Any) -> Value:
         """Adds a node; `changes` to `like` are high, unit and error, the rest are attributes."""
         given = {key: changes.pop(key) for key in ("high", "unit", "error") if key in changes}
@@ -267,7 +272,7 @@ def unary(d: Draw, x: Value) -> Value:
 def binary(d: Draw, x: Value) -> Value:
     """With a constant or computed operand of any broadcast pattern."""
     op = d.pick("Add", "Add", "Add", "Mul", "Mul", "Sub", "Max", "Min")
-    y = _operand(d, x)
+    y = _operand(d, x, d.factors if op == "Mul" else d.numbers)
     pair = [x, y] if d.yes(0.7) else [y, x]
     shape = np.broadcast_shapes(x.shape, y.shape)
     if op in ("Add", "Sub"):
@@ -281,7 +286,7 @@ def binary(d: Draw, x: Value) -> Value:
     return d.op(op, [value.name for value in pair], shape, x, **given)
 
 
-def _operand(d: Draw, x: Value) -> Value:
+def _operand(d: Draw, x: Value, numbers: Callable[[Sequence[int]], np.ndarray[Any, Any]]) -> Value:
     mask = [size if d.yes() else 1 for size in x.shape]
     kind = d.below(6)
     if kind == 0 and x.rank > 1:
@@ -295,7 +300,7 @@ def _operand(d: Draw, x: Value) -> Value:
     if known and d.yes():
         return d.pick(*known)
     if d.yes(0.4):
-        return Value(d.constant(d.numbers(shape)), shape, 2.0, 0.25)
+        return Value(d.constant(numbers(shape)), shape, 2.0, 0.25)
     fresh = d.input(shape)
     if d.yes(0.4) and fresh.rank > 1:  # computed, and lying in another order than it looks
         perm = [int(axis) for axis in d.rng.permutation(fresh.rank)]
@@ -321,7 +326,8 @@ def quantized(d: Draw, x: Value, *, moves: int | None = None) -> Value:
     codes = d.op("QuantizeLinear", [x.name, *pair], x.shape, x)
     for _ in range(d.pick(0, 0, 1, 2) if moves is None else moves):
         codes = d.pick(transpose, swap, reshape, squeeze, cut, gather)(d, codes)
-    error = (math.floor(x.error / scale) + 1) * scale if x.error else 0.0
+    exact = 256 * scale <= 2**24 * x.unit  # else x/s + z is rounded, where x/s is not: what is next to a tie may fall to either side
+    error = 0.0 if exact and not x.error else (math.floor(x.error / scale) + 1) * scale
     return d.op("DequantizeLinear", [codes.name, *pair], codes.shape, x, high=256 * scale, unit=scale, error=error)
 
 

@@ -76,9 +76,9 @@ def poisoned(byte: int, *, apart: bool) -> Iterator[None]:
             if name in sizes:
                 offsets[name] = top
                 top += base.aligned(sizes[name]) + _GUARD
-        top += 1021 * base.aligned(1)  # a size that nothing else has
+        top += 1  # odd: a size that nothing else has, no scratchpad either
         while top in source.spans:
-            top += base.aligned(1)
+            top += 2
         source.spans[top] = [(offset, offset + sizes[name]) for name, offset in offsets.items()]
         return offsets, top
 

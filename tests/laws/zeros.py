@@ -74,8 +74,9 @@ def unary(d: Draw, x: str) -> str:
 
 
 def combined(d: Draw, x: str) -> str:
-    """With other codes. (Sums of codes of different scales are in units of one of them, with one shift for all: those may miss 0.)"""
-    return d.op("Mul", *((x, d.source()) if d.yes() else (d.source(), x)))
+    """With other codes."""
+    op = d.pick("Mul", "Add", "Add", "Sub", "Max", "Min")
+    return d.op(op, *((x, d.source()) if d.yes() else (d.source(), x)))
 
 
 def pooled(d: Draw, x: str) -> str:
