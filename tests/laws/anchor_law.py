@@ -17,7 +17,7 @@ import fqfuse
 from fqfuse.runtime.onednn.executor import OneDnnExecutor
 from fqfuse.runtime.session import InferenceSession
 
-__all__ = ["PER_MODEL", "broken", "drawn"]
+__all__ = ["PER_MODEL", "broken", "drawn", "threads_of"]
 
 _OF_EACH = 4
 PER_MODEL = _OF_EACH * len(KINDS)
@@ -29,20 +29,26 @@ def drawn(seed: int, *, even: bool = False) -> list[Anchor]:
     return [draw(kind, _OF_EACH * seed + index, even=even) for kind in KINDS for index in range(_OF_EACH)]
 
 
-def broken(anchors: Sequence[Anchor], backend: str, *, bitwise: bool = False) -> list[str]:
+def threads_of(seed: int) -> int:
+    """How many threads a model's sessions have: kernels part their work by it."""
+    return 1 + seed % 4
+
+
+def broken(anchors: Sequence[Anchor], backend: str, threads: int, *, bitwise: bool = False) -> list[str]:
     """What breaks the law.
 
     Args:
         anchors: they share a model.
         backend: of the session.
+        threads: of the session.
         bitwise: hold it to the bytes of the NumPy runtime, too, but where sums of floats have no order.
     """
     try:
-        results = _results(anchors, backend, bitwise=bitwise)
+        results = _results(anchors, backend, threads, bitwise=bitwise)
     except Exception as error:  # noqa: BLE001 - whatever it is, it breaks the law, and one of many anchors is to blame
         if len(anchors) == 1:
             return [f"{anchors[0]}\n    {type(error).__name__}: {error}"]
-        return [text for anchor in anchors for text in broken([anchor], backend, bitwise=bitwise)]
+        return [text for anchor in anchors for text in broken([anchor], backend, threads, bitwise=bitwise)]
     found = zip(anchors, *results, strict=True)
     return [f"{anchor}\n    {text}" for anchor, *arrays in found for text in _complaints(anchor, *arrays)]
 
@@ -61,11 +67,13 @@ def _complaints(anchor: Anchor, found: np.ndarray, again: np.ndarray, numpy: np.
     return []
 
 
-def _results(anchors: Sequence[Anchor], backend: str, *, bitwise: bool) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+def _results(
+    anchors: Sequence[Anchor], backend: str, threads: int, *, bitwise: bool
+) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
     """The outputs of two runs, the second in poisoned memory; and those of the NumPy runtime where they are asked for."""
     model, feeds = model_of(anchors)
     plan = fqfuse.compile(model)
-    session = InferenceSession(plan, backend, 1)
+    session = InferenceSession(plan, backend, threads)
     first = session.run(None, feeds)
     poison(session, 0x7F if len(feeds) % 2 else 0xFF)  # a large float, or NaN
     return first, session.run(None, feeds), InferenceSession(plan, "numpy", 1).run(None, feeds) if bitwise else first
@@ -85,7 +93,7 @@ def main() -> None:
     """As the module says."""
     backend, first, models = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     for seed in range(first, first + models):
-        for text in broken(drawn(seed, even="even" in sys.argv[4:]), backend):
+        for text in broken(drawn(seed, even="even" in sys.argv[4:]), backend, threads_of(seed)):
             print(text)
     print(f"{models * PER_MODEL} anchors")
 

@@ -54,12 +54,13 @@ class Value:
 
 @dataclass
 class Case:
-    """A model, what to feed, and how far each of its values may be off (0: not at all)."""
+    """A model, what to feed, how far each of its values may be off (0: not at all), and how many threads compute it."""
 
     model: onnx.ModelProto
     feeds: dict[str, np.ndarray[Any, Any]]
     errors: dict[str, float]
     outputs: list[str]
+    threads: int = 1
 
 
 @dataclass
@@ -547,7 +548,7 @@ def _finished(d: Draw) -> Case:
     results = [onnx.ValueInfoProto(name=value.name) for value in outputs]
     graph = helper.make_graph(d.nodes, "drawn", infos, results, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    return Case(model, feeds, d.errors, [value.name for value in outputs])
+    return Case(model, feeds, d.errors, [value.name for value in outputs], d.pick(1, 1, 2, 3, 4))
 
 
 def _dim(d: Draw, name: str, size: int) -> int | str | None:

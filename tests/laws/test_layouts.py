@@ -50,7 +50,7 @@ def differs(plan: Plan, runtime: str, case: Case, expected: list[np.ndarray]) ->
     for number, byte in enumerate(poison.BYTES):
         with poison.poisoned(byte, apart=number > 0):
             feeds = {name: poison.guarded(array, byte) for name, array in case.feeds.items()}
-            results = fqfuse.InferenceSession(plan, backend, 1).run(None, feeds)
+            results = fqfuse.InferenceSession(plan, backend, case.threads).run(None, feeds)
         for name, result, other in zip(plan.outputs, results, before or results, strict=True):
             if result.tobytes() != other.tobytes():
                 return f"{runtime}: {name} is not the same in each run: it tells what lay in memory"
@@ -92,7 +92,7 @@ def _extracted(case: Case, outputs: list[str], fed: dict[str, np.ndarray]) -> Ca
     constants = [tensor for tensor in graph.initializer if tensor.name in needed]
     small = helper.make_graph(kept, "drawn", given, [onnx.ValueInfoProto(name=name) for name in outputs], constants)
     proto = helper.make_model(small, opset_imports=case.model.opset_import, ir_version=10)
-    return Case(proto, feeds, case.errors, outputs)
+    return Case(proto, feeds, case.errors, outputs, case.threads)
 
 
 def shrunk(case: Case) -> Case:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws.anchor_law import PER_MODEL, broken, drawn
+from laws.anchor_law import PER_MODEL, broken, drawn, threads_of
 from laws.budget import examples, shard
 
 from fqfuse.runtime.onednn import CpuIsa, Library
@@ -39,7 +39,7 @@ def test_anchors_on_this_cpu(part: int, library: Library) -> None:
     @examples(MODELS, fuzz=FUZZED)
     @given(seed=st.integers(0, 2**40))
     def run(seed: int) -> None:
-        complaints = broken(drawn(seed), backend, bitwise=True)
+        complaints = broken(drawn(seed), backend, threads_of(seed), bitwise=True)
         assert not complaints, "\n".join(complaints)
 
     run()
