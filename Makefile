@@ -47,7 +47,7 @@ fuzz: .venv/.dev  ## run the Hypothesis tests on thousands of new examples
 
 docs: .venv/.dev  ## write docs/rules.md and docs/onednn-defects.md from the code, check links and the commands of the README
 	$(BIN)/python -c "from fqfuse.report.rules import rules_document; open('docs/rules.md', 'w', encoding='utf-8').write(rules_document())"
-	$(BIN)/python -c "from fqfuse.runtime.onednn.defects import defects_document; open('docs/onednn-defects.md', 'w', encoding='utf-8').write(defects_document())"
+	$(BIN)/python -c "from fqfuse.onednn.defects import defects_document; open('docs/onednn-defects.md', 'w', encoding='utf-8').write(defects_document())"
 	$(BIN)/python -m pytest tests/packaging/test_docs.py
 
 wheel: .venv/.dev  ## build dist/fqfuse-<version>-py3-none-any.whl from a clean tree

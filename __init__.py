@@ -1,7 +1,7 @@
 """fqfuse compiles quantized ONNX models into plans of fused int8 primitives, says why each quantizer fused or did not, and runs them.
 
     plan = fqfuse.compile("model.onnx")
-    plan.save("model.plan.onnx")
+    fqfuse.save_plan(plan, "model.plan.onnx")
     session = fqfuse.InferenceSession("model.plan.onnx")
     outputs = session.run(None, {"input": array})
 
@@ -13,21 +13,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fqfuse.errors import (
-    BackendUnavailable,
-    FqfuseError,
-    InternalError,
-    InvalidInput,
-    InvalidModel,
-    PlanError,
-    UnsupportedOp,
-)
+from fqfuse.errors import BackendUnavailable, FqfuseError, InternalError, InvalidInput, InvalidModel, PlanError, UnsupportedOp
 
 if TYPE_CHECKING:
     from fqfuse.compiler import compile, load_plan
-    from fqfuse.composer.plan import Plan
     from fqfuse.frontend.budgets import Budgets
     from fqfuse.inference import InferenceSession
+    from fqfuse.plan.file import save_plan
+    from fqfuse.plan.types import Plan
 
 __all__ = [
     "BackendUnavailable",
@@ -42,14 +35,16 @@ __all__ = [
     "UnsupportedOp",
     "compile",
     "load_plan",
+    "save_plan",
 ]
 
 _LAZY = {
     "Budgets": "fqfuse.frontend.budgets",
     "InferenceSession": "fqfuse.inference",
-    "Plan": "fqfuse.composer.plan",
+    "Plan": "fqfuse.plan.types",
     "compile": "fqfuse.compiler",
     "load_plan": "fqfuse.compiler",
+    "save_plan": "fqfuse.plan.file",
 }
 
 

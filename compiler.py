@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from os import PathLike
 
 from .composer.compose import plan_from_graph
-from .composer.plan import Plan
-from .composer.plan_file import read_plan
-from .composer.targets import check_target
-from .composer.verify import check_plan
 from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
 from .ir.cleanup import erase_dead
 from .ir.graph import Graph
 from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
 from .passes import PIPELINE, Observer, Pass, run_pipeline
+from .plan.file import read_plan
+from .plan.targets import check_target
+from .plan.types import Plan
+from .plan.verify import check_plan
 
 __all__ = ["check_budgets", "compile", "load_plan"]
 

@@ -7,9 +7,9 @@ from typing import Literal
 
 from .compiler import check_budgets
 from .compiler import compile as compile_model
-from .composer.plan import Plan
-from .composer.plan_file import is_plan, read_plan
 from .frontend import DEFAULT, Budgets, ModelSource
+from .plan.file import is_plan, read_plan
+from .plan.types import Plan
 from .runtime.session import InferenceSession as PlanSession
 from .runtime.session import check_backend
 

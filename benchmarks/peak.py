@@ -19,7 +19,7 @@ def measure_peak(threads: int, seconds: float = 1.0) -> dict[str, Any]:
 
     Each shape runs for ``seconds``. Whatever the binding raises, among others BackendUnavailable, goes through.
     """
-    onednn: Any = import_module("fqfuse.runtime.onednn")
+    onednn: Any = import_module("fqfuse.onednn")
     library = onednn.load()
     library.set_threads(threads)
     engine = onednn.Engine(library)

@@ -28,6 +28,7 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Compiles a model, and writes and sums up the plan."""
+    from ..plan.file import save_plan
     from .load import compiled, is_plan_file
 
     if is_plan_file(model):
@@ -37,7 +38,7 @@ def command(
     if is_there(output) and output.samefile(model):
         raise InvalidInput("the plan would replace the model", where=str(output), hint="name another file with --output")
     plan = compiled(model, target)
-    plan.save(output)
+    save_plan(plan, output)
 
     from ..report.json import summary_json
     from ..report.notation import title_text

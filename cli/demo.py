@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ..composer.plan import Plan
     from ..inference import InferenceSession
+    from ..plan.types import Plan
 
 __all__ = ["DEMO_SCHEMA", "Demo", "Form", "Run", "command"]
 

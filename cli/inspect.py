@@ -35,7 +35,7 @@ def command(
         raise InvalidInput("--json and --text exclude each other", where="command line of fqfuse inspect", hint="leave one of them out")
     plan = plan_of(model, target)
     if as_text:
-        from ..composer.text import print_plan
+        from ..plan.text import print_plan
 
         write_out(print_plan(plan, data="full" if all_rows else "digest"))
         return

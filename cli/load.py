@@ -9,9 +9,9 @@ from ..errors import InvalidInput
 from .progress import Progress
 
 if TYPE_CHECKING:
-    from ..composer.plan import Plan
     from ..ir.graph import Graph
     from ..passes.base import Pass
+    from ..plan.types import Plan
 
 __all__ = ["DEFAULT_TARGET", "compiled", "is_plan_file", "plan_of"]
 
@@ -24,7 +24,7 @@ def is_plan_file(path: Path) -> bool:
     Raises:
         InvalidInput: it cannot be read.
     """
-    from ..composer.plan_seal import is_plan
+    from ..plan.seal import is_plan
 
     return is_plan(path)
 

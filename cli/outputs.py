@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..composer.atomic import write_atomically
 from ..errors import InvalidInput
-from ..files import is_folder, is_there
+from ..files import is_folder, is_there, write_atomically
 from ..ir.ops.spec import Array
 
 __all__ = ["check_destination", "write_outputs"]

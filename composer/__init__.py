@@ -1,1 +1,7 @@
-"""From Graph to Plan: formula algebra, attributes, targets, plan."""
+"""From a graph to a plan: `compose.py` is the way in.
+
+- `formula/`: what a chain of operations computes
+- `mapping/`: the formula as attributes of a primitive
+- `steps/`: walking the graph, one step after the other
+- `registry.py`: all rules, for docs/rules.md
+"""

@@ -13,14 +13,14 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Attr
 from ..ir.types import DType
-from .anchors import matmul, weighted
-from .depthwise import fuse_depthwise
-from .drafts import Drafts
-from .elementwise import elementwise, is_arithmetic
-from .lone_quantizers import dequantize_alone, quantize_alone
-from .plan import Plan
-from .steps import concat, plain, pooling
-from .targets import check_target
+from ..plan.targets import check_target
+from ..plan.types import Plan
+from .steps.anchors import matmul, weighted
+from .steps.depthwise import fuse_depthwise
+from .steps.drafts import Drafts
+from .steps.elementwise import elementwise, is_arithmetic
+from .steps.lone_quantizers import dequantize_alone, quantize_alone
+from .steps.steps import concat, plain, pooling
 
 __all__ = ["plan_from_graph"]
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .algebra import COMMUTING, SIMPLIFYING, Rule
-from .compared_codes import COMPARING, DIFFERENCE
-from .depthwise import DEPTHWISE
-from .equation import Equation
-from .exact_zeros import EXACT_ZERO
-from .fake_quantize import FAKE_QUANTIZE
-from .folding import FOLDING
-from .formula import ONE_ENTRY
-from .legacy_eltwise import LEGACY
-from .operand_rules import OPERANDS
-from .output_scale import OUTPUT_SCALE, UNSCALED
-from .placing import PLACING
-from .prelu import PRELU
-from .real_domain import REAL, TAKEN_APART
-from .store_rules import STORING, StoreRule
-from .unary_rules import UNARY
-from .writing import WRITING
+from ..ir.rule import Equation
+from ..plan.conversion.output_scale import OUTPUT_SCALE, UNSCALED
+from ..plan.conversion.real_domain import REAL, TAKEN_APART
+from .formula.algebra import COMMUTING, SIMPLIFYING, Rule
+from .formula.exact_zeros import EXACT_ZERO
+from .formula.formula import ONE_ENTRY
+from .formula.operand_rules import OPERANDS
+from .formula.store_rules import STORING, StoreRule
+from .formula.unary_rules import UNARY
+from .formula.writing import WRITING
+from .mapping.compared_codes import COMPARING, DIFFERENCE
+from .mapping.folding import FOLDING
+from .mapping.legacy_eltwise import LEGACY
+from .mapping.placing import PLACING
+from .steps.depthwise import DEPTHWISE
+from .steps.fake_quantize import FAKE_QUANTIZE
+from .steps.prelu import PRELU
 
 __all__ = ["SECTIONS", "AnyRule", "Section", "all_rules"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text as RichText
 
-from ..composer.plan import Plan
 from ..ir.decision import Fate, Half
 from ..ir.text_write import name_text
+from ..plan.types import Plan
 from .layout import FATE_STYLES, Layout, Text, heading, more, plain_table
 from .notation import count_text, middle_cut
 from .summary import COSTLY

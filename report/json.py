@@ -11,12 +11,12 @@ from typing import assert_never
 
 import numpy as np
 
-from ..composer.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum
-from ..composer.plan import Plan, Step
 from ..ir.decision import Decision, Fate, QuantizeFate
 from ..ir.ops.spec import Attr
 from ..ir.text_write import Writer
 from ..ir.types import Quantization, TensorType
+from ..plan.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum
+from ..plan.types import Plan, Step
 from .fates import fates_by_quantizer
 from .summary import post_op_kind, summary_of
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import assert_never
 
-from ..composer.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum
-from ..composer.plan import Plan, Step
 from ..ir.text_write import name_text
 from ..ir.types import DType, TensorType
+from ..plan.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum
+from ..plan.types import Plan, Step
 from .summary import COMPUTE
 
 __all__ = ["Notation", "bytes_text", "count_text", "middle_cut", "number_text", "short_names", "title_text"]

@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text as RichText
 
-from ..composer.plan import Plan
 from ..ir.decision import Decision, Outcome
+from ..plan.types import Plan
 from .layout import Layout, Text, folded, heading, listed, more, plain_table
 from .notation import count_text
 

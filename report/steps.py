@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text as RichText
 
-from ..composer.plan import Plan, Step
+from ..plan.types import Plan, Step
 from .layout import Layout, Text, folded, heading, listed, plain_table
 from .notation import Notation, middle_cut, short_names
 from .summary import runs_in_int8

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..composer.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
-from ..composer.plan import Plan, Step
 from ..ir.decision import DequantizeFate, Half, Outcome, QuantizeFate
 from ..ir.types import DType
+from ..plan.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
+from ..plan.types import Plan, Step
 
 __all__ = ["COMPUTE", "COSTLY", "Kind", "Summary", "post_op_kind", "runs_in_int8", "summary_of"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text as RichText
 
-from ..composer.plan import Plan
 from ..ir.text_write import Writer
+from ..plan.types import Plan
 from .fates import fates_part
 from .layout import FATE_STYLES, PIPE, Layout, Text, heading, listed, plain_table
 from .notation import bytes_text, count_text, title_text

@@ -6,8 +6,8 @@ from collections import Counter
 
 from rich.console import RenderableType
 
-from ..composer.plan import Plan
 from ..ir.decision import Alternative, Decision
+from ..plan.types import Plan
 from .layout import Layout, Text, folded, heading, more, plain_table
 
 __all__ = ["weighed_part", "weighed_text"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
-from ..composer.plan import Plan
-from .kernels.base import aligned
+from ..aligned import aligned
+from ..plan.types import Plan
 
 __all__ = ["Lifetimes", "place", "trace"]
 

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..composer.plan import Plan
 from ..errors import InvalidInput
 from ..ir.types import TensorType
+from ..plan.types import Plan
 from .processors import machine_bytes
 
 __all__ = ["RunBudget"]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..composer.attributes import Eltwise
-from ..composer.plan import Plan, Step
 from ..ir.ops.spec import Array
+from ..plan.attributes import Eltwise
+from ..plan.types import Plan, Step
 from .executor import Executor
 from .numpy_runtime import run_step
 

@@ -12,13 +12,13 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
 from onnx.reference.ops.op_tile import Tile as _ReferenceTile
 
-from ..composer.foreign import foreign_model
-from ..composer.plan import Step
 from ..errors import InvalidInput, UnsupportedOp
 from ..ir.graph import Node
 from ..ir.ops.foreign_guards import onnx_speaking
 from ..ir.ops.movement import tiled
 from ..ir.ops.spec import Array, Attr
+from ..plan.foreign import foreign_model
+from ..plan.types import Step
 
 __all__ = ["MOST_TRIPS", "ForeignOp", "foreign_op", "run_foreign", "run_step_foreign"]
 

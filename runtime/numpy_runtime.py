@@ -11,17 +11,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..composer.plan import Plan, Step
+from ..aligned import aligned, aligned_bytes
 from ..errors import InternalError
 from ..ir.ops.spec import Array
+from ..locks import ProcessLock
+from ..plan.types import Plan, Step
 from .arena import Lifetimes, place, trace
 from .budget import RunBudget
-from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch, aligned, aligned_bytes
+from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch
 from .kernels.foreign import ForeignKernel
 from .kernels.registry import bind_kernel
 from .kernels.table import EvaluatedKernel, OnnxKernel
 from .numerics import VNNI_3_2, NumericsProfile
-from .pool import ProcessLock, WorkerPool, single_threaded_blas
+from .pool import WorkerPool, single_threaded_blas
 from .processors import default_threads
 from .program import StepProgram
 from .shapes import StaticShape, bind_shapes, bound_otherwise, step_shapes

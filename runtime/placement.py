@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..composer.plan import Step
 from ..ir.decision import Decision, Outcome
+from ..plan.types import Step
 
 __all__ = ["Placement", "split_offs"]
 

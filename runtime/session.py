@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..composer.plan import Plan
-from ..composer.plan_file import plan_bytes, read_plan
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.types import DType, TensorType
+from ..plan.file import plan_bytes, read_plan
+from ..plan.types import Plan
 from .budget import RunBudget
 from .numpy_runtime import NumpyExecutor
 from .placement import Placement
@@ -24,7 +24,7 @@ from .processors import default_threads
 from .shapes import symbol_sizes
 
 if TYPE_CHECKING:
-    from .onednn.executor import OneDnnExecutor
+    from .lowering.executor import OneDnnExecutor
 
 __all__ = ["BACKENDS", "InferenceSession", "NodeArg", "check_backend"]
 
@@ -306,7 +306,7 @@ def _executor(plan: Plan, backend: str, threads: int, budget: RunBudget) -> tupl
     if backend == "numpy":
         return NumpyExecutor(plan, threads, budget=budget), "numpy", "the backend numpy was asked for"
     # Imported here: loading the library takes time that the NumPy runtime need not spend.
-    from .onednn.executor import OneDnnExecutor
+    from .lowering.executor import OneDnnExecutor
 
     try:
         executor = OneDnnExecutor(plan, threads, exact=backend == "auto", budget=budget)

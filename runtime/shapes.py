@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..composer.attributes import Binary, DepthwiseConv, Sum
-from ..composer.plan import Plan, Step
 from ..errors import FqfuseError, InternalError, InvalidInput, PlanError
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import Dim, DType, TensorType
+from ..plan.attributes import Binary, DepthwiseConv, Sum
+from ..plan.types import Plan, Step
 from .budget import RunBudget
 
 __all__ = ["StaticShape", "bind_settled", "bind_shapes", "bound_otherwise", "row_inputs", "step_shapes", "symbol_sizes"]

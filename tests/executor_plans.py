@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fqfuse.composer.attributes import PrimitiveAttr, Scale, ZeroPoint
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.plan.attributes import PrimitiveAttr, Scale, ZeroPoint
+from fqfuse.plan.types import Plan, Step
 
 U8, S8, F32 = DType.U8, DType.S8, DType.F32
 

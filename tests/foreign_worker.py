@@ -21,11 +21,11 @@ import onnx
 from onnx import AttributeProto, NodeProto, helper
 from plan_worker import ADDRESSES
 
-from fqfuse.composer.plan import Plan, Step
-from fqfuse.composer.plan_file import _model, read_plan
-from fqfuse.composer.plan_seal import seal
 from fqfuse.errors import PlanError
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.plan.file import _model, read_plan
+from fqfuse.plan.seal import seal
+from fqfuse.plan.types import Plan, Step
 
 INTEGERS = (0, -1, -2, 1, 2, 3, 7, 1 << 16, 1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63))
 FLOATS = (0.0, -1.0, 1e38, float("nan"), float("inf"))

@@ -13,11 +13,12 @@ from onnx import TensorProto, helper
 from onnx_cases import model, node, random
 from plan_strategies import full_plan, tiny_plan
 
+import fqfuse
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan
-from fqfuse.composer.targets import TARGETS
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.passes import optimize
+from fqfuse.plan.targets import TARGETS
+from fqfuse.plan.types import Plan
 
 __all__ = ["every_plan", "save_plans"]
 
@@ -131,4 +132,4 @@ def every_plan() -> Iterator[tuple[str, Plan]]:
 def save_plans(folder: Path) -> None:
     """Writes every plan into the folder."""
     for name, plan in every_plan():
-        plan.save(folder / f"{name}.onnx")
+        fqfuse.save_plan(plan, folder / f"{name}.onnx")

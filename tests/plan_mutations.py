@@ -16,14 +16,15 @@ import numpy as np
 import onnx
 from onnx import AttributeProto
 
-from fqfuse.composer import plan_file, verify_shapes
-from fqfuse.composer.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
-from fqfuse.composer.plan import Plan
-from fqfuse.composer.plan_seal import seal
-from fqfuse.composer.verify_attributes import BINARY, ELTWISE
 from fqfuse.errors import FqfuseError
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.types import DType, Quantization, TensorType
+from fqfuse.plan import file as plan_file
+from fqfuse.plan import verify_shapes
+from fqfuse.plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
+from fqfuse.plan.seal import seal
+from fqfuse.plan.types import Plan
+from fqfuse.plan.verify_attributes import BINARY, ELTWISE
 
 __all__ = ["mutant"]
 

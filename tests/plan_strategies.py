@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from onnx import helper
 from text_strategies import arrays, decisions, names, texts
 
-from fqfuse.composer.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.ir.decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
 from fqfuse.ir.types import DType, Quantization, TensorType
+from fqfuse.plan.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
+from fqfuse.plan.types import Plan, Step
 
 F32, U8, S8 = DType.F32, DType.U8, DType.S8
 

@@ -18,10 +18,10 @@ import numpy as np
 from laws.runtimes import RUNTIMES
 from plan_mutations import mutant
 
-from fqfuse.composer.plan import Plan
-from fqfuse.composer.plan_file import read_plan
 from fqfuse.errors import FqfuseError, PlanError
 from fqfuse.ir.types import DType
+from fqfuse.plan.file import read_plan
+from fqfuse.plan.types import Plan
 from fqfuse.runtime import fallback
 from fqfuse.runtime.compare import Difference, compare_steps
 from fqfuse.runtime.session import InferenceSession

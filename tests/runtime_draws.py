@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fqfuse.composer.attributes import Binary, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
 
 INT8 = (DType.U8, DType.S8)
 

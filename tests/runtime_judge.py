@@ -8,11 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from onednn.binding_order import Runner
 
-from fqfuse.composer import attributes as planned
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.ir.types import DType
-from fqfuse.runtime.numpy_runtime import run_step
-from fqfuse.runtime.onednn import (
+from fqfuse.onednn import (
     AlgKind,
     Arg,
     Attributes,
@@ -48,6 +45,9 @@ from fqfuse.runtime.onednn import (
     resampling,
     softmax,
 )
+from fqfuse.plan import attributes as planned
+from fqfuse.plan.types import Plan, Step
+from fqfuse.runtime.numpy_runtime import run_step
 
 TYPES = {DType.U8: DataType.u8, DType.S8: DataType.s8, DType.S32: DataType.s32, DType.F32: DataType.f32}
 ROLES = {"src": Arg.SRC, "weights": Arg.WEIGHTS, "dst": Arg.DST, "src_0": Arg.SRC, "src_1": Arg.SRC_1}

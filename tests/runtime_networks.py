@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fqfuse.composer.attributes import Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.plan.attributes import Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
+from fqfuse.plan.types import Plan, Step
 
 U8, F32 = DType.U8, DType.F32
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fqfuse.composer.attributes import PrimitiveAttr
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.plan.attributes import PrimitiveAttr
+from fqfuse.plan.types import Plan, Step
 
 
 def one_step(

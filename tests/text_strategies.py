@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fqfuse.composer.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.ir.decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType, Quantization, TensorType
+from fqfuse.plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
+from fqfuse.plan.types import Plan, Step
 
 names = st.one_of(
     st.sampled_from(

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...composer.plan import Step
+from ...aligned import aligned, aligned_bytes
 from ...errors import InternalError
 from ...ir.ops.spec import Array
 from ...ir.types import DType
+from ...plan.types import Step
 from ..numerics import NumericsProfile
 
 __all__ = [
@@ -36,15 +37,12 @@ __all__ = [
     "Tasks",
     "Tile",
     "Values",
-    "aligned",
-    "aligned_bytes",
     "nbytes",
     "part_of",
     "share",
     "tiles",
 ]
 
-_ALIGN = 64
 
 Tile = tuple[slice, ...]
 """A box in physical dimension order."""
@@ -76,25 +74,9 @@ class Layout(enum.Enum):
         return np.moveaxis(array, -1, 1) if self is Layout.CHANNELS_LAST else array
 
 
-def aligned(size: int) -> int:
-    """The size, rounded up to the cache line that every buffer starts on."""
-    return -(-size // _ALIGN) * _ALIGN
-
-
 def nbytes(shape: Sequence[int], dtype: npt.DTypeLike) -> int:
     """Bytes that `Scratch.take` uses for such an array."""
     return aligned(math.prod(shape) * np.dtype(dtype).itemsize)
-
-
-def aligned_bytes(count: int, alignment: int = _ALIGN) -> npt.NDArray[np.uint8]:
-    """`count` uninitialised bytes whose address is a multiple of `alignment` (a power of two): all memory that runs compute in."""
-    raw = _uninitialised(count + alignment)
-    start = -raw.ctypes.data % alignment
-    return raw[start : start + count]
-
-
-def _uninitialised(count: int) -> npt.NDArray[np.uint8]:
-    return np.empty(count, np.uint8)
 
 
 class Scratch:

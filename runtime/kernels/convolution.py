@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...composer.attributes import PrimitiveAttr
 from ...ir.ops.spec import Array
 from ...ir.types import DType
+from ...plan.attributes import PrimitiveAttr
 from ..numerics import F32Array
 from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tasks, Tile, Values
 from .epilogue import Anchor, Epilogue, along

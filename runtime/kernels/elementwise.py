@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...composer.attributes import Scale
 from ...ir.ops.spec import Array
+from ...plan.attributes import Scale
 from ..numerics import F32Array
 from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tasks, Tile, Values, nbytes, part_of, share, tiles
 from .eltwise_math import ALGORITHMS, EltwiseCall, bound_of

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...composer.attributes import Binary, Eltwise, Prelu, Sum
 from ...ir.ops.spec import Array
 from ...ir.types import DType
+from ...plan.attributes import Binary, Eltwise, Prelu, Sum
 from ..numerics import F32Array, NumericsProfile
 from .base import Binding, Operand, Recorder, Result, Tile, Values, nbytes, part_of, tiles
 from .passes import (

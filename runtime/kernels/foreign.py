@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...composer.plan import Plan, Step
 from ...ir.ops.spec import Array
 from ...ir.types import DType, TensorType
+from ...plan.types import Plan, Step
 from ..shapes import bound_otherwise, row_inputs
 from .base import Values
 from .table import EvaluatedKernel, row_of

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...composer.attributes import DepthwiseConv, PrimitiveAttr
 from ...ir.ops.spec import Array, Attr
+from ...plan.attributes import DepthwiseConv, PrimitiveAttr
 from .base import Binding, Kernel, Layout, Operand, Tasks, Values
 from .convolution import Convolution
 from .depthwise import DepthwiseConvolution

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ...composer.plan import Step
 from ...errors import FqfuseError, InternalError, InvalidInput
 from ...ir.ops import OPS
 from ...ir.ops.spec import Array, Attr, Evaluate, OpSpec
+from ...plan.types import Step
 from ..shapes import row_inputs
 from .base import Binding, Kernel, Recorder, Result, Tasks, Values, nbytes, part_of, tiles
 from .epilogue import Anchor, Epilogue, along

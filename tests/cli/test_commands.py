@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import fqfuse
+from fqfuse import onednn
 from fqfuse.cli.outputs import write_outputs
-from fqfuse.composer.text import parse_plan
 from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.models.digits import digits_model_path
-from fqfuse.runtime import onednn
+from fqfuse.plan.text import parse_plan
 
 SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encoding="utf-8")
 
@@ -57,7 +57,7 @@ def test_compile_writes_what_the_library_writes(call, tmp_path: Path, model: Pat
     result = call("compile", model, "-o", tmp_path / "cli.onnx")
     assert (result.exit_code, result.stderr) == (0, "")
     assert str(tmp_path / "cli.onnx") in result.stdout
-    fqfuse.compile(model).save(tmp_path / "library.onnx")
+    fqfuse.save_plan(fqfuse.compile(model), tmp_path / "library.onnx")
     assert (tmp_path / "cli.onnx").read_bytes() == (tmp_path / "library.onnx").read_bytes()
 
 

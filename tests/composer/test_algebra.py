@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws.rational import after_all, entry
 
-from fqfuse.composer.algebra import COMMUTING, SIMPLIFYING, Rule, simplify
-from fqfuse.composer.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, vec
-from fqfuse.composer.hoisting import commute
+from fqfuse.composer.formula.algebra import COMMUTING, SIMPLIFYING, Rule, simplify
+from fqfuse.composer.formula.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, vec
+from fqfuse.composer.mapping.hoisting import commute
+from fqfuse.ir.rule import Refusal
 from fqfuse.ir.types import DType
 
 CHANNELS = 3

@@ -20,13 +20,13 @@ from laws.registry import feeds_for
 from laws.runtimes import EACH_RUNTIME
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan
-from fqfuse.composer.targets import TARGETS
-from fqfuse.composer.text import print_plan
-from fqfuse.composer.verify import verify_plan
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType
 from fqfuse.passes import optimize
+from fqfuse.plan.targets import TARGETS
+from fqfuse.plan.text import print_plan
+from fqfuse.plan.types import Plan
+from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.session import InferenceSession
 
 # -- the steps, and why there are more than one ----------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ import pytest
 from laws.build import Net
 from laws.plans import compiled, kinds, refusals, steps
 
-from fqfuse.composer.attributes import Eltwise, Prelu
 from fqfuse.ir.decision import DequantizeFate, Half, QuantizeFate
 from fqfuse.ir.types import DType, Quantization
+from fqfuse.plan.attributes import Eltwise, Prelu
 
 
 def test_a_value_read_by_two_ends_the_chain() -> None:

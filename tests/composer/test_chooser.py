@@ -8,12 +8,21 @@ from laws.build import Net
 from laws.formulas import UNIFIED, V2, V3, composed, conv, store
 from laws.plans import block, compiled, kinds, steps
 
-from fqfuse.composer.attributes import Eltwise, Prelu
-from fqfuse.composer.cost import WRITE_ALLOCATE, Home, alternatives, cheapest, eltwise_cost, operand_cost, own_step_cost, post_op_cost
-from fqfuse.composer.formula import Add, Clip, EltwiseOp, ScaleBy, Shift, vec
-from fqfuse.composer.homes import folding
-from fqfuse.composer.plan import Plan
+from fqfuse.composer.formula.formula import Add, Clip, EltwiseOp, ScaleBy, Shift, vec
+from fqfuse.composer.mapping.cost import (
+    WRITE_ALLOCATE,
+    Home,
+    alternatives,
+    cheapest,
+    eltwise_cost,
+    operand_cost,
+    own_step_cost,
+    post_op_cost,
+)
+from fqfuse.composer.mapping.homes import folding
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.plan.attributes import Eltwise, Prelu
+from fqfuse.plan.types import Plan
 
 
 def test_more_bytes_cost_more() -> None:

@@ -14,12 +14,12 @@ from laws.build import Net, Value
 from laws.runtimes import RUNTIMES
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan
-from fqfuse.composer.text import print_plan
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.passes import optimize
+from fqfuse.plan.text import print_plan
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession
 
 COMPARISONS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal")

@@ -14,10 +14,10 @@ from laws.programs import Draws, in_f32, source
 from laws.rational import after_all
 from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
 
-from fqfuse.composer.compared_codes import COMPARING, DIFFERENCE
-from fqfuse.composer.composed import Front
-from fqfuse.composer.formula import BinaryOp, ChainOp, CodesOp, EltwiseOp, Round, ScaleBy, Shift, vec
-from fqfuse.composer.writing import Written
+from fqfuse.composer.formula.formula import BinaryOp, ChainOp, CodesOp, EltwiseOp, Round, ScaleBy, Shift, vec
+from fqfuse.composer.formula.writing import Written
+from fqfuse.composer.mapping.compared_codes import COMPARING, DIFFERENCE
+from fqfuse.composer.mapping.composed import Front
 from fqfuse.ir.types import DType
 
 RULES = {rule.name: rule for rule in (*COMPARING, DIFFERENCE)}

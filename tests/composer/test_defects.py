@@ -10,11 +10,11 @@ import pytest
 from laws.build import Net, Value
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.passes import optimize
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession
 
 targets = pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2"])

@@ -10,18 +10,18 @@ from laws.build import Net, Value
 from laws.plans import compiled, steps
 from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
 
-from fqfuse.composer.attributes import DepthwiseConv, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.depthwise import DEPTHWISE, Pair
-from fqfuse.composer.homes import depthwise
-from fqfuse.composer.plan import Plan, Step
-from fqfuse.composer.plan_file import read_plan, save_plan
-from fqfuse.composer.targets import TARGETS
-from fqfuse.composer.text import print_plan
-from fqfuse.composer.verify import verify_plan
+from fqfuse.composer.mapping.homes import depthwise
+from fqfuse.composer.steps.depthwise import DEPTHWISE, Pair
 from fqfuse.ir.decision import Decision, Outcome
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.passes import optimize
+from fqfuse.plan.attributes import DepthwiseConv, PrimitiveAttr, Scale, Sum, ZeroPoint
+from fqfuse.plan.file import read_plan, save_plan
+from fqfuse.plan.targets import TARGETS
+from fqfuse.plan.text import print_plan
+from fqfuse.plan.types import Plan, Step
+from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.session import InferenceSession
 
 RULE = "depthwise convolution as post-op"

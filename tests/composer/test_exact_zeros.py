@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fqfuse.composer.exact_zeros import exact_zeros
-from fqfuse.composer.formula import BasicOp, BinaryOp, EltwiseOp, Round, ScaleBy, Shift, vec
+from fqfuse.composer.formula.exact_zeros import exact_zeros
+from fqfuse.composer.formula.formula import BasicOp, BinaryOp, EltwiseOp, Round, ScaleBy, Shift, vec
 
 SCALE, SHIFT = ScaleBy(vec(0.1)), Shift(vec(np.float64(0.1) * -3.0))  # codes with a zero point of 3
 COMPARISON = BinaryOp("gt", "x")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.text import print_plan
-from fqfuse.composer.verify import verify_plan
 from fqfuse.ir.text import parse_graph
 from fqfuse.passes import optimize
+from fqfuse.plan.text import print_plan
+from fqfuse.plan.verify import verify_plan
 
 
 @pytest.mark.golden("plans")

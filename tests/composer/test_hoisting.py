@@ -12,12 +12,13 @@ from laws.formulas import CHANNELS, UNIFIED, V2, V3, conv
 from laws.plans import compiled
 from laws.programs import Draws, source
 
-import fqfuse.composer.algebra
-import fqfuse.composer.hoisting
-from fqfuse.composer.algebra import COMMUTING, SIMPLIFYING
-from fqfuse.composer.formula import Add, BasicOp, Clip, EltwiseOp, Refusal, Round, ScaleBy, Shift, Store, vec
-from fqfuse.composer.hoisting import Fold, Hoister, join
-from fqfuse.composer.post_ops_composer import Front, PostOpsComposer
+import fqfuse.composer.formula.algebra
+import fqfuse.composer.mapping.hoisting
+from fqfuse.composer.formula.algebra import COMMUTING, SIMPLIFYING
+from fqfuse.composer.formula.formula import Add, BasicOp, Clip, EltwiseOp, Round, ScaleBy, Shift, Store, vec
+from fqfuse.composer.mapping.hoisting import Fold, Hoister, join
+from fqfuse.composer.mapping.post_ops_composer import Front, PostOpsComposer
+from fqfuse.ir.rule import Refusal
 from fqfuse.ir.types import DType
 
 RULES = len(SIMPLIFYING) + len(COMMUTING)
@@ -112,7 +113,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
         found, count = count, 0
         return found
 
-    for module, table in ((fqfuse.composer.algebra, "SIMPLIFYING"), (fqfuse.composer.hoisting, "COMMUTING")):
+    for module, table in ((fqfuse.composer.formula.algebra, "SIMPLIFYING"), (fqfuse.composer.mapping.hoisting, "COMMUTING")):
         monkeypatch.setattr(module, table, tuple(replace(rule, apply=counting(rule.apply)) for rule in getattr(module, table)))
     return since
 

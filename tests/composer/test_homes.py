@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from laws.formulas import CHANNELS, UNIFIED, V2, V3, composed, conv, store
 
-from fqfuse.composer.attributes import Binary, Eltwise, Prelu, Sum
-from fqfuse.composer.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Store, vec
-from fqfuse.composer.post_ops_composer import Composed, Front
+from fqfuse.composer.formula.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Store, vec
+from fqfuse.composer.mapping.post_ops_composer import Composed, Front
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import Binary, Eltwise, Prelu, Sum
 
 both = pytest.mark.parametrize("target", [V3, V2], ids=["v3", "v2"])
 PER_CHANNEL = vec([2.0, 4.0, 8.0])

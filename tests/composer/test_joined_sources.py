@@ -12,10 +12,10 @@ from laws.registry import feeds_for
 from laws.runtimes import RUNTIMES
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.verify import verify_plan
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.passes import optimize
+from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.session import InferenceSession
 
 QUANTIZERS = ((2**-5, 0, DType.U8), (2**-6 * 1.1, 7, DType.U8), (2**-5, 0, DType.S8))

@@ -9,8 +9,8 @@ from laws.programs import Draws, source
 from laws.rational import binary, eltwise
 from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
 
-from fqfuse.composer.attributes import Eltwise
-from fqfuse.composer.legacy_eltwise import LEGACY
+from fqfuse.composer.mapping.legacy_eltwise import LEGACY
+from fqfuse.plan.attributes import Eltwise
 
 RULES = {rule.name: rule for rule in LEGACY}
 

@@ -9,17 +9,17 @@ import pytest
 from laws.formulas import UNIFIED, V2, V3, conv, store
 from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
 
-from fqfuse.composer.attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
-from fqfuse.composer.exact_zeros import EXACT_ZERO
-from fqfuse.composer.fake_quantize import FAKE_QUANTIZE
-from fqfuse.composer.folding import FOLDING
-from fqfuse.composer.formula import Add, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, vec
-from fqfuse.composer.operand_rules import OPERANDS, WithCodes, WithConstant, WithItself, WithTensor
-from fqfuse.composer.placing import PLACING, Placed, Slot
-from fqfuse.composer.targets import Target
-from fqfuse.composer.writing import WRITING, Written
+from fqfuse.composer.formula.exact_zeros import EXACT_ZERO
+from fqfuse.composer.formula.formula import Add, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, vec
+from fqfuse.composer.formula.operand_rules import OPERANDS, WithCodes, WithConstant, WithItself, WithTensor
+from fqfuse.composer.formula.writing import WRITING, Written
+from fqfuse.composer.mapping.folding import FOLDING
+from fqfuse.composer.mapping.placing import PLACING, Placed, Slot
+from fqfuse.composer.steps.fake_quantize import FAKE_QUANTIZE
 from fqfuse.ir.ranges import Ranges
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
+from fqfuse.plan.targets import Target
 
 MAX = float(np.finfo(np.float32).max)
 ADD, ADD_HALF = (Add("skip", DType.U8, 0.5, zero, in_place=True) for zero in (3.0, 1.5))

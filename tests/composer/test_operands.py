@@ -11,10 +11,10 @@ from laws.plans import compiled, refusals, steps
 from laws.registry import feeds_for
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan
 from fqfuse.ir.decision import DequantizeFate
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.passes import optimize
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession
 
 

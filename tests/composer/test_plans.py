@@ -12,13 +12,13 @@ from laws.corpus import CORPUS, feeds_for
 from laws.intervals import run_boxes
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan
-from fqfuse.composer.targets import TARGETS
-from fqfuse.composer.verify import verify_plan
 from fqfuse.ir.decision import DequantizeFate, Half
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType
 from fqfuse.passes import optimize
+from fqfuse.plan.targets import TARGETS
+from fqfuse.plan.types import Plan
+from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.session import InferenceSession
 
 ANCHORS = ("Conv", "ConvTranspose", "MatMul", "Gemm")

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from laws.formulas import CHANNELS, V3, composed, conv, store
 from laws.rational import after_all, composed_value, front_value
 
-from fqfuse.composer.attributes import Binary, Eltwise, Prelu, Sum
-from fqfuse.composer.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Refusal, Round, ScaleBy, Shift, Store, vec
-from fqfuse.composer.post_ops_composer import Composed, Front, PostOpsComposer
-from fqfuse.composer.targets import TARGETS
+from fqfuse.composer.formula.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Store, vec
+from fqfuse.composer.mapping.post_ops_composer import Composed, Front, PostOpsComposer
+from fqfuse.ir.rule import Refusal
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import Binary, Eltwise, Prelu, Sum
+from fqfuse.plan.targets import TARGETS
 
 # Powers of two and eighths: every constant that the composer forms is exact, so that ties are exact ties.
 powers = st.sampled_from([0.5, 2.0, 0.25, 4.0, -1.0, -0.5, 1.0])

@@ -12,10 +12,10 @@ from laws.registry import feeds_for
 from laws.runtimes import RUNTIMES
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.verify import verify_plan
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.passes import optimize
+from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.session import InferenceSession
 
 SLOPES = {"below 1": (0.25, 0.5, -2.0, 1.0), "above 1": (1.5, 2.0, 1.0), "on both sides": (0.5, 2.0), "zero": (0.0, 0.5), "one": (0.25,)}

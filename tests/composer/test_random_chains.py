@@ -18,10 +18,10 @@ from laws.registry import feeds_for
 from laws.strategies import graphs
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan
-from fqfuse.composer.verify import verify_plan
 from fqfuse.ir.graph import Graph
 from fqfuse.passes import optimize
+from fqfuse.plan.types import Plan
+from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.session import InferenceSession
 
 

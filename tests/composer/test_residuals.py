@@ -6,9 +6,9 @@ import pytest
 from laws.build import Net, Value
 from laws.plans import block, compiled, kinds, refusals, steps
 
-from fqfuse.composer.attributes import Binary, Sum
 from fqfuse.ir.decision import DequantizeFate
 from fqfuse.ir.types import DType, Quantization
+from fqfuse.plan.attributes import Binary, Sum
 
 
 def test_the_skip_dies_at_the_add() -> None:

@@ -24,28 +24,28 @@ from laws.programs import CHANNELS, Draws, arguments, in_f32, points, source, st
 from laws.rational import after_all, binary, composed_value, entry, front_value
 
 import fqfuse.composer
-from fqfuse.composer.algebra import COMMUTING, SIMPLIFYING, Rule
-from fqfuse.composer.attributes import Binary, Eltwise, PostOp
-from fqfuse.composer.compared_codes import COMPARING, DIFFERENCE
-from fqfuse.composer.composed import Composed, Front
-from fqfuse.composer.depthwise import DEPTHWISE
-from fqfuse.composer.equation import Equation
-from fqfuse.composer.exact_zeros import EXACT_ZERO
-from fqfuse.composer.fake_quantize import FAKE_QUANTIZE
-from fqfuse.composer.folding import FOLDING
-from fqfuse.composer.formula import ONE_ENTRY, Add, BasicOp, Clip, EltwiseOp, ScaleBy, Shift, Store, vec
-from fqfuse.composer.legacy_eltwise import LEGACY
-from fqfuse.composer.operand_rules import OPERANDS, Operands, WithCodes, WithConstant, WithItself, WithTensor
-from fqfuse.composer.output_scale import OUTPUT_SCALE, UNSCALED
-from fqfuse.composer.placing import PLACING, Placed, Slot
-from fqfuse.composer.prelu import PRELU
-from fqfuse.composer.real_domain import REAL, TAKEN_APART
+from fqfuse.composer.formula.algebra import COMMUTING, SIMPLIFYING, Rule
+from fqfuse.composer.formula.exact_zeros import EXACT_ZERO
+from fqfuse.composer.formula.formula import ONE_ENTRY, Add, BasicOp, Clip, EltwiseOp, ScaleBy, Shift, Store, vec
+from fqfuse.composer.formula.operand_rules import OPERANDS, Operands, WithCodes, WithConstant, WithItself, WithTensor
+from fqfuse.composer.formula.store_rules import STORING, StoreRule
+from fqfuse.composer.formula.unary_rules import UNARY
+from fqfuse.composer.formula.writing import WRITING, Written
+from fqfuse.composer.mapping.compared_codes import COMPARING, DIFFERENCE
+from fqfuse.composer.mapping.composed import Composed, Front
+from fqfuse.composer.mapping.folding import FOLDING
+from fqfuse.composer.mapping.legacy_eltwise import LEGACY
+from fqfuse.composer.mapping.placing import PLACING, Placed, Slot
 from fqfuse.composer.registry import AnyRule, all_rules
-from fqfuse.composer.store_rules import STORING, StoreRule
-from fqfuse.composer.unary_rules import UNARY
-from fqfuse.composer.writing import WRITING, Written
+from fqfuse.composer.steps.depthwise import DEPTHWISE
+from fqfuse.composer.steps.fake_quantize import FAKE_QUANTIZE
+from fqfuse.composer.steps.prelu import PRELU
 from fqfuse.ir.ranges import Ranges
+from fqfuse.ir.rule import Equation
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import Binary, Eltwise, PostOp
+from fqfuse.plan.conversion.output_scale import OUTPUT_SCALE, UNSCALED
+from fqfuse.plan.conversion.real_domain import REAL, TAKEN_APART
 from fqfuse.report.rules import rules_document
 
 LEAST, MOST, DRAWS = 50, 60, 16000

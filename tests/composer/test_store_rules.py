@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws.rational import after_all
 
-from fqfuse.composer.formula import BasicOp, Clip, EltwiseOp, Refusal, Round, ScaleBy, Store, vec
-from fqfuse.composer.store_rules import STORING, absorb
+from fqfuse.composer.formula.formula import BasicOp, Clip, EltwiseOp, Round, ScaleBy, Store, vec
+from fqfuse.composer.formula.store_rules import STORING, absorb
+from fqfuse.ir.rule import Refusal
 from fqfuse.ir.types import DType
 
 RULES = {rule.name: rule for rule in STORING}

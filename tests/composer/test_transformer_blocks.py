@@ -11,9 +11,9 @@ from laws.plans import kinds, steps
 from laws.registry import feeds_for
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan
 from fqfuse.ir.types import DType
 from fqfuse.passes import optimize
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession
 
 HEADS, TOKENS, WIDTH = 2, 4, 8

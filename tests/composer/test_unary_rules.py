@@ -12,9 +12,9 @@ from laws.programs import Draws, in_f32, source
 from laws.rational import after_all, entry
 from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
 
-from fqfuse.composer.formula import ONE_ENTRY, BinaryOp, Clip, CodesOp, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Store, vec
-from fqfuse.composer.prelu import PRELU, PreluOfSource
-from fqfuse.composer.unary_rules import UNARY, Bounds, Decoding, Negation, Power, RoundedFirst, Slopes, Unary
+from fqfuse.composer.formula.formula import ONE_ENTRY, BinaryOp, Clip, CodesOp, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Store, vec
+from fqfuse.composer.formula.unary_rules import UNARY, Bounds, Decoding, Negation, Power, RoundedFirst, Slopes, Unary
+from fqfuse.composer.steps.prelu import PRELU, PreluOfSource
 from fqfuse.ir.types import DType
 
 RULES = {rule.name: rule for rule in (ONE_ENTRY, *UNARY, PRELU)}

@@ -12,14 +12,14 @@ from laws.corpus import CORPUS, feeds_for
 from plan_strategies import plans
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan, Step
-from fqfuse.composer.verify import verify_plan
 from fqfuse.errors import BackendUnavailable
+from fqfuse.onednn import load
 from fqfuse.passes import optimize
+from fqfuse.plan.types import Plan, Step
+from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.compare import compare_steps
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.numpy_runtime import run_step
-from fqfuse.runtime.onednn import load
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
 from fqfuse.runtime.session import InferenceSession
 
 

@@ -9,13 +9,13 @@ import pytest
 from laws.steps import compare_steps, report
 
 from fqfuse import compile as compile_model
-from fqfuse.composer.attributes import Binary, Sum
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.decision import DequantizeFate, Half, QuantizeFate
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.types import DType
 from fqfuse.models.digits import DigitsForm, digits_model_path, digits_test_set
+from fqfuse.plan.attributes import Binary, Sum
+from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.session import InferenceSession
 
 TARGETS = ("onednn-v3", "onednn-v2", "unified")

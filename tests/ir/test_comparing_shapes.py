@@ -15,7 +15,7 @@ ARRAYS = "shapes of arrays, which are numbers"
 WORDS = "the words must be those of the value that is replaced; that it has the same shape follows from what the operations are"
 
 ALLOWED = {
-    ("composer/verify_shapes.py", "stated.shape != expected.shape"): "both are the words for one value",
+    ("plan/verify_shapes.py", "stated.shape != expected.shape"): "both are the words for one value",
     ("ir/ops/spec.py", "a.shape != b.shape"): ARRAYS,
     ("runtime/compare.py", "found.shape != expected.shape"): ARRAYS,
     ("passes/fold_constants.py", "graph.type(node.output) == graph.type(node.inputs[0])"): WORDS,

@@ -14,7 +14,7 @@ import numpy as np
 from laws.exact_anchors import KINDS, Anchor, draw, model_of
 
 import fqfuse
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.session import InferenceSession
 
 __all__ = ["PER_MODEL", "broken", "drawn", "threads_of"]

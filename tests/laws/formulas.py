@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fqfuse.composer.formula import BasicOp, Store, vec
-from fqfuse.composer.post_ops_composer import Composed, Front, PostOpsComposer
-from fqfuse.composer.targets import TARGETS, Target
+from fqfuse.composer.formula.formula import BasicOp, Store, vec
+from fqfuse.composer.mapping.post_ops_composer import Composed, Front, PostOpsComposer
 from fqfuse.ir.types import DType
+from fqfuse.plan.targets import TARGETS, Target
 
 CHANNELS = 3
 V3, V2, UNIFIED = TARGETS["onednn-v3"], TARGETS["onednn-v2"], TARGETS["unified"]

@@ -12,10 +12,10 @@ from laws.contracts import GRANTED
 from laws.intervals import Box, run_boxes
 from laws.strategies import graphs
 
-from fqfuse.composer.plan import Plan
-from fqfuse.composer.text import print_plan
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.text import print_graph
+from fqfuse.plan.text import print_plan
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from laws.build import Net, Value
 
-from fqfuse.composer.attributes import Binary, Eltwise
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.ir.decision import Decision, Outcome
 from fqfuse.passes import optimize
+from fqfuse.plan.attributes import Binary, Eltwise
+from fqfuse.plan.types import Plan, Step
 
 
 def compiled(n: Net, *outputs: Value, target: str = "onednn-v3") -> Plan:

@@ -1,6 +1,6 @@
 """Memory that shows who reads what was never written, and who writes beyond: poisoned inside and around, for the runs of a test.
 
-A run computes in memory of one source (`fqfuse.runtime.kernels.base`), cut into buffers by one function (`fqfuse.runtime.arena.place`).
+A run computes in memory of one source (`fqfuse.aligned`), cut into buffers by one function (`fqfuse.runtime.arena.place`).
 Both are replaced: fresh memory is full of one byte, each lease is fresh, and buffers lie apart, with the byte in between.
 """
 
@@ -13,16 +13,16 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
+from fqfuse import aligned
 from fqfuse.runtime import arena, numpy_runtime
-from fqfuse.runtime.kernels import base
-from fqfuse.runtime.onednn import executor, program
+from fqfuse.runtime.lowering import executor, program
 
 __all__ = ["BYTES", "guarded", "poisoned"]
 
 BYTES = (0xFF, 0x7F, 0x80)
 """As f32: NaN, 3.4e38 and -1.2e-38; as codes 255 and -1, 127, 128 and -128. What nobody may read may be anything: results must not tell."""
 
-_GUARD = 4 * base.aligned(1)
+_GUARD = 4 * aligned.aligned(1)
 
 
 class _Source:
@@ -43,8 +43,8 @@ class _Source:
         for raw in self._given:
             around = np.ones(raw.size, np.bool_)
             size = raw.size - 2 * _GUARD
-            start = _GUARD + -raw[_GUARD:].ctypes.data % base.aligned(1)
-            for first, last in self.spans.get(size - base.aligned(1), [(_GUARD - start, _GUARD - start + size)]):
+            start = _GUARD + -raw[_GUARD:].ctypes.data % aligned.aligned(1)
+            for first, last in self.spans.get(size - aligned.aligned(1), [(_GUARD - start, _GUARD - start + size)]):
                 around[start + first : start + last] = False
             written = np.count_nonzero(raw[around] != self.byte)
             assert not written, f"{written} bytes were written around buffers, in a piece of {size}"
@@ -75,7 +75,7 @@ def poisoned(byte: int, *, apart: bool) -> Iterator[None]:
         for name in lives.first:
             if name in sizes:
                 offsets[name] = top
-                top += base.aligned(sizes[name]) + _GUARD
+                top += aligned.aligned(sizes[name]) + _GUARD
         top += 1  # odd: a size that nothing else has, no scratchpad either
         while top in source.spans:
             top += 2
@@ -83,7 +83,7 @@ def poisoned(byte: int, *, apart: bool) -> Iterator[None]:
         return offsets, top
 
     with (
-        mock.patch.object(base, "_uninitialised", source.take),
+        mock.patch.object(aligned, "_uninitialised", source.take),
         mock.patch.object(numpy_runtime, "place", place),
         mock.patch.object(program, "place", place),
         mock.patch.object(numpy_runtime, "_IDLE_LEASES", 0),

@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 from laws.rational import Operands, after, entry
 
-from fqfuse.composer.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Store, Vec, vec
+from fqfuse.composer.formula.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Store, Vec, vec
 from fqfuse.ir.types import DType
 
 __all__ = ["CHANNELS", "Draws", "arguments", "in_f32", "points", "source", "starts"]

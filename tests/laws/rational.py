@@ -7,10 +7,10 @@ import operator
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from fqfuse.composer.attributes import Binary, Eltwise, PostOp, Prelu, Sum
-from fqfuse.composer.formula import Add, BinaryOp, ChainOp, Clip, CodesOp, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Vec
-from fqfuse.composer.post_ops_composer import Composed, Front
-from fqfuse.composer.targets import Target
+from fqfuse.composer.formula.formula import Add, BinaryOp, ChainOp, Clip, CodesOp, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Vec
+from fqfuse.composer.mapping.post_ops_composer import Composed, Front
+from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
+from fqfuse.plan.targets import Target
 
 Operands = Mapping[str, Fraction]
 """What each operand holds at the element."""
@@ -93,7 +93,7 @@ def front_value(scale: Vec | None, bias: Vec | None, accumulator: Fraction, chan
 
 
 def composed_value(target: Target, front: Front, composed: Composed, accumulator: Fraction, channel: int, operands: Operands) -> Fraction:
-    """What a primitive with these attributes stores: the order of composer/attributes.py."""
+    """What a primitive with these attributes stores: the order of plan/attributes.py."""
     constants = {name: Fraction(float(array.reshape(-1)[0 if array.size == 1 else channel])) for name, array in composed.constants.items()}
     for array in composed.constants.values():
         assert array.ndim == front.rank

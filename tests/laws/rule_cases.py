@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fqfuse.composer.formula import Refusal
 from fqfuse.composer.registry import AnyRule
+from fqfuse.ir.rule import Refusal
 
 __all__ = ["Fires", "Refuses", "check_fires", "check_refuses", "refusing"]
 

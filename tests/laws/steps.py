@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_node
 from fqfuse.ir.types import TensorType
+from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.session import InferenceSession
 
 Arrays = Mapping[str, np.ndarray]

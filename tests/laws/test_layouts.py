@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 from onnx_cases import model, node, run_ort
 
 import fqfuse
-from fqfuse.composer.plan import Plan
+from fqfuse.plan.types import Plan
 
 FUZZ = not settings.default.derandomize
 CASES = 100_000 if FUZZ else 2_000

@@ -14,11 +14,11 @@ from laws.intervals import Box
 from laws.many import boxes_of, drawn, inside
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.verify import verify_plan
 from fqfuse.ir.cleanup import erase_dead
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.text import print_graph
 from fqfuse.passes import PIPELINE
+from fqfuse.plan.verify import verify_plan
 
 EACH = -(-1000 // len(BLOCKS))
 """So many graphs around each block make a thousand; the test run's processes share the blocks."""

@@ -24,14 +24,14 @@ from laws.programs import source
 
 from fqfuse import compiler
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan
-from fqfuse.composer.text import print_plan
-from fqfuse.composer.verify import verify_plan
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.ops import OPS, dims
 from fqfuse.ir.ops.spec import Trait
 from fqfuse.ir.types import Dim, DType
 from fqfuse.passes import optimize
+from fqfuse.plan.text import print_plan
+from fqfuse.plan.types import Plan
+from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.session import InferenceSession
 
 EXPORTED = 16

@@ -176,7 +176,7 @@ def test_any_place_for_a_plan(plan: fqfuse.Plan, tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     for value in everything(tmp_path):
         before = {path.name for path in tmp_path.iterdir()}
-        is_told(lambda value=value: plan.save(value), f"save to {value!r:.80}")
+        is_told(lambda value=value: fqfuse.save_plan(plan, value), f"save to {value!r:.80}")
         for path in tmp_path.iterdir():
             if path.name not in before:
                 assert fqfuse.load_plan(path) == plan
@@ -200,7 +200,7 @@ def test_any_place_on_the_command_line(arguments: tuple[str, ...], tmp_path: Pat
         for path in tmp_path.iterdir():
             if before.get(path) != path.lstat().st_mtime_ns:
                 assert result.exit_code == 0
-                fqfuse.load_plan(path).save(path)
+                fqfuse.save_plan(fqfuse.load_plan(path), path)
                 path.unlink()
 
 

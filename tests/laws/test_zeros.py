@@ -16,7 +16,7 @@ from laws.zeros import SHAPE, draw_zeros
 from onnx_cases import run_ort
 
 import fqfuse
-from fqfuse.composer.text import print_plan
+from fqfuse.plan.text import print_plan
 
 FUZZ = not settings.default.derandomize
 CASES = 5_000 if FUZZ else 200

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onednn.binding_order import Runner, apply_post_ops, dequantize, f32, requantize
 
-from fqfuse.runtime.onednn import (
+from fqfuse.onednn import (
     AlgKind,
     Arg,
     Attributes,

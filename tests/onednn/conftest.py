@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fqfuse.errors import BackendUnavailable
-from fqfuse.runtime.onednn import Engine, Library, Stream, load
+from fqfuse.onednn import Engine, Library, Stream, load
 
 THREADS = 2  # the machine that runs the tests is shared
 

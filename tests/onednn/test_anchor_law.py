@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from laws.anchor_law import PER_MODEL, broken, drawn, threads_of
 from laws.budget import examples, shard
 
-from fqfuse.runtime.onednn import CpuIsa, Library
+from fqfuse.onednn import CpuIsa, Library
 
 TESTS = Path(__file__).parents[1]
 

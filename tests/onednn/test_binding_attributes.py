@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fqfuse.errors import InternalError
-from fqfuse.runtime.onednn import (
+from fqfuse.onednn import (
     AlgKind,
     Arg,
     Attributes,
@@ -48,7 +48,7 @@ from fqfuse.runtime.onednn import (
     resampling,
     sum_,
 )
-from fqfuse.runtime.onednn.attributes import Attr, PostOps
+from fqfuse.onednn.attributes import Attr, PostOps
 
 
 def small_matmul(engine: Engine, attributes: Attributes, origin: str = "") -> Any:
@@ -216,8 +216,8 @@ def test_fpmath_mode_is_ours_and_not_the_environments() -> None:
     """ONEDNN_DEFAULT_FPMATH_MODE must not make a strict description compute in bf16."""
     code = """
 import ctypes
-from fqfuse.runtime.onednn import *
-from fqfuse.runtime.onednn.attributes import Attr
+from fqfuse.onednn import *
+from fqfuse.onednn.attributes import Attr
 library = load()
 for mode in (FpmathMode.strict, FpmathMode.bf16):
     attr, value = Attr(library, Attributes(fpmath=mode)), ctypes.c_int()

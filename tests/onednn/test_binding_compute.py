@@ -10,7 +10,7 @@ import pytest
 from onednn.binding_cases import CHAINS, TRANSCENDENTAL_CHAINS, Case, Draw, convolve, deconvolve, relu, windows
 from onednn.binding_order import F32, Runner, dequantize, f32, requantize
 
-from fqfuse.runtime.onednn import (
+from fqfuse.onednn import (
     AlgKind,
     Arg,
     Attributes,

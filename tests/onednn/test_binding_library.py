@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from numpy.linalg import _umath_linalg
 
+from fqfuse import onednn
 from fqfuse.errors import BackendUnavailable, InvalidInput
-from fqfuse.runtime import onednn
-from fqfuse.runtime.onednn import CpuIsa, CpuRuntime, Library, OneDnnError, Status, Unimplemented, Version, capi, discovery, enums
-from fqfuse.runtime.onednn import library as loading
-from fqfuse.runtime.onednn.discovery import Candidate
+from fqfuse.onednn import CpuIsa, CpuRuntime, Library, OneDnnError, Status, Unimplemented, Version, capi, discovery, enums
+from fqfuse.onednn import library as loading
+from fqfuse.onednn.discovery import Candidate
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_the_library_is_within_range(library: Library) -> None:
 
 
 def test_import_loads_nothing() -> None:
-    code = "import fqfuse.runtime.onednn; print('libdnnl' in open('/proc/self/maps').read(), 'libgomp' in open('/proc/self/maps').read())"
+    code = "import fqfuse.onednn; print('libdnnl' in open('/proc/self/maps').read(), 'libgomp' in open('/proc/self/maps').read())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["False", "False"]
 
@@ -108,7 +108,7 @@ def test_without_the_wheel_only_the_system_is_asked(monkeypatch: pytest.MonkeyPa
 def test_the_linkers_own_search_finds_the_file(library: Library) -> None:
     """A library opened by its bare name, as the system's is, still tells where it was found."""
     code = (
-        "import fqfuse.runtime.onednn.library as l, fqfuse.runtime.onednn.discovery as d;"
+        "import fqfuse.onednn.library as l, fqfuse.onednn.discovery as d;"
         "found = l._open(d.Candidate('libdnnl.so.3', 'system')); print(found.path, found.source)"
     )
     folder = str(Path(library.path).parent)
@@ -250,7 +250,7 @@ def test_the_setting_reaches_the_runtime_that_the_library_uses(library: Library)
     code = """
 import os, sys
 import numpy as np
-from fqfuse.runtime.onednn import *
+from fqfuse.onednn import *
 library = load()
 library.set_threads(int(sys.argv[1]))
 engine = Engine(library)
@@ -283,7 +283,7 @@ def test_effective_isa_follows_the_environment(library: Library, name: str) -> N
     wanted = CpuIsa[name.lower()]
     if library.effective_isa() & wanted != wanted:
         pytest.skip(f"this CPU has no {name}")
-    code = "from fqfuse.runtime.onednn import effective_isa; print(int(effective_isa()))"
+    code = "from fqfuse.onednn import effective_isa; print(int(effective_isa()))"
     environment = {"ONEDNN_MAX_CPU_ISA": name, discovery.ENVIRONMENT_VARIABLE: library.path}
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert CpuIsa(int(ran.stdout)) == wanted

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from fqfuse.errors import InternalError
-from fqfuse.runtime.onednn import (
+from fqfuse.onednn import (
     AlgKind,
     Arg,
     Attributes,
@@ -41,7 +41,7 @@ from fqfuse.runtime.onednn import (
     eltwise,
     reorder,
 )
-from fqfuse.runtime.onednn import handles as handle_module
+from fqfuse.onednn import handles as handle_module
 
 
 def resident_kib() -> int:
@@ -153,7 +153,7 @@ FAILURE_THEN_EVICTION = """
 import gc
 
 from fqfuse.errors import FqfuseError
-from fqfuse.runtime.onednn import (
+from fqfuse.onednn import (
     AlgKind, Attributes, Binary, DataType, Engine, FormatTag, MemoryDesc, Primitive, eltwise, load, matmul,
 )
 

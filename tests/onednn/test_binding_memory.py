@@ -9,7 +9,7 @@ import pytest
 from onednn.binding_order import Runner
 
 from fqfuse.errors import InternalError
-from fqfuse.runtime.onednn import (
+from fqfuse.onednn import (
     Arg,
     DataType,
     Engine,
@@ -31,7 +31,7 @@ from fqfuse.runtime.onednn import (
     reorder,
     view,
 )
-from fqfuse.runtime.onednn.handles import Handle
+from fqfuse.onednn.handles import Handle
 
 NCHW8C = 102  # dnnl_nChw8c: blocked, with padding where C is no multiple of 8
 TYPES = [DataType.u8, DataType.s8, DataType.s32, DataType.f32]

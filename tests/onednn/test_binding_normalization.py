@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from onednn.binding_order import F32, Runner, f32, saturate
 
-from fqfuse.runtime.onednn import (
+from fqfuse.onednn import (
     AlgKind,
     Arg,
     Attributes,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onednn.binding_order import BINARY, EXACT, F32, TRANSCENDENTAL, Runner, apply_post_ops, f32, fma, saturate
 
-from fqfuse.runtime.onednn import (
+from fqfuse.onednn import (
     AlgKind,
     Arg,
     Attributes,

@@ -11,25 +11,13 @@ import pytest
 from laws.build import Net
 from laws.registry import feeds_for
 
-from fqfuse.composer.attributes import Binary as PlanBinary
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan
 from fqfuse.ir.types import DType, Quantization
+from fqfuse.onednn import AlgKind, Arg, Attributes, Binary, DataType, Eltwise, Engine, Library, MemoryDesc, PrimitiveDesc, deconvolution
+from fqfuse.onednn.code_generation import generates, may_be_half_made
 from fqfuse.passes import optimize
-from fqfuse.runtime.onednn import (
-    AlgKind,
-    Arg,
-    Attributes,
-    Binary,
-    DataType,
-    Eltwise,
-    Engine,
-    Library,
-    MemoryDesc,
-    PrimitiveDesc,
-    deconvolution,
-)
-from fqfuse.runtime.onednn.code_generation import generates, may_be_half_made
+from fqfuse.plan.attributes import Binary as PlanBinary
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession
 
 
@@ -42,7 +30,7 @@ def _needs_vnni(library: Library) -> None:
 # Without a test behind it the deconvolution is "made", and running it jumps to address 0. In a process of its own: should the guard break,
 # it is this test that fails, and not the worker that runs it.
 HALF_MADE = """
-from fqfuse.runtime.onednn import (
+from fqfuse.onednn import (
     AlgKind, Arg, Attributes, Binary, DataType, Engine, MemoryDesc, OneDnnError, Primitive, deconvolution, eltwise, load,
 )
 

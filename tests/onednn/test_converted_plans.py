@@ -9,13 +9,13 @@ import pytest
 from laws.corpus import CORPUS, feeds_for
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.convert import Conversion, to_v3
-from fqfuse.composer.plan import Plan
 from fqfuse.ir.types import DType
 from fqfuse.passes import optimize
+from fqfuse.plan.conversion.convert import Conversion, to_v3
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.numpy_runtime import run_step
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
 
 pytestmark = pytest.mark.usefixtures("vnni")
 

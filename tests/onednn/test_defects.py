@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fqfuse.runtime.onednn import (
+from fqfuse.onednn import (
     AlgKind,
     Arg,
     Attributes,
@@ -38,9 +38,9 @@ from fqfuse.runtime.onednn import (
     resampling,
     softmax,
 )
-from fqfuse.runtime.onednn.constants import _with_gaps
-from fqfuse.runtime.onednn.defects import DEFECTS, Defect, defect_of, defects_document
-from fqfuse.runtime.onednn.tensors import channels_last, row_major
+from fqfuse.onednn.defects import DEFECTS, Defect, defect_of, defects_document
+from fqfuse.onednn.layouts import channels_last, row_major
+from fqfuse.runtime.lowering.constants import _with_gaps
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "onednn-defects.md"
 THREADS = 2

@@ -10,12 +10,12 @@ import pytest
 from executor_plans import F32, S8, U8, scales
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import Binary, Eltwise, PrimitiveAttr
-from fqfuse.composer.plan import Plan
 from fqfuse.ir.types import DType
+from fqfuse.onednn import Library
+from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn import Library
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.placement import Placement
 
 SIZES = (2, 3, 4, 5, 6)

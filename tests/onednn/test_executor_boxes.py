@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from executor_plans import F32, U8, Builder, scales
 
-from fqfuse.composer.attributes import PrimitiveAttr
-from fqfuse.composer.plan import Plan
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import PrimitiveAttr
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
 pytestmark = pytest.mark.usefixtures("vnni")
 

@@ -10,10 +10,10 @@ import pytest
 from executor_plans import U8, scales
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import Binary, Eltwise, PrimitiveAttr
-from fqfuse.composer.plan import Plan
+from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
 pytestmark = pytest.mark.usefixtures("vnni")
 

@@ -10,11 +10,11 @@ from executor_plans import F32, S8, U8, Builder, scales
 from plan_strategies import foreign_params
 from runtime_networks import residual_network, shape_arithmetic
 
-from fqfuse.composer.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum
-from fqfuse.composer.plan import Plan
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
 pytestmark = pytest.mark.usefixtures("vnni")
 

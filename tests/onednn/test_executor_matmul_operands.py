@@ -11,11 +11,12 @@ import pytest
 from executor_plans import F32, S8, U8, Builder, scales
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import Binary, Eltwise, PrimitiveAttr, Sum
-from fqfuse.composer.plan import Plan
+from fqfuse.onednn import Library
+from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Sum
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn import Library, values
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
+from fqfuse.runtime.lowering import values
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.placement import Placement
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from plan_strategies import plans, tame
 
-from fqfuse.composer.attributes import DepthwiseConv
-from fqfuse.composer.plan import Plan
+from fqfuse.plan.attributes import DepthwiseConv
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
 pytestmark = pytest.mark.usefixtures("vnni")
 

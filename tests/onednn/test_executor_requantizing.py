@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import PrimitiveAttr, Scale, ZeroPoint
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.ir.ops.spec import Attr
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.onednn.enums import PrimitiveKind
+from fqfuse.plan.attributes import PrimitiveAttr, Scale, ZeroPoint
+from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn.enums import PrimitiveKind
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
-from fqfuse.runtime.onednn.program import PrimitiveAction
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.program import PrimitiveAction
 
 pytestmark = pytest.mark.usefixtures("library")
 

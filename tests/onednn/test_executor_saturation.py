@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fqfuse
-from fqfuse.runtime.onednn import Library
-from fqfuse.runtime.onednn.saturation import pairs_fit
+from fqfuse.onednn import Library
+from fqfuse.onednn.saturation import pairs_fit
 
 DATA = Path(fqfuse.__file__).parent / "models" / "data"
 

@@ -16,14 +16,14 @@ import pytest
 from runtime_networks import residual_network
 
 import fqfuse
-from fqfuse.composer.plan import Plan
-from fqfuse.composer.plan_file import save_plan
 from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.ir.decision import Outcome
+from fqfuse.onednn import Library
+from fqfuse.onednn.slabs import Slabs, arena_bytes
+from fqfuse.plan.file import save_plan
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn import Library
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
-from fqfuse.runtime.onednn.slabs import Slabs, arena_bytes
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.placement import Placement, split_offs
 from fqfuse.runtime.session import InferenceSession
 

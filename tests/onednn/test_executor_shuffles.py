@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from executor_plans import F32, U8, Builder
 
-from fqfuse.composer.plan import Plan
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
 pytestmark = pytest.mark.usefixtures("vnni")
 

@@ -10,13 +10,13 @@ import pytest
 from runtime_draws import CHAINS, S8_LIMIT, TRANSCENDENTAL, Draw, attributes
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
-from fqfuse.composer.plan import Plan
 from fqfuse.ir.types import DType
+from fqfuse.onednn import Library
+from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import Difference, compare_steps
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.numpy_runtime import run_step
-from fqfuse.runtime.onednn import Library
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
 from fqfuse.runtime.placement import Placement
 
 U8, S8, S32, F32 = DType.U8, DType.S8, DType.S32, DType.F32

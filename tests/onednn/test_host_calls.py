@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from executor_plans import F32, S8, U8, Builder
 
-from fqfuse.composer.plan import Plan
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.program import HostAction
+from fqfuse.runtime.lowering.tensors import Home
 from fqfuse.runtime.numpy_runtime import NumpyExecutor
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
-from fqfuse.runtime.onednn.program import HostAction
-from fqfuse.runtime.onednn.tensors import Home
 
 
 def doubled(b: Builder, value: str, shape: tuple[int, ...]) -> Plan:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fqfuse.runtime.onednn import CpuIsa, Library
+from fqfuse.onednn import CpuIsa, Library
 
 STEPS = Path(__file__).with_name("test_executor_steps.py")
 

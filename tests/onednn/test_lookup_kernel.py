@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from executor_plans import S8, U8, Builder
 
-from fqfuse.composer.plan import Plan
 from fqfuse.ir.types import DType
-from fqfuse.runtime.onednn import Library
-from fqfuse.runtime.onednn import lookup_kernel as module
-from fqfuse.runtime.onednn.enums import CpuIsa
-from fqfuse.runtime.onednn.host_calls import single_call
-from fqfuse.runtime.onednn.lookup_kernel import LISTING, Kernel, lookup_kernel
+from fqfuse.onednn import Library
+from fqfuse.onednn import lookup_kernel as module
+from fqfuse.onednn.enums import CpuIsa
+from fqfuse.onednn.lookup_kernel import LISTING, Kernel, lookup_kernel
+from fqfuse.plan.types import Plan
+from fqfuse.runtime.lowering.host_calls import single_call
 
 OLDER = CpuIsa.avx2
 

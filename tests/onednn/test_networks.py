@@ -17,9 +17,9 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 import fqfuse
 from fqfuse.benchmarks.arrays import split_feeds
 from fqfuse.benchmarks.networks import NETWORKS
-from fqfuse.composer.plan import Plan
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
-from fqfuse.runtime.onednn.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
 COMPUTE = ("convolution", "matmul", "pooling", "binary", "eltwise", "concat", "reorder", "softmax", "layer_normalization")
 

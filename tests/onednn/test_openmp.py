@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from fqfuse.runtime.onednn.openmp import SPINS, short_waits
+from fqfuse.onednn.openmp import SPINS, short_waits
 
 LOAD = """
 import os, subprocess, sys
 before = dict(os.environ)
-from fqfuse.runtime.onednn import load
+from fqfuse.onednn import load
 load()
 assert dict(os.environ) == before
 assert "GOMP_SPINCOUNT" in before or "GOMP_SPINCOUNT" not in subprocess.run(["env"], stdout=subprocess.PIPE, text=True, check=True).stdout

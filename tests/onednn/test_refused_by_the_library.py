@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fqfuse.runtime.onednn import (
+from fqfuse.onednn import (
     AlgKind,
     Arg,
     Attributes,

@@ -7,8 +7,8 @@ import pytest
 from laws.build import Net
 from laws.plans import compiled
 
-from fqfuse.composer.plan import Plan
 from fqfuse.ir.types import DType
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession
 
 pytestmark = pytest.mark.usefixtures("library")

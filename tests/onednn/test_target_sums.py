@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from fqfuse.composer.formula import Add
-from fqfuse.composer.homes import adding
-from fqfuse.composer.targets import TARGETS
+from fqfuse.composer.formula.formula import Add
+from fqfuse.composer.mapping.homes import adding
 from fqfuse.ir.types import DType
-from fqfuse.runtime.onednn import AlgKind, Attributes, DataType, Engine, FormatTag, MemoryDesc, Sum
-from fqfuse.runtime.onednn.capi import Unimplemented
-from fqfuse.runtime.onednn.pointwise import binary, resampling
+from fqfuse.onednn import AlgKind, Attributes, DataType, Engine, FormatTag, MemoryDesc, Sum
+from fqfuse.onednn.capi import Unimplemented
+from fqfuse.onednn.pointwise import binary, resampling
+from fqfuse.plan.targets import TARGETS
 
 SHAPE = (1, 16, 8, 8)
 TYPES = {DType.U8: DataType.u8, DType.S8: DataType.s8, DType.F32: DataType.f32}

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from onednn_legacy.legacy_worker import receive, send
 
-from fqfuse.composer.attributes import Binary, Eltwise, PostOp, Prelu, PrimitiveAttr, Sum
-from fqfuse.composer.plan import Plan, Step
+from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, PrimitiveAttr, Sum
+from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numerics import NumericsProfile
 from fqfuse.runtime.numpy_runtime import run_step
 

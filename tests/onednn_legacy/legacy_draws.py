@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from runtime_draws import Draw
 
-from fqfuse.composer.attributes import Binary, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
 
 SPREAD = 60.0
 """Results before the post-ops lie roughly within +-SPREAD: a good part of the codes, some of them saturated."""

@@ -11,9 +11,9 @@ from onednn_legacy.legacy_draws import CHAINS, TRANSCENDENTAL, LegacyDraw, trans
 from onednn_legacy.legacy_geometries import CONVOLUTIONS, DECONVOLUTIONS, MATMULS, Geometry
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import Eltwise, PostOp
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import Eltwise, PostOp
+from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numpy_runtime import run_step
 
 U8, S8, F32 = DType.U8, DType.S8, DType.F32

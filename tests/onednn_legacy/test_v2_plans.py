@@ -10,16 +10,16 @@ from laws.corpus import CORPUS, feeds_for
 from onednn_legacy.legacy import Legacy
 
 import fqfuse
-from fqfuse.composer.attributes import Eltwise, Sum
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.errors import BackendUnavailable
 from fqfuse.ir.types import DType
 from fqfuse.models.digits import digits_model_path, digits_test_set
+from fqfuse.onednn import load
 from fqfuse.passes import optimize
+from fqfuse.plan.attributes import Eltwise, Sum
+from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.kernels.eltwise_math import TRANSCENDENTAL
 from fqfuse.runtime.numpy_runtime import run_step
-from fqfuse.runtime.onednn import load
 from fqfuse.runtime.session import InferenceSession
 
 INT8 = (DType.U8, DType.S8)

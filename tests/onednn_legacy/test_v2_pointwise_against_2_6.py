@@ -10,8 +10,8 @@ from onednn_legacy.legacy import Legacy
 from onednn_legacy.legacy_draws import LegacyDraw
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import Binary, Eltwise, PrimitiveAttr, ZeroPoint
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, ZeroPoint
 from fqfuse.runtime.numpy_runtime import run_step
 
 U8, S8, F32 = DType.U8, DType.S8, DType.F32

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "writing-a-rule.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
-PACKAGES = ("benchmarks", "cli", "composer", "docs", "frontend", "ir", "models", "passes", "report", "runtime", "tests")
+PACKAGES = ("benchmarks", "cli", "composer", "docs", "frontend", "ir", "models", "onednn", "passes", "plan", "report", "runtime", "tests")
 
 
 def blocks(language: str) -> list[str]:
@@ -37,14 +37,14 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in zip(files, (module, *blocks("text"), test), strict=True):
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text(text, encoding="utf-8")
-    algebra = (copy / "composer" / "algebra.py").read_text(encoding="utf-8")
+    algebra = (copy / "composer" / "formula" / "algebra.py").read_text(encoding="utf-8")
     mark = "SIMPLIFYING: tuple[Rule, ...] = ("
     assert algebra.count(mark) == 1
-    (copy / "composer" / "algebra.py").write_text(algebra.replace(mark, f"{rule}\n\n{mark}"), encoding="utf-8")
+    (copy / "composer" / "formula" / "algebra.py").write_text(algebra.replace(mark, f"{rule}\n\n{mark}"), encoding="utf-8")
     edited = (
         "passes/__init__.py",
         "passes/__init__.py",
-        "composer/algebra.py",
+        "composer/formula/algebra.py",
         "tests/composer/test_algebra.py",
         "tests/composer/test_algebra.py",
     )

@@ -10,13 +10,13 @@ from laws.golden import check_pass
 from laws.many import drawn
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.composer.plan import Plan
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.text import print_graph
 from fqfuse.ir.types import Shape
 from fqfuse.passes import PIPELINE, optimize, run_pipeline
 from fqfuse.passes.move_reshape import MoveReshape
 from fqfuse.passes.reshaping import target_of, view_of
+from fqfuse.plan.types import Plan
 
 
 @pytest.mark.golden("move_reshape")

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fqfuse.composer.attributes import Eltwise, PrimitiveAttr
-from fqfuse.composer.text import parse_plan
 from fqfuse.ir.decision import DequantizeFate, QuantizeFate
+from fqfuse.plan.attributes import Eltwise, PrimitiveAttr
+from fqfuse.plan.text import parse_plan
 from fqfuse.report.json import plan_json
 
 CASES = Path(__file__).parents[1] / "golden" / "report"

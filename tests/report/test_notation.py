@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fqfuse.composer.attributes import Binary, Eltwise, Prelu, Scale, Sum
-from fqfuse.composer.text import parse_plan
+from fqfuse.plan.attributes import Binary, Eltwise, Prelu, Scale, Sum
+from fqfuse.plan.text import parse_plan
 from fqfuse.report.notation import Notation, bytes_text, count_text, middle_cut, number_text, short_names
 
 PLAN = parse_plan(

@@ -6,8 +6,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import fqfuse
-from fqfuse.composer.text import parse_plan
 from fqfuse.models.digits import digits_model_path
+from fqfuse.plan.file import save_plan
+from fqfuse.plan.text import parse_plan
 from fqfuse.report.summary import Kind, runs_in_int8, summary_of
 
 STEPS = """plan p target=onednn-v3
@@ -50,7 +51,7 @@ def test_a_foreign_operator_is_called_by_its_name(tmp_path) -> None:
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Tan", ["r"], ["y"])], "g", [x], [y])
     plan = fqfuse.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString())
     assert summary_of(plan).kinds["onnx.Tan"] == Kind(1, 0)
-    plan.save(tmp_path / "plan.onnx")
+    save_plan(plan, tmp_path / "plan.onnx")
     assert fqfuse.load_plan(tmp_path / "plan.onnx") == plan
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from fqfuse.composer.attributes import Eltwise, PrimitiveAttr
-from fqfuse.composer.plan import Plan, Step
-from fqfuse.composer.text import parse_plan
 from fqfuse.ir.decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.plan.attributes import Eltwise, PrimitiveAttr
+from fqfuse.plan.text import parse_plan
+from fqfuse.plan.types import Plan, Step
 from fqfuse.report.json import plan_json
 from fqfuse.report.layout import PIPE, Layout
 from fqfuse.report.text import plan_report, short_report, summary_report

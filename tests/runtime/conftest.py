@@ -7,7 +7,7 @@ from onednn.binding_order import Runner
 from runtime_judge import Judge
 
 from fqfuse.errors import BackendUnavailable
-from fqfuse.runtime.onednn import Engine, Stream, load
+from fqfuse.onednn import Engine, Stream, load
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ from runtime_draws import CHAINS, TRANSCENDENTAL, Draw, attributes
 from runtime_judge import Judge
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint
 from fqfuse.runtime.numpy_runtime import run_step
 
 U8, S8, S32, F32 = DType.U8, DType.S8, DType.S32, DType.F32

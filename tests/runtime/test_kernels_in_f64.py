@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.errors import InternalError, InvalidInput
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.runtime.kernels.registry import PRIMITIVES
 from fqfuse.runtime.numerics import NumericsProfile
 from fqfuse.runtime.numpy_runtime import run_step

@@ -13,6 +13,7 @@ import pytest
 from onnx_cases import model, node
 
 from fqfuse import compile as compile_model
+from fqfuse import save_plan
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.frontend.importer import Importer
 
@@ -73,7 +74,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("memory")
     onnx.save(chain(1, 4), folder / "tiny.onnx")
     onnx.save(chain(LAYERS, CHANNELS), folder / "model.onnx")
-    compile_model(folder / "model.onnx").save(folder / "plan.onnx")
+    save_plan(compile_model(folder / "model.onnx"), folder / "plan.onnx")
     return folder
 
 

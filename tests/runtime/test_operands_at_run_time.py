@@ -9,9 +9,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import fqfuse
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.errors import InvalidInput, InvalidModel
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.plan.types import Plan, Step
 
 BACKENDS = ("numpy", "onednn")
 TYPES = {np.float32: TensorProto.FLOAT, np.bool_: TensorProto.BOOL}

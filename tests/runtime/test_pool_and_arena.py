@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from runtime_networks import residual_network
 from threadpoolctl import threadpool_info
 
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.errors import InternalError
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.arena import place, trace
 from fqfuse.runtime.kernels.base import Scratch, tiles
 from fqfuse.runtime.pool import WorkerPool, single_threaded_blas

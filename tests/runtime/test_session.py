@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from runtime_networks import residual_network, shape_arithmetic
 
-from fqfuse.composer.plan import Plan
 from fqfuse.errors import BackendUnavailable, InvalidInput
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession
 
 SIZE = (3, 10, 12)
@@ -213,7 +213,7 @@ def test_onednn_says_how_to_install_it(plan: Plan, monkeypatch: pytest.MonkeyPat
     def missing(*_: object, **__: object) -> object:
         raise BackendUnavailable("oneDNN is not installed", hint="pip install 'fqfuse[onednn]'")
 
-    monkeypatch.setattr("fqfuse.runtime.onednn.executor.OneDnnExecutor", missing)
+    monkeypatch.setattr("fqfuse.runtime.lowering.executor.OneDnnExecutor", missing)
     with pytest.raises(BackendUnavailable, match=r"fqfuse\[onednn\]"):
         InferenceSession(plan, backend="onednn")
     session = InferenceSession(plan, backend="auto")

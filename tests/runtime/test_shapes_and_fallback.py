@@ -10,10 +10,10 @@ from onnx import helper
 from runtime_networks import residual_network, shape_arithmetic
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import DepthwiseConv, PrimitiveAttr
-from fqfuse.composer.plan import Plan, Step
 from fqfuse.errors import InvalidInput, InvalidModel, UnsupportedOp
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.plan.attributes import DepthwiseConv, PrimitiveAttr
+from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.fallback import foreign_op
 from fqfuse.runtime.numpy_runtime import run_step
 from fqfuse.runtime.session import InferenceSession

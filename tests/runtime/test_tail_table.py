@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from runtime_plans import one_step
 
-from fqfuse.composer.attributes import Binary, Eltwise, PostOp, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.ir.types import DType
+from fqfuse.plan.attributes import Binary, Eltwise, PostOp, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.runtime.kernels import epilogue as epilogue_module
 from fqfuse.runtime.kernels.passes import Source, SumPass, TimesPass
 from fqfuse.runtime.kernels.store import Store

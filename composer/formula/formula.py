@@ -1,0 +1,177 @@
+"""A fused chain as a formula over basic operations, before it becomes attributes.
+
+The formula starts from what the anchor computes, y = scale * accumulator + bias, and goes on with the operations below, each on the f32
+value y. Vectors are f64 arrays of size 1 (per tensor) or C (one entry for each channel of the destination's channel axis); they are
+rounded to f32 once, when they become attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...ir.rule import Equation, Refusal
+from ...ir.types import DType
+
+__all__ = [
+    "ONE_ENTRY",
+    "Add",
+    "BasicOp",
+    "BinaryOp",
+    "ChainOp",
+    "Clip",
+    "CodesOp",
+    "EltwiseOp",
+    "PreluOp",
+    "Round",
+    "ScaleBy",
+    "Shift",
+    "Store",
+    "Vec",
+    "VectorRule",
+    "shrink",
+    "vec",
+]
+
+Vec = npt.NDArray[np.float64]
+
+
+def vec(values: npt.ArrayLike) -> Vec:
+    """A 1-D f64 vector; equal entries shrink to one."""
+    return shrink(np.asarray(values, np.float64).reshape(-1))
+
+
+def shrink(values: Vec) -> Vec:
+    """The vector with one entry when all its entries are equal."""
+    found = values if values.size < 2 else ONE_ENTRY.apply(values)
+    return values if isinstance(found, Refusal) else found
+
+
+class VectorRule(Equation[Callable[[Vec], "Vec | Refusal"]]):
+    """One equation about a vector of factors, shifts or bounds."""
+
+
+def _one_entry(values: Vec) -> Vec | Refusal:
+    """A vector whose entries are equal has one entry, so that what it multiplies, shifts or bounds is per tensor.
+
+    Legal because: an entry alone serves every channel.
+    Refuses when: two entries differ.
+    """
+    return values[:1] if values.size < 2 or bool((values == values[0]).all()) else _ENTRIES_DIFFER
+
+
+_ENTRIES_DIFFER = Refusal("[a, a, ...] = a needs equal entries", "one number", "different ones")
+
+ONE_ENTRY = VectorRule("[a, a, ...] = a", _one_entry, float="bitwise")
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleBy:
+    """y = y * values."""
+
+    values: Vec
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """y = y + values."""
+
+    values: Vec
+
+
+@dataclass(frozen=True)
+class Round:
+    """y = round half even of y."""
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """y = min(high, max(low, y)); infinite bounds are absent ones."""
+
+    low: Vec
+    high: Vec
+
+
+@dataclass(frozen=True)
+class EltwiseOp:
+    """y = algorithm(y; alpha, beta) by oneDNN's names; relu with alpha is the leaky one."""
+
+    algorithm: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+
+@dataclass(frozen=True)
+class PreluOp:
+    """y = y where y >= 0, else slope * y; `operand` names the slopes (f32, destination's rank, one entry for each channel or one)."""
+
+    operand: str
+    mask: int
+
+
+@dataclass(frozen=True)
+class BinaryOp:
+    """y = algorithm(y, scale * operand): f32 (or codes as plain numbers), destination's rank, dimensions 1 or the destination's.
+
+    `scale` is 1 but on a target that scales the operands of binary post-ops.
+    """
+
+    algorithm: str
+    operand: str
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class CodesOp:
+    """y = algorithm(y, scale * (operand - zero_point)): a comparison, maximum or minimum with codes, all per tensor.
+
+    Written before anything else is: its basic operations depend on what stands in front of it, see `compared_codes.py`. `nothing` names
+    a constant 0 where the target compares with a single number only: the difference is compared with it.
+    """
+
+    algorithm: str
+    operand: str
+    dtype: DType
+    scale: float
+    zero_point: float
+    nothing: str = ""
+
+
+@dataclass(frozen=True)
+class Add:
+    """y = y + scale * (operand - zero_point): the other branch of a residual add.
+
+    `in_place` says that the destination may overwrite the operand: it dies here, with the destination's shape; otherwise
+    `why_not` says why not.
+    """
+
+    operand: str
+    dtype: DType
+    scale: float = 1.0
+    zero_point: float = 0.0
+    in_place: bool = False
+    why_not: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """The end of a chain in 8 bits: codes = clip(round(y / scale + zero_point), low, high).
+
+    `exact`: y / scale + zero_point is an integer between low and high already, so that nothing must round or clip it.
+    """
+
+    dtype: DType
+    scale: Vec
+    zero_point: Vec
+    low: int
+    high: int
+    exact: bool = False
+
+
+BasicOp = ScaleBy | Shift | Round | Clip | EltwiseOp | PreluOp | BinaryOp | Add
+
+ChainOp = BasicOp | CodesOp | Store
+"""What a chain is given: what is no basic operation yet is written as such."""

@@ -1,0 +1,86 @@
+"""Both ends of composing: what stands in front of the post-ops, and a formula as attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ...ir.rule import Refusal
+from ...ir.types import DType
+from ...plan.attributes import PostOp
+from ..formula.formula import Vec
+from .cost import Home
+
+__all__ = ["Composed", "Front"]
+
+
+@dataclass(frozen=True, eq=False)
+class Front:
+    """What stands in front of the post-ops: y = scale * accumulator + bias.
+
+    Attributes:
+        primitive: its name in the target's table.
+        step: name of the step, under which constants are filed.
+        src: element type of the source.
+        rank: dimensions of the destination.
+        channel_axis: the destination's axis that vectors run along.
+        channels: size of that axis.
+        scale: what multiplies the accumulator; None where the primitive has no place for a factor.
+        bias: constant bias in the real domain; None where it has no place for one, or the place is taken by a computed bias.
+        per_channel: the scale may have one entry for each channel.
+        positive: the scale takes factors above 0 only, since it stands in front of a maximum or minimum.
+        zero_shows: what reads the chain tells 0 from the numbers next to it.
+    """
+
+    primitive: str
+    step: str
+    src: DType
+    rank: int
+    channel_axis: int = 1
+    channels: int = 1
+    scale: Vec | None = None
+    bias: Vec | None = None
+    per_channel: bool = True
+    positive: bool = False
+    zero_shows: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Composed:
+    """A formula as attributes.
+
+    Attributes:
+        scale: the front's scale with everything that was folded into it (None when the front has none).
+        bias: the constant bias in the real domain, likewise.
+        post_ops: in order.
+        dst_scale, dst_zero_point: of the destination; None when absent.
+        dst: element type of the destination.
+        constants: data of the constants that the post-ops name.
+        quantize: `dst_scale` when the store does all the quantizing, `post_op` when post-ops do part of it, '' when dst is f32.
+        sums: operands whose buffer the destination takes over.
+        refusal: why the chain may not end here (the destination's type); the attributes are those it would have.
+        adds: operand of each residual add -> the homes that it had, the chosen one first.
+        scales: homes of the store's scale, likewise; empty without a store.
+        zero_points: homes of the store's zero point, likewise; empty without one.
+        unfolded: why scales and shifts stayed among the post-ops.
+        folded: homes of each scale and shift that went into the front, likewise.
+    """
+
+    scale: Vec | None
+    bias: Vec | None
+    post_ops: tuple[PostOp, ...]
+    dst_scale: float | None
+    dst_zero_point: int | None
+    dst: DType
+    constants: dict[str, npt.NDArray[np.float32]]
+    quantize: str
+    sums: tuple[str, ...] = ()
+    refusal: Refusal | None = None
+    adds: Mapping[str, tuple[Home, ...]] = field(default_factory=dict)
+    scales: tuple[Home, ...] = ()
+    zero_points: tuple[Home, ...] = ()
+    unfolded: tuple[str, ...] = ()
+    folded: tuple[tuple[Home, ...], ...] = ()

@@ -1,0 +1,115 @@
+"""The homes that are chosen from: of a residual add, the store's scale and its zero point, a factor or shift at the front, a depthwise
+convolution.
+
+Each function lists the homes in the order that decides between equal costs, the illegal ones with their reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.rule import Refusal
+from ...ir.types import DType, TensorType
+from ...plan.attributes import Binary, Eltwise, PostOp
+from ...plan.targets import Capability, Target
+from ..formula.formula import Add, ScaleBy, Shift, Store
+from .cost import CALL, CHEAP, WRITE_ALLOCATE, Home, cheapest, operand_cost, post_op_cost
+
+__all__ = ["adding", "attributes_cost", "chosen_first", "depthwise", "folding", "scaling", "shifting"]
+
+
+def chosen_first(homes: Sequence[Home]) -> tuple[Home, ...]:
+    """The homes with the cheapest legal one in front; the order of the others stays. At least one must be legal."""
+    best = cheapest(homes)
+    assert best is not None
+    return (best, *(home for home in homes if home is not best))
+
+
+def attributes_cost(target: Target, post_ops: Sequence[PostOp], *, dst_scale: bool) -> float:
+    """Passes that attributes count for in registers. A destination scale is one multiplication more, where the target says so."""
+    cost = sum(map(post_op_cost, post_ops)) + (CHEAP if dst_scale and target.fold_dst_scale else 0.0)
+    return round(cost, 6)  # equal costs are equal numbers, in whatever order they were added
+
+
+def adding(op: Add, src: DType, dst: DType, taken: str, capability: Capability) -> tuple[Home, ...]:
+    """Homes of a residual add: the sum, which writes where it has read, and the binary post-op.
+
+    Args:
+        op: the add.
+        src, dst: element types of the source and the destination.
+        taken: the operand that the destination's buffer holds already, or ''.
+        capability: of the primitive.
+    """
+    dst_size = dst.numpy.itemsize
+    read = op.dtype.numpy.itemsize / dst_size
+    why_not = op.why_not
+    if not why_not and not op.in_place:
+        why_not = "the skip does not die here"
+    if not why_not and op.dtype.numpy.itemsize != dst_size:
+        why_not = f"{op.dtype.value} does not fill a destination of {dst_size} byte{'s' if dst_size > 1 else ''} an element"
+    if not why_not and "sum" not in capability.post_ops:
+        why_not = "the primitive has no sum"
+    if not why_not and not (op.dtype is dst or capability.sum_type):
+        why_not = "the primitive's sum reads the destination's type only"
+    if not why_not and op.zero_point and not capability.sum_zero_point:
+        why_not = "the primitive's sum has no zero point"
+    if not why_not and src is not dst and not capability.sum_converts:
+        why_not = f"the primitive has no sum from {src.value} to {dst.value}"
+    if not why_not and taken:
+        why_not = f"the destination's buffer holds {taken}"
+    binary = read + post_op_cost(Binary("add", op.operand)) + WRITE_ALLOCATE
+    return chosen_first([Home("sum", read + CHEAP, why_not), Home("binary", binary)])
+
+
+def scaling(divided: float, other: float, refusal: Refusal | None, *, why_not: str, folds: bool) -> tuple[Home, ...]:
+    """Homes of the store's scale: the destination's, or one that the rest of the primitive takes.
+
+    Args:
+        divided: cost of all attributes with a destination scale.
+        other: their cost without one.
+        refusal: why they are illegal without one, or None.
+        why_not: why a destination scale is illegal, or ''.
+        folds: without one no post-op is added.
+    """
+    elsewhere = Home("folded" if folds else "post-op", other, "" if refusal is None else refusal.reason)
+    return chosen_first([Home("destination scale", divided, why_not), elsewhere])
+
+
+def shifting(store: Store, capability: Capability, *, bias: bool) -> tuple[Home, ...]:
+    """Homes of the store's zero point: the destination's, a shift before or behind the scale, which goes on to the bias where it can.
+
+    `bias`: the scale is a destination scale, and the front has a bias.
+    """
+    why_not = "" if capability.dst_zero_point else "the primitive has none"
+    if store.zero_point.size > 1:
+        why_not = "there is one for each channel"
+    elif not float(store.zero_point[0]).is_integer():
+        why_not = f"{store.zero_point[0]:g} is no integer"
+    nowhere = "" if bias else "the scale is no destination scale, or there is no bias"
+    before = Home("shift before the scale", CHEAP, nowhere)
+    return chosen_first([Home("destination zero point", 0.0, why_not), before, Home("shift", CHEAP)])
+
+
+def folding(op: ScaleBy | Shift, why_not: str) -> tuple[Home, ...]:
+    """Homes of a factor or shift that has reached the front: its scale or bias, which are computed anyway, or a post-op.
+
+    `why_not`: why the front cannot take it, or ''.
+    """
+    return chosen_first([Home("folded", 0.0, why_not) if why_not else _FOLDED, _LINEAR if op.values.size == 1 else _BINARY])
+
+
+_FOLDED = Home("folded", 0.0)
+_LINEAR, _BINARY = (Home("post-op", post_op_cost(op)) for op in (Eltwise("linear"), Binary("mul", "")))
+
+
+def depthwise(between: TensorType, dst: TensorType, target: Target, why_not: str) -> tuple[Home, ...]:
+    """Homes of a depthwise convolution behind a 1x1 convolution: a post-op of that, or a step of its own.
+
+    Args:
+        between: what the 1x1 convolution gives: a step of its own reads what was written.
+        dst: what the depthwise convolution gives.
+        target: a library that runs the post-op as the two primitives in turn writes and reads what is between, too, and calls once more.
+        why_not: why the post-op is illegal, or ''.
+    """
+    apart = 2.0 * operand_cost(between, dst) + CALL
+    return chosen_first([Home("post-op", apart + CALL if target.depthwise_is_slow else 0.0, why_not), Home("own step", apart)])

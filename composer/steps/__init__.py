@@ -1,0 +1,10 @@
+"""From the graph to the steps of a plan. In: a graph that the passes have finished. Out: steps, outcomes of quantizers, decisions.
+
+- `two_operands.py`, `fake_quantize.py`: what a node does to the chain in front of it
+- `chain.py`: the longest chain behind a value that fits a primitive
+- `operands.py`, `prelu.py`: the source, weights and bias that a primitive reads
+- `chooser.py`: decisions, from what was weighed
+- `drafts.py`, `step_parts.py`: steps in the making
+- `depthwise.py`: a depthwise convolution as a post-op of the one in front
+- `steps.py`, `anchors.py`, `elementwise.py`, `lone_quantizers.py`: one file for each kind of step
+"""

@@ -1,0 +1,39 @@
+"""What all rules have in common: an equation for a name, what they claim, a docstring that argues for them, and how they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+__all__ = ["Equation", "Refusal"]
+
+Apply_co = TypeVar("Apply_co", bound=Callable[..., object], covariant=True)
+
+
+@dataclass(frozen=True)
+class Equation(Generic[Apply_co]):
+    """One rule.
+
+    Attributes:
+        name: the equation itself.
+        apply: gives what the left side becomes, a `Refusal` where it matches and a guard fails, None where it does not match; its
+            docstring says why the rule is legal and when it refuses.
+        real: `identity` or `approximation` of real numbers.
+        float: `bitwise`, `ties` or `ulp`: what holds in f32 when the constants are formed in f64 and rounded once; see `Contract`.
+    """
+
+    name: str
+    apply: Apply_co
+    real: Literal["identity", "approximation"] = "identity"
+    float: Literal["bitwise", "ties", "ulp"] = "ulp"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why an operation has no home: the predicate that failed, what it needs and what it met, and what the user can change."""
+
+    reason: str
+    expected: str = ""
+    found: str = ""
+    hint: str = ""

@@ -1,0 +1,364 @@
+"""What oneDNN's implementations compute wrongly: one row each, which the binder asks before it takes an implementation.
+
+A defective implementation is passed over: the library's next one is taken, another layout or kernel where the lowering knows one, or NumPy.
+Each row has a test that shows the defect on the bare library (`tests/onednn/test_defects.py`): where one fails with a new version of the
+library, the defect is `mended` there. `make docs` writes docs/onednn-defects.md from these rows.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .attributes import Binary, PRelu, Sum
+from .enums import DataType, PrimitiveKind
+from .layouts import channels_last, row_major
+from .memory import MemoryDesc
+from .primitive_desc import PrimitiveDesc, Request
+
+__all__ = ["DEFECTS", "Defect", "defect_of", "defects_document"]
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A known defect.
+
+    Attributes:
+        name: unique.
+        kind: of the primitive.
+        implementation: a regular expression for the beginning of the implementation's name.
+        occurs: whether it concerns what was asked for.
+        when: the same in words.
+        symptom: what comes out.
+        instead: what is done.
+        figure: what was measured with oneDNN 3.2.0.
+        mended: the first version that computes it right; None: none is known.
+    """
+
+    name: str
+    kind: PrimitiveKind
+    implementation: str
+    occurs: Callable[[Request], bool]
+    when: str
+    symptom: str
+    instead: str
+    figure: str
+    mended: tuple[int, int, int] | None = None
+
+    def concerns(self, desc: PrimitiveDesc) -> bool:
+        """True where the implementation computes this wrongly."""
+        if desc.kind != self.kind or (self.mended is not None and desc.library.version.triple >= self.mended):
+            return False
+        return re.match(self.implementation, desc.impl_info) is not None and self.occurs(desc.request)
+
+
+def defect_of(desc: PrimitiveDesc) -> Defect | None:
+    """The defect that makes an implementation compute wrongly; None where none is known."""
+    return next((defect for defect in DEFECTS if defect.concerns(desc)), None)
+
+
+_WITH_OPERAND = Binary | PRelu | Sum
+
+# -- when ------------------------------------------------------------------------------------------------------------------------------
+
+
+def _operand(request: Request, role: str) -> MemoryDesc:
+    desc = request.operands[role]
+    if desc is None:
+        raise ValueError(f"{request} has no {role}")
+    return desc
+
+
+def _spans(request: Request) -> Sequence[int]:
+    """Length of the kernel along each spatial dimension, dilation included."""
+    dilations = request.numbers["dilations"]
+    kernel = _operand(request, "weights").dims[-len(dilations) :]
+    return [(k - 1) * (d + 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+
+
+def _behind_the_last_tap(request: Request) -> bool:
+    strides, begin = request.numbers["strides"], request.numbers["padding_l"]
+    src, dst = _operand(request, "src").dims[2:], _operand(request, "dst").dims[2:]
+    axes = zip(src, dst, strides, begin, _spans(request), strict=True)
+    return any(b + out > (n - 1) * s + span for n, out, s, b, span in axes)
+
+
+def _compensated_gaps(request: Request) -> bool:
+    src = _operand(request, "src")
+    compensated = src.dtype == DataType.s8 or bool(request.attributes.zero_points)
+    gaps = [s - span for s, span in zip(request.numbers["strides"], _spans(request), strict=True)]
+    return compensated and any(gap >= 2 for gap in gaps[:-1])
+
+
+def _depthwise_tail(lanes: int) -> Callable[[Request], bool]:
+    """Several channels in the last vector of so many lanes, and post-ops with operands."""
+
+    def occurs(request: Request) -> bool:
+        src, weights = _operand(request, "src"), _operand(request, "weights")
+        depthwise = len(weights.dims) == len(src.dims) + 1 and weights.dims[1:3] == (1, 1)
+        return depthwise and weights.dims[0] % lanes > 1 and any(isinstance(op, _WITH_OPERAND) for op in request.attributes.post_ops)
+
+    return occurs
+
+
+def _five_positions(request: Request) -> bool:
+    dims = _operand(request, "dst").dims
+    return math.prod(dims[2:]) == 5 and dims[1] > 64
+
+
+def _left_of_few_windows(request: Request) -> bool:
+    src, dst = _operand(request, "src").dims[2:], _operand(request, "dst").dims[2:]
+    strides, begin = request.numbers["strides"], request.numbers["padding_l"]
+    axes = zip(src, dst, strides, begin, _spans(request), strict=True)
+    return any(b > out and (out - 1) * s + span < b + n for n, out, s, b, span in axes)
+
+
+def _compensation_of_eights(request: Request) -> bool:
+    src, dst = _operand(request, "src"), _operand(request, "dst")
+    dense = src.is_plain and any(step == 1 for step, size in zip(src.strides, src.dims, strict=True) if size > 1)
+    compensated = dst.dtype == DataType.s8 and dst.size > math.prod(dst.dims)
+    return dense and compensated and _has_run_of(8, dst.dims)
+
+
+def _has_run_of(product: int, dims: Sequence[int]) -> bool:
+    """True where the lengths of some neighbouring dimensions multiply to `product`."""
+    return any(math.prod(dims[i:j]) == product for i in range(len(dims)) for j in range(i + 1, len(dims) + 1))
+
+
+def _binary_operands(request: Request) -> list[tuple[int, ...]]:
+    return [op.src1.dims for op in request.attributes.post_ops if isinstance(op, Binary)]
+
+
+def _row_major(desc: MemoryDesc) -> bool:
+    return desc == row_major(desc.library, desc.dims, desc.dtype)
+
+
+def _softmax_of_channels(request: Request) -> bool:
+    return request.numbers["axis"] != (1,) and any(size != 1 for dims in _binary_operands(request) for size in dims)
+
+
+def _channels_elsewhere(request: Request) -> bool:
+    return _vector_elsewhere(request) or _channels_between(request)
+
+
+def _vector_elsewhere(request: Request) -> bool:
+    dst = _operand(request, "dst")
+    for_channels = any(dims[1] > 1 and math.prod(dims) == dims[1] for dims in _binary_operands(request) if len(dims) > 1)
+    if not for_channels and not any(isinstance(op, PRelu) and op.mask == 2 for op in request.attributes.post_ops):
+        return False
+    maps = len(dst.dims) > 2 and (math.prod(dst.dims[2:]) > 1 or dst.dims[0] == 1)
+    read_right = [channels_last, row_major] if maps else [channels_last]
+    return not dst.is_plain or all(dst.strides != like(dst.library, dst.dims, dst.dtype).strides for like in read_right)
+
+
+def _channels_between(request: Request) -> bool:
+    src = _operand(request, "src0")
+    if not src.is_plain or not any(dims[0] == 1 and dims[1] > 1 for dims in _binary_operands(request) if len(dims) > 1):
+        return False
+    samples, channels, *spatial = src.strides
+    return channels != 1 and not samples >= channels >= max(spatial, default=1)
+
+
+def _codes_of_part_filled_blocks(request: Request) -> bool:
+    src = _operand(request, "src0")
+    return _operand(request, "dst").dtype in (DataType.u8, DataType.s8) and src.padded_dims != src.dims
+
+
+def _transposing_pooling(request: Request) -> bool:
+    src = _operand(request, "src")
+    if src.dtype != DataType.f32 or not _row_major(src):
+        return False
+    return any(size != 1 for dims in _binary_operands(request) for axis, size in enumerate(dims) if axis != 1)
+
+
+def _with_sum(request: Request) -> bool:
+    return any(isinstance(op, Sum) for op in request.attributes.post_ops)
+
+
+def _resampled_last(request: Request) -> bool:
+    # The destination tells: of a source of length 1 the layout cannot be told.
+    return not _row_major(_operand(request, "dst")) and any(size != 1 for dims in _binary_operands(request) for size in dims[1:])
+
+
+def _resampled_vector(request: Request) -> bool:
+    dims = _operand(request, "dst").dims
+    return dims[0] == math.prod(dims[2:]) == 1 and any(operand[1] > 1 for operand in _binary_operands(request))
+
+
+# -- the rows --------------------------------------------------------------------------------------------------------------------------
+
+_ZERO_TAPS = "zero taps are put behind the kernel's, which changes no sum"
+_DECONVOLUTION = r"jit_deconvolution:|jit_uni_int8:"
+
+DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "deconvolution behind the last tap",
+        PrimitiveKind.deconvolution,
+        _DECONVOLUTION,
+        _behind_the_last_tap,
+        "the output reaches beyond the last tap: output_padding above the padding behind, or SAME padding with strides above the kernel",
+        "the last elements along that dimension lack taps, or have those of others",
+        _ZERO_TAPS,
+        "146 of 406 drawn shapes",
+    ),
+    Defect(
+        "deconvolution between the taps",
+        PrimitiveKind.deconvolution,
+        _DECONVOLUTION,
+        _compensated_gaps,
+        "a stride leaves two rows (or planes) or more between the taps of neighbours, with a zero point or an s8 source",
+        "rows between the taps hold garbage: what compensates for the zero point or the shift of signed codes is left in them",
+        _ZERO_TAPS,
+        "88 of 114 drawn shapes; between columns, none of 33",
+    ),
+    *(
+        Defect(
+            f"depthwise tail of {lanes}",
+            PrimitiveKind.convolution,
+            rf"jit_uni_int8:{isa}",
+            _depthwise_tail(lanes),
+            f"a depthwise convolution whose channels leave two or more in the last vector of {lanes}, with a binary, prelu or sum post-op",
+            "each channel of the last vector but its first has wrong operands",
+            "the next implementation, or NumPy",
+            f"{seen}",
+        )
+        for lanes, isa, seen in (
+            (8, "avx", "all of 2 to 7, 10 to 15, 18 to 23 channels"),
+            (4, "sse41", "all of 2, 3, 6, 7, 10, 11 channels"),
+        )
+    ),
+    Defect(
+        "1x1 over five positions",
+        PrimitiveKind.convolution,
+        r"jit_int8_1x1:avx512_core$",
+        _five_positions,
+        "a 1x1 convolution with five positions and more than 64 output channels, on AVX-512 without VNNI",
+        "every element is wrong",
+        "the next implementation, or NumPy",
+        "of 1 to 40 positions only 5; from 65 channels on for one thread, 129 for two, 257 for four",
+    ),
+    Defect(
+        "padding larger than the windows",
+        PrimitiveKind.convolution,
+        r"brgconv:",
+        _left_of_few_windows,
+        "more padding in front than there are windows along a dimension, and elements behind the last window",
+        "accumulators are stored in place of int8 codes: wrong numbers, up to four times as long as the destination, beyond its end",
+        "the next implementation, or NumPy",
+        "49 of 3,886 one-dimensional shapes, each with 24 bytes or more behind the destination overwritten",
+    ),
+    Defect(
+        "compensation of a transposition of 8x8",
+        PrimitiveKind.reorder,
+        r"jit:uni$",
+        _compensation_of_eights,
+        "weights are packed by a transposition of 8x8 elements, and the kernel wants sums of theirs behind them (s8 sources, zero points)",
+        "the sums are left zero: every element of the convolution is wrong",
+        "the weights are handed over with gaps, for which no such transposition is taken",
+        "[8, 8, 1] and depthwise kernels of 8 taps for 8 channels",
+    ),
+    Defect(
+        "softmax with an operand",
+        PrimitiveKind.softmax,
+        r"jit:",
+        _softmax_of_channels,
+        "a post-op has an operand for each channel, and the softmax runs along another axis",
+        "the operand is read as if the channels were the axis of the softmax, beyond its end: errors up to 1e36",
+        "NumPy",
+        "3 to 16 channels, ranks 3 to 5",
+    ),
+    Defect(
+        "binary of another order",
+        PrimitiveKind.binary,
+        r"jit:",
+        _channels_elsewhere,
+        "a post-op has an operand for each channel, and the tensors lie neither channels last nor row-major with spatial dimensions; "
+        "or one that samples share, and the channels lie between other dimensions",
+        "wrong elements of the operand",
+        "channels last, or as a matrix [N, C]",
+        "632 of 804 drawn orders in ranks 2 to 5",
+    ),
+    Defect(
+        "binary of blocks into codes",
+        PrimitiveKind.binary,
+        r"jit:",
+        _codes_of_part_filled_blocks,
+        "the source lies in blocks that its channels do not fill (an f32 convolution of 2 or 3 channels), and the destination has 8 bits",
+        "the process ends: the kernel for the last block is not made, and called",
+        "a plain layout, or NumPy",
+        "2 and 3 channels in blocks of 8 and 16",
+    ),
+    Defect(
+        "row-major pooling with a tensor",
+        PrimitiveKind.pooling,
+        r"jit:",
+        _transposing_pooling,
+        "f32 in row-major order, and a post-op has an operand that varies along another dimension than the channels",
+        "wrong elements of the operand: it is read as if it had been transposed with the source",
+        "channels last",
+        "maximum and average, 8 to 20 channels",
+    ),
+    Defect(
+        "pooling with a sum",
+        PrimitiveKind.pooling,
+        r"",
+        _with_sum,
+        "a post-op is a sum, which pooling does not have (a reduction, which has it, may run as one)",
+        "the sum is left out, without an error",
+        "NumPy",
+        "row-major, maximum, 48 elements",
+    ),
+    Defect(
+        "resampling with a tensor",
+        PrimitiveKind.resampling,
+        r"simple:",
+        _resampled_last,
+        "the tensors lie channels last, and a post-op has an operand that varies with the channel or within it",
+        "wrong elements of the operand: they are counted in row-major order",
+        "row-major",
+        "nearest and linear, 3 to 20 channels",
+    ),
+    Defect(
+        "resampling of one vector",
+        PrimitiveKind.resampling,
+        r"jit:",
+        _resampled_vector,
+        "the result is one sample of one element for each channel, and a post-op has an operand for each channel",
+        "all channels get the operand's first element",
+        "NumPy",
+        "[1, C, 1] and [1, C, 1, 1]",
+    ),
+)
+
+
+def defects_document() -> str:
+    """docs/onednn-defects.md."""
+    parts = [_INTRODUCTION, *(_section(defect) for defect in DEFECTS)]
+    return "\n".join(parts)
+
+
+_INTRODUCTION = """# What oneDNN computes wrongly
+
+Written by `make docs` from `onednn/defects.py`. Each was measured on the bare library, oneDNN 3.2.0, against exact integers or
+float64, and `tests/onednn/test_defects.py` shows it again. fqfuse passes such an implementation over; `session.placement()` says where
+that sends a step to NumPy. What oneDNN's int8 code loses by design on CPUs without VNNI (sums of products saturate to 16 bits) is no
+part of this list.
+"""
+
+
+def _section(defect: Defect) -> str:
+    implementation = defect.implementation.rstrip("$").replace("|", "`, `")
+    lines = [
+        f"## {defect.name}",
+        "",
+        f"- Implementation: {defect.kind.name}, `{implementation}`",
+        f"- When: {defect.when}",
+        f"- Result: {defect.symptom}",
+        f"- Measured: {defect.figure}",
+        f"- Instead: {defect.instead}",
+    ]
+    if defect.mended is not None:
+        lines.append(f"- Mended: in {'.'.join(map(str, defect.mended))}")
+    return "\n".join([*lines, ""])

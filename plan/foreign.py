@@ -1,0 +1,164 @@
+"""Foreign steps as ONNX models of one node: what runs them, and the proof, before anything runs, that they are what ONNX defines.
+
+What the node's subgraphs read of the graph around them comes as further inputs; the node's metadata_props name all of them under
+`fqfuse.inputs`, one a line, and the opsets that the subgraphs need under `fqfuse.opsets`, lines of `domain version` (frontend/foreign.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx.reference import ReferenceEvaluator
+
+from ..errors import InvalidModel, PlanError
+from ..ir.ops import dims
+from ..ir.ops.foreign_guards import foreign_refusal, onnx_speaking
+from ..ir.ops.spec import Attr
+from ..ir.text_write import name_text
+from ..ir.types import TensorType
+from .nodes import ELEMENT_TYPES, by_number
+from .types import Plan, Step
+
+__all__ = ["check_foreign", "foreign_model"]
+
+_KNOWN_TO_INFERENCE = 1024
+"""Elements of a constant that shape inference is shown; the shape of an output cannot need more."""
+
+
+def foreign_model(
+    params: Mapping[str, Attr], where: str, types: Mapping[str, onnx.ValueInfoProto] | None = None
+) -> tuple[onnx.ModelProto, list[str]]:
+    """A model of one foreign node.
+
+    Args:
+        params: of the op `Onnx`: op_type, domain, opset, proto (a serialized NodeProto).
+        where: the node in the user's model, for messages.
+        types: types of its inputs and outputs, by the node's own names; without one a name alone is declared.
+
+    Returns:
+        The model, and the name of each input in order, those that subgraphs read included ('' for an absent one).
+
+    Raises:
+        InvalidModel: the node cannot be read.
+    """
+    domain, opset, proto = params.get("domain", ""), params.get("opset"), params.get("proto")
+    if not isinstance(domain, str) or not isinstance(opset, int) or not isinstance(proto, bytes):
+        raise InvalidModel("a foreign op lacks its domain, opset or node", where=where)
+    node = onnx.NodeProto()
+    try:
+        node.ParseFromString(proto)
+    except DecodeError as error:
+        raise InvalidModel(f"a node cannot be read: {error}", where=where) from error
+    notes = {entry.key: entry.value for entry in node.metadata_props}
+    positions = notes["fqfuse.inputs"].split("\n") if "fqfuse.inputs" in notes else list(node.input)
+    told = types or {}
+    graph = onnx.helper.make_graph(
+        [node],
+        "foreign",
+        [told.get(name) or onnx.ValueInfoProto(name=name) for name in dict.fromkeys(positions) if name],
+        [told.get(name) or onnx.ValueInfoProto(name=name) for name in node.output if name],
+    )
+    try:
+        opsets = _opsets(notes.get("fqfuse.opsets", "")) | {domain: opset}
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(*entry) for entry in opsets.items()], ir_version=10)
+    except (ValueError, TypeError) as error:
+        raise InvalidModel(f"the opsets of a node cannot be read: {error}", where=where) from error
+    return model, positions
+
+
+def _opsets(lines: str) -> dict[str, int]:
+    rows = (line.rpartition(" ") for line in lines.splitlines())
+    return {"": onnx.defs.onnx_opset_version()} | {name: int(version) for name, _, version in rows}
+
+
+def check_foreign(plan: Plan) -> None:
+    """Holds every foreign step against ONNX: its op's schema (attributes, inputs, outputs; in subgraphs, too), and the types that ONNX
+    infers for it against those that the plan states.
+
+    Raises:
+        PlanError: a step is not what ONNX defines.
+    """
+    for step in plan.steps:
+        if step.op == "Onnx":
+            _check(plan, step)
+
+
+def _check(plan: Plan, step: Step) -> None:
+    where = f"node {step.name}"
+    with onnx_speaking(lambda said: broken_foreign(step, said)):
+        model, positions = foreign_model(step.params, where)
+        node = model.graph.node[0]
+        values = by_number(step.args)
+        if values is None or len(values) > len(positions) or len(step.outputs) != len(node.output):
+            raise broken_foreign(step, "its node has other inputs or outputs than the step")
+        if node.op_type != step.params.get("op_type") or node.domain != step.params.get("domain"):
+            raise broken_foreign(step, f"its node is {name_text(node.op_type)}")
+        if any(bool(v) != bool(p) for v, p in zip(values, positions, strict=False)) or any(positions[len(values) :]):
+            raise broken_foreign(step, "an input of its node is not there")
+        _check_shown(step, node)
+        pairs = [*zip(positions, values, strict=False), *zip(node.output, step.outputs, strict=True)]
+        types = {own: _declared(plan, own, value) for own, value in pairs if own and value}
+        model, _ = foreign_model(step.params, where, types)
+        known = [own for own, value in dict(pairs).items() if value in plan.constants and plan.constants[value].size <= _KNOWN_TO_INFERENCE]
+        model.graph.initializer.extend(
+            onnx.numpy_helper.from_array(np.asarray(plan.constants[dict(pairs)[own]]), own)
+            for own in known
+            if plan.constants[dict(pairs)[own]].dtype in (np.int64, np.int32, np.float32)
+        )
+        onnx.checker.check_model(_with_ranks(model))
+        onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        ReferenceEvaluator(model)  # what will run it knows each operator
+
+
+def broken_foreign(step: Step, what: str) -> PlanError:
+    """The error of a foreign step that is not what ONNX defines."""
+    return PlanError(
+        f"the plan is not sound: {step.primitive} is no valid ONNX node: {what}",
+        where=f"node {step.name}",
+        hint="compile the model again",
+    )
+
+
+def _declared(plan: Plan, name: str, value: str) -> onnx.ValueInfoProto:
+    type_: TensorType = plan.type(value)
+    info = onnx.ValueInfoProto(name=name)
+    tensor = info.type.tensor_type
+    tensor.elem_type = ELEMENT_TYPES[type_.dtype]
+    if type_.shape is not None:
+        tensor.shape.SetInParent()
+        for dim in type_.shape:  # a name could not be told from one that a subgraph uses; unknown sizes must not look equal
+            entry = tensor.shape.dim.add()
+            if isinstance(dim, int):
+                entry.dim_value = dim
+            elif dim != dims.UNKNOWN:
+                entry.dim_param = dim
+    return info
+
+
+def _with_ranks(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same with a rank for every input: the checker demands one, and does not look at it."""
+    ranked = onnx.ModelProto()
+    ranked.CopyFrom(model)
+    for info in (*ranked.graph.input, *ranked.graph.output):
+        info.type.tensor_type.shape.SetInParent()
+    return ranked
+
+
+def _check_shown(step: Step, node: onnx.NodeProto) -> None:
+    """Refuses what ONNX's own code crashes or never ends on."""
+    for inner in _nodes(node):
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in inner.attribute if a.type != onnx.AttributeProto.UNDEFINED}
+        problem = foreign_refusal(inner.op_type, attributes, len(inner.input), len(inner.output))
+        if problem:
+            raise broken_foreign(step, problem)
+
+
+def _nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    yield node
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs) if attribute.type in (5, 10) else ():
+            for inner in graph.node:
+                yield from _nodes(inner)

@@ -1,0 +1,322 @@
+"""Reading plans from their text form. docs/text-form.md has the grammar.
+
+The parser builds what the text says; whether the plan is sound is the plan verifier's question (`plan/verify.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ..errors import InvalidModel
+from ..ir.decision import Decision, Fate, Quantizer
+from ..ir.ops import OPS
+from ..ir.ops.spec import Array, Attr, Required
+from ..ir.text_cursor import TextLimits
+from ..ir.text_parse import Tail, body_and_data, check_totals, decision_from, fate_from, header_from, quantizer_from, tail_from
+from ..ir.text_read import Reader
+from ..ir.text_write import type_text
+from ..ir.types import DType, TensorType
+from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
+from .types import Plan, Step
+
+__all__ = ["parse_plan", "post_op_from"]
+
+_T = TypeVar("_T")
+
+
+def parse_plan(text: str, *, limits: TextLimits | None = None, source: str = "") -> Plan:
+    """The plan of a text form printed with `data="full"`, or written by hand.
+
+    Args:
+        text: the text form.
+        limits: budgets; the defaults serve texts of up to 1 Gi characters and 2 GiB of constants.
+        source: what is being read (a path), for errors.
+
+    Raises:
+        InvalidModel: the text breaks the grammar; with line, place and what was expected.
+    """
+    return _PlanParser().parse(body_and_data(text, limits or TextLimits(), source))
+
+
+@dataclass
+class _PlanParser:
+    inputs: list[str] = field(default_factory=list)
+    outputs: tuple[str, ...] | None = None
+    values: dict[str, TensorType] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    quantizers: dict[str, Quantizer] = field(default_factory=dict)
+    fates: list[Fate] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    options: dict[str, Attr] = field(default_factory=dict)
+
+    def parse(self, readers: Iterator[Reader]) -> Plan:
+        header = next(readers, None)
+        if header is None:
+            raise InvalidModel("the text form is empty", hint="the grammar is in docs/text-form.md")
+        name, stated = header_from(header, "plan")
+        if "target" not in stated:
+            header.fail("`target=` and the plan's target")
+        last = header
+        for last in readers:
+            self._line(last)
+        if self.outputs is None:
+            last.at = len(last.text)
+            last.fail_with("the text ends without a line `out`")
+        found = {"steps": len(self.steps), "constants": len(self.constants), "quantizers": len(self.quantizers)}
+        check_totals(header, stated, found)
+        return Plan(name, stated["target"], tuple(self.inputs), self.outputs, self.values, self.constants, tuple(self.steps),
+                    self.quantizers, tuple(self.fates), tuple(self.decisions), self.options)  # fmt: skip
+
+    def _line(self, reader: Reader) -> None:
+        lines: Mapping[str, Callable[[Reader], None]] = {
+            "in": self._input, "const": self._constant, "value": self._value, "#": self._step, "out": self._outputs,
+            "option": self._option, "quantizer": self._quantizer,
+            "fate": lambda r: self.fates.append(fate_from(r)), "decision": lambda r: self.decisions.append(decision_from(r)),
+        }  # fmt: skip
+        for word, read in lines.items():
+            if reader.take(word):
+                read(reader)
+                return
+        reader.fail("`in`, `const`, a step (`#0 %y : f32[1,8] = ...`), `out`, `option`, `quantizer`, `fate` or `decision`")
+
+    def _input(self, reader: Reader) -> None:
+        self.inputs.append(self._bound(reader))
+        _end(reader)
+
+    def _value(self, reader: Reader) -> None:
+        self._bound(reader)
+        _end(reader)
+
+    def _bound(self, reader: Reader) -> str:
+        """`%name : type`, `_` for an absent output, `?` for a type that is not known (which the verifier refuses)."""
+        start = reader.at
+        sigil, name = reader.reference()
+        if sigil == "@" or name in self.values or name in self.constants:
+            reader.at = start
+            reader.fail_with(f"{name} is defined a second time" if sigil != "@" else "a constant cannot be written")
+        if name:
+            reader.expect(":")
+            if not reader.take("?"):
+                self.values[name] = reader.type()
+        return name
+
+    def _constant(self, reader: Reader) -> None:
+        start = reader.at
+        sigil, name = reader.reference()
+        if sigil != "@" or name in self.constants or name in self.values:
+            reader.at = start
+            reader.fail_with(f"{name} is defined a second time" if sigil == "@" else "a constant's name begins with `@`")
+        reader.expect(":")
+        type_ = reader.type()
+        if type_.quant is not None or type_.dtype in (DType.S4, DType.U4, DType.BF16):
+            reader.fail_with(f"a plan's constant is a plain array, and {type_text(type_)} is not the type of one")
+        reader.expect("=")
+        self.constants[name] = reader.constant(type_)
+        _end(reader)
+
+    def _use(self, reader: Reader) -> str:
+        start = reader.at
+        sigil, name = reader.reference()
+        if (sigil == "@") != (name in self.constants):
+            reader.at = start
+            reader.fail_with(f"{name} is a constant: write @{name}" if name in self.constants else f"no constant @{name} is defined above")
+        return name
+
+    def _step(self, reader: Reader) -> None:
+        index = reader.integer("the index of the step")
+        if index != len(self.steps):
+            reader.fail_with(f"expected step #{len(self.steps)}, found #{index}")
+        outputs = reader.separated(lambda: self._bound(reader))
+        reader.expect("=")
+        primitive = reader.name("the name of a primitive")
+        op = primitive.removeprefix("onnx.")
+        if reader.take("<"):
+            op = reader.name("the name of an op")
+            reader.expect(">")
+        args = reader.listed("(", ")", lambda: self._arg(reader))
+        params = _params(reader, op)
+        attr = self._attr(reader)
+        tail = tail_from(reader) or Tail(f"{primitive}_{index}", (f"{primitive}_{index}",))
+        if tail.quantizer:
+            reader.fail_with("a step has no quantizers of its own")
+        self.steps.append(Step(tail.name, primitive, op, tuple(args), tuple(outputs), params, attr, tail.origin))
+
+    def _arg(self, reader: Reader) -> tuple[str, str]:
+        role = reader.name("the role of an argument")
+        reader.expect("=")
+        return role, self._use(reader)
+
+    def _attr(self, reader: Reader) -> PrimitiveAttr:
+        scales: list[tuple[str, Scale]] = []
+        points: list[tuple[str, ZeroPoint]] = []
+        output_scales = None
+        if reader.take("scales"):
+            scales = reader.listed("(", ")", lambda: _for_role(reader, _scale))
+        if reader.take("zero_points"):
+            points = reader.listed("(", ")", lambda: _for_role(reader, _zero_point))
+        if reader.take("output_scales"):
+            reader.expect("(")
+            output_scales = _scale(reader)
+            reader.expect(")")
+        post_ops = []
+        while reader.take("|"):
+            post_ops.append(post_op_from(reader, lambda: self._use(reader)))
+        return PrimitiveAttr(_once(reader, scales), _once(reader, points), tuple(post_ops), output_scales)
+
+    def _outputs(self, reader: Reader) -> None:
+        if self.outputs is not None:
+            reader.fail_with("a second line `out`")
+        self.outputs = () if reader.done else tuple(reader.separated(lambda: self._use(reader)))
+        _end(reader)
+
+    def _option(self, reader: Reader) -> None:
+        key = reader.name("the name of an option")
+        if key in self.options:
+            reader.fail_with(f"the option {key} stands here twice")
+        reader.expect("=")
+        self.options[key] = reader.attr()
+        _end(reader)
+
+    def _quantizer(self, reader: Reader) -> None:
+        key, quantizer = quantizer_from(reader)
+        if key in self.quantizers:
+            reader.fail_with(f"the quantizer {key} stands here twice")
+        self.quantizers[key] = quantizer
+
+
+def _end(reader: Reader) -> None:
+    """The end of a line, or a comment."""
+    if not reader.peek(";"):
+        reader.end()
+
+
+def _params(reader: Reader, op: str) -> dict[str, Attr]:
+    """`{alpha=0.5,!axis}`: what differs from the row's defaults; `!axis`: the step does not have that parameter."""
+    row = OPS.get(op)
+    told: dict[str, Attr] = {}
+    absent: set[str] = set()
+
+    def item() -> None:
+        dropped = reader.take("!")
+        name = reader.name("the name of a parameter")
+        if name in told or name in absent:
+            reader.fail_with(f"the parameter {name} stands here twice")
+        if dropped:
+            absent.add(name)
+            return
+        reader.expect("=")
+        told[name] = reader.attr()
+
+    if reader.peek("{"):
+        reader.listed("{", "}", item)
+    defaults = {} if row is None else {name: value for name, value in row.attrs.items() if name not in absent}
+    for name, value in defaults.items():
+        if isinstance(value, Required) and name not in told:
+            reader.fail_with(f"{op} needs the parameter {name}")
+    plain = {name: value for name, value in defaults.items() if not isinstance(value, Required)}
+    return plain | told
+
+
+def _for_role(reader: Reader, item: Callable[[Reader], _T]) -> tuple[str, _T]:
+    role = reader.name("the role of an argument")
+    reader.expect("=")
+    return role, item(reader)
+
+
+def _once(reader: Reader, pairs: list[tuple[str, _T]]) -> dict[str, _T]:
+    if len(dict(pairs)) != len(pairs):
+        reader.fail_with("a role stands here twice")
+    return dict(pairs)
+
+
+def _scale(reader: Reader) -> Scale:
+    if not reader.peek("["):
+        return Scale((reader.number(),))
+    reader.refuse_elided()
+    values = reader.listed("[", "]", reader.number)
+    reader.expect(":")
+    return Scale(tuple(values), reader.integer("a mask"))
+
+
+def _zero_point(reader: Reader) -> ZeroPoint:
+    if not reader.peek("["):
+        return ZeroPoint((reader.integer(),))
+    values = reader.listed("[", "]", reader.integer)
+    reader.expect(":")
+    return ZeroPoint(tuple(values), reader.integer("a mask"))
+
+
+def post_op_from(reader: Reader, use: Callable[[], str]) -> PostOp:
+    """A post-op: `eltwise(relu,alpha=0.1)`, `binary(add,@c)`, `sum(%r,scale=0.5)`, `prelu(@s)`, `depthwise_conv(@w,@b,...)`.
+
+    Args:
+        reader: stands at the post-op.
+        use: reads the reference to an operand.
+
+    Raises:
+        InvalidModel: something else stands there.
+    """
+    kinds: Mapping[str, Callable[[Reader, Callable[[], str]], PostOp]] = {
+        "eltwise": _eltwise, "binary": _binary, "sum": _sum, "prelu": _prelu, "depthwise_conv": _depthwise_conv,
+    }  # fmt: skip
+    start = reader.at
+    read = kinds.get(reader.word("a post-op"))
+    if read is None:
+        reader.at = start
+        reader.fail("a post-op (" + ", ".join(kinds) + ")")
+    reader.expect("(")
+    op = read(reader, use)
+    reader.expect(")")
+    return op
+
+
+def _options(reader: Reader, **readers: Callable[[], object]) -> Iterator[tuple[str, object]]:
+    """Pairs `,key=value` up to the closing parenthesis."""
+    seen: set[str] = set()
+    while reader.take(","):
+        key = reader.word("an option of the post-op")
+        if key not in readers or key in seen:
+            reader.fail_with(f"{key} is no option here, or stands twice; there are {', '.join(readers)}")
+        seen.add(key)
+        reader.expect("=")
+        yield key, readers[key]()
+
+
+def _eltwise(reader: Reader, _: Callable[[], str]) -> PostOp:
+    algorithm = reader.name("an algorithm")
+    found = dict(_options(reader, alpha=reader.number, beta=reader.number, scale=reader.number))
+    return Eltwise(algorithm, **found)  # type: ignore[arg-type]  # by construction of _options, here and below
+
+
+def _binary(reader: Reader, use: Callable[[], str]) -> PostOp:
+    algorithm = reader.name("an algorithm")
+    reader.expect(",")
+    operand = use()
+    return Binary(algorithm, operand, **dict(_options(reader, scale=lambda: _scale(reader))))  # type: ignore[arg-type]
+
+
+def _sum(reader: Reader, use: Callable[[], str]) -> PostOp:
+    operand = use()
+    found = dict(_options(reader, scale=reader.number, zero_point=reader.integer, dtype=reader.dtype))
+    return Sum(operand, **found)  # type: ignore[arg-type]
+
+
+def _prelu(reader: Reader, use: Callable[[], str]) -> PostOp:
+    operand = use()
+    return Prelu(operand, **dict(_options(reader, mask=reader.integer)))  # type: ignore[arg-type]
+
+
+def _depthwise_conv(reader: Reader, use: Callable[[], str]) -> PostOp:
+    weights = use()
+    reader.expect(",")
+    bias = use()
+    scale = lambda: _scale(reader)  # noqa: E731
+    found = dict(_options(reader, kernel=reader.integer, stride=reader.integer, padding=reader.integer, weights_dtype=reader.dtype,
+                          dst_dtype=reader.dtype, weights_scale=scale, dst_scale=scale, src_dtype=reader.dtype))  # fmt: skip
+    missing = [key for key in ("kernel", "stride", "padding") if key not in found]
+    if missing:
+        reader.fail_with(f"depthwise_conv needs {', '.join(missing)}")
+    return DepthwiseConv(weights, bias, **found)  # type: ignore[arg-type]

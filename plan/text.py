@@ -1,0 +1,188 @@
+"""The text form of plans: `parse_plan(print_plan(plan)) == plan`. docs/text-form.md has the grammar.
+
+One line a step, for instance::
+
+    #3 %y : u8[N,8,8,8]{s=0.1,z=0} = convolution<Conv>(src=%x, weights=@w){pads=[1,1,1,1]} scales(dst=0.1, src=0.02) | eltwise(relu) ; conv3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import assert_never
+
+from ..ir.ops import OPS
+from ..ir.ops.spec import Attr, Required
+from ..ir.text_print import DataForm, Rendered, explanation_lines, tail_text
+from ..ir.text_write import Writer, name_text
+from ..ir.types import DType
+from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
+from .parse import parse_plan
+from .types import Plan, Step
+
+__all__ = ["parse_plan", "post_op_text", "print_plan", "render_plan"]
+
+_INT8 = (DType.S8, DType.U8)
+
+
+def print_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) -> str:
+    """The text form of a plan.
+
+    Args:
+        plan: any plan, also one that breaks the rules.
+        data: `full`: `parse_plan` gives an equal plan; `digest`: for people and golden tests.
+        explain: with fates and decisions.
+    """
+    return str(render_plan(plan, data=data, explain=explain))
+
+
+def render_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) -> Rendered:
+    """The text form as lines, with the places of steps and values."""
+    writer = Writer(display=data == "digest")
+    out = Rendered()
+    out.add(_header(plan))
+    for value in plan.inputs:
+        out.add(f"  in {_bound(writer, plan, value)}", values=[value])
+    for value in _constants(plan):
+        array = plan.constants[value]
+        out.add(f"  const @{name_text(value)} : {writer.type(plan.type(value))} = {writer.constant(array)}", values=[value])
+    for value in _others(plan):
+        out.add(f"  value {_bound(writer, plan, value)}", values=[value])
+    for index, step in enumerate(plan.steps):
+        out.add(_step_line(writer, plan, index, step), node=step.name, values=filter(None, step.outputs))
+    out.add(("  out " + ", ".join(writer.value(v, plan.constants) for v in plan.outputs)).rstrip())
+    for key in sorted(plan.options):
+        out.add(f"  option {name_text(key)} = {writer.attr(plan.options[key])}")
+    for line in explanation_lines(plan.quantizers, plan.decisions if explain else (), plan.fates if explain else ()):
+        out.add(line)
+    for line in writer.data_lines():
+        out.add(line)
+    return out
+
+
+def _header(plan: Plan) -> str:
+    int8 = sum(_runs_in_int8(plan, step) for step in plan.steps)
+    size = sum(array.nbytes for array in plan.constants.values() if array.dtype.kind != "O")  # strings: pointers tell nothing
+    totals = {"steps": len(plan.steps), "int8": int8, "constants": len(plan.constants), "bytes": size, "quantizers": len(plan.quantizers)}
+    return f"plan {name_text(plan.name)}  target={name_text(plan.target)} " + " ".join(f"{key}={count}" for key, count in totals.items())
+
+
+def _runs_in_int8(plan: Plan, step: Step) -> bool:
+    """True when the step's first argument is of 8-bit codes."""
+    first = step.args[0][1] if step.args else ""
+    data = plan.constants.get(first)
+    type_ = plan.values.get(first)
+    return DType.from_numpy(data.dtype) in _INT8 if data is not None else type_ is not None and type_.dtype in _INT8
+
+
+def _constants(plan: Plan) -> list[str]:
+    """Constants in the order in which steps read them, then those that nothing reads by name: equal plans have equal texts."""
+    read = [value for step in plan.steps for value in step.inputs if value in plan.constants]
+    return list(dict.fromkeys([*read, *(v for v in plan.outputs if v in plan.constants), *sorted(plan.constants)]))
+
+
+def _others(plan: Plan) -> list[str]:
+    """Values with a type that are neither inputs nor written by a step: a sound plan has none."""
+    told = {*plan.inputs, *(value for step in plan.steps for value in step.outputs)}
+    return sorted(value for value in plan.values if value not in told)
+
+
+def _bound(writer: Writer, plan: Plan, value: str) -> str:
+    if not value:
+        return "_"
+    type_ = plan.values.get(value)
+    return f"%{name_text(value)} : {'?' if type_ is None else writer.type(type_)}"
+
+
+def _step_line(writer: Writer, plan: Plan, index: int, step: Step) -> str:
+    outputs = ", ".join(_bound(writer, plan, v) for v in step.outputs)
+    args = ", ".join(f"{name_text(role)}={writer.value(value, plan.constants)}" for role, value in step.args)
+    kind = name_text(step.primitive) + ("" if step.primitive == f"onnx.{step.op}" else f"<{name_text(step.op)}>")
+    body = f"{kind}({args}){_params(writer, step)}{_attr_text(writer, plan, step.attr)}"
+    return f"  #{index} {outputs} = {body} ; {tail_text(step.name, step.origin)}"
+
+
+def _params(writer: Writer, step: Step) -> str:
+    """Parameters that differ from the row's defaults; `!name` marks one that the row has and the step has not."""
+    row = OPS.get(step.op)
+    defaults: Mapping[str, Attr | Required] = {} if row is None else row.attrs
+    texts = {name: f"!{name_text(name)}" for name in defaults if name not in step.params}
+    for name, value in step.params.items():
+        default = defaults.get(name, Required.REQUIRED)
+        if isinstance(default, Required) or writer.attr(value) != writer.attr(default):
+            texts[name] = f"{name_text(name)}={writer.attr(value)}"
+    return "{" + ",".join(texts[name] for name in sorted(texts)) + "}" if texts else ""
+
+
+def _attr_text(writer: Writer, plan: Plan, attr: PrimitiveAttr) -> str:
+    text = ""
+    if attr.scales:
+        text += " scales(" + ", ".join(f"{name_text(role)}={_scale(writer, attr.scales[role])}" for role in sorted(attr.scales)) + ")"
+    if attr.zero_points:
+        points = attr.zero_points
+        text += " zero_points(" + ", ".join(f"{name_text(role)}={_zero_point(points[role])}" for role in sorted(points)) + ")"
+    if attr.output_scales is not None:
+        text += f" output_scales({_scale(writer, attr.output_scales)})"
+    return text + "".join(f" | {post_op_text(writer, op, plan.constants)}" for op in attr.post_ops)
+
+
+def _scale(writer: Writer, scale: Scale) -> str:
+    """`0.02`, or `[0.1,0.2]:1` with the mask."""
+    if scale.mask == 0 and len(scale.values) == 1:
+        return writer.numbers(scale.values)
+    return f"{writer.listing(scale.values)}:{scale.mask}"
+
+
+def _zero_point(point: ZeroPoint) -> str:
+    if point.mask == 0 and len(point.values) == 1:
+        return str(point.values[0])
+    return f"[{','.join(map(str, point.values))}]:{point.mask}"
+
+
+def post_op_text(writer: Writer, op: PostOp, constants: Mapping[str, object]) -> str:
+    """A post-op, with what differs from its defaults: `eltwise(relu)`, `sum(%r,scale=0.5)`, `binary(add,@c)`."""
+
+    def told(*pairs: tuple[str, str, str]) -> Iterable[str]:
+        return (f"{name}={value}" for name, value, default in pairs if value != default)
+
+    def ref(name: str) -> str:
+        return writer.value(name, constants)
+
+    number: Callable[[float], str] = lambda value: writer.numbers((value,))  # noqa: E731
+    parts: Iterable[str]
+    match op:
+        case Eltwise():
+            head = [name_text(op.algorithm)]
+            parts = told(("alpha", number(op.alpha), "0"), ("beta", number(op.beta), "0"), ("scale", number(op.scale), "1"))
+        case Binary():
+            head = [name_text(op.algorithm), ref(op.operand)]
+            parts = told(("scale", "" if op.scale is None else _scale(writer, op.scale), ""))
+        case Sum():
+            head = [ref(op.operand)]
+            dtype = "" if op.dtype is None else op.dtype.value
+            parts = told(("scale", number(op.scale), "1"), ("zero_point", str(op.zero_point), "0"), ("dtype", dtype, ""))
+        case Prelu():
+            head, parts = [ref(op.operand)], told(("mask", str(op.mask), "2"))
+        case DepthwiseConv():
+            head = [ref(op.weights), ref(op.bias)]
+            parts = told(
+                ("kernel", str(op.kernel), ""),
+                ("stride", str(op.stride), ""),
+                ("padding", str(op.padding), ""),
+                ("weights_dtype", op.weights_dtype.value, "s8"),
+                ("dst_dtype", op.dst_dtype.value, "u8"),
+                ("weights_scale", _scale(writer, op.weights_scale), "1"),
+                ("dst_scale", _scale(writer, op.dst_scale), "1"),
+                ("src_dtype", op.src_dtype.value, "u8"),
+            )
+        case _:
+            assert_never(op)
+    return f"{_KINDS[type(op)]}({','.join([*head, *parts])})"
+
+
+_KINDS: Mapping[type[PostOp], str] = {
+    Eltwise: "eltwise",
+    Binary: "binary",
+    Sum: "sum",
+    Prelu: "prelu",
+    DepthwiseConv: "depthwise_conv",
+}

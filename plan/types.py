@@ -1,0 +1,106 @@
+"""The plan: frozen steps of fused primitives, ready to be run, saved or explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+
+from ..ir.decision import Decision, Fate, Quantizer
+from ..ir.ops.spec import Array, Attr, same_bits
+from ..ir.types import DType, TensorType
+from .attributes import PrimitiveAttr
+
+__all__ = ["Plan", "Step"]
+
+_NO_ATTRS: Mapping[str, Attr] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Step:
+    """One primitive.
+
+    Attributes:
+        name: unique in the plan.
+        primitive: the field's name (`convolution`, `matmul`, `pooling`, `binary`, `eltwise`, `concat`, `reorder`, `softmax` ...), or
+            `onnx.<Op>` for a step that runs as the ONNX operator itself (data movement in any type, and what no primitive covers).
+        op: row of the op table that gives the step its shape and, without attributes, its meaning (`Conv`, `MatMul`, `Add` ...);
+            `Identity` for reorder; for primitive `eltwise` a row with that algorithm or `Identity`; `Onnx` for a foreign op.
+        args: (role, value) in order. Roles: `src`, `weights`, `bias`; `src_0`, `src_1` ... for binary, concat, sum;
+            the row's input names for `onnx.<Op>` (absent optional inputs are left out).
+        outputs: values written, in order ('' for an absent one).
+        params: what the primitive computes: the row's attributes, and for `eltwise` and `binary` oneDNN's `algorithm`, `alpha`, `beta`.
+        attr: scales, zero points, post-ops.
+        origin: names of the nodes in the user's model that it replaces.
+    """
+
+    name: str
+    primitive: str
+    op: str
+    args: tuple[tuple[str, str], ...]
+    outputs: tuple[str, ...]
+    params: Mapping[str, Attr] = field(default_factory=lambda: _NO_ATTRS)
+    attr: PrimitiveAttr = field(default_factory=PrimitiveAttr)
+    origin: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Every value read: the arguments, then the operands of post-ops."""
+        return tuple(value for _, value in self.args) + self.attr.operands
+
+    @property
+    def output(self) -> str:
+        """The first output."""
+        return self.outputs[0]
+
+    def arg(self, role: str) -> str | None:
+        """The value in a role, or None."""
+        return next((value for name, value in self.args if name == role), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A compiled model. Frozen: a session binds buffers, the plan never changes.
+
+    Attributes:
+        name: of the model.
+        target: `onednn-v3`, `onednn-v2` or `unified`: which order the attributes have.
+        inputs, outputs: names of values, in the model's order.
+        values: the type of every value that is not a constant, quantization included.
+        constants: data of constant values (weights in int8, biases, operands of post-ops).
+        steps: in execution order.
+        quantizers, fates, decisions: what the model held, where each half went, and what every rule did.
+        options: how it was compiled, for people and for reproducing it.
+    """
+
+    name: str
+    target: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    values: Mapping[str, TensorType]
+    constants: Mapping[str, Array]
+    steps: tuple[Step, ...]
+    quantizers: Mapping[str, Quantizer] = field(default_factory=dict)
+    fates: tuple[Fate, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    options: Mapping[str, Attr] = field(default_factory=dict)
+
+    def type(self, value: str) -> TensorType:
+        """The type of a value or constant (KeyError when there is none)."""
+        if value in self.values:
+            return self.values[value]
+        data = self.constants[value]
+        return TensorType(DType.from_numpy(data.dtype), tuple(data.shape))
+
+    def __eq__(self, other: object) -> bool:
+        """Equal in every field; constants bit for bit."""
+        if not isinstance(other, Plan):
+            return NotImplemented
+        plain = (f.name for f in fields(self) if f.name != "constants")
+        return (
+            all(getattr(self, name) == getattr(other, name) for name in plain)
+            and self.constants.keys() == other.constants.keys()
+            and all(same_bits(data, other.constants[name]) for name, data in self.constants.items())
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # it holds mappings

@@ -1,0 +1,278 @@
+"""Rows of the plan verifier about attributes: scales, zero points and post-ops against the target's capabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..ir.diagnostic import Finding
+from ..ir.ops import dims
+from ..ir.text_write import name_text, type_text
+from ..ir.types import DType, Shape, TensorType
+from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
+from .targets import TARGETS, Capability, Target
+from .types import Plan, Step
+
+__all__ = ["BINARY", "ELTWISE", "destination", "post_ops_fit", "scales_fit", "type_of", "zero_points_fit"]
+
+ELTWISE = frozenset({
+    "abs", "clip", "clip_v2", "elu", "exp", "gelu_erf", "gelu_tanh", "hardsigmoid", "hardswish", "linear", "log", "logistic", "mish", "pow",
+    "relu", "round", "soft_relu", "sqrt", "square", "swish", "tanh",
+})  # fmt: skip
+"""oneDNN's eltwise algorithms."""
+
+BINARY = frozenset({"add", "sub", "mul", "div", "max", "min", "ge", "gt", "le", "lt", "eq", "ne"})
+"""oneDNN's binary algorithms."""
+
+_OPERANDS = (DType.F32, DType.S32, DType.S8, DType.U8)
+_CODES = (DType.U8, DType.S8)
+_LARGEST = 3.4028235677973362e38  # beyond, a number is infinite in f32
+_SMALLEST = 2.0**-149  # below, it may be 0 there
+
+_WEIGHTED = ("convolution", "deconvolution", "matmul")
+_KINDS: dict[type[PostOp], str] = {Eltwise: "eltwise", Binary: "binary", Sum: "sum", Prelu: "prelu", DepthwiseConv: "depthwise"}
+
+
+def type_of(plan: Plan, value: str | None) -> TensorType | None:
+    """The type of a value or constant, or None where the plan does not say it."""
+    if value and value in plan.constants:
+        data = plan.constants[value]
+        return TensorType(DType.from_numpy(data.dtype), tuple(data.shape))
+    return plan.values.get(value) if value else None
+
+
+def destination(plan: Plan, step: Step) -> TensorType | None:
+    """The type of the step's first output, or None where the plan does not say it."""
+    return type_of(plan, step.outputs[0] if step.outputs else None)
+
+
+def _capable(plan: Plan) -> Iterator[tuple[Step, Target, Capability]]:
+    target = TARGETS.get(plan.target)
+    if target is not None:
+        for step in plan.steps:
+            yield step, target, target.capability(step.primitive)
+
+
+def _role_type(plan: Plan, step: Step, role: str) -> TensorType | None:
+    return destination(plan, step) if role == "dst" else type_of(plan, step.arg(role))
+
+
+def _has_scale(step: Step, role: str, target: Target, capability: Capability) -> bool:
+    if role == "dst":
+        return capability.dst_scale
+    if step.arg(role) is None:
+        return False
+    if role == "weights":
+        return step.primitive in _WEIGHTED and target.scales == "arguments"
+    return capability.src_scale and role.startswith("src")
+
+
+def _has_zero_point(step: Step, role: str, capability: Capability) -> bool:
+    if role == "dst":
+        return capability.dst_zero_point
+    if role == "weights":
+        return step.primitive == "matmul" and capability.src_zero_point
+    return role == "src" and step.arg(role) is not None and capability.src_zero_point
+
+
+def scales_fit(plan: Plan) -> Iterator[Finding]:
+    """Scales stand where the target has them, with a mask that the primitive takes and one value for each index of it."""
+    for step, target, capability in _capable(plan):
+        for role, scale in step.attr.scales.items():
+            if not _has_scale(step, role, target, capability):
+                yield _about(step, f"has a scale of {role}, which {step.primitive} of {target.name} does not take")
+                continue
+            problem = _mask_problem(plan, step, role, scale) or _value_problem(scale, role)
+            if problem:
+                yield _about(step, f"has a scale of {role} {problem}")
+        if step.attr.output_scales is not None:
+            yield from _output_scales(plan, step, target)
+
+
+def _output_scales(plan: Plan, step: Step, target: Target) -> Iterator[Finding]:
+    scale = step.attr.output_scales
+    if scale is None or target.scales != "output" or step.primitive not in (*_WEIGHTED, "reorder"):
+        yield _about(step, f"has output scales, which {step.primitive} of {target.name} does not take")
+        return
+    dst = destination(plan, step)
+    shape = None if dst is None else dst.shape
+    problem = _value_problem(scale, "dst") or _single_bit(scale.mask) or _count_problem(scale, shape)
+    if problem:
+        yield _about(step, f"has output scales {problem}")
+
+
+def _single_bit(mask: int) -> str | None:
+    return None if mask >= 0 and mask & (mask - 1) == 0 else f"of mask {mask}, which selects more than one dimension"
+
+
+def _value_problem(scale: Scale, role: str) -> str | None:
+    if not all(map(_is_f32, scale.values)):
+        return "that is not finite"
+    smallest = min(map(abs, scale.values), default=1.0)
+    return "that is zero: the destination is divided by it" if role == "dst" and smallest < _SMALLEST else None
+
+
+def zero_points_fit(plan: Plan) -> Iterator[Finding]:
+    """Zero points stand where the target has them, on integers, with a mask that the primitive takes."""
+    for step, target, capability in _capable(plan):
+        for role, point in step.attr.zero_points.items():
+            if not _has_zero_point(step, role, capability):
+                yield _about(step, f"has a zero point of {role}, which {step.primitive} of {target.name} does not take")
+                continue
+            problem = _mask_problem(plan, step, role, point)
+            type_ = _role_type(plan, step, role)
+            low, high = DType.S32.range
+            if problem:
+                yield _about(step, f"has a zero point of {role} {problem}")
+            if type_ is not None and not type_.dtype.is_integer:
+                yield _about(step, f"has a zero point of {role}, which is {type_.dtype.value} and no integer")
+            if not all(low <= v <= high for v in point.values):
+                yield _about(step, f"has a zero point of {role} that is no s32")
+
+
+def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -> str | None:
+    """What is wrong with a mask and the number of values behind it, or None."""
+    type_ = _role_type(plan, step, role)
+    if scale.mask == 0 or type_ is None or type_.shape is None:
+        return _count_problem(scale, None if type_ is None else type_.shape)
+    rank = len(type_.shape)
+    if step.primitive in ("convolution", "deconvolution") and role == "weights":
+        group = step.params.get("group", 1)
+        channels = _output_channels(step.primitive, type_.shape, group if isinstance(group, int) else 1)
+        mask = 3 if group != 1 else 1
+        if scale.mask != mask:
+            return f"of mask {scale.mask}; a mask of weights in {group!r} groups is 0 or {mask}"
+        return None if len(scale.values) == channels else f"with {len(scale.values)} values for {channels} output channels"
+    if step.primitive == "matmul" and role == "weights":
+        last = 1 << (rank - 1)
+        return _count_problem(scale, type_.shape) if scale.mask == last else f"of mask {scale.mask}; it is 0 or {last}"
+    if step.primitive == "reorder":
+        return _single_bit(scale.mask) or _count_problem(scale, type_.shape)
+    return f"of mask {scale.mask}, and it is per tensor (0)"
+
+
+def _output_channels(primitive: str, weights: Shape, group: int) -> int | str:
+    """Weights are [OC, IC/g, ...] of a convolution and [IC, OC/g, ...] of a deconvolution."""
+    if primitive == "convolution" or len(weights) < 2 or isinstance(weights[1], str):
+        return weights[0] if weights else 1
+    return weights[1] * group
+
+
+def _count_problem(scale: Scale | ZeroPoint, shape: Shape | None) -> str | None:
+    if scale.mask == 0:
+        return None if len(scale.values) == 1 else f"with {len(scale.values)} values and mask 0"
+    if shape is None or scale.mask < 0 or scale.mask >> len(shape):
+        return f"of mask {scale.mask}, which selects dimensions that are not there"
+    sizes = [dim for index, dim in enumerate(shape) if scale.mask >> index & 1]
+    numbers = [dim for dim in sizes if isinstance(dim, int)]
+    if len(numbers) != len(sizes):
+        return f"of mask {scale.mask}, which selects a dimension whose size is not known"
+    return None if math.prod(numbers) == len(scale.values) else f"with {len(scale.values)} values for {math.prod(numbers)} indices"
+
+
+def _about(step: Step, problem: str, token: str = "") -> Finding:
+    return Finding(f"{step.primitive} {name_text(step.name)} {problem}", step.name, token=token or step.primitive)
+
+
+# -- post-ops ----------------------------------------------------------------------------------------------------------------------
+
+
+def post_ops_fit(plan: Plan) -> Iterator[Finding]:
+    """Post-ops are of kinds that the primitive takes, not too many, by known algorithms, and their operands fit the destination."""
+    for step, target, capability in _capable(plan):
+        if len(step.attr.post_ops) > target.max_post_ops:
+            yield _about(step, f"has {len(step.attr.post_ops)} post-ops, and {target.name} takes {target.max_post_ops}")
+        dst = destination(plan, step)
+        for op in step.attr.post_ops:
+            kind = _KINDS[type(op)]
+            if kind not in capability.post_ops:
+                yield _about(step, f"has a post-op {kind}, which {step.primitive} of {target.name} does not take")
+                continue
+            problem = _post_op_problem(plan, target, op, dst)
+            if problem:
+                yield _about(step, f"has a post-op {kind} {problem}")
+
+
+def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | None) -> str | None:
+    match op:
+        case Eltwise():
+            return _eltwise_problem(target, op)
+        case Binary():
+            if op.algorithm not in BINARY:
+                return f"by the unknown algorithm {name_text(op.algorithm)}"
+            if op.scale is not None and not target.operand_scale:
+                return f"with a scale of its operand, which {target.name} does not have"
+            operand = type_of(plan, op.operand)
+            return _operand_problem(operand, dst) or (
+                None if op.scale is None else _single_bit(op.scale.mask) or _scale_problem(op.scale, operand)
+            )
+        case Prelu():
+            slope = type_of(plan, op.operand)
+            if slope is not None and slope.dtype is not DType.F32:
+                return f"with slopes of {slope.dtype.value} instead of f32"
+            return _operand_problem(slope, dst) or _prelu_mask_problem(op, slope)
+        case Sum():
+            low, high = DType.S32.range
+            if not low <= op.zero_point <= high:
+                return "with a zero point that is no s32"
+            return None if _is_f32(op.scale) else "with a scale that is not finite"
+        case DepthwiseConv():
+            if op.kernel < 1 or op.stride < 1 or op.padding < 0:
+                return f"with the kernel {op.kernel}, stride {op.stride} and padding {op.padding}"
+            return _depthwise_problem(plan, op, dst)
+
+
+def _depthwise_problem(plan: Plan, op: DepthwiseConv, dst: TensorType | None) -> str | None:
+    """What is between are codes; weights are codes, too, with a scale for each channel, or one."""
+    weights = type_of(plan, op.weights)
+    if weights is not None and (weights.dtype is not op.weights_dtype or weights.dtype is not DType.S8):
+        return f"with weights of {weights.dtype.value}"
+    if op.src_dtype not in _CODES:
+        return f"that reads {op.src_dtype.value} instead of codes"
+    if dst is not None and dst.dtype is not op.dst_dtype:
+        return f"that writes {op.dst_dtype.value}, and the step {dst.dtype.value}"
+    if op.weights_scale.mask not in (0, 1, 3) or op.dst_scale.mask:
+        return "with scales along other dimensions than the channels of its weights"
+    if _value_problem(op.dst_scale, "dst"):
+        return "with a destination scale that is zero or not finite"
+    return _scale_problem(op.weights_scale, weights) or _count_problem(op.dst_scale, None)
+
+
+def _scale_problem(scale: Scale, type_: TensorType | None) -> str | None:
+    """What is wrong with a scale of a post-op."""
+    return _value_problem(scale, "src") or _count_problem(scale, None if type_ is None else type_.shape)
+
+
+def _is_f32(value: float) -> bool:
+    return abs(value) <= _LARGEST  # not so of NaN
+
+
+def _eltwise_problem(target: Target, op: Eltwise) -> str | None:
+    if op.algorithm not in ELTWISE:
+        return f"by the unknown algorithm {name_text(op.algorithm)}"
+    if op.scale != 1 and not target.eltwise_scale:
+        return f"with a scale, which {target.name} does not have"
+    if any(map(math.isnan, (op.alpha, op.beta, op.scale))):
+        return "with a parameter that is NaN"
+    if op.algorithm not in ("clip", "clip_v2") and not all(map(_is_f32, (op.alpha, op.beta, op.scale))):
+        return "with a parameter that is not finite in f32"
+    return f"that clips to {op.alpha}..{op.beta}" if op.algorithm in ("clip", "clip_v2") and op.beta < op.alpha else None
+
+
+def _operand_problem(operand: TensorType | None, dst: TensorType | None) -> str | None:
+    """An operand has dst's rank, and each dimension is dst's or 1."""
+    if operand is not None and operand.dtype not in _OPERANDS:
+        return f"whose operand is {operand.dtype.value}"
+    if operand is None or dst is None or operand.shape is None or dst.shape is None:
+        return None
+    fits = len(operand.shape) == len(dst.shape) and dims.fits(operand.shape, dst.shape)
+    return None if fits else f"whose operand {type_text(operand)} does not fit the destination {type_text(dst)}"
+
+
+def _prelu_mask_problem(op: Prelu, slope: TensorType | None) -> str | None:
+    if slope is None or slope.shape is None:
+        return None
+    if op.mask < 0 or op.mask >> len(slope.shape):
+        return f"of mask {op.mask}, which selects dimensions that are not there"
+    stray = [dim for index, dim in enumerate(slope.shape) if not op.mask >> index & 1 and dim != 1]
+    return f"of mask {op.mask}, which does not select all dimensions of its slopes" if stray else None

@@ -1,0 +1,348 @@
+"""Rows of the plan verifier about what a step is: its identity, its arguments, its parameters, and the types that follow from them.
+
+Nothing that a plan states is taken on trust: what a step writes is derived again from what it reads, by the op table's own functions, and
+has to be what is stated.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ..ir.diagnostic import Finding
+from ..ir.ops import OPS
+from ..ir.ops.spec import SWITCHES, Array, OpSpec, Required, ShapeError
+from ..ir.text_write import name_text, type_text
+from ..ir.types import DType, TensorType, is_static
+from .accumulator import ACCUMULATOR, CODE_REACH, accumulated, reach_of
+from .attributes import DepthwiseConv
+from .nodes import positional
+from .targets import TARGETS
+from .types import Plan, Step
+from .verify_attributes import BINARY, ELTWISE, destination, type_of
+
+__all__ = ["PRIMITIVES", "Schema", "params_fit", "roles_fit", "shapes_fit", "types_fit"]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What the steps of one primitive are made of.
+
+    Attributes:
+        needs: roles that it cannot do without.
+        takes: further roles; None: the names of the op's further inputs.
+        repeats: the last role is numbered, and goes on: src_0, src_1, src_2 ...
+        constant: roles whose values must be constants: kernels pack them while they bind.
+    """
+
+    needs: tuple[str, ...] = ("src",)
+    takes: tuple[str, ...] | None = None
+    repeats: bool = False
+    constant: tuple[str, ...] = ()
+
+
+_WEIGHTED = ("src", "weights")
+PRIMITIVES: Mapping[str, Schema] = {
+    "convolution": Schema(_WEIGHTED, ("bias",), constant=("weights", "bias")),
+    "deconvolution": Schema(_WEIGHTED, ("bias",), constant=("weights", "bias")),
+    "matmul": Schema(_WEIGHTED, ("bias",)),
+    "binary": Schema(("src_0", "src_1"), ()),
+    "concat": Schema(("src_0",), (), repeats=True),
+    "eltwise": Schema(takes=()),
+    "reorder": Schema(takes=()),
+    "pooling": Schema(), "softmax": Schema(), "layer_normalization": Schema(), "batch_normalization": Schema(), "reduction": Schema(),
+    "resampling": Schema(), "shuffle": Schema(), "prelu": Schema(), "lrn": Schema(),
+}  # fmt: skip
+"""The primitives."""
+
+_ALGORITHMS = {"eltwise": ELTWISE, "binary": BINARY}
+_KINDS: Mapping[type, tuple[type, ...]] = {float: (float, int)}  # what else may stand for a default of that type
+_NO_FIT = (ShapeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, MemoryError)
+"""What rows raise over arguments and parameters from a file: ShapeError where they look at them, something else where they rely on them."""
+
+_GEMM = ("convolution", "deconvolution", "matmul")
+_CODES = (DType.U8, DType.S8, DType.S32)
+
+
+def _about(step: Step, problem: str) -> Finding:
+    return Finding(f"{step.primitive} {name_text(step.name)} {problem}", step.name, token=step.primitive)
+
+
+# -- identity and roles ------------------------------------------------------------------------------------------------------------
+
+
+def roles_fit(plan: Plan) -> Iterator[Finding]:
+    """A step's primitive is one that computes its op, it has the arguments that it needs, each role once, and every argument its own."""
+    for step in plan.steps:
+        problem = _problem(step)
+        if problem:
+            yield _about(step, problem)
+        for role in PRIMITIVES[step.primitive].constant if step.primitive in PRIMITIVES else ():
+            value = step.arg(role)
+            if value is not None and value not in plan.constants:
+                yield _about(step, f"computes its {role} at run time, and {step.primitive} needs a constant")
+
+
+def _problem(step: Step) -> str | None:
+    return _identity_problem(step) or _role_problem(step)
+
+
+def _identity_problem(step: Step) -> str | None:
+    """A step is one thing: `onnx.<Op>` is the row of that name or the foreign op of that type, and a primitive computes its row."""
+    row = OPS.get(step.op)
+    if row is None and step.primitive.startswith("onnx."):
+        return f"is of the op {name_text(step.op)}, which the op table does not have"
+    if row is None:
+        return f"computes nothing: the op table has no row {name_text(step.op)}"
+    if step.primitive.startswith("onnx."):
+        op = str(step.params.get("op_type")) if step.op == "Onnx" else step.op
+        return None if step.primitive == f"onnx.{op}" else f"is of the op {name_text(op)}"
+    if step.primitive not in PRIMITIVES:
+        return "is no primitive"
+    algorithms = {"eltwise": row.eltwise, "binary": row.binary}
+    by = step.params.get("algorithm")
+    if step.primitive == "binary" or (step.primitive == "eltwise" and step.op != "Identity"):
+        fits = by is not None and algorithms[step.primitive] == by
+        return None if fits else f"computes {name_text(str(by))}, and is of the op {step.op}"
+    fits = step.op == "Identity" if step.primitive in ("eltwise", "reorder") else row.primitive == step.primitive
+    return None if fits else f"is of the op {step.op}, which it does not compute"
+
+
+def _role_problem(step: Step) -> str | None:
+    roles = [role for role, _ in step.args]
+    if len(set(roles)) != len(roles):
+        return "has two arguments in one role"
+    return _row_role_problem(step, roles) if step.primitive.startswith("onnx.") else _primitive_role_problem(step, roles)
+
+
+def _row_role_problem(step: Step, roles: list[str]) -> str | None:
+    row = OPS[step.op]
+    if positional(row, step.args) is None:
+        return f"has the roles {', '.join(roles)}, which {step.op} does not have"
+    missing = [p.name if not p.variadic else f"{p.name}_0" for p in row.inputs if not p.optional]
+    missing = [role for role in missing if role not in roles]
+    if missing:
+        return f"lacks its input {', '.join(missing)}"
+    place = {param.name: index for index, param in enumerate(row.inputs)}
+    return _order_problem(roles, lambda role: (place[role], 0) if role in place else (len(place), int(role.rpartition("_")[2])))
+
+
+def _order_problem(roles: list[str], place: Callable[[str], tuple[int, int]]) -> str | None:
+    """Roles stand in their order: much is read by position."""
+    return None if roles == sorted(roles, key=place) else f"has its arguments in the order {', '.join(roles)}"
+
+
+def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
+    schema = PRIMITIVES[step.primitive]
+    missing = [role for role in schema.needs if role not in roles]
+    if missing:
+        return f"lacks its argument {', '.join(missing)}"
+    takes = tuple(param.name for param in OPS[step.op].inputs[1:]) if schema.takes is None else schema.takes
+    known = [*schema.needs, *takes] if not schema.repeats else [f"src_{i}" for i in range(len(roles))]
+    strange = [role for role in roles if role not in known]
+    if strange:
+        return f"has the role {name_text(strange[0])}, which {step.primitive} does not have"
+    disorder = _order_problem(roles, lambda role: (known.index(role), 0))
+    if disorder:
+        return disorder
+    outputs = [value for value in step.outputs if value]
+    return None if len(outputs) == len(step.outputs) == 1 else f"has {len(step.outputs)} outputs, and {step.primitive} has one"
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------------------
+
+
+def params_fit(plan: Plan) -> Iterator[Finding]:
+    """Parameters are those that the op's row has, of its kinds; `eltwise` and `binary` name an algorithm."""
+    for step in plan.steps:
+        for problem in _param_problems(step):
+            yield _about(step, problem)
+
+
+def _param_problems(step: Step) -> Iterator[str]:
+    row = OPS.get(step.op)
+    if row is None:
+        return
+    algorithms = _ALGORITHMS.get(step.primitive)
+    known = {"algorithm", "alpha", "beta"} if algorithms is not None else row.attrs.keys()
+    for name in step.params.keys() - known:
+        yield f"has the parameter {name_text(name)}, which {step.op} does not have"
+    if algorithms is not None:
+        yield from _algorithm_problems(step, algorithms)
+        return
+    for name, default in row.attrs.items():
+        value = step.params.get(name, default)
+        if isinstance(value, Required):
+            yield f"lacks the parameter {name}"
+        elif default is None or isinstance(default, Required):
+            continue
+        elif not isinstance(value, _KINDS.get(type(default), type(default))):
+            yield f"has the parameter {name}, which is of another kind than {default!r}"
+        elif name in SWITCHES and value not in (0, 1):
+            yield f"has the parameter {name}, which is {value!r} and neither 0 nor 1"
+
+
+def _algorithm_problems(step: Step, algorithms: frozenset[str]) -> Iterator[str]:
+    algorithm = step.params.get("algorithm")
+    if not isinstance(algorithm, str) or algorithm not in algorithms:
+        yield f"computes by the unknown algorithm {algorithm!r}"
+    for name in ("alpha", "beta"):
+        value = step.params.get(name, 0.0)
+        if not isinstance(value, float | int):
+            yield f"has the parameter {name}, and it is no number"
+        elif math.isnan(value):
+            yield f"has the parameter {name}, and it is NaN"
+
+
+# -- types -------------------------------------------------------------------------------------------------------------------------
+
+
+def shapes_fit(plan: Plan) -> Iterator[Finding]:
+    """What a step writes has the shape that the op table gives; for `onnx.<Op>` the element type, too."""
+    for value, type_ in plan.values.items():
+        if len(type_.shape or ()) > _MOST_DIMENSIONS:  # how many bytes is the business of the run's budget
+            yield Finding(f"%{name_text(value)} of type {type_text(type_)} has more than {_MOST_DIMENSIONS} dimensions", value=value)
+    for step in plan.steps:
+        types = [type_of(plan, value) for _, value in step.args]
+        if None in types or step.op == "Onnx":
+            continue  # other rows speak of these; a foreign op gives shapes that no row knows
+        try:
+            found = _expected(plan, step)
+        except _NO_FIT as error:
+            if not _problem(step):  # else the row of roles has said so
+                yield Finding(f"{step.primitive} {name_text(step.name)}: {error}", step.name, token=step.primitive)
+            continue
+        if len(step.outputs) > len(found):
+            yield _about(step, f"has {len(step.outputs)} outputs, and {step.op} gives {len(found)}")
+        for value, expected in zip(step.outputs, found, strict=False):
+            stated = plan.values.get(value)
+            differs = stated is not None and stated.shape != expected.shape
+            if stated is not None and (differs or (step.primitive.startswith("onnx.") and stated.dtype is not expected.dtype)):
+                token = f"%{name_text(value)}"
+                gives = f"{step.primitive} {name_text(step.name)} gives {type_text(expected)}"
+                message = f"{token} is recorded as {type_text(stated)}, and {gives}"
+                yield Finding(message, step.name, token=token)
+
+
+_MOST_DIMENSIONS = 32  # NumPy 1.26's; oneDNN's primitives take 12
+
+
+def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:
+    """Types of the outputs by the op table; of a fused primitive the shape counts only.
+
+    Raises:
+        ShapeError: the arguments do not fit the op.
+    """
+    roles = dict(step.args)
+    if step.primitive in ("eltwise", "reorder"):
+        return (plan.type(roles["src"]),)
+    row = OPS.get("Add" if step.primitive == "binary" else step.op)
+    if row is None:
+        raise ShapeError(f"the op table has no row {step.op}")
+    values = _arguments(row, step)
+    types = [None if not v else plan.type(v) if step.primitive.startswith("onnx.") else _decoded(plan.type(v)) for v in values]
+    data: list[Array | None] = [plan.constants.get(v) for v in values]
+    attrs = row.complete({name: value for name, value in step.params.items() if name in row.attrs})
+    found = row.infer(types, attrs, data)
+    if step.primitive == "matmul":
+        _check_matmul(plan, step, found[0])
+    depthwise = [op for op in step.attr.post_ops if isinstance(op, DepthwiseConv)]
+    return (_behind_depthwise(plan, step, found[0], depthwise),) if depthwise else found
+
+
+def _check_matmul(plan: Plan, step: Step, result: TensorType) -> None:
+    """Factors of two dimensions and more, and a bias along the last dimension, or one number."""
+    for role in _WEIGHTED:
+        factor = plan.type(step.arg(role) or "")
+        if factor.shape is not None and len(factor.shape) < 2:
+            raise ShapeError(f"{role} is {type_text(factor)}, and matmul takes matrices")
+    bias = step.arg("bias")
+    shape = None if bias is None else plan.type(bias).shape
+    if shape is None or result.shape is None:
+        return
+    if len(shape) > len(result.shape) or any(d != 1 for d in shape[:-1]) or (shape and shape[-1] not in (1, result.shape[-1])):
+        raise ShapeError(f"its bias {type_text(plan.type(bias or ''))} does not run along the columns of {type_text(result)}")
+
+
+def _behind_depthwise(plan: Plan, step: Step, between: TensorType, ops: list[DepthwiseConv]) -> TensorType:
+    """The type behind a depthwise post-op, which a 1x1 convolution of feature maps has."""
+    op, shape, weights = ops[0], between.shape, type_of(plan, ops[0].weights)
+    kernel = type_of(plan, step.arg("weights"))
+    if len(ops) > 1 or shape is None or len(shape) != 4 or kernel is None or (kernel.shape or ())[2:] != (1, 1):
+        raise ShapeError("a depthwise post-op stands once, behind a 1x1 convolution of two spatial dimensions")
+    if any(step.params.get(name, ()) not in ((), one) for name, one in (("strides", (1, 1)), ("pads", (0, 0, 0, 0)))):
+        raise ShapeError("a depthwise post-op stands behind a 1x1 convolution without strides and pads")
+    if op.kernel < 1 or op.stride < 1 or op.padding < 0:
+        raise ShapeError(f"a depthwise post-op with the kernel {op.kernel}, stride {op.stride} and padding {op.padding}")
+    channels = shape[1]
+    if weights is None or weights.shape != (channels, 1, op.kernel, op.kernel):
+        raise ShapeError(f"a depthwise post-op with a kernel of {op.kernel} takes weights [{channels}, 1, {op.kernel}, {op.kernel}]")
+    bias = type_of(plan, op.bias) if op.bias else None
+    if bias is not None and (bias.shape != (channels,) or bias.dtype is not DType.F32):
+        raise ShapeError(f"the bias of a depthwise post-op is {type_text(bias)}, and there are {channels} channels")
+    pads: Mapping[str, tuple[int, ...]] = {"strides": (op.stride,) * 2, "pads": (op.padding,) * 4}
+    row = OPS["Conv"]
+    given = [_decoded(between), replace(weights, dtype=DType.F32, quant=None)]
+    return row.infer(given, row.complete({**pads, "group": channels}), [None, None])[0]
+
+
+def _decoded(type_: TensorType) -> TensorType:
+    """Codes count as the reals that they stand for: rows of arithmetic ops speak of f32."""
+    return replace(type_, dtype=DType.F32, quant=None) if type_.dtype in _CODES else type_
+
+
+def _arguments(row: OpSpec, step: Step) -> tuple[str, ...]:
+    """The step's arguments in the order of the row's inputs."""
+    roles = dict(step.args)
+    if step.primitive.startswith("onnx."):
+        return positional(row, step.args) or ()
+    if step.primitive in _GEMM:
+        bias = ("bias",) if "bias" in roles and len(row.inputs) > 2 else ()
+        return tuple(roles[role] for role in ("src", "weights", *bias))
+    numbered = sorted((int(role[4:]), value) for role, value in step.args if re.fullmatch("src_[0-9]{1,6}", role))
+    if numbered:
+        return tuple(value for _, value in numbered)
+    return (roles["src"], *(roles.get(param.name, "") for param in row.inputs[1:]))
+
+
+def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorType) -> str | None:
+    """Sums of products of codes fit into 32 bits, and each product is exact in f32: else the runtimes give other numbers."""
+    points = {role: step.attr.zero_points[role].values if role in step.attr.zero_points else (0,) for role in _WEIGHTED}
+    reach = max((reach_of(dtype, zero) for zero in points["src"]), default=0.0)
+    if reach > CODE_REACH or any(zero not in range(-128, 128) for zero in points["weights"]):
+        return f"has zero points {list(points['src'])} and {list(points['weights'])}, too far from the codes for exact products"
+    if not is_static(weights.shape):
+        return None
+    shape = weights.static_shape
+    summed = {"convolution": range(1, len(shape)), "deconvolution": (0, *range(2, len(shape)))}.get(step.primitive, (len(shape) - 2,))
+    data = plan.constants.get(step.arg("weights") or "")
+    bound = max((accumulated(shape, data, zero, summed, reach) for zero in set(points["weights"])), default=0.0)
+    return None if bound <= ACCUMULATOR else f"adds products up to {bound:.0f}, and 32 bits hold {ACCUMULATOR}"
+
+
+def types_fit(plan: Plan) -> Iterator[Finding]:
+    """A primitive reads and writes element types that the target has for it."""
+    target = TARGETS.get(plan.target)
+    for step in plan.steps if target is not None else ():
+        if step.primitive not in PRIMITIVES:
+            continue
+        assert target is not None
+        capability = target.capability(step.primitive)
+        sources = [(role, type_of(plan, value)) for role, value in step.args if role.startswith("src")]
+        dst = destination(plan, step)
+        for role, type_ in sources:
+            if type_ is not None and type_.dtype not in capability.src:
+                yield _about(step, f"reads {role} as {type_.dtype.value}, which {step.primitive} of {target.name} does not take")
+            elif type_ is not None and dst is not None and dst.dtype not in capability.dst.get(type_.dtype, ()):
+                yield _about(step, f"turns {type_.dtype.value} into {dst.dtype.value}, which {step.primitive} of {target.name} does not do")
+        src, weights, bias = (type_of(plan, step.arg(role)) for role in ("src", "weights", "bias"))
+        if src is not None and weights is not None and weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
+            yield _about(step, f"multiplies {src.dtype.value} by {weights.dtype.value}")
+        elif src is not None and weights is not None and src.dtype in (DType.U8, DType.S8):
+            problem = _accumulator_problem(plan, step, src.dtype, weights)
+            if problem:
+                yield _about(step, problem)
+        if bias is not None and bias.dtype is not DType.F32:
+            yield _about(step, f"adds a bias of {bias.dtype.value} instead of f32")

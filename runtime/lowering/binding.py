@@ -1,0 +1,361 @@
+"""Binds a plan for concrete shapes: walks the steps in order, gives each to its lowering, and carries layouts from step to step.
+
+A lowering makes a primitive descriptor, asks `objection` whether it will do, and `commit`s it; what it raises `NotLowered` for runs on
+NumPy. A value has one tensor for each layout that a reader asked for; a reorder makes the further ones, once each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from ...onednn.capi import OneDnnError
+from ...onednn.defects import defect_of
+from ...onednn.enums import Arg, Status
+from ...onednn.handles import Engine
+from ...onednn.layouts import relaid, row_major, spaced, viewed
+from ...onednn.memory import Memory, MemoryDesc
+from ...onednn.pointwise import reorder
+from ...onednn.primitive_desc import PrimitiveDesc
+from ...onednn.saturation import cannot_saturate
+from ...plan.types import Plan, Step
+from ..budget import RunBudget
+from ..placement import Placement
+from ..shapes import StaticShape
+from .constants import Constants
+from .host import HostStep
+from .program import HostAction, PrimitiveAction, Program, plan_buffers
+from .tensors import Buffer, Home, Tensor, data_type
+from .values import NotCompiled, NotLowered, Values, Wanted
+
+__all__ = ["REFUSED", "RESHAPES", "Binder", "NotCompiled", "NotLowered", "Wanted", "first_accepted"]
+
+Lowering = Callable[["Binder", Step], None]
+C = TypeVar("C")
+
+RESHAPES = frozenset({"onnx.Reshape", "onnx.Flatten", "onnx.Squeeze", "onnx.Unsqueeze", "onnx.Identity"})
+"""Steps whose output is their first input under another shape."""
+
+REFUSED = (Status.unimplemented, Status.invalid_arguments)
+"""What the library answers where it does not take a request."""
+
+_IMPLEMENTATIONS = 8  # of one primitive that are looked at; the list repeats itself where one is in the library's cache
+
+
+class Binder(Values):
+    """Binds one program.
+
+    Args:
+        plan: the plan.
+        shapes: the shape of every value that is known.
+        settled: the values whose data is known, too (`bind_settled`).
+        engine: the engine; its library's threads are set already.
+        constants: the plan's constants, shared by all programs.
+        threads: for steps on NumPy.
+        budget: how much memory such a step may take.
+        exact: refuse implementations that may saturate.
+        refused: index of a step -> why it must run on NumPy.
+
+    Attributes:
+        index: of the step that is being lowered.
+        joined: concat steps that run as such, so far.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        shapes: Mapping[str, StaticShape],
+        settled: Collection[str],
+        engine: Engine,
+        constants: Constants,
+        threads: int,
+        budget: RunBudget,
+        *,
+        exact: bool,
+        refused: Mapping[int, str],
+    ) -> None:
+        super().__init__(plan, shapes, engine, constants)
+        self._settled = settled
+        self._exact = exact
+        self._refused = refused
+        self._threads = threads
+        self._budget = budget
+        self._placements: list[Placement] = []
+        self._host_views: dict[str, str] = {}
+        self.joined: list[Step] = []
+        self._readers: dict[str, list[Step]] = {}
+        for step in plan.steps:
+            for value in dict.fromkeys(step.inputs):
+                self._readers.setdefault(value, []).append(step)
+
+    def bind(self, lowerings: Mapping[str, Lowering]) -> Program:
+        """The bound program."""
+        for name in self.plan.inputs:
+            self._input(name)
+        for index, step in enumerate(self.plan.steps):
+            self.index = index
+            self._impl = []
+            self._step(step, None if step.op == "Onnx" else lowerings.get(step.primitive))
+        between = self._reorders  # what callers read is row-major: no reorder between primitives
+        outputs = {name: self._straight(name) for name in self.plan.outputs if name in self._tensors}
+        offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
+        scratchpad = max((a.primitive.desc.scratchpad_size for a in self._actions if isinstance(a, PrimitiveAction)), default=0)
+        tensors = self._first
+        return Program(
+            actions=tuple(self._actions),
+            tensors=tensors,
+            outputs=outputs,
+            shapes=self._shapes,
+            written=self._written,
+            placements=tuple(self._placements),
+            reorders=between,
+            host_views=self._host_views,
+            offsets=offsets,
+            arena_bytes=size,
+            scratchpad_bytes=scratchpad,
+        )
+
+    # -- what lowerings ask ----------------------------------------------------------------------------------------------------
+
+    def readers(self, value: str) -> list[Step]:
+        """The steps that read a value."""
+        return self._readers.get(value, [])
+
+    def is_settled(self, step: Step) -> bool:
+        """True when what a step reads besides its first input is known: its axes, or its shape, were looked at for these shapes."""
+        return all(value in self._settled for _, value in step.args[1:])
+
+    def is_alive(self, value: str) -> bool:
+        """True while the value's bytes are there to be read, even if the plan has no further reader: nothing was written over them."""
+        return bool(self._tensors.get(value))
+
+    def objection(self, desc: PrimitiveDesc, weights: Callable[[], NDArray[Any] | None] | None = None) -> str:
+        """Why an implementation will not do; empty where it will.
+
+        Args:
+            desc: the descriptor.
+            weights: see `first_accepted`.
+        """
+        if desc.is_reference:
+            return f"oneDNN has only the reference implementation {desc.impl_info} for it"
+        defect = defect_of(desc)
+        if defect is not None:
+            return f"{desc.impl_info} computes it wrongly ({defect.name}): {defect.when}"
+        if self._exact and desc.may_saturate:
+            data = None if weights is None else weights()
+            if data is None or not cannot_saturate(desc, data):
+                return f"{desc.impl_info} may saturate: its int8 products are added in 16 bits"
+        return ""
+
+    def origin(self, step: Step) -> str:
+        """The step's place in the user's model, for messages."""
+        return ", ".join(step.origin) or step.name
+
+    # -- what lowerings do -----------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        step: Step,
+        desc: PrimitiveDesc,
+        args: Mapping[int, Wanted | Memory],
+        sum_operand: Wanted | None = None,
+        *,
+        home: MemoryDesc | None = None,
+    ) -> None:
+        """Runs a primitive as the step: fetches its arguments in the layouts asked for, and makes the tensor of its output.
+
+        Args:
+            step: the step.
+            desc: the descriptor.
+            args: execution argument -> what it reads.
+            sum_operand: the value that a `sum` post-op expects in the destination; its layout is the destination's.
+            home: how the bytes that the primitive writes are the step's output; None: as the primitive sees them, under that shape.
+        """
+        wanted = desc.dst_md()
+        home = home or viewed(wanted, self.dims(step.output))
+        if home is None:
+            raise NotLowered(f"{desc.impl_info} writes a layout that cannot be seen as {list(self.dims(step.output))}")
+        found = {arg: self.fetch(need) if isinstance(need, Wanted) else need for arg, need in args.items()}
+        read = {arg.buffer for arg in found.values() if isinstance(arg, Tensor)}
+        buffer = Buffer(step.output, Home.ARENA, wanted.size) if sum_operand is None else self._in_place(step, sum_operand, read)
+        dst = Tensor(buffer, wanted)
+        self._run(desc, {**found, Arg.DST: dst}, dst, desc.kind.name)
+        self._define(step.output, dst if home == wanted else Tensor(buffer, home))
+
+    def commit_and_relay(
+        self,
+        step: Step,
+        desc: PrimitiveDesc,
+        args: Mapping[int, Wanted | Memory],
+        target: MemoryDesc,
+        *,
+        home: MemoryDesc | None = None,
+    ) -> None:
+        """As `commit`, with a reorder behind the primitive that brings its result into the layout `target` (of the output's shape)."""
+        found = {arg: self.fetch(need) if isinstance(need, Wanted) else need for arg, need in args.items()}
+        between = Tensor(Buffer(step.output, Home.ARENA, desc.dst_md().size), desc.dst_md())
+        self._run(desc, {**found, Arg.DST: between}, between, desc.kind.name)
+        if home is not None:
+            between = Tensor(between.buffer, home)
+        last = Tensor(Buffer(step.output, Home.ARENA, target.size), target)
+        move = reorder(self.engine, between.desc, target, origin=self.origin(step))
+        self._run(move, {Arg.SRC: between, Arg.DST: last}, last, f"layout of {step.output}")
+        self._define(step.output, last)
+
+    def commit_box(self, step: Step, source: str, dims: Sequence[int], offsets: Sequence[int], strides: Sequence[int] = ()) -> None:
+        """Copies a box out of a value, in the value's order of dimensions.
+
+        Args:
+            step: the step; its output has as many elements as the box.
+            source: the value.
+            dims, offsets: shape of the box, and its first element.
+            strides: along each dimension, how far apart the box's elements lie in the value; empty: side by side.
+
+        Raises:
+            NotLowered: the value's layout has no such boxes, or the box is empty.
+        """
+        first = self._tensors[source][0]
+        if not first.desc.is_plain or 0 in dims:
+            raise NotLowered("a layout that strides cannot describe")
+        try:
+            box, shape = spaced(first.desc, dims, offsets, strides or (1,) * len(dims)), self.dims(step.output)
+        except OneDnnError as error:
+            raise NotLowered(f"{list(dims)} elements {list(strides)} apart, from {list(offsets)} on: {error.what}") from error
+        straight = row_major(self.library, dims, box.dtype)
+        target = straight if len(shape) != len(dims) else relaid(first.desc, dims, box.dtype) or straight
+        home = viewed(target, shape)
+        if home is None:
+            raise NotLowered(f"{target} cannot be seen as {list(shape)}")
+        self.commit_move(step, first, box, target, home)
+
+    def commit_move(self, step: Step, source: Tensor, part: MemoryDesc, target: MemoryDesc, home: MemoryDesc) -> None:
+        """Moves elements by one reorder.
+
+        Args:
+            step: the step.
+            source: where they lie.
+            part: how they are read there.
+            target: how they are written, of the shape of `part`.
+            home: the same bytes as the step's output.
+
+        Raises:
+            NotLowered: the library has the reference implementation only.
+        """
+        move = reorder(self.engine, part, target, origin=self.origin(step))
+        if move.is_reference:
+            raise NotLowered(f"oneDNN copies it by {move.impl_info}")
+        buffer = Buffer(step.output, Home.ARENA, target.size)
+        copy = Tensor(buffer, target)
+        self._run(move, {Arg.SRC: Tensor(source.buffer, part), Arg.DST: copy}, copy, f"moved to {step.output}")
+        self._define(step.output, Tensor(buffer, home))
+
+    def alias(self, step: Step, desc: MemoryDesc, source: str) -> None:
+        """Defines the step's output as another view of a value's bytes.
+
+        Args:
+            step: the step.
+            desc: the output's shape and layout, over the first tensor of `source`.
+            source: the value.
+        """
+        buffer = self._tensors[source][0].buffer
+        self._define(step.output, Tensor(buffer, desc))
+        self._placements.append(Placement(step, "view"))
+
+    # -- one step --------------------------------------------------------------------------------------------------------------
+
+    def _step(self, step: Step, lowering: Lowering | None) -> None:
+        before = len(self._placements)
+        try:
+            self._checked(step, lowering)(self, step)
+        except NotLowered as refusal:
+            self._on_host(step, str(refusal))
+            return
+        if len(self._placements) == before:
+            self._placements.append(Placement(step, "onednn", " + ".join(self._impl)))
+
+    def _checked(self, step: Step, lowering: Lowering | None) -> Lowering:
+        """The lowering, where there is one and the output is something that a primitive can write. Raises NotLowered otherwise."""
+        if self.index in self._refused:
+            raise NotLowered(self._refused[self.index])
+        if lowering is None:
+            raise NotLowered(f"oneDNN has no primitive for {step.primitive.removeprefix('onnx.')}")
+        if len([value for value in step.outputs if value]) != 1:
+            raise NotLowered("it has several outputs")
+        self.dims(step.output)
+        self.dtype(step.output)
+        return lowering
+
+    def _on_host(self, step: Step, reason: str) -> None:
+        if self._is_host_view(step):
+            self._host_views[step.output] = step.args[0][1]
+            self._written.setdefault(len(self._actions) - 1, []).append(step.output)
+            self._placements.append(Placement(step, "view"))
+            return
+        unsized = not all(value in self._shapes for value in step.outputs if value)
+        runner = HostStep(self.plan, step, self._threads, self.library.effective_isa(), self._budget if unsized else None)
+        inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
+        outputs: dict[str, Tensor] = {}
+        self._actions.append(HostAction(runner, inputs, outputs, self.index, step.primitive))
+        for value in runner.outputs:
+            shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
+            if shape is not None and kind is not None and 0 not in shape:
+                home = Home.ARENA if runner.single_call is not None and shape else Home.HOST
+                like = relaid(inputs[runner.inputs[0]].desc, shape or (1,), kind) if runner.follows and runner.inputs[0] in inputs else None
+                desc = like or row_major(self.library, shape, kind)
+                outputs[value] = Tensor(Buffer(value, home, desc.size, {value}), desc)
+                self._define(value, outputs[value])
+            else:
+                self._written.setdefault(len(self._actions) - 1, []).append(value)
+        self._placements.append(Placement(step, "numpy", reason=reason))
+
+    def _is_host_view(self, step: Step) -> bool:
+        """True for another shape of an array that only NumPy sees, because primitives take none of its type, or none of no elements."""
+        source, shape = step.args[0][1] if step.args else "", self._shapes.get(step.output)
+        settled = step.op != "Onnx" and self.is_settled(step)
+        hidden = source in self.plan.values and source not in self._tensors and self.index not in self._refused
+        view = step.primitive in RESHAPES and settled and hidden and shape is not None
+        return view and (data_type(self.plan.type(step.output).dtype) is None or 0 in (shape or ()))
+
+    def _input(self, name: str) -> None:
+        kind, shape = data_type(self.plan.type(name).dtype), self._shapes[name]
+        if kind is not None and 0 not in shape:
+            self._define(name, Tensor(Buffer(name, Home.INPUT), row_major(self.library, shape, kind)))
+
+
+def first_accepted(
+    binder: Binder, candidates: Iterable[C], attempt: Callable[[C], PrimitiveDesc], weights: Callable[[], NDArray[Any] | None] | None = None
+) -> PrimitiveDesc:
+    """The first descriptor that the library makes and nothing objects to.
+
+    Args:
+        binder: the binder.
+        candidates: what to try, best first.
+        attempt: makes the descriptor of a candidate; the library's refusals and `NotLowered` lead to the next one.
+        weights: gives the weights in the primitive's shape, or None where they are computed at run time; asked only if they matter.
+
+    Raises:
+        NotLowered: there is none; the message says why, for each attempt.
+        OneDnnError: the library fails, other than by refusing.
+    """
+    reasons: list[str] = []
+    for candidate in candidates:
+        try:
+            desc = attempt(candidate)
+        except OneDnnError as error:
+            if error.status not in REFUSED:
+                raise
+            reasons.append(error.what)
+            continue
+        except NotLowered as refusal:
+            reasons.append(str(refusal))
+            continue
+        for _ in range(_IMPLEMENTATIONS):
+            objection = binder.objection(desc, weights)
+            if not objection:
+                return desc
+            reasons.append(objection)
+            if desc.is_reference or not desc.next_impl():
+                break
+    raise NotLowered("; ".join(dict.fromkeys(reasons)))

@@ -1,0 +1,93 @@
+"""Constants of a plan as oneDNN memories, made once and shared by all programs of a session: packed weights, scales, operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...onednn.defects import defect_of
+from ...onednn.enums import Arg
+from ...onednn.handles import Engine, Stream
+from ...onednn.memory import Memory, MemoryDesc
+from ...onednn.pointwise import reorder
+from ...onednn.primitive import ExecArgs, Primitive
+from ...onednn.slabs import Slabs
+from ...plan.types import Plan
+
+__all__ = ["Constants"]
+
+
+class Constants:
+    """The constants of one plan. Not for several threads at once: programs are bound under a lock.
+
+    Args:
+        plan: whose constants.
+        engine: the engine of the memories.
+        stream: runs the reorders that pack.
+    """
+
+    def __init__(self, plan: Plan, engine: Engine, stream: Stream) -> None:
+        self._data = plan.constants
+        self._engine = engine
+        self._stream = stream
+        self._slabs = Slabs(sum(data.nbytes for data in plan.constants.values()))
+        self._packed: dict[tuple[str, str], list[Memory]] = {}
+        self._vectors: dict[tuple[str, bytes], Memory] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._data
+
+    def data(self, name: str) -> NDArray[Any]:
+        """The array of a constant."""
+        return self._data[name]
+
+    def packed(self, name: str, form: str, array: NDArray[Any], desc: MemoryDesc) -> Memory:
+        """A constant in a layout, made by one reorder and kept.
+
+        Args:
+            name: the constant.
+            form: what `array` is of it; with the name it identifies the content.
+            array: the data in the logical shape of `desc`, any strides.
+            desc: the wanted type and layout; it may carry compensation for the kernel that reads it.
+        """
+        kept = self._packed.setdefault((name, form), [])
+        for memory in kept:
+            if memory.desc == desc:
+                return memory
+        memory = self._made(array, desc)
+        kept.append(memory)
+        return memory
+
+    def vector(self, values: NDArray[Any]) -> Memory:
+        """A small one-dimensional memory: scales (f32), zero points (s32), biases; one for each content."""
+        flat = np.array(values).reshape(-1)
+        key = (flat.dtype.str, flat.tobytes())
+        if key not in self._vectors:
+            self._vectors[key] = Memory.wrap(self._engine, flat)
+        return self._vectors[key]
+
+    def _made(self, array: NDArray[Any], desc: MemoryDesc) -> Memory:
+        library = self._engine.library
+        given = MemoryDesc.like(library, array)
+        if given == desc:
+            return Memory(self._engine, desc, array)
+        memory = Memory(self._engine, desc, self._slabs.take(desc.size))
+        pack = reorder(self._engine, given, desc, origin="packing constants")
+        if defect_of(pack) is not None:
+            array = _with_gaps(array)
+            given = MemoryDesc.like(library, array)
+            pack = reorder(self._engine, given, desc, origin="packing constants")
+        args: dict[int, Memory] = {Arg.SRC: Memory(self._engine, given, array), Arg.DST: memory}
+        if pack.scratchpad_size:
+            args[Arg.SCRATCHPAD] = Memory.allocate(self._engine, pack.scratchpad_md)
+        Primitive(pack).execute(self._stream, ExecArgs(pack, args))
+        return memory
+
+
+def _with_gaps(array: NDArray[Any]) -> NDArray[Any]:
+    """The same array, of whose elements no two lie side by side."""
+    wide = np.zeros((*array.shape, 2), array.dtype)
+    wide[..., 0] = array
+    return wide[..., 0]

@@ -1,0 +1,196 @@
+"""The oneDNN runtime: a plan on the real library, bound once for each set of input shapes.
+
+What a session holds of the library belongs to the process that made it: after a fork it is dropped, and made again when it is needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from ...errors import InternalError, InvalidInput
+from ...ir.ops.spec import Array
+from ...onednn import workers
+from ...onednn.handles import Engine, Stream
+from ...onednn.library import load
+from ...plan.types import Plan
+from ..budget import RunBudget
+from ..placement import Placement
+from ..processors import default_threads
+from ..shapes import StaticShape, bind_settled
+from .binding import Binder, NotCompiled
+from .constants import Constants
+from .program import Action, Program
+from .registry import LOWERINGS
+from .runs import Run
+
+__all__ = ["OneDnnExecutor"]
+
+_PROGRAMS = 8  # shapes of the inputs that stay bound
+_IDLE_RUNS = 4  # memories kept for the next runs of one program
+
+T = TypeVar("T")
+
+
+class _Bound:
+    """A program, and the memories of finished runs, for the next ones."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.idle: list[Run] = []
+
+
+class _State:
+    """What one process holds of the library for one plan."""
+
+    def __init__(self, plan: Plan, engine: Engine) -> None:
+        self.generation = workers.generation()
+        self.engine = engine
+        self.constants = Constants(plan, engine, Stream(engine))
+        self.programs: OrderedDict[tuple[StaticShape, ...], _Bound] = OrderedDict()
+        self.latest: Program | None = None
+        self.lock = threading.Lock()
+
+
+class OneDnnExecutor:
+    """Runs a plan on oneDNN; steps that it has no good implementation for run on NumPy in between, see `placement`.
+
+    Args:
+        plan: the plan, for target `onednn-v3` or `onednn-v2`.
+        threads: how many OpenMP threads a run uses (None: `default_threads`).
+        exact: on a CPU without VNNI, give NumPy the steps whose weights may make its int8 instructions saturate. A CPU with VNNI never
+            runs a saturating implementation.
+        library: the path of a libdnnl; None: the installed one.
+        budget: how much memory a run may take (None: the machine's).
+
+    Raises:
+        BackendUnavailable: there is no usable library; the message says how to install it.
+    """
+
+    def __init__(
+        self, plan: Plan, threads: int | None = None, *, exact: bool = True, library: str | None = None, budget: RunBudget | None = None
+    ) -> None:
+        self._plan = plan
+        self._budget = budget or RunBudget.of(None)
+        self._threads = threads or default_threads()
+        self._library = load(library)
+        self._exact = exact or self._library.effective_isa().has_vnni
+        with workers.making():
+            self._state = _State(plan, Engine(self._library))
+
+    @property
+    def description(self) -> str:
+        """The library and what it may do here, in words."""
+        text = f"oneDNN {self._library.version} at {self._library.path}"
+        if self._library.effective_isa().has_vnni:
+            return text
+        kept = "steps whose weights may saturate run on NumPy" if self._exact else "int8 products may saturate"
+        return f"{text}, on a CPU without VNNI: {kept}"
+
+    def bind(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Prepares for these shapes of the inputs: makes primitives, packs weights, and lays out the memory of a run.
+
+        Raises:
+            InvalidInput: the shapes do not fit the model.
+        """
+        self._with_run({name: tuple(shapes[name]) for name in self._plan.inputs}, lambda _: None)
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs of the plan for checked feeds, as new C-contiguous arrays."""
+        return self._with_run(_shapes(feeds), lambda run: run.execute(feeds))
+
+    def run_all(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Every value that a step writes, in execution order, as new C-contiguous arrays."""
+        return self._with_run(_shapes(feeds), lambda run: run.execute_all(feeds))
+
+    def profile(self, feeds: Mapping[str, Array], rounds: int = 10) -> list[tuple[Action, float]]:
+        """Each action of a run (primitives, reorders between them, NumPy steps) with the least of its times, in seconds."""
+        return self._with_run(_shapes(feeds), lambda run: run.timings(feeds, rounds))
+
+    def placement(self) -> tuple[Placement, ...]:
+        """Where each step runs, for the shapes that were bound last.
+
+        Raises:
+            InvalidInput: nothing is bound yet.
+        """
+        return self._latest().placements
+
+    @property
+    def reorders(self) -> int:
+        """How many primitives of the program that was bound last only change a layout."""
+        return self._latest().reorders
+
+    def _latest(self) -> Program:
+        if self._state.latest is None:
+            raise InvalidInput("nothing is bound yet", hint="run the session once: where a step runs may depend on the shapes")
+        return self._state.latest
+
+    # -- runs ------------------------------------------------------------------------------------------------------------------
+
+    def _with_run(self, shapes: Mapping[str, StaticShape], work: Callable[[Run], T]) -> T:
+        """Calls `work` with the memory of a run, which nobody else uses meanwhile, and with our number of OpenMP threads."""
+        if workers.in_child():
+            return workers.in_own_thread(lambda: self._with_run_here(shapes, work))
+        return self._with_run_here(shapes, work)
+
+    def _with_run_here(self, shapes: Mapping[str, StaticShape], work: Callable[[Run], T]) -> T:
+        library = self._library
+        before = library.max_threads()
+        library.set_threads(self._threads)  # OpenMP's number belongs to the calling thread, who may want his own back
+        try:
+            bound = self._bound(shapes)
+            try:
+                run = bound.idle.pop()  # atomic, as append is: no lock
+            except IndexError:
+                run = Run(self._plan, bound.program, self._state.engine)
+            try:
+                return work(run)
+            finally:
+                if len(bound.idle) < _IDLE_RUNS:
+                    bound.idle.append(run)
+        finally:
+            library.set_threads(before)
+
+    def _bound(self, shapes: Mapping[str, StaticShape]) -> _Bound:
+        state = self._state
+        if state.generation != workers.generation():
+            with workers.making():
+                state = self._state = _State(self._plan, Engine(self._library))
+        key = tuple(shapes[name] for name in self._plan.inputs)
+        with state.lock:
+            bound = state.programs.get(key)
+            if bound is None:
+                known, settled = bind_settled(self._plan, shapes, self._budget)
+                with workers.making():
+                    bound = state.programs[key] = _Bound(self._bind(known, settled, state))
+                if len(state.programs) > _PROGRAMS:
+                    state.programs.popitem(last=False)
+            state.programs.move_to_end(key)
+            state.latest = bound.program
+            return bound
+
+    def _bind(self, known: Mapping[str, StaticShape], settled: Collection[str], state: _State) -> Program:
+        """The program, bound in a thread of its own: see `NotCompiled`. A step whose code cannot be generated runs on NumPy."""
+        refused: dict[int, str] = {}
+
+        def work() -> Program:
+            self._library.set_threads(self._threads)
+            constants, exact = state.constants, self._exact
+            binder = Binder(self._plan, known, settled, state.engine, constants, self._threads, self._budget, exact=exact, refused=refused)
+            program = binder.bind(LOWERINGS)
+            self._budget.check_run(self._plan, known, program.arena_bytes + program.scratchpad_bytes)
+            return program
+
+        while True:
+            try:
+                return workers.in_new_thread(work)
+            except NotCompiled as failure:
+                if failure.step in refused:
+                    raise InternalError(f"step {failure.step} fails on NumPy: {failure.reason}") from failure
+                refused[failure.step] = failure.reason
+
+
+def _shapes(feeds: Mapping[str, Array]) -> dict[str, StaticShape]:
+    return {name: array.shape for name, array in feeds.items()}

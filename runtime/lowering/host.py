@@ -1,0 +1,84 @@
+"""Steps that run on NumPy between primitives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...ir.ops.spec import Array
+from ...onednn.enums import CpuIsa
+from ...plan.types import Plan, Step
+from ..budget import RunBudget
+from ..kernels.foreign import ForeignKernel
+from ..kernels.table import EvaluatedKernel, OnnxKernel
+from ..numpy_runtime import NumpyExecutor
+from ..shapes import step_shapes
+from .host_calls import FOLLOWERS, single_call
+
+__all__ = ["HostStep"]
+
+
+class HostStep:
+    """One step of a plan on NumPy.
+
+    An `onnx.<Op>` step is the evaluation of its row. A primitive becomes a plan of its own for the NumPy runtime, which binds it for each
+    shape that it meets.
+
+    Args:
+        plan: the plan.
+        step: the step.
+        threads: how many threads it may use.
+        isa: the instruction sets that it may use.
+        budget: how large its outputs may be, where their sizes depend on data; None: they were checked already.
+
+    Attributes:
+        inputs: the values that it reads, without constants.
+        outputs: the values that it writes.
+        single_call: makes the one call that the step comes to, where it does: it reads the first input, and writes the first output.
+        follows: the first output may lie in memory as the first input does.
+    """
+
+    def __init__(self, plan: Plan, step: Step, threads: int, isa: CpuIsa, budget: RunBudget | None = None) -> None:
+        self.inputs = tuple(dict.fromkeys(value for value in step.inputs if value not in plan.constants))
+        self.outputs = tuple(value for value in step.outputs if value)
+        self._names = step.outputs
+        self._kernel: EvaluatedKernel | None = None
+        self._plan, self._step, self._budget = plan, step, budget
+        self._executor: NumpyExecutor | None = None
+        self._constants = constants = {name: plan.constants[name] for name in step.inputs if name in plan.constants}
+        self.single_call = single_call(plan, step, constants, isa)
+        self.follows = self.single_call is not None and step.primitive in FOLLOWERS
+        if step.op == "Onnx":
+            self._kernel = ForeignKernel(plan, step)
+        elif step.primitive.startswith("onnx."):
+            self._kernel = OnnxKernel(step, constants)
+        else:
+            values = {name: plan.type(name) for name in (*self.inputs, *self.outputs)}
+            alone = Plan(plan.name, plan.target, self.inputs, self.outputs, values, constants, (step,))
+            self._executor = NumpyExecutor(alone, threads, budget=budget)
+
+    def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs, as C-contiguous arrays that share no memory with the inputs.
+
+        Args:
+            arrays: an array of the logical shape for each of `inputs`, in any strides.
+
+        Raises:
+            InvalidInput: the step cannot be computed on these arrays.
+        """
+        if self._kernel is not None:
+            if self._budget is not None:
+                self._budget.check(self._plan, step_shapes(self._plan, self._step, {**self._constants, **arrays}))
+            with np.errstate(all="ignore"):
+                found = self._kernel.evaluate(arrays)
+            return {name: _own(array, list(arrays.values())) for name, array in zip(self._names, found, strict=False) if name}
+        assert self._executor is not None
+        return dict(zip(self.outputs, self._executor.run(arrays), strict=True))
+
+
+def _own(array: Array, inputs: Sequence[Array]) -> Array:
+    """The array, or a copy where it is a view of an input (whose memory another value may take next) or not contiguous."""
+    if array.flags.c_contiguous and not any(np.may_share_memory(array, other) for other in inputs):
+        return array
+    return np.array(array, order="C")

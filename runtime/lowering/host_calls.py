@@ -1,0 +1,138 @@
+"""Host steps that come to a single call of NumPy or Python.
+
+A step between two primitives starts with cold caches: what Python does around the work costs more than the work itself, 60 to 150 us for
+the cast of a mask or a gather of embeddings. These steps skip the row's general evaluation, and write straight into the memory that the
+next primitive reads: new memory of every run would cost page faults on top.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir.ops.rows import INDICES
+from ...ir.ops.spec import Array
+from ...ir.types import DType
+from ...onednn.enums import CpuIsa
+from ...onednn.lookup_kernel import Kernel, lookup_kernel
+from ...plan.types import Plan, Step
+
+__all__ = ["FOLLOWERS", "MakeCall", "SingleCall", "single_call"]
+
+IntArray = NDArray[np.integer[Any]]
+SingleCall = Callable[[Array], bool]
+"""Takes the one input that is no constant, in any strides; False where only the row's evaluation can say what it comes to."""
+MakeCall = Callable[[Array], SingleCall]
+"""From the array that the result goes to; each run makes its own calls. It is C-contiguous, and for `FOLLOWERS` dense in some order."""
+
+FOLLOWERS = frozenset({"onnx.Cast", "onnx.Lookup"})
+"""Steps whose result may lie in memory as their input does: channels last stays so, and nothing is transposed there and back."""
+
+
+def single_call(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:
+    """What makes the call of a step; None where a step takes more than a call.
+
+    Args:
+        plan: the plan.
+        step: an `onnx.<Op>` step of it.
+        constants: data of the constants among its inputs.
+        isa: the instruction sets that may be used.
+    """
+    make = _MAKERS.get(step.op) if step.primitive == f"onnx.{step.op}" else None
+    return None if make is None else make(plan, step, constants, isa)
+
+
+def _cast(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:  # noqa: ARG001
+    """Integers and truth values to f32: the nearest f32 of each, as the row has it."""
+    ((_, source),) = step.args
+    if source in constants or step.params["to"] is not DType.F32:
+        return None
+    kind = plan.type(source).dtype
+    if not (kind.is_integer or kind is DType.BOOL):
+        return None
+
+    def make(out: Array) -> SingleCall:
+        def call(x: Array) -> bool:
+            np.copyto(out, x, casting="unsafe")
+            return True
+
+        return call
+
+    return make
+
+
+def _gather(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:  # noqa: ARG001
+    """Slices of a constant."""
+    (_, data), (_, indices) = step.args
+    axis = step.params.get("axis", 0)
+    if data not in constants or indices in constants or not isinstance(axis, int) or plan.type(indices).dtype not in INDICES:
+        return None
+    table, size = constants[data], constants[data].shape[axis]
+
+    def make(out: Array) -> SingleCall:
+        def call(picked: Array) -> bool:
+            if picked.min() < -size or picked.max() >= size:
+                return False
+            # `wrap` writes into `out` itself, and counts negative indices from the end; `raise` would go through a copy.
+            np.take(table, cast("IntArray", picked), axis, out, "wrap")
+            return True
+
+        return call
+
+    return make
+
+
+def _lookup(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:
+    """Bytes by a table of bytes: by the kernel where the CPU has it, else by what Python has for it, which is still several times as fast
+    as indexing, which widens each code first."""
+    (_, source), (_, table) = step.args
+    if source in constants or table not in constants or plan.type(source).dtype not in (DType.U8, DType.S8):
+        return None
+    if constants[table].dtype.itemsize != 1 or constants[table].shape != (256,):
+        return None
+    entries, kernel = np.array(constants[table], order="C"), lookup_kernel(isa)
+    return functools.partial(_translating, entries) if kernel is None else functools.partial(_ByKernel, kernel, entries)
+
+
+def _in_memory_order(out: Array) -> list[int]:
+    """The axes of a dense array from the outermost to the innermost."""
+    return sorted(range(out.ndim), key=lambda axis: -out.strides[axis])
+
+
+def _translating(entries: Array, out: Array) -> SingleCall:
+    order, text = _in_memory_order(out), entries.tobytes()
+    held, target = bytearray(out.size), out.transpose(order)
+    codes = np.frombuffer(held, np.uint8).reshape(target.shape)
+
+    def call(x: Array) -> bool:
+        np.copyto(codes, x.view(np.uint8).transpose(order))
+        np.copyto(target, np.frombuffer(held.translate(text), entries.dtype).reshape(target.shape))
+        return True
+
+    return call
+
+
+class _ByKernel:
+    """A lookup by the kernel, which trusts its four numbers: so this holds the arrays whose addresses it passes, and compares sizes."""
+
+    def __init__(self, kernel: Kernel, entries: Array, out: Array) -> None:
+        self._kernel, self._held, self._order = kernel, (out, entries), _in_memory_order(out)
+        self._target, self._size, self._table = out.ctypes.data, out.nbytes, entries.ctypes.data
+
+    def __call__(self, x: Array) -> bool:
+        codes = np.ascontiguousarray(x.transpose(self._order))
+        if codes.nbytes != self._size:
+            return False
+        self._kernel(self._target, codes.ctypes.data, self._size, self._table)
+        return True
+
+
+_MAKERS: Mapping[str, Callable[[Plan, Step, Mapping[str, Array], CpuIsa], MakeCall | None]] = {
+    "Cast": _cast,
+    "Gather": _gather,
+    "Lookup": _lookup,
+}

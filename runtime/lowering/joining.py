@@ -1,0 +1,65 @@
+"""Several dimensions of a plan as one dimension of a primitive: kernels broadcast along few dimensions, in few patterns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from ...onednn.memory import MemoryDesc
+from .translation import Frame
+
+__all__ = ["Groups", "alike", "join_axes", "joined", "joined_frame", "wide"]
+
+Groups = tuple[tuple[int, ...], ...]
+"""Each dimension of a primitive: the axes of the plan's tensor that it joins, neighbours all; none: a dimension of length 1."""
+
+
+def wide(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """The shape with ones in front, up to a rank."""
+    return (1,) * (rank - len(dims)) + dims
+
+
+def alike(one: int, other: int, shapes: Sequence[Sequence[int]]) -> bool:
+    """True where each of the shapes has length 1 along both axes, or along none of them."""
+    return all((shape[one] == 1) == (shape[other] == 1) for shape in shapes)
+
+
+def join_axes(dims: Sequence[int], shapes: Sequence[Sequence[int]]) -> Groups:
+    """Axes joined as far as all arguments vary along both of two neighbours or along none; those of length 1 are left out.
+
+    Args:
+        dims: the whole shape.
+        shapes: the arguments' shapes, of the same rank.
+    """
+    groups: list[list[int]] = []
+    for axis, size in enumerate(dims):
+        if size == 1:
+            continue
+        if groups and alike(groups[-1][-1], axis, shapes):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return tuple(map(tuple, groups))
+
+
+def joined(shape: Sequence[int], groups: Groups) -> tuple[int, ...]:
+    """Lengths of the joined dimensions."""
+    return tuple(math.prod(shape[axis] for axis in group) for group in groups)
+
+
+def joined_frame(dims: tuple[int, ...], groups: Groups, like: MemoryDesc, written_out: Collection[str] = ()) -> Frame:
+    """The destination as a primitive sees it; operands must run along all axes of a joined dimension, or along none.
+
+    Args:
+        dims: its shape in the plan.
+        groups: the dimensions in the primitive.
+        like: the destination there.
+        written_out: constant operands of post-ops to broadcast beforehand.
+    """
+    full = joined(dims, groups)
+
+    def operand(shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        found = joined(shape, groups)
+        return found if all(size in (1, whole) for size, whole in zip(found, full, strict=True)) else None
+
+    return Frame(dims, full, operand, like, frozenset(written_out))

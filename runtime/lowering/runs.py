@@ -1,0 +1,236 @@
+"""The memory of one run of a bound program, with its argument arrays ready: nobody else uses it meanwhile."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...aligned import aligned_bytes
+from ...errors import InternalError
+from ...ir.ops.spec import Array
+from ...onednn.enums import Arg, DataType
+from ...onednn.handles import Engine, Stream
+from ...onednn.layouts import row_major
+from ...onednn.memory import Memory, view
+from ...onednn.pointwise import reorder
+from ...onednn.primitive import ExecArgs, Primitive
+from ...onednn.slabs import arena_bytes
+from ...onednn.workers import making
+from ...plan.types import Plan
+from ..shapes import bound_otherwise
+from .program import Action, HostAction, PrimitiveAction, Program
+from .tensors import Home, Tensor
+
+__all__ = ["Run"]
+
+
+class Run:
+    """An arena, a scratchpad, and for each action of a program a call without arguments.
+
+    Args:
+        plan: the plan.
+        program: bound for the shapes that will be fed.
+        engine: the engine.
+    """
+
+    def __init__(self, plan: Plan, program: Program, engine: Engine) -> None:
+        self._plan = plan
+        self._program = program
+        self._engine = engine
+        self._stream = Stream(engine)
+        self._arena = arena_bytes(program.arena_bytes)
+        self._memories: dict[Tensor, Memory] = {}
+        self._loose: dict[str, list[Memory]] = {}  # of a buffer whose address each run sets anew
+        self._arrays: dict[str, Array] = {}  # what was fed, and what NumPy steps returned, in this run
+        scratchpad = aligned_bytes(max(program.scratchpad_bytes, 1))
+        self._scratchpad = Memory(engine, row_major(engine.library, scratchpad.shape, DataType.u8), scratchpad)
+        self._args: list[ExecArgs] = []  # the calls point into these
+        self._calls = [self._call(action) for action in program.actions]
+        self._outputs = [self._reader(name) for name in plan.outputs]
+
+    def execute(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs of the plan, as new C-contiguous arrays.
+
+        Raises:
+            OneDnnError: a primitive failed; the message names it and its place in the model.
+            InvalidInput: a NumPy step cannot be computed.
+        """
+        try:
+            self._feed(feeds)
+            for index, call in enumerate(self._calls):
+                status = call()
+                if status:
+                    raise self._failure(index, status)
+            return [read() for read in self._outputs]
+        finally:
+            self._release()
+
+    def execute_all(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Every value that a step writes, read as soon as it is there: its memory may hold another value later."""
+        found: dict[str, Array] = {}
+        for index, _ in self._actions(feeds):
+            for value in self._program.written.get(index, ()):
+                found[value] = self._reader(value, first=True)()
+        return {value: found[value] for step in self._plan.steps for value in step.outputs if value}
+
+    def timings(self, feeds: Mapping[str, Array], rounds: int) -> list[tuple[Action, float]]:
+        """Each action with the least of its times in seconds."""
+        least = [math.inf] * len(self._calls)
+        for _ in range(rounds):
+            for index, seconds in self._actions(feeds):
+                if index >= 0:
+                    least[index] = min(least[index], seconds)
+        return list(zip(self._program.actions, least, strict=True))
+
+    def _actions(self, feeds: Mapping[str, Array]) -> Iterator[tuple[int, float]]:
+        """Runs one action after the other, and yields the index and the seconds of each when it is done; -1 when the inputs are there."""
+        try:
+            self._feed(feeds)
+            yield -1, 0.0
+            for index, call in enumerate(self._calls):
+                start = time.perf_counter()
+                status = call()
+                seconds = time.perf_counter() - start
+                if status:
+                    raise self._failure(index, status)
+                yield index, seconds
+        finally:
+            self._release()
+
+    def _failure(self, index: int, status: int) -> Exception:
+        action = self._program.actions[index]
+        if isinstance(action, PrimitiveAction):
+            return action.primitive.execution_error(status)
+        return InternalError(f"a step on NumPy returned status {status}")
+
+    # -- arrays of this run ----------------------------------------------------------------------------------------------------
+
+    def _feed(self, feeds: Mapping[str, Array]) -> None:
+        for name, array in feeds.items():
+            _keep(self._arrays, self._loose, name, array)
+
+    def _release(self) -> None:
+        """Forgets the arrays of the run; the memories' stale addresses are replaced before they are used again."""
+        self._arrays.clear()
+        for memories in self._loose.values():
+            for memory in memories:
+                memory.data = None
+
+    def _reader(self, name: str, *, first: bool = False) -> Callable[[], Array]:
+        """What copies a value into a new C-contiguous array of its logical shape.
+
+        Args:
+            name: the value or constant.
+            first: read it as it was written, in whatever layout; otherwise the tensor that is kept for outputs.
+        """
+        if name in self._plan.constants:
+            data = self._plan.constants[name]
+            return lambda: np.array(data, order="C")
+        tensor = (self._program.tensors if first else self._program.outputs).get(name)
+        if tensor is not None and not tensor.desc.is_plain:
+            shape = self._program.shapes[name]
+            return lambda: self._straightened(tensor).reshape(shape)
+        see = self._viewer(name, tensor)
+        return lambda: np.array(see(), order="C")
+
+    def _straightened(self, tensor: Tensor) -> Array:
+        """A value in a layout of the library's own, as a row-major array."""
+        desc = row_major(self._engine.library, tensor.desc.dims, tensor.desc.dtype)
+        target = Memory.allocate(self._engine, desc)
+        with making():
+            made = reorder(self._engine, tensor.desc, desc)
+            move = Primitive(made)
+        args: dict[int, Memory] = {Arg.SRC: self._memory(tensor), Arg.DST: target}
+        if made.scratchpad_size:
+            args[Arg.SCRATCHPAD] = Memory.allocate(self._engine, made.scratchpad_md)
+        move.execute(self._stream, ExecArgs(made, args))
+        return target.view()
+
+    # -- building --------------------------------------------------------------------------------------------------------------
+
+    def _place(self, tensor: Tensor) -> NDArray[np.uint8]:
+        start = self._program.offsets[tensor.buffer]
+        return self._arena[start : start + tensor.buffer.size]
+
+    def _memory(self, tensor: Tensor) -> Memory:
+        memory = self._memories.get(tensor)
+        if memory is None:
+            if tensor.buffer.home is Home.ARENA:
+                memory = Memory(self._engine, tensor.desc, self._place(tensor))
+            else:
+                memory = Memory(self._engine, tensor.desc)
+                self._loose.setdefault(tensor.buffer.name, []).append(memory)
+            self._memories[tensor] = memory
+        return memory
+
+    def _call(self, action: Action) -> Callable[[], int]:
+        return self._primitive_call(action) if isinstance(action, PrimitiveAction) else self._host_call(action)
+
+    def _primitive_call(self, action: PrimitiveAction) -> Callable[[], int]:
+        desc = action.primitive.desc
+        memories = {arg: self._memory(of) if isinstance(of, Tensor) else of for arg, of in action.args.items()}
+        if desc.scratchpad_size:
+            memories[Arg.SCRATCHPAD] = self._scratchpad
+        args = ExecArgs(desc, memories)
+        self._args.append(args)
+        return action.primitive.call(self._stream, args)
+
+    def _host_call(self, action: HostAction) -> Callable[[], int]:
+        # What the calls refer to is named here: a reference to `self` would be a cycle, and keep the arena until it is collected.
+        runner, outputs, arrays, loose, plan = action.runner, action.outputs, self._arrays, self._loose, self._plan
+        readers = {value: self._viewer(value, action.inputs.get(value)) for value in runner.inputs}
+        for tensor in outputs.values():
+            self._memory(tensor)
+        shapes = self._program.shapes
+        made = {value: (shapes[value], plan.type(value).dtype.numpy) for value in runner.outputs if value in shapes}
+
+        def general() -> int:
+            found = runner.run({value: read() for value, read in readers.items()})
+            for value, array in found.items():
+                if value in made and (array.shape, array.dtype) != made[value]:
+                    shape, dtype = made[value]
+                    raise bound_otherwise(plan, value, array, f"{dtype}{list(shape)}")
+                _keep(arrays, loose, value, array)
+            return 0
+
+        result = outputs.get(runner.outputs[0])
+        if runner.single_call is None or result is None or result.buffer.home is not Home.ARENA:
+            return general
+        out = view(result.desc, self._place(result)).reshape(self._program.shapes[runner.outputs[0]])
+        single, read = runner.single_call(out), readers[runner.inputs[0]]
+
+        def call() -> int:
+            if not single(read()):
+                general()  # says what is wrong
+                np.copyto(out, arrays.pop(runner.outputs[0]))
+            return 0
+
+        return call
+
+    def _viewer(self, value: str, tensor: Tensor | None) -> Callable[[], NDArray[Any]]:
+        """What shows a value as an array of its logical shape, without a copy."""
+        arrays = self._arrays
+        if value in self._program.host_views:
+            see, form = self._viewer(self._program.host_views[value], None), self._program.shapes[value]
+            return lambda: see().reshape(form)
+        if tensor is None or (tensor.buffer.home is not Home.ARENA and tensor.buffer.name == value):
+            return lambda: arrays[value]
+        shape, desc, base = self._program.shapes[value], tensor.desc, tensor.buffer.name
+        if tensor.buffer.home is Home.ARENA:
+            fixed = view(desc, self._place(tensor)).reshape(shape)
+            return lambda: fixed
+        return lambda: view(desc, arrays[base]).reshape(shape)
+
+
+def _keep(arrays: dict[str, Array], loose: Mapping[str, Sequence[Memory]], name: str, array: Array) -> None:
+    """Takes an array into a run, and lets the memories of its buffer point to it."""
+    if not array.flags.c_contiguous:
+        array = np.array(array, order="C")
+    arrays[name] = array
+    for memory in loose.get(name, ()):
+        memory.set_data(array)

@@ -1,0 +1,230 @@
+"""A plan's attributes in the binding's terms: scales, zero points and post-ops with the memories they read at run time.
+
+Plans for `onednn-v3` are handed over unchanged. A plan for `onednn-v2` is converted so that every float operation stays: its bias is added
+to the accumulator, and its output scale is applied behind that, as a post-op.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...errors import InternalError
+from ...onednn.attributes import Attributes, Binary, Eltwise, PostOp, PRelu, Sum
+from ...onednn.enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_points
+from ...onednn.layouts import relaid, row_major, viewed
+from ...onednn.memory import Memory, MemoryDesc
+from ...plan import attributes as plan_attributes
+from ...plan.attributes import PrimitiveAttr, Scale
+from .binding import Binder, NotLowered, Wanted
+from .tensors import data_type
+
+__all__ = ["Frame", "Translated", "algorithm", "folded_output_scale", "prepend_scale", "same_frame", "translate"]
+
+_ROLES = {"src": Arg.SRC, "weights": Arg.WEIGHTS, "dst": Arg.DST, "src_0": Arg.SRC_0, "src_1": Arg.SRC_1}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The destination as the primitive sees it.
+
+    Attributes:
+        plan: its shape in the plan.
+        dims: its shape in the primitive.
+        operand: the shape of a post-op's operand in the primitive, from its shape in the plan (of dst's rank); None where it has none.
+        like: a descriptor of the destination with the layout that operands should have.
+        written_out: operands of binary post-ops that are broadcast beforehand.
+    """
+
+    plan: tuple[int, ...]
+    dims: tuple[int, ...]
+    operand: Callable[[tuple[int, ...]], tuple[int, ...] | None]
+    like: MemoryDesc
+    written_out: frozenset[str] = frozenset()
+
+
+@dataclass
+class Translated:
+    """Attributes and what they read.
+
+    Attributes:
+        attributes: for the primitive descriptor.
+        args: execution argument -> memory or value.
+        sum_operand: the value that lies in the destination beforehand.
+    """
+
+    attributes: Attributes
+    args: dict[int, Wanted | Memory] = field(default_factory=dict)
+    sum_operand: Wanted | None = None
+
+
+def algorithm(kind: str, name: str) -> AlgKind:
+    """`AlgKind.<kind>_<name>`.
+
+    Raises:
+        NotLowered: the library has no such algorithm.
+    """
+    try:
+        return AlgKind[f"{kind}_{name}"]
+    except KeyError:
+        raise NotLowered(f"oneDNN has no {kind} algorithm {name}") from None
+
+
+def translate(binder: Binder, attr: PrimitiveAttr, frame: Frame, dtype: DataType, masks: Mapping[str, int] | None = None) -> Translated:
+    """The attributes of a step.
+
+    Args:
+        binder: gives descriptors of operands and holds constants.
+        attr: the step's attributes, in the order of `onednn-v3`.
+        frame: the destination.
+        dtype: of the destination.
+        masks: role -> mask of its scales where they are not per tensor, if it is not the plan's.
+
+    Raises:
+        NotLowered: the library has no such attribute.
+    """
+    result = Translated(Attributes())
+    scales: dict[int, int] = {}
+    zero_points: dict[int, int] = {}
+    for role, scale in attr.scales.items():
+        arg = _role(role)
+        scales[arg] = (masks or {}).get(role, scale.mask) if len(scale.values) > 1 else 0
+        result.args[arg_scales(arg)] = binder.constants.vector(scale.array)
+    for role, zero in attr.zero_points.items():
+        arg = _role(role)
+        zero_points[arg] = zero.mask if len(zero.values) > 1 else 0
+        result.args[arg_zero_points(arg)] = binder.constants.vector(zero.array)
+    chain: list[PostOp] = []
+    for op in attr.post_ops:
+        _append(binder, op, frame, dtype, chain, result)
+    result.attributes = Attributes(scales, zero_points, tuple(chain))
+    return result
+
+
+def folded_output_scale(attr: PrimitiveAttr, axis: int, *, has_bias: bool, weights_mask: int) -> tuple[PrimitiveAttr, Scale | None]:
+    """The attributes of a step of a v2 plan in the order of v3, float operation by float operation.
+
+    `(acc + bias) * output_scale` is `acc * weights_scale` without a bias. With one, the accumulator and the bias stay as they are and the
+    output scale becomes the first post-op.
+
+    Args:
+        attr: the attributes; anything but output scales is untouched (eltwise scales are `translate`'s).
+        axis: of the destination's channels.
+        has_bias: whether the step has a bias.
+        weights_mask: mask of scales along the output channels of the weights.
+
+    Returns:
+        The attributes, and the output scale that must become the first post-op (None: there is none).
+
+    Raises:
+        NotLowered: an output scale along another axis.
+    """
+    scale = attr.output_scales
+    if scale is None:
+        return attr, None
+    if scale.mask not in (0, 1 << axis):
+        raise NotLowered(f"an output scale with mask {scale.mask}")
+    if has_bias:
+        return PrimitiveAttr(attr.scales, attr.zero_points, attr.post_ops), scale
+    weights = Scale(scale.values, weights_mask if len(scale.values) > 1 else 0)
+    return PrimitiveAttr({**attr.scales, "weights": weights}, attr.zero_points, attr.post_ops), None
+
+
+def prepend_scale(binder: Binder, translated: Translated, scale: Scale, frame: Frame, axis: int) -> Translated:
+    """The same with a multiplication by `scale` (per tensor, or along `axis` of the destination) in front of the post-ops."""
+    base = Arg.ATTR_MULTIPLE_POST_OP_BASE
+    shifted = {arg + base if arg >= base else arg: memory for arg, memory in translated.args.items()}
+    first: PostOp
+    if len(scale.values) == 1:
+        first = Eltwise(AlgKind.eltwise_linear, scale.values[0], 0.0)
+    else:
+        dims = tuple(len(scale.values) if i == axis else 1 for i in range(len(frame.dims)))
+        desc = row_major(binder.library, dims, DataType.f32)
+        first = Binary(AlgKind.binary_mul, desc)
+        shifted[arg_post_op(0, Arg.SRC_1)] = Memory(binder.engine, desc, np.ascontiguousarray(scale.array))
+    old = translated.attributes
+    attributes = Attributes(old.scales, old.zero_points, (first, *old.post_ops))
+    return Translated(attributes, shifted, translated.sum_operand)
+
+
+def _role(role: str) -> int:
+    if role in _ROLES:
+        return _ROLES[role]
+    raise InternalError(f"no argument {role}")
+
+
+def _append(
+    binder: Binder,
+    op: plan_attributes.PostOp,
+    frame: Frame,
+    dtype: DataType,
+    chain: list[PostOp],
+    result: Translated,
+) -> None:
+    index = len(chain)
+    match op:
+        case plan_attributes.Eltwise(name, alpha, beta, scale):
+            chain.append(Eltwise(algorithm("eltwise", name), alpha, beta))
+            if scale != 1.0:
+                chain.append(Eltwise(AlgKind.eltwise_linear, scale, 0.0))
+        case plan_attributes.Binary(name, operand, scale):
+            if scale is not None:
+                raise NotLowered("oneDNN takes no scale on the operand of a binary post-op")
+            need = _operand(binder, operand, frame)
+            chain.append(Binary(algorithm("binary", name), need.desc))
+            result.args[arg_post_op(index, Arg.SRC_1)] = need
+        case plan_attributes.Sum(operand, scale, zero_point, kind):
+            read_as = dtype if kind is None else data_type(kind)
+            if read_as is None or result.sum_operand is not None:
+                raise NotLowered("a sum of that type, or a second sum")
+            binder.desc(operand)  # refuses what lies outside of oneDNN's reach
+            chain.append(Sum(scale, zero_point, DataType.undef if read_as == dtype else read_as))
+            result.sum_operand = Wanted(operand, frame.like)  # the layout is settled when the destination's is known
+        case plan_attributes.Prelu(operand):
+            mask, slopes = _slopes(binder, operand, frame)
+            chain.append(PRelu(mask))
+            result.args[arg_post_op(index, Arg.WEIGHTS)] = slopes
+        case plan_attributes.DepthwiseConv():
+            raise NotLowered("oneDNN runs a depthwise post-op as two primitives by its reference code")
+
+
+def _operand(binder: Binder, name: str, frame: Frame) -> Wanted | Memory:
+    """The operand of a binary post-op: in the destination's layout, or as it lies where it is smaller than that."""
+    given = binder.dims(name)
+    if name in frame.written_out:
+        whole = relaid(frame.like, frame.dims, binder.dtype(name)) or row_major(binder.library, frame.dims, binder.dtype(name))
+        return binder.written_out(name, frame.plan, whole) if binder.is_constant(name) else binder.spread(name, whole)
+    dims = frame.operand((1,) * (len(frame.plan) - len(given)) + given)
+    if dims is None:
+        raise NotLowered(f"the operand {name} {list(given)} of a post-op does not fit {list(frame.dims)}")
+    kind = binder.dtype(name)
+    desc = relaid(frame.like, dims, kind)
+    if desc is None:
+        desc = frame.like if (dims, kind) == (frame.like.dims, frame.like.dtype) else row_major(binder.library, dims, kind)
+    if not binder.is_constant(name):
+        lies = viewed(binder.desc(name), dims)
+        if lies is not None and math.prod(dims) == max(dims):  # one dimension at most: any layout is the same
+            desc = lies
+    return Wanted(name, desc)
+
+
+def _slopes(binder: Binder, name: str, frame: Frame) -> tuple[int, Memory]:
+    """Mask and slopes of a prelu post-op. The library takes their number from the mask and the destination, so the mask is made anew from
+    the slopes' own shape."""
+    if not binder.is_constant(name):
+        raise NotLowered("slopes of a prelu post-op that are computed at run time")
+    data = binder.constants.data(name)
+    dims = frame.operand((1,) * (len(frame.plan) - data.ndim) + data.shape)
+    if dims is None or any(size not in (1, full) for size, full in zip(dims, frame.dims, strict=True)):
+        raise NotLowered(f"slopes {list(data.shape)} for {list(frame.plan)}")
+    mask = sum(1 << axis for axis, size in enumerate(dims) if size > 1)
+    order = (0, *range(2, len(dims)), 1) if len(dims) >= 3 else tuple(range(len(dims)))
+    return mask, binder.constants.vector(np.ascontiguousarray(data.reshape(dims).transpose(order), np.float32))
+
+
+def same_frame(dims: tuple[int, ...], like: MemoryDesc, written_out: frozenset[str] = frozenset()) -> Frame:
+    """The frame of a primitive that sees the destination as the plan does."""
+    return Frame(dims, dims, lambda shape: shape, like, written_out)

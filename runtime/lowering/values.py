@@ -1,0 +1,326 @@
+"""The tensors of a plan's values while a program is bound: one for each layout that a reader asked for, made by reorders, once each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import InternalError
+from ...onednn.capi import OneDnnError
+from ...onednn.enums import AlgKind, Arg, DataType
+from ...onednn.handles import Engine
+from ...onednn.layouts import relaid, row_major, viewed
+from ...onednn.library import Library
+from ...onednn.memory import Memory, MemoryDesc
+from ...onednn.pointwise import reorder, resampling
+from ...onednn.primitive import Primitive
+from ...onednn.primitive_desc import PrimitiveDesc
+from ...plan.types import Plan, Step
+from ..shapes import StaticShape
+from .constants import Constants
+from .program import Action, PrimitiveAction
+from .tensors import Buffer, Home, Tensor, data_type
+
+__all__ = ["NotCompiled", "NotLowered", "Values", "Wanted"]
+
+
+_LARGEST_WRITTEN_OUT = 128 << 20
+"""Bytes of constants that one program may hold in a larger shape than the plan's."""
+
+
+class NotLowered(Exception):
+    """No primitive runs this step as it should; the message is the reason."""
+
+
+class NotCompiled(Exception):
+    """The library failed while it generated code for a step.
+
+    oneDNN 3.2's code generator never forgets such a failure, and fails for ever after in the same thread: bind again in another one.
+
+    Attributes:
+        step: index of the step.
+        reason: what failed.
+    """
+
+    def __init__(self, step: int, reason: str) -> None:
+        super().__init__(step, reason)
+        self.step = step
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A value as an argument of a primitive: `desc` has the primitive's own view of the shape, and the layout that it was made for."""
+
+    value: str
+    desc: MemoryDesc
+
+
+class Values:
+    """The tensors of every value, and the actions that make them.
+
+    Args:
+        plan: the plan.
+        shapes: the shape of every value that is known.
+        engine: the engine.
+        constants: the plan's constants.
+
+    Attributes:
+        index: of the step that is being lowered.
+    """
+
+    def __init__(self, plan: Plan, shapes: Mapping[str, StaticShape], engine: Engine, constants: Constants) -> None:
+        self.plan = plan
+        self.engine = engine
+        self.constants = constants
+        self.index = 0
+        self._shapes = shapes
+        self._tensors: dict[str, list[Tensor]] = {}
+        self._first: dict[str, Tensor] = {}
+        self._actions: list[Action] = []
+        self._reorders = 0
+        self._written: dict[int, list[str]] = {}
+        self._seen: list[tuple[int, Tensor]] = []
+        self._spread_names: dict[str, str] = {}
+        self._spread: dict[tuple[str, MemoryDesc], Tensor] = {}
+        self._written_out: dict[tuple[str, tuple[int, ...], MemoryDesc], Memory] = {}
+        self._written_bytes = 0
+        self._impl: list[str] = []
+        self._last_use = {value: index for index, step in enumerate(plan.steps) for value in step.inputs}
+        self._last_use |= dict.fromkeys(plan.outputs, len(plan.steps))
+
+    @property
+    def library(self) -> Library:
+        """The library."""
+        return self.engine.library
+
+    def dims(self, value: str) -> tuple[int, ...]:
+        """The shape of a value or constant, 0-d as [1].
+
+        Raises:
+            NotLowered: data decides it, or it has no elements.
+        """
+        shape = self._shapes.get(value)
+        if shape is None:
+            raise NotLowered(f"the shape of {value} depends on data")
+        if 0 in shape:
+            raise NotLowered(f"{value} has no elements")
+        return shape or (1,)
+
+    def dtype(self, value: str) -> DataType:
+        """The element type of a value or constant.
+
+        Raises:
+            NotLowered: primitives take none of that type.
+        """
+        kind = self.plan.type(value).dtype
+        found = data_type(kind)
+        if found is None:
+            raise NotLowered(f"no primitive takes {kind.value}")
+        return found
+
+    def is_constant(self, value: str) -> bool:
+        """True for a constant of the plan."""
+        return value in self.constants
+
+    def desc(self, value: str) -> MemoryDesc:
+        """The layout in which a value lies first of all; row-major for constants.
+
+        Raises:
+            NotLowered: primitives cannot read it.
+        """
+        if self.is_constant(value):
+            return row_major(self.library, self.dims(value), self.dtype(value))
+        found = self._tensors.get(value)
+        if not found:
+            raise NotLowered(f"{value} lies outside of oneDNN's reach")
+        return found[0].desc
+
+    def fetch(self, need: Wanted) -> Tensor | Memory:
+        """The value in this layout: as it lies, seen under another shape, or through a reorder."""
+        if self.is_constant(need.value):
+            array = self.constants.data(need.value).reshape(need.desc.dims)
+            return self.constants.packed(need.value, f"{list(need.desc.dims)}", array, need.desc)
+        if need.value in self._spread_names:
+            return self._spread_out(self._spread_names[need.value], need.desc)
+        known = self._tensors[need.value]
+        for tensor in known:
+            view = viewed(tensor.desc, need.desc.dims)
+            if view is not None and view == need.desc:
+                return tensor if view is tensor.desc else Tensor(tensor.buffer, need.desc)
+        tensor = self._reordered(need.value, self._viewable(need.value, need.desc.dims), need.desc)
+        back = viewed(need.desc, self.dims(need.value))
+        if back is not None:
+            known.append(tensor if back is need.desc else Tensor(tensor.buffer, back))
+        return tensor
+
+    def convert(self, value: str, desc: MemoryDesc) -> Wanted:
+        """The value converted to another type (and layout), under a name of its own that can be fetched."""
+        name = f"{value} as {desc.dtype.name}"
+        if name not in self._tensors:
+            tensor = self._reordered(value, self._viewable(value, desc.dims), desc)
+            self._tensors[name] = [tensor]
+        return Wanted(name, desc)
+
+    def written_out(self, value: str, dims: Sequence[int], desc: MemoryDesc) -> Memory:
+        """A constant broadcast to a larger shape, and kept with the program: it depends on the shapes that the program is bound for.
+
+        Args:
+            value: the constant.
+            dims: the shape.
+            desc: how it is written: type, and plain layout of a shape of as many elements.
+
+        Raises:
+            NotLowered: with those written so far it takes more than a program may keep.
+        """
+        key = value, tuple(dims), desc
+        if key not in self._written_out:
+            self._written_bytes += desc.size
+            if self._written_bytes > _LARGEST_WRITTEN_OUT:
+                self._written_bytes -= desc.size
+                raise NotLowered(f"{value} written out as {list(dims)} takes {desc.size >> 20} MiB more than a program keeps for such")
+            memory = Memory.allocate(self.engine, desc)
+            np.copyto(memory.view(), np.broadcast_to(self.constants.data(value), tuple(dims)).reshape(desc.dims), casting="unsafe")
+            self._written_out[key] = memory
+        return self._written_out[key]
+
+    def spread(self, value: str, desc: MemoryDesc) -> Wanted:
+        """A value [N, C, ...] broadcast along spatial dimensions of length 1, under a name of its own; made when it is fetched.
+
+        Args:
+            value: the value.
+            desc: the layout, with the whole shape.
+
+        Raises:
+            NotLowered: it is broadcast along another dimension, too.
+        """
+        dims, whole = self.dims(value), desc.dims
+        fits = 3 <= len(dims) == len(whole) <= 5 and dims[:2] == whole[:2]
+        if not fits or any(d not in (1, w) for d, w in zip(dims, whole, strict=True)):
+            raise NotLowered(f"no primitive spreads {value} {list(dims)} over {list(whole)}")
+        name = f"{value} over space"
+        self._spread_names[name] = value
+        return Wanted(name, desc)
+
+    def _spread_out(self, value: str, desc: MemoryDesc) -> Tensor:
+        """See `spread`: the nearest element of a resampling is the only one."""
+        found = self._spread.get((value, desc))
+        if found is None:
+            given = relaid(desc, self.dims(value), desc.dtype) or row_major(self.library, self.dims(value), desc.dtype)
+            source = self.fetch(Wanted(value, given))
+            found = self._spread[value, desc] = Tensor(Buffer(value, Home.ARENA, desc.size, {value}), desc)
+            made = resampling(self.engine, AlgKind.resampling_nearest, given, desc, origin=f"broadcast of {value}")
+            self._run(made, {Arg.SRC: source, Arg.DST: found}, found, f"broadcast of {value}")
+        return found
+
+    def rearranged(self, value: str, name: str, view: MemoryDesc, target: MemoryDesc, seen: MemoryDesc) -> Wanted:
+        """A copy of a value in another order of elements, under a name of its own that can be fetched.
+
+        Args:
+            value: the value.
+            name: of the copy.
+            view: the value's row-major bytes under a finer shape.
+            target: that shape in the new order.
+            seen: the copy's bytes as the primitive sees them.
+        """
+        if name not in self._tensors:
+            straight = self._straight(value)
+            buffer = Buffer(name, Home.ARENA, target.size, {value})
+            move = reorder(self.engine, view, target, origin=f"layout of {value}")
+            copy = Tensor(buffer, target)
+            self._run(move, {Arg.SRC: Tensor(straight.buffer, view), Arg.DST: copy}, copy, f"layout of {value}")
+            self._tensors[name] = [Tensor(buffer, seen)]
+        return Wanted(name, seen)
+
+    def flattened(self, value: str, lies: MemoryDesc) -> Wanted:
+        """A value's elements in the order of their addresses, as [count], under a name of its own that can be fetched.
+
+        Args:
+            value: the value.
+            lies: a dense layout of it without offset.
+        """
+        flat = row_major(self.library, (math.prod(lies.dims),), lies.dtype)
+        if self.is_constant(value):  # row-major
+            return Wanted(value, flat)
+        name = f"{value} as it lies"
+        found = self.fetch(Wanted(value, lies))
+        assert isinstance(found, Tensor)
+        self._tensors[name] = [Tensor(found.buffer, flat)]
+        return Wanted(name, flat)
+
+    def _define(self, value: str, tensor: Tensor) -> None:
+        tensor.buffer.values.add(value)
+        self._tensors[value] = [tensor]
+        self._first[value] = tensor
+        self._written.setdefault(len(self._actions) - 1, []).append(value)
+        self._seen.append((len(self._actions) - 1, tensor))
+
+    def _readable(self, value: str) -> Tensor:
+        """A tensor of a value that NumPy can read: any plain layout."""
+        for tensor in self._tensors[value]:
+            if tensor.desc.is_plain:
+                return tensor
+        return self._straight(value)
+
+    def _straight(self, value: str) -> Tensor:
+        """A row-major tensor of a value: the library transposes faster than NumPy copies."""
+        first = self._tensors[value][0]
+        found = self.fetch(Wanted(value, row_major(self.library, first.desc.dims, first.desc.dtype)))
+        assert isinstance(found, Tensor)
+        return found
+
+    def _viewable(self, value: str, dims: Sequence[int]) -> Tensor:
+        """A tensor of the value under another shape; brought into row-major order first where its layout does not allow that."""
+        first = self._tensors[value][0]
+        view = viewed(first.desc, dims)
+        if view is None:
+            if math.prod(dims) != math.prod(first.desc.dims):
+                raise InternalError(f"{value} {list(first.desc.dims)} was asked for as {list(dims)}")
+            plain = row_major(self.library, first.desc.dims, first.desc.dtype)
+            straight = self.fetch(Wanted(value, plain))
+            assert isinstance(straight, Tensor)
+            view, first = viewed(plain, dims), straight
+            assert view is not None
+        return first if view is first.desc else Tensor(first.buffer, view)
+
+    def _reordered(self, value: str, source: Tensor, desc: MemoryDesc, buffer: Buffer | None = None) -> Tensor:
+        """A copy in another layout or type."""
+        tensor = Tensor(buffer or Buffer(value, Home.ARENA, desc.size, {value}), desc)
+        made = reorder(self.engine, source.desc, desc, origin=f"layout of {value}")
+        self._run(made, {Arg.SRC: source, Arg.DST: tensor}, tensor, f"reorder of {value}")
+        self._reorders += 1
+        return tensor
+
+    def _in_place(self, step: Step, operand: Wanted, read: set[Buffer]) -> Buffer:
+        """The buffer of a destination that holds the operand of `sum`: the operand's own where nothing reads it later, else a copy."""
+        if not self.is_constant(operand.value):
+            for tensor in self._tensors[operand.value]:
+                view = viewed(tensor.desc, operand.desc.dims)
+                if view is not None and view == operand.desc and self._dies_here(tensor.buffer) and tensor.buffer not in read:
+                    for value in tensor.buffer.values:
+                        self._tensors[value] = []
+                    return tensor.buffer
+        buffer = Buffer(step.output, Home.ARENA, operand.desc.size)
+        if self.is_constant(operand.value):
+            memory = self.fetch(operand)
+            copy = reorder(self.engine, operand.desc, operand.desc, origin=f"copy of {operand.value}")
+            target = Tensor(buffer, operand.desc)
+            self._run(copy, {Arg.SRC: memory, Arg.DST: target}, target, f"copy of {operand.value}")
+            self._reorders += 1
+        else:
+            self._reordered(operand.value, self._viewable(operand.value, operand.desc.dims), operand.desc, buffer)
+        return buffer
+
+    def _dies_here(self, buffer: Buffer) -> bool:
+        return buffer.home is Home.ARENA and all(self._last_use.get(value, -1) <= self.index for value in buffer.values)
+
+    def _run(self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory], dst: Tensor, label: str) -> None:
+        try:
+            primitive = Primitive(desc)
+        except OneDnnError as error:
+            raise NotCompiled(self.index, error.what) from error
+        self._impl.append(desc.impl_info)
+        self._actions.append(PrimitiveAction(primitive, args, (dst,), self.index, label))
