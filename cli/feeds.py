@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import InvalidInput
 from ..files import is_there, open_regular
 from ..ir.ops.spec import Array
+from .options import place
 
 __all__ = ["Feed", "read_feeds"]
 
@@ -49,7 +50,7 @@ def read_feeds(arguments: Iterable[str], inputs: Sequence[str]) -> dict[str, Fee
     if missing:
         first = missing[0]
         hint = f"add --input {first}=FILE.npy" + (", and the others alike" if len(missing) > 1 else "")
-        raise InvalidInput(f"missing inputs: {', '.join(missing)}", where="command line, --input", hint=f"{hint} ({_listed(inputs)})")
+        raise InvalidInput(f"missing inputs: {', '.join(missing)}", where=place("--input"), hint=f"{hint} ({_listed(inputs)})")
     return feeds
 
 

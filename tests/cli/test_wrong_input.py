@@ -173,8 +173,7 @@ COMMAND_LINES = {
     "no such option": (["inspect", "m.onnx", "--colour"], "--colour"),
     "no model": (["inspect"], "MODEL_OR_PLAN"),
     "no output": (["compile", "m.onnx"], "--output"),
-    "no such backend": (["run", "m.onnx", "--backend", "cuda"], "cuda"),
-    "no thread": (["run", "m.onnx", "--threads", "0"], "--threads"),
+    "no thread": (["run", "m.onnx", "--threads", "0"], "'0' is no number of threads"),
     "json and text": (["inspect", "m.onnx", "--json", "--text"], "--text"),
     "no such file": (["inspect", "m.onnx"], "m.onnx"),
     "a folder": (["inspect", "."], "."),
@@ -191,6 +190,28 @@ def test_wrong_command_lines(call, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert json.loads(result.stdout)["error"]["kind"] == "InvalidInput"
         return
     assert_one_message(result.exit_code, result.stdout, result.stderr, word)
+
+
+WRONG_WORDS = {
+    "backend": ("run m.onnx --backend cuda", "there is no backend 'cuda'", "choose one of auto, numpy, onednn"),
+    "backend of the demo": ("demo --backend cuda", "there is no backend 'cuda'", "choose one of auto, numpy, onednn"),
+    "form": ("demo --form Qdq", "there is no form 'Qdq'", "choose one of f32, fakequantize, qdq"),
+    "color": ("inspect m.onnx --color red", "there is no color 'red'", "choose one of auto, always, never"),
+    "threads": ("run m.onnx --threads many", "'many' is no number of threads", "give a whole number of 1 or more"),
+    "negative threads": ("run m.onnx --threads -2", "'-2' is no number of threads", "give a whole number of 1 or more"),
+    "fractions of threads": ("run m.onnx --threads 1.5", "'1.5' is no number of threads", "give a whole number of 1 or more"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_WORDS)
+def test_wrong_words_behind_options(call, case: str) -> None:
+    line, what, hint = WRONG_WORDS[case]
+    result = call(*line.split())
+    place = f"command line, {line.split()[-2]}"
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"error: {what}\n  where: {place}\n  fix:   {hint}\n", "our own words: those of a library change"
+    error = json.loads(call(*line.split(), "--json").stdout)["error"]
+    assert error == {"kind": "UsageError", "what": what, "where": place, "hint": hint, "saved": ""}
 
 
 def test_wrong_targets(call, model: Path, plan: Path) -> None:
