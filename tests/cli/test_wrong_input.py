@@ -12,6 +12,8 @@ import cli_files
 import numpy as np
 import pytest
 
+import fqfuse
+
 MODELS = {
     "truncated": (cli_files.truncated, "cut short"),
     "no ONNX": (cli_files.no_onnx, "no ONNX"),
@@ -215,11 +217,15 @@ def test_wrong_words_behind_options(call, case: str) -> None:
 
 
 def test_wrong_targets(call, model: Path, plan: Path) -> None:
-    for path, target, word in ((model, "tpu", "onednn-v2"), (plan, "onednn-v2", "for target onednn-v3")):
-        result = call("inspect", path, "--target", target)
-        assert result.exit_code == 2
-        assert word in result.stderr
-        assert "  fix:   " in result.stderr
+    result = call("inspect", plan, "--target", "onednn-v2")
+    assert_one_message(result.exit_code, result.stdout, result.stderr, "for target onednn-v3", str(plan))
+    for path in (model, plan):
+        result = call("inspect", path, "--target", "onednn-v4")
+        words = ("there is no target 'onednn-v4'", "where: command line, --target\n", "onednn-v2, onednn-v3")
+        assert_one_message(result.exit_code, result.stdout, result.stderr, *words)
+    with pytest.raises(fqfuse.InvalidInput) as caught:
+        fqfuse.compile(model, target="onednn-v4")
+    assert (caught.value.what, caught.value.where) == ("there is no target 'onednn-v4'", "target"), "the argument of the function"
 
 
 def test_what_is_not_compiled(call, tmp_path: Path, model: Path, plan: Path) -> None:
