@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InvalidInput
-from ..files import is_there, open_regular
+from ..files import is_there, open_regular, unreadable
 from ..ir.ops.spec import Array
 from .options import place
 
@@ -71,8 +71,7 @@ def _arrays(name: str | None, path: Path, inputs: Sequence[str]) -> Mapping[str,
         with open_regular(path) as file:
             magic = file.read(len(_NPY))
     except OSError as error:
-        hint = "check the path and its permissions"
-        raise InvalidInput(f"the input file cannot be read: {error.strerror}", where=str(path), hint=hint) from error
+        raise unreadable(path, error, "the .npy or .npz file") from error
     if magic.startswith(_NPZ):
         return _archive(name, path, inputs)
     if magic != _NPY:

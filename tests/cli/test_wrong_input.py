@@ -16,8 +16,8 @@ import fqfuse
 
 MODELS = {
     "truncated": (cli_files.truncated, "cut short"),
-    "no ONNX": (cli_files.no_onnx, "no ONNX"),
-    "empty": (cli_files.empty, ""),
+    "no ONNX": (cli_files.no_onnx, "the file is no ONNX model, but a text file"),
+    "empty": (cli_files.empty, "the file is empty"),
     "unknown domain": (cli_files.unknown_domain, "com.acme.Magic"),
     "range at run time": (cli_files.range_at_run_time, "'low'"),
 }
@@ -177,8 +177,9 @@ COMMAND_LINES = {
     "no output": (["compile", "m.onnx"], "--output"),
     "no thread": (["run", "m.onnx", "--threads", "0"], "'0' is no number of threads"),
     "json and text": (["inspect", "m.onnx", "--json", "--text"], "--text"),
-    "no such file": (["inspect", "m.onnx"], "m.onnx"),
-    "a folder": (["inspect", "."], "."),
+    "no such file": (["inspect", "m.onnx"], "there is no such file\n  where: m.onnx"),
+    "a folder": (["inspect", "."], "this is a folder, not a file\n  where: .\n  fix:   give the path of the .onnx file in it"),
+    "a name that is too long": (["inspect", "m" * 300], "the file cannot be read: File name too long"),
 }
 
 
