@@ -22,9 +22,11 @@ def command(
     target: Target = None,
     as_json: AsJson = False,
     decisions: Annotated[bool, typer.Option("--decisions", help="List every decision, those that fired as well.")] = False,
-    as_text: Annotated[bool, typer.Option("--text", help="Print the plan in its text form (docs/text-form.md) instead.")] = False,
+    as_text: Annotated[
+        bool, typer.Option("--text", help="Print the plan in its text form (docs/text-form.md) instead; names over 500 characters are cut.")
+    ] = False,
     all_rows: Annotated[
-        bool, typer.Option("--all", help="Fold nothing; with --text, print the data as well, so that it reads back.")
+        bool, typer.Option("--all", help="Fold nothing; with --text, print the data as well and cut no name, so that it reads back.")
     ] = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
@@ -36,8 +38,9 @@ def command(
     plan = plan_of(model, target)
     if as_text:
         from ..composer.text import print_plan
+        from ..ir.text_write import shortened
 
-        write_out(print_plan(plan, data="full" if all_rows else "digest"))
+        write_out(print_plan(plan) if all_rows else shortened(print_plan(plan, data="digest")))
         return
     from .console import layout_of_stdout, print_json, show
 

@@ -16,7 +16,7 @@ from ..composer.plan import Plan
 from ..composer.plan_file import plan_bytes, read_plan
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
-from ..ir.types import DType, TensorType
+from ..ir.types import DType, TensorType, dimensions
 from .budget import RunBudget
 from .numpy_runtime import NumpyExecutor
 from .placement import Placement
@@ -252,7 +252,7 @@ def _check_feed(name: str, array: Array, type_: TensorType) -> None:
         return
     if array.ndim != len(type_.shape):
         raise InvalidInput(
-            f"input {name} has {array.ndim} dimensions {list(array.shape)}, expected {len(type_.shape)}",
+            f"input {name} has {dimensions(array.ndim)} {list(array.shape)}, expected {len(type_.shape)}",
             where=f"input {name}: {type_}",
             hint="reshape it, or add the batch dimension",
         )
