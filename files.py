@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from .errors import InvalidInput
 
-__all__ = ["checked_path", "is_folder", "is_there", "open_regular", "write_atomically"]
+__all__ = ["checked_path", "is_folder", "is_there", "open_regular", "unreadable", "write_atomically"]
 
 
 def checked_path(path: object) -> Path:
@@ -70,6 +70,26 @@ def open_regular(path: object) -> BinaryIO:
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
     return found.open("rb")
+
+
+def unreadable(path: object, error: OSError, wanted: str) -> InvalidInput:
+    """What a caller is told of a file that cannot be opened.
+
+    Args:
+        path: as the caller named it.
+        error: what the system said.
+        wanted: the file that should have been named, as "the .onnx file".
+    """
+    match error:
+        case FileNotFoundError() | NotADirectoryError():
+            what, hint = "there is no such file", "check the path"
+        case IsADirectoryError():
+            what, hint = "this is a folder, not a file", f"give the path of {wanted} in it"
+        case PermissionError():
+            what, hint = "the file may not be read", "change its permissions, or copy it"
+        case _:
+            what, hint = f"the file cannot be read: {error.strerror or error}", "check the path and the disk"
+    return InvalidInput(what, where=str(path), hint=hint)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------

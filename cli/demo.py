@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import AsJson, Backend, BackendOption, Color, ColorOption, Target
+from .options import AsJson, Backend, BackendOption, Color, ColorOption, Target, choice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,7 +102,7 @@ class Demo:
 
 
 def command(
-    form: Annotated[Form, typer.Option("--form", help="Which form of the model is compiled.")] = Form.FAKEQUANTIZE,
+    form: Annotated[Form, choice("--form", Form, "Which form of the model is compiled.")] = Form.FAKEQUANTIZE,
     target: Target = None,
     backend: BackendOption = Backend.AUTO,
     as_json: AsJson = False,

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InvalidInput
-from ..files import is_there, open_regular
+from ..files import is_there, open_regular, unreadable
 from ..ir.ops.spec import Array
+from .options import place
 
 __all__ = ["Feed", "read_feeds"]
 
@@ -49,7 +50,7 @@ def read_feeds(arguments: Iterable[str], inputs: Sequence[str]) -> dict[str, Fee
     if missing:
         first = missing[0]
         hint = f"add --input {first}=FILE.npy" + (", and the others alike" if len(missing) > 1 else "")
-        raise InvalidInput(f"missing inputs: {', '.join(missing)}", where="command line, --input", hint=f"{hint} ({_listed(inputs)})")
+        raise InvalidInput(f"missing inputs: {', '.join(missing)}", where=place("--input"), hint=f"{hint} ({_listed(inputs)})")
     return feeds
 
 
@@ -70,8 +71,7 @@ def _arrays(name: str | None, path: Path, inputs: Sequence[str]) -> Mapping[str,
         with open_regular(path) as file:
             magic = file.read(len(_NPY))
     except OSError as error:
-        hint = "check the path and its permissions"
-        raise InvalidInput(f"the input file cannot be read: {error.strerror}", where=str(path), hint=hint) from error
+        raise unreadable(path, error, "the .npy or .npz file") from error
     if magic.startswith(_NPZ):
         return _archive(name, path, inputs)
     if magic != _NPY:

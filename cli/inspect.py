@@ -22,9 +22,11 @@ def command(
     target: Target = None,
     as_json: AsJson = False,
     decisions: Annotated[bool, typer.Option("--decisions", help="List every decision, those that fired as well.")] = False,
-    as_text: Annotated[bool, typer.Option("--text", help="Print the plan in its text form (docs/text-form.md) instead.")] = False,
+    as_text: Annotated[
+        bool, typer.Option("--text", help="Print the plan in its text form (docs/text-form.md) instead; names over 500 characters are cut.")
+    ] = False,
     all_rows: Annotated[
-        bool, typer.Option("--all", help="Fold nothing; with --text, print the data as well, so that it reads back.")
+        bool, typer.Option("--all", help="Fold nothing; with --text, print the data as well and cut no name, so that it reads back.")
     ] = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
@@ -35,9 +37,10 @@ def command(
         raise InvalidInput("--json and --text exclude each other", where="command line of fqfuse inspect", hint="leave one of them out")
     plan = plan_of(model, target)
     if as_text:
+        from ..ir.text_write import shortened
         from ..plan.text import print_plan
 
-        write_out(print_plan(plan, data="full" if all_rows else "digest"))
+        write_out(print_plan(plan) if all_rows else shortened(print_plan(plan, data="digest")))
         return
     from .console import layout_of_stdout, print_json, show
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidInput
+from .options import place
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def plan_of(path: Path, target: str | None) -> Plan:
     """
     if not is_plan_file(path):
         return compiled(path, target)
+    _check_target(target)
     from ..compiler import load_plan
 
     plan = load_plan(path)
@@ -53,6 +55,16 @@ def plan_of(path: Path, target: str | None) -> Plan:
     return plan
 
 
+def _check_target(target: str | None) -> None:
+    """Refuses a target that there is not, in the words of the library, and with the option that gave it."""
+    from ..plan.targets import check_target
+
+    try:
+        check_target(DEFAULT_TARGET if target is None else target)
+    except InvalidInput as error:
+        raise InvalidInput(error.what, where=place("--target"), hint=error.hint) from error
+
+
 def compiled(path: Path, target: str | None) -> Plan:
     """Compiles a model, with a progress bar when it takes long.
 
@@ -61,6 +73,8 @@ def compiled(path: Path, target: str | None) -> Plan:
     """
     from .. import compiler
     from ..passes import PIPELINE
+
+    _check_target(target)
 
     with Progress(len(PIPELINE) + 2) as progress:
         progress.say(f"reading {path.name}")

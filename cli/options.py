@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import enum
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-__all__ = ["AsJson", "Backend", "BackendOption", "Color", "ColorOption", "ModelOrPlan", "Target", "Threads"]
+from ..errors import InvalidInput
+
+__all__ = [
+    "AsJson",
+    "Backend",
+    "BackendOption",
+    "Color",
+    "ColorOption",
+    "ModelOrPlan",
+    "Target",
+    "Threads",
+    "UsageError",
+    "choice",
+    "place",
+]
+
+_Choice = TypeVar("_Choice", bound=enum.StrEnum)
+
+
+class UsageError(InvalidInput):
+    """A word of the command line that is wrong whatever the files hold."""
 
 
 class Backend(enum.StrEnum):
@@ -27,14 +48,38 @@ class Color(enum.StrEnum):
     NEVER = "never"
 
 
+def place(option: str) -> str:
+    """Where a wrong value of an option stands, for messages."""
+    return f"command line, {option}"
+
+
+def choice(option: str, kind: type[_Choice], help: str) -> Any:
+    """An option that takes one of a few words. typer's message for another word depends on its version, and names the libraries inside."""
+    words = [word.value for word in kind]
+
+    def parse(text: str) -> _Choice:
+        if text not in words:
+            hint = f"choose one of {', '.join(words)}"
+            raise UsageError(f"there is no {option.removeprefix('--')} {text!r}", where=place(option), hint=hint)
+        return kind(text)
+
+    return typer.Option(option, parser=parse, metavar="|".join(words), help=help)
+
+
+def _threads(text: str) -> int:
+    if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
+        raise UsageError(f"{text!r} is no number of threads", where=place("--threads"), hint="give a whole number of 1 or more")
+    return int(text)
+
+
 ModelOrPlan = Annotated[Path, typer.Argument(metavar="MODEL_OR_PLAN", help="An ONNX model, or a plan that `fqfuse compile` wrote.")]
 Target = Annotated[
     str | None,
     typer.Option("--target", metavar="NAME", help="For which scheme of attributes: onednn-v3 (the default), onednn-v2 or unified."),
 ]
-BackendOption = Annotated[Backend, typer.Option("--backend", help="The runtime; auto takes oneDNN where it is installed and fit.")]
+BackendOption = Annotated[Backend, choice("--backend", Backend, "The runtime; auto takes oneDNN where it is installed and fit.")]
 Threads = Annotated[
-    int | None, typer.Option("--threads", metavar="N", min=1, help="How many threads may compute; all processors if not given.")
+    int | None, typer.Option("--threads", metavar="N", parser=_threads, help="How many threads may compute; all processors if not given.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, described in docs/json-schema.md.")]
-ColorOption = Annotated[Color, typer.Option("--color", help="Colours: on a terminal, always, or never.")]
+ColorOption = Annotated[Color, choice("--color", Color, "Colours: on a terminal, always, or never.")]

@@ -18,7 +18,9 @@ from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper,
 
 from ..errors import UnsupportedOp
 from ..ir.ops import dims
+from ..ir.ops.einsum import einsum_shape
 from ..ir.ops.foreign_guards import foreign_refusal, onnx_speaking
+from ..ir.ops.spec import ShapeError
 from ..ir.types import DType, Shape, TensorType
 from .element_types import ONNX_TYPE, dtype_of
 from .importer import Importer
@@ -144,6 +146,8 @@ def _check_evaluator(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> N
 
 
 def _output_types(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> list[TensorType]:
+    if node.op == "Einsum" and not node.domain:
+        return [_einsum_type(ctx, node)]
     found: dict[str, Any] = {}
     # What it refuses, the model's own declaration, below, may say; where it does not, that is an error with the place.
     with suppress(UnsupportedOp), onnx_speaking(UnsupportedOp):
@@ -157,6 +161,16 @@ def _output_types(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> list
         _output_type(node, name, ((found.get(name), seen), (ctx.declared.get(name), ctx.size_names | seen))) if name else absent
         for name in node.outputs
     ]
+
+
+def _einsum_type(ctx: Importer, node: OnnxNode) -> TensorType:
+    if not all(node.inputs):
+        raise node.invalid(f"Einsum needs its input {node.inputs.index('')}, which is absent")
+    operands = [ctx.type(name) for name in node.inputs]
+    try:
+        return TensorType(operands[0].dtype, einsum_shape(node.attr("equation"), [operand.shape for operand in operands]))
+    except ShapeError as error:
+        raise node.invalid(str(error), "correct the equation, or the shapes of what feeds it") from None
 
 
 def _output_type(node: OnnxNode, name: str, candidates: Sequence[tuple[Any, AbstractSet[str]]]) -> TensorType:

@@ -20,7 +20,7 @@ from onnx import TensorProto
 from ..errors import UnsupportedOp
 from ..ir.decision import Decision, Outcome
 from ..ir.ops.spec import Attr
-from ..ir.types import DType, Quantization
+from ..ir.types import DType, Quantization, dimensions
 from .blocked import decode_blocks
 from .element_types import dtype_of
 from .foreign import import_foreign
@@ -186,7 +186,7 @@ def _per_axis(ctx: Importer, node: OnnxNode, scales: npt.NDArray[np.float32], ze
     if rank == 1:  # ONNX: the axis does not matter then
         axis = 0
     if not -rank <= axis < rank:
-        raise node.invalid(f"axis {axis} is out of range for {rank} dimensions", _AXIS_HINT)
+        raise node.invalid(f"axis {axis} is out of range for {dimensions(rank)}", _AXIS_HINT)
     axis %= rank
     size = shape[axis]
     if isinstance(size, int) and size != scales.size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ..errors import InvalidInput, InvalidModel
-from ..files import checked_path
+from ..files import checked_path, unreadable
 from . import wire
 from .budgets import Budgets
+from .formats import HEAD, known_format
 
 __all__ = ["ModelSource", "Source", "read_model"]
 
@@ -60,17 +62,13 @@ def _read(path: Path, budgets: Budgets) -> bytes:
     try:
         status = path.stat()  # before opening: opening a pipe would wait for ever
         if stat.S_ISDIR(status.st_mode):
-            raise InvalidInput("this is a folder, not a model", where=str(path), hint="give the path of the .onnx file in it")
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(status.st_mode):
             raise InvalidInput("not a regular file", where=str(path), hint="give the path of an .onnx file")
         budgets.check("file_bytes", status.st_size, "a model file of this size", where=str(path))
         return path.read_bytes()
-    except FileNotFoundError:
-        raise InvalidInput("there is no such file", where=str(path), hint="check the path of the model") from None
-    except PermissionError:
-        raise InvalidInput("the file may not be read", where=str(path), hint="change its permissions, or copy it") from None
     except OSError as error:
-        raise InvalidInput(f"the file cannot be read: {error}", where=str(path), hint="check the path and the disk") from None
+        raise unreadable(path, error, "the .onnx file") from None
 
 
 def _parse(data: bytes, budgets: Budgets, label: str) -> onnx.ModelProto:
@@ -80,12 +78,16 @@ def _parse(data: bytes, budgets: Budgets, label: str) -> onnx.ModelProto:
     try:
         if len(data) > wire.SMALL:
             wire.check_fields(data, budgets)
-        model = onnx.ModelProto.FromString(data)
+        return _with_graph(onnx.ModelProto.FromString(data), label)
     except DecodeError:
-        raise InvalidModel(f"{_NO_MODEL}, or it was cut short, or its subgraphs nest too deeply", where=label, hint=_EXPORT) from None
+        what, hint = f"{_NO_MODEL}, or it was cut short, or its subgraphs nest too deeply", _EXPORT
     except InvalidModel as error:
-        raise InvalidModel(error.what, where=label, hint=error.hint or _EXPORT) from None
-    return _with_graph(model, label)
+        what, hint = error.what, error.hint or _EXPORT
+    # Only what is refused is looked at: a model may begin like anything.
+    told = known_format(data[:HEAD], len(data)) if what.startswith(_NO_MODEL) else None
+    if told is not None:
+        what, hint = f"{_NO_MODEL}, but {told[0]}", told[1]
+    raise InvalidModel(what, where=label, hint=hint)
 
 
 def _with_graph(model: onnx.ModelProto, label: str) -> onnx.ModelProto:

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from ..errors import UnsupportedOp
 from ..ir.ops import OPS
 from ..ir.ops.spec import NotCovered
-from ..ir.types import DType, is_static
+from ..ir.types import DType, dimensions, is_static
 from .foreign import import_foreign
 from .importer import Importer
 from .nodes import OnnxNode
@@ -56,7 +56,7 @@ def flattened(ctx: Importer, node: OnnxNode) -> OnnxNode | None:
     rank = ctx.rank(node, x)
     axis = node.attr("axis", 1)
     if not -rank <= axis <= rank:
-        raise node.invalid(f"axis {axis} is out of range for {rank} dimensions")
+        raise node.invalid(f"axis {axis} is out of range for {dimensions(rank)}")
     axis = axis + rank if axis < 0 else axis
     shape = ctx.type(x).shape or ()
     long = [a for a in range(axis, rank) if shape[a] != 1]
@@ -112,7 +112,7 @@ def legacy_broadcast(ctx: Importer, node: OnnxNode) -> OnnxNode:
         return node
     rank, small = ctx.rank(node, a), ctx.rank(node, b)
     if not -rank <= axis <= rank:
-        raise node.invalid(f"axis is {axis}, and the first input has {rank} dimensions", "correct the attribute")
+        raise node.invalid(f"axis is {axis}, and the first input has {dimensions(rank)}", "correct the attribute")
     missing = rank - (axis + rank if axis < 0 else axis) - small
     if missing <= 0:
         return node

@@ -20,10 +20,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import printable
 from .ops.spec import Array, Attr
 from .types import DType, Quantization, TensorType
 
-__all__ = ["BARE_DIM", "BARE_NAME", "INLINE", "Writer", "canonical_nan", "name_text", "string_text", "type_text"]
+__all__ = ["BARE_DIM", "BARE_NAME", "INLINE", "Writer", "canonical_nan", "name_text", "shortened", "string_text", "type_text"]
 
 INLINE = 16
 """Constants of up to so many elements are written in place."""
@@ -35,6 +36,8 @@ _WRAP = 120
 BARE_NAME = re.compile(r"[A-Za-z0-9_./:$-]*[A-Za-z0-9_]")
 BARE_DIM = re.compile(r"[A-Za-z0-9_(][A-Za-z0-9_.+*/()-]*")
 _INTEGER = re.compile(r"-?[0-9]+")
+_LONG = re.compile(r'"(?:[^"\\]|\\.)*+"|(?<![A-Za-z0-9_.+*/()$:-])[A-Za-z0-9_.+*/()$:-]{500,}+')
+"""A string, or a name or dimension that takes 500 characters and more without one."""
 
 
 def string_text(text: str) -> str:
@@ -226,6 +229,11 @@ class Writer:
 def type_text(type_: TensorType) -> str:
     """A type for messages: as in the text form, with long lists of scales shortened."""
     return Writer(display=True).type(type_)
+
+
+def shortened(text: str) -> str:
+    """A text form for people: the middle of names and strings is left out that `printable` finds too long; all else stays as it is."""
+    return _LONG.sub(lambda literal: printable(literal[0]), text)
 
 
 def _range_text(data: Array) -> str:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["DType", "Dim", "Quantization", "Shape", "TensorType", "is_static"]
+__all__ = ["DType", "Dim", "Quantization", "Shape", "TensorType", "dimensions", "is_static"]
 
 Dim = int | str
 """A dimension: a size, or the name (or formula) of a size that is only known at run time."""
@@ -246,3 +246,8 @@ class TensorType:
 def is_static(shape: Shape | None) -> bool:
     """True when the rank and every dimension are known numbers."""
     return shape is not None and all(isinstance(d, int) for d in shape)
+
+
+def dimensions(*ranks: int) -> str:
+    """How many dimensions, in words: `one dimension`, `3 dimensions`, `1 or 2 dimensions`."""
+    return "one dimension" if ranks == (1,) else f"{' or '.join(map(str, ranks))} dimensions"

@@ -201,9 +201,7 @@ class MoveDequantize:
             return None
         return self._decode_again(graph, node, decode, decode.inputs[0], merged, "joined the scale and zero point", trail)
 
-    def _decode_again(
-        self, graph: Graph, node: Node, decode: Node, codes: str, quant: Quantization, reason: str, trail: _Trail
-    ) -> str:
+    def _decode_again(self, graph: Graph, node: Node, decode: Node, codes: str, quant: Quantization, reason: str, trail: _Trail) -> str:
         again = graph.add(
             "Dequantize",
             [codes],

@@ -7,6 +7,7 @@ What the node's subgraphs read of the graph around them comes as further inputs;
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -15,10 +16,11 @@ from onnx.reference import ReferenceEvaluator
 
 from ..errors import InvalidModel, PlanError
 from ..ir.ops import dims
+from ..ir.ops.einsum import einsum_shape
 from ..ir.ops.foreign_guards import foreign_refusal, onnx_speaking
 from ..ir.ops.spec import Attr
-from ..ir.text_write import name_text
-from ..ir.types import TensorType
+from ..ir.text_write import name_text, type_text
+from ..ir.types import Shape, TensorType
 from .nodes import ELEMENT_TYPES, by_number
 from .types import Plan, Step
 
@@ -76,7 +78,7 @@ def _opsets(lines: str) -> dict[str, int]:
 
 def check_foreign(plan: Plan) -> None:
     """Holds every foreign step against ONNX: its op's schema (attributes, inputs, outputs; in subgraphs, too), and the types that ONNX
-    infers for it against those that the plan states.
+    infers for it (for an Einsum, `einsum_shape`) against those that the plan states.
 
     Raises:
         PlanError: a step is not what ONNX defines.
@@ -100,7 +102,10 @@ def _check(plan: Plan, step: Step) -> None:
             raise broken_foreign(step, "an input of its node is not there")
         _check_shown(step, node)
         pairs = [*zip(positions, values, strict=False), *zip(node.output, step.outputs, strict=True)]
-        types = {own: _declared(plan, own, value) for own, value in pairs if own and value}
+        types = {own: _declared(own, plan.type(value)) for own, value in pairs if own and value}
+        einsum = node.op_type == "Einsum" and not node.domain
+        if einsum:
+            types[node.output[0]].type.tensor_type.ClearField("shape")
         model, _ = foreign_model(step.params, where, types)
         known = [own for own, value in dict(pairs).items() if value in plan.constants and plan.constants[value].size <= _KNOWN_TO_INFERENCE]
         model.graph.initializer.extend(
@@ -110,7 +115,21 @@ def _check(plan: Plan, step: Step) -> None:
         )
         onnx.checker.check_model(_with_ranks(model))
         onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        if einsum:
+            _check_einsum(plan, step, node)
         ReferenceEvaluator(model)  # what will run it knows each operator
+
+
+def _check_einsum(plan: Plan, step: Step, node: onnx.NodeProto) -> None:
+    stated = plan.type(step.output)
+    (equation,) = (attribute.s.decode() for attribute in node.attribute if attribute.name == "equation")
+    expected = einsum_shape(equation, [plan.type(value).shape for _, value in step.args])
+    if stated.shape is not None and not _may_be(stated.shape, expected):
+        raise broken_foreign(step, f"it gives {type_text(replace(stated, shape=expected))}, and the plan says {type_text(stated)}")
+
+
+def _may_be(stated: Shape, expected: Shape | None) -> bool:
+    return expected is None or (len(stated) == len(expected) and not any(map(dims.differ, stated, expected)))
 
 
 def broken_foreign(step: Step, what: str) -> PlanError:
@@ -122,8 +141,7 @@ def broken_foreign(step: Step, what: str) -> PlanError:
     )
 
 
-def _declared(plan: Plan, name: str, value: str) -> onnx.ValueInfoProto:
-    type_: TensorType = plan.type(value)
+def _declared(name: str, type_: TensorType) -> onnx.ValueInfoProto:
     info = onnx.ValueInfoProto(name=name)
     tensor = info.type.tensor_type
     tensor.elem_type = ELEMENT_TYPES[type_.dtype]

@@ -11,8 +11,8 @@ import hashlib
 import os
 from collections.abc import Iterator
 
-from ..errors import InvalidInput, PlanError
-from ..files import open_regular
+from ..errors import PlanError
+from ..files import open_regular, unreadable
 
 __all__ = ["DOMAIN", "STRUCTURE_LIMIT", "Source", "check_structure", "content", "is_plan", "seal", "unsealed"]
 
@@ -43,7 +43,7 @@ def is_plan(source: Source) -> bool:
         with open_regular(source) as file:
             return _head_says_plan(file.read(_HEAD))
     except OSError as error:
-        raise _unreadable(source, error) from error
+        raise unreadable(source, error, "the .onnx file") from error
 
 
 def content(path: str | os.PathLike[str]) -> bytes:
@@ -59,11 +59,7 @@ def content(path: str | os.PathLike[str]) -> bytes:
                 raise PlanError("the file has 2 GiB or more, and a plan has less", where=str(path), hint="name a file that fqfuse wrote")
             return file.read()
     except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: str | os.PathLike[str], error: OSError) -> InvalidInput:
-    return InvalidInput(f"the file cannot be read: {error.strerror or error}", where=str(path), hint="check the path and its permissions")
+        raise unreadable(path, error, "the plan file") from error
 
 
 def _head_says_plan(head: bytes) -> bool:

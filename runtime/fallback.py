@@ -70,13 +70,22 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
             module = str(error.name or getattr(error.__cause__, "name", None) or "").partition(".")[0]
             hint = f"install it: pip install {_PACKAGES.get(module, module)}"
             raise UnsupportedOp(f"{node.op_type} needs a package that is not installed: {error}", where=where, hint=hint) from error
+        except MemoryError as error:
+            raise InvalidInput(
+                f"there is not enough memory for {node.op_type} on {_described(arrays)}: {error}".rstrip(": "),
+                where=where,
+                hint="feed smaller inputs, or use a larger machine",
+            ) from error
 
     return run
 
 
 def _uncomputable(op: str, arrays: Sequence[Array | None], reason: str, where: str) -> InvalidInput:
-    shapes = ", ".join("absent" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
-    return InvalidInput(f"{op} cannot be computed on {shapes}: {reason}", where=where, hint="check the inputs of this node")
+    return InvalidInput(f"{op} cannot be computed on {_described(arrays)}: {reason}", where=where, hint="check the inputs of this node")
+
+
+def _described(arrays: Sequence[Array | None]) -> str:
+    return ", ".join("absent" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
 
 
 def _tensor(result: object) -> Array:

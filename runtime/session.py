@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
-from ..ir.types import DType, TensorType
+from ..ir.types import DType, TensorType, dimensions
 from ..plan.file import plan_bytes, read_plan
 from ..plan.types import Plan
 from .budget import RunBudget
@@ -252,7 +252,7 @@ def _check_feed(name: str, array: Array, type_: TensorType) -> None:
         return
     if array.ndim != len(type_.shape):
         raise InvalidInput(
-            f"input {name} has {array.ndim} dimensions {list(array.shape)}, expected {len(type_.shape)}",
+            f"input {name} has {dimensions(array.ndim)} {list(array.shape)}, expected {len(type_.shape)}",
             where=f"input {name}: {type_}",
             hint="reshape it, or add the batch dimension",
         )

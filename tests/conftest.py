@@ -28,7 +28,7 @@ SEPARATOR = "# -----"
 # Timing on a shared machine says nothing about a test, hence no deadline. `make test` draws the same examples every time, so that a failure
 # belongs to the change under test; `make fuzz` looks for new ones.
 settings.register_profile("default", deadline=None, derandomize=True)
-settings.register_profile("fuzz", deadline=None, max_examples=3000)
+settings.register_profile("fuzz", deadline=None, derandomize=False, max_examples=3000)  # a profile inherits what it does not say
 settings.load_profile("default")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from ..types import Dim, DType, Shape
+from ..types import Dim, DType, Shape, dimensions
 from . import dims
 from .carried import reshaped
 from .rows import INDICES, LAYOUT, A, Call, UnknownRankError, flag, integer, row
@@ -82,7 +82,7 @@ def _reshape(x: A, shape: A, attrs: Attrs) -> A:
 
 def _flatten_axis(axis: int, rank: int) -> int:
     if not -rank <= axis <= rank:
-        raise ShapeError(f"axis {axis} is out of range for {rank} dimensions")
+        raise ShapeError(f"axis {axis} is out of range for {dimensions(rank)}")
     return axis + rank if axis < 0 else axis
 
 
@@ -112,7 +112,7 @@ def _squeeze_shape(call: Call) -> Shape:
     if call.has(1):
         (count,) = call.rank(1, 1)
         if isinstance(count, int) and count > len(x):
-            raise ShapeError(f"{count} axes cannot be squeezed, {call.type(0)} has {len(x)} dimensions")
+            raise ShapeError(f"{count} axes cannot be squeezed, {call.type(0)} has {dimensions(len(x))}")
         axes = _axes(call, len(x))
         if axes is None:
             return _unknown(dims.subtract(len(x), count))

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ..types import Dim, DType, Quantization, Shape
+from ..types import Dim, DType, Quantization, Shape, dimensions
 from . import dims
 from .carried import outside_of
 from .rows import FLOATS, NUMBERS, A, Call, flag, integers, not_covered, number, row, text
@@ -86,7 +86,7 @@ def _cubic(part: A, a: float) -> A:
 def _axes(attrs: Attrs, rank: int) -> tuple[int, ...]:
     axes = integers(attrs, "axes")
     if any(not -rank <= a < rank for a in axes):
-        raise ShapeError(f"axes {list(axes)} are out of range for {rank} dimensions")
+        raise ShapeError(f"axes {list(axes)} are out of range for {dimensions(rank)}")
     return tuple(a % rank for a in axes) or tuple(range(rank))
 
 
@@ -109,7 +109,7 @@ def _shape(call: Call) -> Shape:
     if data is None:
         return tuple(dims.UNKNOWN if axis in axes else d for axis, d in enumerate(x))
     if data.shape != (len(axes),):
-        found = len(data) if data.ndim == 1 else f"{data.ndim} dimensions"
+        found = len(data) if data.ndim == 1 else dimensions(data.ndim)
         raise ShapeError(f"{'scales' if scaled else 'sizes'} must hold {len(axes)} numbers, found {found}")
     result = list(x)
     for axis, value in zip(axes, data.ravel().tolist(), strict=True):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..types import DType, Quantization, Shape, TensorType
+from ..types import DType, Quantization, Shape, TensorType, dimensions
 from .spec import Array, Attr, Attrs, NotCovered, OpSpec, Param, Required, ShapeError, Trait
 
 __all__ = [
@@ -152,21 +152,20 @@ class Call:
         shape = self.shape(index)
         allowed = (expected,) if isinstance(expected, int) else expected
         if len(shape) not in allowed:
-            need = " or ".join(map(str, allowed))
-            raise ShapeError(f"{self.name(index)} must have {need} dimensions{what and f' ({what})'}, found {self.type(index)}")
+            raise ShapeError(f"{self.name(index)} must have {dimensions(*allowed)}{what and f' ({what})'}, found {self.type(index)}")
         return shape
 
     def at_least(self, index: int, rank: int) -> Shape:
         """The shape of an input, which must have `rank` dimensions or more (ShapeError otherwise)."""
         shape = self.shape(index)
         if len(shape) < rank:
-            raise ShapeError(f"{self.name(index)} must have {rank} dimensions or more, found {self.type(index)}")
+            raise ShapeError(f"{self.name(index)} must have {dimensions(rank)} or more, found {self.type(index)}")
         return shape
 
     def axis(self, axis: int, rank: int) -> int:
         """An axis counted from 0 (ShapeError when it is out of range)."""
         if not -rank <= axis < rank:
-            raise ShapeError(f"axis {axis} is out of range for {rank} dimensions")
+            raise ShapeError(f"axis {axis} is out of range for {dimensions(rank)}")
         return axis % rank
 
     def constant(self, index: int, *, lone: bool = True) -> tuple[int, ...] | None:
@@ -181,7 +180,7 @@ class Call:
         """
         array = self.data[index] if index < len(self.data) else None
         if array is not None and (array.ndim > 1 or (array.ndim == 0 and not lone)):
-            raise ShapeError(f"{self.name(index)} must have one dimension, found {self.type(index)}")
+            raise ShapeError(f"{self.name(index)} must have {dimensions(1)}, found {self.type(index)}")
         return None if array is None else tuple(int(v) for v in np.ravel(np.asarray(array, np.int64)))
 
 

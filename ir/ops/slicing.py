@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..types import Dim, DType, Quantization, Shape
+from ..types import Dim, DType, Quantization, Shape, dimensions
 from . import dims
 from .carried import outside_of
 from .rows import INDICES, LAYOUT, A, Call, integer, row, text
@@ -180,7 +180,7 @@ def _gather_elements_shape(call: Call) -> Shape:
     x, indices = call.at_least(0, 1), call.shape(1)
     axis = call.axis(integer(call.attrs, "axis"), len(x))
     if len(indices) != len(x):
-        raise ShapeError(f"indices must have {len(x)} dimensions as x, found {call.type(1)}")
+        raise ShapeError(f"indices must have {dimensions(len(x))} as x, found {call.type(1)}")
     if any(a != axis and isinstance(i, int) and isinstance(n, int) and i > n for a, (i, n) in enumerate(zip(indices, x, strict=True))):
         raise ShapeError(f"indices must not be larger than x, {call.type(0)}, outside of dimension {axis}, found {call.type(1)}")
     return indices

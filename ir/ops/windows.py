@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..types import Dim, Shape
+from ..types import Dim, Shape, dimensions
 from . import dims
 from .rows import A, flag, integers, text
 from .spec import Attrs, ShapeError
@@ -99,7 +99,7 @@ def window_shape(attrs: Attrs, spatial: Sequence[Dim], kernel: Sequence[int]) ->
     """
     strides, dilations, pads = _resolved(attrs, len(spatial))
     if len(kernel) != len(spatial):
-        raise ShapeError(f"the kernel must have {len(spatial)} dimensions, one a spatial dimension of the input, found {list(kernel)}")
+        raise ShapeError(f"the kernel must have {dimensions(len(spatial))}, one a spatial dimension of the input, found {list(kernel)}")
     same = text(attrs, "auto_pad", AUTO_PADS).startswith("SAME")
     ceil = flag(attrs, "ceil_mode") if "ceil_mode" in attrs else False
     shape: list[Dim] = []

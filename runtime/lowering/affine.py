@@ -1,7 +1,7 @@
 """A binary step that only scales and shifts codes channel by channel, as a depthwise 1x1 convolution.
 
 oneDNN's binary finds the channel of each vector by a division; its depthwise convolution knows it, and is four times as fast. The
-arithmetic is the same: the codes times weights of 1 are exact, then come the factor (a weights scale), the shift (the bias) and the
+arithmetic is the same: the codes times weights of 2 are exact, then come half the factor (a weights scale), the shift (the bias) and the
 post-ops.
 """
 
@@ -49,12 +49,13 @@ def affine(binder: Binder, step: Step) -> None:
     given, target = (MemoryDesc.any(library, dims, kind) for kind in (binder.dtype(src), dtype))
     kernel = MemoryDesc.any(library, (channels, 1, 1, *[1] * spatial), DataType.s8)
     bias = None if shift is None else row_major(library, (channels,), DataType.f32)
-    scales = {"weights": Scale(tuple(factors.tolist()), 3)}
+    # Weights of 2, not of 1: without VNNI, kernels halve the weights of a signed source and round them.
+    scales = {"weights": Scale(tuple((factors / 2).tolist()), 3)}
     translated = translate(binder, PrimitiveAttr(scales, {}, attr.post_ops), same_frame(dims, channels_last(library, dims, dtype)), dtype)
     if translated.sum_operand is not None:
         raise NotLowered("a sum")
     ones, zeros = (1,) * spatial, (0,) * spatial
-    unit = np.ones((channels, 1, 1, *ones), np.int8)
+    twos = np.full((channels, 1, 1, *ones), 2, np.int8)
     found = first_accepted(
         binder,
         [given],
@@ -62,12 +63,12 @@ def affine(binder: Binder, step: Step) -> None:
             binder.engine, desc, kernel, bias, target, strides=ones, dilations=zeros, padding_l=zeros, padding_r=zeros,
             attributes=translated.attributes, origin=binder.origin(step),
         ),
-        lambda: unit,
+        lambda: twos,
     )  # fmt: skip
     args: dict[int, Wanted | Memory] = {
         **translated.args,
         Arg.SRC: Wanted(src, found.src_md()),
-        Arg.WEIGHTS: binder.constants.packed("ones", f"{channels} depthwise", unit, found.weights_md()),
+        Arg.WEIGHTS: binder.constants.packed("twos", f"{channels} depthwise", twos, found.weights_md()),
     }
     if shift is not None:
         args[Arg.BIAS] = binder.constants.vector(shift)

@@ -96,9 +96,7 @@ class Program:
     scratchpad_bytes: int
 
 
-def plan_buffers(
-    actions: Sequence[Action], seen: Iterable[tuple[int, Tensor]], kept: Iterable[Tensor]
-) -> tuple[dict[Buffer, int], int]:
+def plan_buffers(actions: Sequence[Action], seen: Iterable[tuple[int, Tensor]], kept: Iterable[Tensor]) -> tuple[dict[Buffer, int], int]:
     """An offset for each buffer of the arena, such that buffers in use at the same time do not overlap, and the size of the whole.
 
     Args:

@@ -171,11 +171,13 @@ class Values:
         Args:
             value: the constant.
             dims: the shape.
-            desc: how it is written: type, and plain layout of a shape of as many elements.
+            desc: how it is written: type, and layout of a shape of as many elements.
 
         Raises:
-            NotLowered: with those written so far it takes more than a program may keep.
+            NotLowered: the layout is not plain, or with those written so far it takes more than a program may keep.
         """
+        if not desc.is_plain:
+            raise NotLowered(f"{value} is not written out in blocks, as {desc}")
         key = value, tuple(dims), desc
         if key not in self._written_out:
             self._written_bytes += desc.size

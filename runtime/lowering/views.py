@@ -48,9 +48,7 @@ def transpose(binder: Binder, step: Step) -> None:
         raise NotLowered("a layout that strides cannot describe")
     strides = lies.strides
     order = [axis for axis in perm if isinstance(axis, int)]
-    view = MemoryDesc.with_strides(
-        binder.library, [lies.dims[axis] for axis in order], lies.dtype, [strides[axis] for axis in order]
-    )
+    view = MemoryDesc.with_strides(binder.library, [lies.dims[axis] for axis in order], lies.dtype, [strides[axis] for axis in order])
     binder.alias(step, view, source)
 
 

@@ -11,7 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import fqfuse
 from fqfuse import onednn
@@ -83,6 +85,21 @@ def test_inspect_text_reads_back(call, plan: Path) -> None:
     short = call("inspect", plan, "--text").stdout
     assert short.startswith("plan digits")
     assert "\ndata\n" not in short
+
+
+def test_inspect_text_cuts_names_that_nobody_has(call, tmp_path: Path) -> None:
+    long = "a/b" * 1_000_000
+    node = helper.make_node("Relu", ["x"], [long], name=f"{long}.relu")
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", long)]
+    onnx.save(helper.make_model(helper.make_graph([node], "long", infos[:1], infos[1:])), tmp_path / "long.onnx")
+    assert call("compile", tmp_path / "long.onnx", "-o", tmp_path / "plan.onnx").exit_code == 0
+    assert fqfuse.load_plan(tmp_path / "plan.onnx").outputs == (long,), "the file has it whole"
+    text = call("inspect", tmp_path / "plan.onnx", "--text").stdout
+    assert len(text) < 10_000
+    assert re.search(r"\n  out %[ab/]{200,} …\(3,000,000 characters\)… [ab/]{200,}\n", text)
+    whole = call("inspect", tmp_path / "plan.onnx", "--text", "--all").stdout
+    assert parse_plan(whole) == fqfuse.load_plan(tmp_path / "plan.onnx")
+    assert "over 500 characters" in " ".join(call("inspect", "--help", env={"COLUMNS": "300"}).stdout.split())
 
 
 def test_inspect_decisions(call, plan: Path) -> None:

@@ -12,10 +12,12 @@ import cli_files
 import numpy as np
 import pytest
 
+import fqfuse
+
 MODELS = {
     "truncated": (cli_files.truncated, "cut short"),
-    "no ONNX": (cli_files.no_onnx, "no ONNX"),
-    "empty": (cli_files.empty, ""),
+    "no ONNX": (cli_files.no_onnx, "the file is no ONNX model, but a text file"),
+    "empty": (cli_files.empty, "the file is empty"),
     "unknown domain": (cli_files.unknown_domain, "com.acme.Magic"),
     "range at run time": (cli_files.range_at_run_time, "'low'"),
 }
@@ -173,11 +175,11 @@ COMMAND_LINES = {
     "no such option": (["inspect", "m.onnx", "--colour"], "--colour"),
     "no model": (["inspect"], "MODEL_OR_PLAN"),
     "no output": (["compile", "m.onnx"], "--output"),
-    "no such backend": (["run", "m.onnx", "--backend", "cuda"], "cuda"),
-    "no thread": (["run", "m.onnx", "--threads", "0"], "--threads"),
+    "no thread": (["run", "m.onnx", "--threads", "0"], "'0' is no number of threads"),
     "json and text": (["inspect", "m.onnx", "--json", "--text"], "--text"),
-    "no such file": (["inspect", "m.onnx"], "m.onnx"),
-    "a folder": (["inspect", "."], "."),
+    "no such file": (["inspect", "m.onnx"], "there is no such file\n  where: m.onnx"),
+    "a folder": (["inspect", "."], "this is a folder, not a file\n  where: .\n  fix:   give the path of the .onnx file in it"),
+    "a name that is too long": (["inspect", "m" * 300], "the file cannot be read: File name too long"),
 }
 
 
@@ -193,12 +195,38 @@ def test_wrong_command_lines(call, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert_one_message(result.exit_code, result.stdout, result.stderr, word)
 
 
+WRONG_WORDS = {
+    "backend": ("run m.onnx --backend cuda", "there is no backend 'cuda'", "choose one of auto, numpy, onednn"),
+    "backend of the demo": ("demo --backend cuda", "there is no backend 'cuda'", "choose one of auto, numpy, onednn"),
+    "form": ("demo --form Qdq", "there is no form 'Qdq'", "choose one of f32, fakequantize, qdq"),
+    "color": ("inspect m.onnx --color red", "there is no color 'red'", "choose one of auto, always, never"),
+    "threads": ("run m.onnx --threads many", "'many' is no number of threads", "give a whole number of 1 or more"),
+    "negative threads": ("run m.onnx --threads -2", "'-2' is no number of threads", "give a whole number of 1 or more"),
+    "fractions of threads": ("run m.onnx --threads 1.5", "'1.5' is no number of threads", "give a whole number of 1 or more"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_WORDS)
+def test_wrong_words_behind_options(call, case: str) -> None:
+    line, what, hint = WRONG_WORDS[case]
+    result = call(*line.split())
+    place = f"command line, {line.split()[-2]}"
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"error: {what}\n  where: {place}\n  fix:   {hint}\n", "our own words: those of a library change"
+    error = json.loads(call(*line.split(), "--json").stdout)["error"]
+    assert error == {"kind": "UsageError", "what": what, "where": place, "hint": hint, "saved": ""}
+
+
 def test_wrong_targets(call, model: Path, plan: Path) -> None:
-    for path, target, word in ((model, "tpu", "onednn-v2"), (plan, "onednn-v2", "for target onednn-v3")):
-        result = call("inspect", path, "--target", target)
-        assert result.exit_code == 2
-        assert word in result.stderr
-        assert "  fix:   " in result.stderr
+    result = call("inspect", plan, "--target", "onednn-v2")
+    assert_one_message(result.exit_code, result.stdout, result.stderr, "for target onednn-v3", str(plan))
+    for path in (model, plan):
+        result = call("inspect", path, "--target", "onednn-v4")
+        words = ("there is no target 'onednn-v4'", "where: command line, --target\n", "onednn-v2, onednn-v3")
+        assert_one_message(result.exit_code, result.stdout, result.stderr, *words)
+    with pytest.raises(fqfuse.InvalidInput) as caught:
+        fqfuse.compile(model, target="onednn-v4")
+    assert (caught.value.what, caught.value.where) == ("there is no target 'onednn-v4'", "target"), "the argument of the function"
 
 
 def test_what_is_not_compiled(call, tmp_path: Path, model: Path, plan: Path) -> None:

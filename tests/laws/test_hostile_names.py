@@ -169,7 +169,8 @@ def call(*arguments: object) -> tuple[int, str]:
         check_lines(result.stdout, longest=1 << 30)  # a document for programs: names are whole
         json.loads(result.stdout)
     elif "--text" in arguments:
-        check_lines(result.stdout, longest=1 << 30)  # reads back: names are whole
+        whole = "--all" in arguments  # reads back
+        check_lines(result.stdout, longest=1 << 30 if whole else 4 * LONGEST)  # a step has a name for each operand, output and node
     else:
         plain = COLOUR.sub("", result.stdout) if "always" in arguments else result.stdout
         check_lines(plain)

@@ -205,6 +205,19 @@ FOUND = {
         {"x": [5, 5, 1, 2], "b": [5, 1, 1, 1]},
         {"c": floats(1, 5, 1, 1), "s": np.array([1, 1, 3, 1], np.float32)},
     ),
+    "a constant written out beside a source in blocks": found(
+        [
+            node("ConvTranspose", ["v", "w"], ["c"], kernel_shape=[3, 3]),
+            node("Min", ["c", "k"], ["m"]),
+            node("QuantizeLinear", ["m", "s", "z"], ["q"]),
+            node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+            node("Min", ["d", "c"], ["n"]),
+            node("Add", ["n", "k"], ["a"]),
+            node("Add", ["x", "a"]),
+        ],
+        {"x": [1, 2, 1, 1], "v": [1, 3, 17, 1]},
+        {"w": floats(3, 2, 3, 3), "k": floats(1, 2, 1, 3), "s": np.float32(32), "z": np.uint8(254)},
+    ),
     "a sum behind a reduction of one element": found(
         [
             node("Clip", ["a", "l", "h"], ["m"]),

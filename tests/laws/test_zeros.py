@@ -27,9 +27,7 @@ def hold(seed: int) -> None:
     model, rng = draw_zeros(seed), np.random.default_rng(seed)
     mask = rng.random(SHAPE) < (1.0 if seed % 2 else 0.6)
     names = [info.name for info in model.graph.input]
-    feeds, other = (
-        {name: np.where(mask, 0, rng.normal(size=SHAPE)).astype(np.float32) for name in names} for _ in range(2)
-    )
+    feeds, other = ({name: np.where(mask, 0, rng.normal(size=SHAPE)).astype(np.float32) for name in names} for _ in range(2))
     zero = (run_ort(model, feeds)[0] == 0) & (run_ort(model, other)[0] == 0)
     plan = fqfuse.compile(model)
     for runtime in RUNTIMES:

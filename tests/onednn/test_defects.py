@@ -183,6 +183,24 @@ def large_padding(bare: Bare) -> Case:
     return make, {Arg.SRC: x, Arg.WEIGHTS: w, arg_scales(Arg.SRC): half.reshape(1)}, np.rint(sums * half)
 
 
+def wide_padding(bare: Bare, *, turned: bool) -> Case:
+    """Nine columns, six taps, four columns of padding on either side; or the deconvolution that is the same."""
+    bare.library.set_threads(2)
+    x, w = bare.rng.integers(-128, 128, (1, 55, 9)).astype(np.int8), bare.small(64, 55, 6)
+
+    def make() -> PrimitiveDesc:
+        primitive, padding = (deconvolution, 1) if turned else (convolution, 4)
+        return primitive(
+            bare.engine, bare.any(x.shape, DataType.s8), bare.any(w.shape, DataType.s8), None, bare.any((1, 64, 12), DataType.f32),
+            strides=(1,), dilations=(0,), padding_l=(padding,), padding_r=(padding,), attributes=Attributes(zero_points={Arg.SRC: 0}),
+        )  # fmt: skip
+
+    padded = np.pad(x.astype(float) - 127, ((0, 0), (0, 0), (4, 4)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 6, axis=2)
+    want = np.einsum("oik,bisk->bos", (w[..., ::-1] if turned else w).astype(float), windows)
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w, arg_zero_points(Arg.SRC): np.array([127], np.int32)}, want
+
+
 def packed_by_eights(bare: Bare) -> Case:
     """Shown by the convolution that reads what was packed: the product of s8 codes with [8, 8] weights."""
     x, w = bare.rng.integers(-128, 128, (1, 8, 9)).astype(np.int8), bare.small(8, 8, 1)
@@ -285,6 +303,8 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "depthwise tail of 4": depthwise,
     "1x1 over five positions": five_positions,
     "padding larger than the windows": large_padding,
+    "convolution with zero points and wide padding": lambda bare: wide_padding(bare, turned=False),
+    "deconvolution with zero points and wide padding": lambda bare: wide_padding(bare, turned=True),
     "softmax with an operand": softmax_with_channels,
     "binary of another order": vectors,
     "row-major pooling with a tensor": pooled_rows,

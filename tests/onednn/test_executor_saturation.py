@@ -86,3 +86,28 @@ def test_neighbours_across_a_pair_do_not_count() -> None:
 
 def test_no_weights_at_all() -> None:
     assert pairs_fit(np.zeros((0, 3), np.int8), 1)
+
+
+AFFINE = """
+import numpy as np, onnx, fqfuse
+from onnx import helper, numpy_helper
+nodes = [helper.make_node("DequantizeLinear", ["x", "s"], ["d"]), helper.make_node("GlobalMaxPool", ["d"], ["p"]),
+         helper.make_node("Mul", ["p", "k"], ["m"]), helper.make_node("QuantizeLinear", ["m", "s", "z"], ["y"])]
+constants = {"s": np.float32(0.5), "k": np.linspace(-1.5, 1.5, 42, dtype=np.float32).reshape(1, 42, 1, 1), "z": np.int8(0)}
+graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", onnx.TensorProto.INT8, [1, 42, 6, 6])],
+                          [helper.make_empty_tensor_value_info("y")],
+                          [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()])
+plan = fqfuse.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+feeds = {"x": np.random.default_rng(0).integers(-128, 128, (1, 42, 6, 6)).astype(np.int8)}
+results = [fqfuse.InferenceSession(plan, backend, 1).run(None, feeds)[0] for backend in ("numpy", "onednn")]
+print(np.array_equal(*results), np.unique(results[0]).size > 10)
+"""
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX512_CORE"])
+def test_factors_of_signed_codes_are_no_weights_that_are_halved(isa: str) -> None:
+    """A factor for each channel runs as a depthwise convolution: its own weights must not be what the CPU rounds."""
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+    ran = subprocess.run([sys.executable, "-c", AFFINE], env=environment, check=True, capture_output=True, text=True, timeout=300)
+    assert ran.stdout.split() == ["True", "True"]

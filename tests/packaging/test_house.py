@@ -9,6 +9,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from hypothesis import settings
+
 import fqfuse
 
 ROOT = Path(__file__).parents[2]
@@ -67,3 +69,8 @@ def test_each_imported_library_is_a_declared_dependency() -> None:
     declared = {re.split(r"[^\w-]", line)[0] for line in PROJECT["project"]["dependencies"]}
     imported = set().union(*(imported_distributions(ROOT / folder) for folder in FOLDERS if folder not in {"benchmarks", "models"}))
     assert {"protobuf" if name == "google" else name for name in imported} == declared
+
+
+def test_fuzzing_draws_anew() -> None:
+    assert settings.get_profile("default").derandomize
+    assert not settings.get_profile("fuzz").derandomize

@@ -82,8 +82,9 @@ def test_the_three_ways_to_be_no_plan_read_differently(tmp_path):
 
 
 def test_a_path_that_cannot_be_read(tmp_path):
-    for path in (tmp_path / "missing", tmp_path, tmp_path / "missing" / "file"):
-        with pytest.raises(InvalidInput, match="cannot be read") as caught:
+    (tmp_path / "a file").touch()
+    for path in (tmp_path / "missing", tmp_path, tmp_path / "missing" / "file", tmp_path / "a file" / "file"):
+        with pytest.raises(InvalidInput, match="a folder, not a file" if path == tmp_path else "there is no such file") as caught:
             read_plan(path)
         assert str(path) in caught.value.where
     os.mkfifo(tmp_path / "pipe")

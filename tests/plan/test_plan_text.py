@@ -12,6 +12,7 @@ from plan_strategies import full_plan, plans, tiny_plan
 from text_strategies import exactly, loose_plans
 
 from fqfuse.errors import FqfuseError, InvalidModel
+from fqfuse.ir.text_write import shortened, string_text
 from fqfuse.plan.text import parse_plan, print_plan
 from fqfuse.plan.verify import verify_plan
 
@@ -44,6 +45,23 @@ def test_the_full_plan_survives_and_is_sound():
 def test_the_plan_reads_well(golden):
     plan = {"full": full_plan, "tiny": tiny_plan}[golden.name]()
     golden.check(print_plan(plan, data="digest"))
+
+
+@given(plans())
+def test_what_a_tool_wrote_is_never_shortened(plan):
+    assert shortened(print_plan(plan)) == print_plan(plan)
+
+
+LONG_NAMES = [("n" * 500, 500), ("n" * 501, 500), ("é" * 10**6, 500), ("a+b" * 300, 500), ('a"\\ ' * 10**6, 4000)]
+
+
+@pytest.mark.parametrize(("name", "length"), LONG_NAMES, ids=lambda value: str(value)[:4])
+def test_long_names_are_shortened_wherever_they_stand(name, length):
+    text = print_plan(parse_plan(f"plan p target=t\n  in %{string_text(name)} : f32[2,3]\n  out %{string_text(name)}\n"))
+    before, shown, after = re.fullmatch(r"(.*in %)(.*)( : f32\[2,3\]\n.*)", shortened(text), flags=re.DOTALL).groups()
+    assert (len(shown), before) == (length, text[: len(before)])
+    assert f"out %{shown}\n" in after
+    assert (shortened(text) == text) == (len(name) <= 500)
 
 
 HEAD = "plan p target=onednn-v3\n  in %x : f32[2,3]\n"

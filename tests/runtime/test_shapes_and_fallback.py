@@ -112,6 +112,15 @@ def test_a_foreign_op_on_arrays_that_it_cannot_take() -> None:
     assert "Det_1" in str(caught.value)
 
 
+def test_a_foreign_op_that_asks_for_more_memory_than_there_is() -> None:
+    depth = helper.make_node("OneHot", ["i", "d", "v"], ["y"]).SerializeToString()
+    run = foreign_op({"op_type": "OneHot", "domain": "", "opset": 21, "proto": depth}, "here")
+    arrays = [np.arange(4), np.asarray(1 << 45), np.zeros(2, np.float32)]
+    with pytest.raises(InvalidInput, match=r"not enough memory for OneHot on int64\[4\], int64\[\], float32\[2\]") as caught:
+        run(arrays)
+    assert caught.value.where == "here"
+
+
 @pytest.mark.parametrize("repeats", [[1, -1], [-1, 1], [-2, -1], [1, -(2**63) + 1], [1]])
 def test_repeats_of_a_foreign_tile(repeats: list[int]) -> None:
     """NumPy's tile gave back memory that nobody wrote."""

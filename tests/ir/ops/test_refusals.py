@@ -69,7 +69,7 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("Conv", [X, t(16, 8, 3)], {}, "weights must have as many dimensions as x, 4"),
     ("Conv", [t(2, 8), t(16, 8)], {}, "x must have 3 dimensions or more"),
     ("Conv", [X, t(16, 8, 3, 3), t(8)], {}, "bias must have 16 entries, one an output channel, found f32[8]"),
-    ("Conv", [X, t(16, 8, 3, 3), t(16, 1)], {}, "bias must have 1 dimensions, found f32[16,1]"),
+    ("Conv", [X, t(16, 8, 3, 3), t(16, 1)], {}, "bias must have one dimension, found f32[16,1]"),
     ("Conv", [X, t(15, 4, 3, 3)], {"group": 2}, "15 output channels cannot be split into 2 groups"),
     ("Conv", [X, t(16, 8, 3, 3)], {"kernel_shape": (5, 5)}, "kernel_shape [5, 5] differs"),
     ("Conv", [X, t(16, 8, "K", 3)], {}, "the kernel's size must be known"),
@@ -86,7 +86,7 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
     # products
     ("MatMul", [t(4, 7), t(6, 5)], {}, "the inner dimensions must be equal: 7 of f32[4,7] is not 6 of f32[6,5]"),
     ("MatMul", [t(2, 4, 7), t(3, 7, 5)], {}, "batch dimensions: [2] and [3] do not broadcast against each other"),
-    ("MatMul", [t(), t(3)], {}, "a must have 1 dimensions or more, found f32[]"),
+    ("MatMul", [t(), t(3)], {}, "a must have one dimension or more, found f32[]"),
     ("Gemm", [t(4, 7), t(7, 5)], {"transA": 1}, "the inner dimensions must be equal: 4"),
     ("Gemm", [t(1, 7), t(7, 5), t(2, 5)], {}, "c must broadcast to [1,5], found f32[2,5]"),
     # elementwise
@@ -130,7 +130,7 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("Slice", [X, ints(0, 0), ints(1, 1), ints(1, -3)], {}, "axes must name 2 different dimensions"),
     ("Pad", [X, ints(1, 2)], {}, "pads must hold 8 numbers, found [1, 2]"),
     ("Pad", [X, ints(0, 0, -9, 0, 0, 0, -9, 0)], {}, "crop more than there is in f32[N,8,14,14]"),
-    ("Gather", [t(), ints(0)], {}, "x must have 1 dimensions or more"),
+    ("Gather", [t(), ints(0)], {}, "x must have one dimension or more"),
     ("GatherElements", [t(2, 3), t(2, dtype=I)], {}, "indices must have 2 dimensions as x"),
     ("GatherElements", [t(2, 3), t(3, 3, dtype=I)], {"axis": 1}, "indices must not be larger than x"),
     ("ConstantOfShape", [ints(2, -1)], {}, "sizes must not be negative, found [2, -1]"),

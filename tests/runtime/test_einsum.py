@@ -1,0 +1,100 @@
+"""An Einsum broadcasts labels and ellipses: as a model, and as a plan that was saved and read again, on each runtime."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from einsums import Einsum, einsums
+from hypothesis import example, given, settings
+from laws.runtimes import EACH_RUNTIME
+from onnx.reference import ReferenceEvaluator
+from onnx_cases import model, node, random, run_ort
+
+import fqfuse
+from fqfuse.errors import InvalidInput, InvalidModel, PlanError
+from fqfuse.plan.file import plan_bytes
+
+
+def einsum_model(equation, shapes):
+    """`?` is a size without a name, None a shape of unknown rank."""
+    names = [f"x{place}" for place in range(len(shapes))]
+    dims = [None if shape is None else [None if dim == "?" else dim for dim in shape] for shape in shapes]
+    nodes = [node("Einsum", names, ["e"], equation=equation), node("Abs", ["e"])]
+    return model(nodes, inputs=dict(zip(names, dims, strict=True)))
+
+
+def feeds_of(shapes):
+    return {f"x{place}": random(shape, place) for place, shape in enumerate(shapes)}
+
+
+def holds(case, runtime):
+    built, feeds = einsum_model(case.equation, case.known), feeds_of(case.shapes)
+    expected = ReferenceEvaluator(built).run(None, feeds)[0]
+    plan = fqfuse.load_plan(plan_bytes(fqfuse.compile(built)))
+    (found,) = fqfuse.InferenceSession(plan, runtime, 1).run(None, feeds)
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found, expected)
+
+
+CASES = [
+    Einsum("abc,adc->abd", ((1, 3, 4), (2, 5, 4)), ((1, 3, 4), (2, 5, 4))),
+    Einsum("abc,adc->abd", ((2, 3, 1), (1, 5, 4)), (("N", 3, 1), (1, 5, 4))),
+    Einsum("abc,adc->abd", ((1, 3, 4), (2, 5, 4)), (("N", 3, 4), ("M", 5, 4))),
+    Einsum("abc,adc->abd", ((2, 3, 4), (1, 5, 4)), (("N", 3, 4), ("M", 5, 4))),
+    Einsum("abc,adc->abd", ((1, 3, 4), (2, 5, 4)), (("N", 3, 4), (2, 5, 4))),
+    Einsum("abc,adc->abd", ((1, 3, 4), (2, 5, 4)), (None, (2, 5, 4))),
+    Einsum("...ab,...bc", ((1, 2, 3, 4), (5, 1, 4, 2)), ((1, "N", 3, 4), (5, "M", 4, 2))),
+    Einsum("a,a,a->a", ((1,), (1,), (3,)), ((1,), (1,), (3,))),
+]
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.equation} {case.known}".replace("'", ""))
+def test_sizes_of_1_are_broadcast(case, runtime):
+    holds(case, runtime)
+    built, feeds = einsum_model(case.equation, case.known), feeds_of(case.shapes)
+    (found,) = fqfuse.InferenceSession(built, runtime, 1).run(None, feeds)
+    np.testing.assert_allclose(found, run_ort(built, feeds)[0], rtol=1e-5, atol=1e-6)  # sums in another order
+
+
+@settings(max_examples=40)
+@given(einsums(wrong=False))
+@example(Einsum("aab,a->b", ((3, 3, 1), (1,)), ((3, "N3", "?"), None)))
+def test_a_random_einsum_runs_from_its_plan(case):
+    holds(case, "numpy")
+
+
+def test_one_session_broadcasts_at_each_size():
+    built = einsum_model("ab,ac->abc", [("N", 2), ("M", 3)])
+    session = fqfuse.InferenceSession(built, "numpy", 1)
+    assert session.plan.type("y").shape == ("?", 2, 3)
+    for n, m in [(1, 4), (4, 1), (1, 1), (3, 3)]:
+        feeds = feeds_of([(n, 2), (m, 3)])
+        np.testing.assert_array_equal(session.run(None, feeds)[0], run_ort(built, feeds)[0])
+    with pytest.raises(InvalidInput, match="label 'a'"):
+        session.run(None, feeds_of([(2, 2), (4, 3)]))
+
+
+def test_a_symbol_that_all_operands_have_stays_known():
+    plan = fqfuse.compile(einsum_model("ab,ac,a->abc", [("N", 2), ("N", 3), (1,)]))
+    assert plan.type("y").shape == ("N", 2, 3)
+
+
+def test_operands_that_do_not_fit_are_refused_at_import():
+    with pytest.raises(InvalidModel, match="'b' is 3 in one operand and 4 in operand 1") as caught:
+        fqfuse.compile(einsum_model("ab,bc->ac", [(2, 3), (4, 5)]))
+    assert "Einsum node 'e'" in caught.value.where
+    built = einsum_model("ab,,bc->ac", [(2, 3), (), (3, 5)])
+    built.graph.node[0].input[1] = ""
+    with pytest.raises(InvalidModel, match="needs its input 1"):
+        fqfuse.compile(built)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 5), (2, 3), (2, 3, "N", 5), (2, 4, 5)])
+def test_a_plan_that_states_another_shape_is_refused(shape):
+    plan = fqfuse.compile(einsum_model("abc,adc->abd", [(1, 3, 4), (2, 5, 4)]))
+    stated = {name: replace(kind, shape=shape) if name in "ey" else kind for name, kind in plan.values.items()}
+    with pytest.raises(PlanError, match=r"gives f32\[2,3,5\], and the plan says f32"):
+        fqfuse.load_plan(plan_bytes(replace(plan, values=stated)))
