@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from terminals import ESCAPES, in_terminal
+from support.terminals import ESCAPES, in_terminal
 
 PROGRAM = str(Path(sys.executable).with_name("fqfuse"))
 SLOW = """

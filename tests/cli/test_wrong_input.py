@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import cli_files
 import numpy as np
 import pytest
+from support import cli_files
 
 import fqfuse
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from laws.corpus import CORPUS, feeds_for
-from plan_strategies import plans
+from support.plan_strategies import plans
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.errors import BackendUnavailable

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_cases
 import pytest
 from laws.build import Net
 from laws.plans import compiled
 from laws.runtimes import EACH_RUNTIME
+from support import onnx_cases
 
 import fqfuse
 from fqfuse.ir.decision import DequantizeFate, Half, QuantizeFate

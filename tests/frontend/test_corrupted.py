@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from onnx_cases import model, node, random
+from support.onnx_cases import model, node, random
 
 from fqfuse.errors import FqfuseError
 from fqfuse.frontend import Budgets, graph_from_onnx

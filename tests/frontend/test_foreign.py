@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
-from onnx_cases import compare, model, node, ops, random, run_import
+from support.onnx_cases import compare, model, node, ops, random, run_import
 
 from fqfuse.errors import InvalidModel, UnsupportedOp
 from fqfuse.frontend import Budgets, graph_from_onnx

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx_cases import model, node
+from support.onnx_cases import model, node
 
 import fqfuse
 from fqfuse.errors import InvalidModel

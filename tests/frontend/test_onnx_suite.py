@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 
 import pytest
-from onnx_cases import run_import
+from support.onnx_cases import run_import
 
 from fqfuse.errors import InvalidInput, UnsupportedOp
 from fqfuse.frontend import graph_from_onnx

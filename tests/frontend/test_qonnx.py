@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx_cases import compare, model, node, ops, random, run_import
+from support.onnx_cases import compare, model, node, ops, random, run_import
 
 from fqfuse.errors import InvalidModel, UnsupportedOp
 from fqfuse.frontend import graph_from_onnx

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from onnx_cases import model, node, ops, random, run_import, run_ort
+from support.onnx_cases import model, node, ops, random, run_import, run_ort
 
 from fqfuse.errors import InvalidModel, UnsupportedOp
 from fqfuse.frontend import graph_from_onnx

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto
-from onnx_cases import compare, model, node, ops, random, run_import
+from support.onnx_cases import compare, model, node, ops, random, run_import
 
 from fqfuse.errors import InvalidModel
 from fqfuse.frontend import graph_from_onnx

@@ -9,7 +9,7 @@ from contextlib import suppress
 import numpy as np
 import onnx
 import pytest
-from onnx_cases import model, node, random
+from support.onnx_cases import model, node, random
 
 from fqfuse.errors import FqfuseError, InvalidInput, InvalidModel
 from fqfuse.frontend import Budgets, graph_from_onnx

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from onnx_cases import compare, model, node, ops, random
+from support.onnx_cases import compare, model, node, ops, random
 
 from fqfuse.errors import InvalidModel, UnsupportedOp
 from fqfuse.frontend import Budgets, graph_from_onnx

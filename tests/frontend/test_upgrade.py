@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from onnx_cases import NEWEST_OF_ORT, compare, model, node, ops, random
+from support.onnx_cases import NEWEST_OF_ORT, compare, model, node, ops, random
 
 from fqfuse.errors import InvalidModel, UnsupportedOp
 from fqfuse.frontend import graph_from_onnx

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from text_strategies import arrays, attrs, exactly, graphs, names, types
+from support.text_strategies import arrays, attrs, exactly, graphs, names, types
 
 from fqfuse.errors import InvalidModel
 from fqfuse.ir.graph import Graph

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
-from text_strategies import graphs
+from support.text_strategies import graphs
 
 from fqfuse.errors import InternalError, InvalidModel
 from fqfuse.ir import diagnostic

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from terminals import in_terminal
+from support.terminals import in_terminal
 from typer.testing import CliRunner
 
 import fqfuse

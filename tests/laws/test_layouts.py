@@ -17,7 +17,7 @@ from laws import poison
 from laws.layouts import Case, draw_case
 from laws.runtimes import RUNTIMES
 from onnx import helper, numpy_helper
-from onnx_cases import model, node, run_ort
+from support.onnx_cases import model, node, run_ort
 
 import fqfuse
 from fqfuse.plan.types import Plan

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from laws.runtimes import RUNTIMES
 from laws.zeros import SHAPE, draw_zeros
-from onnx_cases import run_ort
+from support.onnx_cases import run_ort
 
 import fqfuse
 from fqfuse.plan.text import print_plan

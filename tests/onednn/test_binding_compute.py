@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onednn.binding_cases import CHAINS, TRANSCENDENTAL_CHAINS, Case, Draw, convolve, deconvolve, relu, windows
-from onednn.binding_order import F32, Runner, dequantize, f32, requantize
+from support.binding_cases import CHAINS, TRANSCENDENTAL_CHAINS, Case, Draw, convolve, deconvolve, relu, windows
+from support.binding_order import F32, Runner, dequantize, f32, requantize
 
 from fqfuse.onednn import (
     AlgKind,

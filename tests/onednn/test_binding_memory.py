@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onednn.binding_order import Runner
+from support.binding_order import Runner
 
 from fqfuse.errors import InternalError
 from fqfuse.onednn import (

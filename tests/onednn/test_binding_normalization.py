@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onednn.binding_order import F32, Runner, f32, saturate
+from support.binding_order import F32, Runner, f32, saturate
 
 from fqfuse.onednn import (
     AlgKind,

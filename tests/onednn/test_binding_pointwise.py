@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onednn.binding_order import BINARY, EXACT, F32, TRANSCENDENTAL, Runner, apply_post_ops, f32, fma, saturate
+from support.binding_order import BINARY, EXACT, F32, TRANSCENDENTAL, Runner, apply_post_ops, f32, fma, saturate
 
 from fqfuse.onednn import (
     AlgKind,

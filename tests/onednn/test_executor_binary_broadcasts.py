@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from executor_plans import F32, S8, U8, scales
-from runtime_plans import one_step
+from support.executor_plans import F32, S8, U8, scales
+from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
 from fqfuse.onednn import Library

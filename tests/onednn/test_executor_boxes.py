@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from executor_plans import F32, U8, Builder, scales
+from support.executor_plans import F32, U8, Builder, scales
 
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType

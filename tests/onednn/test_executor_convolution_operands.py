@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from executor_plans import U8, scales
-from runtime_plans import one_step
+from support.executor_plans import U8, scales
+from support.runtime_plans import one_step
 
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr
 from fqfuse.plan.types import Plan

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from executor_plans import F32, S8, U8, Builder, scales
-from plan_strategies import foreign_params
-from runtime_networks import residual_network, shape_arithmetic
+from support.executor_plans import F32, S8, U8, Builder, scales
+from support.plan_strategies import foreign_params
+from support.runtime_networks import residual_network, shape_arithmetic
 
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from executor_plans import F32, S8, U8, Builder, scales
-from runtime_plans import one_step
+from support.executor_plans import F32, S8, U8, Builder, scales
+from support.runtime_plans import one_step
 
 from fqfuse.onednn import Library
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Sum

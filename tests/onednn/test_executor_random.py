@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
-from plan_strategies import plans, tame
+from support.plan_strategies import plans, tame
 
 from fqfuse.plan.attributes import DepthwiseConv
 from fqfuse.plan.types import Plan

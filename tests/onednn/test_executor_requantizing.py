@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from runtime_plans import one_step
+from support.runtime_plans import one_step
 
 from fqfuse.ir.ops.spec import Attr
 from fqfuse.ir.types import DType, TensorType

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runtime_networks import residual_network
+from support.runtime_networks import residual_network
 
 import fqfuse
 from fqfuse.errors import BackendUnavailable, InvalidInput

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from executor_plans import F32, U8, Builder
+from support.executor_plans import F32, U8, Builder
 
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from runtime_draws import CHAINS, S8_LIMIT, TRANSCENDENTAL, Draw, attributes
-from runtime_plans import one_step
+from support.runtime_draws import CHAINS, S8_LIMIT, TRANSCENDENTAL, Draw, attributes
+from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
 from fqfuse.onednn import Library

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from executor_plans import F32, S8, U8, Builder
+from support.executor_plans import F32, S8, U8, Builder
 
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType

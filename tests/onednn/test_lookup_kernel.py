@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from executor_plans import S8, U8, Builder
+from support.executor_plans import S8, U8, Builder
 
 from fqfuse.ir.types import DType
 from fqfuse.onednn import Library

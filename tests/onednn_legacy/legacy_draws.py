@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from runtime_draws import Draw
+from support.runtime_draws import Draw
 
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint

@@ -9,7 +9,7 @@ import pytest
 from onednn_legacy.legacy import Legacy
 from onednn_legacy.legacy_draws import CHAINS, TRANSCENDENTAL, LegacyDraw, transcendental
 from onednn_legacy.legacy_geometries import CONVOLUTIONS, DECONVOLUTIONS, MATMULS, Geometry
-from runtime_plans import one_step
+from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Eltwise, PostOp

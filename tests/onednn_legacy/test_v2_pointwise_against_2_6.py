@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onednn_legacy.legacy import Legacy
 from onednn_legacy.legacy_draws import LegacyDraw
-from runtime_plans import one_step
+from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, ZeroPoint

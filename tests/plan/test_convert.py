@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from laws.corpus import CORPUS, feeds_for
-from plan_strategies import plans, tame
+from support.plan_strategies import plans, tame
 
 from fqfuse import compile as compile_model
 from fqfuse.composer.compose import plan_from_graph

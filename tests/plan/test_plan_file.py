@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from plan_strategies import foreign_params, full_plan, plans, tiny_plan
-from text_strategies import exactly
+from support.plan_strategies import foreign_params, full_plan, plans, tiny_plan
+from support.text_strategies import exactly
 
 from fqfuse.errors import PlanError
 from fqfuse.ir.types import DType, TensorType
@@ -58,7 +58,7 @@ def test_the_order_of_mappings_does_not_change_the_bytes():
 
 
 def test_two_processes_with_other_hash_seeds_write_the_same_bytes():
-    code = "import hashlib, sys; sys.path.insert(0, sys.argv[1]); from plan_strategies import full_plan\n"
+    code = "import hashlib, sys; sys.path.insert(0, sys.argv[1]); from support.plan_strategies import full_plan\n"
     code += "from fqfuse.plan.file import plan_bytes; print(hashlib.sha256(plan_bytes(full_plan())).hexdigest())"
     for seed in ("0", "1"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}

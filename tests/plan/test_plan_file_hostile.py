@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from plan_strategies import full_plan, tiny_plan
+from support.plan_strategies import full_plan, tiny_plan
 
 from fqfuse.errors import InvalidInput, PlanError
 from fqfuse.plan import seal as plan_seal

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from plan_strategies import full_plan, tiny_plan
+from support.plan_strategies import full_plan, tiny_plan
 
 from fqfuse import files
 from fqfuse.errors import InvalidInput
@@ -61,7 +61,7 @@ def test_a_full_disk_leaves_the_old_file(path, monkeypatch, code):
 
 def test_a_real_limit_on_the_size_of_files_leaves_the_old_file(path):
     code = (
-        "import fqfuse, resource, signal, sys; sys.path.insert(0, sys.argv[1]); from plan_strategies import full_plan\n"
+        "import fqfuse, resource, signal, sys; sys.path.insert(0, sys.argv[1]); from support.plan_strategies import full_plan\n"
         "from fqfuse.errors import InvalidInput\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "try: fqfuse.save_plan(full_plan(), sys.argv[2])\n"
@@ -195,7 +195,8 @@ def test_a_relative_path_is_one_of_the_current_folder(tmp_path, monkeypatch):
 
 
 def test_two_writers_of_one_path_leave_one_whole_file(tmp_path):
-    code = "import fqfuse, sys; sys.path.insert(0, sys.argv[1]); import plan_strategies as p; plan = getattr(p, sys.argv[3])()\n"
+    code = "import fqfuse, sys; sys.path.insert(0, sys.argv[1]); from support import plan_strategies\n"
+    code += "plan = getattr(plan_strategies, sys.argv[3])()\n"
     code += "for _ in range(30): fqfuse.save_plan(plan, sys.argv[2])"
     target = tmp_path / "plan.onnx"
     arguments = [sys.executable, "-c", code, str(Path(__file__).parents[1]), str(target)]

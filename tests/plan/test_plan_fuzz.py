@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from executor_plans import Builder
 from hypothesis import settings
-from plan_corpus import save_plans
+from support.executor_plans import Builder
+from support.plan_corpus import save_plans
 
 import fqfuse
 from fqfuse.errors import PlanError
@@ -30,7 +30,7 @@ from fqfuse.plan.file import read_plan
 from fqfuse.plan.seal import seal
 from fqfuse.plan.types import Plan, Step
 
-PLAN_WORKER, FOREIGN_WORKER = (Path(__file__).parents[1] / name for name in ("plan_worker.py", "foreign_worker.py"))
+TESTS = Path(__file__).parents[1]
 STARTING, RUNNING = 120.0, 10.0
 """Seconds that a process has until its first mutant, on a machine that does other things as well, and that one mutant has."""
 
@@ -68,9 +68,9 @@ def run_mutants(command: list[str], first: int, count: int) -> tuple[Counter[str
 def _run_worker(command: list[str], first: int, end: int, seen: Counter[str]) -> tuple[int, list[str]]:
     """Runs one process for as long as it lives; the next seed, and the failures."""
     told: list[str] = []
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
     with subprocess.Popen(
-        [sys.executable, *command, str(first), str(end - first)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        [sys.executable, "-m", *command, str(first), str(end - first)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
     ) as worker:
         assert worker.stdout is not None
         rest, limit, started = b"", STARTING, False
@@ -100,7 +100,7 @@ def _run_worker(command: list[str], first: int, end: int, seen: Counter[str]) ->
 @pytest.mark.parametrize("part", range(SHARDS))
 def test_a_plan_that_loads_runs_alike_on_both_runtimes_or_is_refused(folder: Path, part: int, capsys: pytest.CaptureFixture[str]) -> None:
     first = random.randrange(1 << 40) if FUZZ else part * SIZE  # noqa: S311
-    seen, failures = run_mutants([str(PLAN_WORKER), str(folder)], first, SIZE)
+    seen, failures = run_mutants(["support.plan_worker", str(folder)], first, SIZE)
     with capsys.disabled():
         if FUZZ:
             print(f"\n{SIZE} mutated plans from seed {first} on: {dict(seen)}")
@@ -113,7 +113,7 @@ def test_a_plan_that_loads_runs_alike_on_both_runtimes_or_is_refused(folder: Pat
 def test_a_plan_with_a_hostile_foreign_node_loads_or_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """Every operator of ONNX; shape inference and the reference evaluator look at a stranger's attributes without care."""
     first = random.randrange(1 << 20) if FUZZ else 0  # noqa: S311
-    seen, failures = run_mutants([str(FOREIGN_WORKER)], first, FOREIGN)
+    seen, failures = run_mutants(["support.foreign_worker"], first, FOREIGN)
     with capsys.disabled():
         if FUZZ:
             print(f"\n{FOREIGN} foreign nodes from seed {first} on: {dict(seen)}")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plan_strategies import full_plan, plans, tiny_plan
-from text_strategies import exactly, loose_plans
+from support.plan_strategies import full_plan, plans, tiny_plan
+from support.text_strategies import exactly, loose_plans
 
 from fqfuse.errors import FqfuseError, InvalidModel
 from fqfuse.ir.text_write import shortened, string_text

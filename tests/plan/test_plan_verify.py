@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from plan_strategies import full_plan, plans
+from support.plan_strategies import full_plan, plans
 
 from fqfuse.errors import InternalError, PlanError
 from fqfuse.ir import diagnostic

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from onednn.binding_order import Runner
-from runtime_judge import Judge
+from support.binding_order import Runner
+from support.runtime_judge import Judge
 
 from fqfuse.errors import BackendUnavailable
 from fqfuse.onednn import Engine, Stream, load

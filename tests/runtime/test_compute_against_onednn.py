@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from runtime_draws import CHAINS, TRANSCENDENTAL, Draw, attributes
-from runtime_judge import Judge
-from runtime_plans import one_step
+from support.runtime_draws import CHAINS, TRANSCENDENTAL, Draw, attributes
+from support.runtime_judge import Judge
+from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import language_model
 import numpy as np
 import onnx
 import pytest
-from language_model import LanguageModel, decode
-from onnx_cases import ort_session
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from support import language_model
+from support.language_model import LanguageModel, decode
+from support.onnx_cases import ort_session
 
 import fqfuse
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from einsums import Einsum, einsums
 from hypothesis import example, given, settings
 from laws.runtimes import EACH_RUNTIME
 from onnx.reference import ReferenceEvaluator
-from onnx_cases import model, node, random, run_ort
+from support.einsums import Einsum, einsums
+from support.onnx_cases import model, node, random, run_ort
 
 import fqfuse
 from fqfuse.errors import InvalidInput, InvalidModel, PlanError

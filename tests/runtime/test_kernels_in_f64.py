@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from runtime_plans import one_step
+from support.runtime_plans import one_step
 
 from fqfuse.errors import InternalError, InvalidInput
 from fqfuse.ir.ops import OPS

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx_cases import model, node
+from support.onnx_cases import model, node
 
 from fqfuse import compile as compile_model
 from fqfuse import save_plan

@@ -11,9 +11,9 @@ import itertools
 from importlib.util import find_spec
 from pathlib import Path
 
-import onnx_suite
 import pytest
-from onnx_suite import BACKENDS, EXACT, Outcome
+from support import onnx_suite
+from support.onnx_suite import BACKENDS, EXACT, Outcome
 
 LIST = Path(__file__).with_name("onnx_suite.txt")
 HEAD = """\

@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-from runtime_draws import Draw
-from runtime_judge import Judge
-from runtime_plans import one_step
+from support.runtime_draws import Draw
+from support.runtime_judge import Judge
+from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runtime_networks import residual_network
+from support.runtime_networks import residual_network
 from threadpoolctl import threadpool_info
 
 from fqfuse.errors import InternalError

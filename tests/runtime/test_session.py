@@ -8,7 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
-from runtime_networks import residual_network, shape_arithmetic
+from support.runtime_networks import residual_network, shape_arithmetic
 
 from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.plan.types import Plan

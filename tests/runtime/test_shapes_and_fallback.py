@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 from onnx import helper
-from runtime_networks import residual_network, shape_arithmetic
-from runtime_plans import one_step
+from support.runtime_networks import residual_network, shape_arithmetic
+from support.runtime_plans import one_step
 
 from fqfuse.errors import InvalidInput, InvalidModel, UnsupportedOp
 from fqfuse.ir.types import DType, TensorType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from runtime_plans import one_step
+from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Binary, Eltwise, PostOp, PrimitiveAttr, Scale, Sum, ZeroPoint

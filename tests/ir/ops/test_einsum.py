@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from einsums import Einsum, einsums
 from hypothesis import example, given
 from onnx.reference.ops.op_einsum import Einsum as ReferenceEinsum
+from support.einsums import Einsum, einsums
 
 from fqfuse.ir.ops.einsum import einsum_shape
 from fqfuse.ir.ops.spec import ShapeError

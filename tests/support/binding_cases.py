@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onednn.binding_order import Runner, apply_post_ops, dequantize, f32, requantize
+from support.binding_order import Runner, apply_post_ops, dequantize, f32, requantize
 
 from fqfuse.onednn import (
     AlgKind,

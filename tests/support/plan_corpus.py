@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from laws.corpus import CORPUS
 from onnx import TensorProto, helper
-from onnx_cases import model, node, random
-from plan_strategies import full_plan, tiny_plan
+from support.onnx_cases import model, node, random
+from support.plan_strategies import full_plan, tiny_plan
 
 import fqfuse
 from fqfuse.composer.compose import plan_from_graph

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from onednn.binding_order import Runner
+from support.binding_order import Runner
 
 from fqfuse.ir.types import DType
 from fqfuse.onednn import (

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import AttributeProto, NodeProto, helper
-from plan_worker import ADDRESSES
+from support.plan_worker import ADDRESSES
 
 from fqfuse.errors import PlanError
 from fqfuse.ir.types import DType, TensorType

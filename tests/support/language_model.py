@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto
-from onnx_cases import model, node
+from support.onnx_cases import model, node
 
 WIDTH, HEADS, GROUPS, HEAD, HIDDEN, VOCABULARY = 32, 4, 2, 8, 48, 61
 CACHES = ("past_key", "past_value")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 from onnx import helper
-from text_strategies import arrays, decisions, names, texts
+from support.text_strategies import arrays, decisions, names, texts
 
 from fqfuse.ir.decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
 from fqfuse.ir.types import DType, Quantization, TensorType

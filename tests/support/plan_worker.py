@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from laws.runtimes import RUNTIMES
-from plan_mutations import mutant
+from support.plan_mutations import mutant
 
 from fqfuse.errors import FqfuseError, PlanError
 from fqfuse.ir.types import DType
