@@ -19,7 +19,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper,
 from ..errors import UnsupportedOp
 from ..ir.ops import dims
 from ..ir.ops.einsum import einsum_shape
-from ..ir.ops.foreign_guards import foreign_refusal, onnx_speaking
+from ..ir.ops.foreign_guards import for_inference, foreign_refusal, onnx_speaking
 from ..ir.ops.spec import ShapeError
 from ..ir.types import DType, Shape, TensorType
 from .element_types import ONNX_TYPE, dtype_of
@@ -152,7 +152,7 @@ def _output_types(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> list
     # What it refuses, the model's own declaration, below, may say; where it does not, that is an error with the place.
     with suppress(UnsupportedOp), onnx_speaking(UnsupportedOp):
         # Without propagation of data, which takes a step for each element that a declared shape promises.
-        inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=False)
+        inferred = onnx.shape_inference.infer_shapes(for_inference(model), check_type=False, strict_mode=False, data_prop=False)
         found = {value.name: value.type for value in inferred.graph.output}
     # The inference makes up names for sizes that it does not know: one may be that of a size of the graph that this node does not read.
     seen = {d for v in model.graph.input for d in ctx.type(v.name).shape or () if isinstance(d, str)}

@@ -76,7 +76,7 @@ def plan_bytes(plan: Plan) -> bytes:
     Raises:
         PlanError: the plan is not sound, does not fit into one ONNX file (2 GiB), or holds what ONNX cannot.
     """
-    check_plan(plan)
+    _check(plan, "")
     size = sum(data.nbytes for data in plan.constants.values())
     if size > _LIMIT:
         raise PlanError(f"the plan's constants take {size} bytes, and one ONNX file holds 2 GiB", where=plan.name, hint="split the model")
@@ -221,12 +221,17 @@ def read_plan(source: Source) -> Plan:
     """
     where = "the given bytes" if isinstance(source, bytes) else str(source)
     plan = read_at(where, lambda: _plan(_checked_model(source if isinstance(source, bytes) else content(source))))
-    check_plan(plan, source=where)
+    _check(plan, where)
+    return plan
+
+
+def _check(plan: Plan, source: str) -> None:
+    """Holds a plan to the same before it is written and behind it: what is saved can be loaded."""
+    check_plan(plan, source=source)
     if any(step.op == "Onnx" for step in plan.steps):
         from .foreign import check_foreign  # onnx.reference takes 0.1 s to import
 
-        read_at(where, lambda: check_foreign(plan))
-    return plan
+        read_at(source or plan.name, lambda: check_foreign(plan))
 
 
 def _checked_model(data: bytes) -> ModelProto:

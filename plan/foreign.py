@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from ..errors import InvalidModel, PlanError
 from ..ir.ops import dims
 from ..ir.ops.einsum import einsum_shape
-from ..ir.ops.foreign_guards import foreign_refusal, onnx_speaking
+from ..ir.ops.foreign_guards import for_inference, foreign_refusal, onnx_speaking
 from ..ir.ops.spec import Attr
 from ..ir.text_write import name_text, type_text
 from ..ir.types import Shape, TensorType
@@ -114,7 +114,7 @@ def _check(plan: Plan, step: Step) -> None:
             if plan.constants[dict(pairs)[own]].dtype in (np.int64, np.int32, np.float32)
         )
         onnx.checker.check_model(_with_ranks(model))
-        onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        onnx.shape_inference.infer_shapes(for_inference(model), check_type=True, strict_mode=True, data_prop=True)
         if einsum:
             _check_einsum(plan, step, node)
         ReferenceEvaluator(model)  # what will run it knows each operator

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from ...errors import FqfuseError
 
-__all__ = ["foreign_refusal", "onnx_speaking"]
+__all__ = ["for_inference", "foreign_refusal", "onnx_speaking"]
 
 _TERM: Final = r"[A-Za-z ]*+(?:\. *\. *\.[A-Za-z ]*+)?"
 _EQUATION: Final = re.compile(f"{_TERM}(?:,{_TERM})*+(?:->{_TERM})?")
@@ -124,3 +124,43 @@ _GUARDS: Final[Mapping[str, Callable[[_Values, int, int], str]]] = {
     "Split": _split,
     "TfIdfVectorizer": _tf_idf,
 }
+
+
+# -- what ONNX's inference gets wrong ---------------------------------------------------------------------------------------------
+
+_ANY_SHAPE: Final = "fqfuse.any_shape"
+
+
+def for_inference(model: Any) -> Any:
+    """The ModelProto with something of unknown shape in place of each Einsum inside a subgraph, where ONNX infers wrong shapes for it.
+
+    That is a Reshape of its first operand to a shape that is an input of the model. What an Einsum outside gives, `einsum_shape` says.
+    """
+    if not any(True for node in model.graph.node for body in _bodies(node) for _ in _einsums(body)):
+        return model
+    shown = type(model)()
+    shown.CopyFrom(model)
+    shape = shown.graph.input.add(name=_ANY_SHAPE).type.tensor_type
+    shape.elem_type = 7  # TensorProto.INT64
+    shape.shape.dim.add()
+    for node in [inner for outer in shown.graph.node for body in _bodies(outer) for inner in _einsums(body)]:
+        node.op_type = "Reshape"
+        node.input[:] = [node.input[0], _ANY_SHAPE]
+        del node.attribute[:]
+    return shown
+
+
+def _einsums(graph: Any) -> Iterator[Any]:
+    """Each Einsum with an operand, in a GraphProto and in the subgraphs of its nodes."""
+    for node in graph.node:
+        if node.op_type == "Einsum" and not node.domain and node.input:
+            yield node
+        for body in _bodies(node):
+            yield from _einsums(body)
+
+
+def _bodies(node: Any) -> Iterator[Any]:
+    for attribute in node.attribute:
+        if attribute.type == 5:  # AttributeProto.GRAPH
+            yield attribute.g
+        yield from attribute.graphs

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from laws.runtimes import EACH_RUNTIME
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from support.einsums import Einsum, einsums
 from support.onnx_cases import model, node, random, run_ort
@@ -98,3 +99,22 @@ def test_a_plan_that_states_another_shape_is_refused(shape):
     stated = {name: replace(kind, shape=shape) if name in "ey" else kind for name, kind in plan.values.items()}
     with pytest.raises(PlanError, match=r"gives f32\[2,3,5\], and the plan says f32"):
         fqfuse.load_plan(plan_bytes(replace(plan, values=stated)))
+
+
+@pytest.mark.parametrize("declared", [None, [2, 3, 5]], ids=["unknown", "declared"])
+def test_inside_a_branch(declared):
+    """ONNX infers the wrong shape for the branch as well."""
+
+    def branch(name):
+        inner = node("Einsum", ["a", "b"], [name], equation="abc,adc->abd")
+        return helper.make_graph([inner], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, declared)])
+
+    chosen = node("If", ["c"], ["t"], then_branch=branch("u"), else_branch=branch("v"))
+    a, b = (np.random.default_rng(0).normal(size=shape).astype(np.float32) for shape in ((1, 3, 4), (2, 5, 4)))
+    inputs = [helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
+    inputs += [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in (("a", a), ("b", b))]
+    graph = helper.make_graph([chosen, node("Relu", ["t"])], "g", inputs, [helper.make_empty_tensor_value_info("y")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    plan = fqfuse.load_plan(plan_bytes(fqfuse.compile(proto)))
+    (found,) = fqfuse.InferenceSession(plan, "numpy", 1).run(None, {"a": a, "b": b, "c": np.array(True)})
+    np.testing.assert_allclose(found, np.maximum(np.einsum("abc,adc->abd", np.broadcast_to(a, (2, 3, 4)), b), 0), rtol=1e-5, atol=1e-6)
