@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..ir.algorithms import ELTWISE, Cost
 from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
 from ..ir.graph import Graph
@@ -21,9 +22,6 @@ from .base import Contract, fired, refused, swap
 __all__ = ["Tabulate", "to_be_tabulated"]
 
 _POST_OPS = frozenset({"Quantize", "Dequantize", "FakeQuantize", "PRelu"})
-
-_CHEAP = frozenset({"abs", "clip", "hardsigmoid", "hardswish", "linear", "relu", "round"})
-"""Eltwise algorithms of a few instructions; a lookup takes as long as a polynomial or a root."""
 
 _CONSTANT = ""
 """What a value depends on when it is one constant number."""
@@ -192,7 +190,7 @@ def _is_post_op(graph: Graph, node: Node) -> bool:
 
 def _is_costly(node: Node) -> bool:
     """True where a step would compute a function that takes a polynomial or a root for each element."""
-    return node.spec.eltwise is not None and node.spec.eltwise not in _CHEAP
+    return node.spec.eltwise is not None and ELTWISE[node.spec.eltwise].cost is Cost.MANY
 
 
 def _is_alone(graph: Graph, chain: _Chain, codes: str) -> bool:

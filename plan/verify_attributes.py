@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.diagnostic import Finding
 from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
@@ -13,16 +14,7 @@ from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Su
 from .targets import TARGETS, Capability, Target
 from .types import Plan, Step
 
-__all__ = ["BINARY", "ELTWISE", "destination", "post_ops_fit", "scales_fit", "type_of", "zero_points_fit"]
-
-ELTWISE = frozenset({
-    "abs", "clip", "clip_v2", "elu", "exp", "gelu_erf", "gelu_tanh", "hardsigmoid", "hardswish", "linear", "log", "logistic", "mish", "pow",
-    "relu", "round", "soft_relu", "sqrt", "square", "swish", "tanh",
-})  # fmt: skip
-"""oneDNN's eltwise algorithms."""
-
-BINARY = frozenset({"add", "sub", "mul", "div", "max", "min", "ge", "gt", "le", "lt", "eq", "ne"})
-"""oneDNN's binary algorithms."""
+__all__ = ["destination", "post_ops_fit", "scales_fit", "type_of", "zero_points_fit"]
 
 _OPERANDS = (DType.F32, DType.S32, DType.S8, DType.U8)
 _CODES = (DType.U8, DType.S8)
@@ -254,9 +246,10 @@ def _eltwise_problem(target: Target, op: Eltwise) -> str | None:
         return f"with a scale, which {target.name} does not have"
     if any(map(math.isnan, (op.alpha, op.beta, op.scale))):
         return "with a parameter that is NaN"
-    if op.algorithm not in ("clip", "clip_v2") and not all(map(_is_f32, (op.alpha, op.beta, op.scale))):
+    clips = ELTWISE[op.algorithm].clips
+    if not clips and not all(map(_is_f32, (op.alpha, op.beta, op.scale))):
         return "with a parameter that is not finite in f32"
-    return f"that clips to {op.alpha}..{op.beta}" if op.algorithm in ("clip", "clip_v2") and op.beta < op.alpha else None
+    return f"that clips to {op.alpha}..{op.beta}" if clips and op.beta < op.alpha else None
 
 
 def _operand_problem(operand: TensorType | None, dst: TensorType | None) -> str | None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.diagnostic import Finding
 from ..ir.ops import OPS
 from ..ir.ops.spec import SWITCHES, Array, OpSpec, Required, ShapeError
@@ -21,7 +22,7 @@ from .attributes import DepthwiseConv
 from .nodes import positional
 from .targets import TARGETS
 from .types import Plan, Step
-from .verify_attributes import BINARY, ELTWISE, destination, type_of
+from .verify_attributes import destination, type_of
 
 __all__ = ["PRIMITIVES", "Schema", "params_fit", "roles_fit", "shapes_fit", "types_fit"]
 

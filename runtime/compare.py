@@ -12,16 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..ir.algorithms import ELTWISE
 from ..ir.ops.spec import Array
 from ..plan.attributes import Eltwise
 from ..plan.types import Plan, Step
 from .executor import Executor
 from .numpy_runtime import run_step
 
-__all__ = ["TRANSCENDENTAL", "Difference", "compare_steps", "is_transcendental"]
-
-TRANSCENDENTAL = frozenset({"elu", "exp", "gelu_erf", "gelu_tanh", "log", "logistic", "mish", "pow", "soft_relu", "swish", "tanh"})
-"""Eltwise algorithms that libraries approximate by polynomials."""
+__all__ = ["Difference", "compare_steps", "is_transcendental"]
 
 _APPROXIMATE = frozenset({"softmax", "layer_normalization", "batch_normalization", "lrn", "resampling"})
 """Primitives of f32 arithmetic in an order of the library's own."""
@@ -62,7 +60,7 @@ def is_transcendental(step: Step, plan: Plan) -> bool:
     if isinstance(own := step.params.get("algorithm"), str) and step.primitive == "eltwise":
         algorithms.add(own)
     sums = step.primitive in ("convolution", "deconvolution", "matmul") and not plan.type(step.args[0][1]).dtype.is_integer
-    return bool(algorithms & TRANSCENDENTAL) or step.primitive in _APPROXIMATE or sums
+    return any(ELTWISE[name].transcendental for name in algorithms) or step.primitive in _APPROXIMATE or sums
 
 
 def compare_steps(plan: Plan, executor: Executor, feeds: Mapping[str, Array], *, threads: int = 1) -> list[Difference]:

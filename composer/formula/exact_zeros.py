@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...ir.algorithms import BINARY, ELTWISE
 from ...ir.graph import Graph
 from ...ir.node import Node
 from ...ir.ops.spec import Trait
@@ -19,10 +20,6 @@ from .algebra import Rule
 from .formula import BasicOp, BinaryOp, EltwiseOp, Round, ScaleBy, Shift, vec
 
 __all__ = ["EXACT_ZERO", "exact_zeros", "is_told", "is_told_behind", "tells", "zero_shows"]
-
-_TELLING = frozenset({"sqrt", "log", "pow", "gt", "ge", "lt", "le", "eq"})
-"""Algorithms that tell 0 from the numbers next to it: NaN, infinity, or another truth value."""
-
 
 _TELLING_OPS = frozenset(
     {
@@ -84,7 +81,9 @@ def _passes_zeros(node: Node) -> bool:
 
 def tells(op: BasicOp) -> bool:
     """True for a basic operation that tells 0 from the numbers next to it."""
-    return isinstance(op, EltwiseOp | BinaryOp) and op.algorithm in _TELLING
+    if isinstance(op, EltwiseOp):
+        return ELTWISE[op.algorithm].tells_zero
+    return isinstance(op, BinaryOp) and BINARY[op.algorithm].tells_zero
 
 
 def _exact_zero(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:

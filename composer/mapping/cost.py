@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.algorithms import ELTWISE, Cost
 from ...ir.decision import Alternative
 from ...ir.types import DType, TensorType
 from ...plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
@@ -43,7 +44,7 @@ CHEAP = 0.01
 _FOLDED = 0.0  # scale, bias, zero point, or the store's own rounding and saturation: the primitive computes these anyway
 _OPERAND = 0.03  # a load for each vector, besides: slopes or a constant for each channel; hardswish and hardsigmoid take as long
 _COSTLY = 0.2  # a polynomial of 10 to 20 instructions, a root, a division or a table
-_CHEAP_ALGORITHMS = frozenset({"linear", "relu", "clip", "clip_v2", "abs", "square", "round", "bounded_relu"})
+_ELTWISE = {Cost.CHEAP: CHEAP, Cost.FEW: _OPERAND, Cost.MANY: _COSTLY}
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,7 @@ def alternatives(chosen: Home, homes: Iterable[Home]) -> tuple[Alternative, ...]
 
 def eltwise_cost(algorithm: str) -> float:
     """Passes that an eltwise post-op counts for, by the class of its algorithm."""
-    if algorithm in ("hardswish", "hardsigmoid"):
-        return _OPERAND
-    return CHEAP if algorithm in _CHEAP_ALGORITHMS else _COSTLY
+    return _ELTWISE[ELTWISE[algorithm].cost]
 
 
 def operand_cost(operand: TensorType, dst: TensorType) -> float:

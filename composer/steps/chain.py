@@ -252,23 +252,8 @@ def _eltwise(graph: Graph, node: Node) -> Found | Refusal | None:
         return None
     if node.op == "Gelu" and node.attrs["approximate"] == "tanh":
         algorithm = "gelu_tanh"
-    alpha, beta = _PARAMETERS.get(node.op, _no_parameters)(node)
+    alpha, beta, *_ = (*(node.attr(p, float) if isinstance(p, str) else p for p in node.spec.parameters), 0.0, 0.0)
     return [Round() if algorithm == "round" else EltwiseOp(algorithm, alpha, beta)], None
-
-
-def _no_parameters(node: Node) -> tuple[float, float]:
-    return 0.0, 0.0
-
-
-_PARAMETERS: dict[str, Callable[[Node], tuple[float, float]]] = {
-    "LeakyRelu": lambda node: (node.attr("alpha", float), 0.0),
-    "Elu": lambda node: (node.attr("alpha", float), 0.0),
-    "HardSigmoid": lambda node: (node.attr("alpha", float), node.attr("beta", float)),
-    "HardSwish": lambda node: (1.0 / 6.0, 0.5),
-    "Swish": lambda node: (node.attr("alpha", float), 0.0),
-    "Softplus": lambda node: (1.0, 0.0),
-}
-"""Where oneDNN's alpha and beta of an algorithm come from; the others take none."""
 
 
 def _clip(graph: Graph, node: Node) -> Found | Refusal | None:

@@ -101,6 +101,7 @@ def _activation(
     attrs: dict[str, Attr] | None = None,
     traits: frozenset[Trait] = frozenset(),
     eltwise: str | None = None,
+    parameters: tuple[str | float, ...] = (),
     integers_too: bool = False,
     shape: Callable[[Call], Shape] = same_shape,
 ) -> OpSpec:
@@ -122,6 +123,7 @@ def _activation(
         traits=traits | {_E},
         primitive="eltwise" if eltwise else None,
         eltwise=eltwise,
+        parameters=parameters,
     )
 
 
@@ -137,8 +139,16 @@ ACTIVATION: tuple[OpSpec, ...] = (
         integers_too=True,
     ),
     # alpha may be negative, so the row does not claim to be monotone.
-    _activation("LeakyRelu", "x where x >= 0, else alpha * x.", _leaky_relu, attrs={"alpha": 0.01}, traits=frozenset({_S}), eltwise="relu"),
-    _activation("Elu", "x where x >= 0, else alpha * (e**x - 1).", _elu, attrs={"alpha": 1.0}, eltwise="elu"),
+    _activation(
+        "LeakyRelu",
+        "x where x >= 0, else alpha * x.",
+        _leaky_relu,
+        attrs={"alpha": 0.01},
+        traits=frozenset({_S}),
+        eltwise="relu",
+        parameters=("alpha",),
+    ),
+    _activation("Elu", "x where x >= 0, else alpha * (e**x - 1).", _elu, attrs={"alpha": 1.0}, eltwise="elu", parameters=("alpha",)),
     _activation(
         "Selu",
         "gamma * elu(x, alpha).",
@@ -149,7 +159,7 @@ ACTIVATION: tuple[OpSpec, ...] = (
     _activation("Sigmoid", "1 / (1 + e**-x).", lambda x, _: _sigmoid(x), traits=_MONOTONE, eltwise="logistic"),
     _activation("Tanh", "Hyperbolic tangent.", lambda x, _: np.tanh(x), traits=_MONOTONE, eltwise="tanh"),
     _activation("Erf", "The error function.", lambda x, _: erf(x), traits=_MONOTONE),
-    _activation("Softplus", "log(1 + e**x).", lambda x, _: _softplus(x), traits=_MONOTONE, eltwise="soft_relu"),
+    _activation("Softplus", "log(1 + e**x).", lambda x, _: _softplus(x), traits=_MONOTONE, eltwise="soft_relu", parameters=(1.0,)),
     _activation("Softsign", "x / (1 + |x|).", lambda x, _: x / (1 + np.abs(x)), traits=_MONOTONE),
     _activation(
         "HardSigmoid",
@@ -157,9 +167,16 @@ ACTIVATION: tuple[OpSpec, ...] = (
         lambda x, attrs: _hard_sigmoid(x, number(attrs, "alpha"), number(attrs, "beta")),
         attrs={"alpha": 0.2, "beta": 0.5},
         eltwise="hardsigmoid",
+        parameters=("alpha", "beta"),
     ),
-    _activation("HardSwish", "x * hardsigmoid(x; 1/6, 1/2).", lambda x, _: x * _hard_sigmoid(x, 1 / 6, 0.5), eltwise="hardswish"),
-    _activation("Swish", "x * sigmoid(alpha * x).", _swish, attrs={"alpha": 1.0}, eltwise="swish"),
+    _activation(
+        "HardSwish",
+        "x * hardsigmoid(x; 1/6, 1/2).",
+        lambda x, _: x * _hard_sigmoid(x, 1 / 6, 0.5),
+        eltwise="hardswish",
+        parameters=(1 / 6, 0.5),
+    ),
+    _activation("Swish", "x * sigmoid(alpha * x).", _swish, attrs={"alpha": 1.0}, eltwise="swish", parameters=("alpha",)),
     _activation("Mish", "x * tanh(log(1 + e**x)).", _mish, eltwise="mish"),
     _activation(
         "Gelu",

@@ -206,6 +206,7 @@ def row(
     onnx: bool = True,
     primitive: str | None = None,
     eltwise: str | None = None,
+    parameters: tuple[str | float, ...] = (),
     binary: str | None = None,
 ) -> OpSpec:
     """A row of the op table.
@@ -221,7 +222,7 @@ def row(
         types: which element types each letter stands for (all inputs with one letter have the same type).
         result: element type of each output; default: that of the first input.
         quant: quantization of the first output; default: none.
-        outputs, traits, onnx, primitive, eltwise, binary: as in OpSpec.
+        outputs, traits, onnx, primitive, eltwise, parameters, binary: as in OpSpec.
     """
     params, letters = _params(inputs)
     allowed = types or {}
@@ -260,6 +261,7 @@ def row(
         onnx=onnx,
         primitive=primitive,
         eltwise=eltwise,
+        parameters=parameters,
         binary=binary,
     )
 

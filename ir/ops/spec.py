@@ -117,7 +117,8 @@ class OpSpec:
         traits: what passes may rely on.
         onnx: True when ONNX has an op of that name in its default domain, so that the frontend imports it by this row.
         primitive: name of the primitive that a step of this op alone is (`convolution`, `pooling` ...); None: `onnx.<Op>`.
-        eltwise: oneDNN's eltwise algorithm (`relu`, `gelu_erf` ...) when the op is one of them.
+        eltwise: oneDNN's eltwise algorithm (`relu`, `gelu_erf` ..., see `ir/algorithms.py`) when the op is one of them.
+        parameters: the algorithm's alpha and beta: a number, or the attribute that holds it; 0 where nothing stands.
         binary: oneDNN's binary algorithm (`add`, `mul`, `max` ...) when the op is one of them.
     """
 
@@ -132,6 +133,7 @@ class OpSpec:
     onnx: bool = True
     primitive: str | None = None
     eltwise: str | None = None
+    parameters: tuple[str | float, ...] = ()
     binary: str | None = None
 
     def complete(self, attrs: Attrs) -> dict[str, Attr]:

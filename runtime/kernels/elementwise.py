@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...ir.algorithms import BINARY, ELTWISE
 from ...ir.ops.spec import Array
 from ...plan.attributes import Scale
 from ..numerics import F32Array
 from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tasks, Tile, Values, nbytes, part_of, share, tiles
-from .eltwise_math import ALGORITHMS, EltwiseCall, bound_of
+from .eltwise_math import ALGORITHMS, EltwiseCall
 from .epilogue import Anchor, Epilogue, along
-from .passes import BINARY, record_binary
+from .passes import record_binary
 
 __all__ = ["BinaryKernel", "EltwiseKernel", "Reorder", "common_layout"]
 
@@ -129,7 +130,7 @@ class EltwiseKernel(_Elementwise):
         super().__init__(binding, [src])
         self._alpha, self._beta = binding.number("alpha", 0.0), binding.number("beta", 0.0)
         self._finite = src.dtype.is_integer
-        bound = bound_of(self._algorithm, self._alpha, self._beta, magnitude(src))
+        bound = ELTWISE[self._algorithm].reach(self._alpha, self._beta, magnitude(src))
         self._finish(Epilogue(binding, self._result, Anchor(magnitude=bound)), extra=24)
 
     def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], record: Recorder) -> None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..numerics import F32Array, FmaWork, NumericsProfile, fused_multiply_add
 from .base import Recorder
 
-__all__ = ["ALGORITHMS", "TRANSCENDENTAL", "Algorithm", "EltwiseCall", "bound_of"]
+__all__ = ["ALGORITHMS", "Algorithm", "EltwiseCall"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,6 @@ Algorithm = Callable[[EltwiseCall], None]
 
 _F = np.float32
 _SMALLEST_FMA_ADDEND = 2.0**-100
-
-TRANSCENDENTAL = frozenset({"tanh", "elu", "soft_relu", "logistic", "exp", "gelu_tanh", "gelu_erf", "swish", "log", "pow", "mish"})
-"""Algorithms that oneDNN computes by polynomials: a quantized result may be 1 LSB off."""
 
 
 def _relu(c: EltwiseCall) -> None:
@@ -262,26 +259,3 @@ ALGORITHMS: dict[str, Algorithm] = {
     "pow": _pow,
 }
 """oneDNN's name of an eltwise algorithm -> the function; scratch: at most 24 bytes an element."""
-
-
-def bound_of(algorithm: str, alpha: float, beta: float, bound: float) -> float:
-    """A bound on |algorithm(y)| for |y| <= bound; infinity where a NaN or an infinity cannot be ruled out."""
-    if algorithm in ("clip", "clip_v2"):
-        return max(abs(alpha), abs(beta))  # even of a NaN
-    if math.isinf(bound) or algorithm in ("log", "pow", "sqrt"):
-        return math.inf
-    if algorithm == "exp":
-        return math.exp(bound) if bound < 80 else math.inf
-    return {
-        "linear": abs(alpha) * bound + abs(beta),
-        "relu": max(1.0, abs(alpha)) * bound,
-        "elu": bound + abs(alpha),
-        "square": bound * bound,
-        "hardswish": bound,
-        "round": bound + 1,
-        "swish": bound,
-        "soft_relu": bound + 1 / abs(alpha) if alpha else math.inf,
-        "tanh": 1.0,
-        "logistic": 1.0,
-        "hardsigmoid": 1.0,
-    }.get(algorithm, bound + 1)

@@ -9,14 +9,14 @@ from typing import Protocol
 import numpy as np
 
 from ...errors import InternalError
+from ...ir.algorithms import BINARY, ELTWISE
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import F32Array, FmaWork, NumericsProfile, finish_scaled_codes, fused_multiply_add
 from .base import Recorder, Tile
-from .eltwise_math import ALGORITHMS, EltwiseCall, bound_of
+from .eltwise_math import ALGORITHMS, EltwiseCall
 
 __all__ = [
-    "BINARY",
     "BinaryPass",
     "Block",
     "DividePass",
@@ -169,7 +169,7 @@ class EltwisePass:
 
     def bound(self, magnitude: float) -> float:
         """A bound on the result for |y| <= magnitude."""
-        return abs(float(self.scale)) * bound_of(self.algorithm, float(self.alpha), float(self.beta), magnitude)
+        return abs(float(self.scale)) * ELTWISE[self.algorithm].reach(float(self.alpha), float(self.beta), magnitude)
 
     def __call__(self, y: F32Array, block: Block) -> None:
         """Takes down y = scale * algorithm(y)."""
@@ -257,8 +257,6 @@ _COMPARE: dict[str, _Ufunc] = {
     "eq": np.equal,
     "ne": np.not_equal,
 }
-BINARY = frozenset(_ARITHMETIC) | frozenset(_COMPARE)
-"""oneDNN's names of the binary algorithms."""
 
 
 def record_binary(algorithm: str, y: F32Array, other: F32Array, record: Recorder, *, finite: bool) -> None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.algorithms import ELTWISE
 from ...ir.ops.spec import Array
 from ..numerics import F32Array
 from .base import Recorder, Scratch, nbytes
-from .eltwise_math import TRANSCENDENTAL
 from .passes import BinaryPass, Block, DividePass, EltwisePass, Pass, PlusPass, Source, SumPass, TimesPass, codes_behind
 from .store import Finish, Store
 from .tail_affine import affine_tail
@@ -98,7 +98,7 @@ def _scalar(source: Source) -> bool:
 
 
 def _pays(tail: Sequence[Pass]) -> bool:
-    costly = any(isinstance(step, SumPass) or (isinstance(step, EltwisePass) and step.algorithm in TRANSCENDENTAL) for step in tail)
+    costly = any(isinstance(step, SumPass) or (isinstance(step, EltwisePass) and ELTWISE[step.algorithm].transcendental) for step in tail)
     return costly or len(tail) >= _WORTH
 
 

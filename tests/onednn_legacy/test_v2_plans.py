@@ -12,13 +12,13 @@ from onednn_legacy.legacy import Legacy
 import fqfuse
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.errors import BackendUnavailable
+from fqfuse.ir.algorithms import ELTWISE
 from fqfuse.ir.types import DType
 from fqfuse.models.digits import digits_model_path, digits_test_set
 from fqfuse.onednn import load
 from fqfuse.passes import optimize
 from fqfuse.plan.attributes import Eltwise, Sum
 from fqfuse.plan.types import Plan, Step
-from fqfuse.runtime.kernels.eltwise_math import TRANSCENDENTAL
 from fqfuse.runtime.numpy_runtime import run_step
 from fqfuse.runtime.session import InferenceSession
 
@@ -62,7 +62,7 @@ def test_composed_steps_on_2_6(legacy: Legacy, name: str) -> None:
         live = {value: values[value] for value in step.inputs if value not in plan.constants}
         algorithms = {op.algorithm for op in step.attr.post_ops if isinstance(op, Eltwise)}
         # 2.6's hardswish rounds in another order, see test_hardswish.
-        inexact = bool(algorithms & (TRANSCENDENTAL | {"hardswish"})) and plan.type(step.output).dtype in INT8
+        inexact = any(name == "hardswish" or ELTWISE[name].transcendental for name in algorithms) and plan.type(step.output).dtype in INT8
         legacy.compare(plan, step, live, lsb=int(inexact))
 
 

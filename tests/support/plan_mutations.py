@@ -17,6 +17,7 @@ import onnx
 from onnx import AttributeProto
 
 from fqfuse.errors import FqfuseError
+from fqfuse.ir.algorithms import BINARY, ELTWISE
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.types import DType, Quantization, TensorType
 from fqfuse.plan import file as plan_file
@@ -24,7 +25,6 @@ from fqfuse.plan import verify_shapes
 from fqfuse.plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.plan.seal import seal
 from fqfuse.plan.types import Plan
-from fqfuse.plan.verify_attributes import BINARY, ELTWISE
 
 __all__ = ["mutant"]
 

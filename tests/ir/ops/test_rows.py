@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from fqfuse.ir.algorithms import BINARY, ELTWISE
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.ops.spec import REQUIRED, OpSpec, Trait
 from fqfuse.ir.types import DType
@@ -17,9 +18,6 @@ from .harness import ELEMENT_TYPES, ORT_OPSET, rng, run_row
 from .own_cases import OWN_CASES
 from .trait_laws import LAWS, NOT_CLAIMED, applies
 
-ELTWISE = {"relu", "tanh", "elu", "square", "abs", "sqrt", "linear", "soft_relu", "hardsigmoid", "logistic", "exp", "gelu_tanh", "swish",
-           "log", "clip", "pow", "gelu_erf", "round", "mish", "hardswish"}  # fmt: skip
-BINARY = {"add", "mul", "max", "min", "div", "sub", "ge", "gt", "le", "lt", "eq", "ne"}
 PRIMITIVES = {"convolution", "deconvolution", "matmul", "pooling", "eltwise", "binary", "reorder", "concat", "reduction", "softmax",
               "layer_normalization", "batch_normalization", "resampling", "prelu", "lrn", "shuffle"}  # fmt: skip
 
@@ -51,6 +49,8 @@ def test_names_of_onednn(spec: OpSpec):
     assert spec.binary is None or spec.binary in BINARY
     assert spec.primitive is None or spec.primitive in PRIMITIVES
     assert not (spec.eltwise and spec.binary)
+    assert len(spec.parameters) <= 2
+    assert all(spec.attrs.get(name) is not None for name in spec.parameters if isinstance(name, str))
     if spec.primitive == "eltwise":
         assert spec.eltwise
     if spec.primitive == "binary":
