@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,8 @@ class ZeroPoint:
 class Eltwise:
     """y = scale * algorithm(y; alpha, beta). `scale` is 1 on every target but `onednn-v2`."""
 
+    kind: ClassVar[str] = "eltwise"
+
     algorithm: str
     alpha: float = 0.0
     beta: float = 0.0
@@ -69,6 +72,8 @@ class Binary:
     `scale` multiplies the operand; it is None on every target but `unified`.
     """
 
+    kind: ClassVar[str] = "binary"
+
     algorithm: str
     operand: str
     scale: Scale | None = None
@@ -81,6 +86,8 @@ class Sum:
     `operand` names the value that lived there: it must be dead after this step, and have dst's shape and element size.
     """
 
+    kind: ClassVar[str] = "sum"
+
     operand: str
     scale: float = 1.0
     zero_point: int = 0
@@ -90,6 +97,8 @@ class Sum:
 @dataclass(frozen=True)
 class Prelu:
     """y = y if y >= 0 else slope * y; `operand` names the f32 constant, shaped to dst's rank; `mask` selects its dimensions."""
+
+    kind: ClassVar[str] = "prelu"
 
     operand: str
     mask: int = 2
@@ -103,6 +112,8 @@ class DepthwiseConv:
     there. (oneDNN 3.2, by experiment: the type is that of the destination descriptor; a zero point of DST spoils the result.) Post-ops
     behind this one, `dst_scale`, `dst_dtype` and the step's destination zero point belong to the second result.
     """
+
+    kind: ClassVar[str] = "depthwise_conv"
 
     weights: str
     bias: str

@@ -12,6 +12,7 @@ from typing import Literal
 
 from ..errors import InvalidInput
 from ..ir.types import DType
+from .attributes import Binary, DepthwiseConv, Eltwise, Prelu, Sum
 
 __all__ = ["TARGETS", "Capability", "Target", "check_target"]
 
@@ -31,7 +32,7 @@ class Capability:
         dst_zero_point: a per-tensor destination zero point.
         src_scale: per-tensor scales on its sources.
         src_zero_point: a per-tensor zero point on its source.
-        post_ops: kinds of post-ops: eltwise, binary, sum, prelu, depthwise.
+        post_ops: kinds of post-ops (`kind` of their classes).
         sum_type: a sum reads its operand as another type than the destination's.
         sum_zero_point: a sum subtracts a zero point from its operand.
         sum_converts: a sum has its place where the source has another type than the destination, too.
@@ -88,13 +89,13 @@ _PLAIN = Capability(_F32, {DType.F32: _F32})
 _COMPUTE_DST = {DType.U8: _ANY, DType.S8: _ANY, DType.F32: _F32}
 _SAME = {DType.U8: frozenset({DType.U8}), DType.S8: frozenset({DType.S8}), DType.F32: _F32}
 _ALL = {DType.U8: _ANY, DType.S8: _ANY, DType.F32: _ANY}
-_GEMM_POST_OPS = frozenset({"eltwise", "binary", "sum", "prelu"})
+_GEMM_POST_OPS = frozenset({Eltwise.kind, Binary.kind, Sum.kind, Prelu.kind})
 _SIMPLE_POST_OPS = frozenset({"eltwise", "binary"})
 _POINTWISE_POST_OPS = _SIMPLE_POST_OPS | {"sum"}
 
 # What a sum can do as oneDNN 3.2 has it compiled; the rest is refused or a reference implementation.
 _V3: Mapping[str, Capability] = {
-    "convolution": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS | {"depthwise"}),
+    "convolution": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS | {DepthwiseConv.kind}),
     "deconvolution": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS),
     "matmul": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS),
     "pooling": Capability(_ANY, _SAME, post_ops=_SIMPLE_POST_OPS),
@@ -113,7 +114,7 @@ _V3: Mapping[str, Capability] = {
 
 _V2: Mapping[str, Capability] = {
     **_V3,
-    "convolution": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS | {"depthwise"}),
+    "convolution": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS | {DepthwiseConv.kind}),
     "deconvolution": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS, sum_type=False),
     "matmul": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS),
     "reorder": Capability(_ANY, _ALL, False, True, False, True, frozenset({"sum"})),

@@ -176,13 +176,4 @@ def post_op_text(writer: Writer, op: PostOp, constants: Mapping[str, object]) ->
             )
         case _:
             assert_never(op)
-    return f"{_KINDS[type(op)]}({','.join([*head, *parts])})"
-
-
-_KINDS: Mapping[type[PostOp], str] = {
-    Eltwise: "eltwise",
-    Binary: "binary",
-    Sum: "sum",
-    Prelu: "prelu",
-    DepthwiseConv: "depthwise_conv",
-}
+    return f"{op.kind}({','.join([*head, *parts])})"

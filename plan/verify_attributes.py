@@ -22,7 +22,6 @@ _LARGEST = 3.4028235677973362e38  # beyond, a number is infinite in f32
 _SMALLEST = 2.0**-149  # below, it may be 0 there
 
 _WEIGHTED = ("convolution", "deconvolution", "matmul")
-_KINDS: dict[type[PostOp], str] = {Eltwise: "eltwise", Binary: "binary", Sum: "sum", Prelu: "prelu", DepthwiseConv: "depthwise"}
 
 
 def type_of(plan: Plan, value: str | None) -> TensorType | None:
@@ -176,7 +175,7 @@ def post_ops_fit(plan: Plan) -> Iterator[Finding]:
             yield _about(step, f"has {len(step.attr.post_ops)} post-ops, and {target.name} takes {target.max_post_ops}")
         dst = destination(plan, step)
         for op in step.attr.post_ops:
-            kind = _KINDS[type(op)]
+            kind = op.kind
             if kind not in capability.post_ops:
                 yield _about(step, f"has a post-op {kind}, which {step.primitive} of {target.name} does not take")
                 continue

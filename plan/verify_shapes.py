@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..ir.algorithms import BINARY, ELTWISE
@@ -185,7 +185,7 @@ def _param_problems(step: Step) -> Iterator[str]:
             yield f"has the parameter {name}, which is {value!r} and neither 0 nor 1"
 
 
-def _algorithm_problems(step: Step, algorithms: frozenset[str]) -> Iterator[str]:
+def _algorithm_problems(step: Step, algorithms: Collection[str]) -> Iterator[str]:
     algorithm = step.params.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
         yield f"computes by the unknown algorithm {algorithm!r}"

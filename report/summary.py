@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..ir.decision import DequantizeFate, Half, Outcome, QuantizeFate
 from ..ir.types import DType
-from ..plan.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
+from ..plan.attributes import PostOp
 from ..plan.types import Plan, Step
 
 __all__ = ["COMPUTE", "COSTLY", "Kind", "Summary", "post_op_kind", "runs_in_int8", "summary_of"]
@@ -20,13 +20,6 @@ COSTLY = frozenset({QuantizeFate.STANDALONE, QuantizeFate.FALLBACK, DequantizeFa
 """Fates that leave a quantizer a step of its own."""
 
 _INT8 = frozenset({DType.S8, DType.U8})
-_KINDS: Mapping[type[PostOp], str] = {
-    Eltwise: "eltwise",
-    Binary: "binary",
-    Sum: "sum",
-    Prelu: "prelu",
-    DepthwiseConv: "depthwise_conv",
-}
 
 
 @dataclass(frozen=True)
@@ -139,7 +132,7 @@ def runs_in_int8(plan: Plan, step: Step) -> bool:
 
 def post_op_kind(op: PostOp) -> str:
     """The name of a kind of post-op: `eltwise`, `binary`, `sum`, `prelu`, `depthwise_conv`."""
-    return _KINDS[type(op)]
+    return op.kind
 
 
 def _most_frequent(names: Iterable[str]) -> dict[str, int]:

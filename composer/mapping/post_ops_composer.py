@@ -13,7 +13,7 @@ from math import inf
 
 from ...ir.rule import Refusal
 from ...ir.types import DType
-from ...plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
+from ...plan.attributes import Binary, Eltwise, PostOp, Sum
 from ...plan.targets import Capability, Target
 from ..formula.algebra import simplify
 from ..formula.exact_zeros import tells
@@ -206,10 +206,9 @@ class PostOpsComposer:
             return Refusal("the chain is too long", f"at most {self.target.max_post_ops} post-ops", str(len(post_ops)))
         taken = self.capability.post_ops
         for op in post_ops:
-            kind = {Eltwise: "eltwise", Binary: "binary", Sum: "sum", Prelu: "prelu"}.get(type(op), "depthwise")
-            if kind not in taken:
+            if op.kind not in taken:
                 listed = ", ".join(sorted(taken)) or "none"
-                return Refusal(f"{self.front.primitive} takes no {kind} post-op on {self.target.name}", f"post-ops: {listed}", kind)
+                return Refusal(f"{self.front.primitive} takes no {op.kind} post-op on {self.target.name}", f"post-ops: {listed}", op.kind)
         return None
 
     def _refuse_dst(self, dst: DType) -> Refusal | None:

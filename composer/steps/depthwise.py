@@ -171,7 +171,7 @@ def _attributes(pair: Pair) -> Refusal | None:
     if zero is not None:
         hint = "quantize what lies between without a zero point, as behind a relu"
         return Refusal("what lies between has a zero point, which the post-op has not", "zero point 0", str(zero.values[0]), hint)
-    if "depthwise" not in target.capability("convolution").post_ops:
+    if DepthwiseConv.kind not in target.capability("convolution").post_ops:
         return Refusal(f"convolution takes no depthwise post-op on {target.name}", "a depthwise post-op", "none")
     return None
 

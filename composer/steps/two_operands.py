@@ -71,11 +71,11 @@ def decoded(graph: Graph, value: str) -> Node | None:
 
 
 def along_channels(data: npt.NDArray[np.generic], front: Front) -> Vec | None:
-    """Data that varies along the channel axis only, as a vector (size 1 when it does not vary); None otherwise."""
+    """Data that varies along the channel axis only, as a vector (size 1 when it does not vary); None otherwise, and of no channels."""
     if data.size == 1:
         return vec(data)
     axis = front.channel_axis - (front.rank - data.ndim)
-    if data.ndim <= front.rank and axis >= 0 and data.shape[axis] == data.size == front.channels:
+    if data.ndim <= front.rank and axis >= 0 and 0 < data.shape[axis] == data.size == front.channels:
         return vec(data)
     return None
 

@@ -205,6 +205,11 @@ FOUND = {
         {"x": [5, 5, 1, 2], "b": [5, 1, 1, 1]},
         {"c": floats(1, 5, 1, 1), "s": np.array([1, 1, 3, 1], np.float32)},
     ),
+    "a vector of no channels": found(
+        [node("Min", ["x", "k"], ["m"]), node("Clip", ["m", "l", "h"])],
+        {"x": [1, 0]},
+        {"k": floats(1, 0), "l": np.float32(0), "h": np.float32(3)},
+    ),
     "a constant written out beside a source in blocks": found(
         [
             node("ConvTranspose", ["v", "w"], ["c"], kernel_shape=[3, 3]),

@@ -12,7 +12,7 @@ from fqfuse.composer.registry import AnyRule, all_rules
 from fqfuse.passes import PIPELINE, Pass
 
 TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS / "composer"))  # the tables of the tests of the algebra are the golden cases of its rules
+sys.path[:0] = [str(TESTS / "composer"), str(TESTS / "plan")]  # the tables of the tests of the algebra are the golden cases of its rules
 
 import test_algebra  # noqa: E402
 import test_comparing_rules  # noqa: E402
