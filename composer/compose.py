@@ -90,9 +90,9 @@ def _frozen(graph: Graph, drafts: Drafts, target: str, options: Mapping[str, Att
     steps = tuple(draft.step for draft in ordered)
     index = {draft.step.name: number for number, draft in enumerate(ordered)}
     index |= {name: index[into] for name, into in drafts.merged.items()}
-    produced = {value for step in steps for value in step.outputs if value}
+    known = {*graph.inputs, *(value for step in steps for value in step.outputs if value)}
     read = {value for step in steps for value in step.inputs} | set(graph.outputs)
-    constants = {value: drafts.constant(value) for value in sorted(read) if value not in produced and value not in graph.inputs}
+    constants = {value: drafts.constant(value) for value in sorted(read) if value not in known}
     values = {value: graph.type(value) for value in graph.inputs}
     values |= {value: drafts.type(value) for step in steps for value in step.outputs if value}
     return Plan(

@@ -283,8 +283,13 @@ class Graph:
         Raises:
             GraphError: the outputs would change their type, or a cycle would come to be.
         """
-        changed, alike = replace(node, inputs=tuple(inputs)), len(inputs) == len(node.inputs)
+        alike = len(inputs) == len(node.inputs)
         places = [i for i, differs in enumerate(map(ne, node.inputs, inputs)) if differs] if alike else list(range(len(inputs)))
+        return self._set(node, inputs, places)
+
+    def _set(self, node: Node, inputs: Sequence[str], places: Sequence[int]) -> Node:
+        """Makes a node read other values; `places`: where they differ, all where their number does."""
+        changed, alike = replace(node, inputs=tuple(inputs)), len(inputs) == len(node.inputs)
         self._check_known(node.name, [inputs[place] for place in places])
         if node.op != "Onnx" and not (alike and all(self._alike(node.inputs[place], inputs[place]) for place in places)):
             self._types.update(narrowed(self, node, inputs))
@@ -306,9 +311,16 @@ class Graph:
             GraphError: the two types differ in element type, shape or quantization, so that readers would change their types.
         """
         chosen = None if only is None else {node.name for node in only}
-        for node in self.consumers(old):
-            if chosen is None or node.name in chosen:
-                self.set_inputs(node, [new if v == old else v for v in node.inputs])
+        readers: dict[str, list[int]] = {}
+        for name, place in self._uses[old]:
+            readers.setdefault(name, []).append(place)
+        for name, places in readers.items():
+            if chosen is None or name in chosen:
+                node = self._nodes[name]
+                inputs = list(node.inputs)
+                for place in places:
+                    inputs[place] = new
+                self._set(node, inputs, sorted(places))
         if chosen is None and old in self._returned:
             self._check_known("the graph's outputs", [new])
             self._return(old, new)

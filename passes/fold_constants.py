@@ -84,11 +84,11 @@ class FoldConstants:
             return
         _settle(graph, node)
         for value, array in zip(node.outputs, results, strict=False):
-            if value and graph.uses(value):
+            if value and graph.read_count(value):
                 kind = graph.type(value)
                 constant = graph.add_constant(f"{value}/folded", np.asarray(array, kind.dtype.numpy), kind.dtype, kind.quant)
                 graph.replace_uses(value, constant, only=graph.consumers(value))
-        if not any(value and (graph.uses(value) or graph.is_output(value)) for value in node.outputs):
+        if not any(value and graph.is_read(value) for value in node.outputs):
             graph.erase(node)
 
     def _leave(self, graph: Graph, node: Node, reason: str, expected: str, found: str, hint: str) -> None:

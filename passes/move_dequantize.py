@@ -57,10 +57,10 @@ class MoveDequantize:
     def run(self, graph: Graph) -> None:
         """A worklist in topological order; the readers of a Dequantize that moved are met again."""
         pending = deque(node.name for node in graph.nodes())
-        tables, trail = to_be_tabulated(graph), _Trail()
+        tables, trail, joins = to_be_tabulated(graph), _Trail(), _Joins(graph)
         while pending:
             name = pending.popleft()
-            if name in graph:
+            if name in graph and not joins.waits(graph.node(name)):
                 moved = self._rewrite(graph, graph.node(name), tables, trail)
                 if moved is not None:
                     pending.extendleft(reversed([reader.name for reader in graph.consumers(moved)]))
@@ -248,19 +248,20 @@ class MoveDequantize:
             outputs=[graph.fresh(f"{node.output}/codes")],
             origin=node.origin,
         )
-        names = tuple(dict.fromkeys(name for d in found for name in d.quantizer))
+        apart = list({d.name: d for d in found}.values())
+        names = tuple(dict.fromkeys(name for d in apart for name in d.quantizer))
         again = graph.add(
             "Dequantize",
             [moved.output],
             {"quant": quant},
             name=found[0].name,
             outputs=[graph.fresh(f"{node.output}/values")],
-            origin=origin_of(*found, node)[:1],
+            origin=origin_of(*apart, node)[:1],
             quantizer=names,
         )
-        trail.passed(again, found, node)
+        trail.passed(again, apart, node)
         value = self._settle(graph, node, again)
-        erase_unread(graph, found)
+        erase_unread(graph, apart)
         fired(graph, self.name, node, "works on codes" + ("" if quant.per_tensor else ", each input with its own scale and zero point"))
         return value
 
@@ -286,6 +287,24 @@ class MoveDequantize:
         fired(graph, self.name, node, "encodes what was just decoded, with the same parameters")
         swap(graph, node, codes)
         erase_unread(graph, [decode])
+
+
+class _Joins:
+    """How far each concatenation is known to join decoded values: one of N inputs is met again whenever one of them is decoded."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._decoded: dict[str, int] = {}
+
+    def waits(self, node: Node) -> bool:
+        """True of a concatenation of which an input is not decoded yet."""
+        if node.op != "Concat":
+            return False
+        count = self._decoded.get(node.name, 0)
+        while count < len(node.inputs) and (maker := self._graph.producer(node.inputs[count])) is not None and maker.op == "Dequantize":
+            count += 1
+        self._decoded[node.name] = count
+        return count < len(node.inputs)
 
 
 _Parts = tuple["str | _Parts", ...]

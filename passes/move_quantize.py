@@ -76,7 +76,7 @@ def _refusal(graph: Graph, node: Node, op: Node) -> tuple[str, str, str] | None:
         found = f"axis {quant.axis}" if quant.axis is not None else f"scale {quant.scale[0]:g}"
         return "the quantization cannot pass the operation in front", "per-tensor, scale > 0", found
     if graph.sole_consumer(op.output) != node:
-        found = f"{len(graph.uses(op.output)) + graph.is_output(op.output)} consumers"
+        found = f"{graph.read_count(op.output) + graph.is_output(op.output)} consumers"
         return f"others read the f32 result of {op.name} too", "one consumer", found
     if op.op == "Concat" and node.attr("dtype", DType).is_wide_code:
         return "values are joined before they become 16-bit codes", "8-bit codes", graph.type(node.output).dtype.value

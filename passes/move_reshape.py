@@ -127,7 +127,7 @@ class MoveReshape:
     def _refuse(self, graph: Graph, node: Node, run: Run) -> None:
         source = node.inputs[0]
         if run.nodes and graph.sole_consumer(source) is None:
-            found = f"{len(graph.uses(source)) + graph.is_output(source)} consumers"
+            found = f"{graph.read_count(source) + graph.is_output(source)} consumers"
             refused(graph, self.name, node, "others read the values in front of the reshape, too", expected="one consumer", found=found)
         elif run.blocked is not None:
             reason, expected, found = run.blocked

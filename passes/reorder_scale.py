@@ -117,7 +117,7 @@ class ReorderScale:
         for op in [*between, anchor]:
             decode = _decoded(graph, op) if op.op == "Add" else None
             graph.erase(op)
-            if decode is not None and not graph.uses(decode.output) and not graph.is_output(decode.output):
+            if decode is not None and not graph.is_read(decode.output):
                 graph.erase(decode)
 
 

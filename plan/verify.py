@@ -91,8 +91,9 @@ def _names(plan: Plan) -> Iterator[Finding]:
 
 
 def _defined(plan: Plan) -> Iterator[Finding]:
+    times = Counter(plan.inputs)
     for value in plan.inputs:
-        if value not in plan.values or value in plan.constants or plan.inputs.count(value) > 1:
+        if value not in plan.values or value in plan.constants or times[value] > 1:
             yield Finding(f"the input %{name_text(value)} has no type, or is defined twice", value=value)
     ready = {*plan.inputs, *plan.constants, *(value for step in plan.steps for value in step.outputs)}
     for value in plan.values:
@@ -145,6 +146,7 @@ def _constants(plan: Plan) -> Iterator[Finding]:
 
 def _sums(plan: Plan) -> Iterator[Finding]:
     last_read = {value: index for index, step in enumerate(plan.steps) for value in step.inputs}
+    last_read |= dict.fromkeys(plan.outputs, len(plan.steps))
     for index, step in enumerate(plan.steps):
         sums = [op for op in step.attr.post_ops if isinstance(op, Sum)]
         for op in sums:
@@ -160,7 +162,7 @@ def _sum_problem(plan: Plan, step: Step, op: Sum, *, alive: bool) -> str | None:
     operand, dst = plan.values.get(op.operand), destination(plan, step)
     if operand is None or dst is None:
         return "is no computed value"
-    if alive or op.operand in plan.outputs:
+    if alive:
         return "is still needed after the step"
     if op.operand in dict(step.args).values():
         return "is an argument of the step, too: it would be overwritten while it is read"

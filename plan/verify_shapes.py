@@ -142,10 +142,11 @@ def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
         return f"lacks its argument {', '.join(missing)}"
     takes = tuple(param.name for param in OPS[step.op].inputs[1:]) if schema.takes is None else schema.takes
     known = [*schema.needs, *takes] if not schema.repeats else [f"src_{i}" for i in range(len(roles))]
-    strange = [role for role in roles if role not in known]
+    place = {role: number for number, role in enumerate(known)}
+    strange = [role for role in roles if role not in place]
     if strange:
         return f"has the role {name_text(strange[0])}, which {step.primitive} does not have"
-    disorder = _order_problem(roles, lambda role: (known.index(role), 0))
+    disorder = _order_problem(roles, lambda role: (place[role], 0))
     if disorder:
         return disorder
     outputs = [value for value in step.outputs if value]

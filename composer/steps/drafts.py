@@ -186,8 +186,8 @@ class Drafts:
         value = node.inputs[0]
         producer = self.graph.producer(value)
         if producer is None:
-            return "it quantizes an input of the model" if value in self.graph.inputs else "it quantizes a constant"
-        if len(self.graph.uses(value)) > 1 or self.graph.is_output(value):
+            return "it quantizes an input of the model" if self.graph.constant(value) is None else "it quantizes a constant"
+        if self.graph.read_count(value) > 1 or self.graph.is_output(value):
             return f"others read the f32 values of {producer.name} too"
         return f"{producer.name} cannot store what it makes"
 

@@ -143,7 +143,7 @@ def _rescaling(drafts: Drafts, value: str) -> tuple[Node, Node, float] | None:
         quantize is None
         or quantize.op != "Quantize"
         or drafts.is_claimed(quantize)
-        or len(graph.uses(value)) != 1
+        or graph.read_count(value) != 1
         or graph.is_output(value)
     ):
         return None

@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
+from laws.growing import GROWING
 
 import fqfuse
 from fqfuse.benchmarks.networks.chain import build_chain
@@ -66,6 +67,11 @@ def test_twice_the_chain_behind_a_convolution_takes_twice_the_calls(kind: str) -
 
 def test_twice_the_convolutions_take_twice_the_calls() -> None:
     check_linear(fqfuse.compile, build_chain, SHORT // 5)
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_twice_the_width_or_depth_takes_twice_the_calls(kind: str) -> None:
+    check_linear(fqfuse.compile, GROWING[kind], SHORT)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "onednn"])
