@@ -27,7 +27,7 @@ ALLOWED = {
 }
 """(file, comparison) -> why it is one of words, or of numbers."""
 
-FOLDERS = ("ir", "frontend", "passes", "composer", "runtime")
+FOLDERS = ("ir", "frontend", "passes", "composer", "plan", "runtime")
 
 
 def compared(tree: ast.AST) -> Iterator[str]:
