@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.binding_order import Runner
 
+from fqfuse.aligned import aligned_bytes
 from fqfuse.errors import InternalError
 from fqfuse.onednn import (
     Arg,
@@ -23,7 +24,6 @@ from fqfuse.onednn import (
     Primitive,
     Status,
     Stream,
-    aligned_bytes,
     aligned_empty,
     convolution,
     data_type_of,

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fqfuse.aligned import aligned_bytes
 from fqfuse.onednn import (
     AlgKind,
     Arg,
@@ -26,7 +27,6 @@ from fqfuse.onednn import (
     PrimitiveDesc,
     Stream,
     Sum,
-    aligned_bytes,
     arg_post_op,
     arg_scales,
     arg_zero_points,
