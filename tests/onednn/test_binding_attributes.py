@@ -13,42 +13,28 @@ import numpy as np
 import pytest
 
 from fqfuse.errors import InternalError
-from fqfuse.onednn import (
+from fqfuse.onednn.attributes import Attr, Attributes, Binary, Depthwise, Eltwise, PostOps, PRelu, Sum
+from fqfuse.onednn.capi import OneDnnError, Unimplemented
+from fqfuse.onednn.compute import convolution, matmul, pooling
+from fqfuse.onednn.enums import (
     AlgKind,
     Arg,
-    Attributes,
-    Binary,
     DataType,
-    Depthwise,
-    Eltwise,
-    Engine,
-    ExecArgs,
     FpmathMode,
-    Library,
-    Memory,
-    MemoryDesc,
-    OneDnnError,
-    PRelu,
-    Primitive,
-    PrimitiveDesc,
     PrimitiveKind,
     ScratchpadMode,
     Status,
-    Stream,
-    Sum,
-    Unimplemented,
     arg_multiple_src,
     arg_post_op,
     arg_scales,
     arg_zero_points,
-    convolution,
-    eltwise,
-    matmul,
-    pooling,
-    resampling,
-    sum_,
 )
-from fqfuse.onednn.attributes import Attr, PostOps
+from fqfuse.onednn.handles import Engine, Stream
+from fqfuse.onednn.library import Library
+from fqfuse.onednn.memory import Memory, MemoryDesc
+from fqfuse.onednn.pointwise import eltwise, resampling, sum_
+from fqfuse.onednn.primitive import ExecArgs, Primitive
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
 
 
 def small_matmul(engine: Engine, attributes: Attributes, origin: str = "") -> Any:
@@ -216,8 +202,9 @@ def test_fpmath_mode_is_ours_and_not_the_environments() -> None:
     """ONEDNN_DEFAULT_FPMATH_MODE must not make a strict description compute in bf16."""
     code = """
 import ctypes
-from fqfuse.onednn import *
-from fqfuse.onednn.attributes import Attr
+from fqfuse.onednn.attributes import Attr, Attributes
+from fqfuse.onednn.enums import FpmathMode
+from fqfuse.onednn.library import load
 library = load()
 for mode in (FpmathMode.strict, FpmathMode.bf16):
     attr, value = Attr(library, Attributes(fpmath=mode)), ctypes.c_int()

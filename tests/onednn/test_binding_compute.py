@@ -10,26 +10,11 @@ import pytest
 from support.binding_cases import CHAINS, TRANSCENDENTAL_CHAINS, Case, Draw, convolve, deconvolve, relu, windows
 from support.binding_order import F32, Runner, dequantize, f32, requantize
 
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Attributes,
-    DataType,
-    Depthwise,
-    Engine,
-    FormatTag,
-    MemoryDesc,
-    Stream,
-    Sum,
-    arg_dw_scales,
-    arg_scales,
-    arg_zero_points,
-    convolution,
-    deconvolution,
-    inner_product,
-    matmul,
-    pooling,
-)
+from fqfuse.onednn.attributes import Attributes, Depthwise, Sum
+from fqfuse.onednn.compute import convolution, deconvolution, inner_product, matmul, pooling
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, FormatTag, arg_dw_scales, arg_scales, arg_zero_points
+from fqfuse.onednn.handles import Engine, Stream
+from fqfuse.onednn.memory import MemoryDesc
 
 U8, S8, S32, FLOAT = DataType.u8, DataType.s8, DataType.s32, DataType.f32
 

@@ -17,31 +17,17 @@ import numpy as np
 import pytest
 
 from fqfuse.errors import InternalError
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Attributes,
-    Binary,
-    DataType,
-    Eltwise,
-    Engine,
-    ExecArgs,
-    FormatTag,
-    Library,
-    Memory,
-    MemoryDesc,
-    OneDnnError,
-    Primitive,
-    PrimitiveDesc,
-    Status,
-    Stream,
-    Sum,
-    arg_scales,
-    convolution,
-    eltwise,
-    reorder,
-)
 from fqfuse.onednn import handles as handle_module
+from fqfuse.onednn.attributes import Attributes, Binary, Eltwise, Sum
+from fqfuse.onednn.capi import OneDnnError
+from fqfuse.onednn.compute import convolution
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, FormatTag, Status, arg_scales
+from fqfuse.onednn.handles import Engine, Stream
+from fqfuse.onednn.library import Library
+from fqfuse.onednn.memory import Memory, MemoryDesc
+from fqfuse.onednn.pointwise import eltwise, reorder
+from fqfuse.onednn.primitive import ExecArgs, Primitive
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
 
 
 def resident_kib() -> int:
@@ -153,9 +139,14 @@ FAILURE_THEN_EVICTION = """
 import gc
 
 from fqfuse.errors import FqfuseError
-from fqfuse.onednn import (
-    AlgKind, Attributes, Binary, DataType, Engine, FormatTag, MemoryDesc, Primitive, eltwise, load, matmul,
-)
+from fqfuse.onednn.attributes import Attributes, Binary
+from fqfuse.onednn.compute import matmul
+from fqfuse.onednn.enums import AlgKind, DataType, FormatTag
+from fqfuse.onednn.handles import Engine
+from fqfuse.onednn.library import load
+from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.pointwise import eltwise
+from fqfuse.onednn.primitive import Primitive
 
 engine = Engine(load())
 

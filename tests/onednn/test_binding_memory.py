@@ -8,30 +8,16 @@ import numpy as np
 import pytest
 from support.binding_order import Runner
 
+from fqfuse.aligned import aligned_bytes
 from fqfuse.errors import InternalError
-from fqfuse.onednn import (
-    Arg,
-    DataType,
-    Engine,
-    ExecArgs,
-    FormatKind,
-    FormatTag,
-    Library,
-    Memory,
-    MemoryDesc,
-    OneDnnError,
-    Primitive,
-    Status,
-    Stream,
-    aligned_bytes,
-    aligned_empty,
-    convolution,
-    data_type_of,
-    numpy_dtype,
-    reorder,
-    view,
-)
-from fqfuse.onednn.handles import Handle
+from fqfuse.onednn.capi import OneDnnError
+from fqfuse.onednn.compute import convolution
+from fqfuse.onednn.enums import Arg, DataType, FormatKind, FormatTag, Status
+from fqfuse.onednn.handles import Engine, Handle, Stream
+from fqfuse.onednn.library import Library
+from fqfuse.onednn.memory import Memory, MemoryDesc, aligned_empty, data_type_of, numpy_dtype, view
+from fqfuse.onednn.pointwise import reorder
+from fqfuse.onednn.primitive import ExecArgs, Primitive
 
 NCHW8C = 102  # dnnl_nChw8c: blocked, with padding where C is no multiple of 8
 TYPES = [DataType.u8, DataType.s8, DataType.s32, DataType.f32]

@@ -12,25 +12,12 @@ import numpy as np
 import pytest
 from support.binding_order import F32, Runner, f32, saturate
 
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Attributes,
-    DataType,
-    Eltwise,
-    Engine,
-    FormatTag,
-    MemoryDesc,
-    NormalizationFlags,
-    Stream,
-    Unimplemented,
-    arg_scales,
-    batch_normalization,
-    layer_normalization,
-    lrn,
-    numpy_dtype,
-    softmax,
-)
+from fqfuse.onednn.attributes import Attributes, Eltwise
+from fqfuse.onednn.capi import Unimplemented
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, FormatTag, NormalizationFlags, arg_scales
+from fqfuse.onednn.handles import Engine, Stream
+from fqfuse.onednn.memory import MemoryDesc, numpy_dtype
+from fqfuse.onednn.normalization import batch_normalization, layer_normalization, lrn, softmax
 
 U8, S8, FLOAT = DataType.u8, DataType.s8, DataType.f32
 FLAGS = NormalizationFlags

@@ -8,37 +8,13 @@ import numpy as np
 import pytest
 from support.binding_order import BINARY, EXACT, F32, TRANSCENDENTAL, Runner, apply_post_ops, f32, fma, saturate
 
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Attributes,
-    Binary,
-    DataType,
-    Eltwise,
-    Engine,
-    ExecArgs,
-    FormatTag,
-    Memory,
-    MemoryDesc,
-    Primitive,
-    Stream,
-    Sum,
-    Unimplemented,
-    arg_multiple_src,
-    arg_post_op,
-    arg_scales,
-    arg_zero_points,
-    binary,
-    concat,
-    eltwise,
-    numpy_dtype,
-    prelu,
-    reduction,
-    reorder,
-    resampling,
-    shuffle,
-    sum_,
-)
+from fqfuse.onednn.attributes import Attributes, Binary, Eltwise, Sum
+from fqfuse.onednn.capi import Unimplemented
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, FormatTag, arg_multiple_src, arg_post_op, arg_scales, arg_zero_points
+from fqfuse.onednn.handles import Engine, Stream
+from fqfuse.onednn.memory import Memory, MemoryDesc, numpy_dtype
+from fqfuse.onednn.pointwise import binary, concat, eltwise, prelu, reduction, reorder, resampling, shuffle, sum_
+from fqfuse.onednn.primitive import ExecArgs, Primitive
 
 U8, S8, S32, FLOAT = DataType.u8, DataType.s8, DataType.s32, DataType.f32
 SHAPE = (2, 16, 5, 6)

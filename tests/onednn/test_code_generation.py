@@ -13,8 +13,14 @@ from laws.registry import feeds_for
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.types import DType, Quantization
-from fqfuse.onednn import AlgKind, Arg, Attributes, Binary, DataType, Eltwise, Engine, Library, MemoryDesc, PrimitiveDesc, deconvolution
+from fqfuse.onednn.attributes import Attributes, Binary, Eltwise
 from fqfuse.onednn.code_generation import generates, may_be_half_made
+from fqfuse.onednn.compute import deconvolution
+from fqfuse.onednn.enums import AlgKind, Arg, DataType
+from fqfuse.onednn.handles import Engine
+from fqfuse.onednn.library import Library
+from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
 from fqfuse.passes import optimize
 from fqfuse.plan.attributes import Binary as PlanBinary
 from fqfuse.plan.types import Plan
@@ -30,9 +36,15 @@ def _needs_vnni(library: Library) -> None:
 # Without a test behind it the deconvolution is "made", and running it jumps to address 0. In a process of its own: should the guard break,
 # it is this test that fails, and not the worker that runs it.
 HALF_MADE = """
-from fqfuse.onednn import (
-    AlgKind, Arg, Attributes, Binary, DataType, Engine, MemoryDesc, OneDnnError, Primitive, deconvolution, eltwise, load,
-)
+from fqfuse.onednn.attributes import Attributes, Binary
+from fqfuse.onednn.capi import OneDnnError
+from fqfuse.onednn.compute import deconvolution
+from fqfuse.onednn.enums import AlgKind, Arg, DataType
+from fqfuse.onednn.handles import Engine
+from fqfuse.onednn.library import load
+from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.pointwise import eltwise
+from fqfuse.onednn.primitive import Primitive
 
 engine = Engine(load())
 

@@ -12,34 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Attributes,
-    Binary,
-    DataType,
-    Engine,
-    ExecArgs,
-    Memory,
-    MemoryDesc,
-    Primitive,
-    PrimitiveDesc,
-    Stream,
-    Sum,
-    aligned_bytes,
-    arg_post_op,
-    arg_scales,
-    arg_zero_points,
-    binary,
-    convolution,
-    deconvolution,
-    pooling,
-    reorder,
-    resampling,
-    softmax,
-)
+from fqfuse.aligned import aligned_bytes
+from fqfuse.onednn.attributes import Attributes, Binary, Sum
+from fqfuse.onednn.compute import convolution, deconvolution, pooling
 from fqfuse.onednn.defects import DEFECTS, Defect, defect_of, defects_document
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_points
+from fqfuse.onednn.handles import Engine, Stream
 from fqfuse.onednn.layouts import channels_last, row_major
+from fqfuse.onednn.memory import Memory, MemoryDesc
+from fqfuse.onednn.normalization import softmax
+from fqfuse.onednn.pointwise import binary, reorder, resampling
+from fqfuse.onednn.primitive import ExecArgs, Primitive
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
 from fqfuse.runtime.lowering.constants import _with_gaps
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "onednn-defects.md"

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Attributes,
-    DataType,
-    Engine,
-    FormatTag,
-    MemoryDesc,
-    OneDnnError,
-    PRelu,
-    PrimitiveDesc,
-    binary,
-    pooling,
-)
+from fqfuse.onednn.attributes import Attributes, PRelu
+from fqfuse.onednn.capi import OneDnnError
+from fqfuse.onednn.compute import pooling
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, FormatTag
+from fqfuse.onednn.handles import Engine
+from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.pointwise import binary
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
 
 U8, S8, F32 = DataType.u8, DataType.s8, DataType.f32
 SHAPE = (2, 16, 6, 6)

@@ -9,8 +9,11 @@ import pytest
 from fqfuse.composer.formula.formula import Add
 from fqfuse.composer.mapping.homes import adding
 from fqfuse.ir.types import DType
-from fqfuse.onednn import AlgKind, Attributes, DataType, Engine, FormatTag, MemoryDesc, Sum
+from fqfuse.onednn.attributes import Attributes, Sum
 from fqfuse.onednn.capi import Unimplemented
+from fqfuse.onednn.enums import AlgKind, DataType, FormatTag
+from fqfuse.onednn.handles import Engine
+from fqfuse.onednn.memory import MemoryDesc
 from fqfuse.onednn.pointwise import binary, resampling
 from fqfuse.plan.targets import TARGETS
 

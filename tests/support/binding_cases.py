@@ -8,23 +8,9 @@ from typing import Any
 import numpy as np
 from support.binding_order import Runner, apply_post_ops, dequantize, f32, requantize
 
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Attributes,
-    Binary,
-    DataType,
-    Eltwise,
-    FormatTag,
-    MemoryDesc,
-    PostOp,
-    PRelu,
-    Sum,
-    arg_post_op,
-    arg_scales,
-    arg_zero_points,
-    numpy_dtype,
-)
+from fqfuse.onednn.attributes import Attributes, Binary, Eltwise, PostOp, PRelu, Sum
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, FormatTag, arg_post_op, arg_scales, arg_zero_points
+from fqfuse.onednn.memory import MemoryDesc, numpy_dtype
 
 U8, S8, FLOAT = DataType.u8, DataType.s8, DataType.f32
 INT8_RANGE = {U8: (0, 256), S8: (-128, 128)}

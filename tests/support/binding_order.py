@@ -12,25 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Binary,
-    DataType,
-    Eltwise,
-    Engine,
-    ExecArgs,
-    Memory,
-    MemoryDesc,
-    PostOp,
-    PRelu,
-    Primitive,
-    PrimitiveDesc,
-    Stream,
-    Sum,
-    numpy_dtype,
-    reorder,
-)
+from fqfuse.onednn.attributes import Binary, Eltwise, PostOp, PRelu, Sum
+from fqfuse.onednn.enums import AlgKind, Arg, DataType
+from fqfuse.onednn.handles import Engine, Stream
+from fqfuse.onednn.memory import Memory, MemoryDesc, numpy_dtype
+from fqfuse.onednn.pointwise import reorder
+from fqfuse.onednn.primitive import ExecArgs, Primitive
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
 
 F32 = np.float32
 LIMITS = {DataType.u8: (0, 255), DataType.s8: (-128, 127), DataType.s32: (-(2**31), 2147483520)}  # s32: largest f32 below 2**31

@@ -9,42 +9,24 @@ import numpy as np
 from support.binding_order import Runner
 
 from fqfuse.ir.types import DType
-from fqfuse.onednn import (
+from fqfuse.onednn.attributes import Attributes, Binary, Depthwise, Eltwise, PostOp, PRelu, Sum
+from fqfuse.onednn.compute import convolution, deconvolution, matmul, pooling
+from fqfuse.onednn.enums import (
     AlgKind,
     Arg,
-    Attributes,
-    Binary,
     DataType,
-    Depthwise,
-    Eltwise,
     FormatTag,
-    MemoryDesc,
     NormalizationFlags,
-    PostOp,
-    PRelu,
-    PrimitiveDesc,
-    Sum,
     arg_dw_scales,
     arg_multiple_src,
     arg_post_op,
     arg_scales,
     arg_zero_points,
-    batch_normalization,
-    binary,
-    concat,
-    convolution,
-    deconvolution,
-    eltwise,
-    layer_normalization,
-    lrn,
-    matmul,
-    pooling,
-    prelu,
-    reduction,
-    reorder,
-    resampling,
-    softmax,
 )
+from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.normalization import batch_normalization, layer_normalization, lrn, softmax
+from fqfuse.onednn.pointwise import binary, concat, eltwise, prelu, reduction, reorder, resampling
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
 from fqfuse.plan import attributes as planned
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numpy_runtime import run_step
