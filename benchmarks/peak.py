@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fqfuse.onednn.compute import matmul
 from fqfuse.onednn.enums import Arg, DataType
-from fqfuse.onednn.handles import Engine, Stream
 from fqfuse.onednn.layouts import row_major
-from fqfuse.onednn.library import load
+from fqfuse.onednn.library import Engine, Stream
+from fqfuse.onednn.loading import load
 from fqfuse.onednn.memory import Memory, MemoryDesc
-from fqfuse.onednn.pointwise import reorder
 from fqfuse.onednn.primitive import ExecArgs, Primitive
+from fqfuse.onednn.primitives import matmul, reorder
 
 __all__ = ["SHAPES", "measure_peak"]
 

@@ -19,7 +19,7 @@ import fqfuse
 from fqfuse.cli.outputs import write_outputs
 from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.models.digits import digits_model_path
-from fqfuse.onednn.library import load
+from fqfuse.onednn.loading import load
 from fqfuse.plan.text import parse_plan
 
 SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encoding="utf-8")

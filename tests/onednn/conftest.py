@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fqfuse.errors import BackendUnavailable
-from fqfuse.onednn.handles import Engine, Stream
-from fqfuse.onednn.library import Library, load
+from fqfuse.onednn.library import Engine, Library, Stream
+from fqfuse.onednn.loading import load
 
 THREADS = 2  # the machine that runs the tests is shared
 

@@ -15,12 +15,12 @@ from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.onednn.attributes import Attributes, Binary, Eltwise
 from fqfuse.onednn.code_generation import generates, may_be_half_made
-from fqfuse.onednn.compute import deconvolution
 from fqfuse.onednn.enums import AlgKind, Arg, DataType
-from fqfuse.onednn.handles import Engine
-from fqfuse.onednn.library import Library
+from fqfuse.onednn.layouts import row_major
+from fqfuse.onednn.library import Engine, Library
 from fqfuse.onednn.memory import MemoryDesc
 from fqfuse.onednn.primitive_desc import PrimitiveDesc
+from fqfuse.onednn.primitives import deconvolution
 from fqfuse.passes import optimize
 from fqfuse.plan.attributes import Binary as PlanBinary
 from fqfuse.plan.types import Plan
@@ -38,13 +38,13 @@ def _needs_vnni(library: Library) -> None:
 HALF_MADE = """
 from fqfuse.onednn.attributes import Attributes, Binary
 from fqfuse.onednn.capi import OneDnnError
-from fqfuse.onednn.compute import deconvolution
 from fqfuse.onednn.enums import AlgKind, Arg, DataType
-from fqfuse.onednn.handles import Engine
-from fqfuse.onednn.library import load
+from fqfuse.onednn.layouts import row_major
+from fqfuse.onednn.library import Engine
+from fqfuse.onednn.loading import load
 from fqfuse.onednn.memory import MemoryDesc
-from fqfuse.onednn.pointwise import eltwise
 from fqfuse.onednn.primitive import Primitive
+from fqfuse.onednn.primitives import deconvolution, eltwise
 
 engine = Engine(load())
 
@@ -54,7 +54,7 @@ def any_layout(dtype, *dims):
 
 
 def compared():
-    threshold = MemoryDesc.with_strides(engine.library, (1, 3, 1, 1), DataType.f32)
+    threshold = row_major(engine.library, (1, 3, 1, 1), DataType.f32)
     attributes = Attributes({Arg.SRC: 0, Arg.WEIGHTS: 0}, {}, (Binary(AlgKind.binary_ge, threshold),))
     operands = (any_layout(DataType.s8, 2, 4, 4, 4), any_layout(DataType.s8, 3, 4, 2, 2), None, any_layout(DataType.u8, 2, 3, 8, 8))
     window = {"strides": (2, 2), "dilations": (0, 0), "padding_l": (0, 0), "padding_r": (0, 0)}
@@ -68,7 +68,7 @@ for _ in range(3):
         print("made")
     except OneDnnError as error:
         print("refused" if "runtime_error" in str(error) else error)
-shape = MemoryDesc.with_strides(engine.library, (77,), DataType.f32)
+shape = row_major(engine.library, (77,), DataType.f32)
 Primitive(eltwise(engine, AlgKind.eltwise_relu, shape, shape))
 print("others are made")
 """
@@ -118,7 +118,7 @@ def compute(engine: Engine, *post_ops: object) -> PrimitiveDesc:
 
 
 def test_what_is_doubted(engine: Engine, library: Library) -> None:
-    operand = MemoryDesc.with_strides(library, (1, 16, 1, 1), DataType.f32)
+    operand = row_major(library, (1, 16, 1, 1), DataType.f32)
     assert may_be_half_made(compute(engine, Binary(AlgKind.binary_mul, operand)))
     assert may_be_half_made(compute(engine, Eltwise(AlgKind.eltwise_relu)))
     assert not may_be_half_made(compute(engine))

@@ -14,7 +14,7 @@ from fqfuse.composer.compose import plan_from_graph
 from fqfuse.errors import BackendUnavailable
 from fqfuse.ir.types import DType
 from fqfuse.models.digits import digits_model_path, digits_test_set
-from fqfuse.onednn.library import load
+from fqfuse.onednn.loading import load
 from fqfuse.passes import optimize
 from fqfuse.plan.attributes import Eltwise, Sum
 from fqfuse.plan.types import Plan, Step
