@@ -57,13 +57,14 @@ class MemoryDesc(Handle):
         dtype: element type.
     """
 
-    __slots__ = ("_size", "dims", "dtype")
+    __slots__ = ("_plain", "_size", "dims", "dtype")
 
     def __init__(self, library: Library, pointer: int, dims: tuple[int, ...] | None = None, dtype: DataType | None = None) -> None:
         super().__init__(library, "memory_desc", pointer)
         self.dims = self._query_dims(Query.dims) if dims is None else dims
         self.dtype = DataType(self._query_int(Query.data_type)) if dtype is None else dtype
         self._size: int | None = None
+        self._plain: bool | None = None
 
     @classmethod
     def any(cls, library: Library, dims: Sequence[int], dtype: DataType) -> MemoryDesc:
@@ -177,6 +178,11 @@ class MemoryDesc(Handle):
     @property
     def is_plain(self) -> bool:
         """True where strides alone describe the bytes: no inner blocks, no padding, no hidden compensation."""
+        if self._plain is None:
+            self._plain = self._is_told_by_strides()
+        return self._plain
+
+    def _is_told_by_strides(self) -> bool:
         if self.format_kind != FormatKind.blocked or self.inner_blocks or self.padded_dims != self.dims:
             return False
         # Compensation lives in flags that no query shows; a plain descriptor with the same strides lacks them.
