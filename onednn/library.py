@@ -1,13 +1,13 @@
 """A loaded libdnnl, and the C objects that it makes: every one belongs to one Python object, which frees it.
 
-A handle is freed when its Python object is collected (`weakref.finalize`, so reference cycles do not keep it). At interpreter exit nothing
-is freed: the process ends anyway, and a daemon thread may still be running a primitive. Objects keep what they depend on alive.
+A handle is freed when its Python object is collected, in a reference cycle or not. At interpreter exit nothing is freed: the process ends
+anyway, and a daemon thread may still be running a primitive. Objects keep what they depend on alive.
 """
 
 from __future__ import annotations
 
 import ctypes
-import weakref
+import sys
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
@@ -105,19 +105,23 @@ class Handle:
         pointer: its address.
     """
 
-    __slots__ = ("__weakref__", "_finalizer", "library", "pointer")
+    __slots__ = ("_destroy", "library", "pointer")
 
     _as_parameter_ = property(attrgetter("pointer"))
 
     def __init__(self, library: Library, kind: str, pointer: int) -> None:
         self.library = library
         self.pointer = pointer
-        self._finalizer = weakref.finalize(self, getattr(library.c, f"dnnl_{kind}_destroy"), pointer)
-        self._finalizer.atexit = False
+        self._destroy: Any = getattr(library.c, f"dnnl_{kind}_destroy")
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        destroy = getattr(self, "_destroy", None)  # there is none where the library refused to make the object
+        if destroy is not None and not ending():
+            destroy(self.pointer)
 
     def abandon(self) -> None:
         """Leave the C object to the library for good: something in there still points to it."""
-        self._finalizer.detach()
+        self._destroy = None
 
 
 class Engine(Handle):
