@@ -17,7 +17,7 @@ from .enums import AlgKind, DataType, arg_name
 from .library import Handle, Library, create
 from .memory import MemoryDesc
 
-__all__ = ["Attributes", "Binary", "Depthwise", "Eltwise", "PRelu", "PostOp", "Sum", "built"]
+__all__ = ["Attributes", "Binary", "Depthwise", "Eltwise", "PRelu", "PostOp", "Sum", "attr_of"]
 
 _SCRATCHPAD_OF_THE_USER = 1  # dnnl_scratchpad_mode_user
 _STRICT = 0  # dnnl_fpmath_mode_strict
@@ -118,7 +118,7 @@ class Attributes:
         return " ".join(parts)
 
 
-def built(library: Library, attributes: Attributes, origin: str = "") -> Handle:
+def attr_of(library: Library, attributes: Attributes, origin: str = "") -> Handle:
     """The `dnnl_primitive_attr_t` of a description: with the caller's scratchpad, the only mode in which threads may share a primitive.
 
     Args:

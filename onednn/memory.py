@@ -7,7 +7,7 @@ chooses are raw bytes, aligned to a cache line (`aligned_bytes`); `view` shows a
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,9 +69,8 @@ class MemoryDesc(Handle):
     @classmethod
     def any(cls, library: Library, dims: Sequence[int], dtype: DataType) -> MemoryDesc:
         """A descriptor whose layout the primitive chooses (`dnnl_format_tag_any`). Raises OneDnnError where the shape is refused."""
-        shape, function = tuple(map(int, dims)), library.c.dnnl_memory_desc_create_with_tag
-        arguments = len(shape), int64_array(shape), dtype, _ANY
-        return cls(library, create(function, lambda: f"memory descriptor {_shaped(dtype, shape)} in layout any", *arguments), shape, dtype)
+        function = library.c.dnnl_memory_desc_create_with_tag
+        return cls._described(library, function, tuple(map(int, dims)), dtype, _ANY, lambda: "in layout any")
 
     @classmethod
     def with_strides(cls, library: Library, dims: Sequence[int], dtype: DataType, strides: Sequence[int]) -> MemoryDesc:
@@ -91,9 +90,17 @@ class MemoryDesc(Handle):
 
     @classmethod
     def _with_strides_as_given(cls, library: Library, shape: tuple[int, ...], dtype: DataType, steps: tuple[int, ...]) -> MemoryDesc:
-        arguments, function = (len(shape), int64_array(shape), dtype, int64_array(steps)), library.c.dnnl_memory_desc_create_with_strides
-        made = create(function, lambda: f"memory descriptor {_shaped(dtype, shape)} with strides {list(steps)}", *arguments)
-        return cls(library, made, shape, dtype)
+        function = library.c.dnnl_memory_desc_create_with_strides
+        return cls._described(library, function, shape, dtype, int64_array(steps), lambda: f"with strides {list(steps)}")
+
+    @classmethod
+    def _described(
+        cls, library: Library, function: Any, shape: tuple[int, ...], dtype: DataType, layout: Any, text: Callable[[], str]
+    ) -> MemoryDesc:
+        def what() -> str:
+            return f"memory descriptor {_shaped(dtype, shape)} {text()}"
+
+        return cls(library, create(function, what, len(shape), int64_array(shape), dtype, layout), shape, dtype)
 
     @classmethod
     def like(cls, library: Library, array: NDArray[Any]) -> MemoryDesc:

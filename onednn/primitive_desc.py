@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .attributes import Attributes, Binary, Depthwise, built
+from .attributes import Attributes, Binary, Depthwise, attr_of
 from .capi import PRIMITIVES, Status, check, failure, int64_array
 from .enums import Query
 from .library import Engine, Handle, create
@@ -69,7 +69,7 @@ class PrimitiveDesc(Handle):
         row = PRIMITIVES[request.kind]
         function = getattr(engine.library.c, f"dnnl_{row.function}_primitive_desc_create")
         arguments = [known[word] for word in row.arguments.split()]
-        attr = built(engine.library, request.attributes, origin)
+        attr = attr_of(engine.library, request.attributes, origin)
         super().__init__(engine.library, "primitive_desc", create(function, lambda: str(request), *arguments, attr, origin=origin))
         self.engine = engine
         self.request = request
@@ -92,7 +92,8 @@ class PrimitiveDesc(Handle):
         if self._impl_info is None:
             text = ctypes.c_char_p()
             status = self.library.c.dnnl_primitive_desc_query(self, Query.impl_info_str, 0, ctypes.byref(text))
-            check(status, "query of the implementation's name", self.request.origin)
+            if status:
+                raise failure(status, f"query impl_info_str of {self.request}", self.request.origin)
             self._impl_info = (text.value or b"").decode()
         return self._impl_info
 

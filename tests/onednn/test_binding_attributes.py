@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.binding_library import no_primitive_cache
 
-from fqfuse.onednn.attributes import Attributes, Binary, Depthwise, Eltwise, PRelu, Sum, built
+from fqfuse.onednn.attributes import Attributes, Binary, Depthwise, Eltwise, PRelu, Sum, attr_of
 from fqfuse.onednn.capi import OneDnnError, Status, Unimplemented
 from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_multiple_src, arg_post_op, arg_scales, arg_zero_points
 from fqfuse.onednn.layouts import row_major
@@ -71,7 +71,7 @@ def test_text_names_every_part(library: Library) -> None:
 
 
 def test_post_ops_are_appended_in_order(library: Library) -> None:
-    attr, chain = built(library, Attributes(post_ops=(Sum(), Eltwise(AlgKind.eltwise_relu), PRelu(2)))), ctypes.c_void_p()
+    attr, chain = attr_of(library, Attributes(post_ops=(Sum(), Eltwise(AlgKind.eltwise_relu), PRelu(2)))), ctypes.c_void_p()
     library.c["dnnl_primitive_attr_get_post_ops"](ctypes.c_void_p(attr.pointer), ctypes.byref(chain))
     assert library.c["dnnl_post_ops_len"](chain) == 3
     to_text = library.c["dnnl_prim_kind2str"]
@@ -82,9 +82,9 @@ def test_post_ops_are_appended_in_order(library: Library) -> None:
 
 def test_the_33rd_post_op_is_refused_by_name(library: Library) -> None:
     relu = Eltwise(AlgKind.eltwise_relu)
-    built(library, Attributes(post_ops=(relu,) * 32))
+    attr_of(library, Attributes(post_ops=(relu,) * 32))
     with pytest.raises(OneDnnError, match=r"post-op 32 of 33, eltwise_relu\(0, 0\), failed with out_of_memory.*32 post-ops") as caught:
-        built(library, Attributes(post_ops=(relu,) * 33), origin="Relu_40")
+        attr_of(library, Attributes(post_ops=(relu,) * 33), origin="Relu_40")
     assert caught.value.where == "Relu_40"
 
 
@@ -101,7 +101,7 @@ def test_the_33rd_post_op_is_refused_by_name(library: Library) -> None:
 )
 def test_refused_attributes_are_named(library: Library, attributes: Attributes, message: str) -> None:
     with pytest.raises(OneDnnError, match=message):
-        built(library, attributes)
+        attr_of(library, attributes)
 
 
 def test_refused_primitive_names_shapes_attributes_and_origin(engine: Engine) -> None:
@@ -169,10 +169,10 @@ def test_fpmath_mode_is_ours_and_not_the_environments() -> None:
     """ONEDNN_DEFAULT_FPMATH_MODE must not make f32 primitives compute in bf16."""
     code = """
 import ctypes
-from fqfuse.onednn.attributes import Attributes, built
+from fqfuse.onednn.attributes import Attributes, attr_of
 from fqfuse.onednn.loading import load
 library = load()
-attr, value = built(library, Attributes()), ctypes.c_int(-1)
+attr, value = attr_of(library, Attributes()), ctypes.c_int(-1)
 library.c["dnnl_primitive_attr_get_fpmath_mode"](ctypes.c_void_p(attr.pointer), ctypes.byref(value))
 print(value.value)
 """
