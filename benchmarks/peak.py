@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import time
-from importlib import import_module
 from typing import Any
 
 import numpy as np
+
+from fqfuse.onednn.enums import Arg, DataType
+from fqfuse.onednn.layouts import row_major
+from fqfuse.onednn.library import Engine, Stream
+from fqfuse.onednn.loading import load
+from fqfuse.onednn.memory import Memory, MemoryDesc
+from fqfuse.onednn.primitive import ExecArgs, Primitive
+from fqfuse.onednn.primitives import matmul, reorder
 
 __all__ = ["SHAPES", "measure_peak"]
 
@@ -19,40 +26,39 @@ def measure_peak(threads: int, seconds: float = 1.0) -> dict[str, Any]:
 
     Each shape runs for ``seconds``. Whatever the binding raises, among others BackendUnavailable, goes through.
     """
-    onednn: Any = import_module("fqfuse.onednn")
-    library = onednn.load()
+    library = load()
     library.set_threads(threads)
-    engine = onednn.Engine(library)
-    rates = {"x".join(map(str, shape)): _rate(onednn, engine, shape, seconds) for shape in SHAPES}
-    return {"operations_per_second": max(rates.values()), "shapes": rates, "library": str(onednn.version())}
+    engine = Engine(library)
+    rates = {"x".join(map(str, shape)): _rate(engine, shape, seconds) for shape in SHAPES}
+    return {"operations_per_second": max(rates.values()), "shapes": rates, "library": str(library.version)}
 
 
-def _rate(onednn: Any, engine: Any, shape: tuple[int, int, int], seconds: float) -> float:
+def _rate(engine: Engine, shape: tuple[int, int, int], seconds: float) -> float:
     """Best rate of one shape within ``seconds``: the peak is what the machine can do, so the minimum time counts."""
     rows, inner, columns = shape
     rng = np.random.default_rng(0)
-    library, data_type = engine.library, onednn.DataType
+    library = engine.library
     descs = [
-        onednn.MemoryDesc.with_strides(library, (rows, inner), data_type.u8),
-        onednn.MemoryDesc.any(library, (inner, columns), data_type.s8),
-        onednn.MemoryDesc.with_strides(library, (rows, columns), data_type.s32),
+        row_major(library, (rows, inner), DataType.u8),
+        MemoryDesc.any(library, (inner, columns), DataType.s8),
+        row_major(library, (rows, columns), DataType.s32),
     ]
-    desc = onednn.matmul(engine, descs[0], descs[1], None, descs[2])
-    weights = onednn.Memory.allocate(engine, desc.weights_md())
-    plain = onednn.Memory.wrap(engine, rng.integers(-127, 128, (inner, columns), np.int8))
-    stream = onednn.Stream(engine)
-    packing = onednn.Primitive(onednn.reorder(engine, plain.desc, weights.desc))
-    packing.execute(stream, onednn.ExecArgs(packing.desc, {onednn.Arg.SRC: plain, onednn.Arg.DST: weights}))
-    arguments = onednn.ExecArgs(
+    desc = matmul(engine, descs[0], descs[1], None, descs[2])
+    weights = Memory.allocate(engine, desc.weights_md())
+    plain = Memory.wrap(engine, rng.integers(-127, 128, (inner, columns), np.int8))
+    stream = Stream(engine)
+    packing = Primitive(reorder(engine, plain.desc, weights.desc))
+    packing.execute(stream, ExecArgs(packing.desc, {Arg.SRC: plain, Arg.DST: weights}))
+    arguments = ExecArgs(
         desc,
         {
-            onednn.Arg.SRC: onednn.Memory.wrap(engine, rng.integers(0, 256, (rows, inner), np.uint8)),
-            onednn.Arg.WEIGHTS: weights,
-            onednn.Arg.DST: onednn.Memory.allocate(engine, desc.dst_md()),
-            onednn.Arg.SCRATCHPAD: onednn.Memory.allocate(engine, desc.scratchpad_md),
+            Arg.SRC: Memory.wrap(engine, rng.integers(0, 256, (rows, inner), np.uint8)),
+            Arg.WEIGHTS: weights,
+            Arg.DST: Memory.allocate(engine, desc.dst_md()),
+            Arg.SCRATCHPAD: Memory.allocate(engine, desc.scratchpad_md),
         },
     )
-    primitive = onednn.Primitive(desc)
+    primitive = Primitive(desc)
     best, until = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < until:
         started = time.perf_counter()

@@ -1,4 +1,17 @@
-"""A thin ctypes binding of oneDNN's C API (3.2 <= version < 4). Importing it loads no library; `load` does.
+"""A thin ctypes binding of oneDNN's C API (3.2 <= version < 4), which knows nothing of plans. Importing it loads no library; `load` does.
+
+In: shapes, layouts, attributes and NumPy arrays. Out: compiled primitives, and calls without arguments that write into those arrays.
+
+- `discovery.py`, `openmp.py`: where a libdnnl may be, and how the threads under it wait
+- `capi.py`, `enums.py`: its functions, one row each, its constants, and the errors of failed calls
+- `loading.py`: a path -> a `Library`, its version checked
+- `library.py`: `Library`, `Engine`, `Stream`, and `Handle`, which frees what the library made
+- `strides.py`, `memory.py`, `layouts.py`: shape, type and layout -> `MemoryDesc`; with an array -> `Memory`
+- `attributes.py`: scales, zero points and post-ops -> `Attributes`
+- `primitive_desc.py`, `primitives.py`: descriptors, parameters and attributes -> `PrimitiveDesc`, bound to one implementation
+- `saturation.py`, `defects.py`: whether that implementation computes exactly; what oneDNN is known to compute wrongly
+- `code_generation.py`, `primitive.py`: compiled -> `Primitive`; with memories -> `ExecArgs`, and one C call
+- `workers.py`, `slabs.py`, `lookup_kernel.py`: threads, buffers and a kernel of our own that runs need beside the library
 
     library = load()                                        # or load("/path/of/libdnnl.so.3")
     library.set_threads(2)                                  # OpenMP threads of the calling thread
@@ -9,103 +22,5 @@
     args = ExecArgs(desc, {Arg.SRC: Memory.wrap(engine, x), ...})  # once
     primitive.execute(stream, args)                          # one C call
 
-Handles free themselves; `close()` or `with` does it at once. Several threads may execute one primitive, each with its own
-`ExecArgs`, outputs and scratchpad.
+Handles free themselves. Several threads may execute one primitive, each with its own `ExecArgs`, outputs and scratchpad.
 """
-
-from __future__ import annotations
-
-from .attributes import Attributes, Binary, Depthwise, Eltwise, PostOp, PRelu, Sum
-from .capi import OneDnnError, Unimplemented
-from .compute import convolution, deconvolution, inner_product, matmul, pooling
-from .enums import (
-    AlgKind,
-    Arg,
-    CpuIsa,
-    CpuRuntime,
-    DataType,
-    FormatKind,
-    FormatTag,
-    FpmathMode,
-    NormalizationFlags,
-    PrimitiveKind,
-    ScratchpadMode,
-    Status,
-    arg_dw_scales,
-    arg_multiple_src,
-    arg_post_op,
-    arg_scales,
-    arg_zero_points,
-)
-from .handles import Engine, Handle, Stream
-from .library import Library, Version, effective_isa, load, set_threads, version
-from .memory import Memory, MemoryDesc, aligned_empty, data_type_of, numpy_dtype, view
-from .normalization import batch_normalization, layer_normalization, lrn, softmax
-from .pointwise import binary, concat, eltwise, prelu, reduction, reorder, resampling, shuffle, sum_
-from .primitive import ExecArgs, Primitive
-from .primitive_desc import PrimitiveDesc
-
-__all__ = [
-    "AlgKind",
-    "Arg",
-    "Attributes",
-    "Binary",
-    "CpuIsa",
-    "CpuRuntime",
-    "DataType",
-    "Depthwise",
-    "Eltwise",
-    "Engine",
-    "ExecArgs",
-    "FormatKind",
-    "FormatTag",
-    "FpmathMode",
-    "Handle",
-    "Library",
-    "Memory",
-    "MemoryDesc",
-    "NormalizationFlags",
-    "OneDnnError",
-    "PRelu",
-    "PostOp",
-    "Primitive",
-    "PrimitiveDesc",
-    "PrimitiveKind",
-    "ScratchpadMode",
-    "Status",
-    "Stream",
-    "Sum",
-    "Unimplemented",
-    "Version",
-    "aligned_empty",
-    "arg_dw_scales",
-    "arg_multiple_src",
-    "arg_post_op",
-    "arg_scales",
-    "arg_zero_points",
-    "batch_normalization",
-    "binary",
-    "concat",
-    "convolution",
-    "data_type_of",
-    "deconvolution",
-    "effective_isa",
-    "eltwise",
-    "inner_product",
-    "layer_normalization",
-    "load",
-    "lrn",
-    "matmul",
-    "numpy_dtype",
-    "pooling",
-    "prelu",
-    "reduction",
-    "reorder",
-    "resampling",
-    "set_threads",
-    "shuffle",
-    "softmax",
-    "sum_",
-    "version",
-    "view",
-]

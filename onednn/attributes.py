@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import assert_never
+from typing import Any
 
-from .capi import check
-from .enums import AlgKind, Arg, DataType, FpmathMode, ScratchpadMode
-from .handles import Handle, create
-from .library import Library
+from .capi import check, failure
+from .enums import AlgKind, DataType, arg_name
+from .library import Handle, Library, create
 from .memory import MemoryDesc
 
-__all__ = ["Attr", "Attributes", "Binary", "Depthwise", "Eltwise", "PRelu", "PostOp", "PostOps", "Sum", "arg_name"]
+__all__ = ["Attributes", "Binary", "Depthwise", "Eltwise", "PRelu", "PostOp", "Sum", "attr_of"]
+
+_SCRATCHPAD_OF_THE_USER = 1  # dnnl_scratchpad_mode_user
+_STRICT = 0  # dnnl_fpmath_mode_strict
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ class PRelu:
 class Depthwise:
     """A depthwise convolution of the result of a 2-D 1x1 convolution.
 
-    `kernel`, `stride` and `padding` (before the first element) hold for both axes. Weights, bias and scales are passed at
-    execution as `Arg.ATTR_POST_OP_DW | Arg.WEIGHTS`, `... | Arg.BIAS`, and `arg_dw_scales(Arg.WEIGHTS)`, `arg_dw_scales(Arg.DST)`.
+    `kernel`, `stride` and `padding` (before the first element) hold for both axes. Weights and bias are passed at execution as
+    `Arg.ATTR_POST_OP_DW | Arg.WEIGHTS` and `... | Arg.BIAS`, their scales and the destination's under `arg_scales` of such an argument.
     """
 
     weights_dtype: DataType
@@ -78,9 +80,14 @@ class Depthwise:
 
 PostOp = Sum | Eltwise | Binary | PRelu | Depthwise
 
-
-def _no_masks() -> Mapping[int, int]:
-    return MappingProxyType({})
+# The function `dnnl_post_ops_append_<name>`, which takes the fields in their order, and the text for messages.
+_POST_OPS: dict[type[PostOp], tuple[str, str]] = {
+    Sum: ("sum", "sum(scale={0.scale:g}, zero_point={0.zero_point}, dtype={0.dtype.name})"),
+    Eltwise: ("eltwise", "{0.alg.name}({0.alpha:g}, {0.beta:g})"),
+    Binary: ("binary", "{0.alg.name}({0.src1!r})"),
+    PRelu: ("prelu", "prelu(mask={0.mask})"),
+    Depthwise: ("dw", "depthwise(kernel={0.kernel}, stride={0.stride}, padding={0.padding})"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +99,11 @@ class Attributes:
             of concat, `Arg.ATTR_POST_OP_DW | Arg.WEIGHTS` for the depthwise post-op.
         zero_points: argument -> mask.
         post_ops: in the order in which they apply, at most 32.
-        scratchpad: `user` by default, the only mode in which threads may share a primitive.
-        fpmath: the float types an f32 primitive may fall to.
     """
 
-    scales: Mapping[int, int] = field(default_factory=_no_masks)
-    zero_points: Mapping[int, int] = field(default_factory=_no_masks)
+    scales: Mapping[int, int] = field(default_factory=dict)
+    zero_points: Mapping[int, int] = field(default_factory=dict)
     post_ops: tuple[PostOp, ...] = ()
-    scratchpad: ScratchpadMode = ScratchpadMode.user
-    fpmath: FpmathMode = FpmathMode.strict
 
     def __post_init__(self) -> None:
         # A frozen description must not change under its owner's feet: keep private read-only copies.
@@ -111,57 +114,12 @@ class Attributes:
     def __str__(self) -> str:
         parts = [f"scales={_masks(self.scales)}"] if self.scales else []
         parts += [f"zero_points={_masks(self.zero_points)}"] if self.zero_points else []
-        parts += [f"post_ops=[{', '.join(map(_post_op_text, self.post_ops))}]"] if self.post_ops else []
-        parts += [f"fpmath={self.fpmath.name}"] if self.fpmath else []
+        parts += [f"post_ops=[{', '.join(map(_text, self.post_ops))}]"] if self.post_ops else []
         return " ".join(parts)
 
 
-class PostOps(Handle):
-    """`dnnl_post_ops_t`.
-
-    Args:
-        library: the library.
-        chain: the post-ops in order.
-        origin: what in the user's model they serve, for messages.
-
-    Raises:
-        OneDnnError: the library refuses one; the message names it and its position.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, library: Library, chain: tuple[PostOp, ...], origin: str = "") -> None:
-        status, pointer = create(library.c.dnnl_post_ops_create)
-        check(status, "creating post-ops", origin)
-        super().__init__(library, "post_ops", pointer)
-        for index, post_op in enumerate(chain):
-            status = self._append(post_op)
-            if status:
-                self.close()
-                check(status, f"post-op {index} of {len(chain)}, {_post_op_text(post_op)},", origin)
-
-    def __len__(self) -> int:
-        return int(self.library.c.dnnl_post_ops_len(self.pointer))
-
-    def _append(self, post_op: PostOp) -> int:
-        c = self.library.c
-        match post_op:
-            case Sum(scale, zero_point, dtype):
-                return int(c.dnnl_post_ops_append_sum(self.pointer, scale, zero_point, dtype))
-            case Eltwise(alg, alpha, beta):
-                return int(c.dnnl_post_ops_append_eltwise(self.pointer, alg, alpha, beta))
-            case Binary(alg, src1):
-                return int(c.dnnl_post_ops_append_binary(self.pointer, alg, src1.pointer))
-            case PRelu(mask):
-                return int(c.dnnl_post_ops_append_prelu(self.pointer, mask))
-            case Depthwise(weights, bias, dst, kernel, stride, padding):
-                return int(c.dnnl_post_ops_append_dw(self.pointer, weights, bias, dst, kernel, stride, padding))
-            case _:
-                assert_never(post_op)
-
-
-class Attr(Handle):
-    """`dnnl_primitive_attr_t` built from a description.
+def attr_of(library: Library, attributes: Attributes, origin: str = "") -> Handle:
+    """The `dnnl_primitive_attr_t` of a description: with the caller's scratchpad, the only mode in which threads may share a primitive.
 
     Args:
         library: the library.
@@ -169,68 +127,40 @@ class Attr(Handle):
         origin: what in the user's model it serves, for messages.
 
     Raises:
-        OneDnnError: the library refuses a part. Most refusals come later, when a primitive descriptor is created.
+        OneDnnError: the library refuses a part; the message names it. Most refusals come later, when a primitive descriptor is created.
     """
-
-    __slots__ = ()
-
-    def __init__(self, library: Library, attributes: Attributes, origin: str = "") -> None:
-        status, pointer = create(library.c.dnnl_primitive_attr_create)
-        check(status, "creating attributes", origin)
-        super().__init__(library, "primitive_attr", pointer)
-        try:
-            self._fill(attributes, origin)
-        except BaseException:
-            self.close()
-            raise
-
-    def _fill(self, attributes: Attributes, origin: str) -> None:
-        c = self.library.c
-        for arg, mask in attributes.scales.items():
-            check(c.dnnl_primitive_attr_set_scales_mask(self.pointer, arg, mask), f"scales of {arg_name(arg)} with mask {mask}", origin)
-        for arg, mask in attributes.zero_points.items():
-            status = c.dnnl_primitive_attr_set_zero_points_mask(self.pointer, arg, mask)
-            check(status, f"zero points of {arg_name(arg)} with mask {mask}", origin)
-        if attributes.post_ops:
-            with PostOps(self.library, attributes.post_ops, origin) as post_ops:
-                check(c.dnnl_primitive_attr_set_post_ops(self.pointer, post_ops.pointer), "setting post-ops", origin)
-        mode = attributes.scratchpad
-        check(c.dnnl_primitive_attr_set_scratchpad_mode(self.pointer, mode), f"scratchpad mode {mode.name}", origin)
-        # Set even when strict: otherwise the environment variable ONEDNN_DEFAULT_FPMATH_MODE would decide.
-        check(c.dnnl_primitive_attr_set_fpmath_mode(self.pointer, attributes.fpmath), f"fpmath mode {attributes.fpmath.name}", origin)
+    c = library.c
+    attr = Handle(library, "primitive_attr", create(c.dnnl_primitive_attr_create, lambda: "creating attributes", origin=origin))
+    for arg, mask in attributes.scales.items():
+        check(c.dnnl_primitive_attr_set_scales_mask(attr, arg, mask), f"scales of {arg_name(arg)} with mask {mask}", origin)
+    for arg, mask in attributes.zero_points.items():
+        check(c.dnnl_primitive_attr_set_zero_points_mask(attr, arg, mask), f"zero points of {arg_name(arg)} with mask {mask}", origin)
+    if attributes.post_ops:
+        check(c.dnnl_primitive_attr_set_post_ops(attr, _chain(library, attributes.post_ops, origin)), "setting post-ops", origin)
+    check(c.dnnl_primitive_attr_set_scratchpad_mode(attr, _SCRATCHPAD_OF_THE_USER), "scratchpad mode user", origin)
+    # Otherwise the environment variable ONEDNN_DEFAULT_FPMATH_MODE would decide which narrower types f32 may fall to.
+    check(c.dnnl_primitive_attr_set_fpmath_mode(attr, _STRICT), "fpmath mode strict", origin)
+    return attr
 
 
-def arg_name(arg: int) -> str:
-    """An argument id in words, for messages: `weights`, `src2`, `scales of dst`, `src_1 of post-op 3`."""
-    if arg >= Arg.ATTR_MULTIPLE_POST_OP_BASE:
-        index, arg = divmod(arg, Arg.ATTR_MULTIPLE_POST_OP_BASE)
-        return f"{arg_name(arg)} of post-op {index - 1}"
-    for flag, text in ((Arg.ATTR_SCALES, "scales of "), (Arg.ATTR_ZERO_POINTS, "zero points of "), (Arg.ATTR_POST_OP_DW, "depthwise ")):
-        if arg & flag:
-            return text + arg_name(arg & ~flag)
-    if arg >= Arg.MULTIPLE_SRC:
-        return f"src{arg - Arg.MULTIPLE_SRC}"
-    try:
-        return Arg(arg).name.lower()
-    except ValueError:
-        return f"argument {arg}"
+def _chain(library: Library, post_ops: tuple[PostOp, ...], origin: str) -> Handle:
+    """The `dnnl_post_ops_t`. Raises OneDnnError, with the post-op that the library refuses and its position."""
+    chain = Handle(library, "post_ops", create(library.c.dnnl_post_ops_create, lambda: "creating post-ops", origin=origin))
+    for index, post_op in enumerate(post_ops):
+        append = getattr(library.c, f"dnnl_post_ops_append_{_POST_OPS[type(post_op)][0]}")
+        status = append(chain, *_fields(post_op))
+        if status:
+            raise failure(status, f"post-op {index} of {len(post_ops)}, {_text(post_op)},", origin)
+    return chain
+
+
+def _fields(post_op: PostOp) -> list[Any]:
+    return [getattr(post_op, name) for name in post_op.__match_args__]
+
+
+def _text(post_op: PostOp) -> str:
+    return _POST_OPS[type(post_op)][1].format(post_op)
 
 
 def _masks(masks: Mapping[int, int]) -> str:
     return "{" + ", ".join(f"{arg_name(arg)}: {mask}" for arg, mask in masks.items()) + "}"
-
-
-def _post_op_text(post_op: PostOp) -> str:
-    match post_op:
-        case Sum(scale, zero_point, dtype):
-            return f"sum(scale={scale:g}, zero_point={zero_point}, dtype={DataType(dtype).name})"
-        case Eltwise(alg, alpha, beta):
-            return f"{AlgKind(alg).name}({alpha:g}, {beta:g})"
-        case Binary(alg, src1):
-            return f"{AlgKind(alg).name}({src1!r})"
-        case PRelu(mask):
-            return f"prelu(mask={mask})"
-        case Depthwise():
-            return f"depthwise(kernel={post_op.kernel}, stride={post_op.stride}, padding={post_op.padding})"
-        case _:
-            assert_never(post_op)

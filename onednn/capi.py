@@ -1,24 +1,49 @@
-"""The C API of oneDNN 3.2 and later for ctypes: prototypes, structures and checked calls.
+"""The C API of oneDNN 3.2 and later for ctypes: prototypes, and what is said of a call that fails.
 
-One table, `PROTOTYPES`, declares every function this binding calls; `declare` sets them on a loaded library and reports
-the first that is missing. Handles travel as plain addresses (`c_void_p`), descriptors come back through a leading
-out-pointer, and each function returns a `Status` unless the table says otherwise.
+`PROTOTYPES` and `PRIMITIVES` declare every function that this binding calls, one row each; `declare` sets them on a loaded library and
+reports the first that is missing. Handles travel as addresses (`c_void_p`), and new ones come back through a leading out-pointer.
 """
 
 from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
-from typing import Any
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 from ..errors import BackendUnavailable, FqfuseError
-from .enums import Status
 
-__all__ = ["ExecArg", "OneDnnError", "Unimplemented", "VersionStruct", "check", "declare", "failure", "int64_array"]
+__all__ = [
+    "PRIMITIVES",
+    "PROTOTYPES",
+    "ExecArg",
+    "OneDnnError",
+    "Status",
+    "Unimplemented",
+    "Version",
+    "check",
+    "declare",
+    "failure",
+    "int64_array",
+]
 
 
-class VersionStruct(ctypes.Structure):
-    """`dnnl_version_t`."""
+class Status(IntEnum):
+    """`dnnl_status_t`: what a C call returns."""
+
+    success = 0
+    out_of_memory = 1
+    invalid_arguments = 2
+    unimplemented = 3
+    last_impl_reached = 4
+    runtime_error = 5
+    not_required = 6
+    invalid_shape = 9
+    invalid_data_type = 10
+
+
+class Version(ctypes.Structure):
+    """`dnnl_version_t`; `cpu_runtime` is a `CpuRuntime`, or the number of one that is unknown here."""
 
     _fields_ = [
         ("major", c_int),
@@ -29,6 +54,14 @@ class VersionStruct(ctypes.Structure):
         ("gpu_runtime", c_uint),
     ]
 
+    def __str__(self) -> str:
+        return ".".join(map(str, self.triple))
+
+    @property
+    def triple(self) -> tuple[int, int, int]:
+        """What versions are compared by."""
+        return self.major, self.minor, self.patch
+
 
 class ExecArg(ctypes.Structure):
     """`dnnl_exec_arg_t`: argument id and memory handle."""
@@ -36,83 +69,144 @@ class ExecArg(ctypes.Structure):
     _fields_ = [("arg", c_int), ("memory", c_void_p)]
 
 
-_H = c_void_p  # any handle: engine, stream, memory, descriptor, attribute, primitive
-_OUT = POINTER(c_void_p)
-_DIMS = POINTER(c_int64)
-_KIND = c_int  # every C enum is an int
+class Signature(NamedTuple):
+    """How the descriptor of a primitive is asked for.
 
-# Arguments after the leading (out, engine) of the `dnnl_<name>_primitive_desc_create` functions.
-_PRIMITIVE_DESCS: dict[str, tuple[Any, ...]] = {
-    "convolution_forward": (_KIND, _KIND, _H, _H, _H, _H, _DIMS, _DIMS, _DIMS, _DIMS, _H),
-    "deconvolution_forward": (_KIND, _KIND, _H, _H, _H, _H, _DIMS, _DIMS, _DIMS, _DIMS, _H),
-    "inner_product_forward": (_KIND, _H, _H, _H, _H, _H),
-    "matmul": (_H, _H, _H, _H, _H),
-    "pooling_forward": (_KIND, _KIND, _H, _H, _DIMS, _DIMS, _DIMS, _DIMS, _DIMS, _H),
-    "eltwise_forward": (_KIND, _KIND, _H, _H, c_float, c_float, _H),
-    "binary": (_KIND, _H, _H, _H, _H),
-    "softmax_forward": (_KIND, _KIND, _H, _H, c_int, _H),
-    "layer_normalization_forward": (_KIND, _H, _H, _H, c_float, c_uint, _H),
-    "batch_normalization_forward": (_KIND, _H, _H, c_float, c_uint, _H),
-    "prelu_forward": (_KIND, _H, _H, _H, _H),
-    "lrn_forward": (_KIND, _KIND, _H, _H, c_int64, c_float, c_float, c_float, _H),
-    "resampling_forward": (_KIND, _KIND, POINTER(c_float), _H, _H, _H),
-    "reduction": (_KIND, _H, _H, c_float, c_float, _H),
-    "shuffle_forward": (_KIND, _H, _H, c_int, c_int64, _H),
-    "concat": (_H, c_int, c_int, POINTER(c_void_p), _H),
-    "sum": (_H, c_int, POINTER(c_float), POINTER(c_void_p), _H),
+    Attributes:
+        function: `dnnl_<function>_primitive_desc_create`.
+        arguments: its arguments between the out-pointer and the attributes, by name: operands, parameters, and what is always the same.
+        text: the parameters in messages.
+    """
+
+    function: str
+    arguments: str
+    text: str = ""
+
+
+_WINDOW = "strides={strides} dilations={dilations} padding={padding_l}..{padding_r}"
+_CONVOLUTION = "engine prop alg src weights bias dst strides dilations padding_l padding_r"
+
+PRIMITIVES = {
+    "convolution": Signature("convolution_forward", _CONVOLUTION, _WINDOW),
+    "deconvolution": Signature("deconvolution_forward", _CONVOLUTION, _WINDOW),
+    "matmul": Signature("matmul", "engine src weights bias dst"),
+    "pooling": Signature(
+        "pooling_forward",
+        "engine prop alg src dst strides kernel dilations padding_l padding_r",
+        "{alg.name} strides={strides} kernel={kernel} dilations={dilations} padding={padding_l}..{padding_r}",
+    ),
+    "eltwise": Signature("eltwise_forward", "engine prop alg src dst alpha beta", "{alg.name}({alpha:g}, {beta:g})"),
+    "binary": Signature("binary", "engine alg src0 src1 dst", "{alg.name}"),
+    "prelu": Signature("prelu_forward", "engine prop src weights dst"),
+    "concat": Signature("concat", "engine dst count axis sources", "axis={axis}"),
+    "reorder": Signature("reorder", "src engine dst engine"),
+    "shuffle": Signature("shuffle_forward", "engine prop src dst axis group_size", "axis={axis} group_size={group_size}"),
+    "resampling": Signature("resampling_forward", "engine prop alg factors src dst", "{alg.name}"),
+    "reduction": Signature("reduction", "engine alg src dst p epsilon", "{alg.name}"),
+    "softmax": Signature("softmax_forward", "engine prop alg src dst axis", "{alg.name} axis={axis}"),
+    "layer_normalization": Signature(
+        "layer_normalization_forward", "engine prop src dst statistics epsilon flags", "epsilon={epsilon:g} flags={flags:d}"
+    ),
+    "batch_normalization": Signature(
+        "batch_normalization_forward", "engine prop src dst epsilon flags", "epsilon={epsilon:g} flags={flags:d}"
+    ),
+    "lrn": Signature(
+        "lrn_forward",
+        "engine prop alg src dst local_size alpha beta k",
+        "{alg.name} local_size={local_size} alpha={alpha:g} beta={beta:g} k={k:g}",
+    ),
+}
+"""Kind of primitive -> how its descriptor is asked for."""
+
+# name without `dnnl_` -> argument types, and the type of the result where it is no status
+PROTOTYPES = {
+    "version": "-> version",
+    "get_effective_cpu_isa": "-> int",
+    "engine_create": "out int size",
+    "engine_destroy": "handle",
+    "stream_create": "out handle int",
+    "stream_destroy": "handle",
+    "memory_desc_create_with_tag": "out int dims int int",
+    "memory_desc_create_with_strides": "out int dims int dims",
+    "memory_desc_create_submemory": "out handle dims dims",
+    "memory_desc_reshape": "out handle int dims",
+    "memory_desc_clone": "out handle",
+    "memory_desc_query": "handle int address",
+    "memory_desc_get_size": "handle -> size",
+    "memory_desc_equal": "handle handle -> int",
+    "memory_desc_destroy": "handle",
+    "memory_create": "out handle handle address",
+    "memory_set_data_handle": "handle address",
+    "memory_destroy": "handle",
+    "primitive_attr_create": "out",
+    "primitive_attr_set_scales_mask": "handle int int",
+    "primitive_attr_set_zero_points_mask": "handle int int",
+    "primitive_attr_set_post_ops": "handle handle",
+    "primitive_attr_set_scratchpad_mode": "handle int",
+    "primitive_attr_set_fpmath_mode": "handle int",
+    "primitive_attr_destroy": "handle",
+    "post_ops_create": "out",
+    "post_ops_append_sum": "handle float int int",
+    "post_ops_append_eltwise": "handle int float float",
+    "post_ops_append_binary": "handle int handle",
+    "post_ops_append_prelu": "handle int",
+    "post_ops_append_dw": "handle int int int int64 int64 int64",
+    "post_ops_destroy": "handle",
+    "primitive_desc_query": "handle int int address",
+    "primitive_desc_query_md": "handle int int -> address",
+    "primitive_desc_next_impl": "handle",
+    "primitive_desc_destroy": "handle",
+    "primitive_create": "out handle",
+    "primitive_execute": "handle handle int address",
+    "primitive_destroy": "handle",
+    **{f"{row.function}_primitive_desc_create": f"out {row.arguments} handle" for row in PRIMITIVES.values()},
 }
 
-# name without `dnnl_` -> (result type, argument types)
-PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "version": (POINTER(VersionStruct), ()),
-    "get_effective_cpu_isa": (_KIND, ()),
-    "get_primitive_cache_capacity": (_KIND, (POINTER(c_int),)),
-    "set_primitive_cache_capacity": (_KIND, (c_int,)),
-    "engine_create": (_KIND, (_OUT, _KIND, c_size_t)),
-    "engine_destroy": (_KIND, (_H,)),
-    "stream_create": (_KIND, (_OUT, _H, c_uint)),
-    "stream_wait": (_KIND, (_H,)),
-    "stream_destroy": (_KIND, (_H,)),
-    "memory_desc_create_with_tag": (_KIND, (_OUT, c_int, _DIMS, _KIND, _KIND)),
-    "memory_desc_create_with_strides": (_KIND, (_OUT, c_int, _DIMS, _KIND, _DIMS)),
-    "memory_desc_create_submemory": (_KIND, (_OUT, _H, _DIMS, _DIMS)),
-    "memory_desc_reshape": (_KIND, (_OUT, _H, c_int, _DIMS)),
-    "memory_desc_permute_axes": (_KIND, (_OUT, _H, POINTER(c_int))),
-    "memory_desc_clone": (_KIND, (_OUT, _H)),
-    "memory_desc_query": (_KIND, (_H, _KIND, c_void_p)),
-    "memory_desc_get_size": (c_size_t, (_H,)),
-    "memory_desc_equal": (c_int, (_H, _H)),
-    "memory_desc_destroy": (_KIND, (_H,)),
-    "memory_create": (_KIND, (_OUT, _H, _H, c_void_p)),
-    "memory_set_data_handle": (_KIND, (_H, c_void_p)),
-    "memory_get_data_handle": (_KIND, (_H, _OUT)),
-    "memory_destroy": (_KIND, (_H,)),
-    "primitive_attr_create": (_KIND, (_OUT,)),
-    "primitive_attr_set_scales_mask": (_KIND, (_H, c_int, c_int)),
-    "primitive_attr_set_zero_points_mask": (_KIND, (_H, c_int, c_int)),
-    "primitive_attr_set_post_ops": (_KIND, (_H, _H)),
-    "primitive_attr_set_scratchpad_mode": (_KIND, (_H, _KIND)),
-    "primitive_attr_set_fpmath_mode": (_KIND, (_H, _KIND)),
-    "primitive_attr_destroy": (_KIND, (_H,)),
-    "post_ops_create": (_KIND, (_OUT,)),
-    "post_ops_len": (c_int, (_H,)),
-    "post_ops_append_sum": (_KIND, (_H, c_float, ctypes.c_int32, _KIND)),
-    "post_ops_append_eltwise": (_KIND, (_H, _KIND, c_float, c_float)),
-    "post_ops_append_binary": (_KIND, (_H, _KIND, _H)),
-    "post_ops_append_prelu": (_KIND, (_H, c_int)),
-    "post_ops_append_dw": (_KIND, (_H, _KIND, _KIND, _KIND, c_int64, c_int64, c_int64)),
-    "post_ops_destroy": (_KIND, (_H,)),
-    "primitive_desc_query": (_KIND, (_H, _KIND, c_int, c_void_p)),
-    "primitive_desc_query_md": (c_void_p, (_H, _KIND, c_int)),
-    "primitive_desc_next_impl": (_KIND, (_H,)),
-    "primitive_desc_destroy": (_KIND, (_H,)),
-    "primitive_create": (_KIND, (_OUT, _H)),
-    "primitive_execute": (_KIND, (_H, _H, c_int, c_void_p)),
-    "primitive_destroy": (_KIND, (_H,)),
-    # reorder alone names an engine for each side
-    "reorder_primitive_desc_create": (_KIND, (_OUT, _H, _H, _H, _H, _H)),
-    **{f"{name}_primitive_desc_create": (_KIND, (_OUT, _H, *rest)) for name, rest in _PRIMITIVE_DESCS.items()},
+_TYPES: dict[str, Any] = {
+    "version": POINTER(Version),
+    "out": POINTER(c_void_p),
+    "sources": POINTER(c_void_p),
+    "factors": POINTER(c_float),
+    "size": c_size_t,
+    **dict.fromkeys(("handle", "address", "engine", "src", "src0", "src1", "weights", "bias", "statistics", "dst"), c_void_p),
+    **dict.fromkeys(("int", "prop", "alg", "flags", "axis", "count"), c_int),  # each C enum is an int
+    **dict.fromkeys(("int64", "local_size", "group_size"), c_int64),
+    **dict.fromkeys(("float", "alpha", "beta", "k", "p", "epsilon"), c_float),
+    **dict.fromkeys(("dims", "strides", "kernel", "dilations", "padding_l", "padding_r"), POINTER(c_int64)),
 }
+
+
+def int64_array(values: tuple[int, ...]) -> ctypes.Array[c_int64]:
+    """`dnnl_dims_t`-compatible array; its length is that of `values`.
+
+    oneDNN copies as many entries as the descriptor has dimensions, so no padding to DNNL_MAX_NDIMS is needed.
+    """
+    return (c_int64 * len(values))(*values)
+
+
+def declare(cdll: ctypes.CDLL, where: str) -> None:
+    """Set result and argument types of every function in `PROTOTYPES`.
+
+    Args:
+        cdll: a loaded libdnnl.
+        where: its path, for the message.
+
+    Raises:
+        BackendUnavailable: a function is missing, so this is not a oneDNN 3.2 or later.
+    """
+    for name, prototype in PROTOTYPES.items():
+        try:
+            function = getattr(cdll, f"dnnl_{name}")
+        except AttributeError:
+            raise BackendUnavailable(
+                f"the library exports no dnnl_{name}, so it is not a complete oneDNN 3.2 or later",
+                where=where,
+                hint='install a complete one with `pip install "fqfuse[onednn]"`',
+            ) from None
+        arguments, _, result = prototype.partition("->")
+        function.restype = _TYPES[result.strip() or "int"]
+        function.argtypes = [_TYPES[word] for word in arguments.split()]
+
 
 _MEANING = {
     Status.out_of_memory: "memory ran out, or more than 32 post-ops were appended",
@@ -133,22 +227,14 @@ class OneDnnError(FqfuseError):
         status: the `Status`; a plain int when the library is newer than this binding and the value unknown.
     """
 
-    status: Status | int
-
-    def __init__(self, what: str, *, where: str = "", hint: str = "", status: Status | int = Status.runtime_error) -> None:
-        super().__init__(what, where=where, hint=hint)
-        self.status = status
+    status: Status | int = Status.runtime_error
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.what, self.where, self.hint, self.status)
+        return *super().__reduce__(), {"status": self.status}
 
 
 class Unimplemented(OneDnnError):
     """`dnnl_unimplemented`: the request is well formed, but this CPU and library have no implementation for it."""
-
-
-def _rebuild(kind: type[OneDnnError], what: str, where: str, hint: str, status: int) -> OneDnnError:
-    return kind(what, where=where, hint=hint, status=status)
 
 
 def failure(status: int, what: str, origin: str = "") -> OneDnnError:
@@ -165,41 +251,12 @@ def failure(status: int, what: str, origin: str = "") -> OneDnnError:
     except ValueError:
         known, text = status, f"status {status}, unknown to this binding"
     kind = Unimplemented if known == Status.unimplemented else OneDnnError
-    return kind(f"oneDNN: {what} failed with {text}", where=origin, status=known)
+    error = kind(f"oneDNN: {what} failed with {text}", where=origin)
+    error.status = known
+    return error
 
 
 def check(status: int, what: str, origin: str = "") -> None:
     """Raise the error of a failed call, see `failure`; return on success."""
     if status:
         raise failure(status, what, origin)
-
-
-def declare(cdll: ctypes.CDLL, where: str) -> None:
-    """Set result and argument types of every function in `PROTOTYPES`.
-
-    Args:
-        cdll: a loaded libdnnl.
-        where: its path, for the message.
-
-    Raises:
-        BackendUnavailable: a function is missing, so this is not a oneDNN 3.2 or later.
-    """
-    for name, (result, arguments) in PROTOTYPES.items():
-        try:
-            function = getattr(cdll, f"dnnl_{name}")
-        except AttributeError:
-            raise BackendUnavailable(
-                f"the library exports no dnnl_{name}, so it is not a complete oneDNN 3.2 or later",
-                where=where,
-                hint='install a complete one with `pip install "fqfuse[onednn]"`',
-            ) from None
-        function.restype = result
-        function.argtypes = arguments
-
-
-def int64_array(values: tuple[int, ...]) -> ctypes.Array[c_int64]:
-    """`dnnl_dims_t`-compatible array; its length is that of `values`.
-
-    oneDNN copies as many entries as the descriptor has dimensions, so no padding to DNNL_MAX_NDIMS is needed.
-    """
-    return (c_int64 * len(values))(*values)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .attributes import Binary, PRelu, Sum
-from .enums import DataType, PrimitiveKind
+from .enums import DataType
 from .layouts import channels_last, row_major
 from .memory import MemoryDesc
 from .primitive_desc import PrimitiveDesc, Request
@@ -38,7 +38,7 @@ class Defect:
     """
 
     name: str
-    kind: PrimitiveKind
+    kind: str
     implementation: str
     occurs: Callable[[Request], bool]
     when: str
@@ -73,13 +73,13 @@ def _operand(request: Request, role: str) -> MemoryDesc:
 
 def _spans(request: Request) -> Sequence[int]:
     """Length of the kernel along each spatial dimension, dilation included."""
-    dilations = request.numbers["dilations"]
+    dilations = request.parameters["dilations"]
     kernel = _operand(request, "weights").dims[-len(dilations) :]
     return [(k - 1) * (d + 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
 
 
 def _behind_the_last_tap(request: Request) -> bool:
-    strides, begin = request.numbers["strides"], request.numbers["padding_l"]
+    strides, begin = request.parameters["strides"], request.parameters["padding_l"]
     src, dst = _operand(request, "src").dims[2:], _operand(request, "dst").dims[2:]
     axes = zip(src, dst, strides, begin, _spans(request), strict=True)
     return any(b + out > (n - 1) * s + span for n, out, s, b, span in axes)
@@ -88,7 +88,7 @@ def _behind_the_last_tap(request: Request) -> bool:
 def _compensated_gaps(request: Request) -> bool:
     src = _operand(request, "src")
     compensated = src.dtype == DataType.s8 or bool(request.attributes.zero_points)
-    gaps = [s - span for s, span in zip(request.numbers["strides"], _spans(request), strict=True)]
+    gaps = [s - span for s, span in zip(request.parameters["strides"], _spans(request), strict=True)]
     return compensated and any(gap >= 2 for gap in gaps[:-1])
 
 
@@ -110,7 +110,7 @@ def _five_positions(request: Request) -> bool:
 
 def _left_of_few_windows(request: Request) -> bool:
     src, dst = _operand(request, "src").dims[2:], _operand(request, "dst").dims[2:]
-    strides, begin = request.numbers["strides"], request.numbers["padding_l"]
+    strides, begin = request.parameters["strides"], request.parameters["padding_l"]
     axes = zip(src, dst, strides, begin, _spans(request), strict=True)
     return any(b > out and (out - 1) * s + span < b + n for n, out, s, b, span in axes)
 
@@ -120,9 +120,9 @@ def _wide_padding_of_zero_points(request: Request) -> bool:
         return False
     dst, weights = _operand(request, "dst"), _operand(request, "weights")
     channels = weights.dims[-len(dst.dims)]
-    before, behind = request.numbers["padding_l"], request.numbers["padding_r"]
-    if request.kind == PrimitiveKind.deconvolution:  # runs as the convolution of the turned kernel
-        if any(step != 1 for step in request.numbers["strides"]):
+    before, behind = request.parameters["padding_l"], request.parameters["padding_r"]
+    if request.kind == "deconvolution":  # runs as the convolution of the turned kernel
+        if any(step != 1 for step in request.parameters["strides"]):
             return False
         before, behind = ([span - 1 - width for span, width in zip(_spans(request), sides, strict=True)] for sides in (before, behind))
     return channels > 48 and max(*before, *behind) >= 4  # of fewer channels, no block has 64
@@ -149,7 +149,7 @@ def _row_major(desc: MemoryDesc) -> bool:
 
 
 def _softmax_of_channels(request: Request) -> bool:
-    return request.numbers["axis"] != (1,) and any(size != 1 for dims in _binary_operands(request) for size in dims)
+    return request.parameters["axis"] != 1 and any(size != 1 for dims in _binary_operands(request) for size in dims)
 
 
 def _channels_elsewhere(request: Request) -> bool:
@@ -208,7 +208,7 @@ _DECONVOLUTION = r"jit_deconvolution:|jit_uni_int8:"
 DEFECTS: tuple[Defect, ...] = (
     Defect(
         "deconvolution behind the last tap",
-        PrimitiveKind.deconvolution,
+        "deconvolution",
         _DECONVOLUTION,
         _behind_the_last_tap,
         "the output reaches beyond the last tap: output_padding above the padding behind, or SAME padding with strides above the kernel",
@@ -218,7 +218,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "deconvolution between the taps",
-        PrimitiveKind.deconvolution,
+        "deconvolution",
         _DECONVOLUTION,
         _compensated_gaps,
         "a stride leaves two rows (or planes) or more between the taps of neighbours, with a zero point or an s8 source",
@@ -229,7 +229,7 @@ DEFECTS: tuple[Defect, ...] = (
     *(
         Defect(
             f"depthwise tail of {lanes}",
-            PrimitiveKind.convolution,
+            "convolution",
             rf"jit_uni_int8:{isa}",
             _depthwise_tail(lanes),
             f"a depthwise convolution whose channels leave two or more in the last vector of {lanes}, with a binary, prelu or sum post-op",
@@ -244,7 +244,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "1x1 over five positions",
-        PrimitiveKind.convolution,
+        "convolution",
         r"jit_int8_1x1:avx512_core$",
         _five_positions,
         "a 1x1 convolution with five positions and more than 64 output channels, on AVX-512 without VNNI",
@@ -254,7 +254,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "padding larger than the windows",
-        PrimitiveKind.convolution,
+        "convolution",
         r"brgconv:",
         _left_of_few_windows,
         "more padding in front than there are windows along a dimension, and elements behind the last window",
@@ -264,7 +264,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     *(
         Defect(
-            f"{kind.name} with zero points and wide padding",
+            f"{kind} with zero points and wide padding",
             kind,
             implementation,
             _wide_padding_of_zero_points,
@@ -274,13 +274,13 @@ DEFECTS: tuple[Defect, ...] = (
             "in blocks of 64 channels 149 of 2,887 shapes with padding of 4 to 6, 2 of 1,900 with more; in smaller blocks none of 3,400",
         )
         for kind, implementation, as_what in (
-            (PrimitiveKind.convolution, r"brgconv:", ""),
-            (PrimitiveKind.deconvolution, r"brg_conv:", ", as a convolution of the turned kernel"),
+            ("convolution", r"brgconv:", ""),
+            ("deconvolution", r"brg_conv:", ", as a convolution of the turned kernel"),
         )
     ),
     Defect(
         "compensation of a transposition of 8x8",
-        PrimitiveKind.reorder,
+        "reorder",
         r"jit:uni$",
         _compensation_of_eights,
         "weights are packed by a transposition of 8x8 elements, and the kernel wants sums of theirs behind them (s8 sources, zero points)",
@@ -290,7 +290,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "softmax with an operand",
-        PrimitiveKind.softmax,
+        "softmax",
         r"jit:",
         _softmax_of_channels,
         "a post-op has an operand for each channel, and the softmax runs along another axis",
@@ -300,7 +300,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "binary of another order",
-        PrimitiveKind.binary,
+        "binary",
         r"jit:",
         _channels_elsewhere,
         "a post-op has an operand for each channel, and the tensors lie neither channels last nor row-major with spatial dimensions; "
@@ -311,7 +311,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "binary of blocks into codes",
-        PrimitiveKind.binary,
+        "binary",
         r"jit:",
         _codes_of_part_filled_blocks,
         "the source lies in blocks that its channels do not fill (an f32 convolution of 2 or 3 channels), and the destination has 8 bits",
@@ -321,7 +321,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "row-major pooling with a tensor",
-        PrimitiveKind.pooling,
+        "pooling",
         r"jit:",
         _transposing_pooling,
         "f32 in row-major order, and a post-op has an operand that varies along another dimension than the channels",
@@ -331,7 +331,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "pooling with a sum",
-        PrimitiveKind.pooling,
+        "pooling",
         r"",
         _with_sum,
         "a post-op is a sum, which pooling does not have (a reduction, which has it, may run as one)",
@@ -341,7 +341,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "resampling with a tensor",
-        PrimitiveKind.resampling,
+        "resampling",
         r"simple:",
         _resampled_last,
         "the tensors lie channels last, and a post-op has an operand that varies with the channel or within it",
@@ -351,7 +351,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "resampling of one vector",
-        PrimitiveKind.resampling,
+        "resampling",
         r"jit:",
         _resampled_vector,
         "the result is one sample of one element for each channel, and a post-op has an operand for each channel",
@@ -382,7 +382,7 @@ def _section(defect: Defect) -> str:
     lines = [
         f"## {defect.name}",
         "",
-        f"- Implementation: {defect.kind.name}, `{implementation}`",
+        f"- Implementation: {defect.kind}, `{implementation}`",
         f"- When: {defect.when}",
         f"- Result: {defect.symptom}",
         f"- Measured: {defect.figure}",

@@ -1,4 +1,4 @@
-"""Layouts by what is wanted: row-major, channels last, as another tensor lies, the same bytes under another shape."""
+"""Layouts by what is wanted: row-major, channels last, as another tensor lies, the same bytes under another shape, a box of them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from .capi import OneDnnError
 from .enums import DataType
 from .library import Library
-from .memory import MemoryDesc, channels_last_strides, row_major_strides
+from .memory import MemoryDesc
+from .strides import agree, channels_last_strides, row_major_strides
 
 __all__ = ["channels_last", "relaid", "row_major", "spaced", "viewed"]
 
 
 def row_major(library: Library, dims: Sequence[int], dtype: DataType) -> MemoryDesc:
     """The dense row-major layout (a 0-d shape becomes [1])."""
-    return MemoryDesc.with_strides(library, tuple(dims) or (1,), dtype)
+    shape = tuple(dims) or (1,)
+    return MemoryDesc.with_strides(library, shape, dtype, row_major_strides(shape))
 
 
 def channels_last(library: Library, dims: Sequence[int], dtype: DataType) -> MemoryDesc:
@@ -30,10 +32,9 @@ def relaid(desc: MemoryDesc, dims: Sequence[int], dtype: DataType) -> MemoryDesc
     if tuple(dims) == desc.dims:
         # Implementations read meaning into the strides of dimensions of length 1, too.
         return MemoryDesc.with_strides(desc.library, dims, dtype, desc.strides) if _is_dense(desc) else None
-    order = _order(desc)
     steps = [0] * len(dims)
     step = 1
-    for axis in reversed(order):
+    for axis in reversed(_order(desc)):
         steps[axis] = step
         step *= max(dims[axis], 1)
     return MemoryDesc.with_strides(desc.library, dims, dtype, steps)
@@ -48,12 +49,12 @@ def _is_dense(desc: MemoryDesc) -> bool:
 def _order(desc: MemoryDesc) -> list[int]:
     """Axes from the outermost to the innermost. Strides of dimensions of length 1 mean nothing: such a layout counts as channels last where
     it can, else as row-major where it can."""
-    axes = list(range(len(desc.dims)))
-    if 1 in desc.dims and len(axes) >= 3:
-        for order, strides in (([0, *axes[2:], 1], channels_last_strides(desc.dims)), (axes, row_major_strides(desc.dims))):
-            if all(length == 1 or step == other for length, step, other in zip(desc.dims, desc.strides, strides, strict=True)):
+    axes, dims, strides = list(range(len(desc.dims))), desc.dims, desc.strides
+    if 1 in dims and len(axes) >= 3:
+        for order, known in (([0, *axes[2:], 1], channels_last_strides(dims)), (axes, row_major_strides(dims))):
+            if agree(dims, strides, known):
                 return order
-    return sorted(axes, key=lambda axis: (-desc.strides[axis], axis))
+    return sorted(axes, key=lambda axis: (-strides[axis], axis))
 
 
 def viewed(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:

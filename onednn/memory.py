@@ -7,37 +7,32 @@ chooses are raw bytes, aligned to a cache line (`aligned_bytes`); `view` shows a
 from __future__ import annotations
 
 import ctypes
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..aligned import aligned_bytes
-from .capi import check, int64_array
-from .enums import DataType, FormatKind, FormatTag, Query
-from .handles import Engine, Handle, create
-from .library import Library
+from .capi import failure, int64_array
+from .enums import DataType, FormatKind, Query
+from .library import Engine, Handle, Library, create
+from .strides import settled_strides
 
-__all__ = ["ALIGNMENT", "Memory", "MemoryDesc", "aligned_empty", "data_type_of", "numpy_dtype", "view"]
+__all__ = ["Memory", "MemoryDesc", "data_type_of", "numpy_dtype", "view"]
 
-ALIGNMENT = 64  # bytes of a cache line and of an AVX-512 register
+_ANY = 1  # dnnl_format_tag_any
 _NUMPY: dict[DataType, np.dtype[Any]] = {
-    DataType.f16: np.dtype(np.float16),
-    DataType.bf16: np.dtype(np.uint16),  # NumPy has no bfloat16; its bits travel as uint16
     DataType.f32: np.dtype(np.float32),
     DataType.s32: np.dtype(np.int32),
     DataType.s8: np.dtype(np.int8),
     DataType.u8: np.dtype(np.uint8),
-    DataType.f64: np.dtype(np.float64),
-    DataType.boolean: np.dtype(np.bool_),
 }
-_ONEDNN = {dtype: kind for kind, dtype in _NUMPY.items() if kind is not DataType.bf16}
+_ONEDNN = {dtype: kind for kind, dtype in _NUMPY.items()}
 
 
 def data_type_of(dtype: DTypeLike) -> DataType:
-    """The oneDNN type of a NumPy type (never bf16: NumPy has none). Raises ValueError where there is none."""
+    """The oneDNN type of a NumPy type. Raises ValueError where none is used here."""
     try:
         return _ONEDNN[np.dtype(dtype)]
     except KeyError:
@@ -45,48 +40,41 @@ def data_type_of(dtype: DTypeLike) -> DataType:
 
 
 def numpy_dtype(data_type: DataType) -> np.dtype[Any]:
-    """The NumPy type with the layout of a oneDNN type; uint16 for the bits of bf16. Raises ValueError for `undef`."""
+    """The NumPy type of a oneDNN type. Raises ValueError where none is used here."""
     try:
-        return _NUMPY[DataType(data_type)]
+        return _NUMPY[data_type]
     except KeyError:
-        raise ValueError(f"no NumPy type for oneDNN's {DataType(data_type).name}") from None
+        raise ValueError(f"no NumPy type for oneDNN's {data_type.name}") from None
 
 
 class MemoryDesc(Handle):
     """`dnnl_memory_desc_t`, immutable. Equality is the library's: same shape, type and layout, hidden flags included.
 
-    Make one with `with_tag`, `with_strides`, `any` or `like`; primitive descriptors hand out the rest.
+    Make one by `any`, `with_strides`, `like`, or the functions of `layouts`; primitive descriptors hand out the rest.
+
+    Attributes:
+        dims: logical shape.
+        dtype: element type.
     """
 
-    __slots__ = ("_dims", "_dtype", "_size")
+    __slots__ = ("_plain", "_size", "dims", "dtype")
 
     def __init__(self, library: Library, pointer: int, dims: tuple[int, ...] | None = None, dtype: DataType | None = None) -> None:
         super().__init__(library, "memory_desc", pointer)
-        self._dims = dims  # asked from the library when not known
-        self._dtype = dtype
+        self.dims = self._query_dims(Query.dims) if dims is None else dims
+        self.dtype = DataType(self._query_int(Query.data_type)) if dtype is None else dtype
         self._size: int | None = None
-
-    @classmethod
-    def with_tag(cls, library: Library, dims: Sequence[int], dtype: DataType, tag: FormatTag) -> MemoryDesc:
-        """A descriptor of logical shape `dims` in the layout `tag`.
-
-        Raises:
-            OneDnnError: the tag has another number of dimensions, or the library refuses the shape.
-        """
-        shape = tuple(map(int, dims))
-        status, pointer = create(library.c.dnnl_memory_desc_create_with_tag, len(shape), int64_array(shape), dtype, tag)
-        if status:
-            check(status, f"memory descriptor {_shaped(dtype, shape)} in layout {FormatTag(tag).name}")
-        return cls(library, pointer, shape, DataType(dtype))
+        self._plain: bool | None = None
 
     @classmethod
     def any(cls, library: Library, dims: Sequence[int], dtype: DataType) -> MemoryDesc:
-        """A descriptor whose layout the primitive chooses (`dnnl_format_tag_any`)."""
-        return cls.with_tag(library, dims, dtype, FormatTag.any)
+        """A descriptor whose layout the primitive chooses (`dnnl_format_tag_any`). Raises OneDnnError where the shape is refused."""
+        function = library.c.dnnl_memory_desc_create_with_tag
+        return cls._described(library, function, tuple(map(int, dims)), dtype, _ANY, lambda: "in layout any")
 
     @classmethod
-    def with_strides(cls, library: Library, dims: Sequence[int], dtype: DataType, strides: Sequence[int] | None = None) -> MemoryDesc:
-        """A plain descriptor with `strides` in *elements*, one for each dimension; None means row-major.
+    def with_strides(cls, library: Library, dims: Sequence[int], dtype: DataType, strides: Sequence[int]) -> MemoryDesc:
+        """A plain descriptor with `strides` in *elements*, one for each dimension.
 
         Those of dimensions of length 1 are no part of a layout, but the library compares them and takes them at face value: they are
         settled here, see `settled_strides`.
@@ -95,18 +83,24 @@ class MemoryDesc(Handle):
             ValueError: the number of strides is not that of the dimensions.
             OneDnnError: the library refuses (strides that overlap, negative strides).
         """
-        shape = tuple(map(int, dims))
-        steps = row_major_strides(shape) if strides is None else tuple(map(int, strides))
+        shape, steps = tuple(map(int, dims)), tuple(map(int, strides))
         if len(steps) != len(shape):
             raise ValueError(f"{len(steps)} strides for {len(shape)} dimensions")
         return cls._with_strides_as_given(library, shape, dtype, settled_strides(shape, steps))
 
     @classmethod
     def _with_strides_as_given(cls, library: Library, shape: tuple[int, ...], dtype: DataType, steps: tuple[int, ...]) -> MemoryDesc:
-        status, pointer = create(library.c.dnnl_memory_desc_create_with_strides, len(shape), int64_array(shape), dtype, int64_array(steps))
-        if status:
-            check(status, f"memory descriptor {_shaped(dtype, shape)} with strides {list(steps)}")
-        return cls(library, pointer, shape, DataType(dtype))
+        function = library.c.dnnl_memory_desc_create_with_strides
+        return cls._described(library, function, shape, dtype, int64_array(steps), lambda: f"with strides {list(steps)}")
+
+    @classmethod
+    def _described(
+        cls, library: Library, function: Any, shape: tuple[int, ...], dtype: DataType, layout: Any, text: Callable[[], str]
+    ) -> MemoryDesc:
+        def what() -> str:
+            return f"memory descriptor {_shaped(dtype, shape)} {text()}"
+
+        return cls(library, create(function, what, len(shape), int64_array(shape), dtype, layout), shape, dtype)
 
     @classmethod
     def like(cls, library: Library, array: NDArray[Any]) -> MemoryDesc:
@@ -124,47 +118,19 @@ class MemoryDesc(Handle):
     @classmethod
     def clone(cls, library: Library, pointer: int) -> MemoryDesc:
         """An owned copy of a descriptor that belongs to a C object, such as a primitive descriptor."""
-        status, copy = create(library.c.dnnl_memory_desc_clone, pointer)
-        check(status, "copying a memory descriptor")
-        return cls(library, copy)
+        return cls(library, create(library.c.dnnl_memory_desc_clone, lambda: "copying a memory descriptor", pointer))
 
     def reshape(self, dims: Sequence[int]) -> MemoryDesc:
         """The same bytes under another logical shape, where the layout allows it (OneDnnError otherwise)."""
-        shape = tuple(map(int, dims))
-        status, pointer = create(self.library.c.dnnl_memory_desc_reshape, self.pointer, len(shape), int64_array(shape))
-        if status:
-            check(status, f"reshaping the layout of {self} to {list(shape)}")
-        return MemoryDesc(self.library, pointer, shape, self.dtype)
-
-    def permute_axes(self, permutation: Sequence[int]) -> MemoryDesc:
-        """The same bytes with axis `i` of this descriptor becoming axis `permutation[i]` of the result."""
-        order = (ctypes.c_int * len(permutation))(*permutation)
-        status, pointer = create(self.library.c.dnnl_memory_desc_permute_axes, self.pointer, order)
-        if status:
-            check(status, f"permuting {self} by {list(permutation)}")
-        return MemoryDesc(self.library, pointer)
+        shape, function = tuple(map(int, dims)), self.library.c.dnnl_memory_desc_reshape
+        made = create(function, lambda: f"reshaping the layout of {self} to {list(shape)}", self, len(shape), int64_array(shape))
+        return MemoryDesc(self.library, made, shape, self.dtype)
 
     def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> MemoryDesc:
         """The box of shape `dims` at `offsets` inside this descriptor; the address stays that of the whole."""
-        shape, start = int64_array(tuple(dims)), int64_array(tuple(offsets))
-        status, pointer = create(self.library.c.dnnl_memory_desc_create_submemory, self.pointer, shape, start)
-        if status:
-            check(status, f"box {list(dims)} at {list(offsets)} of {self}")
-        return MemoryDesc(self.library, pointer)
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """Logical shape."""
-        if self._dims is None:
-            self._dims = self._query_dims(Query.dims)
-        return self._dims
-
-    @property
-    def dtype(self) -> DataType:
-        """Element type."""
-        if self._dtype is None:
-            self._dtype = DataType(self._query_int(Query.data_type))
-        return self._dtype
+        shape, start, function = tuple(dims), tuple(offsets), self.library.c.dnnl_memory_desc_create_submemory
+        made = create(function, lambda: f"box {list(shape)} at {list(start)} of {self}", self, int64_array(shape), int64_array(start))
+        return MemoryDesc(self.library, made, shape, self.dtype)
 
     @property
     def size(self) -> int:
@@ -173,7 +139,7 @@ class MemoryDesc(Handle):
         For strides with gaps the library counts the gap behind the last element too; `span` does not.
         """
         if self._size is None:
-            self._size = int(self.library.c.dnnl_memory_desc_get_size(self.pointer))
+            self._size = int(self.library.c.dnnl_memory_desc_get_size(self))
             if self.format_kind == FormatKind.blocked and self.offset:
                 self._size = self.span  # of a box inside a larger buffer (`submemory`) 3.2 says 0, and 3.13 leaves out the offset
         return self._size
@@ -214,13 +180,16 @@ class MemoryDesc(Handle):
     @property
     def offset(self) -> int:
         """First element, counted from the address of the memory; not 0 for a `submemory`."""
-        value = ctypes.c_int64()
-        self._query(Query.submemory_offset_s64, ctypes.byref(value))
-        return value.value
+        return int(self._query(Query.submemory_offset_s64, ctypes.c_int64()).value)
 
     @property
     def is_plain(self) -> bool:
         """True where strides alone describe the bytes: no inner blocks, no padding, no hidden compensation."""
+        if self._plain is None:
+            self._plain = self._is_told_by_strides()
+        return self._plain
+
+    def _is_told_by_strides(self) -> bool:
         if self.format_kind != FormatKind.blocked or self.inner_blocks or self.padded_dims != self.dims:
             return False
         # Compensation lives in flags that no query shows; a plain descriptor with the same strides lacks them.
@@ -229,40 +198,35 @@ class MemoryDesc(Handle):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MemoryDesc):
             return NotImplemented
-        if other is self:
-            return True
-        return bool(self.library.c.dnnl_memory_desc_equal(self.pointer, other.pointer))
+        return other is self or bool(self.library.c.dnnl_memory_desc_equal(self, other))
 
     def __hash__(self) -> int:
         return hash((self.dims, self.dtype))
 
     def __repr__(self) -> str:
-        if self.closed:
-            return "<closed MemoryDesc>"
-        text = _shaped(self.dtype, self.dims)
-        kind = self.format_kind
+        text, kind = _shaped(self.dtype, self.dims), self.format_kind
         if kind != FormatKind.blocked:
             return f"{text}:{kind.name}"
         letters = sorted(range(len(self.dims)), key=lambda axis: -self.strides[axis])
         blocks = "".join(f"{length}{chr(97 + axis)}" for axis, length in self.inner_blocks)
         return f"{text}:{''.join(chr(97 + axis) for axis in letters)}{blocks}"
 
-    def _query(self, what: Query, result: Any) -> None:
-        check(self.library.c.dnnl_memory_desc_query(self.pointer, what, result), f"query {what.name} of a memory descriptor")
+    def _query(self, what: Query, result: Any) -> Any:
+        status = self.library.c.dnnl_memory_desc_query(self, what, ctypes.byref(result))
+        if status:
+            raise failure(status, f"query {what.name} of a memory descriptor")
+        return result
 
     def _query_int(self, what: Query) -> int:
-        value = ctypes.c_int()
-        self._query(what, ctypes.byref(value))
-        return value.value
+        return int(self._query(what, ctypes.c_int()).value)
 
     def _query_dims(self, what: Query, count: int | None = None) -> tuple[int, ...]:
-        values = ctypes.POINTER(ctypes.c_int64)()  # points into the descriptor: copy before it can be freed
-        self._query(what, ctypes.byref(values))
+        values = self._query(what, ctypes.POINTER(ctypes.c_int64)())  # points into the descriptor: copy before it can be freed
         return tuple(values[: self._query_int(Query.ndims_s32) if count is None else count])
 
 
 def _shaped(dtype: DataType, dims: tuple[int, ...]) -> str:
-    return f"{DataType(dtype).name}[{','.join(map(str, dims))}]"
+    return f"{dtype.name}[{','.join(map(str, dims))}]"
 
 
 class Memory(Handle):
@@ -271,8 +235,7 @@ class Memory(Handle):
     Args:
         engine: the engine.
         desc: shape, type and layout of the bytes.
-        data: a NumPy array (kept alive, never copied), an address whose owner the caller keeps alive, or None for an
-            address that comes later by `set_data`.
+        data: a NumPy array (kept alive, never copied), or None for one that comes later by `set_data`.
 
     Raises:
         ValueError: the array is too small.
@@ -281,11 +244,9 @@ class Memory(Handle):
 
     __slots__ = ("data", "desc", "engine")
 
-    def __init__(self, engine: Engine, desc: MemoryDesc, data: NDArray[Any] | int | None = None) -> None:
-        status, pointer = create(engine.library.c.dnnl_memory_create, desc.pointer, engine.pointer, _address(desc, data))
-        if status:
-            check(status, f"memory for {desc}")
-        super().__init__(engine.library, "memory", pointer)
+    def __init__(self, engine: Engine, desc: MemoryDesc, data: NDArray[Any] | None = None) -> None:
+        function = engine.library.c.dnnl_memory_create
+        super().__init__(engine.library, "memory", create(function, lambda: f"memory for {desc}", desc, engine, _address(desc, data)))
         self.engine = engine
         self.desc = desc
         self.data = data
@@ -300,35 +261,28 @@ class Memory(Handle):
         """A memory with a new, uninitialised, aligned buffer of `desc.size` bytes, reachable as `data`."""
         return cls(engine, desc, aligned_bytes(desc.size))
 
-    @property
-    def address(self) -> int:
-        """The address the library uses; 0 for none."""
-        out = ctypes.c_void_p()
-        check(self.library.c.dnnl_memory_get_data_handle(self.pointer, ctypes.byref(out)), "get_data_handle")
-        return out.value or 0
-
-    def set_data(self, data: NDArray[Any] | int | None) -> None:
+    def set_data(self, data: NDArray[Any] | None) -> None:
         """Point to other bytes, for every prebuilt argument array that holds this memory. Not while it is executing.
 
         Raises:
             ValueError: the array is too small.
             OneDnnError: the library refuses.
         """
-        status = self.library.c.dnnl_memory_set_data_handle(self.pointer, _address(self.desc, data))
+        status = self.library.c.dnnl_memory_set_data_handle(self, _address(self.desc, data))
         if status:
-            check(status, f"set_data_handle of a memory for {self.desc}")
+            raise failure(status, f"set_data_handle of a memory for {self.desc}")
         self.data = data
 
     def view(self) -> NDArray[Any]:
         """The bytes as a NumPy array of the logical shape, without a copy; the layout must be plain (ValueError)."""
-        if not isinstance(self.data, np.ndarray):
+        if self.data is None:
             raise ValueError("this memory holds no NumPy array")
         return view(self.desc, self.data)
 
 
-def _address(desc: MemoryDesc, data: NDArray[Any] | int | None) -> int | None:
-    if not isinstance(data, np.ndarray):
-        return data
+def _address(desc: MemoryDesc, data: NDArray[Any] | None) -> int | None:
+    if data is None:
+        return None
     available = data.nbytes if data.flags.c_contiguous else _span(data)
     if available < desc.size and available < _least(desc):
         raise ValueError(f"{desc} needs {_least(desc)} bytes, the array spans {available}")
@@ -350,62 +304,6 @@ def _span(array: NDArray[Any]) -> int:
         return 0
     last = sum((length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True))
     return int(last) + array.itemsize
-
-
-def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements of the dense row-major layout of `shape`; empty dimensions count as 1."""
-    steps = [1] * len(shape)
-    for axis in range(len(shape) - 1, 0, -1):
-        steps[axis - 1] = steps[axis] * max(shape[axis], 1)
-    return tuple(steps)
-
-
-def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements of the dense layout whose innermost dimension is 1 (rank 3 and more; row-major below)."""
-    if len(shape) < 3:
-        return row_major_strides(shape)
-    outer = row_major_strides((shape[0], *shape[2:], shape[1]))
-    return (outer[0], outer[-1], *outer[1:-1])
-
-
-def settled_strides(shape: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
-    """The same layout with the one choice of strides for dimensions of length 1 that kernels can read a layout's name from.
-
-    No element is ever reached by such a stride, and still oneDNN 3.2 decides by it: its binary walks [5,1,1,5] with strides (5,25,25,1) as
-    neither row-major nor channels last, and reads beyond the tensor. Such strides come from permuted axes.
-
-    Args:
-        shape: the shape.
-        steps: strides in elements.
-
-    Returns:
-        `steps` where they are row-major or channels last to the letter; those two where they are so but for dimensions of length 1;
-        otherwise, those in front of all others outside of everything (batched products ask a batch of 1 for that), the rest directly
-        outside of their right neighbours.
-    """
-    if 1 not in shape:
-        return steps
-    named = row_major_strides(shape), channels_last_strides(shape)
-    if steps in named:
-        return steps
-    for known in named:
-        if all(length == 1 or step == other for length, step, other in zip(shape, steps, known, strict=True)):
-            return known
-    found = list(steps)
-    outside = 1
-    leading = next((axis for axis, length in enumerate(shape) if length != 1), len(shape))
-    for axis in range(len(shape) - 1, leading - 1, -1):
-        if shape[axis] == 1:
-            found[axis] = outside
-        outside = found[axis] * max(shape[axis], 1)
-    whole = max((step * max(length, 1) for step, length in zip(found[leading:], shape[leading:], strict=True)), default=1)
-    return (*(whole,) * leading, *found[leading:])
-
-
-def aligned_empty(shape: Sequence[int], dtype: DTypeLike, alignment: int = ALIGNMENT) -> NDArray[Any]:
-    """An uninitialised row-major array whose address is a multiple of `alignment`."""
-    kind = np.dtype(dtype)
-    return aligned_bytes(math.prod(shape) * kind.itemsize, alignment).view(kind).reshape(tuple(shape))
 
 
 def view(desc: MemoryDesc, buffer: NDArray[Any]) -> NDArray[Any]:

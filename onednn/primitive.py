@@ -9,20 +9,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .attributes import Binary, Depthwise, PRelu, arg_name
-from .capi import ExecArg, check, failure
-from .code_generation import generates, may_be_half_made
-from .enums import Arg, DataType, Status, arg_post_op, arg_scales, arg_zero_points
-from .handles import Handle, Stream, create
+from .attributes import Binary, Depthwise, PRelu
+from .capi import ExecArg, failure
+from .code_generation import compiled
+from .enums import Arg, DataType, arg_name, arg_post_op, arg_scales, arg_zero_points
+from .library import Handle, Stream
 from .memory import Memory
 from .primitive_desc import PrimitiveDesc
-from .workers import in_new_thread
 
-__all__ = ["ExecArgs", "Primitive"]
+__all__ = ["ExecArgs", "Primitive", "run_once"]
 
 
 class ExecArgs:
@@ -43,31 +41,18 @@ class ExecArgs:
         pointer: the array, as ctypes wants it.
     """
 
-    __slots__ = ("_array", "_index", "count", "desc", "memories", "pointer")
+    __slots__ = ("_array", "_memories", "count", "pointer")
 
     def __init__(self, desc: PrimitiveDesc, memories: Mapping[int, Memory]) -> None:
-        self.desc = desc
-        self.memories = {int(arg): memory for arg, memory in memories.items()}
-        missing = sorted(_called_for(desc) - self.memories.keys())
+        missing = sorted(_called_for(desc) - memories.keys())
         if missing:
             raise ValueError(f"{desc.request} needs memories for {', '.join(map(arg_name, missing))}")
-        for arg, memory in self.memories.items():
+        for arg, memory in memories.items():
             _check_layout(desc, arg, memory)
-        self.count = len(self.memories)
-        self._array = (ExecArg * self.count)(*(ExecArg(arg, memory.pointer) for arg, memory in self.memories.items()))
-        self._index = {arg: index for index, arg in enumerate(self.memories)}
+        self._memories = tuple(memories.values())
+        self.count = len(memories)
+        self._array = (ExecArg * self.count)(*(ExecArg(arg, memory.pointer) for arg, memory in memories.items()))
         self.pointer = ctypes.cast(self._array, ctypes.c_void_p)
-
-    def set(self, arg: int, memory: Memory) -> None:
-        """Replace the memory of an argument that is present already (KeyError otherwise). Not while it is executing."""
-        index = self._index[arg]
-        _check_layout(self.desc, arg, memory)
-        self._array[index].memory = memory.pointer
-        self.memories[arg] = memory
-
-    def replaced(self, memories: Mapping[int, Memory]) -> ExecArgs:
-        """A second array, with some memories replaced or added."""
-        return ExecArgs(self.desc, {**self.memories, **memories})
 
 
 def _called_for(desc: PrimitiveDesc) -> set[int]:
@@ -115,50 +100,8 @@ def _check_vector(desc: PrimitiveDesc, arg: int, memory: Memory, mask: int | Non
         raise ValueError(f"{desc.request} wants {arg_name(arg)} as {dtype.name}[{count}], not as {memory.desc}")
 
 
-class _Thread(threading.local):
-    """What happened to code generation in this thread."""
-
-    spoiled = False
-
-
-_thread = _Thread()
-_not_generated: set[str] = set()  # requests whose code the library cannot generate
-
-
-def _compiled(desc: PrimitiveDesc) -> tuple[int, int]:
-    """Status and pointer of `dnnl_primitive_create`.
-
-    oneDNN 3.2 does not get over a failure. Its code generator keeps it in the thread that met it: what it makes there afterwards fails, or
-    is half made. A thread in which it failed once therefore has its primitives made by others. And its primitive cache keeps an entry that
-    points into the descriptor, and reads it again when the entry has to go: the descriptor is never freed. So that these do not add up,
-    what failed once is not tried again; nor is what was half made, which the cache would give out as it is.
-    """
-    if _not_generated and _attempt(desc) in _not_generated:
-        return Status.runtime_error, 0
-    status, pointer = in_new_thread(lambda: _created(desc)) if _thread.spoiled else _created(desc)
-    if status:
-        desc.abandon()
-    if status == Status.runtime_error:
-        _not_generated.add(_attempt(desc))
-        _thread.spoiled = True
-    return status, pointer
-
-
-def _created(desc: PrimitiveDesc) -> tuple[int, int]:
-    """Status and pointer, in a thread in which nothing failed yet. A primitive that lacks a part of its code counts as failed."""
-    status, pointer = create(desc.library.c.dnnl_primitive_create, desc.pointer)
-    if status or not may_be_half_made(desc) or generates(desc.engine):
-        return status, pointer
-    desc.library.c.dnnl_primitive_destroy(pointer)
-    return Status.runtime_error, 0
-
-
-def _attempt(desc: PrimitiveDesc) -> str:
-    return f"{desc.library.path}: {desc.request} by {desc.impl_info}"
-
-
 class Primitive(Handle):
-    """`dnnl_primitive_t`: compiled code. One primitive may be executed by several threads at once in scratchpad mode `user`.
+    """`dnnl_primitive_t`: compiled code. Several threads may execute one primitive at once, each with arguments of its own.
 
     Args:
         desc: the descriptor; kept.
@@ -167,16 +110,12 @@ class Primitive(Handle):
         OneDnnError: the library cannot make it.
     """
 
-    __slots__ = ("_call", "_handle", "desc")
+    __slots__ = ("_call", "desc")
 
     def __init__(self, desc: PrimitiveDesc) -> None:
-        status, pointer = _compiled(desc)
-        if status:
-            check(status, f"creating {desc.request} by {desc.impl_info}", desc.origin)
-        super().__init__(desc.library, "primitive", pointer)
+        super().__init__(desc.library, "primitive", compiled(desc))
         self.desc = desc
         self._call = _execute_function(desc.library.c)
-        self._handle = ctypes.c_void_p(pointer)
 
     def execute(self, stream: Stream, args: ExecArgs) -> None:
         """Run once; on an OpenMP or sequential library the outputs are written when this returns.
@@ -184,7 +123,7 @@ class Primitive(Handle):
         Raises:
             OneDnnError: the library refuses, for example because an argument is missing. It does not check addresses.
         """
-        status = self._call(self._handle, stream.raw, args.count, args.pointer)
+        status = self.call(stream, args)()
         if status:
             raise self.execution_error(status)
 
@@ -194,16 +133,19 @@ class Primitive(Handle):
         It is a C-level `functools.partial` and keeps nothing alive: hold the primitive, the stream and the arguments as
         long as it may be called. `execution_error` turns another status into the error.
         """
-        return functools.partial(self._call, self._handle, stream.raw, args.count, args.pointer)
+        return functools.partial(self._call, ctypes.c_void_p(self.pointer), ctypes.c_void_p(stream.pointer), args.count, args.pointer)
 
     def execution_error(self, status: int) -> Exception:
         """The error for a status that `call` returned."""
-        return failure(status, f"executing {self.desc.request} by {self.desc.impl_info}", self.desc.origin)
+        return failure(status, f"executing {self.desc.request} by {self.desc.impl_info}", self.desc.request.origin)
 
-    def close(self) -> None:
-        """Free the primitive; a later `execute` fails with invalid_arguments."""
-        self._handle = ctypes.c_void_p()
-        super().close()
+
+def run_once(stream: Stream, desc: PrimitiveDesc, memories: Mapping[int, Memory]) -> None:
+    """Compiles a primitive and executes it once, with a scratchpad of its own. Raises OneDnnError as these do."""
+    needed = dict(memories)
+    if desc.scratchpad_size:
+        needed[Arg.SCRATCHPAD] = Memory.allocate(desc.engine, desc.scratchpad_md)
+    Primitive(desc).execute(stream, ExecArgs(desc, needed))
 
 
 def _execute_function(cdll: ctypes.CDLL) -> Any:

@@ -1,26 +1,25 @@
 """Primitive descriptors: which implementation the library chose, in which layouts it wants its arguments, how much scratchpad.
 
-They are made by the functions in `compute`, `pointwise` and `normalization`; `primitive` compiles and executes them.
+They are made by the functions in `primitives`; `primitive` compiles and executes them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .attributes import Attr, Attributes, Binary, Depthwise
-from .capi import check, failure
-from .enums import DataType, PrimitiveKind, Query, Status
-from .handles import Engine, Handle, create
+from .attributes import Attributes, Binary, Depthwise, attr_of
+from .capi import PRIMITIVES, Status, check, failure, int64_array
+from .enums import Query
+from .library import Engine, Handle, create
 from .memory import MemoryDesc
 
-__all__ = ["PrimitiveDesc", "Request", "create_desc", "optional"]
+__all__ = ["PrimitiveDesc", "Request"]
 
-_DEFAULT = Attributes()
-_NO_VNNI = frozenset({"sse41", "avx", "avx2", "avx512_core"})  # instruction sets in impl_info whose int8 code saturates
+_ALWAYS = {"prop": 96, "factors": None, "statistics": None}  # inference (dnnl_forward_inference), and what the library finds by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,45 +27,57 @@ class Request:
     """What a primitive descriptor was asked for; its text is made only when a message needs it.
 
     Attributes:
-        kind: the primitive's kind.
-        detail: algorithm and parameters.
+        kind: the primitive's kind, a key of `PRIMITIVES`.
         operands: role -> descriptor as given (None: absent).
-        attributes: the attributes.
-        numbers: the integers among the parameters, such as `strides` and `padding_r`, one entry a spatial dimension.
+        parameters: name -> algorithm, number, or one integer for each spatial dimension (`strides`, `padding_r`).
+        attributes: scales, zero points and post-ops.
+        origin: what in the user's model it serves; part of every message.
     """
 
-    kind: PrimitiveKind
-    detail: str
+    kind: str
     operands: Mapping[str, MemoryDesc | None]
+    parameters: Mapping[str, Any]
     attributes: Attributes
-    numbers: Mapping[str, Sequence[int]]
+    origin: str
 
     def __str__(self) -> str:
-        shapes = " ".join(f"{role}={desc!r}" for role, desc in self.operands.items() if desc is not None)
-        return " ".join(part for part in (self.kind.name, self.detail, shapes, str(self.attributes)) if part)
+        shown = {name: list(value) if isinstance(value, tuple) else value for name, value in self.parameters.items()}
+        shapes = [f"{role}={desc!r}" for role, desc in self.operands.items() if desc is not None]
+        return " ".join(part for part in (self.kind, PRIMITIVES[self.kind].text.format(**shown), *shapes, str(self.attributes)) if part)
 
 
 class PrimitiveDesc(Handle):
     """`dnnl_primitive_desc_t`: an operation on given shapes, bound to one implementation.
 
-    Attributes:
-        engine: the engine it was made for.
-        request: what was asked for; `str(request)` is one line with kind, shapes and attributes.
-        origin: what in the user's model it serves; part of every message.
+    Args:
+        engine: the engine to make it for.
+        request: what is asked for; `str(request)` is one line with kind, shapes and attributes.
+
+    Raises:
+        Unimplemented: no implementation takes it.
+        OneDnnError: any other refusal, and a binary operand that does not broadcast to the destination.
+        ValueError: a parameter has not one entry for each spatial dimension.
     """
 
-    __slots__ = ("_impl_info", "_mds", "engine", "origin", "request")
+    __slots__ = ("_impl_info", "_mds", "engine", "request")
 
-    def __init__(self, engine: Engine, pointer: int, request: Request, origin: str) -> None:
-        super().__init__(engine.library, "primitive_desc", pointer)
+    def __init__(self, engine: Engine, request: Request) -> None:
+        windows, origin = _windows(request), request.origin
+        if not _operands_fit(request):
+            raise failure(Status.invalid_arguments, f"{request}, where the operand of a binary post-op does not broadcast to dst,", origin)
+        known = {**_ALWAYS, "engine": engine, **request.operands, **request.parameters, **windows}
+        row = PRIMITIVES[request.kind]
+        function = getattr(engine.library.c, f"dnnl_{row.function}_primitive_desc_create")
+        arguments = [known[word] for word in row.arguments.split()]
+        attr = attr_of(engine.library, request.attributes, origin)
+        super().__init__(engine.library, "primitive_desc", create(function, lambda: str(request), *arguments, attr, origin=origin))
         self.engine = engine
         self.request = request
-        self.origin = origin
         self._impl_info: str | None = None
         self._mds: dict[tuple[Query, int], MemoryDesc] = {}  # a binding asks for each more than once
 
     @property
-    def kind(self) -> PrimitiveKind:
+    def kind(self) -> str:
         """The primitive's kind."""
         return self.request.kind
 
@@ -80,129 +91,94 @@ class PrimitiveDesc(Handle):
         """Name of the chosen implementation, such as `brgconv:avx512_core_vnni`; `ref...` is slow."""
         if self._impl_info is None:
             text = ctypes.c_char_p()
-            self._query(Query.impl_info_str, ctypes.byref(text))
+            status = self.library.c.dnnl_primitive_desc_query(self, Query.impl_info_str, 0, ctypes.byref(text))
+            if status:
+                raise failure(status, f"query impl_info_str of {self.request}", self.request.origin)
             self._impl_info = (text.value or b"").decode()
         return self._impl_info
+
+    @property
+    def impl_parts(self) -> list[str]:
+        """The parts of that name: kernels and instruction sets."""
+        return re.split(r"[:+]", self.impl_info)
 
     @property
     def is_reference(self) -> bool:
         """True where the implementation, or a part of it, is one of the library's slow references (`ref:any`, `ref_int8:any`).
 
-        Three are named so and are none: concat and sum, which run one compiled reorder for each source, and
+        Two are named so and are none: concat, which runs one compiled reorder for each source, and
         `ref_fused_convolution`, which runs a convolution and its depthwise post-op one after the other. One is not named so: a
         deconvolution `conv:any+x64:gemm_s8s8s32:jit` has compiled products, but takes post-ops element by element: measured on feature
         maps of 28x28, 20 to 500 times as slow as the NumPy runtime.
         """
-        if self.kind in (PrimitiveKind.concat, PrimitiveKind.sum):
+        if self.kind == "concat":
             return False
-        if self.kind == PrimitiveKind.deconvolution and self.impl_info.startswith("conv:any") and "gemm_" in self.impl_info:
+        if self.kind == "deconvolution" and self.impl_info.startswith("conv:any") and "gemm_" in self.impl_info:
             return True
-        return any(part.startswith("ref") and part != "ref_fused_convolution" for part in self._impl_parts)
+        return any(part.startswith("ref") and part != "ref_fused_convolution" for part in self.impl_parts)
 
-    @property
-    def may_saturate(self) -> bool:
-        """True where int8 products may lose bits: pairs of products saturate to s16, or s8*s8 halves the weights.
+    def src_md(self) -> MemoryDesc:
+        """Layout of the source; like the others it has no dimensions where the primitive has no such argument."""
+        return self._query_md(Query.src_md)
 
-        That is what code for instruction sets without VNNI does, and the library picks such code on VNNI machines as well: a
-        strided deconvolution with a sum post-op that is not first, or has a zero point, runs as `jit_uni_int8:avx2`. Exact
-        all the same are depthwise u8 convolutions, unless they run as products (`gemm`, whose pairs are taps), and u8 data where every
-        |weight| <= 64.
-        """
-        src, weights = self.request.operands.get("src"), self.request.operands.get("weights")
-        if src is None or weights is None or weights.dtype != DataType.s8 or self.kind == PrimitiveKind.prelu:
-            return False
-        products = any("gemm" in part for part in self._impl_parts)
-        if self.kind == PrimitiveKind.convolution and src.dtype == DataType.u8 and _is_depthwise(src, weights) and not products:
-            return False
-        without_vnni = products and not self.library.effective_isa().has_vnni
-        return without_vnni or not _NO_VNNI.isdisjoint(self._impl_parts)
+    def weights_md(self) -> MemoryDesc:
+        """Layout of the weights."""
+        return self._query_md(Query.weights_md)
 
-    def src_md(self, index: int = 0) -> MemoryDesc:
-        """Layout of source `index`; like the others it has no dimensions where the primitive has no such argument."""
-        return self._query_md(Query.src_md, index)
-
-    def weights_md(self, index: int = 0) -> MemoryDesc:
-        """Layout of the weights (0) or the bias (1)."""
-        return self._query_md(Query.weights_md, index)
-
-    def dst_md(self, index: int = 0) -> MemoryDesc:
-        """Layout of destination `index`."""
-        return self._query_md(Query.dst_md, index)
+    def dst_md(self) -> MemoryDesc:
+        """Layout of the destination."""
+        return self._query_md(Query.dst_md)
 
     def exec_arg_md(self, arg: int) -> MemoryDesc:
         """Layout of execution argument `arg`, also of post-op operands and of the depthwise post-op's weights."""
         return self._query_md(Query.exec_arg_md, arg)
 
     @property
-    def scratchpad_size(self) -> int:
-        """Bytes of the scratchpad that `Arg.SCRATCHPAD` must have in user mode; 0: the argument may be left out."""
-        return self._query_md(Query.scratchpad_md, 0).size
-
-    @property
     def scratchpad_md(self) -> MemoryDesc:
         """Descriptor of the scratchpad (bytes)."""
-        return self._query_md(Query.scratchpad_md, 0)
+        return self._query_md(Query.scratchpad_md)
 
     @property
-    def input_count(self) -> int:
-        """Number of inputs the primitive expects, weights included, attributes' memories not."""
-        return self._query_int(Query.num_of_inputs_s32)
-
-    @property
-    def output_count(self) -> int:
-        """Number of outputs, the scratchpad not counted in 3.2."""
-        return self._query_int(Query.num_of_outputs_s32)
+    def scratchpad_size(self) -> int:
+        """Bytes of the scratchpad that `Arg.SCRATCHPAD` must have; 0: the argument may be left out."""
+        return self.scratchpad_md.size
 
     def next_impl(self) -> bool:
         """Go on to the next implementation that takes this request; False when there is none (the present one stays).
 
-        A primitive in the library's cache makes the same implementation come again: call
-        `Library.set_primitive_cache_capacity(0)` before walking the list.
+        A primitive in the library's cache makes the same implementation come again; with `dnnl_set_primitive_cache_capacity(0)` it does
+        not.
         """
-        status = int(self.library.c.dnnl_primitive_desc_next_impl(self.pointer))
+        status = int(self.library.c.dnnl_primitive_desc_next_impl(self))
         if status == Status.last_impl_reached:
             return False
-        check(status, f"next implementation of {self.request}", self.origin)
+        check(status, f"next implementation of {self.request}", self.request.origin)
         self._impl_info = None
         self._mds.clear()
         return True
 
-    @property
-    def _impl_parts(self) -> list[str]:
-        return re.split(r"[:+]", self.impl_info)
-
     def __repr__(self) -> str:
-        return "<closed PrimitiveDesc>" if self.closed else f"<{self.request} by {self.impl_info}>"
+        return f"<{self.request} by {self.impl_info}>"
 
-    def _query(self, what: Query, result: Any) -> None:
-        status = self.library.c.dnnl_primitive_desc_query(self.pointer, what, 0, result)
-        if status:
-            check(status, f"query {what.name} of {self.request}", self.origin)
-
-    def _query_int(self, what: Query) -> int:
-        value = ctypes.c_int()
-        self._query(what, ctypes.byref(value))
-        return value.value
-
-    def _query_md(self, what: Query, index: int) -> MemoryDesc:
+    def _query_md(self, what: Query, index: int = 0) -> MemoryDesc:
         known = self._mds.get((what, index))
-        if known is not None and not known.closed:
+        if known is not None:
             return known
-        borrowed = self.library.c.dnnl_primitive_desc_query_md(self.pointer, what, index)
+        borrowed = self.library.c.dnnl_primitive_desc_query_md(self, what, index)
         if not borrowed:
-            check(Status.not_required, f"query {what.name} {index} of {self.request}", self.origin)
+            raise failure(Status.not_required, f"query {what.name} {index} of {self.request}", self.request.origin)
         self._mds[what, index] = copy = MemoryDesc.clone(self.library, borrowed)
         return copy
 
 
-def _is_depthwise(src: MemoryDesc, weights: MemoryDesc) -> bool:
-    """One input and one output channel in each group; grouped weights have one dimension more than the source."""
-    return len(weights.dims) == len(src.dims) + 1 and weights.dims[1:3] == (1, 1)
-
-
-def optional(desc: MemoryDesc | None) -> int | None:
-    """The handle of an operand that may be absent; the library takes NULL for none."""
-    return None if desc is None else desc.pointer
+def _windows(request: Request) -> dict[str, ctypes.Array[ctypes.c_int64]]:
+    """The parameters for each spatial dimension. The library reads as many entries as there are, so fewer would be read past the end."""
+    found = {name: value for name, value in request.parameters.items() if isinstance(value, tuple)}
+    src = request.operands.get("src")
+    if src is not None and any(len(value) != len(src.dims) - 2 for value in found.values()):
+        given = [list(value) for value in found.values()]
+        raise ValueError(f"each spatial parameter needs {len(src.dims) - 2} entries for {src}, got {given}")
+    return {name: int64_array(value) for name, value in found.items()}
 
 
 def _operands_fit(request: Request) -> bool:
@@ -219,42 +195,3 @@ def _operands_fit(request: Request) -> bool:
             if len(dims) != len(dst.dims) or any(length not in (1, full) for length, full in zip(dims, dst.dims, strict=True)):
                 return False
     return True
-
-
-def create_desc(
-    engine: Engine,
-    kind: PrimitiveKind,
-    name: str,
-    arguments: tuple[Any, ...],
-    attributes: Attributes | None,
-    operands: Mapping[str, MemoryDesc | None],
-    origin: str,
-    detail: str = "",
-    numbers: Mapping[str, Sequence[int]] | None = None,
-) -> PrimitiveDesc:
-    """Call `dnnl_<name>_primitive_desc_create(&pd, *arguments, attr)`.
-
-    Args:
-        engine: the engine.
-        kind: the kind to record.
-        name: the function's name.
-        arguments: everything between the out-pointer and the attribute.
-        attributes: the attributes; None for the defaults (user scratchpad).
-        operands: role -> descriptor, for messages.
-        origin: what in the user's model it serves.
-        detail: algorithm or parameters, for messages.
-        numbers: the integers among the parameters.
-
-    Raises:
-        Unimplemented: no implementation takes it.
-        OneDnnError: any other refusal, and a binary operand that does not broadcast to the destination.
-    """
-    chosen = _DEFAULT if attributes is None else attributes
-    request = Request(kind, detail, operands, chosen, numbers or {})
-    if not _operands_fit(request):
-        raise failure(Status.invalid_arguments, f"{request}, where the operand of a binary post-op does not broadcast to dst,", origin)
-    with Attr(engine.library, chosen, origin) as attr:
-        status, pointer = create(getattr(engine.library.c, f"dnnl_{name}_primitive_desc_create"), *arguments, attr.pointer)
-    if status:
-        check(status, str(request), origin)
-    return PrimitiveDesc(engine, pointer, request, origin)

@@ -1,8 +1,8 @@
-"""Whether int8 code for CPUs without VNNI computes exactly with given weights.
+"""Whether int8 products lose bits: code for CPUs without VNNI multiplies u8 by s8, adds the products of a pair of neighbours, and saturates
+that sum to s16.
 
-Such code multiplies u8 by s8, adds the products of a pair of neighbours, and saturates that sum to s16. It is exact where no pair can
-leave the range, whatever the data; s8 data is shifted by 128 to u8 first. Convolutions of s8 data also halve their weights, rounding half
-to even: exact for even weights only.
+It is exact where no pair can leave the range, whatever the data; s8 data is shifted by 128 to u8 first. Convolutions of s8 data also halve
+their weights, rounding half to even: exact for even weights only.
 """
 
 from __future__ import annotations
@@ -12,31 +12,55 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .enums import DataType, PrimitiveKind
+from .enums import DataType
+from .memory import MemoryDesc
 from .primitive_desc import PrimitiveDesc
 
-__all__ = ["cannot_saturate", "pairs_fit"]
+__all__ = ["cannot_saturate", "may_saturate", "pairs_fit"]
 
+_NO_VNNI = frozenset({"sse41", "avx", "avx2", "avx512_core"})  # instruction sets in impl_info whose int8 code saturates
 _LARGEST = 255  # of u8 data
 _SAFE = 64  # any two products with weights of this magnitude fit: 2 * 64 * 255 = 32640
+
+
+def may_saturate(desc: PrimitiveDesc) -> bool:
+    """True where int8 products may lose bits, unless the weights forbid it: see `cannot_saturate`.
+
+    The library picks code for instruction sets without VNNI on VNNI machines as well: a strided deconvolution with a sum post-op that is
+    not first, or has a zero point, runs as `jit_uni_int8:avx2`. Exact all the same are depthwise u8 convolutions, unless they run as
+    products (`gemm`, whose pairs are taps).
+    """
+    src, weights = desc.request.operands.get("src"), desc.request.operands.get("weights")
+    if src is None or weights is None or weights.dtype != DataType.s8 or desc.kind == "prelu":
+        return False
+    products = any("gemm" in part for part in desc.impl_parts)
+    if desc.kind == "convolution" and src.dtype == DataType.u8 and _is_depthwise(src, weights) and not products:
+        return False
+    without_vnni = products and not desc.library.effective_isa().has_vnni
+    return without_vnni or not _NO_VNNI.isdisjoint(desc.impl_parts)
+
+
+def _is_depthwise(src: MemoryDesc, weights: MemoryDesc) -> bool:
+    """One input and one output channel in each group; grouped weights have one dimension more than the source."""
+    return len(weights.dims) == len(src.dims) + 1 and weights.dims[1:3] == (1, 1)
 
 
 def cannot_saturate(desc: PrimitiveDesc, weights: NDArray[Any]) -> bool:
     """True where the implementation's result is exact for all data.
 
     Args:
-        desc: of a convolution, deconvolution or matmul whose `may_saturate` is true.
+        desc: of a convolution, deconvolution or matmul that `may_saturate`.
         weights: s8, in the logical shape of the primitive's weights.
     """
     if weights.dtype != np.int8:
         return False
     src = desc.request.operands["src"]
-    if desc.kind != PrimitiveKind.matmul and src is not None and src.dtype == DataType.s8:
+    if desc.kind != "matmul" and src is not None and src.dtype == DataType.s8:
         # Halved weights are at most 64 in magnitude, so their pairs always fit.
         return not bool((weights & 1).any())
     if "gemm" in desc.impl_info:  # its pairs run along the columns that it lays out, whatever their order
         return bool(np.abs(weights.astype(np.int16)).max(initial=0) <= _SAFE)
-    if desc.kind == PrimitiveKind.matmul:
+    if desc.kind == "matmul":
         return pairs_fit(weights, weights.ndim - 2)
     grouped = src is not None and weights.ndim == len(src.dims) + 1
     return pairs_fit(weights, 2 if grouped else 1)

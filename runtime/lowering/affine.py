@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...onednn import compute
+from ...onednn import primitives
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import channels_last, row_major
 from ...onednn.memory import Memory, MemoryDesc
@@ -59,7 +59,7 @@ def affine(binder: Binder, step: Step) -> None:
     found = first_accepted(
         binder,
         [given],
-        lambda desc: compute.convolution(
+        lambda desc: primitives.convolution(
             binder.engine, desc, kernel, bias, target, strides=ones, dilations=zeros, padding_l=zeros, padding_r=zeros,
             attributes=translated.attributes, origin=binder.origin(step),
         ),

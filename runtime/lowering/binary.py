@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...onednn import pointwise
+from ...onednn import primitives
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import relaid, row_major
 from ...onednn.memory import Memory, MemoryDesc
@@ -157,7 +157,7 @@ def _binary(binder: Binder, step: Step, way: _Way) -> None:
         frame = joined_frame(binder.dims(step.output), way.groups, target if target.is_plain else src0, way.written_out)
         translated = translate(binder, order.attr, frame, dtype)
         alg = algorithm("binary", order.algorithm)
-        desc = pointwise.binary(binder.engine, alg, src0, src1, target, attributes=translated.attributes, origin=binder.origin(step))
+        desc = primitives.binary(binder.engine, alg, src0, src1, target, attributes=translated.attributes, origin=binder.origin(step))
         made[id(desc)] = translated, source(value, src0), source(other, src1)
         return desc
 

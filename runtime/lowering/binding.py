@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from ...onednn.capi import OneDnnError
+from ...onednn.capi import OneDnnError, Status
 from ...onednn.defects import defect_of
-from ...onednn.enums import Arg, Status
-from ...onednn.handles import Engine
+from ...onednn.enums import Arg
 from ...onednn.layouts import relaid, row_major, spaced, viewed
+from ...onednn.library import Engine
 from ...onednn.memory import Memory, MemoryDesc
-from ...onednn.pointwise import reorder
 from ...onednn.primitive_desc import PrimitiveDesc
-from ...onednn.saturation import cannot_saturate
+from ...onednn.primitives import reorder
+from ...onednn.saturation import cannot_saturate, may_saturate
 from ...plan.types import Plan, Step
 from ..budget import RunBudget
 from ..placement import Placement
@@ -143,7 +143,7 @@ class Binder(Values):
         defect = defect_of(desc)
         if defect is not None:
             return f"{desc.impl_info} computes it wrongly ({defect.name}): {defect.when}"
-        if self._exact and desc.may_saturate:
+        if self._exact and may_saturate(desc):
             data = None if weights is None else weights()
             if data is None or not cannot_saturate(desc, data):
                 return f"{desc.impl_info} may saturate: its int8 products are added in 16 bits"
@@ -181,7 +181,7 @@ class Binder(Values):
         read = {arg.buffer for arg in found.values() if isinstance(arg, Tensor)}
         buffer = Buffer(step.output, Home.ARENA, wanted.size) if sum_operand is None else self._in_place(step, sum_operand, read)
         dst = Tensor(buffer, wanted)
-        self._run(desc, {**found, Arg.DST: dst}, dst, desc.kind.name)
+        self._run(desc, {**found, Arg.DST: dst}, dst, desc.kind)
         self._define(step.output, dst if home == wanted else Tensor(buffer, home))
 
     def commit_and_relay(
@@ -196,7 +196,7 @@ class Binder(Values):
         """As `commit`, with a reorder behind the primitive that brings its result into the layout `target` (of the output's shape)."""
         found = {arg: self.fetch(need) if isinstance(need, Wanted) else need for arg, need in args.items()}
         between = Tensor(Buffer(step.output, Home.ARENA, desc.dst_md().size), desc.dst_md())
-        self._run(desc, {**found, Arg.DST: between}, between, desc.kind.name)
+        self._run(desc, {**found, Arg.DST: between}, between, desc.kind)
         if home is not None:
             between = Tensor(between.buffer, home)
         last = Tensor(Buffer(step.output, Home.ARENA, target.size), target)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...ir.ops import OPS
 from ...ir.ops.convolution import transposed_window
 from ...ir.ops.windows import Window, window
-from ...onednn import compute
+from ...onednn import primitives
 from ...onednn.attributes import Attributes
 from ...onednn.capi import OneDnnError
 from ...onednn.enums import Arg, DataType
@@ -69,7 +69,7 @@ def convolution(binder: Binder, step: Step) -> None:
             pass  # as any other convolution, then
         else:
             return
-    _windowed(binder, step, weights, compute.convolution, win, shape[0])
+    _windowed(binder, step, weights, primitives.convolution, win, shape[0])
 
 
 def deconvolution(binder: Binder, step: Step) -> None:
@@ -103,7 +103,7 @@ def _transposed(binder: Binder, step: Step, win: Window) -> None:
         return (np.pad(turned, more) if win.kernel != kernel else turned).reshape(dims)
 
     weights = Weights(name, dims, binder.dtype(name), view)
-    _windowed(binder, step, weights, compute.deconvolution, win, outputs * groups)
+    _windowed(binder, step, weights, primitives.deconvolution, win, outputs * groups)
 
 
 def convolution_window(binder: Binder, step: Step) -> Window:

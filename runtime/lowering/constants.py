@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from ...onednn.defects import defect_of
 from ...onednn.enums import Arg
-from ...onednn.handles import Engine, Stream
+from ...onednn.library import Engine, Stream
 from ...onednn.memory import Memory, MemoryDesc
-from ...onednn.pointwise import reorder
-from ...onednn.primitive import ExecArgs, Primitive
+from ...onednn.primitive import run_once
+from ...onednn.primitives import reorder
 from ...onednn.slabs import Slabs
 from ...plan.types import Plan
 
@@ -79,10 +79,7 @@ class Constants:
             array = _with_gaps(array)
             given = MemoryDesc.like(library, array)
             pack = reorder(self._engine, given, desc, origin="packing constants")
-        args: dict[int, Memory] = {Arg.SRC: Memory(self._engine, given, array), Arg.DST: memory}
-        if pack.scratchpad_size:
-            args[Arg.SCRATCHPAD] = Memory.allocate(self._engine, pack.scratchpad_md)
-        Primitive(pack).execute(self._stream, ExecArgs(pack, args))
+        run_once(self._stream, pack, {Arg.SRC: Memory(self._engine, given, array), Arg.DST: memory})
         return memory
 
 

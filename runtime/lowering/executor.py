@@ -13,8 +13,8 @@ from typing import TypeVar
 from ...errors import InternalError, InvalidInput
 from ...ir.ops.spec import Array
 from ...onednn import workers
-from ...onednn.handles import Engine, Stream
-from ...onednn.library import load
+from ...onednn.library import Engine, Stream
+from ...onednn.loading import load
 from ...plan.types import Plan
 from ..budget import RunBudget
 from ..placement import Placement

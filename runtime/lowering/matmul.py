@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from ...onednn import compute
+from ...onednn import primitives
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major, viewed
 from ...onednn.memory import Memory, MemoryDesc, numpy_dtype
@@ -150,7 +150,7 @@ def _product(binder: Binder, step: Step, view: _View) -> None:
     translated = step_attributes(binder, step, frame, dtype, 1 << (rank - 1), rank - 1)
 
     def make(source: MemoryDesc, factor: MemoryDesc) -> PrimitiveDesc:
-        return compute.matmul(
+        return primitives.matmul(
             binder.engine, source, factor, bias_desc, target, attributes=translated.attributes, origin=binder.origin(step)
         )
 

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from ...onednn import compute, normalization, pointwise
+from ...onednn import primitives
 from ...onednn.attributes import Attributes
 from ...onednn.enums import AlgKind, Arg, DataType, NormalizationFlags
 from ...onednn.layouts import row_major
@@ -29,7 +29,7 @@ def softmax(binder: Binder, step: Step) -> None:
         raise NotLowered("oneDNN's log-softmax is less exact than the contract asks")
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        return normalization.softmax(binder.engine, source, target, axis=axis, attributes=attributes, origin=binder.origin(step))
+        return primitives.softmax(binder.engine, source, target, axis=axis, attributes=attributes, origin=binder.origin(step))
 
     follow(binder, step, make)
 
@@ -55,7 +55,7 @@ def layer_normalization(binder: Binder, step: Step) -> None:
     found = first_accepted(
         binder,
         [source],
-        lambda desc: normalization.layer_normalization(
+        lambda desc: primitives.layer_normalization(
             binder.engine, desc, target, epsilon=epsilon, flags=flags, attributes=translated.attributes, origin=binder.origin(step)
         ),
     )
@@ -72,7 +72,7 @@ def batch_normalization(binder: Binder, step: Step) -> None:
     epsilon = _number(step, "epsilon", 1e-5)
     follow(
         binder, step,
-        lambda source, target, attributes: normalization.batch_normalization(
+        lambda source, target, attributes: primitives.batch_normalization(
             binder.engine, source, target, epsilon=epsilon, flags=flags, attributes=attributes, origin=binder.origin(step)
         ),
         args,
@@ -87,7 +87,7 @@ def lrn(binder: Binder, step: Step) -> None:
     alpha, beta, bias = _number(step, "alpha", 1e-4), _number(step, "beta", 0.75), _number(step, "bias", 1.0)
     follow(
         binder, step,
-        lambda source, target, attributes: normalization.lrn(
+        lambda source, target, attributes: primitives.lrn(
             binder.engine, source, target, local_size=size, alpha=alpha, beta=beta, k=bias, attributes=attributes,
             origin=binder.origin(step),
         ),
@@ -104,7 +104,7 @@ def prelu(binder: Binder, step: Step) -> None:
     weights = row_major(binder.library, shape, binder.dtype(name))
     follow(
         binder, step,
-        lambda source, target, attributes: pointwise.prelu(
+        lambda source, target, attributes: primitives.prelu(
             binder.engine, source, weights, target, attributes=attributes, origin=binder.origin(step)
         ),
         {Arg.WEIGHTS: Wanted(name, weights)},
@@ -125,7 +125,7 @@ def reduction(binder: Binder, step: Step) -> None:
     ones, zeros = (1,) * spatial, (0,) * spatial
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        return compute.pooling(
+        return primitives.pooling(
             binder.engine, kinds[step.op], source, target, kernel=shape[2:], strides=ones, dilations=zeros, padding_l=zeros,
             padding_r=zeros, attributes=attributes, origin=binder.origin(step),
         )  # fmt: skip
@@ -148,7 +148,7 @@ def resampling(binder: Binder, step: Step) -> None:
         raise NotLowered("oneDNN resamples with half-pixel coordinates only")
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        return pointwise.resampling(binder.engine, alg, source, target, attributes=attributes, origin=binder.origin(step))
+        return primitives.resampling(binder.engine, alg, source, target, attributes=attributes, origin=binder.origin(step))
 
     follow(binder, step, make)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.ops import OPS
 from ...ir.ops.windows import Window, window
-from ...onednn import compute, pointwise
+from ...onednn import primitives
 from ...onednn.attributes import Attributes
 from ...onednn.enums import AlgKind, Arg, DataType, arg_multiple_src, arg_scales
 from ...onednn.layouts import channels_last, relaid, row_major, viewed
@@ -59,7 +59,7 @@ def eltwise(binder: Binder, step: Step) -> None:
     alpha, beta = (_number(step, param) for param in ("alpha", "beta"))
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        return pointwise.eltwise(
+        return primitives.eltwise(
             binder.engine, alg, source, target, alpha=alpha, beta=beta, attributes=attributes, origin=binder.origin(step)
         )
 
@@ -80,7 +80,7 @@ def _product_with_one(binder: Binder, step: Step, name: str, alpha: float, beta:
     one = row_major(binder.library, (1,) * len(binder.dims(need(step, "src"))), DataType.f32)
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        return pointwise.binary(binder.engine, AlgKind.binary_mul, source, one, target, attributes=attributes, origin=binder.origin(step))
+        return primitives.binary(binder.engine, AlgKind.binary_mul, source, one, target, attributes=attributes, origin=binder.origin(step))
 
     follow(binder, replace(step, attr=attr), make, {Arg.SRC_1: Memory(binder.engine, one, np.ones(1, np.float32))})
 
@@ -100,7 +100,7 @@ def pooling(binder: Binder, step: Step) -> None:
         raise NotLowered("windows reach beyond the padding, which oneDNN would count")
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        return compute.pooling(
+        return primitives.pooling(
             binder.engine, _pooling_algorithm(step), source, target, kernel=win.kernel, strides=win.strides,
             dilations=tuple(d - 1 for d in win.dilations), padding_l=win.begin, padding_r=end, attributes=attributes,
             origin=binder.origin(step),
@@ -176,7 +176,7 @@ def concat(binder: Binder, step: Step) -> None:
         given = [desc for desc in descs if desc is not None]
         if target is None or len(given) < len(sources):
             given, target = [binder.desc(value) for value in sources], None
-        desc = pointwise.concat(binder.engine, axis, given, target, attributes=Attributes(scales), origin=binder.origin(step))
+        desc = primitives.concat(binder.engine, axis, given, target, attributes=Attributes(scales), origin=binder.origin(step))
         made[id(desc)] = given
         return desc
 

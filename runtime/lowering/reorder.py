@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...onednn import pointwise
+from ...onednn import primitives
 from ...onednn.attributes import Attributes, Eltwise
-from ...onednn.enums import AlgKind, Arg, DataType, PrimitiveKind
+from ...onednn.enums import AlgKind, Arg, DataType
 from ...onednn.layouts import channels_last, relaid, row_major
 from ...onednn.memory import Memory
 from ...onednn.primitive_desc import PrimitiveDesc
@@ -58,13 +58,13 @@ def quantizing_reorder(binder: Binder, step: Step) -> None:
             made[id(desc)] = args
             return desc
         translated: Translated = translate(binder, attr, same_frame(dims, target), dtype)
-        desc = pointwise.reorder(binder.engine, source, target, attributes=translated.attributes, origin=binder.origin(step))
+        desc = primitives.reorder(binder.engine, source, target, attributes=translated.attributes, origin=binder.origin(step))
         made[id(desc)] = {**translated.args, Arg.SRC: Wanted(src, source)}
         operand[0] = translated.sum_operand
         return desc
 
     found = first_accepted(binder, (True, False) if affine is not None else (False,), attempt)
-    args, home = made[id(found)], target if found.kind == PrimitiveKind.binary else None
+    args, home = made[id(found)], target if found.kind == "binary" else None
     if wished is None or wished == target or operand[0] is not None:
         binder.commit(step, found, args, operand[0], home=home)
     else:
@@ -116,7 +116,7 @@ def _binary(
     if affine.zero:
         chain.append(Eltwise(AlgKind.eltwise_linear, 1.0, affine.zero))
     target = row_major(binder.library, source.desc.dims, dtype)
-    desc = pointwise.binary(
+    desc = primitives.binary(
         binder.engine, algorithm, source.desc, scalar, target, attributes=Attributes(post_ops=tuple(chain)), origin=binder.origin(step)
     )
     return desc, {Arg.SRC_0: source, Arg.SRC_1: Memory(binder.engine, scalar, np.asarray([operand], np.float32))}

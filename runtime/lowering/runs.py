@@ -14,11 +14,11 @@ from ...aligned import aligned_bytes
 from ...errors import InternalError
 from ...ir.ops.spec import Array
 from ...onednn.enums import Arg, DataType
-from ...onednn.handles import Engine, Stream
 from ...onednn.layouts import row_major
+from ...onednn.library import Engine, Stream
 from ...onednn.memory import Memory, view
-from ...onednn.pointwise import reorder
-from ...onednn.primitive import ExecArgs, Primitive
+from ...onednn.primitive import ExecArgs, run_once
+from ...onednn.primitives import reorder
 from ...onednn.slabs import arena_bytes
 from ...onednn.workers import making
 from ...plan.types import Plan
@@ -143,12 +143,7 @@ class Run:
         desc = row_major(self._engine.library, tensor.desc.dims, tensor.desc.dtype)
         target = Memory.allocate(self._engine, desc)
         with making():
-            made = reorder(self._engine, tensor.desc, desc)
-            move = Primitive(made)
-        args: dict[int, Memory] = {Arg.SRC: self._memory(tensor), Arg.DST: target}
-        if made.scratchpad_size:
-            args[Arg.SCRATCHPAD] = Memory.allocate(self._engine, made.scratchpad_md)
-        move.execute(self._stream, ExecArgs(made, args))
+            run_once(self._stream, reorder(self._engine, tensor.desc, desc), {Arg.SRC: self._memory(tensor), Arg.DST: target})
         return target.view()
 
     # -- building --------------------------------------------------------------------------------------------------------------

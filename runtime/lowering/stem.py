@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.ops.windows import Window
-from ...onednn import compute
+from ...onednn import primitives
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import channels_last, row_major
 from ...onednn.memory import Memory, MemoryDesc
@@ -100,7 +100,7 @@ def stem(binder: Binder, step: Step, found: Stem) -> None:
     desc = first_accepted(
         binder,
         [blocks],
-        lambda given: compute.convolution(
+        lambda given: primitives.convolution(
             binder.engine, given, MemoryDesc.any(library, data.shape, DataType.s8), bias_desc, MemoryDesc.any(library, dims, dtype),
             strides=(1, 1), dilations=(0, 0), padding_l=found.before, padding_r=found.after, attributes=translated.attributes,
             origin=binder.origin(step),

@@ -11,13 +11,12 @@ import numpy as np
 from ...errors import InternalError
 from ...onednn.capi import OneDnnError
 from ...onednn.enums import AlgKind, Arg, DataType
-from ...onednn.handles import Engine
 from ...onednn.layouts import relaid, row_major, viewed
-from ...onednn.library import Library
+from ...onednn.library import Engine, Library
 from ...onednn.memory import Memory, MemoryDesc
-from ...onednn.pointwise import reorder, resampling
 from ...onednn.primitive import Primitive
 from ...onednn.primitive_desc import PrimitiveDesc
+from ...onednn.primitives import reorder, resampling
 from ...plan.types import Plan, Step
 from ..shapes import StaticShape
 from .constants import Constants

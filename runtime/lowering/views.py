@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...onednn.layouts import channels_last, relaid, row_major, viewed
 from ...onednn.memory import MemoryDesc
-from ...onednn.pointwise import reorder
+from ...onednn.primitives import reorder
 from ...plan.types import Step
 from .binding import Binder, NotLowered, Wanted
 from .tensors import Tensor

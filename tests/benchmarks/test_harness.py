@@ -24,7 +24,7 @@ from fqfuse.benchmarks.process import WorkerFailed, WorkerProcess
 from fqfuse.benchmarks.report import write_compile, write_speed
 from fqfuse.benchmarks.summary import summarize, summarize_file
 from fqfuse.benchmarks.versus import median_interval, versus
-from fqfuse.onednn import load
+from fqfuse.onednn.loading import load
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60.0  # seconds for a worker to answer; only a hanging one needs them

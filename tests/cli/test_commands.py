@@ -16,10 +16,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import fqfuse
-from fqfuse import onednn
 from fqfuse.cli.outputs import write_outputs
 from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.models.digits import digits_model_path
+from fqfuse.onednn.loading import load
 from fqfuse.plan.text import parse_plan
 
 SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encoding="utf-8")
@@ -249,7 +249,7 @@ def test_demo_fails_where_the_plan_is_not_accurate(call, monkeypatch: pytest.Mon
 
 def test_auto_says_which_runtime_it_took_and_why(spawn, plan: Path, image_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
-        onednn.load()
+        load()
         assert re.search(r"\n  onednn: oneDNN 3\.\d+", spawn("run", plan, "-i", image_file).stdout)
     except BackendUnavailable:
         pass  # the second half is all that can be seen here

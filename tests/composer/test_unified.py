@@ -13,7 +13,7 @@ from support.plan_strategies import plans
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.errors import BackendUnavailable
-from fqfuse.onednn import load
+from fqfuse.onednn.loading import load
 from fqfuse.passes import optimize
 from fqfuse.plan.types import Plan, Step
 from fqfuse.plan.verify import verify_plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fqfuse.errors import BackendUnavailable
-from fqfuse.onednn import load
+from fqfuse.onednn.loading import load
 
 __all__ = ["EACH_RUNTIME", "RUNTIMES"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fqfuse.errors import BackendUnavailable
-from fqfuse.onednn import Engine, Library, Stream, load
+from fqfuse.onednn.library import Engine, Library, Stream
+from fqfuse.onednn.loading import load
 
 THREADS = 2  # the machine that runs the tests is shared
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from laws.anchor_law import PER_MODEL, broken, drawn, threads_of
 from laws.budget import examples, shard
 
-from fqfuse.onednn import CpuIsa, Library
+from fqfuse.onednn.enums import CpuIsa
+from fqfuse.onednn.library import Library
 
 TESTS = Path(__file__).parents[1]
 

@@ -1,4 +1,4 @@
-"""convolution, deconvolution, inner_product, matmul and pooling on the real library, bit for bit against NumPy."""
+"""convolution, deconvolution, matmul and pooling on the real library, bit for bit against NumPy."""
 
 from __future__ import annotations
 
@@ -10,26 +10,13 @@ import pytest
 from support.binding_cases import CHAINS, TRANSCENDENTAL_CHAINS, Case, Draw, convolve, deconvolve, relu, windows
 from support.binding_order import F32, Runner, dequantize, f32, requantize
 
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Attributes,
-    DataType,
-    Depthwise,
-    Engine,
-    FormatTag,
-    MemoryDesc,
-    Stream,
-    Sum,
-    arg_dw_scales,
-    arg_scales,
-    arg_zero_points,
-    convolution,
-    deconvolution,
-    inner_product,
-    matmul,
-    pooling,
-)
+from fqfuse.onednn.attributes import Attributes, Depthwise, Sum
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_scales, arg_zero_points
+from fqfuse.onednn.layouts import channels_last, row_major
+from fqfuse.onednn.library import Engine, Stream
+from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.primitives import convolution, deconvolution, matmul, pooling
+from fqfuse.onednn.saturation import may_saturate
 
 U8, S8, S32, FLOAT = DataType.u8, DataType.s8, DataType.s32, DataType.f32
 
@@ -103,7 +90,7 @@ def test_convolution_geometries(run: Runner, draw: Draw, geometry: str, src: Dat
     case, build = conv_case(run, draw, GEOMETRIES[geometry], src)
     desc = case.check(build, (Sum(0.4, 3), relu()), U8)
     assert not desc.is_reference, desc.impl_info
-    assert not desc.may_saturate or not run.engine.library.effective_isa().has_vnni
+    assert not may_saturate(desc) or not run.engine.library.effective_isa().has_vnni
     assert Arg.SRC in run.packed, "the library chose the layout that NumPy has: nothing was reordered"
 
 
@@ -175,7 +162,7 @@ def test_depthwise_post_op(run: Runner, draw: Draw, between: DataType, end: Data
         attributes=attributes,
     )
     scales = {arg_scales(Arg.SRC): [ss], arg_scales(Arg.WEIGHTS): ws, arg_scales(Arg.DST): [mid]}
-    scales |= {arg_dw_scales(Arg.WEIGHTS): dws, arg_dw_scales(Arg.DST): [ds]}
+    scales |= {arg_scales(dw_weights): dws, arg_scales(Arg.ATTR_POST_OP_DW | Arg.DST): [ds]}
     operands = {Arg.SRC: x, Arg.WEIGHTS: w, Arg.BIAS: bias, dw_weights: dw, Arg.ATTR_POST_OP_DW | Arg.BIAS: dbias}
     got = run(desc, operands | {arg: f32(values) for arg, values in scales.items()})
 
@@ -231,7 +218,7 @@ def test_strided_deconvolution_with_such_a_sum(run: Runner, draw: Draw, chain: s
     small, build = deconv_case(run, draw, (2, 2), U8, limit=64)  # where every |weight| <= 64 nothing saturates
     desc = small.check(build, CHAINS[chain], U8)
     full, build = deconv_case(run, draw, (2, 2), U8)
-    if not desc.may_saturate:
+    if not may_saturate(desc):
         full.check(build, CHAINS[chain], U8)
         return
     assert desc.impl_info == "jit_uni_int8:avx2"
@@ -239,23 +226,7 @@ def test_strided_deconvolution_with_such_a_sum(run: Runner, draw: Draw, chain: s
         full.check(build, CHAINS[chain], U8)
 
 
-# ---- inner product and matmul ----
-
-
-@pytest.mark.parametrize("dst", [U8, S8, FLOAT], ids=lambda d: d.name)
-@pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.name)
-@pytest.mark.parametrize("chain", ["none", "sum_then_relu", "linear", "mul_add", "prelu", "fake_quantize"])
-def test_inner_product(run: Runner, draw: Draw, chain: str, src: DataType, dst: DataType) -> None:
-    x, w = draw.integers(src, (5, 70)), draw.integers(S8, (33, 70))
-    acc = x.astype(np.int64) @ w.T.astype(np.int64)
-    case = Case(run, draw, x, w, acc, acc.shape, 33, 1, 0)
-
-    def build(attributes: Attributes, dst: DataType, bias: bool) -> Any:
-        wanted = ((x.shape, src), (w.shape, S8), ((33,), FLOAT), (acc.shape, dst))
-        descs = [MemoryDesc.any(run.engine.library, shape, dtype) for shape, dtype in wanted]
-        return inner_product(run.engine, descs[0], descs[1], descs[2] if bias else None, descs[3], attributes=attributes)
-
-    case.check(build, CHAINS[chain], dst, zero_points=False)
+# ---- matmul ----
 
 
 MATMULS = {"2d": ((5, 70), (70, 33)), "batch": ((3, 5, 70), (3, 70, 33)), "broadcast": ((3, 5, 70), (1, 70, 33))}
@@ -273,7 +244,7 @@ def test_matmul(run: Runner, draw: Draw, chain: str, shapes: str, src: DataType,
 
     def build(attributes: Attributes, dst: DataType, bias: bool) -> Any:
         library = run.engine.library
-        bias_md = MemoryDesc.with_strides(library, (1,) * (len(left) - 1) + (33,), FLOAT)
+        bias_md = row_major(library, (1,) * (len(left) - 1) + (33,), FLOAT)
         return matmul(
             run.engine,
             MemoryDesc.any(library, left, src),
@@ -307,7 +278,7 @@ def test_pooling(run: Runner, draw: Draw, alg: AlgKind, dtype: DataType) -> None
     desc = pooling(
         run.engine,
         alg,
-        MemoryDesc.with_tag(library, x.shape, dtype, FormatTag.nhwc),
+        channels_last(library, x.shape, dtype),
         MemoryDesc.any(library, (2, 16, 5, 4), dtype),
         kernel=(3, 3),
         strides=(2, 2),

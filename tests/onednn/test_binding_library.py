@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 from numpy.linalg import _umath_linalg
 
-from fqfuse import onednn
 from fqfuse.errors import BackendUnavailable, InvalidInput
-from fqfuse.onednn import CpuIsa, CpuRuntime, Library, OneDnnError, Status, Unimplemented, Version, capi, discovery, enums
-from fqfuse.onednn import library as loading
+from fqfuse.onednn import attributes, capi, discovery, enums, loading, memory, primitive_desc
+from fqfuse.onednn import library as library_module
+from fqfuse.onednn.capi import OneDnnError, Status, Unimplemented, Version
 from fqfuse.onednn.discovery import Candidate
+from fqfuse.onednn.enums import CpuIsa, CpuRuntime
+from fqfuse.onednn.library import Library
 
 
 @pytest.fixture
@@ -43,13 +45,16 @@ def only(monkeypatch: pytest.MonkeyPatch, *found: Candidate) -> None:
 def test_the_library_is_within_range(library: Library) -> None:
     assert (3, 2) <= (library.version.major, library.version.minor) < (4, 0)
     assert str(library.version) == f"{library.version.major}.{library.version.minor}.{library.version.patch}"
-    assert onednn.version() == onednn.load().version
     assert Path(library.path).is_file()
-    assert onednn.load() is onednn.load()
+    assert loading.load() is loading.load()
 
 
 def test_import_loads_nothing() -> None:
-    code = "import fqfuse.onednn; print('libdnnl' in open('/proc/self/maps').read(), 'libgomp' in open('/proc/self/maps').read())"
+    code = """
+import fqfuse.onednn.loading, fqfuse.onednn.primitive
+maps = open("/proc/self/maps").read()
+print("libdnnl" in maps, "libgomp" in maps)
+"""
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["False", "False"]
 
@@ -108,7 +113,7 @@ def test_without_the_wheel_only_the_system_is_asked(monkeypatch: pytest.MonkeyPa
 def test_the_linkers_own_search_finds_the_file(library: Library) -> None:
     """A library opened by its bare name, as the system's is, still tells where it was found."""
     code = (
-        "import fqfuse.onednn.library as l, fqfuse.onednn.discovery as d;"
+        "import fqfuse.onednn.loading as l, fqfuse.onednn.discovery as d;"
         "found = l._open(d.Candidate('libdnnl.so.3', 'system')); print(found.path, found.source)"
     )
     folder = str(Path(library.path).parent)
@@ -154,7 +159,7 @@ def test_a_library_that_is_not_onednn() -> None:
 @pytest.mark.usefixtures("nothing_loaded")
 @pytest.mark.parametrize("numbers", [(2, 7, 3), (3, 1, 0), (4, 0, 0)], ids=str)
 def test_wrong_version(library: Library, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, int, int]) -> None:
-    monkeypatch.setattr(loading, "_read_version", lambda *_: Version(*numbers, "", CpuRuntime.openmp))
+    monkeypatch.setattr(loading, "_read_version", lambda *_: Version(*numbers, b"", CpuRuntime.openmp))
     only(monkeypatch, Candidate(library.path, "wheel"))
     with pytest.raises(BackendUnavailable) as caught:
         loading.load()
@@ -167,7 +172,7 @@ def test_wrong_version(library: Library, monkeypatch: pytest.MonkeyPatch, number
 @pytest.mark.usefixtures("nothing_loaded")
 @pytest.mark.parametrize("numbers", [(3, 2, 0), (3, 13, 2)], ids=str)
 def test_right_version(library: Library, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, int, int]) -> None:
-    monkeypatch.setattr(loading, "_read_version", lambda *_: Version(*numbers, "", CpuRuntime.openmp))
+    monkeypatch.setattr(loading, "_read_version", lambda *_: Version(*numbers, b"", CpuRuntime.openmp))
     assert loading.load(library.path).version.minor == numbers[1]
 
 
@@ -219,7 +224,7 @@ def test_an_unusable_candidate_does_not_hide_a_usable_one(library: Library, monk
 
 
 def test_a_library_without_a_function_we_need(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(capi.PROTOTYPES, "no_such_function", (ctypes.c_int, ()))
+    monkeypatch.setitem(capi.PROTOTYPES, "no_such_function", "handle")
     with pytest.raises(BackendUnavailable, match="exports no dnnl_no_such_function"):
         capi.declare(ctypes.CDLL(library.path), library.path)
 
@@ -250,7 +255,12 @@ def test_the_setting_reaches_the_runtime_that_the_library_uses(library: Library)
     code = """
 import os, sys
 import numpy as np
-from fqfuse.onednn import *
+from fqfuse.onednn.enums import AlgKind, Arg
+from fqfuse.onednn.library import Engine, Stream
+from fqfuse.onednn.loading import load
+from fqfuse.onednn.memory import Memory
+from fqfuse.onednn.primitives import eltwise
+from fqfuse.onednn.primitive import ExecArgs, Primitive
 library = load()
 library.set_threads(int(sys.argv[1]))
 engine = Engine(library)
@@ -271,11 +281,11 @@ def test_no_threads_is_refused(library: Library) -> None:
 
 
 def test_a_library_without_openmp_says_that_threads_cannot_be_set(library: Library) -> None:
-    tbb = Library(library.c, library.path, "user", Version(3, 2, 0, "", CpuRuntime.tbb))
+    tbb = Library(library.c, library.path, "user", Version(3, 2, 0, b"", CpuRuntime.tbb))
     with pytest.raises(BackendUnavailable, match="built on tbb"):
         tbb.set_threads(2)
     assert tbb.max_threads() == 1
-    Library(library.c, library.path, "user", Version(3, 2, 0, "", CpuRuntime.sequential)).set_threads(1)
+    Library(library.c, library.path, "user", Version(3, 2, 0, b"", CpuRuntime.sequential)).set_threads(1)
 
 
 @pytest.mark.parametrize("name", ["SSE41", "AVX2", "AVX512_CORE", "AVX512_CORE_VNNI"])
@@ -283,7 +293,7 @@ def test_effective_isa_follows_the_environment(library: Library, name: str) -> N
     wanted = CpuIsa[name.lower()]
     if library.effective_isa() & wanted != wanted:
         pytest.skip(f"this CPU has no {name}")
-    code = "from fqfuse.onednn import effective_isa; print(int(effective_isa()))"
+    code = "from fqfuse.onednn.loading import load; print(int(load().effective_isa()))"
     environment = {"ONEDNN_MAX_CPU_ISA": name, discovery.ENVIRONMENT_VARIABLE: library.path}
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert CpuIsa(int(ran.stdout)) == wanted
@@ -302,36 +312,44 @@ def test_instruction_sets_of_newer_libraries_stay_representable() -> None:
 
 # Where the library's own text for a value is another word than the member's name.
 OTHER_WORDS = {
-    "EngineKind": {"any_engine": "any"},
     "FormatKind": {"opaque": "unknown fmt_kind"},
     "CpuRuntime": {"openmp": "OpenMP", "tbb": "TBB", "opencl": "OpenCL", "sycl": "unknown"},
 }
 FUNCTIONS = {
-    enums.Status: "status2str",
+    capi.Status: "status2str",
     enums.DataType: "dt2str",
-    enums.PrimitiveKind: "prim_kind2str",
     enums.AlgKind: "alg_kind2str",
-    enums.PropKind: "prop_kind2str",
     enums.FormatKind: "fmt_kind2str",
-    enums.FormatTag: "fmt_tag2str",
-    enums.EngineKind: "engine_kind2str",
-    enums.FpmathMode: "fpmath_mode2str",
-    enums.ScratchpadMode: "scratchpad_mode2str",
     enums.CpuRuntime: "runtime2str",
 }
 
 
+SINGLE = {
+    "engine_kind2str": (library_module._CPU, "cpu"),
+    "fmt_tag2str": (memory._ANY, "any"),
+    "prop_kind2str": (primitive_desc._ALWAYS["prop"], "forward_inference"),
+    "scratchpad_mode2str": (attributes._SCRATCHPAD_OF_THE_USER, "user"),
+    "fpmath_mode2str": (attributes._STRICT, "strict"),
+}
+
+
+def text_of(library: Library, function: str, value: int) -> str:
+    to_text = ctypes.CDLL(library.path)[f"dnnl_{function}"]
+    to_text.restype = ctypes.c_char_p
+    return to_text(value).decode()
+
+
 @pytest.mark.parametrize("kind", FUNCTIONS, ids=lambda kind: kind.__name__)
 def test_constants_are_those_of_the_library(library: Library, kind: Any) -> None:
-    to_text = ctypes.CDLL(library.path)[f"dnnl_{FUNCTIONS[kind]}"]
-    to_text.restype = ctypes.c_char_p
     words = OTHER_WORDS.get(kind.__name__, {})
-    prefixes = ("dnnl_", "fpmath_mode_", "scratchpad_mode_")
     for member in kind:
-        text = to_text(int(member)).decode()
-        for prefix in prefixes:
-            text = text.removeprefix(prefix)
-        assert text == words.get(member.name, member.name)
+        assert text_of(library, FUNCTIONS[kind], int(member)).removeprefix("dnnl_") == words.get(member.name, member.name)
+
+
+@pytest.mark.parametrize("function", SINGLE)
+def test_a_single_constant_is_the_librarys(library: Library, function: str) -> None:
+    value, text = SINGLE[function]
+    assert text_of(library, function, value) == text
 
 
 def test_error_says_what_where_and_which_status() -> None:

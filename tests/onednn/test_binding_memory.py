@@ -6,34 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.binding_library import NCHW8C, tagged
 from support.binding_order import Runner
 
 from fqfuse.aligned import aligned_bytes
-from fqfuse.errors import InternalError
-from fqfuse.onednn import (
-    Arg,
-    DataType,
-    Engine,
-    ExecArgs,
-    FormatKind,
-    FormatTag,
-    Library,
-    Memory,
-    MemoryDesc,
-    OneDnnError,
-    Primitive,
-    Status,
-    Stream,
-    aligned_empty,
-    convolution,
-    data_type_of,
-    numpy_dtype,
-    reorder,
-    view,
-)
-from fqfuse.onednn.handles import Handle
+from fqfuse.onednn.capi import OneDnnError, Status
+from fqfuse.onednn.enums import Arg, DataType, FormatKind
+from fqfuse.onednn.layouts import channels_last, row_major
+from fqfuse.onednn.library import Engine, Handle, Library, Stream
+from fqfuse.onednn.memory import Memory, MemoryDesc, data_type_of, numpy_dtype, view
+from fqfuse.onednn.primitive import ExecArgs, Primitive
+from fqfuse.onednn.primitives import convolution, reorder
 
-NCHW8C = 102  # dnnl_nChw8c: blocked, with padding where C is no multiple of 8
 TYPES = [DataType.u8, DataType.s8, DataType.s32, DataType.f32]
 
 
@@ -42,14 +26,14 @@ def values(dtype: DataType, shape: tuple[int, ...], seed: int) -> Any:
 
 
 def blocked(library: Library, shape: tuple[int, ...], dtype: DataType) -> MemoryDesc:
-    return MemoryDesc.with_tag(library, shape, dtype, NCHW8C)  # type: ignore[arg-type]
+    return tagged(library, shape, dtype, NCHW8C)
 
 
 # ---- descriptors ----
 
 
 def test_queries(library: Library) -> None:
-    md = MemoryDesc.with_tag(library, (2, 3, 4, 5), DataType.s8, FormatTag.nhwc)
+    md = channels_last(library, (2, 3, 4, 5), DataType.s8)
     assert md.dims == (2, 3, 4, 5)
     assert md.dtype is DataType.s8
     assert md.size == 120
@@ -82,10 +66,10 @@ def test_any_has_no_layout_yet(library: Library) -> None:
 
 
 def test_equality_is_about_layout_and_type(library: Library) -> None:
-    nhwc = MemoryDesc.with_tag(library, (2, 3, 4, 5), DataType.s8, FormatTag.nhwc)
+    nhwc = channels_last(library, (2, 3, 4, 5), DataType.s8)
     assert nhwc == MemoryDesc.with_strides(library, (2, 3, 4, 5), DataType.s8, (60, 1, 15, 3))
-    assert nhwc != MemoryDesc.with_tag(library, (2, 3, 4, 5), DataType.s8, FormatTag.nchw)
-    assert nhwc != MemoryDesc.with_tag(library, (2, 3, 4, 5), DataType.u8, FormatTag.nhwc)
+    assert nhwc != row_major(library, (2, 3, 4, 5), DataType.s8)
+    assert nhwc != channels_last(library, (2, 3, 4, 5), DataType.u8)
     assert nhwc != "s8[2,3,4,5]:acdb"
 
 
@@ -123,7 +107,6 @@ def test_like_describes_arrays_as_they_lie(engine: Engine, stream: Stream, make:
     array = make(values(DataType.s32, (2, 3, 4, 5), 0))
     memory = Memory.wrap(engine, array)
     assert memory.desc.dims == array.shape
-    assert memory.address == array.ctypes.data
     np.testing.assert_array_equal(Runner(engine, stream).plain(memory), array)
 
 
@@ -132,10 +115,9 @@ def test_like_scalars_and_empty_arrays(library: Library) -> None:
     assert MemoryDesc.like(library, np.zeros((0, 3), np.int8)).size == 0
 
 
-def test_reshape_permute_and_submemory(library: Library) -> None:
-    md = MemoryDesc.with_tag(library, (2, 3, 4, 5), DataType.f32, FormatTag.nchw)
-    assert md.reshape((6, 20)) == MemoryDesc.with_strides(library, (6, 20), DataType.f32)
-    assert md.permute_axes((0, 3, 1, 2)).dims == (2, 4, 5, 3)  # axis i becomes axis permutation[i]
+def test_reshape_and_submemory(library: Library) -> None:
+    md = row_major(library, (2, 3, 4, 5), DataType.f32)
+    assert md.reshape((6, 20)) == row_major(library, (6, 20), DataType.f32)
     box = md.submemory((1, 2, 2, 5), (1, 1, 2, 0))
     array = np.arange(120, dtype=np.float32).reshape(2, 3, 4, 5)
     np.testing.assert_array_equal(view(box, array), array[1:2, 1:3, 2:4, :])
@@ -170,8 +152,8 @@ def test_strides_of_length_1_are_settled(
 
 
 def test_refusals_of_descriptors(library: Library) -> None:
-    with pytest.raises(OneDnnError, match=r"u8\[2,3\] in layout acdb failed with invalid_arguments") as caught:
-        MemoryDesc.with_tag(library, (2, 3), DataType.u8, FormatTag.nhwc)
+    with pytest.raises(OneDnnError, match=r"u8\[2,-3\] in layout any failed with invalid_arguments") as caught:
+        MemoryDesc.any(library, (2, -3), DataType.u8)
     assert caught.value.status is Status.invalid_arguments
     with pytest.raises(ValueError, match="1 strides for 2 dimensions"):
         MemoryDesc.with_strides(library, (2, 3), DataType.u8, (1,))
@@ -179,8 +161,6 @@ def test_refusals_of_descriptors(library: Library) -> None:
         MemoryDesc.like(library, np.zeros((4, 6), np.float32)[::-1])
     with pytest.raises(ValueError, match="no data type for NumPy's int64"):
         MemoryDesc.like(library, np.zeros(3, np.int64))
-    with pytest.raises(OneDnnError, match="permuting"):
-        MemoryDesc.any(library, (2, 3), DataType.f32).permute_axes((0, 0))
     with pytest.raises(ValueError, match="no multiples of the 4-byte element"):
         MemoryDesc.like(library, np.zeros(4, [("a", np.int8), ("b", np.int32)])["b"])
     with pytest.raises(OneDnnError, match="query strides"):
@@ -188,9 +168,8 @@ def test_refusals_of_descriptors(library: Library) -> None:
 
 
 def test_types_map_both_ways() -> None:
-    for dtype in [*TYPES, DataType.f16, DataType.f64, DataType.boolean]:
+    for dtype in TYPES:
         assert data_type_of(numpy_dtype(dtype)) is dtype
-    assert numpy_dtype(DataType.bf16) == np.uint16
     with pytest.raises(ValueError, match="no NumPy type for oneDNN's undef"):
         numpy_dtype(DataType.undef)
 
@@ -203,7 +182,9 @@ def test_types_map_both_ways() -> None:
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 16, 7, 7), (3, 33, 1, 2)], ids=str)
 def test_round_trip_through_layouts(engine: Engine, stream: Stream, shape: tuple[int, ...], dtype: DataType, seed: int) -> None:
     run, library, array = Runner(engine, stream), engine.library, values(dtype, shape, seed)
-    layouts = [MemoryDesc.with_tag(library, shape, dtype, tag) for tag in (FormatTag.nhwc, FormatTag.nchw, FormatTag.chwn)]
+    n, _, h, w = shape
+    turned = MemoryDesc.with_strides(library, shape, dtype, (1, h * w * n, w * n, n))  # chwn
+    layouts = [channels_last(library, shape, dtype), row_major(library, shape, dtype), turned]
     memory = Memory.wrap(engine, array)
     for layout in [*layouts, blocked(library, shape, dtype), layouts[0]]:
         target = Memory.allocate(engine, layout)
@@ -219,9 +200,6 @@ def test_buffers_are_aligned() -> None:
         buffer = aligned_bytes(count)
         assert buffer.nbytes == count
         assert buffer.ctypes.data % 64 == 0 or count == 0, "NumPy shows no address for an empty array"
-    array = aligned_empty((3, 5), np.float32, alignment=4096)
-    assert (array.shape, array.dtype, array.ctypes.data % 4096) == ((3, 5), np.float32, 0)
-    assert aligned_empty((), np.int8).shape == ()
 
 
 def test_set_data_moves_a_prepared_argument(engine: Engine, stream: Stream) -> None:
@@ -236,14 +214,11 @@ def test_set_data_moves_a_prepared_argument(engine: Engine, stream: Stream) -> N
     primitive.execute(stream, args)
     np.testing.assert_array_equal(out, second)
     source.set_data(None)
-    assert source.address == 0
-    source.set_data(first.ctypes.data)
-    primitive.execute(stream, args)
-    np.testing.assert_array_equal(out, first)
+    assert source.data is None
 
 
 def test_refusals_of_memories(engine: Engine) -> None:
-    md = MemoryDesc.with_strides(engine.library, (4, 4), DataType.f32)
+    md = row_major(engine.library, (4, 4), DataType.f32)
     with pytest.raises(ValueError, match=r"f32\[4,4\]:ab needs 64 bytes, the array spans 60"):
         Memory(engine, md, np.zeros(15, np.float32))
     with pytest.raises(ValueError, match="negative strides"):
@@ -261,7 +236,7 @@ def test_views_need_a_plain_layout_and_room(library: Library) -> None:
     with pytest.raises(ValueError, match="not a plain layout"):
         view(blocked(library, (1, 3, 2, 2), DataType.u8), np.zeros(64, np.uint8))
     with pytest.raises(ValueError, match="contiguous buffer of 16 bytes"):
-        view(MemoryDesc.with_strides(library, (4, 4), DataType.u8), np.zeros(15, np.uint8))
+        view(row_major(library, (4, 4), DataType.u8), np.zeros(15, np.uint8))
 
 
 def test_a_memory_keeps_its_array_alive(engine: Engine) -> None:
@@ -271,20 +246,6 @@ def test_a_memory_keeps_its_array_alive(engine: Engine) -> None:
 
 
 # ---- handles ----
-
-
-def test_a_closed_handle_is_refused(library: Library) -> None:
-    md = MemoryDesc.any(library, (2, 3), DataType.f32)
-    assert not md.closed
-    md.close()
-    md.close()
-    assert md.closed
-    assert repr(md) == "<closed MemoryDesc>"
-    with pytest.raises(InternalError, match="closed oneDNN MemoryDesc"):
-        _ = md.pointer
-    with MemoryDesc.any(library, (2, 3), DataType.f32) as inside:
-        assert not inside.closed
-    assert inside.closed
 
 
 def test_handles_are_slotted() -> None:

@@ -13,8 +13,14 @@ from laws.registry import feeds_for
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.types import DType, Quantization
-from fqfuse.onednn import AlgKind, Arg, Attributes, Binary, DataType, Eltwise, Engine, Library, MemoryDesc, PrimitiveDesc, deconvolution
+from fqfuse.onednn.attributes import Attributes, Binary, Eltwise
 from fqfuse.onednn.code_generation import generates, may_be_half_made
+from fqfuse.onednn.enums import AlgKind, Arg, DataType
+from fqfuse.onednn.layouts import row_major
+from fqfuse.onednn.library import Engine, Library
+from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
+from fqfuse.onednn.primitives import deconvolution
 from fqfuse.passes import optimize
 from fqfuse.plan.attributes import Binary as PlanBinary
 from fqfuse.plan.types import Plan
@@ -30,9 +36,15 @@ def _needs_vnni(library: Library) -> None:
 # Without a test behind it the deconvolution is "made", and running it jumps to address 0. In a process of its own: should the guard break,
 # it is this test that fails, and not the worker that runs it.
 HALF_MADE = """
-from fqfuse.onednn import (
-    AlgKind, Arg, Attributes, Binary, DataType, Engine, MemoryDesc, OneDnnError, Primitive, deconvolution, eltwise, load,
-)
+from fqfuse.onednn.attributes import Attributes, Binary
+from fqfuse.onednn.capi import OneDnnError
+from fqfuse.onednn.enums import AlgKind, Arg, DataType
+from fqfuse.onednn.layouts import row_major
+from fqfuse.onednn.library import Engine
+from fqfuse.onednn.loading import load
+from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.primitive import Primitive
+from fqfuse.onednn.primitives import deconvolution, eltwise
 
 engine = Engine(load())
 
@@ -42,7 +54,7 @@ def any_layout(dtype, *dims):
 
 
 def compared():
-    threshold = MemoryDesc.with_strides(engine.library, (1, 3, 1, 1), DataType.f32)
+    threshold = row_major(engine.library, (1, 3, 1, 1), DataType.f32)
     attributes = Attributes({Arg.SRC: 0, Arg.WEIGHTS: 0}, {}, (Binary(AlgKind.binary_ge, threshold),))
     operands = (any_layout(DataType.s8, 2, 4, 4, 4), any_layout(DataType.s8, 3, 4, 2, 2), None, any_layout(DataType.u8, 2, 3, 8, 8))
     window = {"strides": (2, 2), "dilations": (0, 0), "padding_l": (0, 0), "padding_r": (0, 0)}
@@ -56,7 +68,7 @@ for _ in range(3):
         print("made")
     except OneDnnError as error:
         print("refused" if "runtime_error" in str(error) else error)
-shape = MemoryDesc.with_strides(engine.library, (77,), DataType.f32)
+shape = row_major(engine.library, (77,), DataType.f32)
 Primitive(eltwise(engine, AlgKind.eltwise_relu, shape, shape))
 print("others are made")
 """
@@ -106,7 +118,7 @@ def compute(engine: Engine, *post_ops: object) -> PrimitiveDesc:
 
 
 def test_what_is_doubted(engine: Engine, library: Library) -> None:
-    operand = MemoryDesc.with_strides(library, (1, 16, 1, 1), DataType.f32)
+    operand = row_major(library, (1, 16, 1, 1), DataType.f32)
     assert may_be_half_made(compute(engine, Binary(AlgKind.binary_mul, operand)))
     assert may_be_half_made(compute(engine, Eltwise(AlgKind.eltwise_relu)))
     assert not may_be_half_made(compute(engine))

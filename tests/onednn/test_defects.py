@@ -11,40 +11,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.binding_library import NCHW16C, no_primitive_cache, tagged
 
 from fqfuse.aligned import aligned_bytes
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Attributes,
-    Binary,
-    DataType,
-    Engine,
-    ExecArgs,
-    Memory,
-    MemoryDesc,
-    Primitive,
-    PrimitiveDesc,
-    Stream,
-    Sum,
-    arg_post_op,
-    arg_scales,
-    arg_zero_points,
-    binary,
-    convolution,
-    deconvolution,
-    pooling,
-    reorder,
-    resampling,
-    softmax,
-)
+from fqfuse.onednn.attributes import Attributes, Binary, Sum
 from fqfuse.onednn.defects import DEFECTS, Defect, defect_of, defects_document
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_points
 from fqfuse.onednn.layouts import channels_last, row_major
+from fqfuse.onednn.library import Engine, Stream
+from fqfuse.onednn.memory import Memory, MemoryDesc
+from fqfuse.onednn.primitive import run_once
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
+from fqfuse.onednn.primitives import binary, convolution, deconvolution, pooling, reorder, resampling, softmax
 from fqfuse.runtime.lowering.constants import _with_gaps
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "onednn-defects.md"
 THREADS = 2
-NCHW16C = 78  # dnnl_nChw16c
 GUARD = 4096  # bytes in front of a destination and behind it
 
 Arrays = Mapping[int, np.ndarray]
@@ -99,9 +81,7 @@ class Bare:
         return packed
 
     def execute(self, desc: PrimitiveDesc, memories: Mapping[int, Memory]) -> None:
-        if desc.scratchpad_size:
-            memories = {**memories, Arg.SCRATCHPAD: Memory.allocate(self.engine, desc.scratchpad_md)}
-        Primitive(desc).execute(self.stream, ExecArgs(desc, memories))
+        run_once(self.stream, desc, memories)
 
 
 def implementations(make: Callable[[], PrimitiveDesc]) -> Iterator[PrimitiveDesc]:
@@ -290,7 +270,7 @@ def blocks_into_codes(bare: Bare) -> Case:
     x, one = bare.rng.integers(0, 9, (1, 3, 4, 4)).astype(np.float32), np.ones((1, 1, 1, 1), np.float32)
 
     def make() -> PrimitiveDesc:
-        blocked, codes = MemoryDesc.with_tag(bare.library, x.shape, DataType.f32, NCHW16C), bare.any(x.shape, DataType.u8)
+        blocked, codes = tagged(bare.library, x.shape, DataType.f32, NCHW16C), bare.any(x.shape, DataType.u8)
         return binary(bare.engine, AlgKind.binary_mul, blocked, bare.plain(one.shape), codes)
 
     return make, {Arg.SRC_0: x, Arg.SRC_1: one}, x.astype(np.uint8)
@@ -335,10 +315,8 @@ def wrong_by_the_row(bare: Bare, defect: Defect) -> list[bool]:
 
 @pytest.fixture
 def bare(engine: Engine, stream: Stream) -> Iterator[Bare]:
-    kept = engine.library.primitive_cache_capacity()
-    engine.library.set_primitive_cache_capacity(0)  # what is in the cache comes again and again instead of the next implementation
-    yield Bare(engine, stream)
-    engine.library.set_primitive_cache_capacity(kept)
+    with no_primitive_cache(engine.library):
+        yield Bare(engine, stream)
     engine.library.set_threads(THREADS)
 
 

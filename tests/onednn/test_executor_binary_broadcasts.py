@@ -11,7 +11,7 @@ from support.executor_plans import F32, S8, U8, scales
 from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
-from fqfuse.onednn import Library
+from fqfuse.onednn.library import Library
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps

@@ -11,7 +11,7 @@ import pytest
 from support.executor_plans import F32, S8, U8, Builder, scales
 from support.runtime_plans import one_step
 
-from fqfuse.onednn import Library
+from fqfuse.onednn.library import Library
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Sum
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps

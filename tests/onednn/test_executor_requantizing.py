@@ -10,7 +10,6 @@ from support.runtime_plans import one_step
 
 from fqfuse.ir.ops.spec import Attr
 from fqfuse.ir.types import DType, TensorType
-from fqfuse.onednn.enums import PrimitiveKind
 from fqfuse.plan.attributes import PrimitiveAttr, Scale, ZeroPoint
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.compare import compare_steps
@@ -29,7 +28,7 @@ ONES = [(1.0, 1.0), (1.0, 0.3), (0.3, 1.0)]
 ZEROS = [(0, 0), (0, 7), (3, 0), (128, 127), (-128, 0), (114, -3), (255, 255), (1, 128)]
 
 
-def run(plan: Plan, feeds: dict[str, np.ndarray], threads: int = 2) -> list[PrimitiveKind]:
+def run(plan: Plan, feeds: dict[str, np.ndarray], threads: int = 2) -> list[str]:
     """The kinds of the primitives that ran; each step gave the bytes of the NumPy runtime."""
     executor = OneDnnExecutor(plan, threads)
     assert [str(difference) for difference in compare_steps(plan, executor, feeds)] == []
@@ -50,14 +49,14 @@ def test_every_code_by_many_scales(types: tuple[DType, DType], zeros: tuple[int,
         attr = attributes(source, destination, zeros)
         plan, _, feeds = one_step("reorder", "Identity", [("src", CODES[types[0]])], types[1], attr=attr)
         arithmetic = bool(attr.scales or "src" in attr.zero_points)
-        assert run(plan, feeds) == [PrimitiveKind.binary if arithmetic else PrimitiveKind.reorder]
+        assert run(plan, feeds) == ["binary" if arithmetic else "reorder"]
 
 
 def test_few_codes_and_mere_conversions_stay_a_reorder() -> None:
     few = one_step("reorder", "Identity", [("src", CODES[U8][:1])], S8, attr=attributes(0.3, 1.0, (3, 0)))
-    assert run(few[0], few[2]) == [PrimitiveKind.reorder]
+    assert run(few[0], few[2]) == ["reorder"]
     mere = one_step("reorder", "Identity", [("src", CODES[U8])], S8, attr=attributes(1.0, 1.0, (0, 0)))
-    assert run(mere[0], mere[2]) == [PrimitiveKind.reorder]
+    assert run(mere[0], mere[2]) == ["reorder"]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -78,8 +77,8 @@ def test_channels_last_between_convolutions(shape: tuple[int, ...], threads: int
     plan = Plan("chain", "onednn-v3", ("x",), ("c",), types, {"w": weights}, steps)
     x = rng.integers(0, 256, shape).astype(np.uint8)
     kinds = run(plan, {"x": x}, threads)
-    assert kinds.count(PrimitiveKind.binary) == 1
-    assert kinds.count(PrimitiveKind.reorder) <= 2, "only the input and the output change their layout"
+    assert kinds.count("binary") == 1
+    assert kinds.count("reorder") <= 2, "only the input and the output change their layout"
 
 
 @pytest.mark.parametrize("shape", [(1, 24, 17, 19), (2, 3, 40, 40)], ids=str)
@@ -88,4 +87,4 @@ def test_quantizing_f32_takes_the_elements_as_they_lie(shape: tuple[int, ...]) -
     x.reshape(-1)[:6] = [np.nan, np.inf, -np.inf, 1e30, -0.0, 0.5]
     for dtype, (zero, scale) in itertools.product((U8, S8), [(0, 0.5), (3, 0.3), (-7, 2.0)]):
         plan, _, feeds = one_step("reorder", "Identity", [("src", x)], dtype, attr=attributes(1.0, scale, (0, zero)))
-        assert PrimitiveKind.binary in run(plan, feeds)
+        assert "binary" in run(plan, feeds)

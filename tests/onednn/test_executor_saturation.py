@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fqfuse
-from fqfuse.onednn import Library
+from fqfuse.onednn.library import Library
 from fqfuse.onednn.saturation import pairs_fit
 
 DATA = Path(fqfuse.__file__).parent / "models" / "data"

@@ -18,7 +18,7 @@ from support.runtime_networks import residual_network
 import fqfuse
 from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.ir.decision import Outcome
-from fqfuse.onednn import Library
+from fqfuse.onednn.library import Library
 from fqfuse.onednn.slabs import Slabs, arena_bytes
 from fqfuse.plan.file import save_plan
 from fqfuse.plan.types import Plan

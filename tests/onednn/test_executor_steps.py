@@ -11,7 +11,7 @@ from support.runtime_draws import CHAINS, S8_LIMIT, TRANSCENDENTAL, Draw, attrib
 from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
-from fqfuse.onednn import Library
+from fqfuse.onednn.library import Library
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import Difference, compare_steps

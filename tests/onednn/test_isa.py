@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fqfuse.onednn import CpuIsa, Library
+from fqfuse.onednn.enums import CpuIsa
+from fqfuse.onednn.library import Library
 
 STEPS = Path(__file__).with_name("test_executor_steps.py")
 

@@ -13,9 +13,9 @@ import pytest
 from support.executor_plans import S8, U8, Builder
 
 from fqfuse.ir.types import DType
-from fqfuse.onednn import Library
 from fqfuse.onednn import lookup_kernel as module
 from fqfuse.onednn.enums import CpuIsa
+from fqfuse.onednn.library import Library
 from fqfuse.onednn.lookup_kernel import LISTING, Kernel, lookup_kernel
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.host_calls import single_call

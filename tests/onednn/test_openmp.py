@@ -13,7 +13,7 @@ from fqfuse.onednn.openmp import SPINS, short_waits
 LOAD = """
 import os, subprocess, sys
 before = dict(os.environ)
-from fqfuse.onednn import load
+from fqfuse.onednn.loading import load
 load()
 assert dict(os.environ) == before
 assert "GOMP_SPINCOUNT" in before or "GOMP_SPINCOUNT" not in subprocess.run(["env"], stdout=subprocess.PIPE, text=True, check=True).stdout

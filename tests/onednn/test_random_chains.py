@@ -20,7 +20,7 @@ from laws.chain_laws import chain_plan, interval_of, shown, within
 from laws.chains import ANCHORS, DrawnChain, chains
 
 from fqfuse.errors import BackendUnavailable
-from fqfuse.onednn import load
+from fqfuse.onednn.loading import load
 from fqfuse.runtime.compare import is_transcendental
 from fqfuse.runtime.session import InferenceSession
 

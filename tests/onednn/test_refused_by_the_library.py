@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Attributes,
-    DataType,
-    Engine,
-    FormatTag,
-    MemoryDesc,
-    OneDnnError,
-    PRelu,
-    PrimitiveDesc,
-    binary,
-    pooling,
-)
+from fqfuse.onednn.attributes import Attributes, PRelu
+from fqfuse.onednn.capi import OneDnnError
+from fqfuse.onednn.enums import AlgKind, Arg, DataType
+from fqfuse.onednn.layouts import channels_last, row_major
+from fqfuse.onednn.library import Engine
+from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
+from fqfuse.onednn.primitives import binary, pooling
 
 U8, S8, F32 = DataType.u8, DataType.s8, DataType.f32
 SHAPE = (2, 16, 6, 6)
@@ -29,8 +23,11 @@ def _is_3_2(engine: Engine) -> None:
         pytest.skip("the table holds for oneDNN 3.2")
 
 
-def averaged(engine: Engine, src: DataType, dst: DataType, attributes: Attributes | None = None) -> PrimitiveDesc:
-    source = MemoryDesc.with_tag(engine.library, SHAPE, src, FormatTag.acdb)
+PLAIN = Attributes()
+
+
+def averaged(engine: Engine, src: DataType, dst: DataType, attributes: Attributes = PLAIN) -> PrimitiveDesc:
+    source = channels_last(engine.library, SHAPE, src)
     target = MemoryDesc.any(engine.library, (2, 16, 3, 3), dst)
     two, none = (2, 2), (0, 0)
     return pooling(
@@ -55,7 +52,7 @@ def test_an_average_takes_no_zero_point_and_no_scale(engine: Engine, attributes:
 
 @pytest.mark.parametrize("attributes", [Attributes(zero_points={Arg.SRC: 0}), Attributes({Arg.DST: 0})])
 def test_binary_takes_no_zero_point_and_no_destination_scale(engine: Engine, attributes: Attributes) -> None:
-    codes = MemoryDesc.with_tag(engine.library, SHAPE, U8, FormatTag.abcd)
+    codes = row_major(engine.library, SHAPE, U8)
     binary(engine, AlgKind.binary_mul, codes, codes, codes)
     with pytest.raises(OneDnnError):
         binary(engine, AlgKind.binary_mul, codes, codes, codes, attributes=attributes)
@@ -64,7 +61,7 @@ def test_binary_takes_no_zero_point_and_no_destination_scale(engine: Engine, att
 @pytest.mark.parametrize("dtype", [U8, F32])
 def test_with_a_prelu_neither_has_a_compiled_kernel(engine: Engine, dtype: DataType) -> None:
     prelu = Attributes(post_ops=(PRelu(2),))
-    data = MemoryDesc.with_tag(engine.library, SHAPE, dtype, FormatTag.acdb)
+    data = channels_last(engine.library, SHAPE, dtype)
     for plain, behind in (
         (averaged(engine, dtype, dtype), averaged(engine, dtype, dtype, prelu)),
         (

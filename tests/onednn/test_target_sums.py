@@ -9,9 +9,13 @@ import pytest
 from fqfuse.composer.formula.formula import Add
 from fqfuse.composer.mapping.homes import adding
 from fqfuse.ir.types import DType
-from fqfuse.onednn import AlgKind, Attributes, DataType, Engine, FormatTag, MemoryDesc, Sum
+from fqfuse.onednn.attributes import Attributes, Sum
 from fqfuse.onednn.capi import Unimplemented
-from fqfuse.onednn.pointwise import binary, resampling
+from fqfuse.onednn.enums import AlgKind, DataType
+from fqfuse.onednn.layouts import channels_last
+from fqfuse.onednn.library import Engine
+from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.primitives import binary, resampling
 from fqfuse.plan.targets import TARGETS
 
 SHAPE = (1, 16, 8, 8)
@@ -20,7 +24,7 @@ TYPES = {DType.U8: DataType.u8, DType.S8: DataType.s8, DType.F32: DataType.f32}
 
 def is_compiled(engine: Engine, primitive: str, src: DType, dst: DType, total: Sum) -> bool:
     def memory(dtype: DType, *sizes: int) -> MemoryDesc:
-        return MemoryDesc.with_tag(engine.library, (*SHAPE[:2], *sizes), TYPES[dtype], FormatTag.nhwc)
+        return channels_last(engine.library, (*SHAPE[:2], *sizes), TYPES[dtype])
 
     attributes = Attributes(post_ops=(total,))
     try:

@@ -15,7 +15,7 @@ from fqfuse.errors import BackendUnavailable
 from fqfuse.ir.algorithms import ELTWISE
 from fqfuse.ir.types import DType
 from fqfuse.models.digits import digits_model_path, digits_test_set
-from fqfuse.onednn import load
+from fqfuse.onednn.loading import load
 from fqfuse.passes import optimize
 from fqfuse.plan.attributes import Eltwise, Sum
 from fqfuse.plan.types import Plan, Step

@@ -7,7 +7,8 @@ from support.binding_order import Runner
 from support.runtime_judge import Judge
 
 from fqfuse.errors import BackendUnavailable
-from fqfuse.onednn import Engine, Stream, load
+from fqfuse.onednn.library import Engine, Stream
+from fqfuse.onednn.loading import load
 
 
 @pytest.fixture(scope="session")

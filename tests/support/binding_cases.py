@@ -8,23 +8,10 @@ from typing import Any
 import numpy as np
 from support.binding_order import Runner, apply_post_ops, dequantize, f32, requantize
 
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Attributes,
-    Binary,
-    DataType,
-    Eltwise,
-    FormatTag,
-    MemoryDesc,
-    PostOp,
-    PRelu,
-    Sum,
-    arg_post_op,
-    arg_scales,
-    arg_zero_points,
-    numpy_dtype,
-)
+from fqfuse.onednn.attributes import Attributes, Binary, Eltwise, PostOp, PRelu, Sum
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_points
+from fqfuse.onednn.layouts import channels_last, row_major
+from fqfuse.onednn.memory import numpy_dtype
 
 U8, S8, FLOAT = DataType.u8, DataType.s8, DataType.f32
 INT8_RANGE = {U8: (0, 256), S8: (-128, 128)}
@@ -183,8 +170,8 @@ class Case:
                     shape = self.dst_shape if full else self.along_channels(np.zeros(self.channels)).shape
                     drawn = rng.uniform(0.5, 1.5, shape) if dtype == FLOAT else rng.integers(0, 9, shape)
                     operands[index] = drawn.astype(numpy_dtype(dtype))
-                    desc = MemoryDesc.with_tag(library, shape, dtype, FormatTag.nhwc) if len(shape) == 4 else None
-                    result.append(Binary(alg, desc or MemoryDesc.with_strides(library, shape, dtype)))
+                    desc = channels_last(library, shape, dtype) if len(shape) == 4 else None
+                    result.append(Binary(alg, desc or row_major(library, shape, dtype)))
                     arguments[arg_post_op(index, Arg.SRC_1)] = operands[index]
                 case PRelu():
                     operands[index] = self.along_channels(f32(rng.uniform(-0.5, 0.5, self.channels)))

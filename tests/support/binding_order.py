@@ -12,25 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fqfuse.onednn import (
-    AlgKind,
-    Arg,
-    Binary,
-    DataType,
-    Eltwise,
-    Engine,
-    ExecArgs,
-    Memory,
-    MemoryDesc,
-    PostOp,
-    PRelu,
-    Primitive,
-    PrimitiveDesc,
-    Stream,
-    Sum,
-    numpy_dtype,
-    reorder,
-)
+from fqfuse.onednn.attributes import Binary, Eltwise, PostOp, PRelu, Sum
+from fqfuse.onednn.enums import AlgKind, Arg, DataType
+from fqfuse.onednn.library import Engine, Stream
+from fqfuse.onednn.memory import Memory, MemoryDesc, numpy_dtype
+from fqfuse.onednn.primitive import run_once
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
+from fqfuse.onednn.primitives import reorder
 
 F32 = np.float32
 LIMITS = {DataType.u8: (0, 255), DataType.s8: (-128, 127), DataType.s32: (-(2**31), 2147483520)}  # s32: largest f32 below 2**31
@@ -164,9 +152,7 @@ class Runner:
         if initial is not None:
             self.reorder(Memory.wrap(self.engine, initial), dst)
         memories[Arg.DST] = dst
-        if desc.scratchpad_size:
-            memories[Arg.SCRATCHPAD] = Memory.allocate(self.engine, desc.scratchpad_md)
-        Primitive(desc).execute(self.stream, ExecArgs(desc, memories))
+        run_once(self.stream, desc, memories)
         return self.plain(dst)
 
     def plain(self, memory: Memory) -> NDArray[Any]:
@@ -176,11 +162,7 @@ class Runner:
         return result
 
     def reorder(self, src: Memory, dst: Memory) -> None:
-        desc = reorder(self.engine, src.desc, dst.desc)
-        memories = {Arg.SRC: src, Arg.DST: dst}
-        if desc.scratchpad_size:
-            memories[Arg.SCRATCHPAD] = Memory.allocate(self.engine, desc.scratchpad_md)
-        Primitive(desc).execute(self.stream, ExecArgs(desc, memories))
+        run_once(self.stream, reorder(self.engine, src.desc, dst.desc), {Arg.SRC: src, Arg.DST: dst})
 
     def _place(self, desc: PrimitiveDesc, arg: int, array: NDArray[Any]) -> Memory:
         plain = Memory.wrap(self.engine, np.ascontiguousarray(array))

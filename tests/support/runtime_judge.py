@@ -9,26 +9,21 @@ import numpy as np
 from support.binding_order import Runner
 
 from fqfuse.ir.types import DType
-from fqfuse.onednn import (
+from fqfuse.onednn.attributes import Attributes, Binary, Depthwise, Eltwise, PostOp, PRelu, Sum
+from fqfuse.onednn.enums import (
     AlgKind,
     Arg,
-    Attributes,
-    Binary,
     DataType,
-    Depthwise,
-    Eltwise,
-    FormatTag,
-    MemoryDesc,
     NormalizationFlags,
-    PostOp,
-    PRelu,
-    PrimitiveDesc,
-    Sum,
-    arg_dw_scales,
     arg_multiple_src,
     arg_post_op,
     arg_scales,
     arg_zero_points,
+)
+from fqfuse.onednn.layouts import channels_last, row_major
+from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
+from fqfuse.onednn.primitives import (
     batch_normalization,
     binary,
     concat,
@@ -51,7 +46,6 @@ from fqfuse.runtime.numpy_runtime import run_step
 
 TYPES = {DType.U8: DataType.u8, DType.S8: DataType.s8, DType.S32: DataType.s32, DType.F32: DataType.f32}
 ROLES = {"src": Arg.SRC, "weights": Arg.WEIGHTS, "dst": Arg.DST, "src_0": Arg.SRC, "src_1": Arg.SRC_1}
-LAST = {3: FormatTag.nwc, 4: FormatTag.nhwc, 5: FormatTag.ndhwc}
 
 
 @dataclass
@@ -104,9 +98,7 @@ class _Request:
 
     def last(self, shape: tuple[int, ...], dtype: DataType) -> MemoryDesc:
         """Channels last, as convolutions leave it."""
-        if len(shape) in LAST:
-            return MemoryDesc.with_tag(self.library, shape, dtype, LAST[len(shape)])
-        return MemoryDesc.with_strides(self.library, shape, dtype)
+        return channels_last(self.library, shape, dtype)
 
     def last_of(self, array: np.ndarray) -> MemoryDesc:
         return self.last(array.shape, TYPES[DType.from_numpy(array.dtype)])
@@ -146,7 +138,7 @@ class _Request:
     def depthwise(self, op: planned.DepthwiseConv) -> PostOp:
         weights = Arg.ATTR_POST_OP_DW | Arg.WEIGHTS
         self.arguments |= {weights: self.data[op.weights][:, None], Arg.ATTR_POST_OP_DW | Arg.BIAS: self.data[op.bias]}
-        self.arguments |= {arg_dw_scales(Arg.WEIGHTS): op.weights_scale.array, arg_dw_scales(Arg.DST): op.dst_scale.array}
+        self.arguments |= {arg_scales(weights): op.weights_scale.array, arg_scales(Arg.ATTR_POST_OP_DW | Arg.DST): op.dst_scale.array}
         self.masks |= {weights: op.weights_scale.mask, Arg.ATTR_POST_OP_DW | Arg.DST: 0}
         self.shape = (self.shape[0], self.shape[1], *self.arg("src").shape[2:])  # the library wants the 1x1 result's
         return Depthwise(TYPES[op.weights_dtype], DataType.f32, TYPES[op.dst_dtype], op.kernel, op.stride, op.padding)
@@ -197,7 +189,7 @@ class _Request:
             self.arguments[Arg.BIAS] = b
             bias = self.any(b)
         plain = MemoryDesc.like(self.library, x)
-        dst = MemoryDesc.with_strides(self.library, self.shape, self.dst)
+        dst = row_major(self.library, self.shape, self.dst)
         return matmul(self.run.engine, plain, self.any(w), bias, dst, attributes=self.attributes())
 
     def _pooling(self) -> PrimitiveDesc:
@@ -234,7 +226,7 @@ class _Request:
         )
 
     def _plain(self, shape: tuple[int, ...], dtype: DataType) -> MemoryDesc:
-        return MemoryDesc.with_strides(self.library, shape, dtype)
+        return row_major(self.library, shape, dtype)
 
     def _softmax(self) -> PrimitiveDesc:
         x = self.arg("src")

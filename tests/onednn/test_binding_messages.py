@@ -1,0 +1,106 @@
+"""What messages say of each primitive: kind, parameters, operands, attributes, and the place in the user's model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from fqfuse.onednn.attributes import Attributes, PRelu
+from fqfuse.onednn.capi import PRIMITIVES, Unimplemented
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, NormalizationFlags
+from fqfuse.onednn.layouts import channels_last, row_major
+from fqfuse.onednn.library import Engine
+from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.primitive_desc import PrimitiveDesc
+from fqfuse.onednn.primitives import (
+    batch_normalization,
+    binary,
+    concat,
+    convolution,
+    deconvolution,
+    eltwise,
+    layer_normalization,
+    lrn,
+    matmul,
+    pooling,
+    prelu,
+    reduction,
+    reorder,
+    resampling,
+    shuffle,
+    softmax,
+)
+
+WINDOW = {"strides": (1, 2), "dilations": (0, 1), "padding_l": (1, 0), "padding_r": (2, 3)}
+WINDOW_TEXT = "strides=[1, 2] {}dilations=[0, 1] padding=[1, 0]..[2, 3]"
+MATRICES = "src=f32[4,8]:ab dst=f32[4,8]:ab"
+MAPS = "src=f32[1,8,5,5]:acdb dst=f32[1,8,5,5]:acdb"
+
+TEXTS = {
+    "convolution": WINDOW_TEXT.format("") + " src=f32[1,8,5,5]:any weights=f32[8,8,3,3]:any bias=f32[8]:any dst=f32[1,8,6,2]:any",
+    "deconvolution": WINDOW_TEXT.format("") + " src=f32[1,8,5,5]:any weights=f32[8,8,3,3]:any dst=f32[1,8,4,10]:any",
+    "matmul": "src=f32[4,8]:ab weights=f32[8,3]:any bias=f32[1,3]:any dst=f32[4,3]:any",
+    "pooling": "pooling_max " + WINDOW_TEXT.format("kernel=[3, 3] ") + " src=f32[1,8,5,5]:acdb dst=f32[1,8,6,2]:any",
+    "eltwise": f"eltwise_clip(-1.5, 2) {MATRICES}",
+    "binary": "binary_add src0=f32[4,8]:ab src1=f32[1,8]:ab dst=f32[4,8]:ab",
+    "prelu": "src=f32[4,8]:ab weights=f32[1,8]:ab dst=f32[4,8]:ab",
+    "concat": "axis=1 src0=f32[4,8]:ab src1=f32[4,3]:ab dst=f32[4,11]:ab",
+    "reorder": MATRICES,
+    "shuffle": f"axis=1 group_size=4 {MAPS}",
+    "resampling": "resampling_linear src=f32[1,8,5,5]:acdb dst=f32[1,8,9,9]:acdb",
+    "reduction": "reduction_mean src=f32[4,8]:ab dst=f32[4,1]:ab",
+    "softmax": f"softmax_accurate axis=1 {MATRICES}",
+    "layer_normalization": f"epsilon=1e-05 flags=6 {MATRICES}",
+    "batch_normalization": f"epsilon=0.001 flags=1 {MAPS}",
+    "lrn": f"lrn_across_channels local_size=5 alpha=0.3 beta=0.75 k=1.5 {MAPS}",
+}
+
+
+def requests(engine: Engine) -> Mapping[str, Callable[[], PrimitiveDesc]]:
+    def chosen(*dims: int) -> MemoryDesc:
+        return MemoryDesc.any(engine.library, dims, DataType.f32)
+
+    def plain(*dims: int) -> MemoryDesc:
+        return row_major(engine.library, dims, DataType.f32)
+
+    def last(*dims: int) -> MemoryDesc:
+        return channels_last(engine.library, dims, DataType.f32)
+
+    image, kernel, x, maps = chosen(1, 8, 5, 5), chosen(8, 8, 3, 3), plain(4, 8), last(1, 8, 5, 5)
+    both = NormalizationFlags.use_scale | NormalizationFlags.use_shift
+    return {
+        "convolution": lambda: convolution(engine, image, kernel, chosen(8), chosen(1, 8, 6, 2), **WINDOW),
+        "deconvolution": lambda: deconvolution(engine, image, kernel, None, chosen(1, 8, 4, 10), **WINDOW),
+        "matmul": lambda: matmul(engine, x, chosen(8, 3), chosen(1, 3), chosen(4, 3)),
+        "pooling": lambda: pooling(engine, AlgKind.pooling_max, maps, chosen(1, 8, 6, 2), kernel=(3, 3), **WINDOW),
+        "eltwise": lambda: eltwise(engine, AlgKind.eltwise_clip, x, x, alpha=-1.5, beta=2),
+        "binary": lambda: binary(engine, AlgKind.binary_add, x, plain(1, 8), x),
+        "prelu": lambda: prelu(engine, x, plain(1, 8), x),
+        "concat": lambda: concat(engine, 1, [x, plain(4, 3)], plain(4, 11)),
+        "reorder": lambda: reorder(engine, x, x),
+        "shuffle": lambda: shuffle(engine, maps, maps, axis=1, group_size=4),
+        "resampling": lambda: resampling(engine, AlgKind.resampling_linear, maps, last(1, 8, 9, 9)),
+        "reduction": lambda: reduction(engine, AlgKind.reduction_mean, x, plain(4, 1)),
+        "softmax": lambda: softmax(engine, x, x, axis=1),
+        "layer_normalization": lambda: layer_normalization(engine, x, x, epsilon=1e-5, flags=both),
+        "batch_normalization": lambda: batch_normalization(engine, maps, maps, epsilon=1e-3),
+        "lrn": lambda: lrn(engine, maps, maps, local_size=5, alpha=0.3, beta=0.75, k=1.5),
+    }
+
+
+@pytest.mark.parametrize("kind", PRIMITIVES)
+def test_the_text_of_a_primitive(engine: Engine, kind: str) -> None:
+    desc = requests(engine)[kind]()
+    assert desc.kind == kind
+    assert str(desc.request) == f"{kind} {TEXTS[kind]}"
+
+
+def test_a_refusal_says_what_was_asked_for_and_where(engine: Engine) -> None:
+    x = row_major(engine.library, (4, 8), DataType.f32)
+    with pytest.raises(Unimplemented) as caught:
+        reorder(engine, x, x, attributes=Attributes({Arg.SRC: 0}, post_ops=(PRelu(2),)), origin="Quantize_7")
+    assert str(caught.value) == (
+        f"oneDNN: reorder {MATRICES} scales={{src: 0}} post_ops=[prelu(mask=2)] failed with unimplemented (3): "
+        "no implementation for this CPU takes this combination of shapes, data types and attributes\n  where: Quantize_7"
+    )
