@@ -11,15 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from operator import ne
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from .decision import Decision, Fate, Quantizer
 from .narrowing import narrowed
 from .node import GraphError, Node, Use
 from .ops import OPS
 from .ops.spec import Array, Attr, OpSpec, ShapeError, same_bits
+from .order import Rank, in_order
 from .types import DType, Quantization, TensorType
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
 
 __all__ = ["Graph", "GraphError", "Node", "Use"]
 
@@ -55,10 +58,11 @@ class Graph:
         self._nodes: dict[str, Node] = {}
         self._producer: dict[str, str] = {}
         self._uses: dict[str, dict[tuple[str, int], None]] = {}
-        self._rank: dict[str, tuple[int, int]] = {}
+        self._rank: dict[str, Rank] = {}
+        self._late: dict[str, int] = {}  # reader -> how many nodes of a higher rank it reads; itself counts, too
         self._taken: dict[str, int] = {}  # base -> all of base.1 ... base.n are names
         self._counter = 0
-        self._index: nx.DiGraph[str] = nx.DiGraph()
+        self._index = _new_index()
         self._order: list[str] | None = None
         self._place: dict[str, int] = {}
         self.version = 0
@@ -116,10 +120,10 @@ class Graph:
     def nodes(self) -> list[Node]:
         """All nodes in a deterministic topological order; a snapshot: `each` follows edits, this does not."""
         if self._order is None:
-            try:
-                self._order = list(nx.lexicographical_topological_sort(self._index, key=self._rank.__getitem__))
-            except nx.NetworkXUnfeasible as error:
-                raise GraphError("the graph has a cycle") from error
+            found = in_order(self._rank, self._late, self._index.succ, self._index.pred)
+            if len(found) < len(self._nodes):
+                raise GraphError("the graph has a cycle")
+            self._order = found
             self._place = {name: place for place, name in enumerate(self._order)}
         return [self._nodes[name] for name in self._order]
 
@@ -405,6 +409,7 @@ class Graph:
         twin._decisions, twin.fates, twin.quantizers = dict(self._decisions), list(self.fates), dict(self.quantizers)
         twin._inputs, twin._types, twin._constants = list(self._inputs), dict(self._types), dict(self._constants)
         twin._nodes, twin._producer, twin._rank = dict(self._nodes), dict(self._producer), dict(self._rank)
+        twin._late = dict(self._late)
         twin._uses = {value: dict(uses) for value, uses in self._uses.items()}
         twin._counter, twin._index, twin.version = self._counter, self._index.copy(), self.version
         return twin
@@ -442,7 +447,7 @@ class Graph:
         types = [self._types[v] if v else None for v in inputs]
         return spec.infer(types, attrs, [self._constants.get(v) for v in inputs])
 
-    def _rank_for(self, node: Node, after_all: bool) -> tuple[int, int]:
+    def _rank_for(self, node: Node, after_all: bool) -> Rank:
         # (place, counter): a rewritten node takes the place of its latest producer, so schedules stay close to the model's.
         self._counter += 1
         places = [self._rank[self._producer[v]][0] for v in node.inputs if v in self._producer]
@@ -465,6 +470,8 @@ class Graph:
         if producer is not None:
             reads = self._index.get_edge_data(producer, reader, _NO_EDGE)["reads"]
             self._index.add_edge(producer, reader, reads=reads + 1)
+            if not reads and self._rank[producer] >= self._rank[reader]:
+                self._late[reader] = self._late.get(reader, 0) + 1
 
     def _unread(self, reader: str, place: int, value: str) -> None:
         if not value:
@@ -476,6 +483,10 @@ class Graph:
             edge["reads"] -= 1
             if not edge["reads"]:
                 self._index.remove_edge(producer, reader)
+                if self._rank[producer] >= self._rank[reader]:
+                    self._late[reader] -= 1
+                    if not self._late[reader]:
+                        del self._late[reader]
 
     def _alike(self, before: str, after: str) -> bool:
         """True of two values that tell the same of what reads them."""
@@ -492,6 +503,13 @@ class Graph:
     def _touch(self) -> None:
         self._order = None
         self.version += 1
+
+
+def _new_index() -> DiGraph[str]:
+    """An empty index. networkx takes long to import; who only runs plans makes no graph."""
+    from networkx import DiGraph
+
+    return DiGraph()
 
 
 def _parts(graph: Graph) -> tuple[object, ...]:
