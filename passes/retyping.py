@@ -56,8 +56,7 @@ def made_with(graph: Graph, value: str) -> list[Node] | None:
             return None
         region |= {mover.name: mover for mover in movers}
         pending += [mover.output for mover in movers]
-    places = graph.places()
-    return sorted(region.values(), key=lambda node: places[node.name])
+    return graph.in_order(region.values())
 
 
 def retype(graph: Graph, nodes: Sequence[Node], offset: int, dtype: DType) -> None:
