@@ -13,7 +13,7 @@ from itertools import takewhile
 from operator import ne
 from typing import TYPE_CHECKING
 
-from .decision import Decision, Fate, Quantizer
+from .decision import Decision, Fate, Outcome, Quantizer
 from .narrowing import narrowed
 from .node import GraphError, Node, Use
 from .ops import OPS
@@ -49,7 +49,7 @@ class Graph:
         self._outputs: list[str] = []
         self._returned: dict[str, list[int]] = {}
         self._outputs_told: tuple[str, ...] | None = None
-        self._decisions: dict[Decision, None] = {}
+        self._decisions: dict[Decision, Decision] = {}  # a decision, a refusal without what was found -> the last such one
         self.fates: list[Fate] = []
         self.quantizers: dict[str, Quantizer] = {}
         self._inputs: list[str] = []
@@ -101,11 +101,14 @@ class Graph:
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """What rules left behind, in order, each once."""
-        return tuple(self._decisions)
+        return tuple(self._decisions.values())
 
     def decide(self, decision: Decision) -> None:
-        """Records what a rule did; the same decision again changes nothing, so that passes stay idempotent."""
-        self._decisions[decision] = None
+        """Records what a rule did; the same decision again changes nothing, so that passes stay idempotent.
+
+        A rule that is refused once more at a place, for the same reason, has said by that what it finds now.
+        """
+        self._decisions[replace(decision, found="") if decision.outcome is Outcome.REFUSED else decision] = decision
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -139,12 +142,18 @@ class Graph:
         return self._place
 
     def in_order(self, nodes: Iterable[Node]) -> list[Node]:
-        """Some nodes in topological order; of one alone nobody asks where it stands."""
-        found = list(nodes)
+        """Some nodes, each behind those of them that it reads, and else by their ranks; nobody asks where the others stand."""
+        found = {node.name: node for node in nodes}
         if len(found) < 2:
-            return found
-        place = self.places()
-        return sorted(found, key=lambda node: place[node.name])
+            return list(found.values())
+        ranks = {name: self._rank[name] for name in found}
+        makers = {name: found.keys() & self._index.pred[name] for name in found}
+        readers: dict[str, list[str]] = {name: [] for name in found}
+        for name, read in makers.items():
+            for maker in read:
+                readers[maker].append(name)
+        late = {name for name, read in makers.items() if any(ranks[maker] >= ranks[name] for maker in read)}
+        return [found[name] for name in in_order(ranks, late, readers, makers)]
 
     def type(self, value: str) -> TensorType:
         """The type of a value (KeyError when there is none)."""
