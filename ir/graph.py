@@ -11,15 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from operator import ne
+from typing import TYPE_CHECKING
 
-import networkx as nx
-
-from .decision import Decision, Fate, Quantizer
+from .decision import Decision, Fate, Outcome, Quantizer
 from .narrowing import narrowed
 from .node import GraphError, Node, Use
 from .ops import OPS
 from .ops.spec import Array, Attr, OpSpec, ShapeError, same_bits
+from .order import Rank, in_order
 from .types import DType, Quantization, TensorType
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
 
 __all__ = ["Graph", "GraphError", "Node", "Use"]
 
@@ -46,7 +49,7 @@ class Graph:
         self._outputs: list[str] = []
         self._returned: dict[str, list[int]] = {}
         self._outputs_told: tuple[str, ...] | None = None
-        self._decisions: dict[Decision, None] = {}
+        self._decisions: dict[Decision, Decision] = {}  # a decision, a refusal without what was found -> the last such one
         self.fates: list[Fate] = []
         self.quantizers: dict[str, Quantizer] = {}
         self._inputs: list[str] = []
@@ -55,10 +58,11 @@ class Graph:
         self._nodes: dict[str, Node] = {}
         self._producer: dict[str, str] = {}
         self._uses: dict[str, dict[tuple[str, int], None]] = {}
-        self._rank: dict[str, tuple[int, int]] = {}
+        self._rank: dict[str, Rank] = {}
+        self._late: dict[str, int] = {}  # reader -> how many nodes of a higher rank it reads; itself counts, too
         self._taken: dict[str, int] = {}  # base -> all of base.1 ... base.n are names
         self._counter = 0
-        self._index: nx.DiGraph[str] = nx.DiGraph()
+        self._index = _new_index()
         self._order: list[str] | None = None
         self._place: dict[str, int] = {}
         self.version = 0
@@ -97,11 +101,14 @@ class Graph:
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """What rules left behind, in order, each once."""
-        return tuple(self._decisions)
+        return tuple(self._decisions.values())
 
     def decide(self, decision: Decision) -> None:
-        """Records what a rule did; the same decision again changes nothing, so that passes stay idempotent."""
-        self._decisions[decision] = None
+        """Records what a rule did; the same decision again changes nothing, so that passes stay idempotent.
+
+        A rule that is refused once more at a place, for the same reason, has said by that what it finds now.
+        """
+        self._decisions[replace(decision, found="") if decision.outcome is Outcome.REFUSED else decision] = decision
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -116,10 +123,10 @@ class Graph:
     def nodes(self) -> list[Node]:
         """All nodes in a deterministic topological order; a snapshot: `each` follows edits, this does not."""
         if self._order is None:
-            try:
-                self._order = list(nx.lexicographical_topological_sort(self._index, key=self._rank.__getitem__))
-            except nx.NetworkXUnfeasible as error:
-                raise GraphError("the graph has a cycle") from error
+            found = in_order(self._rank, self._late, self._index.succ, self._index.pred)
+            if len(found) < len(self._nodes):
+                raise GraphError("the graph has a cycle")
+            self._order = found
             self._place = {name: place for place, name in enumerate(self._order)}
         return [self._nodes[name] for name in self._order]
 
@@ -133,6 +140,20 @@ class Graph:
         """Where each node stands in the topological order, by name."""
         self.nodes()
         return self._place
+
+    def in_order(self, nodes: Iterable[Node]) -> list[Node]:
+        """Some nodes, each behind those of them that it reads, and else by their ranks; nobody asks where the others stand."""
+        found = {node.name: node for node in nodes}
+        if len(found) < 2:
+            return list(found.values())
+        ranks = {name: self._rank[name] for name in found}
+        makers = {name: found.keys() & self._index.pred[name] for name in found}
+        readers: dict[str, list[str]] = {name: [] for name in found}
+        for name, read in makers.items():
+            for maker in read:
+                readers[maker].append(name)
+        late = {name for name, read in makers.items() if any(ranks[maker] >= ranks[name] for maker in read)}
+        return [found[name] for name in in_order(ranks, late, readers, makers)]
 
     def type(self, value: str) -> TensorType:
         """The type of a value (KeyError when there is none)."""
@@ -405,6 +426,7 @@ class Graph:
         twin._decisions, twin.fates, twin.quantizers = dict(self._decisions), list(self.fates), dict(self.quantizers)
         twin._inputs, twin._types, twin._constants = list(self._inputs), dict(self._types), dict(self._constants)
         twin._nodes, twin._producer, twin._rank = dict(self._nodes), dict(self._producer), dict(self._rank)
+        twin._late = dict(self._late)
         twin._uses = {value: dict(uses) for value, uses in self._uses.items()}
         twin._counter, twin._index, twin.version = self._counter, self._index.copy(), self.version
         return twin
@@ -442,7 +464,7 @@ class Graph:
         types = [self._types[v] if v else None for v in inputs]
         return spec.infer(types, attrs, [self._constants.get(v) for v in inputs])
 
-    def _rank_for(self, node: Node, after_all: bool) -> tuple[int, int]:
+    def _rank_for(self, node: Node, after_all: bool) -> Rank:
         # (place, counter): a rewritten node takes the place of its latest producer, so schedules stay close to the model's.
         self._counter += 1
         places = [self._rank[self._producer[v]][0] for v in node.inputs if v in self._producer]
@@ -465,6 +487,8 @@ class Graph:
         if producer is not None:
             reads = self._index.get_edge_data(producer, reader, _NO_EDGE)["reads"]
             self._index.add_edge(producer, reader, reads=reads + 1)
+            if not reads and self._rank[producer] >= self._rank[reader]:
+                self._late[reader] = self._late.get(reader, 0) + 1
 
     def _unread(self, reader: str, place: int, value: str) -> None:
         if not value:
@@ -476,6 +500,10 @@ class Graph:
             edge["reads"] -= 1
             if not edge["reads"]:
                 self._index.remove_edge(producer, reader)
+                if self._rank[producer] >= self._rank[reader]:
+                    self._late[reader] -= 1
+                    if not self._late[reader]:
+                        del self._late[reader]
 
     def _alike(self, before: str, after: str) -> bool:
         """True of two values that tell the same of what reads them."""
@@ -492,6 +520,13 @@ class Graph:
     def _touch(self) -> None:
         self._order = None
         self.version += 1
+
+
+def _new_index() -> DiGraph[str]:
+    """An empty index. networkx takes long to import; who only runs plans makes no graph."""
+    from networkx import DiGraph
+
+    return DiGraph()
 
 
 def _parts(graph: Graph) -> tuple[object, ...]:

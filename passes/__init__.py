@@ -1,4 +1,4 @@
-"""Graph -> Graph. The pipeline is one list; each line says why it stands where it stands."""
+"""Graph -> Graph. The pipeline is one list; each line says why it stands where it stands. A group takes turns to a fixed point."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from .decode_wide_codes import DecodeWideCodes
 from .detect_quantize_only import DetectQuantizeOnly
 from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
+from .group import Group, passes_of
 from .mask_to_bounds import MaskToBounds
 from .merge_duplicates import MergeDuplicates
 from .move_dequantize import MoveDequantize
@@ -32,7 +33,7 @@ from .split_joined_source import SplitJoinedSource
 from .tabulate import Tabulate
 from .unify_concat_types import UnifyConcatTypes
 
-__all__ = ["PIPELINE", "Contract", "Observer", "Pass", "optimize", "run_pipeline"]
+__all__ = ["PIPELINE", "Contract", "Observer", "Pass", "optimize", "passes_of", "run_pipeline"]
 
 PIPELINE: tuple[Pass, ...] = (
     FoldConstants(),  # because: every later pass asks whether a value is constant
@@ -50,14 +51,14 @@ PIPELINE: tuple[Pass, ...] = (
     NormalizeGemm(),  # because: its transposes are data movement that the moves below can cross
     MergeDuplicates(),  # because: a value quantized twice alike has two readers, which would keep it in f32
     MoveQuantize(),  # because: it must be next to the producer before Dequantize moves up against it
-    MoveDequantize(),  # because: what data movement and max pools handle shall be codes
+    Group((UnifyConcatTypes(), MoveDequantize())),  # because: what data movement, max pools and concatenations handle shall be codes
     RecognizeShuffle(),  # because: quantizers between its three operations have moved away, and its reshapes have not yet
     MoveReshape(),  # because: quantizers have passed reshapes; in front of the next move, since where a reshape goes, quantizers meet
-    UnifyConcatTypes(),  # because: it sees what arrives at a concatenation only now, and the next move joins codes of one type only
-    MoveDequantize(),  # because: concatenations of codes of one type can now be crossed
+    Group((UnifyConcatTypes(), MoveDequantize())),  # because: reshapes that moved stood between a Dequantize and what it can pass
     SplitJoinedSource(),  # because: which scales meet in a concatenation is known now, and each product may still choose its source's type
     RetypeMatmulOperand(),  # because: it follows codes over the data movement that the moves put between the two halves
     RetypeSignedCodes(),  # because: scales along an axis, concatenations and second operands are settled by now
+    MoveDequantize(),  # because: codes that are u8 now may be the ones in front of them again, and may be joined with others
     Tabulate(),  # because: the codes that an activation starts from are known once nothing moves any more
     FoldConstants(),  # because: a Quantize that moved in front of a lookup in a table may stand on a constant now
     DecodeWideCodes(),  # because: codes that moved together have lost the quantizers between them by now

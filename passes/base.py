@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,15 @@ class Contract:
 class Pass(Protocol):
     """A frozen dataclass whose fields are its options. `run` edits the graph in place; running it twice changes nothing more."""
 
-    name: ClassVar[str]
-    contract: ClassVar[Contract]
+    @property
+    def name(self) -> str:
+        """What it is called in decisions and documents."""
+        ...
+
+    @property
+    def contract(self) -> Contract:
+        """What it promises about the numbers."""
+        ...
 
     def run(self, graph: Graph) -> None:
         """Rewrites the graph; leaves a Decision for every place where its anchor matched."""

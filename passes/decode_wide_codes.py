@@ -101,9 +101,7 @@ def _readers(graph: Graph, node: Node) -> tuple[list[Node], list[Node], str]:
                 pending.append(reader.output)
             else:
                 other = other or f"{reader.name} reads codes"
-    place = graph.places()
-    in_order = [sorted(found.values(), key=lambda reader: place[reader.name]) for found in (moves, decodes)]
-    return in_order[0], in_order[1], other
+    return graph.in_order(moves.values()), graph.in_order(decodes.values()), other
 
 
 def _moves_codes(node: Node, value: str) -> bool:

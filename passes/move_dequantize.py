@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -16,7 +16,9 @@ from ..ir.ops.spec import Trait
 from ..ir.paths import keeps_shape
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, fits_f32, refused, swap
+from .group import Group, Rewrite, Visitor
 from .tabulate import to_be_tabulated
+from .unify_concat_types import Joins
 
 __all__ = ["MoveDequantize"]
 
@@ -55,28 +57,28 @@ class MoveDequantize:
     contract: ClassVar[Contract] = Contract("identity", "ties")
 
     def run(self, graph: Graph) -> None:
-        """A worklist in topological order; the readers of a Dequantize that moved are met again."""
-        pending = deque(node.name for node in graph.nodes())
-        tables, trail, joins = to_be_tabulated(graph), _Trail(), _Joins(graph)
-        while pending:
-            name = pending.popleft()
-            if name in graph and not joins.waits(graph.node(name)):
-                moved = self._rewrite(graph, graph.node(name), tables, trail)
-                if moved is not None:
-                    pending.extendleft(reversed([reader.name for reader in graph.consumers(moved)]))
-        trail.write(graph)
+        """One walk in topological order; the readers of a Dequantize that moved are met again."""
+        Group((self,)).run(graph)
 
-    def _rewrite(self, graph: Graph, node: Node, tables: frozenset[str], trail: _Trail) -> str | None:
-        """Applies the rule that matches; returns the value that a moved Dequantize now produces, or None."""
+    def visitor(self, graph: Graph) -> Visitor:
+        """What moves Dequantize behind a node. It ends: each operation is crossed once, and works on codes then, or is gone."""
+        return _Mover(self, graph)
+
+    def rewrite(self, graph: Graph, node: Node, tables: frozenset[str], trail: _Trail) -> Rewrite | None:
+        """Applies the rule that matches; what a Dequantize stands in front of then is looked at next."""
+        if node.op == "Quantize":
+            return Rewrite() if self._cancel(graph, node, trail) else None
+        moved = self._crossed(graph, node, tables, trail)
+        return None if moved is None else Rewrite([reader.name for reader in graph.consumers(moved)])
+
+    def _crossed(self, graph: Graph, node: Node, tables: frozenset[str], trail: _Trail) -> str | None:
+        """The value that a Dequantize makes now which stood in front of the node; None where it stays."""
         decode = graph.producer(node.inputs[0]) if node.inputs and node.inputs[0] else None
         if node.op == "Concat":
             return self._concat(graph, node, trail)
         if (decode is None or decode.op != "Dequantize") and node.op in ("Mul", "Add"):
             decode = graph.producer(node.inputs[1])
         if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is not None:
-            return None
-        if node.op == "Quantize":
-            self._cancel(graph, node, decode)
             return None
         if node.op in ("Mul", "Div", "Add", "Sub"):
             if node.name in tables:
@@ -249,7 +251,6 @@ class MoveDequantize:
             origin=node.origin,
         )
         apart = list({d.name: d for d in found}.values())
-        names = tuple(dict.fromkeys(name for d in apart for name in d.quantizer))
         again = graph.add(
             "Dequantize",
             [moved.output],
@@ -257,7 +258,7 @@ class MoveDequantize:
             name=found[0].name,
             outputs=[graph.fresh(f"{node.output}/values")],
             origin=origin_of(*apart, node)[:1],
-            quantizer=names,
+            quantizer=found[0].quantizer,
         )
         trail.passed(again, apart, node)
         value = self._settle(graph, node, again)
@@ -265,7 +266,11 @@ class MoveDequantize:
         fired(graph, self.name, node, "works on codes" + ("" if quant.per_tensor else ", each input with its own scale and zero point"))
         return value
 
-    def _cancel(self, graph: Graph, node: Node, decode: Node) -> None:
+    def _cancel(self, graph: Graph, node: Node, trail: _Trail) -> bool:
+        """Removes a Quantize of what was just decoded from the same codes."""
+        decode = graph.producer(node.inputs[0])
+        if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is not None:
+            return False
         codes = decode.inputs[0]
         kind = graph.type(codes)
         low, high = kind.dtype.range
@@ -276,55 +281,71 @@ class MoveDequantize:
         if same and not covers and encode is not None and encode.op == "Quantize":
             covers = encode.attrs["lo"] == node.attrs["lo"] and encode.attrs["hi"] == node.attrs["hi"]
         if not same or not covers or not (narrow or kind.dtype.is_wide_code) or kind != graph.type(node.output):
-            return
+            return False
         for quantizer in node.quantizer:
             graph.fates.append(
                 Fate(quantizer, Half.QUANTIZE, QuantizeFate.REDUNDANT, f"its input has these codes already ({subject(decode)})")
             )
-        for quantizer in decode.quantizer:
+        for quantizer in trail.quantizers(decode):
             reason = "its reader encodes with the same scale and zero point"
             graph.fates.append(Fate(quantizer, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, subject(node)))
         fired(graph, self.name, node, "encodes what was just decoded, with the same parameters")
         swap(graph, node, codes)
         erase_unread(graph, [decode])
+        return True
 
 
-class _Joins:
-    """How far each concatenation is known to join decoded values: one of N inputs is met again whenever one of them is decoded."""
+class _Mover(Visitor):
+    """The pass at work on a graph."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._decoded: dict[str, int] = {}
+    def __init__(self, step: MoveDequantize, graph: Graph) -> None:
+        self._step, self._graph = step, graph
+        self._tables, self._trail, self._joins = to_be_tabulated(graph), _Trail(), Joins(graph)
 
-    def waits(self, node: Node) -> bool:
-        """True of a concatenation of which an input is not decoded yet."""
-        if node.op != "Concat":
-            return False
-        count = self._decoded.get(node.name, 0)
-        while count < len(node.inputs) and (maker := self._graph.producer(node.inputs[count])) is not None and maker.op == "Dequantize":
-            count += 1
-        self._decoded[node.name] = count
-        return count < len(node.inputs)
+    def visit(self, node: Node) -> Rewrite | None:
+        return None if self._joins.waits(node) else self._step.rewrite(self._graph, node, self._tables, self._trail)
+
+    def follow(self, anew: Mapping[str, str]) -> None:
+        self._trail.follow(anew)
+
+    def done(self) -> None:
+        self._trail.write(self._graph)
 
 
 _Parts = tuple["str | _Parts", ...]
 
 
 class _Trail:
-    """Where each Dequantize that moved comes from: merged once, when all of them stand, since one may pass thousands of operations."""
+    """Where each Dequantize that moved comes from, and whose halves it is: merged once, when all of them stand, since one may pass
+    thousands of operations and stand for what as many concatenations have joined."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, _Parts] = {}
+        self._origins: dict[str, _Parts] = {}
+        self._quantizers: dict[str, _Parts] = {}
 
     def passed(self, made: Node, decodes: list[Node], node: Node) -> None:
         """`made` decodes behind `node` what `decodes` had decoded in front of it."""
-        self._parts[made.name] = (*(self._parts.get(decode.name, decode.origin) for decode in decodes), *node.origin)
+        self._origins[made.name] = (*(self._origins.get(decode.name, decode.origin) for decode in decodes), *node.origin)
+        self._quantizers[made.name] = tuple(self._quantizers.get(decode.name, decode.quantizer) for decode in decodes)
+
+    def quantizers(self, decode: Node) -> tuple[str, ...]:
+        """The quantizers whose halves a Dequantize is."""
+        return _names(self._quantizers.get(decode.name, decode.quantizer))
+
+    def follow(self, anew: Mapping[str, str]) -> None:
+        """What was known of an old Dequantize holds for the one that was made in its place, under a name that may have been another's."""
+        for known in (self._origins, self._quantizers):
+            held = {new: known.pop(old) for old, new in anew.items() if old in known}
+            for new in anew.values():
+                known.pop(new, None)
+            known.update(held)
 
     def write(self, graph: Graph) -> None:
-        """Gives those that are left their whole origin."""
-        for name, parts in self._parts.items():
+        """Gives those that are left their whole origin, and the names of all their quantizers."""
+        for name, parts in self._origins.items():
             if name in graph and graph.node(name).op == "Dequantize":
-                graph.relabel(replace(graph.node(name), origin=_names(parts)))
+                node = graph.node(name)
+                graph.relabel(replace(node, origin=_names(parts), quantizer=self.quantizers(node)))
 
 
 def _names(parts: _Parts) -> tuple[str, ...]:

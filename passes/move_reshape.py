@@ -50,8 +50,15 @@ class MoveReshape:
 
     def run(self, graph: Graph) -> None:
         """Again and again in topological order: where one has moved, another may meet it. Each time one goes, or stands further behind."""
-        while sum(self._rewrite(graph, node) for node in graph.each() if is_reshape(graph, node)):
+        while sum(self._move(graph, node.name) for node in graph.each() if is_reshape(graph, node)):
             pass
+
+    def _move(self, graph: Graph, name: str) -> int:
+        """Moves a reshape for one reader after the other, and as far as it goes; returns how often."""
+        times = 0
+        while name in graph and self._rewrite(graph, graph.node(name)):
+            times += 1
+        return times
 
     def _rewrite(self, graph: Graph, node: Node) -> bool:
         if self._merge(graph, node):

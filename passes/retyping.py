@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..ir.graph import Graph
 from ..ir.node import Node
@@ -10,7 +10,7 @@ from ..ir.ops.spec import Attr, Trait
 from ..ir.types import DType, Quantization
 from .base import swap
 
-__all__ = ["made_by", "made_with", "moves_codes", "retype", "shifted"]
+__all__ = ["made_by", "made_with", "moves_codes", "readers_behind", "retype", "shifted"]
 
 
 def moves_codes(node: Node) -> bool:
@@ -56,11 +56,10 @@ def made_with(graph: Graph, value: str) -> list[Node] | None:
             return None
         region |= {mover.name: mover for mover in movers}
         pending += [mover.output for mover in movers]
-    places = graph.places()
-    return sorted(region.values(), key=lambda node: places[node.name])
+    return graph.in_order(region.values())
 
 
-def retype(graph: Graph, nodes: Sequence[Node], offset: int, dtype: DType) -> None:
+def retype(graph: Graph, nodes: Sequence[Node], offset: int, dtype: DType) -> dict[str, str]:
     """Writes codes as codes of `dtype` that are all larger by `offset`, in everything that makes and reads them.
 
     Args:
@@ -68,8 +67,12 @@ def retype(graph: Graph, nodes: Sequence[Node], offset: int, dtype: DType) -> No
         nodes: the Quantize that make the codes and what `moves_codes`, makers before readers; only Dequantize reads them otherwise.
         offset: what is added to each code; even, so that ties round alike.
         dtype: the type of the new codes.
+
+    Returns:
+        The Dequantize that were made anew: the name of the old one -> that of the new one.
     """
     again: dict[str, str] = {}
+    decodes: dict[str, str] = {}
     for node in nodes:
         attrs = _shifted_attrs(node, offset, dtype) if node.op == "Quantize" else node.attrs
         inputs = [again.get(value, value) for value in node.inputs]
@@ -79,9 +82,15 @@ def retype(graph: Graph, nodes: Sequence[Node], offset: int, dtype: DType) -> No
     for old, new in again.items():
         for reader in graph.consumers(old):
             if reader.op == "Dequantize":
-                _decode_again(graph, reader, new, offset)
+                decodes[reader.name] = _decode_again(graph, reader, new, offset)
     for node in reversed(nodes):
         graph.erase(graph.node(node.name))  # as it is now: a Quantize of what was decoded from other codes of `nodes` reads another value
+    return decodes
+
+
+def readers_behind(graph: Graph, nodes: Iterable[str]) -> list[str]:
+    """The names of the nodes that read what nodes give, each once."""
+    return list(dict.fromkeys(reader.name for name in nodes for reader in graph.consumers(graph.node(name).output)))
 
 
 def shifted(quant: Quantization, offset: int) -> Quantization:
@@ -99,10 +108,11 @@ def _shifted_attrs(quantize: Node, offset: int, dtype: DType) -> dict[str, Attr]
     }
 
 
-def _decode_again(graph: Graph, reader: Node, codes: str, offset: int) -> None:
+def _decode_again(graph: Graph, reader: Node, codes: str, offset: int) -> str:
     quant = shifted(reader.attr("quant", Quantization), offset)
     name = graph.fresh(f"{reader.output}/values")
     values = graph.add(
         "Dequantize", [codes], {"quant": quant}, name=reader.name, outputs=[name], origin=reader.origin, quantizer=reader.quantizer
     )
     swap(graph, reader, values.output)
+    return values.name

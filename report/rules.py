@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Iterable
 
 from ..composer.registry import SECTIONS, AnyRule
-from ..passes import PIPELINE, Pass
+from ..passes import PIPELINE, Pass, passes_of
+from ..passes.group import Group
 
 __all__ = ["rules_document"]
 
@@ -23,12 +24,17 @@ the last place of the largest code times its scale; `ulp` float results differ b
 
 def rules_document() -> str:
     """The whole document in Markdown."""
-    parts = [_HEADER, "## Passes\n\nIn the order of the pipeline; one that appears twice is described once.\n"]
-    parts += [_pass_section(step) for step in _once(PIPELINE)]
+    parts = [_HEADER, f"## Passes\n\nIn the order of the pipeline; one that appears twice is described once. {_groups()}\n"]
+    parts += [_pass_section(step) for step in _once(passes_of(PIPELINE))]
     for section in SECTIONS:
         parts.append(f"## {section.title}\n\n{section.text}\n")
         parts += [_rule_section(rule) for rule in section.rules]
     return "\n".join(parts)
+
+
+def _groups() -> str:
+    names = ", ".join(dict.fromkeys(f"`{step.name}`" for step in PIPELINE if isinstance(step, Group)))
+    return f"Passes that feed each other\nare a group, which takes turns until none of them finds anything: {names}."
 
 
 def _once(passes: Iterable[Pass]) -> list[Pass]:

@@ -17,6 +17,7 @@ __all__ = ["PLAIN_CHAINS", "PLAIN_SHAPE", "build_plain_chain"]
 
 PLAIN_SHAPE = (1, 4, 4, 4)
 _FAKE_QUANTIZE = "org.openvinotoolkit"
+_ZERO = np.uint8(3)
 
 
 @dataclass
@@ -49,9 +50,9 @@ class _Chain:
         """A constant within 10 % of a value."""
         return self.constant(float(value * self.rng.uniform(0.9, 1.1)))
 
-    def quantize(self, scale: str) -> None:
+    def quantize(self, scale: str, zero: np.uint8 | np.int8 = _ZERO) -> None:
         """QuantizeLinear and DequantizeLinear, two nodes."""
-        zero_point = self.constant(np.array(3, np.uint8), "zero_point")
+        zero_point = self.constant(np.array(zero), f"zero_point_{zero.dtype}")
         self.add("QuantizeLinear", scale, zero_point)
         self.add("DequantizeLinear", scale, zero_point)
 
@@ -104,6 +105,17 @@ def _transposed_codes(chain: _Chain, _: int) -> None:
     chain.add("Transpose", perm=[0, 2, 3, 1])
 
 
+def _joined_signs(chain: _Chain, number: int) -> None:
+    """Codes of the other sign are joined to what there is, and that is cut out again."""
+    if number == 0:
+        chain.quantize(chain.constant(0.02, "scale"))
+    before = chain.value
+    chain.put("Mul", ["input", chain.near(1.0)])
+    chain.quantize("scale", np.int8(int(_ZERO) - 128))
+    chain.put("Concat", [before, chain.value], axis=1)
+    chain.add("Slice", *(chain.constant(np.array([at], np.int64), f"at{at}") for at in (0, 4, 1)))
+
+
 def _shared(chain: _Chain, nodes: int) -> None:
     side = chain.add("Tanh")
     _repeated(lambda chain, _: chain.add("Add", side), chain, nodes)
@@ -144,6 +156,7 @@ PLAIN_CHAINS: Mapping[str, Callable[[_Chain, int], None]] = {
     "fake-quantize": _links(_fake_quantizers),
     "reshape-sigmoid": _links(_reshapes),
     "qdq-transpose": _links(_transposed_codes),
+    "joined-signs": _links(_joined_signs),
     "shared-operand": _shared,
     "many-readers": _many_readers,
     "many-activations": _many_activations,

@@ -48,6 +48,15 @@ def concat_signs_mixed_and_moved(n: Net) -> Value:
 
 
 @case
+def concat_signs_mixed_and_nested(n: Net) -> Value:
+    """A dense block as Keras writes it: each concatenation joins one layer more to the one in front."""
+    y, *layers = _branches(n, (2**-6, 128, DType.U8), (2**-6, 0, DType.S8), (2**-6, -3, DType.S8), (2**-5, 0, DType.S8))
+    for layer in layers:
+        y = n.op("Concat", y, layer, axis=1)
+    return n.qdq(n.conv(y, 4, 1, scale=2**-8), 2**-5, 128)
+
+
+@case
 def concat_input_read_elsewhere(n: Net) -> tuple[Value, ...]:
     a, b = _branches(n, (2**-6, 0, DType.U8), (2**-5, 0, DType.U8))
     y = n.qdq(n.op("Concat", a, b, axis=1), 2**-5)

@@ -12,9 +12,9 @@ from laws.intervals import Box, run_boxes
 
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_graph
-from fqfuse.passes import PIPELINE
+from fqfuse.passes import PIPELINE, passes_of
 
-PASSES = tuple(dict.fromkeys(PIPELINE))
+PASSES = tuple(dict.fromkeys([*PIPELINE, *passes_of(PIPELINE)]))
 
 
 @cache

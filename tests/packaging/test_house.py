@@ -12,6 +12,7 @@ from pathlib import Path
 from hypothesis import settings
 
 import fqfuse
+from fqfuse.models.digits import digits_model_path
 
 ROOT = Path(__file__).parents[2]
 MAX_ARCHITECTURE_LINES = 100
@@ -49,6 +50,21 @@ def test_import_pulls_in_no_framework() -> None:
     heavy = ["torch", "sklearn", "onnxruntime", "openvino", "nncf", "scipy", "pytest"]
     code = f"import sys, fqfuse; sys.exit(', '.join(sorted(set({heavy}) & set(sys.modules))) or 0)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_plan_that_was_saved_is_run_without_networkx(tmp_path: Path) -> None:
+    # The graph's index takes as long to import as numpy; who runs plans makes no graph.
+    fqfuse.save_plan(fqfuse.compile(digits_model_path("qdq")), tmp_path / "plan.onnx")
+    code = """
+import sys, numpy as np, fqfuse, fqfuse.ir.graph
+plan = fqfuse.load_plan(sys.argv[1])
+session = fqfuse.InferenceSession(plan, "numpy")
+shape = [size if isinstance(size, int) else 2 for size in plan.type(plan.inputs[0]).shape]
+session.run(None, {plan.inputs[0]: np.zeros(shape, np.float32)})
+sys.exit("networkx" in sys.modules)
+"""
+    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / "plan.onnx")], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fqfuse.composer.registry import AnyRule, all_rules
-from fqfuse.passes import PIPELINE, Pass
+from fqfuse.passes import PIPELINE, Pass, passes_of
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "composer"), str(TESTS / "plan")]  # the tables of the tests of the algebra are the golden cases of its rules
@@ -28,7 +28,7 @@ TABLES = (
     test_depthwise,
 )  # fmt: skip
 RULES: dict[str, AnyRule] = {rule.name: rule for rule in all_rules()}
-PASSES: dict[str, Pass] = {step.name: step for step in PIPELINE}
+PASSES: dict[str, Pass] = {step.name: step for step in passes_of(PIPELINE)}
 
 BEYOND_F32 = {
     "x*A*C = x*(A*C)", "(x+B)*C = x*C + B*C", "x*A + B = (x + B/A)*A", "round(clip(x,a,b)) = clip(round(x),round(a),round(b))",
