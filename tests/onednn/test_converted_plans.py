@@ -11,7 +11,7 @@ from laws.corpus import CORPUS, feeds_for
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.types import DType
 from fqfuse.passes import optimize
-from fqfuse.plan.conversion.convert import Conversion, to_v3
+from fqfuse.plan.conversion.convert import Conversion, convert
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
@@ -32,7 +32,7 @@ def plan_type(plan: Plan, value: str) -> DType:
 @pytest.mark.parametrize("how", ["mechanical", "semantic"])
 @pytest.mark.parametrize("name", CORPUS)
 def test_converted_plans_agree_with_numpy_step_by_step(name: str, how: Conversion) -> None:
-    converted = to_v3(plan_of(name), how)
+    converted = convert(plan_of(name), how=how)
     for difference in compare_steps(converted, OneDnnExecutor(converted, 2), feeds_for(CORPUS[name]())):
         # One code behind a polynomial; among real numbers an average's division or a sum in the library's own order.
         if plan_type(converted, difference.value).is_integer:
@@ -45,7 +45,7 @@ def test_converted_plans_agree_with_numpy_step_by_step(name: str, how: Conversio
 def test_the_library_gives_the_same_for_a_v2_plan_and_its_mechanical_conversion(name: str) -> None:
     """The v2 plan on the oneDNN runtime; then the converted steps on the inputs that the library's steps had."""
     plan = plan_of(name)
-    converted, feeds = to_v3(plan), feeds_for(CORPUS[name]())
+    converted, feeds = convert(plan), feeds_for(CORPUS[name]())
     live = {**feeds, **OneDnnExecutor(plan, 2).run_all(feeds)}
     for step in converted.steps:
         given = {value: live[value] for value in step.inputs if value not in converted.constants}
