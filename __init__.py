@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fqfuse.compiler import compile, load_plan
     from fqfuse.frontend.budgets import Budgets
     from fqfuse.inference import InferenceSession
+    from fqfuse.plan.conversion.convert import convert
     from fqfuse.plan.file import save_plan
     from fqfuse.plan.types import Plan
 
@@ -34,6 +35,7 @@ __all__ = [
     "PlanError",
     "UnsupportedOp",
     "compile",
+    "convert",
     "load_plan",
     "save_plan",
 ]
@@ -43,6 +45,7 @@ _LAZY = {
     "InferenceSession": "fqfuse.inference",
     "Plan": "fqfuse.plan.types",
     "compile": "fqfuse.compiler",
+    "convert": "fqfuse.plan.conversion.convert",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",
 }

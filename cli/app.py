@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from . import compile as compile_command
-from . import demo, inspect
+from . import convert, demo, inspect
 from . import run as run_command
 from .errors import exit_code_of
 
@@ -73,7 +73,7 @@ def _program(
         raise typer.Exit
 
 
-for module in (compile_command, inspect, run_command, demo):  # in the order of the help
+for module in (compile_command, inspect, run_command, convert, demo):  # in the order of the help
     name = module.__name__.rpartition(".")[2]
     # Terminals have lines of their own: those of the docstring are joined, paragraphs stay.
     paragraphs = (module.__doc__ or "").strip().split("\n\n")

@@ -49,4 +49,4 @@ def command(
     if as_json:
         print_json({"schema": COMPILE_SCHEMA, "model": str(model), "plan": str(output), "bytes": size, "summary": summary_json(plan)})
     else:
-        show(summary_report(plan, title_text(model.name), f"{output} ({size:,} bytes)"), color)
+        show(summary_report(plan, title_text(model.name), {"plan": f"{output} ({size:,} bytes)"}), color)

@@ -53,14 +53,17 @@ def place(option: str) -> str:
     return f"command line, {option}"
 
 
-def choice(option: str, kind: type[_Choice], help: str) -> Any:
-    """An option that takes one of a few words. typer's message for another word depends on its version, and names the libraries inside."""
+def choice(option: str, kind: type[_Choice], help: str, called: str = "") -> Any:
+    """An option that takes one of a few words, which `called` are called, or as the option is.
+
+    typer's message for another word depends on its version, and names the libraries inside.
+    """
     words = [word.value for word in kind]
 
     def parse(text: str) -> _Choice:
         if text not in words:
             hint = f"choose one of {', '.join(words)}"
-            raise UsageError(f"there is no {option.removeprefix('--')} {text!r}", where=place(option), hint=hint)
+            raise UsageError(f"there is no {called or option.removeprefix('--')} {text!r}", where=place(option), hint=hint)
         return kind(text)
 
     return typer.Option(option, parser=parse, metavar="|".join(words), help=help)

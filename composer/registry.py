@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..ir.rule import Equation
-from ..plan.conversion.output_scale import OUTPUT_SCALE, UNSCALED
+from ..plan.conversion.output_scale import FACTOR, OF_ARGUMENT, UNSCALED
 from ..plan.conversion.real_domain import REAL, TAKEN_APART
 from .formula.algebra import COMMUTING, SIMPLIFYING, Rule
 from .formula.exact_zeros import EXACT_ZERO
@@ -88,12 +88,13 @@ SECTIONS: tuple[Section, ...] = (
     Section("Placing: a step into the one in front", "Applied to two steps, once all are composed.", (DEPTHWISE,)),
     Section(
         "From oneDNN 2 to oneDNN 3: the same numbers",
-        "Applied to the output scale o of a step, and to eltwise post-ops with a scale; the first that fires is taken.",
-        (*OUTPUT_SCALE, UNSCALED),
+        "Applied to the output scale o of a step, and to eltwise post-ops with a scale k; the first that fires is taken.",
+        (OF_ARGUMENT, FACTOR, UNSCALED),
     ),
     Section(
         "From oneDNN 2 to oneDNN 3: real numbers",
-        "Applied to a step's post-ops from its end on, where d makes the value behind each the real one, and then to the output scale o.",
+        "Applied to a step's post-ops from its end on, where d > 0 makes the value behind each the real one, then to the output scale o; "
+        "the first that fires is taken. A step in which a number would leave f32 is converted by the rules above.",
         (*REAL, TAKEN_APART),
     ),
 )

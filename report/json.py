@@ -20,7 +20,7 @@ from ..plan.types import Plan, Step
 from .fates import fates_by_quantizer
 from .summary import post_op_kind, summary_of
 
-__all__ = ["INSPECT_SCHEMA", "Json", "plan_json", "summary_json"]
+__all__ = ["INSPECT_SCHEMA", "Json", "decision_json", "plan_json", "summary_json"]
 
 INSPECT_SCHEMA = "fqfuse.inspect/1"
 """Name and version of the document; a new version where a key changes its meaning or goes away, not where one is added."""
@@ -51,7 +51,7 @@ def plan_json(plan: Plan) -> dict[str, Json]:
             }
             for name, (encoded, decoded) in fates_by_quantizer(plan).items()
         ],
-        "decisions": [_decision(decision) for decision in plan.decisions],
+        "decisions": [decision_json(decision) for decision in plan.decisions],
     }
 
 
@@ -176,7 +176,8 @@ def _fate(fate: Fate) -> dict[str, Json]:
     return {"fate": fate.fate.value, "step": fate.step, "reason": fate.reason}
 
 
-def _decision(decision: Decision) -> dict[str, Json]:
+def decision_json(decision: Decision) -> dict[str, Json]:
+    """A decision as the documents have it."""
     return {
         "rule": decision.rule,
         "subject": decision.subject,

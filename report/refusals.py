@@ -47,12 +47,12 @@ def grouped(decisions: Sequence[Decision]) -> list[Refusals]:
     return sorted(found, key=lambda group: -len(group.places))
 
 
-def refusals_part(plan: Plan, layout: Layout) -> list[RenderableType]:
+def refusals_part(decisions: Sequence[Decision], layout: Layout, title: str = "Not fused") -> list[RenderableType]:
     """Heading and groups of refusals; nothing when no rule refused."""
-    groups = grouped(plan.decisions)
+    groups = grouped(decisions)
     if not groups:
         return []
-    parts: list[RenderableType] = [heading("Not fused", count_text(sum(len(group.places) for group in groups), "place"))]
+    parts: list[RenderableType] = [heading(title, count_text(sum(len(group.places) for group in groups), "place"))]
     return parts + [_group(group, layout) for group in groups]
 
 

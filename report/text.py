@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rich.console import Group, RenderableType
 from rich.text import Text as RichText
 
+from ..ir.decision import Decision
 from ..ir.text_write import Writer
 from ..plan.types import Plan
 from .fates import fates_part
@@ -17,7 +19,9 @@ from .steps import steps_part
 from .summary import Summary, summary_of
 from .weighed import weighed_part
 
-__all__ = ["plan_report", "short_report", "summary_report"]
+__all__ = ["converted_report", "plan_report", "short_report", "summary_report"]
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def plan_report(plan: Plan, layout: Layout = PIPE, *, title: str = "", decisions: bool = False) -> RenderableType:
@@ -34,15 +38,29 @@ def plan_report(plan: Plan, layout: Layout = PIPE, *, title: str = "", decisions
         steps_part(plan, layout),
         fates_part(plan, layout),
         weighed_part(plan, layout, every=decisions),
-        refusals_part(plan, layout),
+        refusals_part(plan.decisions, layout),
         decisions_part(plan, layout) if decisions else [],
     ]
     return _spaced([part for part in parts if part])
 
 
-def summary_report(plan: Plan, title: str = "", written: str = "") -> RenderableType:
-    """The totals alone, as `fqfuse compile` prints them; `written` is the file that holds the plan."""
-    return Group(*_summary_part(plan, title, written))
+def summary_report(plan: Plan, title: str = "", more: Mapping[str, str] = _NOTHING) -> RenderableType:
+    """The totals alone, as `fqfuse compile` prints them; `more`: further rows."""
+    return Group(*_summary_part(plan, title, more))
+
+
+def converted_report(plan: Plan, decisions: Sequence[Decision], layout: Layout, title: str, more: Mapping[str, str]) -> RenderableType:
+    """The totals of a converted plan, and which steps could not be converted as they should have been.
+
+    Args:
+        plan: the new plan.
+        decisions: of the conversion.
+        layout: the room there is.
+        title: stands in front.
+        more: further rows of the totals.
+    """
+    parts = _summary_part(plan, title, more), refusals_part(decisions, layout, "Converted mechanically")
+    return _spaced([part for part in parts if part])
 
 
 def short_report(plan: Plan, layout: Layout = PIPE, *, title: str = "") -> RenderableType:
@@ -50,17 +68,16 @@ def short_report(plan: Plan, layout: Layout = PIPE, *, title: str = "") -> Rende
     return _spaced([part for part in (_summary_part(plan, title), fates_part(plan, layout, reasons=False)) if part])
 
 
-def _summary_part(plan: Plan, title: str = "", written: str = "") -> list[RenderableType]:
-    """The header: what was compiled for which target, and the totals."""
+def _summary_part(plan: Plan, title: str = "", more: Mapping[str, str] = _NOTHING) -> list[RenderableType]:
+    """The header: what was compiled, or converted, for which target, and the totals."""
     summary = summary_of(plan)
     table = plain_table("", "", header=False)
     table.columns[1].style = "dim"
     table.columns[1].no_wrap = True
-    for label, text in _totals(summary, plan):
+    for label, text in [*_totals(summary, plan), *((label, Text(text)) for label, text in more.items())]:
         table.add_row("", label, text)
-    if written:
-        table.add_row("", "plan", Text(written))
-    return [heading(title or title_text(summary.model) or "(a model without a name)", f"compiled for {summary.target}"), table]
+    done = "converted" if "converted" in plan.options else "compiled"
+    return [heading(title or title_text(summary.model) or "(a model without a name)", f"{done} for {summary.target}"), table]
 
 
 def _totals(summary: Summary, plan: Plan) -> list[tuple[str, RichText]]:

@@ -12,149 +12,215 @@ Two ways, after the order of both schemes (`attributes.py`)::
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Literal
+from itertools import chain
+from typing import Literal, get_args
 
 import numpy as np
 
 from ...errors import InvalidInput, PlanError
-from ...ir.decision import Decision, Outcome
+from ...ir.decision import Decision, DequantizeFate, Outcome, QuantizeFate
 from ...ir.ops.spec import Array
 from ...ir.rule import Refusal
-from ..attributes import PostOp, PrimitiveAttr
-from ..targets import TARGETS
+from ...ir.text_write import name_text
+from ..attributes import DepthwiseConv, Eltwise, PostOp, Scale
 from ..types import Plan, Step
 from ..verify import check_plan
-from .output_scale import OUTPUT_SCALE, UNSCALED, OutputScale, ScaleHome
-from .real_domain import REORDERED, TAKEN_APART, real_post_ops, real_scales, weights_mask
+from ..verify_attributes import post_ops_fit, scales_fit
+from .output_scale import FACTOR, OF_ARGUMENT, UNSCALED, argument_of
+from .real_domain import TAKEN_APART, LeavesF32, real_post_ops, real_scales, rounded
 
-__all__ = ["Conversion", "to_v3"]
+__all__ = ["Conversion", "convert", "convert_steps"]
 
 Conversion = Literal["mechanical", "semantic"]
+
+_RULE = "v2 attributes to v3"
 _SOURCE, _TARGET = "onednn-v2", "onednn-v3"
+_HINT = f"compile the model for {_TARGET}"
+_POST_OPS = (QuantizeFate.POST_OP, DequantizeFate.POST_OP)
 
 
-def to_v3(plan: Plan, how: Conversion = "mechanical") -> Plan:
-    """The plan with the attributes of `onednn-v3`.
+def convert(plan: Plan, target: str = _TARGET, how: Conversion = "mechanical") -> Plan:
+    """Converts a plan for `onednn-v2` into one for `onednn-v3`.
 
-    A step that has no semantic reading (types without quantization, a bias computed at run time) is converted mechanically; the
-    decision `v2 attributes to v3` of each converted step says which way it went and why.
+    A step that has no semantic reading (types without quantization, a bias computed at run time, a number that f32 does not hold) is
+    converted mechanically; the decision `v2 attributes to v3` of each converted step says which way it went and why.
 
     Args:
-        plan: for target `onednn-v2`; it stays as it is.
-        how: `mechanical` or `semantic`, see above.
+        plan: it stays as it is.
+        target: `onednn-v3`.
+        how: `mechanical`: every float operation stays, and the new plan gives the same numbers; `semantic`: scales, bias and post-ops
+            speak of real numbers, and codes differ by at most 1, next to ties only.
 
     Raises:
-        InvalidInput: the plan is for another target, or there is no such way.
-        PlanError: a step has more post-ops than the target takes once the eltwise scales are post-ops of their own.
+        InvalidInput: it is no plan, or the plan is for another target, or there is no such target or way.
+        PlanError: the plan is not sound, or a step cannot be said in the attributes of `onednn-v3`, such as one with too many post-ops.
     """
+    if not isinstance(plan, Plan):
+        raise InvalidInput(f"a {type(plan).__name__} is no plan", hint="give what fqfuse.compile or fqfuse.load_plan returned")
+    _check_word("conversion to", target, (_TARGET,), "target")
+    _check_word("conversion", how, get_args(Conversion), "how")
     if plan.target != _SOURCE:
-        raise InvalidInput(
-            f"only plans for {_SOURCE} are converted, and this one is for {plan.target}", where=plan.name, hint="run it as it is"
-        )
-    if how not in ("mechanical", "semantic"):
-        raise InvalidInput(f"there is no conversion {how!r}", where="how", hint="choose mechanical or semantic")
+        what = f"only plans for {_SOURCE} are converted, and this one is for {name_text(plan.target)}"
+        raise InvalidInput(what, where=plan.name, hint="run it as it is")
+    check_plan(plan)
+    converted, kept = convert_steps(plan, how)
+    for index, refusal in kept.items():
+        step = plan.steps[index]
+        more = f", and {len(kept) - 1} more such steps" if len(kept) > 1 else ""
+        what = f"{step.primitive} {step.name} cannot be converted: {refusal.reason}{more}"
+        raise PlanError(what, where=", ".join(step.origin) or step.name, hint=_HINT)
+    check_plan(converted, blame=f"the conversion to {_TARGET}")
+    return converted
+
+
+def _check_word(what: str, word: object, words: tuple[str, ...], where: str) -> None:
+    if not isinstance(word, str) or word not in words:
+        raise InvalidInput(f"there is no {what} {word!r}", where=where, hint=f"choose {' or '.join(words)}")
+
+
+def convert_steps(plan: Plan, how: Conversion = "mechanical") -> tuple[Plan, Mapping[int, Refusal]]:
+    """Converts a plan for `onednn-v2` step by step, as far as the attributes of `onednn-v3` go.
+
+    Args:
+        plan: it is not checked.
+        how: see `convert`.
+
+    Returns:
+        The plan, with the steps as they were that cannot be converted; and why, by their indices. Steps, names and order stay, and so do
+        the values that each step reads and writes; constants may be new.
+    """
     work = _Conversion(plan)
-    steps = tuple(work.convert(step, how) for step in plan.steps)
+    steps = tuple(work.convert(index, step, how) for index, step in enumerate(plan.steps))
+    read = {value for step in steps for value in step.inputs}.union(plan.outputs)
     converted = replace(
         plan,
         target=_TARGET,
-        constants={**plan.constants, **work.constants},
+        constants={name: data for name, data in work.constants.items() if name in read},
         steps=steps,
         decisions=(*plan.decisions, *work.decisions),
         options={**plan.options, "target": _TARGET, "converted": how},
     )
-    converted = replace(converted, constants=_without_unread(converted, plan))
-    check_plan(converted, blame="the conversion to onednn-v3")
-    return converted
+    return converted, work.kept
 
 
-@dataclass
 class _Conversion:
-    plan: Plan
-    constants: dict[str, Array] = field(default_factory=dict)
-    decisions: list[Decision] = field(default_factory=list)
+    """A plan that is being converted.
 
-    def convert(self, step: Step, how: Conversion) -> Step:
-        """The step for v3, with a decision where anything changed."""
+    Attributes:
+        constants: the plan's, and new ones.
+        decisions: one for each converted step.
+        kept: index of a step that cannot be converted -> why.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.constants = dict(plan.constants)
+        self.decisions: list[Decision] = []
+        self.kept: dict[int, Refusal] = {}
+        self._fated = {fate.step for fate in plan.fates if fate.fate in _POST_OPS}
+
+    def convert(self, index: int, step: Step, how: Conversion) -> Step:
+        """The step for v3, with a decision where anything changed; as it is where it cannot be converted."""
         refusal: Refusal | None = None
-        converted = None
-        if how == "semantic" and step.attr.output_scales is not None:
-            found = self._semantic(step)
-            refusal, converted = (found, None) if isinstance(found, Refusal) else (None, found)
-        if converted is None:
-            converted = self._mechanical(step)
-        limit = TARGETS[_TARGET].max_post_ops
-        if len(converted.attr.post_ops) > limit:
-            raise PlanError(
-                f"{step.primitive} {step.name} has {len(converted.attr.post_ops)} post-ops once its eltwise scales are linear post-ops; "
-                f"{_TARGET} takes {limit}",
-                where=", ".join(step.origin) or step.name,
-                hint=f"compile the model for {_TARGET}",
-            )
-        if converted != step:
-            self._decide(step, "mechanical" if how == "mechanical" or step.attr.output_scales is None else "semantic", refusal)
-        return converted
+        if how == "semantic" and (scale := step.attr.output_scales) is not None:
+            found = self._checked(self._semantic(index, step, scale))
+            if not isinstance(found, Refusal):
+                self._decide(step, f"semantic: {step.primitive} {step.name}")
+                return found
+            refusal = found
+        new = self._mechanical(step)
+        if new == step:
+            return step
+        found = self._checked(new)
+        if isinstance(found, Refusal):
+            self.kept[index] = found
+            return step
+        self._decide(step, f"mechanical: {step.primitive} {step.name}", refusal)
+        return found
 
-    def _decide(self, step: Step, how: str, refusal: Refusal | None) -> None:
+    def _decide(self, step: Step, reason: str, refusal: Refusal | None = None) -> None:
         subject = step.origin[0] if step.origin else step.name
-        rule = "v2 attributes to v3"
         if refusal is None:
-            self.decisions.append(Decision(rule, subject, Outcome.FIRED, f"{how}: {step.primitive} {step.name}"))
+            self.decisions.append(Decision(_RULE, subject, Outcome.FIRED, reason))
         else:
             reason = f"{step.primitive} {step.name} is converted mechanically: {refusal.reason}"
-            self.decisions.append(Decision(rule, subject, Outcome.REFUSED, reason, refusal.expected, refusal.found, refusal.hint))
+            self.decisions.append(Decision(_RULE, subject, Outcome.REFUSED, reason, refusal.expected, refusal.found, _HINT))
+
+    def _checked(self, found: Step | Refusal) -> Step | Refusal:
+        """A converted step, unless the verifier finds that the target does not take its attributes."""
+        if isinstance(found, Refusal):
+            return found
+        alone = replace(self._plan, target=_TARGET, constants=self.constants, steps=(found,))
+        problem = next(chain.from_iterable(row(alone) for row in (scales_fit, post_ops_fit)), None)
+        if problem is None:
+            return found
+        told = problem.message.removeprefix(f"{found.primitive} {name_text(found.name)} ")
+        return Refusal(f"for {_TARGET} it {told}", f"what {_TARGET} takes")
+
+    # -- mechanical ------------------------------------------------------------------------------------------------------------
 
     def _mechanical(self, step: Step) -> Step:
-        attr, scale = step.attr, step.attr.output_scales
-        post_ops = tuple(part for op in attr.post_ops for part in _unscaled(op))
-        if scale is None:
-            return replace(step, attr=PrimitiveAttr(attr.scales, attr.zero_points, post_ops))
-        rank, biased = self.plan.type(step.output).rank, step.arg("bias") is not None
-        mask = 0 if step.primitive in REORDERED else weights_mask(self.plan, step)
-        given = OutputScale(scale, step.primitive in REORDERED, biased, mask, rank, partial(self.file, f"{step.name}/output_scale"))
-        found = next(home for rule in OUTPUT_SCALE if isinstance(home := rule.apply(given), ScaleHome))
-        return replace(step, attr=PrimitiveAttr({**attr.scales, **found.scales}, attr.zero_points, (*found.post_ops, *post_ops)))
+        scale, scales = step.attr.output_scales, step.attr.scales
+        post_ops = [part for op in step.attr.post_ops for part in self._without_factor(step, op)]
+        if scale is not None:
+            role, mask = argument_of(self._plan, step, scale)
+            found = OF_ARGUMENT.apply(scale, mask, step.arg("bias"))
+            if isinstance(found, Scale):
+                scales = {**scales, role: found}
+            else:
+                post_ops.insert(0, self._factor(step, scale))
+        return replace(step, attr=replace(step.attr, scales=scales, post_ops=tuple(post_ops), output_scales=None))
 
-    def _semantic(self, step: Step) -> Step | Refusal:
+    def _without_factor(self, step: Step, op: PostOp) -> tuple[PostOp, ...]:
+        """A post-op of v2 as post-ops of v3. A depthwise convolution, too, multiplies its accumulator with the bias in it."""
+        match op:
+            case Eltwise() if op.scale != 1:
+                return UNSCALED.apply(op)
+            case DepthwiseConv() if op.bias:
+                along = Scale(op.weights_scale.values, 2 if op.weights_scale.mask else 0)
+                return replace(op, weights_scale=Scale((1.0,))), self._factor(step, along)
+        return (op,)
+
+    def _factor(self, step: Step, scale: Scale) -> PostOp:
+        rank = len(self._plan.type(step.output).shape or ())
+        return FACTOR.apply(scale, rank, partial(self._file, f"{step.name}/output_scale"))
+
+    # -- semantic --------------------------------------------------------------------------------------------------------------
+
+    def _semantic(self, index: int, step: Step, scale: Scale) -> Step | Refusal:
         """The step in real numbers, or why it cannot be read so."""
-        scales = real_scales(self.plan, step)
+        try:
+            with np.errstate(invalid="ignore"):  # NaN in operands and biases stays NaN
+                return self._real(index, step, scale)
+        except LeavesF32 as number:
+            return Refusal("a number leaves f32's range in the real domain", "a normal f32 number", f"{number}")
+
+    def _real(self, index: int, step: Step, scale: Scale) -> Step | Refusal:
+        scales = real_scales(self._plan, step, scale)
         if isinstance(scales, Refusal):
             return scales
-        domain, post_ops = real_post_ops(self.plan, step, scales.dst, self.file)
+        domain, post_ops = real_post_ops(self._plan, step, scales.dst, self._file)
+        if index in self._fated and not post_ops:
+            return Refusal("a fate speaks of its post-op, which would be gone", "a post-op that stays", "a factor")
         by_argument = TAKEN_APART.apply(scales, domain)
         if isinstance(by_argument, Refusal):
             return by_argument
-        args = step.args
+        args = dict(step.args)
         if (bias := step.arg("bias")) is not None:
-            if bias not in self.plan.constants:
+            if bias not in self._plan.constants:
                 return Refusal("its bias is computed at run time, in the accumulator's domain", "a constant bias", bias)
-            real = (self.plan.constants[bias].astype(np.float64) * scales.factor(domain)).astype(np.float32)
-            args = tuple((role, self.file(f"{bias}/real", real) if role == "bias" else value) for role, value in args)
-        return replace(step, args=args, attr=PrimitiveAttr({**step.attr.scales, **by_argument}, step.attr.zero_points, post_ops))
+            data = self._plan.constants[bias].astype(np.float64) * scales.output * domain
+            args["bias"] = self._file(f"{bias}/real", rounded(data))
+        attr = replace(step.attr, scales={**step.attr.scales, **by_argument}, post_ops=post_ops, output_scales=None)
+        return replace(step, args=tuple(args.items()), attr=attr)
 
-    def file(self, name: str, data: Array) -> str:
+    def _file(self, name: str, data: Array) -> str:
         """Files a constant under a name that nothing else has, and returns that."""
         free, count = name, 1
-        while free in self.constants or free in self.plan.constants or free in self.plan.values:
+        while free in self.constants or free in self._plan.values:
             count += 1
             free = f"{name}.{count}"
         self.constants[free] = np.ascontiguousarray(data)
         return free
-
-
-def _unscaled(op: PostOp) -> tuple[PostOp, ...]:
-    """A post-op without a scale of its own, and what multiplies by that."""
-    found = UNSCALED.apply(op)
-    return found if isinstance(found, tuple) else (op,)
-
-
-def _without_unread(converted: Plan, plan: Plan) -> Mapping[str, Array]:
-    """The constants without those that only the old attributes read, and those that no step came to need."""
-    now, before = _read(converted), _read(plan)
-    return {name: data for name, data in converted.constants.items() if name in now or (name in plan.constants and name not in before)}
-
-
-def _read(plan: Plan) -> set[str]:
-    return {value for step in plan.steps for value in step.inputs} | set(plan.outputs)

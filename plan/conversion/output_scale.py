@@ -1,118 +1,82 @@
-"""Rules that give an output scale of oneDNN 2 a place among the attributes of oneDNN 3, with every float operation as it was."""
+"""Rules that give the factors of oneDNN 2 a place among the attributes of oneDNN 3, with every float operation as it was."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from ...ir.ops.spec import Array
 from ...ir.rule import Equation, Refusal
 from ..attributes import Binary, Eltwise, PostOp, Scale
+from ..types import Plan, Step
 
-__all__ = ["OUTPUT_SCALE", "UNSCALED", "OutputScale", "OutputScaleRule", "ScaleHome", "UnscaledRule"]
-
-
-@dataclass(frozen=True)
-class OutputScale:
-    """An output scale, and what it multiplies.
-
-    Attributes:
-        scale: its values, and the dimension of dst that they stand along.
-        copied: it multiplies the source itself, for the primitive is a reorder.
-        biased: it multiplies an accumulator with a bias in it.
-        mask: of scales along the output channels of the weights.
-        rank: dimensions of the destination.
-        operand: files an array as a constant of the step, and returns its name.
-    """
-
-    scale: Scale
-    copied: bool
-    biased: bool
-    mask: int
-    rank: int
-    operand: Callable[[Array], str]
+__all__ = ["FACTOR", "OF_ARGUMENT", "UNSCALED", "FactorRule", "OfArgumentRule", "UnscaledRule", "argument_of"]
 
 
-@dataclass(frozen=True)
-class ScaleHome:
-    """What an output scale became: scales of arguments, or a post-op in front of the others."""
-
-    scales: Mapping[str, Scale] = field(default_factory=dict)
-    post_ops: tuple[PostOp, ...] = ()
+class OfArgumentRule(Equation[Callable[[Scale, int | None, str | None], "Scale | Refusal"]]):
+    """The equation of an output scale and the scale of an argument."""
 
 
-class OutputScaleRule(Equation[Callable[[OutputScale], "ScaleHome | Refusal | None"]]):
-    """One equation about an output scale o."""
+class FactorRule(Equation[Callable[[Scale, int, Callable[[Array], str]], PostOp]]):
+    """The equation of an output scale and a post-op."""
 
 
-class UnscaledRule(Equation[Callable[[PostOp], "tuple[PostOp, ...] | Refusal | None"]]):
+class UnscaledRule(Equation[Callable[[Eltwise], tuple[PostOp, ...]]]):
     """The equation of an eltwise with a scale."""
 
 
-def _of_a_source(given: OutputScale) -> ScaleHome | Refusal | None:
-    """The output scale of a reorder is its source's scale.
+def argument_of(plan: Plan, step: Step, scale: Scale) -> tuple[str, int | None]:
+    """The argument of a step that an output scale multiplies, and the mask that the scale has there; None where it runs along no dimension
+    of the argument."""
+    if step.primitive == "reorder":
+        return "src", scale.mask
+    if len(scale.values) == 1:
+        return "weights", 0
+    axis, mask = 1, 1 if step.params.get("group", 1) == 1 else 3
+    if step.primitive == "matmul":
+        axis, mask = plan.type(step.output).rank - 1, 1 << (plan.type(step.args[1][1]).rank - 1)
+    return "weights", mask if scale.mask == 1 << axis else None
 
-    Legal because: both multiply the source, before anything else does.
-    Refuses when: there is an accumulator.
+
+def _of_argument(scale: Scale, mask: int | None, bias: str | None) -> Scale | Refusal:
+    """The output scale of a reorder is the scale of its source, that of a product without a bias the scale of its weights.
+
+    `scale`: o; `mask`: what o has there, None where s has no such dimension; `bias`: of the product, None where there is none.
+
+    Legal because: both multiply the source, or the accumulator, before anything else does.
+    Refuses when: a bias is added to the accumulator first, or o runs along another dimension than the output channels.
     """
-    if not given.copied:
-        return Refusal("o*x = s*x, s = o is about a reorder", "a source that is copied", "an accumulator")
-    return ScaleHome({"src": given.scale})
+    if bias is not None:
+        return Refusal("o*x = s*x, s = o needs an accumulator alone", "no bias", bias)
+    if mask is None:
+        return Refusal("o*x = s*x, s = o needs a dimension that s has", "one scale, or one for each output channel", f"mask {scale.mask}")
+    return Scale(scale.values, mask)
 
 
-def _of_weights(given: OutputScale) -> ScaleHome | Refusal | None:
-    """The output scale of a product without a bias is the scale of its weights.
+def _factor(scale: Scale, rank: int, operand: Callable[[Array], str]) -> PostOp:
+    """Any other output scale is a linear, or a binary with a constant, in front of the other post-ops.
 
-    Legal because: both multiply the accumulator, before anything else does.
-    Refuses when: there is a bias in the accumulator, which the scale of weights does not multiply.
-    """
-    if given.copied:
-        return None
-    if given.biased:
-        return Refusal("o*acc = w*acc, w = o needs an accumulator alone", "no bias", "a bias")
-    return ScaleHome({"weights": Scale(given.scale.values, given.mask if len(given.scale.values) > 1 else 0)})
+    So is the scale of the weights of a depthwise post-op with a bias, behind that.
 
+    `scale`: o, along dimensions of dst; `rank`: how many those are; `operand`: files a constant, and returns its name.
 
-def _of_all(given: OutputScale) -> ScaleHome | Refusal | None:
-    """One output scale is a linear in front of the other post-ops.
-
-    Legal because: it is eltwise_linear's definition; a shift of 0 rounds nothing.
-    Refuses when: there is one scale for each channel.
-    """
-    if len(given.scale.values) > 1:
-        return Refusal("o*(acc + b) = linear(acc + b, o, 0) needs one o", "one for the tensor", "one for each channel")
-    return ScaleHome(post_ops=(Eltwise("linear", given.scale.values[0], 0.0),))
-
-
-def _of_channels(given: OutputScale) -> ScaleHome | Refusal | None:
-    """Output scales for each channel are a binary with a constant in front of the other post-ops.
-
-    Legal because: it is binary_mul's definition.
+    Legal because: it is the definition of eltwise_linear and of binary_mul; a shift of 0 rounds nothing.
     Refuses when: never.
     """
-    axis = given.scale.mask.bit_length() - 1
-    shape = [-1 if number == axis else 1 for number in range(given.rank)]
-    return ScaleHome(post_ops=(Binary("mul", given.operand(given.scale.array.reshape(shape))),))
+    if len(scale.values) == 1:
+        return Eltwise("linear", scale.values[0], 0.0)
+    return Binary("mul", operand(scale.array.reshape([-1 if scale.mask >> axis & 1 else 1 for axis in range(rank)])))
 
 
-def _unscaled(op: PostOp) -> tuple[PostOp, ...] | Refusal | None:
+def _unscaled(op: Eltwise) -> tuple[PostOp, ...]:
     """The scale of an eltwise is a linear behind it.
 
-    Legal because: it is eltwise_linear's definition; a shift of 0 rounds nothing.
-    Refuses when: the scale is 1.
+    Legal because: it is the definition of eltwise_linear; a shift of 0 rounds nothing.
+    Refuses when: never.
     """
-    if not isinstance(op, Eltwise):
-        return None
-    if op.scale == 1:
-        return Refusal("k*f(x) = linear(f(x), k, 0) is about a factor", "another scale than 1", "1")
     return replace(op, scale=1.0), Eltwise("linear", op.scale, 0.0)
 
 
-OUTPUT_SCALE: tuple[OutputScaleRule, ...] = (
-    OutputScaleRule("o*x = s*x, s = o", _of_a_source, float="bitwise"),
-    OutputScaleRule("o*acc = w*acc, w = o", _of_weights, float="bitwise"),
-    OutputScaleRule("o*(acc + b) = linear(acc + b, o, 0)", _of_all, float="bitwise"),
-    OutputScaleRule("[o, ...]*(acc + b) = binary_mul(acc + b, [o, ...])", _of_channels, float="bitwise"),
-)
-
+OF_ARGUMENT = OfArgumentRule("o*x = s*x, s = o", _of_argument, float="bitwise")
+FACTOR = FactorRule("o*(x + b) = mul(x + b, o)", _factor, float="bitwise")
 UNSCALED = UnscaledRule("k*f(x) = linear(f(x), k, 0)", _unscaled, float="bitwise")

@@ -1,7 +1,7 @@
 """From the quanta of `onednn-v2` to real numbers: the scales that an output scale is made of, and post-ops in the real domain.
 
-Behind each post-op of a v2 chain stands a current value; `domain` is the factor that makes it the real one: 1 where a nonlinear function
-was applied to real numbers, the destination's scale at the end. Walking the chain from its end gives the domain in front of each post-op.
+Behind each post-op of a v2 chain stands a value; the domain d is the factor, above 0, that makes it the real one: 1 where a nonlinear
+function was applied to real numbers, the destination's scale at the end. Walking the chain from its end gives d in front of each post-op.
 """
 
 from __future__ import annotations
@@ -13,45 +13,65 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from ...ir.algorithms import ELTWISE
 from ...ir.ops.spec import Array
 from ...ir.rule import Equation, Refusal
 from ...ir.types import TensorType
-from ..attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
-from ..targets import TARGETS
+from ..attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum
 from ..types import Plan, Step
+from .output_scale import argument_of
 
-__all__ = ["REAL", "REORDERED", "TAKEN_APART", "Behind", "Real", "RealRule", "Scales", "real_post_ops", "real_scales", "weights_mask"]
-
-REORDERED = ("reorder",)
-"""Primitives whose output scale multiplies the source itself: there are no weights."""
+__all__ = ["REAL", "TAKEN_APART", "LeavesF32", "Real", "RealRule", "Scales", "real_post_ops", "real_scales", "rounded"]
 
 _EQUAL = 2.0**-21
 """Relative distance within which two products of f32 scales mean the same: each was rounded up to four times."""
 
 _TINY = float(np.finfo(np.float32).tiny)
 
+Real = tuple[float, tuple[PostOp, ...]]
+"""The domain in front of a post-op, and what computes the real number behind it."""
+
+Times = Callable[[str], str | None]
+"""Files an operand times d, and returns its name; None where it is no constant."""
+
+
+class LeavesF32(Exception):
+    """A number of the real domain is no normal f32; the message is that number."""
+
+
+def rounded(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Products, formed in f64, as f32.
+
+    Raises:
+        LeavesF32: one is beyond the normal numbers of f32, and neither 0 nor infinite.
+    """
+    wide = np.asarray(values, np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        found = wide.astype(np.float32)
+    lost = (np.isfinite(wide) & ~np.isfinite(found)) | ((wide != 0) & (np.abs(found) < _TINY))
+    if lost.any():
+        raise LeavesF32(f"{wide[lost][0]:g}")
+    return found
+
+
+# -- an output scale ---------------------------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class Scales:
-    """An output scale taken apart.
+    """An output scale, and what it is made of.
 
     Attributes:
         output: the output scale's values, f64.
-        mask: of scales along the output channels: the weights' for the compute primitives, the output scale's own for a reorder.
+        mask: of the weights' scales; None for a reorder, which has no weights.
         src: the source's scale; 1 where it holds real numbers.
-        dst: the destination's; 1 where it holds real numbers.
-        weighted: there are weights to take what is left.
+        dst: the destination's, above 0; 1 where it holds real numbers.
     """
 
     output: npt.NDArray[np.float64]
-    mask: int
+    mask: int | None
     src: float
     dst: float
-    weighted: bool
-
-    def factor(self, domain: float) -> npt.NDArray[np.float64]:
-        """What makes the accumulator the real result, by channel or alone."""
-        return self.output * domain
 
 
 class ApartRule(Equation[Callable[[Scales, float], "dict[str, Scale] | Refusal"]]):
@@ -64,246 +84,166 @@ def _taken_apart(scales: Scales, domain: float) -> dict[str, Scale] | Refusal:
     `domain`: d, the factor that makes what stands in front of the post-ops the real result; without post-ops the destination's scale.
 
     Legal because: o*d = s*w for w = o*d/s, which is formed in f64 and rounded once; and (acc + b)*o*d = acc*(o*d) + b*(o*d).
-    Refuses when: w is no normal f32; or there are no weights, and the output scale is not the source's over the destination's.
+    Refuses when: there are no weights, and the output scale is not the source's over the destination's.
     """
-    rest = scales.factor(domain) / scales.src
     found = {role: Scale((value,)) for role, value in (("src", scales.src), ("dst", scales.dst)) if value != 1}
-    if not scales.weighted:
-        if (np.abs(rest - 1) <= _EQUAL).all():
-            return found
+    product = scales.output * domain
+    rest = product / scales.src
+    if scales.mask is None:
         wanted = f"{scales.src / scales.dst:g}"
-        return Refusal("its output scale is not the source's scale over the destination's", wanted, _range(scales.output))
-    with np.errstate(over="ignore", under="ignore"):
-        values = rest.astype(np.float32)
-    if not np.isfinite(values).all() or (np.abs(values) < _TINY).any():
-        return Refusal("the scales of its weights leave f32's range", "normal f32 numbers", _range(rest))
-    return {**found, "weights": Scale(tuple(values.tolist()), scales.mask if values.size > 1 else 0)}
+        told = Refusal("its output scale is not the source's scale over the destination's", wanted, _range(scales.output))
+        return found if (np.abs(rest - 1) <= _EQUAL).all() else told
+    rounded(product)  # runtimes form s*w
+    return {**found, "weights": Scale(tuple(rounded(rest).tolist()), scales.mask)}
 
 
 TAKEN_APART = ApartRule("(acc + b)*o*d = s*w*acc + b*(o*d), w = o*d/s", _taken_apart, float="ties")
 
 
-def weights_mask(plan: Plan, step: Step) -> int:
-    """The mask of scales along the output channels of a step's weights, as `onednn-v3` writes it."""
-    if step.primitive == "matmul":
-        weights = step.arg("weights")
-        assert weights is not None
-        return 1 << (plan.type(weights).rank - 1)
-    return 1 if step.params.get("group", 1) == 1 else 3
-
-
-def real_scales(plan: Plan, step: Step) -> Scales | Refusal:
+def real_scales(plan: Plan, step: Step, output: Scale) -> Scales | Refusal:
     """Takes the step's output scale apart by what the types of its source and destination say."""
-    output = step.attr.output_scales
-    assert output is not None
+    if any(isinstance(op, DepthwiseConv) for op in step.attr.post_ops):
+        return Refusal("its depthwise post-op decodes codes that no type describes", "no such post-op", "one")
     source = step.args[0][1]
-    src = _scale_of(plan.type(source))
-    dst = _scale_of(plan.type(step.output)) if TARGETS["onednn-v3"].capability(step.primitive).dst_scale else 1.0
-    if src is None or dst is None:
-        vague = source if src is None else step.output
-        return Refusal("a type does not say by which one scale its codes decode", "a scale per tensor", f"{plan.type(vague)}")
-    weighted = step.primitive not in REORDERED
-    mask = weights_mask(plan, step) if weighted else output.mask
-    return Scales(output.array.astype(np.float64), mask, src, dst, weighted)
+    src, dst = (_scale_of(plan.type(value)) for value in (source, step.output))
+    if src is None or dst is None or dst < 0:
+        vague = step.output if src is not None else source
+        return Refusal("a type does not say by which one scale its codes decode", "a scale per tensor, above 0", f"{plan.type(vague)}")
+    role, mask = argument_of(plan, step, output)
+    if mask is None:
+        return Refusal("its output scale does not run along the output channels", "one for each of them", f"mask {output.mask}")
+    return Scales(output.array.astype(np.float64), mask if role == "weights" else None, src, dst)
 
 
 def _scale_of(kind: TensorType) -> float | None:
-    """The scale of codes; 1 for real numbers; None for codes that nothing decodes by one scale."""
+    """The scale of codes; 1 for real numbers; None for codes that no one scale decodes."""
     if not kind.dtype.is_integer:
         return 1.0
-    return kind.quant.scale[0] if kind.quant is not None and len(kind.quant.scale) == 1 else None
+    if kind.quant is None or len(kind.quant.scale) > 1:
+        return None
+    rounded(1 / kind.quant.scale[0])  # runtimes multiply by it
+    return float(rounded(kind.quant.scale[0]))
 
 
-def real_post_ops(plan: Plan, step: Step, dst_scale: float, file: Callable[[str, Array], str]) -> tuple[float, tuple[PostOp, ...]]:
-    """The step's post-ops in the real domain.
+def _range(values: npt.NDArray[np.float64]) -> str:
+    return f"{values.min():g}" if values.size == 1 else f"{values.min():g}..{values.max():g}"
+
+
+# -- post-ops ----------------------------------------------------------------------------------------------------------------------
+
+
+def real_post_ops(plan: Plan, step: Step, domain: float, file: Callable[[str, Array], str]) -> Real:
+    """The step's post-ops in the real domain, without eltwise scales.
 
     Args:
         plan, step: where they stand.
-        dst_scale: of the destination: what divides behind the last post-op.
+        domain: behind the last one: the destination's scale.
         file: takes a constant under about that name, returns its name.
 
-    Returns:
-        The domain in front of the first post-op, and the post-ops, without eltwise scales.
+    Raises:
+        LeavesF32: a number in them would be no f32.
     """
-    domain = dst_scale
-    chain: list[PostOp] = []
+    chain: tuple[PostOp, ...] = ()
     for op in reversed(step.attr.post_ops):
-        behind = Behind(domain, partial(_times, plan, file, factor=domain))
-        found = next(real for rule in REAL if isinstance(real := rule.apply(op, behind), Real))
-        domain, chain[:0] = found.domain, found.post_ops
-    return domain, tuple(chain)
+        times = partial(_times, plan, file, domain)
+        domain, real = next(found for rule in REAL if isinstance(found := rule.apply(op, domain, times), tuple))
+        chain = (*real, *chain)
+    return domain, chain
 
 
-def _times(plan: Plan, file: Callable[[str, Array], str], operand: str, factor: float) -> str | None:
-    """The name of a constant times a factor; None where the operand is no constant, or the product is infinite and the constant is not."""
+def _times(plan: Plan, file: Callable[[str, Array], str], factor: float, operand: str) -> str | None:
+    """See `Times`."""
     data = plan.constants.get(operand)
     if data is None or factor == 1:
-        return operand if data is not None else None
-    with np.errstate(over="ignore"):
-        real = (data.astype(np.float64) * factor).astype(np.float32)
-    return file(f"{operand}/real", real) if (np.isfinite(real) == np.isfinite(data)).all() else None
+        return None if data is None else operand
+    return file(f"{operand}/real", rounded(data.astype(np.float64) * factor))
 
 
-# -- one post-op -------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Behind:
-    """What stands behind a post-op.
-
-    Attributes:
-        domain: d, the factor that makes its result the real number.
-        times: files an operand times d, where it is a constant and f32 holds the product, and returns its name; else None.
-    """
-
-    domain: float
-    times: Callable[[str], str | None]
-
-
-@dataclass(frozen=True)
-class Real:
-    """A post-op in real numbers: the domain in front of it, and what computes the real number behind it."""
-
-    domain: float
-    post_ops: tuple[PostOp, ...]
-
-
-class RealRule(Equation[Callable[[PostOp, Behind], "Real | Refusal | None"]]):
+class RealRule(Equation[Callable[[PostOp, float, Times], "Real | Refusal | None"]]):
     """One equation about a post-op and the domain d behind it; the domain in front is the factor of x on the right side."""
 
 
-def _sum(op: PostOp, behind: Behind) -> Real | Refusal | None:
+def _sum(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
     """The domain moves in front of a sum, into its scale.
 
     Legal because: multiplication distributes over addition.
     Refuses when: never.
     """
-    if not isinstance(op, Sum):
-        return None
-    return Real(behind.domain, (replace(op, scale=_f32(op.scale * behind.domain)),))
+    return (domain, (replace(op, scale=float(rounded(op.scale * domain))),)) if isinstance(op, Sum) else None
 
 
-def _prelu(op: PostOp, behind: Behind) -> Real | Refusal | None:
-    """The domain moves in front of a prelu.
+def _homogeneous(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
+    """The domain moves in front of a prelu, a product or a quotient.
 
-    Legal because: d > 0 keeps the sign that prelu tests, and the slope multiplies either way.
-    Refuses when: d is not positive.
-    """
-    if not isinstance(op, Prelu):
-        return None
-    return Real(behind.domain, (op,)) if behind.domain > 0 else _positive("prelu(x)*d = prelu(x*d)", behind.domain)
-
-
-def _product(op: PostOp, behind: Behind) -> Real | Refusal | None:
-    """The domain moves in front of a product or quotient.
-
-    Legal because: multiplication commutes and is associative.
+    Legal because: multiplication commutes and is associative, and d > 0 keeps the sign that prelu tests.
     Refuses when: never.
     """
-    return Real(behind.domain, (op,)) if isinstance(op, Binary) and op.algorithm in ("mul", "div") else None
+    return (domain, (op,)) if isinstance(op, Prelu) or (isinstance(op, Binary) and op.algorithm in ("mul", "div")) else None
 
 
-def _with_constant(op: PostOp, behind: Behind) -> Real | Refusal | None:
+def _with_constant(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
     """The domain moves in front of an addition, subtraction, maximum or minimum, and multiplies its constant.
 
     Legal because: multiplication distributes over addition, and by d > 0 it keeps the order.
-    Refuses when: d is not positive, the operand is no constant, or f32 does not hold the product.
+    Refuses when: the operand is no constant.
     """
     if not isinstance(op, Binary) or op.algorithm not in ("add", "sub", "max", "min"):
         return None
-    if behind.domain <= 0:
-        return _positive("f(x, c)*d = f(x*d, c*d)", behind.domain)
-    real = behind.times(op.operand)
+    real = times(op.operand)
     if real is None:
-        return Refusal("f(x, c)*d = f(x*d, c*d) needs c*d", "a constant whose product f32 holds", op.operand)
-    return Real(behind.domain, (Binary(op.algorithm, real),))
+        return Refusal("f(x, c)*d = f(x*d, c*d) needs a constant", "a constant", op.operand)
+    return domain, (Binary(op.algorithm, real),)
 
 
-def _homogeneous(op: PostOp, behind: Behind) -> Real | Refusal | None:
-    """The domain and the scale of a relu, leaky or not, or of an absolute value move in front of it.
+def _rectified(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
+    """The domain and the scale of a relu, leaky or not, of an absolute value or of a clip move in front of it, and multiply the bounds.
 
-    Legal because: relu(x)*d = relu(x*d) for d > 0, and |x|*d = |x*d|.
-    Refuses when: k*d is not positive.
+    Legal because: relu(x)*d = relu(x*d) and |x|*d = |x*d| for d > 0, which keeps the order of value and bounds.
+    Refuses when: k*d is not above 0.
     """
-    if not isinstance(op, Eltwise) or op.algorithm not in ("relu", "abs"):
+    if not isinstance(op, Eltwise) or not (op.algorithm in ("relu", "abs") or ELTWISE[op.algorithm].clips):
         return None
-    factor = behind.domain * op.scale
-    return Real(factor, (replace(op, scale=1.0),)) if factor > 0 else _positive("k*relu(x)*d = relu(x*(k*d))", factor)
+    factor = domain * op.scale
+    if not 0 < factor < np.inf:
+        return Refusal("k*f(x)*d = f(x*(k*d)) needs a finite factor above 0", "above 0", f"{factor:g}")
+    if ELTWISE[op.algorithm].clips:
+        return factor, (Eltwise(op.algorithm, *rounded((factor * op.alpha, factor * op.beta)).tolist()),)
+    return factor, (replace(op, scale=1.0),)
 
 
-def _clip(op: PostOp, behind: Behind) -> Real | Refusal | None:
-    """The domain and the scale of a clip move in front of it, and multiply its bounds.
-
-    Legal because: multiplying by k*d > 0 keeps the order of value and bounds.
-    Refuses when: k*d is not positive.
-    """
-    if not isinstance(op, Eltwise) or op.algorithm not in ("clip", "clip_v2"):
-        return None
-    factor = behind.domain * op.scale
-    if factor <= 0:
-        return _positive("k*clip(x, l, h)*d = clip(x*(k*d), l*(k*d), h*(k*d))", factor)
-    return Real(factor, (Eltwise(op.algorithm, _f32(factor * op.alpha), _f32(factor * op.beta)),))
-
-
-def _linear_eltwise(op: PostOp, behind: Behind) -> Real | Refusal | None:
+def _linear(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
     """The domain, and the scale and the factor of a linear, move in front of it; what stays is its shift, if it has one.
 
     Legal because: k*(a*x + b)*d = x*(k*a*d) + b*(k*d).
-    Refuses when: k*a*d is not positive, which others in front would refuse.
+    Refuses when: k*a*d is not above 0, which others in front need.
     """
     if not isinstance(op, Eltwise) or op.algorithm != "linear":
         return None
-    factor = behind.domain * op.scale
+    factor = domain * op.scale
     if factor * op.alpha <= 0:
-        return _positive("k*(a*x + b)*d = x*(k*a*d) + b*(k*d)", factor * op.alpha)
-    shift = _f32(factor * op.beta)
-    return Real(factor * op.alpha, (Eltwise("linear", 1.0, shift),) if shift else ())
+        return Refusal("k*(a*x + b)*d = x*(k*a*d) + b*(k*d) needs a factor above 0", "above 0", f"{factor * op.alpha:g}")
+    shift = float(rounded(factor * op.beta))
+    return factor * op.alpha, (Eltwise("linear", 1.0, shift),) if shift else ()
 
 
-def _eltwise(op: PostOp, behind: Behind) -> Real | Refusal | None:
-    """Any other function sees real numbers, and what is behind it is multiplied.
-
-    Legal because: it is computed as it was, and a linear has the product k*d.
-    Refuses when: never.
-    """
-    return Real(1.0, (replace(op, scale=1.0), *_linear(behind.domain * op.scale))) if isinstance(op, Eltwise) else None
-
-
-def _otherwise(op: PostOp, behind: Behind) -> Real | Refusal | None:
+def _otherwise(op: PostOp, domain: float, times: Times) -> Real:
     """Any other operation computes in the domain that it was written for, and its result is multiplied.
 
-    Legal because: it is computed as it was, and a linear has the factor d.
+    Legal because: it is computed as it was, and a linear has the factor k*d; k = 1 but for an eltwise.
     Refuses when: never.
     """
-    return Real(1.0, (op, *_linear(behind.domain)))
+    factor = domain
+    if isinstance(op, Eltwise):
+        factor, op = domain * op.scale, replace(op, scale=1.0)
+    is_one = abs(factor - 1) <= _EQUAL  # up to the rounding of what it is made of
+    return 1.0, (op,) if is_one else (op, Eltwise("linear", float(rounded(factor)), 0.0))
 
 
 REAL: tuple[RealRule, ...] = (
     RealRule("(x + k*(dst-z))*d = x*d + (k*d)*(dst-z)", _sum),
-    RealRule("prelu(x)*d = prelu(x*d), d > 0", _prelu),
-    RealRule("(x*t)*d = (x*d)*t", _product),
-    RealRule("f(x, c)*d = f(x*d, c*d), d > 0", _with_constant),
-    RealRule("k*relu(x)*d = relu(x*(k*d)), k*d > 0", _homogeneous),
-    RealRule("k*clip(x, l, h)*d = clip(x*(k*d), l*(k*d), h*(k*d)), k*d > 0", _clip),
-    RealRule("k*(a*x + b)*d = x*(k*a*d) + b*(k*d), k*a*d > 0", _linear_eltwise),
-    RealRule("k*f(x)*d = linear(f(x), k*d, 0)", _eltwise),
-    RealRule("f(x, t)*d = linear(f(x, t), d, 0)", _otherwise),
+    RealRule("f(x, t)*d = f(x*d, t), f = prelu, mul, div", _homogeneous),
+    RealRule("f(x, c)*d = f(x*d, c*d), f = add, sub, max, min", _with_constant),
+    RealRule("k*f(x, l, h)*d = f(x*(k*d), l*(k*d), h*(k*d)), f = relu, abs, clip", _rectified),
+    RealRule("k*(a*x + b)*d = x*(k*a*d) + b*(k*d)", _linear),
+    RealRule("k*f(x)*d = linear(f(x), k*d, 0)", _otherwise),
 )
-
-
-def _positive(name: str, factor: float) -> Refusal:
-    return Refusal(f"{name} needs a factor above 0", "above 0", f"{factor:g}")
-
-
-def _linear(factor: float) -> tuple[PostOp, ...]:
-    """Multiplies by a factor, unless that is 1 up to the rounding of what it is made of."""
-    return () if abs(factor - 1) <= _EQUAL else (Eltwise("linear", _f32(factor), 0.0),)
-
-
-def _f32(value: float) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.float32(value))
-
-
-def _range(values: npt.NDArray[np.float64]) -> str:
-    return f"{values.min():g}" if values.size == 1 else f"{values.min():g}..{values.max():g}"

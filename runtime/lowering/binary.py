@@ -111,7 +111,7 @@ def _orders(binder: Binder, step: Step) -> list[_Order]:
         found.append(_Order("src_1", "src_0", _MIRRORED[name], attr))
     elif name == "sub" and _may_lose_a_sign(binder, step):
         negated = plan_attributes.Eltwise("linear", -1.0, 0.0)
-        attr = PrimitiveAttr(attr.scales, attr.zero_points, (negated, *attr.post_ops), attr.output_scales)
+        attr = PrimitiveAttr(attr.scales, attr.zero_points, (negated, *attr.post_ops))
         found.append(_Order("src_1", "src_0", name, attr))
     return found
 
@@ -195,4 +195,4 @@ def _second(binder: Binder, value: str, shape: tuple[int, ...], dims: tuple[int,
 
 def _renamed(attr: PrimitiveAttr, names: dict[str, str]) -> PrimitiveAttr:
     scales = {names.get(role, role): scale for role, scale in attr.scales.items()}
-    return PrimitiveAttr(scales, attr.zero_points, attr.post_ops, attr.output_scales)
+    return PrimitiveAttr(scales, attr.zero_points, attr.post_ops)

@@ -48,7 +48,8 @@ class Binder(Values):
     """Binds one program.
 
     Args:
-        plan: the plan.
+        told: the user's plan: its steps are placed, and run on NumPy.
+        plan: the same steps with the attributes of `onednn-v3`: they are lowered.
         shapes: the shape of every value that is known.
         settled: the values whose data is known, too (`bind_settled`).
         engine: the engine; its library's threads are set already.
@@ -65,6 +66,7 @@ class Binder(Values):
 
     def __init__(
         self,
+        told: Plan,
         plan: Plan,
         shapes: Mapping[str, StaticShape],
         settled: Collection[str],
@@ -77,6 +79,7 @@ class Binder(Values):
         refused: Mapping[int, str],
     ) -> None:
         super().__init__(plan, shapes, engine, constants)
+        self._told = told
         self._settled = settled
         self._exact = exact
         self._refused = refused
@@ -261,7 +264,7 @@ class Binder(Values):
         """
         buffer = self._tensors[source][0].buffer
         self._define(step.output, Tensor(buffer, desc))
-        self._placements.append(Placement(step, "view"))
+        self._place("view")
 
     # -- one step --------------------------------------------------------------------------------------------------------------
 
@@ -270,10 +273,13 @@ class Binder(Values):
         try:
             self._checked(step, lowering)(self, step)
         except NotLowered as refusal:
-            self._on_host(step, str(refusal))
+            self._on_host(self._told.steps[self.index], str(refusal))
             return
         if len(self._placements) == before:
-            self._placements.append(Placement(step, "onednn", " + ".join(self._impl)))
+            self._place("onednn", " + ".join(self._impl))
+
+    def _place(self, runtime: str, implementation: str = "", reason: str = "") -> None:
+        self._placements.append(Placement(self._told.steps[self.index], runtime, implementation, reason))
 
     def _checked(self, step: Step, lowering: Lowering | None) -> Lowering:
         """The lowering, where there is one and the output is something that a primitive can write. Raises NotLowered otherwise."""
@@ -291,10 +297,10 @@ class Binder(Values):
         if self._is_host_view(step):
             self._host_views[step.output] = step.args[0][1]
             self._written.setdefault(len(self._actions) - 1, []).append(step.output)
-            self._placements.append(Placement(step, "view"))
+            self._place("view")
             return
         unsized = not all(value in self._shapes for value in step.outputs if value)
-        runner = HostStep(self.plan, step, self._threads, self.library.effective_isa(), self._budget if unsized else None)
+        runner = HostStep(self._told, step, self._threads, self.library.effective_isa(), self._budget if unsized else None)
         inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
         outputs: dict[str, Tensor] = {}
         self._actions.append(HostAction(runner, inputs, outputs, self.index, step.primitive))
@@ -308,7 +314,7 @@ class Binder(Values):
                 self._define(value, outputs[value])
             else:
                 self._written.setdefault(len(self._actions) - 1, []).append(value)
-        self._placements.append(Placement(step, "numpy", reason=reason))
+        self._place("numpy", reason=reason)
 
     def _is_host_view(self, step: Step) -> bool:
         """True for another shape of an array that only NumPy sees, because primitives take none of its type, or none of no elements."""

@@ -26,9 +26,9 @@ from .binding import REFUSED, Binder, NotLowered, Wanted, first_accepted
 from .joining import wide
 from .pointwise import need
 from .stem import stem, stem_of
-from .translation import Frame, Translated, folded_output_scale, prepend_scale, same_frame, translate
+from .translation import Translated, same_frame, translate
 
-__all__ = ["Weights", "commit_summed", "convolution", "convolution_window", "deconvolution", "step_attributes"]
+__all__ = ["Weights", "commit_summed", "convolution", "convolution_window", "deconvolution"]
 
 _LARGE_MAP = 28 * 28
 
@@ -179,7 +179,7 @@ def _primitive(
         return create(binder.engine, given, kernel, bias_desc, target, **spatial, attributes=attributes, origin=binder.origin(step))
 
     def frame(like: MemoryDesc) -> Translated:
-        return step_attributes(binder, step, same_frame(dims, like, written_out), dtype, mask, 1)
+        return translate(binder, step.attr, same_frame(dims, like, written_out), dtype, {"weights": mask})
 
     guess = channels_last(library, dims, dtype)
     found, translated = _settled(binder, source, frame, make, guess, lambda: weights.data(binder))
@@ -234,14 +234,6 @@ def _settled(
 
     found = first_accepted(binder, layouts(), attempt, weights)
     return next(pair for pair in made if pair[0] is found)
-
-
-def step_attributes(binder: Binder, step: Step, frame: Frame, dtype: DataType, weights_mask: int, axis: int) -> Translated:
-    """The step's attributes; those of a v2 plan converted."""
-    channels = len(frame.plan) - 1 if step.primitive == "matmul" else 1
-    attr, scale = folded_output_scale(step.attr, channels, has_bias=step.arg("bias") is not None, weights_mask=weights_mask)
-    translated = translate(binder, attr, frame, dtype, {"weights": weights_mask})
-    return translated if scale is None else prepend_scale(binder, translated, scale, frame, axis)
 
 
 def commit_summed(binder: Binder, step: Step, desc: PrimitiveDesc, args: dict[int, Wanted | Memory], translated: Translated) -> None:

@@ -15,6 +15,7 @@ from ...ir.ops.spec import Array
 from ...onednn import workers
 from ...onednn.library import Engine, Stream
 from ...onednn.loading import load
+from ...plan.conversion.convert import convert_steps
 from ...plan.types import Plan
 from ..budget import RunBudget
 from ..placement import Placement
@@ -58,7 +59,8 @@ class OneDnnExecutor:
     """Runs a plan on oneDNN; steps that it has no good implementation for run on NumPy in between, see `placement`.
 
     Args:
-        plan: the plan, for target `onednn-v3` or `onednn-v2`.
+        plan: the plan. One for `onednn-v2` is converted mechanically for the library, which takes the attributes of `onednn-v3`; its steps
+            that run on NumPy do so as they are.
         threads: how many OpenMP threads a run uses (None: `default_threads`).
         exact: on a CPU without VNNI, give NumPy the steps whose weights may make its int8 instructions saturate. A CPU with VNNI never
             runs a saturating implementation.
@@ -73,12 +75,14 @@ class OneDnnExecutor:
         self, plan: Plan, threads: int | None = None, *, exact: bool = True, library: str | None = None, budget: RunBudget | None = None
     ) -> None:
         self._plan = plan
+        self._lowered, kept = convert_steps(plan) if plan.target == "onednn-v2" else (plan, {})
+        self._kept = {index: refusal.reason for index, refusal in kept.items()}
         self._budget = budget or RunBudget.of(None)
         self._threads = threads or default_threads()
         self._library = load(library)
         self._exact = exact or self._library.effective_isa().has_vnni
         with workers.making():
-            self._state = _State(plan, Engine(self._library))
+            self._state = _State(self._lowered, Engine(self._library))
 
     @property
     def description(self) -> str:
@@ -157,12 +161,12 @@ class OneDnnExecutor:
         state = self._state
         if state.generation != workers.generation():
             with workers.making():
-                state = self._state = _State(self._plan, Engine(self._library))
+                state = self._state = _State(self._lowered, Engine(self._library))
         key = tuple(shapes[name] for name in self._plan.inputs)
         with state.lock:
             bound = state.programs.get(key)
             if bound is None:
-                known, settled = bind_settled(self._plan, shapes, self._budget)
+                known, settled = bind_settled(self._lowered, shapes, self._budget)
                 with workers.making():
                     bound = state.programs[key] = _Bound(self._bind(known, settled, state))
                 if len(state.programs) > _PROGRAMS:
@@ -173,12 +177,13 @@ class OneDnnExecutor:
 
     def _bind(self, known: Mapping[str, StaticShape], settled: Collection[str], state: _State) -> Program:
         """The program, bound in a thread of its own: see `NotCompiled`. A step whose code cannot be generated runs on NumPy."""
-        refused: dict[int, str] = {}
+        refused = dict(self._kept)
 
         def work() -> Program:
             self._library.set_threads(self._threads)
             constants, exact = state.constants, self._exact
-            binder = Binder(self._plan, known, settled, state.engine, constants, self._threads, self._budget, exact=exact, refused=refused)
+            plans = self._plan, self._lowered
+            binder = Binder(*plans, known, settled, state.engine, constants, self._threads, self._budget, exact=exact, refused=refused)
             program = binder.bind(LOWERINGS)
             self._budget.check_run(self._plan, known, program.arena_bytes + program.scratchpad_bytes)
             return program

@@ -21,9 +21,10 @@ from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan.attributes import Binary, Prelu
 from ...plan.types import Step
 from .binding import Binder, NotLowered, Wanted, first_accepted
-from .compute import Weights, commit_summed, step_attributes
+from .compute import Weights, commit_summed
 from .joining import Groups, alike, join_axes, joined, joined_frame, wide
 from .pointwise import need
+from .translation import translate
 
 __all__ = ["matmul"]
 
@@ -138,7 +139,6 @@ def _product(binder: Binder, step: Step, view: _View) -> None:
     library = binder.library
     target = row_major(library, (*joined(dims, view.groups), dims[-1]), dtype)
     frame = joined_frame(dims, (*view.groups, (len(dims) - 1,)), target, _large_constants(binder, step) if view.written_out else ())
-    rank = len(frame.dims)
     (_, inner), (_, matrix) = _factors(binder, step, view)
     weights = Weights(name, matrix, kind, lambda array: array.reshape(matrix))
     bias_desc = None
@@ -147,7 +147,7 @@ def _product(binder: Binder, step: Step, view: _View) -> None:
         if full is None:
             raise NotLowered(f"a bias {list(binder.dims(bias))} for {list(dims)}")
         bias_desc = row_major(library, full, binder.dtype(bias))
-    translated = step_attributes(binder, step, frame, dtype, 1 << (rank - 1), rank - 1)
+    translated = translate(binder, step.attr, frame, dtype, {"weights": 1 << (len(frame.dims) - 1)})
 
     def make(source: MemoryDesc, factor: MemoryDesc) -> PrimitiveDesc:
         return primitives.matmul(

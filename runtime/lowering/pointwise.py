@@ -159,8 +159,8 @@ def concat(binder: Binder, step: Step) -> None:
     if not isinstance(axis, int):
         raise NotLowered("it has no axis")
     axis %= len(dims)
-    if step.attr.post_ops or step.attr.output_scales is not None:
-        raise NotLowered("oneDNN's concat takes no post-ops and no output scales")
+    if step.attr.post_ops:
+        raise NotLowered("oneDNN's concat takes no post-ops")
     factors = [_factor(step.attr.scales.get(f"src_{index}")) for index in range(len(sources))]
     sources, factors = _joined_before(binder, axis, dtype, sources, factors)
     scales: dict[int, int] = {}

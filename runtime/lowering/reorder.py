@@ -41,8 +41,6 @@ def quantizing_reorder(binder: Binder, step: Step) -> None:
     attr = step.attr
     if dtype == DataType.f32 and any(isinstance(op, Sum) for op in attr.post_ops):
         raise NotLowered("oneDNN's reorder rounds a sum of f32 numbers once, by a fused multiply-add, or twice, as its code path has it")
-    if attr.output_scales is not None:
-        attr = PrimitiveAttr({"src": attr.output_scales}, attr.zero_points, attr.post_ops)
     source = binder.desc(src)
     wished = channels_last(binder.library, dims, dtype) if _convolved(binder, step.output) else None
     target = relaid(source, dims, dtype) or wished or row_major(binder.library, dims, dtype)

@@ -88,7 +88,7 @@ def stem(binder: Binder, step: Step, found: Stem) -> None:
         NotLowered: no fast implementation takes it, or it has more than scales, zero points, a bias and post-ops of constants.
     """
     src, name, bias = step.arg("src"), step.arg("weights"), step.arg("bias")
-    if src is None or name is None or step.attr.output_scales is not None:
+    if src is None or name is None:
         raise NotLowered("no plain convolution")
     library, dims, dtype = binder.library, binder.dims(step.output), binder.dtype(step.output)
     data = found.weights(binder.constants.data(name))

@@ -1,7 +1,6 @@
 """A plan's attributes in the binding's terms: scales, zero points and post-ops with the memories they read at run time.
 
-Plans for `onednn-v3` are handed over unchanged. A plan for `onednn-v2` is converted so that every float operation stays: its bias is added
-to the accumulator, and its output scale is applied behind that, as a post-op.
+They are those of `onednn-v3`: plans for `onednn-v2` were converted (`executor.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from ...onednn.enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg
 from ...onednn.layouts import relaid, row_major, viewed
 from ...onednn.memory import Memory, MemoryDesc
 from ...plan import attributes as plan_attributes
-from ...plan.attributes import PrimitiveAttr, Scale
+from ...plan.attributes import PrimitiveAttr
 from .binding import Binder, NotLowered, Wanted
 from .tensors import data_type
 
-__all__ = ["Frame", "Translated", "algorithm", "folded_output_scale", "prepend_scale", "same_frame", "translate"]
+__all__ = ["Frame", "Translated", "algorithm", "same_frame", "translate"]
 
 _ROLES = {"src": Arg.SRC, "weights": Arg.WEIGHTS, "dst": Arg.DST, "src_0": Arg.SRC_0, "src_1": Arg.SRC_1}
 
@@ -104,52 +103,6 @@ def translate(binder: Binder, attr: PrimitiveAttr, frame: Frame, dtype: DataType
     return result
 
 
-def folded_output_scale(attr: PrimitiveAttr, axis: int, *, has_bias: bool, weights_mask: int) -> tuple[PrimitiveAttr, Scale | None]:
-    """The attributes of a step of a v2 plan in the order of v3, float operation by float operation.
-
-    `(acc + bias) * output_scale` is `acc * weights_scale` without a bias. With one, the accumulator and the bias stay as they are and the
-    output scale becomes the first post-op.
-
-    Args:
-        attr: the attributes; anything but output scales is untouched (eltwise scales are `translate`'s).
-        axis: of the destination's channels.
-        has_bias: whether the step has a bias.
-        weights_mask: mask of scales along the output channels of the weights.
-
-    Returns:
-        The attributes, and the output scale that must become the first post-op (None: there is none).
-
-    Raises:
-        NotLowered: an output scale along another axis.
-    """
-    scale = attr.output_scales
-    if scale is None:
-        return attr, None
-    if scale.mask not in (0, 1 << axis):
-        raise NotLowered(f"an output scale with mask {scale.mask}")
-    if has_bias:
-        return PrimitiveAttr(attr.scales, attr.zero_points, attr.post_ops), scale
-    weights = Scale(scale.values, weights_mask if len(scale.values) > 1 else 0)
-    return PrimitiveAttr({**attr.scales, "weights": weights}, attr.zero_points, attr.post_ops), None
-
-
-def prepend_scale(binder: Binder, translated: Translated, scale: Scale, frame: Frame, axis: int) -> Translated:
-    """The same with a multiplication by `scale` (per tensor, or along `axis` of the destination) in front of the post-ops."""
-    base = Arg.ATTR_MULTIPLE_POST_OP_BASE
-    shifted = {arg + base if arg >= base else arg: memory for arg, memory in translated.args.items()}
-    first: PostOp
-    if len(scale.values) == 1:
-        first = Eltwise(AlgKind.eltwise_linear, scale.values[0], 0.0)
-    else:
-        dims = tuple(len(scale.values) if i == axis else 1 for i in range(len(frame.dims)))
-        desc = row_major(binder.library, dims, DataType.f32)
-        first = Binary(AlgKind.binary_mul, desc)
-        shifted[arg_post_op(0, Arg.SRC_1)] = Memory(binder.engine, desc, np.ascontiguousarray(scale.array))
-    old = translated.attributes
-    attributes = Attributes(old.scales, old.zero_points, (first, *old.post_ops))
-    return Translated(attributes, shifted, translated.sum_operand)
-
-
 def _role(role: str) -> int:
     if role in _ROLES:
         return _ROLES[role]
@@ -166,13 +119,9 @@ def _append(
 ) -> None:
     index = len(chain)
     match op:
-        case plan_attributes.Eltwise(name, alpha, beta, scale):
+        case plan_attributes.Eltwise(name, alpha, beta, 1):
             chain.append(Eltwise(algorithm("eltwise", name), alpha, beta))
-            if scale != 1.0:
-                chain.append(Eltwise(AlgKind.eltwise_linear, scale, 0.0))
-        case plan_attributes.Binary(name, operand, scale):
-            if scale is not None:
-                raise NotLowered("oneDNN takes no scale on the operand of a binary post-op")
+        case plan_attributes.Binary(name, operand, None):
             need = _operand(binder, operand, frame)
             chain.append(Binary(algorithm("binary", name), need.desc))
             result.args[arg_post_op(index, Arg.SRC_1)] = need
@@ -187,6 +136,8 @@ def _append(
             mask, slopes = _slopes(binder, operand, frame)
             chain.append(PRelu(mask))
             result.args[arg_post_op(index, Arg.WEIGHTS)] = slopes
+        case plan_attributes.Eltwise() | plan_attributes.Binary():
+            raise NotLowered("oneDNN takes no scale on an eltwise post-op, or on the operand of a binary one")
         case plan_attributes.DepthwiseConv():
             raise NotLowered("oneDNN runs a depthwise post-op as two primitives by its reference code")
 

@@ -137,7 +137,7 @@ UNWRITABLE = ["nowhere/out{}", "file.txt/out{}", "taken{}"]
 
 
 @pytest.mark.parametrize("place", UNWRITABLE)
-@pytest.mark.parametrize("command", ["compile", "run"])
+@pytest.mark.parametrize("command", ["compile", "convert", "run"])
 def test_unwritable_outputs(spawn, tmp_path: Path, model: Path, plan: Path, image_file: Path, command: str, place: str) -> None:
     (tmp_path / "file.txt").write_text("a file is no folder")
     output = place.format(".npz" if command == "run" else ".onnx")
@@ -145,7 +145,9 @@ def test_unwritable_outputs(spawn, tmp_path: Path, model: Path, plan: Path, imag
     if place.startswith("taken"):
         taken.mkdir()
         (taken / "inside").touch()
-    arguments = ["compile", model] if command == "compile" else ["run", plan, "-i", image_file]
+    arguments = {"compile": ["compile", model], "run": ["run", plan, "-i", image_file], "convert": ["convert", tmp_path / "v2"]}[command]
+    if command == "convert":
+        fqfuse.save_plan(fqfuse.compile(model, target="onednn-v2"), tmp_path / "v2")
     before = sorted(tmp_path.rglob("*"))
     ran = spawn(*arguments, "-o", output, cwd=tmp_path)
     if command == "run" and taken.is_dir():  # a folder is a fine place for outputs, whatever its name
@@ -175,6 +177,7 @@ COMMAND_LINES = {
     "no such option": (["inspect", "m.onnx", "--colour"], "--colour"),
     "no model": (["inspect"], "MODEL_OR_PLAN"),
     "no output": (["compile", "m.onnx"], "--output"),
+    "no output of a conversion": (["convert", "m.onnx"], "--output"),
     "no thread": (["run", "m.onnx", "--threads", "0"], "'0' is no number of threads"),
     "json and text": (["inspect", "m.onnx", "--json", "--text"], "--text"),
     "no such file": (["inspect", "m.onnx"], "there is no such file\n  where: m.onnx"),
@@ -201,6 +204,8 @@ WRONG_WORDS = {
     "form": ("demo --form Qdq", "there is no form 'Qdq'", "choose one of f32, fakequantize, qdq"),
     "color": ("inspect m.onnx --color red", "there is no color 'red'", "choose one of auto, always, never"),
     "threads": ("run m.onnx --threads many", "'many' is no number of threads", "give a whole number of 1 or more"),
+    "target of a conversion": ("convert m.onnx -o n.onnx --to unified", "there is no conversion to 'unified'", "choose one of onednn-v3"),
+    "conversion": ("convert m.onnx -o n.onnx --how fast", "there is no conversion 'fast'", "choose one of mechanical, semantic"),
     "negative threads": ("run m.onnx --threads -2", "'-2' is no number of threads", "give a whole number of 1 or more"),
     "fractions of threads": ("run m.onnx --threads 1.5", "'1.5' is no number of threads", "give a whole number of 1 or more"),
 }

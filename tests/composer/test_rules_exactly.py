@@ -44,7 +44,7 @@ from fqfuse.ir.ranges import Ranges
 from fqfuse.ir.rule import Equation
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Binary, Eltwise, PostOp
-from fqfuse.plan.conversion.output_scale import OUTPUT_SCALE, UNSCALED
+from fqfuse.plan.conversion.output_scale import FACTOR, OF_ARGUMENT, UNSCALED
 from fqfuse.plan.conversion.real_domain import REAL, TAKEN_APART
 from fqfuse.report.rules import rules_document
 
@@ -141,7 +141,7 @@ def test_every_rule_of_the_composer_is_registered_and_described() -> None:
     assert all(f"### `{name}`" in rules_document() for name in ALL)
 
 
-ELSEWHERE = (ONE_ENTRY, *UNARY, PRELU, *COMPARING, DIFFERENCE, *LEGACY, *OUTPUT_SCALE, UNSCALED, *REAL, TAKEN_APART, DEPTHWISE)
+ELSEWHERE = (ONE_ENTRY, *UNARY, PRELU, *COMPARING, DIFFERENCE, *LEGACY, OF_ARGUMENT, FACTOR, UNSCALED, *REAL, TAKEN_APART, DEPTHWISE)
 """Held in test_unary_rules.py, test_comparing_rules.py, test_legacy_eltwise.py, test_convert_rules.py, test_depthwise.py."""
 
 

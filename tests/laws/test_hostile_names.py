@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -191,6 +192,11 @@ def test_reports_of_hostile_names(kind: str, tmp_path: Path) -> None:
     assert call("inspect", path)[0] == 0
     for options in REPORTS:
         assert call("inspect", plan, *options)[0] == 0
+    assert call("convert", plan, "-o", tmp_path / "new")[0] == 2, "it is for v3"
+    old = fqfuse.compile(path, target="onednn-v2")
+    fqfuse.save_plan(replace(old, values={name: kind.with_quant(None) for name, kind in old.values.items()}), tmp_path / "v2")
+    for options in ([], ["--json"], ["--color", "always"]):
+        assert call("convert", tmp_path / "v2", "-o", tmp_path / "new", "--how", "semantic", *options)[0] == 0
     feeds = {named("x"): np.zeros((1, 3, 8, 8), np.float32), named("i"): np.bool_(True)}
     for options in ([], ["--json"]):
         call("run", path, *options)  # inputs are missing
@@ -220,8 +226,8 @@ def test_hostile_words_on_the_command_line(kind: str, tmp_path: Path) -> None:
     word = HOSTILE[kind]
     model = tmp_path / "model.onnx"
     onnx.save(quantized(namer("")), model)
-    for command in ("compile", "inspect", "run", "demo"):
-        for option in ("--target", "--backend", "--color", "--threads", "--input", "--output", "--form"):
+    for command in ("compile", "inspect", "run", "convert", "demo"):
+        for option in ("--target", "--backend", "--color", "--threads", "--input", "--output", "--form", "--to", "--how"):
             if (command, option) not in {("compile", "--output"), ("demo", "--output"), ("inspect", "--output")}:
                 assert call(command, model, option, word)[0] == 2
         assert call(command, model, f"--{word}")[0] == 2

@@ -126,6 +126,9 @@ CONSTRUCTORS = {
     "compile(target)": lambda value: fqfuse.compile(model(), target=value),
     "compile(budgets)": lambda value: fqfuse.compile(model(), budgets=value),
     "compile(observers)": lambda value: fqfuse.compile(model(), observers=value),
+    "convert(plan)": fqfuse.convert,
+    "convert(target)": lambda value: fqfuse.convert(fqfuse.compile(model(), target="onednn-v2"), value),
+    "convert(how)": lambda value: fqfuse.convert(fqfuse.compile(model(), target="onednn-v2"), how=value),
     "load_plan(source)": fqfuse.load_plan,
     "InferenceSession(model)": fqfuse.InferenceSession,
     "InferenceSession(backend)": lambda value: fqfuse.InferenceSession(model(), value),
@@ -185,11 +188,13 @@ def test_any_place_for_a_plan(plan: fqfuse.Plan, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("arguments", [("inspect", "?"), ("compile", "?", "-o", "out"), ("compile", "right", "-o", "?"), ("run", "?"),
+                                       ("convert", "?", "-o", "out"), ("convert", "v2", "-o", "?"),
                                        ("run", "right", "--input", "?"), ("run", "right", "--input", "x=?")], ids=" ".join)  # fmt: skip
 def test_any_place_on_the_command_line(arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 2 and a message, or 0 where a plan may be written; nothing else changes."""
     monkeypatch.chdir(tmp_path)
     onnx.save(model(), tmp_path / "right")
+    fqfuse.save_plan(fqfuse.compile(model(), target="onednn-v2"), tmp_path / "v2")
     for place in places(tmp_path):
         words = [word.replace("?", os.fsdecode(place)) for word in arguments]
         before = {path: path.lstat().st_mtime_ns for path in tmp_path.iterdir()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 from typing import cast
@@ -15,15 +16,16 @@ from support.plan_strategies import plans, tame
 from fqfuse import compile as compile_model
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.errors import InvalidInput, PlanError
-from fqfuse.ir.decision import Outcome
+from fqfuse.ir.decision import DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
 from fqfuse.ir.types import DType, Quantization, TensorType
 from fqfuse.models.digits import DigitsForm, digits_model_path, digits_test_set
 from fqfuse.passes import optimize
-from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, ZeroPoint
-from fqfuse.plan.conversion.convert import to_v3
+from fqfuse.plan.attributes import Binary, DepthwiseConv, Eltwise, PostOp, PrimitiveAttr, Scale, Sum, ZeroPoint
+from fqfuse.plan.conversion.convert import Conversion, convert, convert_steps
 from fqfuse.plan.file import read_plan, save_plan
 from fqfuse.plan.targets import TARGETS, Target
 from fqfuse.plan.types import Plan, Step
+from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.numpy_runtime import run_step
 from fqfuse.runtime.session import InferenceSession
 
@@ -54,7 +56,7 @@ def pairs(plan: Plan, converted: Plan, feeds: dict[str, np.ndarray]) -> list[tup
 @pytest.mark.parametrize("name", CORPUS)
 def test_mechanically_every_step_gives_the_same_numbers(name: str) -> None:
     plan = plan_of(name)
-    converted = to_v3(plan)
+    converted = convert(plan)
     assert converted.target == "onednn-v3"
     assert not [step for step in converted.steps if step.attr.output_scales is not None]
     for step, old, new in pairs(plan, converted, feeds_for(CORPUS[name]())):
@@ -69,14 +71,14 @@ def test_mechanically_random_plans_give_the_same_numbers(plan: Plan) -> None:
     plan = tame(plan)
     rng = np.random.default_rng(1)
     shape = [2 if isinstance(dim, str) else dim for dim in plan.type(plan.inputs[0]).shape or ()]
-    for step, old, new in pairs(plan, to_v3(plan), {plan.inputs[0]: rng.normal(0, 3, shape).astype(np.float32)}):
+    for step, old, new in pairs(plan, convert(plan), {plan.inputs[0]: rng.normal(0, 3, shape).astype(np.float32)}):
         np.testing.assert_array_equal(old, new, err_msg=step.name)
 
 
 def test_the_plan_itself_stays() -> None:
     plan = plan_of("digits_qdq")
     before = plan_from_graph(optimize(CORPUS["digits_qdq"]()), "onednn-v2")
-    to_v3(plan, "semantic")
+    convert(plan, how="semantic")
     assert plan == before
 
 
@@ -87,7 +89,7 @@ def test_the_plan_itself_stays() -> None:
 def test_semantically_every_step_is_at_most_one_code_away(name: str) -> None:
     plan = plan_of(name)
     codes = apart = 0
-    for step, old, new in pairs(plan, to_v3(plan, "semantic"), feeds_for(CORPUS[name]())):
+    for step, old, new in pairs(plan, convert(plan, how="semantic"), feeds_for(CORPUS[name]())):
         if old.dtype.kind in "iu":
             gap = np.abs(old.astype(np.int64) - new.astype(np.int64))
             assert gap.max(initial=0) <= 1, step.name
@@ -100,7 +102,7 @@ def test_semantically_every_step_is_at_most_one_code_away(name: str) -> None:
 @pytest.mark.parametrize("form", ["fakequantize", "qdq"])
 def test_semantically_the_digits_plan_is_the_one_compiled_for_v3(form: DigitsForm, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for the scales of codes, which the compiler folds into factors in front of the post-ops, and a conversion leaves apart."""
-    converted = to_v3(compile_model(digits_model_path(form), target="onednn-v2"), "semantic")
+    converted = convert(compile_model(digits_model_path(form), target="onednn-v2"), how="semantic")
     monkeypatch.setitem(cast("dict[str, Target]", TARGETS), "onednn-v3", replace(TARGETS["onednn-v3"], fold_dst_scale=False))
     wanted = compile_model(digits_model_path(form))
     for mine, theirs in zip(converted.steps, wanted.steps, strict=True):
@@ -119,7 +121,7 @@ def test_semantically_the_digits_plan_is_the_one_compiled_for_v3(form: DigitsFor
     assert np.mean(logits.argmax(1) == labels) >= 0.97
 
 
-def one(op: Eltwise | Binary | None, *more: Eltwise | Binary, dst: DType = U8, bias: bool = True, scale: float = 2.0**-6) -> Plan:
+def one(op: PostOp | None, *more: PostOp, dst: DType = U8, bias: bool = True, scale: float = 2.0**-6) -> Plan:
     """A convolution with two channels and these post-ops, written by hand for v2; codes decode by 0.5, in and out."""
     post_ops = tuple(p for p in (op, *more) if p is not None)
     args = (("src", "x"), ("weights", "w"), *([("bias", "b")] if bias else []))
@@ -133,13 +135,17 @@ def one(op: Eltwise | Binary | None, *more: Eltwise | Binary, dst: DType = U8, b
         "w": rng.integers(-9, 10, (2, 4, 1, 1)).astype(np.int8),
         "b": np.array([100, -60], np.float32),
         "operand": np.array([2, -3], np.float32).reshape(1, 2, 1, 1),
+        "dw": rng.integers(-9, 10, (2, 1, 3, 3)).astype(np.int8),
+        "db": np.array([7, -300], np.float32),
     }
+    if "old" in step.inputs:
+        values["old"] = TensorType(dst, (1, 2, 5, 5))
     used = {name: data for name, data in constants.items() if name in step.inputs}
-    return Plan("one", "onednn-v2", ("x",), ("y",), values, used, (step,))
+    return Plan("one", "onednn-v2", tuple(name for name in values if name != "y"), ("y",), values, used, (step,))
 
 
 def converted_step(plan: Plan) -> tuple[Plan, Step]:
-    converted = to_v3(plan, "semantic")
+    converted = convert(plan, how="semantic")
     data = np.random.default_rng(3).integers(0, 256, (1, 4, 5, 5)).astype(np.uint8)
     for _, old, new in pairs(plan, converted, {"x": data}):
         np.testing.assert_array_equal(old, new)  # all factors are powers of two here
@@ -182,7 +188,7 @@ def test_post_ops_in_the_real_domain(op: Eltwise | Binary, expected: tuple[Eltwi
 
 def test_a_function_of_real_numbers_ends_the_quanta() -> None:
     """gelu sees real numbers, 1/0.5 behind it brings the quanta: neither the weights nor gelu hold a trace of the destination's scale."""
-    converted = to_v3(one(Eltwise("gelu_erf", 0.0, 0.0, 2.0)), "semantic")
+    converted = convert(one(Eltwise("gelu_erf", 0.0, 0.0, 2.0)), how="semantic")
     assert converted.steps[0].attr.post_ops == (Eltwise("gelu_erf"),)
     assert converted.steps[0].attr.scales["weights"] == Scale((2.0**-5, 3 * 2.0**-5), 1)
 
@@ -197,30 +203,31 @@ def test_real_numbers_have_no_destination_scale() -> None:
 
 def test_decisions_say_which_way_it_went() -> None:
     plan = one(Eltwise("relu"))
-    (decision,) = to_v3(plan, "semantic").decisions
+    (decision,) = convert(plan, how="semantic").decisions
     assert (decision.rule, decision.subject, decision.outcome) == (RULE, "conv", Outcome.FIRED)
     assert decision.reason == "semantic: convolution c"
-    assert to_v3(plan).decisions[0].reason == "mechanical: convolution c"
+    assert convert(plan).decisions[0].reason == "mechanical: convolution c"
 
 
 def test_codes_that_nothing_decodes_keep_the_mechanical_way() -> None:
     plan = one(Eltwise("relu"))
     bare = replace(plan, values={**plan.values, "x": TensorType(U8, (1, 4, 5, 5))})
-    converted = to_v3(bare, "semantic")
+    converted = convert(bare, how="semantic")
     (decision,) = converted.decisions
     assert decision.outcome is Outcome.REFUSED
     assert "is converted mechanically: a type does not say" in decision.reason
-    assert converted.steps == to_v3(bare).steps
+    assert converted.steps == convert(bare).steps
 
 
 def test_a_scale_outside_f32_keeps_the_mechanical_way() -> None:
-    (decision,) = to_v3(one(None, scale=1e-38), "semantic").decisions
-    assert "leave f32's range" in decision.reason
+    (decision,) = convert(one(None, scale=1e-38), how="semantic").decisions
+    assert "a number leaves f32's range" in decision.reason
+    assert decision.found == "5e-39"
 
 
 def test_a_converted_plan_is_saved_and_read(tmp_path) -> None:
     for how in ("mechanical", "semantic"):
-        converted = to_v3(plan_of("digits_qdq"), how)
+        converted = convert(plan_of("digits_qdq"), how=how)
         save_plan(converted, tmp_path / "plan.onnx")
         assert read_plan(tmp_path / "plan.onnx") == converted
         assert converted.options["converted"] == how
@@ -228,12 +235,113 @@ def test_a_converted_plan_is_saved_and_read(tmp_path) -> None:
 
 def test_wrong_calls() -> None:
     with pytest.raises(InvalidInput, match="only plans for onednn-v2"):
-        to_v3(plan_of("digits_qdq", "onednn-v3"))
+        convert(plan_of("digits_qdq", "onednn-v3"))
     with pytest.raises(InvalidInput, match="no conversion 'literal'"):
-        to_v3(one(None), "literal")  # type: ignore[arg-type]
+        convert(one(None), how="literal")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="no conversion to 'unified'"):
+        convert(one(None), "unified")
+    with pytest.raises(InvalidInput, match="a str is no plan"):
+        convert("plan.onnx")  # type: ignore[arg-type]
+    broken = one(None)
+    with pytest.raises(PlanError, match="the plan is not sound"):
+        convert(replace(broken, outputs=("gone",)))
 
 
-def test_too_many_post_ops() -> None:
-    chain = [Eltwise("abs", 0.0, 0.0, 2.0), *[Eltwise("square", 0.0, 0.0, 2.0)] * 16]
-    with pytest.raises(PlanError, match="takes 32"):
-        to_v3(one(None, *chain))
+TOO_MANY = (Eltwise("abs", 0.0, 0.0, 2.0), *[Eltwise("square", 0.0, 0.0, 2.0)] * 20)
+NOT_IN_V3 = {
+    "too many post-ops": (TOO_MANY, "post-ops, and onednn-v3 takes 32"),
+    "an infinite factor": ((Eltwise("clip", 0.0, 6.0, math.inf),), "a post-op eltwise with a parameter that is not finite in f32"),
+}
+
+
+@pytest.mark.parametrize("how", ["mechanical", "semantic"])
+@pytest.mark.parametrize("case", NOT_IN_V3)
+def test_what_v3_cannot_say_is_told_with_the_step(case: str, how: Conversion) -> None:
+    post_ops, word = NOT_IN_V3[case]
+    plan = one(*post_ops)
+    assert verify_plan(plan) == []
+    with pytest.raises(PlanError) as caught:
+        convert(plan, how=how)
+    assert caught.value.what.startswith("convolution c cannot be converted: for onednn-v3 it has ")
+    assert word in caught.value.what
+    assert (caught.value.where, caught.value.hint) == ("conv", "compile the model for onednn-v3")
+
+
+def test_step_by_step_such_a_step_stays_as_it_is() -> None:
+    converted, kept = convert_steps(one(*TOO_MANY))
+    assert list(kept) == [0]
+    assert converted.steps == one(*TOO_MANY).steps
+    assert converted.decisions == ()
+
+
+# -- what only plans written by hand hold ------------------------------------------------------------------------------------------
+
+
+def by_both(plan: Plan) -> tuple[Plan, Plan]:
+    """Both conversions of a plan with exact factors; each gives the same numbers."""
+    assert verify_plan(plan) == []
+    rng = np.random.default_rng(4)
+    feeds = {name: rng.integers(0, 200, plan.type(name).static_shape).astype(plan.type(name).dtype.numpy) for name in plan.inputs}
+    found = convert(plan), convert(plan, how="semantic")
+    for converted in found:
+        for step, old, new in pairs(plan, converted, feeds):
+            np.testing.assert_array_equal(old, new, err_msg=f"{converted.options['converted']} {step.name}")
+    return found
+
+
+@pytest.mark.parametrize("bias", ["db", ""])
+@pytest.mark.parametrize("dst", [U8, F32])
+def test_a_depthwise_post_op_multiplies_its_bias_too(dst: DType, bias: str) -> None:
+    """Its accumulator gets the bias before the scale in v2, and behind it in v3; what is between are codes without a type."""
+    op = DepthwiseConv("dw", bias, 3, 1, 1, DType.S8, dst, Scale((0.25, 0.5), 3), Scale((0.5,)))
+    mechanical, semantic = by_both(one(op, dst=dst))
+    unscaled = replace(op, weights_scale=Scale((1.0,))), Binary("mul", "c/output_scale")
+    assert mechanical.steps[0].attr.post_ops[1:] == (unscaled if bias else (op,))
+    assert semantic.decisions[0].reason == (
+        "convolution c is converted mechanically: its depthwise post-op decodes codes that no type describes"
+    )
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("axis", [0, 2, 3])
+def test_an_output_scale_along_another_dimension_is_no_scale_of_weights(axis: int, bias: bool) -> None:
+    size = (1, 2, 5, 5)[axis]
+    scale = Scale(tuple(2.0**-index for index in range(5, 5 + size)), 1 << axis)
+    plan = one(None, bias=bias)
+    plan = replace(plan, steps=(replace(plan.steps[0], attr=replace(plan.steps[0].attr, output_scales=scale)),))
+    mechanical, semantic = by_both(plan)
+    assert mechanical.steps[0].attr.scales == ({} if bias or size > 1 else {"weights": Scale(scale.values)})
+    assert ("does not run along the output channels" in semantic.decisions[0].reason) == (size > 1)
+
+
+def test_a_negative_scale_of_codes_has_no_quanta() -> None:
+    plan = one(Eltwise("relu"))
+    _, semantic = by_both(replace(plan, values={**plan.values, "y": TensorType(U8, (1, 2, 5, 5), Quantization.of(-0.5))}))
+    assert "a type does not say by which one scale" in semantic.decisions[0].reason
+    assert semantic.decisions[0].expected == "a scale per tensor, above 0"
+
+
+@pytest.mark.parametrize(
+    ("op", "quantum"),
+    [
+        (Sum("old", 1e30), 1e30),
+        (Eltwise("linear", 1.0, 1e30), 1e30),
+        (Eltwise("tanh", scale=1e-20), 1e-20),
+        (Eltwise("linear", 1.0, 1e-20), 1e-20),
+    ],
+)
+def test_a_number_of_the_real_domain_that_f32_does_not_hold(op: PostOp, quantum: float) -> None:
+    """Infinite, or below the normal numbers: as 0 it would be gone."""
+    plan = one(op)
+    _, semantic = by_both(replace(plan, values={**plan.values, "y": TensorType(U8, (1, 2, 5, 5), Quantization.of(quantum))}))
+    assert "leaves f32's range" in semantic.decisions[0].reason
+    assert semantic.decisions[0].found
+
+
+def test_a_post_op_that_a_fate_speaks_of_stays() -> None:
+    quantizers = {"q": Quantizer("q", "FakeQuantize", "x")}
+    fates = Fate("q", Half.QUANTIZE, QuantizeFate.POST_OP, "", step=0), Fate("q", Half.DEQUANTIZE, DequantizeFate.REDUNDANT, "", "c")
+    told = replace(one(Eltwise("linear", 2.0)), quantizers=quantizers, fates=fates)
+    _, semantic = by_both(told)
+    assert semantic.steps[0].attr.post_ops
+    assert by_both(one(Eltwise("linear", 2.0)))[1].steps[0].attr.post_ops == ()

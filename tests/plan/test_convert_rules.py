@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -12,52 +13,40 @@ from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
 
 from fqfuse.composer.formula.formula import vec
 from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
-from fqfuse.plan.conversion.output_scale import OUTPUT_SCALE, UNSCALED, OutputScale, ScaleHome
-from fqfuse.plan.conversion.real_domain import REAL, TAKEN_APART, Behind, Real, Scales
+from fqfuse.plan.conversion.output_scale import FACTOR, OF_ARGUMENT, UNSCALED
+from fqfuse.plan.conversion.real_domain import REAL, TAKEN_APART, LeavesF32, Scales, rounded
 
-RULES = {rule.name: rule for rule in (*OUTPUT_SCALE, UNSCALED, *REAL, TAKEN_APART)}
+RULES = {rule.name: rule for rule in (OF_ARGUMENT, FACTOR, UNSCALED, *REAL, TAKEN_APART)}
+SUM, HOMOGENEOUS, WITH_CONSTANT, RECTIFIED, LINEAR, OTHERWISE = (rule.name for rule in REAL)
 EACH = Scale((0.5, 0.25), 2)
 
 
-def output(scale: Scale, *, copied: bool = False, biased: bool = False) -> OutputScale:
-    return OutputScale(scale, copied, biased, 1, 4, lambda array: f"{array.tolist()}")
+def filed(array: np.ndarray) -> str:
+    return f"{array.tolist()}"
 
 
-def behind(domain: float, *, constant: bool = True) -> Behind:
-    return Behind(domain, lambda operand: f"{operand}*{domain:g}" if constant else None)
+def times(domain: float, *, constant: bool = True):
+    return lambda operand: f"{operand}*{domain:g}" if constant else None
 
 
-def scales(output: object, *, src: float = 0.5, dst: float = 0.25, weighted: bool = True) -> Scales:
-    return Scales(vec(output), 1, src, dst, weighted)
+def behind(op: PostOp, domain: float = 4.0, *, constant: bool = True) -> tuple[object, ...]:
+    return op, domain, times(domain, constant=constant)
+
+
+def scales(output: object, *, src: float = 0.5, dst: float = 0.25, mask: int | None = 1) -> Scales:
+    return Scales(vec(output), mask, src, dst)
 
 
 FIRES: Fires = {
-    "o*x = s*x, s = o": ((output(EACH, copied=True),), ScaleHome({"src": EACH})),
-    "o*acc = w*acc, w = o": ((output(EACH),), ScaleHome({"weights": Scale((0.5, 0.25), 1)})),
-    "o*(acc + b) = linear(acc + b, o, 0)": ((output(Scale((0.5,)), biased=True),), ScaleHome(post_ops=(Eltwise("linear", 0.5, 0.0),))),
-    "[o, ...]*(acc + b) = binary_mul(acc + b, [o, ...])": (
-        (output(EACH, biased=True),),
-        ScaleHome(post_ops=(Binary("mul", "[[[[0.5]], [[0.25]]]]"),)),
-    ),
-    "k*f(x) = linear(f(x), k, 0)": ((Eltwise("tanh", scale=3.0),), (Eltwise("tanh"), Eltwise("linear", 3.0, 0.0))),
-    "(x + k*(dst-z))*d = x*d + (k*d)*(dst-z)": ((Sum("skip", 0.5, 3), behind(-4.0)), Real(-4.0, (Sum("skip", -2.0, 3),))),
-    "prelu(x)*d = prelu(x*d), d > 0": ((Prelu("slope"), behind(4.0)), Real(4.0, (Prelu("slope"),))),
-    "(x*t)*d = (x*d)*t": ((Binary("div", "t"), behind(-4.0)), Real(-4.0, (Binary("div", "t"),))),
-    "f(x, c)*d = f(x*d, c*d), d > 0": ((Binary("max", "c"), behind(4.0)), Real(4.0, (Binary("max", "c*4"),))),
-    "k*relu(x)*d = relu(x*(k*d)), k*d > 0": ((Eltwise("relu", 0.5, scale=-2.0), behind(-4.0)), Real(8.0, (Eltwise("relu", 0.5),))),
-    "k*clip(x, l, h)*d = clip(x*(k*d), l*(k*d), h*(k*d)), k*d > 0": (
-        (Eltwise("clip", -1.0, 6.0, 2.0), behind(4.0)),
-        Real(8.0, (Eltwise("clip", -8.0, 48.0),)),
-    ),
-    "k*(a*x + b)*d = x*(k*a*d) + b*(k*d), k*a*d > 0": (
-        (Eltwise("linear", 3.0, 5.0, 2.0), behind(4.0)),
-        Real(24.0, (Eltwise("linear", 1.0, 40.0),)),
-    ),
-    "k*f(x)*d = linear(f(x), k*d, 0)": (
-        (Eltwise("tanh", scale=2.0), behind(4.0)),
-        Real(1.0, (Eltwise("tanh"), Eltwise("linear", 8.0, 0.0))),
-    ),
-    "f(x, t)*d = linear(f(x, t), d, 0)": ((Binary("ge", "t"), behind(4.0)), Real(1.0, (Binary("ge", "t"), Eltwise("linear", 4.0, 0.0)))),
+    OF_ARGUMENT.name: ((EACH, 1, None), Scale((0.5, 0.25), 1)),
+    FACTOR.name: ((EACH, 4, filed), Binary("mul", "[[[[0.5]], [[0.25]]]]")),
+    UNSCALED.name: ((Eltwise("tanh", scale=3.0),), (Eltwise("tanh"), Eltwise("linear", 3.0, 0.0))),
+    SUM: (behind(Sum("skip", 0.5, 3)), (4.0, (Sum("skip", 2.0, 3),))),
+    HOMOGENEOUS: (behind(Prelu("slope")), (4.0, (Prelu("slope"),))),
+    WITH_CONSTANT: (behind(Binary("max", "c")), (4.0, (Binary("max", "c*4"),))),
+    RECTIFIED: (behind(Eltwise("clip", -1.0, 6.0, 2.0)), (8.0, (Eltwise("clip", -8.0, 48.0),))),
+    LINEAR: (behind(Eltwise("linear", 3.0, 5.0, 2.0)), (24.0, (Eltwise("linear", 1.0, 40.0),))),
+    OTHERWISE: (behind(Eltwise("tanh", scale=2.0)), (1.0, (Eltwise("tanh"), Eltwise("linear", 8.0, 0.0)))),
     TAKEN_APART.name: (
         (scales([0.5, 1.0]), 0.25),
         {"src": Scale((0.5,)), "dst": Scale((0.25,)), "weights": Scale((0.25, 0.5), 1)},
@@ -65,22 +54,11 @@ FIRES: Fires = {
 }
 
 REFUSES: Refuses = {
-    "o*x = s*x, s = o": [((output(EACH),), "about a reorder")],
-    "o*acc = w*acc, w = o": [((output(EACH, biased=True),), "an accumulator alone")],
-    "o*(acc + b) = linear(acc + b, o, 0)": [((output(EACH, biased=True),), "needs one o")],
-    "k*f(x) = linear(f(x), k, 0)": [((Eltwise("tanh"),), "about a factor")],
-    "prelu(x)*d = prelu(x*d), d > 0": [((Prelu("slope"), behind(-4.0)), "above 0")],
-    "f(x, c)*d = f(x*d, c*d), d > 0": [
-        ((Binary("max", "c"), behind(-4.0)), "above 0"),
-        ((Binary("add", "t"), behind(4.0, constant=False)), "needs c*d"),
-    ],
-    "k*relu(x)*d = relu(x*(k*d)), k*d > 0": [((Eltwise("relu"), behind(-4.0)), "above 0")],
-    "k*clip(x, l, h)*d = clip(x*(k*d), l*(k*d), h*(k*d)), k*d > 0": [((Eltwise("clip", 0.0, 6.0, -1.0), behind(4.0)), "above 0")],
-    "k*(a*x + b)*d = x*(k*a*d) + b*(k*d), k*a*d > 0": [((Eltwise("linear", -3.0), behind(4.0)), "above 0")],
-    TAKEN_APART.name: [
-        ((scales(1e-38), 0.25), "leave f32's range"),
-        ((scales(3.0, weighted=False), 0.25), "is not the source's scale"),
-    ],
+    OF_ARGUMENT.name: [((EACH, 1, "b"), "an accumulator alone"), ((EACH, None, None), "a dimension that s has")],
+    WITH_CONSTANT: [(behind(Binary("add", "t"), constant=False), "needs a constant")],
+    RECTIFIED: [(behind(Eltwise(name, 0.0, 6.0, factor)), "above 0") for name in ("relu", "clip") for factor in (-1.0, 0.0, math.inf)],
+    LINEAR: [(behind(Eltwise("linear", -3.0)), "above 0")],
+    TAKEN_APART.name: [((scales(3.0, mask=None), 0.25), "is not the source's scale")],
 }
 
 
@@ -99,10 +77,9 @@ def test_rule_refuses_with_its_reason(name: str, arguments: tuple[object, ...], 
     check_refuses(RULES[name], arguments, reason)
 
 
-@pytest.mark.parametrize("name", [UNSCALED.name, *(rule.name for rule in REAL[:-1])])
+@pytest.mark.parametrize("name", [rule.name for rule in REAL[:-1]])
 def test_rule_says_nothing_elsewhere(name: str) -> None:
-    other = Binary("ge", "t")
-    assert RULES[name].apply(*((other,) if name == UNSCALED.name else (other, behind(1.0)))) is None
+    assert RULES[name].apply(*behind(Binary("ge", "t"))) is None
 
 
 # -- the same numbers --------------------------------------------------------------------------------------------------------------
@@ -110,36 +87,37 @@ def test_rule_says_nothing_elsewhere(name: str) -> None:
 SUMS = np.random.default_rng(0).integers(-(2**20), 2**20, 4096).astype(np.float32)  # accumulators with a bias, in f32
 
 
-@pytest.mark.parametrize("name", [rule.name for rule in OUTPUT_SCALE])
-def test_output_scales_keep_their_place_and_the_bits(name: str) -> None:
-    """A scale of an argument multiplies the accumulator, or the source, and is the same number; a post-op multiplies what has the bias."""
-    rng, fired = np.random.default_rng(1), 0
-    for _ in range(200):
-        many, copied = bool(rng.integers(2)), bool(rng.integers(2))
-        values = tuple(np.float32(v).item() for v in rng.normal(0, 1, 2 if many else 1))
-        given = output(Scale(values, 2 if many else 0), copied=copied, biased=not copied and bool(rng.integers(2)))
-        found = RULES[name].apply(given)
-        if not isinstance(found, ScaleHome):
-            continue
-        fired += 1
-        assert bool(found.scales) != bool(found.post_ops)
-        assert not (given.biased and found.scales), "the bias is in what o multiplies"
-        assert [scale.values for scale in found.scales.values()] in ([], [values])
-        for op in found.post_ops:
-            factors = [op.alpha] if isinstance(op, Eltwise) else np.asarray(eval(op.operand)).ravel().tolist()  # noqa: S307
-            shift = np.float32(op.beta if isinstance(op, Eltwise) else 0)
-            for factor, wanted in zip(factors, values, strict=True):
-                bits = [(y + np.float32(0)).view(np.uint32) for y in (SUMS * np.float32(wanted), SUMS * np.float32(factor) + shift)]
-                np.testing.assert_array_equal(*bits)
-    assert fired >= 20
+def same_bits(one: np.ndarray, other: np.ndarray) -> None:
+    """But for the sign of a zero."""
+    np.testing.assert_array_equal(*((y + np.float32(0)).view(np.uint32) for y in (one, other)))
+
+
+def test_the_scale_of_an_argument_is_the_output_scale() -> None:
+    """It multiplies the accumulator, or the source, and is the same number."""
+    for values in ((0.1,), (3.0, -0.1, 1e-30)):
+        assert OF_ARGUMENT.apply(Scale(values, 4), 2, None) == Scale(values, 2)
+
+
+@pytest.mark.parametrize("axis", range(4))
+def test_a_factor_in_front_keeps_the_bits(axis: int) -> None:
+    rng, shape = np.random.default_rng(1), [4, 8, 8, 16]
+    sums = SUMS.reshape(shape)
+    for _ in range(20):
+        each = rng.normal(0, 1, shape[axis]).astype(np.float32)
+        one = float(each[0])
+        factors = each.reshape([-1 if index == axis else 1 for index in range(4)])
+        assert FACTOR.apply(Scale(tuple(each.tolist()), 1 << axis), 4, filed) == Binary("mul", filed(factors))
+        same_bits(np.moveaxis(np.moveaxis(sums, axis, -1) * each, -1, axis), sums * factors)
+        linear = FACTOR.apply(Scale((one,), 1 << axis), 4, filed)
+        assert linear == Eltwise("linear", one, 0.0)
+        same_bits(sums * np.float32(one), sums * np.float32(linear.alpha) + np.float32(linear.beta))
 
 
 def test_the_scale_of_an_eltwise_keeps_the_bits() -> None:
     for scale in (3.0, -0.1, 1e-30):
         eltwise, linear = UNSCALED.apply(Eltwise("relu", 0.1, scale=scale))
         assert (eltwise, linear) == (Eltwise("relu", 0.1), Eltwise("linear", scale, 0.0))
-        bits = [(y + np.float32(0)).view(np.uint32) for y in (SUMS * np.float32(scale), SUMS * np.float32(scale) + np.float32(0))]
-        np.testing.assert_array_equal(*bits)
+        same_bits(SUMS * np.float32(scale), SUMS * np.float32(scale) + np.float32(0))
 
 
 # -- real numbers ------------------------------------------------------------------------------------------------------------------
@@ -161,18 +139,43 @@ def drawn(draws: Draws) -> PostOp:
 def test_post_ops_in_the_real_domain_hold_in_fractions(name: str) -> None:
     draws, fired = Draws(source(0)), 0
     for _ in range(1500):
-        op, domain, held = drawn(draws), draws.random.choice([0.5, 4.0, 1.0, -2.0]), draws.operands()
+        op, domain, held = drawn(draws), draws.random.choice([0.5, 4.0, 1.0, 0.125]), draws.operands()
         held["other*"] = held["other"] * Fraction(domain)
-        found = RULES[name].apply(op, Behind(domain, lambda operand: f"{operand}*"))
-        if not isinstance(found, Real):
+        found = RULES[name].apply(op, domain, lambda operand: f"{operand}*")
+        if not isinstance(found, tuple):
             continue
         fired += 1
+        front, parts = found
+        assert front > 0, "the next rule needs it"
         for x in (*draws.numbers(), Fraction(0), Fraction(-3, 2), Fraction(6), held["other"]):
-            y = Fraction(found.domain) * x
-            for part in found.post_ops:
+            y = Fraction(front) * x
+            for part in parts:
                 y = after_post_op(part, y, held)
             assert y == Fraction(domain) * after_post_op(op, x, held), f"{op} in {domain} as {found}, x = {x}, {held}"
     assert fired >= 20
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [
+        lambda: rounded(1e39),
+        lambda: rounded((1.0, -1e-39)),
+        lambda: REAL[0].apply(Sum("skip", 1e-30), 1e-30, times(1.0)),
+        lambda: REAL[3].apply(Eltwise("clip", 0.0, 1e30), 1e30, times(1.0)),
+        lambda: REAL[4].apply(Eltwise("linear", 1.0, 1e-30), 1e-30, times(1.0)),
+        lambda: REAL[5].apply(Eltwise("tanh", scale=1e30), 1e30, times(1.0)),
+        lambda: TAKEN_APART.apply(scales(1e-38), 0.25),
+        lambda: TAKEN_APART.apply(scales(1e-30, src=1e-30), 1e-10),
+    ],
+)
+def test_what_leaves_f32_is_not_rounded(apply) -> None:
+    with pytest.raises(LeavesF32, match=r"^-?[0-9.e+-]+$"):
+        apply()
+
+
+def test_infinite_bounds_and_zeros_stay() -> None:
+    assert rounded((0.0, -np.inf, np.inf, 1.5)).tolist() == [0.0, -np.inf, np.inf, 1.5]
+    assert REAL[3].apply(Eltwise("clip", 0.0, np.inf), 4.0, times(4.0)) == (4.0, (Eltwise("clip", 0.0, np.inf),))
 
 
 def test_an_output_scale_taken_apart_holds_in_fractions() -> None:

@@ -120,7 +120,7 @@ def test_the_title_is_the_files_name_where_there_is_one(rendered) -> None:
     plan = long_plan(1)
     assert rendered(plan_report(plan, PIPE, title="a.onnx"), PIPE)[0] == "a.onnx  compiled for onednn-v3"
     assert rendered(summary_report(plan), PIPE)[0] == "long  compiled for onednn-v3"
-    assert rendered(summary_report(plan, written="p.onnx (3 bytes)"), PIPE)[-1].split(maxsplit=1) == ["plan", "p.onnx (3 bytes)"]
+    assert rendered(summary_report(plan, more={"plan": "p.onnx (3 bytes)"}), PIPE)[-1].split(maxsplit=1) == ["plan", "p.onnx (3 bytes)"]
 
 
 def test_weighed_says_what_was_weighed_with_the_reasons(rendered) -> None:

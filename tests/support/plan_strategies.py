@@ -204,18 +204,27 @@ class _Builder:
             elif kind == "depthwise" and depthwise:
                 depthwise = False  # no runtime has two
                 weights = self.constant(np.ones((self.shape[1], 1, 3, 3), np.int8))
+                bias = self.constant(np.ones(self.shape[1], np.float32)) if self.draw(st.booleans()) else ""
                 found.append(
-                    DepthwiseConv(weights, "", 3, 1, 1, S8, dst, Scale((0.5,) * int(self.shape[1]), 3), Scale((self.draw(_SCALES),)))
+                    DepthwiseConv(weights, bias, 3, 1, 1, S8, dst, Scale((0.5,) * int(self.shape[1]), 3), Scale((self.draw(_SCALES),)))
                 )
         return tuple(found)
 
-    def attributes(self, dst: DType, weights: Scale, post_ops: tuple[PostOp, ...]) -> PrimitiveAttr:
+    def output_scales(self, weights: Scale, channels: int) -> Scale:
+        """Along the channels, as those of the weights are, or along another dimension."""
+        axis = self.draw(st.sampled_from([channels] * 5 + [2, 3]))
+        if axis == channels:
+            return Scale(weights.values, 1 << axis if weights.mask else 0)
+        size = int(self.shape[axis])
+        return Scale(tuple(self.draw(st.lists(_SCALES, min_size=size, max_size=size))), 1 << axis)
+
+    def attributes(self, dst: DType, weights: Scale, post_ops: tuple[PostOp, ...], channels: int = 1) -> PrimitiveAttr:
         integer = self.values[self.last].dtype.is_integer
         points = {"src": ZeroPoint((self.draw(st.integers(-9, 255)),))} if integer else {}
         if dst.is_integer:
             points["dst"] = ZeroPoint((self.draw(st.integers(-128, 255)),))
         if self.v2:
-            return PrimitiveAttr({}, points, post_ops, Scale(weights.values, 2 if weights.mask else 0) if integer else None)
+            return PrimitiveAttr({}, points, post_ops, self.output_scales(weights, channels) if integer else None)
         scales = {"src": Scale((self.draw(_SCALES),)), "weights": weights} if integer else {}
         return PrimitiveAttr(scales | ({"dst": Scale((self.draw(_SCALES),))} if dst.is_integer else {}), points, post_ops)
 
@@ -260,9 +269,7 @@ class _Builder:
         element = np.int8 if self.values[self.last].dtype.is_integer else np.float32
         weights = self.constant(np.eye(columns).astype(element))
         scale = Scale(tuple(self.draw(st.lists(_SCALES, min_size=columns, max_size=columns))), 2)
-        attr = self.attributes(dst, scale, self.post_ops(dst))
-        if attr.output_scales is not None:
-            attr = PrimitiveAttr(attr.scales, attr.zero_points, attr.post_ops, Scale(scale.values, 8))
+        attr = self.attributes(dst, scale, self.post_ops(dst), channels=3)
         self.add("matmul", "MatMul", [("src", self.last), ("weights", weights)], dst, {}, attr)
 
     def binary(self) -> None:
