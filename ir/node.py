@@ -63,9 +63,9 @@ class Node:
             raise GraphError(f"{self.name}: attribute {name} is no {kind.__name__} but {value!r}")
         return value
 
-    def has(self, trait: Trait) -> bool:
-        """True when the op's row has the trait."""
-        return trait in OPS[self.op].traits
+    def has(self, *traits: Trait) -> bool:
+        """True when the op's row has one of the traits."""
+        return not OPS[self.op].traits.isdisjoint(traits)
 
 
 @dataclass(frozen=True, slots=True)

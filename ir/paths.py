@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from .graph import Graph
 from .node import Node
-from .ops import dims
+from .ops import OPS, dims
 from .ops.spec import Trait
 
 __all__ = ["RESHAPES", "chain_anchor", "first_view", "keeps_shape", "reaches", "same_bytes"]
 
-RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+RESHAPES = frozenset(name for name, row in OPS.items() if Trait.RESHAPES in row.traits)
 """Operations that give the same elements in the same order another shape."""
-
-_ANCHORS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
-
 
 _REACH = 256  # operations that are looked at: no primitive takes as many post-ops
 
@@ -44,9 +41,9 @@ def _in_front(graph: Graph, value: str) -> Node | str | None:
     node = graph.producer(value)
     if node is None or graph.is_output(value) or graph.read_count(value) != 1:
         return None
-    if node.op in _ANCHORS:
+    if node.has(Trait.PRODUCT):
         return node
-    if node.op not in ("Quantize", "Dequantize") and not node.has(Trait.ELEMENTWISE):
+    if not node.has(Trait.ELEMENTWISE):
         return None
     computed = [v for v in node.inputs if v and graph.constant(v) is None]
     return None if not computed or (len(computed) != 1 and node.op != "Add") else computed[0]
@@ -81,12 +78,12 @@ def same_bytes(graph: Graph, value: str) -> tuple[str, ...]:
     """The value and all that are the same elements under another shape: at run time they may share one buffer; the first one in front."""
     found = [first_view(graph, value)]
     for each in found:
-        found += [reader.output for reader in graph.consumers(each) if reader.op in RESHAPES and reader.inputs[0] == each]
+        found += [reader.output for reader in graph.consumers(each) if reader.has(Trait.RESHAPES) and reader.inputs[0] == each]
     return tuple(found)
 
 
 def first_view(graph: Graph, value: str) -> str:
     """The value that was computed, of which the value is a view under another shape."""
-    while (producer := graph.producer(value)) is not None and producer.op in RESHAPES:
+    while (producer := graph.producer(value)) is not None and producer.has(Trait.RESHAPES):
         value = producer.inputs[0]
     return value

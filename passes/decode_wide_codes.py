@@ -9,9 +9,9 @@ from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, Fate, Half
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
-from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, refused, swap
+from .retyping import carries_codes
 
 __all__ = ["DecodeWideCodes"]
 
@@ -106,8 +106,7 @@ def _readers(graph: Graph, node: Node) -> tuple[list[Node], list[Node], str]:
 
 def _moves_codes(node: Node, value: str) -> bool:
     """True when the node moves or selects elements of `value`, its first input, and of nothing else."""
-    alone = node.inputs[0] == value and value not in node.inputs[1:] and len([name for name in node.outputs if name]) == 1
-    return alone and (node.has(Trait.LAYOUT_ONLY) or node.has(Trait.SELECTS))
+    return node.inputs[0] == value and value not in node.inputs[1:] and carries_codes(node)
 
 
 def _mismatch(quant: Quantization, decodes: list[Node]) -> str:

@@ -22,8 +22,6 @@ __all__ = ["FoldConstants"]
 _KEPT = frozenset({"Dequantize", "FakeQuantize"})
 """Weights must stay int8: what decodes them is folded by the composer, and only where no primitive takes it."""
 
-_WITH_WEIGHTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
-
 
 @dataclass(frozen=True)
 class FoldConstants:
@@ -126,7 +124,7 @@ def _may_be_weights(graph: Graph, node: Node) -> bool:
     if graph.type(node.inputs[0]).dtype.range[1] >= 1 << 16:
         return False
     return any(
-        (use.node.op in _WITH_WEIGHTS and use.index < 2) or use.node.op in _KEPT or use.node.has(Trait.LAYOUT_ONLY)
+        (use.node.has(Trait.PRODUCT) and use.index < 2) or use.node.op in _KEPT or use.node.has(Trait.LAYOUT_ONLY)
         for use in graph.uses(node.output)
     )
 
@@ -146,7 +144,7 @@ def _work(graph: Graph, node: Node) -> int:
 
 def _read_for_each(graph: Graph, node: Node) -> int:
     """How many elements of its first input one element of the result is made of, where they are many."""
-    if node.op in _WITH_WEIGHTS | {"MatMulInteger"}:
+    if node.has(Trait.PRODUCT) or node.op == "MatMulInteger":
         left, right = (graph.type(value).static_shape for value in node.inputs[:2])
         if node.op in ("Conv", "ConvTranspose"):
             return math.prod(right[1:] if node.op == "Conv" else (right[0], *right[2:]))
@@ -169,7 +167,7 @@ def _settle(graph: Graph, node: Node) -> None:
         if node.op in ("Dequantize", "FakeQuantize"):
             for use in graph.uses(node.output):
                 reason = "the constant is stored as f32, which is what its reader takes"
-                is_bias = use.node.op == "Add" or (use.node.op in ("Conv", "ConvTranspose", "Gemm") and use.index == 2)
+                is_bias = use.node.op == "Add" or (use.node.has(Trait.PRODUCT) and use.index == 2)
                 fate = DequantizeFate.BIAS if is_bias else DequantizeFate.CONSTANT
                 graph.fates.append(Fate(quantizer, Half.DEQUANTIZE, fate, reason, subject(use.node)))
     fired(graph, "fold_constants", node, "all inputs are constant")

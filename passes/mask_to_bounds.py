@@ -112,7 +112,7 @@ class _Magnitudes:
             return self._of_two(node, depth)
         if node.op == "Div":
             return self._quotient(node, depth)
-        if node.op == "Concat" or not (node.has(Trait.LAYOUT_ONLY) or node.has(Trait.SELECTS) or node.op in ("Relu", "Neg")):
+        if not (node.has(Trait.LAYOUT_ONLY, Trait.SELECTS) or node.op in ("Relu", "Neg")):
             return None
         return self.of(node.inputs[0], depth + 1)
 

@@ -7,11 +7,13 @@ from typing import ClassVar
 
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
+from ..ir.ops import OPS
+from ..ir.ops.spec import Trait
 from .base import Contract, fired
 
 __all__ = ["MergeDuplicates"]
 
-_MERGED = frozenset({"Quantize", "Dequantize", "FakeQuantize"})
+_MERGED = frozenset(name for name, row in OPS.items() if Trait.QUANTIZER in row.traits)
 
 
 @dataclass(frozen=True)

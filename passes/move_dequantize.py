@@ -17,13 +17,15 @@ from ..ir.paths import keeps_shape
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, fits_f32, refused, swap
 from .group import Group, Rewrite, Visitor
+from .retyping import moves_codes
 from .tabulate import to_be_tabulated
 from .unify_concat_types import Joins
 
 __all__ = ["MoveDequantize"]
 
 
-_NEEDS_POSITIVE = frozenset({"Sqrt", "Log", "Pow"})
+_MERGED = frozenset({"Mul", "Div", "Add", "Sub"})
+"""What joins a scale or a zero point, where the other operand is constant."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,11 @@ class MoveDequantize:
         decode = graph.producer(node.inputs[0]) if node.inputs and node.inputs[0] else None
         if node.op == "Concat":
             return self._concat(graph, node, trail)
-        if (decode is None or decode.op != "Dequantize") and node.op in ("Mul", "Add"):
+        if (decode is None or decode.op != "Dequantize") and node.op in _MERGED and node.has(Trait.COMMUTATIVE):
             decode = graph.producer(node.inputs[1])
         if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is not None:
             return None
-        if node.op in ("Mul", "Div", "Add", "Sub"):
+        if node.op in _MERGED:
             if node.name in tables:
                 refused(graph, self.name, node, "it becomes part of a table, which holds the model's own arithmetic")
                 return None
@@ -152,7 +154,7 @@ class MoveDequantize:
                 found=f"zero point {quant.zero_point[0]:g}, scale {min(quant.scale):g}",
             )
             return None
-        if zero and any(reader.op in _NEEDS_POSITIVE for reader in graph.consumers(node.output)):
+        if zero and any(reader.has(Trait.NAN_BELOW_ZERO) for reader in graph.consumers(node.output)):
             # (q - z)*s may be computed as q*s - z*s, which rounds to either side of 0 at q = z.
             refused(
                 graph,
@@ -171,7 +173,7 @@ class MoveDequantize:
             value = self._decode_again(graph, node, decode, narrowed, quant, f"the quantizer in front gives no code below {zero:g}", trail)
             erase_unread(graph, [encode])
             return value
-        if zero or not any(reader.op in _TAKE_CODES for reader in graph.consumers(node.output)):
+        if zero or not _are_read(graph, node.output):
             refused(
                 graph,
                 self.name,
@@ -187,7 +189,7 @@ class MoveDequantize:
     def _merge(self, graph: Graph, node: Node, decode: Node, trail: _Trail) -> str | None:
         left = node.inputs[0] == decode.output
         constant = graph.constant(node.inputs[1 if left else 0])
-        if constant is None or node.inputs[0] == node.inputs[1] or (not left and node.op in ("Div", "Sub")):
+        if constant is None or node.inputs[0] == node.inputs[1] or (not left and not node.has(Trait.COMMUTATIVE)):
             return None
         shape = graph.type(decode.output).shape
         merged = None if shape is None else _merged(node.op, _quant(decode), np.asarray(constant, np.float64), len(shape))
@@ -363,7 +365,16 @@ def _names(parts: _Parts) -> tuple[str, ...]:
     return tuple(found)
 
 
-_TAKE_CODES = frozenset({"Conv", "ConvTranspose", "MatMul", "Concat", "MaxPool", "AveragePool", "GlobalAveragePool"})
+def _are_read(graph: Graph, value: str) -> bool:
+    """True when a primitive would read codes of the value, at once or behind max pools, which the next moves pass."""
+    pending = [value]
+    while pending:
+        for reader in graph.consumers(pending.pop()):
+            if reader.has(Trait.READS_CODES):
+                return True
+            if reader.has(Trait.SELECTS) and moves_codes(reader):
+                pending.append(reader.output)
+    return False
 
 
 def _maker(graph: Graph, node: Node, decode: Node) -> Node | None:
@@ -387,7 +398,7 @@ def _repeats_for_codes(graph: Graph, node: Node) -> bool:
     """True for a Resize that copies elements, and whose result something reads that takes codes: others take it with what follows."""
     nearest = node.op == "Resize" and node.attrs["mode"] == "nearest"
     extrapolates = node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-    return nearest and not extrapolates and any(reader.op in _TAKE_CODES for reader in graph.consumers(node.output))
+    return nearest and not extrapolates and _are_read(graph, node.output)
 
 
 def _quant(decode: Node) -> Quantization:

@@ -10,6 +10,7 @@ from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, refused, swap
+from .retyping import moves_codes
 
 __all__ = ["MoveQuantize"]
 
@@ -45,16 +46,14 @@ class MoveQuantize:
     def _move(self, graph: Graph, node: Node) -> list[Node]:
         """Moves one step back; returns the Quantize nodes that stand in front now."""
         op = graph.producer(node.inputs[0])
-        if op is None or op.op == "Pad" or not (op.op == "Concat" or op.has(Trait.LAYOUT_ONLY) or op.has(Trait.SELECTS)):
-            return []
-        if len([value for value in op.outputs if value]) != 1:
+        if op is None or not moves_codes(op):
             return []
         refusal = _refusal(graph, node, op)
         if refusal is not None:
             reason, expected, found = refusal
             refused(graph, self.name, node, reason, expected=expected, found=found)
             return []
-        moved = len(op.inputs) if op.op == "Concat" else 1
+        moved = len(op.inputs) if op.has(Trait.JOINS) else 1
         fronts = [_quantized(graph, node, value) for value in op.inputs[:moved]]
         inputs = [*(front.output for front in fronts), *op.inputs[moved:]]
         name = graph.fresh(f"{op.output}/codes")
@@ -78,9 +77,9 @@ def _refusal(graph: Graph, node: Node, op: Node) -> tuple[str, str, str] | None:
     if graph.sole_consumer(op.output) != node:
         found = f"{graph.read_count(op.output) + graph.is_output(op.output)} consumers"
         return f"others read the f32 result of {op.name} too", "one consumer", found
-    if op.op == "Concat" and node.attr("dtype", DType).is_wide_code:
+    if op.has(Trait.JOINS) and node.attr("dtype", DType).is_wide_code:
         return "values are joined before they become 16-bit codes", "8-bit codes", graph.type(node.output).dtype.value
-    shared = _shared_codes(graph, op, quant) if op.op == "Concat" else None
+    shared = _shared_codes(graph, op, quant) if op.has(Trait.JOINS) else None
     if shared is not None:
         reason = f"{shared} has codes already, and others read them: the joined codes are requantized once instead"
         return reason, "inputs that nothing else reads, or codes with the same parameters", "codes with other parameters"

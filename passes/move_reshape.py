@@ -9,6 +9,7 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops import dims
+from ..ir.ops.spec import Trait
 from ..ir.paths import chain_anchor
 from ..ir.types import DType, Quantization, Shape
 from .base import Contract, fired, refused, swap
@@ -16,11 +17,6 @@ from .reshape_runs import Blocked, Run, joins, rebuilt, runs, view, views_for
 from .reshaping import is_reshape, source_of, target_of, viewed
 
 __all__ = ["MoveReshape"]
-
-_ANCHORS = frozenset({"Conv", "ConvTranspose", "MatMul"})
-
-_POOLING = frozenset({"AveragePool", "GlobalAveragePool", "Resize"})
-"""Primitives beside those with weights that take what follows as post-ops."""
 
 
 @dataclass(frozen=True)
@@ -159,13 +155,18 @@ class _Attempt:
         return False
 
 
+def _computes(node: Node) -> bool:
+    """True for what computes on codes as well as on f32, and takes in what follows: products, averages, interpolation."""
+    return node.has(Trait.READS_CODES) and not node.has(Trait.JOINS)
+
+
 def _maker(graph: Graph, value: str) -> Node | None:
     """What the step that makes a value begins with: a convolution, product or pool with arithmetic behind it, or the arithmetic itself."""
     node = graph.producer(value)
-    while node is not None and node.op not in _ANCHORS | _POOLING:
+    while node is not None and not _computes(node):
         computed = [found for found in node.inputs if found and graph.constant(found) is None]
         front = graph.producer(computed[0]) if len(computed) == 1 and graph.sole_consumer(computed[0]) is not None else None
-        if front is None or not (front.op in _ANCHORS | _POOLING or joins(graph, front)):
+        if front is None or not (_computes(front) or joins(graph, front)):
             return chain_anchor(graph, value) or node
         node = front
     return node
@@ -178,7 +179,7 @@ def _takes(graph: Graph, node: Node, *, whole: bool) -> bool:
     """
     if node.op in ("Quantize", "Dequantize"):
         return False
-    return node.op in _ANCHORS or (whole and (node.op in _POOLING or joins(graph, node)))
+    return node.has(Trait.PRODUCT) or (whole and (_computes(node) or joins(graph, node)))
 
 
 def _not_taken(graph: Graph, node: Node, maker: Node, nodes: tuple[Node, ...]) -> Blocked | None:
@@ -191,11 +192,11 @@ def _not_taken(graph: Graph, node: Node, maker: Node, nodes: tuple[Node, ...]) -
         return "the quantization runs along another axis than the channels", "per tensor, or along the channels", f"axes {axes}"
     if nodes[-1].op != "Quantize":
         return None
-    if maker.op in _ANCHORS:
+    if maker.has(Trait.PRODUCT):
         source, weights = maker.inputs[:2]
         stores = _codes(graph, source) is not None and _codes(graph, weights, anyhow=True) is not None
     else:
-        stores = maker.op not in _POOLING or _codes(graph, maker.inputs[0]) is nodes[-1].attrs["dtype"]
+        stores = not _computes(maker) or _codes(graph, maker.inputs[0]) is nodes[-1].attrs["dtype"]
     found = f"{maker.op} of {graph.type(maker.inputs[0])}"
     return None if stores else ("the step in front cannot store the codes", "codes that it reads", found)
 
@@ -211,7 +212,7 @@ def _leaves_a_step(graph: Graph, node: Node, run: Run, nodes: tuple[Node, ...], 
         return "an operand would have to be reshaped, and a part of the chain stays a step", "the whole chain", f"{len(nodes)} operations"
     behind = run.nodes[len(nodes) : len(nodes) + 1]
     readers = graph.consumers(behind[0].output) if behind and behind[0].op == "Dequantize" else []
-    if not behind or (readers and not graph.is_output(behind[0].output) and all(reader.op in _ANCHORS for reader in readers)):
+    if not behind or (readers and not graph.is_output(behind[0].output) and all(reader.has(Trait.PRODUCT) for reader in readers)):
         return None
     found = ", ".join(map(subject, readers)) or "the caller"
     return "an operand would have to be reshaped, and decoding the result stays a step", "a convolution or product that reads codes", found

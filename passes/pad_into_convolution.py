@@ -12,12 +12,11 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops import OPS
+from ..ir.ops.spec import Trait
 from ..ir.types import Quantization
 from .base import Contract, fired, refused, swap
 
 __all__ = ["PadIntoConvolution"]
-
-_BETWEEN = frozenset({"Quantize", "Dequantize", "FakeQuantize"})
 
 Obstacle = tuple[str, str, str]
 """Reason, what is expected, what is found."""
@@ -89,21 +88,21 @@ def _readers(graph: Graph, node: Node) -> Iterator[Node]:
             if reader.name not in seen:
                 seen.add(reader.name)
                 yield reader
-                if reader.op in _BETWEEN:
+                if reader.has(Trait.QUANTIZER):
                     waiting.append(reader.output)
 
 
 def _readers_obstacles(graph: Graph, node: Node) -> Iterator[Obstacle]:
     """Why what reads the padded values cannot pad itself."""
     readers, widths = list(_readers(graph, node)), _widths(graph, node)
-    for value in (node.output, *(reader.output for reader in readers if reader.op in _BETWEEN)):
+    for value in (node.output, *(reader.output for reader in readers if reader.has(Trait.QUANTIZER))):
         if graph.is_output(value):
             yield "the padded values are returned", "convolutions that read them", f"output {value}"
     padded = {node.output, *(reader.output for reader in readers)}
     for reader in readers:
-        if reader.op not in _BETWEEN | {"Conv"} or padded & set(reader.inputs[1:]):
+        if not (reader.has(Trait.QUANTIZER) or reader.op == "Conv") or padded & set(reader.inputs[1:]):
             yield "something else reads the padded values", "convolutions", subject(reader)
-        elif reader.op in _BETWEEN and not _keeps_zero(graph, reader):
+        elif reader.has(Trait.QUANTIZER) and not _keeps_zero(graph, reader):
             yield "a quantizer makes something else of the zeros", "a zero point among its codes", subject(reader)
         elif reader.op == "Conv":
             yield from _window_obstacles(graph, reader, widths)

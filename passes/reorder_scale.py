@@ -1,4 +1,4 @@
-"""Multiplications by constants move backward over relu and sums, into the weights in front of them."""
+"""Multiplications by constants move backward over relu and its like and sums, into the weights in front of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
+from ..ir.ops.spec import Trait
+from ..ir.paths import keeps_shape
 from ..ir.types import Quantization
 from .base import Contract, fired, fits_f32, refused, swap
 from .fold_batch_norm import scaled_weights
@@ -25,13 +27,14 @@ class ReorderScale:
 
     Before -> after::
 
-        Mul(Relu(x), c)                     ->  Relu(Mul(x, c))                            c > 0
+        Mul(Relu(x), c)                     ->  Relu(Mul(x, c))                            c > 0; LeakyRelu, PRelu, Abs ... likewise
         Mul(Add(x, Dequantize(q){s, z}), c) ->  Add(Mul(x, c), Dequantize(q){s*c, z})      c one value
         Mul(Conv(x, W, b), c)               ->  Conv(x, W*c, b*c)                          c one value or one for each channel
 
-    Legal because: relu(x)*c = relu(x*c) for c > 0; (x + y)*c = x*c + y*c; convolution is linear in its weights. A negative c turns
-    relu's sign test around, which is why it is refused there.
-    Refuses when: c has an entry <= 0 in front of relu, what stands in front is read by others too, or nothing in front could take c.
+    Legal because: relu(x)*c = relu(x*c) for c > 0, and so for whatever commutes with scales; (x + y)*c = x*c + y*c; convolution is linear
+    in its weights. A negative c turns relu's sign test around, which is why it is refused there.
+    Refuses when: c has an entry <= 0 in front of relu or its like, what stands in front is read by others too, or nothing in front could
+    take c.
     """
 
     name: ClassVar[str] = "reorder_scale"
@@ -78,13 +81,14 @@ class ReorderScale:
             if front.op in ("Conv", "ConvTranspose"):
                 bias = front.inputs[2] if len(front.inputs) > 2 else ""
                 return (front, between) if not bias or graph.constant(bias) is not None else None
-            if front.op == "Relu":
+            passes = _passes_scales(graph, front)
+            if passes:
                 if np.any(constant <= 0):
                     refused(
                         graph,
                         self.name,
                         node,
-                        "relu(x)*c = relu(x*c) needs c > 0",
+                        f"{front.op.lower()}(x)*c = {front.op.lower()}(x*c) needs c > 0",
                         expected="c > 0",
                         found=f"smallest factor {constant.min():g}",
                     )
@@ -93,7 +97,7 @@ class ReorderScale:
                 return None
             between.append(front)
             reader = front
-            value = front.inputs[0] if front.op == "Relu" else front.inputs[1 - _decoded_index(graph, front)]
+            value = front.inputs[0] if passes else front.inputs[1 - _decoded_index(graph, front)]
 
     def _apply(self, graph: Graph, node: Node, anchor: Node, between: list[Node], weights: str, constant: F64, factor: F64) -> None:
         inputs = [anchor.inputs[0], weights]
@@ -102,8 +106,8 @@ class ReorderScale:
             inputs.append(graph.add_constant(f"{anchor.inputs[2]}/scaled", bias.astype(np.float32)))
         value = graph.add(anchor.op, inputs, anchor.attrs, name=anchor.name, origin=origin_of(anchor, node)).output
         for op in reversed(between):
-            if op.op == "Relu":
-                value = graph.add("Relu", [value], op.attrs, name=op.name, origin=op.origin).output
+            if op.op != "Add":
+                value = graph.add(op.op, [value, *op.inputs[1:]], op.attrs, name=op.name, origin=op.origin).output
                 continue
             decode, scaled = _decoded(graph, op), _scaled_skip(graph, op, constant)
             assert decode is not None
@@ -119,6 +123,13 @@ class ReorderScale:
             graph.erase(op)
             if decode is not None and not graph.is_read(decode.output):
                 graph.erase(decode)
+
+
+def _passes_scales(graph: Graph, node: Node) -> bool:
+    """True for an elementwise operation of one computed value that commutes with positive factors."""
+    computed = [value for value in node.inputs if value and graph.constant(value) is None]
+    alone = computed == [node.inputs[0]] and keeps_shape(graph, node, node.inputs[0])
+    return alone and node.has(Trait.ELEMENTWISE) and node.has(Trait.SCALE_COMMUTING)
 
 
 def _decoded_index(graph: Graph, add: Node) -> int:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops import dims
-from ..ir.ops.spec import Trait
 from ..ir.paths import chain_anchor
 from ..ir.types import DType, Quantization, Shape, is_static
 from .reshaping import View, is_reshape, source_of, view_of, viewed, viewed_constant
@@ -17,9 +16,6 @@ __all__ = ["Blocked", "Run", "joins", "rebuilt", "runs", "view", "views_for"]
 
 Blocked = tuple[str, str, str]
 """Why a reshape stops: the reason, what was expected, what was found."""
-
-_OTHERS = frozenset({"PRelu", "FakeQuantize"})
-"""Elementwise operations that become post-ops and are no eltwise or binary algorithm."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +93,8 @@ def joins(graph: Graph, node: Node) -> bool:
     """True of elementwise f32 operations that may be part of a primitive's chain, quantizers among them."""
     if node.op in ("Quantize", "Dequantize"):
         return True
-    known = node.spec.eltwise is not None or node.spec.binary is not None or node.op in _OTHERS
     types = [graph.type(value) for value in (*node.inputs, node.output) if value]
-    return known and node.has(Trait.ELEMENTWISE) and all(kind.dtype is DType.F32 and kind.shape is not None for kind in types)
+    return node.spec.is_post_op and all(kind.dtype is DType.F32 and kind.shape is not None for kind in types)
 
 
 def _may_cross(graph: Graph, node: Node, value: str, view: View) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops import dims
-from ..ir.paths import RESHAPES
+from ..ir.ops.spec import Trait
 from ..ir.types import Dim, Quantization, Shape
 
 __all__ = ["View", "is_reshape", "source_of", "target_of", "view_of", "viewed", "viewed_constant"]
@@ -22,7 +22,7 @@ __all__ = ["View", "is_reshape", "source_of", "target_of", "view_of", "viewed", 
 
 def is_reshape(graph: Graph, node: Node | None) -> bool:
     """True of a shape-only operation with a constant target, between known ranks and without empty dimensions."""
-    if node is None or node.op not in RESHAPES or any(value and graph.constant(value) is None for value in node.inputs[1:]):
+    if node is None or not node.has(Trait.RESHAPES) or any(value and graph.constant(value) is None for value in node.inputs[1:]):
         return False
     shapes = (graph.type(node.inputs[0]).shape, graph.type(node.output).shape)
     return all(shape is not None and 0 not in shape for shape in shapes)

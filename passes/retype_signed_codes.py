@@ -10,11 +10,9 @@ from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, refused
-from .retyping import moves_codes, retype, shifted
+from .retyping import carries_codes, moves_codes, retype, shifted
 
 __all__ = ["RetypeSignedCodes"]
-
-_AVERAGES = frozenset({"AveragePool", "GlobalAveragePool"})
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ class _Region:
         for reader in graph.consumers(value):
             if reader.op == "Dequantize":
                 behind = self._behind(reader)
-            elif reader.op == "Concat" or (moves_codes(reader) and value not in reader.inputs[1:]):
+            elif reader.has(Trait.JOINS) or (carries_codes(reader) and value not in reader.inputs[1:]):
                 behind = [reader.output]
             else:
                 behind = _Obstacle("codes that only Dequantize and data movement read", f"{reader.op} reads {value}")
@@ -123,7 +121,7 @@ class _Region:
             return self._averaged(node)
         if node is not None and moves_codes(node):
             self.nodes[node.name] = node
-            return list(node.inputs) if node.op == "Concat" else [node.inputs[0]]
+            return list(node.inputs) if node.has(Trait.JOINS) else [node.inputs[0]]
         return _Obstacle("codes that a Quantize of this graph makes", f"{value} comes from {node.op if node else 'outside'}")
 
     def _averaged(self, quantize: Node) -> list[str]:
@@ -135,7 +133,7 @@ class _Region:
         """The s8 codes that average pools make of the decoded values."""
         made: list[str] = []
         for reader in self.graph.consumers(decode.output):
-            if reader.op in _AVERAGES:
+            if reader.has(Trait.AVERAGES):
                 stored = [store.output for store in _stores(self.graph, reader) if _signed(self.graph, store.output)]
                 if stored and _counts_padding(reader) and decode.attr("quant", Quantization).symmetric:
                     return _Obstacle("averages whose padding does not count: it is code 0", f"{reader.op} reads {decode.output}")
@@ -174,7 +172,7 @@ def _averages_unsigned(graph: Graph, codes: str) -> bool:
 
 def _stored_unsigned(graph: Graph, reader: Node) -> bool:
     """True for an average that is stored as u8 codes."""
-    return reader.op in _AVERAGES and any(store.attrs["dtype"] is DType.U8 for store in _stores(graph, reader))
+    return reader.has(Trait.AVERAGES) and any(store.attrs["dtype"] is DType.U8 for store in _stores(graph, reader))
 
 
 def _averaged_by(graph: Graph, quantize: Node) -> str | None:
@@ -182,7 +180,7 @@ def _averaged_by(graph: Graph, quantize: Node) -> str | None:
     node = graph.producer(quantize.inputs[0])
     while node is not None and _unary(graph, node):
         node = graph.producer(node.inputs[0])
-    decode = graph.producer(node.inputs[0]) if node is not None and node.op in _AVERAGES else None
+    decode = graph.producer(node.inputs[0]) if node is not None and node.has(Trait.AVERAGES) else None
     return decode.inputs[0] if decode is not None and decode.op == "Dequantize" else None
 
 

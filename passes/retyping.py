@@ -10,13 +10,17 @@ from ..ir.ops.spec import Attr, Trait
 from ..ir.types import DType, Quantization
 from .base import swap
 
-__all__ = ["made_by", "made_with", "moves_codes", "readers_behind", "retype", "shifted"]
+__all__ = ["carries_codes", "made_by", "made_with", "moves_codes", "readers_behind", "retype", "shifted"]
 
 
 def moves_codes(node: Node) -> bool:
     """True when an operation only moves or selects the codes of its first input, or of all its inputs, into one output."""
-    moves = node.op == "Concat" or node.has(Trait.LAYOUT_ONLY) or node.has(Trait.SELECTS)
-    return moves and len([v for v in node.outputs if v]) == 1
+    return node.has(Trait.LAYOUT_ONLY, Trait.SELECTS, Trait.JOINS) and len([v for v in node.outputs if v]) == 1
+
+
+def carries_codes(node: Node) -> bool:
+    """True when an operation only moves or selects the codes of its first input, into one output."""
+    return moves_codes(node) and not node.has(Trait.JOINS)
 
 
 def made_by(graph: Graph, value: str) -> list[Node] | None:
@@ -32,7 +36,7 @@ def made_by(graph: Graph, value: str) -> list[Node] | None:
         path.append(node)
         if node.op == "Quantize":
             return path[::-1]
-        if node.op == "Concat" or not moves_codes(node) or graph.sole_consumer(node.inputs[0]) is not node:
+        if not carries_codes(node) or graph.sole_consumer(node.inputs[0]) is not node:
             return None
         current = node.inputs[0]
     return None
@@ -45,14 +49,14 @@ def made_with(graph: Graph, value: str) -> list[Node] | None:
     """
     maker = graph.producer(value)
     while maker is not None and maker.op != "Quantize":
-        maker = graph.producer(maker.inputs[0]) if maker.op != "Concat" and moves_codes(maker) else None
+        maker = graph.producer(maker.inputs[0]) if carries_codes(maker) else None
     if maker is None:
         return None
     region, pending = {maker.name: maker}, [maker.output]
     while pending:
         codes = pending.pop()
         movers = [reader for reader in graph.consumers(codes) if reader.op != "Dequantize"]
-        if graph.is_output(codes) or any(mover.op == "Concat" or not moves_codes(mover) or codes in mover.inputs[1:] for mover in movers):
+        if graph.is_output(codes) or any(not carries_codes(mover) or codes in mover.inputs[1:] for mover in movers):
             return None
         region |= {mover.name: mover for mover in movers}
         pending += [mover.output for mover in movers]

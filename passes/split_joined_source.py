@@ -13,7 +13,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, refused, swap
-from .retyping import moves_codes
+from .retyping import carries_codes
 
 __all__ = ["SplitJoinedSource"]
 
@@ -196,7 +196,7 @@ def _joined(graph: Graph, node: Node, parts: Sequence[_Part]) -> str:
 def _quantizers(graph: Graph, part: _Part) -> tuple[str, ...]:
     """The quantizers that made the codes: those of what decodes them, unless that decodes others as well."""
     maker = graph.producer(part.codes)
-    while maker is not None and maker.op not in ("Quantize", "Concat") and moves_codes(maker):
+    while maker is not None and carries_codes(maker):
         maker = graph.producer(maker.inputs[0])
     made = maker.quantizer if maker is not None and maker.op == "Quantize" else ()
     return made if made and set(made) <= set(part.decode.quantizer) else part.decode.quantizer

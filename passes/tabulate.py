@@ -21,8 +21,6 @@ from .base import Contract, fired, refused, swap
 
 __all__ = ["Tabulate", "to_be_tabulated"]
 
-_POST_OPS = frozenset({"Quantize", "Dequantize", "FakeQuantize", "PRelu"})
-
 _CONSTANT = ""
 """What a value depends on when it is one constant number."""
 
@@ -185,7 +183,7 @@ def _is_post_op(graph: Graph, node: Node) -> bool:
         return graph.type(node.inputs[0]).dtype is DType.BOOL and graph.type(node.output).dtype is DType.F32
     if len(node.inputs) == 2 and node.inputs[0] == node.inputs[1]:
         return node.op in ("Add", "Mul")
-    return node.op in _POST_OPS or node.spec.eltwise is not None or node.spec.binary is not None
+    return node.spec.is_post_op
 
 
 def _is_costly(node: Node) -> bool:

@@ -21,22 +21,6 @@ from .formula import BasicOp, BinaryOp, EltwiseOp, Round, ScaleBy, Shift, vec
 
 __all__ = ["EXACT_ZERO", "exact_zeros", "is_told", "is_told_behind", "tells", "zero_shows"]
 
-_TELLING_OPS = frozenset(
-    {
-        *("Sqrt", "Log", "Pow", "Reciprocal", "Div", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"),
-        *("Sign", "Floor", "Ceil", "ArgMax", "ArgMin", "DynamicQuantizeLinear", "Onnx"),  # of a foreign op nothing is known
-    }
-)
-_KEEPING_OPS = frozenset(
-    {
-        *("Dequantize", "Concat", "Pad", "Trilu", "Resize", "AveragePool", "GlobalAveragePool"),
-        *("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd", "CumSum"),
-        *("Conv", "ConvTranspose", "MatMul", "Gemm"),
-    }
-)
-"""Operations that make 0 of zeros, and of numbers next to 0 such numbers, besides those that go by element or only move some."""
-
-_ROUNDING_OPS = frozenset({"Quantize", "FakeQuantize"})
 _FAR = 16  # nodes that are looked at
 
 
@@ -65,18 +49,23 @@ def _keeping(graph: Graph, node: Node, *, rounded: bool) -> Iterator[str]:
         value = pending.pop().output
         yield value
         for reader in graph.consumers(value):
-            if reader.name not in seen and _passes_zeros(reader) and (rounded or reader.op not in _ROUNDING_OPS):
+            if reader.name not in seen and _passes_zeros(reader) and (rounded or not _rounds(reader)):
                 seen.add(reader.name)
                 pending.append(reader)
 
 
 def is_told(node: Node) -> bool:
     """True for an operation that tells 0 from the numbers next to it."""
-    return node.op in _TELLING_OPS or (node.op == "Cast" and node.attrs.get("to") is DType.BOOL)
+    return node.spec.tells_zero or (node.op == "Cast" and node.attrs.get("to") is DType.BOOL)
 
 
 def _passes_zeros(node: Node) -> bool:
-    return node.op in _KEEPING_OPS or any(map(node.has, (Trait.ELEMENTWISE, Trait.LAYOUT_ONLY, Trait.SELECTS)))
+    return node.has(Trait.KEEPS_ZERO, Trait.ELEMENTWISE, Trait.LAYOUT_ONLY, Trait.SELECTS)
+
+
+def _rounds(node: Node) -> bool:
+    """True for what makes one code of 0 and the numbers next to it."""
+    return node.has(Trait.QUANTIZER) and node.op != "Dequantize"
 
 
 def tells(op: BasicOp) -> bool:

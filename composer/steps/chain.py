@@ -120,9 +120,6 @@ def _only_reader(graph: Graph, value: str) -> Node | None:
     return readers[0] if len(readers) == 1 and not graph.is_output(value) else None
 
 
-_CODE_READERS = frozenset({"Conv", "ConvTranspose", "MatMul", "Concat", "AveragePool", "GlobalAveragePool", "Quantize", "Resize"})
-
-
 def _is_storable(dtype: DType) -> bool:
     """False where a chain must go on: truth values, and 16-bit codes."""
     return dtype is not DType.BOOL and not dtype.is_wide_code
@@ -132,7 +129,7 @@ def _read_as_codes(graph: Graph, decode: Node) -> bool:
     """True when a reader of decoded values can take the codes instead."""
     if graph.type(decode.inputs[0]).dtype.is_wide_code:
         return False
-    return any(node.op in _CODE_READERS or node.has(Trait.ELEMENTWISE) for node in graph.consumers(decode.output))
+    return any(node.has(Trait.READS_CODES, Trait.ELEMENTWISE) for node in graph.consumers(decode.output))
 
 
 def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal | None:

@@ -20,7 +20,7 @@ __all__ = ["ACTIVATION"]
 
 _APPROXIMATIONS = ("none", "tanh")
 
-_E, _M, _S = Trait.ELEMENTWISE, Trait.MONOTONE, Trait.SCALE_COMMUTING
+_E, _S = Trait.ELEMENTWISE, Trait.SCALE_COMMUTING
 
 
 def _constant(x: A, value: float) -> A:
@@ -127,18 +127,15 @@ def _activation(
     )
 
 
-_MONOTONE = frozenset({_M})
-
 ACTIVATION: tuple[OpSpec, ...] = (
     _activation(
         "Relu",
         "max(x, 0).",
         lambda x, _: np.maximum(x, _constant(x, 0)),
-        traits=frozenset({_M, _S}),
+        traits=frozenset({_S}),
         eltwise="relu",
         integers_too=True,
     ),
-    # alpha may be negative, so the row does not claim to be monotone.
     _activation(
         "LeakyRelu",
         "x where x >= 0, else alpha * x.",
@@ -155,12 +152,12 @@ ACTIVATION: tuple[OpSpec, ...] = (
         _selu,
         attrs={"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
     ),
-    _activation("Celu", "max(x, 0) + min(0, alpha * (e**(x/alpha) - 1)).", _celu, attrs={"alpha": 1.0}, traits=_MONOTONE),
-    _activation("Sigmoid", "1 / (1 + e**-x).", lambda x, _: _sigmoid(x), traits=_MONOTONE, eltwise="logistic"),
-    _activation("Tanh", "Hyperbolic tangent.", lambda x, _: np.tanh(x), traits=_MONOTONE, eltwise="tanh"),
-    _activation("Erf", "The error function.", lambda x, _: erf(x), traits=_MONOTONE),
-    _activation("Softplus", "log(1 + e**x).", lambda x, _: _softplus(x), traits=_MONOTONE, eltwise="soft_relu", parameters=(1.0,)),
-    _activation("Softsign", "x / (1 + |x|).", lambda x, _: x / (1 + np.abs(x)), traits=_MONOTONE),
+    _activation("Celu", "max(x, 0) + min(0, alpha * (e**(x/alpha) - 1)).", _celu, attrs={"alpha": 1.0}),
+    _activation("Sigmoid", "1 / (1 + e**-x).", lambda x, _: _sigmoid(x), eltwise="logistic"),
+    _activation("Tanh", "Hyperbolic tangent.", lambda x, _: np.tanh(x), eltwise="tanh"),
+    _activation("Erf", "The error function.", lambda x, _: erf(x)),
+    _activation("Softplus", "log(1 + e**x).", lambda x, _: _softplus(x), eltwise="soft_relu", parameters=(1.0,)),
+    _activation("Softsign", "x / (1 + |x|).", lambda x, _: x / (1 + np.abs(x))),
     _activation(
         "HardSigmoid",
         "alpha * x + beta, held between 0 and 1.",
@@ -193,7 +190,7 @@ ACTIVATION: tuple[OpSpec, ...] = (
         types={"T": NUMBERS},
         shape=_prelu_shape,
         compute=_prelu,
-        traits={_E, _S},
+        traits={_E, _S, Trait.POST_OP},
         primitive="prelu",
     ),
 )

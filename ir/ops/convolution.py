@@ -15,7 +15,7 @@ import numpy as np
 from ..types import Dim, DType, Shape
 from . import dims
 from .rows import FLOATS, A, Call, integer, integers, row, text
-from .spec import Attr, Attrs, OpSpec, Required, ShapeError
+from .spec import Attr, Attrs, OpSpec, Required, ShapeError, Trait
 from .windows import AUTO_PADS, Window, at, check_lengths, check_positive, pad_spatial, window, window_shape
 
 __all__ = ["CONVOLUTION", "convolve", "deconvolve", "transposed_window"]
@@ -237,6 +237,8 @@ def _conv_integer(x: A, weights: A, x_zero: A | None, w_zero: A | None, attrs: A
 
 _CODES = frozenset({DType.U8, DType.S8})
 
+_PRODUCT = frozenset({Trait.PRODUCT, Trait.KEEPS_ZERO, Trait.READS_CODES})
+
 CONVOLUTION: tuple[OpSpec, ...] = (
     row(
         "Conv",
@@ -246,7 +248,7 @@ CONVOLUTION: tuple[OpSpec, ...] = (
         types={"T": FLOATS},
         shape=_conv_shape,
         compute=_conv,
-        # Without a bias it is linear; with one it is not, so the row claims nothing.
+        traits=_PRODUCT,
         primitive="convolution",
     ),
     row(
@@ -257,6 +259,7 @@ CONVOLUTION: tuple[OpSpec, ...] = (
         types={"T": FLOATS},
         shape=_conv_transpose_shape,
         compute=_conv_transpose,
+        traits=_PRODUCT,
         primitive="deconvolution",
     ),
     row(

@@ -16,7 +16,8 @@ from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["ELEMENTWISE", "broadcast_inputs", "same_shape"]
 
-_E, _M, _C, _S, _L = Trait.ELEMENTWISE, Trait.MONOTONE, Trait.COMMUTATIVE, Trait.SCALE_COMMUTING, Trait.LINEAR
+_E, _C, _S = Trait.ELEMENTWISE, Trait.COMMUTATIVE, Trait.SCALE_COMMUTING
+_TELLS, _NAN = frozenset({Trait.TELLS_ZERO}), Trait.NAN_BELOW_ZERO
 
 
 def same_shape(call: Call) -> Shape:
@@ -75,7 +76,7 @@ def _variadic(name: str, doc: str, function: Callable[[A, A], A], *, algorithm: 
         types={"T": FLOATS if divided else NUMBERS},
         shape=broadcast_inputs,
         compute=compute,
-        traits={_E, _M, _C},
+        traits={_E, _C},
         primitive="binary" if algorithm is not None else None,
         binary=algorithm,
     )
@@ -151,7 +152,7 @@ def _unary(
     function: Callable[[A], A],
     *,
     allowed: frozenset[DType] = FLOATS,
-    traits: frozenset[Trait],
+    traits: frozenset[Trait] = frozenset(),
     eltwise: str | None = None,
 ) -> OpSpec:
     """A row of one input, computed in its own type."""
@@ -173,16 +174,15 @@ def _unary(
     )
 
 
-_NONE: frozenset[Trait] = frozenset()
 _BOOL = frozenset({DType.BOOL})
 _SIGNED = frozenset({DType.S8, DType.S16, DType.S32, DType.S64}) | FLOATS
 
 _ARITHMETIC = (
-    _binary("Add", "a + b.", np.add, traits=frozenset({_M, _C}), algorithm="add"),
-    _binary("Sub", "a - b.", np.subtract, traits=frozenset({_M}), algorithm="sub"),
-    _binary("Mul", "a * b.", np.multiply, traits=frozenset({_C, _S, _L}), algorithm="mul"),
-    # Integer division truncates: only of floats it would be linear, so the row claims nothing.
-    _binary("Div", "a / b; of integers, rounded towards zero.", _divide, algorithm="div"),
+    _binary("Add", "a + b.", np.add, traits=frozenset({_C}), algorithm="add"),
+    _binary("Sub", "a - b.", np.subtract, algorithm="sub"),
+    _binary("Mul", "a * b.", np.multiply, traits=frozenset({_C, _S}), algorithm="mul"),
+    # Integer division truncates: only of floats it would commute with scales, so the row claims nothing.
+    _binary("Div", "a / b; of integers, rounded towards zero.", _divide, traits=_TELLS, algorithm="div"),
     _variadic("Max", "The largest of the inputs.", np.maximum, algorithm="max"),
     _variadic("Min", "The smallest of the inputs.", np.minimum, algorithm="min"),
     _variadic("Sum", "The sum of the inputs, from left to right.", np.add, algorithm="add"),
@@ -194,36 +194,36 @@ _ARITHMETIC = (
         types={"T": FLOATS | {DType.S32, DType.S64}, "E": NUMBERS},
         shape=broadcast_inputs,
         compute=_power,
-        traits={_E},
+        traits={_E, _NAN},
         eltwise="pow",
     ),
-    _unary("Neg", "-x.", np.negative, allowed=_SIGNED, traits=frozenset({_S, _L}), eltwise="linear"),
+    _unary("Neg", "-x.", np.negative, allowed=_SIGNED, traits=frozenset({_S}), eltwise="linear"),
     _unary("Abs", "|x|.", np.abs, allowed=NUMBERS, traits=frozenset({_S}), eltwise="abs"),
-    _unary("Sqrt", "Square root; NaN of negative numbers.", np.sqrt, traits=frozenset({_M}), eltwise="sqrt"),
-    _unary("Exp", "e ** x.", np.exp, traits=frozenset({_M}), eltwise="exp"),
-    _unary("Log", "Natural logarithm; NaN of negative numbers.", np.log, traits=frozenset({_M}), eltwise="log"),
-    _unary("Reciprocal", "1 / x.", np.reciprocal, traits=_NONE),
-    _unary("Round", "The nearest integer, ties to even.", np.rint, traits=frozenset({_M}), eltwise="round"),
-    _unary("Floor", "The largest integer <= x.", np.floor, traits=frozenset({_M})),
-    _unary("Ceil", "The smallest integer >= x.", np.ceil, traits=frozenset({_M})),
-    _unary("Sign", "-1, 0 or 1.", np.sign, allowed=NUMBERS, traits=frozenset({_M})),
-    _unary("Sin", "Sine of x in radians.", np.sin, traits=_NONE),
-    _unary("Cos", "Cosine of x in radians.", np.cos, traits=_NONE),
+    _unary("Sqrt", "Square root; NaN of negative numbers.", np.sqrt, traits=frozenset({_NAN}), eltwise="sqrt"),
+    _unary("Exp", "e ** x.", np.exp, eltwise="exp"),
+    _unary("Log", "Natural logarithm; NaN of negative numbers.", np.log, traits=frozenset({_NAN}), eltwise="log"),
+    _unary("Reciprocal", "1 / x.", np.reciprocal, traits=_TELLS),
+    _unary("Round", "The nearest integer, ties to even.", np.rint, eltwise="round"),
+    _unary("Floor", "The largest integer <= x.", np.floor, traits=_TELLS),
+    _unary("Ceil", "The smallest integer >= x.", np.ceil, traits=_TELLS),
+    _unary("Sign", "-1, 0 or 1.", np.sign, allowed=NUMBERS, traits=_TELLS),
+    _unary("Sin", "Sine of x in radians.", np.sin),
+    _unary("Cos", "Cosine of x in radians.", np.cos),
 )
 
 _COMPARISON = (
     _binary("Equal", "a == b.", np.equal, allowed=ANY, result=DType.BOOL, traits=frozenset({_C}), algorithm="eq"),
-    _binary("Greater", "a > b.", np.greater, result=DType.BOOL, traits=frozenset({_M}), algorithm="gt"),
-    _binary("GreaterOrEqual", "a >= b.", np.greater_equal, result=DType.BOOL, traits=frozenset({_M}), algorithm="ge"),
+    _binary("Greater", "a > b.", np.greater, result=DType.BOOL, algorithm="gt"),
+    _binary("GreaterOrEqual", "a >= b.", np.greater_equal, result=DType.BOOL, algorithm="ge"),
     _binary("Less", "a < b.", np.less, result=DType.BOOL, algorithm="lt"),
     _binary("LessOrEqual", "a <= b.", np.less_equal, result=DType.BOOL, algorithm="le"),
 )
 
 _LOGIC = (
-    _binary("And", "a and b.", np.logical_and, allowed=_BOOL, traits=frozenset({_M, _C})),
-    _binary("Or", "a or b.", np.logical_or, allowed=_BOOL, traits=frozenset({_M, _C})),
+    _binary("And", "a and b.", np.logical_and, allowed=_BOOL, traits=frozenset({_C})),
+    _binary("Or", "a or b.", np.logical_or, allowed=_BOOL, traits=frozenset({_C})),
     _binary("Xor", "One of the two, not both.", np.logical_xor, allowed=_BOOL, traits=frozenset({_C})),
-    _unary("Not", "not x.", np.logical_not, allowed=_BOOL, traits=_NONE),
+    _unary("Not", "not x.", np.logical_not, allowed=_BOOL),
     row(
         "Where",
         "a where the condition holds, else b.",
@@ -244,7 +244,7 @@ _OTHERS = (
         types={"T": NUMBERS},
         shape=_clip_shape,
         compute=_clip,
-        traits={_E, _M},
+        traits={_E},
         primitive="eltwise",
         eltwise="clip",
     ),

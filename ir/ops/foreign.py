@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..types import TensorType
-from .spec import REQUIRED, Array, Attrs, OpSpec, Param, ShapeError
+from .spec import REQUIRED, Array, Attrs, OpSpec, Param, ShapeError, Trait
 
 __all__ = ["FOREIGN"]
 
@@ -22,6 +22,7 @@ FOREIGN: tuple[OpSpec, ...] = (
         attrs={"op_type": REQUIRED, "domain": "", "opset": REQUIRED, "proto": REQUIRED},
         infer=_infer,
         evaluate=None,
+        traits=frozenset({Trait.TELLS_ZERO}),  # nothing is known of it
         onnx=False,
     ),
 )

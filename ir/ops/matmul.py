@@ -81,7 +81,7 @@ MATMUL: tuple[OpSpec, ...] = (
         types={"T": FLOATS | (NUMBERS - {DType.S4, DType.U4, DType.S8, DType.U8, DType.S16, DType.U16})},
         shape=_matmul_shape,
         compute=_matmul,
-        traits={Trait.LINEAR, Trait.SCALE_COMMUTING},
+        traits={Trait.PRODUCT, Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO, Trait.READS_CODES},
         primitive="matmul",
     ),
     row(
@@ -92,6 +92,7 @@ MATMUL: tuple[OpSpec, ...] = (
         types={"T": FLOATS | {DType.S32, DType.S64, DType.U32, DType.U64}},
         shape=_gemm_shape,
         compute=_gemm,
+        traits={Trait.PRODUCT, Trait.KEEPS_ZERO},
     ),
     row(
         "MatMulInteger",

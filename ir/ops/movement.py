@@ -244,7 +244,7 @@ MOVEMENT: tuple[OpSpec, ...] = (
         shape=_concat_shape,
         compute=_concat,
         quant=_concat_quant,
-        traits={Trait.MONOTONE},  # each element is one of some input, not of the first: neither LAYOUT_ONLY nor linear
+        traits={Trait.JOINS, Trait.KEEPS_ZERO, Trait.READS_CODES},
         primitive="concat",
     ),
     row(

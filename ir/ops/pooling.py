@@ -81,8 +81,8 @@ def _global_max(x: A, attrs: Attrs) -> A:  # noqa: ARG001
     return y
 
 
-_SELECTS = frozenset({Trait.SELECTS, Trait.MONOTONE, Trait.SCALE_COMMUTING})
-_AVERAGES = frozenset({Trait.LINEAR, Trait.MONOTONE, Trait.SCALE_COMMUTING})
+_SELECTS = frozenset({Trait.SELECTS, Trait.SCALE_COMMUTING})
+_AVERAGES = frozenset({Trait.AVERAGES, Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO, Trait.READS_CODES})
 
 POOLING: tuple[OpSpec, ...] = (
     row(

@@ -162,7 +162,7 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         shape=_fake_quantize_shape,
         compute=_fake_quantize,
         result=DType.F32,
-        traits={Trait.ELEMENTWISE},  # not MONOTONE: an inverted range (il > ih) falls
+        traits={Trait.ELEMENTWISE, Trait.QUANTIZER, Trait.POST_OP},
         onnx=False,
     ),
     row(
@@ -175,7 +175,7 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         compute=_quantize,
         result=lambda call: _dtype_of(call.attrs),
         quant=lambda call, _: _quant_of(call.attrs),
-        traits={Trait.ELEMENTWISE},  # not MONOTONE: a scale may be negative
+        traits={Trait.ELEMENTWISE, Trait.QUANTIZER, Trait.POST_OP},
         onnx=False,
         primitive="reorder",
     ),
@@ -188,7 +188,7 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         shape=_check_axis,
         compute=_dequantize,
         result=DType.F32,
-        traits={Trait.ELEMENTWISE},
+        traits={Trait.ELEMENTWISE, Trait.QUANTIZER, Trait.POST_OP, Trait.KEEPS_ZERO},
         onnx=False,
         primitive="reorder",
     ),
@@ -211,6 +211,7 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         types={"T": {DType.F32}},
         shape=lambda call: [call.shape(0), (), ()],
         compute=_dynamic_quantize,
+        traits={Trait.TELLS_ZERO},
         result=(DType.U8, DType.F32, DType.U8),
         outputs=("y", "y_scale", "y_zero_point"),
     ),

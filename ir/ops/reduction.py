@@ -186,19 +186,25 @@ def _top_k(x: A, k: A, attrs: Attrs) -> tuple[A, A]:
 
 _WIDE = FLOATS | {DType.S32, DType.S64, DType.U32, DType.U64}
 _ARG_ATTRS: dict[str, Attr] = {"axis": 0, "keepdims": 1, "select_last_index": 0}
-_MONOTONE, _SCALE = frozenset({Trait.MONOTONE}), frozenset({Trait.SCALE_COMMUTING})
-_AVERAGES = frozenset({Trait.LINEAR, Trait.MONOTONE, Trait.SCALE_COMMUTING})
-_SELECTS = frozenset({Trait.SELECTS, Trait.MONOTONE, Trait.SCALE_COMMUTING})
+_KEEPS = frozenset({Trait.KEEPS_ZERO})
+_SCALE = frozenset({Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO})
+_SELECTS = frozenset({Trait.SELECTS, Trait.SCALE_COMMUTING})
 
 REDUCTION: tuple[OpSpec, ...] = (
-    # Of integers the mean is truncated, so the row takes floats only: that is what makes it linear.
-    _reduction("ReduceMean", "The mean over the axes.", _mean, traits=_AVERAGES),
+    # Of integers the mean is truncated, so the row takes floats only: that is what makes it commute with scales.
+    _reduction("ReduceMean", "The mean over the axes.", _mean, traits=_SCALE),
     _reduction(
-        "ReduceSum", "The sum over the axes.", lambda x, a, k: np.sum(x, axis=a, keepdims=k, dtype=x.dtype), allowed=_WIDE, traits=_AVERAGES
+        "ReduceSum", "The sum over the axes.", lambda x, a, k: np.sum(x, axis=a, keepdims=k, dtype=x.dtype), allowed=_WIDE, traits=_SCALE
     ),
     _reduction("ReduceMax", "The largest element over the axes.", _extreme(np.max, -math.inf), allowed=NUMBERS, traits=_SELECTS),
     _reduction("ReduceMin", "The smallest element over the axes.", _extreme(np.min, math.inf), allowed=NUMBERS, traits=_SELECTS),
-    _reduction("ReduceProd", "The product over the axes.", lambda x, a, k: np.prod(x, axis=a, keepdims=k, dtype=x.dtype), allowed=_WIDE),
+    _reduction(
+        "ReduceProd",
+        "The product over the axes.",
+        lambda x, a, k: np.prod(x, axis=a, keepdims=k, dtype=x.dtype),
+        allowed=_WIDE,
+        traits=_KEEPS,
+    ),
     _reduction(
         "ReduceL1", "The sum of |x| over the axes.", lambda x, a, k: np.sum(np.abs(x), axis=a, keepdims=k, dtype=x.dtype), traits=_SCALE
     ),
@@ -206,9 +212,13 @@ REDUCTION: tuple[OpSpec, ...] = (
         "ReduceL2", "The root of the sum of x^2 over the axes.", lambda x, a, k: np.sqrt(np.sum(x * x, axis=a, keepdims=k)), traits=_SCALE
     ),
     _reduction(
-        "ReduceSumSquare", "The sum of x^2 over the axes.", lambda x, a, k: np.sum(x * x, axis=a, keepdims=k, dtype=x.dtype), allowed=_WIDE
+        "ReduceSumSquare",
+        "The sum of x^2 over the axes.",
+        lambda x, a, k: np.sum(x * x, axis=a, keepdims=k, dtype=x.dtype),
+        allowed=_WIDE,
+        traits=_KEEPS,
     ),
-    _reduction("ReduceLogSumExp", "The logarithm of the sum of e^x over the axes.", _log_sum_exp, traits=_MONOTONE, primitive=False),
+    _reduction("ReduceLogSumExp", "The logarithm of the sum of e^x over the axes.", _log_sum_exp, primitive=False),
     row(
         "ArgMax",
         "Index of the largest element along an axis: the first of equals, or the last on request.",
@@ -217,6 +227,7 @@ REDUCTION: tuple[OpSpec, ...] = (
         types={"T": NUMBERS},
         shape=_arg_shape,
         compute=_arg(np.argmax),
+        traits={Trait.TELLS_ZERO},
         result=DType.S64,
     ),
     row(
@@ -227,6 +238,7 @@ REDUCTION: tuple[OpSpec, ...] = (
         types={"T": NUMBERS},
         shape=_arg_shape,
         compute=_arg(np.argmin),
+        traits={Trait.TELLS_ZERO},
         result=DType.S64,
     ),
     row(
@@ -237,7 +249,7 @@ REDUCTION: tuple[OpSpec, ...] = (
         types={"T": _WIDE, "I": INDICES},
         shape=_cum_shape,
         compute=_cum_sum,
-        traits=_AVERAGES,
+        traits=_SCALE,
     ),
     row(
         "TopK",
@@ -250,6 +262,6 @@ REDUCTION: tuple[OpSpec, ...] = (
         result=lambda call: (call.type(0).dtype, DType.S64),
         quant=lambda call, shape: outside_of(call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape),
         outputs=("values", "indices"),
-        traits=_SELECTS,
+        traits=_SELECTS | {Trait.TELLS_ZERO},  # its indices, as those of ArgMax
     ),
 )

@@ -11,7 +11,7 @@ from ..types import Dim, DType, Shape, dimensions
 from . import dims
 from .carried import reshaped
 from .rows import INDICES, LAYOUT, A, Call, UnknownRankError, flag, integer, row
-from .spec import Attrs, OpSpec, ShapeError
+from .spec import Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["RESHAPING"]
 
@@ -145,6 +145,8 @@ def _unsqueeze(x: A, axes: A, attrs: Attrs) -> A:  # noqa: ARG001
     return np.expand_dims(x, tuple(int(a) for a in axes.ravel()))
 
 
+_RESHAPES = LAYOUT | {Trait.RESHAPES}
+
 RESHAPING: tuple[OpSpec, ...] = (
     row(
         "Reshape",
@@ -155,7 +157,7 @@ RESHAPING: tuple[OpSpec, ...] = (
         shape=_reshape_shape,
         compute=_reshape,
         quant=reshaped,
-        traits=LAYOUT,
+        traits=_RESHAPES,
     ),
     row(
         "Flatten",
@@ -165,7 +167,7 @@ RESHAPING: tuple[OpSpec, ...] = (
         shape=_flatten_shape,
         compute=_flatten,
         quant=reshaped,
-        traits=LAYOUT,
+        traits=_RESHAPES,
     ),
     row(
         "Squeeze",
@@ -175,7 +177,7 @@ RESHAPING: tuple[OpSpec, ...] = (
         shape=_squeeze_shape,
         compute=_squeeze,
         quant=reshaped,
-        traits=LAYOUT,
+        traits=_RESHAPES,
     ),
     row(
         "Unsqueeze",
@@ -185,6 +187,6 @@ RESHAPING: tuple[OpSpec, ...] = (
         shape=_unsqueeze_shape,
         compute=_unsqueeze,
         quant=reshaped,
-        traits=LAYOUT,
+        traits=_RESHAPES,
     ),
 )

@@ -195,7 +195,7 @@ RESIZE: tuple[OpSpec, ...] = (
         shape=_shape,
         compute=_resize,
         quant=_quant,
-        traits={Trait.LINEAR, Trait.SCALE_COMMUTING},  # cubic weights may be negative: not monotone
+        traits={Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO, Trait.READS_CODES},
         primitive="resampling",
     ),
 )

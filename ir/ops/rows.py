@@ -46,8 +46,8 @@ NUMBERS = FLOATS | INTEGERS
 ANY = frozenset(DType)
 INDICES = frozenset({DType.S32, DType.S64})
 
-LAYOUT = frozenset({Trait.LAYOUT_ONLY, Trait.MONOTONE, Trait.SCALE_COMMUTING, Trait.LINEAR})
-"""Traits of what moves, copies or drops elements: each output element is an input element, so all three others follow."""
+LAYOUT = frozenset({Trait.LAYOUT_ONLY, Trait.SCALE_COMMUTING})
+"""Traits of what moves, copies or drops elements: each output element is an input element."""
 
 
 # -- attributes --------------------------------------------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ SLICING: tuple[OpSpec, ...] = (
         shape=_pad_shape,
         compute=_pad,
         quant=_pad_quant,
-        traits={Trait.MONOTONE},  # a constant other than 0 is neither scaled nor an element of x
+        traits={Trait.KEEPS_ZERO},  # a constant other than 0 is neither scaled nor an element of x
     ),
     row(
         "Gather",
@@ -256,6 +256,6 @@ SLICING: tuple[OpSpec, ...] = (
         types={"K": {DType.S64}},
         shape=_trilu_shape,
         compute=_trilu,
-        traits={Trait.MONOTONE, Trait.SCALE_COMMUTING, Trait.LINEAR},
+        traits={Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO},
     ),
 )

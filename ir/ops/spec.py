@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ..algorithms import BINARY, ELTWISE
 from ..types import DType, Quantization, TensorType
 
 __all__ = [
@@ -52,22 +53,39 @@ REQUIRED = Required.REQUIRED
 
 
 class Trait(enum.Enum):
-    """What passes ask of an op instead of its name."""
+    """What is asked of an op instead of its name. First what it computes, which tests hold each row to; then what becomes of it."""
 
     ELEMENTWISE = "elementwise"
     """Output element i depends on element i of each (broadcast) input alone."""
-    MONOTONE = "monotone"
-    """Non-decreasing in its first input, element by element or window by window (max)."""
     LAYOUT_ONLY = "layout_only"
     """Only moves, copies or drops elements of its first input: commutes with every per-tensor elementwise function."""
+    RESHAPES = "reshapes"
+    """Gives the elements of its first input in their order, under another shape."""
     SELECTS = "selects"
     """Every output element is one element of the first input, chosen by order (max pool): commutes with increasing functions."""
+    JOINS = "joins"
+    """Puts its inputs side by side: every output element is one element of some input, and the shapes decide which."""
     SCALE_COMMUTING = "scale_commuting"
     """op(s*x) = s*op(x) for every s > 0."""
-    LINEAR = "linear"
-    """op(s*x) = s*op(x) for every s, and op(x+y) = op(x) + op(y), in the first input."""
     COMMUTATIVE = "commutative"
     """Its two inputs may be swapped."""
+    PRODUCT = "product"
+    """Sums products of elements of its first input with elements of its second, the weights."""
+    AVERAGES = "averages"
+    """Every output element is the mean of a window of the first input."""
+    KEEPS_ZERO = "keeps_zero"
+    """Gives 0 of zeros, where it adds nothing, and of numbers next to 0 such numbers; what goes by element or moves need not say so."""
+    TELLS_ZERO = "tells_zero"
+    """Tells 0 from the numbers next to it: infinity, or another integer or truth value; ask `OpSpec.tells_zero`, algorithms do, too."""
+    NAN_BELOW_ZERO = "nan_below_zero"
+    """Gives NaN of numbers below 0, or may."""
+
+    QUANTIZER = "quantizer"
+    """A quantizer or a half of one: a node of it bears the names of those in the model."""
+    POST_OP = "post_op"
+    """A chain of post-ops has a form for it, as for the eltwise and binary algorithms."""
+    READS_CODES = "reads_codes"
+    """Its primitive reads 8-bit codes, and decodes them itself."""
 
 
 class ShapeError(ValueError):
@@ -135,6 +153,17 @@ class OpSpec:
     eltwise: str | None = None
     parameters: tuple[str | float, ...] = ()
     binary: str | None = None
+
+    @property
+    def tells_zero(self) -> bool:
+        """True when it tells 0 from the numbers next to it, or the algorithm does that it is computed by."""
+        algorithms = (ELTWISE[self.eltwise] if self.eltwise else None, BINARY[self.binary] if self.binary else None)
+        return Trait.TELLS_ZERO in self.traits or any(found is not None and found.tells_zero for found in algorithms)
+
+    @property
+    def is_post_op(self) -> bool:
+        """True when a chain of post-ops has a form for it."""
+        return self.eltwise is not None or self.binary is not None or Trait.POST_OP in self.traits
 
     def complete(self, attrs: Attrs) -> dict[str, Attr]:
         """The attributes with defaults filled in, in the order of the row.

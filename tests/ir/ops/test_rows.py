@@ -16,7 +16,7 @@ from fqfuse.ir.types import DType
 from .cases import CASES
 from .harness import ELEMENT_TYPES, ORT_OPSET, rng, run_row
 from .own_cases import OWN_CASES
-from .trait_laws import LAWS, NOT_CLAIMED, applies
+from .trait_laws import LAWS, NOT_CLAIMED, NOT_TOLD, PLANNED, SHOWN, applies
 
 PRIMITIVES = {"convolution", "deconvolution", "matmul", "pooling", "eltwise", "binary", "reorder", "concat", "reduction", "softmax",
               "layer_normalization", "batch_normalization", "resampling", "prelu", "lrn", "shuffle"}  # fmt: skip
@@ -62,9 +62,13 @@ def test_names_of_onednn(spec: OpSpec):
 @every_row
 def test_traits_fit_together(spec: OpSpec):
     implied = {
-        Trait.LINEAR: {Trait.SCALE_COMMUTING},
-        Trait.LAYOUT_ONLY: {Trait.LINEAR, Trait.MONOTONE, Trait.SCALE_COMMUTING},
-        Trait.SELECTS: {Trait.MONOTONE, Trait.SCALE_COMMUTING},
+        Trait.RESHAPES: {Trait.LAYOUT_ONLY},
+        Trait.LAYOUT_ONLY: {Trait.SCALE_COMMUTING},
+        Trait.SELECTS: {Trait.SCALE_COMMUTING},
+        Trait.PRODUCT: {Trait.KEEPS_ZERO},
+        Trait.AVERAGES: {Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO},
+        Trait.QUANTIZER: {Trait.ELEMENTWISE, Trait.POST_OP},
+        Trait.POST_OP: {Trait.ELEMENTWISE},
     }
     for trait, others in implied.items():
         if trait in spec.traits:
@@ -131,7 +135,7 @@ def test_oracles_take_the_rows_element_types():
 # -- traits ------------------------------------------------------------------------------------------------------------------------
 
 _ALL = [*CASES, *OWN_CASES]
-_CLAIMS = [(case, trait) for case in _ALL for trait in sorted(OPS[case.op].traits, key=lambda t: t.value) if applies(case, trait)]
+_CLAIMS = [(case, trait) for case in _ALL for trait in LAWS if trait in OPS[case.op].traits and applies(case, trait)]
 
 
 @pytest.mark.parametrize(("case", "trait"), _CLAIMS, ids=lambda value: value.value if isinstance(value, Trait) else str(value))
@@ -154,8 +158,17 @@ def test_unclaimed_traits_fail_somewhere(spec: OpSpec, trait: Trait):
     assert listed == holds
 
 
+@pytest.mark.parametrize("trait", SHOWN, ids=lambda trait: trait.value)
+@every_row
+def test_some_case_shows_what_the_row_claims(spec: OpSpec, trait: Trait):
+    if spec.name == "Onnx":
+        return  # anything may be behind it
+    shown = any(SHOWN[trait](case) for case in _ALL if case.op == spec.name and case.op not in NOT_TOLD)
+    assert shown == (spec.tells_zero if trait is Trait.TELLS_ZERO else trait in spec.traits)
+
+
 def test_every_trait_has_a_law():
-    assert set(LAWS) == set(Trait)
+    assert {*LAWS, *SHOWN, *PLANNED} == set(Trait)
 
 
 def test_evaluate_takes_short_input_lists():
