@@ -31,8 +31,9 @@ test: .venv/.dev .venv-onednn2/.ready  ## run the tests but the slow ones, in JO
 coverage: .venv/.dev .venv-onednn2/.ready  ## run a sample of the tests, slow ones too, and demand 90 % line coverage
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --every 8 --cov --cov-report=term --cov-fail-under=90 tests
 
-lint: .venv/.dev  ## ruff, and the import rules between the folders
+lint: .venv/.dev  ## ruff's rules and format, and the import rules between the folders
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
 types: .venv/.dev  ## mypy --strict on the unpacked wheel

@@ -1,4 +1,5 @@
-"""fqfuse compiles quantized ONNX models into plans of fused int8 primitives, says why each quantizer fused or did not, and runs them.
+"""fqfuse compiles quantized ONNX models into plans of fused int8 primitives, says why each
+quantizer fused or did not, and runs them.
 
     plan = fqfuse.compile("model.onnx")
     fqfuse.save_plan(plan, "model.plan.onnx")
@@ -13,7 +14,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fqfuse.errors import BackendUnavailable, FqfuseError, InternalError, InvalidInput, InvalidModel, PlanError, UnsupportedOp
+from fqfuse.errors import (
+    BackendUnavailable,
+    FqfuseError,
+    InternalError,
+    InvalidInput,
+    InvalidModel,
+    PlanError,
+    UnsupportedOp,
+)
 
 if TYPE_CHECKING:
     from fqfuse.compiler import compile, load_plan

@@ -16,7 +16,9 @@ def aligned(size: int) -> int:
 
 
 def aligned_bytes(count: int, alignment: int = _ALIGN) -> npt.NDArray[np.uint8]:
-    """`count` uninitialised bytes whose address is a multiple of `alignment` (a power of two): all memory that runs compute in."""
+    """`count` uninitialised bytes whose address is a multiple of `alignment` (a power of two): all
+    memory that runs compute in.
+    """
     raw = _uninitialised(count + alignment)
     start = -raw.ctypes.data % alignment
     return raw[start : start + count]

@@ -32,8 +32,8 @@ def compile(
 
     Args:
         model: path of an ONNX file, its bytes, or a loaded `onnx.ModelProto`.
-        target: `onednn-v3` (one scale for each argument), `onednn-v2` (output scales), or `unified` (scales on operands and destinations
-            everywhere; NumPy only).
+        target: `onednn-v3` (one scale for each argument), `onednn-v2` (output scales), or `unified`
+            (scales on operands and destinations everywhere; NumPy only).
         budgets: limits on what the file may ask for.
         observers: called with (pass, graph) after each pass.
 
@@ -64,12 +64,18 @@ def check_budgets(budgets: object) -> None:
         InvalidInput: it is something else.
     """
     if not isinstance(budgets, Budgets):
-        raise InvalidInput(f"budgets are given as a {type(budgets).__name__}", hint="pass budgets=fqfuse.Budgets(...)")
+        raise InvalidInput(
+            f"budgets are given as a {type(budgets).__name__}",
+            hint="pass budgets=fqfuse.Budgets(...)",
+        )
 
 
 def _watchers(observers: object) -> list[Observer]:
     if not isinstance(observers, Sequence) or not all(map(callable, observers)):
-        raise InvalidInput("the observers are no list of functions", hint="pass observers=[function of (pass, graph)]")
+        raise InvalidInput(
+            "the observers are no list of functions",
+            hint="pass observers=[function of (pass, graph)]",
+        )
     return list(observers)
 
 

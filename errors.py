@@ -9,8 +9,9 @@
 
     InternalError              a bug in fqfuse; outside the tree on purpose, so that `except FqfuseError` lets it through
 
-Each error says what is wrong, where, and how to fix it; `str()` of it is fit to be shown to a person as it is: names in it are a stranger's
-texts, so whatever could steer a terminal or begin a line of its own is escaped (`printable`).
+Each error says what is wrong, where, and how to fix it; `str()` of it is fit to be shown to a
+person as it is: names in it are a stranger's texts, so whatever could steer a terminal or begin a
+line of its own is escaped (`printable`).
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ __all__ = [
 
 _WORD = 500  # characters of a name that are shown; generated names have up to about 200
 _ROOM = 4000  # characters of a whole sentence: room for a list of a hundred names
-_WORDS = re.compile(r"[^ ]{50,}")  # what may take more than 500 characters: an escaped one takes up to ten
+_WORDS = re.compile(
+    r"[^ ]{50,}"
+)  # what may take more than 500 characters: an escaped one takes up to ten
 
 
 def printable(text: str) -> str:
     """A text on one line: what a model or file calls something, as it may be shown on a terminal.
 
-    Control characters, line ends, marks that turn the direction of writing and lone surrogates are escaped as in Python's literals. The
-    middle of words of more than 500 and of texts of more than 4,000 characters is left out; their length stands in its place.
-    A printable text stays as it is, and what was made printable stays so.
+    Control characters, line ends, marks that turn the direction of writing and lone surrogates are
+    escaped as in Python's literals. The middle of words of more than 500 and of texts of more than
+    4,000 characters is left out; their length stands in its place. A printable text stays as it is,
+    and what was made printable stays so.
     """
     if len(text) <= _WORD and text.isprintable():
         return text
@@ -69,7 +73,8 @@ class FqfuseError(Exception):
 
     Args:
         what: what is wrong, one sentence.
-        where: the place: a file, the name of a node or value in the user's model, a line of a text form.
+        where: the place: a file, the name of a node or value in the user's model, a line of a text
+            form.
         hint: how to fix it, one sentence.
         excerpt: lines of a text form around the place.
 
@@ -77,7 +82,12 @@ class FqfuseError(Exception):
     """
 
     def __init__(self, what: str, *, where: str = "", hint: str = "", excerpt: str = "") -> None:
-        self.what, self.where, self.hint, self.excerpt = printable(what), printable(where), printable(hint), _lines(excerpt)
+        self.what, self.where, self.hint, self.excerpt = (
+            printable(what),
+            printable(where),
+            printable(hint),
+            _lines(excerpt),
+        )
         super().__init__(self.what, self.where, self.hint)
 
     def __str__(self) -> str:
@@ -95,7 +105,9 @@ class FqfuseError(Exception):
         return _rebuild, (type(self), self.what, self.where, self.hint, self.excerpt)
 
 
-def _rebuild(kind: type[FqfuseError], what: str, where: str, hint: str, excerpt: str) -> FqfuseError:
+def _rebuild(
+    kind: type[FqfuseError], what: str, where: str, hint: str, excerpt: str
+) -> FqfuseError:
     return kind(what, where=where, hint=hint, excerpt=excerpt)
 
 
@@ -120,7 +132,8 @@ class InvalidInput(FqfuseError):
 
 
 class InternalError(Exception):
-    """A bug in fqfuse. The text form of the graph or plan, where there is one, is saved for a report.
+    """A bug in fqfuse. The text form of the graph or plan, where there is one, is saved for a
+    report.
 
     Args:
         what: the broken invariant.
@@ -133,5 +146,9 @@ class InternalError(Exception):
         super().__init__(self.what, saved, self.excerpt)
 
     def __str__(self) -> str:
-        tail = f"  the graph was saved to {self.saved}: please attach it to a report" if self.saved else ""
+        tail = (
+            f"  the graph was saved to {self.saved}: please attach it to a report"
+            if self.saved
+            else ""
+        )
         return "\n".join(filter(None, (f"internal error: {self.what}", self.excerpt, tail)))

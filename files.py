@@ -1,4 +1,6 @@
-"""Files that a caller names, read and written. What is wrong with one is an OSError of the system, or InvalidInput."""
+"""Files that a caller names, read and written. What is wrong with one is an OSError of the system,
+or InvalidInput.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from typing import BinaryIO
 
 from .errors import InvalidInput
 
-__all__ = ["checked_path", "is_folder", "is_there", "open_regular", "unreadable", "write_atomically"]
+__all__ = [
+    "checked_path",
+    "is_folder",
+    "is_there",
+    "open_regular",
+    "unreadable",
+    "write_atomically",
+]
 
 
 def checked_path(path: object) -> Path:
@@ -22,11 +31,17 @@ def checked_path(path: object) -> Path:
         InvalidInput: it is something else, or no file can have this name.
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise InvalidInput(f"a {type(path).__name__} names no file", hint="give the path as a str or a pathlib.Path")
+        raise InvalidInput(
+            f"a {type(path).__name__} names no file",
+            hint="give the path as a str or a pathlib.Path",
+        )
     try:
         name = os.fspath(path)
     except Exception as error:  # the caller's own object is asked, and may raise anything
-        raise InvalidInput(f"a {type(path).__name__} names no file: {error}", hint="give the path as a str or a pathlib.Path") from error
+        raise InvalidInput(
+            f"a {type(path).__name__} names no file: {error}",
+            hint="give the path as a str or a pathlib.Path",
+        ) from error
     if not isinstance(name, str) or not name:
         what = "the name of a file is empty" if not name else f"{path!r} names a file by bytes"
         raise InvalidInput(what, hint="give the path as a str or a pathlib.Path")
@@ -35,13 +50,17 @@ def checked_path(path: object) -> Path:
     except UnicodeEncodeError:
         encoded = b"\0"
     if b"\0" in encoded:
-        what = "the name of a file cannot be read: it holds a null character, or what is no character"
+        what = (
+            "the name of a file cannot be read: it holds a null character, or what is no character"
+        )
         raise InvalidInput(what, where=name, hint="name another")
     return Path(name)
 
 
 def is_there(path: Path) -> bool:
-    """True for a file or folder of any kind; False where the system says otherwise, as of a name that is too long."""
+    """True for a file or folder of any kind; False where the system says otherwise, as of a name
+    that is too long.
+    """
     try:
         return path.exists()
     except OSError:
@@ -57,7 +76,8 @@ def is_folder(path: Path) -> bool:
 
 
 def open_regular(path: object) -> BinaryIO:
-    """Opens a regular file for reading; what is none is not opened: a pipe would wait for ever, a device have no end.
+    """Opens a regular file for reading; what is none is not opened: a pipe would wait for ever, a
+    device have no end.
 
     Raises:
         OSError: there is no such file, it is not regular, or may not be read.
@@ -88,11 +108,14 @@ def unreadable(path: object, error: OSError, wanted: str) -> InvalidInput:
         case PermissionError():
             what, hint = "the file may not be read", "change its permissions, or copy it"
         case _:
-            what, hint = f"the file cannot be read: {error.strerror or error}", "check the path and the disk"
+            what, hint = (
+                f"the file cannot be read: {error.strerror or error}",
+                "check the path and the disk",
+            )
     return InvalidInput(what, where=str(path), hint=hint)
 
 
-# -- writing ----------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 _HINTS = {
     errno.ENOENT: "create the folder first, or name another path",
@@ -108,10 +131,13 @@ _HINTS = {
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview) -> None:
-    """Writes a file: first into a new file beside it, then in one step to its place, so that a crash leaves the old one or the new one.
+    """Writes a file: first into a new file beside it, then in one step to its place, so that a
+    crash leaves the old one or the new one.
 
-    A symbolic link keeps pointing where it points, and an existing file keeps its permissions to read, write and execute, but not setuid,
-    setgid and the sticky bit: they were given to what the file held. A new one gets the permissions of the umask.
+    A symbolic link keeps pointing where it points, and an existing file keeps its permissions to
+    read, write and execute, but not setuid,
+    setgid and the sticky bit: they were given to what the file held. A new one gets the permissions
+    of the umask.
 
     Raises:
         InvalidInput: the path cannot be written; nothing half-written stays behind.
@@ -121,13 +147,17 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview) -> 
         _write(Path(os.path.realpath(target)), data)
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, "name another path")
-        raise InvalidInput(f"the file cannot be written: {error.strerror or error}", where=str(path), hint=hint) from error
+        raise InvalidInput(
+            f"the file cannot be written: {error.strerror or error}", where=str(path), hint=hint
+        ) from error
 
 
 def _write(target: Path, data: bytes | memoryview) -> None:
     mode = _mode_of(target)
     beside = target.with_name(f".fqfuse-{secrets.token_hex(8)}.tmp")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+    handle = os.open(
+        beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666
+    )
     try:
         with os.fdopen(handle, "wb", buffering=0) as file:
             _write_all(file.fileno(), memoryview(data))
@@ -156,7 +186,9 @@ def _mode_of(target: Path) -> int | None:
         return None
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(found.st_mode):  # replacing /dev/null or a pipe would take it away from everyone else
+    if not stat.S_ISREG(
+        found.st_mode
+    ):  # replacing /dev/null or a pipe would take it away from everyone else
         raise OSError(errno.EINVAL, "it is not a regular file")
     return found.st_mode & (stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
 

@@ -20,8 +20,10 @@ class InferenceSession(PlanSession):
     """Runs a plan, in the shape of ONNX Runtime's session.
 
     Args:
-        model: a Plan, a plan file, or an ONNX model (path, bytes or `onnx.ModelProto`), which is compiled for the default target first.
-        backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed and exact on this CPU, NumPy otherwise.
+        model: a Plan, a plan file, or an ONNX model (path, bytes or `onnx.ModelProto`), which is
+            compiled for the default target first.
+        backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed and exact on this CPU,
+            NumPy otherwise.
         threads: how many threads a run may use; None: as many as the process may run on.
         budgets: limits on what the model may ask for, `run_bytes` on what a run may.
 

@@ -10,7 +10,8 @@ __all__ = ["ProcessLock"]
 
 
 class ProcessLock:
-    """A lock that is free in a forked child, whoever held it in the parent: that thread does not exist there.
+    """A lock that is free in a forked child, whoever held it in the parent: that thread does not
+    exist there.
 
     What it guards has to be whole whenever the interpreter changes threads.
     """

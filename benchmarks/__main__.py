@@ -1,4 +1,6 @@
-"""The benchmark's command line: ``python -m benchmarks`` at the root, or ``python -m fqfuse.benchmarks`` where it is installed."""
+"""The benchmark's command line: ``python -m benchmarks`` at the root, or ``python -m
+fqfuse.benchmarks`` where it is installed.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,17 @@ __all__ = ["main"]
 # The NumPy runtime is the definition, not the fast path: two files tell how it stands.
 NUMPY_FILES = ("resnet50-ort", "bert-ort")
 QUICK = Settings(rounds=3, turn_seconds=0.1, accuracy_inputs=8)
-# Of processes. The interval of the median ratio then lies between the second smallest and the second largest of 9.
+# Of processes. The interval of the median ratio then lies between the second smallest and the
+# second largest of 9.
 PAIRS, PAIR_ROUNDS = 9, 3
 QUICK_CHAINS = tuple(size for size in CHAINS if size <= 1000)
 QUICK_NODES = tuple(size for size in PLAIN_NODES if size <= 3000)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code: 0, or 2 for wrong options or missing packages."""
+    """Run the command line and return the exit code: 0, or 2 for wrong options or missing
+    packages.
+    """
     options = _parser().parse_args(arguments)
     try:
         wanted = cases(options.build_dir, options.files)
@@ -44,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         build_all(wanted, _log)
     except ImportError as error:
-        print(f"benchmarks: {error}\nbuilding the models needs the packages in benchmarks/requirements.txt", file=sys.stderr)
+        print(
+            f"benchmarks: {error}\nbuilding the models needs the packages in benchmarks/requirements.txt",
+            file=sys.stderr,
+        )
         return 2
     scratch = options.build_dir / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
@@ -58,20 +66,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="benchmarks", description="Measure fqfuse side by side with ONNX Runtime and OpenVINO.")
+    parser = argparse.ArgumentParser(
+        prog="benchmarks", description="Measure fqfuse side by side with ONNX Runtime and OpenVINO."
+    )
     actions = ("all", "build", "run", "compile", "versus")
-    parser.add_argument("what", nargs="?", default="all", choices=actions, help="what to do (default: all)")
-    parser.add_argument("--other", type=Path, help="versus: the root of another checkout of fqfuse, an earlier commit's say")
-    parser.add_argument("--quick", action="store_true", help="3 short rounds and short chains: a look, not a result")
-    parser.add_argument("--files", type=_names, default=(), help="comma-separated, such as resnet50-ort,bert-nncf (default: all eight)")
-    parser.add_argument("--engines", type=_engines, default=tuple(ENGINES), help=f"comma-separated, of {', '.join(ENGINES)}")
-    parser.add_argument("--numpy-files", type=_names, default=NUMPY_FILES, help=f"where {NUMPY} runs (default: {','.join(NUMPY_FILES)})")
-    parser.add_argument("--threads", type=int, default=2, help="threads of each engine (default: 2)")
+    parser.add_argument(
+        "what", nargs="?", default="all", choices=actions, help="what to do (default: all)"
+    )
+    parser.add_argument(
+        "--other",
+        type=Path,
+        help="versus: the root of another checkout of fqfuse, an earlier commit's say",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="3 short rounds and short chains: a look, not a result"
+    )
+    parser.add_argument(
+        "--files",
+        type=_names,
+        default=(),
+        help="comma-separated, such as resnet50-ort,bert-nncf (default: all eight)",
+    )
+    parser.add_argument(
+        "--engines",
+        type=_engines,
+        default=tuple(ENGINES),
+        help=f"comma-separated, of {', '.join(ENGINES)}",
+    )
+    parser.add_argument(
+        "--numpy-files",
+        type=_names,
+        default=NUMPY_FILES,
+        help=f"where {NUMPY} runs (default: {','.join(NUMPY_FILES)})",
+    )
+    parser.add_argument(
+        "--threads", type=int, default=2, help="threads of each engine (default: 2)"
+    )
     parser.add_argument("--rounds", type=int, help="rounds of turns (default: 7, quick: 3)")
-    parser.add_argument("--repeats", type=int, default=3, help="fresh processes for each compile time (default: 3)")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds an engine may take for one answer (default: 300)")
-    parser.add_argument("--build-dir", type=Path, default=Path(__file__).resolve().parent / "build", help="where models are cached")
-    parser.add_argument("--out", type=Path, help="where the report goes (default: <build-dir>/report)")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="fresh processes for each compile time (default: 3)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        help="seconds an engine may take for one answer (default: 300)",
+    )
+    parser.add_argument(
+        "--build-dir",
+        type=Path,
+        default=Path(__file__).resolve().parent / "build",
+        help="where models are cached",
+    )
+    parser.add_argument(
+        "--out", type=Path, help="where the report goes (default: <build-dir>/report)"
+    )
     parser.add_argument("--label", default="", help="a remark for the report's head")
     return parser
 
@@ -84,7 +133,9 @@ def _engines(text: str) -> tuple[str, ...]:
     names = _names(text)
     unknown = [name for name in names if name not in ENGINES]
     if unknown:
-        raise argparse.ArgumentTypeError(f"no such engine: {', '.join(unknown)}; choose from {', '.join(ENGINES)}")
+        raise argparse.ArgumentTypeError(
+            f"no such engine: {', '.join(unknown)}; choose from {', '.join(ENGINES)}"
+        )
     return names
 
 
@@ -96,10 +147,16 @@ def _speed(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -
     rows: list[Row] = []
     summaries = []
     for case in wanted:
-        engines = [name for name in options.engines if name != NUMPY or case.name in options.numpy_files]
+        engines = [
+            name for name in options.engines if name != NUMPY or case.name in options.numpy_files
+        ]
         found = measure_case(case, engines, settings, scratch, _log)
         rows += found
-        summaries.append(summarize_file(found, count_macs(onnx.load(case.float_path)), peak.get("operations_per_second")))
+        summaries.append(
+            summarize_file(
+                found, count_macs(onnx.load(case.float_path)), peak.get("operations_per_second")
+            )
+        )
     transformers = frozenset(case.name for case in wanted if case.network.transformer)
     result = {
         "environment": environment,
@@ -116,7 +173,11 @@ def _compile(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path)
     arguments = (engines, options.threads, options.repeats, options.timeout, scratch, _log)
     result = {
         "environment": describe_environment(),
-        "settings": {"threads": options.threads, "repeats": options.repeats, "timeout": options.timeout},
+        "settings": {
+            "threads": options.threads,
+            "repeats": options.repeats,
+            "timeout": options.timeout,
+        },
         "label": options.label or _busy(),
     }
     files = compile_cases(wanted, *arguments)
@@ -127,10 +188,20 @@ def _compile(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path)
 
 def _versus(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -> int:
     if options.other is None:
-        print("benchmarks: versus needs --other FOLDER, such as a worktree of an earlier commit", file=sys.stderr)
+        print(
+            "benchmarks: versus needs --other FOLDER, such as a worktree of an earlier commit",
+            file=sys.stderr,
+        )
         return 2
     try:
-        versus(options.other, wanted, replace(_settings(options), rounds=options.rounds or PAIR_ROUNDS), PAIRS, scratch, print)
+        versus(
+            options.other,
+            wanted,
+            replace(_settings(options), rounds=options.rounds or PAIR_ROUNDS),
+            PAIRS,
+            scratch,
+            print,
+        )
     except (ValueError, WorkerFailed) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2

@@ -19,7 +19,9 @@ def split_feeds(stacked: Feeds) -> Iterator[dict[str, Array]]:
     """Yield one feed of batch 1 for each index of the common first axis."""
     count = len(next(iter(stacked.values())))
     for index in range(count):
-        yield {name: np.ascontiguousarray(value[index : index + 1]) for name, value in stacked.items()}
+        yield {
+            name: np.ascontiguousarray(value[index : index + 1]) for name, value in stacked.items()
+        }
 
 
 def save_arrays(path: Path, arrays: Feeds) -> None:

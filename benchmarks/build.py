@@ -1,7 +1,9 @@
-"""Builds the benchmark's files into a folder: per network one f32 model and one quantized model for each quantizer.
+"""Builds the benchmark's files into a folder: per network one f32 model and one quantized model for
+each quantizer.
 
-Beside each quantized ``<name>.onnx`` stands ``<name>.inputs.npz`` with one random feed. Files that exist are left alone, so a
-second run costs nothing; a file appears under its name only when it is whole and ONNX Runtime has run it.
+Beside each quantized ``<name>.onnx`` stands ``<name>.inputs.npz`` with one random feed. Files that
+exist are left alone, so a second run costs nothing; a file appears under its name only when it is
+whole and ONNX Runtime has run it.
 """
 
 from __future__ import annotations
@@ -59,8 +61,13 @@ class Case:
 
 
 def cases(folder: Path, names: Sequence[str] = ()) -> list[Case]:
-    """Return the eight cases, or those named, in table order. ValueError names an unknown one and lists the known."""
-    known = {case.name: case for case in (Case(n, q, folder) for n in NETWORKS.values() for q in QUANTIZERS)}
+    """Return the eight cases, or those named, in table order. ValueError names an unknown one and
+    lists the known.
+    """
+    known = {
+        case.name: case
+        for case in (Case(n, q, folder) for n in NETWORKS.values() for q in QUANTIZERS)
+    }
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"no such file: {', '.join(unknown)}; choose from {', '.join(known)}")
@@ -78,7 +85,9 @@ def build_all(wanted: Sequence[Case], log: Callable[[str], None]) -> None:
             _publish(case.path, partial(_write_quantized, case), case)
             log(f"{case.path.name}: quantized, {case.path.stat().st_size:,} bytes")
         if not case.inputs_path.exists():
-            save_arrays(case.inputs_path, case.network.feeds(np.random.default_rng([SEED, _FEED_STREAM]), 1))
+            save_arrays(
+                case.inputs_path, case.network.feeds(np.random.default_rng([SEED, _FEED_STREAM]), 1)
+            )
 
 
 def _write_float(case: Case, target: Path) -> None:
@@ -86,7 +95,9 @@ def _write_float(case: Case, target: Path) -> None:
 
 
 def _write_quantized(case: Case, target: Path) -> None:
-    calibration = case.network.feeds(np.random.default_rng([SEED, _CALIBRATION_STREAM]), CALIBRATION_SAMPLES)
+    calibration = case.network.feeds(
+        np.random.default_rng([SEED, _CALIBRATION_STREAM]), CALIBRATION_SAMPLES
+    )
     QUANTIZERS[case.quantizer](case.float_path, target, calibration, case.network.transformer)
 
 
@@ -109,4 +120,6 @@ def _try(path: Path, case: Case) -> None:
     feed = next(split_feeds(case.network.feeds(np.random.default_rng([SEED, _FEED_STREAM]), 1)))
     for info, output in zip(session.get_outputs(), session.run(None, feed), strict=True):
         if not np.isfinite(output).all() or output.std() == 0:
-            raise ValueError(f"{path.name}: output {info.name} is not finite or constant: the file would measure nothing")
+            raise ValueError(
+                f"{path.name}: output {info.name} is not finite or constant: the file would measure nothing"
+            )

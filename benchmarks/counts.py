@@ -12,9 +12,20 @@ __all__ = ["count_macs", "count_parameters", "op_histogram"]
 
 
 def count_parameters(model: onnx.ModelProto) -> int:
-    """Return the number of trainable values: f32 initializers, without BatchNormalization's running statistics."""
-    running = {name for node in model.graph.node if node.op_type == "BatchNormalization" for name in node.input[3:5]}
-    floats = (i for i in model.graph.initializer if i.data_type == TensorProto.FLOAT and i.name not in running)
+    """Return the number of trainable values: f32 initializers, without BatchNormalization's running
+    statistics.
+    """
+    running = {
+        name
+        for node in model.graph.node
+        if node.op_type == "BatchNormalization"
+        for name in node.input[3:5]
+    }
+    floats = (
+        i
+        for i in model.graph.initializer
+        if i.data_type == TensorProto.FLOAT and i.name not in running
+    )
     return sum(math.prod(initializer.dims) for initializer in floats)
 
 
@@ -24,7 +35,11 @@ def count_macs(model: onnx.ModelProto) -> int:
     Shapes must be static. ValueError names the first node whose shape is unknown.
     """
     shapes = _shapes(onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True))
-    return sum(_node_macs(node, shapes) for node in model.graph.node if node.op_type in ("Conv", "Gemm", "MatMul"))
+    return sum(
+        _node_macs(node, shapes)
+        for node in model.graph.node
+        if node.op_type in ("Conv", "Gemm", "MatMul")
+    )
 
 
 def op_histogram(model: onnx.ModelProto) -> dict[str, int]:

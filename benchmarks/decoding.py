@@ -1,8 +1,10 @@
-"""Language models token by token: prefill, then 32 decoding steps at growing length, in one session, batch 1 and then 2.
+"""Language models token by token: prefill, then 32 decoding steps at growing length, in one
+session, batch 1 and then 2.
 
-``python -m fqfuse.benchmarks.decoding`` exports the models of ``language.py``, quantizes each in the ways that ONNX Runtime and NNCF
-offer, and runs each file on both runtimes of fqfuse and on ONNX Runtime without optimizations. Each engine reads the caches that it
-wrote itself; all read the same tokens. A model without caches reads the whole sequence at each step. Agreement is that of networks:
+``python -m fqfuse.benchmarks.decoding`` exports the models of ``language.py``, quantizes each in
+the ways that ONNX Runtime and NNCF offer, and runs each file on both runtimes of fqfuse and on ONNX
+Runtime without optimizations. Each engine reads the caches that it wrote itself; all read the same
+tokens. A model without caches reads the whole sequence at each step. Agreement is that of networks:
 
 - f32: every output within 1e-4 of ONNX Runtime's, of the output's largest value;
 - int8: SQNR to the f32 model, over all outputs of all steps, at most 0.5 dB below ONNX Runtime's.
@@ -62,14 +64,23 @@ VARIANTS: Mapping[str, Quantize] = {
 
 
 def _masked(model: onnx.ModelProto) -> list[str]:
-    """Return the nodes that the mask goes through, each Softmax and what it reads: -3e38 in a tensor's range leaves all else one code."""
+    """Return the nodes that the mask goes through, each Softmax and what it reads: -3e38 in a
+    tensor's range leaves all else one code.
+    """
     makers = {name: node.name for node in model.graph.node for name in node.output}
-    return [name for node in model.graph.node if node.op_type == "Softmax" for name in (makers[node.input[0]], node.name)]
+    return [
+        name
+        for node in model.graph.node
+        if node.op_type == "Softmax"
+        for name in (makers[node.input[0]], node.name)
+    ]
 
 
 @dataclass
 class Row:
-    """What was measured of one file: by name, SQNR in dB or errors relative to the largest value; and what went wrong."""
+    """What was measured of one file: by name, SQNR in dB or errors relative to the largest value;
+    and what went wrong.
+    """
 
     name: str
     figures: dict[str, float] = field(default_factory=dict)
@@ -80,7 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code: 0, 1 if an agreement is missed."""
     description = "Hold language models, token by token, against ONNX Runtime: f32 within 1e-4, int8 no more than 0.5 dB further from f32."
     parser = argparse.ArgumentParser(prog="benchmarks.decoding", description=description)
-    parser.add_argument("--build-dir", type=Path, default=Path(__file__).resolve().parent / "build", help="where models are cached")
+    parser.add_argument(
+        "--build-dir",
+        type=Path,
+        default=Path(__file__).resolve().parent / "build",
+        help="where models are cached",
+    )
     parser.add_argument("--only", default="", help="files whose names hold this text")
     options = parser.parse_args(arguments)
     options.build_dir.mkdir(parents=True, exist_ok=True)
@@ -95,7 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _family(model: LanguageModel, exporter: str, options: argparse.Namespace) -> Iterator[Row]:
     """The rows of a model from one exporter: f32 first, then each way to quantize it."""
-    paths = {variant: options.build_dir / f"{model.name}-{exporter}-{variant}.onnx" for variant in ("f32", *VARIANTS)}
+    paths = {
+        variant: options.build_dir / f"{model.name}-{exporter}-{variant}.onnx"
+        for variant in ("f32", *VARIANTS)
+    }
     wanted = {variant: path for variant, path in paths.items() if options.only in path.stem}
     if not wanted:
         return
@@ -107,7 +126,13 @@ def _family(model: LanguageModel, exporter: str, options: argparse.Namespace) ->
     reference = _trace(model, peer)
     for variant, path in wanted.items():
         if not path.exists():
-            VARIANTS[variant](prepared, path, [feeds for feeds, _ in _decode(model, peer, _tokens(1, seed=1))][::CALIBRATION_STRIDE])
+            VARIANTS[variant](
+                prepared,
+                path,
+                [feeds for feeds, _ in _decode(model, peer, _tokens(1, seed=1))][
+                    ::CALIBRATION_STRIDE
+                ],
+            )
         yield _measure(model, path, reference)
 
 
@@ -128,12 +153,19 @@ def _measure(model: LanguageModel, path: Path, reference: Trace) -> Row:
     return row
 
 
-def _missed(figures: Mapping[str, float], compare: Callable[[Trace, Trace], float]) -> Iterator[str]:
+def _missed(
+    figures: Mapping[str, float], compare: Callable[[Trace, Trace], float]
+) -> Iterator[str]:
     """The agreements that the figures miss."""
     for name in ("numpy", "onednn"):
         if compare is _error and not figures.get(name, 0.0) <= MOST_ERROR:
             yield f"{name}: off by {figures[name]:.1e} of the largest value"
-        if compare is _db and name in figures and "onnxruntime" in figures and not figures[name] >= figures["onnxruntime"] - MOST_DB_BELOW:
+        if (
+            compare is _db
+            and name in figures
+            and "onnxruntime" in figures
+            and not figures[name] >= figures["onnxruntime"] - MOST_DB_BELOW
+        ):
             yield f"{name}: {figures['onnxruntime'] - figures[name]:.2f} dB below ONNX Runtime"
 
 
@@ -148,7 +180,9 @@ def _peer(path: Path) -> Run:
 
 
 def _fqfuse(backend: str, path: Path) -> Run:
-    return partial(_run, import_module("fqfuse").InferenceSession(str(path), backend=backend, threads=1))
+    return partial(
+        _run, import_module("fqfuse").InferenceSession(str(path), backend=backend, threads=1)
+    )
 
 
 def _run(session: Any, feeds: Feeds) -> Sequence[Array]:
@@ -168,8 +202,12 @@ def _trace(model: LanguageModel, run: Run) -> Trace:
     return [outputs for batch in BATCHES for _, outputs in _decode(model, run, _tokens(batch))]
 
 
-def _decode(model: LanguageModel, run: Run, tokens: Array) -> Iterator[tuple[Feeds, Sequence[Array]]]:
-    """Yield feeds and outputs: the first tokens at once, then one by one behind the caches, or all tokens so far where there are none."""
+def _decode(
+    model: LanguageModel, run: Run, tokens: Array
+) -> Iterator[tuple[Feeds, Sequence[Array]]]:
+    """Yield feeds and outputs: the first tokens at once, then one by one behind the caches, or all
+    tokens so far where there are none.
+    """
     caches: Sequence[Array] = ()
     for end in range(PREFILL, tokens.shape[1] + 1):
         start = end - 1 if caches else 0
@@ -190,12 +228,18 @@ def _pairs(reference: Trace, trace: Trace) -> Iterator[tuple[Array, Array]]:
 
 def _error(reference: Trace, trace: Trace) -> float:
     """Return the largest error, as a part of the largest value of its output."""
-    return max(float(np.abs(found - wanted).max() / np.abs(wanted).max()) for wanted, found in _pairs(reference, trace))
+    return max(
+        float(np.abs(found - wanted).max() / np.abs(wanted).max())
+        for wanted, found in _pairs(reference, trace)
+    )
 
 
 def _db(reference: Trace, trace: Trace) -> float:
     """Return the SQNR over all outputs of all steps."""
-    wanted, found = (np.concatenate([array.ravel() for array in arrays]) for arrays in zip(*_pairs(reference, trace), strict=True))
+    wanted, found = (
+        np.concatenate([array.ravel() for array in arrays])
+        for arrays in zip(*_pairs(reference, trace), strict=True)
+    )
     return sqnr_db(wanted, found)
 
 
@@ -204,11 +248,21 @@ def _first_line(error: Exception) -> str:
 
 
 _COLUMNS = (*ENGINES, "onednn to numpy")
-_HEAD = "| file | " + " | ".join(_COLUMNS) + " | faults |\n| --- |" + " ---: |" * len(_COLUMNS) + " --- |"
+_HEAD = (
+    "| file | "
+    + " | ".join(_COLUMNS)
+    + " | faults |\n| --- |"
+    + " ---: |" * len(_COLUMNS)
+    + " --- |"
+)
 
 
 def _line(row: Row) -> str:
-    return f"| {row.name} | " + " | ".join(_figure(row, name) for name in _COLUMNS) + f" | {'; '.join(row.faults)} |"
+    return (
+        f"| {row.name} | "
+        + " | ".join(_figure(row, name) for name in _COLUMNS)
+        + f" | {'; '.join(row.faults)} |"
+    )
 
 
 def _figure(row: Row, name: str) -> str:

@@ -1,4 +1,5 @@
-"""The engines under measurement, each opened in one function; imported inside worker processes only.
+"""The engines under measurement, each opened in one function; imported inside worker processes
+only.
 
 Every engine gets the same thread count, the lowest latency it offers and f32 for what is not int8.
 """
@@ -19,13 +20,17 @@ __all__ = ["ENGINES", "PEERS", "Engine", "Opened", "Unavailable"]
 Run = Callable[[Feeds], Sequence[Array]]
 
 
-class Unavailable(Exception):  # it names a state of the machine, as FqfuseError's BackendUnavailable does
+class Unavailable(
+    Exception
+):  # it names a state of the machine, as FqfuseError's BackendUnavailable does
     """The engine's package is not installed, or lacks what is needed."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A ready session: ``run`` maps a feed of batch 1 to the outputs in the model's order (arrays may be reused)."""
+    """A ready session: ``run`` maps a feed of batch 1 to the outputs in the model's order (arrays
+    may be reused).
+    """
 
     run: Run
     note: str = ""
@@ -43,7 +48,8 @@ class Engine:
     def load_library(self) -> None:
         """Import the engine's package, or raise Unavailable.
 
-        The entry is touched too: a package may put off its own imports until then, and they are no part of compilation.
+        The entry is touched too: a package may put off its own imports until then, and they are no
+        part of compilation.
         """
         try:
             found = hasattr(import_module(self.module), self.entry)
@@ -54,7 +60,9 @@ class Engine:
 
 
 def _open_fqfuse(backend: str, path: Path, threads: int) -> Opened:
-    session: Any = import_module("fqfuse").InferenceSession(str(path), backend=backend, threads=threads)
+    session: Any = import_module("fqfuse").InferenceSession(
+        str(path), backend=backend, threads=threads
+    )
     return Opened(lambda feeds: session.run(None, feeds))
 
 

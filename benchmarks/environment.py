@@ -17,8 +17,12 @@ _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return CPU, instruction sets that matter to int8, load, packages and the commit under test (Linux)."""
-    fields = dict(_field(line) for line in Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines())
+    """Return CPU, instruction sets that matter to int8, load, packages and the commit under test
+    (Linux).
+    """
+    fields = dict(
+        _field(line) for line in Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
+    )
     flags = set(fields.get("flags", "").split())
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -47,11 +51,25 @@ def _version(name: str) -> str:
 
 
 def _commit() -> str:
-    """Commit of this checkout, with "+changes" where tracked files differ from it; "unknown" outside a checkout."""
+    """Commit of this checkout, with "+changes" where tracked files differ from it; "unknown"
+    outside a checkout.
+    """
     here = Path(__file__).resolve().parent
     try:
-        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        changed = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, check=True)
+        head = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "-uno"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head.stdout.strip() + ("+changes" if changed.stdout.strip() else "")

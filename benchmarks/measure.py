@@ -1,7 +1,9 @@
-"""Measures engines on one file, taking turns: every round gives each engine a turn, with a pause in between.
+"""Measures engines on one file, taking turns: every round gives each engine a turn, with a pause in
+between.
 
-Turns make a drifting clock or a noisy neighbour hit all engines alike. The pause lets the idle threads of the engine that
-just ran stop spinning, which OpenMP and thread pools do for up to a few hundred milliseconds and which would slow down the next.
+Turns make a drifting clock or a noisy neighbour hit all engines alike. The pause lets the idle
+threads of the engine that just ran stop spinning, which OpenMP and thread pools do for up to a few
+hundred milliseconds and which would slow down the next.
 """
 
 from __future__ import annotations
@@ -23,7 +25,16 @@ from .arrays import Array, load_arrays, save_arrays
 from .build import SEED, Case
 from .process import WorkerFailed, WorkerProcess
 
-__all__ = ["REFERENCE", "Row", "Settings", "Turn", "load_turn", "measure_case", "measure_peak", "take_turns"]
+__all__ = [
+    "REFERENCE",
+    "Row",
+    "Settings",
+    "Turn",
+    "load_turn",
+    "measure_case",
+    "measure_peak",
+    "take_turns",
+]
 
 REFERENCE = "onnxruntime-f32"
 _ACCURACY_STREAM = 4  # of random numbers; see build.py for the others
@@ -31,7 +42,9 @@ _ACCURACY_STREAM = 4  # of random numbers; see build.py for the others
 
 @dataclass(frozen=True)
 class Settings:
-    """How to measure. A turn runs for about ``turn_seconds`` but at least ``min_runs`` and at most ``max_runs`` times."""
+    """How to measure. A turn runs for about ``turn_seconds`` but at least ``min_runs`` and at most
+    ``max_runs`` times.
+    """
 
     threads: int = 2
     rounds: int = 7
@@ -48,8 +61,8 @@ class Settings:
 class Row:
     """One engine on one file; ``reason`` is empty if everything worked.
 
-    ``median_ms`` is the median of the rounds' medians; ``memory_peak`` the peak of resident bytes above those before the
-    engine was imported. Seconds are of one fresh process.
+    ``median_ms`` is the median of the rounds' medians; ``memory_peak`` the peak of resident bytes
+    above those before the engine was imported. Seconds are of one fresh process.
     """
 
     file: str
@@ -82,17 +95,31 @@ class Turn:
     alive: bool = True
 
 
-def measure_case(case: Case, engines: Sequence[str], settings: Settings, scratch: Path, log: Callable[[str], None]) -> list[Row]:
-    """Measure the engines on one quantized file and on its f32 original (always, as the reference of accuracy).
+def measure_case(
+    case: Case,
+    engines: Sequence[str],
+    settings: Settings,
+    scratch: Path,
+    log: Callable[[str], None],
+) -> list[Row]:
+    """Measure the engines on one quantized file and on its f32 original (always, as the reference
+    of accuracy).
 
     ``scratch`` takes feeds, outputs and the engines' stderr.
     """
     feeds = scratch / f"{case.network.name}-feeds.npz"
-    save_arrays(feeds, case.network.feeds(np.random.default_rng([SEED, _ACCURACY_STREAM]), settings.accuracy_inputs))
+    save_arrays(
+        feeds,
+        case.network.feeds(
+            np.random.default_rng([SEED, _ACCURACY_STREAM]), settings.accuracy_inputs
+        ),
+    )
     with ExitStack() as stack:
         turns = []
         for engine in dict.fromkeys([REFERENCE, *engines]):
-            worker = stack.enter_context(WorkerProcess(settings.threads, scratch / f"{case.name}-{engine}.log"))
+            worker = stack.enter_context(
+                WorkerProcess(settings.threads, scratch / f"{case.name}-{engine}.log")
+            )
             turn = Turn(Row(case.name, engine), worker)
             turns.append(turn)
             path = case.float_path if engine == REFERENCE else case.path
@@ -104,7 +131,10 @@ def measure_case(case: Case, engines: Sequence[str], settings: Settings, scratch
             _attempt(turn, partial(_outputs, scratch=scratch, settings=settings))
         _accuracy(turns, case, scratch)
     for turn in turns:
-        log(f"{turn.row.file:18} {turn.row.engine:16} " + (turn.row.reason or f"{turn.row.median_ms:9.3f} ms"))
+        log(
+            f"{turn.row.file:18} {turn.row.engine:16} "
+            + (turn.row.reason or f"{turn.row.median_ms:9.3f} ms")
+        )
     return [turn.row for turn in turns]
 
 
@@ -118,7 +148,9 @@ def measure_peak(threads: int, scratch: Path) -> dict[str, Any]:
 
 
 def _attempt(turn: Turn, step: Callable[[Turn], None]) -> None:
-    """Do a step unless the engine failed before; a failure becomes the row's reason and ends its part."""
+    """Do a step unless the engine failed before; a failure becomes the row's reason and ends its
+    part.
+    """
     if not turn.alive:
         return
     try:
@@ -129,18 +161,31 @@ def _attempt(turn: Turn, step: Callable[[Turn], None]) -> None:
 
 
 def load_turn(turn: Turn, path: Path, feeds: Path, settings: Settings) -> None:
-    """Open the file in the turn's process and find how many runs make a turn; WorkerFailed if that fails."""
-    arguments = {"engine": turn.row.engine, "path": str(path.resolve()), "feeds": str(feeds.resolve()), "threads": settings.threads}
+    """Open the file in the turn's process and find how many runs make a turn; WorkerFailed if that
+    fails.
+    """
+    arguments = {
+        "engine": turn.row.engine,
+        "path": str(path.resolve()),
+        "feeds": str(feeds.resolve()),
+        "threads": settings.threads,
+    }
     answer = turn.worker.ask("load", settings.timeout, **arguments)
-    turn.row.import_s, turn.row.load_s, turn.row.first_run_s = (answer[k] for k in ("import_s", "load_s", "first_run_s"))
+    turn.row.import_s, turn.row.load_s, turn.row.first_run_s = (
+        answer[k] for k in ("import_s", "load_s", "first_run_s")
+    )
     turn.row.note = answer["note"]
     turn.row.memory_peak = -answer["resident_before"]  # completed by _memory
     seconds = turn.worker.ask("time", settings.timeout, runs=3, warmup=settings.warmup)["seconds"]
-    turn.runs = max(settings.min_runs, min(settings.max_runs, round(settings.turn_seconds / min(seconds))))
+    turn.runs = max(
+        settings.min_runs, min(settings.max_runs, round(settings.turn_seconds / min(seconds)))
+    )
 
 
 def take_turns(turns: Sequence[Turn], settings: Settings) -> None:
-    """Run the rounds; each begins with another engine, so that nobody always follows the same one."""
+    """Run the rounds; each begins with another engine, so that nobody always follows the same
+    one.
+    """
     for index in range(settings.rounds):
         for position in range(len(turns)):
             turn = turns[(index + position) % len(turns)]
@@ -160,7 +205,9 @@ def _time(turn: Turn, settings: Settings) -> None:
 
 
 def _memory(turn: Turn, settings: Settings) -> None:
-    turn.row.memory_peak = (turn.row.memory_peak or 0) + turn.worker.ask("memory", settings.timeout)["peak"]
+    turn.row.memory_peak = (turn.row.memory_peak or 0) + turn.worker.ask(
+        "memory", settings.timeout
+    )["peak"]
 
 
 def _outputs(turn: Turn, scratch: Path, settings: Settings) -> None:
@@ -176,17 +223,28 @@ def _accuracy(turns: Sequence[Turn], case: Case, scratch: Path) -> None:
     reference = next(turn for turn in turns if turn.row.engine == REFERENCE)
     if not reference.alive:
         return
-    names = [value.name for value in onnx.load(case.float_path, load_external_data=False).graph.output]
+    names = [
+        value.name for value in onnx.load(case.float_path, load_external_data=False).graph.output
+    ]
     expected = _arrays(_outputs_path(reference, scratch), len(names))
     for turn in turns:
         if not turn.alive or turn is reference:
             continue
         try:
-            found = compare_outputs(expected, _arrays(_outputs_path(turn, scratch), len(names)), names, case.network.logits)
+            found = compare_outputs(
+                expected,
+                _arrays(_outputs_path(turn, scratch), len(names)),
+                names,
+                case.network.logits,
+            )
         except ValueError as error:
             turn.row.reason = f"wrong outputs: {error}"
             continue
-        turn.row.sqnr_db, turn.row.outputs_db, turn.row.top1 = found["sqnr_db"], dict(found["outputs_db"]), found["top1"]
+        turn.row.sqnr_db, turn.row.outputs_db, turn.row.top1 = (
+            found["sqnr_db"],
+            dict(found["outputs_db"]),
+            found["top1"],
+        )
 
 
 def _arrays(path: Path, count: int) -> list[Array]:

@@ -1,4 +1,6 @@
-"""The machine's int8 peak: operations a second of a large u8 x s8 matmul of oneDNN, through fqfuse's own binding."""
+"""The machine's int8 peak: operations a second of a large u8 x s8 matmul of oneDNN, through
+fqfuse's own binding.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +19,33 @@ from fqfuse.onednn.primitives import matmul, reorder
 
 __all__ = ["SHAPES", "measure_peak"]
 
-# (M, K, N) with M * N * K large against the traffic; which is best depends on the caches, so the best one counts.
+# (M, K, N) with M * N * K large against the traffic; which is best depends on the caches, so the
+# best one counts.
 SHAPES = ((1024, 1024, 1024), (2048, 2048, 2048), (784, 4096, 1024), (3136, 2304, 256))
 
 
 def measure_peak(threads: int, seconds: float = 1.0) -> dict[str, Any]:
-    """Return ``operations_per_second`` (two a multiply-accumulate) of the best of ``SHAPES``, and every shape's.
+    """Return ``operations_per_second`` (two a multiply-accumulate) of the best of ``SHAPES``, and
+    every shape's.
 
-    Each shape runs for ``seconds``. Whatever the binding raises, among others BackendUnavailable, goes through.
+    Each shape runs for ``seconds``. Whatever the binding raises, among others BackendUnavailable,
+    goes through.
     """
     library = load()
     library.set_threads(threads)
     engine = Engine(library)
     rates = {"x".join(map(str, shape)): _rate(engine, shape, seconds) for shape in SHAPES}
-    return {"operations_per_second": max(rates.values()), "shapes": rates, "library": str(library.version)}
+    return {
+        "operations_per_second": max(rates.values()),
+        "shapes": rates,
+        "library": str(library.version),
+    }
 
 
 def _rate(engine: Engine, shape: tuple[int, int, int], seconds: float) -> float:
-    """Best rate of one shape within ``seconds``: the peak is what the machine can do, so the minimum time counts."""
+    """Best rate of one shape within ``seconds``: the peak is what the machine can do, so the
+    minimum time counts.
+    """
     rows, inner, columns = shape
     rng = np.random.default_rng(0)
     library = engine.library

@@ -25,21 +25,33 @@ class WorkerFailed(Exception):  # it is a result of the measurement, not a fault
 class WorkerProcess:
     """A worker as a context manager; leaving it ends the process.
 
-    ``threads`` limits every OpenMP and BLAS pool the process may start. ``log`` takes the worker's stderr.
-    Modules come from the folder ``modules`` first.
+    ``threads`` limits every OpenMP and BLAS pool the process may start. ``log`` takes the worker's
+    stderr. Modules come from the folder ``modules`` first.
     """
 
     def __init__(self, threads: int, log: Path, modules: Path | None = None) -> None:
         pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        environment = {**os.environ, **dict.fromkeys(pools, str(threads))} | ({"PYTHONPATH": str(modules)} if modules else {})
-        # -m with this package's parent as working directory: the worker then never imports fqfuse unless its engine does.
+        environment = {**os.environ, **dict.fromkeys(pools, str(threads))} | (
+            {"PYTHONPATH": str(modules)} if modules else {}
+        )
+        # -m with this package's parent as working directory: the worker then never imports fqfuse
+        # unless its engine does.
         command = [sys.executable, "-m", f"{_HERE.name}.worker"]
         self._log = log
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, cwd=_HERE.parent, env=environment, bufsize=0
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=_HERE.parent,
+                env=environment,
+                bufsize=0,
             )
-        self._stdin, self._stdout = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+        self._stdin, self._stdout = (
+            cast("IO[bytes]", self._process.stdin),
+            cast("IO[bytes]", self._process.stdout),
+        )
 
     def ask(self, command: str, seconds: float, **arguments: Any) -> dict[str, Any]:
         """Send a command and return its answer; WorkerFailed says what went wrong instead."""
@@ -48,7 +60,9 @@ class WorkerProcess:
             self._stdin.write(request.encode())
         except BrokenPipeError:
             raise WorkerFailed(self._death()) from None
-        answer: dict[str, Any] = json.loads(self._line(command, time.monotonic() + seconds, seconds))
+        answer: dict[str, Any] = json.loads(
+            self._line(command, time.monotonic() + seconds, seconds)
+        )
         if "error" in answer:
             raise WorkerFailed(answer["error"])
         return answer
@@ -66,7 +80,12 @@ class WorkerProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _line(self, command: str, deadline: float, seconds: float) -> bytes:
@@ -87,6 +106,14 @@ class WorkerProcess:
     def _death(self) -> str:
         """Say how the process ended, with the last line it wrote to stderr."""
         code = self._process.wait()
-        how = f"crashed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        how = (
+            f"crashed by {signal.Signals(-code).name}"
+            if code < 0
+            else f"ended with exit code {code}"
+        )
+        lines = [
+            line.strip()
+            for line in self._log.read_text(errors="replace").splitlines()
+            if line.strip()
+        ]
         return f"{how}: {lines[-1][:200]}" if lines else how

@@ -1,4 +1,6 @@
-"""The two quantizers that most int8 ONNX files come from, with the options their documentation recommends."""
+"""The two quantizers that most int8 ONNX files come from, with the options their documentation
+recommends.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,20 @@ import onnx
 
 from .arrays import Feeds, split_feeds
 
-__all__ = ["QUANTIZERS", "prepare", "quantize_dynamic", "quantize_nncf", "quantize_ort", "quantize_static", "quantize_with_nncf"]
+__all__ = [
+    "QUANTIZERS",
+    "prepare",
+    "quantize_dynamic",
+    "quantize_nncf",
+    "quantize_ort",
+    "quantize_static",
+    "quantize_with_nncf",
+]
 
 
 def quantize_ort(source: Path, target: Path, calibration: Feeds, transformer: bool) -> None:
-    """Quantize with ONNX Runtime: pre-processing, then static QDQ, u8 activations, s8 weights per channel.
+    """Quantize with ONNX Runtime: pre-processing, then static QDQ, u8 activations, s8 weights per
+    channel.
 
     ``transformer`` changes nothing here: the quantizer has no such preset.
     """
@@ -31,7 +42,8 @@ def quantize_ort(source: Path, target: Path, calibration: Feeds, transformer: bo
 def prepare(source: Path, target: Path, *, symbolic: bool = True) -> None:
     """Write what ONNX Runtime's pre-processing makes of a model: constants folded, shapes inferred.
 
-    ``symbolic=False`` leaves out its symbolic shape inference, which gives up on models that compute shapes.
+    ``symbolic=False`` leaves out its symbolic shape inference, which gives up on models that
+    compute shapes.
     """
     pre_process: Any = import_module("onnxruntime.quantization.shape_inference").quant_pre_process
     pre_process(str(source), str(target), skip_symbolic_shape=not symbolic)
@@ -47,9 +59,11 @@ def quantize_static(
     per_channel: bool = False,
     exclude: Sequence[str] = (),
 ) -> None:
-    """Quantize with ONNX Runtime's ``quantize_static``; s8 weights, ranges of activations from ``feeds``.
+    """Quantize with ONNX Runtime's ``quantize_static``; s8 weights, ranges of activations from
+    ``feeds``.
 
-    ``layout`` and ``activations`` are names of ``QuantFormat`` and ``QuantType``; ``exclude`` names nodes that stay in f32.
+    ``layout`` and ``activations`` are names of ``QuantFormat`` and ``QuantType``; ``exclude`` names
+    nodes that stay in f32.
     """
     quantization: Any = import_module("onnxruntime.quantization")
     quantization.quantize_static(
@@ -65,9 +79,13 @@ def quantize_static(
 
 
 def quantize_dynamic(source: Path, target: Path) -> None:
-    """Quantize with ONNX Runtime's ``quantize_dynamic``: s8 weights, ranges of activations taken in each run."""
+    """Quantize with ONNX Runtime's ``quantize_dynamic``: s8 weights, ranges of activations taken in
+    each run.
+    """
     quantization: Any = import_module("onnxruntime.quantization")
-    quantization.quantize_dynamic(str(source), str(target), weight_type=quantization.QuantType.QInt8)
+    quantization.quantize_dynamic(
+        str(source), str(target), weight_type=quantization.QuantType.QInt8
+    )
 
 
 def quantize_nncf(source: Path, target: Path, calibration: Feeds, transformer: bool) -> None:
@@ -78,20 +96,31 @@ def quantize_nncf(source: Path, target: Path, calibration: Feeds, transformer: b
     quantize_with_nncf(source, target, list(split_feeds(calibration)), transformer)
 
 
-def quantize_with_nncf(source: Path, target: Path, feeds: Sequence[Feeds], transformer: bool) -> None:
+def quantize_with_nncf(
+    source: Path, target: Path, feeds: Sequence[Feeds], transformer: bool
+) -> None:
     """Quantize as ``quantize_nncf`` does, with feeds that need not be of one shape."""
-    os.environ.setdefault("NNCF_CI", "1")  # switches off NNCF's usage reports; read when it is imported
+    os.environ.setdefault(
+        "NNCF_CI", "1"
+    )  # switches off NNCF's usage reports; read when it is imported
     nncf: Any = import_module("nncf")
     model_type = nncf.ModelType.TRANSFORMER if transformer else None
-    quantized = nncf.quantize(onnx.load(source), nncf.Dataset(feeds), subset_size=len(feeds), model_type=model_type)
+    quantized = nncf.quantize(
+        onnx.load(source), nncf.Dataset(feeds), subset_size=len(feeds), model_type=model_type
+    )
     onnx.save(quantized, target)
 
 
-QUANTIZERS: Mapping[str, Callable[[Path, Path, Feeds, bool], None]] = {"ort": quantize_ort, "nncf": quantize_nncf}
+QUANTIZERS: Mapping[str, Callable[[Path, Path, Feeds, bool], None]] = {
+    "ort": quantize_ort,
+    "nncf": quantize_nncf,
+}
 
 
 def _reader(base: Any, feeds: Sequence[Feeds]) -> Any:
-    """Return ONNX Runtime's reader protocol over the feeds: ``get_next`` gives a feed, then None."""
+    """Return ONNX Runtime's reader protocol over the feeds: ``get_next`` gives a feed, then
+    None.
+    """
 
     class Reader(base):  # type: ignore[misc]  # the base comes from a package that is imported on demand
         def __init__(self) -> None:

@@ -1,4 +1,6 @@
-"""Writes the measurements as Markdown and JSON, and the compile-time curve as a picture where matplotlib is installed."""
+"""Writes the measurements as Markdown and JSON, and the compile-time curve as a picture where
+matplotlib is installed.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,35 @@ PLOTTED = "fqfuse-onednn"
 
 
 def write_speed(folder: Path, result: Mapping[str, Any], rows: Sequence[Row]) -> Path:
-    """Write ``speed.json`` and ``speed.md``; return the latter. ``result`` holds environment, settings, peak, summary."""
+    """Write ``speed.json`` and ``speed.md``; return the latter. ``result`` holds environment,
+    settings, peak, summary.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / "speed.json", {"schema": "fqfuse-bench-speed/1", **result, "rows": [row.as_json() for row in rows]})
-    parts = ["# Speed and accuracy", _environment(result), _summary(result["summary"]), _rows(rows, result["summary"]["files"])]
+    _write_json(
+        folder / "speed.json",
+        {"schema": "fqfuse-bench-speed/1", **result, "rows": [row.as_json() for row in rows]},
+    )
+    parts = [
+        "# Speed and accuracy",
+        _environment(result),
+        _summary(result["summary"]),
+        _rows(rows, result["summary"]["files"]),
+    ]
     target = folder / "speed.md"
     target.write_text("\n\n".join(parts) + "\n")
     return target
 
 
 def write_compile(
-    folder: Path, result: Mapping[str, Any], files: Sequence[CompileRow], chains: Sequence[CompileRow], plain: Sequence[CompileRow] = ()
+    folder: Path,
+    result: Mapping[str, Any],
+    files: Sequence[CompileRow],
+    chains: Sequence[CompileRow],
+    plain: Sequence[CompileRow] = (),
 ) -> Path:
-    """Write ``compile.json``, ``compile.md`` and, with matplotlib, ``compile.svg`` and ``compile.png``; return the Markdown."""
+    """Write ``compile.json``, ``compile.md`` and, with matplotlib, ``compile.svg`` and
+    ``compile.png``; return the Markdown.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     lists = {"files": [row.as_json() for row in files], "chains": [row.as_json() for row in chains]}
     lists["plain_chains"] = [row.as_json() for row in plain]
@@ -42,9 +60,16 @@ def write_compile(
     if files:
         parts += ["## From file to ready session\n\n" + _compile_table(files)]
     if chains:
-        parts += ["## Chains of quantized convolutions\n\n" + _compile_table(chains), _growth(chains)]
+        parts += [
+            "## Chains of quantized convolutions\n\n" + _compile_table(chains),
+            _growth(chains),
+        ]
     if plain:
-        parts += ["## Chains of elementwise operations, quantizers and moved data\n\n" + _compile_table(plain), _doubling(plain)]
+        parts += [
+            "## Chains of elementwise operations, quantizers and moved data\n\n"
+            + _compile_table(plain),
+            _doubling(plain),
+        ]
     if (chains or plain) and _plot(folder, chains, plain):
         parts.append("![Compile time over nodes](compile.svg)")
     target = folder / "compile.md"
@@ -81,14 +106,24 @@ def _environment(result: Mapping[str, Any]) -> str:
     peak = result.get("peak")
     if peak:
         rate = peak.get("operations_per_second")
-        lines.append(f"- int8 peak of a oneDNN matmul: {rate / 1e12:.3f} Tops/s" if rate else f"- int8 peak: {peak['reason']}")
+        lines.append(
+            f"- int8 peak of a oneDNN matmul: {rate / 1e12:.3f} Tops/s"
+            if rate
+            else f"- int8 peak: {peak['reason']}"
+        )
     if result.get("label"):
         lines.append(f"- **{result['label']}**")
     return "\n".join(lines)
 
 
 def _summary(summary: Mapping[str, Any]) -> str:
-    header = ["file", "fqfuse-onednn ms", *(f"{name} ms" for name in PEERS), "ratio to faster peer", "SQNR below better peer dB"]
+    header = [
+        "file",
+        "fqfuse-onednn ms",
+        *(f"{name} ms" for name in PEERS),
+        "ratio to faster peer",
+        "SQNR below better peer dB",
+    ]
     header += ["limit ms", "fqfuse-numpy ms", "onnxruntime f32 ms", "numpy / f32"]
     table = [
         [
@@ -105,7 +140,10 @@ def _summary(summary: Mapping[str, Any]) -> str:
         for f in summary["files"]
     ]
     over = [
-        ("Geometric mean of the ratios, all files that both peers run", summary["geometric_mean_both_peers"]),
+        (
+            "Geometric mean of the ratios, all files that both peers run",
+            summary["geometric_mean_both_peers"],
+        ),
         (
             f"The same over the {summary['files_both_peers_convolutional']} convolutional ones",
             summary["geometric_mean_both_peers_convolutional"],
@@ -113,12 +151,28 @@ def _summary(summary: Mapping[str, Any]) -> str:
         ("Worst ratio of a convolutional file", summary["worst_ratio_convolutional"]),
         ("Worst SQNR gap of a convolutional file, dB", summary["worst_sqnr_gap_db_convolutional"]),
     ]
-    return _markdown(header, table) + "\n\n" + "\n".join(f"- {text}: {_number(value, 3)}" for text, value in over)
+    return (
+        _markdown(header, table)
+        + "\n\n"
+        + "\n".join(f"- {text}: {_number(value, 3)}" for text, value in over)
+    )
 
 
 def _rows(rows: Sequence[Row], files: Sequence[Mapping[str, Any]]) -> str:
     limits = {f["file"]: f["limit_ms"] for f in files}
-    header = ["file", "engine", "median ms", "spread", "limit / time", "SQNR dB", "top-1", "peak MiB", "load s", "first run s", "note"]
+    header = [
+        "file",
+        "engine",
+        "median ms",
+        "spread",
+        "limit / time",
+        "SQNR dB",
+        "top-1",
+        "peak MiB",
+        "load s",
+        "first run s",
+        "note",
+    ]
     table = []
     for row in rows:
         limit = limits[row.file]
@@ -143,7 +197,16 @@ def _rows(rows: Sequence[Row], files: Sequence[Mapping[str, Any]]) -> str:
 def _compile_table(rows: Sequence[CompileRow]) -> str:
     header = ["file", "nodes", "engine", "ready s", "first run s", "import s", "note"]
     table = [
-        [r.file, f"{r.nodes:,}", r.engine, _number(r.ready_s, 3), _number(r.first_run_s, 3), _number(r.import_s, 2), r.reason] for r in rows
+        [
+            r.file,
+            f"{r.nodes:,}",
+            r.engine,
+            _number(r.ready_s, 3),
+            _number(r.first_run_s, 3),
+            _number(r.import_s, 2),
+            r.reason,
+        ]
+        for r in rows
     ]
     return _markdown(header, table)
 
@@ -155,12 +218,16 @@ def _growth(chains: Sequence[CompileRow]) -> str:
     for engine in dict.fromkeys(row.engine for row in chains):
         short, long = seconds.get((engine, "chain-1000")), seconds.get((engine, "chain-10000"))
         if short and long:
-            lines.append(f"- {engine}: 10,000 convolutions take {long / short:.1f} times as long as 1,000")
+            lines.append(
+                f"- {engine}: 10,000 convolutions take {long / short:.1f} times as long as 1,000"
+            )
     return "\n".join(lines)
 
 
 def _doubling(plain: Sequence[CompileRow]) -> str:
-    """How many times longer each engine needs for twice the chain, on average from the first length to the last: 2 is linear."""
+    """How many times longer each engine needs for twice the chain, on average from the first length
+    to the last: 2 is linear.
+    """
     lines = []
     for engine in dict.fromkeys(row.engine for row in plain):
         found = []
@@ -174,7 +241,9 @@ def _doubling(plain: Sequence[CompileRow]) -> str:
 
 
 def _kinds(plain: Sequence[CompileRow], engine: str) -> dict[str, list[tuple[int, float]]]:
-    """(length, seconds) of the chains that the engine has compiled, by kind: nodes, or pieces of the one Split of `many-pieces`."""
+    """(length, seconds) of the chains that the engine has compiled, by kind: nodes, or pieces of
+    the one Split of `many-pieces`.
+    """
     found: dict[str, list[tuple[int, float]]] = {}
     for row in plain:
         if row.engine == engine and row.ready_s:
@@ -184,21 +253,29 @@ def _kinds(plain: Sequence[CompileRow], engine: str) -> dict[str, list[tuple[int
 
 
 def _plot(folder: Path, chains: Sequence[CompileRow], plain: Sequence[CompileRow]) -> bool:
-    """Draw the curves: of the chains of convolutions by engine, and beside them fqfuse's by kind of chain; False without matplotlib."""
+    """Draw the curves: of the chains of convolutions by engine, and beside them fqfuse's by kind of
+    chain; False without matplotlib.
+    """
     if find_spec("matplotlib") is None:
         return False
     import_module("matplotlib").use("Agg")
     pyplot: Any = import_module("matplotlib.pyplot")
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(15, 4.5), sharey=True)
     for engine in dict.fromkeys(row.engine for row in chains):
-        points = [(row.nodes, row.ready_s) for row in chains if row.engine == engine and row.ready_s is not None]
+        points = [
+            (row.nodes, row.ready_s)
+            for row in chains
+            if row.engine == engine and row.ready_s is not None
+        ]
         if points:
             left.loglog(*zip(*points, strict=True), marker="o", label=engine)
     left.set_title("quantized convolutions")
     left.set_ylabel("file to ready session, s")
     left.set_xlabel("nodes in the ONNX file")
     colours = pyplot.get_cmap("tab20").colors
-    for (kind, points), colour in zip(_kinds(plain, PLOTTED).items(), cycle(colours), strict=False):  # colours begin again
+    for (kind, points), colour in zip(
+        _kinds(plain, PLOTTED).items(), cycle(colours), strict=False
+    ):  # colours begin again
         right.loglog(*zip(*points, strict=True), marker="o", label=kind, color=colour)
     right.set_title(f"without weights, {PLOTTED}")
     right.set_xlabel("nodes in the ONNX file (many-pieces: outputs of one)")
@@ -215,7 +292,9 @@ def _plot(folder: Path, chains: Sequence[CompileRow], plain: Sequence[CompileRow
 
 def _markdown(header: Sequence[str], table: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *table]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
 
 
 def _number(value: float | None, digits: int) -> str:

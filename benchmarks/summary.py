@@ -1,4 +1,6 @@
-"""What the rows of a measurement say together: ratios to the faster peer, geometric means, accuracy gaps."""
+"""What the rows of a measurement say together: ratios to the faster peer, geometric means, accuracy
+gaps.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,10 @@ NUMPY = "fqfuse-numpy"
 class FileSummary:
     """One file: all times in ms, ratios dimensionless, None where an engine did not answer.
 
-    ``ratio`` is fqfuse on oneDNN over the faster peer; ``numpy_ratio`` fqfuse on NumPy over ONNX Runtime in f32;
-    ``sqnr_gap_db`` the better peer's SQNR minus fqfuse's (positive: fqfuse is less accurate); ``limit_ms`` the time that the
-    file's multiply-accumulates take at the machine's int8 peak.
+    ``ratio`` is fqfuse on oneDNN over the faster peer; ``numpy_ratio`` fqfuse on NumPy over ONNX
+    Runtime in f32; ``sqnr_gap_db`` the better peer's SQNR minus fqfuse's (positive: fqfuse is less
+    accurate); ``limit_ms`` the time that the file's multiply-accumulates take at the machine's int8
+    peak.
     """
 
     file: str
@@ -38,7 +41,9 @@ class FileSummary:
 
 
 def summarize_file(rows: Sequence[Row], macs: int, peak: float | None) -> FileSummary:
-    """Summarize the rows of one file; ``peak`` in operations a second, two to a multiply-accumulate."""
+    """Summarize the rows of one file; ``peak`` in operations a second, two to a
+    multiply-accumulate.
+    """
     good = {row.engine: row for row in rows if not row.reason}
     times = {name: row.median_ms for name, row in good.items()}
     peers = {name: times.get(name) for name in PEERS}
@@ -60,18 +65,26 @@ def summarize_file(rows: Sequence[Row], macs: int, peak: float | None) -> FileSu
 
 
 def summarize(files: Sequence[FileSummary], transformers: frozenset[str]) -> dict[str, Any]:
-    """Return each file's summary and the figures over files; ``transformers`` names the files that count apart.
+    """Return each file's summary and the figures over files; ``transformers`` names the files that
+    count apart.
 
-    The geometric mean counts the files that both peers run, over all of them and over the convolutional ones.
+    The geometric mean counts the files that both peers run, over all of them and over the
+    convolutional ones.
     """
     both = [f for f in files if f.both_peers and f.ratio is not None]
     convolutional = [f for f in both if f.file not in transformers]
     ratios = [f.ratio for f in files if f.ratio is not None and f.file not in transformers]
-    gaps = [f.sqnr_gap_db for f in files if f.sqnr_gap_db is not None and f.file not in transformers]
+    gaps = [
+        f.sqnr_gap_db for f in files if f.sqnr_gap_db is not None and f.file not in transformers
+    ]
     return {
         "files": [asdict(f) for f in files],
-        "geometric_mean_both_peers": _geometric_mean([f.ratio for f in both if f.ratio is not None]),
-        "geometric_mean_both_peers_convolutional": _geometric_mean([f.ratio for f in convolutional if f.ratio is not None]),
+        "geometric_mean_both_peers": _geometric_mean(
+            [f.ratio for f in both if f.ratio is not None]
+        ),
+        "geometric_mean_both_peers_convolutional": _geometric_mean(
+            [f.ratio for f in convolutional if f.ratio is not None]
+        ),
         "files_both_peers_convolutional": len(convolutional),
         "worst_ratio_convolutional": max(ratios, default=None),
         "worst_sqnr_gap_db_convolutional": max(gaps, default=None),

@@ -1,9 +1,11 @@
-"""This checkout against another one: did a change make the oneDNN runtime slower? Both run the same file in alternating turns.
+"""This checkout against another one: did a change make the oneDNN runtime slower? Both run the same
+file in alternating turns.
 
-A shared machine drifts by more than a change costs, so only neighbouring turns are compared. Two processes of one checkout differ, too
-(by as much as 5 %, by where their memory lies), so each ratio comes from a pair of fresh ones: the median of a few rounds. The interval
-printed beside the median of all is the one between two order statistics that holds the true median with at least 95 % (binomial, no
-assumption about the distribution).
+A shared machine drifts by more than a change costs, so only neighbouring turns are compared. Two
+processes of one checkout differ, too (by as much as 5 %, by where their memory lies), so each ratio
+comes from a pair of fresh ones: the median of a few rounds. The interval printed beside the median
+of all is the one between two order statistics that holds the true median with at least 95 %
+(binomial, no assumption about the distribution).
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Comparison:
-    """Time here over time there on one file: below 1 this checkout is faster. `low` and `high` hold the median ratio with 95 %."""
+    """Time here over time there on one file: below 1 this checkout is faster. `low` and `high` hold
+    the median ratio with 95 %.
+    """
 
     file: str
     here_ms: float
@@ -45,7 +49,12 @@ class Comparison:
 
 
 def versus(
-    other: Path, wanted: Sequence[Case], settings: Settings, pairs: int, scratch: Path, log: Callable[[str], None]
+    other: Path,
+    wanted: Sequence[Case],
+    settings: Settings,
+    pairs: int,
+    scratch: Path,
+    log: Callable[[str], None],
 ) -> list[Comparison]:
     """Compare the checkouts on each file.
 
@@ -63,7 +72,9 @@ def versus(
     """
     if not (other / "inference.py").is_file():
         raise ValueError(f"{other} is no checkout of fqfuse")
-    log(f"here {_commit(_ROOT)}, there {_commit(other)}\n{'file':18} {'here ms':>9} {'there ms':>9} {'ratio':>7}   95 % interval")
+    log(
+        f"here {_commit(_ROOT)}, there {_commit(other)}\n{'file':18} {'here ms':>9} {'there ms':>9} {'ratio':>7}   95 % interval"
+    )
     compared = []
     for case in wanted:
         compared.append(_compare(case, other.resolve(), settings, pairs, scratch))
@@ -75,21 +86,36 @@ def versus(
 
 def _compare(case: Case, other: Path, settings: Settings, pairs: int, scratch: Path) -> Comparison:
     times = [_pair(case, other, settings, scratch) for _ in range(pairs)]
-    ratios = [statistics.median(one / another for one, another in zip(here, there, strict=True)) for here, there in times]
-    here_ms, there_ms = (statistics.median(time for pair in times for time in pair[side]) for side in (0, 1))
-    return Comparison(case.name, here_ms, there_ms, statistics.median(ratios), *median_interval(ratios))
+    ratios = [
+        statistics.median(one / another for one, another in zip(here, there, strict=True))
+        for here, there in times
+    ]
+    here_ms, there_ms = (
+        statistics.median(time for pair in times for time in pair[side]) for side in (0, 1)
+    )
+    return Comparison(
+        case.name, here_ms, there_ms, statistics.median(ratios), *median_interval(ratios)
+    )
 
 
-def _pair(case: Case, other: Path, settings: Settings, scratch: Path) -> tuple[list[float], list[float]]:
+def _pair(
+    case: Case, other: Path, settings: Settings, scratch: Path
+) -> tuple[list[float], list[float]]:
     """Milliseconds of each round, here and there, in fresh processes."""
     with ExitStack() as stack:
         turns = []
         for name, root in (("here", _ROOT), ("there", other)):
-            # Under the package's own name: the root of a checkout is the package, whatever its folder is called.
+            # Under the package's own name: the root of a checkout is the package, whatever its
+            # folder is called.
             path = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             (path / "fqfuse").symlink_to(root, target_is_directory=True)
             log = scratch / f"{case.name}-{name}.log"
-            turns.append(Turn(Row(case.name, _ENGINE), stack.enter_context(WorkerProcess(settings.threads, log, path))))
+            turns.append(
+                Turn(
+                    Row(case.name, _ENGINE),
+                    stack.enter_context(WorkerProcess(settings.threads, log, path)),
+                )
+            )
             load_turn(turns[-1], case.path, case.inputs_path, settings)
         take_turns(turns, settings)
     for turn in turns:
@@ -100,7 +126,8 @@ def _pair(case: Case, other: Path, settings: Settings, scratch: Path) -> tuple[l
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Two of the values that hold the median of their distribution between them with a probability of at least 95 %.
+    """Two of the values that hold the median of their distribution between them with a probability
+    of at least 95 %.
 
     The k-th smallest and k-th largest of n miss it with probability 2 * P(Binomial(n, 1/2) < k).
 
@@ -108,13 +135,27 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
         ValueError: fewer than six values: even their extremes miss it more often.
     """
     count, values = len(values), sorted(values)
-    fits = [k for k in range(1, count // 2 + 1) if 2 * sum(math.comb(count, i) for i in range(k)) <= 0.05 * 2**count]
+    fits = [
+        k
+        for k in range(1, count // 2 + 1)
+        if 2 * sum(math.comb(count, i) for i in range(k)) <= 0.05 * 2**count
+    ]
     if not fits:
         raise ValueError(f"{count} ratios tell no interval: six at least")
     return values[fits[-1] - 1], values[-fits[-1]]
 
 
 def _commit(root: Path) -> str:
-    command = ["git", "-C", str(root), "-c", f"safe.directory={root}", "describe", "--always", "--dirty", "--exclude=*"]
+    command = [
+        "git",
+        "-C",
+        str(root),
+        "-c",
+        f"safe.directory={root}",
+        "describe",
+        "--always",
+        "--dirty",
+        "--exclude=*",
+    ]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     return found.stdout.strip() or root.name

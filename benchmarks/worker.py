@@ -6,7 +6,8 @@
     {"command": "peak", "threads": n}                                              int8 operations a second of oneDNN's matmul
     {"command": "memory"}                                                          resident bytes now and at their peak
 
-An engine's exception is answered as {"error": ...}; a crash ends the process and is the coordinator's to report.
+An engine's exception is answered as {"error": ...}; a crash ends the process and is the
+coordinator's to report.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Worker:
         return commands[request["command"]](**arguments)
 
     def load(self, engine: str, path: str, threads: int, feeds: str) -> dict[str, Any]:
-        """Import the library, open the model, run once; seconds of each, which tell compilation from first-run work."""
+        """Import the library, open the model, run once; seconds of each, which tell compilation
+        from first-run work.
+        """
         spec = ENGINES[engine]
         self._feeds = list(split_feeds(load_arrays(Path(feeds))))
         before = resident()["resident"]
@@ -60,11 +63,17 @@ class Worker:
         opened = time.perf_counter()
         self._opened.run(self._feeds[0])
         done = time.perf_counter()
-        seconds = {"import_s": imported - started, "load_s": opened - imported, "first_run_s": done - opened}
+        seconds = {
+            "import_s": imported - started,
+            "load_s": opened - imported,
+            "first_run_s": done - opened,
+        }
         return {**seconds, "resident_before": before, "note": self._opened.note}
 
     def time(self, runs: int, warmup: int) -> dict[str, Any]:
-        """Seconds of ``runs`` runs on the first feed, after ``warmup`` runs that wake threads and caches."""
+        """Seconds of ``runs`` runs on the first feed, after ``warmup`` runs that wake threads and
+        caches.
+        """
         run, feed = self._session().run, self._feeds[0]
         for _ in range(warmup):
             run(feed)
@@ -80,7 +89,10 @@ class Worker:
         run = self._session().run
         # A copy: an engine may hand out its own buffer and write the next result into it.
         results = [[np.array(output) for output in run(feed)] for feed in self._feeds]
-        stacked = {f"output_{i}": np.concatenate(outputs) for i, outputs in enumerate(zip(*results, strict=True))}
+        stacked = {
+            f"output_{i}": np.concatenate(outputs)
+            for i, outputs in enumerate(zip(*results, strict=True))
+        }
         save_arrays(Path(to), stacked)
         return {}
 
@@ -106,7 +118,10 @@ def resident() -> dict[str, int]:
     Not ``getrusage``: its maximum survives exec and so begins with the parent's.
     """
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return {name: int(fields[key].split()[0]) * 1024 for name, key in (("resident", "VmRSS"), ("peak", "VmHWM"))}
+    return {
+        name: int(fields[key].split()[0]) * 1024
+        for name, key in (("resident", "VmRSS"), ("peak", "VmHWM"))
+    }
 
 
 def serve(commands: TextIO, answers: TextIO) -> None:
@@ -129,7 +144,9 @@ def _in_one_line(error: Exception) -> str:
 
 
 def main() -> None:
-    """Serve on stdin and stdout; what libraries print goes to stderr instead, so that it cannot garble an answer."""
+    """Serve on stdin and stdout; what libraries print goes to stderr instead, so that it cannot
+    garble an answer.
+    """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     serve(sys.stdin, answers)

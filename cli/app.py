@@ -35,11 +35,15 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Runs a command line (that of the process, if none is given) and exits; returns the exit code if not in standalone mode."""
+        """Runs a command line (that of the process, if none is given) and exits; returns the exit
+        code if not in standalone mode.
+        """
         given = sys.argv[1:] if args is None else list(args)
 
         def action() -> object:
-            return super(Commands, self).main(given, prog_name, complete_var, False, windows_expand_args, **extra)
+            return super(Commands, self).main(
+                given, prog_name, complete_var, False, windows_expand_args, **extra
+            )
 
         code = exit_code_of(action, as_json="--json" in given)
         if standalone_mode:
@@ -61,7 +65,9 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def _program(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
 ) -> None:
     if version:
         from importlib.metadata import version as version_of
@@ -77,7 +83,9 @@ for module in (compile_command, inspect, run_command, convert, demo):  # in the 
     name = module.__name__.rpartition(".")[2]
     # Terminals have lines of their own: those of the docstring are joined, paragraphs stay.
     paragraphs = (module.__doc__ or "").strip().split("\n\n")
-    app.command(name, help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(module.command)
+    app.command(name, help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(
+        module.command
+    )
 
 
 def run() -> None:

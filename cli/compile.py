@@ -1,7 +1,8 @@
 """Compile a model into a plan of fused int8 primitives.
 
-The plan is one ONNX file: fused primitives are nodes of the domain fqfuse, weights are int8, and the decisions are in its metadata. It is
-written at once or not at all, and the same model gives the same bytes. `fqfuse inspect` shows it, `fqfuse run` runs it.
+The plan is one ONNX file: fused primitives are nodes of the domain fqfuse, weights are int8, and
+the decisions are in its metadata. It is written at once or not at all, and the same model gives the
+same bytes. `fqfuse inspect` shows it, `fqfuse run` runs it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ COMPILE_SCHEMA = "fqfuse.compile/1"
 
 def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="PLAN", help="The file to write the plan to.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="PLAN", help="The file to write the plan to.")
+    ],
     target: Target = None,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
@@ -33,10 +36,16 @@ def command(
 
     if is_plan_file(model):
         raise InvalidInput(
-            "the file is a plan already", where=str(model), hint="inspect or run it as it is, or compile the model it was made of"
+            "the file is a plan already",
+            where=str(model),
+            hint="inspect or run it as it is, or compile the model it was made of",
         )
     if is_there(output) and output.samefile(model):
-        raise InvalidInput("the plan would replace the model", where=str(output), hint="name another file with --output")
+        raise InvalidInput(
+            "the plan would replace the model",
+            where=str(output),
+            hint="name another file with --output",
+        )
     plan = compiled(model, target)
     save_plan(plan, output)
 
@@ -47,6 +56,17 @@ def command(
 
     size = output.stat().st_size
     if as_json:
-        print_json({"schema": COMPILE_SCHEMA, "model": str(model), "plan": str(output), "bytes": size, "summary": summary_json(plan)})
+        print_json(
+            {
+                "schema": COMPILE_SCHEMA,
+                "model": str(model),
+                "plan": str(output),
+                "bytes": size,
+                "summary": summary_json(plan),
+            }
+        )
     else:
-        show(summary_report(plan, title_text(model.name), {"plan": f"{output} ({size:,} bytes)"}), color)
+        show(
+            summary_report(plan, title_text(model.name), {"plan": f"{output} ({size:,} bytes)"}),
+            color,
+        )

@@ -1,4 +1,6 @@
-"""Printing to stdout: wrapped and coloured on a terminal, one line a row and whole names in a pipe or file."""
+"""Printing to stdout: wrapped and coloured on a terminal, one line a row and whole names in a pipe
+or file.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _FOLDED_ROWS = 200
 
 
 def layout_of_stdout(*, all_rows: bool = False) -> Layout:
-    """The room for a report: a terminal has a width, and long tables are folded there unless `all_rows`."""
+    """The room for a report: a terminal has a width, and long tables are folded there unless
+    `all_rows`.
+    """
     if not sys.stdout.isatty():
         return PIPE
     return Layout(Console(file=sys.stdout).width, None if all_rows else _FOLDED_ROWS)

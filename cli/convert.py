@@ -1,10 +1,12 @@
 """Convert a plan for oneDNN 2 into one for oneDNN 3.
 
-Mechanically every float operation stays, and the new plan gives the same numbers. Semantically scales, biases and post-ops speak of real
-numbers, as a plan that was compiled for oneDNN 3 does; codes differ by at most 1, and only next to a tie.
+Mechanically every float operation stays, and the new plan gives the same numbers. Semantically
+scales, biases and post-ops speak of real numbers, as a plan that was compiled for oneDNN 3 does;
+codes differ by at most 1, and only next to a tie.
 
-The plan is written at once or not at all. A step that has no semantic reading is converted mechanically, and told with the reason; where
-one cannot be converted at all, nothing is written. Sessions convert plans for oneDNN 2 themselves where they run them on oneDNN 3.
+The plan is written at once or not at all. A step that has no semantic reading is converted
+mechanically, and told with the reason; where one cannot be converted at all, nothing is written.
+Sessions convert plans for oneDNN 2 themselves where they run them on oneDNN 3.
 """
 
 from __future__ import annotations
@@ -38,10 +40,23 @@ class How(enum.StrEnum):
 
 
 def command(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan that `fqfuse compile --target onednn-v2` wrote.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="NEW", help="The file to write the new plan to.")],
-    to: Annotated[To, choice("--to", To, "For which scheme of attributes.", "conversion to")] = To.V3,
-    how: Annotated[How, choice("--how", How, "Keep every float operation, or speak of real numbers.", "conversion")] = How.MECHANICAL,
+    plan: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PLAN", help="A plan that `fqfuse compile --target onednn-v2` wrote."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="NEW", help="The file to write the new plan to."),
+    ],
+    to: Annotated[
+        To, choice("--to", To, "For which scheme of attributes.", "conversion to")
+    ] = To.V3,
+    how: Annotated[
+        How,
+        choice("--how", How, "Keep every float operation, or speak of real numbers.", "conversion"),
+    ] = How.MECHANICAL,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
@@ -52,14 +67,24 @@ def command(
     from .load import is_plan_file
 
     if not is_plan_file(plan):
-        raise InvalidInput("the file is no plan", where=str(plan), hint=f"compile the model: fqfuse compile MODEL -o PLAN --target {to}")
+        raise InvalidInput(
+            "the file is no plan",
+            where=str(plan),
+            hint=f"compile the model: fqfuse compile MODEL -o PLAN --target {to}",
+        )
     if is_there(output) and output.samefile(plan):
-        raise InvalidInput("the new plan would replace the old one", where=str(output), hint="name another file with --output")
+        raise InvalidInput(
+            "the new plan would replace the old one",
+            where=str(output),
+            hint="name another file with --output",
+        )
     old = load_plan(plan)
     try:
         new = convert(old, to.value, how.value)
     except FqfuseError as error:
-        raise type(error)(error.what, where=": ".join(filter(None, (str(plan), error.where))), hint=error.hint) from error
+        raise type(error)(
+            error.what, where=": ".join(filter(None, (str(plan), error.where))), hint=error.hint
+        ) from error
     save_plan(new, output)
 
     from collections import Counter
@@ -72,7 +97,11 @@ def command(
 
     size, decisions = output.stat().st_size, new.decisions[len(old.decisions) :]
     refused = [decision for decision in decisions if decision.outcome is Outcome.REFUSED]
-    ways = Counter(decision.reason.partition(":")[0] for decision in decisions if decision.outcome is Outcome.FIRED)
+    ways = Counter(
+        decision.reason.partition(":")[0]
+        for decision in decisions
+        if decision.outcome is Outcome.FIRED
+    )
     ways[How.MECHANICAL.value] += len(refused)
     if as_json:
         print_json(
@@ -82,13 +111,20 @@ def command(
                 "plan": str(output),
                 "bytes": size,
                 "how": how.value,
-                "steps": {**{way.value: ways[way.value] for way in How}, "unchanged": len(new.steps) - len(decisions)},
+                "steps": {
+                    **{way.value: ways[way.value] for way in How},
+                    "unchanged": len(new.steps) - len(decisions),
+                },
                 "refusals": [decision_json(decision) for decision in refused],
                 "summary": summary_json(new),
             }
         )
     else:
         kinds = ", ".join(f"{count:,} {way}" for way, count in ways.items() if count)
-        rows = {"converted": f"{len(decisions):,} of {len(new.steps):,} steps: {kinds or 'none has attributes of oneDNN 2'}"}
+        rows = {
+            "converted": f"{len(decisions):,} of {len(new.steps):,} steps: {kinds or 'none has attributes of oneDNN 2'}"
+        }
         rows["plan"] = f"{output} ({size:,} bytes)"
-        show(converted_report(new, decisions, layout_of_stdout(), title_text(plan.name), rows), color)
+        show(
+            converted_report(new, decisions, layout_of_stdout(), title_text(plan.name), rows), color
+        )

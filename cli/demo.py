@@ -1,8 +1,9 @@
 """Compile a small trained network, show what was fused, and classify 360 real digits.
 
-The network and the handwritten digits, which it never saw in training, are part of fqfuse. Each digit is classified three times: by the
-f32 model, by the quantized model as it was written, operation by operation, and by the compiled plan. The exit code is 1 when the
-plan is right in less than 97 %, or its accuracy differs from the f32 model's by more than half a point.
+The network and the handwritten digits, which it never saw in training, are part of fqfuse. Each
+digit is classified three times: by the f32 model, by the quantized model as it was written,
+operation by operation, and by the compiled plan. The exit code is 1 when the plan is right in less
+than 97 %, or its accuracy differs from the f32 model's by more than half a point.
 """
 
 from __future__ import annotations
@@ -96,13 +97,21 @@ class Demo:
         f32, plan = self.runs[0], self.runs[-1]
         loss = abs(self.accuracy(f32) - self.accuracy(plan))
         return [
-            (f"the plan's accuracy is at least {LEAST_ACCURACY:g} %", self.accuracy(plan) >= LEAST_ACCURACY),
-            (f"the plan's accuracy is within {LARGEST_LOSS:g} points of the f32 model's", loss <= LARGEST_LOSS),
+            (
+                f"the plan's accuracy is at least {LEAST_ACCURACY:g} %",
+                self.accuracy(plan) >= LEAST_ACCURACY,
+            ),
+            (
+                f"the plan's accuracy is within {LARGEST_LOSS:g} points of the f32 model's",
+                loss <= LARGEST_LOSS,
+            ),
         ]
 
 
 def command(
-    form: Annotated[Form, choice("--form", Form, "Which form of the model is compiled.")] = Form.FAKEQUANTIZE,
+    form: Annotated[
+        Form, choice("--form", Form, "Which form of the model is compiled.")
+    ] = Form.FAKEQUANTIZE,
     target: Target = None,
     backend: BackendOption = Backend.AUTO,
     as_json: AsJson = False,
@@ -154,7 +163,9 @@ def _reference(form: Form, images: npt.NDArray[np.float32]) -> Callable[[], npt.
     return lambda: run_graph(graph, {image: images})[logits].argmax(axis=1)
 
 
-def _compiled(session: InferenceSession, images: npt.NDArray[np.float32]) -> Callable[[], npt.NDArray[np.int64]]:
+def _compiled(
+    session: InferenceSession, images: npt.NDArray[np.float32]
+) -> Callable[[], npt.NDArray[np.int64]]:
     (image,) = session.get_inputs()
     return lambda: session.run(None, {image.name: images})[0].argmax(axis=1)
 

@@ -1,4 +1,6 @@
-"""What the demo prints: the plan's totals and fates, a few digits, and how the three ways of classifying them compare."""
+"""What the demo prints: the plan's totals and fates, a few digits, and how the three ways of
+classifying them compare.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,29 @@ def demo_report(demo: Demo, layout: Layout) -> RenderableType:
     for column in table.columns[2:]:
         column.justify = "right"
     for run in demo.runs:
-        same = [str(demo.agreement(run, other)) if run is not other else "-" for other in (f32, unfused)]
-        table.add_row("", run.title, str(demo.correct(run)), f"{demo.accuracy(run):.2f} %", *same, f"{1000 * run.seconds:.1f} ms")
+        same = [
+            str(demo.agreement(run, other)) if run is not other else "-" for other in (f32, unfused)
+        ]
+        table.add_row(
+            "",
+            run.title,
+            str(demo.correct(run)),
+            f"{demo.accuracy(run):.2f} %",
+            *same,
+            f"{1000 * run.seconds:.1f} ms",
+        )
     checks = plain_table("", "", header=False)
     for text, holds in demo.checks():
-        checks.add_row("", Text("yes", style="green") if holds else Text("NO", style="bold red"), text)
+        checks.add_row(
+            "", Text("yes", style="green") if holds else Text("NO", style="bold red"), text
+        )
     return Group(
         short_report(demo.plan, layout, title=f"digits, {demo.form.value} form"),
         Text(),
-        heading("Digits", f"{drawn} of {len(demo.labels)} that the network never saw, and what the plan takes them for"),
+        heading(
+            "Digits",
+            f"{drawn} of {len(demo.labels)} that the network never saw, and what the plan takes them for",
+        ),
         Padding(_digits(demo, drawn), (0, 0, 0, _INDENT), expand=False),
         Text(),
         heading("Accuracy", f"of {len(demo.labels)} digits; the columns “like” count equal labels"),

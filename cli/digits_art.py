@@ -1,4 +1,6 @@
-"""Draws small grey images with characters of growing ink, two for a pixel, so that pixels are nearly square."""
+"""Draws small grey images with characters of growing ink, two for a pixel, so that pixels are
+nearly square.
+"""
 
 from __future__ import annotations
 

@@ -6,8 +6,9 @@
     3    a bug in fqfuse: InternalError, or any exception that nobody expected
     130  interrupted from the keyboard
 
-The message goes to stderr: what, where, how to fix it, and never a traceback unless FQFUSE_TRACEBACK=1 asks for one. With `--json` the
-same goes to stdout as a document (docs/json-schema.md), so that there is always exactly one document; the text is printed, too, where
+The message goes to stderr: what, where, how to fix it, and never a traceback unless
+FQFUSE_TRACEBACK=1 asks for one. With `--json` the same goes to stdout as a document
+(docs/json-schema.md), so that there is always exactly one document; the text is printed, too, where
 stdout is no terminal, for whoever reads the log.
 """
 
@@ -32,8 +33,8 @@ ERROR_SCHEMA = "fqfuse.error/1"
 
 USER, BUG, INTERRUPTED = 2, 3, 130
 
-# What a wrong command line raises. typer's public names hold the most special of these classes only, and where the others live depends on
-# its version.
+# What a wrong command line raises. typer's public names hold the most special of these classes
+# only, and where the others live depends on its version.
 _UsageError, _UsageBase = typer.BadParameter.__mro__[1:3]
 
 _REPORT = "this is a bug in fqfuse: run the command again with FQFUSE_TRACEBACK=1, and report what it prints"
@@ -44,7 +45,8 @@ class Failure:
     """What a person or program is told about an exception.
 
     Attributes:
-        kind: `InvalidModel` ... of `fqfuse.errors`, `UsageError`, `MemoryError`, `InternalError`, `Interrupted`.
+        kind: `InvalidModel` ... of `fqfuse.errors`, `UsageError`, `MemoryError`, `InternalError`,
+            `Interrupted`.
         what, where, hint: what is wrong, the place, how to fix it; the last two may be empty.
         exit_code: of the process.
         saved: file that the graph was saved to for a report, or empty.
@@ -73,7 +75,9 @@ class Failure:
         what, where, hint = map(printable, (self.what, self.where, self.hint))
         where = "\n".join(filter(None, (where, self.excerpt)))
         error = {"kind": self.kind, "what": what, "where": where, "hint": hint, "saved": self.saved}
-        return json.dumps({"schema": ERROR_SCHEMA, "error": error, "exit_code": self.exit_code}, indent=2)
+        return json.dumps(
+            {"schema": ERROR_SCHEMA, "error": error, "exit_code": self.exit_code}, indent=2
+        )
 
 
 def exit_code_of(action: Callable[[], object], *, as_json: bool) -> int:
@@ -108,20 +112,32 @@ def _failure(error: BaseException) -> Failure:
             return Failure("Interrupted", "interrupted", "", "", INTERRUPTED)
         case MemoryError():
             return Failure(
-                kind, f"there is not enough memory: {error}".rstrip(": "), "", "feed smaller inputs, or use a larger machine", USER
+                kind,
+                f"there is not enough memory: {error}".rstrip(": "),
+                "",
+                "feed smaller inputs, or use a larger machine",
+                USER,
             )
         case InternalError():
             return Failure(kind, error.what, "", _REPORT, BUG, error.saved, error.excerpt)
     if isinstance(error, _UsageBase):
         return _usage_failure(error)
-    return Failure("InternalError", f"{kind}: {error}" if str(error) else kind, _place(error), _REPORT, BUG)
+    return Failure(
+        "InternalError", f"{kind}: {error}" if str(error) else kind, _place(error), _REPORT, BUG
+    )
 
 
 def _usage_failure(error: BaseException) -> Failure:
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "fqfuse")
     message = getattr(error, "format_message", error.__str__)()
-    return Failure("UsageError", str(message), f"command line of {command}", f"`{command} --help` lists arguments and options", USER)
+    return Failure(
+        "UsageError",
+        str(message),
+        f"command line of {command}",
+        f"`{command} --help` lists arguments and options",
+        USER,
+    )
 
 
 def _traceback(error: BaseException) -> str:
@@ -129,7 +145,9 @@ def _traceback(error: BaseException) -> str:
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     first = f"{_traceback(before)}\nwhich led to:\n\n" if before is not None else ""
     frames = "".join(traceback.format_tb(error.__traceback__))
-    message = "\n".join(printable(line.rstrip("\n")) for line in traceback.format_exception_only(error))
+    message = "\n".join(
+        printable(line.rstrip("\n")) for line in traceback.format_exception_only(error)
+    )
     return f"{first}Traceback (most recent call last):\n{frames}{message}\n"
 
 
@@ -137,7 +155,11 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     """The frames of an exception that lie in fqfuse, this file left out."""
     root, here = Path(__file__).resolve().parents[1], Path(__file__).resolve()
     frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if (path := Path(frame.filename).resolve()).is_relative_to(root) and path != here]
+    return [
+        frame
+        for frame in frames
+        if (path := Path(frame.filename).resolve()).is_relative_to(root) and path != here
+    ]
 
 
 def _place(error: BaseException) -> str:

@@ -18,7 +18,16 @@ from .options import place
 __all__ = ["Feed", "read_feeds"]
 
 _NPY, _NPZ = b"\x93NUMPY", b"PK"
-_DAMAGED = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
+_DAMAGED = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True)
@@ -33,24 +42,36 @@ def read_feeds(arguments: Iterable[str], inputs: Sequence[str]) -> dict[str, Fee
     """The arrays that the values of `--input` name.
 
     Args:
-        arguments: `name=x.npy`, `x.npy` (the model has one input), or `feeds.npz` (its names are those of inputs).
+        arguments: `name=x.npy`, `x.npy` (the model has one input), or `feeds.npz` (its names are
+            those of inputs).
         inputs: the inputs of the model.
 
     Raises:
-        InvalidInput: a file cannot be read, a name is none of the model's inputs, or an input is given twice or not at all.
+        InvalidInput: a file cannot be read, a name is none of the model's inputs, or an input is
+            given twice or not at all.
     """
     feeds: dict[str, Feed] = {}
     for argument in arguments:
         name, path = _parsed(argument, inputs)
         for key, array in _arrays(name, path, inputs).items():
             if key in feeds:
-                raise InvalidInput(f"the input {key} is given twice", where=f"{feeds[key].file} and {path}", hint="leave one of them out")
+                raise InvalidInput(
+                    f"the input {key} is given twice",
+                    where=f"{feeds[key].file} and {path}",
+                    hint="leave one of them out",
+                )
             feeds[key] = Feed(array, path)
     missing = [name for name in inputs if name not in feeds]
     if missing:
         first = missing[0]
-        hint = f"add --input {first}=FILE.npy" + (", and the others alike" if len(missing) > 1 else "")
-        raise InvalidInput(f"missing inputs: {', '.join(missing)}", where=place("--input"), hint=f"{hint} ({_listed(inputs)})")
+        hint = f"add --input {first}=FILE.npy" + (
+            ", and the others alike" if len(missing) > 1 else ""
+        )
+        raise InvalidInput(
+            f"missing inputs: {', '.join(missing)}",
+            where=place("--input"),
+            hint=f"{hint} ({_listed(inputs)})",
+        )
     return feeds
 
 
@@ -61,7 +82,9 @@ def _parsed(argument: str, inputs: Sequence[str]) -> tuple[str | None, Path]:
             return name, Path(argument[len(name) + 1 :])
     name, equals, _ = argument.partition("=")
     if equals and not is_there(Path(argument)):
-        raise InvalidInput(f"the model has no input {name!r}", where=f"--input {argument}", hint=_listed(inputs))
+        raise InvalidInput(
+            f"the model has no input {name!r}", where=f"--input {argument}", hint=_listed(inputs)
+        )
     return None, Path(argument)
 
 
@@ -75,16 +98,25 @@ def _arrays(name: str | None, path: Path, inputs: Sequence[str]) -> Mapping[str,
     if magic.startswith(_NPZ):
         return _archive(name, path, inputs)
     if magic != _NPY:
-        raise InvalidInput("the file is neither .npy nor .npz", where=str(path), hint="write it with numpy.save or numpy.savez")
+        raise InvalidInput(
+            "the file is neither .npy nor .npz",
+            where=str(path),
+            hint="write it with numpy.save or numpy.savez",
+        )
     if name is None and len(inputs) != 1:
         hint = f"write --input NAME={path} ({_listed(inputs)})"
-        raise InvalidInput(f"the model has {len(inputs)} inputs, and nothing says which one this is for", where=str(path), hint=hint)
+        raise InvalidInput(
+            f"the model has {len(inputs)} inputs, and nothing says which one this is for",
+            where=str(path),
+            hint=hint,
+        )
     return {inputs[0] if name is None else name: _loaded(path)}
 
 
 def _loaded(path: Path) -> Array:
     try:
-        # Mapped, a file shorter than its header claims is refused before memory for it is asked for.
+        # Mapped, a file shorter than its header claims is refused before memory for it is asked
+        # for.
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
         return _native(np.array(mapped))
     except _DAMAGED as error:
@@ -94,9 +126,14 @@ def _loaded(path: Path) -> Array:
 def _archive(name: str | None, path: Path, inputs: Sequence[str]) -> dict[str, Array]:
     if name is not None:
         hint = f"write --input {path}: the names are taken from the archive"
-        raise InvalidInput("an .npz archive holds named arrays, so it takes no name", where=f"--input {name}={path}", hint=hint)
+        raise InvalidInput(
+            "an .npz archive holds named arrays, so it takes no name",
+            where=f"--input {name}={path}",
+            hint=hint,
+        )
     try:
-        # Opened here: numpy leaves a file that it opens itself open when the archive turns out to be broken.
+        # Opened here: numpy leaves a file that it opens itself open when the archive turns out to
+        # be broken.
         with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             unknown = [key for key in archive.files if key not in inputs]
             if unknown:
@@ -110,8 +147,16 @@ def _archive(name: str | None, path: Path, inputs: Sequence[str]) -> dict[str, A
 def _damaged(path: Path, error: Exception) -> InvalidInput:
     if "allow_pickle" in str(error) or "Python objects" in str(error):
         hint = "save plain arrays: strings as numpy.str_, numbers as their type"
-        return InvalidInput("the file holds Python objects, and fqfuse never unpickles anything", where=str(path), hint=hint)
-    return InvalidInput(f"the file is damaged: {error}", where=str(path), hint="write it again with numpy.save or numpy.savez")
+        return InvalidInput(
+            "the file holds Python objects, and fqfuse never unpickles anything",
+            where=str(path),
+            hint=hint,
+        )
+    return InvalidInput(
+        f"the file is damaged: {error}",
+        where=str(path),
+        hint="write it again with numpy.save or numpy.savez",
+    )
 
 
 def _native(array: Array) -> Array:

@@ -1,7 +1,8 @@
 """Show what of a model runs in int8, and why each quantizer fused or did not.
 
-First the totals, then the steps with what is fused into them, the fate of every quantizer with its reason, and what did not fuse, with what
-would help. On a terminal tables longer than 200 rows are folded; in a pipe every row is there, on one line each.
+First the totals, then the steps with what is fused into them, the fate of every quantizer with its
+reason, and what did not fuse, with what would help. On a terminal tables longer than 200 rows are
+folded; in a pipe every row is there, on one line each.
 """
 
 from __future__ import annotations
@@ -21,12 +22,22 @@ def command(
     model: ModelOrPlan,
     target: Target = None,
     as_json: AsJson = False,
-    decisions: Annotated[bool, typer.Option("--decisions", help="List every decision, those that fired as well.")] = False,
+    decisions: Annotated[
+        bool, typer.Option("--decisions", help="List every decision, those that fired as well.")
+    ] = False,
     as_text: Annotated[
-        bool, typer.Option("--text", help="Print the plan in its text form (docs/text-form.md) instead; names over 500 characters are cut.")
+        bool,
+        typer.Option(
+            "--text",
+            help="Print the plan in its text form (docs/text-form.md) instead; names over 500 characters are cut.",
+        ),
     ] = False,
     all_rows: Annotated[
-        bool, typer.Option("--all", help="Fold nothing; with --text, print the data as well and cut no name, so that it reads back.")
+        bool,
+        typer.Option(
+            "--all",
+            help="Fold nothing; with --text, print the data as well and cut no name, so that it reads back.",
+        ),
     ] = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
@@ -34,7 +45,11 @@ def command(
     from .load import plan_of
 
     if as_json and as_text:
-        raise InvalidInput("--json and --text exclude each other", where="command line of fqfuse inspect", hint="leave one of them out")
+        raise InvalidInput(
+            "--json and --text exclude each other",
+            where="command line of fqfuse inspect",
+            hint="leave one of them out",
+        )
     plan = plan_of(model, target)
     if as_text:
         from ..ir.text_write import shortened
@@ -52,4 +67,12 @@ def command(
     from ..report.notation import title_text
     from ..report.text import plan_report
 
-    show(plan_report(plan, layout_of_stdout(all_rows=all_rows), title=title_text(model.name), decisions=decisions), color)
+    show(
+        plan_report(
+            plan,
+            layout_of_stdout(all_rows=all_rows),
+            title=title_text(model.name),
+            decisions=decisions,
+        ),
+        color,
+    )

@@ -35,7 +35,8 @@ def plan_of(path: Path, target: str | None) -> Plan:
 
     Args:
         path: a plan file or a model.
-        target: for a model, what to compile for (None: the default); for a plan, what it has to be for.
+        target: for a model, what to compile for (None: the default); for a plan, what it has to be
+            for.
 
     Raises:
         FqfuseError: the file or target is wrong.
@@ -56,7 +57,9 @@ def plan_of(path: Path, target: str | None) -> Plan:
 
 
 def _check_target(target: str | None) -> None:
-    """Refuses a target that there is not, in the words of the library, and with the option that gave it."""
+    """Refuses a target that there is not, in the words of the library, and with the option that
+    gave it.
+    """
     from ..plan.targets import check_target
 
     try:

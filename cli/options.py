@@ -63,7 +63,11 @@ def choice(option: str, kind: type[_Choice], help: str, called: str = "") -> Any
     def parse(text: str) -> _Choice:
         if text not in words:
             hint = f"choose one of {', '.join(words)}"
-            raise UsageError(f"there is no {called or option.removeprefix('--')} {text!r}", where=place(option), hint=hint)
+            raise UsageError(
+                f"there is no {called or option.removeprefix('--')} {text!r}",
+                where=place(option),
+                hint=hint,
+            )
         return kind(text)
 
     return typer.Option(option, parser=parse, metavar="|".join(words), help=help)
@@ -71,18 +75,44 @@ def choice(option: str, kind: type[_Choice], help: str, called: str = "") -> Any
 
 def _threads(text: str) -> int:
     if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
-        raise UsageError(f"{text!r} is no number of threads", where=place("--threads"), hint="give a whole number of 1 or more")
+        raise UsageError(
+            f"{text!r} is no number of threads",
+            where=place("--threads"),
+            hint="give a whole number of 1 or more",
+        )
     return int(text)
 
 
-ModelOrPlan = Annotated[Path, typer.Argument(metavar="MODEL_OR_PLAN", help="An ONNX model, or a plan that `fqfuse compile` wrote.")]
+ModelOrPlan = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL_OR_PLAN", help="An ONNX model, or a plan that `fqfuse compile` wrote."
+    ),
+]
 Target = Annotated[
     str | None,
-    typer.Option("--target", metavar="NAME", help="For which scheme of attributes: onednn-v3 (the default), onednn-v2 or unified."),
+    typer.Option(
+        "--target",
+        metavar="NAME",
+        help="For which scheme of attributes: onednn-v3 (the default), onednn-v2 or unified.",
+    ),
 ]
-BackendOption = Annotated[Backend, choice("--backend", Backend, "The runtime; auto takes oneDNN where it is installed and fit.")]
+BackendOption = Annotated[
+    Backend,
+    choice("--backend", Backend, "The runtime; auto takes oneDNN where it is installed and fit."),
+]
 Threads = Annotated[
-    int | None, typer.Option("--threads", metavar="N", parser=_threads, help="How many threads may compute; all processors if not given.")
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        parser=_threads,
+        help="How many threads may compute; all processors if not given.",
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, described in docs/json-schema.md.")]
-ColorOption = Annotated[Color, choice("--color", Color, "Colours: on a terminal, always, or never.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document, described in docs/json-schema.md.")
+]
+ColorOption = Annotated[
+    Color, choice("--color", Color, "Colours: on a terminal, always, or never.")
+]

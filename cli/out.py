@@ -1,4 +1,6 @@
-"""Writing to stdout, so that a full disk or a closed pipe is told like any other wrong place for output."""
+"""Writing to stdout, so that a full disk or a closed pipe is told like any other wrong place for
+output.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ _NO_ASCII = re.compile(r"[^\n\x20-\x7e]")
 
 
 def json_safe(document: str) -> str:
-    """A serialized document with all that is not printable escaped in JSON's way: it reads back to the same, and steers no terminal."""
-    return _NO_ASCII.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], document)
+    """A serialized document with all that is not printable escaped in JSON's way: it reads back to
+    the same, and steers no terminal.
+    """
+    return _NO_ASCII.sub(
+        lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], document
+    )
 
 
 def write_out(text: str) -> None:
@@ -35,4 +41,8 @@ def write_out(text: str) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
-        raise InvalidInput(f"the output cannot be written: {error.strerror or error}", where=STDOUT, hint="send it elsewhere") from error
+        raise InvalidInput(
+            f"the output cannot be written: {error.strerror or error}",
+            where=STDOUT,
+            hint="send it elsewhere",
+        ) from error

@@ -1,4 +1,6 @@
-"""Writes the outputs of a model: into one .npz archive, one .npy file, or a folder with one .npy file for each. All or nothing."""
+"""Writes the outputs of a model: into one .npz archive, one .npy file, or a folder with one .npy
+file for each. All or nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from ..ir.ops.spec import Array
 
 __all__ = ["check_destination", "write_outputs"]
 
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first date a ZIP archive knows: the same arrays give the same bytes
+_LONG_AGO = (
+    1980,
+    1,
+    1,
+    0,
+    0,
+    0,
+)  # the first date a ZIP archive knows: the same arrays give the same bytes
 
 
 def check_destination(path: Path, outputs: Sequence[str]) -> None:
@@ -28,11 +37,17 @@ def check_destination(path: Path, outputs: Sequence[str]) -> None:
         InvalidInput: no such folder, or a form that does not fit the outputs.
     """
     if not is_folder(path.parent):
-        raise InvalidInput("the folder of the output does not exist", where=str(path), hint=f"create {path.parent}, or name another place")
+        raise InvalidInput(
+            "the folder of the output does not exist",
+            where=str(path),
+            hint=f"create {path.parent}, or name another place",
+        )
     if _is_folder(path):
         if is_there(path) and not is_folder(path):
             raise InvalidInput(
-                "the output is neither .npz nor .npy, and no folder", where=str(path), hint="name a file *.npz or *.npy, or a folder"
+                "the output is neither .npz nor .npy, and no folder",
+                where=str(path),
+                hint="name a file *.npz or *.npy, or a folder",
             )
         return
     if path.suffix not in (".npz", ".npy"):
@@ -40,7 +55,11 @@ def check_destination(path: Path, outputs: Sequence[str]) -> None:
         raise InvalidInput(f"outputs are not written as {path.suffix}", where=str(path), hint=hint)
     if path.suffix == ".npy" and len(outputs) != 1:
         hint = f"name {path.with_suffix('.npz').name} or a folder"
-        raise InvalidInput(f"the model has {len(outputs)} outputs, and an .npy file holds one array", where=str(path), hint=hint)
+        raise InvalidInput(
+            f"the model has {len(outputs)} outputs, and an .npy file holds one array",
+            where=str(path),
+            hint=hint,
+        )
 
 
 def write_outputs(outputs: Mapping[str, Array], path: Path) -> dict[str, Path]:
@@ -50,7 +69,8 @@ def write_outputs(outputs: Mapping[str, Array], path: Path) -> dict[str, Path]:
         Output -> the file that holds it.
 
     Raises:
-        InvalidInput: it cannot be written; then nothing new is there, and what was there is untouched.
+        InvalidInput: it cannot be written; then nothing new is there, and what was there is
+            untouched.
     """
     if _is_folder(path):
         files = _file_names(outputs, path)
@@ -69,7 +89,9 @@ def _is_folder(path: Path) -> bool:
 
 
 def _file_names(outputs: Mapping[str, Array], folder: Path) -> dict[str, Path]:
-    """A file for each output: its name, with `_` for what file systems or shells do not like, and a number where two would be the same."""
+    """A file for each output: its name, with `_` for what file systems or shells do not like, and a
+    number where two would be the same.
+    """
     files: dict[str, Path] = {}
     for name in outputs:
         stem = re.sub(r"[^\w.+-]", "_", name).lstrip(".")[:200] or "output"
@@ -87,15 +109,24 @@ def _write_folder(folder: Path, contents: Mapping[Path, bytes]) -> None:
         folder.mkdir(exist_ok=True)
         for file, data in contents.items():
             if file.is_dir():
-                raise InvalidInput("the file cannot be written: a folder has its name", where=str(file), hint="name another folder")
+                raise InvalidInput(
+                    "the file cannot be written: a folder has its name",
+                    where=str(file),
+                    hint="name another folder",
+                )
             beside = file.with_name(f".{secrets.token_hex(8)}.tmp")
             write_atomically(beside, data)
             waiting[beside] = file
-        for beside, file in waiting.items():  # only now: a disk that fills up must not leave half of the outputs
+        for (
+            beside,
+            file,
+        ) in waiting.items():  # only now: a disk that fills up must not leave half of the outputs
             beside.replace(file)
     except OSError as error:
         what = f"the outputs cannot be written: {error.strerror or error}"
-        raise InvalidInput(what, where=str(folder), hint="check the folder and its permissions, or name another") from error
+        raise InvalidInput(
+            what, where=str(folder), hint="check the folder and its permissions, or name another"
+        ) from error
     finally:
         for beside in waiting:
             beside.unlink(missing_ok=True)

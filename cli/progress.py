@@ -39,11 +39,18 @@ class Progress:
             self._timer.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
-                self._timer = None  # a timer that has fired and waits for the lock finds nothing to do
+                self._timer = (
+                    None  # a timer that has fired and waits for the lock finds nothing to do
+                )
             if self._bar is not None:
                 self._bar.stop()
                 self._bar = None
@@ -69,7 +76,12 @@ class Progress:
         from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TimeElapsedColumn(),
+        )
         with self._lock:
             if self._timer is None:
                 return

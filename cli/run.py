@@ -1,7 +1,8 @@
 """Run a model or plan on arrays from files, and write what comes out.
 
-Inputs are .npy files, named as NAME=FILE (or just FILE when the model has one input), or .npz archives whose names are those of inputs.
-Outputs go to one .npz archive, to one .npy file, or as .npy files into a folder; all of them are written, or none.
+Inputs are .npy files, named as NAME=FILE (or just FILE when the model has one input), or .npz
+archives whose names are those of inputs. Outputs go to one .npz archive, to one .npy file, or as
+.npy files into a folder; all of them are written, or none.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import AsJson, Backend, BackendOption, Color, ColorOption, ModelOrPlan, Target, Threads
+from .options import (
+    AsJson,
+    Backend,
+    BackendOption,
+    Color,
+    ColorOption,
+    ModelOrPlan,
+    Target,
+    Threads,
+)
 
 if TYPE_CHECKING:
     from ..inference import InferenceSession
@@ -29,10 +39,19 @@ RUN_SCHEMA = "fqfuse.run/1"
 def command(
     model: ModelOrPlan,
     inputs: Annotated[
-        list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE", help="An .npy or .npz file; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--input", "-i", metavar="NAME=FILE", help="An .npy or .npz file; repeatable."
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="PATH", help="*.npz, *.npy, or a folder; nothing is written without it.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="*.npz, *.npy, or a folder; nothing is written without it.",
+        ),
     ] = None,
     target: Target = None,
     backend: BackendOption = Backend.AUTO,
@@ -69,7 +88,10 @@ def _run(session: InferenceSession, feeds: Mapping[str, Feed]) -> list[Array]:
         return session.run(None, {name: feed.array for name, feed in feeds.items()})
     except InvalidInput as error:
         # The session knows the input, the command line knows the file.
-        file = next((feed.file for name, feed in feeds.items() if error.where.startswith(f"input {name}:")), None)
+        file = next(
+            (feed.file for name, feed in feeds.items() if error.where.startswith(f"input {name}:")),
+            None,
+        )
         if file is None:
             raise
         raise InvalidInput(error.what, where=f"{file}, {error.where}", hint=error.hint) from error
@@ -103,8 +125,18 @@ def _report(
             "backend_reason": session.backend_reason,
             "threads": session.threads,
             "seconds": seconds,
-            "inputs": [{"name": name, "type": fed[name], "file": str(feed.file)} for name, feed in feeds.items()],
-            "outputs": [{"name": name, "type": given[name], "file": str(files[name]) if name in files else None} for name in outputs],
+            "inputs": [
+                {"name": name, "type": fed[name], "file": str(feed.file)}
+                for name, feed in feeds.items()
+            ],
+            "outputs": [
+                {
+                    "name": name,
+                    "type": given[name],
+                    "file": str(files[name]) if name in files else None,
+                }
+                for name in outputs
+            ],
         }
         print_json(document)
         return
@@ -112,7 +144,13 @@ def _report(
     for name, feed in feeds.items():
         table.add_row("", Text("input", style="dim"), Text(name), fed[name], Text(str(feed.file)))
     for name in outputs:
-        table.add_row("", Text("output", style="dim"), Text(name), given[name], Text(str(files.get(name, "not written: no --output"))))
+        table.add_row(
+            "",
+            Text("output", style="dim"),
+            Text(name),
+            given[name],
+            Text(str(files.get(name, "not written: no --output"))),
+        )
     note = f"one run: {1000 * seconds:.1f} ms on {session.backend}, target {session.plan.target}"
     reason = Text(f"  {session.backend}: {session.backend_reason}", style="dim")
     show(Group(heading(title_text(model.name), note), reason, table), color)
@@ -121,4 +159,8 @@ def _report(
 def _type(array: Array) -> str:
     from ..ir.types import DType, TensorType
 
-    return str(TensorType(DType.from_numpy(array.dtype), tuple(array.shape))) if array.dtype.kind != "U" else f"string{list(array.shape)}"
+    return (
+        str(TensorType(DType.from_numpy(array.dtype), tuple(array.shape)))
+        if array.dtype.kind != "U"
+        else f"string{list(array.shape)}"
+    )

@@ -1,7 +1,8 @@
 """Graph -> Plan: groups operations into steps, each one primitive with its attributes.
 
-Anchors with weights choose first, in the order of execution; then the other primitives; then what is left of elementwise arithmetic;
-quantizers that found no home become reorders, where something still reads them.
+Anchors with weights choose first, in the order of execution; then the other primitives; then what
+is left of elementwise arithmetic; quantizers that found no home become reorders, where something
+still reads them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ __all__ = ["plan_from_graph"]
 _POOLING = frozenset({"AveragePool", "GlobalAveragePool", "Resize"})
 
 
-def plan_from_graph(graph: Graph, target: str = "onednn-v3", options: Mapping[str, Attr] | None = None) -> Plan:
+def plan_from_graph(
+    graph: Graph, target: str = "onednn-v3", options: Mapping[str, Attr] | None = None
+) -> Plan:
     """The plan of an optimized graph.
 
     Args:
@@ -58,7 +61,9 @@ def _anchors(drafts: Drafts, nodes: list[Node]) -> None:
 
 
 def _is_float32(drafts: Drafts, node: Node) -> bool:
-    """True when the node computes f32 of f32, with a known rank: what primitives and their chains can do."""
+    """True when the node computes f32 of f32, with a known rank: what primitives and their chains
+    can do.
+    """
     types = [drafts.graph.type(value) for value in (*node.inputs, node.output) if value]
     return all(type_.dtype is DType.F32 and type_.shape is not None for type_ in types)
 
@@ -80,7 +85,11 @@ def _leftovers(drafts: Drafts, nodes: list[Node]) -> None:
         if not drafts.is_claimed(node) and node.op != "Dequantize":
             (quantize_alone if node.op == "Quantize" else elementwise)(drafts, node)
     for node in nodes:
-        if node.op == "Dequantize" and not drafts.is_claimed(node) and drafts.is_needed(node.output):
+        if (
+            node.op == "Dequantize"
+            and not drafts.is_claimed(node)
+            and drafts.is_needed(node.output)
+        ):
             dequantize_alone(drafts, node)
 
 

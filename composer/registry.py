@@ -1,4 +1,6 @@
-"""All rules of the composer, in the order in which a chain meets them; docs/rules.md and the tests of the rules are made from it."""
+"""All rules of the composer, in the order in which a chain meets them; docs/rules.md and the tests
+of the rules are made from it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ AnyRule = Rule | StoreRule | Equation[Callable[..., object]]
 
 @dataclass(frozen=True)
 class Section:
-    """Rules of one kind: their title in the documentation, where they are applied, and they themselves."""
+    """Rules of one kind: their title in the documentation, where they are applied, and they
+    themselves.
+    """
 
     title: str
     text: str
@@ -45,7 +49,11 @@ SECTIONS: tuple[Section, ...] = (
         "Applied to those that the passes leave whole, for no scale and zero point encode them; others are split, see the passes.",
         (FAKE_QUANTIZE,),
     ),
-    Section("Vectors", "Applied to every vector of factors, shifts and bounds, before anything else looks at it.", (ONE_ENTRY,)),
+    Section(
+        "Vectors",
+        "Applied to every vector of factors, shifts and bounds, before anything else looks at it.",
+        (ONE_ENTRY,),
+    ),
     Section(
         "Operations of one operand",
         "Applied to what changes the chain x by constants alone; the first that fires is taken. Functions that oneDNN has need none.",
@@ -66,15 +74,31 @@ SECTIONS: tuple[Section, ...] = (
         "Applied to the end of a chain: to residual adds and to stores inside it, and to a store at its end as far as needed.",
         WRITING,
     ),
-    Section("Algebra: simplifying", "Applied to two neighbours of a chain wherever they match.", SIMPLIFYING),
+    Section(
+        "Algebra: simplifying",
+        "Applied to two neighbours of a chain wherever they match.",
+        SIMPLIFYING,
+    ),
     Section(
         "Algebra: moving a factor or shift to the front",
         "Applied where it ends in the weights, the output scale or the bias, or joins one that is computed anyway.",
         tuple(rule for rule in COMMUTING if rule.name not in _SIMPLIFYING),
     ),
-    Section("Algebra: into the front", "Applied to what has reached the front, y = a*accumulator + b.", FOLDING),
-    Section("Algebra: at the store", "Applied to the end of a chain that stores codes clip(round(x/s + z)).", STORING),
-    Section("Algebra: where 0 shows", "Applied in front of roots, logarithms, powers and comparisons.", (EXACT_ZERO,)),
+    Section(
+        "Algebra: into the front",
+        "Applied to what has reached the front, y = a*accumulator + b.",
+        FOLDING,
+    ),
+    Section(
+        "Algebra: at the store",
+        "Applied to the end of a chain that stores codes clip(round(x/s + z)).",
+        STORING,
+    ),
+    Section(
+        "Algebra: where 0 shows",
+        "Applied in front of roots, logarithms, powers and comparisons.",
+        (EXACT_ZERO,),
+    ),
     Section(
         "Placing: from operations to post-ops",
         "Applied to what is left of a chain, from its start on; the first that fires is taken.",
@@ -85,7 +109,11 @@ SECTIONS: tuple[Section, ...] = (
         "Applied where its parameters are not those of the first one in the chain; the first that fires is taken.",
         LEGACY,
     ),
-    Section("Placing: a step into the one in front", "Applied to two steps, once all are composed.", (DEPTHWISE,)),
+    Section(
+        "Placing: a step into the one in front",
+        "Applied to two steps, once all are composed.",
+        (DEPTHWISE,),
+    ),
     Section(
         "From oneDNN 2 to oneDNN 3: the same numbers",
         "Applied to the output scale o of a step, and to eltwise post-ops with a scale k; the first that fires is taken.",

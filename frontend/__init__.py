@@ -1,9 +1,11 @@
 """From an ONNX model to a Graph: one file for each dialect of quantization.
 
-The way of a model: `source` reads it, `wire` counts its fields, `functions` inlines its local functions, `dialects` refuses what nobody
-knows, `structure` checks and sorts its wires, `tensors` reads its constants, `nodes` checks each node against ONNX's schema, `upgrade`
-brings it to the newest opset, and then the file of its dialect (`fake_quantize`, `quantize_dequantize` ...), the op table (`standard`), or
-nobody (`foreign`) writes it into the graph. Everything is checked before memory for it is allocated (`budgets`).
+The way of a model: `source` reads it, `wire` counts its fields, `functions` inlines its local
+functions, `dialects` refuses what nobody knows, `structure` checks and sorts its wires, `tensors`
+reads its constants, `nodes` checks each node against ONNX's schema, `upgrade` brings it to the
+newest opset, and then the file of its dialect (`fake_quantize`, `quantize_dequantize` ...), the op
+table (`standard`), or nobody (`foreign`) writes it into the graph. Everything is checked before
+memory for it is allocated (`budgets`).
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ def graph_from_onnx(source: ModelSource, *, budgets: Budgets = DEFAULT) -> Graph
     """Imports an ONNX model.
 
     Args:
-        source: path of a model file, its bytes, or an onnx.ModelProto (which is not changed). External data is found only for a path.
+        source: path of a model file, its bytes, or an onnx.ModelProto (which is not changed).
+            External data is found only for a path.
         budgets: limits on what the model may demand.
 
     Returns:
-        A graph with the model's value names, node origins and quantizers; symbolic sizes keep their names. Ops are at their newest
-        opset; ops that no rule touches are nodes `Onnx`.
+        A graph with the model's value names, node origins and quantizers; symbolic sizes keep their
+        names. Ops are at their newest opset; ops that no rule touches are nodes `Onnx`.
 
     Raises:
         InvalidInput: the path is no readable file.

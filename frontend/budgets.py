@@ -1,7 +1,7 @@
 """Limits on what a model may demand, checked on Python integers before anything is allocated.
 
-A model is data from elsewhere: a file of a few bytes may declare a tensor of terabytes. Every limit can be raised by the caller; the
-error names the field to raise.
+A model is data from elsewhere: a file of a few bytes may declare a tensor of terabytes. Every limit
+can be raised by the caller; the error names the field to raise.
 """
 
 from __future__ import annotations
@@ -20,13 +20,19 @@ class Budgets:
     """What one model may demand.
 
     Attributes:
-        file_bytes: size of the model file (external data not counted). Protobuf itself ends at 2 GiB.
-        protobuf_fields: fields in the file; a message of two bytes takes about 160 bytes once parsed.
-        nodes: nodes, those of subgraphs counted, after model-local functions are inlined; in a file also those of all functions.
-        tensor_bytes: one constant once it is dense and unpacked (4-bit integers take a byte, sparse tensors all their zeros).
+        file_bytes: size of the model file (external data not counted). Protobuf itself ends at 2
+            GiB.
+        protobuf_fields: fields in the file; a message of two bytes takes about 160 bytes once
+            parsed.
+        nodes: nodes, those of subgraphs counted, after model-local functions are inlined; in a file
+            also those of all functions.
+        tensor_bytes: one constant once it is dense and unpacked (4-bit integers take a byte, sparse
+            tensors all their zeros).
         constant_bytes: all constants together.
-        folded_bytes: one constant that is computed at import (shape arithmetic, the parameters of a quantizer).
-        run_bytes: what a session computes with at a time: one value, or the memory of one run; None: what the machine has.
+        folded_bytes: one constant that is computed at import (shape arithmetic, the parameters of a
+            quantizer).
+        run_bytes: what a session computes with at a time: one value, or the memory of one run;
+            None: what the machine has.
     """
 
     file_bytes: int = 2 * _GIB - 1
@@ -40,8 +46,13 @@ class Budgets:
     def __post_init__(self) -> None:
         for field in fields(self):
             limit = getattr(self, field.name)
-            if not (isinstance(limit, int) and limit >= 0) and not (limit is None and field.default is None):
-                raise InvalidInput(f"the budget {field.name} is {limit!r}, and has to be a number", hint="give an int of 0 or more")
+            if not (isinstance(limit, int) and limit >= 0) and not (
+                limit is None and field.default is None
+            ):
+                raise InvalidInput(
+                    f"the budget {field.name} is {limit!r}, and has to be a number",
+                    hint="give an int of 0 or more",
+                )
 
     def check(self, field: str, needed: int, what: str, *, where: str = "") -> None:
         """Refuses a demand that goes past the limit `field`.

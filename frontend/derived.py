@@ -1,4 +1,6 @@
-"""How a dialect says what its nodes mean: as nodes of ONNX's own domain, imported one after another in the node's place."""
+"""How a dialect says what its nodes mean: as nodes of ONNX's own domain, imported one after another
+in the node's place.
+"""
 
 from __future__ import annotations
 
@@ -49,31 +51,55 @@ def real(
 
 
 def _check_kinds(made: OnnxNode) -> None:
-    """The attributes come from a domain that has no schema here: they must be of the kinds that the op itself asks for."""
+    """The attributes come from a domain that has no schema here: they must be of the kinds that the
+    op itself asks for.
+    """
     found = signature(made.op, made.version, made.domain)
     for name, value in made.attrs.items():
         kind = found.attrs[name][0] if found and name in found.attrs else None
         types = _TYPES.get(kind or 0, (object,))
         values = value if isinstance(value, tuple) else (value,)
-        if isinstance(value, tuple) != (kind in _LISTS) or not all(isinstance(v, types) for v in values):
+        if isinstance(value, tuple) != (kind in _LISTS) or not all(
+            isinstance(v, types) for v in values
+        ):
             raise made.invalid(f"the attribute {name!r} has the wrong kind: {value!r}")
 
 
-def dequantized(ctx: Importer, node: OnnxNode, codes: str, scale: str, zero_point: str, role: str, *, axis: int | None = None) -> str:
-    """The real value of codes: a DequantizeLinear in the node's place, one for all nodes that read the same."""
+def dequantized(
+    ctx: Importer,
+    node: OnnxNode,
+    codes: str,
+    scale: str,
+    zero_point: str,
+    role: str,
+    *,
+    axis: int | None = None,
+) -> str:
+    """The real value of codes: a DequantizeLinear in the node's place, one for all nodes that read
+    the same.
+    """
     if not codes or not scale:
         raise node.invalid(f"{node.op} lacks {'a tensor' if not codes else 'a scale'} ({role})")
     key = (codes, scale, zero_point, str(axis))
     if key not in ctx.decoded:
         attrs = {} if axis is None else {"axis": axis}
-        made = ctx.derived(node, role, "DequantizeLinear", [name for name in (codes, scale, zero_point) if name], attrs)
+        made = ctx.derived(
+            node,
+            role,
+            "DequantizeLinear",
+            [name for name in (codes, scale, zero_point) if name],
+            attrs,
+        )
         import_dequantize(ctx, made)
         ctx.decoded[key] = made.output(0)
     return ctx.decoded[key]
 
 
-def quantized(ctx: Importer, node: OnnxNode, value: str, scale: str, zero_point: str, *, like: str) -> None:
-    """The codes of a real value, as the node's output: a QuantizeLinear in its place. The quantizer is called like the node.
+def quantized(
+    ctx: Importer, node: OnnxNode, value: str, scale: str, zero_point: str, *, like: str
+) -> None:
+    """The codes of a real value, as the node's output: a QuantizeLinear in its place. The quantizer
+    is called like the node.
 
     Without a zero point the codes are of the type that the codes `like` have.
     """
@@ -94,13 +120,26 @@ def constant(ctx: Importer, node: OnnxNode, value: str, role: str) -> Array:
     data = ctx.constant(value)
     if data is None:
         hint = "make it an initializer: static quantization and constant folding before export do"
-        raise UnsupportedOp(f"the {role} of {node.op}, {value!r}, is known at run time only", where=node.where, hint=hint)
+        raise UnsupportedOp(
+            f"the {role} of {node.op}, {value!r}, is known at run time only",
+            where=node.where,
+            hint=hint,
+        )
     return data
 
 
-def product_of_scales(ctx: Importer, node: OnnxNode, scales: Sequence[str], factor: float = 1.0) -> str:
-    """A new constant: the product of scales, in f32, which is what an int32 bias is quantized with."""
+def product_of_scales(
+    ctx: Importer, node: OnnxNode, scales: Sequence[str], factor: float = 1.0
+) -> str:
+    """A new constant: the product of scales, in f32, which is what an int32 bias is quantized
+    with.
+    """
     product: npt.NDArray[np.float32] = np.asarray(factor, np.float32)
     for name in scales:
         product = product * np.asarray(constant(ctx, node, name, "scale"), np.float32).reshape(-1)
-    return ctx.add_constant(node, "bias_scale", product.reshape(-1) if product.size > 1 else product.reshape(()), DType.F32)
+    return ctx.add_constant(
+        node,
+        "bias_scale",
+        product.reshape(-1) if product.size > 1 else product.reshape(()),
+        DType.F32,
+    )

@@ -30,7 +30,9 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
 )
 """(domain, op) -> handler of the ops that a dialect explains."""
 
-_EVALUATED: Final = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"})
+_EVALUATED: Final = frozenset(
+    {DEFAULT_DOMAIN, "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"}
+)
 """Domains whose ops the reference evaluator may know."""
 
 _SHOWN_NODES: Final = 3
@@ -49,7 +51,9 @@ _HINTS: Final = {
 
 def handler_of(op: str, domain: str) -> Handler:
     """Who imports the op: its dialect, the op table, or nobody (then it stays as it is)."""
-    return HANDLERS.get((domain, op)) or (import_standard if domain == DEFAULT_DOMAIN else import_foreign)
+    return HANDLERS.get((domain, op)) or (
+        import_standard if domain == DEFAULT_DOMAIN else import_foreign
+    )
 
 
 def check_known(nodes: Iterable[NodeProto], opsets: Mapping[str, int]) -> None:
@@ -62,18 +66,35 @@ def check_known(nodes: Iterable[NodeProto], opsets: Mapping[str, int]) -> None:
     _collect(nodes, opsets, unknown, inside=False)
     if not unknown:
         return
-    listed = [f"{domain + '.' if domain else ''}{op} (node {_names(names)})" for (domain, op), names in list(unknown.items())[:_SHOWN_OPS]]
+    listed = [
+        f"{domain + '.' if domain else ''}{op} (node {_names(names)})"
+        for (domain, op), names in list(unknown.items())[:_SHOWN_OPS]
+    ]
     more = f", and {len(unknown) - _SHOWN_OPS} more" if len(unknown) > _SHOWN_OPS else ""
     count = "an operator" if len(unknown) == 1 else f"{len(unknown)} operators"
-    raise UnsupportedOp(f"the model uses {count} that nothing here can run: {', '.join(listed)}{more}", hint=_hint(unknown, opsets))
+    raise UnsupportedOp(
+        f"the model uses {count} that nothing here can run: {', '.join(listed)}{more}",
+        hint=_hint(unknown, opsets),
+    )
 
 
-def _collect(nodes: Iterable[NodeProto], opsets: Mapping[str, int], unknown: dict[tuple[str, str], list[str]], *, inside: bool) -> None:
+def _collect(
+    nodes: Iterable[NodeProto],
+    opsets: Mapping[str, int],
+    unknown: dict[tuple[str, str], list[str]],
+    *,
+    inside: bool,
+) -> None:
     for node in nodes:
         domain = normal_domain(node.domain)
         # What lies in a subgraph is run by the reference evaluator, which knows no dialect.
-        if not (_is_evaluated(node.op_type, domain, opsets) or (not inside and (domain, node.op_type) in HANDLERS)):
-            unknown.setdefault((domain, node.op_type), []).append(node.name or next(filter(None, node.output), ""))
+        if not (
+            _is_evaluated(node.op_type, domain, opsets)
+            or (not inside and (domain, node.op_type) in HANDLERS)
+        ):
+            unknown.setdefault((domain, node.op_type), []).append(
+                node.name or next(filter(None, node.output), "")
+            )
         for body in subgraphs(node):
             _collect(body.node, opsets, unknown, inside=True)
 
@@ -94,11 +115,15 @@ def _hint(unknown: Iterable[tuple[str, str]], opsets: Mapping[str, int]) -> str:
             continue
         newest = _newest_version(op, domain)
         if newest:
-            hints[f"{op} exists from opset {newest} on, and the model imports {opsets.get(domain, 1)}: import the opset that has it"] = None
+            hints[
+                f"{op} exists from opset {newest} on, and the model imports {opsets.get(domain, 1)}: import the opset that has it"
+            ] = None
         elif domain == DEFAULT_DOMAIN:
             hints[f"ONNX has no op {op}: check its name and its domain"] = None
         else:
-            hints["export without custom ops, or give the model local functions (ONNX FunctionProto) that say what they mean"] = None
+            hints[
+                "export without custom ops, or give the model local functions (ONNX FunctionProto) that say what they mean"
+            ] = None
     return "; ".join(list(hints)[:_SHOWN_NODES])
 
 

@@ -45,13 +45,16 @@ def dtype_of(number: int, where: str) -> DType:
 
     Raises:
         InvalidModel: ONNX has no such element type.
-        UnsupportedOp: float8, float4, 2-bit integers or complex numbers, which the graph has no type for.
+        UnsupportedOp: float8, float4, 2-bit integers or complex numbers, which the graph has no
+            type for.
     """
     found = _DTYPES.get(number)
     if found is not None:
         return found
     if number == TensorProto.UNDEFINED or number not in TensorProto.DataType.values():
-        raise InvalidModel(f"element type {number} does not exist", where=where, hint="export the model again")
+        raise InvalidModel(
+            f"element type {number} does not exist", where=where, hint="export the model again"
+        )
     raise UnsupportedOp(
         f"the element type {type_name(number)} is not supported",
         where=where,

@@ -1,7 +1,9 @@
-"""What is constant at import: computed on demand, and given to the ops whose output's shape depends on it.
+"""What is constant at import: computed on demand, and given to the ops whose output's shape depends
+on it.
 
-Parameters of quantizers and targets of reshapes are often computed by a few nodes from constants or from shapes. They are evaluated here,
-within the budget, without changing those nodes; where nothing reads them any more, they are dead.
+Parameters of quantizers and targets of reshapes are often computed by a few nodes from constants or
+from shapes. They are evaluated here, within the budget, without changing those nodes; where nothing
+reads them any more, they are dead.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from ..ir.node import Node
 from ..ir.ops.spec import UNCOMPUTABLE, Array, Attr
 from ..ir.types import is_static
 from .budgets import Budgets
-from .size_inputs import SHAPE_INPUTS, Emission, expand_is_identity, reshape_target, resize_axes, slice_ends
+from .size_inputs import (
+    SHAPE_INPUTS,
+    Emission,
+    expand_is_identity,
+    reshape_target,
+    resize_axes,
+    slice_ends,
+)
 from .sizes import MOST_ENTRIES, Known, entries_of, known_outputs, numbers
 
 __all__ = ["Folder"]
@@ -40,7 +49,9 @@ class Folder:
         self._computed: dict[str, Array | None] = {}
 
     def constant(self, value: str) -> Array | None:
-        """The data of a value that is constant, or computed from constants and static shapes alone within the budget; otherwise None."""
+        """The data of a value that is constant, or computed from constants and static shapes alone
+        within the budget; otherwise None.
+        """
         if value not in self._graph.values:  # not imported yet
             return None
         pending = [value]
@@ -61,7 +72,9 @@ class Folder:
         return self._data(value)
 
     def known(self, value: str) -> Known | None:
-        """What is known of the entries of a small tensor of integers: numbers, symbolic sizes, or `?`; None when nothing is."""
+        """What is known of the entries of a small tensor of integers: numbers, symbolic sizes, or
+        `?`; None when nothing is.
+        """
         if value in self._sizes:
             return self._sizes[value]
         data = self._graph.constant(value)
@@ -70,15 +83,25 @@ class Folder:
     def learn(self, node: Node) -> None:
         """Takes notice of a node that has been added."""
         found = known_outputs(node, self._graph.values, self.known)
-        self._sizes.update((v, array) for v, array in zip(node.outputs, found, strict=False) if v and array is not None)
+        self._sizes.update(
+            (v, array)
+            for v, array in zip(node.outputs, found, strict=False)
+            if v and array is not None
+        )
 
     def prepared(self, op: str, inputs: Sequence[str], attrs: dict[str, Attr]) -> Emission:
-        """The node that is to be added instead of (op, inputs, attrs): with constants for what is known of its inputs.
+        """The node that is to be added instead of (op, inputs, attrs): with constants for what is
+        known of its inputs.
 
-        Sizes that are numbers become constants everywhere; other computed constants, and targets that are symbolic in part, where the
-        output's shape depends on them.
+        Sizes that are numbers become constants everywhere; other computed constants, and targets
+        that are symbolic in part, where the output's shape depends on them.
         """
-        reads = [self._substitute(v, self._sizes[v]) if v in self._sizes and self._graph.constant(v) is None else v for v in inputs]
+        reads = [
+            self._substitute(v, self._sizes[v])
+            if v in self._sizes and self._graph.constant(v) is None
+            else v
+            for v in inputs
+        ]
         if op not in SHAPE_INPUTS:
             return op, reads, attrs
         for place in SHAPE_INPUTS[op]:
@@ -109,7 +132,9 @@ class Folder:
         elif op == "Reshape":
             target = reshape_target(shape, entries, attrs)
         if target is not None:
-            reads[place] = self._add_substitute(value, np.asarray(target, self._graph.type(value).dtype.numpy))
+            reads[place] = self._add_substitute(
+                value, np.asarray(target, self._graph.type(value).dtype.numpy)
+            )
         return op, reads, attrs
 
     def _substitute(self, value: str, known: Known) -> str:
@@ -120,13 +145,19 @@ class Folder:
         """A constant that stands for a value: one for all that read it."""
         key = value, (*data.shape, *np.ravel(data).tolist())
         if key not in self._substitutes:
-            self._substitutes[key] = self._graph.add_constant(self._fresh(f"{value}.known"), data, self._graph.type(value).dtype)
+            self._substitutes[key] = self._graph.add_constant(
+                self._fresh(f"{value}.known"), data, self._graph.type(value).dtype
+            )
         return self._substitutes[key]
 
-    # -- computing -------------------------------------------------------------------------------------------------------------
+    # -- computing ---------------------------------------------------------------------------------
 
     def _settled(self, value: str) -> bool:
-        return value in self._computed or self._graph.constant(value) is not None or numbers(self._sizes.get(value)) is not None
+        return (
+            value in self._computed
+            or self._graph.constant(value) is not None
+            or numbers(self._sizes.get(value)) is not None
+        )
 
     def _data(self, value: str) -> Array | None:
         found = self._graph.constant(value)
@@ -138,7 +169,11 @@ class Folder:
         if node.spec.evaluate is None or not node.inputs:
             return False
         types = [self._graph.type(v) for v in node.outputs if v]
-        return all(is_static(t.shape) and math.prod(t.static_shape) * t.dtype.numpy.itemsize <= self._budgets.folded_bytes for t in types)
+        return all(
+            is_static(t.shape)
+            and math.prod(t.static_shape) * t.dtype.numpy.itemsize <= self._budgets.folded_bytes
+            for t in types
+        )
 
     def _compute(self, node: Node) -> None:
         arrays = [self._data(v) if v else None for v in node.inputs]
@@ -148,6 +183,10 @@ class Folder:
             try:
                 with np.errstate(all="ignore"):
                     results = node.spec.evaluate(arrays, node.attrs)
-            except UNCOMPUTABLE:  # an index out of range, say: whoever runs the node reports it, if anybody does
+            except (
+                UNCOMPUTABLE
+            ):  # an index out of range, say: whoever runs the node reports it, if anybody does
                 pass
-        self._computed.update((v, array) for v, array in zip(node.outputs, results, strict=False) if v)
+        self._computed.update(
+            (v, array) for v, array in zip(node.outputs, results, strict=False) if v
+        )

@@ -1,8 +1,11 @@
-"""Ops that no rule touches: kept as they are, and run through the reference evaluator of the onnx package.
+"""Ops that no rule touches: kept as they are, and run through the reference evaluator of the onnx
+package.
 
-A foreign node is a node `Onnx` with the serialized NodeProto. Its inputs are those of the NodeProto in order ('' where absent), then the
-values of the surrounding graph that its subgraphs read (`captured_names`), in the order of first use; the NodeProto's metadata_props say
-them too, under `fqfuse.inputs`, one name a line, and the opsets that its subgraphs import under `fqfuse.opsets`, lines of `domain version`.
+A foreign node is a node `Onnx` with the serialized NodeProto. Its inputs are those of the NodeProto
+in order ('' where absent), then the values of the surrounding graph that its subgraphs read
+(`captured_names`), in the order of first use; the NodeProto's metadata_props say them too, under
+`fqfuse.inputs`, one name a line, and the opsets that its subgraphs import under `fqfuse.opsets`,
+lines of `domain version`.
 """
 
 from __future__ import annotations
@@ -33,9 +36,16 @@ INPUTS_KEY: Final = "fqfuse.inputs"
 OPSETS_KEY: Final = "fqfuse.opsets"
 
 _KNOWN_TO_INFERENCE: Final = 1024
-"""Elements of an integer constant that shape inference is shown; the shape of an output cannot need more."""
+"""Elements of an integer constant that shape inference is shown; the shape of an output cannot need
+more.
+"""
 
-_SCHEMA_TYPES: Final = {"tensor(float)": DType.F32, "tensor(int64)": DType.S64, "tensor(bool)": DType.BOOL, "tensor(string)": DType.STRING}
+_SCHEMA_TYPES: Final = {
+    "tensor(float)": DType.F32,
+    "tensor(int64)": DType.S64,
+    "tensor(bool)": DType.BOOL,
+    "tensor(string)": DType.STRING,
+}
 
 
 def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = ()) -> None:
@@ -47,13 +57,20 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         quantizer: names of quantizers whose halves it is.
 
     Raises:
-        UnsupportedOp: the reference evaluator does not know it, or its outputs are no tensors of known type.
+        UnsupportedOp: the reference evaluator does not know it, or its outputs are no tensors of
+            known type.
         InvalidModel: a constant in it is broken.
     """
     if node.op == "Scan" and node.since == 8:
         hint = "import opset 9 or newer: onnx.version_converter does it"
-        raise UnsupportedOp("Scan of opset 8, which runs over a batch, is not supported", where=node.where, hint=hint)
-    if node.op == "Loop" and not node.input(1):  # the evaluator would take an absent condition for false
+        raise UnsupportedOp(
+            "Scan of opset 8, which runs over a batch, is not supported",
+            where=node.where,
+            hint=hint,
+        )
+    if node.op == "Loop" and not node.input(
+        1
+    ):  # the evaluator would take an absent condition for false
         always = ctx.add_constant(node, "cond", True, DType.BOOL)
         node = node.rewritten(inputs=(node.input(0), always, *node.inputs[2:]))
     proto = _self_contained(ctx, node)
@@ -64,7 +81,12 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
     _check_evaluator(ctx, node, model)
     types = _output_types(ctx, node, model)
     _describe(node, proto, reads, opsets)
-    attrs = {"op_type": node.op, "domain": node.domain, "opset": opsets[node.domain], "proto": proto.SerializeToString(deterministic=True)}
+    attrs = {
+        "op_type": node.op,
+        "domain": node.domain,
+        "opset": opsets[node.domain],
+        "proto": proto.SerializeToString(deterministic=True),
+    }
     ctx.emit(node, "Onnx", reads, attrs, outputs=node.outputs, quantizer=quantizer, types=types)
 
 
@@ -74,7 +96,11 @@ def _check_shown(node: OnnxNode, proto: NodeProto) -> None:
     Raises:
         InvalidModel: such a node, or one inside a subgraph.
     """
-    attributes = {found.name: helper.get_attribute_value(found) for found in proto.attribute if found.type != AttributeProto.UNDEFINED}
+    attributes = {
+        found.name: helper.get_attribute_value(found)
+        for found in proto.attribute
+        if found.type != AttributeProto.UNDEFINED
+    }
     problem = foreign_refusal(proto.op_type, attributes, len(proto.input), len(proto.output))
     if problem:
         raise node.invalid(problem, "correct the attribute")
@@ -102,28 +128,45 @@ def _tensors(node: NodeProto) -> Iterator[TensorProto]:
             yield from _tensors(inner)
 
 
-def _describe(node: OnnxNode, proto: NodeProto, reads: Sequence[str], opsets: dict[str, int]) -> None:
+def _describe(
+    node: OnnxNode, proto: NodeProto, reads: Sequence[str], opsets: dict[str, int]
+) -> None:
     if not any(True for _ in subgraphs(proto)):
         return
     broken = [name for name in (*reads, *opsets) if "\n" in name]
     if broken:
-        raise node.invalid(f"the name {broken[0]!r} holds the end of a line", "ONNX demands identifiers: rename the value in the model")
+        raise node.invalid(
+            f"the name {broken[0]!r} holds the end of a line",
+            "ONNX demands identifiers: rename the value in the model",
+        )
     proto.metadata_props.add(key=INPUTS_KEY, value="\n".join(reads))
-    proto.metadata_props.add(key=OPSETS_KEY, value="\n".join(f"{domain} {version}" for domain, version in sorted(opsets.items())))
+    proto.metadata_props.add(
+        key=OPSETS_KEY,
+        value="\n".join(f"{domain} {version}" for domain, version in sorted(opsets.items())),
+    )
 
 
-def _single_node_model(ctx: Importer, proto: NodeProto, reads: Sequence[str], opsets: dict[str, int]) -> onnx.ModelProto:
+def _single_node_model(
+    ctx: Importer, proto: NodeProto, reads: Sequence[str], opsets: dict[str, int]
+) -> onnx.ModelProto:
     """A model of this node alone, whose inputs have the types that the import has found."""
     inputs, constants = [], []
     for name in dict.fromkeys(filter(None, reads)):
         data = ctx.constant(name)
-        if data is not None and data.size <= _KNOWN_TO_INFERENCE and data.dtype in (np.int64, np.int32, np.float32):
+        if (
+            data is not None
+            and data.size <= _KNOWN_TO_INFERENCE
+            and data.dtype in (np.int64, np.int32, np.float32)
+        ):
             constants.append(numpy_helper.from_array(np.asarray(data), name))
         else:
             inputs.append(_value_info(name, ctx.type(name)))
     outputs = [ValueInfoProto(name=name) for name in proto.output if name]
     graph = helper.make_graph([proto], "foreign", inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()])
+    return helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()],
+    )
 
 
 def _value_info(name: str, type_: TensorType) -> ValueInfoProto:
@@ -139,7 +182,11 @@ def _check_evaluator(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> N
     from onnx.reference import ReferenceEvaluator  # costs 0.1 s, and most models need none of it
 
     hint = "replace it with ops that ONNX's reference evaluator has, or keep this part of the model outside"
-    with onnx_speaking(lambda said: UnsupportedOp(f"{node.op} of opset {node.version} cannot be run: {said}", where=node.where, hint=hint)):
+    with onnx_speaking(
+        lambda said: UnsupportedOp(
+            f"{node.op} of opset {node.version} cannot be run: {said}", where=node.where, hint=hint
+        )
+    ):
         ReferenceEvaluator(model)
     if not any(True for _ in subgraphs(model.graph.node[0])):
         ctx.runnable.add(key)
@@ -149,16 +196,27 @@ def _output_types(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> list
     if node.op == "Einsum" and not node.domain:
         return [_einsum_type(ctx, node)]
     found: dict[str, Any] = {}
-    # What it refuses, the model's own declaration, below, may say; where it does not, that is an error with the place.
+    # What it refuses, the model's own declaration, below, may say; where it does not, that is an
+    # error with the place.
     with suppress(UnsupportedOp), onnx_speaking(UnsupportedOp):
-        # Without propagation of data, which takes a step for each element that a declared shape promises.
-        inferred = onnx.shape_inference.infer_shapes(for_inference(model), check_type=False, strict_mode=False, data_prop=False)
+        # Without propagation of data, which takes a step for each element that a declared shape
+        # promises.
+        inferred = onnx.shape_inference.infer_shapes(
+            for_inference(model), check_type=False, strict_mode=False, data_prop=False
+        )
         found = {value.name: value.type for value in inferred.graph.output}
-    # The inference makes up names for sizes that it does not know: one may be that of a size of the graph that this node does not read.
-    seen = {d for v in model.graph.input for d in ctx.type(v.name).shape or () if isinstance(d, str)}
+    # The inference makes up names for sizes that it does not know: one may be that of a size of the
+    # graph that this node does not read.
+    seen = {
+        d for v in model.graph.input for d in ctx.type(v.name).shape or () if isinstance(d, str)
+    }
     absent = TensorType(DType.F32, None)
     return [
-        _output_type(node, name, ((found.get(name), seen), (ctx.declared.get(name), ctx.size_names | seen))) if name else absent
+        _output_type(
+            node, name, ((found.get(name), seen), (ctx.declared.get(name), ctx.size_names | seen))
+        )
+        if name
+        else absent
         for name in node.outputs
     ]
 
@@ -168,19 +226,30 @@ def _einsum_type(ctx: Importer, node: OnnxNode) -> TensorType:
         raise node.invalid(f"Einsum needs its input {node.inputs.index('')}, which is absent")
     operands = [ctx.type(name) for name in node.inputs]
     try:
-        return TensorType(operands[0].dtype, einsum_shape(node.attr("equation"), [operand.shape for operand in operands]))
+        return TensorType(
+            operands[0].dtype,
+            einsum_shape(node.attr("equation"), [operand.shape for operand in operands]),
+        )
     except ShapeError as error:
-        raise node.invalid(str(error), "correct the equation, or the shapes of what feeds it") from None
+        raise node.invalid(
+            str(error), "correct the equation, or the shapes of what feeds it"
+        ) from None
 
 
-def _output_type(node: OnnxNode, name: str, candidates: Sequence[tuple[Any, AbstractSet[str]]]) -> TensorType:
+def _output_type(
+    node: OnnxNode, name: str, candidates: Sequence[tuple[Any, AbstractSet[str]]]
+) -> TensorType:
     for candidate, known in candidates:
         if candidate is None or candidate.WhichOneof("value") is None:
             continue
         kind = candidate.WhichOneof("value")
         if kind != "tensor_type":
             hint = "fqfuse handles dense tensors only: move what makes and what reads this value out of the model"
-            raise UnsupportedOp(f"the output {name!r} is no tensor but a {kind.removesuffix('_type')}", where=node.where, hint=hint)
+            raise UnsupportedOp(
+                f"the output {name!r} is no tensor but a {kind.removesuffix('_type')}",
+                where=node.where,
+                hint=hint,
+            )
         tensor = candidate.tensor_type
         if tensor.elem_type:
             return TensorType(dtype_of(tensor.elem_type, node.where), _shape(tensor, known))
@@ -188,7 +257,9 @@ def _output_type(node: OnnxNode, name: str, candidates: Sequence[tuple[Any, Abst
     if dtype is not None:
         return TensorType(dtype, None)
     hint = "run onnx.shape_inference on the model, or declare the value's type in value_info"
-    raise UnsupportedOp(f"the type of the output {name!r} cannot be told", where=node.where, hint=hint)
+    raise UnsupportedOp(
+        f"the type of the output {name!r} cannot be told", where=node.where, hint=hint
+    )
 
 
 def _declared_by_schema(node: OnnxNode, name: str) -> DType | None:

@@ -1,4 +1,6 @@
-"""What a file is that is no ONNX model, by its first bytes: for a message that says what to do instead."""
+"""What a file is that is no ONNX model, by its first bytes: for a message that says what to do
+instead.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,29 @@ _TORCH: Final = "load it in PyTorch, and export the model with torch.onnx.export
 _ARRAYS: Final = "arrays are inputs of a run; give the .onnx file of the model"
 
 _MAGIC: Final[tuple[tuple[int, bytes, _Told], ...]] = (
-    (4, b"TFL3", ("a TensorFlow Lite model", "convert it: python -m tf2onnx.convert --tflite FILE --output model.onnx")),
-    (4, b"ORTM", ("a model in the format of ONNX Runtime", "give the .onnx file that it was made from")),
-    (0, b"\x89HDF\r\n\x1a\n", ("an HDF5 file, as Keras writes it", "load it in Keras, and export the model with tf2onnx")),
-    (0, b"GGUF", ("a GGUF file, as llama.cpp reads it", "export the model that it was made from to ONNX")),
+    (
+        4,
+        b"TFL3",
+        (
+            "a TensorFlow Lite model",
+            "convert it: python -m tf2onnx.convert --tflite FILE --output model.onnx",
+        ),
+    ),
+    (
+        4,
+        b"ORTM",
+        ("a model in the format of ONNX Runtime", "give the .onnx file that it was made from"),
+    ),
+    (
+        0,
+        b"\x89HDF\r\n\x1a\n",
+        ("an HDF5 file, as Keras writes it", "load it in Keras, and export the model with tf2onnx"),
+    ),
+    (
+        0,
+        b"GGUF",
+        ("a GGUF file, as llama.cpp reads it", "export the model that it was made from to ONNX"),
+    ),
     (0, b"\x93NUMPY", ("a NumPy array", _ARRAYS)),
     (0, b"\x1f\x8b", ("a gzip archive", _UNPACK)),
     (0, b"BZh", ("a bzip2 archive", _UNPACK)),
@@ -48,7 +69,8 @@ def known_format(head: bytes, size: int) -> _Told | None:
         size: how many bytes it has.
 
     Returns:
-        What it is, as "a text file", and what the user can do; None when it is nothing that is known here.
+        What it is, as "a text file", and what the user can do; None when it is nothing that is
+        known here.
     """
     for place, magic, told in _MAGIC:
         if head[place : place + len(magic)] == magic:
@@ -58,7 +80,10 @@ def known_format(head: bytes, size: int) -> _Told | None:
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "a Python pickle, as older PyTorch writes it", _TORCH
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
-        return "a safetensors file, which holds weights and no graph", "load it where it was made, and export the model to ONNX"
+        return (
+            "a safetensors file, which holds weights and no graph",
+            "load it where it was made, and export the model to ONNX",
+        )
     text = _text(head, size)
     return None if text is None else _text_format(text)
 
@@ -75,17 +100,28 @@ def _zip(head: bytes) -> _Told:
 
 
 def _text(head: bytes, size: int) -> str | None:
-    """The beginning as text; None when it is none. What is printable in UTF-8 or UTF-16 with a mark is text."""
-    encoding = "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    """The beginning as text; None when it is none. What is printable in UTF-8 or UTF-16 with a mark
+    is text.
+    """
+    encoding = (
+        "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    )
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(head, final=len(head) == size)
     except UnicodeDecodeError:
         return None
-    return text if text and not any(unicodedata.category(c) == "Cc" and c not in "\t\n\r\f" for c in text) else None
+    return (
+        text
+        if text and not any(unicodedata.category(c) == "Cc" and c not in "\t\n\r\f" for c in text)
+        else None
+    )
 
 
 def _onnx_text(name: str, form: str) -> _Told:
-    return f"a model in {name}", f"save it as one: onnx.save(onnx.load(FILE, format={form!r}), 'model.onnx')"
+    return (
+        f"a model in {name}",
+        f"save it as one: onnx.save(onnx.load(FILE, format={form!r}), 'model.onnx')",
+    )
 
 
 def _text_format(text: str) -> _Told:
@@ -94,10 +130,15 @@ def _text_format(text: str) -> _Told:
         return _onnx_text("ONNX's text form", "onnxtxt")
     if start.startswith("ir_version:"):
         return _onnx_text("the text form of protobuf", "textproto")
-    if start.startswith("{") and any(f'"{key}"' in text for key in ("ir_version", "irVersion", "op_type", "opType")):
+    if start.startswith("{") and any(
+        f'"{key}"' in text for key in ("ir_version", "irVersion", "op_type", "opType")
+    ):
         return _onnx_text("JSON", "json")
     if text.startswith(_LFS):
-        return "a pointer of Git LFS, which stands for the model", "fetch the model itself: git lfs pull"
+        return (
+            "a pointer of Git LFS, which stands for the model",
+            "fetch the model itself: git lfs pull",
+        )
     if start.startswith(("<!doctype html", "<html")):
         return "a web page", "the download went wrong: fetch the file itself"
     if start.startswith(("<?xml", "<net ")):
@@ -105,7 +146,10 @@ def _text_format(text: str) -> _Told:
             return "a model of OpenVINO", "give the ONNX model that it was made from"
         return "an XML file", _ONNX_FILE
     if text.startswith(("plan ", "graph ")) and " constants=" in text.partition("\n")[0]:
-        return "the text form of a plan, which is for reading", "give the plan that fqfuse compile wrote, or the model"
+        return (
+            "the text form of a plan, which is for reading",
+            "give the plan that fqfuse compile wrote, or the model",
+        )
     if start.startswith(("{", "[")):
         return "a JSON file", _ONNX_FILE
     return "a text file", _ONNX_FILE

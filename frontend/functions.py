@@ -20,8 +20,11 @@ _Key = tuple[str, str, str]  # domain, name, overload
 _HINT: Final = "inline the functions before (onnx.inliner), or export the model without them"
 
 
-def inlined(model: onnx.ModelProto, keep: Collection[tuple[str, str]], budgets: Budgets) -> GraphProto:
-    """The model's graph with all calls of local functions inlined; the data of its initializers may be missing.
+def inlined(
+    model: onnx.ModelProto, keep: Collection[tuple[str, str]], budgets: Budgets
+) -> GraphProto:
+    """The model's graph with all calls of local functions inlined; the data of its initializers may
+    be missing.
 
     Args:
         model: not changed.
@@ -29,7 +32,8 @@ def inlined(model: onnx.ModelProto, keep: Collection[tuple[str, str]], budgets: 
         budgets: limits.
 
     Raises:
-        InvalidModel: functions that call themselves, that grow past the budget `nodes`, or that the inliner refuses.
+        InvalidModel: functions that call themselves, that grow past the budget `nodes`, or that the
+            inliner refuses.
     """
     functions: dict[_Key, FunctionProto] = {}
     for function in model.functions:
@@ -42,9 +46,13 @@ def inlined(model: onnx.ModelProto, keep: Collection[tuple[str, str]], budgets: 
         return model.graph
     budgets.check("nodes", _grown(model.graph, functions), "the model, with its functions inlined,")
     try:
-        result = onnx.inliner.inline_selected_functions(_without_data(model), sorted(keep), exclude=True)
+        result = onnx.inliner.inline_selected_functions(
+            _without_data(model), sorted(keep), exclude=True
+        )
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
-        raise InvalidModel(f"the model's local functions cannot be inlined: {error}", hint=_HINT) from None
+        raise InvalidModel(
+            f"the model's local functions cannot be inlined: {error}", hint=_HINT
+        ) from None
     left = next(_calls(result.graph.node, functions), None)
     if left is not None:
         raise InvalidModel(f"the local function {_label(left)} cannot be inlined", hint=_HINT)
@@ -52,10 +60,22 @@ def inlined(model: onnx.ModelProto, keep: Collection[tuple[str, str]], budgets: 
 
 
 def _without_data(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with empty initializers: the inliner works on serialized models, which end at 2 GiB."""
-    bare = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    """The model with empty initializers: the inliner works on serialized models, which end at 2
+    GiB.
+    """
+    bare = onnx.ModelProto(
+        ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions
+    )
     graph = model.graph
-    bare.graph.CopyFrom(GraphProto(name=graph.name, node=graph.node, input=graph.input, output=graph.output, value_info=graph.value_info))
+    bare.graph.CopyFrom(
+        GraphProto(
+            name=graph.name,
+            node=graph.node,
+            input=graph.input,
+            output=graph.output,
+            value_info=graph.value_info,
+        )
+    )
     for name in initializer_names(graph):
         bare.graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=[0])
     return bare
@@ -85,10 +105,17 @@ def _grown(graph: GraphProto, functions: dict[_Key, FunctionProto]) -> int:
             if key in sizes:
                 pending.pop()
                 continue
-            waiting = [callee for callee in dict.fromkeys(_calls(functions[key].node, functions)) if callee not in sizes]
+            waiting = [
+                callee
+                for callee in dict.fromkeys(_calls(functions[key].node, functions))
+                if callee not in sizes
+            ]
             if key in entered and waiting:
                 cycle = " -> ".join(map(_label, [*entered, key]))
-                raise InvalidModel(f"the model's local functions call each other in a circle: {cycle}", hint="export the model again")
+                raise InvalidModel(
+                    f"the model's local functions call each other in a circle: {cycle}",
+                    hint="export the model again",
+                )
             entered[key] = None
             if waiting:
                 pending += waiting

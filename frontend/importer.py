@@ -1,7 +1,8 @@
 """The state of one import, and the verbs that the dialects write the graph with.
 
-A dialect handles a node of the model by calling `emit` once for each node of the graph that it becomes. Names of values are the model's
-own; what the import adds gets names that the model does not use.
+A dialect handles a node of the model by calling `emit` once for each node of the graph that it
+becomes. Names of values are the model's own; what the import adds gets names that the model does
+not use.
 """
 
 from __future__ import annotations
@@ -27,11 +28,15 @@ from .tensors import TensorReader
 __all__ = ["Handler", "Importer"]
 
 _MEANINGLESS: Final = (ValueError, LookupError, ArithmeticError)
-"""What NumPy and arithmetic raise on sizes that make no sense (a kernel of another rank, a stride of 0)."""
+"""What NumPy and arithmetic raise on sizes that make no sense (a kernel of another rank, a stride
+of 0).
+"""
 
 
 class _Names:
-    """Names that are taken. An object of its own: what asks for names must not keep the import, and with it the whole model, alive."""
+    """Names that are taken. An object of its own: what asks for names must not keep the import, and
+    with it the whole model, alive.
+    """
 
     def __init__(self, values: Iterable[str]) -> None:
         self._numbers: dict[str, int] = {}
@@ -69,14 +74,23 @@ class Importer:
         budgets: the limits.
         absorbed: indices of nodes that an earlier node has taken in.
         model_outputs: names of the values that the model returns.
-        codes: value that holds the codes of a quantizer, as they are or moved about -> names of the quantizers.
-        decoded: (value, scale, zero point, axis) -> the real value that a dialect has already had decoded.
+        codes: value that holds the codes of a quantizer, as they are or moved about -> names of the
+            quantizers.
+        decoded: (value, scale, zero point, axis) -> the real value that a dialect has already had
+            decoded.
         runnable: (domain, op, since) of foreign ops that the reference evaluator is known to have.
         size_names: names of symbolic sizes of the graph's inputs.
         declared: types that the model itself states for its values.
     """
 
-    def __init__(self, source: GraphProto, wiring: Wiring, opsets: Mapping[str, int], tensors: TensorReader, budgets: Budgets) -> None:
+    def __init__(
+        self,
+        source: GraphProto,
+        wiring: Wiring,
+        opsets: Mapping[str, int],
+        tensors: TensorReader,
+        budgets: Budgets,
+    ) -> None:
         self.graph = Graph(source.name)
         self.source = source
         self.wiring = wiring
@@ -89,11 +103,15 @@ class Importer:
         self.decoded: dict[tuple[str, ...], str] = {}
         self.runnable: set[tuple[str, str, int]] = set()
         self.size_names: set[str] = set()
-        self.declared: dict[str, TypeProto] = {value.name: value.type for value in (*source.value_info, *source.output)}
-        self._names = _Names({value.name for value in source.input} | set(wiring.producer) | set(wiring.readers))
+        self.declared: dict[str, TypeProto] = {
+            value.name: value.type for value in (*source.value_info, *source.output)
+        }
+        self._names = _Names(
+            {value.name for value in source.input} | set(wiring.producer) | set(wiring.readers)
+        )
         self._folder = Folder(self.graph, budgets, self._names.value)
 
-    # -- reading ---------------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def type(self, value: str) -> TensorType:
         """The type of a value that has been imported."""
@@ -107,8 +125,13 @@ class Importer:
         """
         shape = self.type(value).shape
         if shape is None:
-            hint = "give the graph's inputs a shape (sizes may stay symbolic), and run shape inference"
-            raise node.invalid(f"the rank of {value!r} is unknown, and the meaning of this node depends on it", hint)
+            hint = (
+                "give the graph's inputs a shape (sizes may stay symbolic), and run shape inference"
+            )
+            raise node.invalid(
+                f"the rank of {value!r} is unknown, and the meaning of this node depends on it",
+                hint,
+            )
         return len(shape)
 
     def readers(self, value: str) -> list[tuple[int, NodeProto]]:
@@ -116,10 +139,12 @@ class Importer:
         return [(index, self.source.node[index]) for index in self.wiring.readers.get(value, ())]
 
     def constant(self, value: str) -> Array | None:
-        """The data of a value that is constant, or computed from constants alone within the budget `folded_bytes`; otherwise None."""
+        """The data of a value that is constant, or computed from constants alone within the budget
+        `folded_bytes`; otherwise None.
+        """
         return self._folder.constant(value)
 
-    # -- names -----------------------------------------------------------------------------------------------------------------
+    # -- names -------------------------------------------------------------------------------------
 
     def fresh(self, base: str) -> str:
         """A value name that neither the model nor the import has used: `base`, `base.1`, ..."""
@@ -140,7 +165,8 @@ class Importer:
         output: str = "",
         version: int = 0,
     ) -> OnnxNode:
-        """A node of ONNX's own domain that a dialect's node stands for, to be imported in its place.
+        """A node of ONNX's own domain that a dialect's node stands for, to be imported in its
+        place.
 
         Args:
             node: the dialect's node.
@@ -154,9 +180,19 @@ class Importer:
         name = self._names.node(f"{node.name}.{role}") if role else node.name
         proto = NodeProto(op_type=op, input=inputs, output=[output or self.fresh(f"{name}.out")])
         newest = version or onnx.defs.onnx_opset_version()
-        return OnnxNode(name, node.origin, op, DEFAULT_DOMAIN, tuple(inputs), tuple(proto.output), dict(attrs or {}), newest, proto)
+        return OnnxNode(
+            name,
+            node.origin,
+            op,
+            DEFAULT_DOMAIN,
+            tuple(inputs),
+            tuple(proto.output),
+            dict(attrs or {}),
+            newest,
+            proto,
+        )
 
-    # -- writing ---------------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def add_constant(self, node: OnnxNode, role: str, data: npt.ArrayLike, dtype: DType) -> str:
         """A new constant `<node>.<role>` with the data as elements of `dtype`; its name."""
@@ -184,7 +220,8 @@ class Importer:
             inputs: values; '' where absent.
             attrs: attributes; the row's defaults fill the rest.
             outputs: names of its outputs; default: one new value.
-            role: tells several nodes of the graph that come from one node of the model apart; '' for the one that carries its name.
+            role: tells several nodes of the graph that come from one node of the model apart; ''
+                for the one that carries its name.
             quantizer: names of quantizers whose halves it is.
             types: output types of a foreign op.
             absorbed: names of other nodes of the model that it stands for too.
@@ -196,7 +233,9 @@ class Importer:
         name = self._names.node(f"{node.name}.{role}") if role else node.name
         if types is None:
             op, inputs, attrs = self._folder.prepared(op, inputs, dict(attrs or {}))
-        results = (self.fresh(name if role else f"{name}.out"),) if outputs is None else tuple(outputs)
+        results = (
+            (self.fresh(name if role else f"{name}.out"),) if outputs is None else tuple(outputs)
+        )
         try:
             added = self.graph.add(
                 op,
@@ -213,9 +252,13 @@ class Importer:
             if isinstance(error.__cause__, NotCovered):
                 raise error.__cause__ from None
             detail = str(error.__cause__ if isinstance(error.__cause__, ShapeError) else error)
-            raise node.invalid(detail, "correct the shapes or attributes of this node, or of what feeds it") from None
+            raise node.invalid(
+                detail, "correct the shapes or attributes of this node, or of what feeds it"
+            ) from None
         except _MEANINGLESS as error:
-            raise node.invalid(f"its attributes or shapes make no sense: {error}", "export the model again") from error
+            raise node.invalid(
+                f"its attributes or shapes make no sense: {error}", "export the model again"
+            ) from error
         self._folder.learn(added)
         return next(filter(None, added.outputs), "")
 
@@ -229,15 +272,30 @@ class Importer:
         self.graph.quantizers[unique] = Quantizer(unique, form, value)
         return unique
 
-    def refuse(self, node: OnnxNode, rule: str, reason: str, *, expected: str = "", found: str = "", hint: str = "") -> None:
+    def refuse(
+        self,
+        node: OnnxNode,
+        rule: str,
+        reason: str,
+        *,
+        expected: str = "",
+        found: str = "",
+        hint: str = "",
+    ) -> None:
         """Leaves the decision that a rule of the import did not take a node, and why."""
-        self.graph.decide(Decision(rule, node.origin, Outcome.REFUSED, reason, expected, found, hint))
+        self.graph.decide(
+            Decision(rule, node.origin, Outcome.REFUSED, reason, expected, found, hint)
+        )
 
     def cast(self, node: OnnxNode, value: str, dtype: DType, role: str, output: str = "") -> str:
-        """The value as elements of `dtype`: itself when it is of that type and no name for the output is asked for."""
+        """The value as elements of `dtype`: itself when it is of that type and no name for the
+        output is asked for.
+        """
         if self.type(value).dtype is dtype and not output:
             return value
-        return self.emit(node, "Cast", (value,), {"to": dtype}, outputs=(output,) if output else None, role=role)
+        return self.emit(
+            node, "Cast", (value,), {"to": dtype}, outputs=(output,) if output else None, role=role
+        )
 
 
 Handler = Callable[[Importer, OnnxNode], Any]

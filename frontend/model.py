@@ -55,7 +55,10 @@ def _import(source: Source, budgets: Budgets) -> Graph:
         if index not in ctx.absorbed:
             _import_node(ctx, graph.node[index])
     if not graph.output:
-        raise InvalidModel("the model has no outputs, so it computes nothing", hint="declare the values that it should return")
+        raise InvalidModel(
+            "the model has no outputs, so it computes nothing",
+            hint="declare the values that it should return",
+        )
     ctx.graph.set_outputs([value.name for value in graph.output])
     return ctx.graph
 
@@ -75,34 +78,44 @@ def _check_text_inputs(ctx: Importer, node: OnnxNode) -> None:
     """Refuses texts where ONNX demands numbers: what reads constants takes them for such.
 
     Raises:
-        InvalidModel: an input of ONNX's own ops, or any of a dialect's, is a tensor of texts and may not be one.
+        InvalidModel: an input of ONNX's own ops, or any of a dialect's, is a tensor of texts and
+            may not be one.
     """
     found = signature(node.op, node.version, node.domain)
     for index, value in enumerate(node.inputs):
         if value not in ctx.graph.values or ctx.type(value).dtype is not DType.STRING:
             continue
         if found is None or not found.texts[min(index, len(found.texts) - 1)]:
-            raise node.invalid(f"{node.op} takes no texts, and its input {value!r} holds texts", "feed it numbers")
+            raise node.invalid(
+                f"{node.op} takes no texts, and its input {value!r} holds texts", "feed it numbers"
+            )
 
 
 def _opsets(model: onnx.ModelProto) -> dict[str, int]:
     """Domain -> version.
 
     Raises:
-        InvalidModel: none for ONNX's own ops, two for one domain, or one that the installed onnx package does not know yet.
+        InvalidModel: none for ONNX's own ops, two for one domain, or one that the installed onnx
+            package does not know yet.
     """
     opsets: dict[str, int] = {}
     for entry in model.opset_import:
         domain = normal_domain(entry.domain)
         if opsets.setdefault(domain, entry.version) != entry.version:
-            raise InvalidModel(f"two opsets are imported for the domain {domain!r}", hint="keep one opset_import a domain")
+            raise InvalidModel(
+                f"two opsets are imported for the domain {domain!r}",
+                hint="keep one opset_import a domain",
+            )
     if not opsets and model.ir_version < 3:  # files from before there were opsets
         opsets[DEFAULT_DOMAIN] = 1
     newest = onnx.defs.onnx_opset_version()
     version = opsets.get(DEFAULT_DOMAIN)
     if version is None:
         if any(normal_domain(node.domain) == DEFAULT_DOMAIN for node in model.graph.node):
-            raise InvalidModel("no opset is imported for ONNX's own operators", hint="add an opset_import with an empty domain")
+            raise InvalidModel(
+                "no opset is imported for ONNX's own operators",
+                hint="add an opset_import with an empty domain",
+            )
         opsets[DEFAULT_DOMAIN] = version = newest
     if not 1 <= version <= newest:
         hint = f"upgrade the onnx package (onnx {onnx.__version__} knows 1 to {newest}), or export to an older opset"
@@ -110,15 +123,19 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
     return opsets
 
 
-# -- inputs ------------------------------------------------------------------------------------------------------------------------
+# -- inputs ----------------------------------------------------------------------------------------
 
 
 def _add_inputs(ctx: Importer, model: onnx.ModelProto) -> None:
     """The inputs; one that an initializer of the same name gives a value is a constant."""
-    constants = {tensor.name for tensor in model.graph.initializer} | {sparse.values.name for sparse in model.graph.sparse_initializer}
+    constants = {tensor.name for tensor in model.graph.initializer} | {
+        sparse.values.name for sparse in model.graph.sparse_initializer
+    }
     inputs = [value for value in ctx.source.input if value.name not in constants]
     names: dict[str, str] = {}
-    for given in dict.fromkeys(d.dim_param for value in inputs for d in value.type.tensor_type.shape.dim if d.dim_param):
+    for given in dict.fromkeys(
+        d.dim_param for value in inputs for d in value.type.tensor_type.shape.dim if d.dim_param
+    ):
         plain = _UNREADABLE.sub("_", given)
         names[given] = _new_size_name(ctx, "_" if plain == dims.UNKNOWN else plain)
     for value in inputs:
@@ -129,10 +146,14 @@ def _input_type(ctx: Importer, value: ValueInfoProto, names: Mapping[str, str]) 
     where = f"graph input {value.name[:200]!r}"
     kind = value.type.WhichOneof("value")
     if kind is None:
-        raise InvalidModel("the input has no type", where=where, hint="declare its element type and shape")
+        raise InvalidModel(
+            "the input has no type", where=where, hint="declare its element type and shape"
+        )
     if kind != "tensor_type":
         hint = "fqfuse handles dense tensors only: move what reads this input out of the model"
-        raise UnsupportedOp(f"the input is no tensor but a {kind.removesuffix('_type')}", where=where, hint=hint)
+        raise UnsupportedOp(
+            f"the input is no tensor but a {kind.removesuffix('_type')}", where=where, hint=hint
+        )
     tensor = value.type.tensor_type
     dtype = dtype_of(tensor.elem_type, where)
     if not tensor.HasField("shape"):
@@ -140,14 +161,20 @@ def _input_type(ctx: Importer, value: ValueInfoProto, names: Mapping[str, str]) 
     return TensorType(dtype, _input_shape(ctx, value.name, tensor.shape.dim, names, where))
 
 
-def _input_shape(ctx: Importer, name: str, sizes: Any, names: Mapping[str, str], where: str) -> Shape:
-    """Sizes; symbolic ones by their name in the model, and new names where it has none (-1 counts as none)."""
+def _input_shape(
+    ctx: Importer, name: str, sizes: Any, names: Mapping[str, str], where: str
+) -> Shape:
+    """Sizes; symbolic ones by their name in the model, and new names where it has none (-1 counts
+    as none).
+    """
     shape: list[int | str] = []
     for axis, size in enumerate(sizes):
         if size.WhichOneof("value") == "dim_value" and size.dim_value != -1:
             if size.dim_value < 0:
                 hint = "give it a size, or a name if it is symbolic"
-                raise InvalidModel(f"dimension {axis} has the size {size.dim_value}", where=where, hint=hint)
+                raise InvalidModel(
+                    f"dimension {axis} has the size {size.dim_value}", where=where, hint=hint
+                )
             shape.append(size.dim_value)
         elif size.dim_param:
             shape.append(names[size.dim_param])
@@ -165,11 +192,13 @@ def _new_size_name(ctx: Importer, base: str) -> str:
     return name
 
 
-# -- constants ---------------------------------------------------------------------------------------------------------------------
+# -- constants -------------------------------------------------------------------------------------
 
 
 def _add_constants(ctx: Importer, model: onnx.ModelProto) -> None:
-    """Initializers and Constant nodes that something reads, before any node: their names are theirs then."""
+    """Initializers and Constant nodes that something reads, before any node: their names are theirs
+    then.
+    """
     for tensor in model.graph.initializer:
         if _is_read(ctx, tensor.name):
             _add(ctx, tensor.name, ctx.tensors.read(tensor, f"initializer {tensor.name[:200]!r}"))
@@ -199,7 +228,11 @@ def _constant_value(ctx: Importer, proto: NodeProto, where: str) -> Constant:
     """The value of a Constant node: a tensor, a sparse one, numbers or texts."""
     values = dict(_constant_forms(ctx, proto, where))
     if len(values) != 1:
-        raise InvalidModel(f"a Constant has {len(values)} values, and needs one", where=where, hint="export the model again")
+        raise InvalidModel(
+            f"a Constant has {len(values)} values, and needs one",
+            where=where,
+            hint="export the model again",
+        )
     return next(iter(values.values()))
 
 
@@ -219,6 +252,14 @@ def _constant_forms(ctx: Importer, proto: NodeProto, where: str) -> Iterator[tup
             case "value_floats":
                 yield attribute.name, (np.asarray(attribute.floats, np.float32), DType.F32)
             case "value_string" | "value_strings":
-                texts = [attribute.s] if attribute.name == "value_string" else list(attribute.strings)
+                texts = (
+                    [attribute.s] if attribute.name == "value_string" else list(attribute.strings)
+                )
                 shape = [] if attribute.name == "value_string" else [len(texts)]
-                yield attribute.name, ctx.tensors.read(TensorProto(data_type=TensorProto.STRING, dims=shape, string_data=texts), where)
+                yield (
+                    attribute.name,
+                    ctx.tensors.read(
+                        TensorProto(data_type=TensorProto.STRING, dims=shape, string_data=texts),
+                        where,
+                    ),
+                )

@@ -1,4 +1,6 @@
-"""A node of the model as plain Python data, checked against what ONNX says of its op: inputs, outputs, attributes and their kinds."""
+"""A node of the model as plain Python data, checked against what ONNX says of its op: inputs,
+outputs, attributes and their kinds.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,22 @@ from ..errors import InvalidModel
 from ..ir.types import DType
 from .element_types import ONNX_TYPE
 
-__all__ = ["DEFAULT_DOMAIN", "OnnxNode", "Signature", "node_label", "normal_domain", "read_node", "signature"]
+__all__ = [
+    "DEFAULT_DOMAIN",
+    "OnnxNode",
+    "Signature",
+    "node_label",
+    "normal_domain",
+    "read_node",
+    "signature",
+]
 
 DEFAULT_DOMAIN: Final = ""
 
 _EXPORT: Final = "export the model again; onnx.checker.check_model shows such faults too"
-_KINDS: Final[dict[int, str]] = {value: name for name, value in AttributeProto.AttributeType.items()}
+_KINDS: Final[dict[int, str]] = {
+    value: name for name, value in AttributeProto.AttributeType.items()
+}
 _FIELDS: Final[dict[int, str]] = {
     AttributeProto.FLOAT: "f",
     AttributeProto.INT: "i",
@@ -98,7 +110,9 @@ class OnnxNode:
         version: int = 0,
         **attrs: Any,
     ) -> OnnxNode:
-        """The same node with another op type, other wires, without the attributes in `drop`, and with those in `attrs`."""
+        """The same node with another op type, other wires, without the attributes in `drop`, and
+        with those in `attrs`.
+        """
         kept = {name: value for name, value in self.attrs.items() if name not in drop}
         return replace(
             self,
@@ -112,14 +126,28 @@ class OnnxNode:
 
     def as_proto(self) -> NodeProto:
         """The node as ONNX writes it: attributes that were not rewritten are copied as they are."""
-        result = NodeProto(op_type=self.op, domain=self.domain, name=self.origin, input=self.inputs, output=self.outputs)
+        result = NodeProto(
+            op_type=self.op,
+            domain=self.domain,
+            name=self.origin,
+            input=self.inputs,
+            output=self.outputs,
+        )
         given = {attribute.name: attribute for attribute in self.proto.attribute}
         for name, value in self.attrs.items():
-            kind = given[name].type or _kind_by_content(given[name]) if name in given else AttributeProto.UNDEFINED
+            kind = (
+                given[name].type or _kind_by_content(given[name])
+                if name in given
+                else AttributeProto.UNDEFINED
+            )
             if name in given and _value(self, given[name], kind) == value:
                 result.attribute.append(given[name])
             else:
-                result.attribute.append(helper.make_attribute(name, ONNX_TYPE[value] if isinstance(value, DType) else value))
+                result.attribute.append(
+                    helper.make_attribute(
+                        name, ONNX_TYPE[value] if isinstance(value, DType) else value
+                    )
+                )
         return result
 
     def invalid(self, what: str, hint: str = _EXPORT) -> InvalidModel:
@@ -165,8 +193,12 @@ def signature(op: str, version: int, domain: str) -> Signature | None:
         most_inputs=schema.max_input,
         most_outputs=schema.max_output,
         required=tuple(parameter.option == single for parameter in schema.inputs),
-        texts=tuple(any("string" in kind for kind in parameter.types) for parameter in schema.inputs),
-        attrs={name: (int(attr.type.value), attr.required) for name, attr in schema.attributes.items()},
+        texts=tuple(
+            any("string" in kind for kind in parameter.types) for parameter in schema.inputs
+        ),
+        attrs={
+            name: (int(attr.type.value), attr.required) for name, attr in schema.attributes.items()
+        },
     )
 
 
@@ -189,7 +221,8 @@ def read_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> OnnxNod
         opsets: domain -> imported version.
 
     Raises:
-        InvalidModel: a wrong number of inputs or outputs; an attribute that is unknown, missing, repeated, or of a wrong kind.
+        InvalidModel: a wrong number of inputs or outputs; an attribute that is unknown, missing,
+            repeated, or of a wrong kind.
     """
     domain = normal_domain(proto.domain)
     version = opsets.get(domain, 1)
@@ -218,7 +251,9 @@ def _read_attributes(node: OnnxNode, values: dict[str, Any]) -> dict[str, int]:
     for attribute in node.proto.attribute:
         name = attribute.name
         if attribute.ref_attr_name:
-            raise node.invalid(f"the attribute {name!r} refers to a function's attribute outside of a function")
+            raise node.invalid(
+                f"the attribute {name!r} refers to a function's attribute outside of a function"
+            )
         if name in kinds:
             raise node.invalid(f"the attribute {name!r} is there twice")
         kind = attribute.type or _kind_by_content(attribute)
@@ -231,11 +266,18 @@ def _read_attributes(node: OnnxNode, values: dict[str, Any]) -> dict[str, int]:
 
 def _kind_by_content(attribute: AttributeProto) -> int:
     """Files of IR version 1 do not say the kind."""
-    return next((kind for kind, name in _FIELDS.items() if _present(attribute, name)), AttributeProto.UNDEFINED)
+    return next(
+        (kind for kind, name in _FIELDS.items() if _present(attribute, name)),
+        AttributeProto.UNDEFINED,
+    )
 
 
 def _present(attribute: AttributeProto, field: str) -> bool:
-    return len(getattr(attribute, field)) > 0 if field.endswith("s") and field != "s" else attribute.HasField(field)
+    return (
+        len(getattr(attribute, field)) > 0
+        if field.endswith("s") and field != "s"
+        else attribute.HasField(field)
+    )
 
 
 def _value(node: OnnxNode, attribute: AttributeProto, kind: int) -> Any:
@@ -253,18 +295,30 @@ def _value(node: OnnxNode, attribute: AttributeProto, kind: int) -> Any:
 def _check_counts(node: OnnxNode, found: Signature) -> None:
     if len(node.proto.input) < found.least_inputs or len(node.inputs) > found.most_inputs:
         span = _span(found.least_inputs, found.most_inputs)
-        raise node.invalid(f"{node.op} of opset {node.version} takes {span} inputs, not {len(node.inputs)}")
+        raise node.invalid(
+            f"{node.op} of opset {node.version} takes {span} inputs, not {len(node.inputs)}"
+        )
     missing = [i for i, needed in enumerate(found.required) if needed and not node.input(i)]
     if missing:
-        raise node.invalid(f"{node.op} of opset {node.version} needs its input {missing[0]}, which is absent")
+        raise node.invalid(
+            f"{node.op} of opset {node.version} needs its input {missing[0]}, which is absent"
+        )
     if len(node.outputs) > found.most_outputs:
-        raise node.invalid(f"{node.op} of opset {node.version} has at most {found.most_outputs} outputs, not {len(node.outputs)}")
+        raise node.invalid(
+            f"{node.op} of opset {node.version} has at most {found.most_outputs} outputs, not {len(node.outputs)}"
+        )
     if not any(node.outputs):
         raise node.invalid(f"{node.op} has no output")
 
 
 def _span(least: int, most: int) -> str:
-    return str(least) if least == most else f"{least} to {most}" if most < 1 << 30 else f"at least {least}"
+    return (
+        str(least)
+        if least == most
+        else f"{least} to {most}"
+        if most < 1 << 30
+        else f"at least {least}"
+    )
 
 
 def _check_attributes(node: OnnxNode, kinds: Mapping[str, int], found: Signature) -> None:
@@ -273,9 +327,16 @@ def _check_attributes(node: OnnxNode, kinds: Mapping[str, int], found: Signature
             continue
         expected = found.attrs.get(name)
         if expected is None:
-            raise node.invalid(f"{node.op} of opset {node.version} has no attribute {name!r}", "remove it, or import the opset that has it")
+            raise node.invalid(
+                f"{node.op} of opset {node.version} has no attribute {name!r}",
+                "remove it, or import the opset that has it",
+            )
         if kind != expected[0]:
-            raise node.invalid(f"the attribute {name!r} of {node.op} is of kind {_KINDS[expected[0]]}, not {_KINDS[kind]}")
-    missing = [name for name, (_, required) in found.attrs.items() if required and name not in kinds]
+            raise node.invalid(
+                f"the attribute {name!r} of {node.op} is of kind {_KINDS[expected[0]]}, not {_KINDS[kind]}"
+            )
+    missing = [
+        name for name, (_, required) in found.attrs.items() if required and name not in kinds
+    ]
     if missing:
         raise node.invalid(f"{node.op} of opset {node.version} needs the attribute {missing[0]!r}")

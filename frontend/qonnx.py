@@ -1,9 +1,13 @@
-"""QONNX, as Brevitas writes it: Quant (IntQuant), BipolarQuant and Trunc, in the domain qonnx.custom_op.general and its older names.
+"""QONNX, as Brevitas writes it: Quant (IntQuant), BipolarQuant and Trunc, in the domain
+qonnx.custom_op.general and its older names.
 
-Quant with constant parameters, round to even, along at most one axis becomes Quantize and Dequantize: both add the zero point before they
-round, and clipping to integers commutes with rounding. BipolarQuant is a FakeQuantize with two levels whose threshold is the f32 next
-below 0. The other rounding modes, parameters in other shapes, and Trunc are written out in floating point, and a Decision says why.
-Source: the operator descriptions of the QONNX project (IntQuant-1, BipolarQuant-1, Trunc-1 and Trunc-2).
+Quant with constant parameters, round to even, along at most one axis becomes Quantize and
+Dequantize: both add the zero point before they round, and clipping to integers commutes with
+rounding. BipolarQuant is a FakeQuantize with two levels whose threshold is the f32 next below 0.
+The other rounding modes, parameters in other shapes, and Trunc are written out in floating point,
+and a Decision says why.
+Source: the operator descriptions of the QONNX project (IntQuant-1, BipolarQuant-1, Trunc-1 and
+Trunc-2).
 """
 
 from __future__ import annotations
@@ -43,14 +47,29 @@ def _quant(ctx: Importer, node: OnnxNode) -> None:
     dtype = _code_type(low, high)
     if quant is None or dtype is None or mode != "ROUND":
         _refuse(ctx, node, mode, dtype)
-        codes = _rounded(ctx, node, _clipped(ctx, node, _shifted(ctx, node, x, scale, zero), low, high), mode)
+        codes = _rounded(
+            ctx, node, _clipped(ctx, node, _shifted(ctx, node, x, scale, zero), low, high), mode
+        )
         _restored(ctx, node, codes, scale, zero)
         return
     quantizer = (ctx.add_quantizer(node.name, node.op, x),)
-    attrs: dict[str, Attr] = {"quant": quant, "dtype": dtype, "lo": low, "hi": high, "order": "zp_first"}
+    attrs: dict[str, Attr] = {
+        "quant": quant,
+        "dtype": dtype,
+        "lo": low,
+        "hi": high,
+        "order": "zp_first",
+    }
     value = ctx.emit(node, "Quantize", (x,), attrs, role="quantize", quantizer=quantizer)
     ctx.codes[value] = quantizer
-    ctx.emit(node, "Dequantize", (value,), {"quant": quant}, outputs=node.outputs[:1], quantizer=quantizer)
+    ctx.emit(
+        node,
+        "Dequantize",
+        (value,),
+        {"quant": quant},
+        outputs=node.outputs[:1],
+        quantizer=quantizer,
+    )
 
 
 def _bipolar(ctx: Importer, node: OnnxNode) -> None:
@@ -64,23 +83,34 @@ def _one_bit(ctx: Importer, node: OnnxNode) -> None:
     x, scale, zero, _ = _inputs(node, 4)
     scales, zeros = constant(ctx, node, scale, "scale"), constant(ctx, node, zero, "zero point")
     if np.any(zeros) or np.any(np.asarray(scales, np.float32) <= 0):
-        raise UnsupportedOp("Quant with one bit and a zero point, or a scale that is not positive", where=node.where, hint=_HINT)
+        raise UnsupportedOp(
+            "Quant with one bit and a zero point, or a scale that is not positive",
+            where=node.where,
+            hint=_HINT,
+        )
     _two_levels(ctx, node, x, scale)
 
 
 def _two_levels(ctx: Importer, node: OnnxNode, x: str, scale: str) -> None:
     high = np.asarray(constant(ctx, node, scale, "scale"), np.float32)
     threshold = ctx.add_constant(node, "threshold", _NEXT_BELOW_ZERO, DType.F32)
-    lower, upper = ctx.add_constant(node, "low", -high, DType.F32), ctx.add_constant(node, "high", high, DType.F32)
+    lower, upper = (
+        ctx.add_constant(node, "low", -high, DType.F32),
+        ctx.add_constant(node, "high", high, DType.F32),
+    )
     quantizer = (ctx.add_quantizer(node.name, node.op, x),)
     inputs = (x, threshold, threshold, lower, upper)
-    ctx.emit(node, "FakeQuantize", inputs, {"levels": 2}, outputs=node.outputs[:1], quantizer=quantizer)
+    ctx.emit(
+        node, "FakeQuantize", inputs, {"levels": 2}, outputs=node.outputs[:1], quantizer=quantizer
+    )
 
 
 def _trunc(ctx: Importer, node: OnnxNode) -> None:
-    """Trunc-1(x, scale, zeropt, in_bits, out_bits); Trunc-2(x, scale, zeropt, in_bits, out_scale, [out_zeropt,] out_bits).
+    """Trunc-1(x, scale, zeropt, in_bits, out_bits); Trunc-2(x, scale, zeropt, in_bits, out_scale,
+    [out_zeropt,] out_bits).
 
-    Drops low bits of round(x/scale + zeropt): divides by a power of two and rounds (FLOOR by default).
+    Drops low bits of round(x/scale + zeropt): divides by a power of two and rounds (FLOOR by
+    default).
     """
     count = len(node.inputs)
     if count not in {5, 6, 7}:
@@ -102,16 +132,25 @@ def _trunc(ctx: Importer, node: OnnxNode) -> None:
         raise node.invalid("the scales of Trunc must be positive", _HINT)
     divisor = np.exp2(np.rint(np.log2(ratio)))
     low, high = _range(out_bits, bool(node.attr("signed", 1)), bool(node.attr("narrow", 0)))
-    codes = _rounded(ctx, node, _clipped(ctx, node, _divided(ctx, node, steps, divisor), low, high), mode)
+    codes = _rounded(
+        ctx, node, _clipped(ctx, node, _divided(ctx, node, steps, divisor), low, high), mode
+    )
     shift = np.asarray(constant(ctx, node, zero, "zero point"), np.float32) / divisor
-    _restored(ctx, node, codes, node.input(4), ctx.add_constant(node, "out_zero_point", shift, DType.F32))
+    _restored(
+        ctx, node, codes, node.input(4), ctx.add_constant(node, "out_zero_point", shift, DType.F32)
+    )
 
 
-# -- parameters --------------------------------------------------------------------------------------------------------------------
+# -- parameters ------------------------------------------------------------------------------------
 
 
 def _inputs(node: OnnxNode, count: int, *, at_least: bool = False) -> tuple[str, ...]:
-    if len(node.inputs) < count or not all(node.inputs[:count]) or (len(node.inputs) > count and not at_least) or not node.output(0):
+    if (
+        len(node.inputs) < count
+        or not all(node.inputs[:count])
+        or (len(node.inputs) > count and not at_least)
+        or not node.output(0)
+    ):
         raise node.invalid(f"{node.op} needs {count} inputs and one output", _HINT)
     return node.inputs[:count]
 
@@ -120,14 +159,20 @@ def _rounding(node: OnnxNode, default: str) -> str:
     mode = str(node.attr("rounding_mode", default)).upper()
     mode = "ROUND" if mode == "HALF_EVEN" else mode
     if mode not in _ROUNDING:
-        raise node.invalid(f"the rounding mode {mode!r} is unknown, and may be {', '.join(_ROUNDING)}", _HINT)
+        raise node.invalid(
+            f"the rounding mode {mode!r} is unknown, and may be {', '.join(_ROUNDING)}", _HINT
+        )
     return mode
 
 
 def _bits(ctx: Importer, node: OnnxNode, value: str) -> int:
     data = np.asarray(constant(ctx, node, value, "bit width"))
     if data.size < 1 or data.min() != data.max():
-        raise UnsupportedOp("bit widths that differ from channel to channel", where=node.where, hint="use one bit width for each tensor")
+        raise UnsupportedOp(
+            "bit widths that differ from channel to channel",
+            where=node.where,
+            hint="use one bit width for each tensor",
+        )
     bits = float(data.flat[0])
     if not bits.is_integer() or not 1 <= bits <= 64:
         raise node.invalid(f"the bit width is {bits}, and must be an integer from 1 to 64", _HINT)
@@ -135,7 +180,9 @@ def _bits(ctx: Importer, node: OnnxNode, value: str) -> int:
 
 
 def _range(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
-    """Smallest and largest code: narrow takes one off the bottom of signed codes, and off the top of unsigned ones."""
+    """Smallest and largest code: narrow takes one off the bottom of signed codes, and off the top
+    of unsigned ones.
+    """
     if signed:
         return -(1 << (bits - 1)) + narrow, (1 << (bits - 1)) - 1
     return 0, (1 << bits) - 1 - narrow
@@ -143,7 +190,9 @@ def _range(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
 
 def _code_type(low: int, high: int) -> DType | None:
     candidates = (DType.S8, DType.S16, DType.S32) if low < 0 else (DType.U8, DType.U16, DType.U32)
-    return next((dtype for dtype in candidates if dtype.range[0] <= low and high <= dtype.range[1]), None)
+    return next(
+        (dtype for dtype in candidates if dtype.range[0] <= low and high <= dtype.range[1]), None
+    )
 
 
 def _quantization(ctx: Importer, node: OnnxNode, scale: str, zero: str) -> Quantization | None:
@@ -162,9 +211,15 @@ def _quantization(ctx: Importer, node: OnnxNode, scale: str, zero: str) -> Quant
     try:
         s, z = np.broadcast_arrays(s, z)
     except ValueError:
-        raise node.invalid(f"scale and zero point have the shapes {list(s.shape)} and {list(z.shape)}", _HINT) from None
+        raise node.invalid(
+            f"scale and zero point have the shapes {list(s.shape)} and {list(z.shape)}", _HINT
+        ) from None
     long = [axis for axis, size in enumerate(s.shape) if size > 1]
-    return Quantization.of(s.reshape(-1), z.reshape(-1), long[0] + len(shape) - s.ndim) if len(long) == 1 else None
+    return (
+        Quantization.of(s.reshape(-1), z.reshape(-1), long[0] + len(shape) - s.ndim)
+        if len(long) == 1
+        else None
+    )
 
 
 def _refuse(ctx: Importer, node: OnnxNode, mode: str, dtype: DType | None) -> None:
@@ -175,23 +230,41 @@ def _refuse(ctx: Importer, node: OnnxNode, mode: str, dtype: DType | None) -> No
         found = f"rounding mode {mode}"
     else:
         found = "more than 32 bits" if dtype is None else "scale or zero point in another form"
-    ctx.refuse(node, _RULE, "no Quantize rounds like this; it runs as float arithmetic", expected=expected, found=found, hint=_HINT)
+    ctx.refuse(
+        node,
+        _RULE,
+        "no Quantize rounds like this; it runs as float arithmetic",
+        expected=expected,
+        found=found,
+        hint=_HINT,
+    )
 
 
-# -- written out -------------------------------------------------------------------------------------------------------------------
+# -- written out -----------------------------------------------------------------------------------
 
 
 def _shifted(ctx: Importer, node: OnnxNode, x: str, scale: str, zero: str) -> str:
     """x / scale + zero."""
-    return real(ctx, node, "Add", [real(ctx, node, "Div", [x, scale], role="scale"), zero], role="shift")
+    return real(
+        ctx, node, "Add", [real(ctx, node, "Div", [x, scale], role="scale"), zero], role="shift"
+    )
 
 
 def _divided(ctx: Importer, node: OnnxNode, value: str, divisor: npt.ArrayLike) -> str:
-    return real(ctx, node, "Div", [value, ctx.add_constant(node, "divisor", divisor, DType.F32)], role="drop")
+    return real(
+        ctx,
+        node,
+        "Div",
+        [value, ctx.add_constant(node, "divisor", divisor, DType.F32)],
+        role="drop",
+    )
 
 
 def _clipped(ctx: Importer, node: OnnxNode, value: str, low: int, high: int) -> str:
-    bounds = [ctx.add_constant(node, role, bound, DType.F32) for role, bound in (("lowest", low), ("highest", high))]
+    bounds = [
+        ctx.add_constant(node, role, bound, DType.F32)
+        for role, bound in (("lowest", low), ("highest", high))
+    ]
     return real(ctx, node, "Clip", [value, *bounds], role="clip")
 
 
@@ -204,13 +277,23 @@ def _rounded(ctx: Importer, node: OnnxNode, value: str, mode: str) -> str:
     if mode.startswith("HALF"):
         half = ctx.add_constant(node, "half", 0.5 if mode == "HALF_UP" else -0.5, DType.F32)
         size = real(ctx, node, "Add", [size, half], role="half")
-    whole = real(ctx, node, "Floor" if mode in {"DOWN", "HALF_UP"} else "Ceil", [size], role="round")
-    return real(ctx, node, "Mul", [whole, real(ctx, node, "Sign", [value], role="sign")], role="signed")
+    whole = real(
+        ctx, node, "Floor" if mode in {"DOWN", "HALF_UP"} else "Ceil", [size], role="round"
+    )
+    return real(
+        ctx, node, "Mul", [whole, real(ctx, node, "Sign", [value], role="sign")], role="signed"
+    )
 
 
 def _restored(ctx: Importer, node: OnnxNode, codes: str, scale: str, zero: str) -> None:
     """(codes - zero) * scale, as the node's output."""
-    real(ctx, node, "Mul", [real(ctx, node, "Sub", [codes, zero], role="unshift"), scale], output=node.output(0))
+    real(
+        ctx,
+        node,
+        "Mul",
+        [real(ctx, node, "Sub", [codes, zero], role="unshift"), scale],
+        output=node.output(0),
+    )
 
 
 _DOMAINS: Final = ("qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas")
@@ -218,5 +301,10 @@ _DOMAINS: Final = ("qonnx.custom_op.general", "finn.custom_op.general", "onnx.br
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     (domain, op): handler
     for domain in _DOMAINS
-    for op, handler in (("Quant", _quant), ("IntQuant", _quant), ("BipolarQuant", _bipolar), ("Trunc", _trunc))
+    for op, handler in (
+        ("Quant", _quant),
+        ("IntQuant", _quant),
+        ("BipolarQuant", _bipolar),
+        ("Trunc", _trunc),
+    )
 }

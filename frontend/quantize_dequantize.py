@@ -1,10 +1,13 @@
 """QuantizeLinear and DequantizeLinear of every opset, and their twins in com.microsoft.
 
-With constant parameters they become Quantize and Dequantize, whose scale and zero point are attributes. What that form cannot hold, blocks
-and parameters known at run time only, stays a foreign node, or a decoded constant (`blocked`), and a Decision says why. An integer Clip
-between the two (Brevitas and PyTorch write fewer than 8 bits and narrow ranges so) becomes the range of the Quantize.
+With constant parameters they become Quantize and Dequantize, whose scale and zero point are
+attributes. What that form cannot hold, blocks and parameters known at run time only, stays a
+foreign node, or a decoded constant (`blocked`), and a Decision says why. An integer Clip between
+the two (Brevitas and PyTorch write fewer than 8 bits and narrow ranges so) becomes the range of the
+Quantize.
 
-x/scale is computed in f32, also where x and scale are f16 and ONNX would divide in f16: ONNX Runtime divides in f32 as well.
+x/scale is computed in f32, also where x and scale are f16 and ONNX would divide in f16: ONNX
+Runtime divides in f32 as well.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ RULE: Final = "import_quantize_dequantize"
 
 _LEAST_SCALE: Final = 2.0**-63
 _LARGEST_SCALE: Final = 2.0**63
-_EVALUATOR_KNOWS: Final = 21  # onnx.reference has DequantizeLinear from 19 on, and blocks came with 21
+_EVALUATOR_KNOWS: Final = (
+    21  # onnx.reference has DequantizeLinear from 19 on, and blocks came with 21
+)
 _FOLD_HINT: Final = "make scale and zero point initializers: static quantization and constant folding before export do"
 _AXIS_HINT: Final = "set axis to the dimension that the scales run along"
 
@@ -50,28 +55,51 @@ class _Refusal:
 
 
 def import_quantize(ctx: Importer, node: OnnxNode, *, stands_for: OnnxNode | None = None) -> None:
-    """QuantizeLinear(x, y_scale, y_zero_point?){axis, block_size, output_dtype, precision, saturate}.
+    """QuantizeLinear(x, y_scale, y_zero_point?){axis, block_size, output_dtype, precision,
+    saturate}.
 
     Args:
         ctx: the import.
         node: the node.
-        stands_for: the node of the user's model that it is a part of, when it is no node of its own.
+        stands_for: the node of the user's model that it is a part of, when it is no node of its
+            own.
     """
     _check_wires(node)
     x = node.input(0)
-    name = ctx.add_quantizer(node.name, node.op, x) if stands_for is None else _quantizer_of(ctx, stands_for)
+    name = (
+        ctx.add_quantizer(node.name, node.op, x)
+        if stands_for is None
+        else _quantizer_of(ctx, stands_for)
+    )
     dtype = _code_type(ctx, node)
     quant = _precision(node) or _quantization(ctx, node)
     if isinstance(quant, _Refusal):
-        if dtype in {DType.S4, DType.U4}:  # they travel in 8 bits, and the evaluator would saturate there
-            raise UnsupportedOp(f"quantizing to 4 bits is not supported where {quant.reason}", where=node.where, hint=quant.hint)
+        if dtype in {
+            DType.S4,
+            DType.U4,
+        }:  # they travel in 8 bits, and the evaluator would saturate there
+            raise UnsupportedOp(
+                f"quantizing to 4 bits is not supported where {quant.reason}",
+                where=node.where,
+                hint=quant.hint,
+            )
         ctx.codes[node.output(0)] = (name,)
         _keep(ctx, node, quant, (name,))
         return
     lo, hi, output, absorbed = _clipped(ctx, node, dtype)
-    source = ctx.cast(node, x, DType.F32, "f32") if ctx.type(x).dtype in {DType.F16, DType.BF16} else x
-    attrs: dict[str, Attr] = {"quant": quant, "dtype": dtype, "lo": lo, "hi": hi, "order": "round_first"}
-    ctx.emit(node, "Quantize", (source,), attrs, outputs=(output,), quantizer=(name,), absorbed=absorbed)
+    source = (
+        ctx.cast(node, x, DType.F32, "f32") if ctx.type(x).dtype in {DType.F16, DType.BF16} else x
+    )
+    attrs: dict[str, Attr] = {
+        "quant": quant,
+        "dtype": dtype,
+        "lo": lo,
+        "hi": hi,
+        "order": "round_first",
+    }
+    ctx.emit(
+        node, "Quantize", (source,), attrs, outputs=(output,), quantizer=(name,), absorbed=absorbed
+    )
     ctx.codes[output] = (name,)
 
 
@@ -90,7 +118,9 @@ def import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
     result = dtype_of(wanted, node.where) if wanted else ctx.type(node.input(1)).dtype
     if result is DType.F32:
-        ctx.emit(node, "Dequantize", (x,), {"quant": quant}, outputs=node.outputs[:1], quantizer=names)
+        ctx.emit(
+            node, "Dequantize", (x,), {"quant": quant}, outputs=node.outputs[:1], quantizer=names
+        )
     else:
         real = ctx.emit(node, "Dequantize", (x,), {"quant": quant}, quantizer=names)
         ctx.cast(node, real, result, "cast", output=node.output(0))
@@ -103,8 +133,15 @@ def _quantizer_of(ctx: Importer, owner: OnnxNode) -> str:
 
 def _check_wires(node: OnnxNode) -> None:
     # ONNX's own are checked against their schema before; the twins have none.
-    if len(node.inputs) not in {2, 3} or not node.input(0) or not node.input(1) or not node.output(0):
-        raise node.invalid(f"{node.op} needs a tensor, a scale, and one output", "export the model again")
+    if (
+        len(node.inputs) not in {2, 3}
+        or not node.input(0)
+        or not node.input(1)
+        or not node.output(0)
+    ):
+        raise node.invalid(
+            f"{node.op} needs a tensor, a scale, and one output", "export the model again"
+        )
 
 
 def _source_form(ctx: Importer, value: str) -> str:
@@ -121,10 +158,17 @@ def _keep(ctx: Importer, node: OnnxNode, refusal: _Refusal, names: tuple[str, ..
 
 
 def _decide(ctx: Importer, node: OnnxNode, refusal: _Refusal) -> None:
-    ctx.refuse(node, RULE, refusal.reason, expected=refusal.expected, found=refusal.found, hint=refusal.hint)
+    ctx.refuse(
+        node,
+        RULE,
+        refusal.reason,
+        expected=refusal.expected,
+        found=refusal.found,
+        hint=refusal.hint,
+    )
 
 
-# -- parameters --------------------------------------------------------------------------------------------------------------------
+# -- parameters ------------------------------------------------------------------------------------
 
 
 def _code_type(ctx: Importer, node: OnnxNode) -> DType:
@@ -133,7 +177,10 @@ def _code_type(ctx: Importer, node: OnnxNode) -> DType:
     given = dtype_of(wanted, node.where) if wanted else DType.U8
     dtype = ctx.type(node.input(2)).dtype if node.input(2) else given
     if not dtype.is_integer:
-        raise node.invalid(f"codes cannot be of type {dtype.value}", "give the zero point an integer type of 4, 8 or 16 bits")
+        raise node.invalid(
+            f"codes cannot be of type {dtype.value}",
+            "give the zero point an integer type of 4, 8 or 16 bits",
+        )
     return dtype
 
 
@@ -142,7 +189,12 @@ def _precision(node: OnnxNode) -> _Refusal | None:
     if wanted in {TensorProto.UNDEFINED, TensorProto.FLOAT}:
         return None
     name = dtype_of(wanted, node.where).value
-    return _Refusal("x/scale is asked for in another precision", "f32", name, "drop the attribute precision, or set it to FLOAT")
+    return _Refusal(
+        "x/scale is asked for in another precision",
+        "f32",
+        name,
+        "drop the attribute precision, or set it to FLOAT",
+    )
 
 
 def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | _Refusal:
@@ -153,34 +205,61 @@ def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | _Refusal:
     """
     block = node.attr("block_size", 0)
     if block < 0:
-        raise node.invalid(f"block_size is {block}, and ONNX demands a positive one", "leave it out, or name the size of a block")
+        raise node.invalid(
+            f"block_size is {block}, and ONNX demands a positive one",
+            "leave it out, or name the size of a block",
+        )
     if block:
         hint = "quantize per tensor or per channel where int8 arithmetic is wanted"
-        return _Refusal("the scales are in blocks", "per-tensor or per-axis scales", f"blocks of {block}", hint)
+        return _Refusal(
+            "the scales are in blocks", "per-tensor or per-axis scales", f"blocks of {block}", hint
+        )
     scale = ctx.constant(node.input(1))
     zero = ctx.constant(node.input(2)) if node.input(2) else np.zeros((), np.int8)
     if scale is None or zero is None:
         which = node.input(1) if scale is None else node.input(2)
-        return _Refusal("a parameter is known at run time only", "constant scale and zero point", f"{which} is computed", _FOLD_HINT)
+        return _Refusal(
+            "a parameter is known at run time only",
+            "constant scale and zero point",
+            f"{which} is computed",
+            _FOLD_HINT,
+        )
     scales, zeros = scale.astype(np.float32), zero.astype(np.float32)
     if not scales.size or not zeros.size:
-        return _Refusal("there are no parameters", "a scale and a zero point", "none", "leave out what has no elements")
+        return _Refusal(
+            "there are no parameters",
+            "a scale and a zero point",
+            "none",
+            "leave out what has no elements",
+        )
     if not np.isfinite(scales).all() or not scales.all():
-        return _Refusal("a scale is zero or not finite", "finite scales other than 0", _worst(scales, scales == 0), "calibrate again")
+        return _Refusal(
+            "a scale is zero or not finite",
+            "finite scales other than 0",
+            _worst(scales, scales == 0),
+            "calibrate again",
+        )
     _tell_odd(ctx, node, scales)
     if scales.size == 1 and zeros.size == 1:
         return Quantization.of(scales.reshape(-1), zeros.reshape(-1))
     return _per_axis(ctx, node, scales, zeros)
 
 
-def _per_axis(ctx: Importer, node: OnnxNode, scales: npt.NDArray[np.float32], zeros: npt.NDArray[np.float32]) -> Quantization | _Refusal:
+def _per_axis(
+    ctx: Importer, node: OnnxNode, scales: npt.NDArray[np.float32], zeros: npt.NDArray[np.float32]
+) -> Quantization | _Refusal:
     if scales.ndim != 1 or zeros.shape not in {(), (1,), scales.shape}:
         found = f"{list(scales.shape)} and {list(zeros.shape)}"
-        raise node.invalid(f"scale and zero point have the shapes {found}", "make them scalars, or 1-D of one length")
+        raise node.invalid(
+            f"scale and zero point have the shapes {found}",
+            "make them scalars, or 1-D of one length",
+        )
     shape = ctx.type(node.input(0)).shape
     if shape is None:
         hint = "give the graph's inputs a shape (sizes may stay symbolic)"
-        return _Refusal("the axis of the scales cannot be told", "a value of known rank", "unknown rank", hint)
+        return _Refusal(
+            "the axis of the scales cannot be told", "a value of known rank", "unknown rank", hint
+        )
     rank = len(shape)
     axis = node.attr("axis", 1)
     if rank == 1:  # ONNX: the axis does not matter then
@@ -190,7 +269,9 @@ def _per_axis(ctx: Importer, node: OnnxNode, scales: npt.NDArray[np.float32], ze
     axis %= rank
     size = shape[axis]
     if isinstance(size, int) and size != scales.size:
-        raise node.invalid(f"{scales.size} scales do not fit dimension {axis} of size {size}", _AXIS_HINT)
+        raise node.invalid(
+            f"{scales.size} scales do not fit dimension {axis} of size {size}", _AXIS_HINT
+        )
     return Quantization.of(scales, zeros.reshape(-1), axis)
 
 
@@ -201,7 +282,17 @@ def _tell_odd(ctx: Importer, node: OnnxNode, scales: npt.NDArray[np.float32]) ->
     if odd.any():
         reason = "taken as it is: a scale is negative, or so small or large that products of two leave the range of f32"
         expected = f"scales from {_LEAST_SCALE:g} to {_LARGEST_SCALE:g}"
-        ctx.graph.decide(Decision(RULE, node.origin, Outcome.FIRED, reason, expected, _worst(scales, odd), "calibrate again"))
+        ctx.graph.decide(
+            Decision(
+                RULE,
+                node.origin,
+                Outcome.FIRED,
+                reason,
+                expected,
+                _worst(scales, odd),
+                "calibrate again",
+            )
+        )
 
 
 def _worst(scales: npt.NDArray[np.float32], odd: npt.NDArray[np.bool_]) -> str:
@@ -209,11 +300,13 @@ def _worst(scales: npt.NDArray[np.float32], odd: npt.NDArray[np.bool_]) -> str:
     return f"{bad.size} of {scales.size} scales, the first {bad.flat[0]}"
 
 
-# -- the Clip between the two ------------------------------------------------------------------------------------------------------
+# -- the Clip between the two ----------------------------------------------------------------------
 
 
 def _clipped(ctx: Importer, node: OnnxNode, dtype: DType) -> tuple[int, int, str, tuple[str, ...]]:
-    """Range of the codes, name of the value that holds them, and the names of the Clip that was taken in."""
+    """Range of the codes, name of the value that holds them, and the names of the Clip that was
+    taken in.
+    """
     low, high = dtype.range
     output = node.output(0)
     plain = (low, high, output, ())
@@ -221,9 +314,17 @@ def _clipped(ctx: Importer, node: OnnxNode, dtype: DType) -> tuple[int, int, str
     if len(readers) != 1 or output in ctx.model_outputs:
         return plain
     index, clip = readers[0]
-    if clip.op_type != "Clip" or normal_domain(clip.domain) or list(clip.input).index(output) != 0 or len(clip.output) != 1:
+    if (
+        clip.op_type != "Clip"
+        or normal_domain(clip.domain)
+        or list(clip.input).index(output) != 0
+        or len(clip.output) != 1
+    ):
         return plain
-    lo, hi = (_bound(ctx, clip.input[i] if i < len(clip.input) else "", limit) for i, limit in ((1, low), (2, high)))
+    lo, hi = (
+        _bound(ctx, clip.input[i] if i < len(clip.input) else "", limit)
+        for i, limit in ((1, low), (2, high))
+    )
     if lo is None or hi is None or max(lo, low) > min(hi, high):
         return plain
     ctx.absorbed.add(index)
@@ -239,5 +340,8 @@ def _bound(ctx: Importer, value: str, absent: int) -> int | None:
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     (domain, op): handler
     for domain in (DEFAULT_DOMAIN, "com.microsoft")
-    for op, handler in (("QuantizeLinear", import_quantize), ("DequantizeLinear", import_dequantize))
+    for op, handler in (
+        ("QuantizeLinear", import_quantize),
+        ("DequantizeLinear", import_dequantize),
+    )
 }

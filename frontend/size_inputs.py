@@ -1,4 +1,5 @@
-"""Constants for the inputs that say a shape: where what they hold is known at import, the output gets a shape.
+"""Constants for the inputs that say a shape: where what they hold is known at import, the output
+gets a shape.
 
 The arithmetic that computed them stays in the graph; where nothing reads it any more, it is dead.
 """
@@ -14,12 +15,30 @@ from ..ir.ops import dims
 from ..ir.ops.spec import Attr
 from ..ir.types import Dim, Shape
 
-__all__ = ["SHAPE_INPUTS", "Emission", "expand_is_identity", "reshape_target", "resize_axes", "slice_ends"]
+__all__ = [
+    "SHAPE_INPUTS",
+    "Emission",
+    "expand_is_identity",
+    "reshape_target",
+    "resize_axes",
+    "slice_ends",
+]
 
 Emission = tuple[str, list[str], dict[str, Attr]]
 """Op, inputs and attributes of a node that is about to be added."""
 
-_REDUCE: Final = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+_REDUCE: Final = (
+    "L1",
+    "L2",
+    "LogSum",
+    "LogSumExp",
+    "Max",
+    "Mean",
+    "Min",
+    "Prod",
+    "Sum",
+    "SumSquare",
+)
 
 SHAPE_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
     **{f"Reduce{kind}": (1,) for kind in _REDUCE},
@@ -41,10 +60,14 @@ SHAPE_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
 _NO_END: Final = int(np.iinfo(np.int64).max)
 
 
-def reshape_target(shape: Shape, target: Sequence[Dim], attrs: Mapping[str, Attr]) -> list[int] | None:
-    """A constant target of Reshape that means the same as one with symbolic entries, None when there is none.
+def reshape_target(
+    shape: Shape, target: Sequence[Dim], attrs: Mapping[str, Attr]
+) -> list[int] | None:
+    """A constant target of Reshape that means the same as one with symbolic entries, None when
+    there is none.
 
-    An entry that equals the input's dimension at its place becomes 0 (copy), and one that is left becomes -1 (infer).
+    An entry that equals the input's dimension at its place becomes 0 (copy), and one that is left
+    becomes -1 (infer).
     """
     if attrs.get("allowzero", 0):
         return None
@@ -64,25 +87,36 @@ def reshape_target(shape: Shape, target: Sequence[Dim], attrs: Mapping[str, Attr
 def expand_is_identity(shape: Shape, target: Sequence[Dim]) -> bool:
     """True when Expand to `target` surely changes nothing."""
     short = len(shape) - len(target)
-    return short >= 0 and all(t == 1 or dims.same(s, t) for s, t in zip(shape[short:], target, strict=True))
+    return short >= 0 and all(
+        t == 1 or dims.same(s, t) for s, t in zip(shape[short:], target, strict=True)
+    )
 
 
 def resize_axes(shape: Shape, sizes: Sequence[Dim]) -> tuple[list[int], list[int]] | None:
-    """(axes, sizes) of a Resize whose other dimensions keep their size; None when a changed size is not a number."""
+    """(axes, sizes) of a Resize whose other dimensions keep their size; None when a changed size is
+    not a number.
+    """
     if len(sizes) != len(shape):
         return None
-    changed = [axis for axis, (before, after) in enumerate(zip(shape, sizes, strict=True)) if not dims.same(before, after)]
+    changed = [
+        axis
+        for axis, (before, after) in enumerate(zip(shape, sizes, strict=True))
+        if not dims.same(before, after)
+    ]
     new = [size for axis in changed for size in (sizes[axis],) if isinstance(size, int)]
     return (changed, new) if changed and len(new) == len(changed) else None
 
 
 def slice_ends(shape: Shape, ends: Sequence[Dim], axes: Sequence[int] | None) -> list[int] | None:
-    """Ends of a Slice as numbers: one that equals its dimension means no end. None when one is not known."""
+    """Ends of a Slice as numbers: one that equals its dimension means no end. None when one is not
+    known.
+    """
     places = list(range(len(ends))) if axes is None else list(axes)
     if len(places) != len(ends) or any(not -len(shape) <= place < len(shape) for place in places):
         return None
     result = [
-        end if isinstance(end, int) else _NO_END if dims.same(shape[place], end) else None for place, end in zip(places, ends, strict=True)
+        end if isinstance(end, int) else _NO_END if dims.same(shape[place], end) else None
+        for place, end in zip(places, ends, strict=True)
     ]
     found = [end for end in result if end is not None]
     return found if len(found) == len(result) else None

@@ -1,7 +1,8 @@
 """What is known of the integers that a model computes with shapes.
 
-Exporters spell `x.view(x.shape[0], -1)` as Shape, Gather, Unsqueeze, Concat and Reshape. The entries of such tensors are followed here as
-sizes, numbers or symbolic; size_inputs.py gives them to the ops that read them.
+Exporters spell `x.view(x.shape[0], -1)` as Shape, Gather, Unsqueeze, Concat and Reshape. The
+entries of such tensors are followed here as sizes, numbers or symbolic; size_inputs.py gives them
+to the ops that read them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ Known = npt.NDArray[Any]
 """An array of objects: sizes (int, or str for symbolic ones; `?` where nothing is known)."""
 
 KnownOf = Callable[[str], Known | None]
-"""Value -> what is known of its entries, None when it is no small tensor of integers, or nothing is."""
+"""Value -> what is known of its entries, None when it is no small tensor of integers, or nothing
+is.
+"""
 
 MOST_ENTRIES: Final = 256
 """Larger tensors are no shapes."""
@@ -48,25 +51,40 @@ def numbers(array: Known | None) -> list[int] | None:
     return [int(entry) for entry in array.reshape(-1)]
 
 
-def known_outputs(node: Node, types: Mapping[str, TensorType], known: KnownOf) -> Sequence[Known | None]:
+def known_outputs(
+    node: Node, types: Mapping[str, TensorType], known: KnownOf
+) -> Sequence[Known | None]:
     """What is known of a node's outputs, in order; empty when its op is not followed."""
     rule = _FOLLOWED.get(node.op)
     if rule is None or not node.inputs:
         return ()
     try:
         found = rule(_Followed(node, types, known))
-    except (_UnknownError, ValueError, IndexError, OverflowError):  # NumPy refuses what the row has not checked: nothing is known then
+    except (
+        _UnknownError,
+        ValueError,
+        IndexError,
+        OverflowError,
+    ):  # NumPy refuses what the row has not checked: nothing is known then
         return ()
     arrays = found if isinstance(found, list) else [found]
-    return [_bounded(array, types[name].dtype) if name else None for name, array in zip(node.outputs, arrays, strict=False)]
+    return [
+        _bounded(array, types[name].dtype) if name else None
+        for name, array in zip(node.outputs, arrays, strict=False)
+    ]
 
 
 def _bounded(array: Known, dtype: DType) -> Known | None:
-    """Without what is too long to follow, or overflows its type; None for what is no small tensor of integers."""
+    """Without what is too long to follow, or overflows its type; None for what is no small tensor
+    of integers.
+    """
     if array.size > MOST_ENTRIES or not (dtype.is_integer or dtype is DType.BOOL):
         return None
     low, high = dtype.range if dtype.is_integer else (0, 1)
-    flat = [dims.UNKNOWN if _too_much(entry, low, high) else entry for entry in array.reshape(-1).tolist()]
+    flat = [
+        dims.UNKNOWN if _too_much(entry, low, high) else entry
+        for entry in array.reshape(-1).tolist()
+    ]
     return _objects(flat).reshape(array.shape)
 
 
@@ -80,7 +98,7 @@ def _objects(entries: Sequence[Any]) -> Known:
     return result
 
 
-# -- ops that are followed ---------------------------------------------------------------------------------------------------------
+# -- ops that are followed -------------------------------------------------------------------------
 
 
 class _UnknownError(Exception):
@@ -143,7 +161,13 @@ def _gather(call: _Followed) -> Known:
 def _slice(call: _Followed) -> Known:
     data, starts, ends = call.data(0), call.numbers(1), call.numbers(2)
     axes, steps = call.numbers(3), call.numbers(4) or [1]
-    if data.ndim != 1 or starts is None or ends is None or len(starts) != 1 or axes not in (None, [0], [-1]):
+    if (
+        data.ndim != 1
+        or starts is None
+        or ends is None
+        or len(starts) != 1
+        or axes not in (None, [0], [-1])
+    ):
         raise _UnknownError
     end = None if steps[0] < 0 and ends[0] < -data.size else ends[0]
     return data[starts[0] : end : steps[0]]
@@ -156,7 +180,9 @@ def _squeeze(call: _Followed) -> Known:
 
 def _concat(call: _Followed) -> Known:
     """Entries of unknown parts of known length are unknown; the others stay."""
-    return np.concatenate([_part(call, index) for index in range(len(call.node.inputs))], axis=call.integer("axis"))
+    return np.concatenate(
+        [_part(call, index) for index in range(len(call.node.inputs))], axis=call.integer("axis")
+    )
 
 
 def _part(call: _Followed, index: int) -> Known:
@@ -175,7 +201,9 @@ def _cast(call: _Followed) -> Known:
 
 
 def _arithmetic(function: Callable[[Dim, Dim], Dim]) -> _Rule:
-    return lambda call: np.asarray(np.frompyfunc(function, 2, 1)(call.data(0), call.data(1)), object)
+    return lambda call: np.asarray(
+        np.frompyfunc(function, 2, 1)(call.data(0), call.data(1)), object
+    )
 
 
 def _divide(a: Dim, b: Dim) -> Dim:
@@ -195,7 +223,9 @@ def _equal(a: Dim, b: Dim) -> Dim:
     """1 or 0 where it is sure. Sizes are never negative, so `-1` differs from all of them."""
     if dims.same(a, b):
         return 1
-    if dims.differ(a, b) or any(isinstance(p, int) and p < 0 and _not_negative(q) for p, q in ((a, b), (b, a))):
+    if dims.differ(a, b) or any(
+        isinstance(p, int) and p < 0 and _not_negative(q) for p, q in ((a, b), (b, a))
+    ):
         return 0
     return dims.UNKNOWN
 
@@ -207,7 +237,9 @@ def _choose(condition: Dim, a: Dim, b: Dim) -> Dim:
 
 
 def _where(call: _Followed) -> Known:
-    return np.asarray(np.frompyfunc(_choose, 3, 1)(call.data(0), call.data(1), call.data(2)), object)
+    return np.asarray(
+        np.frompyfunc(_choose, 3, 1)(call.data(0), call.data(1), call.data(2)), object
+    )
 
 
 def _constant_of_shape(call: _Followed) -> Known:

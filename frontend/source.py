@@ -23,7 +23,9 @@ ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 """What a model may be given as."""
 
 _NO_MODEL = "the file is no ONNX model"
-_EXPORT = "export the model again, or fetch the file once more: an ONNX file is a serialized ModelProto"
+_EXPORT = (
+    "export the model again, or fetch the file once more: an ONNX file is a serialized ModelProto"
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Source:
 
     Attributes:
         model: never changed by the import.
-        folder: the only folder that external data may lie in; None when the model came without a file.
+        folder: the only folder that external data may lie in; None when the model came without a
+            file.
         label: for messages: the path, or how the model was given.
     """
 
@@ -53,7 +56,10 @@ def read_model(source: ModelSource, budgets: Budgets) -> Source:
     if isinstance(source, bytes):
         return Source(_parse(source, budgets, "bytes"), None, "bytes")
     if not isinstance(source, (str, os.PathLike)):
-        raise InvalidInput(f"a model cannot be read from a {type(source).__name__}", hint="give a path, bytes, or an onnx.ModelProto")
+        raise InvalidInput(
+            f"a model cannot be read from a {type(source).__name__}",
+            hint="give a path, bytes, or an onnx.ModelProto",
+        )
     path = checked_path(source)
     return Source(_parse(_read(path, budgets), budgets, str(path)), path.parent, str(path))
 
@@ -64,7 +70,9 @@ def _read(path: Path, budgets: Budgets) -> bytes:
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(status.st_mode):
-            raise InvalidInput("not a regular file", where=str(path), hint="give the path of an .onnx file")
+            raise InvalidInput(
+                "not a regular file", where=str(path), hint="give the path of an .onnx file"
+            )
         budgets.check("file_bytes", status.st_size, "a model file of this size", where=str(path))
         return path.read_bytes()
     except OSError as error:

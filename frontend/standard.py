@@ -1,4 +1,6 @@
-"""ONNX's own ops: upgraded to the newest form, then taken by their row of the op table, or kept as they are where none covers them."""
+"""ONNX's own ops: upgraded to the newest form, then taken by their row of the op table, or kept as
+they are where none covers them.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def _keep(ctx: Importer, node: OnnxNode, reason: NotCovered) -> None:
 
 
 def _import_by_row(ctx: Importer, node: OnnxNode, spec: OpSpec) -> None:
-    ctx.emit(node, spec.name, node.inputs, _row_attrs(node, spec), outputs=_row_outputs(ctx, node, spec))
+    ctx.emit(
+        node, spec.name, node.inputs, _row_attrs(node, spec), outputs=_row_outputs(ctx, node, spec)
+    )
     if spec.traits & {Trait.LAYOUT_ONLY, Trait.SELECTS} or spec.name in {"Clip", "Concat"}:
         sources = node.inputs if spec.name == "Concat" else node.inputs[:1]
         names = tuple(dict.fromkeys(name for value in sources for name in ctx.codes.get(value, ())))
@@ -117,4 +121,10 @@ def _default(op: str, version: int, name: str) -> Any:
     if not attribute.default_value.name:
         return None
     value = helper.get_attribute_value(attribute.default_value)
-    return value.decode() if isinstance(value, bytes) else tuple(value) if isinstance(value, list) else value
+    return (
+        value.decode()
+        if isinstance(value, bytes)
+        else tuple(value)
+        if isinstance(value, list)
+        else value
+    )

@@ -1,7 +1,9 @@
-"""The wiring of a model's graph: who makes each value, who reads it, and an order in which every reader comes after the maker.
+"""The wiring of a model's graph: who makes each value, who reads it, and an order in which every
+reader comes after the maker.
 
-Names are the only wires in ONNX, so everything that can be wrong with them is checked here: a name made twice, a name never made,
-cycles. Nodes that are not sorted are sorted; the model's order is kept where it is one.
+Names are the only wires in ONNX, so everything that can be wrong with them is checked here: a name
+made twice, a name never made, cycles. Nodes that are not sorted are sorted; the model's order is
+kept where it is one.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from ..errors import InvalidModel
 from .budgets import Budgets
 from .nodes import node_label
 
-__all__ = ["Wiring", "captured_names", "check_wiring", "count_nodes", "initializer_names", "subgraphs"]
+__all__ = [
+    "Wiring",
+    "captured_names",
+    "check_wiring",
+    "count_nodes",
+    "initializer_names",
+    "subgraphs",
+]
 
 _EXPORT: Final = "export the model again; onnx.checker.check_model shows such faults too"
 _NO_NODE: Final = -1
@@ -31,7 +40,8 @@ class Wiring:
     Attributes:
         order: indices of the nodes, every reader after the maker of what it reads.
         producer: value -> index of the node that makes it.
-        readers: value -> indices of the nodes that read it, in the model's order (also from within their subgraphs).
+        readers: value -> indices of the nodes that read it, in the model's order (also from within
+            their subgraphs).
         reads: for each node, the names it reads: its inputs, then what its subgraphs capture.
     """
 
@@ -57,7 +67,8 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def count_nodes(nodes: Iterable[NodeProto], budgets: Budgets) -> int:
-    """How many nodes there are, those of subgraphs counted (protobuf's own limit keeps the recursion shallow).
+    """How many nodes there are, those of subgraphs counted (protobuf's own limit keeps the
+    recursion shallow).
 
     Raises:
         InvalidModel: more than the budget `nodes`.
@@ -71,14 +82,26 @@ def count_nodes(nodes: Iterable[NodeProto], budgets: Budgets) -> int:
 
 
 def captured_names(node: NodeProto) -> tuple[str, ...]:
-    """Values of the surrounding graphs that the node's subgraphs read, each once, in the order of first use."""
+    """Values of the surrounding graphs that the node's subgraphs read, each once, in the order of
+    first use.
+    """
     found: dict[str, None] = {}
     for body in subgraphs(node):
         inside = {value.name for value in body.input} | set(initializer_names(body))
         inside.update(name for inner in body.node for name in inner.output)
         for inner in body.node:
-            found.update(dict.fromkeys(name for name in (*inner.input, *captured_names(inner)) if name and name not in inside))
-        found.update(dict.fromkeys(value.name for value in body.output if value.name and value.name not in inside))
+            found.update(
+                dict.fromkeys(
+                    name
+                    for name in (*inner.input, *captured_names(inner))
+                    if name and name not in inside
+                )
+            )
+        found.update(
+            dict.fromkeys(
+                value.name for value in body.output if value.name and value.name not in inside
+            )
+        )
     return tuple(found)
 
 
@@ -86,17 +109,29 @@ def check_wiring(graph: GraphProto, constants: GraphProto) -> Wiring:
     """The wiring of a graph whose initializers are those of `constants`.
 
     Raises:
-        InvalidModel: a name made twice or never; nodes that wait for each other; an output that is not made.
+        InvalidModel: a name made twice or never; nodes that wait for each other; an output that is
+            not made.
     """
     given = _given_names(graph, constants)
     producer: dict[str, int] = {}
     for index, node in enumerate(graph.node):
         for name in filter(None, node.output):
             if name in producer or name in given:
-                other = f"made by {_label(graph.node[producer[name]])}" if name in producer else "an input or initializer of the graph"
-                raise InvalidModel(f"the value {name!r} is made twice: it is also {other}", where=_label(node), hint=_EXPORT)
+                other = (
+                    f"made by {_label(graph.node[producer[name]])}"
+                    if name in producer
+                    else "an input or initializer of the graph"
+                )
+                raise InvalidModel(
+                    f"the value {name!r} is made twice: it is also {other}",
+                    where=_label(node),
+                    hint=_EXPORT,
+                )
             producer[name] = index
-    reads = [tuple(dict.fromkeys(filter(None, (*node.input, *captured_names(node))))) for node in graph.node]
+    reads = [
+        tuple(dict.fromkeys(filter(None, (*node.input, *captured_names(node)))))
+        for node in graph.node
+    ]
     readers: dict[str, list[int]] = defaultdict(list)
     missing = []
     for index, names in enumerate(reads):
@@ -104,10 +139,16 @@ def check_wiring(graph: GraphProto, constants: GraphProto) -> Wiring:
             readers[name].append(index)
             if name not in producer and name not in given:
                 missing.append(f"{name!r} (read by {_label(graph.node[index])})")
-    unmade = [value.name for value in graph.output if value.name not in producer and value.name not in given]
+    unmade = [
+        value.name
+        for value in graph.output
+        if value.name not in producer and value.name not in given
+    ]
     missing += [f"{name!r} (an output of the graph)" for name in unmade]
     if missing:
-        shown = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
+        shown = ", ".join(missing[:_SHOWN]) + (
+            f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        )
         hint = "name an input, an initializer or the output of a node; an extracted model may have lost them"
         raise InvalidModel(f"values that nothing makes: {shown}", hint=hint)
     return Wiring(_order(graph, producer, reads, readers), producer, readers, reads)
@@ -117,21 +158,36 @@ def _given_names(graph: GraphProto, constants: GraphProto) -> set[str]:
     given: set[str] = set()
     for value in graph.input:
         if not value.name or value.name in given:
-            raise InvalidModel(f"there are two graph inputs {value.name!r}" if value.name else "a graph input has no name", hint=_EXPORT)
+            raise InvalidModel(
+                f"there are two graph inputs {value.name!r}"
+                if value.name
+                else "a graph input has no name",
+                hint=_EXPORT,
+            )
         given.add(value.name)
     seen: set[str] = set()
     for name in initializer_names(constants):
         if not name or name in seen:
-            raise InvalidModel(f"there are two initializers {name!r}" if name else "an initializer has no name", hint=_EXPORT)
+            raise InvalidModel(
+                f"there are two initializers {name!r}" if name else "an initializer has no name",
+                hint=_EXPORT,
+            )
         seen.add(name)
     return given | seen
 
 
 def _order(
-    graph: GraphProto, producer: Mapping[str, int], reads: Sequence[tuple[str, ...]], readers: Mapping[str, Sequence[int]]
+    graph: GraphProto,
+    producer: Mapping[str, int],
+    reads: Sequence[tuple[str, ...]],
+    readers: Mapping[str, Sequence[int]],
 ) -> tuple[int, ...]:
-    """The model's own order where it is one; otherwise depth first along the inputs, which keeps it as far as possible."""
-    if all(producer.get(name, _NO_NODE) < index for index, names in enumerate(reads) for name in names):
+    """The model's own order where it is one; otherwise depth first along the inputs, which keeps it
+    as far as possible.
+    """
+    if all(
+        producer.get(name, _NO_NODE) < index for index, names in enumerate(reads) for name in names
+    ):
         return tuple(range(len(reads)))
     waiting = [sum(name in producer for name in names) for names in reads]
     order: list[int] = []
@@ -142,24 +198,36 @@ def _order(
             order.append(index)
             waiting[index] = _NO_NODE
             freed = []
-            for reader in (r for name in graph.node[index].output if name for r in readers.get(name, ())):
+            for reader in (
+                r for name in graph.node[index].output if name for r in readers.get(name, ())
+            ):
                 waiting[reader] -= 1
                 # A later one is met by the outer loop at its own place.
                 if waiting[reader] == 0 and reader < start:
                     freed.append(reader)
             stack.extend(reversed(freed))
     if len(order) < len(reads):
-        raise InvalidModel(f"nodes wait for each other: {_cycle(graph, producer, reads, set(order))}", hint=_EXPORT)
+        raise InvalidModel(
+            f"nodes wait for each other: {_cycle(graph, producer, reads, set(order))}", hint=_EXPORT
+        )
     return tuple(order)
 
 
-def _cycle(graph: GraphProto, producer: Mapping[str, int], reads: Sequence[tuple[str, ...]], done: set[int]) -> str:
-    """One cycle, in words: from any node that is stuck, back along what it waits for, until a node comes again."""
+def _cycle(
+    graph: GraphProto, producer: Mapping[str, int], reads: Sequence[tuple[str, ...]], done: set[int]
+) -> str:
+    """One cycle, in words: from any node that is stuck, back along what it waits for, until a node
+    comes again.
+    """
     index = next(i for i in range(len(reads)) if i not in done)
     path: dict[int, None] = {}
     while index not in path:
         path[index] = None
-        index = next(producer[name] for name in reads[index] if name in producer and producer[name] not in done)
+        index = next(
+            producer[name]
+            for name in reads[index]
+            if name in producer and producer[name] not in done
+        )
     nodes = list(path)
     cycle = nodes[nodes.index(index) :]
     names = [_label(graph.node[i]) for i in reversed(cycle)]

@@ -1,4 +1,6 @@
-"""Constant tensors of a model as NumPy arrays: the sizes are checked before anything is allocated, the data copied at most once."""
+"""Constant tensors of a model as NumPy arrays: the sizes are checked before anything is allocated,
+the data copied at most once.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ _MOST_DIMS: Final = 32  # NumPy 1 ends there
 _REWRITE: Final = "export the model again: its data and its shape do not agree"
 
 # What lies in raw_data, and in which field of the protobuf message data may lie otherwise.
-_RAW: Final[dict[DType, str]] = {DType.BF16: "<u2", DType.BOOL: "|u1", DType.S4: "|u1", DType.U4: "|u1"}
+_RAW: Final[dict[DType, str]] = {
+    DType.BF16: "<u2",
+    DType.BOOL: "|u1",
+    DType.S4: "|u1",
+    DType.U4: "|u1",
+}
 _FIELDS: Final[dict[DType, str]] = {
     DType.F32: "float_data",
     DType.F64: "double_data",
@@ -39,7 +46,15 @@ _FIELDS: Final[dict[DType, str]] = {
     DType.STRING: "string_data",
 }
 _INT32_FIELD: Final = "int32_data"  # every other type
-_ALL_FIELDS: Final = ("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data")
+_ALL_FIELDS: Final = (
+    "raw_data",
+    "float_data",
+    "double_data",
+    "int32_data",
+    "int64_data",
+    "uint64_data",
+    "string_data",
+)
 
 
 class TensorReader:
@@ -59,49 +74,83 @@ class TensorReader:
         """The data of a tensor: an array of its shape, read-only where it is a view.
 
         Raises:
-            InvalidModel: shape, type and data do not agree, a budget is exceeded, or external data is missing or lies elsewhere.
+            InvalidModel: shape, type and data do not agree, a budget is exceeded, or external data
+                is missing or lies elsewhere.
             UnsupportedOp: an element type that the graph does not have.
         """
         dtype = dtype_of(tensor.data_type, where)
         shape = checked_shape(tensor.dims, where)
         self._charge(dtype, shape, where)
         if tensor.HasField("segment"):
-            raise InvalidModel("the tensor is stored in segments, which ONNX never came to define", where=where, hint=_REWRITE)
+            raise InvalidModel(
+                "the tensor is stored in segments, which ONNX never came to define",
+                where=where,
+                hint=_REWRITE,
+            )
         if uses_external_data(tensor):
             tensor = self._load_external(tensor, _stored_bytes(dtype, shape), where)
         elif tensor.HasField("raw_data") and dtype is DType.STRING:
             raise InvalidModel("strings cannot be stored as raw_data", where=where, hint=_REWRITE)
         _check_fields(tensor, dtype, where)
-        flat = _from_raw(tensor, dtype, shape, where) if tensor.HasField("raw_data") else _from_field(tensor, dtype, shape, where)
+        flat = (
+            _from_raw(tensor, dtype, shape, where)
+            if tensor.HasField("raw_data")
+            else _from_field(tensor, dtype, shape, where)
+        )
         return flat.reshape(shape), dtype
 
     def read_sparse(self, sparse: onnx.SparseTensorProto, where: str) -> Constant:
         """The data of a sparse tensor, made dense.
 
         Raises:
-            InvalidModel: as `read`; or indices that are out of range, unsorted, or of a wrong shape.
+            InvalidModel: as `read`; or indices that are out of range, unsorted, or of a wrong
+                shape.
         """
         shape = checked_shape(sparse.dims, where)
         values, dtype = self.read(sparse.values, where)
         indices, index_type = self.read(sparse.indices, where)
         self._charge(dtype, shape, where)
         count = math.prod(shape)
-        if values.ndim != 1 or index_type is not DType.S64 or indices.shape not in {(values.size,), (values.size, len(shape))}:
-            raise InvalidModel("values and indices of the sparse tensor do not fit together", where=where, hint=_REWRITE)
+        if (
+            values.ndim != 1
+            or index_type is not DType.S64
+            or indices.shape not in {(values.size,), (values.size, len(shape))}
+        ):
+            raise InvalidModel(
+                "values and indices of the sparse tensor do not fit together",
+                where=where,
+                hint=_REWRITE,
+            )
         positions = np.asarray(indices, np.int64)
         if positions.ndim == 2 and positions.size:
             if (positions < 0).any() or (positions >= np.asarray(shape, np.int64)).any():
-                raise InvalidModel("an index of the sparse tensor lies outside its shape", where=where, hint=_REWRITE)
+                raise InvalidModel(
+                    "an index of the sparse tensor lies outside its shape",
+                    where=where,
+                    hint=_REWRITE,
+                )
             positions = np.ravel_multi_index(tuple(positions.T), shape)
         positions = positions.reshape(-1)
-        if positions.size and (positions.min() < 0 or positions.max() >= count or (np.diff(positions) <= 0).any()):
-            raise InvalidModel("the indices of the sparse tensor are out of range, repeated or unsorted", where=where, hint=_REWRITE)
-        dense = np.zeros(count, values.dtype) if dtype is not DType.STRING else np.full(count, "", np.object_)
+        if positions.size and (
+            positions.min() < 0 or positions.max() >= count or (np.diff(positions) <= 0).any()
+        ):
+            raise InvalidModel(
+                "the indices of the sparse tensor are out of range, repeated or unsorted",
+                where=where,
+                hint=_REWRITE,
+            )
+        dense = (
+            np.zeros(count, values.dtype)
+            if dtype is not DType.STRING
+            else np.full(count, "", np.object_)
+        )
         dense[positions] = values
         return dense.reshape(shape), dtype
 
     def external_as_raw(self, tensor: TensorProto, where: str) -> TensorProto:
-        """The same tensor with its external data inside; itself when it has none. Raises as `read`."""
+        """The same tensor with its external data inside; itself when it has none. Raises as
+        `read`.
+        """
         if not uses_external_data(tensor):
             return tensor
         dtype, shape = dtype_of(tensor.data_type, where), checked_shape(tensor.dims, where)
@@ -115,22 +164,42 @@ class TensorReader:
         self._budgets.check("constant_bytes", self._total, "all constants together", where=where)
 
     def _load_external(self, tensor: TensorProto, size: int, where: str) -> TensorProto:
-        """A copy with the data inside. The onnx library guards the way: inside the folder, no links of any kind, within the file."""
+        """A copy with the data inside. The onnx library guards the way: inside the folder, no links
+        of any kind, within the file.
+        """
         entries = {entry.key: entry.value for entry in tensor.external_data}
         place = f"{where}, external data {entries.get('location', '')[:200]!r}"
         if self._folder is None:
             hint = "give the path of the model file, or load the data before (onnx.load_external_data_for_model)"
-            raise InvalidModel("the model keeps data in another file, but came without a folder", where=place, hint=hint)
+            raise InvalidModel(
+                "the model keeps data in another file, but came without a folder",
+                where=place,
+                hint=hint,
+            )
         if "\0" in entries.get("location", ""):  # C would end the name there
-            raise InvalidModel("the name of the data file holds a null character", where=place, hint=_REWRITE)
+            raise InvalidModel(
+                "the name of the data file holds a null character", where=place, hint=_REWRITE
+            )
         length = entries.get("length", str(size))
-        if not (length.isascii() and length.isdigit() and length.lstrip("0") == str(size).lstrip("0")):
-            raise InvalidModel(f"external data of {length[:40]} bytes cannot fill a tensor of {size} bytes", where=place, hint=_REWRITE)
-        loaded = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, data_location=TensorProto.EXTERNAL)
+        if not (
+            length.isascii() and length.isdigit() and length.lstrip("0") == str(size).lstrip("0")
+        ):
+            raise InvalidModel(
+                f"external data of {length[:40]} bytes cannot fill a tensor of {size} bytes",
+                where=place,
+                hint=_REWRITE,
+            )
+        loaded = TensorProto(
+            name=tensor.name,
+            data_type=tensor.data_type,
+            dims=tensor.dims,
+            data_location=TensorProto.EXTERNAL,
+        )
         for key in ("location", "offset"):
             if key in entries:
                 loaded.external_data.add(key=key, value=entries[key])
-        # An explicit length: without one the library would read to the end of the file, however long that is.
+        # An explicit length: without one the library would read to the end of the file, however
+        # long that is.
         loaded.external_data.add(key="length", value=str(size))
         try:
             with warnings.catch_warnings():
@@ -139,7 +208,9 @@ class TensorReader:
         except (onnx.checker.ValidationError, ValueError, OSError, RuntimeError, Warning) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             hint = "put the data file beside the model, as a real file (no link), under the relative name that the model gives"
-            raise InvalidModel(f"the external data cannot be read: {reason}", where=place, hint=hint) from None
+            raise InvalidModel(
+                f"the external data cannot be read: {reason}", where=place, hint=hint
+            ) from None
         loaded.data_location = TensorProto.DEFAULT  # onnx 1.21 leaves it at EXTERNAL
         del loaded.external_data[:]
         return loaded
@@ -149,14 +220,24 @@ def checked_shape(dims: Sequence[int], where: str) -> tuple[int, ...]:
     """The dimensions of a constant as Python integers.
 
     Raises:
-        InvalidModel: a negative dimension, too many of them, or more elements than any array can have.
+        InvalidModel: a negative dimension, too many of them, or more elements than any array can
+            have.
     """
     shape = tuple(int(d) for d in dims)
     if any(d < 0 for d in shape):
-        raise InvalidModel(f"a constant cannot have the shape {list(shape)}", where=where, hint=_REWRITE)
+        raise InvalidModel(
+            f"a constant cannot have the shape {list(shape)}", where=where, hint=_REWRITE
+        )
     # Of the sizes other than 0: NumPy computes strides from them even when there are no elements.
-    if len(shape) > _MOST_DIMS or math.prod(max(d, 1) for d in shape) > np.iinfo(np.int64).max // 16:
-        raise InvalidModel(f"no array can have the shape {list(shape[:8])}{'...' if len(shape) > 8 else ''}", where=where, hint=_REWRITE)
+    if (
+        len(shape) > _MOST_DIMS
+        or math.prod(max(d, 1) for d in shape) > np.iinfo(np.int64).max // 16
+    ):
+        raise InvalidModel(
+            f"no array can have the shape {list(shape[:8])}{'...' if len(shape) > 8 else ''}",
+            where=where,
+            hint=_REWRITE,
+        )
     return shape
 
 
@@ -172,13 +253,19 @@ def _check_fields(tensor: TensorProto, dtype: DType, where: str) -> None:
     wanted = "raw_data" if tensor.HasField("raw_data") else _FIELDS.get(dtype, _INT32_FIELD)
     others = [name for name in _ALL_FIELDS if name != wanted and len(getattr(tensor, name))]
     if others:
-        raise InvalidModel(f"the data lies in {others[0]}, where {wanted} belongs", where=where, hint=_REWRITE)
+        raise InvalidModel(
+            f"the data lies in {others[0]}, where {wanted} belongs", where=where, hint=_REWRITE
+        )
 
 
 def _from_raw(tensor: TensorProto, dtype: DType, shape: Sequence[int], where: str) -> Array:
     data, count, needed = tensor.raw_data, math.prod(shape), _stored_bytes(dtype, shape)
     if len(data) != needed:
-        raise InvalidModel(f"a tensor of shape {list(shape)} needs {needed} bytes of data, and has {len(data)}", where=where, hint=_REWRITE)
+        raise InvalidModel(
+            f"a tensor of shape {list(shape)} needs {needed} bytes of data, and has {len(data)}",
+            where=where,
+            hint=_REWRITE,
+        )
     stored = np.frombuffer(data, np.dtype(_RAW.get(dtype, dtype.numpy)).newbyteorder("<"))
     return _unpacked(stored, dtype, count, where)
 
@@ -190,16 +277,22 @@ def _from_field(tensor: TensorProto, dtype: DType, shape: Sequence[int], where: 
     needed = (count + 1) // 2 if dtype in {DType.S4, DType.U4} else count
     if len(data) != needed:
         found = f"{needed} entries of {name}, and has {len(data)}"
-        raise InvalidModel(f"a tensor of shape {list(shape)} needs {found}", where=where, hint=_REWRITE)
+        raise InvalidModel(
+            f"a tensor of shape {list(shape)} needs {found}", where=where, hint=_REWRITE
+        )
     if dtype is DType.STRING:
         return _strings(data)
     if name != _INT32_FIELD and dtype is not DType.U32:
         return np.fromiter(data, dtype.numpy, count)
     stored_as = np.dtype(_RAW.get(dtype, np.uint16 if dtype is DType.F16 else dtype.numpy))
-    wide: npt.NDArray[np.integer] = np.fromiter(data, np.uint64 if dtype is DType.U32 else np.int32, needed)
+    wide: npt.NDArray[np.integer] = np.fromiter(
+        data, np.uint64 if dtype is DType.U32 else np.int32, needed
+    )
     limits = np.iinfo(stored_as)
     if needed and (int(wide.min()) < limits.min or int(wide.max()) > limits.max):
-        raise InvalidModel(f"{name} holds numbers that do not fit in {dtype.value}", where=where, hint=_REWRITE)
+        raise InvalidModel(
+            f"{name} holds numbers that do not fit in {dtype.value}", where=where, hint=_REWRITE
+        )
     narrow = wide.astype(stored_as)
     return narrow.view(np.float16) if dtype is DType.F16 else _unpacked(narrow, dtype, count, where)
 
@@ -218,6 +311,14 @@ def _unpacked(stored: npt.NDArray[Any], dtype: DType, count: int, where: str) ->
             raise InvalidModel("a bool is neither 0 nor 1", where=where, hint=_REWRITE)
         return stored.view(np.bool_)
     if dtype in {DType.S4, DType.U4}:  # two in a byte, the low half first
-        codes = np.stack([stored & np.uint8(15), stored >> np.uint8(4)], axis=-1).reshape(-1)[:count]
-        return codes if dtype is DType.U4 else ((codes.astype(np.int8) ^ np.int8(8)) - np.int8(8)).astype(np.int8)
-    return stored.astype(dtype.numpy, copy=False)  # no copy where the machine's bytes are ordered as the file's
+        codes = np.stack([stored & np.uint8(15), stored >> np.uint8(4)], axis=-1).reshape(-1)[
+            :count
+        ]
+        return (
+            codes
+            if dtype is DType.U4
+            else ((codes.astype(np.int8) ^ np.int8(8)) - np.int8(8)).astype(np.int8)
+        )
+    return stored.astype(
+        dtype.numpy, copy=False
+    )  # no copy where the machine's bytes are ordered as the file's

@@ -1,4 +1,6 @@
-"""Texts of a model: protobuf hands out those that are no UTF-8 as bytes, so they are looked at before anything works with them."""
+"""Texts of a model: protobuf hands out those that are no UTF-8 as bytes, so they are looked at
+before anything works with them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def check_texts(model: onnx.ModelProto) -> None:
     Raises:
         InvalidModel: one of them is no UTF-8.
     """
-    functions = ((f.name, f.domain, f.overload, *f.input, *f.output, *f.attribute) for f in model.functions)
+    functions = (
+        (f.name, f.domain, f.overload, *f.input, *f.output, *f.attribute) for f in model.functions
+    )
     found: Iterable[Any] = chain(
         (entry.domain for entry in model.opset_import),
         chain.from_iterable(functions),
@@ -31,7 +35,9 @@ def check_texts(model: onnx.ModelProto) -> None:
     for text in found:
         if not isinstance(text, str):
             hint = "export the model again, or fetch the file once more"
-            raise InvalidModel(f"a name in the model is no UTF-8 text: {bytes(text[:40])!r}", hint=hint)
+            raise InvalidModel(
+                f"a name in the model is no UTF-8 text: {bytes(text[:40])!r}", hint=hint
+            )
 
 
 def _of_graph(graph: GraphProto) -> Iterator[Any]:

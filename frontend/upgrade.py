@@ -1,8 +1,9 @@
 """Brings a node of any opset to the form its op has at the newest one.
 
-An own table, one line an op. `onnx.version_converter` (onnx 1.23) was tried on the same ops: it stops at the first op that it has no
-schema for, FakeQuantize for instance, and it changes the numbers of Resize-10 and Upsample-9 (it forgets that they are asymmetric) and
-of Hardmax-11 (it forgets that it flattened).
+An own table, one line an op. `onnx.version_converter` (onnx 1.23) was tried on the same ops: it
+stops at the first op that it has no schema for, FakeQuantize for instance, and it changes the
+numbers of Resize-10 and Upsample-9 (it forgets that they are asymmetric) and of Hardmax-11 (it
+forgets that it flattened).
 """
 
 from __future__ import annotations
@@ -20,7 +21,19 @@ from .windows import WINDOWED, explicit_window
 
 __all__ = ["newest"]
 
-_LEGACY_BROADCAST: Final = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
+_LEGACY_BROADCAST: Final = (
+    "Add",
+    "And",
+    "Div",
+    "Equal",
+    "Greater",
+    "Less",
+    "Mul",
+    "Or",
+    "Pow",
+    "Sub",
+    "Xor",
+)
 _REDUCE: Final = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
 _ALWAYS: Final = 1 << 30
 
@@ -61,20 +74,29 @@ _TABLE: Final[dict[str, tuple[int, Upgrade]]] = {
 def newest(ctx: Importer, node: OnnxNode) -> OnnxNode | None:
     """The node in its op's newest form; None when its graph had to be written at once.
 
-    A node that was changed has the newest opset's version, so that whoever runs it as it is takes it in its newest meaning.
+    A node that was changed has the newest opset's version, so that whoever runs it as it is takes
+    it in its newest meaning.
 
     Raises:
         NotCovered: its use has no newest form.
     """
-    result = _changed(ctx, node.rewritten(drop=("consumed_inputs",)) if "consumed_inputs" in node.attrs else node)
-    if result is None or result is node or (result.op, result.inputs, result.attrs) == (node.op, node.inputs, node.attrs):
+    result = _changed(
+        ctx, node.rewritten(drop=("consumed_inputs",)) if "consumed_inputs" in node.attrs else node
+    )
+    if (
+        result is None
+        or result is node
+        or (result.op, result.inputs, result.attrs) == (node.op, node.inputs, node.attrs)
+    ):
         return result
     return result.rewritten(version=onnx.defs.onnx_opset_version())
 
 
 def _changed(ctx: Importer, node: OnnxNode) -> OnnxNode | None:
     if node.op == "Resize":
-        return inputs.resize_scales_only(ctx, node) if node.since < 11 else meaning.resize(ctx, node)
+        return (
+            inputs.resize_scales_only(ctx, node) if node.since < 11 else meaning.resize(ctx, node)
+        )
     if node.op in WINDOWED:
         return explicit_window(ctx, node)
     before, upgrade = _TABLE.get(node.op, (0, None))

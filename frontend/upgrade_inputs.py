@@ -15,22 +15,49 @@ from ..ir.types import DType
 from .importer import Importer
 from .nodes import OnnxNode
 
-__all__ = ["clip", "constant_of_shape", "moved", "pad", "reduce", "resize_scales_only", "split", "tile", "upsample"]
+__all__ = [
+    "clip",
+    "constant_of_shape",
+    "moved",
+    "pad",
+    "reduce",
+    "resize_scales_only",
+    "split",
+    "tile",
+    "upsample",
+]
 
-_ASYMMETRIC: Final[dict[str, Any]] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-"""What Upsample and the first Resize mean: output position / scale, rounded down (ONNX operators documentation, Upsample-9)."""
+_ASYMMETRIC: Final[dict[str, Any]] = {
+    "coordinate_transformation_mode": "asymmetric",
+    "nearest_mode": "floor",
+}
+"""What Upsample and the first Resize mean: output position / scale, rounded down (ONNX operators
+documentation, Upsample-9).
+"""
 
 
-def moved(ctx: Importer, node: OnnxNode, attrs: Sequence[str], dtype: DType = DType.S64) -> OnnxNode:
-    """The node with the named attributes, each as a 1-D constant, behind its inputs; absent ones become absent inputs."""
-    extra = [ctx.add_constant(node, name, node.attrs[name], dtype) if name in node.attrs else "" for name in attrs]
+def moved(
+    ctx: Importer, node: OnnxNode, attrs: Sequence[str], dtype: DType = DType.S64
+) -> OnnxNode:
+    """The node with the named attributes, each as a 1-D constant, behind its inputs; absent ones
+    become absent inputs.
+    """
+    extra = [
+        ctx.add_constant(node, name, node.attrs[name], dtype) if name in node.attrs else ""
+        for name in attrs
+    ]
     return node.rewritten(inputs=(*node.inputs, *extra), drop=attrs)
 
 
 def clip(ctx: Importer, node: OnnxNode) -> OnnxNode:
     """Clip-1, Clip-6: `min` and `max` were attributes."""
     dtype = ctx.type(node.input(0)).dtype
-    bounds = [ctx.add_constant(node, name, np.float32(node.attrs[name]), dtype) if name in node.attrs else "" for name in ("min", "max")]
+    bounds = [
+        ctx.add_constant(node, name, np.float32(node.attrs[name]), dtype)
+        if name in node.attrs
+        else ""
+        for name in ("min", "max")
+    ]
     return node.rewritten(inputs=(node.input(0), *bounds), drop=("min", "max"))
 
 
@@ -40,16 +67,27 @@ def constant_of_shape(ctx: Importer, node: OnnxNode) -> OnnxNode:
         return node
     data, dtype = ctx.tensors.read(node.attrs["value"], node.where)
     if data.size != 1 or dtype is DType.STRING:
-        raise node.invalid(f"the value must be one number, and is {dtype.value}{list(data.shape)}", "export the model again")
+        raise node.invalid(
+            f"the value must be one number, and is {dtype.value}{list(data.shape)}",
+            "export the model again",
+        )
     return node.rewritten(value=data.reshape(-1).tolist()[0], dtype=dtype)
 
 
 def pad(ctx: Importer, node: OnnxNode) -> OnnxNode:
     """Pad-1 (`paddings`), Pad-2 (`pads`): both were attributes, and so was the value."""
-    pads = ctx.add_constant(node, "pads", node.attrs["paddings" if "paddings" in node.attrs else "pads"], DType.S64)
+    pads = ctx.add_constant(
+        node, "pads", node.attrs["paddings" if "paddings" in node.attrs else "pads"], DType.S64
+    )
     value = node.attr("value", 0.0)
-    constant = ctx.add_constant(node, "value", np.float32(value), ctx.type(node.input(0)).dtype) if value else ""
-    return node.rewritten(inputs=(node.input(0), pads, constant), drop=("paddings", "pads", "value"))
+    constant = (
+        ctx.add_constant(node, "value", np.float32(value), ctx.type(node.input(0)).dtype)
+        if value
+        else ""
+    )
+    return node.rewritten(
+        inputs=(node.input(0), pads, constant), drop=("paddings", "pads", "value")
+    )
 
 
 def reduce(ctx: Importer, node: OnnxNode) -> OnnxNode:
@@ -58,7 +96,8 @@ def reduce(ctx: Importer, node: OnnxNode) -> OnnxNode:
 
 
 def split(ctx: Importer, node: OnnxNode) -> OnnxNode:
-    """Split: before 13 `split` was an attribute; before 18 there were as many equal parts as outputs, which `num_outputs` says today.
+    """Split: before 13 `split` was an attribute; before 18 there were as many equal parts as
+    outputs, which `num_outputs` says today.
 
     Raises:
         InvalidModel: `num_outputs` is another number.
@@ -70,7 +109,10 @@ def split(ctx: Importer, node: OnnxNode) -> OnnxNode:
         node = moved(ctx, node, ("split",))
     count = len(node.proto.output)
     if node.attr("num_outputs", count) != count:
-        raise node.invalid(f"num_outputs is {node.attr('num_outputs')}, and the node has {count} outputs", "make the two agree")
+        raise node.invalid(
+            f"num_outputs is {node.attr('num_outputs')}, and the node has {count} outputs",
+            "make the two agree",
+        )
     return node if node.input(1) else node.rewritten(num_outputs=count)
 
 
@@ -85,18 +127,29 @@ def tile(ctx: Importer, node: OnnxNode) -> OnnxNode:
         raise NotCovered("Tile-1 with counts that are known at run time only")
     repeats = np.ones(ctx.rank(node, node.input(0)), np.int64)
     repeats[int(np.asarray(axis).item())] = int(np.asarray(count).item())
-    return node.rewritten(inputs=(node.input(0), ctx.add_constant(node, "repeats", repeats, DType.S64)))
+    return node.rewritten(
+        inputs=(node.input(0), ctx.add_constant(node, "repeats", repeats, DType.S64))
+    )
 
 
 def upsample(ctx: Importer, node: OnnxNode) -> OnnxNode:
-    """Upsample: today Resize with asymmetric coordinates. Upsample-1 has a scale for height and one for width, Upsample-7 `scales`."""
+    """Upsample: today Resize with asymmetric coordinates. Upsample-1 has a scale for height and one
+    for width, Upsample-7 `scales`.
+    """
     mode = {"bilinear": "linear"}.get(node.attr("mode", "nearest"), node.attr("mode", "nearest"))
     scales = node.input(1)
     if node.since < 9:
-        found = node.attr("scales") or (1.0, 1.0, node.attr("height_scale"), node.attr("width_scale"))
+        found = node.attr("scales") or (
+            1.0,
+            1.0,
+            node.attr("height_scale"),
+            node.attr("width_scale"),
+        )
         scales = ctx.add_constant(node, "scales", found, DType.F32)
     drop = ("scales", "height_scale", "width_scale")
-    return node.rewritten(op="Resize", inputs=(node.input(0), "", scales), drop=drop, mode=mode, **_ASYMMETRIC)
+    return node.rewritten(
+        op="Resize", inputs=(node.input(0), "", scales), drop=drop, mode=mode, **_ASYMMETRIC
+    )
 
 
 def resize_scales_only(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001  (one signature for all upgrades)

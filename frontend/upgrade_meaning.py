@@ -36,7 +36,8 @@ __all__ = [
 ]
 
 Upgrade = Callable[[Importer, OnnxNode], OnnxNode | None]
-"""(import, node) -> the node in the op's newest form, or None when the graph has been written already.
+"""(import, node) -> the node in the op's newest form, or None when the graph has been written
+already.
 
 Raises NotCovered when there is no newest form for this use.
 """
@@ -48,9 +49,11 @@ def without(*attrs: str) -> Upgrade:
 
 
 def flattened(ctx: Importer, node: OnnxNode) -> OnnxNode | None:
-    """Softmax, LogSoftmax, Hardmax before 13: over all axes from `axis` (default 1) on, taken together.
+    """Softmax, LogSoftmax, Hardmax before 13: over all axes from `axis` (default 1) on, taken
+    together.
 
-    With one axis among them that is longer than 1, it is the op of today; otherwise flatten, apply, and take the old shape.
+    With one axis among them that is longer than 1, it is the op of today; otherwise flatten, apply,
+    and take the old shape.
     """
     x = node.input(0)
     rank = ctx.rank(node, x)
@@ -67,16 +70,33 @@ def flattened(ctx: Importer, node: OnnxNode) -> OnnxNode | None:
     if node.op in OPS:
         ctx.emit(node, node.op, (flat,), {"axis": -1}, outputs=(applied,))
     else:
-        import_foreign(ctx, node.rewritten(inputs=(flat,), outputs=(applied,), version=onnx.defs.onnx_opset_version(), axis=-1))
-    target = ctx.add_constant(node, "shape", shape, DType.S64) if is_static(shape) else ctx.emit(node, "Shape", (x,), role="shape")
-    ctx.emit(node, "Reshape", (applied, target), {"allowzero": 1}, outputs=(node.output(0),), role="reshape")
+        import_foreign(
+            ctx,
+            node.rewritten(
+                inputs=(flat,), outputs=(applied,), version=onnx.defs.onnx_opset_version(), axis=-1
+            ),
+        )
+    target = (
+        ctx.add_constant(node, "shape", shape, DType.S64)
+        if is_static(shape)
+        else ctx.emit(node, "Shape", (x,), role="shape")
+    )
+    ctx.emit(
+        node,
+        "Reshape",
+        (applied, target),
+        {"allowzero": 1},
+        outputs=(node.output(0),),
+        role="reshape",
+    )
     return None
 
 
 def batch_normalization(ctx: Importer, node: OnnxNode) -> OnnxNode:
     """BatchNormalization: inference only; statistics are outputs in training alone.
 
-    Before 14 the number of outputs said whether it is training; before 7 `is_test` did, and exporters left it at its default.
+    Before 14 the number of outputs said whether it is training; before 7 `is_test` did, and
+    exporters left it at its default.
 
     Raises:
         NotCovered: training, or statistics for each element (`spatial` = 0).
@@ -104,7 +124,9 @@ def dropout(ctx: Importer, node: OnnxNode) -> OnnxNode:
 
 
 def legacy_broadcast(ctx: Importer, node: OnnxNode) -> OnnxNode:
-    """Arithmetic and comparison before 7: `broadcast` aligned the second input with the first from `axis` on (default: at the end)."""
+    """Arithmetic and comparison before 7: `broadcast` aligned the second input with the first from
+    `axis` on (default: at the end).
+    """
     a, b = node.input(0), node.input(1)
     axis, aligned = node.attr("axis"), node.attr("broadcast", 0)
     node = node.rewritten(drop=("axis", "broadcast"))
@@ -112,7 +134,9 @@ def legacy_broadcast(ctx: Importer, node: OnnxNode) -> OnnxNode:
         return node
     rank, small = ctx.rank(node, a), ctx.rank(node, b)
     if not -rank <= axis <= rank:
-        raise node.invalid(f"axis is {axis}, and the first input has {dimensions(rank)}", "correct the attribute")
+        raise node.invalid(
+            f"axis is {axis}, and the first input has {dimensions(rank)}", "correct the attribute"
+        )
     missing = rank - (axis + rank if axis < 0 else axis) - small
     if missing <= 0:
         return node
@@ -151,7 +175,10 @@ def concat_along_one(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001
 
 def selu(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001
     """Selu-1: the defaults had fewer digits."""
-    return node.rewritten(alpha=node.attr("alpha", float(np.float32(1.6732))), gamma=node.attr("gamma", float(np.float32(1.0507))))
+    return node.rewritten(
+        alpha=node.attr("alpha", float(np.float32(1.6732))),
+        gamma=node.attr("gamma", float(np.float32(1.0507))),
+    )
 
 
 def grid_sample(ctx: Importer, node: OnnxNode) -> OnnxNode:  # noqa: ARG001
@@ -177,10 +204,20 @@ def group_normalization(ctx: Importer, node: OnnxNode) -> OnnxNode:
         NotCovered: the number of channels, or the scale or bias, is known at run time only.
     """
     shape = ctx.type(node.input(0)).shape
-    groups, channels = node.attrs["num_groups"], shape[1] if shape is not None and len(shape) > 1 else None
+    groups, channels = (
+        node.attrs["num_groups"],
+        shape[1] if shape is not None and len(shape) > 1 else None,
+    )
     given = [ctx.constant(name) for name in node.inputs[1:3]]
-    if not isinstance(channels, int) or groups < 1 or channels % groups or any(data is None or data.shape != (groups,) for data in given):
-        raise NotCovered("GroupNormalization-18 with channels, scale or bias known at run time only")
+    if (
+        not isinstance(channels, int)
+        or groups < 1
+        or channels % groups
+        or any(data is None or data.shape != (groups,) for data in given)
+    ):
+        raise NotCovered(
+            "GroupNormalization-18 with channels, scale or bias known at run time only"
+        )
     dtype = ctx.type(node.input(1)).dtype
     wide = [
         ctx.add_constant(node, role, np.repeat(data, channels // groups), dtype)
@@ -191,7 +228,8 @@ def group_normalization(ctx: Importer, node: OnnxNode) -> OnnxNode:
 
 
 def resize(ctx: Importer, node: OnnxNode) -> OnnxNode:
-    """Resize-11 and later: an empty tensor stood for an absent input, and a region was given where none is used.
+    """Resize-11 and later: an empty tensor stood for an absent input, and a region was given where
+    none is used.
 
     Raises:
         UnsupportedOp: the coordinate mode tf_half_pixel_for_nn, which ONNX dropped in 13.
@@ -199,15 +237,24 @@ def resize(ctx: Importer, node: OnnxNode) -> OnnxNode:
     mode = node.attr("coordinate_transformation_mode", "half_pixel")
     if mode == "tf_half_pixel_for_nn":
         hint = "export with the mode half_pixel or asymmetric"
-        raise UnsupportedOp("Resize with tf_half_pixel_for_nn, which ONNX has dropped", where=node.where, hint=hint)
+        raise UnsupportedOp(
+            "Resize with tf_half_pixel_for_nn, which ONNX has dropped", where=node.where, hint=hint
+        )
     roi, scales, sizes = (node.input(i) for i in (1, 2, 3))
-    kept = [name if name and not _empty(ctx, name) else "" for name in (roi if mode == "tf_crop_and_resize" else "", scales, sizes)]
+    kept = [
+        name if name and not _empty(ctx, name) else ""
+        for name in (roi if mode == "tf_crop_and_resize" else "", scales, sizes)
+    ]
     return node.rewritten(inputs=(node.input(0), *kept))
 
 
 def _empty(ctx: Importer, value: str) -> bool:
     shape = ctx.type(value).shape
-    return shape is not None and is_static(shape) and math.prod(d for d in shape if isinstance(d, int)) == 0
+    return (
+        shape is not None
+        and is_static(shape)
+        and math.prod(d for d in shape if isinstance(d, int)) == 0
+    )
 
 
 def _used(ctx: Importer, value: str) -> bool:

@@ -1,6 +1,8 @@
-"""Explicit windows: kernel, strides, dilations and pads of convolutions and pools, with `auto_pad` and `output_shape` resolved.
+"""Explicit windows: kernel, strides, dilations and pads of convolutions and pools, with `auto_pad`
+and `output_shape` resolved.
 
-Sizes come from the types; where a size that the padding depends on is symbolic, `auto_pad` stays for the run time to resolve.
+Sizes come from the types; where a size that the padding depends on is symbolic, `auto_pad` stays
+for the run time to resolve.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from .nodes import OnnxNode
 
 __all__ = ["WINDOWED", "explicit_window"]
 
-WINDOWED: Final = frozenset({"AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv"})
+WINDOWED: Final = frozenset(
+    {"AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv"}
+)
 """Ops with a window."""
 
 _WEIGHTS: Final = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
@@ -22,7 +26,8 @@ _AUTO: Final = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
 def explicit_window(ctx: Importer, node: OnnxNode) -> OnnxNode:
-    """The node with `kernel_shape`, `strides`, `dilations` and `pads` spelled out, as far as they are known.
+    """The node with `kernel_shape`, `strides`, `dilations` and `pads` spelled out, as far as they
+    are known.
 
     Raises:
         InvalidModel: an attribute of a wrong length, or an unknown `auto_pad`.
@@ -41,20 +46,26 @@ def explicit_window(ctx: Importer, node: OnnxNode) -> OnnxNode:
     if kernel is None:
         return node.rewritten(strides=strides, dilations=dilations)
     if min(kernel + strides + dilations, default=1) < 1:
-        raise node.invalid(f"kernel_shape {list(kernel)}, strides {list(strides)} and dilations {list(dilations)} must be positive")
+        raise node.invalid(
+            f"kernel_shape {list(kernel)}, strides {list(strides)} and dilations {list(dilations)} must be positive"
+        )
     node = node.rewritten(kernel_shape=kernel, strides=strides, dilations=dilations)
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     if node.op == "ConvTranspose":
         totals = _cropped(node, spatial, spans)
         if totals is None and auto == "NOTSET" and not node.attr("output_shape"):
-            return node.rewritten(pads=_entries(node, "pads", 2 * count, 0), output_padding=_entries(node, "output_padding", count, 0))
+            return node.rewritten(
+                pads=_entries(node, "pads", 2 * count, 0),
+                output_padding=_entries(node, "output_padding", count, 0),
+            )
     elif auto == "NOTSET":
         return node.rewritten(pads=_entries(node, "pads", 2 * count, 0))
     else:
         totals = [0] * count if auto == "VALID" else _padded(spatial, strides, spans)
     if totals is None:
         return node
-    # The odd one: in front, except for SAME_UPPER; for ConvTranspose by ONNX's formula, also when there is no auto_pad.
+    # The odd one: in front, except for SAME_UPPER; for ConvTranspose by ONNX's formula, also when
+    # there is no auto_pad.
     begin = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in totals]
     end = [t - b for t, b in zip(totals, begin, strict=True)]
     return node.rewritten(drop=("output_shape",), auto_pad="NOTSET", pads=(*begin, *end))
@@ -64,7 +75,9 @@ def _kernel(ctx: Importer, node: OnnxNode, count: int) -> tuple[int, ...] | None
     given = node.attr("kernel_shape")
     if given:
         if len(given) != count:
-            raise node.invalid(f"kernel_shape has {len(given)} entries for {count} spatial dimensions")
+            raise node.invalid(
+                f"kernel_shape has {len(given)} entries for {count} spatial dimensions"
+            )
         return tuple(given)
     weights = ctx.type(node.input(_WEIGHTS[node.op])).shape if node.op in _WEIGHTS else None
     sizes = tuple(d for d in weights[2:] if isinstance(d, int)) if weights else ()
@@ -78,7 +91,9 @@ def _entries(node: OnnxNode, name: str, count: int, default: int) -> tuple[int, 
     return given
 
 
-def _padded(spatial: Sequence[Dim], strides: Sequence[int], spans: Sequence[int]) -> list[int] | None:
+def _padded(
+    spatial: Sequence[Dim], strides: Sequence[int], spans: Sequence[int]
+) -> list[int] | None:
     """SAME: the padding that makes ceil(n / stride) windows fit; for stride 1 whatever n is."""
     totals = []
     for n, stride, span in zip(spatial, strides, spans, strict=True):
@@ -92,7 +107,9 @@ def _padded(spatial: Sequence[Dim], strides: Sequence[int], spans: Sequence[int]
 
 
 def _cropped(node: OnnxNode, spatial: Sequence[Dim], spans: Sequence[int]) -> list[int] | None:
-    """ConvTranspose: what SAME, VALID or `output_shape` crop; None when pads are explicit, or cannot be known."""
+    """ConvTranspose: what SAME, VALID or `output_shape` crop; None when pads are explicit, or
+    cannot be known.
+    """
     count = len(spatial)
     strides, extra = node.attrs["strides"], _entries(node, "output_padding", count, 0)
     wanted = node.attr("output_shape")
@@ -106,9 +123,14 @@ def _cropped(node: OnnxNode, spatial: Sequence[Dim], spans: Sequence[int]) -> li
         totals = [e + span - s for s, e, span in zip(strides, extra, spans, strict=True)]
     else:
         if len(wanted) not in {count, count + 2}:
-            raise node.invalid(f"output_shape has {len(wanted)} entries for {count} spatial dimensions")
+            raise node.invalid(
+                f"output_shape has {len(wanted)} entries for {count} spatial dimensions"
+            )
         if not all(isinstance(n, int) for n in spatial):
             return None
-        full = [s * (int(n) - 1) + e + span for n, s, e, span in zip(spatial, strides, extra, spans, strict=True)]
+        full = [
+            s * (int(n) - 1) + e + span
+            for n, s, e, span in zip(spatial, strides, extra, spans, strict=True)
+        ]
         totals = [f - int(w) for f, w in zip(full, wanted[-count:], strict=True)]
     return totals if min(totals) >= 0 else None

@@ -1,7 +1,8 @@
 """Counts the fields of a serialized model before the protobuf library parses it.
 
-Parsing turns an empty message, two bytes on the wire, into about 160 bytes of memory: a small file can exhaust a machine. This walk
-allocates nothing, skips the data of tensors in one step, and needs only the descriptors of the ONNX messages.
+Parsing turns an empty message, two bytes on the wire, into about 160 bytes of memory: a small file
+can exhaust a machine. This walk allocates nothing, skips the data of tensors in one step, and needs
+only the descriptors of the ONNX messages.
 Encoding: https://protobuf.dev/programming-guides/encoding
 """
 
@@ -17,7 +18,9 @@ from .budgets import Budgets
 __all__ = ["SMALL", "check_fields"]
 
 SMALL: Final = 1 << 20
-"""Below this many bytes even the worst file parses into about a hundred megabytes, and the walk is not worth its time."""
+"""Below this many bytes even the worst file parses into about a hundred megabytes, and the walk is
+not worth its time.
+"""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _Table = dict[int, "_Table | None"]
@@ -29,10 +32,13 @@ def check_fields(data: bytes, budgets: Budgets) -> None:
     """Counts the fields of a serialized ModelProto, those of nested messages included.
 
     Raises:
-        InvalidModel: more fields than the budget `protobuf_fields`, more nodes than `nodes`, or bytes that are no protobuf message.
+        InvalidModel: more fields than the budget `protobuf_fields`, more nodes than `nodes`, or
+            bytes that are no protobuf message.
     """
     tables = _tables()
-    pending: list[tuple[int, int, _Table]] = [(0, len(data), tables[ModelProto.DESCRIPTOR.full_name])]
+    pending: list[tuple[int, int, _Table]] = [
+        (0, len(data), tables[ModelProto.DESCRIPTOR.full_name])
+    ]
     node, nodes, count = tables[_NODE], 0, 0
     while pending:
         position, end, table = pending.pop()
@@ -77,11 +83,14 @@ def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def _broken() -> InvalidModel:
-    return InvalidModel("the file is no ONNX model: its bytes are no protobuf message, or it was cut short")
+    return InvalidModel(
+        "the file is no ONNX model: its bytes are no protobuf message, or it was cut short"
+    )
 
 
 def _tables() -> dict[str, _Table]:
-    """The messages of a model by name: field number -> table of the message it holds, None when it holds none.
+    """The messages of a model by name: field number -> table of the message it holds, None when it
+    holds none.
 
     Messages that contain themselves share one table.
     """

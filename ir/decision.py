@@ -1,7 +1,7 @@
 """Why the compiler did what it did: decisions of rules, and the fate of every quantizer.
 
-A rule whose anchor matched leaves a `Decision`, fired or refused. A `Quantizer` is what the user's model holds; it has two
-halves, and each half has a `Fate`: the place where its arithmetic went.
+A rule whose anchor matched leaves a `Decision`, fired or refused. A `Quantizer` is what the user's
+model holds; it has two halves, and each half has a `Fate`: the place where its arithmetic went.
 """
 
 from __future__ import annotations
@@ -9,7 +9,16 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["Alternative", "Decision", "DequantizeFate", "Fate", "Half", "Outcome", "QuantizeFate", "Quantizer"]
+__all__ = [
+    "Alternative",
+    "Decision",
+    "DequantizeFate",
+    "Fate",
+    "Half",
+    "Outcome",
+    "QuantizeFate",
+    "Quantizer",
+]
 
 
 class Outcome(enum.Enum):
@@ -100,7 +109,8 @@ class Fate:
         half: which half; it decides which of the two enumerations `fate` is of.
         fate: the place.
         reason: one sentence: why there, and where it is not the best place, why not a better one.
-        consumer: for a dequantize half, the node (by its name in the user's model) or graph output that reads it.
+        consumer: for a dequantize half, the node (by its name in the user's model) or graph output
+            that reads it.
         step: index of the plan's step that does the work; None when no step is left to do.
     """
 
@@ -118,7 +128,8 @@ class Quantizer:
 
     Attributes:
         name: its name in the model (a node without one takes its output's).
-        form: how it was written (`FakeQuantize`, `QuantizeLinear`, `DequantizeLinear` on a constant or an input ...).
+        form: how it was written (`FakeQuantize`, `QuantizeLinear`, `DequantizeLinear` on a constant
+            or an input ...).
         value: the value in the model that it quantizes, by name.
     """
 

@@ -1,4 +1,6 @@
-"""Diagnostics of the verifiers: what is wrong, with the text form around it and the offender underlined."""
+"""Diagnostics of the verifiers: what is wrong, with the text form around it and the offender
+underlined.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,11 @@ class Diagnostic:
     excerpt: str
 
     def __str__(self) -> str:
-        parts = [printable(f"{self.rule}: {self.message}"), self.excerpt, f"  fix: {self.hint}" if self.hint else ""]
+        parts = [
+            printable(f"{self.rule}: {self.message}"),
+            self.excerpt,
+            f"  fix: {self.hint}" if self.hint else "",
+        ]
         return "\n".join(part for part in parts if part)
 
 
@@ -75,15 +81,23 @@ def _excerpt(lines: Sequence[str], index: int, token: str) -> str:
     for number in range(first, last):
         line = lines[number]
         cut = left if number == index else 0
-        body = ("…" if cut else "") + line[cut : cut + _WIDTH] + ("…" if len(line) > cut + _WIDTH else "")
+        body = (
+            ("…" if cut else "")
+            + line[cut : cut + _WIDTH]
+            + ("…" if len(line) > cut + _WIDTH else "")
+        )
         shown.append(f"  {'>' if number == index else ' '}{number + 1:4} | {body}")
         if number == index:
-            shown.append(f"        | {' ' * (start - cut + (1 if cut else 0))}{'^' * min(length, _WIDTH)}")
+            shown.append(
+                f"        | {' ' * (start - cut + (1 if cut else 0))}{'^' * min(length, _WIDTH)}"
+            )
     return "\n".join(shown)
 
 
 def _span(line: str, token: str) -> tuple[int, int]:
-    """Where a token stands in a line as a whole word; the line without its indentation when it does not."""
+    """Where a token stands in a line as a whole word; the line without its indentation when it does
+    not.
+    """
     at = line.find(token) if token else -1
     while at >= 0:
         end = at + len(token)
@@ -101,10 +115,12 @@ def summary(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def save_text(text: str, kind: str) -> str:
-    """Saves a text form for a bug report in the folder for temporary files, readable by the user alone.
+    """Saves a text form for a bug report in the folder for temporary files, readable by the user
+    alone.
 
     Returns:
-        The file's path, or '' when it cannot be written: the report is worth less then, the error itself is not.
+        The file's path, or '' when it cannot be written: the report is worth less then, the error
+        itself is not.
     """
     with contextlib.suppress(OSError):
         handle, path = tempfile.mkstemp(prefix=f"fqfuse-{kind}-", suffix=".txt")

@@ -1,8 +1,11 @@
-"""The graph that passes rewrite: nodes with ordered inputs, typed values, and networkx as a private index.
+"""The graph that passes rewrite: nodes with ordered inputs, typed values, and networkx as a private
+index.
 
-The ordered `inputs` and `outputs` of the nodes are the truth; the networkx graph (producer -> consumer) and the table of uses are
-derived from them and kept in step by the verbs: `add_input`, `add_constant`, `add`, `set_inputs`, `replace_uses`, `set_outputs`,
-`erase`, `rename_value`. Constant data is held by reference and never copied.
+The ordered `inputs` and `outputs` of the nodes are the truth; the networkx graph (producer ->
+consumer) and the table of uses are
+derived from them and kept in step by the verbs: `add_input`, `add_constant`, `add`, `set_inputs`,
+`replace_uses`, `set_outputs`, `erase`, `rename_value`. Constant data is held by reference and never
+copied.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ __all__ = ["Graph", "GraphError", "Node", "Use"]
 _NO_EDGE = {"reads": 0}
 
 _MANY_INPUTS = 64
-"""A node of more inputs keeps its place among the readers of those that an edit leaves alone; any other node is the last of them then."""
+"""A node of more inputs keeps its place among the readers of those that an edit leaves alone; any
+other node is the last of them then.
+"""
 
 _FEW_DIGITS = 10  # of a number that names are counted by
 
@@ -49,7 +54,9 @@ class Graph:
         self._outputs: list[str] = []
         self._returned: dict[str, list[int]] = {}
         self._outputs_told: tuple[str, ...] | None = None
-        self._decisions: dict[Decision, Decision] = {}  # a decision, a refusal without what was found -> the last such one
+        self._decisions: dict[
+            Decision, Decision
+        ] = {}  # a decision, a refusal without what was found -> the last such one
         self.fates: list[Fate] = []
         self.quantizers: dict[str, Quantizer] = {}
         self._inputs: list[str] = []
@@ -59,7 +66,9 @@ class Graph:
         self._producer: dict[str, str] = {}
         self._uses: dict[str, dict[tuple[str, int], None]] = {}
         self._rank: dict[str, Rank] = {}
-        self._late: dict[str, int] = {}  # reader -> how many nodes of a higher rank it reads; itself counts, too
+        self._late: dict[
+            str, int
+        ] = {}  # reader -> how many nodes of a higher rank it reads; itself counts, too
         self._taken: dict[str, int] = {}  # base -> all of base.1 ... base.n are names
         self._counter = 0
         self._index = _new_index()
@@ -68,7 +77,7 @@ class Graph:
         self.version = 0
         self._anchors: tuple[int, dict[str, tuple[str, int]]] = (-1, {})
 
-    # -- reading ---------------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -104,11 +113,15 @@ class Graph:
         return tuple(self._decisions.values())
 
     def decide(self, decision: Decision) -> None:
-        """Records what a rule did; the same decision again changes nothing, so that passes stay idempotent.
+        """Records what a rule did; the same decision again changes nothing, so that passes stay
+        idempotent.
 
-        A rule that is refused once more at a place, for the same reason, has said by that what it finds now.
+        A rule that is refused once more at a place, for the same reason, has said by that what it
+        finds now.
         """
-        self._decisions[replace(decision, found="") if decision.outcome is Outcome.REFUSED else decision] = decision
+        self._decisions[
+            replace(decision, found="") if decision.outcome is Outcome.REFUSED else decision
+        ] = decision
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -121,7 +134,9 @@ class Graph:
         return self._nodes[name]
 
     def nodes(self) -> list[Node]:
-        """All nodes in a deterministic topological order; a snapshot: `each` follows edits, this does not."""
+        """All nodes in a deterministic topological order; a snapshot: `each` follows edits, this
+        does not.
+        """
         if self._order is None:
             found = in_order(self._rank, self._late, self._index.succ, self._index.pred)
             if len(found) < len(self._nodes):
@@ -131,7 +146,9 @@ class Graph:
         return [self._nodes[name] for name in self._order]
 
     def each(self, *ops: str) -> Iterator[Node]:
-        """The nodes of these ops (default: all) in topological order, each as it is when its turn comes, without those erased by then."""
+        """The nodes of these ops (default: all) in topological order, each as it is when its turn
+        comes, without those erased by then.
+        """
         for name in [node.name for node in self.nodes() if not ops or node.op in ops]:
             if name in self._nodes:
                 yield self._nodes[name]
@@ -142,7 +159,9 @@ class Graph:
         return self._place
 
     def in_order(self, nodes: Iterable[Node]) -> list[Node]:
-        """Some nodes, each behind those of them that it reads, and else by their ranks; nobody asks where the others stand."""
+        """Some nodes, each behind those of them that it reads, and else by their ranks; nobody asks
+        where the others stand.
+        """
         found = {node.name: node for node in nodes}
         if len(found) < 2:
             return list(found.values())
@@ -152,7 +171,11 @@ class Graph:
         for name, read in makers.items():
             for maker in read:
                 readers[maker].append(name)
-        late = {name for name, read in makers.items() if any(ranks[maker] >= ranks[name] for maker in read)}
+        late = {
+            name
+            for name, read in makers.items()
+            if any(ranks[maker] >= ranks[name] for maker in read)
+        }
         return [found[name] for name in in_order(ranks, late, readers, makers)]
 
     def type(self, value: str) -> TensorType:
@@ -189,24 +212,32 @@ class Graph:
         return value in self._returned
 
     def sole_consumer(self, value: str) -> Node | None:
-        """The one node that reads the value, by one input, when the graph does not return it; otherwise None."""
+        """The one node that reads the value, by one input, when the graph does not return it;
+        otherwise None.
+        """
         uses = self._uses[value]
         if len(uses) != 1 or value in self._returned:
             return None
         return self._nodes[next(iter(uses))[0]]
 
     def anchors(self) -> dict[str, tuple[str, int]]:
-        """What `paths.chain_anchor` has found out about the graph as it stands; empty again after every edit."""
+        """What `paths.chain_anchor` has found out about the graph as it stands; empty again after
+        every edit.
+        """
         if self._anchors[0] != self.version:
             self._anchors = (self.version, {})
         return self._anchors[1]
 
     def edges(self) -> set[tuple[str, str]]:
-        """The derived index, as (producer, consumer) names: the verifier holds it against the nodes."""
+        """The derived index, as (producer, consumer) names: the verifier holds it against the
+        nodes.
+        """
         return set(self._index.edges)
 
     def added_since(self, node: str, constant: str) -> tuple[list[Node], list[str]]:
-        """What was added behind a node and a constant that are still there ('': there was none): nodes in topological order, constants."""
+        """What was added behind a node and a constant that are still there ('': there was none):
+        nodes in topological order, constants.
+        """
         nodes = list(takewhile(lambda name: name != node, reversed(self._nodes)))
         constants = list(takewhile(lambda name: name != constant, reversed(self._constants)))
         return [self._nodes[name] for name in reversed(nodes)], constants[::-1]
@@ -215,7 +246,7 @@ class Graph:
         """The node and the constant that were added last; '' where there is none."""
         return next(reversed(self._nodes), ""), next(reversed(self._constants), "")
 
-    # -- building and rewriting ------------------------------------------------------------------------------------------------
+    # -- building and rewriting --------------------------------------------------------------------
 
     def fresh(self, base: str) -> str:
         """A name, `base` or `base.1`, `base.2` ..., that no value and no node has."""
@@ -233,8 +264,11 @@ class Graph:
         self._inputs.append(name)
         return name
 
-    def add_constant(self, name: str, data: Array, dtype: DType | None = None, quant: Quantization | None = None) -> str:
-        """A constant value under a fresh name derived from `name`; `dtype` where NumPy's type does not tell (s4, bf16).
+    def add_constant(
+        self, name: str, data: Array, dtype: DType | None = None, quant: Quantization | None = None
+    ) -> str:
+        """A constant value under a fresh name derived from `name`; `dtype` where NumPy's type does
+        not tell (s4, bf16).
 
         The array is kept by reference and made read-only.
         """
@@ -242,7 +276,9 @@ class Graph:
         if data.flags.writeable:
             data = data.view()
             data.setflags(write=False)
-        self._bind(name, TensorType(dtype or DType.from_numpy(data.dtype), tuple(data.shape), quant))
+        self._bind(
+            name, TensorType(dtype or DType.from_numpy(data.dtype), tuple(data.shape), quant)
+        )
         self._constants[name] = data
         return name
 
@@ -266,27 +302,40 @@ class Graph:
             inputs: names of existing values; an absent optional one is ''.
             attrs: attributes; the row's defaults fill the rest.
             name: wanted name (made fresh when taken); default: the op's name.
-            outputs: wanted names of the outputs ('' for absent ones); default: one, named after the node.
+            outputs: wanted names of the outputs ('' for absent ones); default: one, named after the
+                node.
             origin: names of the nodes in the user's model it comes from.
             quantizer: names of quantizers, for Quantize, Dequantize, FakeQuantize.
             types: output types, only for the op `Onnx`, whose row cannot tell them.
-            after_all: order it behind all nodes so far (import); otherwise it comes right behind its producers.
+            after_all: order it behind all nodes so far (import); otherwise it comes right behind
+                its producers.
 
         Raises:
-            GraphError: an unknown op or value, an output name that is taken, or inputs that do not fit the op.
+            GraphError: an unknown op or value, an output name that is taken, or inputs that do not
+                fit the op.
         """
         spec = OPS.get(op)
         if spec is None:
             raise GraphError(f"no op {op} in the op table")
         self._check_known(name or op, inputs)
-        node_name = name if name and name not in self._nodes else self.fresh(name or op)  # a value may share a node's name
+        node_name = (
+            name if name and name not in self._nodes else self.fresh(name or op)
+        )  # a value may share a node's name
         names = (self.fresh(node_name + ".out"),) if outputs is None else tuple(outputs)
         try:
             complete = spec.complete(attrs or {})
             found = tuple(types) if types is not None else self._infer(spec, inputs, complete)
         except ShapeError as error:
             raise GraphError(f"{node_name} ({op}): {error}") from error
-        node = Node(node_name, op, tuple(inputs), names, complete, tuple(dict.fromkeys(origin)), tuple(dict.fromkeys(quantizer)))
+        node = Node(
+            node_name,
+            op,
+            tuple(inputs),
+            names,
+            complete,
+            tuple(dict.fromkeys(origin)),
+            tuple(dict.fromkeys(quantizer)),
+        )
         for value, type_ in zip(names, found, strict=False):
             if value:
                 self._bind(value, type_)
@@ -299,20 +348,29 @@ class Graph:
         return node
 
     def set_inputs(self, node: Node, inputs: Sequence[str]) -> Node:
-        """Makes a node read other values; what they say of the shapes of its outputs may be more than before, never something else.
+        """Makes a node read other values; what they say of the shapes of its outputs may be more
+        than before, never something else.
 
         Raises:
             GraphError: the outputs would change their type, or a cycle would come to be.
         """
         alike = len(inputs) == len(node.inputs)
-        places = [i for i, differs in enumerate(map(ne, node.inputs, inputs)) if differs] if alike else list(range(len(inputs)))
+        places = (
+            [i for i, differs in enumerate(map(ne, node.inputs, inputs)) if differs]
+            if alike
+            else list(range(len(inputs)))
+        )
         return self._set(node, inputs, places)
 
     def _set(self, node: Node, inputs: Sequence[str], places: Sequence[int]) -> Node:
-        """Makes a node read other values; `places`: where they differ, all where their number does."""
+        """Makes a node read other values; `places`: where they differ, all where their number
+        does.
+        """
         changed, alike = replace(node, inputs=tuple(inputs)), len(inputs) == len(node.inputs)
         self._check_known(node.name, [inputs[place] for place in places])
-        if node.op != "Onnx" and not (alike and all(self._alike(node.inputs[place], inputs[place]) for place in places)):
+        if node.op != "Onnx" and not (
+            alike and all(self._alike(node.inputs[place], inputs[place]) for place in places)
+        ):
             self._types.update(narrowed(self, node, inputs))
         before = places
         if not alike or len(inputs) <= _MANY_INPUTS:
@@ -326,10 +384,12 @@ class Graph:
         return changed
 
     def replace_uses(self, old: str, new: str, *, only: Iterable[Node] | None = None) -> None:
-        """Makes every reader of `old` (nodes and graph outputs, or just the nodes in `only`) read `new` instead.
+        """Makes every reader of `old` (nodes and graph outputs, or just the nodes in `only`) read
+        `new` instead.
 
         Raises:
-            GraphError: the two types differ in element type, shape or quantization, so that readers would change their types.
+            GraphError: the two types differ in element type, shape or quantization, so that readers
+                would change their types.
         """
         chosen = None if only is None else {node.name for node in only}
         readers: dict[str, list[int]] = {}
@@ -393,7 +453,9 @@ class Graph:
             raise GraphError(f"cannot rename {old} to {new}")
         self._types[new] = self._types.pop(old)
         self._producer[new] = self._producer.pop(old)
-        self._nodes[producer.name] = replace(producer, outputs=tuple(new if v == old else v for v in producer.outputs))
+        self._nodes[producer.name] = replace(
+            producer, outputs=tuple(new if v == old else v for v in producer.outputs)
+        )
         self._uses[new] = {}
         places: dict[str, list[int]] = {}
         for name, place in self._uses.pop(old):
@@ -423,19 +485,35 @@ class Graph:
         """An independent graph with the same nodes and values; constant data is shared."""
         twin = Graph(self.name)
         twin.outputs = self.outputs
-        twin._decisions, twin.fates, twin.quantizers = dict(self._decisions), list(self.fates), dict(self.quantizers)
-        twin._inputs, twin._types, twin._constants = list(self._inputs), dict(self._types), dict(self._constants)
-        twin._nodes, twin._producer, twin._rank = dict(self._nodes), dict(self._producer), dict(self._rank)
+        twin._decisions, twin.fates, twin.quantizers = (
+            dict(self._decisions),
+            list(self.fates),
+            dict(self.quantizers),
+        )
+        twin._inputs, twin._types, twin._constants = (
+            list(self._inputs),
+            dict(self._types),
+            dict(self._constants),
+        )
+        twin._nodes, twin._producer, twin._rank = (
+            dict(self._nodes),
+            dict(self._producer),
+            dict(self._rank),
+        )
         twin._late = dict(self._late)
         twin._uses = {value: dict(uses) for value, uses in self._uses.items()}
         twin._counter, twin._index, twin.version = self._counter, self._index.copy(), self.version
         return twin
 
     def __eq__(self, other: object) -> bool:
-        """Same inputs, outputs, nodes (with names, attributes, origins), types, constants (bit by bit) and quantizers."""
+        """Same inputs, outputs, nodes (with names, attributes, origins), types, constants (bit by
+        bit) and quantizers.
+        """
         if not isinstance(other, Graph):
             return NotImplemented
-        return _parts(self) == _parts(other) and all(same_bits(data, other.constants[name]) for name, data in self._constants.items())
+        return _parts(self) == _parts(other) and all(
+            same_bits(data, other.constants[name]) for name, data in self._constants.items()
+        )
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
@@ -447,7 +525,7 @@ class Graph:
             self._returned[new] = sorted([*self._returned.get(new, []), *places])
             self._outputs_told = None
 
-    # -- the index -------------------------------------------------------------------------------------------------------------
+    # -- the index ---------------------------------------------------------------------------------
 
     def _bind(self, value: str, type_: TensorType) -> None:
         if not value or value in self._types:
@@ -460,12 +538,15 @@ class Graph:
         if unknown:
             raise GraphError(f"{reader} cannot read unknown values: {', '.join(unknown)}")
 
-    def _infer(self, spec: OpSpec, inputs: Sequence[str], attrs: Mapping[str, Attr]) -> tuple[TensorType, ...]:
+    def _infer(
+        self, spec: OpSpec, inputs: Sequence[str], attrs: Mapping[str, Attr]
+    ) -> tuple[TensorType, ...]:
         types = [self._types[v] if v else None for v in inputs]
         return spec.infer(types, attrs, [self._constants.get(v) for v in inputs])
 
     def _rank_for(self, node: Node, after_all: bool) -> Rank:
-        # (place, counter): a rewritten node takes the place of its latest producer, so schedules stay close to the model's.
+        # (place, counter): a rewritten node takes the place of its latest producer, so schedules
+        # stay close to the model's.
         self._counter += 1
         places = [self._rank[self._producer[v]][0] for v in node.inputs if v in self._producer]
         return (self._counter if after_all or not places else max(places), self._counter)
@@ -531,4 +612,11 @@ def _new_index() -> DiGraph[str]:
 
 def _parts(graph: Graph) -> tuple[object, ...]:
     nodes = {node.name: node for node in graph.nodes()}
-    return graph.inputs, graph.outputs, graph.values, nodes, graph.quantizers, graph.constants.keys()
+    return (
+        graph.inputs,
+        graph.outputs,
+        graph.values,
+        nodes,
+        graph.quantizers,
+        graph.constants.keys(),
+    )

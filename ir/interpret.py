@@ -1,4 +1,6 @@
-"""Runs a graph node by node with the op table's NumPy meaning: the reference that passes, plans and runtimes are held against."""
+"""Runs a graph node by node with the op table's NumPy meaning: the reference that passes, plans and
+runtimes are held against.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,30 @@ Foreign = Callable[[Node, Sequence[Array | None]], Sequence[Array]]
 """Runs a foreign op (`Onnx`): (node, arrays) -> outputs, in the node's order."""
 
 
-def run_graph(graph: Graph, feeds: Mapping[str, Array], *, foreign: Foreign | None = None, keep_all: bool = False) -> dict[str, Array]:
+def run_graph(
+    graph: Graph,
+    feeds: Mapping[str, Array],
+    *,
+    foreign: Foreign | None = None,
+    keep_all: bool = False,
+) -> dict[str, Array]:
     """Runs a graph without fusing anything, floats in f32.
 
     Args:
         graph: any stage of compilation.
         feeds: an array for each input of the graph, of its element type and shape.
         foreign: runs the op `Onnx`; without it a graph that holds one is refused.
-        keep_all: return every value but the constants, not only the graph's outputs; otherwise a value is freed after its last use.
+        keep_all: return every value but the constants, not only the graph's outputs; otherwise a
+            value is freed after its last use.
 
     Returns:
-        Arrays by value name: the graph's outputs in their order (with keep_all: inputs and values in execution order, then those of the
-        outputs that are constants). Without keep_all an output is writable and shares memory with no feed and no constant.
+        Arrays by value name: the graph's outputs in their order (with keep_all: inputs and values
+        in execution order, then those of the outputs that are constants). Without keep_all an
+        output is writable and shares memory with no feed and no constant.
 
     Raises:
-        InvalidInput: a feed is missing, unknown, or of another type or shape; or a node cannot be computed on the shapes these feeds give.
+        InvalidInput: a feed is missing, unknown, or of another type or shape; or a node cannot be
+            computed on the shapes these feeds give.
         UnsupportedOp: a foreign op and nobody to run it.
         InternalError: the graph is broken: a node's result is not of its type.
     """
@@ -46,7 +57,12 @@ def run_graph(graph: Graph, feeds: Mapping[str, Array], *, foreign: Foreign | No
                 live[value] = _checked(node, value, array, graph.type(value))
         del arrays
         for value in () if keep_all else dict.fromkeys(node.inputs + node.outputs):
-            if value and value not in kept and last.get(value, index) == index and value not in graph.constants:
+            if (
+                value
+                and value not in kept
+                and last.get(value, index) == index
+                and value not in graph.constants
+            ):
                 live.pop(value, None)
     if keep_all:
         everything = {value: array for value, array in live.items() if value not in graph.constants}
@@ -54,7 +70,9 @@ def run_graph(graph: Graph, feeds: Mapping[str, Array], *, foreign: Foreign | No
     return {value: _apart(live[value], feeds) for value in graph.outputs}
 
 
-def run_node(node: Node, arrays: Sequence[Array | None], foreign: Foreign | None = None) -> tuple[Array, ...]:
+def run_node(
+    node: Node, arrays: Sequence[Array | None], foreign: Foreign | None = None
+) -> tuple[Array, ...]:
     """The outputs of one node, given its inputs (None for absent ones).
 
     Raises:
@@ -63,7 +81,9 @@ def run_node(node: Node, arrays: Sequence[Array | None], foreign: Foreign | None
     """
     evaluate = node.spec.evaluate
     if evaluate is None and foreign is None:
-        raise UnsupportedOp(f"nothing here can run the operator {describe(node)}", where=where(node))
+        raise UnsupportedOp(
+            f"nothing here can run the operator {describe(node)}", where=where(node)
+        )
     try:
         if evaluate is None:
             return () if foreign is None else tuple(foreign(node, arrays))
@@ -93,22 +113,34 @@ def check_feeds(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """The feeds as arrays, checked against the graph's inputs.
 
     Raises:
-        InvalidInput: a feed is missing, unknown, or of another element type or shape, or one symbol stands for two sizes.
+        InvalidInput: a feed is missing, unknown, or of another element type or shape, or one symbol
+            stands for two sizes.
     """
     unknown = [name for name in feeds if name not in graph.inputs]
     missing = [name for name in graph.inputs if name not in feeds]
     if unknown or missing:
         listed = ", ".join(graph.inputs) or "none"
-        wrong = f"unknown inputs: {', '.join(unknown)}" if unknown else f"missing inputs: {', '.join(missing)}"
+        wrong = (
+            f"unknown inputs: {', '.join(unknown)}"
+            if unknown
+            else f"missing inputs: {', '.join(missing)}"
+        )
         raise InvalidInput(wrong, where=graph.name, hint=f"the model's inputs are: {listed}")
     sizes: dict[str, int] = {}
-    return {name: _check_feed(name, np.asarray(feeds[name]), graph.type(name), sizes) for name in graph.inputs}
+    return {
+        name: _check_feed(name, np.asarray(feeds[name]), graph.type(name), sizes)
+        for name in graph.inputs
+    }
 
 
 def _check_feed(name: str, array: Array, type_: TensorType, sizes: dict[str, int]) -> Array:
     if array.dtype != type_.dtype.numpy:
         wanted_type = type_.dtype.numpy
-        raise InvalidInput(f"expected {wanted_type} elements, found {array.dtype}", where=f"input {name}", hint=f"the model wants {type_}")
+        raise InvalidInput(
+            f"expected {wanted_type} elements, found {array.dtype}",
+            where=f"input {name}",
+            hint=f"the model wants {type_}",
+        )
     if type_.shape is None:
         return array
     fits = array.ndim == len(type_.shape)
@@ -116,25 +148,43 @@ def _check_feed(name: str, array: Array, type_: TensorType, sizes: dict[str, int
         wanted = sizes.setdefault(dim, size) if isinstance(dim, str) and dim.isidentifier() else dim
         fits = fits and (isinstance(wanted, str) or wanted == size)
     if not fits:
-        raise InvalidInput(f"expected shape {type_}, found {list(array.shape)}", where=f"input {name}", hint=_sizes_hint(sizes))
+        raise InvalidInput(
+            f"expected shape {type_}, found {list(array.shape)}",
+            where=f"input {name}",
+            hint=_sizes_hint(sizes),
+        )
     return array
 
 
 def _sizes_hint(sizes: Mapping[str, int]) -> str:
-    return "sizes taken from the inputs so far: " + ", ".join(f"{name}={size}" for name, size in sizes.items()) if sizes else ""
+    return (
+        "sizes taken from the inputs so far: "
+        + ", ".join(f"{name}={size}" for name, size in sizes.items())
+        if sizes
+        else ""
+    )
 
 
 def _checked(node: Node, value: str, array: Array, type_: TensorType) -> Array:
     """The result, if it is of the type the graph says."""
     shape = type_.shape
-    static = [] if shape is None else [(d, n) for d, n in zip(shape, array.shape, strict=False) if isinstance(d, int)]
+    static = (
+        []
+        if shape is None
+        else [(d, n) for d, n in zip(shape, array.shape, strict=False) if isinstance(d, int)]
+    )
     fits = (shape is None or len(shape) == array.ndim) and all(d == n for d, n in static)
     if array.dtype != type_.dtype.numpy or not fits:
-        raise InternalError(f"{describe(node)} at {where(node)} gave {array.dtype}{list(array.shape)} for {value}, whose type is {type_}")
+        raise InternalError(
+            f"{describe(node)} at {where(node)} gave {array.dtype}{list(array.shape)} for {value}, whose type is {type_}"
+        )
     return array
 
 
 def _apart(array: Array, feeds: Mapping[str, Array]) -> Array:
-    # What cannot be written into is a constant, or one element that stands for many (Expand, ConstantOfShape).
-    shared = not array.flags.writeable or any(np.may_share_memory(array, np.asarray(feed)) for feed in feeds.values())
+    # What cannot be written into is a constant, or one element that stands for many (Expand,
+    # ConstantOfShape).
+    shared = not array.flags.writeable or any(
+        np.may_share_memory(array, np.asarray(feed)) for feed in feeds.values()
+    )
     return array.copy() if shared else array

@@ -15,12 +15,15 @@ __all__ = ["GraphError", "Node", "Use", "origin_of", "subject"]
 
 
 class GraphError(ValueError):
-    """A verb was used against the rules of the graph: unknown value, name taken, erasing what is used, types that do not fit."""
+    """A verb was used against the rules of the graph: unknown value, name taken, erasing what is
+    used, types that do not fit.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation. Absent optional inputs and outputs are empty strings; `attrs` is complete (defaults filled in).
+    """One operation. Absent optional inputs and outputs are empty strings; `attrs` is complete
+    (defaults filled in).
 
     Attributes:
         name: unique in the graph.
@@ -29,7 +32,8 @@ class Node:
         outputs: names of the values that it produces.
         attrs: complete attributes.
         origin: names of the nodes in the user's model that it came from.
-        quantizer: for Quantize, Dequantize and FakeQuantize: names of the quantizers whose halves it is.
+        quantizer: for Quantize, Dequantize and FakeQuantize: names of the quantizers whose halves
+            it is.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""The order in which a graph's nodes are looked at and run: each behind what it reads, and among those the one of the lowest rank first."""
+"""The order in which a graph's nodes are looked at and run: each behind what it reads, and among
+those the one of the lowest rank first.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,16 @@ Rank = tuple[int, int]
 
 
 def in_order(
-    ranks: Mapping[str, Rank], late: Collection[str], readers: Mapping[str, Iterable[str]], makers: Mapping[str, Iterable[str]]
+    ranks: Mapping[str, Rank],
+    late: Collection[str],
+    readers: Mapping[str, Iterable[str]],
+    makers: Mapping[str, Iterable[str]],
 ) -> list[str]:
     """Names in the lexicographical topological order by rank.
 
-    Nodes are sorted by rank, which is their order where producers have lower ranks than their readers. A reader with a producer of a
-    higher rank waits until that stands, and so do its own readers; the rest of the graph is not looked at.
+    Nodes are sorted by rank, which is their order where producers have lower ranks than their
+    readers. A reader with a producer of a higher rank waits until that stands, and so do its own
+    readers; the rest of the graph is not looked at.
 
     Args:
         ranks: the rank of each node.

@@ -16,7 +16,9 @@ _REACH = 256  # operations that are looked at: no primitive takes as many post-o
 
 
 def chain_anchor(graph: Graph, value: str) -> Node | None:
-    """The convolution or matrix product that `value` comes from over 256 elementwise steps at most, which nothing else reads, or None."""
+    """The convolution or matrix product that `value` comes from over 256 elementwise steps at most,
+    which nothing else reads, or None.
+    """
     known = graph.anchors()
     passed: list[str] = []
     found, far = "", 0
@@ -37,7 +39,9 @@ def chain_anchor(graph: Graph, value: str) -> Node | None:
 
 
 def _in_front(graph: Graph, value: str) -> Node | str | None:
-    """The anchor that makes a value which nothing else reads; or the value that the elementwise step which makes it starts from."""
+    """The anchor that makes a value which nothing else reads; or the value that the elementwise
+    step which makes it starts from.
+    """
     node = graph.producer(value)
     if node is None or graph.is_output(value) or graph.read_count(value) != 1:
         return None
@@ -50,15 +54,22 @@ def _in_front(graph: Graph, value: str) -> Node | str | None:
 
 
 def keeps_shape(graph: Graph, node: Node, value: str) -> bool:
-    """True when an elementwise operation surely gives `value`, an operand of it, in its own shape: no other operand makes it larger."""
+    """True when an elementwise operation surely gives `value`, an operand of it, in its own shape:
+    no other operand makes it larger.
+    """
     shape = graph.type(value).shape
-    return all(dims.fits(graph.type(other).shape, shape) for other in node.inputs if other and other != value)
+    return all(
+        dims.fits(graph.type(other).shape, shape)
+        for other in node.inputs
+        if other and other != value
+    )
 
 
 def reaches(graph: Graph, first: str, last: str) -> bool:
     """True when the node `last` depends on the node `first`, or is it.
 
-    Goes backwards from `last`, and only between the two in topological order, which for residual blocks is a short way.
+    Goes backwards from `last`, and only between the two in topological order, which for residual
+    blocks is a short way.
     """
     place = graph.places()
     seen, stack = {last}, [last]
@@ -68,17 +79,27 @@ def reaches(graph: Graph, first: str, last: str) -> bool:
             return True
         for value in graph.node(name).inputs:
             before = graph.producer(value) if value else None
-            if before is not None and before.name not in seen and place[before.name] >= place[first]:
+            if (
+                before is not None
+                and before.name not in seen
+                and place[before.name] >= place[first]
+            ):
                 seen.add(before.name)
                 stack.append(before.name)
     return False
 
 
 def same_bytes(graph: Graph, value: str) -> tuple[str, ...]:
-    """The value and all that are the same elements under another shape: at run time they may share one buffer; the first one in front."""
+    """The value and all that are the same elements under another shape: at run time they may share
+    one buffer; the first one in front.
+    """
     found = [first_view(graph, value)]
     for each in found:
-        found += [reader.output for reader in graph.consumers(each) if reader.has(Trait.RESHAPES) and reader.inputs[0] == each]
+        found += [
+            reader.output
+            for reader in graph.consumers(each)
+            if reader.has(Trait.RESHAPES) and reader.inputs[0] == each
+        ]
     return tuple(found)
 
 

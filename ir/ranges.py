@@ -28,22 +28,32 @@ class Ranges:
 
     @property
     def input_scale(self) -> F64:
-        """Real width of one step of the input grid: (ih - il) / (levels - 1); negative where the range is inverted, 0 for a threshold."""
+        """Real width of one step of the input grid: (ih - il) / (levels - 1); negative where the
+        range is inverted, 0 for a threshold.
+        """
         return (self.input_high - self.input_low) / (self.levels - 1)
 
     @property
     def output_scale(self) -> F64:
-        """Real width of one step of the output grid: (oh - ol) / (levels - 1); 0 where the output is constant."""
+        """Real width of one step of the output grid: (oh - ol) / (levels - 1); 0 where the output
+        is constant.
+        """
         return (self.output_high - self.output_low) / (self.levels - 1)
 
     @property
     def finite(self) -> bool:
         """True when no bound is NaN or infinite."""
-        return bool(np.isfinite(np.concatenate([self.input_low, self.input_high, self.output_low, self.output_high])).all())
+        return bool(
+            np.isfinite(
+                np.concatenate([self.input_low, self.input_high, self.output_low, self.output_high])
+            ).all()
+        )
 
 
 def ranges_of(graph: Graph, node: Node) -> Ranges | str:
-    """The ranges of a FakeQuantize node, or the reason why they have no per-tensor or per-axis form."""
+    """The ranges of a FakeQuantize node, or the reason why they have no per-tensor or per-axis
+    form.
+    """
     data = [graph.constant(value) for value in node.inputs[1:]]
     if any(array is None for array in data):
         return "a range is not constant"
@@ -68,9 +78,15 @@ def ranges_of(graph: Graph, node: Node) -> Ranges | str:
 
 
 def makes_codes(graph: Graph, node: Node) -> bool:
-    """True of the FakeQuantize that `split_fake_quantize` leaves in front of a Quantize: its output is codes, as numbers.
+    """True of the FakeQuantize that `split_fake_quantize` leaves in front of a Quantize: its output
+    is codes, as numbers.
 
     It belongs to no quantizer itself; the Quantize and Dequantize behind it do.
     """
     readers = graph.consumers(node.output)
-    return node.op == "FakeQuantize" and not node.quantizer and bool(readers) and all(reader.op == "Quantize" for reader in readers)
+    return (
+        node.op == "FakeQuantize"
+        and not node.quantizer
+        and bool(readers)
+        and all(reader.op == "Quantize" for reader in readers)
+    )

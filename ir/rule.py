@@ -1,4 +1,6 @@
-"""What all rules have in common: an equation for a name, what they claim, a docstring that argues for them, and how they refuse."""
+"""What all rules have in common: an equation for a name, what they claim, a docstring that argues
+for them, and how they refuse.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,12 @@ class Equation(Generic[Apply_co]):
 
     Attributes:
         name: the equation itself.
-        apply: gives what the left side becomes, a `Refusal` where it matches and a guard fails, None where it does not match; its
-            docstring says why the rule is legal and when it refuses.
+        apply: gives what the left side becomes, a `Refusal` where it matches and a guard fails,
+            None where it does not match; its docstring says why the rule is legal and when it
+            refuses.
         real: `identity` or `approximation` of real numbers.
-        float: `bitwise`, `ties` or `ulp`: what holds in f32 when the constants are formed in f64 and rounded once; see `Contract`.
+        float: `bitwise`, `ties` or `ulp`: what holds in f32 when the constants are formed in f64
+            and rounded once; see `Contract`.
     """
 
     name: str
@@ -31,7 +35,9 @@ class Equation(Generic[Apply_co]):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why an operation has no home: the predicate that failed, what it needs and what it met, and what the user can change."""
+    """Why an operation has no home: the predicate that failed, what it needs and what it met, and
+    what the user can change.
+    """
 
     reason: str
     expected: str = ""

@@ -1,4 +1,6 @@
-"""The text form of graphs: `parse_graph(print_graph(graph)) == graph`. docs/text-form.md has the grammar, `text_*.py` the parts."""
+"""The text form of graphs: `parse_graph(print_graph(graph)) == graph`. docs/text-form.md has the
+grammar, `text_*.py` the parts.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Reading tokens of the text form: a cursor over one line, with errors that name line, place and what was expected.
+"""Reading tokens of the text form: a cursor over one line, with errors that name line, place and
+what was expected.
 
-The text may come from anywhere: it is only ever matched with regular expressions and built into plain values, nesting is bounded, and
-sizes are compared with `TextLimits` as Python integers before anything of that size is allocated.
+The text may come from anywhere: it is only ever matched with regular expressions and built into
+plain values, nesting is bounded, and sizes are compared with `TextLimits` as Python integers before
+anything of that size is allocated.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ __all__ = ["INT", "NUMBER", "Cursor", "DataSection", "TextLimits"]
 
 _T = TypeVar("_T")
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
-NUMBER = re.compile(r"-?(?:inf|nan(?::[0-9a-f]{16})?|[0-9]{1,400}(?:\.[0-9]{0,400})?(?:[eE][+-]?[0-9]{1,4})?d?)")
+NUMBER = re.compile(
+    r"-?(?:inf|nan(?::[0-9a-f]{16})?|[0-9]{1,400}(?:\.[0-9]{0,400})?(?:[eE][+-]?[0-9]{1,4})?d?)"
+)
 INT = re.compile(r"-?[0-9]{1,400}")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ELIDED = re.compile(r"\[[0-9]+ values")
@@ -51,7 +55,9 @@ class TextLimits:
 
 @dataclass
 class DataSection:
-    """The trailing section of a text: digest -> base64 of a zlib stream; hands out what was asked for, within the budget."""
+    """The trailing section of a text: digest -> base64 of a zlib stream; hands out what was asked
+    for, within the budget.
+    """
 
     limits: TextLimits = field(default_factory=TextLimits)
     entries: dict[str, list[str]] = field(default_factory=dict)
@@ -65,7 +71,10 @@ class DataSection:
         """
         self.spent += size
         if self.spent > self.limits.data_bytes:
-            cursor.fail_with(f"constants take more than {self.limits.data_bytes} bytes", hint="raise TextLimits.data_bytes")
+            cursor.fail_with(
+                f"constants take more than {self.limits.data_bytes} bytes",
+                hint="raise TextLimits.data_bytes",
+            )
 
     def fetch(self, digest: str, size: int, cursor: Cursor) -> bytes:
         """The `size` bytes stored under a digest.
@@ -75,11 +84,16 @@ class DataSection:
         """
         self.spend(size, cursor)
         if digest not in self.entries:
-            cursor.fail_with(f"the data of #{digest} is not in the text", hint="print with data='full' to get a text that can be read back")
+            cursor.fail_with(
+                f"the data of #{digest} is not in the text",
+                hint="print with data='full' to get a text that can be read back",
+            )
         try:
             packed = base64.b64decode("".join(self.entries[digest]), validate=True)
             unpacker = zlib.decompressobj()
-            raw = unpacker.decompress(packed, size + 1)  # bounded: a stream that grows beyond its constant is refused, not unpacked
+            raw = unpacker.decompress(
+                packed, size + 1
+            )  # bounded: a stream that grows beyond its constant is refused, not unpacked
         except (binascii.Error, ValueError, zlib.error) as error:
             cursor.fail_with(f"the data of #{digest} is damaged ({error})")
         if len(raw) != size:
@@ -94,12 +108,15 @@ class Cursor:
 
     Args:
         text: the line.
-        line: its number, from 1; 0 for text that is not part of a file (`source` then says what it is).
+        line: its number, from 1; 0 for text that is not part of a file (`source` then says what it
+            is).
         data: the text's data section.
         source: what is being read, for errors.
     """
 
-    def __init__(self, text: str, line: int = 0, data: DataSection | None = None, source: str = "") -> None:
+    def __init__(
+        self, text: str, line: int = 0, data: DataSection | None = None, source: str = ""
+    ) -> None:
         self.text = text
         self.line = line
         self.data = data if data is not None else DataSection()
@@ -108,14 +125,18 @@ class Cursor:
         self.depth = 0
         self.space()
 
-    # -- errors ----------------------------------------------------------------------------------------------------------------
+    # -- errors ------------------------------------------------------------------------------------
 
     def fail(self, expected: str) -> NoReturn:
         """Raises InvalidModel: something else was expected here."""
         rest = self.text[self.at : self.at + 24]
-        self.fail_with(f"expected {expected}, found {json.dumps(rest, ensure_ascii=False) if rest else 'the end of the line'}")
+        self.fail_with(
+            f"expected {expected}, found {json.dumps(rest, ensure_ascii=False) if rest else 'the end of the line'}"
+        )
 
-    def fail_with(self, what: str, *, hint: str = "the grammar is in docs/text-form.md") -> NoReturn:
+    def fail_with(
+        self, what: str, *, hint: str = "the grammar is in docs/text-form.md"
+    ) -> NoReturn:
         """Raises InvalidModel about this place."""
         start = max(0, self.at - 60)
         shown = self.text[start : self.at + 60]
@@ -123,9 +144,14 @@ class Cursor:
         place = f"line {self.line}" if self.line else "text"
         head = f"{self.source}, {place}" if self.source else place
         excerpt = f"    {printable(shown)}\n    {pointer}"
-        raise InvalidModel(f"the text form cannot be read: {what}", where=f"{head}, column {self.at + 1}", hint=hint, excerpt=excerpt)
+        raise InvalidModel(
+            f"the text form cannot be read: {what}",
+            where=f"{head}, column {self.at + 1}",
+            hint=hint,
+            excerpt=excerpt,
+        )
 
-    # -- tokens ----------------------------------------------------------------------------------------------------------------
+    # -- tokens ------------------------------------------------------------------------------------
 
     def space(self) -> None:
         """Skips blanks."""
@@ -226,7 +252,7 @@ class Cursor:
                 return (sigil, name) if name else self.fail("a value's name, which is never empty")
         return ("_", "") if self.take("_") else self.fail("a value (`%name`, `@constant` or `_`)")
 
-    # -- numbers ---------------------------------------------------------------------------------------------------------------
+    # -- numbers -----------------------------------------------------------------------------------
 
     def integer(self, expected: str = "an integer") -> int:
         """An integer."""
@@ -241,7 +267,9 @@ class Cursor:
     def float_of(self, token: str) -> float:
         """The value of a token of `NUMBER`."""
         if ":" in token:
-            value: float = struct.unpack("<d", int(token.split(":")[1], 16).to_bytes(8, "little"))[0]
+            value: float = struct.unpack("<d", int(token.split(":")[1], 16).to_bytes(8, "little"))[
+                0
+            ]
             return value
         if token in ("nan", "-nan"):
             return math.nan
@@ -264,4 +292,7 @@ class Cursor:
     def refuse_elided(self) -> None:
         """Stops at a list that the display form shortened."""
         if _ELIDED.match(self.text, self.at):
-            self.fail_with("this list was shortened for reading", hint="print with data='full' to get a text that can be read back")
+            self.fail_with(
+                "this list was shortened for reading",
+                hint="print with data='full' to get a text that can be read back",
+            )

@@ -1,7 +1,7 @@
 """Reading graphs from their text form. docs/text-form.md has the grammar.
 
-Nodes are added through the graph's own verbs, so a parsed graph has the types that the op table gives; a type that the text states
-and the table contradicts is an error at that line.
+Nodes are added through the graph's own verbs, so a parsed graph has the types that the op table
+gives; a type that the text states and the table contradicts is an error at that line.
 """
 
 from __future__ import annotations
@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import InvalidModel
-from .decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
+from .decision import (
+    Alternative,
+    Decision,
+    DequantizeFate,
+    Fate,
+    Half,
+    Outcome,
+    QuantizeFate,
+    Quantizer,
+)
 from .graph import Graph, GraphError
 from .text_cursor import DataSection, TextLimits
 from .text_read import Reader
@@ -33,7 +42,15 @@ _FATES: Mapping[Half, Mapping[str, QuantizeFate | DequantizeFate]] = {
     Half.QUANTIZE: {fate.value: fate for fate in QuantizeFate},
     Half.DEQUANTIZE: {fate.value: fate for fate in DequantizeFate},
 }
-_BAD_NODE = (GraphError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
+_BAD_NODE = (
+    GraphError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    ArithmeticError,
+)
 
 
 def parse_graph(text: str, *, limits: TextLimits | None = None, source: str = "") -> Graph:
@@ -45,7 +62,8 @@ def parse_graph(text: str, *, limits: TextLimits | None = None, source: str = ""
         source: what is being read (a path), for errors.
 
     Raises:
-        InvalidModel: the text breaks the grammar, or the graph breaks the op table's rules; with line, place and what was expected.
+        InvalidModel: the text breaks the grammar, or the graph breaks the op table's rules; with
+            line, place and what was expected.
     """
     return _GraphParser(Graph()).parse(body_and_data(text, limits or TextLimits(), source))
 
@@ -72,7 +90,9 @@ def body_and_data(text: str, limits: TextLimits, source: str) -> Iterator[Reader
     cut = next((i for i, line in enumerate(lines) if line.rstrip() == "data"), len(lines))
     data = DataSection(limits)
     _read_data(lines, cut + 1, data, source)
-    cursors = (Reader(line.rstrip(), number, data, source) for number, line in enumerate(lines[:cut], 1))
+    cursors = (
+        Reader(line.rstrip(), number, data, source) for number, line in enumerate(lines[:cut], 1)
+    )
     return (cursor for cursor in cursors if not cursor.done and not cursor.peek(";"))
 
 
@@ -114,7 +134,10 @@ def check_totals(cursor: Reader, stated: Mapping[str, str], found: Mapping[str, 
     for key, count in found.items():
         if key in stated and stated[key] != str(count):
             cursor.at = max(0, cursor.text.find(f"{key}="))
-            cursor.fail_with(f"the header says {key}={stated[key]}, the text has {count}", hint="mend the header, or leave the total out")
+            cursor.fail_with(
+                f"the header says {key}={stated[key]}, the text has {count}",
+                hint="mend the header, or leave the total out",
+            )
 
 
 def tail_from(cursor: Reader) -> Tail | None:
@@ -148,7 +171,13 @@ def quantizer_from(cursor: Reader) -> tuple[str, Quantizer]:
 def fate_from(cursor: Reader) -> Fate:
     """The rest of a line `fate QUANTIZER HALF of CONSUMER -> FATE at #STEP : "reason"`."""
     quantizer = cursor.name("the name of a quantizer")
-    half = Half.QUANTIZE if cursor.take("quantize") else Half.DEQUANTIZE if cursor.take("dequantize") else None
+    half = (
+        Half.QUANTIZE
+        if cursor.take("quantize")
+        else Half.DEQUANTIZE
+        if cursor.take("dequantize")
+        else None
+    )
     if half is None:
         cursor.fail("`quantize` or `dequantize`")
     consumer = cursor.name("the consumer's name") if cursor.take("of") else ""
@@ -168,8 +197,16 @@ def fate_from(cursor: Reader) -> Fate:
 
 
 def decision_from(cursor: Reader) -> Decision:
-    """The rest of a line `decision OUTCOME RULE at SUBJECT : "reason" expected "..." found "..." hint "..." weighed HOME COST ...`."""
-    outcome = Outcome.FIRED if cursor.take("fired") else Outcome.REFUSED if cursor.take("refused") else None
+    """The rest of a line `decision OUTCOME RULE at SUBJECT : "reason" expected "..." found "..."
+    hint "..." weighed HOME COST ...`.
+    """
+    outcome = (
+        Outcome.FIRED
+        if cursor.take("fired")
+        else Outcome.REFUSED
+        if cursor.take("refused")
+        else None
+    )
     if outcome is None:
         cursor.fail("`fired` or `refused`")
     rule = cursor.name("the name of a rule")
@@ -182,7 +219,13 @@ def decision_from(cursor: Reader) -> Decision:
     hint = cursor.string() if cursor.take("hint") else ""
     weighed: list[Alternative] = []
     while cursor.take("weighed"):
-        weighed.append(Alternative(cursor.name("the name of a home"), cursor.number(), cursor.string() if cursor.peek('"') else ""))
+        weighed.append(
+            Alternative(
+                cursor.name("the name of a home"),
+                cursor.number(),
+                cursor.string() if cursor.peek('"') else "",
+            )
+        )
     cursor.end()
     return Decision(rule, subject, outcome, reason, expected, found, hint, tuple(weighed))
 
@@ -205,20 +248,34 @@ class _GraphParser:
             last.at = len(last.text)
             last.fail_with("the text ends without a line `out`")
         graph = self.graph
-        check_totals(header, totals, {"nodes": len(graph), "constants": len(graph.constants), "quantizers": len(graph.quantizers)})
+        check_totals(
+            header,
+            totals,
+            {
+                "nodes": len(graph),
+                "constants": len(graph.constants),
+                "quantizers": len(graph.quantizers),
+            },
+        )
         return graph
 
     def _line(self, cursor: Reader) -> None:
         readers: Mapping[str, Callable[[Reader], None]] = {
-            "in": self._input, "const": self._constant, "out": self._outputs,
-            "quantizer": self._quantizer, "fate": self._fate, "decision": self._decision,
-        }  # fmt: skip
+            "in": self._input,
+            "const": self._constant,
+            "out": self._outputs,
+            "quantizer": self._quantizer,
+            "fate": self._fate,
+            "decision": self._decision,
+        }
         for word, read in readers.items():
             if cursor.take(word):
                 read(cursor)
                 return
         if not cursor.text.startswith(("%", "_"), cursor.at):
-            cursor.fail("`in`, `const`, a node (`%y : f32[1,8] = Relu(%x) ; relu`), `out`, `quantizer`, `fate` or `decision`")
+            cursor.fail(
+                "`in`, `const`, a node (`%y : f32[1,8] = Relu(%x) ; relu`), `out`, `quantizer`, `fate` or `decision`"
+            )
         self._node(cursor)
 
     def _input(self, cursor: Reader) -> None:
@@ -254,7 +311,9 @@ class _GraphParser:
             cursor.fail_with(f"{sigil}{name} is read before it is defined")
         if name and (name in self.graph.constants) != (sigil == "@"):
             cursor.at = start
-            cursor.fail_with(f"{name} is {'a constant: write @' if sigil == '%' else 'no constant: write %'}{name}")
+            cursor.fail_with(
+                f"{name} is {'a constant: write @' if sigil == '%' else 'no constant: write %'}{name}"
+            )
         return name
 
     def _node(self, cursor: Reader) -> None:
@@ -270,11 +329,25 @@ class _GraphParser:
         tail = tail_from(cursor) or _own_tail(self.graph.fresh(op or "node"))
         types = self._foreign_types(cursor, outputs) if op == "Onnx" else None
         try:
-            node = self.graph.add(op, inputs, attrs, name=tail.name, outputs=names, origin=tail.origin, quantizer=tail.quantizer,
-                                  types=types, after_all=True)  # fmt: skip
-        except _BAD_NODE as error:  # rows rely on attributes of the right kind, which a text need not have
+            node = self.graph.add(
+                op,
+                inputs,
+                attrs,
+                name=tail.name,
+                outputs=names,
+                origin=tail.origin,
+                quantizer=tail.quantizer,
+                types=types,
+                after_all=True,
+            )
+        except (
+            _BAD_NODE
+        ) as error:  # rows rely on attributes of the right kind, which a text need not have
             cursor.at = op_at
-            cursor.fail_with(f"this node does not fit the op table: {error}", hint="mend the node, its inputs or its attributes")
+            cursor.fail_with(
+                f"this node does not fit the op table: {error}",
+                hint="mend the node, its inputs or its attributes",
+            )
         if node.name != tail.name:
             cursor.at = tail_at
             cursor.fail_with(f"a second node is called {tail.name}")
@@ -287,13 +360,17 @@ class _GraphParser:
         return name, cursor.type() if cursor.take(":") else None
 
     @staticmethod
-    def _foreign_types(cursor: Reader, outputs: list[tuple[str, TensorType | None]]) -> list[TensorType]:
+    def _foreign_types(
+        cursor: Reader, outputs: list[tuple[str, TensorType | None]]
+    ) -> list[TensorType]:
         for name, type_ in outputs:
             if name and type_ is None:
                 cursor.fail_with(f"%{name} needs a type: no row of the op table gives it")
         return [type_ or TensorType(DType.F32, None) for _, type_ in outputs]
 
-    def _compare(self, cursor: Reader, start: int, outputs: list[tuple[str, TensorType | None]]) -> None:
+    def _compare(
+        self, cursor: Reader, start: int, outputs: list[tuple[str, TensorType | None]]
+    ) -> None:
         for name, stated in outputs:
             if name and name not in self.graph.values:
                 cursor.at = start
@@ -301,7 +378,10 @@ class _GraphParser:
             if name and stated is not None and self.graph.type(name) != stated:
                 cursor.at = start
                 gives = type_text(self.graph.type(name))
-                cursor.fail_with(f"%{name} is stated as {type_text(stated)}, and the op gives {gives}", hint="leave the type out")
+                cursor.fail_with(
+                    f"%{name} is stated as {type_text(stated)}, and the op gives {gives}",
+                    hint="leave the type out",
+                )
 
     def _outputs(self, cursor: Reader) -> None:
         if self.returned:

@@ -1,4 +1,6 @@
-"""Printing graphs: one line a node, deterministic, and readable as it stands. docs/text-form.md has the grammar."""
+"""Printing graphs: one line a node, deterministic, and readable as it stands. docs/text-form.md has
+the grammar.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,21 @@ from .ops import OPS
 from .ops.spec import REQUIRED, Attr, Required
 from .text_write import Writer, name_text, string_text
 
-__all__ = ["DataForm", "Rendered", "decision_line", "explanation_lines", "known_nodes", "print_graph", "render_graph", "tail_text"]
+__all__ = [
+    "DataForm",
+    "Rendered",
+    "decision_line",
+    "explanation_lines",
+    "known_nodes",
+    "print_graph",
+    "render_graph",
+    "tail_text",
+]
 
 DataForm = Literal["full", "digest"]
-"""`full`: reads back, with the data of large constants behind the graph. `digest`: for people: data by digest, long lists shortened."""
+"""`full`: reads back, with the data of large constants behind the graph. `digest`: for people: data
+by digest, long lists shortened.
+"""
 
 
 @dataclass
@@ -60,17 +73,26 @@ def render_graph(graph: Graph, *, data: DataForm = "full", explain: bool = True)
     writer = Writer(display=data == "digest")
     out = Rendered()
     nodes = known_nodes(graph)
-    totals = f"nodes={len(nodes)} constants={len(graph.constants)} quantizers={len(graph.quantizers)}"
+    totals = (
+        f"nodes={len(nodes)} constants={len(graph.constants)} quantizers={len(graph.quantizers)}"
+    )
     out.add(f"graph {name_text(graph.name)}  {totals}")
     for value in graph.inputs:
         out.add(f"  in {_bound(writer, graph, value)}", values=[value])
     for value in _constants(graph, nodes):
         array = graph.constants[value]
-        out.add(f"  const @{name_text(value)} : {writer.type(graph.type(value))} = {writer.constant(array)}", values=[value])
+        out.add(
+            f"  const @{name_text(value)} : {writer.type(graph.type(value))} = {writer.constant(array)}",
+            values=[value],
+        )
     for node in nodes:
         out.add(_node_line(writer, graph, node), node=node.name, values=filter(None, node.outputs))
-    out.add(("  out " + ", ".join(writer.value(v, graph.constants) for v in graph.outputs)).rstrip())
-    for line in explanation_lines(graph.quantizers, graph.decisions if explain else (), graph.fates if explain else ()):
+    out.add(
+        ("  out " + ", ".join(writer.value(v, graph.constants) for v in graph.outputs)).rstrip()
+    )
+    for line in explanation_lines(
+        graph.quantizers, graph.decisions if explain else (), graph.fates if explain else ()
+    ):
         out.add(line)
     for line in writer.data_lines():
         out.add(line)
@@ -78,7 +100,9 @@ def render_graph(graph: Graph, *, data: DataForm = "full", explain: bool = True)
 
 
 def known_nodes(graph: Graph) -> list[Node]:
-    """All nodes in order; as far as they can be found when the graph has a cycle (the printer serves error reports, too)."""
+    """All nodes in order; as far as they can be found when the graph has a cycle (the printer
+    serves error reports, too).
+    """
     try:
         return graph.nodes()
     except (GraphError, KeyError):
@@ -87,7 +111,9 @@ def known_nodes(graph: Graph) -> list[Node]:
 
 
 def _constants(graph: Graph, nodes: Iterable[Node]) -> list[str]:
-    """Constants in the order in which nodes read them, then by name: the text does not tell in which order passes made them."""
+    """Constants in the order in which nodes read them, then by name: the text does not tell in
+    which order passes made them.
+    """
     read = [value for node in nodes for value in node.inputs if value in graph.constants]
     read += [value for value in graph.outputs if value in graph.constants]
     return list(dict.fromkeys([*read, *sorted(graph.constants)]))
@@ -113,7 +139,11 @@ def _told(writer: Writer, node: Node) -> Mapping[str, Attr]:
     row = OPS.get(node.op)
     if row is None:
         return node.attrs
-    return {name: value for name, value in node.attrs.items() if not _is_default(writer, value, row.attrs.get(name, REQUIRED))}
+    return {
+        name: value
+        for name, value in node.attrs.items()
+        if not _is_default(writer, value, row.attrs.get(name, REQUIRED))
+    }
 
 
 def _is_default(writer: Writer, value: Attr, default: Attr | Required) -> bool:
@@ -121,7 +151,9 @@ def _is_default(writer: Writer, value: Attr, default: Attr | Required) -> bool:
 
 
 def tail_text(name: str, origin: tuple[str, ...], quantizer: tuple[str, ...] = ()) -> str:
-    """What stands behind `;`: the name, the origin where it is not just that name, and the quantizers."""
+    """What stands behind `;`: the name, the origin where it is not just that name, and the
+    quantizers.
+    """
     text = name_text(name)
     if origin != (name,):
         text += " from " + (", ".join(map(name_text, origin)) if origin else "[]")
@@ -130,7 +162,9 @@ def tail_text(name: str, origin: tuple[str, ...], quantizer: tuple[str, ...] = (
     return text
 
 
-def explanation_lines(quantizers: Mapping[str, Quantizer], decisions: Iterable[Decision], fates: Iterable[Fate]) -> list[str]:
+def explanation_lines(
+    quantizers: Mapping[str, Quantizer], decisions: Iterable[Decision], fates: Iterable[Fate]
+) -> list[str]:
     """The lines that say what the model held, where each half went, and what every rule did."""
     lines = [_quantizer_line(key, quantizer) for key, quantizer in quantizers.items()]
     lines += [_fate_line(fate) for fate in fates]
@@ -150,10 +184,16 @@ def _fate_line(fate: Fate) -> str:
 
 
 def decision_line(decision: Decision) -> str:
-    """`decision refused fold_scale at conv1 : "reason" expected "one consumer" found "3 consumers" hint "..."`."""
+    """`decision refused fold_scale at conv1 : "reason" expected "one consumer" found "3 consumers"
+    hint "..."`.
+    """
     line = f"  decision {decision.outcome.value} {name_text(decision.rule)} at {name_text(decision.subject)}"
     line += f" : {string_text(decision.reason)}"
-    for label, text in (("expected", decision.expected), ("found", decision.found), ("hint", decision.hint)):
+    for label, text in (
+        ("expected", decision.expected),
+        ("found", decision.found),
+        ("hint", decision.hint),
+    ):
         if text:
             line += f" {label} {string_text(text)}"
     for weighed in decision.alternatives:

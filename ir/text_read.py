@@ -1,4 +1,6 @@
-"""Reading literals of the text form: types, attributes and the data of constants. docs/text-form.md has the grammar."""
+"""Reading literals of the text form: types, attributes and the data of constants. docs/text-form.md
+has the grammar.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _KEYWORDS: Mapping[str, Attr] = {"none": None, "true": True, "false": False}
 class Reader(Cursor):
     """A cursor that also reads types, attributes and constants."""
 
-    # -- types and attributes --------------------------------------------------------------------------------------------------
+    # -- types and attributes ----------------------------------------------------------------------
 
     def dtype(self) -> DType:
         """An element type."""
@@ -145,10 +147,12 @@ class Reader(Cursor):
         self.listed("{", "}", item)
         return result
 
-    # -- constants -------------------------------------------------------------------------------------------------------------
+    # -- constants ---------------------------------------------------------------------------------
 
     def constant(self, type_: TensorType) -> Array:
-        """The data of a constant of a static type: elements, `fill(x)`, or `#digest` of the data section."""
+        """The data of a constant of a static type: elements, `fill(x)`, or `#digest` of the data
+        section.
+        """
         shape = [d for d in type_.shape or () if isinstance(d, int)]
         if type_.shape is None or len(shape) != len(type_.shape) or any(d < 0 for d in shape):
             self.fail_with(f"the constant's shape is not static: {type_text(type_)}")
@@ -178,7 +182,11 @@ class Reader(Cursor):
 
     def _elements(self, dtype: DType, shape: list[int], count: int) -> Array:
         self.refuse_elided()
-        tokens = [self._element(dtype.numpy)] if not shape else self.listed("[", "]", lambda: self._element(dtype.numpy))
+        tokens = (
+            [self._element(dtype.numpy)]
+            if not shape
+            else self.listed("[", "]", lambda: self._element(dtype.numpy))
+        )
         if len(tokens) != count:
             self.fail_with(f"expected {count} elements, found {len(tokens)}")
         return self._shaped(self._array(tokens, dtype), shape)
@@ -194,7 +202,11 @@ class Reader(Cursor):
             return self._bytes() if self.text.startswith('b"', self.at) else self.string()
         if dtype.kind == "b":
             word = self.word("`true` or `false`")
-            return {"true": True, "false": False}[word] if word in ("true", "false") else self.fail("`true` or `false`")
+            return (
+                {"true": True, "false": False}[word]
+                if word in ("true", "false")
+                else self.fail("`true` or `false`")
+            )
         if dtype.kind in "iu":
             return self.integer()
         bits = self.match(_BITS)
@@ -202,7 +214,11 @@ class Reader(Cursor):
             return int(bits.group(), 16)
         found = self.match(NUMBER)
         token = found.group() if found else self.fail("a number")
-        return float(token.rstrip("d")) if ":" not in token else self.fail("a NaN of an array by its bits, as 0x7fc00001")
+        return (
+            float(token.rstrip("d"))
+            if ":" not in token
+            else self.fail("a NaN of an array by its bits, as 0x7fc00001")
+        )
 
     def _array(self, tokens: list[Attr], dtype: DType) -> Array:
         numpy = dtype.numpy
@@ -222,7 +238,9 @@ class Reader(Cursor):
     def _float_array(self, tokens: list[Attr], numpy: np.dtype[np.generic]) -> Array:
         unsigned = np.dtype(f"u{numpy.itemsize}")
         with np.errstate(all="ignore"):
-            floats = np.asarray([0.0 if isinstance(t, int) else t for t in tokens], np.float64).astype(numpy)
+            floats = np.asarray(
+                [0.0 if isinstance(t, int) else t for t in tokens], np.float64
+            ).astype(numpy)
         bits = floats.view(unsigned).copy()
         for index, token in enumerate(tokens):
             if isinstance(token, int):
@@ -231,6 +249,8 @@ class Reader(Cursor):
                 bits[index] = token
             elif isinstance(token, float) and math.isnan(token):
                 bits[index] = canonical_nan(numpy)
-            elif isinstance(token, float) and math.isfinite(token) and not np.isfinite(floats[index]):
+            elif (
+                isinstance(token, float) and math.isfinite(token) and not np.isfinite(floats[index])
+            ):
                 self.fail_with(f"{token} is beyond {numpy}")
         return bits.view(numpy)

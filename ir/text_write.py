@@ -1,9 +1,12 @@
-"""Writing literals of the text form: names, numbers, types, attributes, constant data. docs/text-form.md has the grammar.
+"""Writing literals of the text form: names, numbers, types, attributes, constant data.
+docs/text-form.md has the grammar.
 
-Every literal reads back to exactly the same value. A decimal number means the nearest f32, which is what models hold; a float that
-is no f32 value is written in full with the suffix `d`. A NaN that is not the usual quiet one is written by its bits.
+Every literal reads back to exactly the same value. A decimal number means the nearest f32, which is
+what models hold; a float that is no f32 value is written in full with the suffix `d`. A NaN that is
+not the usual quiet one is written by its bits.
 
-In the display form (`Writer(display=True)`) long lists are shortened to `[64 values 0.001..0.02]` and data is named by digest only.
+In the display form (`Writer(display=True)`) long lists are shortened to `[64 values 0.001..0.02]`
+and data is named by digest only.
 """
 
 from __future__ import annotations
@@ -24,7 +27,17 @@ from ..errors import printable
 from .ops.spec import Array, Attr
 from .types import DType, Quantization, TensorType
 
-__all__ = ["BARE_DIM", "BARE_NAME", "INLINE", "Writer", "canonical_nan", "name_text", "shortened", "string_text", "type_text"]
+__all__ = [
+    "BARE_DIM",
+    "BARE_NAME",
+    "INLINE",
+    "Writer",
+    "canonical_nan",
+    "name_text",
+    "shortened",
+    "string_text",
+    "type_text",
+]
 
 INLINE = 16
 """Constants of up to so many elements are written in place."""
@@ -41,7 +54,9 @@ _LONG = re.compile(r'"(?:[^"\\]|\\.)*+"|(?<![A-Za-z0-9_.+*/()$:-])[A-Za-z0-9_.+*
 
 
 def string_text(text: str) -> str:
-    """A quoted string with JSON's escapes; readable Unicode stays, everything else is escaped, so it never breaks the line."""
+    """A quoted string with JSON's escapes; readable Unicode stays, everything else is escaped, so
+    it never breaks the line.
+    """
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
@@ -68,14 +83,17 @@ def _float_text(value: float) -> str:
         return "inf" if value > 0 else "-inf"
     with np.errstate(over="ignore", under="ignore"):
         text = str(np.float32(value))
-        # Decimals are read as f64 and then rounded to f32; the comparison covers the double rounding, too.
+        # Decimals are read as f64 and then rounded to f32; the comparison covers the double
+        # rounding, too.
         return text if float(np.float32(float(text))) == value else f"{value!r}d"
 
 
 def _number_text(value: float) -> str:
     """A float where only floats can stand: integers go without a point."""
     value = float(value)
-    plain = math.isfinite(value) and value.is_integer() and abs(value) < 1e6 and _bits(value) != 1 << 63  # that one is -0.0
+    plain = (
+        math.isfinite(value) and value.is_integer() and abs(value) < 1e6 and _bits(value) != 1 << 63
+    )  # that one is -0.0
     return str(int(value)) if plain else _float_text(value)
 
 
@@ -83,7 +101,10 @@ def _element_texts(data: Array) -> list[str]:
     """The elements in C order; the array has few, or is one of strings."""
     flat = data.reshape(-1)
     if data.dtype.kind == "O":
-        return [string_text(v) if isinstance(v, str) else f'b"{base64.b64encode(bytes(v)).decode()}"' for v in flat.tolist()]
+        return [
+            string_text(v) if isinstance(v, str) else f'b"{base64.b64encode(bytes(v)).decode()}"'
+            for v in flat.tolist()
+        ]
     if data.dtype.kind == "b":
         return ["true" if v else "false" for v in flat.tolist()]
     if data.dtype.kind in "iu":
@@ -109,8 +130,10 @@ class Writer:
     """Writes literals of one text, and collects the data that goes into its trailing section.
 
     Args:
-        display: write the form for people: long lists shortened, no data section. It does not read back.
-        in_place: write long byte strings in place, for a literal that stands outside a text with a data section.
+        display: write the form for people: long lists shortened, no data section. It does not read
+            back.
+        in_place: write long byte strings in place, for a literal that stands outside a text with a
+            data section.
     """
 
     def __init__(self, display: bool = False, *, in_place: bool = False) -> None:
@@ -119,7 +142,9 @@ class Writer:
         self._data: dict[str, bytes] = {}
 
     def value(self, name: str, constants: Mapping[str, object]) -> str:
-        """A reference to a value: `@name` for constants, `%name` for others, `_` for an absent one."""
+        """A reference to a value: `@name` for constants, `%name` for others, `_` for an absent
+        one.
+        """
         if not name:
             return "_"
         return ("@" if name in constants else "%") + name_text(name)
@@ -127,7 +152,9 @@ class Writer:
     def type(self, type_: TensorType) -> str:
         """`u8[1,64,56,56]{s=0.02,z=0}`."""
         dims = "*" if type_.shape is None else ",".join(map(self._dim, type_.shape))
-        return f"{type_.dtype.value}[{dims}]" + ("" if type_.quant is None else self.quant(type_.quant))
+        return f"{type_.dtype.value}[{dims}]" + (
+            "" if type_.quant is None else self.quant(type_.quant)
+        )
 
     @staticmethod
     def _dim(dim: int | str) -> str:
@@ -147,11 +174,15 @@ class Writer:
     def listing(self, values: Sequence[float]) -> str:
         """A list of numbers, shortened in the display form."""
         if self.display and len(values) > _SHOWN:
-            return f"[{len(values)} values {_number_text(min(values))}..{_number_text(max(values))}]"
+            return (
+                f"[{len(values)} values {_number_text(min(values))}..{_number_text(max(values))}]"
+            )
         return "[" + ",".join(map(_number_text, values)) + "]"
 
     def attr(self, value: Attr) -> str:
-        """An attribute's value. The type shows: `1` is an int, `1.0` a float, `true` a bool, `"a"` a string, `u8` an element type."""
+        """An attribute's value. The type shows: `1` is an int, `1.0` a float, `true` a bool, `"a"`
+        a string, `u8` an element type.
+        """
         if value is None:
             return "none"
         if isinstance(value, bool):
@@ -173,13 +204,23 @@ class Writer:
         return self._tuple(value)
 
     def _tuple(self, values: tuple[Attr, ...]) -> str:
-        if self.display and len(values) > 2 * _SHOWN and all(isinstance(v, float | int) for v in values):
+        if (
+            self.display
+            and len(values) > 2 * _SHOWN
+            and all(isinstance(v, float | int) for v in values)
+        ):
             return f"[{len(values)} values {self.attr(values[0])}..{self.attr(values[-1])}]"
         return "[" + ",".join(map(self.attr, values)) + "]"
 
     def attrs(self, attrs: Mapping[str, Attr]) -> str:
         """`{alpha=0.1,axis=1}` in the order of the names; nothing when there are none."""
-        return "{" + ",".join(f"{name_text(name)}={self.attr(attrs[name])}" for name in sorted(attrs)) + "}" if attrs else ""
+        return (
+            "{"
+            + ",".join(f"{name_text(name)}={self.attr(attrs[name])}" for name in sorted(attrs))
+            + "}"
+            if attrs
+            else ""
+        )
 
     def _bytes(self, value: bytes) -> str:
         if self._in_place or len(value) <= _INLINE_BYTES:
@@ -187,7 +228,9 @@ class Writer:
         return f"b{self._stored(value)}:{len(value)}"
 
     def constant(self, data: Array) -> str:
-        """What follows `=` in a constant's line: the elements, `fill(x)`, or a digest with the range behind it."""
+        """What follows `=` in a constant's line: the elements, `fill(x)`, or a digest with the
+        range behind it.
+        """
         inline = data.size <= INLINE
         if data.dtype.kind == "O" and not (self.display and not inline):
             return self._listed(data)
@@ -209,13 +252,17 @@ class Writer:
     def _stored(self, raw: bytes) -> str:
         full = hashlib.sha256(raw).hexdigest()
         length = 16
-        while self._data.get(full[:length], raw) != raw:  # two different data with the same short digest
+        while (
+            self._data.get(full[:length], raw) != raw
+        ):  # two different data with the same short digest
             length += 8
         self._data[full[:length]] = raw
         return "#" + full[:length]
 
     def data_lines(self) -> list[str]:
-        """The trailing section: digest, then the base64 of the zlib stream of the little-endian bytes; empty in the display form."""
+        """The trailing section: digest, then the base64 of the zlib stream of the little-endian
+        bytes; empty in the display form.
+        """
         if self.display or not self._data:
             return []
         lines = ["data"]
@@ -232,7 +279,9 @@ def type_text(type_: TensorType) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text form for people: the middle of names and strings is left out that `printable` finds too long; all else stays as it is."""
+    """A text form for people: the middle of names and strings is left out that `printable` finds
+    too long; all else stays as it is.
+    """
     return _LONG.sub(lambda literal: printable(literal[0]), text)
 
 

@@ -1,6 +1,7 @@
 """Types of values: element type, shape with symbolic dimensions, and quantization.
 
-A type reads `u8[N,64,56,56]{s=0.02,z=0}`: element type, dimensions, and, where the value holds quantized codes, how a code
+A type reads `u8[N,64,56,56]{s=0.02,z=0}`: element type, dimensions, and, where the value holds
+quantized codes, how a code
 decodes into a real number: `real = scale * (code - zero_point)`, per tensor or along one axis.
 """
 
@@ -19,7 +20,9 @@ Dim = int | str
 """A dimension: a size, or the name (or formula) of a size that is only known at run time."""
 
 Shape = tuple[Dim, ...]
-"""Sizes of the dimensions. `==` compares words; `dims.same_shape` tells whether two values surely have one shape: `?` equals nothing."""
+"""Sizes of the dimensions. `==` compares words; `dims.same_shape` tells whether two values surely
+have one shape: `?` equals nothing.
+"""
 
 
 class DType(enum.Enum):
@@ -44,7 +47,9 @@ class DType(enum.Enum):
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy type that carries such elements: 4-bit integers travel in 8 bits, bf16 in f32."""
+        """The NumPy type that carries such elements: 4-bit integers travel in 8 bits, bf16 in
+        f32.
+        """
         return _NUMPY[self]
 
     @property
@@ -59,7 +64,9 @@ class DType(enum.Enum):
 
     @property
     def is_wide_code(self) -> bool:
-        """True of the types of 16-bit codes: no primitive stores them, and f32 holds each, and x/scale to 2^-8 of a step."""
+        """True of the types of 16-bit codes: no primitive stores them, and f32 holds each, and
+        x/scale to 2^-8 of a step.
+        """
         return self in (DType.U16, DType.S16)
 
     @property
@@ -109,9 +116,20 @@ _FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items() if dtype not in _
 _RANGES = {
     DType.S4: (-8, 7),
     DType.U4: (0, 15),
-    **{d: (int(np.iinfo(_NUMPY[d].name).min), int(np.iinfo(_NUMPY[d].name).max))
-       for d in (DType.S8, DType.U8, DType.S16, DType.U16, DType.S32, DType.U32, DType.S64, DType.U64)},
-}  # fmt: skip
+    **{
+        d: (int(np.iinfo(_NUMPY[d].name).min), int(np.iinfo(_NUMPY[d].name).max))
+        for d in (
+            DType.S8,
+            DType.U8,
+            DType.S16,
+            DType.U16,
+            DType.S32,
+            DType.U32,
+            DType.S64,
+            DType.U64,
+        )
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -119,9 +137,11 @@ class Quantization:
     """How codes decode into reals: `real = scale * (code - zero_point)`.
 
     Attributes:
-        scale: one entry (per tensor), or one for each index along `axis`; f32 values, any sign, never 0.
-        zero_point: as many entries as `scale`. Integral in what quantizers write; a FakeQuantize whose range does not hold
-            zero on its grid gives a fractional one (il = -ih with 256 levels: 127.5).
+        scale: one entry (per tensor), or one for each index along `axis`; f32 values, any sign,
+            never 0.
+        zero_point: as many entries as `scale`. Integral in what quantizers write; a FakeQuantize
+            whose range does not hold zero on its grid gives a fractional one (il = -ih with 256
+            levels: 127.5).
         axis: None (per tensor) or the axis, counted from 0, that the entries run along.
     """
 
@@ -136,9 +156,16 @@ class Quantization:
             raise ValueError("more than one scale needs an axis")
 
     @classmethod
-    def of(cls, scale: npt.ArrayLike, zero_point: npt.ArrayLike = 0, axis: int | None = None) -> Quantization:
-        """Quantization from arrays (scalars or 1-D, broadcast against each other); one entry drops the axis."""
-        s, z = np.broadcast_arrays(np.atleast_1d(np.asarray(scale, np.float32)), np.atleast_1d(np.asarray(zero_point, np.float32)))
+    def of(
+        cls, scale: npt.ArrayLike, zero_point: npt.ArrayLike = 0, axis: int | None = None
+    ) -> Quantization:
+        """Quantization from arrays (scalars or 1-D, broadcast against each other); one entry drops
+        the axis.
+        """
+        s, z = np.broadcast_arrays(
+            np.atleast_1d(np.asarray(scale, np.float32)),
+            np.atleast_1d(np.asarray(zero_point, np.float32)),
+        )
         z = z + np.float32(0)  # -0 becomes 0
         return cls(tuple(s.tolist()), tuple(z.tolist()), axis if s.size > 1 else None)
 
@@ -196,7 +223,9 @@ def _number(value: float) -> str:
     """Shortest text that gives the same f32 back; integers without a point."""
     if float(value).is_integer() and abs(value) < 1e6:
         return str(int(value))
-    with np.errstate(over="ignore", under="ignore"):  # values that are no f32 are for the verifier to refuse
+    with np.errstate(
+        over="ignore", under="ignore"
+    ):  # values that are no f32 are for the verifier to refuse
         return str(np.float32(value))
 
 
@@ -206,7 +235,9 @@ def _numbers(values: tuple[float, ...]) -> str:
 
 @dataclass(frozen=True)
 class TensorType:
-    """Type of a value: element type, shape (None: even the rank is unknown), and quantization of its codes if any."""
+    """Type of a value: element type, shape (None: even the rank is unknown), and quantization of
+    its codes if any.
+    """
 
     dtype: DType
     shape: Shape | None

@@ -1,7 +1,8 @@
 """The verifier: a graph against the specification of its stage.
 
-A stage is a table of rows; each row says what must hold and finds where it does not. `WELL_FORMED` holds at every stage, and a stage adds
-what may occur there and what may no longer occur. `verify` lists what is broken; `check` raises, and its caller says whose fault it is::
+A stage is a table of rows; each row says what must hold and finds where it does not. `WELL_FORMED`
+holds at every stage, and a stage adds what may occur there and what may no longer occur. `verify`
+lists what is broken; `check` raises, and its caller says whose fault it is::
 
     check(graph, IMPORTED)                        # the user's model: InvalidModel
     check(graph, SPLIT, blame=some_pass.name)     # a pass broke it: InternalError, and the graph is saved for a report
@@ -26,7 +27,9 @@ from .types import TensorType
 
 __all__ = ["IMPORTED", "SPLIT", "WELL_FORMED", "Row", "Stage", "check", "each_node", "verify"]
 
-_SAVED_DATA = 64 << 20  # a report holds the constants up to this many bytes, and their digests beyond
+_SAVED_DATA = (
+    64 << 20
+)  # a report holds the constants up to this many bytes, and their digests beyond
 _SHOWN = 50
 
 
@@ -56,12 +59,16 @@ class Stage:
 
 
 def verify(graph: Graph, stage: Stage) -> list[Diagnostic]:
-    """Everything in the graph that breaks the stage's specification (the first 50); empty when it is sound."""
+    """Everything in the graph that breaks the stage's specification (the first 50); empty when it
+    is sound.
+    """
     broken = [(row, finding) for row in stage.rows for finding in row.find(graph)][:_SHOWN]
     if not broken:
         return []
     text = render_graph(graph, data="digest", explain=False)
-    return [diagnose(f"{stage.name}/{row.name}", row.hint, finding, text) for row, finding in broken]
+    return [
+        diagnose(f"{stage.name}/{row.name}", row.hint, finding, text) for row, finding in broken
+    ]
 
 
 def check(graph: Graph, stage: Stage, *, blame: str = "") -> None:
@@ -81,22 +88,36 @@ def check(graph: Graph, stage: Stage, *, blame: str = "") -> None:
         return
     if not blame:
         hint = found[0].hint or "check the model with onnx.checker"
-        raise InvalidModel(summary(found), where=found[0].subject, hint=hint, excerpt=found[0].excerpt)
+        raise InvalidModel(
+            summary(found), where=found[0].subject, hint=hint, excerpt=found[0].excerpt
+        )
     size = sum(data.nbytes for data in graph.constants.values())
     saved = save_text(print_graph(graph, data="full" if size <= _SAVED_DATA else "digest"), "graph")
-    raise InternalError(f"after {blame} the graph breaks the stage `{stage.name}`", saved, "\n".join(map(str, found)))
+    raise InternalError(
+        f"after {blame} the graph breaks the stage `{stage.name}`",
+        saved,
+        "\n".join(map(str, found)),
+    )
 
 
-def each_node(holds: Callable[[Graph, Node], bool], message: Callable[[Node], str]) -> Callable[[Graph], Iterator[Finding]]:
-    """The `find` of a row that is a predicate over nodes: `message(node)` wherever `holds(graph, node)` is false."""
+def each_node(
+    holds: Callable[[Graph, Node], bool], message: Callable[[Node], str]
+) -> Callable[[Graph], Iterator[Finding]]:
+    """The `find` of a row that is a predicate over nodes: `message(node)` wherever `holds(graph,
+    node)` is false.
+    """
 
     def find(graph: Graph) -> Iterator[Finding]:
-        return (Finding(message(node), node.name, token=node.op) for node in known_nodes(graph) if not holds(graph, node))
+        return (
+            Finding(message(node), node.name, token=node.op)
+            for node in known_nodes(graph)
+            if not holds(graph, node)
+        )
 
     return find
 
 
-# -- rows that hold everywhere -----------------------------------------------------------------------------------------------------
+# -- rows that hold everywhere ---------------------------------------------------------------------
 
 
 def _called(node: Node) -> str:
@@ -125,8 +146,14 @@ def _bound_before_use(graph: Graph) -> Iterator[Finding]:
     for node in nodes:
         for value in node.inputs:
             if value and value not in ready:
-                known = " before it is computed" if value in graph.values else ", which nothing defines"
-                yield Finding(f"{_called(node)} reads %{name_text(value)}{known}", node.name, token=f"%{name_text(value)}")
+                known = (
+                    " before it is computed" if value in graph.values else ", which nothing defines"
+                )
+                yield Finding(
+                    f"{_called(node)} reads %{name_text(value)}{known}",
+                    node.name,
+                    token=f"%{name_text(value)}",
+                )
         ready.update(node.outputs)
 
 
@@ -142,7 +169,11 @@ def _acyclic(graph: Graph) -> Iterator[Finding]:
             for name in free:
                 del left[name]
         for node in left.values():
-            yield Finding(f"{_called(node)} depends on itself, or on a node that does", node.name, token=node.op)
+            yield Finding(
+                f"{_called(node)} depends on itself, or on a node that does",
+                node.name,
+                token=node.op,
+            )
 
 
 def _index(graph: Graph) -> Iterator[Finding]:
@@ -152,16 +183,30 @@ def _index(graph: Graph) -> Iterator[Finding]:
         try:
             used |= {(value, use.node.name, use.index) for use in graph.uses(value)}
         except KeyError as error:
-            yield Finding(f"the table of uses of %{name_text(value)} names {error}, which is gone", value=value)
-    read = {(value, node.name, index) for node in nodes.values() for index, value in enumerate(node.inputs) if value in graph.values}
+            yield Finding(
+                f"the table of uses of %{name_text(value)} names {error}, which is gone",
+                value=value,
+            )
+    read = {
+        (value, node.name, index)
+        for node in nodes.values()
+        for index, value in enumerate(node.inputs)
+        if value in graph.values
+    }
     for value, name, index in sorted(used ^ read):
         how = "reads" if (value, name, index) in read else "no longer reads"
-        yield Finding(f"input {index} of {name_text(name)} {how} %{name_text(value)}, and the table of uses does not say so", name)
+        yield Finding(
+            f"input {index} of {name_text(name)} {how} %{name_text(value)}, and the table of uses does not say so",
+            name,
+        )
     writer = {value: node.name for node in nodes.values() for value in node.outputs if value}
     edges = {(writer[value], name) for value, name, _ in read if value in writer}
     for producer, consumer in sorted(edges ^ graph.edges()):
         how = "lacks" if (producer, consumer) in edges else "keeps"
-        yield Finding(f"the index {how} the edge from {name_text(producer)} to {name_text(consumer)}", consumer)
+        yield Finding(
+            f"the index {how} the edge from {name_text(producer)} to {name_text(consumer)}",
+            consumer,
+        )
 
 
 def _outputs_exist(graph: Graph) -> Iterator[Finding]:
@@ -169,7 +214,9 @@ def _outputs_exist(graph: Graph) -> Iterator[Finding]:
         yield Finding("the graph returns nothing")
     for value in graph.outputs:
         if value not in graph.values:
-            yield Finding(f"the graph returns %{name_text(value)}, which nothing defines", value=value)
+            yield Finding(
+                f"the graph returns %{name_text(value)}, which nothing defines", value=value
+            )
 
 
 def _counts(graph: Graph) -> Iterator[Finding]:
@@ -198,17 +245,30 @@ def _attributes(graph: Graph) -> Iterator[Finding]:
     for node in known_nodes(graph):
         if node.op in OPS and node.attrs.keys() != OPS[node.op].attrs.keys():
             expected = ", ".join(sorted(OPS[node.op].attrs)) or "none"
-            yield Finding(f"{_called(node)} has the attributes {', '.join(sorted(node.attrs)) or 'none'} instead of {expected}", node.name)
+            yield Finding(
+                f"{_called(node)} has the attributes {', '.join(sorted(node.attrs)) or 'none'} instead of {expected}",
+                node.name,
+            )
 
 
 def _types(graph: Graph) -> Iterator[Finding]:
     for node in known_nodes(graph):
         row = OPS.get(node.op)
         bound = all(v in graph.values for v in (*node.inputs, *node.outputs) if v)
-        if row is None or node.op == "Onnx" or not bound or _count_problem(node) or node.attrs.keys() != row.attrs.keys():
+        if (
+            row is None
+            or node.op == "Onnx"
+            or not bound
+            or _count_problem(node)
+            or node.attrs.keys() != row.attrs.keys()
+        ):
             continue
         try:
-            found = row.infer([graph.type(v) if v else None for v in node.inputs], node.attrs, [graph.constant(v) for v in node.inputs])
+            found = row.infer(
+                [graph.type(v) if v else None for v in node.inputs],
+                node.attrs,
+                [graph.constant(v) for v in node.inputs],
+            )
         except ShapeError as error:
             yield Finding(f"{_called(node)}: {error}", node.name, token=node.op)
             continue
@@ -217,12 +277,20 @@ def _types(graph: Graph) -> Iterator[Finding]:
 
 def _type_problems(graph: Graph, node: Node, found: tuple[TensorType, ...]) -> Iterator[Finding]:
     if len(node.outputs) > len(found):
-        yield Finding(f"{_called(node)} has {len(node.outputs)} outputs, and the op gives {len(found)}", node.name, token=node.op)
+        yield Finding(
+            f"{_called(node)} has {len(node.outputs)} outputs, and the op gives {len(found)}",
+            node.name,
+            token=node.op,
+        )
     for value, type_ in zip(node.outputs, found, strict=False):
         if value and graph.type(value) != type_:
             token = f"%{name_text(value)}"
             recorded, given = type_text(graph.type(value)), type_text(type_)
-            yield Finding(f"{token} is recorded as {recorded}, and {_called(node)} gives {given}", node.name, token=token)
+            yield Finding(
+                f"{token} is recorded as {recorded}, and {_called(node)} gives {given}",
+                node.name,
+                token=token,
+            )
 
 
 def _quantization(graph: Graph) -> Iterator[Finding]:
@@ -250,7 +318,11 @@ def quantization_problem(type_: TensorType) -> str | None:
     if not 0 <= quant.axis < len(type_.shape):
         return f"is quantized along axis {quant.axis}, which it does not have"
     dim = type_.shape[quant.axis]
-    return f"has {len(quant.scale)} scales for {dim} channels" if isinstance(dim, int) and dim != len(quant.scale) else None
+    return (
+        f"has {len(quant.scale)} scales for {dim} channels"
+        if isinstance(dim, int) and dim != len(quant.scale)
+        else None
+    )
 
 
 def _constants(graph: Graph) -> Iterator[Finding]:
@@ -258,53 +330,112 @@ def _constants(graph: Graph) -> Iterator[Finding]:
         type_ = graph.values.get(value)
         if data.flags.writeable:
             yield Finding(f"the data of @{name_text(value)} can be written to", value=value)
-        if type_ is not None and (data.dtype != type_.dtype.numpy or tuple(data.shape) != type_.shape):
+        if type_ is not None and (
+            data.dtype != type_.dtype.numpy or tuple(data.shape) != type_.shape
+        ):
             recorded, found = type_text(type_), f"{data.dtype}{list(data.shape)}"
-            yield Finding(f"@{name_text(value)} is recorded as {recorded}, and its data is {found}", value=value)
+            yield Finding(
+                f"@{name_text(value)} is recorded as {recorded}, and its data is {found}",
+                value=value,
+            )
 
 
 def _quantizers(graph: Graph) -> Iterator[Finding]:
     for node in known_nodes(graph):
         for name in node.quantizer:
             if name not in graph.quantizers:
-                yield Finding(f"{_called(node)} belongs to the quantizer {name_text(name)}, which the model does not have", node.name)
+                yield Finding(
+                    f"{_called(node)} belongs to the quantizer {name_text(name)}, which the model does not have",
+                    node.name,
+                )
     for fate in graph.fates:
         if fate.quantizer not in graph.quantizers:
-            yield Finding(f"a fate is about the quantizer {name_text(fate.quantizer)}, which the model does not have")
-        if not isinstance(fate.fate, QuantizeFate if fate.half is Half.QUANTIZE else DequantizeFate):
-            yield Finding(f"a fate of the {fate.half.value} half of {name_text(fate.quantizer)} is `{fate.fate.value}` of the other half")
+            yield Finding(
+                f"a fate is about the quantizer {name_text(fate.quantizer)}, which the model does not have"
+            )
+        if not isinstance(
+            fate.fate, QuantizeFate if fate.half is Half.QUANTIZE else DequantizeFate
+        ):
+            yield Finding(
+                f"a fate of the {fate.half.value} half of {name_text(fate.quantizer)} is `{fate.fate.value}` of the other half"
+            )
     for key, quantizer in graph.quantizers.items():
         if key != quantizer.name:
-            yield Finding(f"the quantizer {name_text(quantizer.name)} is recorded under {name_text(key)}")
+            yield Finding(
+                f"the quantizer {name_text(quantizer.name)} is recorded under {name_text(key)}"
+            )
 
 
-WELL_FORMED = Stage("well-formed", (
-    Row("bound-once", "every value has one type and one definition", _bound_once),
-    Row("acyclic", "no node depends on itself", _acyclic, "break the cycle"),
-    Row("bound-before-use", "every input of a node is defined before the node", _bound_before_use),
-    Row("outputs-exist", "the graph returns values that exist", _outputs_exist, "give the model an output that a node computes"),
-    Row("index", "uses and edges agree with the nodes", _index),
-    Row("known-op", "every op has a row in the op table",
-        each_node(lambda _, node: node.op in OPS, lambda node: f"{_called(node)}: no such op in the op table")),
-    Row("counts", "inputs and outputs fit the row", _counts, "give the node the inputs and outputs that ONNX demands"),
-    Row("attributes", "attributes are those of the row", _attributes),
-    Row("types", "recorded types are those that the op table gives", _types, "run onnx.shape_inference to find the contradiction"),
-    Row("quantization", "dimensions and quantization fit each other", _quantization, "scales are finite, not zero, one for each channel"),
-    Row("constants", "constants are read-only and of their type", _constants),
-    Row("quantizers", "quantizers and fates are about what the model holds", _quantizers),
-    Row("origin", "every node says where it came from",
-        each_node(lambda _, node: bool(node.origin), lambda node: f"{_called(node)} has no origin in the user's model")),
-))  # fmt: skip
+WELL_FORMED = Stage(
+    "well-formed",
+    (
+        Row("bound-once", "every value has one type and one definition", _bound_once),
+        Row("acyclic", "no node depends on itself", _acyclic, "break the cycle"),
+        Row(
+            "bound-before-use",
+            "every input of a node is defined before the node",
+            _bound_before_use,
+        ),
+        Row(
+            "outputs-exist",
+            "the graph returns values that exist",
+            _outputs_exist,
+            "give the model an output that a node computes",
+        ),
+        Row("index", "uses and edges agree with the nodes", _index),
+        Row(
+            "known-op",
+            "every op has a row in the op table",
+            each_node(
+                lambda _, node: node.op in OPS,
+                lambda node: f"{_called(node)}: no such op in the op table",
+            ),
+        ),
+        Row(
+            "counts",
+            "inputs and outputs fit the row",
+            _counts,
+            "give the node the inputs and outputs that ONNX demands",
+        ),
+        Row("attributes", "attributes are those of the row", _attributes),
+        Row(
+            "types",
+            "recorded types are those that the op table gives",
+            _types,
+            "run onnx.shape_inference to find the contradiction",
+        ),
+        Row(
+            "quantization",
+            "dimensions and quantization fit each other",
+            _quantization,
+            "scales are finite, not zero, one for each channel",
+        ),
+        Row("constants", "constants are read-only and of their type", _constants),
+        Row("quantizers", "quantizers and fates are about what the model holds", _quantizers),
+        Row(
+            "origin",
+            "every node says where it came from",
+            each_node(
+                lambda _, node: bool(node.origin),
+                lambda node: f"{_called(node)} has no origin in the user's model",
+            ),
+        ),
+    ),
+)
 """What holds between any two passes."""
 
-# -- the stages --------------------------------------------------------------------------------------------------------------------
+# -- the stages ------------------------------------------------------------------------------------
 
 _HALVES = ("FakeQuantize", "Quantize", "Dequantize")
 
 
 def _every_quantizer_stands(graph: Graph) -> Iterator[Finding]:
     standing = {name for node in known_nodes(graph) for name in node.quantizer}
-    return (Finding(f"no node belongs to the quantizer {name_text(name)}") for name in graph.quantizers if name not in standing)
+    return (
+        Finding(f"no node belongs to the quantizer {name_text(name)}")
+        for name in graph.quantizers
+        if name not in standing
+    )
 
 
 def _explained(graph: Graph, node: Node) -> bool:
@@ -312,18 +443,41 @@ def _explained(graph: Graph, node: Node) -> bool:
     return any(d.outcome is Outcome.REFUSED and d.subject in names for d in graph.decisions)
 
 
-IMPORTED = Stage("imported", (
-    *WELL_FORMED.rows,
-    Row("quantizer-named", "a quantizing node belongs to a quantizer",
-        each_node(lambda _, node: node.op not in _HALVES or bool(node.quantizer), lambda node: f"{_called(node)} belongs to no quantizer")),
-    Row("quantizer-stands", "every quantizer of the model is there", _every_quantizer_stands),
-))  # fmt: skip
+IMPORTED = Stage(
+    "imported",
+    (
+        *WELL_FORMED.rows,
+        Row(
+            "quantizer-named",
+            "a quantizing node belongs to a quantizer",
+            each_node(
+                lambda _, node: node.op not in _HALVES or bool(node.quantizer),
+                lambda node: f"{_called(node)} belongs to no quantizer",
+            ),
+        ),
+        Row("quantizer-stands", "every quantizer of the model is there", _every_quantizer_stands),
+    ),
+)
 """Behind the frontend: one canonical form, every quantizer recorded."""
 
-SPLIT = Stage("split", (
-    *WELL_FORMED.rows,
-    Row("no-fake-quantize", "a FakeQuantize makes codes for a Quantize, or a decision says why it is left",
-        each_node(lambda graph, node: node.op != "FakeQuantize" or makes_codes(graph, node) or _explained(graph, node),
-                  lambda node: f"{_called(node)} may no longer occur, and no refusal says why it stays")),
-))  # fmt: skip
-"""Behind the split: Quantize and Dequantize; a FakeQuantize only where its comparisons make codes, or a refusal names the reason."""
+SPLIT = Stage(
+    "split",
+    (
+        *WELL_FORMED.rows,
+        Row(
+            "no-fake-quantize",
+            "a FakeQuantize makes codes for a Quantize, or a decision says why it is left",
+            each_node(
+                lambda graph, node: (
+                    node.op != "FakeQuantize" or makes_codes(graph, node) or _explained(graph, node)
+                ),
+                lambda node: (
+                    f"{_called(node)} may no longer occur, and no refusal says why it stays"
+                ),
+            ),
+        ),
+    ),
+)
+"""Behind the split: Quantize and Dequantize; a FakeQuantize only where its comparisons make codes,
+or a refusal names the reason.
+"""

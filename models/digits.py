@@ -19,11 +19,12 @@ TEST_SET_PATH: Final = DATA_FOLDER / "digits_test.npz"
 def digits_model_path(form: DigitsForm) -> Path:
     """Path of the digits model as an ONNX file.
 
-    `form` is `"f32"` (no quantizers, BatchNormalization kept), `"fakequantize"` (`FakeQuantize` of domain
-    `org.openvinotoolkit`) or `"qdq"` (QuantizeLinear/DequantizeLinear). All three take `image`, f32 `[N, 1, 8, 8]` with pixels
-    in 0..1, and give `logits`, f32 `[N, 10]`.
+    `form` is `"f32"` (no quantizers, BatchNormalization kept), `"fakequantize"` (`FakeQuantize` of
+    domain `org.openvinotoolkit`) or `"qdq"` (QuantizeLinear/DequantizeLinear). All three take
+    `image`, f32 `[N, 1, 8, 8]` with pixels in 0..1, and give `logits`, f32 `[N, 10]`.
 
-    Raises ValueError if there is no such form, FileNotFoundError if the installation lacks the file.
+    Raises ValueError if there is no such form, FileNotFoundError if the installation lacks the
+    file.
     """
     if form not in FORMS:
         raise ValueError(f"the digits model has no form {form!r}; choose one of {', '.join(FORMS)}")
@@ -31,7 +32,8 @@ def digits_model_path(form: DigitsForm) -> Path:
 
 
 def digits_test_set() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The 360 digits that the training never saw: images f32 `[360, 1, 8, 8]` with pixels in 0..1 (steps of 1/16), labels int64 `[360]`.
+    """The 360 digits that the training never saw: images f32 `[360, 1, 8, 8]` with pixels in 0..1
+    (steps of 1/16), labels int64 `[360]`.
 
     Raises FileNotFoundError if the installation lacks the file.
     """
@@ -43,5 +45,7 @@ def digits_test_set() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 def _existing(path: Path) -> Path:
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: the installation of fqfuse is incomplete, reinstall it")
+        raise FileNotFoundError(
+            f"{path} is missing: the installation of fqfuse is incomplete, reinstall it"
+        )
     return path

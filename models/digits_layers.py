@@ -1,4 +1,6 @@
-"""The digits network as data: layers, and which of their outputs are quantized. Read by the trainer and by the ONNX writer."""
+"""The digits network as data: layers, and which of their outputs are quantized. Read by the trainer
+and by the ONNX writer.
+"""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -14,7 +16,8 @@ CLASSES: Final = 10
 class Layer:
     """One layer, named like its ONNX node; `inputs` are names of earlier layers or `INPUT`.
 
-    Convolutions keep the spatial size (padding `kernel // 2`, stride 1). Those with `batch_norm` have no bias of their own.
+    Convolutions keep the spatial size (padding `kernel // 2`, stride 1). Those with `batch_norm`
+    have no bias of their own.
     """
 
     name: str
@@ -39,7 +42,15 @@ class Layer:
         return self.kind in ("conv", "gemm")
 
 
-def _conv(name: str, source: str, in_channels: int, out_channels: int, kernel: int, groups: int = 1, batch_norm: bool = True) -> Layer:
+def _conv(
+    name: str,
+    source: str,
+    in_channels: int,
+    out_channels: int,
+    kernel: int,
+    groups: int = 1,
+    batch_norm: bool = True,
+) -> Layer:
     return Layer(name, "conv", (source,), in_channels, out_channels, kernel, groups, batch_norm)
 
 
@@ -54,7 +65,8 @@ LAYERS: Final[tuple[Layer, ...]] = (
     Layer("block1.relu2", "relu", ("block1.add",)),
     Layer("pool", "average_pool", ("block1.relu2",)),
     _conv("widen.conv", "pool", 32, 48, 1),
-    # Depthwise-separable residual block on a linear (signed) trunk: the padding of its depthwise convolution meets a zero point.
+    # Depthwise-separable residual block on a linear (signed) trunk: the padding of its depthwise
+    # convolution meets a zero point.
     _conv("block2.dwconv", "widen.conv", 48, 48, 3, groups=48),
     Layer("block2.relu", "relu", ("block2.dwconv",)),
     _conv("block2.pwconv", "block2.relu", 48, 48, 1),
@@ -66,9 +78,10 @@ LAYERS: Final[tuple[Layer, ...]] = (
     Layer("classifier", "gemm", ("head.flatten",), 96, CLASSES),
 )
 
-# Quantized values, and whether they can be negative: the inputs of weighted operations, of pools and of residual adds, each quantized
-# once, at its producer, for all its readers. NNCF 3.4 places them so, but it also quantizes between a convolution and the residual add
-# behind it; that one is left out, as TensorRT's guide advises, because it parts what could be one primitive.
+# Quantized values, and whether they can be negative: the inputs of weighted operations, of pools
+# and of residual adds, each quantized once, at its producer, for all its readers. NNCF 3.4 places
+# them so, but it also quantizes between a convolution and the residual add behind it; that one is
+# left out, as TensorRT's guide advises, because it parts what could be one primitive.
 QUANTIZED: Final[dict[str, bool]] = {
     INPUT: False,
     "stem.relu": False,

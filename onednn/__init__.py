@@ -1,17 +1,24 @@
-"""A thin ctypes binding of oneDNN's C API (3.2 <= version < 4), which knows nothing of plans. Importing it loads no library; `load` does.
+"""A thin ctypes binding of oneDNN's C API (3.2 <= version < 4), which knows nothing of plans.
+Importing it loads no library; `load` does.
 
-In: shapes, layouts, attributes and NumPy arrays. Out: compiled primitives, and calls without arguments that write into those arrays.
+In: shapes, layouts, attributes and NumPy arrays. Out: compiled primitives, and calls without
+arguments that write into those arrays.
 
 - `discovery.py`, `openmp.py`: where a libdnnl may be, and how the threads under it wait
 - `capi.py`, `enums.py`: its functions, one row each, its constants, and the errors of failed calls
 - `loading.py`: a path -> a `Library`, its version checked
 - `library.py`: `Library`, `Engine`, `Stream`, and `Handle`, which frees what the library made
-- `strides.py`, `memory.py`, `layouts.py`: shape, type and layout -> `MemoryDesc`; with an array -> `Memory`
+- `strides.py`, `memory.py`, `layouts.py`: shape, type and layout -> `MemoryDesc`; with an array ->
+  `Memory`
 - `attributes.py`: scales, zero points and post-ops -> `Attributes`
-- `primitive_desc.py`, `primitives.py`: descriptors, parameters and attributes -> `PrimitiveDesc`, bound to one implementation
-- `saturation.py`, `defects.py`: whether that implementation computes exactly; what oneDNN is known to compute wrongly
-- `code_generation.py`, `primitive.py`: compiled -> `Primitive`; with memories -> `ExecArgs`, and one C call
-- `workers.py`, `slabs.py`, `lookup_kernel.py`: threads, buffers and a kernel of our own that runs need beside the library
+- `primitive_desc.py`, `primitives.py`: descriptors, parameters and attributes -> `PrimitiveDesc`,
+  bound to one implementation
+- `saturation.py`, `defects.py`: whether that implementation computes exactly; what oneDNN is known
+  to compute wrongly
+- `code_generation.py`, `primitive.py`: compiled -> `Primitive`; with memories -> `ExecArgs`, and
+  one C call
+- `workers.py`, `slabs.py`, `lookup_kernel.py`: threads, buffers and a kernel of our own that runs
+  need beside the library
 
     library = load()                                        # or load("/path/of/libdnnl.so.3")
     library.set_threads(2)                                  # OpenMP threads of the calling thread
@@ -22,5 +29,6 @@ In: shapes, layouts, attributes and NumPy arrays. Out: compiled primitives, and 
     args = ExecArgs(desc, {Arg.SRC: Memory.wrap(engine, x), ...})  # once
     primitive.execute(stream, args)                          # one C call
 
-Handles free themselves. Several threads may execute one primitive, each with its own `ExecArgs`, outputs and scratchpad.
+Handles free themselves. Several threads may execute one primitive, each with its own `ExecArgs`,
+outputs and scratchpad.
 """

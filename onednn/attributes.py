@@ -1,8 +1,9 @@
 """Primitive attributes: a small frozen description, and the C object built from it.
 
-The description holds masks only; the values of scales and zero points are run-time memories (f32 and s32, one-dimensional),
-passed at execution under `arg_scales` and `arg_zero_points`. A mask has bit `i` set where the values run along logical
-dimension `i` of that argument. The library copies attributes into a primitive descriptor, so the C objects live briefly.
+The description holds masks only; the values of scales and zero points are run-time memories (f32
+and s32, one-dimensional), passed at execution under `arg_scales` and `arg_zero_points`. A mask has
+bit `i` set where the values run along logical dimension `i` of that argument. The library copies
+attributes into a primitive descriptor, so the C objects live briefly.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _STRICT = 0  # dnnl_fpmath_mode_strict
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """y + scale * (dst - zero_point), dst read as `dtype` (`undef`: as the destination's own type, of the same size)."""
+    """y + scale * (dst - zero_point), dst read as `dtype` (`undef`: as the destination's own type,
+    of the same size).
+    """
 
     scale: float = 1.0
     zero_point: int = 0
@@ -54,9 +57,11 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class PRelu:
-    """y where y >= 0, else slope * y; bit `i` of `mask`: the f32 slopes run along dimension `i` of the destination.
+    """y where y >= 0, else slope * y; bit `i` of `mask`: the f32 slopes run along dimension `i` of
+    the destination.
 
-    The slopes are passed at execution as `arg_post_op(index, Arg.WEIGHTS)`, dense and channels-last.
+    The slopes are passed at execution as `arg_post_op(index, Arg.WEIGHTS)`, dense and
+    channels-last.
     """
 
     mask: int
@@ -66,8 +71,9 @@ class PRelu:
 class Depthwise:
     """A depthwise convolution of the result of a 2-D 1x1 convolution.
 
-    `kernel`, `stride` and `padding` (before the first element) hold for both axes. Weights and bias are passed at execution as
-    `Arg.ATTR_POST_OP_DW | Arg.WEIGHTS` and `... | Arg.BIAS`, their scales and the destination's under `arg_scales` of such an argument.
+    `kernel`, `stride` and `padding` (before the first element) hold for both axes. Weights and bias
+    are passed at execution as `Arg.ATTR_POST_OP_DW | Arg.WEIGHTS` and `... | Arg.BIAS`, their
+    scales and the destination's under `arg_scales` of such an argument.
     """
 
     weights_dtype: DataType
@@ -80,7 +86,8 @@ class Depthwise:
 
 PostOp = Sum | Eltwise | Binary | PRelu | Depthwise
 
-# The function `dnnl_post_ops_append_<name>`, which takes the fields in their order, and the text for messages.
+# The function `dnnl_post_ops_append_<name>`, which takes the fields in their order, and the text
+# for messages.
 _POST_OPS: dict[type[PostOp], tuple[str, str]] = {
     Sum: ("sum", "sum(scale={0.scale:g}, zero_point={0.zero_point}, dtype={0.dtype.name})"),
     Eltwise: ("eltwise", "{0.alg.name}({0.alpha:g}, {0.beta:g})"),
@@ -95,8 +102,9 @@ class Attributes:
     """What a primitive descriptor takes beside its operation.
 
     Attributes:
-        scales: argument -> mask, for example {Arg.SRC: 0, Arg.WEIGHTS: 1, Arg.DST: 0}; `arg_multiple_src(i)` for sources
-            of concat, `Arg.ATTR_POST_OP_DW | Arg.WEIGHTS` for the depthwise post-op.
+        scales: argument -> mask, for example {Arg.SRC: 0, Arg.WEIGHTS: 1, Arg.DST: 0};
+            `arg_multiple_src(i)` for sources of concat, `Arg.ATTR_POST_OP_DW | Arg.WEIGHTS` for the
+            depthwise post-op.
         zero_points: argument -> mask.
         post_ops: in the order in which they apply, at most 32.
     """
@@ -106,7 +114,8 @@ class Attributes:
     post_ops: tuple[PostOp, ...] = ()
 
     def __post_init__(self) -> None:
-        # A frozen description must not change under its owner's feet: keep private read-only copies.
+        # A frozen description must not change under its owner's feet: keep private read-only
+        # copies.
         object.__setattr__(self, "scales", MappingProxyType(dict(self.scales)))
         object.__setattr__(self, "zero_points", MappingProxyType(dict(self.zero_points)))
         object.__setattr__(self, "post_ops", tuple(self.post_ops))
@@ -119,7 +128,8 @@ class Attributes:
 
 
 def attr_of(library: Library, attributes: Attributes, origin: str = "") -> Handle:
-    """The `dnnl_primitive_attr_t` of a description: with the caller's scratchpad, the only mode in which threads may share a primitive.
+    """The `dnnl_primitive_attr_t` of a description: with the caller's scratchpad, the only mode in
+    which threads may share a primitive.
 
     Args:
         library: the library.
@@ -127,25 +137,53 @@ def attr_of(library: Library, attributes: Attributes, origin: str = "") -> Handl
         origin: what in the user's model it serves, for messages.
 
     Raises:
-        OneDnnError: the library refuses a part; the message names it. Most refusals come later, when a primitive descriptor is created.
+        OneDnnError: the library refuses a part; the message names it. Most refusals come later,
+            when a primitive descriptor is created.
     """
     c = library.c
-    attr = Handle(library, "primitive_attr", create(c.dnnl_primitive_attr_create, lambda: "creating attributes", origin=origin))
+    attr = Handle(
+        library,
+        "primitive_attr",
+        create(c.dnnl_primitive_attr_create, lambda: "creating attributes", origin=origin),
+    )
     for arg, mask in attributes.scales.items():
-        check(c.dnnl_primitive_attr_set_scales_mask(attr, arg, mask), f"scales of {arg_name(arg)} with mask {mask}", origin)
+        check(
+            c.dnnl_primitive_attr_set_scales_mask(attr, arg, mask),
+            f"scales of {arg_name(arg)} with mask {mask}",
+            origin,
+        )
     for arg, mask in attributes.zero_points.items():
-        check(c.dnnl_primitive_attr_set_zero_points_mask(attr, arg, mask), f"zero points of {arg_name(arg)} with mask {mask}", origin)
+        check(
+            c.dnnl_primitive_attr_set_zero_points_mask(attr, arg, mask),
+            f"zero points of {arg_name(arg)} with mask {mask}",
+            origin,
+        )
     if attributes.post_ops:
-        check(c.dnnl_primitive_attr_set_post_ops(attr, _chain(library, attributes.post_ops, origin)), "setting post-ops", origin)
-    check(c.dnnl_primitive_attr_set_scratchpad_mode(attr, _SCRATCHPAD_OF_THE_USER), "scratchpad mode user", origin)
-    # Otherwise the environment variable ONEDNN_DEFAULT_FPMATH_MODE would decide which narrower types f32 may fall to.
+        check(
+            c.dnnl_primitive_attr_set_post_ops(attr, _chain(library, attributes.post_ops, origin)),
+            "setting post-ops",
+            origin,
+        )
+    check(
+        c.dnnl_primitive_attr_set_scratchpad_mode(attr, _SCRATCHPAD_OF_THE_USER),
+        "scratchpad mode user",
+        origin,
+    )
+    # Otherwise the environment variable ONEDNN_DEFAULT_FPMATH_MODE would decide which narrower
+    # types f32 may fall to.
     check(c.dnnl_primitive_attr_set_fpmath_mode(attr, _STRICT), "fpmath mode strict", origin)
     return attr
 
 
 def _chain(library: Library, post_ops: tuple[PostOp, ...], origin: str) -> Handle:
-    """The `dnnl_post_ops_t`. Raises OneDnnError, with the post-op that the library refuses and its position."""
-    chain = Handle(library, "post_ops", create(library.c.dnnl_post_ops_create, lambda: "creating post-ops", origin=origin))
+    """The `dnnl_post_ops_t`. Raises OneDnnError, with the post-op that the library refuses and its
+    position.
+    """
+    chain = Handle(
+        library,
+        "post_ops",
+        create(library.c.dnnl_post_ops_create, lambda: "creating post-ops", origin=origin),
+    )
     for index, post_op in enumerate(post_ops):
         append = getattr(library.c, f"dnnl_post_ops_append_{_POST_OPS[type(post_op)][0]}")
         status = append(chain, *_fields(post_op))

@@ -1,7 +1,8 @@
 """The C API of oneDNN 3.2 and later for ctypes: prototypes, and what is said of a call that fails.
 
-`PROTOTYPES` and `PRIMITIVES` declare every function that this binding calls, one row each; `declare` sets them on a loaded library and
-reports the first that is missing. Handles travel as addresses (`c_void_p`), and new ones come back through a leading out-pointer.
+`PROTOTYPES` and `PRIMITIVES` declare every function that this binding calls, one row each;
+`declare` sets them on a loaded library and reports the first that is missing. Handles travel as
+addresses (`c_void_p`), and new ones come back through a leading out-pointer.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Status(IntEnum):
 
 
 class Version(ctypes.Structure):
-    """`dnnl_version_t`; `cpu_runtime` is a `CpuRuntime`, or the number of one that is unknown here."""
+    """`dnnl_version_t`; `cpu_runtime` is a `CpuRuntime`, or the number of one that is unknown
+    here.
+    """
 
     _fields_ = [
         ("major", c_int),
@@ -74,7 +77,8 @@ class Signature(NamedTuple):
 
     Attributes:
         function: `dnnl_<function>_primitive_desc_create`.
-        arguments: its arguments between the out-pointer and the attributes, by name: operands, parameters, and what is always the same.
+        arguments: its arguments between the out-pointer and the attributes, by name: operands,
+            parameters, and what is always the same.
         text: the parameters in messages.
     """
 
@@ -95,20 +99,32 @@ PRIMITIVES = {
         "engine prop alg src dst strides kernel dilations padding_l padding_r",
         "{alg.name} strides={strides} kernel={kernel} dilations={dilations} padding={padding_l}..{padding_r}",
     ),
-    "eltwise": Signature("eltwise_forward", "engine prop alg src dst alpha beta", "{alg.name}({alpha:g}, {beta:g})"),
+    "eltwise": Signature(
+        "eltwise_forward", "engine prop alg src dst alpha beta", "{alg.name}({alpha:g}, {beta:g})"
+    ),
     "binary": Signature("binary", "engine alg src0 src1 dst", "{alg.name}"),
     "prelu": Signature("prelu_forward", "engine prop src weights dst"),
     "concat": Signature("concat", "engine dst count axis sources", "axis={axis}"),
     "reorder": Signature("reorder", "src engine dst engine"),
-    "shuffle": Signature("shuffle_forward", "engine prop src dst axis group_size", "axis={axis} group_size={group_size}"),
+    "shuffle": Signature(
+        "shuffle_forward",
+        "engine prop src dst axis group_size",
+        "axis={axis} group_size={group_size}",
+    ),
     "resampling": Signature("resampling_forward", "engine prop alg factors src dst", "{alg.name}"),
     "reduction": Signature("reduction", "engine alg src dst p epsilon", "{alg.name}"),
-    "softmax": Signature("softmax_forward", "engine prop alg src dst axis", "{alg.name} axis={axis}"),
+    "softmax": Signature(
+        "softmax_forward", "engine prop alg src dst axis", "{alg.name} axis={axis}"
+    ),
     "layer_normalization": Signature(
-        "layer_normalization_forward", "engine prop src dst statistics epsilon flags", "epsilon={epsilon:g} flags={flags:d}"
+        "layer_normalization_forward",
+        "engine prop src dst statistics epsilon flags",
+        "epsilon={epsilon:g} flags={flags:d}",
     ),
     "batch_normalization": Signature(
-        "batch_normalization_forward", "engine prop src dst epsilon flags", "epsilon={epsilon:g} flags={flags:d}"
+        "batch_normalization_forward",
+        "engine prop src dst epsilon flags",
+        "epsilon={epsilon:g} flags={flags:d}",
     ),
     "lrn": Signature(
         "lrn_forward",
@@ -159,7 +175,10 @@ PROTOTYPES = {
     "primitive_create": "out handle",
     "primitive_execute": "handle handle int address",
     "primitive_destroy": "handle",
-    **{f"{row.function}_primitive_desc_create": f"out {row.arguments} handle" for row in PRIMITIVES.values()},
+    **{
+        f"{row.function}_primitive_desc_create": f"out {row.arguments} handle"
+        for row in PRIMITIVES.values()
+    },
 }
 
 _TYPES: dict[str, Any] = {
@@ -168,18 +187,37 @@ _TYPES: dict[str, Any] = {
     "sources": POINTER(c_void_p),
     "factors": POINTER(c_float),
     "size": c_size_t,
-    **dict.fromkeys(("handle", "address", "engine", "src", "src0", "src1", "weights", "bias", "statistics", "dst"), c_void_p),
-    **dict.fromkeys(("int", "prop", "alg", "flags", "axis", "count"), c_int),  # each C enum is an int
+    **dict.fromkeys(
+        (
+            "handle",
+            "address",
+            "engine",
+            "src",
+            "src0",
+            "src1",
+            "weights",
+            "bias",
+            "statistics",
+            "dst",
+        ),
+        c_void_p,
+    ),
+    **dict.fromkeys(
+        ("int", "prop", "alg", "flags", "axis", "count"), c_int
+    ),  # each C enum is an int
     **dict.fromkeys(("int64", "local_size", "group_size"), c_int64),
     **dict.fromkeys(("float", "alpha", "beta", "k", "p", "epsilon"), c_float),
-    **dict.fromkeys(("dims", "strides", "kernel", "dilations", "padding_l", "padding_r"), POINTER(c_int64)),
+    **dict.fromkeys(
+        ("dims", "strides", "kernel", "dilations", "padding_l", "padding_r"), POINTER(c_int64)
+    ),
 }
 
 
 def int64_array(values: tuple[int, ...]) -> ctypes.Array[c_int64]:
     """`dnnl_dims_t`-compatible array; its length is that of `values`.
 
-    oneDNN copies as many entries as the descriptor has dimensions, so no padding to DNNL_MAX_NDIMS is needed.
+    oneDNN copies as many entries as the descriptor has dimensions, so no padding to DNNL_MAX_NDIMS
+    is needed.
     """
     return (c_int64 * len(values))(*values)
 
@@ -224,7 +262,8 @@ class OneDnnError(FqfuseError):
     """A call of the C API failed.
 
     Attributes:
-        status: the `Status`; a plain int when the library is newer than this binding and the value unknown.
+        status: the `Status`; a plain int when the library is newer than this binding and the value
+            unknown.
     """
 
     status: Status | int = Status.runtime_error
@@ -234,7 +273,9 @@ class OneDnnError(FqfuseError):
 
 
 class Unimplemented(OneDnnError):
-    """`dnnl_unimplemented`: the request is well formed, but this CPU and library have no implementation for it."""
+    """`dnnl_unimplemented`: the request is well formed, but this CPU and library have no
+    implementation for it.
+    """
 
 
 def failure(status: int, what: str, origin: str = "") -> OneDnnError:
@@ -247,7 +288,9 @@ def failure(status: int, what: str, origin: str = "") -> OneDnnError:
     """
     try:
         known: Status | int = Status(status)
-        text = f"{Status(status).name} ({status}): {_MEANING.get(Status(status), 'no further detail')}"
+        text = (
+            f"{Status(status).name} ({status}): {_MEANING.get(Status(status), 'no further detail')}"
+        )
     except ValueError:
         known, text = status, f"status {status}, unknown to this binding"
     kind = Unimplemented if known == Status.unimplemented else OneDnnError

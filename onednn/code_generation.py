@@ -1,9 +1,11 @@
 """Compiling primitives, and whether oneDNN's code generator still works in this thread.
 
-Some implementations of oneDNN 3.2 are made of several kernels and report success when the code of one could not be generated. A strided
-deconvolution of int8 (`brgconv_strided`) is one: with a comparison as post-op and channels that do not fill the last vector, the
-primitive comes out without that code, and running it jumps to address 0. But the generator keeps its failure in the thread, and whatever it
-makes next fails openly. So something small is made behind each primitive that may be such a one.
+Some implementations of oneDNN 3.2 are made of several kernels and report success when the code of
+one could not be generated. A strided deconvolution of int8 (`brgconv_strided`) is one: with a
+comparison as post-op and channels that do not fill the last vector, the primitive comes out without
+that code, and running it jumps to address 0. But the generator keeps its failure in the thread, and
+whatever it makes next fails openly. So something small is made behind each primitive that may be
+such a one.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ __all__ = ["compiled", "generates", "may_be_half_made"]
 
 _LONG_CHAIN = 8  # post-ops; code for many of them may outgrow the generator's buffer
 
-_sizes = itertools.count(1)  # a size that was never asked for: the primitive cache would answer without generating anything
+_sizes = itertools.count(
+    1
+)  # a size that was never asked for: the primitive cache would answer without generating anything
 _thread = threading.local()  # `spoiled` where code generation failed in it
 _not_generated: set[str] = set()  # requests whose code the library cannot generate
 
@@ -31,10 +35,12 @@ _not_generated: set[str] = set()  # requests whose code the library cannot gener
 def compiled(desc: PrimitiveDesc) -> int:
     """The `dnnl_primitive_t` of a descriptor.
 
-    oneDNN 3.2 does not get over a failure. Its code generator keeps it in the thread that met it: what it makes there afterwards fails, or
-    is half made. A thread in which it failed once therefore has its primitives made by others. And its primitive cache keeps an entry that
-    points into the descriptor, and reads it again when the entry has to go: the descriptor is never freed. So that these do not add up,
-    what failed once is not tried again; nor is what was half made, which the cache would give out as it is.
+    oneDNN 3.2 does not get over a failure. Its code generator keeps it in the thread that met it:
+    what it makes there afterwards fails, or is half made. A thread in which it failed once
+    therefore has its primitives made by others. And its primitive cache keeps an entry that
+    points into the descriptor, and reads it again when the entry has to go: the descriptor is never
+    freed. So that these do not add up, what failed once is not tried again; nor is what was half
+    made, which the cache would give out as it is.
 
     Raises:
         OneDnnError: the library cannot make it.
@@ -42,7 +48,11 @@ def compiled(desc: PrimitiveDesc) -> int:
     if _not_generated and _attempt(desc) in _not_generated:
         raise _not_made(desc)
     try:
-        return in_new_thread(lambda: _created(desc)) if getattr(_thread, "spoiled", False) else _created(desc)
+        return (
+            in_new_thread(lambda: _created(desc))
+            if getattr(_thread, "spoiled", False)
+            else _created(desc)
+        )
     except OneDnnError as error:
         desc.abandon()
         if error.status == Status.runtime_error:
@@ -52,8 +62,12 @@ def compiled(desc: PrimitiveDesc) -> int:
 
 
 def _created(desc: PrimitiveDesc) -> int:
-    """The primitive, in a thread in which nothing failed yet. One that lacks a part of its code counts as failed."""
-    pointer = create(desc.library.c.dnnl_primitive_create, lambda: _call(desc), desc, origin=desc.request.origin)
+    """The primitive, in a thread in which nothing failed yet. One that lacks a part of its code
+    counts as failed.
+    """
+    pointer = create(
+        desc.library.c.dnnl_primitive_create, lambda: _call(desc), desc, origin=desc.request.origin
+    )
     if not may_be_half_made(desc) or generates(desc.engine):
         return pointer
     desc.library.c.dnnl_primitive_destroy(pointer)
@@ -75,7 +89,8 @@ def _attempt(desc: PrimitiveDesc) -> str:
 def may_be_half_made(desc: PrimitiveDesc) -> bool:
     """True for primitives whose success is not to be trusted.
 
-    Code generation has been seen to fail over post-ops with operands, in chains of any length; the others are spared a test of 0.2 ms.
+    Code generation has been seen to fail over post-ops with operands, in chains of any length; the
+    others are spared a test of 0.2 ms.
     """
     post_ops = desc.attributes.post_ops
     if desc.kind == "deconvolution":
@@ -84,10 +99,14 @@ def may_be_half_made(desc: PrimitiveDesc) -> bool:
 
 
 def generates(engine: Engine) -> bool:
-    """True when code can still be generated in this thread: makes a small eltwise primitive, which it lets go again."""
+    """True when code can still be generated in this thread: makes a small eltwise primitive, which
+    it lets go again.
+    """
     desc = row_major(engine.library, (next(_sizes),), DataType.f32)
     kept = {"alg": AlgKind.eltwise_linear, "alpha": 1.0, "beta": 0.0}
-    probe = PrimitiveDesc(engine, Request("eltwise", {"src": desc, "dst": desc}, kept, Attributes(), ""))
+    probe = PrimitiveDesc(
+        engine, Request("eltwise", {"src": desc, "dst": desc}, kept, Attributes(), "")
+    )
     try:
         pointer = create(engine.library.c.dnnl_primitive_create, lambda: _call(probe), probe)
     except OneDnnError:

@@ -1,8 +1,11 @@
-"""What oneDNN's implementations compute wrongly: one row each, which the binder asks before it takes an implementation.
+"""What oneDNN's implementations compute wrongly: one row each, which the binder asks before it
+takes an implementation.
 
-A defective implementation is passed over: the library's next one is taken, another layout or kernel where the lowering knows one, or NumPy.
-Each row has a test that shows the defect on the bare library (`tests/onednn/test_defects.py`): where one fails with a new version of the
-library, the defect is `mended` there. `make docs` writes docs/onednn-defects.md from these rows.
+A defective implementation is passed over: the library's next one is taken, another layout or kernel
+where the lowering knows one, or NumPy.
+Each row has a test that shows the defect on the bare library (`tests/onednn/test_defects.py`):
+where one fails with a new version of the library, the defect is `mended` there. `make docs` writes
+docs/onednn-defects.md from these rows.
 """
 
 from __future__ import annotations
@@ -49,9 +52,13 @@ class Defect:
 
     def concerns(self, desc: PrimitiveDesc) -> bool:
         """True where the implementation computes this wrongly."""
-        if desc.kind != self.kind or (self.mended is not None and desc.library.version.triple >= self.mended):
+        if desc.kind != self.kind or (
+            self.mended is not None and desc.library.version.triple >= self.mended
+        ):
             return False
-        return re.match(self.implementation, desc.impl_info) is not None and self.occurs(desc.request)
+        return re.match(self.implementation, desc.impl_info) is not None and self.occurs(
+            desc.request
+        )
 
 
 def defect_of(desc: PrimitiveDesc) -> Defect | None:
@@ -61,7 +68,7 @@ def defect_of(desc: PrimitiveDesc) -> Defect | None:
 
 _WITH_OPERAND = Binary | PRelu | Sum
 
-# -- when ------------------------------------------------------------------------------------------------------------------------------
+# -- when ------------------------------------------------------------------------------------------
 
 
 def _operand(request: Request, role: str) -> MemoryDesc:
@@ -88,7 +95,9 @@ def _behind_the_last_tap(request: Request) -> bool:
 def _compensated_gaps(request: Request) -> bool:
     src = _operand(request, "src")
     compensated = src.dtype == DataType.s8 or bool(request.attributes.zero_points)
-    gaps = [s - span for s, span in zip(request.parameters["strides"], _spans(request), strict=True)]
+    gaps = [
+        s - span for s, span in zip(request.parameters["strides"], _spans(request), strict=True)
+    ]
     return compensated and any(gap >= 2 for gap in gaps[:-1])
 
 
@@ -98,7 +107,11 @@ def _depthwise_tail(lanes: int) -> Callable[[Request], bool]:
     def occurs(request: Request) -> bool:
         src, weights = _operand(request, "src"), _operand(request, "weights")
         depthwise = len(weights.dims) == len(src.dims) + 1 and weights.dims[1:3] == (1, 1)
-        return depthwise and weights.dims[0] % lanes > 1 and any(isinstance(op, _WITH_OPERAND) for op in request.attributes.post_ops)
+        return (
+            depthwise
+            and weights.dims[0] % lanes > 1
+            and any(isinstance(op, _WITH_OPERAND) for op in request.attributes.post_ops)
+        )
 
     return occurs
 
@@ -124,20 +137,29 @@ def _wide_padding_of_zero_points(request: Request) -> bool:
     if request.kind == "deconvolution":  # runs as the convolution of the turned kernel
         if any(step != 1 for step in request.parameters["strides"]):
             return False
-        before, behind = ([span - 1 - width for span, width in zip(_spans(request), sides, strict=True)] for sides in (before, behind))
+        before, behind = (
+            [span - 1 - width for span, width in zip(_spans(request), sides, strict=True)]
+            for sides in (before, behind)
+        )
     return channels > 48 and max(*before, *behind) >= 4  # of fewer channels, no block has 64
 
 
 def _compensation_of_eights(request: Request) -> bool:
     src, dst = _operand(request, "src"), _operand(request, "dst")
-    dense = src.is_plain and any(step == 1 for step, size in zip(src.strides, src.dims, strict=True) if size > 1)
+    dense = src.is_plain and any(
+        step == 1 for step, size in zip(src.strides, src.dims, strict=True) if size > 1
+    )
     compensated = dst.dtype == DataType.s8 and dst.size > math.prod(dst.dims)
     return dense and compensated and _has_run_of(8, dst.dims)
 
 
 def _has_run_of(product: int, dims: Sequence[int]) -> bool:
     """True where the lengths of some neighbouring dimensions multiply to `product`."""
-    return any(math.prod(dims[i:j]) == product for i in range(len(dims)) for j in range(i + 1, len(dims) + 1))
+    return any(
+        math.prod(dims[i:j]) == product
+        for i in range(len(dims))
+        for j in range(i + 1, len(dims) + 1)
+    )
 
 
 def _binary_operands(request: Request) -> list[tuple[int, ...]]:
@@ -149,7 +171,9 @@ def _row_major(desc: MemoryDesc) -> bool:
 
 
 def _softmax_of_channels(request: Request) -> bool:
-    return request.parameters["axis"] != 1 and any(size != 1 for dims in _binary_operands(request) for size in dims)
+    return request.parameters["axis"] != 1 and any(
+        size != 1 for dims in _binary_operands(request) for size in dims
+    )
 
 
 def _channels_elsewhere(request: Request) -> bool:
@@ -158,17 +182,27 @@ def _channels_elsewhere(request: Request) -> bool:
 
 def _vector_elsewhere(request: Request) -> bool:
     dst = _operand(request, "dst")
-    for_channels = any(dims[1] > 1 and math.prod(dims) == dims[1] for dims in _binary_operands(request) if len(dims) > 1)
-    if not for_channels and not any(isinstance(op, PRelu) and op.mask == 2 for op in request.attributes.post_ops):
+    for_channels = any(
+        dims[1] > 1 and math.prod(dims) == dims[1]
+        for dims in _binary_operands(request)
+        if len(dims) > 1
+    )
+    if not for_channels and not any(
+        isinstance(op, PRelu) and op.mask == 2 for op in request.attributes.post_ops
+    ):
         return False
     maps = len(dst.dims) > 2 and (math.prod(dst.dims[2:]) > 1 or dst.dims[0] == 1)
     read_right = [channels_last, row_major] if maps else [channels_last]
-    return not dst.is_plain or all(dst.strides != like(dst.library, dst.dims, dst.dtype).strides for like in read_right)
+    return not dst.is_plain or all(
+        dst.strides != like(dst.library, dst.dims, dst.dtype).strides for like in read_right
+    )
 
 
 def _channels_between(request: Request) -> bool:
     src = _operand(request, "src0")
-    if not src.is_plain or not any(dims[0] == 1 and dims[1] > 1 for dims in _binary_operands(request) if len(dims) > 1):
+    if not src.is_plain or not any(
+        dims[0] == 1 and dims[1] > 1 for dims in _binary_operands(request) if len(dims) > 1
+    ):
         return False
     samples, channels, *spatial = src.strides
     return channels != 1 and not samples >= channels >= max(spatial, default=1)
@@ -176,14 +210,21 @@ def _channels_between(request: Request) -> bool:
 
 def _codes_of_part_filled_blocks(request: Request) -> bool:
     src = _operand(request, "src0")
-    return _operand(request, "dst").dtype in (DataType.u8, DataType.s8) and src.padded_dims != src.dims
+    return (
+        _operand(request, "dst").dtype in (DataType.u8, DataType.s8) and src.padded_dims != src.dims
+    )
 
 
 def _transposing_pooling(request: Request) -> bool:
     src = _operand(request, "src")
     if src.dtype != DataType.f32 or not _row_major(src):
         return False
-    return any(size != 1 for dims in _binary_operands(request) for axis, size in enumerate(dims) if axis != 1)
+    return any(
+        size != 1
+        for dims in _binary_operands(request)
+        for axis, size in enumerate(dims)
+        if axis != 1
+    )
 
 
 def _with_sum(request: Request) -> bool:
@@ -192,15 +233,19 @@ def _with_sum(request: Request) -> bool:
 
 def _resampled_last(request: Request) -> bool:
     # The destination tells: of a source of length 1 the layout cannot be told.
-    return not _row_major(_operand(request, "dst")) and any(size != 1 for dims in _binary_operands(request) for size in dims[1:])
+    return not _row_major(_operand(request, "dst")) and any(
+        size != 1 for dims in _binary_operands(request) for size in dims[1:]
+    )
 
 
 def _resampled_vector(request: Request) -> bool:
     dims = _operand(request, "dst").dims
-    return dims[0] == math.prod(dims[2:]) == 1 and any(operand[1] > 1 for operand in _binary_operands(request))
+    return dims[0] == math.prod(dims[2:]) == 1 and any(
+        operand[1] > 1 for operand in _binary_operands(request)
+    )
 
 
-# -- the rows --------------------------------------------------------------------------------------------------------------------------
+# -- the rows --------------------------------------------------------------------------------------
 
 _ZERO_TAPS = "zero taps are put behind the kernel's, which changes no sum"
 _DECONVOLUTION = r"jit_deconvolution:|jit_uni_int8:"

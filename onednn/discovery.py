@@ -1,10 +1,13 @@
 """Where a libdnnl may be: the candidates in the order in which they are tried.
 
-1. the path the user gives, as argument or in the environment variable FQFUSE_ONEDNN (a file, or a folder that holds one);
-2. the wheel `onednn-cpu-gomp` (it installs `libdnnl.so.3` into `<prefix>/lib`, outside the package folders);
+1. the path the user gives, as argument or in the environment variable FQFUSE_ONEDNN (a file, or a
+folder that holds one);
+2. the wheel `onednn-cpu-gomp` (it installs `libdnnl.so.3` into `<prefix>/lib`, outside the package
+folders);
 3. the system: the dynamic linker's own search, then `ctypes.util.find_library`.
 
-A path that the user gives is the only candidate: falling through to another library would hide the mistake.
+A path that the user gives is the only candidate: falling through to another library would hide the
+mistake.
 """
 
 from __future__ import annotations
@@ -21,7 +24,15 @@ from pathlib import Path
 
 from ..errors import BackendUnavailable
 
-__all__ = ["ENVIRONMENT_VARIABLE", "WHEEL", "Candidate", "candidates", "how_to_install", "installed_wheel", "user_candidate"]
+__all__ = [
+    "ENVIRONMENT_VARIABLE",
+    "WHEEL",
+    "Candidate",
+    "candidates",
+    "how_to_install",
+    "installed_wheel",
+    "user_candidate",
+]
 
 ENVIRONMENT_VARIABLE = "FQFUSE_ONEDNN"
 WHEEL = "onednn-cpu-gomp"
@@ -30,7 +41,9 @@ SONAME = "libdnnl.so.3"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A name to hand to the dynamic linker (`dlopen`) and where it comes from: `user`, `wheel` or `system`."""
+    """A name to hand to the dynamic linker (`dlopen`) and where it comes from: `user`, `wheel` or
+    `system`.
+    """
 
     name: str
     source: str
@@ -53,12 +66,17 @@ def user_candidate(path: str | os.PathLike[str] | None) -> Candidate | None:
     """The library the user names, or None.
 
     Args:
-        path: the argument; where it is None, the environment variable FQFUSE_ONEDNN counts, unless empty.
+        path: the argument; where it is None, the environment variable FQFUSE_ONEDNN counts, unless
+            empty.
 
     Raises:
         BackendUnavailable: the path does not exist, or is a folder without a libdnnl.
     """
-    origin = "the path given" if path is not None else f"the path in the environment variable {ENVIRONMENT_VARIABLE}"
+    origin = (
+        "the path given"
+        if path is not None
+        else f"the path in the environment variable {ENVIRONMENT_VARIABLE}"
+    )
     given = os.fspath(path) if path is not None else os.environ.get(ENVIRONMENT_VARIABLE, "")
     if not given:
         return None
@@ -67,15 +85,25 @@ def user_candidate(path: str | os.PathLike[str] | None) -> Candidate | None:
         inside = [found / SONAME, found / "libdnnl.so", found / "lib" / SONAME]
         hits = [entry for entry in inside if entry.is_file()]
         if not hits:
-            raise BackendUnavailable(f"{origin} is a folder that holds no {SONAME}", where=given, hint=f"name the {SONAME} itself")
+            raise BackendUnavailable(
+                f"{origin} is a folder that holds no {SONAME}",
+                where=given,
+                hint=f"name the {SONAME} itself",
+            )
         found = hits[0]
     if not found.is_file():
-        raise BackendUnavailable(f"{origin} does not exist", where=given, hint=f"give the path of a {SONAME}, or none: {how_to_install()}")
+        raise BackendUnavailable(
+            f"{origin} does not exist",
+            where=given,
+            hint=f"give the path of a {SONAME}, or none: {how_to_install()}",
+        )
     return Candidate(str(found.resolve()), "user")
 
 
 def installed_wheel() -> str | None:
-    """Version of the installed wheel, or None: a wheel without a libdnnl.so.3 is too old, which is worth a word."""
+    """Version of the installed wheel, or None: a wheel without a libdnnl.so.3 is too old, which is
+    worth a word.
+    """
     try:
         return importlib.metadata.version(WHEEL)
     except importlib.metadata.PackageNotFoundError:
@@ -83,7 +111,9 @@ def installed_wheel() -> str | None:
 
 
 def _wheel_files() -> Iterator[Path]:
-    """Files of the installed distribution first; then the folders into which pip puts a wheel's data files."""
+    """Files of the installed distribution first; then the folders into which pip puts a wheel's
+    data files.
+    """
     try:
         files = importlib.metadata.files(WHEEL) or []
     except importlib.metadata.PackageNotFoundError:
@@ -92,7 +122,11 @@ def _wheel_files() -> Iterator[Path]:
         if file.name == SONAME:
             yield Path(str(file.locate()))
     packages = [*site.getsitepackages(), site.getusersitepackages()]
-    for folder in [Path(sys.prefix) / "lib", Path(site.getuserbase()) / "lib", *map(Path, packages)]:
+    for folder in [
+        Path(sys.prefix) / "lib",
+        Path(site.getuserbase()) / "lib",
+        *map(Path, packages),
+    ]:
         yield folder / SONAME
 
 

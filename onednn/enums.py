@@ -1,8 +1,9 @@
 """The constants of oneDNN's C API, under oneDNN's own names without the `dnnl_` prefix.
 
-Values are those of oneDNN 3.2; later 3.x releases only append to them. `DataType.u8` is `dnnl_u8`, `AlgKind.eltwise_relu` is
-`dnnl_eltwise_relu`, `Arg.SRC` is `DNNL_ARG_SRC`. What serves training is left out, and so are format tags: plain layouts are said by
-strides, blocked ones are chosen by the library.
+Values are those of oneDNN 3.2; later 3.x releases only append to them. `DataType.u8` is `dnnl_u8`,
+`AlgKind.eltwise_relu` is `dnnl_eltwise_relu`, `Arg.SRC` is `DNNL_ARG_SRC`. What serves training is
+left out, and so are format tags: plain layouts are said by strides, blocked ones are chosen by the
+library.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class CpuRuntime(IntEnum):
 
 
 class CpuIsa(IntFlag):
-    """`dnnl_cpu_isa_t`: a set of instruction-set bits, so `isa & CpuIsa.avx2 == CpuIsa.avx2` tests for a capability.
+    """`dnnl_cpu_isa_t`: a set of instruction-set bits, so `isa & CpuIsa.avx2 == CpuIsa.avx2` tests
+    for a capability.
 
     Combinations that a newer library reports and 3.2 has no name for stay representable.
     """
@@ -86,7 +88,9 @@ class CpuIsa(IntFlag):
 
     @property
     def has_vnni(self) -> bool:
-        """True where u8*s8 products accumulate exactly in s32; without it adjacent pairs saturate to s16."""
+        """True where u8*s8 products accumulate exactly in s32; without it adjacent pairs saturate
+        to s16.
+        """
         return bool(self & 0x48)
 
 
@@ -196,21 +200,31 @@ def arg_scales(arg: int) -> int:
 
 
 def arg_zero_points(arg: int) -> int:
-    """Argument id of the zero points memory of argument `arg` (`DNNL_ARG_ATTR_ZERO_POINTS | arg`)."""
+    """Argument id of the zero points memory of argument `arg` (`DNNL_ARG_ATTR_ZERO_POINTS |
+    arg`).
+    """
     return Arg.ATTR_ZERO_POINTS | arg
 
 
 def arg_post_op(index: int, arg: int) -> int:
-    """Argument id of an operand of post-op `index`: `Arg.SRC_1` for binary, `Arg.WEIGHTS` for prelu."""
+    """Argument id of an operand of post-op `index`: `Arg.SRC_1` for binary, `Arg.WEIGHTS` for
+    prelu.
+    """
     return Arg.ATTR_MULTIPLE_POST_OP_BASE * (index + 1) | arg
 
 
 def arg_name(arg: int) -> str:
-    """An argument id in words, for messages: `weights`, `src2`, `scales of dst`, `src_1 of post-op 3`."""
+    """An argument id in words, for messages: `weights`, `src2`, `scales of dst`, `src_1 of post-op
+    3`.
+    """
     if arg >= Arg.ATTR_MULTIPLE_POST_OP_BASE:
         index, arg = divmod(arg, Arg.ATTR_MULTIPLE_POST_OP_BASE)
         return f"{arg_name(arg)} of post-op {index - 1}"
-    for flag, text in ((Arg.ATTR_SCALES, "scales of "), (Arg.ATTR_ZERO_POINTS, "zero points of "), (Arg.ATTR_POST_OP_DW, "depthwise ")):
+    for flag, text in (
+        (Arg.ATTR_SCALES, "scales of "),
+        (Arg.ATTR_ZERO_POINTS, "zero points of "),
+        (Arg.ATTR_POST_OP_DW, "depthwise "),
+    ):
         if arg & flag:
             return text + arg_name(arg & ~flag)
     if arg >= Arg.MULTIPLE_SRC:

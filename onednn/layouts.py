@@ -1,4 +1,6 @@
-"""Layouts by what is wanted: row-major, channels last, as another tensor lies, the same bytes under another shape, a box of them."""
+"""Layouts by what is wanted: row-major, channels last, as another tensor lies, the same bytes under
+another shape, a box of them.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,18 @@ def channels_last(library: Library, dims: Sequence[int], dtype: DataType) -> Mem
 
 
 def relaid(desc: MemoryDesc, dims: Sequence[int], dtype: DataType) -> MemoryDesc | None:
-    """Shape and type given, dense, with the order of dimensions that a plain layout of the same rank has; None where it has none."""
+    """Shape and type given, dense, with the order of dimensions that a plain layout of the same
+    rank has; None where it has none.
+    """
     if not desc.is_plain or len(dims) != len(desc.dims):
         return None
     if tuple(dims) == desc.dims:
         # Implementations read meaning into the strides of dimensions of length 1, too.
-        return MemoryDesc.with_strides(desc.library, dims, dtype, desc.strides) if _is_dense(desc) else None
+        return (
+            MemoryDesc.with_strides(desc.library, dims, dtype, desc.strides)
+            if _is_dense(desc)
+            else None
+        )
     steps = [0] * len(dims)
     step = 1
     for axis in reversed(_order(desc)):
@@ -42,23 +50,33 @@ def relaid(desc: MemoryDesc, dims: Sequence[int], dtype: DataType) -> MemoryDesc
 
 def _is_dense(desc: MemoryDesc) -> bool:
     """True where the elements lie without gaps."""
-    sizes = sorted((step, length) for length, step in zip(desc.dims, desc.strides, strict=True) if length > 1)
-    return all(step == math.prod(length for _, length in sizes[:index]) for index, (step, _) in enumerate(sizes))
+    sizes = sorted(
+        (step, length) for length, step in zip(desc.dims, desc.strides, strict=True) if length > 1
+    )
+    return all(
+        step == math.prod(length for _, length in sizes[:index])
+        for index, (step, _) in enumerate(sizes)
+    )
 
 
 def _order(desc: MemoryDesc) -> list[int]:
-    """Axes from the outermost to the innermost. Strides of dimensions of length 1 mean nothing: such a layout counts as channels last where
-    it can, else as row-major where it can."""
+    """Axes from the outermost to the innermost. Strides of dimensions of length 1 mean nothing:
+    such a layout counts as channels last where it can, else as row-major where it can."""
     axes, dims, strides = list(range(len(desc.dims))), desc.dims, desc.strides
     if 1 in dims and len(axes) >= 3:
-        for order, known in (([0, *axes[2:], 1], channels_last_strides(dims)), (axes, row_major_strides(dims))):
+        for order, known in (
+            ([0, *axes[2:], 1], channels_last_strides(dims)),
+            (axes, row_major_strides(dims)),
+        ):
             if agree(dims, strides, known):
                 return order
     return sorted(axes, key=lambda axis: (-strides[axis], axis))
 
 
 def viewed(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:
-    """The same bytes under another shape of as many elements; None where the layout does not allow it."""
+    """The same bytes under another shape of as many elements; None where the layout does not allow
+    it.
+    """
     shape = tuple(dims) or (1,)
     if shape == desc.dims:
         return desc
@@ -66,21 +84,27 @@ def viewed(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:
         return None
     try:
         if any(desc.dims[axis] == 1 for axis, _ in desc.inner_blocks):
-            return None  # oneDNN 3.2 joins such a dimension with its neighbours as if the padding of the block were not there
+            # oneDNN 3.2 joins such a dimension with its neighbours as if the padding of the block
+            # were not there
+            return None
         view = desc.reshape(shape)
     except OneDnnError:
         return None
     if 1 in shape and view.is_plain and not view.offset:
-        return MemoryDesc.with_strides(desc.library, shape, desc.dtype, view.strides)  # settles the strides of length 1
+        return MemoryDesc.with_strides(
+            desc.library, shape, desc.dtype, view.strides
+        )  # settles the strides of length 1
     return view
 
 
-def spaced(desc: MemoryDesc, dims: Sequence[int], offsets: Sequence[int], strides: Sequence[int]) -> MemoryDesc:
+def spaced(
+    desc: MemoryDesc, dims: Sequence[int], offsets: Sequence[int], strides: Sequence[int]
+) -> MemoryDesc:
     """A box whose elements lie `strides` apart in a plain layout: every other row of an image, say.
 
-    The library describes boxes without gaps only. A dimension cut into pieces of `stride` elements is two, though, and the box takes
-    one element of each piece. (The last piece may be incomplete, but not where another dimension lies around it: the library then says
-    that the two overlap.)
+    The library describes boxes without gaps only. A dimension cut into pieces of `stride` elements
+    is two, though, and the box takes one element of each piece. (The last piece may be incomplete,
+    but not where another dimension lies around it: the library then says that the two overlap.)
 
     Args:
         desc: the layout.

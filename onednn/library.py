@@ -1,7 +1,9 @@
-"""A loaded libdnnl, and the C objects that it makes: every one belongs to one Python object, which frees it.
+"""A loaded libdnnl, and the C objects that it makes: every one belongs to one Python object, which
+frees it.
 
-A handle is freed when its Python object is collected, in a reference cycle or not. At interpreter exit nothing is freed: the process ends
-anyway, and a daemon thread may still be running a primitive. Objects keep what they depend on alive.
+A handle is freed when its Python object is collected, in a reference cycle or not. At interpreter
+exit nothing is freed: the process ends anyway, and a daemon thread may still be running a
+primitive. Objects keep what they depend on alive.
 """
 
 from __future__ import annotations
@@ -46,14 +48,17 @@ class Library:
             self._omp_get = openmp_function(cdll, "omp_get_max_threads", [], ctypes.c_int)
 
     def set_threads(self, count: int) -> None:
-        """Let the primitives that the *calling* thread creates and executes use `count` OpenMP threads.
+        """Let the primitives that the *calling* thread creates and executes use `count` OpenMP
+        threads.
 
-        OpenMP keeps this number per thread: call it in every thread that runs a session. A primitive is laid out for
-        the number in force when its descriptor is made; use the same number to create and to execute.
+        OpenMP keeps this number per thread: call it in every thread that runs a session. A
+        primitive is laid out for the number in force when its descriptor is made; use the same
+        number to create and to execute.
 
         Raises:
             InvalidInput: `count` is below 1.
-            BackendUnavailable: the library is not built on OpenMP, and `count` is not what it uses anyway.
+            BackendUnavailable: the library is not built on OpenMP, and `count` is not what it uses
+                anyway.
         """
         if count < 1:
             raise InvalidInput(f"the number of threads must be at least 1, not {count}")
@@ -61,7 +66,9 @@ class Library:
         if self._omp_set is not None:
             self._omp_set(count)
         elif not (runtime == CpuRuntime.sequential and count == 1):
-            name = next((known.name for known in CpuRuntime if known == runtime), f"runtime {runtime}")
+            name = next(
+                (known.name for known in CpuRuntime if known == runtime), f"runtime {runtime}"
+            )
             raise BackendUnavailable(
                 f"cannot run oneDNN on {count} threads: it is built on {name}, and threads are set through OpenMP only",
                 where=self.path,
@@ -69,11 +76,15 @@ class Library:
             )
 
     def max_threads(self) -> int:
-        """OpenMP threads that the calling thread's next primitive may use; 1 where the library is not built on OpenMP."""
+        """OpenMP threads that the calling thread's next primitive may use; 1 where the library is
+        not built on OpenMP.
+        """
         return int(self._omp_get()) if self._omp_get is not None else 1
 
     def effective_isa(self) -> CpuIsa:
-        """The instruction sets that oneDNN generates code for: the CPU's, limited by ONEDNN_MAX_CPU_ISA."""
+        """The instruction sets that oneDNN generates code for: the CPU's, limited by
+        ONEDNN_MAX_CPU_ISA.
+        """
         return CpuIsa(int(self.c.dnnl_get_effective_cpu_isa()))
 
 
@@ -101,7 +112,8 @@ class Handle:
 
     Args:
         library: the library that made the object.
-        kind: its name in the C API, `memory_desc` for objects that `dnnl_memory_desc_destroy` frees.
+        kind: its name in the C API, `memory_desc` for objects that `dnnl_memory_desc_destroy`
+            frees.
         pointer: its address.
     """
 
@@ -115,7 +127,9 @@ class Handle:
         self._destroy: Any = getattr(library.c, f"dnnl_{kind}_destroy")
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        destroy = getattr(self, "_destroy", None)  # there is none where the library refused to make the object
+        destroy = getattr(
+            self, "_destroy", None
+        )  # there is none where the library refused to make the object
         if destroy is not None and not ending():
             destroy(self.pointer)
 
@@ -134,11 +148,16 @@ class Engine(Handle):
     __slots__ = ()
 
     def __init__(self, library: Library) -> None:
-        super().__init__(library, "engine", create(library.c.dnnl_engine_create, lambda: "creating the CPU engine", _CPU, 0))
+        super().__init__(
+            library,
+            "engine",
+            create(library.c.dnnl_engine_create, lambda: "creating the CPU engine", _CPU, 0),
+        )
 
 
 class Stream(Handle):
-    """An in-order stream of an engine. On an OpenMP or sequential library execution ends before `execute` returns.
+    """An in-order stream of an engine. On an OpenMP or sequential library execution ends before
+    `execute` returns.
 
     Raises:
         OneDnnError: it cannot be created.
@@ -148,5 +167,9 @@ class Stream(Handle):
 
     def __init__(self, engine: Engine) -> None:
         library = engine.library
-        super().__init__(library, "stream", create(library.c.dnnl_stream_create, lambda: "creating a stream", engine, _IN_ORDER))
+        super().__init__(
+            library,
+            "stream",
+            create(library.c.dnnl_stream_create, lambda: "creating a stream", engine, _IN_ORDER),
+        )
         self.engine = engine

@@ -1,6 +1,7 @@
 """Load libdnnl on demand, and check its version.
 
-Nothing is loaded on import. `load` returns one `Library` for each file, so handles of different sessions share it.
+Nothing is loaded on import. `load` returns one `Library` for each file, so handles of different
+sessions share it.
 """
 
 from __future__ import annotations
@@ -22,18 +23,22 @@ MINIMUM = (3, 2)
 BELOW = (4, 0)
 
 _lock = ProcessLock()
-_loaded: dict[str, Library] = {}  # by what was handed to the dynamic linker; "" is the default, whichever that became
+_loaded: dict[
+    str, Library
+] = {}  # by what was handed to the dynamic linker; "" is the default, whichever that became
 
 
 def load(path: str | os.PathLike[str] | None = None) -> Library:
-    """Find, load and check libdnnl; the search order is that of `discovery`. Later calls return the same object.
+    """Find, load and check libdnnl; the search order is that of `discovery`. Later calls return the
+    same object.
 
     Args:
-        path: the library's file or its folder; None: FQFUSE_ONEDNN, then the wheel, then the system.
+        path: the library's file or its folder; None: FQFUSE_ONEDNN, then the wheel, then the
+            system.
 
     Raises:
-        BackendUnavailable: there is none, it cannot be loaded, or it is not 3.2 <= version < 4. The message says which
-            was found where, and what to install.
+        BackendUnavailable: there is none, it cannot be loaded, or it is not 3.2 <= version < 4. The
+            message says which was found where, and what to install.
     """
     with _lock:
         if path is None and "" in _loaded:
@@ -52,13 +57,21 @@ def _first_usable() -> Library:
         try:
             return _open(candidate)
         except BackendUnavailable as error:
-            if error.where:  # a library is there, but of no use; where nothing is there, the summary below says it
+            # a library is there, but of no use; where nothing is there, the summary below says it
+            if error.where:
                 problems.append(f"{error.what} ({error.where})")
                 hints.append(error.hint)
     if not problems:
         wheel = installed_wheel()
-        old = f" (the wheel {WHEEL} {wheel} is installed, but holds no oneDNN 3)" if wheel is not None else ""
-        raise BackendUnavailable(f"oneDNN is not installed: neither its wheel nor a system library was found{old}", hint=how_to_install())
+        old = (
+            f" (the wheel {WHEEL} {wheel} is installed, but holds no oneDNN 3)"
+            if wheel is not None
+            else ""
+        )
+        raise BackendUnavailable(
+            f"oneDNN is not installed: neither its wheel nor a system library was found{old}",
+            hint=how_to_install(),
+        )
     raise BackendUnavailable("no usable oneDNN: " + "; ".join(problems), hint=hints[0])
 
 
@@ -86,8 +99,12 @@ def _open(candidate: Candidate) -> Library:
 
 
 def _cannot_load(candidate: Candidate, reason: str) -> BackendUnavailable:
-    """Turn the dynamic linker's message into an error; without a place when there is no such library at all."""
-    if candidate.source == "system" and reason.startswith(f"{candidate.name}: cannot open shared object file"):
+    """Turn the dynamic linker's message into an error; without a place when there is no such
+    library at all.
+    """
+    if candidate.source == "system" and reason.startswith(
+        f"{candidate.name}: cannot open shared object file"
+    ):
         return BackendUnavailable(f"the system has no {candidate.name}")
     hint = how_to_install()
     if "libgomp" in reason:
@@ -99,7 +116,11 @@ def _read_version(cdll: ctypes.CDLL, path: str) -> Version:
     try:
         function = cdll.dnnl_version
     except AttributeError:
-        raise BackendUnavailable("this library is not oneDNN: it exports no dnnl_version", where=path, hint=how_to_install()) from None
+        raise BackendUnavailable(
+            "this library is not oneDNN: it exports no dnnl_version",
+            where=path,
+            hint=how_to_install(),
+        ) from None
     function.restype = ctypes.POINTER(Version)
     function.argtypes = ()
     found: Version = function().contents
@@ -107,11 +128,18 @@ def _read_version(cdll: ctypes.CDLL, path: str) -> Version:
 
 
 class _DlInfo(ctypes.Structure):
-    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)]
+    _fields_ = [
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    ]
 
 
 def _mapped_file(cdll: ctypes.CDLL, name: str) -> str:
-    """The file behind a library that was opened by a bare name; `name` itself when the linker does not tell."""
+    """The file behind a library that was opened by a bare name; `name` itself when the linker does
+    not tell.
+    """
     if Path(name).is_absolute():
         return name
     info = _DlInfo()

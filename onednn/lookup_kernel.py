@@ -1,11 +1,16 @@
-"""Lookups of bytes in a table of 256 bytes, 64 at a time: a few instructions of AVX-512 that no library offers to Python.
+"""Lookups of bytes in a table of 256 bytes, 64 at a time: a few instructions of AVX-512 that no
+library offers to Python.
 
-Python's `bytes.translate` takes 0.5 ns for a byte and NumPy's indexing more, and both go through copies. Networks with swish or gelu, as
-ONNX Runtime quantizes them, have a lookup behind each convolution: that was 30 to 45 % of their time. This kernel takes 0.15 ns.
+Python's `bytes.translate` takes 0.5 ns for a byte and NumPy's indexing more, and both go through
+copies. Networks with swish or gelu, as
+ONNX Runtime quantizes them, have a lookup behind each convolution: that was 30 to 45 % of their
+time. This kernel takes 0.15 ns.
 
-The function is kept as a listing, each instruction with its bytes; a test assembles the text again and compares. It is mapped like the code
-that oneDNN generates: written first, then executable and no longer writable. Where the system refuses that, or the CPU lacks the
-instructions, there is no kernel, and lookups take the slower way to the same bytes.
+The function is kept as a listing, each instruction with its bytes; a test assembles the text again
+and compares. It is mapped like the code
+that oneDNN generates: written first, then executable and no longer writable. Where the system
+refuses that, or the CPU lacks the instructions, there is no kernel, and lookups take the slower way
+to the same bytes.
 """
 
 from __future__ import annotations
@@ -23,15 +28,20 @@ from .enums import CpuIsa
 __all__ = ["LISTING", "Kernel", "lookup_kernel"]
 
 Kernel = Callable[[int, int, int, int], None]
-"""(address of the results, address of the codes, how many, address of the 256 entries); the two may be the same, not overlap otherwise.
+"""(address of the results, address of the codes, how many, address of the 256 entries); the two may
+be the same, not overlap otherwise.
 
 It reads and writes exactly that many bytes, and lets other Python threads run meanwhile.
 """
 
-# rdi: results, rsi: codes, rdx: how many, rcx: table (System V calling convention). All registers used are the callee's to change.
+# rdi: results, rsi: codes, rdx: how many, rcx: table (System V calling convention). All registers
+# used are the callee's to change.
 LISTING: Final = (
     ("f30f1efa", "endbr64"),  # may be called
-    ("62e1fe486f01", "vmovdqu64 zmm16, [rcx]"),  # the table as 128 words: entry 2i is the low byte of word i
+    (
+        "62e1fe486f01",
+        "vmovdqu64 zmm16, [rcx]",
+    ),  # the table as 128 words: entry 2i is the low byte of word i
     ("62e1fe486f4901", "vmovdqu64 zmm17, [rcx+64]"),
     ("62e1fe486f5102", "vmovdqu64 zmm18, [rcx+128]"),
     ("62e1fe486f5903", "vmovdqu64 zmm19, [rcx+192]"),
@@ -49,7 +59,10 @@ LISTING: Final = (
     ("730a", "jae .+0xc"),
     ("c442e8f5c0", "bzhi r8, r8, rdx"),
     ("c4c1fb92f0", "kmovq k6, r8"),
-    ("62e17fce6f3e", "vmovdqu8 zmm23{k6}{z}, [rsi]"),  # 64 codes: c in the low byte of each word, d in the high one
+    (
+        "62e17fce6f3e",
+        "vmovdqu8 zmm23{k6}{z}, [rsi]",
+    ),  # 64 codes: c in the low byte of each word, d in the high one
     ("62b13d4071d701", "vpsrlw zmm24, zmm23, 1"),  # word of c
     ("62b1354071d709", "vpsrlw zmm25, zmm23, 9"),  # word of d
     ("6201fd486fd0", "vmovdqa64 zmm26, zmm24"),
@@ -74,7 +87,9 @@ LISTING: Final = (
     ("0f8768ffffff", "ja .-0x92"),
     ("c3", "ret"),
 )
-"""Machine code in hexadecimal, and the same in assembly language (Intel syntax; a dot is the address of the instruction)."""
+"""Machine code in hexadecimal, and the same in assembly language (Intel syntax; a dot is the
+address of the instruction).
+"""
 
 _READ_AND_EXECUTE = mmap.PROT_READ | mmap.PROT_EXEC if sys.platform == "linux" else 0
 
@@ -83,23 +98,34 @@ def lookup_kernel(isa: CpuIsa) -> Kernel | None:
     """The kernel; None where it cannot run.
 
     Args:
-        isa: the instruction sets that may be used. AVX-512 in oneDNN's sense has BW and BMI2, which the kernel needs.
+        isa: the instruction sets that may be used. AVX-512 in oneDNN's sense has BW and BMI2, which
+            the kernel needs.
     """
-    fits = sys.platform == "linux" and platform.machine() == "x86_64" and isa & CpuIsa.avx512_core == CpuIsa.avx512_core
+    fits = (
+        sys.platform == "linux"
+        and platform.machine() == "x86_64"
+        and isa & CpuIsa.avx512_core == CpuIsa.avx512_core
+    )
     return _mapped() if fits else None
 
 
 @functools.cache
 def _mapped() -> Kernel | None:
-    """The code in memory of its own, which stays for as long as the process: None where the system allows no such memory."""
+    """The code in memory of its own, which stays for as long as the process: None where the system
+    allows no such memory.
+    """
     code = b"".join(bytes.fromhex(machine) for machine, _ in LISTING)
     pages = mmap.mmap(-1, mmap.PAGESIZE)
     pages.write(code)
     address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
-    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE), _READ_AND_EXECUTE):
+    if ctypes.CDLL(None).mprotect(
+        ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE), _READ_AND_EXECUTE
+    ):
         return None
     _PAGES.append(pages)
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)(address)
+    return ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+    )(address)
 
 
 _PAGES: Final[list[mmap.mmap]] = []  # never unmapped: calls hold addresses only

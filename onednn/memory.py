@@ -1,7 +1,8 @@
 """Memory descriptors (shape, data type, layout) and memories (a descriptor and an address).
 
-Addresses come from NumPy: `Memory` wraps an array without copying and keeps it alive. Buffers for layouts that the library
-chooses are raw bytes, aligned to a cache line (`aligned_bytes`); `view` shows a plain layout as an ordinary NumPy array.
+Addresses come from NumPy: `Memory` wraps an array without copying and keeps it alive. Buffers for
+layouts that the library chooses are raw bytes, aligned to a cache line (`aligned_bytes`); `view`
+shows a plain layout as an ordinary NumPy array.
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ def numpy_dtype(data_type: DataType) -> np.dtype[Any]:
 
 
 class MemoryDesc(Handle):
-    """`dnnl_memory_desc_t`, immutable. Equality is the library's: same shape, type and layout, hidden flags included.
+    """`dnnl_memory_desc_t`, immutable. Equality is the library's: same shape, type and layout,
+    hidden flags included.
 
-    Make one by `any`, `with_strides`, `like`, or the functions of `layouts`; primitive descriptors hand out the rest.
+    Make one by `any`, `with_strides`, `like`, or the functions of `layouts`; primitive descriptors
+    hand out the rest.
 
     Attributes:
         dims: logical shape.
@@ -59,7 +62,13 @@ class MemoryDesc(Handle):
 
     __slots__ = ("_plain", "_size", "dims", "dtype")
 
-    def __init__(self, library: Library, pointer: int, dims: tuple[int, ...] | None = None, dtype: DataType | None = None) -> None:
+    def __init__(
+        self,
+        library: Library,
+        pointer: int,
+        dims: tuple[int, ...] | None = None,
+        dtype: DataType | None = None,
+    ) -> None:
         super().__init__(library, "memory_desc", pointer)
         self.dims = self._query_dims(Query.dims) if dims is None else dims
         self.dtype = DataType(self._query_int(Query.data_type)) if dtype is None else dtype
@@ -68,16 +77,22 @@ class MemoryDesc(Handle):
 
     @classmethod
     def any(cls, library: Library, dims: Sequence[int], dtype: DataType) -> MemoryDesc:
-        """A descriptor whose layout the primitive chooses (`dnnl_format_tag_any`). Raises OneDnnError where the shape is refused."""
+        """A descriptor whose layout the primitive chooses (`dnnl_format_tag_any`). Raises
+        OneDnnError where the shape is refused.
+        """
         function = library.c.dnnl_memory_desc_create_with_tag
-        return cls._described(library, function, tuple(map(int, dims)), dtype, _ANY, lambda: "in layout any")
+        return cls._described(
+            library, function, tuple(map(int, dims)), dtype, _ANY, lambda: "in layout any"
+        )
 
     @classmethod
-    def with_strides(cls, library: Library, dims: Sequence[int], dtype: DataType, strides: Sequence[int]) -> MemoryDesc:
+    def with_strides(
+        cls, library: Library, dims: Sequence[int], dtype: DataType, strides: Sequence[int]
+    ) -> MemoryDesc:
         """A plain descriptor with `strides` in *elements*, one for each dimension.
 
-        Those of dimensions of length 1 are no part of a layout, but the library compares them and takes them at face value: they are
-        settled here, see `settled_strides`.
+        Those of dimensions of length 1 are no part of a layout, but the library compares them and
+        takes them at face value: they are settled here, see `settled_strides`.
 
         Raises:
             ValueError: the number of strides is not that of the dimensions.
@@ -89,18 +104,38 @@ class MemoryDesc(Handle):
         return cls._with_strides_as_given(library, shape, dtype, settled_strides(shape, steps))
 
     @classmethod
-    def _with_strides_as_given(cls, library: Library, shape: tuple[int, ...], dtype: DataType, steps: tuple[int, ...]) -> MemoryDesc:
+    def _with_strides_as_given(
+        cls, library: Library, shape: tuple[int, ...], dtype: DataType, steps: tuple[int, ...]
+    ) -> MemoryDesc:
         function = library.c.dnnl_memory_desc_create_with_strides
-        return cls._described(library, function, shape, dtype, int64_array(steps), lambda: f"with strides {list(steps)}")
+        return cls._described(
+            library,
+            function,
+            shape,
+            dtype,
+            int64_array(steps),
+            lambda: f"with strides {list(steps)}",
+        )
 
     @classmethod
     def _described(
-        cls, library: Library, function: Any, shape: tuple[int, ...], dtype: DataType, layout: Any, text: Callable[[], str]
+        cls,
+        library: Library,
+        function: Any,
+        shape: tuple[int, ...],
+        dtype: DataType,
+        layout: Any,
+        text: Callable[[], str],
     ) -> MemoryDesc:
         def what() -> str:
             return f"memory descriptor {_shaped(dtype, shape)} {text()}"
 
-        return cls(library, create(function, what, len(shape), int64_array(shape), dtype, layout), shape, dtype)
+        return cls(
+            library,
+            create(function, what, len(shape), int64_array(shape), dtype, layout),
+            shape,
+            dtype,
+        )
 
     @classmethod
     def like(cls, library: Library, array: NDArray[Any]) -> MemoryDesc:
@@ -112,46 +147,88 @@ class MemoryDesc(Handle):
         source = array.reshape(1) if array.ndim == 0 else array
         item = source.itemsize
         if any(stride % item for stride in source.strides):
-            raise ValueError(f"strides {source.strides} are no multiples of the {item}-byte element")
-        return cls.with_strides(library, source.shape, data_type_of(source.dtype), [stride // item for stride in source.strides])
+            raise ValueError(
+                f"strides {source.strides} are no multiples of the {item}-byte element"
+            )
+        return cls.with_strides(
+            library,
+            source.shape,
+            data_type_of(source.dtype),
+            [stride // item for stride in source.strides],
+        )
 
     @classmethod
     def clone(cls, library: Library, pointer: int) -> MemoryDesc:
-        """An owned copy of a descriptor that belongs to a C object, such as a primitive descriptor."""
-        return cls(library, create(library.c.dnnl_memory_desc_clone, lambda: "copying a memory descriptor", pointer))
+        """An owned copy of a descriptor that belongs to a C object, such as a primitive
+        descriptor.
+        """
+        return cls(
+            library,
+            create(
+                library.c.dnnl_memory_desc_clone, lambda: "copying a memory descriptor", pointer
+            ),
+        )
 
     def reshape(self, dims: Sequence[int]) -> MemoryDesc:
-        """The same bytes under another logical shape, where the layout allows it (OneDnnError otherwise)."""
+        """The same bytes under another logical shape, where the layout allows it (OneDnnError
+        otherwise).
+        """
         shape, function = tuple(map(int, dims)), self.library.c.dnnl_memory_desc_reshape
-        made = create(function, lambda: f"reshaping the layout of {self} to {list(shape)}", self, len(shape), int64_array(shape))
+        made = create(
+            function,
+            lambda: f"reshaping the layout of {self} to {list(shape)}",
+            self,
+            len(shape),
+            int64_array(shape),
+        )
         return MemoryDesc(self.library, made, shape, self.dtype)
 
     def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> MemoryDesc:
-        """The box of shape `dims` at `offsets` inside this descriptor; the address stays that of the whole."""
-        shape, start, function = tuple(dims), tuple(offsets), self.library.c.dnnl_memory_desc_create_submemory
-        made = create(function, lambda: f"box {list(shape)} at {list(start)} of {self}", self, int64_array(shape), int64_array(start))
+        """The box of shape `dims` at `offsets` inside this descriptor; the address stays that of
+        the whole.
+        """
+        shape, start, function = (
+            tuple(dims),
+            tuple(offsets),
+            self.library.c.dnnl_memory_desc_create_submemory,
+        )
+        made = create(
+            function,
+            lambda: f"box {list(shape)} at {list(start)} of {self}",
+            self,
+            int64_array(shape),
+            int64_array(start),
+        )
         return MemoryDesc(self.library, made, shape, self.dtype)
 
     @property
     def size(self) -> int:
-        """Bytes a buffer needs, with padding and whatever compensation the layout carries; 0 for `any`.
+        """Bytes a buffer needs, with padding and whatever compensation the layout carries; 0 for
+        `any`.
 
-        For strides with gaps the library counts the gap behind the last element too; `span` does not.
+        For strides with gaps the library counts the gap behind the last element too; `span` does
+        not.
         """
         if self._size is None:
             self._size = int(self.library.c.dnnl_memory_desc_get_size(self))
             if self.format_kind == FormatKind.blocked and self.offset:
-                self._size = self.span  # of a box inside a larger buffer (`submemory`) 3.2 says 0, and 3.13 leaves out the offset
+                # of a box inside a larger buffer (`submemory`) 3.2 says 0, and 3.13 leaves out the
+                # offset
+                self._size = self.span
         return self._size
 
     @property
     def span(self) -> int:
-        """Bytes from the address of a memory to the end of its last element, or `size` where strides do not tell."""
+        """Bytes from the address of a memory to the end of its last element, or `size` where
+        strides do not tell.
+        """
         if self.format_kind != FormatKind.blocked or 0 in self.dims:
             return 0
         if self.inner_blocks or self.padded_dims != self.dims:
             return self.size
-        last = sum((length - 1) * step for length, step in zip(self.dims, self.strides, strict=True))
+        last = sum(
+            (length - 1) * step for length, step in zip(self.dims, self.strides, strict=True)
+        )
         return (self.offset + last + 1) * numpy_dtype(self.dtype).itemsize
 
     @property
@@ -166,16 +243,26 @@ class MemoryDesc(Handle):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Strides in elements of the (outer) dimensions of a blocked layout. OneDnnError for `any` and opaque layouts."""
+        """Strides in elements of the (outer) dimensions of a blocked layout. OneDnnError for `any`
+        and opaque layouts.
+        """
         return self._query_dims(Query.strides)
 
     @property
     def inner_blocks(self) -> tuple[tuple[int, int], ...]:
-        """(dimension, block length) of the inner blocks, outermost first; empty for a plain layout."""
+        """(dimension, block length) of the inner blocks, outermost first; empty for a plain
+        layout.
+        """
         count = self._query_int(Query.inner_nblks_s32)
         if not count:
             return ()
-        return tuple(zip(self._query_dims(Query.inner_idxs, count), self._query_dims(Query.inner_blks, count), strict=True))
+        return tuple(
+            zip(
+                self._query_dims(Query.inner_idxs, count),
+                self._query_dims(Query.inner_blks, count),
+                strict=True,
+            )
+        )
 
     @property
     def offset(self) -> int:
@@ -184,16 +271,25 @@ class MemoryDesc(Handle):
 
     @property
     def is_plain(self) -> bool:
-        """True where strides alone describe the bytes: no inner blocks, no padding, no hidden compensation."""
+        """True where strides alone describe the bytes: no inner blocks, no padding, no hidden
+        compensation.
+        """
         if self._plain is None:
             self._plain = self._is_told_by_strides()
         return self._plain
 
     def _is_told_by_strides(self) -> bool:
-        if self.format_kind != FormatKind.blocked or self.inner_blocks or self.padded_dims != self.dims:
+        if (
+            self.format_kind != FormatKind.blocked
+            or self.inner_blocks
+            or self.padded_dims != self.dims
+        ):
             return False
-        # Compensation lives in flags that no query shows; a plain descriptor with the same strides lacks them.
-        return self.offset > 0 or self == MemoryDesc._with_strides_as_given(self.library, self.dims, self.dtype, self.strides)
+        # Compensation lives in flags that no query shows; a plain descriptor with the same strides
+        # lacks them.
+        return self.offset > 0 or self == MemoryDesc._with_strides_as_given(
+            self.library, self.dims, self.dtype, self.strides
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MemoryDesc):
@@ -221,7 +317,9 @@ class MemoryDesc(Handle):
         return int(self._query(what, ctypes.c_int()).value)
 
     def _query_dims(self, what: Query, count: int | None = None) -> tuple[int, ...]:
-        values = self._query(what, ctypes.POINTER(ctypes.c_int64)())  # points into the descriptor: copy before it can be freed
+        values = self._query(
+            what, ctypes.POINTER(ctypes.c_int64)()
+        )  # points into the descriptor: copy before it can be freed
         return tuple(values[: self._query_int(Query.ndims_s32) if count is None else count])
 
 
@@ -235,7 +333,8 @@ class Memory(Handle):
     Args:
         engine: the engine.
         desc: shape, type and layout of the bytes.
-        data: a NumPy array (kept alive, never copied), or None for one that comes later by `set_data`.
+        data: a NumPy array (kept alive, never copied), or None for one that comes later by
+            `set_data`.
 
     Raises:
         ValueError: the array is too small.
@@ -246,7 +345,11 @@ class Memory(Handle):
 
     def __init__(self, engine: Engine, desc: MemoryDesc, data: NDArray[Any] | None = None) -> None:
         function = engine.library.c.dnnl_memory_create
-        super().__init__(engine.library, "memory", create(function, lambda: f"memory for {desc}", desc, engine, _address(desc, data)))
+        super().__init__(
+            engine.library,
+            "memory",
+            create(function, lambda: f"memory for {desc}", desc, engine, _address(desc, data)),
+        )
         self.engine = engine
         self.desc = desc
         self.data = data
@@ -258,11 +361,14 @@ class Memory(Handle):
 
     @classmethod
     def allocate(cls, engine: Engine, desc: MemoryDesc) -> Memory:
-        """A memory with a new, uninitialised, aligned buffer of `desc.size` bytes, reachable as `data`."""
+        """A memory with a new, uninitialised, aligned buffer of `desc.size` bytes, reachable as
+        `data`.
+        """
         return cls(engine, desc, aligned_bytes(desc.size))
 
     def set_data(self, data: NDArray[Any] | None) -> None:
-        """Point to other bytes, for every prebuilt argument array that holds this memory. Not while it is executing.
+        """Point to other bytes, for every prebuilt argument array that holds this memory. Not while
+        it is executing.
 
         Raises:
             ValueError: the array is too small.
@@ -274,7 +380,9 @@ class Memory(Handle):
         self.data = data
 
     def view(self) -> NDArray[Any]:
-        """The bytes as a NumPy array of the logical shape, without a copy; the layout must be plain (ValueError)."""
+        """The bytes as a NumPy array of the logical shape, without a copy; the layout must be plain
+        (ValueError).
+        """
         if self.data is None:
             raise ValueError("this memory holds no NumPy array")
         return view(self.desc, self.data)
@@ -287,7 +395,9 @@ def _address(desc: MemoryDesc, data: NDArray[Any] | None) -> int | None:
     if available < desc.size and available < _least(desc):
         raise ValueError(f"{desc} needs {_least(desc)} bytes, the array spans {available}")
     if data.nbytes and data.flags.writeable and data.flags.c_contiguous:
-        return ctypes.addressof(ctypes.c_char.from_buffer(data.data))  # a third of the time that `ctypes.data` takes
+        return ctypes.addressof(
+            ctypes.c_char.from_buffer(data.data)
+        )  # a third of the time that `ctypes.data` takes
     return int(data.ctypes.data)
 
 
@@ -297,12 +407,16 @@ def _least(desc: MemoryDesc) -> int:
 
 
 def _span(array: NDArray[Any]) -> int:
-    """Bytes from an array's first element to the end of its last; ValueError for negative strides."""
+    """Bytes from an array's first element to the end of its last; ValueError for negative
+    strides.
+    """
     if any(stride < 0 for stride in array.strides):
         raise ValueError("oneDNN takes no negative strides")
     if array.size == 0:
         return 0
-    last = sum((length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True))
+    last = sum(
+        (length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True)
+    )
     return int(last) + array.itemsize
 
 
@@ -322,4 +436,10 @@ def view(desc: MemoryDesc, buffer: NDArray[Any]) -> NDArray[Any]:
         raise ValueError(f"{desc} needs a contiguous buffer of {desc.span} bytes")
     kind = numpy_dtype(desc.dtype)
     strides = tuple(step * kind.itemsize for step in desc.strides)
-    return np.ndarray(desc.dims, kind, buffer.reshape(-1).view(np.uint8).data, desc.offset * kind.itemsize, strides)
+    return np.ndarray(
+        desc.dims,
+        kind,
+        buffer.reshape(-1).view(np.uint8).data,
+        desc.offset * kind.itemsize,
+        strides,
+    )

@@ -1,7 +1,7 @@
 """Primitives, and their execution with arguments prepared beforehand.
 
-`Primitive` compiles a descriptor. `ExecArgs` is the argument array, checked and built once; `Primitive.execute` is then a single
-C call.
+`Primitive` compiles a descriptor. `ExecArgs` is the argument array, checked and built once;
+`Primitive.execute` is then a single C call.
 """
 
 from __future__ import annotations
@@ -24,17 +24,21 @@ __all__ = ["ExecArgs", "Primitive", "run_once"]
 
 
 class ExecArgs:
-    """A ready argument array: the ids and handles that one execution takes. It keeps the memories alive.
+    """A ready argument array: the ids and handles that one execution takes. It keeps the memories
+    alive.
 
-    The library does not check layouts, and crashes when the scratchpad is missing; so it is checked here, once.
+    The library does not check layouts, and crashes when the scratchpad is missing; so it is checked
+    here, once.
 
     Args:
         desc: the descriptor of the primitive to execute.
-        memories: argument id -> memory. Concurrent executions need separate arrays with separate scratchpads and outputs.
+        memories: argument id -> memory. Concurrent executions need separate arrays with separate
+            scratchpads and outputs.
 
     Raises:
-        ValueError: a memory has another layout than the primitive wants, the scratchpad is missing or too small, or a memory
-            is missing that the attributes call for. Which inputs and outputs there must be is checked by `execute`.
+        ValueError: a memory has another layout than the primitive wants, the scratchpad is missing
+            or too small, or a memory is missing that the attributes call for. Which inputs and
+            outputs there must be is checked by `execute`.
 
     Attributes:
         count: number of entries.
@@ -46,19 +50,25 @@ class ExecArgs:
     def __init__(self, desc: PrimitiveDesc, memories: Mapping[int, Memory]) -> None:
         missing = sorted(_called_for(desc) - memories.keys())
         if missing:
-            raise ValueError(f"{desc.request} needs memories for {', '.join(map(arg_name, missing))}")
+            raise ValueError(
+                f"{desc.request} needs memories for {', '.join(map(arg_name, missing))}"
+            )
         for arg, memory in memories.items():
             _check_layout(desc, arg, memory)
         self._memories = tuple(memories.values())
         self.count = len(memories)
-        self._array = (ExecArg * self.count)(*(ExecArg(arg, memory.pointer) for arg, memory in memories.items()))
+        self._array = (ExecArg * self.count)(
+            *(ExecArg(arg, memory.pointer) for arg, memory in memories.items())
+        )
         self.pointer = ctypes.cast(self._array, ctypes.c_void_p)
 
 
 def _called_for(desc: PrimitiveDesc) -> set[int]:
     """The arguments that the attributes add to a primitive's own."""
     attributes = desc.attributes
-    wanted = {arg_scales(arg) for arg in attributes.scales} | {arg_zero_points(arg) for arg in attributes.zero_points}
+    wanted = {arg_scales(arg) for arg in attributes.scales} | {
+        arg_zero_points(arg) for arg in attributes.zero_points
+    }
     for index, post_op in enumerate(attributes.post_ops):
         if isinstance(post_op, Binary):
             wanted.add(arg_post_op(index, Arg.SRC_1))
@@ -83,25 +93,36 @@ def _check_layout(desc: PrimitiveDesc, arg: int, memory: Memory) -> None:
             return
     if arg == Arg.SCRATCHPAD:
         if memory.desc.size < desc.scratchpad_size:
-            raise ValueError(f"{desc.request} needs {desc.scratchpad_size} bytes of scratchpad, not {memory.desc.size}")
+            raise ValueError(
+                f"{desc.request} needs {desc.scratchpad_size} bytes of scratchpad, not {memory.desc.size}"
+            )
         return
     wanted = desc.exec_arg_md(arg)
-    if wanted.dims and wanted != memory.desc:  # no dims: nothing is prescribed, as for the slopes of a prelu post-op
+    if (
+        wanted.dims and wanted != memory.desc
+    ):  # no dims: nothing is prescribed, as for the slopes of a prelu post-op
         raise ValueError(f"{desc.request} wants {arg_name(arg)} as {wanted}, not as {memory.desc}")
 
 
-def _check_vector(desc: PrimitiveDesc, arg: int, memory: Memory, mask: int | None, dtype: DataType) -> None:
-    """Scales and zero points: one value for each index of the dimensions in the mask; the library would read past the end."""
+def _check_vector(
+    desc: PrimitiveDesc, arg: int, memory: Memory, mask: int | None, dtype: DataType
+) -> None:
+    """Scales and zero points: one value for each index of the dimensions in the mask; the library
+    would read past the end.
+    """
     if mask is None:
         return  # not called for: the library ignores it
     dims = desc.exec_arg_md(arg & ~(Arg.ATTR_SCALES | Arg.ATTR_ZERO_POINTS)).dims
     count = math.prod(length for axis, length in enumerate(dims) if mask >> axis & 1)
     if memory.desc.dims != (count,) or memory.desc.dtype != dtype:
-        raise ValueError(f"{desc.request} wants {arg_name(arg)} as {dtype.name}[{count}], not as {memory.desc}")
+        raise ValueError(
+            f"{desc.request} wants {arg_name(arg)} as {dtype.name}[{count}], not as {memory.desc}"
+        )
 
 
 class Primitive(Handle):
-    """`dnnl_primitive_t`: compiled code. Several threads may execute one primitive at once, each with arguments of its own.
+    """`dnnl_primitive_t`: compiled code. Several threads may execute one primitive at once, each
+    with arguments of its own.
 
     Args:
         desc: the descriptor; kept.
@@ -121,27 +142,42 @@ class Primitive(Handle):
         """Run once; on an OpenMP or sequential library the outputs are written when this returns.
 
         Raises:
-            OneDnnError: the library refuses, for example because an argument is missing. It does not check addresses.
+            OneDnnError: the library refuses, for example because an argument is missing. It does
+                not check addresses.
         """
         status = self.call(stream, args)()
         if status:
             raise self.execution_error(status)
 
     def call(self, stream: Stream, args: ExecArgs) -> Callable[[], int]:
-        """The same as a function without arguments that returns the status (0: success), for a tight loop.
+        """The same as a function without arguments that returns the status (0: success), for a
+        tight loop.
 
-        It is a C-level `functools.partial` and keeps nothing alive: hold the primitive, the stream and the arguments as
-        long as it may be called. `execution_error` turns another status into the error.
+        It is a C-level `functools.partial` and keeps nothing alive: hold the primitive, the stream
+        and the arguments as long as it may be called. `execution_error` turns another status into
+        the error.
         """
-        return functools.partial(self._call, ctypes.c_void_p(self.pointer), ctypes.c_void_p(stream.pointer), args.count, args.pointer)
+        return functools.partial(
+            self._call,
+            ctypes.c_void_p(self.pointer),
+            ctypes.c_void_p(stream.pointer),
+            args.count,
+            args.pointer,
+        )
 
     def execution_error(self, status: int) -> Exception:
         """The error for a status that `call` returned."""
-        return failure(status, f"executing {self.desc.request} by {self.desc.impl_info}", self.desc.request.origin)
+        return failure(
+            status,
+            f"executing {self.desc.request} by {self.desc.impl_info}",
+            self.desc.request.origin,
+        )
 
 
 def run_once(stream: Stream, desc: PrimitiveDesc, memories: Mapping[int, Memory]) -> None:
-    """Compiles a primitive and executes it once, with a scratchpad of its own. Raises OneDnnError as these do."""
+    """Compiles a primitive and executes it once, with a scratchpad of its own. Raises OneDnnError
+    as these do.
+    """
     needed = dict(memories)
     if desc.scratchpad_size:
         needed[Arg.SCRATCHPAD] = Memory.allocate(desc.engine, desc.scratchpad_md)
@@ -151,11 +187,14 @@ def run_once(stream: Stream, desc: PrimitiveDesc, memories: Mapping[int, Memory]
 def _execute_function(cdll: ctypes.CDLL) -> Any:
     """`dnnl_primitive_execute` without argument types.
 
-    Its arguments are ctypes objects made beforehand, and ctypes passes those on faster when it has nothing to convert.
+    Its arguments are ctypes objects made beforehand, and ctypes passes those on faster when it has
+    nothing to convert.
     """
     function = cdll.__dict__.get("_fqfuse_execute")
     if function is None:
-        function = cdll["dnnl_primitive_execute"]  # item access makes a new function object; attribute access shares one
+        function = cdll[
+            "dnnl_primitive_execute"
+        ]  # item access makes a new function object; attribute access shares one
         function.restype = ctypes.c_int
         cdll.__dict__["_fqfuse_execute"] = function
     return function

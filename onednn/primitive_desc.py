@@ -1,4 +1,5 @@
-"""Primitive descriptors: which implementation the library chose, in which layouts it wants its arguments, how much scratchpad.
+"""Primitive descriptors: which implementation the library chose, in which layouts it wants its
+arguments, how much scratchpad.
 
 They are made by the functions in `primitives`; `primitive` compiles and executes them.
 """
@@ -19,7 +20,11 @@ from .memory import MemoryDesc
 
 __all__ = ["PrimitiveDesc", "Request"]
 
-_ALWAYS = {"prop": 96, "factors": None, "statistics": None}  # inference (dnnl_forward_inference), and what the library finds by itself
+_ALWAYS = {
+    "prop": 96,
+    "factors": None,
+    "statistics": None,
+}  # inference (dnnl_forward_inference), and what the library finds by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,8 @@ class Request:
     Attributes:
         kind: the primitive's kind, a key of `PRIMITIVES`.
         operands: role -> descriptor as given (None: absent).
-        parameters: name -> algorithm, number, or one integer for each spatial dimension (`strides`, `padding_r`).
+        parameters: name -> algorithm, number, or one integer for each spatial dimension (`strides`,
+            `padding_r`).
         attributes: scales, zero points and post-ops.
         origin: what in the user's model it serves; part of every message.
     """
@@ -41,9 +47,21 @@ class Request:
     origin: str
 
     def __str__(self) -> str:
-        shown = {name: list(value) if isinstance(value, tuple) else value for name, value in self.parameters.items()}
+        shown = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in self.parameters.items()
+        }
         shapes = [f"{role}={desc!r}" for role, desc in self.operands.items() if desc is not None]
-        return " ".join(part for part in (self.kind, PRIMITIVES[self.kind].text.format(**shown), *shapes, str(self.attributes)) if part)
+        return " ".join(
+            part
+            for part in (
+                self.kind,
+                PRIMITIVES[self.kind].text.format(**shown),
+                *shapes,
+                str(self.attributes),
+            )
+            if part
+        )
 
 
 class PrimitiveDesc(Handle):
@@ -55,7 +73,8 @@ class PrimitiveDesc(Handle):
 
     Raises:
         Unimplemented: no implementation takes it.
-        OneDnnError: any other refusal, and a binary operand that does not broadcast to the destination.
+        OneDnnError: any other refusal, and a binary operand that does not broadcast to the
+            destination.
         ValueError: a parameter has not one entry for each spatial dimension.
     """
 
@@ -64,17 +83,27 @@ class PrimitiveDesc(Handle):
     def __init__(self, engine: Engine, request: Request) -> None:
         windows, origin = _windows(request), request.origin
         if not _operands_fit(request):
-            raise failure(Status.invalid_arguments, f"{request}, where the operand of a binary post-op does not broadcast to dst,", origin)
+            raise failure(
+                Status.invalid_arguments,
+                f"{request}, where the operand of a binary post-op does not broadcast to dst,",
+                origin,
+            )
         known = {**_ALWAYS, "engine": engine, **request.operands, **request.parameters, **windows}
         row = PRIMITIVES[request.kind]
         function = getattr(engine.library.c, f"dnnl_{row.function}_primitive_desc_create")
         arguments = [known[word] for word in row.arguments.split()]
         attr = attr_of(engine.library, request.attributes, origin)
-        super().__init__(engine.library, "primitive_desc", create(function, lambda: str(request), *arguments, attr, origin=origin))
+        super().__init__(
+            engine.library,
+            "primitive_desc",
+            create(function, lambda: str(request), *arguments, attr, origin=origin),
+        )
         self.engine = engine
         self.request = request
         self._impl_info: str | None = None
-        self._mds: dict[tuple[Query, int], MemoryDesc] = {}  # a binding asks for each more than once
+        self._mds: dict[
+            tuple[Query, int], MemoryDesc
+        ] = {}  # a binding asks for each more than once
 
     @property
     def kind(self) -> str:
@@ -88,10 +117,14 @@ class PrimitiveDesc(Handle):
 
     @property
     def impl_info(self) -> str:
-        """Name of the chosen implementation, such as `brgconv:avx512_core_vnni`; `ref...` is slow."""
+        """Name of the chosen implementation, such as `brgconv:avx512_core_vnni`; `ref...` is
+        slow.
+        """
         if self._impl_info is None:
             text = ctypes.c_char_p()
-            status = self.library.c.dnnl_primitive_desc_query(self, Query.impl_info_str, 0, ctypes.byref(text))
+            status = self.library.c.dnnl_primitive_desc_query(
+                self, Query.impl_info_str, 0, ctypes.byref(text)
+            )
             if status:
                 raise failure(status, f"query impl_info_str of {self.request}", self.request.origin)
             self._impl_info = (text.value or b"").decode()
@@ -104,21 +137,31 @@ class PrimitiveDesc(Handle):
 
     @property
     def is_reference(self) -> bool:
-        """True where the implementation, or a part of it, is one of the library's slow references (`ref:any`, `ref_int8:any`).
+        """True where the implementation, or a part of it, is one of the library's slow references
+        (`ref:any`, `ref_int8:any`).
 
         Two are named so and are none: concat, which runs one compiled reorder for each source, and
-        `ref_fused_convolution`, which runs a convolution and its depthwise post-op one after the other. One is not named so: a
-        deconvolution `conv:any+x64:gemm_s8s8s32:jit` has compiled products, but takes post-ops element by element: measured on feature
-        maps of 28x28, 20 to 500 times as slow as the NumPy runtime.
+        `ref_fused_convolution`, which runs a convolution and its depthwise post-op one after the
+        other. One is not named so: a deconvolution `conv:any+x64:gemm_s8s8s32:jit` has compiled
+        products, but takes post-ops element by element: measured on feature maps of 28x28, 20 to
+        500 times as slow as the NumPy runtime.
         """
         if self.kind == "concat":
             return False
-        if self.kind == "deconvolution" and self.impl_info.startswith("conv:any") and "gemm_" in self.impl_info:
+        if (
+            self.kind == "deconvolution"
+            and self.impl_info.startswith("conv:any")
+            and "gemm_" in self.impl_info
+        ):
             return True
-        return any(part.startswith("ref") and part != "ref_fused_convolution" for part in self.impl_parts)
+        return any(
+            part.startswith("ref") and part != "ref_fused_convolution" for part in self.impl_parts
+        )
 
     def src_md(self) -> MemoryDesc:
-        """Layout of the source; like the others it has no dimensions where the primitive has no such argument."""
+        """Layout of the source; like the others it has no dimensions where the primitive has no
+        such argument.
+        """
         return self._query_md(Query.src_md)
 
     def weights_md(self) -> MemoryDesc:
@@ -130,7 +173,9 @@ class PrimitiveDesc(Handle):
         return self._query_md(Query.dst_md)
 
     def exec_arg_md(self, arg: int) -> MemoryDesc:
-        """Layout of execution argument `arg`, also of post-op operands and of the depthwise post-op's weights."""
+        """Layout of execution argument `arg`, also of post-op operands and of the depthwise
+        post-op's weights.
+        """
         return self._query_md(Query.exec_arg_md, arg)
 
     @property
@@ -140,14 +185,17 @@ class PrimitiveDesc(Handle):
 
     @property
     def scratchpad_size(self) -> int:
-        """Bytes of the scratchpad that `Arg.SCRATCHPAD` must have; 0: the argument may be left out."""
+        """Bytes of the scratchpad that `Arg.SCRATCHPAD` must have; 0: the argument may be left
+        out.
+        """
         return self.scratchpad_md.size
 
     def next_impl(self) -> bool:
-        """Go on to the next implementation that takes this request; False when there is none (the present one stays).
+        """Go on to the next implementation that takes this request; False when there is none (the
+        present one stays).
 
-        A primitive in the library's cache makes the same implementation come again; with `dnnl_set_primitive_cache_capacity(0)` it does
-        not.
+        A primitive in the library's cache makes the same implementation come again; with
+        `dnnl_set_primitive_cache_capacity(0)` it does not.
         """
         status = int(self.library.c.dnnl_primitive_desc_next_impl(self))
         if status == Status.last_impl_reached:
@@ -166,32 +214,44 @@ class PrimitiveDesc(Handle):
             return known
         borrowed = self.library.c.dnnl_primitive_desc_query_md(self, what, index)
         if not borrowed:
-            raise failure(Status.not_required, f"query {what.name} {index} of {self.request}", self.request.origin)
+            raise failure(
+                Status.not_required,
+                f"query {what.name} {index} of {self.request}",
+                self.request.origin,
+            )
         self._mds[what, index] = copy = MemoryDesc.clone(self.library, borrowed)
         return copy
 
 
 def _windows(request: Request) -> dict[str, ctypes.Array[ctypes.c_int64]]:
-    """The parameters for each spatial dimension. The library reads as many entries as there are, so fewer would be read past the end."""
+    """The parameters for each spatial dimension. The library reads as many entries as there are, so
+    fewer would be read past the end.
+    """
     found = {name: value for name, value in request.parameters.items() if isinstance(value, tuple)}
     src = request.operands.get("src")
     if src is not None and any(len(value) != len(src.dims) - 2 for value in found.values()):
         given = [list(value) for value in found.values()]
-        raise ValueError(f"each spatial parameter needs {len(src.dims) - 2} entries for {src}, got {given}")
+        raise ValueError(
+            f"each spatial parameter needs {len(src.dims) - 2} entries for {src}, got {given}"
+        )
     return {name: int64_array(value) for name, value in found.items()}
 
 
 def _operands_fit(request: Request) -> bool:
     """Each binary operand has dst's rank, and in each dimension 1 or dst's length.
 
-    oneDNN 3.2 accepts others for most primitives, takes a reference implementation, and reads past their end.
+    oneDNN 3.2 accepts others for most primitives, takes a reference implementation, and reads past
+    their end.
     """
     dst = request.operands.get("dst")
     for post_op in request.attributes.post_ops:
         if isinstance(post_op, Depthwise):
-            return True  # what follows applies to the depthwise result, whose shape only the library knows
+            # what follows applies to the depthwise result, whose shape only the library knows
+            return True
         if isinstance(post_op, Binary) and dst is not None:
             dims = post_op.src1.dims
-            if len(dims) != len(dst.dims) or any(length not in (1, full) for length, full in zip(dims, dst.dims, strict=True)):
+            if len(dims) != len(dst.dims) or any(
+                length not in (1, full) for length, full in zip(dims, dst.dims, strict=True)
+            ):
                 return False
     return True

@@ -1,7 +1,8 @@
-"""Whether int8 products lose bits: code for CPUs without VNNI multiplies u8 by s8, adds the products of a pair of neighbours, and saturates
-that sum to s16.
+"""Whether int8 products lose bits: code for CPUs without VNNI multiplies u8 by s8, adds the
+products of a pair of neighbours, and saturates that sum to s16.
 
-It is exact where no pair can leave the range, whatever the data; s8 data is shifted by 128 to u8 first. Convolutions of s8 data also halve
+It is exact where no pair can leave the range, whatever the data; s8 data is shifted by 128 to u8
+first. Convolutions of s8 data also halve
 their weights, rounding half to even: exact for even weights only.
 """
 
@@ -18,7 +19,9 @@ from .primitive_desc import PrimitiveDesc
 
 __all__ = ["cannot_saturate", "may_saturate", "pairs_fit"]
 
-_NO_VNNI = frozenset({"sse41", "avx", "avx2", "avx512_core"})  # instruction sets in impl_info whose int8 code saturates
+_NO_VNNI = frozenset(
+    {"sse41", "avx", "avx2", "avx512_core"}
+)  # instruction sets in impl_info whose int8 code saturates
 _LARGEST = 255  # of u8 data
 _SAFE = 64  # any two products with weights of this magnitude fit: 2 * 64 * 255 = 32640
 
@@ -26,22 +29,30 @@ _SAFE = 64  # any two products with weights of this magnitude fit: 2 * 64 * 255 
 def may_saturate(desc: PrimitiveDesc) -> bool:
     """True where int8 products may lose bits, unless the weights forbid it: see `cannot_saturate`.
 
-    The library picks code for instruction sets without VNNI on VNNI machines as well: a strided deconvolution with a sum post-op that is
-    not first, or has a zero point, runs as `jit_uni_int8:avx2`. Exact all the same are depthwise u8 convolutions, unless they run as
+    The library picks code for instruction sets without VNNI on VNNI machines as well: a strided
+    deconvolution with a sum post-op that is not first, or has a zero point, runs as
+    `jit_uni_int8:avx2`. Exact all the same are depthwise u8 convolutions, unless they run as
     products (`gemm`, whose pairs are taps).
     """
     src, weights = desc.request.operands.get("src"), desc.request.operands.get("weights")
     if src is None or weights is None or weights.dtype != DataType.s8 or desc.kind == "prelu":
         return False
     products = any("gemm" in part for part in desc.impl_parts)
-    if desc.kind == "convolution" and src.dtype == DataType.u8 and _is_depthwise(src, weights) and not products:
+    if (
+        desc.kind == "convolution"
+        and src.dtype == DataType.u8
+        and _is_depthwise(src, weights)
+        and not products
+    ):
         return False
     without_vnni = products and not desc.library.effective_isa().has_vnni
     return without_vnni or not _NO_VNNI.isdisjoint(desc.impl_parts)
 
 
 def _is_depthwise(src: MemoryDesc, weights: MemoryDesc) -> bool:
-    """One input and one output channel in each group; grouped weights have one dimension more than the source."""
+    """One input and one output channel in each group; grouped weights have one dimension more than
+    the source.
+    """
     return len(weights.dims) == len(src.dims) + 1 and weights.dims[1:3] == (1, 1)
 
 
@@ -58,7 +69,9 @@ def cannot_saturate(desc: PrimitiveDesc, weights: NDArray[Any]) -> bool:
     if desc.kind != "matmul" and src is not None and src.dtype == DataType.s8:
         # Halved weights are at most 64 in magnitude, so their pairs always fit.
         return not bool((weights & 1).any())
-    if "gemm" in desc.impl_info:  # its pairs run along the columns that it lays out, whatever their order
+    if (
+        "gemm" in desc.impl_info
+    ):  # its pairs run along the columns that it lays out, whatever their order
         return bool(np.abs(weights.astype(np.int16)).max(initial=0) <= _SAFE)
     if desc.kind == "matmul":
         return pairs_fit(weights, weights.ndim - 2)
@@ -67,14 +80,18 @@ def cannot_saturate(desc: PrimitiveDesc, weights: NDArray[Any]) -> bool:
 
 
 def pairs_fit(weights: NDArray[Any], axis: int) -> bool:
-    """True where no pair of neighbours along an axis, each times a value of 0..255, sums up to more than s16 holds.
+    """True where no pair of neighbours along an axis, each times a value of 0..255, sums up to more
+    than s16 holds.
 
     Args:
         weights: s8.
-        axis: the axis of the input channels; pairs are (0, 1), (2, 3) ...; an odd last one stands alone.
+        axis: the axis of the input channels; pairs are (0, 1), (2, 3) ...; an odd last one stands
+            alone.
     """
     length = weights.shape[axis]
-    padded = np.zeros((*weights.shape[:axis], length + length % 2, *weights.shape[axis + 1 :]), np.int32)
+    padded = np.zeros(
+        (*weights.shape[:axis], length + length % 2, *weights.shape[axis + 1 :]), np.int32
+    )
     padded[(slice(None),) * axis + (slice(0, length),)] = weights
     pairs = padded.reshape(*weights.shape[:axis], (length + 1) // 2, 2, *weights.shape[axis + 1 :])
     highest = np.maximum(pairs, 0).sum(axis=axis + 1) * _LARGEST

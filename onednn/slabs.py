@@ -1,7 +1,9 @@
 """Large buffers on huge pages, where the system gives them.
 
-NumPy asks Linux for huge pages for arrays of 4 MiB and more. Packed weights and the arena of a run are smaller one by one, but read in
-full in every run: on pages of 4 KiB the address translation alone costs one to two percent of a network's time.
+NumPy asks Linux for huge pages for arrays of 4 MiB and more. Packed weights and the arena of a run
+are smaller one by one, but read in
+full in every run: on pages of 4 KiB the address translation alone costs one to two percent of a
+network's time.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class Slabs:
     """
 
     def __init__(self, expected: int) -> None:
-        self._size = min(max(expected + expected // 8, _HUGE), _LARGEST) if expected >= _WORTH else 0
+        self._size = (
+            min(max(expected + expected // 8, _HUGE), _LARGEST) if expected >= _WORTH else 0
+        )
         self._rest = np.empty(0, np.uint8)
 
     def take(self, size: int) -> NDArray[np.uint8]:
@@ -41,5 +45,7 @@ class Slabs:
 
 
 def arena_bytes(size: int) -> NDArray[np.uint8]:
-    """`size` uninitialised, aligned bytes, in an allocation large enough for huge pages if they are worth it; the rest is never touched."""
+    """`size` uninitialised, aligned bytes, in an allocation large enough for huge pages if they are
+    worth it; the rest is never touched.
+    """
     return aligned_bytes(max(size, _HUGE))[:size] if size >= _WORTH else aligned_bytes(size)

@@ -1,4 +1,6 @@
-"""Strides of plain layouts in elements, from shapes alone: row-major, channels last, and those of dimensions of length 1."""
+"""Strides of plain layouts in elements, from shapes alone: row-major, channels last, and those of
+dimensions of length 1.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def row_major_strides(shape: Dims) -> Dims:
 
 
 def channels_last_strides(shape: Dims) -> Dims:
-    """Strides of the dense layout whose innermost dimension is 1 (rank 3 and more; row-major below)."""
+    """Strides of the dense layout whose innermost dimension is 1 (rank 3 and more; row-major
+    below).
+    """
     if len(shape) < 3:
         return row_major_strides(shape)
     outer = row_major_strides((shape[0], *shape[2:], shape[1]))
@@ -24,24 +28,32 @@ def channels_last_strides(shape: Dims) -> Dims:
 
 
 def agree(shape: Dims, steps: Dims, others: Dims) -> bool:
-    """True where two strides of one shape are the same layout: they differ for dimensions of length 1 at most."""
-    return all(length == 1 or step == other for length, step, other in zip(shape, steps, others, strict=True))
+    """True where two strides of one shape are the same layout: they differ for dimensions of length
+    1 at most.
+    """
+    return all(
+        length == 1 or step == other
+        for length, step, other in zip(shape, steps, others, strict=True)
+    )
 
 
 def settled_strides(shape: Dims, steps: Dims) -> Dims:
-    """The same layout with the one choice of strides for dimensions of length 1 that kernels can read a layout's name from.
+    """The same layout with the one choice of strides for dimensions of length 1 that kernels can
+    read a layout's name from.
 
-    No element is ever reached by such a stride, and still oneDNN 3.2 decides by it: its binary walks [5,1,1,5] with strides (5,25,25,1) as
-    neither row-major nor channels last, and reads beyond the tensor. Such strides come from permuted axes.
+    No element is ever reached by such a stride, and still oneDNN 3.2 decides by it: its binary
+    walks [5,1,1,5] with strides (5,25,25,1) as neither row-major nor channels last, and reads
+    beyond the tensor. Such strides come from permuted axes.
 
     Args:
         shape: the shape.
         steps: strides in elements.
 
     Returns:
-        `steps` where they are row-major or channels last to the letter; those two where they are so but for dimensions of length 1;
-        otherwise, those in front of all others outside of everything (batched products ask a batch of 1 for that), the rest directly
-        outside of their right neighbours.
+        `steps` where they are row-major or channels last to the letter; those two where they are so
+        but for dimensions of length 1; otherwise, those in front of all others outside of
+        everything (batched products ask a batch of 1 for that), the rest directly outside of their
+        right neighbours.
     """
     if 1 not in shape:
         return steps
@@ -58,5 +70,11 @@ def settled_strides(shape: Dims, steps: Dims) -> Dims:
         if shape[axis] == 1:
             found[axis] = outside
         outside = found[axis] * max(shape[axis], 1)
-    whole = max((step * max(length, 1) for step, length in zip(found[leading:], shape[leading:], strict=True)), default=1)
+    whole = max(
+        (
+            step * max(length, 1)
+            for step, length in zip(found[leading:], shape[leading:], strict=True)
+        ),
+        default=1,
+    )
     return (*(whole,) * leading, *found[leading:])

@@ -1,7 +1,9 @@
-"""Threads that work for a session: in forked processes, and where the library must not spoil the caller's thread.
+"""Threads that work for a session: in forked processes, and where the library must not spoil the
+caller's thread.
 
-OpenMP's threads do not survive a fork: a thread that has used OpenMP in the parent waits for its lost team for ever when it does so again
-in the child. A new thread has no team and makes one, so a child computes in a thread of its own. Nor may the library's own locks be held
+OpenMP's threads do not survive a fork: a thread that has used OpenMP in the parent waits for its
+lost team for ever when it does so again in the child. A new thread has no team and makes one, so a
+child computes in a thread of its own. Nor may the library's own locks be held
 while the process forks: `making` keeps forks and the making of primitives apart.
 """
 
@@ -40,11 +42,17 @@ class _Process:
 
 _process = _Process()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_process.before_fork, after_in_parent=_process.after_in_parent, after_in_child=_process.after_in_child)
+    os.register_at_fork(
+        before=_process.before_fork,
+        after_in_parent=_process.after_in_parent,
+        after_in_child=_process.after_in_child,
+    )
 
 
 def generation() -> int:
-    """How many forks lie between this process and the one that imported the module: objects of another generation are not ours."""
+    """How many forks lie between this process and the one that imported the module: objects of
+    another generation are not ours.
+    """
     return _process.generation
 
 
@@ -54,7 +62,9 @@ def in_child() -> bool:
 
 
 def making() -> threading.RLock:
-    """Held while the library makes primitives: it locks its cache of them, and a fork in between would leave the child a lock for ever."""
+    """Held while the library makes primitives: it locks its cache of them, and a fork in between
+    would leave the child a lock for ever.
+    """
     return _process.making
 
 
@@ -65,7 +75,9 @@ def in_new_thread(work: Callable[[], T]) -> T:
 
 
 def in_own_thread(work: Callable[[], T]) -> T:
-    """Runs `work` in the thread that computes for a forked process, and returns its result or raises its exception."""
+    """Runs `work` in the thread that computes for a forked process, and returns its result or
+    raises its exception.
+    """
     worker = _process.worker
     assert worker is not None
     return worker.submit(work).result()

@@ -1,4 +1,6 @@
-"""Graph -> Graph. The pipeline is one list; each line says why it stands where it stands. A group takes turns to a fixed point."""
+"""Graph -> Graph. The pipeline is one list; each line says why it stands where it stands. A group
+takes turns to a fixed point.
+"""
 
 from __future__ import annotations
 
@@ -36,36 +38,75 @@ from .unify_concat_types import UnifyConcatTypes
 __all__ = ["PIPELINE", "Contract", "Observer", "Pass", "optimize", "passes_of", "run_pipeline"]
 
 PIPELINE: tuple[Pass, ...] = (
-    FoldConstants(),  # because: every later pass asks whether a value is constant
-    SlicePieces(),  # because: the moves of quantizers know operations of one output, and what holds for each piece is a slice's business
-    NestVariadic(),  # because: to all that follows a sum of branches shall be what it is for two, an add
-    ReductionToPooling(),  # because: its axes are constant by now, and quantizers move past a pool of codes to what is in front of it
-    PadIntoConvolution(),  # because: its zeros are constant by now, and it stands between what makes a value and its quantizer
-    RecognizeActivations(),  # because: a decomposed activation forks, and a chain of post-ops does not
-    FoldBatchNorm(),  # because: a normalization between a convolution and its quantizer hides one from the other
-    SeparateComputedBias(),  # because: behind the fold, which takes such a bias apart itself; all that follows wants constant ones
-    DetectQuantizeOnly(),  # because: once it is split, a FakeQuantize onto the integer grid looks like any other
-    SplitFakeQuantize(),  # because: all that follows knows Quantize and Dequantize only
-    FoldConstants(),  # because: the quantize half of a weight quantizer is now a function of a constant
-    MaskToBounds(),  # because: masks are constant and codes have their ranges by now, and a quantizer behind a mask shall see post-ops
-    NormalizeGemm(),  # because: its transposes are data movement that the moves below can cross
-    MergeDuplicates(),  # because: a value quantized twice alike has two readers, which would keep it in f32
-    MoveQuantize(),  # because: it must be next to the producer before Dequantize moves up against it
-    Group((UnifyConcatTypes(), MoveDequantize())),  # because: what data movement, max pools and concatenations handle shall be codes
-    RecognizeShuffle(),  # because: quantizers between its three operations have moved away, and its reshapes have not yet
-    MoveReshape(),  # because: quantizers have passed reshapes; in front of the next move, since where a reshape goes, quantizers meet
-    Group((UnifyConcatTypes(), MoveDequantize())),  # because: reshapes that moved stood between a Dequantize and what it can pass
-    SplitJoinedSource(),  # because: which scales meet in a concatenation is known now, and each product may still choose its source's type
-    RetypeMatmulOperand(),  # because: it follows codes over the data movement that the moves put between the two halves
-    RetypeSignedCodes(),  # because: scales along an axis, concatenations and second operands are settled by now
-    MoveDequantize(),  # because: codes that are u8 now may be the ones in front of them again, and may be joined with others
-    Tabulate(),  # because: the codes that an activation starts from are known once nothing moves any more
-    FoldConstants(),  # because: a Quantize that moved in front of a lookup in a table may stand on a constant now
-    DecodeWideCodes(),  # because: codes that moved together have lost the quantizers between them by now
-    MergeDuplicates(),  # because: the two moves may have made equal neighbours
-    NestConcat(),  # because: what is joined, codes or values, changes no more
-    ReorderScale(),  # because: only multiplications that no quantizer took are left now
-    ChooseResidualSum(),  # because: the other branch's quantization, which it prefers, is where it will be
+    # because: every later pass asks whether a value is constant
+    FoldConstants(),
+    # because: the moves of quantizers know operations of one output, and what holds for each piece
+    # is a slice's business
+    SlicePieces(),
+    # because: to all that follows a sum of branches shall be what it is for two, an add
+    NestVariadic(),
+    # because: its axes are constant by now, and quantizers move past a pool of codes to what is in
+    # front of it
+    ReductionToPooling(),
+    # because: its zeros are constant by now, and it stands between what makes a value and its
+    # quantizer
+    PadIntoConvolution(),
+    # because: a decomposed activation forks, and a chain of post-ops does not
+    RecognizeActivations(),
+    # because: a normalization between a convolution and its quantizer hides one from the other
+    FoldBatchNorm(),
+    # because: behind the fold, which takes such a bias apart itself; all that follows wants
+    # constant ones
+    SeparateComputedBias(),
+    # because: once it is split, a FakeQuantize onto the integer grid looks like any other
+    DetectQuantizeOnly(),
+    # because: all that follows knows Quantize and Dequantize only
+    SplitFakeQuantize(),
+    # because: the quantize half of a weight quantizer is now a function of a constant
+    FoldConstants(),
+    # because: masks are constant and codes have their ranges by now, and a quantizer behind a mask
+    # shall see post-ops
+    MaskToBounds(),
+    # because: its transposes are data movement that the moves below can cross
+    NormalizeGemm(),
+    # because: a value quantized twice alike has two readers, which would keep it in f32
+    MergeDuplicates(),
+    # because: it must be next to the producer before Dequantize moves up against it
+    MoveQuantize(),
+    # because: what data movement, max pools and concatenations handle shall be codes
+    Group((UnifyConcatTypes(), MoveDequantize())),
+    # because: quantizers between its three operations have moved away, and its reshapes have not
+    # yet
+    RecognizeShuffle(),
+    # because: quantizers have passed reshapes; in front of the next move, since where a reshape
+    # goes, quantizers meet
+    MoveReshape(),
+    # because: reshapes that moved stood between a Dequantize and what it can pass
+    Group((UnifyConcatTypes(), MoveDequantize())),
+    # because: which scales meet in a concatenation is known now, and each product may still choose
+    # its source's type
+    SplitJoinedSource(),
+    # because: it follows codes over the data movement that the moves put between the two halves
+    RetypeMatmulOperand(),
+    # because: scales along an axis, concatenations and second operands are settled by now
+    RetypeSignedCodes(),
+    # because: codes that are u8 now may be the ones in front of them again, and may be joined with
+    # others
+    MoveDequantize(),
+    # because: the codes that an activation starts from are known once nothing moves any more
+    Tabulate(),
+    # because: a Quantize that moved in front of a lookup in a table may stand on a constant now
+    FoldConstants(),
+    # because: codes that moved together have lost the quantizers between them by now
+    DecodeWideCodes(),
+    # because: the two moves may have made equal neighbours
+    MergeDuplicates(),
+    # because: what is joined, codes or values, changes no more
+    NestConcat(),
+    # because: only multiplications that no quantizer took are left now
+    ReorderScale(),
+    # because: the other branch's quantization, which it prefers, is where it will be
+    ChooseResidualSum(),
 )
 
 

@@ -22,10 +22,12 @@ class Contract:
 
     Attributes:
         real: `identity`: equal in real numbers; `approximation`: not even that (opt-in).
-        float: `bitwise`: the same bits, but for the sign of a zero; `ties`: integer codes, inner ones too, differ by at most 1, and
-            only where the real result lies within f32 rounding error of a tie, and floats computed from codes differ by what such
-            a code makes of them, and else by rounding, in units in the last place of the largest code times its scale; `ulp`:
-            float results differ by at most `ulps` units in the last place of the largest intermediate.
+        float: `bitwise`: the same bits, but for the sign of a zero; `ties`: integer codes, inner
+            ones too, differ by at most 1, and only where the real result lies within f32 rounding
+            error of a tie, and floats computed from codes differ by what such a code makes of them,
+            and else by rounding, in units in the last place of the largest code times its scale;
+            `ulp`: float results differ by at most `ulps` units in the last place of the largest
+            intermediate.
         ulps: the bound of `ulp`.
     """
 
@@ -35,7 +37,9 @@ class Contract:
 
 
 class Pass(Protocol):
-    """A frozen dataclass whose fields are its options. `run` edits the graph in place; running it twice changes nothing more."""
+    """A frozen dataclass whose fields are its options. `run` edits the graph in place; running it
+    twice changes nothing more.
+    """
 
     @property
     def name(self) -> str:
@@ -57,7 +61,9 @@ Observer = Callable[[Pass, Graph], None]
 
 
 def run_pipeline(graph: Graph, passes: Iterable[Pass], observers: Sequence[Observer] = ()) -> Graph:
-    """Runs the passes in order on `graph` itself and returns it; each observer sees the graph after each pass."""
+    """Runs the passes in order on `graph` itself and returns it; each observer sees the graph after
+    each pass.
+    """
     for step in passes:
         step.run(graph)
         for observe in observers:
@@ -70,7 +76,16 @@ def fired(graph: Graph, rule: str, node: Node, reason: str) -> None:
     graph.decide(Decision(rule, subject(node), Outcome.FIRED, reason))
 
 
-def refused(graph: Graph, rule: str, node: Node, reason: str, *, expected: str = "", found: str = "", hint: str = "") -> None:
+def refused(
+    graph: Graph,
+    rule: str,
+    node: Node,
+    reason: str,
+    *,
+    expected: str = "",
+    found: str = "",
+    hint: str = "",
+) -> None:
     """Records that a rule whose anchor matched was refused, and which predicate failed."""
     graph.decide(Decision(rule, subject(node), Outcome.REFUSED, reason, expected, found, hint))
 
@@ -85,13 +100,20 @@ def fits_f32(values: npt.NDArray[np.float64]) -> bool:
 def swap(graph: Graph, old: Node, value: str) -> None:
     """Makes readers of `old` read `value` (of the same type), and erases `old`.
 
-    Where the graph returns the output of `old`, the name goes to `value`'s producer, so that graph outputs keep their names; a value
-    without a producer, or one that the graph returns too, stays behind an Identity.
+    Where the graph returns the output of `old`, the name goes to `value`'s producer, so that graph
+    outputs keep their names; a value without a producer, or one that the graph returns too, stays
+    behind an Identity.
     """
     name = old.output
     producer = graph.producer(value)
     if graph.is_output(name) and (producer is None or graph.is_output(value)):
-        keeper = graph.add("Identity", [value], name=old.name, outputs=[graph.fresh(f"{name}/kept")], origin=old.origin)
+        keeper = graph.add(
+            "Identity",
+            [value],
+            name=old.name,
+            outputs=[graph.fresh(f"{name}/kept")],
+            origin=old.origin,
+        )
         value, producer = keeper.output, keeper
     returned = graph.is_output(name)
     graph.replace_uses(name, value)

@@ -23,10 +23,12 @@ class ChooseResidualSum:
         Add(skip, Conv(...))           ->  Add(Conv(...), skip)
         Add(Conv1(...), Conv2(...))    ->  the one whose peer is quantized first; else the one that runs later
 
-    The composer lets the first operand's primitive absorb the add, so this order is the choice, and it is visible in the text form.
+    The composer lets the first operand's primitive absorb the add, so this order is the choice, and
+    it is visible in the text form.
 
     Legal because: addition commutes, in f32 too.
-    Refuses when: neither operand comes from a convolution or matrix product over a path that nothing else reads.
+    Refuses when: neither operand comes from a convolution or matrix product over a path that
+    nothing else reads.
     """
 
     name: ClassVar[str] = "choose_residual_sum"
@@ -36,13 +38,18 @@ class ChooseResidualSum:
         """Orders the operands of every Add of two computed values."""
         place = graph.places()
         for node in graph.each("Add"):
-            if all(graph.constant(value) is None for value in node.inputs) and node.inputs[0] != node.inputs[1]:
+            if (
+                all(graph.constant(value) is None for value in node.inputs)
+                and node.inputs[0] != node.inputs[1]
+            ):
                 self._order(graph, node, place)
 
     def _order(self, graph: Graph, node: Node, place: Mapping[str, int]) -> None:
         first, second = (chain_anchor(graph, value) for value in node.inputs)
         if second is None or (
-            first is not None and _rank(graph, node.inputs[1], first, place) >= _rank(graph, node.inputs[0], second, place)
+            first is not None
+            and _rank(graph, node.inputs[1], first, place)
+            >= _rank(graph, node.inputs[0], second, place)
         ):
             return
         graph.set_inputs(node, [node.inputs[1], node.inputs[0]])

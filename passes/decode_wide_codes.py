@@ -24,12 +24,14 @@ class DecodeWideCodes:
 
         Dequantize(Op(Quantize(x){p})){p}   ->   Op(Dequantize(Quantize(x){p}){p})      Op moves data, or selects by order (max pool)
 
-    likewise where several operations are in between, or several Dequantize read. No primitive stores or reads u16 and s16; the two halves
-    side by side are post-ops of what computes x (scale, round, clip, scale), and Op is one of f32, which has primitives.
+    likewise where several operations are in between, or several Dequantize read. No primitive
+    stores or reads u16 and s16; the two halves side by side are post-ops of what computes x (scale,
+    round, clip, scale), and Op is one of f32, which has primitives.
 
     Legal because: Dequantize works element by element, and is increasing for a scale > 0.
-    Refuses when: something else reads the codes, or the graph returns them; the parameters of the Dequantize differ from the quantizer's;
-    they run along an axis; or a scale is negative (order would turn).
+    Refuses when: something else reads the codes, or the graph returns them; the parameters of the
+    Dequantize differ from the quantizer's; they run along an axis; or a scale is negative (order
+    would turn).
     """
 
     name: ClassVar[str] = "decode_wide_codes"
@@ -52,7 +54,9 @@ class DecodeWideCodes:
             reason = "16-bit codes stay codes behind what moves them"
             refused(graph, self.name, node, reason, expected=expected, found=found)
             return
-        own = tuple(name for name in node.quantizer if any(name in decode.quantizer for decode in decodes))
+        own = tuple(
+            name for name in node.quantizer if any(name in decode.quantizer for decode in decodes)
+        )
         value = graph.fresh(f"{node.output}/values")
         made = graph.add(
             "Dequantize",
@@ -67,8 +71,12 @@ class DecodeWideCodes:
         for move in moves:
             inputs = [graph.node(real[move.inputs[0]]).output, *move.inputs[1:]]
             value = graph.fresh(f"{move.output}/values")
-            real[move.output] = graph.add(move.op, inputs, move.attrs, name=move.name, outputs=[value], origin=move.origin).name
-        fired(graph, self.name, node, f"decoded in front of {', '.join(move.name for move in moves)}")
+            real[move.output] = graph.add(
+                move.op, inputs, move.attrs, name=move.name, outputs=[value], origin=move.origin
+            ).name
+        fired(
+            graph, self.name, node, f"decoded in front of {', '.join(move.name for move in moves)}"
+        )
         for decode in decodes:
             _settle_others(graph, decode, own)
             swap(graph, decode, graph.node(real[decode.inputs[0]]).output)
@@ -76,16 +84,24 @@ class DecodeWideCodes:
 
 
 def _settle_others(graph: Graph, decode: Node, own: tuple[str, ...]) -> None:
-    """Fates of quantizers between the two that had repeated these codes: one Dequantize serves all."""
+    """Fates of quantizers between the two that had repeated these codes: one Dequantize serves
+    all.
+    """
     readers = [subject(reader) for reader in graph.consumers(decode.output)]
     readers += [f"output {decode.output}"] if graph.is_output(decode.output) else []
     reason = "it repeated codes that are decoded where they are made"
     others = [name for name in decode.quantizer if name not in own]
-    graph.fates += [Fate(name, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, reader) for name in others for reader in readers]
+    graph.fates += [
+        Fate(name, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, reader)
+        for name in others
+        for reader in readers
+    ]
 
 
 def _readers(graph: Graph, node: Node) -> tuple[list[Node], list[Node], str]:
-    """What moves the codes of a Quantize, in execution order; what decodes them; and what else becomes of them, or ''."""
+    """What moves the codes of a Quantize, in execution order; what decodes them; and what else
+    becomes of them, or ''.
+    """
     moves: dict[str, Node] = {}
     decodes: dict[str, Node] = {}
     other = ""
@@ -105,7 +121,9 @@ def _readers(graph: Graph, node: Node) -> tuple[list[Node], list[Node], str]:
 
 
 def _moves_codes(node: Node, value: str) -> bool:
-    """True when the node moves or selects elements of `value`, its first input, and of nothing else."""
+    """True when the node moves or selects elements of `value`, its first input, and of nothing
+    else.
+    """
     return node.inputs[0] == value and value not in node.inputs[1:] and carries_codes(node)
 
 

@@ -19,17 +19,19 @@ __all__ = ["DetectQuantizeOnly"]
 
 @dataclass(frozen=True)
 class DetectQuantizeOnly:
-    """Recognizes FakeQuantize whose output scale is 1 and whose output low is an integer of u8 or s8.
+    """Recognizes FakeQuantize whose output scale is 1 and whose output low is an integer of u8 or
+    s8.
 
     Before -> after::
 
         y = FakeQuantize(x, il, ih, ol, oh)   with (oh - ol) / (levels - 1) == 1 and integer ol
         ->  q = Quantize(x){s_in, z_in + ol, lo=ol, hi=oh};  y = Dequantize(q){s=1, z=0}
 
-    `move_dequantize` then joins the Dequantize with a multiply and subtract by constants that follow.
+    `move_dequantize` then joins the Dequantize with a multiply and subtract by constants that
+    follow.
 
-    Legal because: code * 1 - 0 is the code; round(x / s + z) + ol = round(x / s + (z + ol)) for integer ol, ties going to the even
-    neighbour of the sum where ol is odd (contract `ties`).
+    Legal because: code * 1 - 0 is the code; round(x / s + z) + ol = round(x / s + (z + ol)) for
+    integer ol, ties going to the even neighbour of the sum where ol is odd (contract `ties`).
     Refuses when: never; a FakeQuantize with another output range is left to `split_fake_quantize`.
     """
 
@@ -40,27 +42,49 @@ class DetectQuantizeOnly:
         """Rewrites every quantize-only FakeQuantize."""
         for node in graph.each("FakeQuantize"):
             ranges = ranges_of(graph, node)
-            if isinstance(ranges, Ranges) and split_refusal(ranges) is None and not needs_comparison(ranges):
+            if (
+                isinstance(ranges, Ranges)
+                and split_refusal(ranges) is None
+                and not needs_comparison(ranges)
+            ):
                 found = quantize_only(ranges)
                 if found is not None:
                     self._rewrite(graph, node, found)
 
     def _rewrite(self, graph: Graph, node: Node, split: Split) -> None:
         emit_split(graph, node, split)
-        fired(graph, self.name, node, f"output scale 1, integer output low: {split.dtype.value} codes {split.low}..{split.high}")
+        fired(
+            graph,
+            self.name,
+            node,
+            f"output scale 1, integer output low: {split.dtype.value} codes {split.low}..{split.high}",
+        )
 
 
 def quantize_only(ranges: Ranges) -> Split | None:
-    """The split of a quantize-only FakeQuantize, or None when the output is not the integer grid of u8 or s8."""
+    """The split of a quantize-only FakeQuantize, or None when the output is not the integer grid of
+    u8 or s8.
+    """
     low, high = ranges.output_low, ranges.output_high
     if ranges.axis is not None and not (np.all(low == low[0]) and np.all(high == high[0])):
         return None
     if high[0] - low[0] != ranges.levels - 1 or not float(low[0]).is_integer():
         return None
-    dtype = next((kind for kind in (DType.U8, DType.S8) if kind.range[0] <= low[0] and high[0] <= kind.range[1]), None)
+    dtype = next(
+        (
+            kind
+            for kind in (DType.U8, DType.S8)
+            if kind.range[0] <= low[0] and high[0] <= kind.range[1]
+        ),
+        None,
+    )
     if dtype is None:
         return None
     plain = split_of(ranges)
     # split_of counts codes from its own lowest; here they start at ol.
-    encode = Quantization.of(ranges.input_scale, plain.encode.zero_points.astype(np.float64) - plain.low + low[0], ranges.axis)
+    encode = Quantization.of(
+        ranges.input_scale,
+        plain.encode.zero_points.astype(np.float64) - plain.low + low[0],
+        ranges.axis,
+    )
     return Split(dtype, int(low[0]), int(high[0]), encode, Quantization((1.0,), (0.0,)))

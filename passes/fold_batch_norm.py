@@ -1,4 +1,6 @@
-"""BatchNormalization -> multiply and add by constants, folded into the weights behind it where there are such."""
+"""BatchNormalization -> multiply and add by constants, folded into the weights behind it where
+there are such.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,13 @@ class FoldBatchNorm:
         BatchNormalization(Conv(x, Dequantize(@q){s}, b))  ->  Conv(x, Dequantize(@q){s*a}, b*a + c)
         BatchNormalization(x)  ->  Add(Mul(x, a), c)                            otherwise
 
-    with a = scale / sqrt(var + epsilon) and c = bias - mean * a, per channel (ONNX BatchNormalization, inference form).
+    with a = scale / sqrt(var + epsilon) and c = bias - mean * a, per channel (ONNX
+    BatchNormalization, inference form).
 
-    Legal because: convolution is linear in each output channel's weights. The products are formed in f64 and rounded once.
-    Refuses when: scale, bias, mean or variance is not constant; x has an unknown rank and no weights in front of it.
+    Legal because: convolution is linear in each output channel's weights. The products are formed
+    in f64 and rounded once.
+    Refuses when: scale, bias, mean or variance is not constant; x has an unknown rank and no
+    weights in front of it.
     """
 
     name: ClassVar[str] = "fold_batch_norm"
@@ -60,7 +65,11 @@ class FoldBatchNorm:
         factor = scale / np.sqrt(variance + epsilon)
         offset = bias - mean * factor
         anchor = graph.producer(node.inputs[0])
-        if anchor is not None and anchor.op in ("Conv", "ConvTranspose") and graph.sole_consumer(anchor.output) is node:
+        if (
+            anchor is not None
+            and anchor.op in ("Conv", "ConvTranspose")
+            and graph.sole_consumer(anchor.output) is node
+        ):
             weights = scaled_weights(graph, anchor, factor)
             if weights is not None:
                 value = _scaled_anchor(graph, node, anchor, weights, factor, offset)
@@ -70,24 +79,40 @@ class FoldBatchNorm:
                 return
         if graph.type(node.inputs[0]).shape is None:
             reason = "factors for each channel need the number of dimensions"
-            refused(graph, self.name, node, reason, expected="a tensor of known rank", found="one of unknown rank")
+            refused(
+                graph,
+                self.name,
+                node,
+                reason,
+                expected="a tensor of known rank",
+                found="one of unknown rank",
+            )
             return
         value = _scale_shift(graph, node, factor, offset)
-        fired(graph, self.name, node, "no weights in front of it that take its factors: written as multiply and add")
+        fired(
+            graph,
+            self.name,
+            node,
+            "no weights in front of it that take its factors: written as multiply and add",
+        )
         swap(graph, node, value)
 
 
 def scaled_weights(graph: Graph, anchor: Node, factor: F64) -> str | None:
-    """A value that holds the anchor's weights with output channel i multiplied by factor[i]; None when they are not constant.
+    """A value that holds the anchor's weights with output channel i multiplied by factor[i]; None
+    when they are not constant.
 
-    Constant f32 weights are multiplied; constant codes behind a Dequantize keep their codes and get another scale.
+    Constant f32 weights are multiplied; constant codes behind a Dequantize keep their codes and get
+    another scale.
     """
     value = anchor.inputs[1]
     axis, groups = _channel_axis(anchor)
     data = graph.constant(value)
     if data is not None:
         product = _multiply(np.asarray(data), factor, axis, groups)
-        return graph.add_constant(f"{value}/scaled", product) if np.all(np.isfinite(product)) else None
+        return (
+            graph.add_constant(f"{value}/scaled", product) if np.all(np.isfinite(product)) else None
+        )
     decode = graph.producer(value)
     if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is None:
         return None
@@ -117,39 +142,71 @@ def _channel_axis(anchor: Node) -> tuple[int, int]:
     return (0, groups) if anchor.op == "Conv" else (1, groups)
 
 
-def _multiply(weights: npt.NDArray[np.generic], factor: F64, axis: int, groups: int) -> npt.NDArray[np.float32]:
+def _multiply(
+    weights: npt.NDArray[np.generic], factor: F64, axis: int, groups: int
+) -> npt.NDArray[np.float32]:
     w = weights.astype(np.float64)
     if axis == 0:
         product = w * factor.reshape(-1, *[1] * (w.ndim - 1))
-    else:  # ConvTranspose: [IC, OC/g, k...], output channel g*OC/g + j is column j of the g-th block of rows
+    # ConvTranspose: [IC, OC/g, k...], output channel g*OC/g + j is column j of the g-th block of
+    # rows
+    else:
         blocks = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
         product = (blocks * factor.reshape(groups, 1, -1, *[1] * (w.ndim - 2))).reshape(w.shape)
     return product.astype(np.float32)
 
 
-def _scaled_anchor(graph: Graph, node: Node, anchor: Node, weights: str, factor: F64, offset: F64) -> str:
-    old = graph.constant(anchor.inputs[2]) if len(anchor.inputs) > 2 and anchor.inputs[2] else np.zeros(1)
+def _scaled_anchor(
+    graph: Graph, node: Node, anchor: Node, weights: str, factor: F64, offset: F64
+) -> str:
+    old = (
+        graph.constant(anchor.inputs[2])
+        if len(anchor.inputs) > 2 and anchor.inputs[2]
+        else np.zeros(1)
+    )
     origin = origin_of(anchor, node)
     if old is None:  # a bias computed at run time: it passes through the same multiply and add
-        bare = graph.add(anchor.op, [anchor.inputs[0], weights], anchor.attrs, name=anchor.name, origin=origin)
+        bare = graph.add(
+            anchor.op, [anchor.inputs[0], weights], anchor.attrs, name=anchor.name, origin=origin
+        )
         rank = graph.type(bare.output).rank
-        shape = graph.add_constant(f"{anchor.name}/bias_shape", np.asarray([-1, *[1] * (rank - 2)], np.int64))
-        column = graph.add("Reshape", [anchor.inputs[2], shape], name=f"{anchor.name}/bias", origin=origin)
-        scaled = graph.add("Mul", [column.output, _channels(graph, f"{node.name}/scale", factor, rank)], origin=origin)
+        shape = graph.add_constant(
+            f"{anchor.name}/bias_shape", np.asarray([-1, *[1] * (rank - 2)], np.int64)
+        )
+        column = graph.add(
+            "Reshape", [anchor.inputs[2], shape], name=f"{anchor.name}/bias", origin=origin
+        )
+        scaled = graph.add(
+            "Mul",
+            [column.output, _channels(graph, f"{node.name}/scale", factor, rank)],
+            origin=origin,
+        )
         summed = graph.add("Add", [bare.output, scaled.output], origin=origin)
-        return graph.add("Add", [summed.output, _channels(graph, f"{node.name}/shift", offset, rank)], origin=origin).output
+        return graph.add(
+            "Add",
+            [summed.output, _channels(graph, f"{node.name}/shift", offset, rank)],
+            origin=origin,
+        ).output
     bias = (np.asarray(old, np.float64) * factor + offset).astype(np.float32)
     name = graph.add_constant(f"{node.name}/bias", bias)
-    return graph.add(anchor.op, [anchor.inputs[0], weights, name], anchor.attrs, name=anchor.name, origin=origin).output
+    return graph.add(
+        anchor.op, [anchor.inputs[0], weights, name], anchor.attrs, name=anchor.name, origin=origin
+    ).output
 
 
 def _scale_shift(graph: Graph, node: Node, factor: F64, offset: F64) -> str:
     rank = graph.type(node.inputs[0]).rank
     product = graph.add(
-        "Mul", [node.inputs[0], _channels(graph, f"{node.name}/scale", factor, rank)], name=f"{node.name}/mul", origin=node.origin
+        "Mul",
+        [node.inputs[0], _channels(graph, f"{node.name}/scale", factor, rank)],
+        name=f"{node.name}/mul",
+        origin=node.origin,
     )
     total = graph.add(
-        "Add", [product.output, _channels(graph, f"{node.name}/shift", offset, rank)], name=f"{node.name}/add", origin=node.origin
+        "Add",
+        [product.output, _channels(graph, f"{node.name}/shift", offset, rank)],
+        name=f"{node.name}/add",
+        origin=node.origin,
     )
     return total.output
 

@@ -20,12 +20,15 @@ from .split_fake_quantize import split_refusal
 __all__ = ["FoldConstants"]
 
 _KEPT = frozenset({"Dequantize", "FakeQuantize"})
-"""Weights must stay int8: what decodes them is folded by the composer, and only where no primitive takes it."""
+"""Weights must stay int8: what decodes them is folded by the composer, and only where no primitive
+takes it.
+"""
 
 
 @dataclass(frozen=True)
 class FoldConstants:
-    """Evaluates operations whose inputs are all constant, and drops Identity and casts to the type a value has already.
+    """Evaluates operations whose inputs are all constant, and drops Identity and casts to the type
+    a value has already.
 
     Before -> after::
 
@@ -35,7 +38,8 @@ class FoldConstants:
         y = FakeQuantize(@w) ->  @y     (one that cannot be split into quantize and dequantize)
 
     Legal because: the same function on the same data; the op table's own arithmetic is used.
-    Refuses when: the result would be larger than `max_bytes`, it takes more than `max_work` multiply-adds (a run may never ask for it), or
+    Refuses when: the result would be larger than `max_bytes`, it takes more than `max_work`
+    multiply-adds (a run may never ask for it), or
     the operation cannot be computed (an index out of range, say): whoever runs it reports that.
     """
 
@@ -47,7 +51,10 @@ class FoldConstants:
     def run(self, graph: Graph) -> None:
         """Folds in topological order, so that a constant subgraph goes in one run."""
         for node in graph.each():
-            if node.op == "Identity" or (node.op == "Cast" and graph.type(node.inputs[0]).dtype is graph.type(node.output).dtype):
+            if node.op == "Identity" or (
+                node.op == "Cast"
+                and graph.type(node.inputs[0]).dtype is graph.type(node.output).dtype
+            ):
                 _bypass(graph, node)
             elif self._foldable(graph, node):
                 self._fold(graph, node)
@@ -56,40 +63,69 @@ class FoldConstants:
         if node.op == "Shape" and is_static(graph.type(node.inputs[0]).shape):
             return True
         inputs = [value for value in node.inputs if value]
-        if node.spec.evaluate is None or not inputs or any(graph.constant(value) is None for value in inputs):
+        if (
+            node.spec.evaluate is None
+            or not inputs
+            or any(graph.constant(value) is None for value in inputs)
+        ):
             return False
         if node.op == "FakeQuantize":
             return _stays_whole(graph, node)
         return node.op not in _KEPT or not _may_be_weights(graph, node)
 
     def _fold(self, graph: Graph, node: Node) -> None:
-        size, work = sum(_bytes(graph, value) for value in node.outputs if value), _work(graph, node)
+        size, work = (
+            sum(_bytes(graph, value) for value in node.outputs if value),
+            _work(graph, node),
+        )
         if size > self.max_bytes:
             self._leave(
-                graph, node, "the folded constant would be too large", f"at most {self.max_bytes} bytes", f"{size} bytes",
+                graph,
+                node,
+                "the folded constant would be too large",
+                f"at most {self.max_bytes} bytes",
+                f"{size} bytes",
                 "raise the budget for folded constants",
-            )  # fmt: skip
+            )
             return
         if work > self.max_work:
             expected = f"at most {self.max_work} multiply-adds"
-            self._leave(graph, node, "it would take long to compute", expected, f"{work} multiply-adds", "store its result in the model")
+            self._leave(
+                graph,
+                node,
+                "it would take long to compute",
+                expected,
+                f"{work} multiply-adds",
+                "store its result in the model",
+            )
             return
         try:
             with np.errstate(all="ignore"):
                 results = _computed(graph, node)
         except UNCOMPUTABLE as error:
-            self._leave(graph, node, "it cannot be computed", "constants that the operation takes", str(error), "correct its constants")
+            self._leave(
+                graph,
+                node,
+                "it cannot be computed",
+                "constants that the operation takes",
+                str(error),
+                "correct its constants",
+            )
             return
         _settle(graph, node)
         for value, array in zip(node.outputs, results, strict=False):
             if value and graph.read_count(value):
                 kind = graph.type(value)
-                constant = graph.add_constant(f"{value}/folded", np.asarray(array, kind.dtype.numpy), kind.dtype, kind.quant)
+                constant = graph.add_constant(
+                    f"{value}/folded", np.asarray(array, kind.dtype.numpy), kind.dtype, kind.quant
+                )
                 graph.replace_uses(value, constant, only=graph.consumers(value))
         if not any(value and graph.is_read(value) for value in node.outputs):
             graph.erase(node)
 
-    def _leave(self, graph: Graph, node: Node, reason: str, expected: str, found: str, hint: str) -> None:
+    def _leave(
+        self, graph: Graph, node: Node, reason: str, expected: str, found: str, hint: str
+    ) -> None:
         refused(graph, self.name, node, reason, expected=expected, found=found, hint=hint)
 
 
@@ -109,7 +145,9 @@ def _computed(graph: Graph, node: Node) -> tuple[Array, ...]:
 
 
 def _stays_whole(graph: Graph, node: Node) -> bool:
-    """True of a FakeQuantize that `split_fake_quantize` will not split, or has left in front of a Quantize."""
+    """True of a FakeQuantize that `split_fake_quantize` will not split, or has left in front of a
+    Quantize.
+    """
     if makes_codes(graph, node):
         return True
     ranges = ranges_of(graph, node)
@@ -117,14 +155,17 @@ def _stays_whole(graph: Graph, node: Node) -> bool:
 
 
 def _may_be_weights(graph: Graph, node: Node) -> bool:
-    """True of constants of up to 16 bits that an anchor reads as an operand, at once or over data movement.
+    """True of constants of up to 16 bits that an anchor reads as an operand, at once or over data
+    movement.
 
     The composer takes 8 bits and less, and says of the others why it does not.
     """
     if graph.type(node.inputs[0]).dtype.range[1] >= 1 << 16:
         return False
     return any(
-        (use.node.has(Trait.PRODUCT) and use.index < 2) or use.node.op in _KEPT or use.node.has(Trait.LAYOUT_ONLY)
+        (use.node.has(Trait.PRODUCT) and use.index < 2)
+        or use.node.op in _KEPT
+        or use.node.has(Trait.LAYOUT_ONLY)
         for use in graph.uses(node.output)
     )
 
@@ -135,21 +176,31 @@ def _bytes(graph: Graph, value: str) -> int:
 
 
 def _work(graph: Graph, node: Node) -> int:
-    """How many elements are multiplied or compared: for each of the result, those that it is made of. At least as many as that."""
-    if not all(is_static(graph.type(value).shape) for value in (*node.inputs[:2], *node.outputs) if value):
+    """How many elements are multiplied or compared: for each of the result, those that it is made
+    of. At least as many as that.
+    """
+    if not all(
+        is_static(graph.type(value).shape) for value in (*node.inputs[:2], *node.outputs) if value
+    ):
         return 0
     results = sum(math.prod(graph.type(value).static_shape) for value in node.outputs if value)
     return results * _read_for_each(graph, node)
 
 
 def _read_for_each(graph: Graph, node: Node) -> int:
-    """How many elements of its first input one element of the result is made of, where they are many."""
+    """How many elements of its first input one element of the result is made of, where they are
+    many.
+    """
     if node.has(Trait.PRODUCT) or node.op == "MatMulInteger":
         left, right = (graph.type(value).static_shape for value in node.inputs[:2])
         if node.op in ("Conv", "ConvTranspose"):
             return math.prod(right[1:] if node.op == "Conv" else (right[0], *right[2:]))
         return left[0 if node.attrs.get("transA") else -1]
-    return math.prod(node.attr("kernel_shape", tuple)) if node.spec.primitive == "pooling" and "kernel_shape" in node.attrs else 1
+    return (
+        math.prod(node.attr("kernel_shape", tuple))
+        if node.spec.primitive == "pooling" and "kernel_shape" in node.attrs
+        else 1
+    )
 
 
 def _bypass(graph: Graph, node: Node) -> None:
@@ -163,11 +214,20 @@ def _settle(graph: Graph, node: Node) -> None:
     for quantizer in node.quantizer:
         if node.op in ("Quantize", "FakeQuantize"):
             stored = "codes" if node.op == "Quantize" else "quantized values"
-            graph.fates.append(Fate(quantizer, Half.QUANTIZE, QuantizeFate.CONSTANT, f"the value is constant: its {stored} are stored"))
+            graph.fates.append(
+                Fate(
+                    quantizer,
+                    Half.QUANTIZE,
+                    QuantizeFate.CONSTANT,
+                    f"the value is constant: its {stored} are stored",
+                )
+            )
         if node.op in ("Dequantize", "FakeQuantize"):
             for use in graph.uses(node.output):
                 reason = "the constant is stored as f32, which is what its reader takes"
                 is_bias = use.node.op == "Add" or (use.node.has(Trait.PRODUCT) and use.index == 2)
                 fate = DequantizeFate.BIAS if is_bias else DequantizeFate.CONSTANT
-                graph.fates.append(Fate(quantizer, Half.DEQUANTIZE, fate, reason, subject(use.node)))
+                graph.fates.append(
+                    Fate(quantizer, Half.DEQUANTIZE, fate, reason, subject(use.node))
+                )
     fired(graph, "fold_constants", node, "all inputs are constant")

@@ -43,7 +43,9 @@ class Visitor:
 
 
 class Local(Pass, Protocol):
-    """A pass whose rewrites each begin at one node, so that it can take turns with others. Its `run` is `Group((self,)).run`."""
+    """A pass whose rewrites each begin at one node, so that it can take turns with others. Its
+    `run` is `Group((self,)).run`.
+    """
 
     def visitor(self, graph: Graph) -> Visitor:
         """Starts work on a graph."""
@@ -57,12 +59,14 @@ _LOOSEST = ("bitwise", "ties", "ulp")
 class Group:
     """Passes that are run as one, because what one of them does lets another do more.
 
-    They share one walk in topological order: each looks at a node in turn, and where one has rewritten something, the nodes that it
-    names are looked at next. So the work grows with the graph and with the rewrites, and not with how often one pass waits for another; a
-    place is looked at again, and explained again, only where something has changed.
+    They share one walk in topological order: each looks at a node in turn, and where one has
+    rewritten something, the nodes that it names are looked at next. So the work grows with the
+    graph and with the rewrites, and not with how often one pass waits for another; a place is
+    looked at again, and explained again, only where something has changed.
 
-    It ends because each pass rewrites a node once at most, and brings no node back to what another pass of the group starts from: each
-    docstring says why. A group that rewrites more often than that is stopped.
+    It ends because each pass rewrites a node once at most, and brings no node back to what another
+    pass of the group starts from: each docstring says why. A group that rewrites more often than
+    that is stopped.
 
     Attributes:
         passes: who takes turns, in this order at each node.
@@ -78,7 +82,10 @@ class Group:
     @property
     def contract(self) -> Contract:
         """The loosest of the contracts."""
-        return max((step.contract for step in self.passes), key=lambda contract: (_LOOSEST.index(contract.float), contract.ulps))
+        return max(
+            (step.contract for step in self.passes),
+            key=lambda contract: (_LOOSEST.index(contract.float), contract.ulps),
+        )
 
     def run(self, graph: Graph) -> None:
         """Walks over the graph until no pass finds anything.
@@ -112,4 +119,6 @@ def _visit(graph: Graph, name: str, visitors: Iterable[Visitor]) -> Rewrite | No
 
 def passes_of(steps: Iterable[Pass]) -> list[Pass]:
     """The passes of a pipeline one by one, those of groups, too."""
-    return [each for step in steps for each in (step.passes if isinstance(step, Group) else (step,))]
+    return [
+        each for step in steps for each in (step.passes if isinstance(step, Group) else (step,))
+    ]

@@ -1,4 +1,6 @@
-"""A constant mask over values that cannot reach certain bounds becomes a minimum and a maximum, which are post-ops."""
+"""A constant mask over values that cannot reach certain bounds becomes a minimum and a maximum,
+which are post-ops.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,14 @@ class MaskToBounds:
         Where(mask, c, x)  ->  Max(x, where(mask, c, -B))                            for c >= B
         Where(mask, c, x)  ->  Max(Min(x, where(mask, c, B)), where(mask, c, -B))    else
 
-    and `Where(mask, x, c)` likewise, where |x| < B in all that the model can compute. The masks of exporters have c = -inf, -3.4e38 or
-    -10000, for the upper triangle.
+    and `Where(mask, x, c)` likewise, where |x| < B in all that the model can compute. The masks of
+    exporters have c = -inf, -3.4e38 or -10000, for the upper triangle.
 
-    Legal because: where the mask chooses c, both bounds are c; elsewhere they lie beyond x and let it pass. x must be bounded, for a NaN
-    would pass where the mask hides it; it is where products, sums and data movement compute it from codes and constants.
-    Refuses when: the mask is computed at run time, neither or both choices are constant, or nothing is known of x.
+    Legal because: where the mask chooses c, both bounds are c; elsewhere they lie beyond x and let
+    it pass. x must be bounded, for a NaN would pass where the mask hides it; it is where products,
+    sums and data movement compute it from codes and constants.
+    Refuses when: the mask is computed at run time, neither or both choices are constant, or nothing
+    is known of x.
     """
 
     name: ClassVar[str] = "mask_to_bounds"
@@ -59,24 +63,45 @@ class MaskToBounds:
         if graph.type(node.output).dtype is not DType.F32:
             return "what is chosen is no f32", "f32", str(graph.type(node.output).dtype.value)
         if mask is None:
-            return "which elements are hidden is known at run time only", "a constant mask", "one that is computed"
+            return (
+                "which elements are hidden is known at run time only",
+                "a constant mask",
+                "one that is computed",
+            )
         if len(fixed) != 1:
             return "a choice between two values", "values and a constant", f"{len(fixed)} constants"
         chosen = np.asarray(choices[fixed[0]], np.float32)
         x = node.inputs[2 - fixed[0]]
         bound = _Magnitudes(graph).of(x)
         if bound is None or not bound < _LARGEST or np.isnan(chosen).any():
-            return "the values might be anything, and what bounds let through might be a NaN", "codes, and what is computed from them", x
+            return (
+                "the values might be anything, and what bounds let through might be a NaN",
+                "codes, and what is computed from them",
+                x,
+            )
         limit = np.float32(2.0 ** np.ceil(np.log2(max(bound, 1.0)) + 1))
         where = np.asarray(mask, np.bool_) if fixed[0] == 0 else ~np.asarray(mask, np.bool_)
         value, bounds = x, list[str]()
-        for op, beyond, needed in (("Min", limit, np.any(chosen < limit)), ("Max", -limit, np.any(chosen > -limit))):
+        for op, beyond, needed in (
+            ("Min", limit, np.any(chosen < limit)),
+            ("Max", -limit, np.any(chosen > -limit)),
+        ):
             if needed:
                 ends: npt.NDArray[np.float32] = np.where(where, chosen, beyond).astype(np.float32)
                 operand = graph.add_constant(graph.fresh(f"{node.name}/{op.lower()}"), ends)
-                value = graph.add(op, [value, operand], name=graph.fresh(f"{node.name}/{op.lower()}imum"), origin=node.origin).output
+                value = graph.add(
+                    op,
+                    [value, operand],
+                    name=graph.fresh(f"{node.name}/{op.lower()}imum"),
+                    origin=node.origin,
+                ).output
                 bounds.append(op)
-        fired(graph, self.name, node, f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(bounds)}")
+        fired(
+            graph,
+            self.name,
+            node,
+            f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(bounds)}",
+        )
         swap(graph, node, value)
         return None
 
@@ -94,7 +119,9 @@ class _Magnitudes:
     known: dict[str, float | None] = field(default_factory=dict)
 
     def of(self, value: str, depth: int = 0) -> float | None:
-        """The number for a value; nothing is known of what more than `_DEEPEST` operations compute from codes."""
+        """The number for a value; nothing is known of what more than `_DEEPEST` operations compute
+        from codes.
+        """
         if value not in self.known:
             self.known[value] = self._found(value, depth) if depth < _DEEPEST else None
         return self.known[value]
@@ -137,5 +164,9 @@ class _Magnitudes:
 
     def _quotient(self, node: Node, depth: int) -> float | None:
         dividend, divisor = self.of(node.inputs[0], depth + 1), self.graph.constant(node.inputs[1])
-        least = 0.0 if divisor is None else float(np.abs(divisor.astype(np.float64)).min(initial=np.inf))
+        least = (
+            0.0
+            if divisor is None
+            else float(np.abs(divisor.astype(np.float64)).min(initial=np.inf))
+        )
         return dividend / least if dividend is not None and 0 < least < np.inf else None

@@ -24,7 +24,8 @@ class MergeDuplicates:
 
         a = Quantize(x){p}; b = Quantize(x){p}   ->  a = Quantize(x){p}, read by the readers of both
 
-    ONNX Runtime's quantizer writes one Dequantize for each reader, NNCF one quantizer for each input of a layer.
+    ONNX Runtime's quantizer writes one Dequantize for each reader, NNCF one quantizer for each
+    input of a layer.
 
     Legal because: same function, same input.
     Refuses when: the graph returns both (each output keeps its name), or the value is constant.
@@ -36,7 +37,8 @@ class MergeDuplicates:
     def run(self, graph: Graph) -> None:
         """Merges in topological order, so that chains of duplicates collapse in one sweep.
 
-        Another sweep follows where an output of the graph took the place of an earlier node, whose readers were compared by then.
+        Another sweep follows where an output of the graph took the place of an earlier node, whose
+        readers were compared by then.
         """
         while self._sweep(graph):
             pass
@@ -47,10 +49,14 @@ class MergeDuplicates:
         merged: dict[str, list[Node]] = {}
         for node in graph.each(*_MERGED):
             if graph.constant(node.inputs[0]) is not None:
-                continue  # nothing is computed twice: constants are stored once, and each reader has a quantizer of its own
+                # nothing is computed twice: constants are stored once, and each reader has a
+                # quantizer of its own
+                continue
             key = (node.op, node.inputs, tuple(node.attrs.items()))
             kept = graph.node(first.setdefault(key, node.name))
-            if kept.name == node.name or (graph.is_output(node.output) and graph.is_output(kept.output)):
+            if kept.name == node.name or (
+                graph.is_output(node.output) and graph.is_output(kept.output)
+            ):
                 continue
             if graph.is_output(node.output):
                 kept, gone, again = node, kept, True
@@ -60,7 +66,9 @@ class MergeDuplicates:
             merged.setdefault(kept.name, [kept]).extend(merged.pop(gone.name, [gone]))
             first[key] = kept.name
         for name, nodes in merged.items():
-            quantizers = tuple(dict.fromkeys(quantizer for node in nodes for quantizer in node.quantizer))
+            quantizers = tuple(
+                dict.fromkeys(quantizer for node in nodes for quantizer in node.quantizer)
+            )
             graph.relabel(replace(graph.node(name), origin=origin_of(*nodes), quantizer=quantizers))
         return again
 

@@ -46,13 +46,17 @@ class MoveDequantize:
         Add(Dequantize(q){s, z}, c)        ->  Dequantize(q){s, z - c/s}      likewise
         Quantize(Dequantize(q){p}){p}      ->  q                              same type, q's codes within lo..hi
 
-    Legal because: Dequantize works element by element, and is increasing for s > 0; (q - z) * s * c = (q - z) * (s * c). The last
-    one is exact in f32: |code - z| < 2^16, so the quotient is off by less than 2^-6 from the integer that it is rounded to; it is what
-    becomes of 16-bit codes too, which nothing else here moves.
-    Refuses when: a scale is negative (order would turn), parameters run along an axis, the operands' codes differ in type,
-    what reads a relu knows no negative numbers (roots, logarithms): rounding could make some; or the arithmetic becomes a table. A table
-    costs the same whatever it holds, and what a quantizer writes around a decomposed gelu, erf(q) + 1, is a tie at every code:
-    there another order of the same f32 operations gives other codes than the model.
+    Legal because: Dequantize works element by element, and is increasing for s > 0; (q - z) * s * c
+    = (q - z) * (s * c). The last
+    one is exact in f32: |code - z| < 2^16, so the quotient is off by less than 2^-6 from the
+    integer that it is rounded to; it is what becomes of 16-bit codes too, which nothing else here
+    moves.
+    Refuses when: a scale is negative (order would turn), parameters run along an axis, the
+    operands' codes differ in type,
+    what reads a relu knows no negative numbers (roots, logarithms): rounding could make some; or
+    the arithmetic becomes a table. A table costs the same whatever it holds, and what a quantizer
+    writes around a decomposed gelu, erf(q) + 1, is a tie at every code: there another order of the
+    same f32 operations gives other codes than the model.
     """
 
     name: ClassVar[str] = "move_dequantize"
@@ -63,33 +67,58 @@ class MoveDequantize:
         Group((self,)).run(graph)
 
     def visitor(self, graph: Graph) -> Visitor:
-        """What moves Dequantize behind a node. It ends: each operation is crossed once, and works on codes then, or is gone."""
+        """What moves Dequantize behind a node. It ends: each operation is crossed once, and works
+        on codes then, or is gone.
+        """
         return _Mover(self, graph)
 
-    def rewrite(self, graph: Graph, node: Node, tables: frozenset[str], trail: _Trail) -> Rewrite | None:
-        """Applies the rule that matches; what a Dequantize stands in front of then is looked at next."""
+    def rewrite(
+        self, graph: Graph, node: Node, tables: frozenset[str], trail: _Trail
+    ) -> Rewrite | None:
+        """Applies the rule that matches; what a Dequantize stands in front of then is looked at
+        next.
+        """
         if node.op == "Quantize":
             return Rewrite() if self._cancel(graph, node, trail) else None
         moved = self._crossed(graph, node, tables, trail)
-        return None if moved is None else Rewrite([reader.name for reader in graph.consumers(moved)])
+        return (
+            None if moved is None else Rewrite([reader.name for reader in graph.consumers(moved)])
+        )
 
-    def _crossed(self, graph: Graph, node: Node, tables: frozenset[str], trail: _Trail) -> str | None:
-        """The value that a Dequantize makes now which stood in front of the node; None where it stays."""
+    def _crossed(
+        self, graph: Graph, node: Node, tables: frozenset[str], trail: _Trail
+    ) -> str | None:
+        """The value that a Dequantize makes now which stood in front of the node; None where it
+        stays.
+        """
         decode = graph.producer(node.inputs[0]) if node.inputs and node.inputs[0] else None
         if node.op == "Concat":
             return self._concat(graph, node, trail)
-        if (decode is None or decode.op != "Dequantize") and node.op in _MERGED and node.has(Trait.COMMUTATIVE):
+        if (
+            (decode is None or decode.op != "Dequantize")
+            and node.op in _MERGED
+            and node.has(Trait.COMMUTATIVE)
+        ):
             decode = graph.producer(node.inputs[1])
-        if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is not None:
+        if (
+            decode is None
+            or decode.op != "Dequantize"
+            or graph.constant(decode.inputs[0]) is not None
+        ):
             return None
         if node.op in _MERGED:
             if node.name in tables:
-                refused(graph, self.name, node, "it becomes part of a table, which holds the model's own arithmetic")
+                refused(
+                    graph,
+                    self.name,
+                    node,
+                    "it becomes part of a table, which holds the model's own arithmetic",
+                )
                 return None
             return self._merge(graph, node, decode, trail)
         return self._move(graph, node, decode, trail)
 
-    # -- one input -----------------------------------------------------------------------------------------------------------
+    # -- one input ---------------------------------------------------------------------------------
 
     def _move(self, graph: Graph, node: Node, decode: Node, trail: _Trail) -> str | None:
         quant = _quant(decode)
@@ -100,7 +129,11 @@ class MoveDequantize:
             return self._relu(graph, node, decode, quant, trail)
         # Pad brings values that x has not: their code is looked up below.
         layout = node.has(Trait.LAYOUT_ONLY) or node.op == "Pad" or _repeats_for_codes(graph, node)
-        if not (layout or node.has(Trait.SELECTS)) or len([v for v in node.outputs if v]) != 1 or decode.output in node.inputs[1:]:
+        if (
+            not (layout or node.has(Trait.SELECTS))
+            or len([v for v in node.outputs if v]) != 1
+            or decode.output in node.inputs[1:]
+        ):
             return None
         if not quant.per_tensor:
             refused(
@@ -137,11 +170,18 @@ class MoveDequantize:
                 return None
             inputs = filled
         moved = graph.add(
-            node.op, [codes, *inputs], node.attrs, name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin
+            node.op,
+            [codes, *inputs],
+            node.attrs,
+            name=node.name,
+            outputs=[graph.fresh(f"{node.output}/codes")],
+            origin=node.origin,
         )
         return self._decode_again(graph, node, decode, moved.output, quant, "works on codes", trail)
 
-    def _relu(self, graph: Graph, node: Node, decode: Node, quant: Quantization, trail: _Trail) -> str | None:
+    def _relu(
+        self, graph: Graph, node: Node, decode: Node, quant: Quantization, trail: _Trail
+    ) -> str | None:
         codes, zeros = decode.inputs[0], set(quant.zero_point)
         zero = zeros.pop()
         if zeros or not zero.is_integer() or min(quant.scale) <= 0:
@@ -154,7 +194,9 @@ class MoveDequantize:
                 found=f"zero point {quant.zero_point[0]:g}, scale {min(quant.scale):g}",
             )
             return None
-        if zero and any(reader.has(Trait.NAN_BELOW_ZERO) for reader in graph.consumers(node.output)):
+        if zero and any(
+            reader.has(Trait.NAN_BELOW_ZERO) for reader in graph.consumers(node.output)
+        ):
             # (q - z)*s may be computed as q*s - z*s, which rounds to either side of 0 at q = z.
             refused(
                 graph,
@@ -166,11 +208,21 @@ class MoveDequantize:
             )
             return None
         if zero <= graph.type(codes).dtype.range[0]:
-            return self._decode_again(graph, node, decode, codes, quant, "never negative: relu goes", trail)
+            return self._decode_again(
+                graph, node, decode, codes, quant, "never negative: relu goes", trail
+            )
         encode = _maker(graph, node, decode)
         if encode is not None and zero <= encode.attr("hi", int):
             narrowed = _from(graph, encode, int(zero))
-            value = self._decode_again(graph, node, decode, narrowed, quant, f"the quantizer in front gives no code below {zero:g}", trail)
+            value = self._decode_again(
+                graph,
+                node,
+                decode,
+                narrowed,
+                quant,
+                f"the quantizer in front gives no code below {zero:g}",
+                trail,
+            )
             erase_unread(graph, [encode])
             return value
         if zero or not _are_read(graph, node.output):
@@ -183,16 +235,30 @@ class MoveDequantize:
                 found=f"zero point {zero:g}",
             )
             return None
-        codes = graph.add("Relu", [codes], name=node.name, outputs=[graph.fresh(f"{node.output}/codes")], origin=node.origin).output
+        codes = graph.add(
+            "Relu",
+            [codes],
+            name=node.name,
+            outputs=[graph.fresh(f"{node.output}/codes")],
+            origin=node.origin,
+        ).output
         return self._decode_again(graph, node, decode, codes, quant, "works on codes", trail)
 
     def _merge(self, graph: Graph, node: Node, decode: Node, trail: _Trail) -> str | None:
         left = node.inputs[0] == decode.output
         constant = graph.constant(node.inputs[1 if left else 0])
-        if constant is None or node.inputs[0] == node.inputs[1] or (not left and not node.has(Trait.COMMUTATIVE)):
+        if (
+            constant is None
+            or node.inputs[0] == node.inputs[1]
+            or (not left and not node.has(Trait.COMMUTATIVE))
+        ):
             return None
         shape = graph.type(decode.output).shape
-        merged = None if shape is None else _merged(node.op, _quant(decode), np.asarray(constant, np.float64), len(shape))
+        merged = (
+            None
+            if shape is None
+            else _merged(node.op, _quant(decode), np.asarray(constant, np.float64), len(shape))
+        )
         if merged is None or not keeps_shape(graph, node, decode.output):
             refused(
                 graph,
@@ -200,12 +266,25 @@ class MoveDequantize:
                 node,
                 "the constant does not fit the quantization",
                 expected="finite, not 0, one value or along the same axis",
-                found=f"shape {list(constant.shape)}" if shape is not None else "a tensor of unknown rank",
+                found=f"shape {list(constant.shape)}"
+                if shape is not None
+                else "a tensor of unknown rank",
             )
             return None
-        return self._decode_again(graph, node, decode, decode.inputs[0], merged, "joined the scale and zero point", trail)
+        return self._decode_again(
+            graph, node, decode, decode.inputs[0], merged, "joined the scale and zero point", trail
+        )
 
-    def _decode_again(self, graph: Graph, node: Node, decode: Node, codes: str, quant: Quantization, reason: str, trail: _Trail) -> str:
+    def _decode_again(
+        self,
+        graph: Graph,
+        node: Node,
+        decode: Node,
+        codes: str,
+        quant: Quantization,
+        reason: str,
+        trail: _Trail,
+    ) -> str:
         again = graph.add(
             "Dequantize",
             [codes],
@@ -225,11 +304,14 @@ class MoveDequantize:
         swap(graph, node, again.output)
         return graph.node(again.name).output
 
-    # -- several inputs, and none --------------------------------------------------------------------------------------------
+    # -- several inputs, and none ------------------------------------------------------------------
 
     def _concat(self, graph: Graph, node: Node, trail: _Trail) -> str | None:
         decodes = [graph.producer(value) for value in node.inputs]
-        if any(d is None or d.op != "Dequantize" or graph.constant(d.inputs[0]) is not None for d in decodes):
+        if any(
+            d is None or d.op != "Dequantize" or graph.constant(d.inputs[0]) is not None
+            for d in decodes
+        ):
             return None
         found = [d for d in decodes if d is not None]
         quant = _joined(graph, node, found)
@@ -265,13 +347,23 @@ class MoveDequantize:
         trail.passed(again, apart, node)
         value = self._settle(graph, node, again)
         erase_unread(graph, apart)
-        fired(graph, self.name, node, "works on codes" + ("" if quant.per_tensor else ", each input with its own scale and zero point"))
+        fired(
+            graph,
+            self.name,
+            node,
+            "works on codes"
+            + ("" if quant.per_tensor else ", each input with its own scale and zero point"),
+        )
         return value
 
     def _cancel(self, graph: Graph, node: Node, trail: _Trail) -> bool:
         """Removes a Quantize of what was just decoded from the same codes."""
         decode = graph.producer(node.inputs[0])
-        if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is not None:
+        if (
+            decode is None
+            or decode.op != "Dequantize"
+            or graph.constant(decode.inputs[0]) is not None
+        ):
             return False
         codes = decode.inputs[0]
         kind = graph.type(codes)
@@ -281,16 +373,30 @@ class MoveDequantize:
         covers = node.attrs["lo"] == low and node.attrs["hi"] == high
         encode = graph.producer(codes)
         if same and not covers and encode is not None and encode.op == "Quantize":
-            covers = encode.attrs["lo"] == node.attrs["lo"] and encode.attrs["hi"] == node.attrs["hi"]
-        if not same or not covers or not (narrow or kind.dtype.is_wide_code) or kind != graph.type(node.output):
+            covers = (
+                encode.attrs["lo"] == node.attrs["lo"] and encode.attrs["hi"] == node.attrs["hi"]
+            )
+        if (
+            not same
+            or not covers
+            or not (narrow or kind.dtype.is_wide_code)
+            or kind != graph.type(node.output)
+        ):
             return False
         for quantizer in node.quantizer:
             graph.fates.append(
-                Fate(quantizer, Half.QUANTIZE, QuantizeFate.REDUNDANT, f"its input has these codes already ({subject(decode)})")
+                Fate(
+                    quantizer,
+                    Half.QUANTIZE,
+                    QuantizeFate.REDUNDANT,
+                    f"its input has these codes already ({subject(decode)})",
+                )
             )
         for quantizer in trail.quantizers(decode):
             reason = "its reader encodes with the same scale and zero point"
-            graph.fates.append(Fate(quantizer, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, subject(node)))
+            graph.fates.append(
+                Fate(quantizer, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, subject(node))
+            )
         fired(graph, self.name, node, "encodes what was just decoded, with the same parameters")
         swap(graph, node, codes)
         erase_unread(graph, [decode])
@@ -305,7 +411,11 @@ class _Mover(Visitor):
         self._tables, self._trail, self._joins = to_be_tabulated(graph), _Trail(), Joins(graph)
 
     def visit(self, node: Node) -> Rewrite | None:
-        return None if self._joins.waits(node) else self._step.rewrite(self._graph, node, self._tables, self._trail)
+        return (
+            None
+            if self._joins.waits(node)
+            else self._step.rewrite(self._graph, node, self._tables, self._trail)
+        )
 
     def follow(self, anew: Mapping[str, str]) -> None:
         self._trail.follow(anew)
@@ -318,8 +428,9 @@ _Parts = tuple["str | _Parts", ...]
 
 
 class _Trail:
-    """Where each Dequantize that moved comes from, and whose halves it is: merged once, when all of them stand, since one may pass
-    thousands of operations and stand for what as many concatenations have joined."""
+    """Where each Dequantize that moved comes from, and whose halves it is: merged once, when all of
+    them stand, since one may pass thousands of operations and stand for what as many concatenations
+    have joined."""
 
     def __init__(self) -> None:
         self._origins: dict[str, _Parts] = {}
@@ -327,15 +438,22 @@ class _Trail:
 
     def passed(self, made: Node, decodes: list[Node], node: Node) -> None:
         """`made` decodes behind `node` what `decodes` had decoded in front of it."""
-        self._origins[made.name] = (*(self._origins.get(decode.name, decode.origin) for decode in decodes), *node.origin)
-        self._quantizers[made.name] = tuple(self._quantizers.get(decode.name, decode.quantizer) for decode in decodes)
+        self._origins[made.name] = (
+            *(self._origins.get(decode.name, decode.origin) for decode in decodes),
+            *node.origin,
+        )
+        self._quantizers[made.name] = tuple(
+            self._quantizers.get(decode.name, decode.quantizer) for decode in decodes
+        )
 
     def quantizers(self, decode: Node) -> tuple[str, ...]:
         """The quantizers whose halves a Dequantize is."""
         return _names(self._quantizers.get(decode.name, decode.quantizer))
 
     def follow(self, anew: Mapping[str, str]) -> None:
-        """What was known of an old Dequantize holds for the one that was made in its place, under a name that may have been another's."""
+        """What was known of an old Dequantize holds for the one that was made in its place, under a
+        name that may have been another's.
+        """
         for known in (self._origins, self._quantizers):
             held = {new: known.pop(old) for old, new in anew.items() if old in known}
             for new in anew.values():
@@ -366,7 +484,9 @@ def _names(parts: _Parts) -> tuple[str, ...]:
 
 
 def _are_read(graph: Graph, value: str) -> bool:
-    """True when a primitive would read codes of the value, at once or behind max pools, which the next moves pass."""
+    """True when a primitive would read codes of the value, at once or behind max pools, which the
+    next moves pass.
+    """
     pending = [value]
     while pending:
         for reader in graph.consumers(pending.pop()):
@@ -380,22 +500,36 @@ def _are_read(graph: Graph, value: str) -> bool:
 def _maker(graph: Graph, node: Node, decode: Node) -> Node | None:
     """The Quantize that makes the codes behind `decode` for `node` alone, or None."""
     encode = graph.producer(decode.inputs[0])
-    if encode is None or encode.op != "Quantize" or graph.sole_consumer(encode.output) is not decode:
+    if (
+        encode is None
+        or encode.op != "Quantize"
+        or graph.sole_consumer(encode.output) is not decode
+    ):
         return None
     return encode if graph.sole_consumer(decode.output) is node else None
 
 
 def _from(graph: Graph, encode: Node, lowest: int) -> str:
-    """The codes of a Quantize from `lowest` on: max(clip(c, lo, hi), z) = clip(c, max(lo, z), hi) for z <= hi."""
+    """The codes of a Quantize from `lowest` on: max(clip(c, lo, hi), z) = clip(c, max(lo, z), hi)
+    for z <= hi.
+    """
     attrs = {**encode.attrs, "lo": max(encode.attr("lo", int), lowest)}
     name = graph.fresh(f"{encode.output}/from_{lowest}")
     return graph.add(
-        "Quantize", encode.inputs, attrs, name=encode.name, outputs=[name], origin=encode.origin, quantizer=encode.quantizer
+        "Quantize",
+        encode.inputs,
+        attrs,
+        name=encode.name,
+        outputs=[name],
+        origin=encode.origin,
+        quantizer=encode.quantizer,
     ).output
 
 
 def _repeats_for_codes(graph: Graph, node: Node) -> bool:
-    """True for a Resize that copies elements, and whose result something reads that takes codes: others take it with what follows."""
+    """True for a Resize that copies elements, and whose result something reads that takes codes:
+    others take it with what follows.
+    """
     nearest = node.op == "Resize" and node.attrs["mode"] == "nearest"
     extrapolates = node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     return nearest and not extrapolates and _are_read(graph, node.output)
@@ -405,7 +539,12 @@ def _quant(decode: Node) -> Quantization:
     return decode.attr("quant", Quantization)
 
 
-def _merged(op: str, quant: Quantization, constant: np.ndarray[tuple[int, ...], np.dtype[np.float64]], rank: int) -> Quantization | None:
+def _merged(
+    op: str,
+    quant: Quantization,
+    constant: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    rank: int,
+) -> Quantization | None:
     if constant.size == 0:
         return None
     if constant.size == 1:
@@ -427,8 +566,12 @@ def _merged(op: str, quant: Quantization, constant: np.ndarray[tuple[int, ...], 
             return None
         moved = zero - values / scale if op == "Add" else zero + values / scale
         nearest = np.rint(moved)
-        close = np.abs(moved - nearest) <= np.maximum(np.abs(nearest), 1) * 2.0**-22  # c and s are f32: see split
-        zero = np.where(close & (nearest != zero), nearest, moved)  # what is added to keep a divisor from 0 must not vanish
+        close = (
+            np.abs(moved - nearest) <= np.maximum(np.abs(nearest), 1) * 2.0**-22
+        )  # c and s are f32: see split
+        zero = np.where(
+            close & (nearest != zero), nearest, moved
+        )  # what is added to keep a divisor from 0 must not vanish
         scale = np.broadcast_to(scale, zero.shape)
     if not fits_f32(scale):
         return None
@@ -436,7 +579,9 @@ def _merged(op: str, quant: Quantization, constant: np.ndarray[tuple[int, ...], 
 
 
 def _joined(graph: Graph, node: Node, decodes: list[Node]) -> Quantization | str:
-    """How the concatenated codes decode: as each input does, along the concatenated axis; or why they cannot be joined."""
+    """How the concatenated codes decode: as each input does, along the concatenated axis; or why
+    they cannot be joined.
+    """
     dtypes = {graph.type(d.inputs[0]).dtype for d in decodes}
     if len(dtypes) != 1 or not dtypes <= {DType.U8, DType.S8}:
         return "codes of " + " and ".join(sorted(dtype.value for dtype in dtypes))
@@ -461,7 +606,9 @@ def _joined(graph: Graph, node: Node, decodes: list[Node]) -> Quantization | str
 
 
 def _pad_code(graph: Graph, node: Node, decode: Node, quant: Quantization) -> list[str] | None:
-    """Inputs of the Pad on codes (without the data): pads, the code to fill with, axes; None when the value has no code."""
+    """Inputs of the Pad on codes (without the data): pads, the code to fill with, axes; None when
+    the value has no code.
+    """
     dtype = graph.type(decode.inputs[0]).dtype
     inputs = [*node.inputs[1:], *[""] * (4 - len(node.inputs))]
     if node.attrs["mode"] != "constant":

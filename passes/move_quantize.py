@@ -24,11 +24,13 @@ class MoveQuantize:
         Quantize(Op(x)){p}              ->  Op(Quantize(x){p})               Op moves data or selects by order (max pool)
         Quantize(Concat(x, y)){p}       ->  Concat(Quantize(x){p}, Quantize(y){p})
 
-    so that the values are stored in 8 bits by the primitive that computes them, and the operation handles a quarter of the bytes.
+    so that the values are stored in 8 bits by the primitive that computes them, and the operation
+    handles a quarter of the bytes.
 
     Legal because: Quantize works element by element, and is non-decreasing for scale > 0.
-    Refuses when: another reader wants the values of Op in f32, the parameters run along an axis, a scale is negative, or Op fills in
-    values that x does not have (Pad), which needs their code; an input of Concat is stored as other codes that are read elsewhere too, or
+    Refuses when: another reader wants the values of Op in f32, the parameters run along an axis, a
+    scale is negative, or Op fills in values that x does not have (Pad), which needs their code; an
+    input of Concat is stored as other codes that are read elsewhere too, or
     the codes have 16 bits: primitives join f32 only.
     """
 
@@ -57,7 +59,13 @@ class MoveQuantize:
         fronts = [_quantized(graph, node, value) for value in op.inputs[:moved]]
         inputs = [*(front.output for front in fronts), *op.inputs[moved:]]
         name = graph.fresh(f"{op.output}/codes")
-        swap(graph, node, graph.add(op.op, inputs, op.attrs, name=op.name, outputs=[name], origin=op.origin).output)
+        swap(
+            graph,
+            node,
+            graph.add(
+                op.op, inputs, op.attrs, name=op.name, outputs=[name], origin=op.origin
+            ).output,
+        )
         graph.erase(op)
         fired(graph, self.name, node, f"in front of {op.name}")
         return fronts
@@ -65,11 +73,21 @@ class MoveQuantize:
 
 def _quantized(graph: Graph, node: Node, value: str) -> Node:
     name = graph.fresh(f"{value}/codes")
-    return graph.add("Quantize", [value], node.attrs, name=node.name, outputs=[name], origin=node.origin, quantizer=node.quantizer)
+    return graph.add(
+        "Quantize",
+        [value],
+        node.attrs,
+        name=node.name,
+        outputs=[name],
+        origin=node.origin,
+        quantizer=node.quantizer,
+    )
 
 
 def _refusal(graph: Graph, node: Node, op: Node) -> tuple[str, str, str] | None:
-    """Why a Quantize cannot pass the operation in front: reason, what is expected, what is found; None when it can."""
+    """Why a Quantize cannot pass the operation in front: reason, what is expected, what is found;
+    None when it can.
+    """
     quant = node.attr("quant", Quantization)
     if not quant.per_tensor or quant.scale[0] <= 0:
         found = f"axis {quant.axis}" if quant.axis is not None else f"scale {quant.scale[0]:g}"
@@ -78,23 +96,35 @@ def _refusal(graph: Graph, node: Node, op: Node) -> tuple[str, str, str] | None:
         found = f"{graph.read_count(op.output) + graph.is_output(op.output)} consumers"
         return f"others read the f32 result of {op.name} too", "one consumer", found
     if op.has(Trait.JOINS) and node.attr("dtype", DType).is_wide_code:
-        return "values are joined before they become 16-bit codes", "8-bit codes", graph.type(node.output).dtype.value
+        return (
+            "values are joined before they become 16-bit codes",
+            "8-bit codes",
+            graph.type(node.output).dtype.value,
+        )
     shared = _shared_codes(graph, op, quant) if op.has(Trait.JOINS) else None
     if shared is not None:
         reason = f"{shared} has codes already, and others read them: the joined codes are requantized once instead"
-        return reason, "inputs that nothing else reads, or codes with the same parameters", "codes with other parameters"
+        return (
+            reason,
+            "inputs that nothing else reads, or codes with the same parameters",
+            "codes with other parameters",
+        )
     return None
 
 
 def _shared_codes(graph: Graph, concat: Node, quant: Quantization) -> str | None:
-    """An input of the concatenation that is stored as codes with other parameters and is read elsewhere too, or None.
+    """An input of the concatenation that is stored as codes with other parameters and is read
+    elsewhere too, or None.
 
     Codes that nothing else reads are rescaled by what makes them, for nothing.
     """
     for value in concat.inputs:
         decode = graph.producer(value)
         if decode is not None and decode.op == "Dequantize" and decode.attrs["quant"] != quant:
-            alone = graph.sole_consumer(value) is concat and graph.sole_consumer(decode.inputs[0]) is decode
+            alone = (
+                graph.sole_consumer(value) is concat
+                and graph.sole_consumer(decode.inputs[0]) is decode
+            )
             if not alone or graph.producer(decode.inputs[0]) is None:
                 return value
     return None

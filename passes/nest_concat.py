@@ -14,26 +14,32 @@ __all__ = ["NestConcat"]
 
 @dataclass(frozen=True)
 class NestConcat:
-    """Lets a concatenation start from the longest earlier one that joins the same first values along the same axis.
+    """Lets a concatenation start from the longest earlier one that joins the same first values
+    along the same axis.
 
     Before -> after::
 
         y = Concat(a, b), z = Concat(a, b, c)   ->   y = Concat(a, b), z = Concat(y, c)
         Concat(a)                               ->   a
 
-    A dense block joins all that its layers made, once for each layer. Two sources are copied in long runs, many sources in short ones:
-    oneDNN takes half to three quarters of the time.
+    A dense block joins all that its layers made, once for each layer. Two sources are copied in
+    long runs, many sources in short ones: oneDNN takes half to three quarters of the time.
 
     Legal because: joining along one axis is associative, and no number changes.
-    Refuses when: never; an earlier concatenation along another axis, or with other values in front, is none.
+    Refuses when: never; an earlier concatenation along another axis, or with other values in front,
+    is none.
     """
 
     name: ClassVar[str] = "nest_concat"
     contract: ClassVar[Contract] = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
-        """Walks the concatenations in execution order; a tree of prefixes finds the longest one in one step for each input."""
-        prefixes: dict[tuple[int, str], int] = {}  # (prefix, next value) -> longer prefix; negative: the empty prefix of an axis
+        """Walks the concatenations in execution order; a tree of prefixes finds the longest one in
+        one step for each input.
+        """
+        prefixes: dict[
+            tuple[int, str], int
+        ] = {}  # (prefix, next value) -> longer prefix; negative: the empty prefix of an axis
         whole: dict[int, str] = {}  # prefix -> the node that joins just that
         for node in graph.each("Concat"):
             if len(node.inputs) == 1 and graph.type(node.inputs[0]) == graph.type(node.output):

@@ -25,9 +25,11 @@ class NestVariadic:
         Sum(a, b, c)   ->  Add(Add(a, b), c)            Max and Min likewise, from the third input on
         Mean(a, b, c)  ->  Div(Add(Add(a, b), c), 3)
 
-    so that a sum of branches is a residual add to all that follows: the branch in front takes the others as `sum` or `binary` post-ops.
+    so that a sum of branches is a residual add to all that follows: the branch in front takes the
+    others as `sum` or `binary` post-ops.
 
-    Legal because: the operators are defined by combining their inputs from left to right, and these do so in the same order.
+    Legal because: the operators are defined by combining their inputs from left to right, and these
+    do so in the same order.
     Refuses when: never; what has one input only stays as it is.
     """
 
@@ -35,7 +37,9 @@ class NestVariadic:
     contract: ClassVar[Contract] = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
-        """Rewrites every such operator with two inputs or more that is no operation of two already."""
+        """Rewrites every such operator with two inputs or more that is no operation of two
+        already.
+        """
         for node in graph.each(*_PAIRWISE):
             if len(node.inputs) > (2 if node.op in ("Max", "Min") else 1):
                 self._rewrite(graph, node)
@@ -43,10 +47,17 @@ class NestVariadic:
     def _rewrite(self, graph: Graph, node: Node) -> None:
         op, total = _PAIRWISE[node.op], node.inputs[0]
         for number, value in enumerate(node.inputs[1:], 1):
-            total = graph.add(op, [total, value], name=graph.fresh(f"{node.name}/{op.lower()}{number}"), origin=node.origin).output
+            total = graph.add(
+                op,
+                [total, value],
+                name=graph.fresh(f"{node.name}/{op.lower()}{number}"),
+                origin=node.origin,
+            ).output
         if node.op == "Mean":
             count = np.asarray(len(node.inputs), graph.type(total).dtype.numpy)
             divisor = graph.add_constant(graph.fresh(f"{node.name}/count"), count)
-            total = graph.add("Div", [total, divisor], name=graph.fresh(f"{node.name}/mean"), origin=node.origin).output
+            total = graph.add(
+                "Div", [total, divisor], name=graph.fresh(f"{node.name}/mean"), origin=node.origin
+            ).output
         fired(graph, self.name, node, f"{len(node.inputs)} inputs, combined from left to right")
         swap(graph, node, total)

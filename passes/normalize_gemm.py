@@ -1,4 +1,6 @@
-"""Gemm -> MatMul, with what is left of it in front and behind; transposes of constant codes are done at compile time."""
+"""Gemm -> MatMul, with what is left of it in front and behind; transposes of constant codes are
+done at compile time.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,11 @@ class NormalizeGemm:
         Gemm(A, B, C){alpha, beta, transA, transB}  ->  Add(Mul(MatMul(A', B'), alpha), beta*C)
         Transpose(Dequantize(codes))                ->  Dequantize(codes')                        codes constant
 
-    A' and B' are transposed where asked: constants (and constant codes behind a Dequantize) at compile time, others by Transpose. Mul
-    and Add are left out where alpha is 1 and C is absent.
+    A' and B' are transposed where asked: constants (and constant codes behind a Dequantize) at
+    compile time, others by Transpose. Mul and Add are left out where alpha is 1 and C is absent.
 
-    Legal because: it is Gemm's definition. beta*C is formed once, in f64 for a constant C of floats. A scale along an axis follows it.
+    Legal because: it is Gemm's definition. beta*C is formed once, in f64 for a constant C of
+    floats. A scale along an axis follows it.
     Refuses when: never.
     """
 
@@ -50,10 +53,17 @@ class NormalizeGemm:
         right = transposed(graph, node, node.inputs[1]) if node.attrs["transB"] else node.inputs[1]
         value = graph.add("MatMul", [left, right], name=node.name, origin=node.origin).output
         if alpha != 1:
-            value = graph.add("Mul", [value, _factor(graph, node, "alpha", alpha)], name=f"{node.name}/scaled", origin=node.origin).output
+            value = graph.add(
+                "Mul",
+                [value, _factor(graph, node, "alpha", alpha)],
+                name=f"{node.name}/scaled",
+                origin=node.origin,
+            ).output
         if len(node.inputs) > 2 and node.inputs[2] and beta != 0:
             addend = self._addend(graph, node, node.inputs[2], beta)
-            value = graph.add("Add", [value, addend], name=f"{node.name}/biased", origin=node.origin).output
+            value = graph.add(
+                "Add", [value, addend], name=f"{node.name}/biased", origin=node.origin
+            ).output
         fired(graph, self.name, node, "a matrix product with what is behind it")
         swap(graph, node, value)
 
@@ -62,25 +72,40 @@ class NormalizeGemm:
             return value
         data, kind = graph.constant(value), graph.type(value).dtype
         if data is not None and not kind.is_integer:
-            return graph.add_constant(f"{value}/beta", (np.asarray(data, np.float64) * beta).astype(kind.numpy), kind)
-        return graph.add("Mul", [value, _factor(graph, node, "beta", beta)], name=f"{node.name}/addend", origin=node.origin).output
+            return graph.add_constant(
+                f"{value}/beta", (np.asarray(data, np.float64) * beta).astype(kind.numpy), kind
+            )
+        return graph.add(
+            "Mul",
+            [value, _factor(graph, node, "beta", beta)],
+            name=f"{node.name}/addend",
+            origin=node.origin,
+        ).output
 
 
 def _factor(graph: Graph, node: Node, role: str, value: float) -> str:
-    """A constant of the matrices' own type, which holds it: the row takes no fractions for integers."""
+    """A constant of the matrices' own type, which holds it: the row takes no fractions for
+    integers.
+    """
     kind = graph.type(node.output).dtype
     return graph.add_constant(f"{node.name}/{role}", np.asarray(value).astype(kind.numpy), kind)
 
 
 def transposed(graph: Graph, node: Node, value: str) -> str:
-    """A value that holds the transpose of a matrix; constants, and constant codes behind a Dequantize, are turned at compile time."""
+    """A value that holds the transpose of a matrix; constants, and constant codes behind a
+    Dequantize, are turned at compile time.
+    """
     data = graph.constant(value)
     if data is not None:
-        return graph.add_constant(f"{value}/transposed", np.ascontiguousarray(data.T), graph.type(value).dtype)
+        return graph.add_constant(
+            f"{value}/transposed", np.ascontiguousarray(data.T), graph.type(value).dtype
+        )
     turned = _turned(graph, value, (1, 0))
     if turned is not None:
         return turned
-    return graph.add("Transpose", [value], {"perm": (1, 0)}, name=f"{node.name}/transposed", origin=node.origin).output
+    return graph.add(
+        "Transpose", [value], {"perm": (1, 0)}, name=f"{node.name}/transposed", origin=node.origin
+    ).output
 
 
 def _permutation(graph: Graph, node: Node) -> tuple[int, ...]:
@@ -100,8 +125,15 @@ def _turned(graph: Graph, value: str, perm: tuple[int, ...]) -> str | None:
     if codes is None:
         return None
     name = graph.fresh(f"{decode.inputs[0]}/transposed")
-    turned = graph.add_constant(name, np.ascontiguousarray(codes.transpose(perm)), graph.type(decode.inputs[0]).dtype)
+    turned = graph.add_constant(
+        name, np.ascontiguousarray(codes.transpose(perm)), graph.type(decode.inputs[0]).dtype
+    )
     axis = None if quant.axis is None else perm.index(quant.axis)
     return graph.add(
-        "Dequantize", [turned], {"quant": quant.with_axis(axis)}, name=decode.name, origin=decode.origin, quantizer=decode.quantizer
+        "Dequantize",
+        [turned],
+        {"quant": quant.with_axis(axis)},
+        name=decode.name,
+        origin=decode.origin,
+        quantizer=decode.quantizer,
     ).output

@@ -23,7 +23,9 @@ _CLOSE = 1e-4
 
 @dataclass(frozen=True)
 class _Core:
-    """The part of an activation that its product with x is built on: `value` is it, `x` what it is of, `factor` the constant expected."""
+    """The part of an activation that its product with x is built on: `value` is it, `x` what it is
+    of, `factor` the constant expected.
+    """
 
     value: str
     x: str
@@ -47,7 +49,8 @@ class RecognizeActivations:
 
     with the factors of the product in any order.
 
-    Legal because: it is the definition of the operation; constants agree to 1e-4 of their value, as exporters round them.
+    Legal because: it is the definition of the operation; constants agree to 1e-4 of their value, as
+    exporters round them.
     Refuses when: a value in between is read elsewhere, or a constant is another.
     """
 
@@ -89,7 +92,9 @@ def _near(value: float | None, wanted: float) -> bool:
 
 
 def _factor(graph: Graph, value: str) -> tuple[str, float, Node] | None:
-    """`value` as x * factor: (x, factor, node), when it is a product or quotient with a constant."""
+    """`value` as x * factor: (x, factor, node), when it is a product or quotient with a
+    constant.
+    """
     node = graph.producer(value)
     if node is None or node.op not in ("Mul", "Div"):
         return None
@@ -123,7 +128,9 @@ def _erf(graph: Graph, node: Node) -> _Core | None:
     inner, total = _factor(graph, node.inputs[0]), _one_plus(graph, node)
     if inner is None or total is None or not _near(inner[1], math.sqrt(0.5)):
         return None
-    return _Core(total.output, inner[0], 0.5, "Gelu", {"approximate": "none"}, (inner[2], node, total))
+    return _Core(
+        total.output, inner[0], 0.5, "Gelu", {"approximate": "none"}, (inner[2], node, total)
+    )
 
 
 def _tanh(graph: Graph, node: Node) -> _Core | None:
@@ -136,7 +143,14 @@ def _tanh(graph: Graph, node: Node) -> _Core | None:
     found = _cubic(graph, inner[0])
     if found is None:
         return None
-    return _Core(total.output, found[0], 0.5, "Gelu", {"approximate": "tanh"}, (*found[1], inner[2], node, total))
+    return _Core(
+        total.output,
+        found[0],
+        0.5,
+        "Gelu",
+        {"approximate": "tanh"},
+        (*found[1], inner[2], node, total),
+    )
 
 
 def _cubic(graph: Graph, value: str) -> tuple[str, tuple[Node, ...]] | None:
@@ -148,7 +162,12 @@ def _cubic(graph: Graph, value: str) -> tuple[str, tuple[Node, ...]] | None:
         x, scaled = node.inputs[index], _factor(graph, node.inputs[1 - index])
         if scaled is not None and _near(scaled[1], 0.044715):
             power = graph.producer(scaled[0])
-            if power is not None and power.op == "Pow" and power.inputs[0] == x and _near(_scalar(graph, power.inputs[1]), 3.0):
+            if (
+                power is not None
+                and power.op == "Pow"
+                and power.inputs[0] == x
+                and _near(_scalar(graph, power.inputs[1]), 3.0)
+            ):
                 return x, (power, scaled[2], node)
             if power is not None and power.op == "Mul" and x in power.inputs:
                 square = graph.producer(power.inputs[1 - power.inputs.index(x)])
@@ -185,12 +204,18 @@ _CORES: dict[str, Callable[[Graph, Node], _Core | None]] = {
 
 
 def _product(graph: Graph, core: _Core) -> tuple[Node, list[Node]] | None:
-    """The last node of core * x * factor and all nodes of the product, or None when it is another product."""
+    """The last node of core * x * factor and all nodes of the product, or None when it is another
+    product.
+    """
     value, seen_x, factor = core.value, False, 1.0
     nodes: list[Node] = []
     while not (seen_x and _near(factor, core.factor)):
         node = graph.sole_consumer(value)
-        if node is None or node.op not in ("Mul", "Div") or (node.op == "Div" and node.inputs[0] != value):
+        if (
+            node is None
+            or node.op not in ("Mul", "Div")
+            or (node.op == "Div" and node.inputs[0] != value)
+        ):
             return None
         other = node.inputs[1 - node.inputs.index(value)]
         constant = _scalar(graph, other)

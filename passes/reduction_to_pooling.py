@@ -19,7 +19,8 @@ _RANKS = range(3, 6)
 
 @dataclass(frozen=True)
 class ReductionToPooling:
-    """Writes a mean or maximum over exactly the spatial axes of [N, C, spatial...] as global pooling.
+    """Writes a mean or maximum over exactly the spatial axes of [N, C, spatial...] as global
+    pooling.
 
     Before -> after::
 
@@ -27,12 +28,13 @@ class ReductionToPooling:
         ReduceMax(x, [2, 3]){keepdims=1}   ->  GlobalMaxPool(x)
         ReduceMean(x, [2, 3]){keepdims=0}  ->  Squeeze(GlobalAveragePool(x), [2, 3])        ReduceMax likewise
 
-    for one to three spatial axes. Frameworks export a global average as the former, and oneDNN's reduction is a reference implementation
-    in f32, while its pooling takes codes.
+    for one to three spatial axes. Frameworks export a global average as the former, and oneDNN's
+    reduction is a reference implementation in f32, while its pooling takes codes.
 
-    Legal because: it is global pooling's definition. A maximum is the same bits; a mean of n values may be summed in another order, and
-    multiplied by 1/n where it was divided by n.
-    Refuses when: the axes are computed at run time, absent or others than all from 2 on, or the rank is unknown or not 3 to 5.
+    Legal because: it is global pooling's definition. A maximum is the same bits; a mean of n values
+    may be summed in another order, and multiplied by 1/n where it was divided by n.
+    Refuses when: the axes are computed at run time, absent or others than all from 2 on, or the
+    rank is unknown or not 3 to 5.
     """
 
     name: ClassVar[str] = "reduction_to_pooling"
@@ -54,22 +56,41 @@ class ReductionToPooling:
         if not node.attr("keepdims", int):
             spatial = np.arange(2, graph.type(value).rank, dtype=np.int64)
             axes = graph.add_constant(graph.fresh(f"{node.name}/spatial"), spatial)
-            value = graph.add("Squeeze", [value, axes], name=graph.fresh(f"{node.name}/squeezed"), origin=node.origin).output
+            value = graph.add(
+                "Squeeze",
+                [value, axes],
+                name=graph.fresh(f"{node.name}/squeezed"),
+                origin=node.origin,
+            ).output
         fired(graph, self.name, node, f"{node.op} over all spatial axes is {pool}")
         swap(graph, node, value)
 
 
 def _obstacle(graph: Graph, node: Node) -> tuple[str, str, str] | None:
-    """Why a reduction is no global pooling: reason, what is expected, what is found; None where it is."""
+    """Why a reduction is no global pooling: reason, what is expected, what is found; None where it
+    is.
+    """
     shape = graph.type(node.inputs[0]).shape
     if shape is None or len(shape) not in _RANKS:
         found = "unknown" if shape is None else f"rank {len(shape)}"
-        return "what is reduced is no batch of channels with spatial axes", f"rank {_RANKS.start} to {_RANKS.stop - 1}", found
+        return (
+            "what is reduced is no batch of channels with spatial axes",
+            f"rank {_RANKS.start} to {_RANKS.stop - 1}",
+            found,
+        )
     rank, given = len(shape), node.inputs[1] if len(node.inputs) > 1 else ""
     axes = graph.constant(given) if given else None
     if axes is None:
         found = "computed at run time" if given else "none"
-        return "a reduction over other axes than the spatial ones", f"constant axes {list(range(2, rank))}", found
+        return (
+            "a reduction over other axes than the spatial ones",
+            f"constant axes {list(range(2, rank))}",
+            found,
+        )
     if sorted(int(axis) % rank for axis in axes.reshape(-1)) != list(range(2, rank)):
-        return "a reduction over other axes than the spatial ones", f"axes {list(range(2, rank))}", str(axes.reshape(-1).tolist())
+        return (
+            "a reduction over other axes than the spatial ones",
+            f"axes {list(range(2, rank))}",
+            str(axes.reshape(-1).tolist()),
+        )
     return None

@@ -1,4 +1,6 @@
-"""Multiplications by constants move backward over relu and its like and sums, into the weights in front of them."""
+"""Multiplications by constants move backward over relu and its like and sums, into the weights in
+front of them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ReorderScale:
-    """Moves a multiplication by a constant towards the convolution in front, where it costs nothing.
+    """Moves a multiplication by a constant towards the convolution in front, where it costs
+    nothing.
 
     Before -> after::
 
@@ -31,10 +34,11 @@ class ReorderScale:
         Mul(Add(x, Dequantize(q){s, z}), c) ->  Add(Mul(x, c), Dequantize(q){s*c, z})      c one value
         Mul(Conv(x, W, b), c)               ->  Conv(x, W*c, b*c)                          c one value or one for each channel
 
-    Legal because: relu(x)*c = relu(x*c) for c > 0, and so for whatever commutes with scales; (x + y)*c = x*c + y*c; convolution is linear
-    in its weights. A negative c turns relu's sign test around, which is why it is refused there.
-    Refuses when: c has an entry <= 0 in front of relu or its like, what stands in front is read by others too, or nothing in front could
-    take c.
+    Legal because: relu(x)*c = relu(x*c) for c > 0, and so for whatever commutes with scales; (x +
+    y)*c = x*c + y*c; convolution is linear in its weights. A negative c turns relu's sign test
+    around, which is why it is refused there.
+    Refuses when: c has an entry <= 0 in front of relu or its like, what stands in front is read by
+    others too, or nothing in front could take c.
     """
 
     name: ClassVar[str] = "reorder_scale"
@@ -70,8 +74,12 @@ class ReorderScale:
         if weights is not None:
             self._apply(graph, node, anchor, between, weights, constant, factor)
 
-    def _path(self, graph: Graph, node: Node, value: str, constant: F64) -> tuple[Node, list[Node]] | None:
-        """The convolution that the factor can reach, and the nodes between it and the multiplication, last first."""
+    def _path(
+        self, graph: Graph, node: Node, value: str, constant: F64
+    ) -> tuple[Node, list[Node]] | None:
+        """The convolution that the factor can reach, and the nodes between it and the
+        multiplication, last first.
+        """
         between: list[Node] = []
         reader = node
         while True:
@@ -93,26 +101,48 @@ class ReorderScale:
                         found=f"smallest factor {constant.min():g}",
                     )
                     return None
-            elif front.op != "Add" or constant.size != 1 or _scaled_skip(graph, front, constant) is None:
+            elif (
+                front.op != "Add"
+                or constant.size != 1
+                or _scaled_skip(graph, front, constant) is None
+            ):
                 return None
             between.append(front)
             reader = front
             value = front.inputs[0] if passes else front.inputs[1 - _decoded_index(graph, front)]
 
-    def _apply(self, graph: Graph, node: Node, anchor: Node, between: list[Node], weights: str, constant: F64, factor: F64) -> None:
+    def _apply(
+        self,
+        graph: Graph,
+        node: Node,
+        anchor: Node,
+        between: list[Node],
+        weights: str,
+        constant: F64,
+        factor: F64,
+    ) -> None:
         inputs = [anchor.inputs[0], weights]
         if len(anchor.inputs) > 2 and anchor.inputs[2]:
             bias = np.asarray(graph.constant(anchor.inputs[2]), np.float64) * factor
             inputs.append(graph.add_constant(f"{anchor.inputs[2]}/scaled", bias.astype(np.float32)))
-        value = graph.add(anchor.op, inputs, anchor.attrs, name=anchor.name, origin=origin_of(anchor, node)).output
+        value = graph.add(
+            anchor.op, inputs, anchor.attrs, name=anchor.name, origin=origin_of(anchor, node)
+        ).output
         for op in reversed(between):
             if op.op != "Add":
-                value = graph.add(op.op, [value, *op.inputs[1:]], op.attrs, name=op.name, origin=op.origin).output
+                value = graph.add(
+                    op.op, [value, *op.inputs[1:]], op.attrs, name=op.name, origin=op.origin
+                ).output
                 continue
             decode, scaled = _decoded(graph, op), _scaled_skip(graph, op, constant)
             assert decode is not None
             skip = graph.add(
-                "Dequantize", decode.inputs, {"quant": scaled}, name=decode.name, origin=decode.origin, quantizer=decode.quantizer
+                "Dequantize",
+                decode.inputs,
+                {"quant": scaled},
+                name=decode.name,
+                origin=decode.origin,
+                quantizer=decode.quantizer,
             )
             pair = [value, skip.output] if _decoded_index(graph, op) == 1 else [skip.output, value]
             value = graph.add("Add", pair, op.attrs, name=op.name, origin=op.origin).output
@@ -126,7 +156,9 @@ class ReorderScale:
 
 
 def _passes_scales(graph: Graph, node: Node) -> bool:
-    """True for an elementwise operation of one computed value that commutes with positive factors."""
+    """True for an elementwise operation of one computed value that commutes with positive
+    factors.
+    """
     computed = [value for value in node.inputs if value and graph.constant(value) is None]
     alone = computed == [node.inputs[0]] and keeps_shape(graph, node, node.inputs[0])
     return alone and node.has(Trait.ELEMENTWISE) and node.has(Trait.SCALE_COMMUTING)
@@ -136,7 +168,11 @@ def _decoded_index(graph: Graph, add: Node) -> int:
     """Which operand of an Add is a Dequantize of per-tensor codes: 1, 0, or -1 for none."""
     for index in (1, 0):
         front = graph.producer(add.inputs[index])
-        if front is not None and front.op == "Dequantize" and graph.constant(front.inputs[0]) is None:
+        if (
+            front is not None
+            and front.op == "Dequantize"
+            and graph.constant(front.inputs[0]) is None
+        ):
             return index
     return -1
 
@@ -147,7 +183,9 @@ def _decoded(graph: Graph, add: Node) -> Node | None:
 
 
 def _scaled_skip(graph: Graph, add: Node, constant: F64) -> Quantization | None:
-    """How the decoded operand of an Add decodes when it is multiplied by one value; None without one, or beyond f32."""
+    """How the decoded operand of an Add decodes when it is multiplied by one value; None without
+    one, or beyond f32.
+    """
     decode = _decoded(graph, add)
     if decode is None:
         return None
@@ -157,14 +195,18 @@ def _scaled_skip(graph: Graph, add: Node, constant: F64) -> Quantization | None:
 
 
 def _per_channel(graph: Graph, anchor: Node, constant: F64) -> F64 | None:
-    """The factor as one entry for each output channel of a convolution, or None when it varies along another axis."""
+    """The factor as one entry for each output channel of a convolution, or None when it varies
+    along another axis.
+    """
     kind = graph.type(anchor.output)
     if kind.shape is None or not isinstance(kind.shape[1], int):
         return None
     channels = kind.shape[1]
     if constant.size == 1:
         return np.full(channels, constant.reshape(()))
-    axis = constant.ndim - kind.rank + 1  # where the channels are in the constant, aligned at the right
+    axis = (
+        constant.ndim - kind.rank + 1
+    )  # where the channels are in the constant, aligned at the right
     if axis < 0 or constant.shape[axis] != channels or constant.size != channels:
         return None
     return constant.reshape(-1)

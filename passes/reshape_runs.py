@@ -24,10 +24,12 @@ class Run:
 
     Attributes:
         nodes: the operations, in order.
-        end: the one reader behind them, where the reshape stops; None where there are several, or the graph returns the value.
+        end: the one reader behind them, where the reshape stops; None where there are several, or
+            the graph returns the value.
         view: the reshape as it is behind them.
         shared: others read the reshape, or what decodes it, too.
-        blocked: why it stops at an elementwise operation or product, None where `end` is something else.
+        blocked: why it stops at an elementwise operation or product, None where `end` is something
+            else.
     """
 
     nodes: tuple[Node, ...]
@@ -38,10 +40,16 @@ class Run:
 
 
 def runs(graph: Graph, node: Node) -> Iterator[Run]:
-    """The runs behind a reshape: one for each reader, and one for each reader of what decodes it."""
+    """The runs behind a reshape: one for each reader, and one for each reader of what decodes
+    it.
+    """
     shared = len(graph.consumers(node.output)) > 1 or graph.is_output(node.output)
     for reader in graph.consumers(node.output):
-        behind = graph.consumers(reader.output) if reader.op == "Dequantize" and not graph.is_output(reader.output) else []
+        behind = (
+            graph.consumers(reader.output)
+            if reader.op == "Dequantize" and not graph.is_output(reader.output)
+            else []
+        )
         if len(behind) > 1 and _quantizer(reader, view(graph, node)) is None:
             for each in behind:
                 yield _follow(graph, node, [reader], each, shared=True)
@@ -56,7 +64,9 @@ def _follow(graph: Graph, reshape: Node, taken: list[Node], reader: Node, *, sha
     while True:
         if is_reshape(graph, reader) or not _may_cross(graph, reader, value, seen):
             return Run(tuple(nodes), reader, seen, shared)
-        blocked = _blocked(graph, reader, value, seen, front=None if products else reshape.inputs[0])
+        blocked = _blocked(
+            graph, reader, value, seen, front=None if products else reshape.inputs[0]
+        )
         if blocked is not None:
             return Run(tuple(nodes), reader, seen, shared, blocked)
         if reader.op == "MatMul":
@@ -86,21 +96,31 @@ def _shape(graph: Graph, value: str) -> Shape:
     return shape
 
 
-# -- one operation -----------------------------------------------------------------------------------------------------------------
+# -- one operation ---------------------------------------------------------------------------------
 
 
 def joins(graph: Graph, node: Node) -> bool:
-    """True of elementwise f32 operations that may be part of a primitive's chain, quantizers among them."""
+    """True of elementwise f32 operations that may be part of a primitive's chain, quantizers among
+    them.
+    """
     if node.op in ("Quantize", "Dequantize"):
         return True
     types = [graph.type(value) for value in (*node.inputs, node.output) if value]
-    return node.spec.is_post_op and all(kind.dtype is DType.F32 and kind.shape is not None for kind in types)
+    return node.spec.is_post_op and all(
+        kind.dtype is DType.F32 and kind.shape is not None for kind in types
+    )
 
 
 def _may_cross(graph: Graph, node: Node, value: str, view: View) -> bool:
-    """True of an operation that a reshape of `value` could move behind, were it not for its operands."""
+    """True of an operation that a reshape of `value` could move behind, were it not for its
+    operands.
+    """
     if node.op == "MatMul":
-        return node.inputs[0] == value != node.inputs[1] and _is_matrix(graph, node.inputs[1]) and view.keeps_last
+        return (
+            node.inputs[0] == value != node.inputs[1]
+            and _is_matrix(graph, node.inputs[1])
+            and view.keeps_last
+        )
     return joins(graph, node)
 
 
@@ -111,24 +131,40 @@ def _is_matrix(graph: Graph, value: str) -> bool:
     return data is not None and data.ndim == 2
 
 
-def _blocked(graph: Graph, node: Node, value: str, view: View, *, front: str | None) -> Blocked | None:
-    """Why a reshape of `value` does not move behind the node; `front`: what the reshape reads, None where a product stands behind it."""
+def _blocked(
+    graph: Graph, node: Node, value: str, view: View, *, front: str | None
+) -> Blocked | None:
+    """Why a reshape of `value` does not move behind the node; `front`: what the reshape reads, None
+    where a product stands behind it.
+    """
     if node.op == "MatMul":
         return None
     if node.op in ("Quantize", "Dequantize"):
         return _quantizer(node, view)
     if not dims.same_shape(_shape(graph, node.output), view.after):
-        return "the values are broadcast behind the reshape", _text(view.after), str(graph.type(node.output))
+        return (
+            "the values are broadcast behind the reshape",
+            _text(view.after),
+            str(graph.type(node.output)),
+        )
     others = [found for found in node.inputs if found and found != value]
     for other in others:
         back, data = view.back(_shape(graph, other)), graph.constant(other)
         if back is None or (data is not None and data.size > 1 and not is_static(back)):
-            return f"an operand of {node.op} varies along a part of what the reshape merges or splits", _shown(view), str(graph.type(other))
+            return (
+                f"an operand of {node.op} varies along a part of what the reshape merges or splits",
+                _shown(view),
+                str(graph.type(other)),
+            )
     computed = [other for other in others if graph.constant(other) is None]
     if not computed:
         return None
     if len(node.inputs) != 2 or node.spec.binary is None:
-        return f"{node.op} reads several computed values", "one, or an operation of two", str(len(computed) + 1)
+        return (
+            f"{node.op} reads several computed values",
+            "one, or an operation of two",
+            str(len(computed) + 1),
+        )
     return _operand(graph, node, computed[0], view, front=front)
 
 
@@ -140,37 +176,68 @@ def _quantizer(node: Node, view: View) -> Blocked | None:
     return reason, "per tensor, or along another axis", f"axis {quant.axis}"
 
 
-def _operand(graph: Graph, node: Node, other: str, view: View, *, front: str | None) -> Blocked | None:
-    """Why the other operand of an operation of two cannot be read under the shape in front of the reshape, for nothing or for a view."""
+def _operand(
+    graph: Graph, node: Node, other: str, view: View, *, front: str | None
+) -> Blocked | None:
+    """Why the other operand of an operation of two cannot be read under the shape in front of the
+    reshape, for nothing or for a view.
+    """
     back = view.back(_shape(graph, other))
     assert back is not None
     source = _source(graph, other, back)
     if source is None:
-        return "no Reshape with a constant shape makes the other operand fit", _text(back), str(graph.type(other))
+        return (
+            "no Reshape with a constant shape makes the other operand fit",
+            _text(back),
+            str(graph.type(other)),
+        )
     if dims.same_shape(_shape(graph, source), back):
         return None
     if front is not None and chain_anchor(graph, front) is None:
-        return f"nothing in front of the reshape takes {node.op}", "a convolution or matrix product", "none"
+        return (
+            f"nothing in front of the reshape takes {node.op}",
+            "a convolution or matrix product",
+            "none",
+        )
     if chain_anchor(graph, other) is not None:
-        return f"the primitive that makes the other operand takes {node.op}", "an operand that no convolution or product ends in", other
+        return (
+            f"the primitive that makes the other operand takes {node.op}",
+            "an operand that no convolution or product ends in",
+            other,
+        )
     return None
 
 
 def _source(graph: Graph, value: str, shape: Shape) -> str | None:
     """`source_of` the value, or of the codes that are decoded to it."""
     decode = graph.producer(value)
-    inside = decode is not None and decode.op == "Dequantize" and decode.attr("quant", Quantization).per_tensor
+    inside = (
+        decode is not None
+        and decode.op == "Dequantize"
+        and decode.attr("quant", Quantization).per_tensor
+    )
     return source_of(graph, decode.inputs[0] if inside and decode is not None else value, shape)
 
 
 def views_for(graph: Graph, reshape: Node, nodes: tuple[Node, ...]) -> set[str]:
-    """What must be reshaped for `nodes`, which hold no product, to be computed in front of the reshape."""
+    """What must be reshaped for `nodes`, which hold no product, to be computed in front of the
+    reshape.
+    """
     seen, inside = view(graph, reshape), {reshape.output, *(node.output for node in nodes)}
     found = set()
-    for value in [value for node in nodes for value in node.inputs if value not in inside and value and graph.constant(value) is None]:
+    for value in [
+        value
+        for node in nodes
+        for value in node.inputs
+        if value not in inside and value and graph.constant(value) is None
+    ]:
         back = seen.back(_shape(graph, value))
         source = None if back is None else _source(graph, value, back)
-        if back is not None and source is not None and not dims.same_shape(_shape(graph, source), back):
+        if (
+            back is not None
+            and source is not None
+            and not dims.same_shape(_shape(graph, source), back)
+        ):
             found.add(source)
     return found
 
@@ -183,11 +250,13 @@ def _text(shape: Shape) -> str:
     return f"[{','.join(map(str, shape))}]"
 
 
-# -- the run in front of the reshape -----------------------------------------------------------------------------------------------
+# -- the run in front of the reshape ---------------------------------------------------------------
 
 
 def rebuilt(graph: Graph, reshape: Node, nodes: tuple[Node, ...]) -> str:
-    """Adds the operations of a run once more, in front of the reshape; returns the last one's value. The old ones stay."""
+    """Adds the operations of a run once more, in front of the reshape; returns the last one's
+    value. The old ones stay.
+    """
     seen = view(graph, reshape)
     value, current = reshape.output, reshape.inputs[0]
     for node in nodes:
@@ -195,13 +264,21 @@ def rebuilt(graph: Graph, reshape: Node, nodes: tuple[Node, ...]) -> str:
         if node.op == "MatMul":
             inputs = [current, node.inputs[1]]
         else:
-            inputs = [current if found == value else _viewed(graph, found, seen, node) for found in node.inputs]
+            inputs = [
+                current if found == value else _viewed(graph, found, seen, node)
+                for found in node.inputs
+            ]
         if node.op in ("Quantize", "Dequantize"):
             attrs["quant"] = seen.quant_back(node.attr("quant", Quantization))
         made = graph.add(
-            node.op, inputs, attrs, name=node.name, origin=node.origin, quantizer=node.quantizer,
+            node.op,
+            inputs,
+            attrs,
+            name=node.name,
+            origin=node.origin,
+            quantizer=node.quantizer,
             outputs=[graph.fresh(f"{node.output}/unshaped")],
-        )  # fmt: skip
+        )
         value, current = node.output, made.output
         if node.op == "MatMul":
             seen = _rows(graph, node, seen)
@@ -213,4 +290,8 @@ def _viewed(graph: Graph, value: str, view: View, node: Node) -> str:
         return value
     back = view.back(_shape(graph, value))
     assert back is not None
-    return viewed(graph, value, back, node) if graph.constant(value) is None else viewed_constant(graph, value, back)
+    return (
+        viewed(graph, value, back, node)
+        if graph.constant(value) is None
+        else viewed_constant(graph, value, back)
+    )

@@ -1,7 +1,9 @@
-"""Shape-only operations: what they do to the axes, and how values look when read under another shape.
+"""Shape-only operations: what they do to the axes, and how values look when read under another
+shape.
 
-A reshape keeps the elements and their order. Its axes fall into groups that hold the same elements on both sides, [N,8,4] -> [N*8,4]
-into N,8 | N*8 and 4 | 4; what spans whole groups, or none of their axes, can be said on either side.
+A reshape keeps the elements and their order. Its axes fall into groups that hold the same elements
+on both sides, [N,8,4] -> [N*8,4] into N,8 | N*8 and 4 | 4; what spans whole groups, or none of
+their axes, can be said on either side.
 """
 
 from __future__ import annotations
@@ -21,15 +23,23 @@ __all__ = ["View", "is_reshape", "source_of", "target_of", "view_of", "viewed", 
 
 
 def is_reshape(graph: Graph, node: Node | None) -> bool:
-    """True of a shape-only operation with a constant target, between known ranks and without empty dimensions."""
-    if node is None or not node.has(Trait.RESHAPES) or any(value and graph.constant(value) is None for value in node.inputs[1:]):
+    """True of a shape-only operation with a constant target, between known ranks and without empty
+    dimensions.
+    """
+    if (
+        node is None
+        or not node.has(Trait.RESHAPES)
+        or any(value and graph.constant(value) is None for value in node.inputs[1:])
+    ):
         return False
     shapes = (graph.type(node.inputs[0]).shape, graph.type(node.output).shape)
     return all(shape is not None and 0 not in shape for shape in shapes)
 
 
 def target_of(before: Shape, after: Shape) -> list[int] | None:
-    """The target of a Reshape from one shape to the other: 0 copies a dimension, -1 infers one; None when there is none."""
+    """The target of a Reshape from one shape to the other: 0 copies a dimension, -1 infers one;
+    None when there is none.
+    """
     result: list[int] = []
     for axis, size in enumerate(after):
         if isinstance(size, int):
@@ -45,14 +55,17 @@ def target_of(before: Shape, after: Shape) -> list[int] | None:
 
 @dataclass(frozen=True)
 class View:
-    """A reshape from `before` to `after`, which `groups` of axes of both that are not 1 hold the same elements of, in order."""
+    """A reshape from `before` to `after`, which `groups` of axes of both that are not 1 hold the
+    same elements of, in order.
+    """
 
     before: Shape
     after: Shape
     groups: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
     def back(self, shape: Shape) -> Shape | None:
-        """The shape in front of the reshape of what broadcasts to `after` without making it larger; None where a group is covered in part.
+        """The shape in front of the reshape of what broadcasts to `after` without making it larger;
+        None where a group is covered in part.
 
         The result has the rank of `before`.
         """
@@ -73,11 +86,18 @@ class View:
         return tuple(result)
 
     def axis_back(self, axis: int) -> int | None:
-        """The axis in front of the reshape that is the one behind it; None where it was split off or merged."""
-        return next((front[0] for front, behind in self.groups if behind == (axis,) and len(front) == 1), None)
+        """The axis in front of the reshape that is the one behind it; None where it was split off
+        or merged.
+        """
+        return next(
+            (front[0] for front, behind in self.groups if behind == (axis,) and len(front) == 1),
+            None,
+        )
 
     def quant_back(self, quant: Quantization) -> Quantization | None:
-        """Parameters of a quantizer behind the reshape as those of one in front of it; None where their axis is not there."""
+        """Parameters of a quantizer behind the reshape as those of one in front of it; None where
+        their axis is not there.
+        """
         if quant.axis is None:
             return quant
         axis = self.axis_back(quant.axis)
@@ -86,11 +106,17 @@ class View:
     @property
     def keeps_last(self) -> bool:
         """True when the last axis stays the last, and the others are the same elements."""
-        return len(self.before) > 1 and len(self.after) > 1 and dims.same(self.before[-1], self.after[-1])
+        return (
+            len(self.before) > 1
+            and len(self.after) > 1
+            and dims.same(self.before[-1], self.after[-1])
+        )
 
 
 def view_of(before: Shape, after: Shape) -> View:
-    """Groups the axes of two shapes of equally many elements; as finely as can be told, the last group takes what is left."""
+    """Groups the axes of two shapes of equally many elements; as finely as can be told, the last
+    group takes what is left.
+    """
     left = [axis for axis, size in enumerate(before) if size != 1]
     right = [axis for axis, size in enumerate(after) if size != 1]
     groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
@@ -101,11 +127,18 @@ def view_of(before: Shape, after: Shape) -> View:
     return View(before, after, tuple(groups))
 
 
-def _first_group(before: Shape, after: Shape, left: Sequence[int], right: Sequence[int]) -> tuple[int, int]:
-    """How many axes of each side hold the same elements at the least: as many as there are where that cannot be told."""
+def _first_group(
+    before: Shape, after: Shape, left: Sequence[int], right: Sequence[int]
+) -> tuple[int, int]:
+    """How many axes of each side hold the same elements at the least: as many as there are where
+    that cannot be told.
+    """
     front, behind = min(1, len(left)), min(1, len(right))
     while front < len(left) or behind < len(right):
-        a, b = (dims.product(shape[axis] for axis in axes) for shape, axes in ((before, left[:front]), (after, right[:behind])))
+        a, b = (
+            dims.product(shape[axis] for axis in axes)
+            for shape, axes in ((before, left[:front]), (after, right[:behind]))
+        )
         if front and behind and dims.same(a, b):
             break
         if behind == len(right) or (front < len(left) and _smaller(a, b)):
@@ -121,32 +154,48 @@ def _smaller(a: Dim, b: Dim) -> bool:
     return dims.UNKNOWN not in (a, b) and dims.same(dims.multiply(dims.floor_div(b, a), a), b)
 
 
-# -- values under another shape ----------------------------------------------------------------------------------------------------
+# -- values under another shape --------------------------------------------------------------------
 
 
 def source_of(graph: Graph, value: str, shape: Shape) -> str | None:
-    """What `value` is a reshape of, over any number of them, or `value` itself; None where no Reshape makes `shape` of that."""
+    """What `value` is a reshape of, over any number of them, or `value` itself; None where no
+    Reshape makes `shape` of that.
+    """
     while is_reshape(graph, producer := graph.producer(value)):
         assert producer is not None
         value = producer.inputs[0]
     kind = graph.type(value).shape
-    return None if kind is None or (not dims.same_shape(kind, shape) and target_of(kind, shape) is None) else value
+    return (
+        None
+        if kind is None or (not dims.same_shape(kind, shape) and target_of(kind, shape) is None)
+        else value
+    )
 
 
 def viewed(graph: Graph, value: str, shape: Shape, node: Node) -> str:
-    """A value that holds the elements of `value` under `shape`, for `node`: `source_of` must have found where it comes from.
+    """A value that holds the elements of `value` under `shape`, for `node`: `source_of` must have
+    found where it comes from.
 
     Codes are reshaped in front of what decodes them.
     """
     decode = graph.producer(value)
-    if decode is not None and decode.op == "Dequantize" and decode.attr("quant", Quantization).per_tensor:
+    if (
+        decode is not None
+        and decode.op == "Dequantize"
+        and decode.attr("quant", Quantization).per_tensor
+    ):
         codes = viewed(graph, decode.inputs[0], shape, node)
         if codes == decode.inputs[0]:
             return value
         return graph.add(
-            "Dequantize", [codes], decode.attrs, name=decode.name, origin=decode.origin, quantizer=decode.quantizer,
+            "Dequantize",
+            [codes],
+            decode.attrs,
+            name=decode.name,
+            origin=decode.origin,
+            quantizer=decode.quantizer,
             outputs=[graph.fresh(f"{value}/viewed")],
-        ).output  # fmt: skip
+        ).output
     source = source_of(graph, value, shape)
     assert source is not None
     kind = graph.type(source).shape
@@ -160,14 +209,18 @@ def viewed(graph: Graph, value: str, shape: Shape, node: Node) -> str:
         if is_reshape(graph, reader) and dims.same_shape(shape, graph.type(reader.output).shape):
             return reader.output
     name = graph.fresh(f"{source}/viewed")
-    return graph.add("Reshape", [source, given], name=f"{node.name}/view", origin=node.origin, outputs=[name]).output
+    return graph.add(
+        "Reshape", [source, given], name=f"{node.name}/view", origin=node.origin, outputs=[name]
+    ).output
 
 
 def viewed_constant(graph: Graph, value: str, shape: Shape) -> str:
     """A constant under `shape`, or as it is where it broadcasts alike: leading ones say nothing."""
     data = graph.constant(value)
     assert data is not None
-    if data.ndim <= len(shape) and (data.size == 1 or dims.same_shape((1,) * (len(shape) - data.ndim) + data.shape, shape)):
+    if data.ndim <= len(shape) and (
+        data.size == 1 or dims.same_shape((1,) * (len(shape) - data.ndim) + data.shape, shape)
+    ):
         return value
     if data.size == 1:
         return graph.add_constant(f"{value}/viewed", data.reshape(()), graph.type(value).dtype)

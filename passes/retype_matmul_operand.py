@@ -23,13 +23,15 @@ class RetypeMatmulOperand:
         MatMul(a, Dequantize(Move(Quantize(x){s, z}: u8)){s, z})
         ->  MatMul(a, Dequantize(Move(Quantize(x){s, z-128}: s8)){s, z-128})
 
-    with all other codes that data movement makes of the same ones, because integer matrix products take s8 weights only. Attention has two
-    such products in each layer; the three operands may be parts of one product's codes. A first operand is read as s8, too, then, which
-    costs less than a product in f32.
+    with all other codes that data movement makes of the same ones, because integer matrix products
+    take s8 weights only. Attention has two such products in each layer; the three operands may be
+    parts of one product's codes. A first operand is read as s8, too, then, which costs less than a
+    product in f32.
 
-    Legal because: round(x/s + z) - 128 = round(x/s + z - 128), 128 being even; both ranges have 256 codes.
-    Refuses when: the codes are read by something else than Dequantize and data movement, or are not made by a Quantize; the operand is
-    constant (the composer rewrites those).
+    Legal because: round(x/s + z) - 128 = round(x/s + z - 128), 128 being even; both ranges have 256
+    codes.
+    Refuses when: the codes are read by something else than Dequantize and data movement, or are not
+    made by a Quantize; the operand is constant (the composer rewrites those).
     """
 
     name: ClassVar[str] = "retype_matmul_operand"

@@ -1,4 +1,6 @@
-"""Signed codes that products, scales and averages read become u8, where they are made, and so do those of averages of u8 codes."""
+"""Signed codes that products, scales and averages read become u8, where they are made, and so do
+those of averages of u8 codes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ __all__ = ["RetypeSignedCodes"]
 
 @dataclass(frozen=True)
 class RetypeSignedCodes:
-    """Writes s8 codes as u8 codes with 128 more for products, for scales along an axis, and for averages between codes of two types.
+    """Writes s8 codes as u8 codes with 128 more for products, for scales along an axis, and for
+    averages between codes of two types.
 
     Before -> after::
 
@@ -30,16 +33,21 @@ class RetypeSignedCodes:
         Quantize(AveragePool(Dequantize(q: u8))){s, z}: s8
         ->  Quantize(AveragePool(Dequantize(q: u8))){s, z+128}: u8                              and s8 codes that are averaged to u8
 
-    because the hardware multiplies unsigned by signed bytes. A kernel turns an s8 source into u8 each time it loads it, while a zero point
-    is made up for once, with the weights: on oneDNN 3.2 products take 0.84 to 0.93 of the time. A scale for each channel (a normalization
-    in front of a convolution, as in DenseNet) is a depthwise product, which takes u8 codes twice as fast. The codes that an average pool
-    reads are rewritten with those that it makes, for a pool keeps its element type; also where one of the two is u8 already, so that the
-    pool works on codes.
+    because the hardware multiplies unsigned by signed bytes. A kernel turns an s8 source into u8
+    each time it loads it, while a zero point
+    is made up for once, with the weights: on oneDNN 3.2 products take 0.84 to 0.93 of the time. A
+    scale for each channel (a normalization in front of a convolution, as in DenseNet) is a
+    depthwise product, which takes u8 codes twice as fast. The codes that an average pool reads are
+    rewritten with those that it makes, for a pool keeps its element type; also where one of the two
+    is u8 already, so that the pool works on codes.
 
-    Legal because: round(x/s + z) + 128 = round(x/s + z + 128), 128 being even; both ranges have 256 codes.
-    Refuses when: the codes, or others that meet them in a concatenation, come from outside, are returned, are the second operand of a
-    product, or are read by an operation that wants them without a zero point: a depthwise convolution, or an average whose padding counts,
-    for padding is code 0 there, which stands for 0 in s8 codes only. The products stay on s8, which costs no more than the average in f32.
+    Legal because: round(x/s + z) + 128 = round(x/s + z + 128), 128 being even; both ranges have 256
+    codes.
+    Refuses when: the codes, or others that meet them in a concatenation, come from outside, are
+    returned, are the second operand of a
+    product, or are read by an operation that wants them without a zero point: a depthwise
+    convolution, or an average whose padding counts, for padding is code 0 there, which stands for 0
+    in s8 codes only. The products stay on s8, which costs no more than the average in f32.
     """
 
     name: ClassVar[str] = "retype_signed_codes"
@@ -56,11 +64,23 @@ class RetypeSignedCodes:
             region = _Region(graph)
             obstacle = refusals.get(codes) or region.grow(codes)
             if obstacle is None:
-                retype(graph, sorted(region.nodes.values(), key=lambda maker: order[maker.name]), 128, DType.U8)
+                retype(
+                    graph,
+                    sorted(region.nodes.values(), key=lambda maker: order[maker.name]),
+                    128,
+                    DType.U8,
+                )
                 fired(graph, self.name, node, f"{codes} is u8 now, with all that it is made of")
                 continue
             refusals.update(dict.fromkeys(region.values, obstacle))
-            refused(graph, self.name, node, "the codes keep their type", expected=obstacle.expected, found=obstacle.found)
+            refused(
+                graph,
+                self.name,
+                node,
+                "the codes keep their type",
+                expected=obstacle.expected,
+                found=obstacle.found,
+            )
 
 
 @dataclass(frozen=True)
@@ -80,7 +100,9 @@ class _Region:
     nodes: dict[str, Node] = field(default_factory=dict)
 
     def grow(self, codes: str) -> _Obstacle | None:
-        """Collects all that hangs together with `codes`; returns what forbids to retype it, or None."""
+        """Collects all that hangs together with `codes`; returns what forbids to retype it, or
+        None.
+        """
         pending = [codes]
         while pending:
             value = pending.pop()
@@ -104,10 +126,15 @@ class _Region:
         for reader in graph.consumers(value):
             if reader.op == "Dequantize":
                 behind = self._behind(reader)
-            elif reader.has(Trait.JOINS) or (carries_codes(reader) and value not in reader.inputs[1:]):
+            elif reader.has(Trait.JOINS) or (
+                carries_codes(reader) and value not in reader.inputs[1:]
+            ):
                 behind = [reader.output]
             else:
-                behind = _Obstacle("codes that only Dequantize and data movement read", f"{reader.op} reads {value}")
+                behind = _Obstacle(
+                    "codes that only Dequantize and data movement read",
+                    f"{reader.op} reads {value}",
+                )
             if isinstance(behind, _Obstacle):
                 return behind
             found += behind
@@ -122,7 +149,10 @@ class _Region:
         if node is not None and moves_codes(node):
             self.nodes[node.name] = node
             return list(node.inputs) if node.has(Trait.JOINS) else [node.inputs[0]]
-        return _Obstacle("codes that a Quantize of this graph makes", f"{value} comes from {node.op if node else 'outside'}")
+        return _Obstacle(
+            "codes that a Quantize of this graph makes",
+            f"{value} comes from {node.op if node else 'outside'}",
+        )
 
     def _averaged(self, quantize: Node) -> list[str]:
         """The s8 codes whose average a Quantize stores."""
@@ -134,53 +164,87 @@ class _Region:
         made: list[str] = []
         for reader in self.graph.consumers(decode.output):
             if reader.has(Trait.AVERAGES):
-                stored = [store.output for store in _stores(self.graph, reader) if _signed(self.graph, store.output)]
-                if stored and _counts_padding(reader) and decode.attr("quant", Quantization).symmetric:
-                    return _Obstacle("averages whose padding does not count: it is code 0", f"{reader.op} reads {decode.output}")
+                stored = [
+                    store.output
+                    for store in _stores(self.graph, reader)
+                    if _signed(self.graph, store.output)
+                ]
+                if (
+                    stored
+                    and _counts_padding(reader)
+                    and decode.attr("quant", Quantization).symmetric
+                ):
+                    return _Obstacle(
+                        "averages whose padding does not count: it is code 0",
+                        f"{reader.op} reads {decode.output}",
+                    )
                 made += stored
             elif not _takes_a_zero_point(self.graph, reader, decode.output):
-                return _Obstacle("readers that a zero point costs nothing", f"{reader.op} reads {decode.output}")
+                return _Obstacle(
+                    "readers that a zero point costs nothing", f"{reader.op} reads {decode.output}"
+                )
         return made
 
 
 def _gains(graph: Graph, decode: Node) -> bool:
-    """True for codes that are scaled along an axis, that an int8 product reads as its source, or that an average parts from u8 codes.
+    """True for codes that are scaled along an axis, that an int8 product reads as its source, or
+    that an average parts from u8 codes.
 
-    Also for those with a zero point of -128 in front of an average whose padding counts: as u8 codes they have none, and are averaged so.
+    Also for those with a zero point of -128 in front of an average whose padding counts: as u8
+    codes they have none, and are averaged so.
     """
-    if not decode.attr("quant", Quantization).per_tensor or _averages_unsigned(graph, decode.inputs[0]):
+    if not decode.attr("quant", Quantization).per_tensor or _averages_unsigned(
+        graph, decode.inputs[0]
+    ):
         return True
     readers = graph.consumers(decode.output)
-    if shifted(decode.attr("quant", Quantization), 128).symmetric and any(map(_counts_padding, readers)):
+    if shifted(decode.attr("quant", Quantization), 128).symmetric and any(
+        map(_counts_padding, readers)
+    ):
         return True
-    return any(_is_source(graph, reader, decode.output) or _stored_unsigned(graph, reader) for reader in readers)
+    return any(
+        _is_source(graph, reader, decode.output) or _stored_unsigned(graph, reader)
+        for reader in readers
+    )
 
 
 def _counts_padding(node: Node) -> bool:
-    """True for an average over padding, which is code 0 to a pool of codes: the real 0 for a zero point of 0 only."""
+    """True for an average over padding, which is code 0 to a pool of codes: the real 0 for a zero
+    point of 0 only.
+    """
     pads = node.attrs.get("pads")
-    padded = (isinstance(pads, tuple) and any(pads)) or node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    padded = (isinstance(pads, tuple) and any(pads)) or node.attrs.get(
+        "auto_pad", "NOTSET"
+    ) not in ("NOTSET", "VALID")
     return node.op == "AveragePool" and padded and bool(node.attrs.get("count_include_pad"))
 
 
 def _averages_unsigned(graph: Graph, codes: str) -> bool:
     """True for codes that a Quantize makes of an average of u8 codes."""
     encode = graph.producer(codes)
-    averaged = _averaged_by(graph, encode) if encode is not None and encode.op == "Quantize" else None
+    averaged = (
+        _averaged_by(graph, encode) if encode is not None and encode.op == "Quantize" else None
+    )
     return averaged is not None and graph.type(averaged).dtype is DType.U8
 
 
 def _stored_unsigned(graph: Graph, reader: Node) -> bool:
     """True for an average that is stored as u8 codes."""
-    return reader.has(Trait.AVERAGES) and any(store.attrs["dtype"] is DType.U8 for store in _stores(graph, reader))
+    return reader.has(Trait.AVERAGES) and any(
+        store.attrs["dtype"] is DType.U8 for store in _stores(graph, reader)
+    )
 
 
 def _averaged_by(graph: Graph, quantize: Node) -> str | None:
-    """The codes whose average a Quantize stores, as it is or behind operations of one input; None when it stores something else."""
+    """The codes whose average a Quantize stores, as it is or behind operations of one input; None
+    when it stores something else.
+    """
     node = graph.producer(quantize.inputs[0])
     while node is not None and _unary(graph, node):
         node = graph.producer(node.inputs[0])
-    decode = graph.producer(node.inputs[0]) if node is not None and node.has(Trait.AVERAGES) else None
+    decode = (
+        graph.producer(node.inputs[0]) if node is not None and node.has(Trait.AVERAGES) else None
+    )
     return decode.inputs[0] if decode is not None and decode.op == "Dequantize" else None
 
 
@@ -204,22 +268,30 @@ def _unary(graph: Graph, node: Node) -> bool:
 
 
 def _takes_a_zero_point(graph: Graph, reader: Node, value: str) -> bool:
-    """True for a reader that runs as fast with a zero point: products, quantizers, elementwise operations that turn it into a shift."""
+    """True for a reader that runs as fast with a zero point: products, quantizers, elementwise
+    operations that turn it into a shift.
+    """
     if reader.op in ("Conv", "MatMul"):
         return _is_source(graph, reader, value)
     computed = sum(graph.constant(v) is None for v in reader.inputs if v)
-    return reader.op == "Quantize" or (reader.has(Trait.ELEMENTWISE) and (computed == 1 or reader.op in ("Add", "Sub")))
+    return reader.op == "Quantize" or (
+        reader.has(Trait.ELEMENTWISE) and (computed == 1 or reader.op in ("Add", "Sub"))
+    )
 
 
 def _is_source(graph: Graph, reader: Node, value: str) -> bool:
-    """True for the source of a product with quantized weights; not of a depthwise one, whose kernels with a zero point are slower."""
+    """True for the source of a product with quantized weights; not of a depthwise one, whose
+    kernels with a zero point are slower.
+    """
     if reader.op not in ("Conv", "MatMul") or value in reader.inputs[1:]:
         return False
     weights = graph.producer(reader.inputs[1])
     if weights is None or weights.op != "Dequantize":
         return False
     shape = graph.type(weights.output).shape
-    return reader.op == "MatMul" or reader.attrs.get("group", 1) == 1 or shape is None or shape[1] != 1
+    return (
+        reader.op == "MatMul" or reader.attrs.get("group", 1) == 1 or shape is None or shape[1] != 1
+    )
 
 
 def _signed(graph: Graph, codes: str) -> bool:

@@ -1,4 +1,6 @@
-"""Writing codes in the other 8-bit type, from the Quantize that makes them over data movement to the Dequantize that reads them."""
+"""Writing codes in the other 8-bit type, from the Quantize that makes them over data movement to
+the Dequantize that reads them.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +12,43 @@ from ..ir.ops.spec import Attr, Trait
 from ..ir.types import DType, Quantization
 from .base import swap
 
-__all__ = ["carries_codes", "made_by", "made_with", "moves_codes", "readers_behind", "retype", "shifted"]
+__all__ = [
+    "carries_codes",
+    "made_by",
+    "made_with",
+    "moves_codes",
+    "readers_behind",
+    "retype",
+    "shifted",
+]
 
 
 def moves_codes(node: Node) -> bool:
-    """True when an operation only moves or selects the codes of its first input, or of all its inputs, into one output."""
-    return node.has(Trait.LAYOUT_ONLY, Trait.SELECTS, Trait.JOINS) and len([v for v in node.outputs if v]) == 1
+    """True when an operation only moves or selects the codes of its first input, or of all its
+    inputs, into one output.
+    """
+    return (
+        node.has(Trait.LAYOUT_ONLY, Trait.SELECTS, Trait.JOINS)
+        and len([v for v in node.outputs if v]) == 1
+    )
 
 
 def carries_codes(node: Node) -> bool:
-    """True when an operation only moves or selects the codes of its first input, into one output."""
+    """True when an operation only moves or selects the codes of its first input, into one
+    output.
+    """
     return moves_codes(node) and not node.has(Trait.JOINS)
 
 
 def made_by(graph: Graph, value: str) -> list[Node] | None:
-    """The Quantize that makes the codes `value`, and the data movement behind it, in order; None when they cannot be retyped.
+    """The Quantize that makes the codes `value`, and the data movement behind it, in order; None
+    when they cannot be retyped.
 
     They can when nothing but Dequantize reads `value`, and nothing else reads what lies in between.
     """
-    if graph.is_output(value) or any(reader.op != "Dequantize" for reader in graph.consumers(value)):
+    if graph.is_output(value) or any(
+        reader.op != "Dequantize" for reader in graph.consumers(value)
+    ):
         return None
     path: list[Node] = []
     current = value
@@ -43,9 +63,11 @@ def made_by(graph: Graph, value: str) -> list[Node] | None:
 
 
 def made_with(graph: Graph, value: str) -> list[Node] | None:
-    """The Quantize that makes the codes `value`, and all data movement of its codes, in order; None when they cannot be retyped together.
+    """The Quantize that makes the codes `value`, and all data movement of its codes, in order; None
+    when they cannot be retyped together.
 
-    They can when nothing but Dequantize reads what data movement leaves: one product that is split into the operands of others, say.
+    They can when nothing but Dequantize reads what data movement leaves: one product that is split
+    into the operands of others, say.
     """
     maker = graph.producer(value)
     while maker is not None and maker.op != "Quantize":
@@ -56,7 +78,9 @@ def made_with(graph: Graph, value: str) -> list[Node] | None:
     while pending:
         codes = pending.pop()
         movers = [reader for reader in graph.consumers(codes) if reader.op != "Dequantize"]
-        if graph.is_output(codes) or any(not carries_codes(mover) or codes in mover.inputs[1:] for mover in movers):
+        if graph.is_output(codes) or any(
+            not carries_codes(mover) or codes in mover.inputs[1:] for mover in movers
+        ):
             return None
         region |= {mover.name: mover for mover in movers}
         pending += [mover.output for mover in movers]
@@ -64,11 +88,13 @@ def made_with(graph: Graph, value: str) -> list[Node] | None:
 
 
 def retype(graph: Graph, nodes: Sequence[Node], offset: int, dtype: DType) -> dict[str, str]:
-    """Writes codes as codes of `dtype` that are all larger by `offset`, in everything that makes and reads them.
+    """Writes codes as codes of `dtype` that are all larger by `offset`, in everything that makes
+    and reads them.
 
     Args:
         graph: edited in place.
-        nodes: the Quantize that make the codes and what `moves_codes`, makers before readers; only Dequantize reads them otherwise.
+        nodes: the Quantize that make the codes and what `moves_codes`, makers before readers; only
+            Dequantize reads them otherwise.
         offset: what is added to each code; even, so that ties round alike.
         dtype: the type of the new codes.
 
@@ -81,20 +107,36 @@ def retype(graph: Graph, nodes: Sequence[Node], offset: int, dtype: DType) -> di
         attrs = _shifted_attrs(node, offset, dtype) if node.op == "Quantize" else node.attrs
         inputs = [again.get(value, value) for value in node.inputs]
         name = graph.fresh(f"{node.output}/{dtype.value}")
-        made = graph.add(node.op, inputs, attrs, name=node.name, outputs=[name], origin=node.origin, quantizer=node.quantizer)
+        made = graph.add(
+            node.op,
+            inputs,
+            attrs,
+            name=node.name,
+            outputs=[name],
+            origin=node.origin,
+            quantizer=node.quantizer,
+        )
         again[node.output] = made.output
     for old, new in again.items():
         for reader in graph.consumers(old):
             if reader.op == "Dequantize":
                 decodes[reader.name] = _decode_again(graph, reader, new, offset)
     for node in reversed(nodes):
-        graph.erase(graph.node(node.name))  # as it is now: a Quantize of what was decoded from other codes of `nodes` reads another value
+        graph.erase(
+            graph.node(node.name)
+            # as it is now: a Quantize of what was decoded from other codes of `nodes` reads another
+            # value
+        )
     return decodes
 
 
 def readers_behind(graph: Graph, nodes: Iterable[str]) -> list[str]:
     """The names of the nodes that read what nodes give, each once."""
-    return list(dict.fromkeys(reader.name for name in nodes for reader in graph.consumers(graph.node(name).output)))
+    return list(
+        dict.fromkeys(
+            reader.name for name in nodes for reader in graph.consumers(graph.node(name).output)
+        )
+    )
 
 
 def shifted(quant: Quantization, offset: int) -> Quantization:
@@ -116,7 +158,13 @@ def _decode_again(graph: Graph, reader: Node, codes: str, offset: int) -> str:
     quant = shifted(reader.attr("quant", Quantization), offset)
     name = graph.fresh(f"{reader.output}/values")
     values = graph.add(
-        "Dequantize", [codes], {"quant": quant}, name=reader.name, outputs=[name], origin=reader.origin, quantizer=reader.quantizer
+        "Dequantize",
+        [codes],
+        {"quant": quant},
+        name=reader.name,
+        outputs=[name],
+        origin=reader.origin,
+        quantizer=reader.quantizer,
     )
     swap(graph, reader, values.output)
     return values.name

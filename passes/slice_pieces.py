@@ -24,8 +24,9 @@ class SlicePieces:
         a, b = Split(x, [2, 6]){axis}  ->  a = Slice(x, 0, 2, axis), b = Slice(x, 2, 8, axis)
         a, b = Split(x){axis, num_outputs=2}  ->  likewise, in pieces of equal size, the last one smaller
 
-    so that the halves of quantizers move over it, each piece with its own, and a runtime reads a piece where it lies: channel splits,
-    the three parts of an attention's product, boxes and classes of a detector.
+    so that the halves of quantizers move over it, each piece with its own, and a runtime reads a
+    piece where it lies: channel splits, the three parts of an attention's product, boxes and
+    classes of a detector.
 
     Legal because: a Split is defined as these slices.
     Refuses when: the pieces or the size of what is split are known at run time only.
@@ -40,7 +41,14 @@ class SlicePieces:
             bounds = _bounds(graph, node)
             if bounds is None:
                 found = str(graph.type(node.inputs[0]))
-                refused(graph, self.name, node, "where the pieces begin is known at run time only", expected="constant sizes", found=found)
+                refused(
+                    graph,
+                    self.name,
+                    node,
+                    "where the pieces begin is known at run time only",
+                    expected="constant sizes",
+                    found=found,
+                )
             else:
                 self._rewrite(graph, node, bounds)
 
@@ -49,8 +57,18 @@ class SlicePieces:
         pieces: list[tuple[str, str]] = []
         for number, (value, (start, end)) in enumerate(zip(node.outputs, bounds, strict=True)):
             if value:
-                inputs = [node.inputs[0], _indices(graph, node, f"start{number}", start), _indices(graph, node, f"end{number}", end), axis]
-                piece = graph.add("Slice", inputs, name=graph.fresh(f"{node.name}/piece{number}"), origin=node.origin)
+                inputs = [
+                    node.inputs[0],
+                    _indices(graph, node, f"start{number}", start),
+                    _indices(graph, node, f"end{number}", end),
+                    axis,
+                ]
+                piece = graph.add(
+                    "Slice",
+                    inputs,
+                    name=graph.fresh(f"{node.name}/piece{number}"),
+                    origin=node.origin,
+                )
                 graph.replace_uses(value, piece.output)
                 pieces.append((piece.output, value))
         fired(graph, self.name, node, f"{len(pieces)} pieces, each a slice")
@@ -71,7 +89,9 @@ def _bounds(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
         ends = [min(piece * number, size) for number in range(1, outputs + 1)]
         return list(pairwise([0, *ends]))
     sizes = graph.constant(given)
-    return None if sizes is None else list(pairwise(accumulate(sizes.reshape(-1).tolist(), initial=0)))
+    return (
+        None if sizes is None else list(pairwise(accumulate(sizes.reshape(-1).tolist(), initial=0)))
+    )
 
 
 def _indices(graph: Graph, node: Node, what: str, value: int) -> str:

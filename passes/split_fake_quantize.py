@@ -15,20 +15,29 @@ from ..ir.ranges import Ranges, makes_codes, ranges_of
 from ..ir.types import DType, Quantization
 from .base import Contract, fired, refused, swap
 
-__all__ = ["Split", "SplitFakeQuantize", "emit_split", "needs_comparison", "split_of", "split_refusal"]
+__all__ = [
+    "Split",
+    "SplitFakeQuantize",
+    "emit_split",
+    "needs_comparison",
+    "split_of",
+    "split_refusal",
+]
 
 F64 = npt.NDArray[np.float64]
 
 _FARTHEST = 2.0**20
-"""Largest distance of a range from zero, in steps: x/s + z is then known to 2^-3 of a step in f32, and a code off by 1 at most."""
+"""Largest distance of a range from zero, in steps: x/s + z is then known to 2^-3 of a step in f32,
+and a code off by 1 at most.
+"""
 
 
 @dataclass(frozen=True)
 class Split:
     """The two halves: how to encode (with the codes' type and range) and how to decode.
 
-    `grid`: the codes of output_low and output_high for each channel, with their number of levels, where only the definition's
-    comparisons encode; then `encode` keeps the numbers as they are.
+    `grid`: the codes of output_low and output_high for each channel, with their number of levels,
+    where only the definition's comparisons encode; then `encode` keeps the numbers as they are.
     """
 
     dtype: DType
@@ -40,8 +49,12 @@ class Split:
 
 
 def needs_comparison(ranges: Ranges) -> bool:
-    """True when no scale and zero point encode: an inverted input range, equal bounds, or two values without an integer zero point."""
-    if np.any(ranges.input_low >= ranges.input_high) or np.any(ranges.output_low == ranges.output_high):
+    """True when no scale and zero point encode: an inverted input range, equal bounds, or two
+    values without an integer zero point.
+    """
+    if np.any(ranges.input_low >= ranges.input_high) or np.any(
+        ranges.output_low == ranges.output_high
+    ):
         return True
     zero = _snap(-ranges.output_low / ranges.output_scale, ranges.levels)
     return ranges.levels == 2 and bool(np.any(zero != np.rint(zero)))
@@ -55,10 +68,18 @@ def split_refusal(ranges: Ranges) -> str | None:
     if not 2 <= ranges.levels <= 256 and not two:
         return f"{ranges.levels} levels do not fit into 8 bits"
     constant = ranges.output_low == ranges.output_high
-    outputs = np.where(constant, np.where(ranges.output_low == 0, 1.0, ranges.output_low), ranges.output_high - ranges.output_low)
-    widths = np.where(two | constant | (ranges.input_low == ranges.input_high), 1.0, ranges.input_scale)
+    outputs = np.where(
+        constant,
+        np.where(ranges.output_low == 0, 1.0, ranges.output_low),
+        ranges.output_high - ranges.output_low,
+    )
+    widths = np.where(
+        two | constant | (ranges.input_low == ranges.input_high), 1.0, ranges.input_scale
+    )
     scales = np.abs(np.concatenate([widths, outputs / (1 if two else ranges.levels - 1)]))
-    if np.any(scales < np.finfo(np.float32).tiny) or np.any(1.0 / scales > np.finfo(np.float32).max):
+    if np.any(scales < np.finfo(np.float32).tiny) or np.any(
+        1.0 / scales > np.finfo(np.float32).max
+    ):
         return "a scale is below the smallest normal f32"
     starts = np.where(widths == 1.0, 0.0, ranges.input_low / widths)
     ends = np.where(constant, 0.0, ranges.output_low * (1 if two else ranges.levels - 1) / outputs)
@@ -70,8 +91,10 @@ def split_refusal(ranges: Ranges) -> str | None:
 def split_of(ranges: Ranges) -> Split:
     """The codes' type and the two quantizations of ranges that `split_refusal` accepts.
 
-    u8 with codes 0 .. levels-1, or s8 with codes shifted by levels // 2 (128 of 256, 127 of 255) when that brings the output zero
-    point to 0: signed symmetric data, weights above all. Source: FakeQuantize's definition with x = il + s * u, u the grid index.
+    u8 with codes 0 .. levels-1, or s8 with codes shifted by levels // 2 (128 of 256, 127 of 255)
+    when that brings the output zero
+    point to 0: signed symmetric data, weights above all. Source: FakeQuantize's definition with x =
+    il + s * u, u the grid index.
     """
     if needs_comparison(ranges):
         return _two_codes(ranges) if _two_valued(ranges) else _compared(ranges)
@@ -82,7 +105,9 @@ def split_of(ranges: Ranges) -> Split:
     shift = middle if signed else 0
     encode = _quantization(ranges.input_scale, zero_in - shift, ranges.axis)
     decode = _quantization(ranges.output_scale, zero_out - shift, ranges.axis)
-    return Split(DType.S8 if signed else DType.U8, -shift, ranges.levels - 1 - shift, encode, decode)
+    return Split(
+        DType.S8 if signed else DType.U8, -shift, ranges.levels - 1 - shift, encode, decode
+    )
 
 
 def _quantization(scale: F64, zero: F64, axis: int | None) -> Quantization:
@@ -95,19 +120,34 @@ _AS_IT_IS = Quantization((1.0,), (0.0,))
 
 
 def _two_valued(ranges: Ranges) -> bool:
-    """True when only output_low and output_high can come: thresholds, constants, and two levels over a range that is not inverted."""
+    """True when only output_low and output_high can come: thresholds, constants, and two levels
+    over a range that is not inverted.
+    """
     constant = ranges.output_low == ranges.output_high
     ordered = ranges.input_low < ranges.input_high
-    return bool(np.all(constant | (ranges.input_low == ranges.input_high) | (ordered if ranges.levels == 2 else False)))
+    return bool(
+        np.all(
+            constant
+            | (ranges.input_low == ranges.input_high)
+            | (ordered if ranges.levels == 2 else False)
+        )
+    )
 
 
 def _two_codes(ranges: Ranges) -> Split:
-    """Codes of a two-valued output with zero point 0 where small integers have the ratio of the values; else 0 and 1."""
-    found = [_code_pair(low, high) for low, high in zip(ranges.output_low.tolist(), ranges.output_high.tolist(), strict=True)]
+    """Codes of a two-valued output with zero point 0 where small integers have the ratio of the
+    values; else 0 and 1.
+    """
+    found = [
+        _code_pair(low, high)
+        for low, high in zip(ranges.output_low.tolist(), ranges.output_high.tolist(), strict=True)
+    ]
     low, high, scale, zero = (np.asarray(column, np.float64) for column in zip(*found, strict=True))
     least, most = int(min(low.min(), high.min())), int(max(low.max(), high.max()))
     decode = _quantization(scale, zero, ranges.axis)
-    return Split(DType.S8 if least < 0 else DType.U8, least, most, _AS_IT_IS, decode, (low, high, 2))
+    return Split(
+        DType.S8 if least < 0 else DType.U8, least, most, _AS_IT_IS, decode, (low, high, 2)
+    )
 
 
 def _code_pair(low: float, high: float) -> tuple[int, int, float, float]:
@@ -118,7 +158,9 @@ def _code_pair(low: float, high: float) -> tuple[int, int, float, float]:
     ratio = (low if larger == high else high) / larger
     for size in range(1, 128):
         code = round(ratio * size)
-        if abs(ratio * size - code) <= 2.0**-23 * abs(code):  # as exact as f32 states the two values
+        if abs(ratio * size - code) <= 2.0**-23 * abs(
+            code
+        ):  # as exact as f32 states the two values
             sign = 1 if larger > 0 else -1
             pair = (code * sign, size * sign) if larger == high else (size * sign, code * sign)
             return *pair, abs(larger) / size, 0.0
@@ -126,7 +168,9 @@ def _code_pair(low: float, high: float) -> tuple[int, int, float, float]:
 
 
 def _compared(ranges: Ranges) -> Split:
-    """The codes 0 .. levels-1, or shifted into s8; a channel whose output is constant gets one code and a scale of its own."""
+    """The codes 0 .. levels-1, or shifted into s8; a channel whose output is constant gets one code
+    and a scale of its own.
+    """
     constant = ranges.output_low == ranges.output_high
     scale = np.where(constant, 1.0, ranges.output_scale)
     zero = np.where(constant, 0.0, _snap(-ranges.output_low / scale, ranges.levels))
@@ -137,19 +181,29 @@ def _compared(ranges: Ranges) -> Split:
     rest = float(common[0]) if inside else 0.0
     beside = rest + 1 if rest + 1 < ranges.levels else rest - 1
     code = np.where(ranges.output_low == 0, rest, beside)
-    scale = np.where(constant & (ranges.output_low != 0), ranges.output_low / (beside - rest), scale)
+    scale = np.where(
+        constant & (ranges.output_low != 0), ranges.output_low / (beside - rest), scale
+    )
     zero = np.where(constant, rest, zero)
     low = np.where(constant, code, 0.0) - shift
     high = np.where(constant, code, ranges.levels - 1.0) - shift
     decode = _quantization(scale, zero - shift, ranges.axis)
-    return Split(DType.S8 if shift else DType.U8, -shift, ranges.levels - 1 - shift, _AS_IT_IS, decode, (low, high, ranges.levels))
+    return Split(
+        DType.S8 if shift else DType.U8,
+        -shift,
+        ranges.levels - 1 - shift,
+        _AS_IT_IS,
+        decode,
+        (low, high, ranges.levels),
+    )
 
 
 def _snap(zero: F64, levels: int) -> F64:
     """Zero points that are integral within what f32 can tell.
 
-    Ranges are f32: il carries a relative error of 2^-24 and the step one of 2^-23, so the quotient is known to |z| * 2^-22 only. And
-    x/s + z, which runs up to levels - 1, is rounded by up to 2^-24 of that: a smaller shift is lost there anyway.
+    Ranges are f32: il carries a relative error of 2^-24 and the step one of 2^-23, so the quotient
+    is known to |z| * 2^-22 only. And x/s + z, which runs up to levels - 1, is rounded by up to
+    2^-24 of that: a smaller shift is lost there anyway.
     """
     nearest = np.rint(zero)
     close = np.abs(zero - nearest) <= np.maximum(np.abs(nearest) * 2.0**-22, levels * 2.0**-24)
@@ -165,19 +219,21 @@ class SplitFakeQuantize:
 
         y = FakeQuantize(x, il, ih, ol, oh)  ->  q = Quantize(x){s_in, z_in, lo, hi}; y = Dequantize(q){s_out, z_out}
 
-    with s = (high - low) / (levels - 1) and z = -low / s of the input and output ranges; both z shifted by levels // 2 into s8 when
-    the output is symmetric. Where no scale and zero point encode, because the input range is inverted, its bounds are equal (a
-    threshold), or the output is constant, the definition itself makes the codes c0 and c1 of ol and oh, and what is between::
+    with s = (high - low) / (levels - 1) and z = -low / s of the input and output ranges; both z
+    shifted by levels // 2 into s8 when the output is symmetric. Where no scale and zero point
+    encode, because the input range is inverted, its bounds are equal (a threshold), or the output
+    is constant, the definition itself makes the codes c0 and c1 of ol and oh, and what is between::
 
         c = FakeQuantize(x, il, ih, c0, c1);  q = Quantize(c){1, 0, lo, hi};  y = Dequantize(q){s_out, z_out}
 
-    The composer writes such a FakeQuantize as post-ops, see `fake_quantize_operations`. Two values without an integer zero point get
+    The composer writes such a FakeQuantize as post-ops, see `fake_quantize_operations`. Two values
+    without an integer zero point get
     codes in their ratio: -1 and 1 for a sign.
 
-    Legal because: round((x - il) / s) = round(x / s + z), clipping to the ends of the grid is what the comparisons of the definition
-    do, and code * s_out + ol = (code - z_out) * s_out.
-    Refuses when: the ranges vary along several axes, are computed at run time, not finite, too small or too far from zero, or there are
-    more than 256 levels.
+    Legal because: round((x - il) / s) = round(x / s + z), clipping to the ends of the grid is what
+    the comparisons of the definition do, and code * s_out + ol = (code - z_out) * s_out.
+    Refuses when: the ranges vary along several axes, are computed at run time, not finite, too
+    small or too far from zero, or there are more than 256 levels.
     """
 
     name: ClassVar[str] = "split_fake_quantize"
@@ -213,7 +269,13 @@ class SplitFakeQuantize:
 
 def emit_split(graph: Graph, node: Node, split: Split) -> None:
     """Replaces a FakeQuantize node by the two halves; they keep its name, origin and quantizer."""
-    attrs: dict[str, Attr] = {"quant": split.encode, "dtype": split.dtype, "lo": split.low, "hi": split.high, "order": "zp_first"}
+    attrs: dict[str, Attr] = {
+        "quant": split.encode,
+        "dtype": split.dtype,
+        "lo": split.low,
+        "hi": split.high,
+        "order": "zp_first",
+    }
     quantize = graph.add(
         "Quantize",
         [node.inputs[0] if split.grid is None else _emit_grid(graph, node, split.grid)],
@@ -242,7 +304,17 @@ def _emit_grid(graph: Graph, node: Node, grid: tuple[F64, F64, int]) -> str:
     axis = None if isinstance(found, str) else found.axis
     rank = graph.type(node.inputs[0]).rank if axis is not None else 0
     shape = [low.size if i == axis else 1 for i in range(rank)]
-    ends = [graph.add_constant(f"{node.output}/{name}", v.astype(np.float32).reshape(shape)) for name, v in (("low", low), ("high", high))]
+    ends = [
+        graph.add_constant(f"{node.output}/{name}", v.astype(np.float32).reshape(shape))
+        for name, v in (("low", low), ("high", high))
+    ]
     attrs: dict[str, Attr] = {**node.attrs, "levels": levels}
     name = graph.fresh(f"{node.output}/grid")
-    return graph.add("FakeQuantize", [*node.inputs[:3], *ends], attrs, name=f"{node.name}/grid", outputs=[name], origin=node.origin).output
+    return graph.add(
+        "FakeQuantize",
+        [*node.inputs[:3], *ends],
+        attrs,
+        name=f"{node.name}/grid",
+        outputs=[name],
+        origin=node.origin,
+    ).output

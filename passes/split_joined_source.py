@@ -18,7 +18,9 @@ from .retyping import carries_codes
 __all__ = ["SplitJoinedSource"]
 
 _AXES = {"Conv": (1, 0, 1), "ConvTranspose": (1, 1, 0), "MatMul": (-1, 1, 0)}
-"""The axis that is summed over in the source; the output channels' and the summed one in the weights."""
+"""The axis that is summed over in the source; the output channels' and the summed one in the
+weights.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class _Part:
 
 @dataclass(frozen=True)
 class SplitJoinedSource:
-    """Multiplies what was joined by scale: the sum of the products is the product of what was joined.
+    """Multiplies what was joined by scale: the sum of the products is the product of what was
+    joined.
 
     Before -> after::
 
@@ -42,12 +45,15 @@ class SplitJoinedSource:
         Conv(Dequantize(Concat(a, b)){s for a's channels, t for b's}, w)       likewise
         ConvTranspose, MatMul                                                  likewise
 
-    because no int8 product takes several scales in one source: decoded, it is an f32 product, which takes 1.5 to 4 times as long as two
-    in int8, and the addition is a post-op. Parts with equal scales stay joined. Up to 8 products were measured to pay on oneDNN 3.2.
+    because no int8 product takes several scales in one source: decoded, it is an f32 product, which
+    takes 1.5 to 4 times as long as two in int8, and the addition is a post-op. Parts with equal
+    scales stay joined. Up to 8 products were measured to pay on oneDNN 3.2.
 
-    Legal because: a sum over channels is the sum over the parts; padding is the real 0 in each. In f32 the partial sums are rounded.
-    Refuses when: there are more than `most` different scales, a zero point is no integer where padding is read, the product is not one
-    of 8-bit codes, or a size beside the joined ones is known of some pieces only.
+    Legal because: a sum over channels is the sum over the parts; padding is the real 0 in each. In
+    f32 the partial sums are rounded.
+    Refuses when: there are more than `most` different scales, a zero point is no integer where
+    padding is read, the product is not one of 8-bit codes, or a size beside the joined ones is
+    known of some pieces only.
     """
 
     most: int = 8
@@ -56,15 +62,22 @@ class SplitJoinedSource:
     contract: ClassVar[Contract] = Contract("identity", "ties")
 
     def run(self, graph: Graph) -> None:
-        """Rewrites every product whose source was joined of codes with several scales or zero points."""
+        """Rewrites every product whose source was joined of codes with several scales or zero
+        points.
+        """
         for node in graph.each(*_AXES):
             rank = graph.type(node.inputs[0]).shape
             if rank is None or node.attrs.get("group", 1) != 1:
                 continue
             axis = _AXES[node.op][0] % len(rank)
             parts = _parts(graph, node.inputs[0], axis)
-            if any(_beside(graph, part.codes, axis) != _beside(graph, node.inputs[0], axis) for part in parts or []):
-                continue  # a size is known of some pieces only: a sum of products would have a wider type than the one product
+            if any(
+                _beside(graph, part.codes, axis) != _beside(graph, node.inputs[0], axis)
+                for part in parts or []
+            ):
+                # a size is known of some pieces only: a sum of products would have a wider type
+                # than the one product
+                continue
             groups: dict[tuple[Quantization, DType], list[_Part]] = {}
             for part in parts or []:
                 groups.setdefault((part.quant, graph.type(part.codes).dtype), []).append(part)
@@ -73,22 +86,46 @@ class SplitJoinedSource:
                 continue
             if len(groups) > self.most:
                 found = f"{len(groups)} of them"
-                refused(graph, self.name, node, "too many scales in one source", expected=f"at most {self.most} scales", found=found)
+                refused(
+                    graph,
+                    self.name,
+                    node,
+                    "too many scales in one source",
+                    expected=f"at most {self.most} scales",
+                    found=found,
+                )
             elif not all(quant.integral for quant, _ in groups) and _reads_zeros(node):
                 what = "a zero point of the source is no integer"
-                refused(graph, self.name, node, what, expected="integer zero points, or no padding", found="a fraction")
+                refused(
+                    graph,
+                    self.name,
+                    node,
+                    what,
+                    expected="integer zero points, or no padding",
+                    found="a fraction",
+                )
             else:
                 self._split(graph, node, weights, list(groups.values()))
 
-    def _split(self, graph: Graph, node: Node, weights: Node, groups: Sequence[Sequence[_Part]]) -> None:
+    def _split(
+        self, graph: Graph, node: Node, weights: Node, groups: Sequence[Sequence[_Part]]
+    ) -> None:
         total = ""
         for number, parts in enumerate(groups):
             source = _joined(graph, node, parts)
             inputs = [source, _share(graph, node, weights, parts)]
             if number == len(groups) - 1:
                 inputs += node.inputs[2:]
-            product = graph.add(node.op, inputs, node.attrs, name=node.name, origin=node.origin).output
-            total = graph.add("Add", [product, total], name=f"{node.name}/sum", origin=node.origin).output if total else product
+            product = graph.add(
+                node.op, inputs, node.attrs, name=node.name, origin=node.origin
+            ).output
+            total = (
+                graph.add(
+                    "Add", [product, total], name=f"{node.name}/sum", origin=node.origin
+                ).output
+                if total
+                else product
+            )
         fired(graph, self.name, node, f"{len(groups)} products, one for each scale in its source")
         before = [graph.producer(value) for value in node.inputs[:2]]
         swap(graph, node, total)
@@ -101,7 +138,9 @@ def _beside(graph: Graph, value: str, axis: int) -> list[int | str]:
 
 
 def _parts(graph: Graph, value: str, axis: int) -> list[_Part] | None:
-    """What was joined along `axis` into the decoded `value`, each with one scale; None when anything else makes it."""
+    """What was joined along `axis` into the decoded `value`, each with one scale; None when
+    anything else makes it.
+    """
     node = graph.producer(value)
     if node is None:
         return None
@@ -124,7 +163,12 @@ def _joins(graph: Graph, node: Node, axis: int) -> bool:
 
 
 def _moved(part: _Part, by: int) -> _Part:
-    return _Part(part.codes, part.quant, range(part.channels.start + by, part.channels.stop + by), part.decode)
+    return _Part(
+        part.codes,
+        part.quant,
+        range(part.channels.start + by, part.channels.stop + by),
+        part.decode,
+    )
 
 
 def _decoded(graph: Graph, decode: Node, axis: int) -> list[_Part] | None:
@@ -134,18 +178,29 @@ def _decoded(graph: Graph, decode: Node, axis: int) -> list[_Part] | None:
     for codes, channels in _segments(graph, decode.inputs[0], axis, whole=quant.per_tensor):
         own = quant
         if not quant.per_tensor:
-            scales, zeros = set(quant.scale[channels.start : channels.stop]), set(quant.zero_point[channels.start : channels.stop])
+            scales, zeros = (
+                set(quant.scale[channels.start : channels.stop]),
+                set(quant.zero_point[channels.start : channels.stop]),
+            )
             if quant.axis != axis or len(scales) != 1 or len(zeros) != 1:
                 return None
             own = Quantization((scales.pop(),), (zeros.pop(),), None)
-        if graph.type(codes).dtype not in (DType.U8, DType.S8) or graph.constant(codes) is not None or not channels:
+        if (
+            graph.type(codes).dtype not in (DType.U8, DType.S8)
+            or graph.constant(codes) is not None
+            or not channels
+        ):
             return None
         found.append(_Part(codes, own, channels, decode))
     return found or None
 
 
-def _segments(graph: Graph, codes: str, axis: int, *, whole: bool, start: int = 0) -> list[tuple[str, range]]:
-    """The codes that were joined along `axis`, with the channels that they became; `whole`: as they are. Empty for symbolic sizes."""
+def _segments(
+    graph: Graph, codes: str, axis: int, *, whole: bool, start: int = 0
+) -> list[tuple[str, range]]:
+    """The codes that were joined along `axis`, with the channels that they became; `whole`: as they
+    are. Empty for symbolic sizes.
+    """
     node = graph.producer(codes)
     if whole or node is None or not _joins(graph, node, axis):
         shape = graph.type(codes).shape
@@ -153,7 +208,9 @@ def _segments(graph: Graph, codes: str, axis: int, *, whole: bool, start: int = 
         return [(codes, range(start, start + size))] if isinstance(size, int) else []
     found: list[tuple[str, range]] = []
     for value in node.inputs:
-        inner = _segments(graph, value, axis, whole=False, start=found[-1][1].stop if found else start)
+        inner = _segments(
+            graph, value, axis, whole=False, start=found[-1][1].stop if found else start
+        )
         if not inner:
             return []
         found += inner
@@ -161,14 +218,20 @@ def _segments(graph: Graph, codes: str, axis: int, *, whole: bool, start: int = 
 
 
 def _reads_zeros(node: Node) -> bool:
-    """True when some results read padding, or not all weights: a fraction of the zero point is then not the same shift for all."""
+    """True when some results read padding, or not all weights: a fraction of the zero point is then
+    not the same shift for all.
+    """
     pads = node.attrs.get("pads")
-    padded = (isinstance(pads, tuple) and any(pads)) or node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    padded = (isinstance(pads, tuple) and any(pads)) or node.attrs.get(
+        "auto_pad", "NOTSET"
+    ) not in ("NOTSET", "VALID")
     return padded or node.op == "ConvTranspose"
 
 
 def _weights(graph: Graph, node: Node) -> Node | None:
-    """The Dequantize of constant 8-bit weights, one scale for each output channel at most, that an int8 product takes; else None."""
+    """The Dequantize of constant 8-bit weights, one scale for each output channel at most, that an
+    int8 product takes; else None.
+    """
     decode = graph.producer(node.inputs[1])
     if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is None:
         return None
@@ -177,7 +240,11 @@ def _weights(graph: Graph, node: Node) -> Node | None:
     plain = zeros == {0} or (node.op == "MatMul" and len(zeros) == 1 and quant.integral)
     flat = node.op != "MatMul" or kind.rank == 2
     along = quant.axis in (None, _AXES[node.op][1])
-    return decode if plain and flat and along and kind.dtype in (DType.U8, DType.S8, DType.U4, DType.S4) else None
+    return (
+        decode
+        if plain and flat and along and kind.dtype in (DType.U8, DType.S8, DType.U4, DType.S4)
+        else None
+    )
 
 
 def _joined(graph: Graph, node: Node, parts: Sequence[_Part]) -> str:
@@ -186,15 +253,21 @@ def _joined(graph: Graph, node: Node, parts: Sequence[_Part]) -> str:
     codes = parts[0].codes
     if len(parts) > 1:
         name = f"{node.name}/joined"
-        codes = graph.add("Concat", [part.codes for part in parts], {"axis": axis}, name=name, origin=node.origin).output
+        codes = graph.add(
+            "Concat", [part.codes for part in parts], {"axis": axis}, name=name, origin=node.origin
+        ).output
     names = tuple(dict.fromkeys(name for part in parts for name in _quantizers(graph, part)))
     origin = origin_of(*{part.decode.name: part.decode for part in parts}.values())
     first = parts[0].decode.name
-    return graph.add("Dequantize", [codes], {"quant": parts[0].quant}, name=first, origin=origin, quantizer=names).output
+    return graph.add(
+        "Dequantize", [codes], {"quant": parts[0].quant}, name=first, origin=origin, quantizer=names
+    ).output
 
 
 def _quantizers(graph: Graph, part: _Part) -> tuple[str, ...]:
-    """The quantizers that made the codes: those of what decodes them, unless that decodes others as well."""
+    """The quantizers that made the codes: those of what decodes them, unless that decodes others as
+    well.
+    """
     maker = graph.producer(part.codes)
     while maker is not None and carries_codes(maker):
         maker = graph.producer(maker.inputs[0])
@@ -217,7 +290,9 @@ def _share(graph: Graph, node: Node, weights: Node, parts: Sequence[_Part]) -> s
 def _erase_upwards(graph: Graph, nodes: Sequence[Node]) -> None:
     """Erases the nodes that nothing reads any more, and then those that they alone read."""
     for node in nodes:
-        makers = [maker for value in node.inputs if value and (maker := graph.producer(value)) is not None]
+        makers = [
+            maker for value in node.inputs if value and (maker := graph.producer(value)) is not None
+        ]
         if node.op in ("Dequantize", "Concat"):
             erase_unread(graph, [node])
             if node.name not in graph:

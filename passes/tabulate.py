@@ -1,4 +1,6 @@
-"""Functions from 8-bit codes to 8-bit codes that no primitive computes become tables of 256 entries."""
+"""Functions from 8-bit codes to 8-bit codes that no primitive computes become tables of 256
+entries.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +35,27 @@ class Tabulate:
 
         Quantize(f(Dequantize(q), Quantize(g(Dequantize(q))) ...))  ->  Lookup(q, @table),  table[c] = Quantize(f(c ...))
 
-    where q is the only value that f depends on besides constants. A quantizer behind every step of a decomposed activation, as ONNX
-    Runtime's writes them, leaves functions that no primitive has, Erf for one.
+    where q is the only value that f depends on besides constants. A quantizer behind every step of
+    a decomposed activation, as ONNX Runtime's writes them, leaves functions that no primitive has,
+    Erf for one.
 
-    Legal because: the function has 256 arguments; the table holds what the op table's own arithmetic gives for each.
-    Refuses when: the operations are one chain of post-ops, which a primitive computes itself, or a value in between is read elsewhere.
-    A chain is looked up all the same where it would be a step of its own with a costly function in it, a sigmoid for one: its codes were
-    moved since they were made, or others read them too.
+    Legal because: the function has 256 arguments; the table holds what the op table's own
+    arithmetic gives for each.
+    Refuses when: the operations are one chain of post-ops, which a primitive computes itself, or a
+    value in between is read elsewhere.
+    A chain is looked up all the same where it would be a step of its own with a costly function in
+    it, a sigmoid for one: its codes were moved since they were made, or others read them too.
     """
 
     name: ClassVar[str] = "tabulate"
     contract: ClassVar[Contract] = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
-        """Finds what each value depends on in one sweep, then replaces from the outermost quantizer inwards.
+        """Finds what each value depends on in one sweep, then replaces from the outermost quantizer
+        inwards.
 
-        What a table gives are codes that others may depend on alone, hence sweeps until none finds anything.
+        What a table gives are codes that others may depend on alone, hence sweeps until none finds
+        anything.
         """
         while self._sweep(graph):
             pass
@@ -56,13 +63,19 @@ class Tabulate:
     def _sweep(self, graph: Graph) -> bool:
         depends = _dependence(graph)
         chains = _chains(graph, depends)
-        place = graph.places()  # a lookup takes the name, and so the place, of the quantizer that it replaces
+        place = (
+            graph.places()
+        )  # a lookup takes the name, and so the place, of the quantizer that it replaces
         found = False
         for node in reversed(graph.nodes()):
             if node.op == "Quantize" and node.name in graph and depends.get(node.output):
                 chain = chains.get(node.output)
-                if chain is None or (chain.costly and _is_alone(graph, chain, depends[node.output] or "")):
-                    found |= self._tabulate(graph, graph.node(node.name), depends[node.output] or "", place)
+                if chain is None or (
+                    chain.costly and _is_alone(graph, chain, depends[node.output] or "")
+                ):
+                    found |= self._tabulate(
+                        graph, graph.node(node.name), depends[node.output] or "", place
+                    )
         return found
 
     def _tabulate(self, graph: Graph, node: Node, codes: str, place: Mapping[str, int]) -> bool:
@@ -71,14 +84,30 @@ class Tabulate:
         escaping = _escaping(graph, region, codes)
         if escaping is not None:
             reason = f"{escaping} is read elsewhere too"
-            refused(graph, self.name, node, reason, expected="values that nothing else reads", found="another reader")
+            refused(
+                graph,
+                self.name,
+                node,
+                reason,
+                expected="values that nothing else reads",
+                found="another reader",
+            )
             return False
         kind = graph.type(node.output)
         table = graph.add_constant(f"{node.output}/table", _evaluate(graph, region, codes))
         name = graph.fresh(f"{node.output}/looked_up")
-        looked_up = graph.add("Lookup", [codes, table], {"quant": kind.quant}, name=node.name, outputs=[name], origin=origin_of(*region))
+        looked_up = graph.add(
+            "Lookup",
+            [codes, table],
+            {"quant": kind.quant},
+            name=node.name,
+            outputs=[name],
+            origin=origin_of(*region),
+        )
         _settle(graph, region)
-        fired(graph, self.name, node, f"{len(region)} operations on {codes} are a table of 256 codes")
+        fired(
+            graph, self.name, node, f"{len(region)} operations on {codes} are a table of 256 codes"
+        )
         swap(graph, node, looked_up.output)
         erase_unread(graph, region)
         return True
@@ -99,30 +128,48 @@ def to_be_tabulated(graph: Graph) -> frozenset[str]:
 
 
 def _dependence(graph: Graph) -> dict[str, str | None]:
-    """For each value the codes that it is a function of, _CONSTANT, or None when it depends on more, or on something else."""
-    found: dict[str, str | None] = {value: _CONSTANT if data.size == 1 else None for value, data in graph.constants.items()}
+    """For each value the codes that it is a function of, _CONSTANT, or None when it depends on
+    more, or on something else.
+    """
+    found: dict[str, str | None] = {
+        value: _CONSTANT if data.size == 1 else None for value, data in graph.constants.items()
+    }
     for node in graph.nodes():
         if not node.has(Trait.ELEMENTWISE) or len(node.outputs) != 1:
             continue
         if node.op == "Dequantize":
             codes = node.inputs[0]
             quant = node.attr("quant", Quantization)
-            eligible = graph.constant(codes) is None and quant.per_tensor and graph.type(codes).dtype in (DType.U8, DType.S8)
+            eligible = (
+                graph.constant(codes) is None
+                and quant.per_tensor
+                and graph.type(codes).dtype in (DType.U8, DType.S8)
+            )
             found[node.output] = (found.get(codes) or codes) if eligible else None
-        elif node.op == "Quantize" and (not node.attr("quant", Quantization).per_tensor or node.attrs["dtype"] not in (DType.U8, DType.S8)):
+        elif node.op == "Quantize" and (
+            not node.attr("quant", Quantization).per_tensor
+            or node.attrs["dtype"] not in (DType.U8, DType.S8)
+        ):
             found[node.output] = None
         else:
             sources = {found.get(value) for value in node.inputs if value} - {_CONSTANT}
-            constants = [data for value in node.inputs if (data := graph.constant(value)) is not None]
+            constants = [
+                data for value in node.inputs if (data := graph.constant(value)) is not None
+            ]
             only = next(iter(sources)) if len(sources) == 1 else None
-            # A constant of one element may have more dimensions than the codes, and give them to the result.
-            alike = bool(only) and all(dims.fits(data.shape, graph.type(only or "").shape) for data in constants)
+            # A constant of one element may have more dimensions than the codes, and give them to
+            # the result.
+            alike = bool(only) and all(
+                dims.fits(data.shape, graph.type(only or "").shape) for data in constants
+            )
             found[node.output] = only if alike else None
     return found
 
 
 def _region(graph: Graph, last: Node, codes: str, place: Mapping[str, int]) -> list[Node]:
-    """The nodes between `codes` and `last`, in topological order; `place` is from before the sweep: an edit would sort the graph anew."""
+    """The nodes between `codes` and `last`, in topological order; `place` is from before the sweep:
+    an edit would sort the graph anew.
+    """
     region: dict[str, Node] = {}
     stack = [last]
     while stack:
@@ -135,7 +182,9 @@ def _region(graph: Graph, last: Node, codes: str, place: Mapping[str, int]) -> l
 
 
 def _escaping(graph: Graph, region: list[Node], codes: str) -> str | None:
-    """A value inside the region that something outside reads (what only decodes the codes does not count), or None."""
+    """A value inside the region that something outside reads (what only decodes the codes does not
+    count), or None.
+    """
     reads = Counter(value for node in region for value in node.inputs)
     for node in region[:-1]:
         if node.op == "Dequantize" and node.inputs[0] == codes:
@@ -151,7 +200,8 @@ class _Chain:
 
     Attributes:
         first: name of the operation that reads the codes.
-        costly: a step would compute a function among them that takes a polynomial or a root for each element.
+        costly: a step would compute a function among them that takes a polynomial or a root for
+            each element.
     """
 
     first: str
@@ -159,11 +209,15 @@ class _Chain:
 
 
 def _chains(graph: Graph, depends: Mapping[str, str | None]) -> dict[str, _Chain]:
-    """The chain that makes a value of the codes that it depends on, where it is one. Who else decodes the codes does not matter: all
-    read them."""
+    """The chain that makes a value of the codes that it depends on, where it is one. Who else
+    decodes the codes does not matter: all read them."""
     found: dict[str, _Chain] = {}
     for node in graph.nodes():
-        codes = depends.get(node.outputs[0]) if node.has(Trait.ELEMENTWISE) and len(node.outputs) == 1 else None
+        codes = (
+            depends.get(node.outputs[0])
+            if node.has(Trait.ELEMENTWISE) and len(node.outputs) == 1
+            else None
+        )
         computed = {value for value in node.inputs if value and graph.constant(value) is None}
         if not codes or len(computed) != 1 or not _is_post_op(graph, node):
             continue
@@ -178,25 +232,38 @@ def _chains(graph: Graph, depends: Mapping[str, str | None]) -> dict[str, _Chain
 
 
 def _is_post_op(graph: Graph, node: Node) -> bool:
-    """True for what a chain of post-ops has a form for: `x + x` and `x * x` too, and a comparison with the cast of its truth values."""
+    """True for what a chain of post-ops has a form for: `x + x` and `x * x` too, and a comparison
+    with the cast of its truth values.
+    """
     if node.op == "Cast":
-        return graph.type(node.inputs[0]).dtype is DType.BOOL and graph.type(node.output).dtype is DType.F32
+        return (
+            graph.type(node.inputs[0]).dtype is DType.BOOL
+            and graph.type(node.output).dtype is DType.F32
+        )
     if len(node.inputs) == 2 and node.inputs[0] == node.inputs[1]:
         return node.op in ("Add", "Mul")
     return node.spec.is_post_op
 
 
 def _is_costly(node: Node) -> bool:
-    """True where a step would compute a function that takes a polynomial or a root for each element."""
+    """True where a step would compute a function that takes a polynomial or a root for each
+    element.
+    """
     return node.spec.eltwise is not None and ELTWISE[node.spec.eltwise].cost is Cost.MANY
 
 
 def _is_alone(graph: Graph, chain: _Chain, codes: str) -> bool:
-    """True when no primitive in front of the codes could compute the chain: they were moved, or others read them too."""
+    """True when no primitive in front of the codes could compute the chain: they were moved, or
+    others read them too.
+    """
     producer = graph.producer(codes)
     if producer is None or producer.op == "Lookup" or producer.has(Trait.LAYOUT_ONLY):
         return True
-    return graph.is_output(codes) or chain.first not in graph or graph.read_count(codes) > graph.node(chain.first).inputs.count(codes)
+    return (
+        graph.is_output(codes)
+        or chain.first not in graph
+        or graph.read_count(codes) > graph.node(chain.first).inputs.count(codes)
+    )
 
 
 def _evaluate(graph: Graph, region: list[Node], codes: str) -> Array:
@@ -206,7 +273,9 @@ def _evaluate(graph: Graph, region: list[Node], codes: str) -> Array:
         inputs: list[Array | None] = []
         for value in node.inputs:
             constant = graph.constant(value) if value else None
-            inputs.append(constant.reshape(()) if constant is not None else arrays[value] if value else None)
+            inputs.append(
+                constant.reshape(()) if constant is not None else arrays[value] if value else None
+            )
         evaluate = node.spec.evaluate
         assert evaluate is not None  # elementwise rows evaluate
         arrays[node.output] = evaluate(inputs, node.attrs)[0]
@@ -221,4 +290,9 @@ def _settle(graph: Graph, region: list[Node]) -> None:
                 graph.fates.append(Fate(quantizer, Half.QUANTIZE, QuantizeFate.CONSTANT, reason))
             elif node.op == "Dequantize":
                 readers = [reader for reader in region if node.output in reader.inputs]
-                graph.fates += [Fate(quantizer, Half.DEQUANTIZE, DequantizeFate.CONSTANT, reason, subject(reader)) for reader in readers]
+                graph.fates += [
+                    Fate(
+                        quantizer, Half.DEQUANTIZE, DequantizeFate.CONSTANT, reason, subject(reader)
+                    )
+                    for reader in readers
+                ]

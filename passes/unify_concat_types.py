@@ -24,10 +24,13 @@ class UnifyConcatTypes:
         Concat(Dequantize(a: u8), Dequantize(Quantize(x){s, z}: s8){s, z})
         ->  Concat(Dequantize(a: u8), Dequantize(Quantize(x){s, z+128}: u8){s, z+128})
 
-    so that the concatenation can copy codes. Data movement between Quantize and Dequantize moves the new codes.
+    so that the concatenation can copy codes. Data movement between Quantize and Dequantize moves
+    the new codes.
 
-    Legal because: round(x/s + z) + 128 = round(x/s + z + 128), 128 being even; both ranges have 256 codes.
-    Refuses when: the codes of a branch are read by something else than Dequantize, or are not made by a Quantize.
+    Legal because: round(x/s + z) + 128 = round(x/s + z + 128), 128 being even; both ranges have 256
+    codes.
+    Refuses when: the codes of a branch are read by something else than Dequantize, or are not made
+    by a Quantize.
     """
 
     name: ClassVar[str] = "unify_concat_types"
@@ -38,11 +41,15 @@ class UnifyConcatTypes:
         Group((self,)).run(graph)
 
     def visitor(self, graph: Graph) -> Visitor:
-        """What looks at a concatenation. It ends: each rewrite leaves fewer Quantize that make s8 codes."""
+        """What looks at a concatenation. It ends: each rewrite leaves fewer Quantize that make s8
+        codes.
+        """
         return _Unifier(self, graph)
 
     def unify(self, graph: Graph, node: Node) -> Rewrite | None:
-        """Rewrites the s8 codes that meet u8 codes in a concatenation; what reads their values is looked at next."""
+        """Rewrites the s8 codes that meet u8 codes in a concatenation; what reads their values is
+        looked at next.
+        """
         decodes = [graph.producer(value) for value in node.inputs]
         if any(d is None or d.op != "Dequantize" for d in decodes):
             return None
@@ -77,11 +84,17 @@ class _Unifier(Visitor):
         self._step, self._graph, self._joins = step, graph, Joins(graph)
 
     def visit(self, node: Node) -> Rewrite | None:
-        return None if node.op != "Concat" or self._joins.waits(node) else self._step.unify(self._graph, node)
+        return (
+            None
+            if node.op != "Concat" or self._joins.waits(node)
+            else self._step.unify(self._graph, node)
+        )
 
 
 class Joins:
-    """How far each concatenation is known to join decoded values: one of N inputs is met again whenever one of them is decoded."""
+    """How far each concatenation is known to join decoded values: one of N inputs is met again
+    whenever one of them is decoded.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -92,7 +105,11 @@ class Joins:
         if node.op != "Concat":
             return False
         count = self._decoded.get(node.name, 0)
-        while count < len(node.inputs) and (maker := self._graph.producer(node.inputs[count])) is not None and maker.op == "Dequantize":
+        while (
+            count < len(node.inputs)
+            and (maker := self._graph.producer(node.inputs[count])) is not None
+            and maker.op == "Dequantize"
+        ):
             count += 1
         self._decoded[node.name] = count
         return count < len(node.inputs)

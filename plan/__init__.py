@@ -1,11 +1,13 @@
 """The plan: what the composer writes, and everyone else reads.
 
-In: steps with their attributes. Out: a value that never changes, as a file, as text, or converted to the other scheme of oneDNN.
+In: steps with their attributes. Out: a value that never changes, as a file, as text, or converted
+to the other scheme of oneDNN.
 
 - `attributes.py`: scales, zero points and post-ops of a primitive, with their equations
 - `types.py`: `Plan` and `Step`
 - `targets.py`: what each scheme takes, as data
-- `verify.py`: everything that a plan states is derived again; `verify_attributes.py`, `verify_shapes.py` and `foreign.py` are its parts
+- `verify.py`: everything that a plan states is derived again; `verify_attributes.py`,
+  `verify_shapes.py` and `foreign.py` are its parts
 - `accumulator.py`: how large sums of products of codes get
 - `text.py`, `parse.py`: the text form, there and back
 - `file.py`: the plan as one ONNX file; `nodes.py`, `metadata.py` and `seal.py` are its parts

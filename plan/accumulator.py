@@ -1,4 +1,6 @@
-"""What a sum of products of codes comes to: both runtimes add in 32 bits, and NumPy takes single products for exact in f32."""
+"""What a sum of products of codes comes to: both runtimes add in 32 bits, and NumPy takes single
+products for exact in f32.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ ACCUMULATOR = (1 << 31) - 1
 """What 32 bits hold."""
 
 CODE_REACH = 1 << 16
-"""How far a code may lie from its zero point: f32 holds that many times a difference of two 8-bit codes, and no much larger number."""
+"""How far a code may lie from its zero point: f32 holds that many times a difference of two 8-bit
+codes, and no much larger number.
+"""
 
 
 def reach_of(dtype: DType, zero_point: float) -> float:
@@ -25,7 +29,9 @@ def reach_of(dtype: DType, zero_point: float) -> float:
     return max(abs(low - zero_point), abs(high - zero_point))
 
 
-def accumulated(shape: Sequence[int], data: Array | None, zero_point: int, summed: Sequence[int], reach: float) -> float:
+def accumulated(
+    shape: Sequence[int], data: Array | None, zero_point: int, summed: Sequence[int], reach: float
+) -> float:
     """A bound on the sums of products of codes.
 
     Args:
@@ -38,5 +44,7 @@ def accumulated(shape: Sequence[int], data: Array | None, zero_point: int, summe
     bound = math.prod(shape[axis] for axis in summed) * 255 * reach
     if bound <= ACCUMULATOR or data is None:
         return bound
-    sums = np.abs(data.astype(np.int32) - zero_point).sum(tuple(summed), dtype=np.int64)  # the weights themselves say more
+    sums = np.abs(data.astype(np.int32) - zero_point).sum(
+        tuple(summed), dtype=np.int64
+    )  # the weights themselves say more
     return float(sums.max(initial=0)) * reach

@@ -24,12 +24,24 @@ import numpy.typing as npt
 
 from ..ir.types import DType
 
-__all__ = ["Binary", "DepthwiseConv", "Eltwise", "PostOp", "Prelu", "PrimitiveAttr", "Scale", "Sum", "ZeroPoint"]
+__all__ = [
+    "Binary",
+    "DepthwiseConv",
+    "Eltwise",
+    "PostOp",
+    "Prelu",
+    "PrimitiveAttr",
+    "Scale",
+    "Sum",
+    "ZeroPoint",
+]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Scales of one argument: one f32 value, or one for each index of the dimensions that `mask` selects (bit i: dimension i)."""
+    """Scales of one argument: one f32 value, or one for each index of the dimensions that `mask`
+    selects (bit i: dimension i).
+    """
 
     values: tuple[float, ...]
     mask: int = 0
@@ -67,7 +79,8 @@ class Eltwise:
 
 @dataclass(frozen=True)
 class Binary:
-    """y = algorithm(y, operand). The operand is a value or constant of the plan with dst's rank, each dimension dst's or 1.
+    """y = algorithm(y, operand). The operand is a value or constant of the plan with dst's rank,
+    each dimension dst's or 1.
 
     `scale` multiplies the operand; it is None on every target but `unified`.
     """
@@ -81,9 +94,11 @@ class Binary:
 
 @dataclass(frozen=True)
 class Sum:
-    """y = y + scale * (old - zero_point), where `old` is what the destination's buffer held, read as `dtype`.
+    """y = y + scale * (old - zero_point), where `old` is what the destination's buffer held, read
+    as `dtype`.
 
-    `operand` names the value that lived there: it must be dead after this step, and have dst's shape and element size.
+    `operand` names the value that lived there: it must be dead after this step, and have dst's
+    shape and element size.
     """
 
     kind: ClassVar[str] = "sum"
@@ -96,7 +111,9 @@ class Sum:
 
 @dataclass(frozen=True)
 class Prelu:
-    """y = y if y >= 0 else slope * y; `operand` names the f32 constant, shaped to dst's rank; `mask` selects its dimensions."""
+    """y = y if y >= 0 else slope * y; `operand` names the f32 constant, shaped to dst's rank;
+    `mask` selects its dimensions.
+    """
 
     kind: ClassVar[str] = "prelu"
 
@@ -106,11 +123,13 @@ class Prelu:
 
 @dataclass(frozen=True)
 class DepthwiseConv:
-    """A depthwise convolution behind a 1x1 convolution (2-D): its own weights, bias, scales; the 1x1 result is stored in between.
+    """A depthwise convolution behind a 1x1 convolution (2-D): its own weights, bias, scales; the
+    1x1 result is stored in between.
 
-    In between it is stored as `src_dtype`, by the step's own destination scale, which is the source scale here; there is no zero point
-    there. (oneDNN 3.2, by experiment: the type is that of the destination descriptor; a zero point of DST spoils the result.) Post-ops
-    behind this one, `dst_scale`, `dst_dtype` and the step's destination zero point belong to the second result.
+    In between it is stored as `src_dtype`, by the step's own destination scale, which is the source
+    scale here; there is no zero point there. (oneDNN 3.2, by experiment: the type is that of the
+    destination descriptor; a zero point of DST spoils the result.) Post-ops behind this one,
+    `dst_scale`, `dst_dtype` and the step's destination zero point belong to the second result.
     """
 
     kind: ClassVar[str] = "depthwise_conv"
@@ -138,7 +157,8 @@ class PrimitiveAttr:
         scales: argument (`src`, `weights`, `dst`, `src_0`, `src_1` ...) -> scales.
         zero_points: argument -> zero points.
         post_ops: applied in order, in f32, to the dequantized result.
-        output_scales: `onednn-v2` only: multiplied to the accumulator (with its bias) before the post-ops; mask over dst's dimensions.
+        output_scales: `onednn-v2` only: multiplied to the accumulator (with its bias) before the
+            post-ops; mask over dst's dimensions.
     """
 
     scales: Mapping[str, Scale] = field(default_factory=dict)

@@ -3,12 +3,15 @@
     ModelProto.domain      `fqfuse`
     opset_import           ONNX's own ops at one fixed version, `fqfuse` at 1, and the domains of foreign ops
     graph                  one node a step (plan_nodes.py), constants as initializers with raw data, types as value_info;
-                           `fqfuse.type` in a value's metadata repeats a type that ONNX cannot hold (quantization)
+                           `fqfuse.type` in a value's metadata repeats a type that ONNX cannot hold
+                           (quantization)
     metadata_props         fqfuse.schema (version of this layout), .name, .target, .options, .quantizers, .fates, .decisions, and, as the
-                           last bytes of the file, .digest: SHA-256 of all that is in front of it (plan_seal.py)
+                           last bytes of the file, .digest: SHA-256 of all that is in front of it
+                               (plan_seal.py)
 
-The same plan gives the same bytes, in every process. Reading trusts nothing: it checks the digest, takes every size from a Python integer
-before it allocates, evaluates nothing, and hands out a plan only when the plan verifier finds it sound.
+The same plan gives the same bytes, in every process. Reading trusts nothing: it checks the digest,
+takes every size from a Python integer before it allocates, evaluates nothing, and hands out a plan
+only when the plan verifier finds it sound.
 """
 
 from __future__ import annotations
@@ -62,11 +65,16 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Writes a plan as one ONNX file, atomically and byte-for-byte deterministically.
 
     Raises:
-        InvalidInput: it is no plan, or the path cannot be written; what was there before is untouched.
-        PlanError: the plan is not sound, does not fit into one ONNX file (2 GiB), or holds what ONNX cannot.
+        InvalidInput: it is no plan, or the path cannot be written; what was there before is
+            untouched.
+        PlanError: the plan is not sound, does not fit into one ONNX file (2 GiB), or holds what
+            ONNX cannot.
     """
     if not isinstance(plan, Plan):
-        raise InvalidInput(f"a {type(plan).__name__} is no plan", hint="give what fqfuse.compile or fqfuse.load_plan returned")
+        raise InvalidInput(
+            f"a {type(plan).__name__} is no plan",
+            hint="give what fqfuse.compile or fqfuse.load_plan returned",
+        )
     write_atomically(path, plan_bytes(plan))
 
 
@@ -74,31 +82,46 @@ def plan_bytes(plan: Plan) -> bytes:
     """The content of the plan's file.
 
     Raises:
-        PlanError: the plan is not sound, does not fit into one ONNX file (2 GiB), or holds what ONNX cannot.
+        PlanError: the plan is not sound, does not fit into one ONNX file (2 GiB), or holds what
+            ONNX cannot.
     """
     _check(plan, "")
     size = sum(data.nbytes for data in plan.constants.values())
     if size > _LIMIT:
-        raise PlanError(f"the plan's constants take {size} bytes, and one ONNX file holds 2 GiB", where=plan.name, hint="split the model")
+        raise PlanError(
+            f"the plan's constants take {size} bytes, and one ONNX file holds 2 GiB",
+            where=plan.name,
+            hint="split the model",
+        )
     try:
         body = bytes(_model(plan).SerializeToString(deterministic=True))
     except (ValueError, TypeError, EncodeError) as error:  # UnicodeEncodeError is a ValueError
-        raise PlanError(f"the plan cannot be written as ONNX: {error}", where=plan.name, hint="mend the names in the model") from error
+        raise PlanError(
+            f"the plan cannot be written as ONNX: {error}",
+            where=plan.name,
+            hint="mend the names in the model",
+        ) from error
     check_structure(body)
     return body + seal(body)
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 
 def _model(plan: Plan) -> ModelProto:
-    model = ModelProto(ir_version=_IR_VERSION, producer_name="fqfuse", producer_version=str(SCHEMA), domain=DOMAIN)
+    model = ModelProto(
+        ir_version=_IR_VERSION, producer_name="fqfuse", producer_version=str(SCHEMA), domain=DOMAIN
+    )
     graph = model.graph
     graph.name = plan.name or "plan"  # ONNX demands a name
     graph.input.extend(_value_info(value, plan.type(value)) for value in plan.inputs)
     graph.output.extend(_value_info(value, plan.type(value)) for value in plan.outputs)
     shown = {*plan.inputs, *plan.outputs}
-    graph.value_info.extend(_value_info(value, plan.values[value]) for value in sorted(plan.values) if value not in shown)
+    graph.value_info.extend(
+        _value_info(value, plan.values[value])
+        for value in sorted(plan.values)
+        if value not in shown
+    )
     graph.initializer.extend(_tensor(name, plan.constants[name]) for name in sorted(plan.constants))
     versions = {"": _STANDARD_OPSET, DOMAIN: 1}
     for step in plan.steps:
@@ -123,18 +146,26 @@ def _value_info(name: str, type_: TensorType) -> ValueInfoProto:
     if type_.shape is not None:
         tensor.shape.SetInParent()
         for dim in type_.shape:
-            tensor.shape.dim.add(**({"dim_value": dim} if isinstance(dim, int) else {"dim_param": dim}))
+            tensor.shape.dim.add(
+                **({"dim_value": dim} if isinstance(dim, int) else {"dim_param": dim})
+            )
     if type_.quant is not None:
         _add_metadata(info, {"fqfuse.type": Writer().type(type_)})
     return info
 
 
 def _tensor(name: str, data: Array) -> TensorProto:
-    tensor = TensorProto(name=name, dims=data.shape, data_type=ELEMENT_TYPES[DType.from_numpy(data.dtype)])
+    tensor = TensorProto(
+        name=name, dims=data.shape, data_type=ELEMENT_TYPES[DType.from_numpy(data.dtype)]
+    )
     if data.dtype.kind == "O":
         strings = data.reshape(-1).tolist()
         if not all(isinstance(text, str) for text in strings):
-            raise PlanError(f"the constant {name} holds objects that are no strings", where=name, hint="strings in a model are UTF-8 text")
+            raise PlanError(
+                f"the constant {name} holds objects that are no strings",
+                where=name,
+                hint="strings in a model are UTF-8 text",
+            )
         tensor.string_data.extend(text.encode() for text in strings)
         return tensor
     little = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"), copy=False)
@@ -148,7 +179,13 @@ def _node(step: Step) -> tuple[NodeProto, str, int]:
     if foreign is not None:
         return foreign, foreign.domain, int(str(step.params["opset"]))
     record = record_of(step)
-    node = NodeProto(op_type=record.op_type, domain=record.domain, name=record.name, input=record.inputs, output=record.outputs)
+    node = NodeProto(
+        op_type=record.op_type,
+        domain=record.domain,
+        name=record.name,
+        input=record.inputs,
+        output=record.outputs,
+    )
     exact: dict[str, Attr] = {}
     for name in sorted(record.attributes):
         value, whole = record.native(name)
@@ -173,16 +210,25 @@ def _attribute(name: str, value: Native) -> AttributeProto:
         return AttributeProto(name=name, type=AttributeProto.STRING, s=value.encode())
     values: Sequence[Any] = value or ()
     if isinstance(values[0], str):
-        return AttributeProto(name=name, type=AttributeProto.STRINGS, strings=[text.encode() for text in values])
+        return AttributeProto(
+            name=name, type=AttributeProto.STRINGS, strings=[text.encode() for text in values]
+        )
     if isinstance(values[0], float):
         return AttributeProto(name=name, type=AttributeProto.FLOATS, floats=values)
     return AttributeProto(name=name, type=AttributeProto.INTS, ints=values)
 
 
 def _foreign_node(step: Step) -> NodeProto | None:
-    """A foreign op as the node that it was, reading and writing the plan's values; None where that would lose something."""
+    """A foreign op as the node that it was, reading and writing the plan's values; None where that
+    would lose something.
+    """
     proto, opset = step.params.get("proto"), step.params.get("opset")
-    if step.op != "Onnx" or not isinstance(proto, bytes) or not isinstance(opset, int) or not 0 < opset < 1 << 31:
+    if (
+        step.op != "Onnx"
+        or not isinstance(proto, bytes)
+        or not isinstance(opset, int)
+        or not 0 < opset < 1 << 31
+    ):
         return None
     node = NodeProto()
     try:
@@ -198,7 +244,12 @@ def _foreign_node(step: Step) -> NodeProto | None:
     node.input.extend(values[:own])
     node.output.extend(step.outputs)
     node.name = step.name
-    rest = {"captured": values[own:], "opset": opset, "origin": step.origin, "primitive": step.primitive}
+    rest = {
+        "captured": values[own:],
+        "opset": opset,
+        "origin": step.origin,
+        "primitive": step.primitive,
+    }
     _add_metadata(node, {"fqfuse.foreign": json_text(old | rest)})
     try:
         return node if _foreign_step(node) == step else None
@@ -206,7 +257,7 @@ def _foreign_node(step: Step) -> NodeProto | None:
         return None
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 def read_plan(source: Source) -> Plan:
@@ -217,10 +268,14 @@ def read_plan(source: Source) -> Plan:
 
     Raises:
         InvalidInput: the file cannot be read.
-        PlanError: it is no plan, is cut off or damaged, was written by another version, or is no sound plan.
+        PlanError: it is no plan, is cut off or damaged, was written by another version, or is no
+            sound plan.
     """
     where = "the given bytes" if isinstance(source, bytes) else str(source)
-    plan = read_at(where, lambda: _plan(_checked_model(source if isinstance(source, bytes) else content(source))))
+    plan = read_at(
+        where,
+        lambda: _plan(_checked_model(source if isinstance(source, bytes) else content(source))),
+    )
     _check(plan, where)
     return plan
 
@@ -236,9 +291,14 @@ def _check(plan: Plan, source: str) -> None:
 
 def _checked_model(data: bytes) -> ModelProto:
     if not is_plan(data):
-        raise PlanError("this is no plan file", hint="name a file that fqfuse compile wrote; an ordinary model has to be compiled first")
+        raise PlanError(
+            "this is no plan file",
+            hint="name a file that fqfuse compile wrote; an ordinary model has to be compiled first",
+        )
     check_structure(data)
-    damaged = PlanError("the plan file is cut off or damaged", hint="copy it again, or compile the model again")
+    damaged = PlanError(
+        "the plan file is cut off or damaged", hint="copy it again, or compile the model again"
+    )
     model = ModelProto()
     try:
         model.ParseFromString(data)
@@ -295,7 +355,10 @@ def _type(info: ValueInfoProto) -> TensorType:
     shape: tuple[Dim, ...] | None = None
     if tensor.HasField("shape"):
         demand_text("a dimension", *(dim.dim_param for dim in tensor.shape.dim))
-        shape = tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim)
+        shape = tuple(
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param
+            for dim in tensor.shape.dim
+        )
     plain = TensorType(_FROM_ONNX[tensor.elem_type], shape)
     exact = _metadata(info).get("fqfuse.type")
     if exact is None:
@@ -321,11 +384,19 @@ def _constants(graph: GraphProto) -> dict[str, Array]:
 def _array(tensor: TensorProto) -> Array:
     dtype = _FROM_ONNX.get(tensor.data_type)
     dims = list(tensor.dims)
-    if dtype is None or DType.from_numpy(dtype.numpy) is not dtype or tensor.data_location != TensorProto.DEFAULT:
+    if (
+        dtype is None
+        or DType.from_numpy(dtype.numpy) is not dtype
+        or tensor.data_location != TensorProto.DEFAULT
+    ):
         raise broken("a constant is of a type, or in a place, that plans do not use", tensor.name)
     if len(dims) > 64 or any(d < 0 for d in dims):
         raise broken(f"no array has the dimensions {dims[:65]}", tensor.name)
-    count = math.prod(dims)  # a Python integer: nothing of this size is allocated before it is compared with what is there
+    count = math.prod(
+        dims
+        # a Python integer: nothing of this size is allocated before it is compared with what is
+        # there
+    )
     if dtype is DType.STRING:
         return _string_array(tensor, dims, count)
     raw = tensor.raw_data
@@ -333,7 +404,11 @@ def _array(tensor: TensorProto) -> Array:
         raise broken(f"a constant of {count} elements has {len(raw)} bytes", tensor.name)
     if dtype is DType.BOOL and raw.strip(b"\0\1"):
         raise broken("a bool constant holds a byte that is neither 0 nor 1", tensor.name)
-    data = np.frombuffer(raw, dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False).reshape(dims)
+    data = (
+        np.frombuffer(raw, dtype.numpy.newbyteorder("<"))
+        .astype(dtype.numpy, copy=False)
+        .reshape(dims)
+    )
     data.setflags(write=False)
     return data
 
@@ -354,13 +429,35 @@ def _string_array(tensor: TensorProto, dims: list[int], count: int) -> Array:
 def _step(node: NodeProto) -> Step:
     metadata = _metadata(node)
     where = f"node {node.name}"
-    demand_text(where, node.name, node.op_type, node.domain, *node.input, *node.output, *(item.name for item in node.attribute))
+    demand_text(
+        where,
+        node.name,
+        node.op_type,
+        node.domain,
+        *node.input,
+        *node.output,
+        *(item.name for item in node.attribute),
+    )
     if "fqfuse.foreign" in metadata:
         return _foreign_step(node)
     exact = literal_attrs(metadata.get("fqfuse.exact", ""), where)
-    attributes = {item.name: _attribute_value(item, where) for item in node.attribute if item.name not in exact}
+    attributes = {
+        item.name: _attribute_value(item, where)
+        for item in node.attribute
+        if item.name not in exact
+    }
     origin = tuple(strings_of(json_value(metadata.get("fqfuse.origin", "[]"), where), where))
-    return step_of(NodeRecord(node.domain, node.op_type, node.name, tuple(node.input), tuple(node.output), attributes | exact, origin))
+    return step_of(
+        NodeRecord(
+            node.domain,
+            node.op_type,
+            node.name,
+            tuple(node.input),
+            tuple(node.output),
+            attributes | exact,
+            origin,
+        )
+    )
 
 
 def _attribute_value(item: AttributeProto, where: str) -> Attr:
@@ -381,12 +478,18 @@ def _attribute_value(item: AttributeProto, where: str) -> Attr:
 
 
 def _foreign_step(node: NodeProto) -> Step:
-    """The step of a node that `_foreign_node` wrote; its parameter `proto` is the node as it was."""
+    """The step of a node that `_foreign_node` wrote; its parameter `proto` is the node as it
+    was.
+    """
     where = f"node {node.name}"
     rest = json_value(_metadata(node)["fqfuse.foreign"], where)
-    if not isinstance(rest, dict) or [type(rest.get(key)) for key in ("name", "opset", "primitive")] != [str, int, str]:
+    if not isinstance(rest, dict) or [
+        type(rest.get(key)) for key in ("name", "opset", "primitive")
+    ] != [str, int, str]:
         raise broken("its metadata is malformed", where)
-    captured, origin, inputs, outputs = (strings_of(rest.get(key), where) for key in ("captured", "origin", "input", "output"))
+    captured, origin, inputs, outputs = (
+        strings_of(rest.get(key), where) for key in ("captured", "origin", "input", "output")
+    )
     own = NodeProto()
     own.CopyFrom(node)
     own.name = rest["name"]
@@ -396,7 +499,15 @@ def _foreign_step(node: NodeProto) -> Step:
     kept = [entry for entry in own.metadata_props if entry.key != "fqfuse.foreign"]
     del own.metadata_props[:]
     own.metadata_props.extend(kept)
-    params: dict[str, Attr] = {"op_type": own.op_type, "domain": own.domain, "opset": rest["opset"],
-                               "proto": own.SerializeToString(deterministic=True)}  # fmt: skip
-    args = tuple((f"x_{index}", value) for index, value in enumerate((*node.input, *captured)) if value)
-    return Step(node.name, rest["primitive"], "Onnx", args, tuple(node.output), params, origin=tuple(origin))
+    params: dict[str, Attr] = {
+        "op_type": own.op_type,
+        "domain": own.domain,
+        "opset": rest["opset"],
+        "proto": own.SerializeToString(deterministic=True),
+    }
+    args = tuple(
+        (f"x_{index}", value) for index, value in enumerate((*node.input, *captured)) if value
+    )
+    return Step(
+        node.name, rest["primitive"], "Onnx", args, tuple(node.output), params, origin=tuple(origin)
+    )

@@ -1,7 +1,9 @@
-"""Foreign steps as ONNX models of one node: what runs them, and the proof, before anything runs, that they are what ONNX defines.
+"""Foreign steps as ONNX models of one node: what runs them, and the proof, before anything runs,
+that they are what ONNX defines.
 
-What the node's subgraphs read of the graph around them comes as further inputs; the node's metadata_props name all of them under
-`fqfuse.inputs`, one a line, and the opsets that the subgraphs need under `fqfuse.opsets`, lines of `domain version` (frontend/foreign.py).
+What the node's subgraphs read of the graph around them comes as further inputs; the node's
+metadata_props name all of them under `fqfuse.inputs`, one a line, and the opsets that the subgraphs
+need under `fqfuse.opsets`, lines of `domain version` (frontend/foreign.py).
 """
 
 from __future__ import annotations
@@ -38,10 +40,12 @@ def foreign_model(
     Args:
         params: of the op `Onnx`: op_type, domain, opset, proto (a serialized NodeProto).
         where: the node in the user's model, for messages.
-        types: types of its inputs and outputs, by the node's own names; without one a name alone is declared.
+        types: types of its inputs and outputs, by the node's own names; without one a name alone is
+            declared.
 
     Returns:
-        The model, and the name of each input in order, those that subgraphs read included ('' for an absent one).
+        The model, and the name of each input in order, those that subgraphs read included ('' for
+        an absent one).
 
     Raises:
         InvalidModel: the node cannot be read.
@@ -60,12 +64,20 @@ def foreign_model(
     graph = onnx.helper.make_graph(
         [node],
         "foreign",
-        [told.get(name) or onnx.ValueInfoProto(name=name) for name in dict.fromkeys(positions) if name],
+        [
+            told.get(name) or onnx.ValueInfoProto(name=name)
+            for name in dict.fromkeys(positions)
+            if name
+        ],
         [told.get(name) or onnx.ValueInfoProto(name=name) for name in node.output if name],
     )
     try:
         opsets = _opsets(notes.get("fqfuse.opsets", "")) | {domain: opset}
-        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(*entry) for entry in opsets.items()], ir_version=10)
+        model = onnx.helper.make_model(
+            graph,
+            opset_imports=[onnx.helper.make_opsetid(*entry) for entry in opsets.items()],
+            ir_version=10,
+        )
     except (ValueError, TypeError) as error:
         raise InvalidModel(f"the opsets of a node cannot be read: {error}", where=where) from error
     return model, positions
@@ -77,8 +89,9 @@ def _opsets(lines: str) -> dict[str, int]:
 
 
 def check_foreign(plan: Plan) -> None:
-    """Holds every foreign step against ONNX: its op's schema (attributes, inputs, outputs; in subgraphs, too), and the types that ONNX
-    infers for it (for an Einsum, `einsum_shape`) against those that the plan states.
+    """Holds every foreign step against ONNX: its op's schema (attributes, inputs, outputs; in
+    subgraphs, too), and the types that ONNX infers for it (for an Einsum, `einsum_shape`) against
+    those that the plan states.
 
     Raises:
         PlanError: a step is not what ONNX defines.
@@ -98,23 +111,34 @@ def _check(plan: Plan, step: Step) -> None:
             raise broken_foreign(step, "its node has other inputs or outputs than the step")
         if node.op_type != step.params.get("op_type") or node.domain != step.params.get("domain"):
             raise broken_foreign(step, f"its node is {name_text(node.op_type)}")
-        if any(bool(v) != bool(p) for v, p in zip(values, positions, strict=False)) or any(positions[len(values) :]):
+        if any(bool(v) != bool(p) for v, p in zip(values, positions, strict=False)) or any(
+            positions[len(values) :]
+        ):
             raise broken_foreign(step, "an input of its node is not there")
         _check_shown(step, node)
-        pairs = [*zip(positions, values, strict=False), *zip(node.output, step.outputs, strict=True)]
+        pairs = [
+            *zip(positions, values, strict=False),
+            *zip(node.output, step.outputs, strict=True),
+        ]
         types = {own: _declared(own, plan.type(value)) for own, value in pairs if own and value}
         einsum = node.op_type == "Einsum" and not node.domain
         if einsum:
             types[node.output[0]].type.tensor_type.ClearField("shape")
         model, _ = foreign_model(step.params, where, types)
-        known = [own for own, value in dict(pairs).items() if value in plan.constants and plan.constants[value].size <= _KNOWN_TO_INFERENCE]
+        known = [
+            own
+            for own, value in dict(pairs).items()
+            if value in plan.constants and plan.constants[value].size <= _KNOWN_TO_INFERENCE
+        ]
         model.graph.initializer.extend(
             onnx.numpy_helper.from_array(np.asarray(plan.constants[dict(pairs)[own]]), own)
             for own in known
             if plan.constants[dict(pairs)[own]].dtype in (np.int64, np.int32, np.float32)
         )
         onnx.checker.check_model(_with_ranks(model))
-        onnx.shape_inference.infer_shapes(for_inference(model), check_type=True, strict_mode=True, data_prop=True)
+        onnx.shape_inference.infer_shapes(
+            for_inference(model), check_type=True, strict_mode=True, data_prop=True
+        )
         if einsum:
             _check_einsum(plan, step, node)
         ReferenceEvaluator(model)  # what will run it knows each operator
@@ -122,14 +146,21 @@ def _check(plan: Plan, step: Step) -> None:
 
 def _check_einsum(plan: Plan, step: Step, node: onnx.NodeProto) -> None:
     stated = plan.type(step.output)
-    (equation,) = (attribute.s.decode() for attribute in node.attribute if attribute.name == "equation")
+    (equation,) = (
+        attribute.s.decode() for attribute in node.attribute if attribute.name == "equation"
+    )
     expected = einsum_shape(equation, [plan.type(value).shape for _, value in step.args])
     if stated.shape is not None and not _may_be(stated.shape, expected):
-        raise broken_foreign(step, f"it gives {type_text(replace(stated, shape=expected))}, and the plan says {type_text(stated)}")
+        raise broken_foreign(
+            step,
+            f"it gives {type_text(replace(stated, shape=expected))}, and the plan says {type_text(stated)}",
+        )
 
 
 def _may_be(stated: Shape, expected: Shape | None) -> bool:
-    return expected is None or (len(stated) == len(expected) and not any(map(dims.differ, stated, expected)))
+    return expected is None or (
+        len(stated) == len(expected) and not any(map(dims.differ, stated, expected))
+    )
 
 
 def broken_foreign(step: Step, what: str) -> PlanError:
@@ -147,7 +178,8 @@ def _declared(name: str, type_: TensorType) -> onnx.ValueInfoProto:
     tensor.elem_type = ELEMENT_TYPES[type_.dtype]
     if type_.shape is not None:
         tensor.shape.SetInParent()
-        for dim in type_.shape:  # a name could not be told from one that a subgraph uses; unknown sizes must not look equal
+        # a name could not be told from one that a subgraph uses; unknown sizes must not look equal
+        for dim in type_.shape:
             entry = tensor.shape.dim.add()
             if isinstance(dim, int):
                 entry.dim_value = dim
@@ -168,7 +200,11 @@ def _with_ranks(model: onnx.ModelProto) -> onnx.ModelProto:
 def _check_shown(step: Step, node: onnx.NodeProto) -> None:
     """Refuses what ONNX's own code crashes or never ends on."""
     for inner in _nodes(node):
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in inner.attribute if a.type != onnx.AttributeProto.UNDEFINED}
+        attributes = {
+            a.name: onnx.helper.get_attribute_value(a)
+            for a in inner.attribute
+            if a.type != onnx.AttributeProto.UNDEFINED
+        }
         problem = foreign_refusal(inner.op_type, attributes, len(inner.input), len(inner.output))
         if problem:
             raise broken_foreign(step, problem)

@@ -1,4 +1,6 @@
-"""What a plan knows besides steps and values, as texts for the plan file's metadata, and back. Nothing is evaluated: JSON and literals."""
+"""What a plan knows besides steps and values, as texts for the plan file's metadata, and back.
+Nothing is evaluated: JSON and literals.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..errors import InvalidModel, PlanError
-from ..ir.decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
+from ..ir.decision import (
+    Alternative,
+    Decision,
+    DequantizeFate,
+    Fate,
+    Half,
+    Outcome,
+    QuantizeFate,
+    Quantizer,
+)
 from ..ir.ops.spec import Attr
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
@@ -34,7 +45,11 @@ T = TypeVar("T")
 
 def broken(what: str, where: str = "") -> PlanError:
     """The error of a plan file that is whole, but not what fqfuse writes."""
-    return PlanError(f"the plan file is broken: {what}", where=where, hint="compile the model again with this version of fqfuse")
+    return PlanError(
+        f"the plan file is broken: {what}",
+        where=where,
+        hint="compile the model again with this version of fqfuse",
+    )
 
 
 def read_at(where: str, read: Callable[[], T]) -> T:
@@ -46,7 +61,9 @@ def read_at(where: str, read: Callable[[], T]) -> T:
     try:
         return read()
     except PlanError as error:
-        raise PlanError(error.what, where=f"{where}: {error.where}" if error.where else where, hint=error.hint) from error
+        raise PlanError(
+            error.what, where=f"{where}: {error.where}" if error.where else where, hint=error.hint
+        ) from error
     except InvalidModel as error:  # from the parser of literals
         raise broken(error.what, f"{where}: {error.where}") from error
 
@@ -54,15 +71,31 @@ def read_at(where: str, read: Callable[[], T]) -> T:
 def metadata_of(plan: Plan) -> dict[str, str]:
     """The metadata of a plan: fqfuse.name, .target, .options, .quantizers, .fates, .decisions."""
     decisions = [
-        [d.rule, d.subject, d.outcome.value, d.reason, d.expected, d.found, d.hint, [[a.home, a.cost, a.why_not] for a in d.alternatives]]
+        [
+            d.rule,
+            d.subject,
+            d.outcome.value,
+            d.reason,
+            d.expected,
+            d.found,
+            d.hint,
+            [[a.home, a.cost, a.why_not] for a in d.alternatives],
+        ]
         for d in plan.decisions
     ]
     return {
         "fqfuse.name": plan.name,
         "fqfuse.target": plan.target,
         "fqfuse.options": Writer(in_place=True).attrs(plan.options),
-        "fqfuse.quantizers": json_text([[key, q.name, q.form, q.value] for key, q in plan.quantizers.items()]),
-        "fqfuse.fates": json_text([[f.quantizer, f.half.value, f.fate.value, f.reason, f.consumer, f.step] for f in plan.fates]),
+        "fqfuse.quantizers": json_text(
+            [[key, q.name, q.form, q.value] for key, q in plan.quantizers.items()]
+        ),
+        "fqfuse.fates": json_text(
+            [
+                [f.quantizer, f.half.value, f.fate.value, f.reason, f.consumer, f.step]
+                for f in plan.fates
+            ]
+        ),
         "fqfuse.decisions": json_text(decisions),
     }
 
@@ -132,7 +165,9 @@ def literal_attrs(text: str, source: str) -> dict[str, Attr]:
 def _rows(metadata: Mapping[str, str], key: str, width: int) -> list[list[Any]]:
     """A JSON list of lists of the given width."""
     rows = json_value(text_of(metadata, key), key)
-    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == width for row in rows):
+    if not isinstance(rows, list) or not all(
+        isinstance(row, list) and len(row) == width for row in rows
+    ):
         raise broken(f"{key} is no list of rows of {width}")
     return rows
 
@@ -189,7 +224,12 @@ def _decision(row: list[Any]) -> Decision:
 
 
 def _alternative(row: object, subject: str) -> Alternative:
-    if not isinstance(row, list) or len(row) != 3 or type(row[1]) not in (int, float) or not math.isfinite(row[1]):
+    if (
+        not isinstance(row, list)
+        or len(row) != 3
+        or type(row[1]) not in (int, float)
+        or not math.isfinite(row[1])
+    ):
         raise broken("an alternative of a decision is no row of home, cost and reason", subject)
     home, why_not = strings_of([row[0], row[2]], "fqfuse.decisions")
     return Alternative(home, float(row[1]), why_not)

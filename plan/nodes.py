@@ -1,7 +1,8 @@
 """Steps as records of an ONNX node and back, without onnx: which attribute carries what.
 
-A fused step becomes a node of domain `fqfuse` whose op type is the primitive in camel case (`Convolution`, `LayerNormalization`). Its
-inputs are the arguments, then the operands of the post-ops. Its attributes:
+A fused step becomes a node of domain `fqfuse` whose op type is the primitive in camel case
+(`Convolution`, `LayerNormalization`). Its inputs are the arguments, then the operands of the
+post-ops. Its attributes:
 
     op                         row of the op table
     roles                      roles of the arguments, in order
@@ -12,9 +13,10 @@ inputs are the arguments, then the operands of the post-ops. Its attributes:
     <parameter>                what the primitive computes; `param.<name>` where the name is one of the above
     primitive                  where the op type does not say it
 
-A step `onnx.<Op>` of a standard op without attributes becomes that standard node. ONNX attributes know neither bool, None, element
-types, empty lists nor f64: the node's metadata `fqfuse.exact` repeats such values in the words of the text form, and reading takes them
-from there.
+A step `onnx.<Op>` of a standard op without attributes becomes that standard node. ONNX attributes
+know neither bool, None, element
+types, empty lists nor f64: the node's metadata `fqfuse.exact` repeats such values in the words of
+the text form, and reading takes them from there.
 """
 
 from __future__ import annotations
@@ -37,19 +39,47 @@ from .seal import DOMAIN
 from .text import post_op_text
 from .types import Step
 
-__all__ = ["ELEMENT_TYPES", "Native", "NodeRecord", "by_number", "native", "positional", "record_of", "step_of"]
+__all__ = [
+    "ELEMENT_TYPES",
+    "Native",
+    "NodeRecord",
+    "by_number",
+    "native",
+    "positional",
+    "record_of",
+    "step_of",
+]
 
 Native = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Array | None
 """What an ONNX attribute can hold; None: the attribute is left out."""
 
 ELEMENT_TYPES: Mapping[DType, int] = {
-    DType.F32: 1, DType.U8: 2, DType.S8: 3, DType.U16: 4, DType.S16: 5, DType.S32: 6, DType.S64: 7, DType.STRING: 8, DType.BOOL: 9,
-    DType.F16: 10, DType.F64: 11, DType.U32: 12, DType.U64: 13, DType.BF16: 16, DType.U4: 21, DType.S4: 22,
-}  # fmt: skip
+    DType.F32: 1,
+    DType.U8: 2,
+    DType.S8: 3,
+    DType.U16: 4,
+    DType.S16: 5,
+    DType.S32: 6,
+    DType.S64: 7,
+    DType.STRING: 8,
+    DType.BOOL: 9,
+    DType.F16: 10,
+    DType.F64: 11,
+    DType.U32: 12,
+    DType.U64: 13,
+    DType.BF16: 16,
+    DType.U4: 21,
+    DType.S4: 22,
+}
 """Numbers of ONNX's TensorProto.DataType, which are part of the file format."""
 
-_RESERVED = re.compile(r"(op|roles|post_ops|primitive|output_scales(\.mask)?|(scales|zero_points|param)\..*)", re.DOTALL)
-_ABSENT: Mapping[tuple[str, str], Attr] = {("Split", "num_outputs"): 0}  # how a row says that the attribute is absent
+_RESERVED = re.compile(
+    r"(op|roles|post_ops|primitive|output_scales(\.mask)?|(scales|zero_points|param)\..*)",
+    re.DOTALL,
+)
+_ABSENT: Mapping[tuple[str, str], Attr] = {
+    ("Split", "num_outputs"): 0
+}  # how a row says that the attribute is absent
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -61,7 +91,8 @@ class NodeRecord:
         domain, op_type, name, inputs, outputs: as in NodeProto.
         attributes: exact values; `native` gives what ONNX can hold of each.
         origin: names of the nodes in the user's model.
-        tensors: attributes that a standard op holds as a tensor, for other readers; reading takes them from `attributes`.
+        tensors: attributes that a standard op holds as a tensor, for other readers; reading takes
+            them from `attributes`.
     """
 
     domain: str
@@ -78,14 +109,18 @@ class NodeRecord:
         if name in self.tensors:
             return self.tensors[name], False
         value = self.attributes[name]
-        if self.domain != DOMAIN and ((self.op_type, name) == ("ConstantOfShape", "dtype") or (self.op_type, name) in _ABSENT):
+        if self.domain != DOMAIN and (
+            (self.op_type, name) == ("ConstantOfShape", "dtype") or (self.op_type, name) in _ABSENT
+        ):
             absent = (self.op_type, name) not in _ABSENT or _ABSENT[self.op_type, name] == value
             return (None, False) if absent else native(value)
         return native(value)
 
 
 def native(value: Attr) -> tuple[Native, bool]:
-    """What an ONNX attribute holds of a value, and whether that is all of it. Anything strange is held as its text."""
+    """What an ONNX attribute holds of a value, and whether that is all of it. Anything strange is
+    held as its text.
+    """
     if value is None or value == () or isinstance(value, bytes):
         return None, False
     if isinstance(value, bool):
@@ -104,7 +139,9 @@ def native(value: Attr) -> tuple[Native, bool]:
 
 
 def _native_tuple(values: tuple[Attr, ...]) -> tuple[Native, bool]:
-    ints = tuple(v for v in values if isinstance(v, int) and not isinstance(v, bool) and v in _INT64)
+    ints = tuple(
+        v for v in values if isinstance(v, int) and not isinstance(v, bool) and v in _INT64
+    )
     if len(ints) == len(values):
         return ints, True
     floats = tuple(v for v in values if isinstance(v, float))
@@ -125,7 +162,7 @@ def _is_f32(value: float) -> bool:
     return _as_f32(value) == value  # a NaN is not: its payload may be lost
 
 
-# -- steps to nodes ----------------------------------------------------------------------------------------------------------------
+# -- steps to nodes --------------------------------------------------------------------------------
 
 
 def record_of(step: Step) -> NodeRecord:
@@ -136,24 +173,39 @@ def record_of(step: Step) -> NodeRecord:
 def _standard_record(step: Step) -> NodeRecord | None:
     """A standard node, where the step is nothing but the standard op."""
     row = OPS.get(step.op)
-    if row is None or not row.onnx or step.primitive != f"onnx.{step.op}" or step.attr != PrimitiveAttr():
+    if (
+        row is None
+        or not row.onnx
+        or step.primitive != f"onnx.{step.op}"
+        or step.attr != PrimitiveAttr()
+    ):
         return None
     inputs = positional(row, step.args)
     if inputs is None or _roles(row, inputs) != step.args or not any(step.outputs):
         return None
-    return NodeRecord("", step.op, step.name, inputs, step.outputs, step.params, step.origin, _tensors(step))
+    return NodeRecord(
+        "", step.op, step.name, inputs, step.outputs, step.params, step.origin, _tensors(step)
+    )
 
 
 def _tensors(step: Step) -> Mapping[str, Array]:
-    """ConstantOfShape holds a number and an element type in its row, and a tensor of one element in ONNX."""
+    """ConstantOfShape holds a number and an element type in its row, and a tensor of one element in
+    ONNX.
+    """
     value, dtype = step.params.get("value"), step.params.get("dtype")
-    if step.op != "ConstantOfShape" or not isinstance(value, int | float) or not isinstance(dtype, DType):
+    if (
+        step.op != "ConstantOfShape"
+        or not isinstance(value, int | float)
+        or not isinstance(dtype, DType)
+    ):
         return {}
     return {"value": np.asarray([value]).astype(dtype.numpy)}
 
 
 def positional(row: OpSpec, args: Sequence[tuple[str, str]]) -> tuple[str, ...] | None:
-    """The values of the arguments by position ('' where absent), or None when a role is not the row's."""
+    """The values of the arguments by position ('' where absent), or None when a role is not the
+    row's.
+    """
     fixed = {p.name: i for i, p in enumerate(row.inputs) if not p.variadic}
     last = row.inputs[-1] if row.inputs and row.inputs[-1].variadic else None
     places: dict[int, str] = {}
@@ -169,14 +221,24 @@ def positional(row: OpSpec, args: Sequence[tuple[str, str]]) -> tuple[str, ...] 
 
 
 def by_number(args: Sequence[tuple[str, str]]) -> list[str] | None:
-    """The values of a foreign op's arguments x_0, x_1 ... by number, '' where absent; None for other roles."""
-    places = {int(role[2:]): value for role, value in args if role.startswith("x_") and role[2:].isdecimal() and len(role) < 9}
+    """The values of a foreign op's arguments x_0, x_1 ... by number, '' where absent; None for
+    other roles.
+    """
+    places = {
+        int(role[2:]): value
+        for role, value in args
+        if role.startswith("x_") and role[2:].isdecimal() and len(role) < 9
+    }
     values = [places.get(i, "") for i in range(max(places, default=-1) + 1)]
-    return values if tuple((f"x_{i}", v) for i, v in enumerate(values) if v) == tuple(args) else None
+    return (
+        values if tuple((f"x_{i}", v) for i, v in enumerate(values) if v) == tuple(args) else None
+    )
 
 
 def _roles(row: OpSpec, inputs: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The arguments of a standard node: roles are the names of the row's inputs, `name_0`, `name_1` ... for a repeated one."""
+    """The arguments of a standard node: roles are the names of the row's inputs, `name_0`, `name_1`
+    ... for a repeated one.
+    """
     fixed = [p.name for p in row.inputs if not p.variadic]
     repeated = row.inputs[-1].name if row.inputs and row.inputs[-1].variadic else ""
     pairs = []
@@ -202,13 +264,18 @@ def _fused_record(step: Step) -> NodeRecord:
     for role, point in step.attr.zero_points.items():
         attributes |= {f"zero_points.{role}": point.values, f"zero_points.{role}.mask": point.mask}
     if step.attr.output_scales is not None:
-        attributes |= {"output_scales": step.attr.output_scales.values, "output_scales.mask": step.attr.output_scales.mask}
+        attributes |= {
+            "output_scales": step.attr.output_scales.values,
+            "output_scales.mask": step.attr.output_scales.mask,
+        }
     inputs = [value for _, value in step.args]
     if step.attr.post_ops:
         attributes["post_ops"] = tuple([_numbered(op, inputs) for op in step.attr.post_ops])
     for name, value in step.params.items():
         attributes[f"param.{name}" if _RESERVED.fullmatch(name) else name] = value
-    return NodeRecord(DOMAIN, op_type, step.name, tuple(inputs), step.outputs, attributes, step.origin)
+    return NodeRecord(
+        DOMAIN, op_type, step.name, tuple(inputs), step.outputs, attributes, step.origin
+    )
 
 
 def _primitive(op_type: str) -> str:
@@ -217,7 +284,9 @@ def _primitive(op_type: str) -> str:
 
 
 def _numbered(op: PostOp, inputs: list[str]) -> str:
-    """The text of a post-op, its operands appended to the node's inputs and named by their numbers."""
+    """The text of a post-op, its operands appended to the node's inputs and named by their
+    numbers.
+    """
 
     def number(value: str) -> str:
         if not value:
@@ -232,7 +301,7 @@ def _numbered(op: PostOp, inputs: list[str]) -> str:
     return post_op_text(Writer(), op, {})
 
 
-# -- nodes to steps ----------------------------------------------------------------------------------------------------------------
+# -- nodes to steps --------------------------------------------------------------------------------
 
 
 def step_of(record: NodeRecord) -> Step:
@@ -247,7 +316,15 @@ def step_of(record: NodeRecord) -> Step:
         if row is None or not row.onnx:
             raise broken(f"no step runs the op {record.op_type}", f"node {record.name}")
         args = _roles(row, record.inputs)
-        return Step(record.name, f"onnx.{row.name}", row.name, args, record.outputs, dict(record.attributes), origin=record.origin)
+        return Step(
+            record.name,
+            f"onnx.{row.name}",
+            row.name,
+            args,
+            record.outputs,
+            dict(record.attributes),
+            origin=record.origin,
+        )
     return _fused_step(record)
 
 
@@ -264,23 +341,51 @@ def _fused_step(record: NodeRecord) -> Step:
     roles = _strings(record, left.pop("roles", ()), "roles")
     if len(roles) > len(record.inputs):
         raise broken("it has more roles than inputs", f"node {record.name}")
-    post_ops = tuple(_post_op(record, words) for words in _strings(record, left.pop("post_ops", ()), "post_ops"))
-    scales = {role: Scale(_floats(record, v), mask) for role, v, mask in _by_role(record, left, "scales.")}
-    points = {role: ZeroPoint(_ints(record, v), mask) for role, v, mask in _by_role(record, left, "zero_points.")}
+    post_ops = tuple(
+        _post_op(record, words) for words in _strings(record, left.pop("post_ops", ()), "post_ops")
+    )
+    scales = {
+        role: Scale(_floats(record, v), mask) for role, v, mask in _by_role(record, left, "scales.")
+    }
+    points = {
+        role: ZeroPoint(_ints(record, v), mask)
+        for role, v, mask in _by_role(record, left, "zero_points.")
+    }
     output = None
     if "output_scales" in left:
-        output = Scale(_floats(record, left.pop("output_scales")), _mask(record, left, "output_scales"))
+        output = Scale(
+            _floats(record, left.pop("output_scales")), _mask(record, left, "output_scales")
+        )
     params = {name.removeprefix("param."): value for name, value in left.items()}
     attr = PrimitiveAttr(scales, points, post_ops, output)
-    step = Step(record.name, primitive, op, tuple(zip(roles, record.inputs, strict=False)), record.outputs, params, attr, record.origin)
+    step = Step(
+        record.name,
+        primitive,
+        op,
+        tuple(zip(roles, record.inputs, strict=False)),
+        record.outputs,
+        params,
+        attr,
+        record.origin,
+    )
     if step.inputs != record.inputs:
-        raise broken("its inputs are not its arguments and the operands of its post-ops", f"node {record.name}")
+        raise broken(
+            "its inputs are not its arguments and the operands of its post-ops",
+            f"node {record.name}",
+        )
     return step
 
 
 def _by_role(record: NodeRecord, left: dict[str, Attr], prefix: str) -> list[tuple[str, Attr, int]]:
-    names = [name for name in left if name.startswith(prefix) and not (name.endswith(".mask") and name.removesuffix(".mask") in left)]
-    return [(name.removeprefix(prefix), left.pop(name), _mask(record, left, name)) for name in names]
+    names = [
+        name
+        for name in left
+        if name.startswith(prefix)
+        and not (name.endswith(".mask") and name.removesuffix(".mask") in left)
+    ]
+    return [
+        (name.removeprefix(prefix), left.pop(name), _mask(record, left, name)) for name in names
+    ]
 
 
 def _mask(record: NodeRecord, left: dict[str, Attr], name: str) -> int:

@@ -1,6 +1,7 @@
 """Reading plans from their text form. docs/text-form.md has the grammar.
 
-The parser builds what the text says; whether the plan is sound is the plan verifier's question (`plan/verify.py`).
+The parser builds what the text says; whether the plan is sound is the plan verifier's question
+(`plan/verify.py`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,30 @@ from ..ir.decision import Decision, Fate, Quantizer
 from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Attr, Required
 from ..ir.text_cursor import TextLimits
-from ..ir.text_parse import Tail, body_and_data, check_totals, decision_from, fate_from, header_from, quantizer_from, tail_from
+from ..ir.text_parse import (
+    Tail,
+    body_and_data,
+    check_totals,
+    decision_from,
+    fate_from,
+    header_from,
+    quantizer_from,
+    tail_from,
+)
 from ..ir.text_read import Reader
 from ..ir.text_write import type_text
 from ..ir.types import DType, TensorType
-from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
+from .attributes import (
+    Binary,
+    DepthwiseConv,
+    Eltwise,
+    PostOp,
+    Prelu,
+    PrimitiveAttr,
+    Scale,
+    Sum,
+    ZeroPoint,
+)
 from .types import Plan, Step
 
 __all__ = ["parse_plan", "post_op_from"]
@@ -65,22 +85,45 @@ class _PlanParser:
         if self.outputs is None:
             last.at = len(last.text)
             last.fail_with("the text ends without a line `out`")
-        found = {"steps": len(self.steps), "constants": len(self.constants), "quantizers": len(self.quantizers)}
+        found = {
+            "steps": len(self.steps),
+            "constants": len(self.constants),
+            "quantizers": len(self.quantizers),
+        }
         check_totals(header, stated, found)
-        return Plan(name, stated["target"], tuple(self.inputs), self.outputs, self.values, self.constants, tuple(self.steps),
-                    self.quantizers, tuple(self.fates), tuple(self.decisions), self.options)  # fmt: skip
+        return Plan(
+            name,
+            stated["target"],
+            tuple(self.inputs),
+            self.outputs,
+            self.values,
+            self.constants,
+            tuple(self.steps),
+            self.quantizers,
+            tuple(self.fates),
+            tuple(self.decisions),
+            self.options,
+        )
 
     def _line(self, reader: Reader) -> None:
         lines: Mapping[str, Callable[[Reader], None]] = {
-            "in": self._input, "const": self._constant, "value": self._value, "#": self._step, "out": self._outputs,
-            "option": self._option, "quantizer": self._quantizer,
-            "fate": lambda r: self.fates.append(fate_from(r)), "decision": lambda r: self.decisions.append(decision_from(r)),
-        }  # fmt: skip
+            "in": self._input,
+            "const": self._constant,
+            "value": self._value,
+            "#": self._step,
+            "out": self._outputs,
+            "option": self._option,
+            "quantizer": self._quantizer,
+            "fate": lambda r: self.fates.append(fate_from(r)),
+            "decision": lambda r: self.decisions.append(decision_from(r)),
+        }
         for word, read in lines.items():
             if reader.take(word):
                 read(reader)
                 return
-        reader.fail("`in`, `const`, a step (`#0 %y : f32[1,8] = ...`), `out`, `option`, `quantizer`, `fate` or `decision`")
+        reader.fail(
+            "`in`, `const`, a step (`#0 %y : f32[1,8] = ...`), `out`, `option`, `quantizer`, `fate` or `decision`"
+        )
 
     def _input(self, reader: Reader) -> None:
         self.inputs.append(self._bound(reader))
@@ -91,12 +134,18 @@ class _PlanParser:
         _end(reader)
 
     def _bound(self, reader: Reader) -> str:
-        """`%name : type`, `_` for an absent output, `?` for a type that is not known (which the verifier refuses)."""
+        """`%name : type`, `_` for an absent output, `?` for a type that is not known (which the
+        verifier refuses).
+        """
         start = reader.at
         sigil, name = reader.reference()
         if sigil == "@" or name in self.values or name in self.constants:
             reader.at = start
-            reader.fail_with(f"{name} is defined a second time" if sigil != "@" else "a constant cannot be written")
+            reader.fail_with(
+                f"{name} is defined a second time"
+                if sigil != "@"
+                else "a constant cannot be written"
+            )
         if name:
             reader.expect(":")
             if not reader.take("?"):
@@ -108,11 +157,17 @@ class _PlanParser:
         sigil, name = reader.reference()
         if sigil != "@" or name in self.constants or name in self.values:
             reader.at = start
-            reader.fail_with(f"{name} is defined a second time" if sigil == "@" else "a constant's name begins with `@`")
+            reader.fail_with(
+                f"{name} is defined a second time"
+                if sigil == "@"
+                else "a constant's name begins with `@`"
+            )
         reader.expect(":")
         type_ = reader.type()
         if type_.quant is not None or type_.dtype in (DType.S4, DType.U4, DType.BF16):
-            reader.fail_with(f"a plan's constant is a plain array, and {type_text(type_)} is not the type of one")
+            reader.fail_with(
+                f"a plan's constant is a plain array, and {type_text(type_)} is not the type of one"
+            )
         reader.expect("=")
         self.constants[name] = reader.constant(type_)
         _end(reader)
@@ -122,7 +177,11 @@ class _PlanParser:
         sigil, name = reader.reference()
         if (sigil == "@") != (name in self.constants):
             reader.at = start
-            reader.fail_with(f"{name} is a constant: write @{name}" if name in self.constants else f"no constant @{name} is defined above")
+            reader.fail_with(
+                f"{name} is a constant: write @{name}"
+                if name in self.constants
+                else f"no constant @{name} is defined above"
+            )
         return name
 
     def _step(self, reader: Reader) -> None:
@@ -142,7 +201,9 @@ class _PlanParser:
         tail = tail_from(reader) or Tail(f"{primitive}_{index}", (f"{primitive}_{index}",))
         if tail.quantizer:
             reader.fail_with("a step has no quantizers of its own")
-        self.steps.append(Step(tail.name, primitive, op, tuple(args), tuple(outputs), params, attr, tail.origin))
+        self.steps.append(
+            Step(tail.name, primitive, op, tuple(args), tuple(outputs), params, attr, tail.origin)
+        )
 
     def _arg(self, reader: Reader) -> tuple[str, str]:
         role = reader.name("the role of an argument")
@@ -164,7 +225,9 @@ class _PlanParser:
         post_ops = []
         while reader.take("|"):
             post_ops.append(post_op_from(reader, lambda: self._use(reader)))
-        return PrimitiveAttr(_once(reader, scales), _once(reader, points), tuple(post_ops), output_scales)
+        return PrimitiveAttr(
+            _once(reader, scales), _once(reader, points), tuple(post_ops), output_scales
+        )
 
     def _outputs(self, reader: Reader) -> None:
         if self.outputs is not None:
@@ -194,7 +257,9 @@ def _end(reader: Reader) -> None:
 
 
 def _params(reader: Reader, op: str) -> dict[str, Attr]:
-    """`{alpha=0.5,!axis}`: what differs from the row's defaults; `!axis`: the step does not have that parameter."""
+    """`{alpha=0.5,!axis}`: what differs from the row's defaults; `!axis`: the step does not have
+    that parameter.
+    """
     row = OPS.get(op)
     told: dict[str, Attr] = {}
     absent: set[str] = set()
@@ -212,7 +277,11 @@ def _params(reader: Reader, op: str) -> dict[str, Attr]:
 
     if reader.peek("{"):
         reader.listed("{", "}", item)
-    defaults = {} if row is None else {name: value for name, value in row.attrs.items() if name not in absent}
+    defaults = (
+        {}
+        if row is None
+        else {name: value for name, value in row.attrs.items() if name not in absent}
+    )
     for name, value in defaults.items():
         if isinstance(value, Required) and name not in told:
             reader.fail_with(f"{op} needs the parameter {name}")
@@ -250,7 +319,8 @@ def _zero_point(reader: Reader) -> ZeroPoint:
 
 
 def post_op_from(reader: Reader, use: Callable[[], str]) -> PostOp:
-    """A post-op: `eltwise(relu,alpha=0.1)`, `binary(add,@c)`, `sum(%r,scale=0.5)`, `prelu(@s)`, `depthwise_conv(@w,@b,...)`.
+    """A post-op: `eltwise(relu,alpha=0.1)`, `binary(add,@c)`, `sum(%r,scale=0.5)`, `prelu(@s)`,
+    `depthwise_conv(@w,@b,...)`.
 
     Args:
         reader: stands at the post-op.
@@ -260,8 +330,12 @@ def post_op_from(reader: Reader, use: Callable[[], str]) -> PostOp:
         InvalidModel: something else stands there.
     """
     kinds: Mapping[str, Callable[[Reader, Callable[[], str]], PostOp]] = {
-        "eltwise": _eltwise, "binary": _binary, "sum": _sum, "prelu": _prelu, "depthwise_conv": _depthwise_conv,
-    }  # fmt: skip
+        "eltwise": _eltwise,
+        "binary": _binary,
+        "sum": _sum,
+        "prelu": _prelu,
+        "depthwise_conv": _depthwise_conv,
+    }
     start = reader.at
     read = kinds.get(reader.word("a post-op"))
     if read is None:
@@ -279,7 +353,9 @@ def _options(reader: Reader, **readers: Callable[[], object]) -> Iterator[tuple[
     while reader.take(","):
         key = reader.word("an option of the post-op")
         if key not in readers or key in seen:
-            reader.fail_with(f"{key} is no option here, or stands twice; there are {', '.join(readers)}")
+            reader.fail_with(
+                f"{key} is no option here, or stands twice; there are {', '.join(readers)}"
+            )
         seen.add(key)
         reader.expect("=")
         yield key, readers[key]()
@@ -300,7 +376,9 @@ def _binary(reader: Reader, use: Callable[[], str]) -> PostOp:
 
 def _sum(reader: Reader, use: Callable[[], str]) -> PostOp:
     operand = use()
-    found = dict(_options(reader, scale=reader.number, zero_point=reader.integer, dtype=reader.dtype))
+    found = dict(
+        _options(reader, scale=reader.number, zero_point=reader.integer, dtype=reader.dtype)
+    )
     return Sum(operand, **found)  # type: ignore[arg-type]
 
 
@@ -314,8 +392,19 @@ def _depthwise_conv(reader: Reader, use: Callable[[], str]) -> PostOp:
     reader.expect(",")
     bias = use()
     scale = lambda: _scale(reader)  # noqa: E731
-    found = dict(_options(reader, kernel=reader.integer, stride=reader.integer, padding=reader.integer, weights_dtype=reader.dtype,
-                          dst_dtype=reader.dtype, weights_scale=scale, dst_scale=scale, src_dtype=reader.dtype))  # fmt: skip
+    found = dict(
+        _options(
+            reader,
+            kernel=reader.integer,
+            stride=reader.integer,
+            padding=reader.integer,
+            weights_dtype=reader.dtype,
+            dst_dtype=reader.dtype,
+            weights_scale=scale,
+            dst_scale=scale,
+            src_dtype=reader.dtype,
+        )
+    )
     missing = [key for key in ("kernel", "stride", "padding") if key not in found]
     if missing:
         reader.fail_with(f"depthwise_conv needs {', '.join(missing)}")

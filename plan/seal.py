@@ -1,8 +1,9 @@
-"""The head and the tail of a plan file, read without onnx: is this a plan, and are its bytes what was written?
+"""The head and the tail of a plan file, read without onnx: is this a plan, and are its bytes what
+was written?
 
-Protobuf writes fields in the order of their numbers, so a plan says `domain = "fqfuse"` (field 4) in front of its graph (field 7).
-Appending a field to a serialized message is the same as adding it, so the last entry of `metadata_props` (field 14) can hold the digest of
-everything in front of it.
+Protobuf writes fields in the order of their numbers, so a plan says `domain = "fqfuse"` (field 4)
+in front of its graph (field 7). Appending a field to a serialized message is the same as adding it,
+so the last entry of `metadata_props` (field 14) can hold the digest of everything in front of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from collections.abc import Iterator
 from ..errors import PlanError
 from ..files import open_regular, unreadable
 
-__all__ = ["DOMAIN", "STRUCTURE_LIMIT", "Source", "check_structure", "content", "is_plan", "seal", "unsealed"]
+__all__ = [
+    "DOMAIN",
+    "STRUCTURE_LIMIT",
+    "Source",
+    "check_structure",
+    "content",
+    "is_plan",
+    "seal",
+    "unsealed",
+]
 
 DOMAIN = "fqfuse"
 
@@ -22,7 +32,9 @@ Source = str | os.PathLike[str] | bytes
 """A path, or what a file holds."""
 
 STRUCTURE_LIMIT = 64 << 20
-"""Bytes of a plan file that are not constants. Two bytes of protobuf can take 160 in memory: this bounds what a hostile file asks for."""
+"""Bytes of a plan file that are not constants. Two bytes of protobuf can take 160 in memory: this
+bounds what a hostile file asks for.
+"""
 
 _FIELD_LIMIT = 2_000_000
 _HEAD = 4096
@@ -30,7 +42,8 @@ _KEY = b"fqfuse.digest"
 
 
 def is_plan(source: Source) -> bool:
-    """True when a file (or its content) is a plan, whole or damaged; False for an ordinary model and anything else.
+    """True when a file (or its content) is a plan, whole or damaged; False for an ordinary model
+    and anything else.
 
     Only the head is read.
 
@@ -56,7 +69,11 @@ def content(path: str | os.PathLike[str]) -> bytes:
     try:
         with open_regular(path) as file:
             if os.fstat(file.fileno()).st_size >= 1 << 31:
-                raise PlanError("the file has 2 GiB or more, and a plan has less", where=str(path), hint="name a file that fqfuse wrote")
+                raise PlanError(
+                    "the file has 2 GiB or more, and a plan has less",
+                    where=str(path),
+                    hint="name a file that fqfuse wrote",
+                )
             return file.read()
     except OSError as error:
         raise unreadable(path, error, "the plan file") from error
@@ -97,24 +114,35 @@ def check_structure(data: bytes, limit: int = STRUCTURE_LIMIT) -> None:
     for fields, size in enumerate(_raw_sizes(data)):
         raw += size
         if fields >= _FIELD_LIMIT:
-            raise PlanError(f"the plan file has more than {_FIELD_LIMIT} parts", hint="name a file that fqfuse wrote")
+            raise PlanError(
+                f"the plan file has more than {_FIELD_LIMIT} parts",
+                hint="name a file that fqfuse wrote",
+            )
     if len(data) - raw > limit:
         what = f"the plan holds {len(data) - raw} bytes besides its constants, and the limit is {limit}"
         raise PlanError(what, hint="move the weights out of the subgraphs of If, Loop and Scan")
 
 
 def _raw_sizes(data: bytes) -> Iterator[int]:
-    """For each field of the model, its graph and the graph's constants: how much raw data of a constant it holds."""
+    """For each field of the model, its graph and the graph's constants: how much raw data of a
+    constant it holds.
+    """
     for number, start, end in _fields(data, 0, len(data)):
         yield 0
-        for inner, first, last in _fields(data, start, end) if number == 7 else ():  # ModelProto.graph
+        for inner, first, last in (
+            _fields(data, start, end) if number == 7 else ()
+        ):  # ModelProto.graph
             yield 0
-            for leaf, begin, stop in _fields(data, first, last) if inner == 5 else ():  # GraphProto.initializer
+            for leaf, begin, stop in (
+                _fields(data, first, last) if inner == 5 else ()
+            ):  # GraphProto.initializer
                 yield stop - begin if leaf == 9 else 0  # TensorProto.raw_data
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(number, start, end) of a message's fields, 0 for those that hold numbers; ends where it is malformed: the parser will say so."""
+    """(number, start, end) of a message's fields, 0 for those that hold numbers; ends where it is
+    malformed: the parser will say so.
+    """
     while at < end:
         key, at = _varint(data, at)
         size = {1: 8, 5: 4}.get(key & 7, -1)
@@ -140,7 +168,9 @@ def _field(number: int, value: bytes) -> bytes:
 
 
 def unsealed(data: bytes) -> bool:
-    """True when the bytes do not end with the seal of what is in front of it: they are cut off or were changed."""
+    """True when the bytes do not end with the seal of what is in front of it: they are cut off or
+    were changed.
+    """
     size = len(seal(b""))
     view = memoryview(data)
     return len(data) < size or bytes(view[-size:]) != seal(view[:-size])

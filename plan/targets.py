@@ -1,7 +1,9 @@
-"""Targets as data: which primitive takes which types, scales, zero points and post-ops, and in which order they apply.
+"""Targets as data: which primitive takes which types, scales, zero points and post-ops, and in
+which order they apply.
 
-Facts: oneDNN 3.2's CPU implementations for `onednn-v3` (what the headers allow but every implementation refuses is left
-out), oneDNN 2.6 for `onednn-v2`; `unified` is the proposal to unify scaling, which only the NumPy runtime runs.
+Facts: oneDNN 3.2's CPU implementations for `onednn-v3` (what the headers allow but every
+implementation refuses is left out), oneDNN 2.6 for `onednn-v2`; `unified` is the proposal to unify
+scaling, which only the NumPy runtime runs.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Capability:
         post_ops: kinds of post-ops (`kind` of their classes).
         sum_type: a sum reads its operand as another type than the destination's.
         sum_zero_point: a sum subtracts a zero point from its operand.
-        sum_converts: a sum has its place where the source has another type than the destination, too.
+        sum_converts: a sum has its place where the source has another type than the destination,
+            too.
     """
 
     src: frozenset[DType]
@@ -56,16 +59,20 @@ class Target:
 
     Attributes:
         name: as users write it.
-        scales: `arguments`: one for each argument, bias in the real domain, destination scale behind the post-ops; `output`: one
-            output scale on accumulator + bias, and nothing behind the post-ops but the zero point.
+        scales: `arguments`: one for each argument, bias in the real domain, destination scale
+            behind the post-ops; `output`: one output scale on accumulator + bias, and nothing
+            behind the post-ops but the zero point.
         operand_scale: the second operand of a binary post-op has a scale.
         eltwise_scale: an eltwise post-op multiplies its result by a scale.
-        fold_dst_scale: the scale of the codes goes into the factors in front of the post-ops where it can get there. Those multiply anyway,
-            while a destination scale is one more multiplication for each element (measured on oneDNN 3.2: 1 to 4 % of a network).
+        fold_dst_scale: the scale of the codes goes into the factors in front of the post-ops where
+            it can get there. Those multiply anyway, while a destination scale is one more
+            multiplication for each element (measured on oneDNN 3.2: 1 to 4 % of a network).
         legacy_eltwise: eltwise post-ops have the limits of oneDNN 2, see `legacy_eltwise.py`.
         max_post_ops: how many post-ops a primitive takes.
-        comparison_lanes: where the channels are no multiple of it, a binary post-op compares with a single number only.
-        depthwise_is_slow: why a depthwise convolution is not worth a post-op of the 1x1 convolution in front of it; '' where it is.
+        comparison_lanes: where the channels are no multiple of it, a binary post-op compares with a
+            single number only.
+        depthwise_is_slow: why a depthwise convolution is not worth a post-op of the 1x1 convolution
+            in front of it; '' where it is.
         primitives: capabilities by primitive name; one that is missing takes f32 and no attributes.
     """
 
@@ -93,29 +100,44 @@ _GEMM_POST_OPS = frozenset({Eltwise.kind, Binary.kind, Sum.kind, Prelu.kind})
 _SIMPLE_POST_OPS = frozenset({"eltwise", "binary"})
 _POINTWISE_POST_OPS = _SIMPLE_POST_OPS | {"sum"}
 
-# What a sum can do as oneDNN 3.2 has it compiled; the rest is refused or a reference implementation.
+# What a sum can do as oneDNN 3.2 has it compiled; the rest is refused or a reference
+# implementation.
 _V3: Mapping[str, Capability] = {
-    "convolution": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS | {DepthwiseConv.kind}),
+    "convolution": Capability(
+        _ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS | {DepthwiseConv.kind}
+    ),
     "deconvolution": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS),
     "matmul": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS),
     "pooling": Capability(_ANY, _SAME, post_ops=_SIMPLE_POST_OPS),
     "binary": Capability(
-        _ANY, _ALL, src_scale=True, post_ops=_POINTWISE_POST_OPS, sum_type=False, sum_zero_point=False, sum_converts=False
+        _ANY,
+        _ALL,
+        src_scale=True,
+        post_ops=_POINTWISE_POST_OPS,
+        sum_type=False,
+        sum_zero_point=False,
+        sum_converts=False,
     ),
     "eltwise": Capability(_F32, {DType.F32: _F32}, post_ops=_SIMPLE_POST_OPS),
     "concat": Capability(_ANY, _ALL, src_scale=True),
     "reorder": Capability(_ANY, _ALL, True, True, True, True, frozenset({"sum"})),
     "softmax": Capability(_F32, {DType.F32: _ANY}, dst_scale=True, post_ops=_SIMPLE_POST_OPS),
     "layer_normalization": Capability(_F32, {DType.F32: _ANY}, dst_scale=True),
-    "resampling": Capability(_ANY, _ALL, post_ops=_POINTWISE_POST_OPS, sum_type=False, sum_zero_point=False),
+    "resampling": Capability(
+        _ANY, _ALL, post_ops=_POINTWISE_POST_OPS, sum_type=False, sum_zero_point=False
+    ),
     "reduction": Capability(_F32, {DType.F32: _F32}, post_ops=_POINTWISE_POST_OPS),
     "shuffle": Capability(_ANY, _SAME),
 }
 
 _V2: Mapping[str, Capability] = {
     **_V3,
-    "convolution": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS | {DepthwiseConv.kind}),
-    "deconvolution": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS, sum_type=False),
+    "convolution": Capability(
+        _ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS | {DepthwiseConv.kind}
+    ),
+    "deconvolution": Capability(
+        _ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS, sum_type=False
+    ),
     "matmul": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS),
     "reorder": Capability(_ANY, _ALL, False, True, False, True, frozenset({"sum"})),
     "concat": Capability(_ANY, _ALL),
@@ -126,30 +148,59 @@ _V2: Mapping[str, Capability] = {
 _UNIFIED: Mapping[str, Capability] = {
     **_V3,
     "pooling": replace(_V3["pooling"], dst_scale=True, dst_zero_point=True),
-    "binary": replace(_V3["binary"], dst_scale=True, dst_zero_point=True, sum_type=True, sum_zero_point=True, sum_converts=True),
+    "binary": replace(
+        _V3["binary"],
+        dst_scale=True,
+        dst_zero_point=True,
+        sum_type=True,
+        sum_zero_point=True,
+        sum_converts=True,
+    ),
     "concat": replace(_V3["concat"], dst_scale=True),
-    "resampling": replace(_V3["resampling"], dst_scale=True, dst_zero_point=True, sum_type=True, sum_zero_point=True),
+    "resampling": replace(
+        _V3["resampling"], dst_scale=True, dst_zero_point=True, sum_type=True, sum_zero_point=True
+    ),
     "reduction": replace(_V3["reduction"], dst=_ALL, dst_scale=True, dst_zero_point=True),
     "softmax": replace(_V3["softmax"], dst_zero_point=True),
     "layer_normalization": replace(_V3["layer_normalization"], dst_zero_point=True),
 }
-"""The proposal's formula for every primitive: dst = post_ops(op(...)) / dst_scale + dst_zero_point."""
+"""The proposal's formula for every primitive: dst = post_ops(op(...)) / dst_scale + dst_zero_point.
+"""
 
-# Measured on the pairs of MobileNetV2, batch 1, AVX-512 VNNI, one and two threads: 3.2 takes `ref_fused_convolution` as soon as the
-# depthwise weights have a scale, the two primitives in turn (1.03 to 1.3 of their time); without one, and over 2 * L2 bytes in between,
-# `jit_int8_1x1` (0.96, and 1.02 with the scale as a binary post-op). 2.6 takes the same two: 1.0 to 1.4, and 0.75 to 0.9 over 2 * L2.
+# Measured on the pairs of MobileNetV2, batch 1, AVX-512 VNNI, one and two threads: 3.2 takes
+# `ref_fused_convolution` as soon as the depthwise weights have a scale, the two primitives in turn
+# (1.03 to 1.3 of their time); without one, and over 2 * L2 bytes in between, `jit_int8_1x1` (0.96,
+# and 1.02 with the scale as a binary post-op). 2.6 takes the same two: 1.0 to 1.4, and 0.75 to 0.9
+# over 2 * L2.
 _SLOW_3_2 = "oneDNN 3.2 runs the post-op as the two primitives in turn, which took 1.03 to 1.3 of their time"
 _SLOW_2_6 = "oneDNN 2.6 runs the post-op as the two primitives in turn, in 1.0 to 1.4 of their time, for all but huge results between"
 
-# oneDNN 3.2 accepts a comparison whose operand varies along channels that do not fill its last AVX-512 vector, and then cannot generate
-# the code: a convolution, deconvolution or matmul would run on NumPy for it. Plans for 2.6 run on 3.2 too.
+# oneDNN 3.2 accepts a comparison whose operand varies along channels that do not fill its last
+# AVX-512 vector, and then cannot generate the code: a convolution, deconvolution or matmul would
+# run on NumPy for it. Plans for 2.6 run on 3.2 too.
 _LANES = 16
 
 TARGETS: Mapping[str, Target] = {
     "onednn-v3": Target(
-        "onednn-v3", "arguments", False, 32, _V3, fold_dst_scale=True, comparison_lanes=_LANES, depthwise_is_slow=_SLOW_3_2
+        "onednn-v3",
+        "arguments",
+        False,
+        32,
+        _V3,
+        fold_dst_scale=True,
+        comparison_lanes=_LANES,
+        depthwise_is_slow=_SLOW_3_2,
     ),
-    "onednn-v2": Target("onednn-v2", "output", True, 32, _V2, legacy_eltwise=True, comparison_lanes=_LANES, depthwise_is_slow=_SLOW_2_6),
+    "onednn-v2": Target(
+        "onednn-v2",
+        "output",
+        True,
+        32,
+        _V2,
+        legacy_eltwise=True,
+        comparison_lanes=_LANES,
+        depthwise_is_slow=_SLOW_2_6,
+    ),
     "unified": Target("unified", "arguments", False, 32, _UNIFIED, operand_scale=True),
 }
 
@@ -161,5 +212,9 @@ def check_target(name: object) -> Target:
         InvalidInput: there is none.
     """
     if not isinstance(name, str) or name not in TARGETS:
-        raise InvalidInput(f"there is no target {name!r}", where="target", hint=f"choose one of {', '.join(sorted(TARGETS))}")
+        raise InvalidInput(
+            f"there is no target {name!r}",
+            where="target",
+            hint=f"choose one of {', '.join(sorted(TARGETS))}",
+        )
     return TARGETS[name]

@@ -1,8 +1,10 @@
-"""The text form of plans: `parse_plan(print_plan(plan)) == plan`. docs/text-form.md has the grammar.
+"""The text form of plans: `parse_plan(print_plan(plan)) == plan`. docs/text-form.md has the
+grammar.
 
 One line a step, for instance::
 
-    #3 %y : u8[N,8,8,8]{s=0.1,z=0} = convolution<Conv>(src=%x, weights=@w){pads=[1,1,1,1]} scales(dst=0.1, src=0.02) | eltwise(relu) ; conv3
+    #3 %y : u8[N,8,8,8]{s=0.1,z=0} = convolution<Conv>(src=%x, weights=@w){pads=[1,1,1,1]}
+    scales(dst=0.1, src=0.02) | eltwise(relu) ; conv3
 """
 
 from __future__ import annotations
@@ -15,7 +17,17 @@ from ..ir.ops.spec import Attr, Required
 from ..ir.text_print import DataForm, Rendered, explanation_lines, tail_text
 from ..ir.text_write import Writer, name_text
 from ..ir.types import DType
-from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
+from .attributes import (
+    Binary,
+    DepthwiseConv,
+    Eltwise,
+    PostOp,
+    Prelu,
+    PrimitiveAttr,
+    Scale,
+    Sum,
+    ZeroPoint,
+)
 from .parse import parse_plan
 from .types import Plan, Step
 
@@ -44,15 +56,22 @@ def render_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) ->
         out.add(f"  in {_bound(writer, plan, value)}", values=[value])
     for value in _constants(plan):
         array = plan.constants[value]
-        out.add(f"  const @{name_text(value)} : {writer.type(plan.type(value))} = {writer.constant(array)}", values=[value])
+        out.add(
+            f"  const @{name_text(value)} : {writer.type(plan.type(value))} = {writer.constant(array)}",
+            values=[value],
+        )
     for value in _others(plan):
         out.add(f"  value {_bound(writer, plan, value)}", values=[value])
     for index, step in enumerate(plan.steps):
-        out.add(_step_line(writer, plan, index, step), node=step.name, values=filter(None, step.outputs))
+        out.add(
+            _step_line(writer, plan, index, step), node=step.name, values=filter(None, step.outputs)
+        )
     out.add(("  out " + ", ".join(writer.value(v, plan.constants) for v in plan.outputs)).rstrip())
     for key in sorted(plan.options):
         out.add(f"  option {name_text(key)} = {writer.attr(plan.options[key])}")
-    for line in explanation_lines(plan.quantizers, plan.decisions if explain else (), plan.fates if explain else ()):
+    for line in explanation_lines(
+        plan.quantizers, plan.decisions if explain else (), plan.fates if explain else ()
+    ):
         out.add(line)
     for line in writer.data_lines():
         out.add(line)
@@ -61,9 +80,19 @@ def render_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) ->
 
 def _header(plan: Plan) -> str:
     int8 = sum(_runs_in_int8(plan, step) for step in plan.steps)
-    size = sum(array.nbytes for array in plan.constants.values() if array.dtype.kind != "O")  # strings: pointers tell nothing
-    totals = {"steps": len(plan.steps), "int8": int8, "constants": len(plan.constants), "bytes": size, "quantizers": len(plan.quantizers)}
-    return f"plan {name_text(plan.name)}  target={name_text(plan.target)} " + " ".join(f"{key}={count}" for key, count in totals.items())
+    size = sum(
+        array.nbytes for array in plan.constants.values() if array.dtype.kind != "O"
+    )  # strings: pointers tell nothing
+    totals = {
+        "steps": len(plan.steps),
+        "int8": int8,
+        "constants": len(plan.constants),
+        "bytes": size,
+        "quantizers": len(plan.quantizers),
+    }
+    return f"plan {name_text(plan.name)}  target={name_text(plan.target)} " + " ".join(
+        f"{key}={count}" for key, count in totals.items()
+    )
 
 
 def _runs_in_int8(plan: Plan, step: Step) -> bool:
@@ -71,13 +100,23 @@ def _runs_in_int8(plan: Plan, step: Step) -> bool:
     first = step.args[0][1] if step.args else ""
     data = plan.constants.get(first)
     type_ = plan.values.get(first)
-    return DType.from_numpy(data.dtype) in _INT8 if data is not None else type_ is not None and type_.dtype in _INT8
+    return (
+        DType.from_numpy(data.dtype) in _INT8
+        if data is not None
+        else type_ is not None and type_.dtype in _INT8
+    )
 
 
 def _constants(plan: Plan) -> list[str]:
-    """Constants in the order in which steps read them, then those that nothing reads by name: equal plans have equal texts."""
+    """Constants in the order in which steps read them, then those that nothing reads by name: equal
+    plans have equal texts.
+    """
     read = [value for step in plan.steps for value in step.inputs if value in plan.constants]
-    return list(dict.fromkeys([*read, *(v for v in plan.outputs if v in plan.constants), *sorted(plan.constants)]))
+    return list(
+        dict.fromkeys(
+            [*read, *(v for v in plan.outputs if v in plan.constants), *sorted(plan.constants)]
+        )
+    )
 
 
 def _others(plan: Plan) -> list[str]:
@@ -95,14 +134,20 @@ def _bound(writer: Writer, plan: Plan, value: str) -> str:
 
 def _step_line(writer: Writer, plan: Plan, index: int, step: Step) -> str:
     outputs = ", ".join(_bound(writer, plan, v) for v in step.outputs)
-    args = ", ".join(f"{name_text(role)}={writer.value(value, plan.constants)}" for role, value in step.args)
-    kind = name_text(step.primitive) + ("" if step.primitive == f"onnx.{step.op}" else f"<{name_text(step.op)}>")
+    args = ", ".join(
+        f"{name_text(role)}={writer.value(value, plan.constants)}" for role, value in step.args
+    )
+    kind = name_text(step.primitive) + (
+        "" if step.primitive == f"onnx.{step.op}" else f"<{name_text(step.op)}>"
+    )
     body = f"{kind}({args}){_params(writer, step)}{_attr_text(writer, plan, step.attr)}"
     return f"  #{index} {outputs} = {body} ; {tail_text(step.name, step.origin)}"
 
 
 def _params(writer: Writer, step: Step) -> str:
-    """Parameters that differ from the row's defaults; `!name` marks one that the row has and the step has not."""
+    """Parameters that differ from the row's defaults; `!name` marks one that the row has and the
+    step has not.
+    """
     row = OPS.get(step.op)
     defaults: Mapping[str, Attr | Required] = {} if row is None else row.attrs
     texts = {name: f"!{name_text(name)}" for name in defaults if name not in step.params}
@@ -116,10 +161,21 @@ def _params(writer: Writer, step: Step) -> str:
 def _attr_text(writer: Writer, plan: Plan, attr: PrimitiveAttr) -> str:
     text = ""
     if attr.scales:
-        text += " scales(" + ", ".join(f"{name_text(role)}={_scale(writer, attr.scales[role])}" for role in sorted(attr.scales)) + ")"
+        text += (
+            " scales("
+            + ", ".join(
+                f"{name_text(role)}={_scale(writer, attr.scales[role])}"
+                for role in sorted(attr.scales)
+            )
+            + ")"
+        )
     if attr.zero_points:
         points = attr.zero_points
-        text += " zero_points(" + ", ".join(f"{name_text(role)}={_zero_point(points[role])}" for role in sorted(points)) + ")"
+        text += (
+            " zero_points("
+            + ", ".join(f"{name_text(role)}={_zero_point(points[role])}" for role in sorted(points))
+            + ")"
+        )
     if attr.output_scales is not None:
         text += f" output_scales({_scale(writer, attr.output_scales)})"
     return text + "".join(f" | {post_op_text(writer, op, plan.constants)}" for op in attr.post_ops)
@@ -139,7 +195,9 @@ def _zero_point(point: ZeroPoint) -> str:
 
 
 def post_op_text(writer: Writer, op: PostOp, constants: Mapping[str, object]) -> str:
-    """A post-op, with what differs from its defaults: `eltwise(relu)`, `sum(%r,scale=0.5)`, `binary(add,@c)`."""
+    """A post-op, with what differs from its defaults: `eltwise(relu)`, `sum(%r,scale=0.5)`,
+    `binary(add,@c)`.
+    """
 
     def told(*pairs: tuple[str, str, str]) -> Iterable[str]:
         return (f"{name}={value}" for name, value, default in pairs if value != default)
@@ -152,14 +210,22 @@ def post_op_text(writer: Writer, op: PostOp, constants: Mapping[str, object]) ->
     match op:
         case Eltwise():
             head = [name_text(op.algorithm)]
-            parts = told(("alpha", number(op.alpha), "0"), ("beta", number(op.beta), "0"), ("scale", number(op.scale), "1"))
+            parts = told(
+                ("alpha", number(op.alpha), "0"),
+                ("beta", number(op.beta), "0"),
+                ("scale", number(op.scale), "1"),
+            )
         case Binary():
             head = [name_text(op.algorithm), ref(op.operand)]
             parts = told(("scale", "" if op.scale is None else _scale(writer, op.scale), ""))
         case Sum():
             head = [ref(op.operand)]
             dtype = "" if op.dtype is None else op.dtype.value
-            parts = told(("scale", number(op.scale), "1"), ("zero_point", str(op.zero_point), "0"), ("dtype", dtype, ""))
+            parts = told(
+                ("scale", number(op.scale), "1"),
+                ("zero_point", str(op.zero_point), "0"),
+                ("dtype", dtype, ""),
+            )
         case Prelu():
             head, parts = [ref(op.operand)], told(("mask", str(op.mask), "2"))
         case DepthwiseConv():

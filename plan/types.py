@@ -22,14 +22,18 @@ class Step:
 
     Attributes:
         name: unique in the plan.
-        primitive: the field's name (`convolution`, `matmul`, `pooling`, `binary`, `eltwise`, `concat`, `reorder`, `softmax` ...), or
-            `onnx.<Op>` for a step that runs as the ONNX operator itself (data movement in any type, and what no primitive covers).
-        op: row of the op table that gives the step its shape and, without attributes, its meaning (`Conv`, `MatMul`, `Add` ...);
-            `Identity` for reorder; for primitive `eltwise` a row with that algorithm or `Identity`; `Onnx` for a foreign op.
-        args: (role, value) in order. Roles: `src`, `weights`, `bias`; `src_0`, `src_1` ... for binary, concat, sum;
-            the row's input names for `onnx.<Op>` (absent optional inputs are left out).
+        primitive: the field's name (`convolution`, `matmul`, `pooling`, `binary`, `eltwise`,
+            `concat`, `reorder`, `softmax` ...), or `onnx.<Op>` for a step that runs as the ONNX
+            operator itself (data movement in any type, and what no primitive covers).
+        op: row of the op table that gives the step its shape and, without attributes, its meaning
+            (`Conv`, `MatMul`, `Add` ...); `Identity` for reorder; for primitive `eltwise` a row
+            with that algorithm or `Identity`; `Onnx` for a foreign op.
+        args: (role, value) in order. Roles: `src`, `weights`, `bias`; `src_0`, `src_1` ... for
+            binary, concat, sum; the row's input names for `onnx.<Op>` (absent optional inputs are
+            left out).
         outputs: values written, in order ('' for an absent one).
-        params: what the primitive computes: the row's attributes, and for `eltwise` and `binary` oneDNN's `algorithm`, `alpha`, `beta`.
+        params: what the primitive computes: the row's attributes, and for `eltwise` and `binary`
+            oneDNN's `algorithm`, `alpha`, `beta`.
         attr: scales, zero points, post-ops.
         origin: names of the nodes in the user's model that it replaces.
     """
@@ -69,7 +73,8 @@ class Plan:
         values: the type of every value that is not a constant, quantization included.
         constants: data of constant values (weights in int8, biases, operands of post-ops).
         steps: in execution order.
-        quantizers, fates, decisions: what the model held, where each half went, and what every rule did.
+        quantizers, fates, decisions: what the model held, where each half went, and what every rule
+            did.
         options: how it was compiled, for people and for reproducing it.
     """
 

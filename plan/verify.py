@@ -1,4 +1,5 @@
-"""The plan verifier: what holds of every plan. `verify_plan` lists what is broken, `check_plan` raises::
+"""The plan verifier: what holds of every plan. `verify_plan` lists what is broken, `check_plan`
+raises::
 
 check_plan(plan, source="net.plan.onnx")      # a file, or a plan made by hand: PlanError
 check_plan(plan, blame="plan_from_graph")     # the compiler made it: InternalError, and the plan is saved for a report
@@ -25,7 +26,9 @@ from .verify_shapes import params_fit, roles_fit, shapes_fit, types_fit
 
 __all__ = ["PLAN", "PlanRow", "check_plan", "verify_plan"]
 
-_SAVED_DATA = 64 << 20  # a report holds the constants up to this many bytes, and their digests beyond
+_SAVED_DATA = (
+    64 << 20
+)  # a report holds the constants up to this many bytes, and their digests beyond
 _SHOWN = 50
 
 
@@ -70,13 +73,18 @@ def check_plan(plan: Plan, *, source: str = "", blame: str = "") -> None:
         return
     if not blame:
         where = ": ".join(filter(None, [source, found[0].subject]))
-        raise PlanError(f"the plan is not sound: {summary(found)}", where=where, hint="compile the model again", excerpt=found[0].excerpt)
+        raise PlanError(
+            f"the plan is not sound: {summary(found)}",
+            where=where,
+            hint="compile the model again",
+            excerpt=found[0].excerpt,
+        )
     size = sum(data.nbytes for data in plan.constants.values())
     saved = save_text(print_plan(plan, data="full" if size <= _SAVED_DATA else "digest"), "plan")
     raise InternalError(f"{blame} made a plan that is not sound", saved, "\n".join(map(str, found)))
 
 
-# -- structure ---------------------------------------------------------------------------------------------------------------------
+# -- structure -------------------------------------------------------------------------------------
 
 
 def _target(plan: Plan) -> Iterator[Finding]:
@@ -94,13 +102,22 @@ def _defined(plan: Plan) -> Iterator[Finding]:
     times = Counter(plan.inputs)
     for value in plan.inputs:
         if value not in plan.values or value in plan.constants or times[value] > 1:
-            yield Finding(f"the input %{name_text(value)} has no type, or is defined twice", value=value)
-    ready = {*plan.inputs, *plan.constants, *(value for step in plan.steps for value in step.outputs)}
+            yield Finding(
+                f"the input %{name_text(value)} has no type, or is defined twice", value=value
+            )
+    ready = {
+        *plan.inputs,
+        *plan.constants,
+        *(value for step in plan.steps for value in step.outputs),
+    }
     for value in plan.values:
         if value not in ready:
             yield Finding(f"%{name_text(value)} has a type, and nothing writes it", value=value)
         elif value in plan.constants:
-            yield Finding(f"@{name_text(value)} is a constant, and has the type of a computed value", value=value)
+            yield Finding(
+                f"@{name_text(value)} is a constant, and has the type of a computed value",
+                value=value,
+            )
 
 
 def _bound(plan: Plan) -> Iterator[Finding]:
@@ -108,14 +125,24 @@ def _bound(plan: Plan) -> Iterator[Finding]:
     for step in plan.steps:
         for value in step.inputs:
             if value not in ready:
-                yield Finding(f"{_called(step)} reads %{name_text(value)} before it is written", step.name, token=f"%{name_text(value)}")
+                yield Finding(
+                    f"{_called(step)} reads %{name_text(value)} before it is written",
+                    step.name,
+                    token=f"%{name_text(value)}",
+                )
         if not any(step.outputs):
             yield Finding(f"{_called(step)} writes nothing", step.name)
         for value in filter(None, step.outputs):
             if value in ready:
-                yield Finding(f"{_called(step)} writes %{name_text(value)} a second time", step.name, token=f"%{name_text(value)}")
+                yield Finding(
+                    f"{_called(step)} writes %{name_text(value)} a second time",
+                    step.name,
+                    token=f"%{name_text(value)}",
+                )
             if value not in plan.values:
-                yield Finding(f"%{name_text(value)} has no type", step.name, token=f"%{name_text(value)}")
+                yield Finding(
+                    f"%{name_text(value)} has no type", step.name, token=f"%{name_text(value)}"
+                )
             ready.add(value)
 
 
@@ -124,7 +151,9 @@ def _outputs(plan: Plan) -> Iterator[Finding]:
         yield Finding("the plan returns nothing")
     for value in plan.outputs:
         if value not in plan.values and value not in plan.constants:
-            yield Finding(f"the plan returns %{name_text(value)}, which nothing writes", value=value)
+            yield Finding(
+                f"the plan returns %{name_text(value)}, which nothing writes", value=value
+            )
 
 
 def _quantization(plan: Plan) -> Iterator[Finding]:
@@ -137,11 +166,21 @@ def _quantization(plan: Plan) -> Iterator[Finding]:
 def _constants(plan: Plan) -> Iterator[Finding]:
     for step in plan.steps:
         for op in step.attr.post_ops:
-            demanded = (op.operand,) if isinstance(op, Prelu) else (op.weights, op.bias) if isinstance(op, DepthwiseConv) else ()
+            demanded = (
+                (op.operand,)
+                if isinstance(op, Prelu)
+                else (op.weights, op.bias)
+                if isinstance(op, DepthwiseConv)
+                else ()
+            )
             for value in filter(None, demanded):
                 if value not in plan.constants:
                     token = f"%{name_text(value)}"
-                    yield Finding(f"a post-op of {_called(step)} needs {name_text(value)} to be a constant", step.name, token=token)
+                    yield Finding(
+                        f"a post-op of {_called(step)} needs {name_text(value)} to be a constant",
+                        step.name,
+                        token=token,
+                    )
 
 
 def _sums(plan: Plan) -> Iterator[Finding]:
@@ -152,13 +191,22 @@ def _sums(plan: Plan) -> Iterator[Finding]:
         for op in sums:
             problem = _sum_problem(plan, step, op, alive=last_read.get(op.operand, index) > index)
             if problem:
-                yield Finding(f"the sum operand of {_called(step)} {problem}", step.name, token=f"%{name_text(op.operand)}")
+                yield Finding(
+                    f"the sum operand of {_called(step)} {problem}",
+                    step.name,
+                    token=f"%{name_text(op.operand)}",
+                )
         if len({op.operand for op in sums}) > 1:
-            yield Finding(f"{_called(step)} has sums over different operands, and just one destination", step.name)
+            yield Finding(
+                f"{_called(step)} has sums over different operands, and just one destination",
+                step.name,
+            )
 
 
 def _sum_problem(plan: Plan, step: Step, op: Sum, *, alive: bool) -> str | None:
-    """The destination's buffer held the operand: nobody may need it any more, and it must fill the buffer."""
+    """The destination's buffer held the operand: nobody may need it any more, and it must fill the
+    buffer.
+    """
     operand, dst = plan.values.get(op.operand), destination(plan, step)
     if operand is None or dst is None:
         return "is no computed value"
@@ -166,7 +214,10 @@ def _sum_problem(plan: Plan, step: Step, op: Sum, *, alive: bool) -> str | None:
         return "is still needed after the step"
     if op.operand in dict(step.args).values():
         return "is an argument of the step, too: it would be overwritten while it is read"
-    if not dims.same_shape(operand.shape, dst.shape) or operand.dtype.numpy.itemsize != dst.dtype.numpy.itemsize:
+    if (
+        not dims.same_shape(operand.shape, dst.shape)
+        or operand.dtype.numpy.itemsize != dst.dtype.numpy.itemsize
+    ):
         return f"is {type_text(operand)}, and does not fill the destination {type_text(dst)}"
     if operand.dtype is not (op.dtype or dst.dtype):
         return f"is {operand.dtype.value}, and is read as {(op.dtype or dst.dtype).value}"
@@ -179,12 +230,20 @@ def _called(step: Step) -> str:
     return f"{step.primitive} {name_text(step.name)}"
 
 
-# -- fates -------------------------------------------------------------------------------------------------------------------------
+# -- fates -----------------------------------------------------------------------------------------
 
 _AT_WORK = {
-    QuantizeFate.DST_SCALE, QuantizeFate.POST_OP, QuantizeFate.STANDALONE, QuantizeFate.FALLBACK, DequantizeFate.SOURCE_SCALE,
-    DequantizeFate.WEIGHTS_SCALE, DequantizeFate.SUM, DequantizeFate.POST_OP, DequantizeFate.STANDALONE, DequantizeFate.FALLBACK,
-}  # fmt: skip
+    QuantizeFate.DST_SCALE,
+    QuantizeFate.POST_OP,
+    QuantizeFate.STANDALONE,
+    QuantizeFate.FALLBACK,
+    DequantizeFate.SOURCE_SCALE,
+    DequantizeFate.WEIGHTS_SCALE,
+    DequantizeFate.SUM,
+    DequantizeFate.POST_OP,
+    DequantizeFate.STANDALONE,
+    DequantizeFate.FALLBACK,
+}
 
 
 def _fates(plan: Plan) -> Iterator[Finding]:
@@ -192,7 +251,9 @@ def _fates(plan: Plan) -> Iterator[Finding]:
         label = f"the {fate.half.value} fate `{fate.fate.value}` of {name_text(fate.quantizer)}"
         if fate.quantizer not in plan.quantizers:
             yield Finding(f"{label} is about a quantizer that the model does not have")
-        if not isinstance(fate.fate, QuantizeFate if fate.half is Half.QUANTIZE else DequantizeFate):
+        if not isinstance(
+            fate.fate, QuantizeFate if fate.half is Half.QUANTIZE else DequantizeFate
+        ):
             yield Finding(f"{label} is a fate of the other half")
         if fate.half is Half.DEQUANTIZE and not fate.consumer:
             yield Finding(f"{label} does not say for which consumer")
@@ -206,7 +267,9 @@ def _fates_add_up(plan: Plan) -> Iterator[Finding]:
     told = {(fate.quantizer, fate.half) for fate in plan.fates}
     for name, quantizer in plan.quantizers.items():
         if quantizer.name != name:
-            yield Finding(f"the quantizer {name_text(quantizer.name)} is recorded under {name_text(name)}")
+            yield Finding(
+                f"the quantizer {name_text(quantizer.name)} is recorded under {name_text(name)}"
+            )
         for half in Half:
             if (name, half) not in told:
                 yield Finding(f"nothing says where the {half.value} half of {name_text(name)} went")
@@ -219,14 +282,22 @@ def _fates_are_true(plan: Plan) -> Iterator[Finding]:
         step = plan.steps[fate.step]
         if not _has_it(plan, step, fate.fate):
             told = f"the {fate.half.value} half of {name_text(fate.quantizer)} is told to be `{fate.fate.value}`"
-            yield Finding(f"{told} of step #{fate.step}, and {_called(step)} has no such thing", step.name, token=step.primitive)
+            yield Finding(
+                f"{told} of step #{fate.step}, and {_called(step)} has no such thing",
+                step.name,
+                token=step.primitive,
+            )
 
 
 def _has_it(plan: Plan, step: Step, fate: QuantizeFate | DequantizeFate) -> bool:
     """Whether the step has what the fate says of it."""
     if fate is QuantizeFate.DST_SCALE:
-        between = any(isinstance(op, DepthwiseConv) for op in step.attr.post_ops)  # the scale of codes that stay inside the step
-        return between or any(plan.values[v].dtype.is_integer for v in step.outputs if v in plan.values)
+        between = any(
+            isinstance(op, DepthwiseConv) for op in step.attr.post_ops
+        )  # the scale of codes that stay inside the step
+        return between or any(
+            plan.values[v].dtype.is_integer for v in step.outputs if v in plan.values
+        )
     if fate is DequantizeFate.SUM:
         return any(isinstance(op, Sum) for op in step.attr.post_ops)
     if fate in (QuantizeFate.POST_OP, DequantizeFate.POST_OP):
@@ -240,16 +311,34 @@ PLAN: tuple[PlanRow, ...] = (
     PlanRow("target", "the target is known", _target),
     PlanRow("step-names", "steps have names of their own", _names),
     PlanRow("defined", "values with a type are inputs, or written by a step", _defined),
-    PlanRow("bound-before-use", "a value is written once, has a type, and is written before it is read", _bound),
+    PlanRow(
+        "bound-before-use",
+        "a value is written once, has a type, and is written before it is read",
+        _bound,
+    ),
     PlanRow("outputs-exist", "the plan returns values that exist", _outputs),
     PlanRow("quantization", "dimensions and quantization fit each other", _quantization),
-    PlanRow("roles", "a primitive computes its op, and has the arguments that it needs, in known roles", roles_fit),
+    PlanRow(
+        "roles",
+        "a primitive computes its op, and has the arguments that it needs, in known roles",
+        roles_fit,
+    ),
     PlanRow("params", "parameters are those that the op's row has, of its kinds", params_fit),
     PlanRow("shapes", "what a step writes has the shape that its op gives", shapes_fit),
-    PlanRow("types", "a primitive reads and writes element types that the target has for it", types_fit),
-    PlanRow("scales", "scales stand where the target has them, one for each index of their mask", scales_fit),
-    PlanRow("zero-points", "zero points stand where the target has them, on integers", zero_points_fit),
-    PlanRow("post-ops", "post-ops are those that the target has, with operands that fit", post_ops_fit),
+    PlanRow(
+        "types", "a primitive reads and writes element types that the target has for it", types_fit
+    ),
+    PlanRow(
+        "scales",
+        "scales stand where the target has them, one for each index of their mask",
+        scales_fit,
+    ),
+    PlanRow(
+        "zero-points", "zero points stand where the target has them, on integers", zero_points_fit
+    ),
+    PlanRow(
+        "post-ops", "post-ops are those that the target has, with operands that fit", post_ops_fit
+    ),
     PlanRow("constants", "slopes and weights of post-ops are constants", _constants),
     PlanRow("sum", "what a sum overwrites is dead afterwards, and fills the destination", _sums),
     PlanRow("fates", "fates are about quantizers and steps that exist", _fates),

@@ -1,4 +1,6 @@
-"""Rows of the plan verifier about attributes: scales, zero points and post-ops against the target's capabilities."""
+"""Rows of the plan verifier about attributes: scales, zero points and post-ops against the target's
+capabilities.
+"""
 
 from __future__ import annotations
 
@@ -67,11 +69,16 @@ def _has_zero_point(step: Step, role: str, capability: Capability) -> bool:
 
 
 def scales_fit(plan: Plan) -> Iterator[Finding]:
-    """Scales stand where the target has them, with a mask that the primitive takes and one value for each index of it."""
+    """Scales stand where the target has them, with a mask that the primitive takes and one value
+    for each index of it.
+    """
     for step, target, capability in _capable(plan):
         for role, scale in step.attr.scales.items():
             if not _has_scale(step, role, target, capability):
-                yield _about(step, f"has a scale of {role}, which {step.primitive} of {target.name} does not take")
+                yield _about(
+                    step,
+                    f"has a scale of {role}, which {step.primitive} of {target.name} does not take",
+                )
                 continue
             problem = _mask_problem(plan, step, role, scale) or _value_problem(scale, role)
             if problem:
@@ -83,32 +90,49 @@ def scales_fit(plan: Plan) -> Iterator[Finding]:
 def _output_scales(plan: Plan, step: Step, target: Target) -> Iterator[Finding]:
     scale = step.attr.output_scales
     if scale is None or target.scales != "output" or step.primitive not in (*_WEIGHTED, "reorder"):
-        yield _about(step, f"has output scales, which {step.primitive} of {target.name} does not take")
+        yield _about(
+            step, f"has output scales, which {step.primitive} of {target.name} does not take"
+        )
         return
     dst = destination(plan, step)
     shape = None if dst is None else dst.shape
-    problem = _value_problem(scale, "dst") or _single_bit(scale.mask) or _count_problem(scale, shape)
+    problem = (
+        _value_problem(scale, "dst") or _single_bit(scale.mask) or _count_problem(scale, shape)
+    )
     if problem:
         yield _about(step, f"has output scales {problem}")
 
 
 def _single_bit(mask: int) -> str | None:
-    return None if mask >= 0 and mask & (mask - 1) == 0 else f"of mask {mask}, which selects more than one dimension"
+    return (
+        None
+        if mask >= 0 and mask & (mask - 1) == 0
+        else f"of mask {mask}, which selects more than one dimension"
+    )
 
 
 def _value_problem(scale: Scale, role: str) -> str | None:
     if not all(map(_is_f32, scale.values)):
         return "that is not finite"
     smallest = min(map(abs, scale.values), default=1.0)
-    return "that is zero: the destination is divided by it" if role == "dst" and smallest < _SMALLEST else None
+    return (
+        "that is zero: the destination is divided by it"
+        if role == "dst" and smallest < _SMALLEST
+        else None
+    )
 
 
 def zero_points_fit(plan: Plan) -> Iterator[Finding]:
-    """Zero points stand where the target has them, on integers, with a mask that the primitive takes."""
+    """Zero points stand where the target has them, on integers, with a mask that the primitive
+    takes.
+    """
     for step, target, capability in _capable(plan):
         for role, point in step.attr.zero_points.items():
             if not _has_zero_point(step, role, capability):
-                yield _about(step, f"has a zero point of {role}, which {step.primitive} of {target.name} does not take")
+                yield _about(
+                    step,
+                    f"has a zero point of {role}, which {step.primitive} of {target.name} does not take",
+                )
                 continue
             problem = _mask_problem(plan, step, role, point)
             type_ = _role_type(plan, step, role)
@@ -116,7 +140,9 @@ def zero_points_fit(plan: Plan) -> Iterator[Finding]:
             if problem:
                 yield _about(step, f"has a zero point of {role} {problem}")
             if type_ is not None and not type_.dtype.is_integer:
-                yield _about(step, f"has a zero point of {role}, which is {type_.dtype.value} and no integer")
+                yield _about(
+                    step, f"has a zero point of {role}, which is {type_.dtype.value} and no integer"
+                )
             if not all(low <= v <= high for v in point.values):
                 yield _about(step, f"has a zero point of {role} that is no s32")
 
@@ -129,14 +155,24 @@ def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -
     rank = len(type_.shape)
     if step.primitive in ("convolution", "deconvolution") and role == "weights":
         group = step.params.get("group", 1)
-        channels = _output_channels(step.primitive, type_.shape, group if isinstance(group, int) else 1)
+        channels = _output_channels(
+            step.primitive, type_.shape, group if isinstance(group, int) else 1
+        )
         mask = 3 if group != 1 else 1
         if scale.mask != mask:
             return f"of mask {scale.mask}; a mask of weights in {group!r} groups is 0 or {mask}"
-        return None if len(scale.values) == channels else f"with {len(scale.values)} values for {channels} output channels"
+        return (
+            None
+            if len(scale.values) == channels
+            else f"with {len(scale.values)} values for {channels} output channels"
+        )
     if step.primitive == "matmul" and role == "weights":
         last = 1 << (rank - 1)
-        return _count_problem(scale, type_.shape) if scale.mask == last else f"of mask {scale.mask}; it is 0 or {last}"
+        return (
+            _count_problem(scale, type_.shape)
+            if scale.mask == last
+            else f"of mask {scale.mask}; it is 0 or {last}"
+        )
     if step.primitive == "reorder":
         return _single_bit(scale.mask) or _count_problem(scale, type_.shape)
     return f"of mask {scale.mask}, and it is per tensor (0)"
@@ -158,26 +194,42 @@ def _count_problem(scale: Scale | ZeroPoint, shape: Shape | None) -> str | None:
     numbers = [dim for dim in sizes if isinstance(dim, int)]
     if len(numbers) != len(sizes):
         return f"of mask {scale.mask}, which selects a dimension whose size is not known"
-    return None if math.prod(numbers) == len(scale.values) else f"with {len(scale.values)} values for {math.prod(numbers)} indices"
+    return (
+        None
+        if math.prod(numbers) == len(scale.values)
+        else f"with {len(scale.values)} values for {math.prod(numbers)} indices"
+    )
 
 
 def _about(step: Step, problem: str, token: str = "") -> Finding:
-    return Finding(f"{step.primitive} {name_text(step.name)} {problem}", step.name, token=token or step.primitive)
+    return Finding(
+        f"{step.primitive} {name_text(step.name)} {problem}",
+        step.name,
+        token=token or step.primitive,
+    )
 
 
-# -- post-ops ----------------------------------------------------------------------------------------------------------------------
+# -- post-ops --------------------------------------------------------------------------------------
 
 
 def post_ops_fit(plan: Plan) -> Iterator[Finding]:
-    """Post-ops are of kinds that the primitive takes, not too many, by known algorithms, and their operands fit the destination."""
+    """Post-ops are of kinds that the primitive takes, not too many, by known algorithms, and their
+    operands fit the destination.
+    """
     for step, target, capability in _capable(plan):
         if len(step.attr.post_ops) > target.max_post_ops:
-            yield _about(step, f"has {len(step.attr.post_ops)} post-ops, and {target.name} takes {target.max_post_ops}")
+            yield _about(
+                step,
+                f"has {len(step.attr.post_ops)} post-ops, and {target.name} takes {target.max_post_ops}",
+            )
         dst = destination(plan, step)
         for op in step.attr.post_ops:
             kind = op.kind
             if kind not in capability.post_ops:
-                yield _about(step, f"has a post-op {kind}, which {step.primitive} of {target.name} does not take")
+                yield _about(
+                    step,
+                    f"has a post-op {kind}, which {step.primitive} of {target.name} does not take",
+                )
                 continue
             problem = _post_op_problem(plan, target, op, dst)
             if problem:
@@ -195,7 +247,9 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | N
                 return f"with a scale of its operand, which {target.name} does not have"
             operand = type_of(plan, op.operand)
             return _operand_problem(operand, dst) or (
-                None if op.scale is None else _single_bit(op.scale.mask) or _scale_problem(op.scale, operand)
+                None
+                if op.scale is None
+                else _single_bit(op.scale.mask) or _scale_problem(op.scale, operand)
             )
         case Prelu():
             slope = type_of(plan, op.operand)
@@ -216,7 +270,9 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | N
 def _depthwise_problem(plan: Plan, op: DepthwiseConv, dst: TensorType | None) -> str | None:
     """What is between are codes; weights are codes, too, with a scale for each channel, or one."""
     weights = type_of(plan, op.weights)
-    if weights is not None and (weights.dtype is not op.weights_dtype or weights.dtype is not DType.S8):
+    if weights is not None and (
+        weights.dtype is not op.weights_dtype or weights.dtype is not DType.S8
+    ):
         return f"with weights of {weights.dtype.value}"
     if op.src_dtype not in _CODES:
         return f"that reads {op.src_dtype.value} instead of codes"
@@ -231,7 +287,9 @@ def _depthwise_problem(plan: Plan, op: DepthwiseConv, dst: TensorType | None) ->
 
 def _scale_problem(scale: Scale, type_: TensorType | None) -> str | None:
     """What is wrong with a scale of a post-op."""
-    return _value_problem(scale, "src") or _count_problem(scale, None if type_ is None else type_.shape)
+    return _value_problem(scale, "src") or _count_problem(
+        scale, None if type_ is None else type_.shape
+    )
 
 
 def _is_f32(value: float) -> bool:
@@ -258,7 +316,11 @@ def _operand_problem(operand: TensorType | None, dst: TensorType | None) -> str 
     if operand is None or dst is None or operand.shape is None or dst.shape is None:
         return None
     fits = len(operand.shape) == len(dst.shape) and dims.fits(operand.shape, dst.shape)
-    return None if fits else f"whose operand {type_text(operand)} does not fit the destination {type_text(dst)}"
+    return (
+        None
+        if fits
+        else f"whose operand {type_text(operand)} does not fit the destination {type_text(dst)}"
+    )
 
 
 def _prelu_mask_problem(op: Prelu, slope: TensorType | None) -> str | None:
@@ -267,4 +329,6 @@ def _prelu_mask_problem(op: Prelu, slope: TensorType | None) -> str | None:
     if op.mask < 0 or op.mask >> len(slope.shape):
         return f"of mask {op.mask}, which selects dimensions that are not there"
     stray = [dim for index, dim in enumerate(slope.shape) if not op.mask >> index & 1 and dim != 1]
-    return f"of mask {op.mask}, which does not select all dimensions of its slopes" if stray else None
+    return (
+        f"of mask {op.mask}, which does not select all dimensions of its slopes" if stray else None
+    )

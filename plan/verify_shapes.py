@@ -1,7 +1,8 @@
-"""Rows of the plan verifier about what a step is: its identity, its arguments, its parameters, and the types that follow from them.
+"""Rows of the plan verifier about what a step is: its identity, its arguments, its parameters, and
+the types that follow from them.
 
-Nothing that a plan states is taken on trust: what a step writes is derived again from what it reads, by the op table's own functions, and
-has to be what is stated.
+Nothing that a plan states is taken on trust: what a step writes is derived again from what it
+reads, by the op table's own functions, and has to be what is stated.
 """
 
 from __future__ import annotations
@@ -53,29 +54,53 @@ PRIMITIVES: Mapping[str, Schema] = {
     "concat": Schema(("src_0",), (), repeats=True),
     "eltwise": Schema(takes=()),
     "reorder": Schema(takes=()),
-    "pooling": Schema(), "softmax": Schema(), "layer_normalization": Schema(), "batch_normalization": Schema(), "reduction": Schema(),
-    "resampling": Schema(), "shuffle": Schema(), "prelu": Schema(), "lrn": Schema(),
-}  # fmt: skip
+    "pooling": Schema(),
+    "softmax": Schema(),
+    "layer_normalization": Schema(),
+    "batch_normalization": Schema(),
+    "reduction": Schema(),
+    "resampling": Schema(),
+    "shuffle": Schema(),
+    "prelu": Schema(),
+    "lrn": Schema(),
+}
 """The primitives."""
 
 _ALGORITHMS = {"eltwise": ELTWISE, "binary": BINARY}
-_KINDS: Mapping[type, tuple[type, ...]] = {float: (float, int)}  # what else may stand for a default of that type
-_NO_FIT = (ShapeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, MemoryError)
-"""What rows raise over arguments and parameters from a file: ShapeError where they look at them, something else where they rely on them."""
+_KINDS: Mapping[type, tuple[type, ...]] = {
+    float: (float, int)
+}  # what else may stand for a default of that type
+_NO_FIT = (
+    ShapeError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+)
+"""What rows raise over arguments and parameters from a file: ShapeError where they look at them,
+something else where they rely on them.
+"""
 
 _GEMM = ("convolution", "deconvolution", "matmul")
 _CODES = (DType.U8, DType.S8, DType.S32)
 
 
 def _about(step: Step, problem: str) -> Finding:
-    return Finding(f"{step.primitive} {name_text(step.name)} {problem}", step.name, token=step.primitive)
+    return Finding(
+        f"{step.primitive} {name_text(step.name)} {problem}", step.name, token=step.primitive
+    )
 
 
-# -- identity and roles ------------------------------------------------------------------------------------------------------------
+# -- identity and roles ----------------------------------------------------------------------------
 
 
 def roles_fit(plan: Plan) -> Iterator[Finding]:
-    """A step's primitive is one that computes its op, it has the arguments that it needs, each role once, and every argument its own."""
+    """A step's primitive is one that computes its op, it has the arguments that it needs, each role
+    once, and every argument its own.
+    """
     for step in plan.steps:
         problem = _problem(step)
         if problem:
@@ -83,7 +108,9 @@ def roles_fit(plan: Plan) -> Iterator[Finding]:
         for role in PRIMITIVES[step.primitive].constant if step.primitive in PRIMITIVES else ():
             value = step.arg(role)
             if value is not None and value not in plan.constants:
-                yield _about(step, f"computes its {role} at run time, and {step.primitive} needs a constant")
+                yield _about(
+                    step, f"computes its {role} at run time, and {step.primitive} needs a constant"
+                )
 
 
 def _problem(step: Step) -> str | None:
@@ -91,7 +118,9 @@ def _problem(step: Step) -> str | None:
 
 
 def _identity_problem(step: Step) -> str | None:
-    """A step is one thing: `onnx.<Op>` is the row of that name or the foreign op of that type, and a primitive computes its row."""
+    """A step is one thing: `onnx.<Op>` is the row of that name or the foreign op of that type, and
+    a primitive computes its row.
+    """
     row = OPS.get(step.op)
     if row is None and step.primitive.startswith("onnx."):
         return f"is of the op {name_text(step.op)}, which the op table does not have"
@@ -107,7 +136,11 @@ def _identity_problem(step: Step) -> str | None:
     if step.primitive == "binary" or (step.primitive == "eltwise" and step.op != "Identity"):
         fits = by is not None and algorithms[step.primitive] == by
         return None if fits else f"computes {name_text(str(by))}, and is of the op {step.op}"
-    fits = step.op == "Identity" if step.primitive in ("eltwise", "reorder") else row.primitive == step.primitive
+    fits = (
+        step.op == "Identity"
+        if step.primitive in ("eltwise", "reorder")
+        else row.primitive == step.primitive
+    )
     return None if fits else f"is of the op {step.op}, which it does not compute"
 
 
@@ -115,7 +148,11 @@ def _role_problem(step: Step) -> str | None:
     roles = [role for role, _ in step.args]
     if len(set(roles)) != len(roles):
         return "has two arguments in one role"
-    return _row_role_problem(step, roles) if step.primitive.startswith("onnx.") else _primitive_role_problem(step, roles)
+    return (
+        _row_role_problem(step, roles)
+        if step.primitive.startswith("onnx.")
+        else _primitive_role_problem(step, roles)
+    )
 
 
 def _row_role_problem(step: Step, roles: list[str]) -> str | None:
@@ -127,12 +164,21 @@ def _row_role_problem(step: Step, roles: list[str]) -> str | None:
     if missing:
         return f"lacks its input {', '.join(missing)}"
     place = {param.name: index for index, param in enumerate(row.inputs)}
-    return _order_problem(roles, lambda role: (place[role], 0) if role in place else (len(place), int(role.rpartition("_")[2])))
+    return _order_problem(
+        roles,
+        lambda role: (
+            (place[role], 0) if role in place else (len(place), int(role.rpartition("_")[2]))
+        ),
+    )
 
 
 def _order_problem(roles: list[str], place: Callable[[str], tuple[int, int]]) -> str | None:
     """Roles stand in their order: much is read by position."""
-    return None if roles == sorted(roles, key=place) else f"has its arguments in the order {', '.join(roles)}"
+    return (
+        None
+        if roles == sorted(roles, key=place)
+        else f"has its arguments in the order {', '.join(roles)}"
+    )
 
 
 def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
@@ -140,8 +186,14 @@ def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
     missing = [role for role in schema.needs if role not in roles]
     if missing:
         return f"lacks its argument {', '.join(missing)}"
-    takes = tuple(param.name for param in OPS[step.op].inputs[1:]) if schema.takes is None else schema.takes
-    known = [*schema.needs, *takes] if not schema.repeats else [f"src_{i}" for i in range(len(roles))]
+    takes = (
+        tuple(param.name for param in OPS[step.op].inputs[1:])
+        if schema.takes is None
+        else schema.takes
+    )
+    known = (
+        [*schema.needs, *takes] if not schema.repeats else [f"src_{i}" for i in range(len(roles))]
+    )
     place = {role: number for number, role in enumerate(known)}
     strange = [role for role in roles if role not in place]
     if strange:
@@ -150,14 +202,20 @@ def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
     if disorder:
         return disorder
     outputs = [value for value in step.outputs if value]
-    return None if len(outputs) == len(step.outputs) == 1 else f"has {len(step.outputs)} outputs, and {step.primitive} has one"
+    return (
+        None
+        if len(outputs) == len(step.outputs) == 1
+        else f"has {len(step.outputs)} outputs, and {step.primitive} has one"
+    )
 
 
-# -- parameters --------------------------------------------------------------------------------------------------------------------
+# -- parameters ------------------------------------------------------------------------------------
 
 
 def params_fit(plan: Plan) -> Iterator[Finding]:
-    """Parameters are those that the op's row has, of its kinds; `eltwise` and `binary` name an algorithm."""
+    """Parameters are those that the op's row has, of its kinds; `eltwise` and `binary` name an
+    algorithm.
+    """
     for step in plan.steps:
         for problem in _param_problems(step):
             yield _about(step, problem)
@@ -198,14 +256,21 @@ def _algorithm_problems(step: Step, algorithms: Collection[str]) -> Iterator[str
             yield f"has the parameter {name}, and it is NaN"
 
 
-# -- types -------------------------------------------------------------------------------------------------------------------------
+# -- types -----------------------------------------------------------------------------------------
 
 
 def shapes_fit(plan: Plan) -> Iterator[Finding]:
-    """What a step writes has the shape that the op table gives; for `onnx.<Op>` the element type, too."""
+    """What a step writes has the shape that the op table gives; for `onnx.<Op>` the element type,
+    too.
+    """
     for value, type_ in plan.values.items():
-        if len(type_.shape or ()) > _MOST_DIMENSIONS:  # how many bytes is the business of the run's budget
-            yield Finding(f"%{name_text(value)} of type {type_text(type_)} has more than {_MOST_DIMENSIONS} dimensions", value=value)
+        if (
+            len(type_.shape or ()) > _MOST_DIMENSIONS
+        ):  # how many bytes is the business of the run's budget
+            yield Finding(
+                f"%{name_text(value)} of type {type_text(type_)} has more than {_MOST_DIMENSIONS} dimensions",
+                value=value,
+            )
     for step in plan.steps:
         types = [type_of(plan, value) for _, value in step.args]
         if None in types or step.op == "Onnx":
@@ -214,14 +279,21 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
             found = _expected(plan, step)
         except _NO_FIT as error:
             if not _problem(step):  # else the row of roles has said so
-                yield Finding(f"{step.primitive} {name_text(step.name)}: {error}", step.name, token=step.primitive)
+                yield Finding(
+                    f"{step.primitive} {name_text(step.name)}: {error}",
+                    step.name,
+                    token=step.primitive,
+                )
             continue
         if len(step.outputs) > len(found):
             yield _about(step, f"has {len(step.outputs)} outputs, and {step.op} gives {len(found)}")
         for value, expected in zip(step.outputs, found, strict=False):
             stated = plan.values.get(value)
             differs = stated is not None and stated.shape != expected.shape
-            if stated is not None and (differs or (step.primitive.startswith("onnx.") and stated.dtype is not expected.dtype)):
+            if stated is not None and (
+                differs
+                or (step.primitive.startswith("onnx.") and stated.dtype is not expected.dtype)
+            ):
                 token = f"%{name_text(value)}"
                 gives = f"{step.primitive} {name_text(step.name)} gives {type_text(expected)}"
                 message = f"{token} is recorded as {type_text(stated)}, and {gives}"
@@ -244,7 +316,14 @@ def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:
     if row is None:
         raise ShapeError(f"the op table has no row {step.op}")
     values = _arguments(row, step)
-    types = [None if not v else plan.type(v) if step.primitive.startswith("onnx.") else _decoded(plan.type(v)) for v in values]
+    types = [
+        None
+        if not v
+        else plan.type(v)
+        if step.primitive.startswith("onnx.")
+        else _decoded(plan.type(v))
+        for v in values
+    ]
     data: list[Array | None] = [plan.constants.get(v) for v in values]
     attrs = row.complete({name: value for name, value in step.params.items() if name in row.attrs})
     found = row.infer(types, attrs, data)
@@ -264,26 +343,53 @@ def _check_matmul(plan: Plan, step: Step, result: TensorType) -> None:
     shape = None if bias is None else plan.type(bias).shape
     if shape is None or result.shape is None:
         return
-    if len(shape) > len(result.shape) or any(d != 1 for d in shape[:-1]) or (shape and shape[-1] not in (1, result.shape[-1])):
-        raise ShapeError(f"its bias {type_text(plan.type(bias or ''))} does not run along the columns of {type_text(result)}")
+    if (
+        len(shape) > len(result.shape)
+        or any(d != 1 for d in shape[:-1])
+        or (shape and shape[-1] not in (1, result.shape[-1]))
+    ):
+        raise ShapeError(
+            f"its bias {type_text(plan.type(bias or ''))} does not run along the columns of {type_text(result)}"
+        )
 
 
-def _behind_depthwise(plan: Plan, step: Step, between: TensorType, ops: list[DepthwiseConv]) -> TensorType:
+def _behind_depthwise(
+    plan: Plan, step: Step, between: TensorType, ops: list[DepthwiseConv]
+) -> TensorType:
     """The type behind a depthwise post-op, which a 1x1 convolution of feature maps has."""
     op, shape, weights = ops[0], between.shape, type_of(plan, ops[0].weights)
     kernel = type_of(plan, step.arg("weights"))
-    if len(ops) > 1 or shape is None or len(shape) != 4 or kernel is None or (kernel.shape or ())[2:] != (1, 1):
-        raise ShapeError("a depthwise post-op stands once, behind a 1x1 convolution of two spatial dimensions")
-    if any(step.params.get(name, ()) not in ((), one) for name, one in (("strides", (1, 1)), ("pads", (0, 0, 0, 0)))):
-        raise ShapeError("a depthwise post-op stands behind a 1x1 convolution without strides and pads")
+    if (
+        len(ops) > 1
+        or shape is None
+        or len(shape) != 4
+        or kernel is None
+        or (kernel.shape or ())[2:] != (1, 1)
+    ):
+        raise ShapeError(
+            "a depthwise post-op stands once, behind a 1x1 convolution of two spatial dimensions"
+        )
+    if any(
+        step.params.get(name, ()) not in ((), one)
+        for name, one in (("strides", (1, 1)), ("pads", (0, 0, 0, 0)))
+    ):
+        raise ShapeError(
+            "a depthwise post-op stands behind a 1x1 convolution without strides and pads"
+        )
     if op.kernel < 1 or op.stride < 1 or op.padding < 0:
-        raise ShapeError(f"a depthwise post-op with the kernel {op.kernel}, stride {op.stride} and padding {op.padding}")
+        raise ShapeError(
+            f"a depthwise post-op with the kernel {op.kernel}, stride {op.stride} and padding {op.padding}"
+        )
     channels = shape[1]
     if weights is None or weights.shape != (channels, 1, op.kernel, op.kernel):
-        raise ShapeError(f"a depthwise post-op with a kernel of {op.kernel} takes weights [{channels}, 1, {op.kernel}, {op.kernel}]")
+        raise ShapeError(
+            f"a depthwise post-op with a kernel of {op.kernel} takes weights [{channels}, 1, {op.kernel}, {op.kernel}]"
+        )
     bias = type_of(plan, op.bias) if op.bias else None
     if bias is not None and (bias.shape != (channels,) or bias.dtype is not DType.F32):
-        raise ShapeError(f"the bias of a depthwise post-op is {type_text(bias)}, and there are {channels} channels")
+        raise ShapeError(
+            f"the bias of a depthwise post-op is {type_text(bias)}, and there are {channels} channels"
+        )
     pads: Mapping[str, tuple[int, ...]] = {"strides": (op.stride,) * 2, "pads": (op.padding,) * 4}
     row = OPS["Conv"]
     given = [_decoded(between), replace(weights, dtype=DType.F32, quant=None)]
@@ -303,25 +409,41 @@ def _arguments(row: OpSpec, step: Step) -> tuple[str, ...]:
     if step.primitive in _GEMM:
         bias = ("bias",) if "bias" in roles and len(row.inputs) > 2 else ()
         return tuple(roles[role] for role in ("src", "weights", *bias))
-    numbered = sorted((int(role[4:]), value) for role, value in step.args if re.fullmatch("src_[0-9]{1,6}", role))
+    numbered = sorted(
+        (int(role[4:]), value) for role, value in step.args if re.fullmatch("src_[0-9]{1,6}", role)
+    )
     if numbered:
         return tuple(value for _, value in numbered)
     return (roles["src"], *(roles.get(param.name, "") for param in row.inputs[1:]))
 
 
 def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorType) -> str | None:
-    """Sums of products of codes fit into 32 bits, and each product is exact in f32: else the runtimes give other numbers."""
-    points = {role: step.attr.zero_points[role].values if role in step.attr.zero_points else (0,) for role in _WEIGHTED}
+    """Sums of products of codes fit into 32 bits, and each product is exact in f32: else the
+    runtimes give other numbers.
+    """
+    points = {
+        role: step.attr.zero_points[role].values if role in step.attr.zero_points else (0,)
+        for role in _WEIGHTED
+    }
     reach = max((reach_of(dtype, zero) for zero in points["src"]), default=0.0)
     if reach > CODE_REACH or any(zero not in range(-128, 128) for zero in points["weights"]):
         return f"has zero points {list(points['src'])} and {list(points['weights'])}, too far from the codes for exact products"
     if not is_static(weights.shape):
         return None
     shape = weights.static_shape
-    summed = {"convolution": range(1, len(shape)), "deconvolution": (0, *range(2, len(shape)))}.get(step.primitive, (len(shape) - 2,))
+    summed = {"convolution": range(1, len(shape)), "deconvolution": (0, *range(2, len(shape)))}.get(
+        step.primitive, (len(shape) - 2,)
+    )
     data = plan.constants.get(step.arg("weights") or "")
-    bound = max((accumulated(shape, data, zero, summed, reach) for zero in set(points["weights"])), default=0.0)
-    return None if bound <= ACCUMULATOR else f"adds products up to {bound:.0f}, and 32 bits hold {ACCUMULATOR}"
+    bound = max(
+        (accumulated(shape, data, zero, summed, reach) for zero in set(points["weights"])),
+        default=0.0,
+    )
+    return (
+        None
+        if bound <= ACCUMULATOR
+        else f"adds products up to {bound:.0f}, and 32 bits hold {ACCUMULATOR}"
+    )
 
 
 def types_fit(plan: Plan) -> Iterator[Finding]:
@@ -332,15 +454,31 @@ def types_fit(plan: Plan) -> Iterator[Finding]:
             continue
         assert target is not None
         capability = target.capability(step.primitive)
-        sources = [(role, type_of(plan, value)) for role, value in step.args if role.startswith("src")]
+        sources = [
+            (role, type_of(plan, value)) for role, value in step.args if role.startswith("src")
+        ]
         dst = destination(plan, step)
         for role, type_ in sources:
             if type_ is not None and type_.dtype not in capability.src:
-                yield _about(step, f"reads {role} as {type_.dtype.value}, which {step.primitive} of {target.name} does not take")
-            elif type_ is not None and dst is not None and dst.dtype not in capability.dst.get(type_.dtype, ()):
-                yield _about(step, f"turns {type_.dtype.value} into {dst.dtype.value}, which {step.primitive} of {target.name} does not do")
+                yield _about(
+                    step,
+                    f"reads {role} as {type_.dtype.value}, which {step.primitive} of {target.name} does not take",
+                )
+            elif (
+                type_ is not None
+                and dst is not None
+                and dst.dtype not in capability.dst.get(type_.dtype, ())
+            ):
+                yield _about(
+                    step,
+                    f"turns {type_.dtype.value} into {dst.dtype.value}, which {step.primitive} of {target.name} does not do",
+                )
         src, weights, bias = (type_of(plan, step.arg(role)) for role in ("src", "weights", "bias"))
-        if src is not None and weights is not None and weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
+        if (
+            src is not None
+            and weights is not None
+            and weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8)
+        ):
             yield _about(step, f"multiplies {src.dtype.value} by {weights.dtype.value}")
         elif src is not None and weights is not None and src.dtype in (DType.U8, DType.S8):
             problem = _accumulator_problem(plan, step, src.dtype, weights)

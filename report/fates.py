@@ -23,10 +23,11 @@ _NAME_SHARE = 0.4  # of the width, for the names of quantizers
 
 
 def fates_by_quantizer(plan: Plan) -> dict[str, Halves]:
-    """Quantizer -> (fates of its quantize half, of its dequantize half), in the order of the model and then of the steps.
+    """Quantizer -> (fates of its quantize half, of its dequantize half), in the order of the model
+    and then of the steps.
 
-    A quantizer has several quantize fates where its quantize half was moved into several branches. A list is empty where the compiler
-    forgot the half, which `Summary.settled` shows.
+    A quantizer has several quantize fates where its quantize half was moved into several branches.
+    A list is empty where the compiler forgot the half, which `Summary.settled` shows.
     """
     found: dict[str, Halves] = {name: ([], []) for name in plan.quantizers}
     for fate in plan.fates:
@@ -41,8 +42,9 @@ def fates_by_quantizer(plan: Plan) -> dict[str, Halves]:
 def fates_part(plan: Plan, layout: Layout, *, reasons: bool = True) -> list[RenderableType]:
     """Heading and fates of all quantizers.
 
-    On a terminal one line a quantizer, with letters for the reasons, which stand below; in a pipe one line a fate, with everything in it.
-    A long list keeps the quantizers that cost a step of their own, and as many others as there is room for.
+    On a terminal one line a quantizer, with letters for the reasons, which stand below; in a pipe
+    one line a fate, with everything in it. A long list keeps the quantizers that cost a step of
+    their own, and as many others as there is room for.
     """
     if not plan.quantizers:
         return []
@@ -51,7 +53,11 @@ def fates_part(plan: Plan, layout: Layout, *, reasons: bool = True) -> list[Rend
     if layout.width is None and reasons:
         return [heading("Fates", f"{note}, and why"), _flat(everything)]
     shown = _shown(everything, layout)
-    letters = _letters(fate.reason for halves in shown.values() for half in halves for fate in half) if reasons else {}
+    letters = (
+        _letters(fate.reason for halves in shown.values() for half in halves for fate in half)
+        if reasons
+        else {}
+    )
     why = ", and why (letters below)" if reasons else ""
     parts: list[RenderableType] = [heading("Fates", note + why), _table(shown, letters, layout)]
     if len(shown) < len(everything):
@@ -60,11 +66,16 @@ def fates_part(plan: Plan, layout: Layout, *, reasons: bool = True) -> list[Rend
 
 
 def _shown(everything: dict[str, Halves], layout: Layout) -> dict[str, Halves]:
-    """All; or those with a costly fate, then others as far as there is room; in the order of the model."""
+    """All; or those with a costly fate, then others as far as there is room; in the order of the
+    model.
+    """
     if layout.rows is None or len(everything) <= layout.rows:
         return everything
     costly_first = sorted(everything, key=lambda name: not _is_costly(everything[name]))  # stable
-    kept = {*costly_first[: layout.rows], *(name for name in everything if _is_costly(everything[name]))}
+    kept = {
+        *costly_first[: layout.rows],
+        *(name for name in everything if _is_costly(everything[name])),
+    }
     return {name: halves for name, halves in everything.items() if name in kept}
 
 
@@ -82,12 +93,19 @@ def _letter(number: int) -> str:
     return tail if number < 26 else _letter(number // 26 - 1) + tail
 
 
-def _table(shown: Mapping[str, Halves], letters: Mapping[str, str], layout: Layout) -> RenderableType:
+def _table(
+    shown: Mapping[str, Halves], letters: Mapping[str, str], layout: Layout
+) -> RenderableType:
     table = plain_table("quantizer", "quantize", "dequantize")
     room = None if layout.width is None else int(layout.width * _NAME_SHARE)
     table.columns[1].no_wrap = table.columns[2].no_wrap = True
     for name, (encoded, decoded) in shown.items():
-        table.add_row("", Text(middle_cut(name_text(name), room)), _joined(encoded, letters), _joined(decoded, letters))
+        table.add_row(
+            "",
+            Text(middle_cut(name_text(name), room)),
+            _joined(encoded, letters),
+            _joined(decoded, letters),
+        )
     return table
 
 
@@ -101,7 +119,9 @@ def _joined(fates: Sequence[Fate], letters: Mapping[str, str]) -> RichText:
 
 
 def _with_letter(fates: Sequence[Fate], letter: str) -> RichText:
-    """`source_scale #2 #5 a`: fates of one kind for one reason, their steps, and the reason's letter."""
+    """`source_scale #2 #5 a`: fates of one kind for one reason, their steps, and the reason's
+    letter.
+    """
     text = _fate(fates[0])
     for step in dict.fromkeys(fate.step for fate in fates if fate.step is not None):
         text.append(f" #{step}", style="default")
@@ -121,7 +141,15 @@ def _flat(everything: Mapping[str, Halves]) -> RenderableType:
         for half, fates in zip(Half, halves, strict=True):
             for fate in fates:
                 step = "-" if fate.step is None else f"#{fate.step}"
-                table.add_row("", Text(name_text(name)), half.value, _fate(fate), step, Text(fate.consumer or "-"), Text(fate.reason))
+                table.add_row(
+                    "",
+                    Text(name_text(name)),
+                    half.value,
+                    _fate(fate),
+                    step,
+                    Text(fate.consumer or "-"),
+                    Text(fate.reason),
+                )
             if not fates:
                 table.add_row("", Text(name_text(name)), half.value, _NO_FATE, "-", "-", "-")
     return table

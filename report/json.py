@@ -1,6 +1,8 @@
-"""A plan for programs: plain dictionaries and lists, ready for `json.dumps`. docs/json-schema.md describes every key.
+"""A plan for programs: plain dictionaries and lists, ready for `json.dumps`. docs/json-schema.md
+describes every key.
 
-The same plan gives the same document, order included. JSON has no infinities: they are the strings `inf` and `-inf`, and NaN is `nan`.
+The same plan gives the same document, order included. JSON has no infinities: they are the strings
+`inf` and `-inf`, and NaN is `nan`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from .summary import post_op_kind, summary_of
 __all__ = ["INSPECT_SCHEMA", "Json", "decision_json", "plan_json", "summary_json"]
 
 INSPECT_SCHEMA = "fqfuse.inspect/1"
-"""Name and version of the document; a new version where a key changes its meaning or goes away, not where one is added."""
+"""Name and version of the document; a new version where a key changes its meaning or goes away, not
+where one is added.
+"""
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
@@ -65,7 +69,9 @@ def summary_json(plan: Plan) -> dict[str, Json]:
         "outputs": [{"name": name, "type": _type(plan.type(name))} for name in plan.outputs],
         "steps": summary.steps,
         "int8_steps": summary.int8,
-        "primitives": {name: {"steps": kind.steps, "int8": kind.int8} for name, kind in summary.kinds.items()},
+        "primitives": {
+            name: {"steps": kind.steps, "int8": kind.int8} for name, kind in summary.kinds.items()
+        },
         "post_ops": dict(summary.post_ops),
         "attributes": dict(summary.attributes),
         "constants": {"count": summary.constants, "bytes": summary.constant_bytes},
@@ -87,7 +93,8 @@ def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
         "inputs": list(step.inputs),
         "outputs": list(step.outputs),
         "types": {
-            "inputs": [_type(_argument_type(plan, step, role, value)) for role, value in step.args] + operands,
+            "inputs": [_type(_argument_type(plan, step, role, value)) for role, value in step.args]
+            + operands,
             "outputs": [_type(plan.type(value)) if value else "" for value in step.outputs],
         },
         "post_ops": [_post_op(op) for op in step.attr.post_ops],
@@ -101,7 +108,9 @@ def _type(type_: TensorType) -> str:
 
 
 def _argument_type(plan: Plan, step: Step, role: str, value: str) -> TensorType:
-    """The type of an argument as the step reads it: the codes of constant weights get the quantization that the step's attributes hold."""
+    """The type of an argument as the step reads it: the codes of constant weights get the
+    quantization that the step's attributes hold.
+    """
     type_ = plan.type(value)
     scale = step.attr.scales.get(role)
     if type_.quant is not None or scale is None or not type_.dtype.is_integer:
@@ -113,7 +122,9 @@ def _argument_type(plan: Plan, step: Step, role: str, value: str) -> TensorType:
 
 
 def _channel_axis(step: Step, type_: TensorType, channels: int) -> int | None:
-    """The axis of the weights that the scales run along (output channels), or None where no single one holds them all."""
+    """The axis of the weights that the scales run along (output channels), or None where no single
+    one holds them all.
+    """
     axis = {"convolution": 0, "deconvolution": 1, "matmul": -1}.get(step.primitive)
     if axis is None or type_.shape is None or type_.shape[axis] != channels:
         return None  # a deconvolution with groups: output channels lie on two axes
@@ -124,12 +135,26 @@ def _post_op(op: PostOp) -> dict[str, Json]:
     kind: dict[str, Json] = {"kind": post_op_kind(op)}
     match op:
         case Eltwise():
-            return kind | {"algorithm": op.algorithm, "alpha": _number(op.alpha), "beta": _number(op.beta), "scale": _number(op.scale)}
+            return kind | {
+                "algorithm": op.algorithm,
+                "alpha": _number(op.alpha),
+                "beta": _number(op.beta),
+                "scale": _number(op.scale),
+            }
         case Binary():
-            return kind | {"algorithm": op.algorithm, "operand": op.operand, "scale": None if op.scale is None else _scale(op.scale)}
+            return kind | {
+                "algorithm": op.algorithm,
+                "operand": op.operand,
+                "scale": None if op.scale is None else _scale(op.scale),
+            }
         case Sum():
             dtype = None if op.dtype is None else op.dtype.value
-            return kind | {"operand": op.operand, "scale": _number(op.scale), "zero_point": op.zero_point, "dtype": dtype}
+            return kind | {
+                "operand": op.operand,
+                "scale": _number(op.scale),
+                "zero_point": op.zero_point,
+                "dtype": dtype,
+            }
         case Prelu():
             return kind | {"operand": op.operand, "mask": op.mask}
         case DepthwiseConv():
@@ -163,12 +188,17 @@ def _number(value: float) -> float | str:
 
 
 def _quantize(fates: Sequence[Fate]) -> dict[str, Json] | None:
-    """The quantize half's fate; where it was moved into several branches, the most costly one, and the others in its reason."""
+    """The quantize half's fate; where it was moved into several branches, the most costly one, and
+    the others in its reason.
+    """
     if not fates:
         return None
     ordered = sorted(fates, key=lambda fate: _WORST_FIRST.index(QuantizeFate(fate.fate.value)))
     worst = _fate(ordered[0])
-    others = [f"{fate.fate.value}{'' if fate.step is None else f' at step {fate.step}'}: {fate.reason}" for fate in ordered[1:]]
+    others = [
+        f"{fate.fate.value}{'' if fate.step is None else f' at step {fate.step}'}: {fate.reason}"
+        for fate in ordered[1:]
+    ]
     return worst | {"reason": "; also ".join([ordered[0].reason, *others])}
 
 
@@ -187,7 +217,11 @@ def decision_json(decision: Decision) -> dict[str, Json]:
         "found": decision.found,
         "hint": decision.hint,
         "alternatives": [
-            {"home": weighed.home, "cost": None if weighed.why_not else _number(weighed.cost), "why_not": weighed.why_not}
+            {
+                "home": weighed.home,
+                "cost": None if weighed.why_not else _number(weighed.cost),
+                "why_not": weighed.why_not,
+            }
             for weighed in decision.alternatives
         ],
     }

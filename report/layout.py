@@ -12,7 +12,17 @@ from rich.text import Text as RichText
 
 from ..errors import printable
 
-__all__ = ["FATE_STYLES", "PIPE", "Layout", "Text", "folded", "heading", "listed", "more", "plain_table"]
+__all__ = [
+    "FATE_STYLES",
+    "PIPE",
+    "Layout",
+    "Text",
+    "folded",
+    "heading",
+    "listed",
+    "more",
+    "plain_table",
+]
 
 T = TypeVar("T")
 
@@ -29,7 +39,9 @@ FATE_STYLES = {
 
 
 class Text(RichText):
-    """Text of a report. What it is made of may come from a model, so every piece is made printable."""
+    """Text of a report. What it is made of may come from a model, so every piece is made
+    printable.
+    """
 
     def __init__(self, text: str = "", style: str | Style = "", **options: Any) -> None:
         super().__init__(printable(text), style, **options)
@@ -50,7 +62,8 @@ class Layout:
     """The room that a report has.
 
     Attributes:
-        width: columns; None for a pipe or file, where every row stays on one line and no name is shortened.
+        width: columns; None for a pipe or file, where every row stays on one line and no name is
+            shortened.
         rows: longer tables are folded to about so many rows; None: never.
     """
 
@@ -79,7 +92,14 @@ def heading(text: str, note: str = "") -> RichText:
 
 def plain_table(*columns: str, header: bool = True) -> Table:
     """A table without lines: columns two blanks apart, indented by two."""
-    table = Table(box=None, show_header=header, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False, collapse_padding=False)
+    table = Table(
+        box=None,
+        show_header=header,
+        header_style="dim",
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        collapse_padding=False,
+    )
     table.add_column("", width=0, no_wrap=True)
     for name in columns:
         table.add_column(name, overflow="fold")
@@ -87,7 +107,9 @@ def plain_table(*columns: str, header: bool = True) -> Table:
 
 
 def folded(items: Sequence[T], layout: Layout) -> tuple[Sequence[T], int, Sequence[T]]:
-    """(first items, how many are left out, last items): the last tenth of what fits is kept for the end."""
+    """(first items, how many are left out, last items): the last tenth of what fits is kept for the
+    end.
+    """
     if layout.rows is None or len(items) <= layout.rows:
         return items, 0, ()
     tail = layout.rows // 10

@@ -1,6 +1,8 @@
-"""Single things of a plan in short readable notation: a step's types, what is fused into it, where it came from.
+"""Single things of a plan in short readable notation: a step's types, what is fused into it, where
+it came from.
 
-Numbers keep four significant digits: enough to recognize a scale; `inspect --text` and `--json` have all of them.
+Numbers keep four significant digits: enough to recognize a scale; `inspect --text` and `--json`
+have all of them.
 """
 
 from __future__ import annotations
@@ -12,11 +14,28 @@ from typing import assert_never
 
 from ..ir.text_write import name_text
 from ..ir.types import DType, TensorType
-from ..plan.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum
+from ..plan.attributes import (
+    Binary,
+    DepthwiseConv,
+    Eltwise,
+    PostOp,
+    Prelu,
+    PrimitiveAttr,
+    Scale,
+    Sum,
+)
 from ..plan.types import Plan, Step
 from .summary import COMPUTE
 
-__all__ = ["Notation", "bytes_text", "count_text", "middle_cut", "number_text", "short_names", "title_text"]
+__all__ = [
+    "Notation",
+    "bytes_text",
+    "count_text",
+    "middle_cut",
+    "number_text",
+    "short_names",
+    "title_text",
+]
 
 _NO_ATTR = PrimitiveAttr()
 _FEW = 3
@@ -47,7 +66,9 @@ def count_text(count: int, noun: str, plural: str = "") -> str:
 
 
 def middle_cut(text: str, room: int | None) -> str:
-    """The text with its middle left out where it is longer than `room` characters (None: never); names differ most at their ends."""
+    """The text with its middle left out where it is longer than `room` characters (None: never);
+    names differ most at their ends.
+    """
     if room is None or len(text) <= room:
         return text
     head = (room - 1) // 3
@@ -55,12 +76,15 @@ def middle_cut(text: str, room: int | None) -> str:
 
 
 def title_text(name: str) -> str:
-    """The name of a model or file at the beginning of a line: quoted where it might be taken for a message, and short."""
+    """The name of a model or file at the beginning of a line: quoted where it might be taken for a
+    message, and short.
+    """
     return middle_cut(name_text(name), _TITLE) if name else ""
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Names, the later ones without the path that they share with the first: `block1.conv1, …relu1`.
+    """Names, the later ones without the path that they share with the first: `block1.conv1,
+    …relu1`.
 
     A path ends at `.` or `/`.
     """
@@ -68,7 +92,10 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def _without_shared_path(name: str, first: str) -> str:
-    shared = next((i for i, (a, b) in enumerate(zip(name, first, strict=False)) if a != b), min(len(name), len(first)))
+    shared = next(
+        (i for i, (a, b) in enumerate(zip(name, first, strict=False)) if a != b),
+        min(len(name), len(first)),
+    )
     cut = max(name.rfind("/", 0, shared), name.rfind(".", 0, shared)) + 1
     return f"…{name[cut:]}" if cut >= _PREFIX else name
 
@@ -87,10 +114,12 @@ class Notation:
             for index, step in enumerate(plan.steps)
             for place, value in enumerate(step.outputs)
             if value
-        }  # fmt: skip
+        }
 
     def value(self, name: str) -> str:
-        """A value: `#3` for the output of step 3 (`#3.1` for its second one), a constant by its shape or number, an input by its name."""
+        """A value: `#3` for the output of step 3 (`#3.1` for its second one), a constant by its
+        shape or number, an input by its name.
+        """
         if name in self._producer:
             index, place = self._producer[name]
             return f"#{index}" if place == 0 else f"#{index}.{place}"
@@ -102,26 +131,46 @@ class Notation:
         return "const" + _dims(data.shape)
 
     def primitive(self, step: Step) -> str:
-        """The primitive with what tells it apart from others of its kind: `convolution 3x3/2 g48`, `pooling max 2x2/2`, `eltwise relu`."""
+        """The primitive with what tells it apart from others of its kind: `convolution 3x3/2 g48`,
+        `pooling max 2x2/2`, `eltwise relu`.
+        """
         words = [step.primitive]
         if step.primitive == "pooling":
             words.append(_pooling_name(step.op))
         elif step.primitive == "eltwise":
-            words.append(_eltwise(Eltwise(str(step.params.get("algorithm", step.op)), _float(step, "alpha"), _float(step, "beta"))))
+            words.append(
+                _eltwise(
+                    Eltwise(
+                        str(step.params.get("algorithm", step.op)),
+                        _float(step, "alpha"),
+                        _float(step, "beta"),
+                    )
+                )
+            )
         elif step.primitive == "binary":
             words.append(str(step.params.get("algorithm", step.op)))
         elif step.primitive == "reduction":
             words.append(step.op)
         words.append(_window(step))
         group = step.params.get("group", 1)
-        return " ".join([*filter(None, words), *([f"g{group}"] if isinstance(group, int) and group > 1 else [])])
+        return " ".join(
+            [*filter(None, words), *([f"g{group}"] if isinstance(group, int) and group > 1 else [])]
+        )
 
     def types(self, step: Step) -> str:
-        """Element types in, type out: `u8×s8 → u8[N,32,8,8]`; `25 s8 → ...` for many. Biases and other constants are left out."""
-        given = [self._dtype(value) for role, value in step.args if role == "weights" or self._is_source(step, role, value)]
+        """Element types in, type out: `u8×s8 → u8[N,32,8,8]`; `25 s8 → ...` for many. Biases and
+        other constants are left out.
+        """
+        given = [
+            self._dtype(value)
+            for role, value in step.args
+            if role == "weights" or self._is_source(step, role, value)
+        ]
         result = [self.type(value) for value in step.outputs if value]
         sources = "×".join(given) if len(given) <= _FEW else ", ".join(_counted(given))
-        return f"{sources or '-'} → {', '.join(result if len(result) <= _FEW else _counted(result))}"
+        return (
+            f"{sources or '-'} → {', '.join(result if len(result) <= _FEW else _counted(result))}"
+        )
 
     def type(self, value: str) -> str:
         """A type without its quantization: `u8[N,32,8,8]`."""
@@ -129,7 +178,9 @@ class Notation:
         return f"{type_.dtype.value}{'[*]' if type_.shape is None else _dims(type_.shape)}"
 
     def fused(self, step: Step) -> list[str]:
-        """What happens inside the step besides its own arithmetic, in order: bias, output scales, post-ops, the final quantization."""
+        """What happens inside the step besides its own arithmetic, in order: bias, output scales,
+        post-ops, the final quantization.
+        """
         parts = ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
         if step.attr.output_scales is not None:
             parts.append(f"output_scales({_scale(step.attr.output_scales)})")
@@ -141,12 +192,21 @@ class Notation:
         return parts
 
     def origin(self, step: Step) -> list[str]:
-        """Names of the model's nodes in the step; without quantizers, which have a table of their own, unless there is nothing else."""
-        return [name for name in step.origin if name not in self.plan.quantizers] or list(step.origin)
+        """Names of the model's nodes in the step; without quantizers, which have a table of their
+        own, unless there is nothing else.
+        """
+        return [name for name in step.origin if name not in self.plan.quantizers] or list(
+            step.origin
+        )
 
     def _quantizes(self, step: Step) -> bool:
-        """True when the step rounds to codes, rather than moving or selecting those of its source."""
-        result, source = (self.plan.type(value) for value in (step.output, step.args[0][1] if step.args else step.output))
+        """True when the step rounds to codes, rather than moving or selecting those of its
+        source.
+        """
+        result, source = (
+            self.plan.type(value)
+            for value in (step.output, step.args[0][1] if step.args else step.output)
+        )
         computes = step.attr != _NO_ATTR or source.quant is None
         return result.quant is not None and computes and not step.primitive.startswith("onnx.")
 
@@ -156,7 +216,9 @@ class Notation:
     def _is_source(self, step: Step, role: str, value: str) -> bool:
         if role.startswith("src"):
             return True
-        return step.primitive.startswith("onnx.") and (value not in self.plan.constants or (role, value) == step.args[0])
+        return step.primitive.startswith("onnx.") and (
+            value not in self.plan.constants or (role, value) == step.args[0]
+        )
 
     def _post_ops(self, attr: PrimitiveAttr) -> list[str]:
         return [self.post_op(op) for op in attr.post_ops]
@@ -227,11 +289,20 @@ def _window(step: Step) -> str:
 
 def _numbers(step: Step, name: str) -> list[str]:
     value = step.params.get(name)
-    return [str(number) for number in value if isinstance(number, int)] if isinstance(value, tuple) else []
+    return (
+        [str(number) for number in value if isinstance(number, int)]
+        if isinstance(value, tuple)
+        else []
+    )
 
 
 def _pooling_name(op: str) -> str:
-    return op.removesuffix("Pool").replace("Global", "global ").replace("Average", "average").replace("Max", "max")
+    return (
+        op.removesuffix("Pool")
+        .replace("Global", "global ")
+        .replace("Average", "average")
+        .replace("Max", "max")
+    )
 
 
 def _quantize_text(type_: TensorType, verb: str = "quantize") -> str:
@@ -248,4 +319,8 @@ def _conversion(plan: Plan, step: Step) -> str:
     source, result = plan.type(step.args[0][1]), plan.type(step.output)
     if result.dtype.is_integer:
         return _quantize_text(result, "requantize" if source.dtype.is_integer else "quantize")
-    return _quantize_text(TensorType(DType.F32, source.shape, source.quant), "dequantize") if source.dtype.is_integer else "copy"
+    return (
+        _quantize_text(TensorType(DType.F32, source.shape, source.quant), "dequantize")
+        if source.dtype.is_integer
+        else "copy"
+    )

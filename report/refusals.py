@@ -1,4 +1,6 @@
-"""What did not fuse, and why: refusals grouped by their reason, each with what was expected, where it is missing, and what would help."""
+"""What did not fuse, and why: refusals grouped by their reason, each with what was expected, where
+it is missing, and what would help.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Refusals:
 
 
 def grouped(decisions: Sequence[Decision]) -> list[Refusals]:
-    """Refusals by rule, reason, expectation and hint; the largest group first, then in the order of the decisions."""
+    """Refusals by rule, reason, expectation and hint; the largest group first, then in the order of
+    the decisions.
+    """
     groups: dict[tuple[str, str, str, str], dict[tuple[str, str], None]] = {}
     for decision in decisions:
         if decision.outcome is Outcome.REFUSED:
@@ -47,12 +51,16 @@ def grouped(decisions: Sequence[Decision]) -> list[Refusals]:
     return sorted(found, key=lambda group: -len(group.places))
 
 
-def refusals_part(decisions: Sequence[Decision], layout: Layout, title: str = "Not fused") -> list[RenderableType]:
+def refusals_part(
+    decisions: Sequence[Decision], layout: Layout, title: str = "Not fused"
+) -> list[RenderableType]:
     """Heading and groups of refusals; nothing when no rule refused."""
     groups = grouped(decisions)
     if not groups:
         return []
-    parts: list[RenderableType] = [heading(title, count_text(sum(len(group.places) for group in groups), "place"))]
+    parts: list[RenderableType] = [
+        heading(title, count_text(sum(len(group.places) for group in groups), "place"))
+    ]
     return parts + [_group(group, layout) for group in groups]
 
 
@@ -66,10 +74,18 @@ def decisions_part(plan: Plan, layout: Layout) -> list[RenderableType]:
         refused = decision.outcome is Outcome.REFUSED
         rule = Text(decision.rule, style="yellow" if refused else "green")
         reason = Text.assemble(("refused: ", "yellow") if refused else "", decision.reason)
-        details = [("expected", decision.expected), ("found", decision.found), ("fix", decision.hint)]
+        details = [
+            ("expected", decision.expected),
+            ("found", decision.found),
+            ("fix", decision.hint),
+        ]
         reason.append("".join(f"; {label} {text}" for label, text in details if text), style="dim")
         table.add_row("", rule, Text(decision.subject), reason)
-    return [heading("Decisions", "of all rules, in their order"), table, *([more(hidden, "decisions")] if hidden else [])]
+    return [
+        heading("Decisions", "of all rules, in their order"),
+        table,
+        *([more(hidden, "decisions")] if hidden else []),
+    ]
 
 
 def _group(group: Refusals, layout: Layout) -> RenderableType:

@@ -1,4 +1,6 @@
-"""The rules of the compiler as a document: generated from the docstrings of passes and rules, so that it cannot go stale."""
+"""The rules of the compiler as a document: generated from the docstrings of passes and rules, so
+that it cannot go stale.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ the last place of the largest code times its scale; `ulp` float results differ b
 
 def rules_document() -> str:
     """The whole document in Markdown."""
-    parts = [_HEADER, f"## Passes\n\nIn the order of the pipeline; one that appears twice is described once. {_groups()}\n"]
+    parts = [
+        _HEADER,
+        f"## Passes\n\nIn the order of the pipeline; one that appears twice is described once. {_groups()}\n",
+    ]
     parts += [_pass_section(step) for step in _once(passes_of(PIPELINE))]
     for section in SECTIONS:
         parts.append(f"## {section.title}\n\n{section.text}\n")
@@ -33,7 +38,9 @@ def rules_document() -> str:
 
 
 def _groups() -> str:
-    names = ", ".join(dict.fromkeys(f"`{step.name}`" for step in PIPELINE if isinstance(step, Group)))
+    names = ", ".join(
+        dict.fromkeys(f"`{step.name}`" for step in PIPELINE if isinstance(step, Group))
+    )
     return f"Passes that feed each other\nare a group, which takes turns until none of them finds anything: {names}."
 
 
@@ -52,6 +59,8 @@ def _rule_section(rule: AnyRule) -> str:
 
 
 def _text(described: object) -> str:
-    """A docstring as Markdown: code blocks lose their double colon, each clause becomes a paragraph."""
+    """A docstring as Markdown: code blocks lose their double colon, each clause becomes a
+    paragraph.
+    """
     text = inspect.getdoc(described) or ""
     return text.replace("::\n", ":\n").replace("\nRefuses when:", "\n\nRefuses when:")

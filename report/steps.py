@@ -1,4 +1,6 @@
-"""The table of steps: what runs, in which types, what is inside, and where in the model it came from."""
+"""The table of steps: what runs, in which types, what is inside, and where in the model it came
+from.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ __all__ = ["steps_part"]
 
 _LEAST_ROOM = 24
 _BESIDE = {True: 100, False: 62}
-"""How many columns the others take, when each step has one line, and when its origin stands below what is fused."""
+"""How many columns the others take, when each step has one line, and when its origin stands below
+what is fused.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,13 +33,18 @@ class _Row:
 
 
 def steps_part(plan: Plan, layout: Layout) -> list[RenderableType]:
-    """Heading and table of the steps; a long table keeps its beginning and its end. Nothing when there are none."""
+    """Heading and table of the steps; a long table keeps its beginning and its end. Nothing when
+    there are none.
+    """
     if not plan.steps:
         return []
     notation = Notation(plan)
     head, hidden, tail = folded(tuple(enumerate(plan.steps)), layout)
     rows = [[_row(notation, index, step, layout) for index, step in part] for part in (head, tail)]
-    return [heading("Steps", "what is fused stands in the order in which it is applied"), _table(rows[0], hidden, rows[1], layout)]
+    return [
+        heading("Steps", "what is fused stands in the order in which it is applied"),
+        _table(rows[0], hidden, rows[1], layout),
+    ]
 
 
 def _table(head: list[_Row], hidden: int, tail: list[_Row], layout: Layout) -> RenderableType:
@@ -53,7 +62,9 @@ def _table(head: list[_Row], hidden: int, tail: list[_Row], layout: Layout) -> R
 
 
 def _cells(row: _Row, wide: bool) -> list[RenderableType]:
-    beside: list[RenderableType] = [row.fused, row.origin] if wide else [Group(*filter(None, (row.fused, row.origin)))]
+    beside: list[RenderableType] = (
+        [row.fused, row.origin] if wide else [Group(*filter(None, (row.fused, row.origin)))]
+    )
     return [str(row.index), row.primitive, row.types, *beside]
 
 
@@ -81,7 +92,9 @@ def _origin(notation: Notation, step: Step, layout: Layout) -> RichText:
 
 
 def _fitting(names: list[str], room: int) -> str:
-    """As many names as fit, and how many more there are; at least the first one, with its middle left out if need be."""
+    """As many names as fit, and how many more there are; at least the first one, with its middle
+    left out if need be.
+    """
     for count in range(len(names), 0, -1):
         left = f" +{len(names) - count}" if count < len(names) else ""
         text = ", ".join(names[:count]) + left

@@ -1,4 +1,6 @@
-"""Counts over a plan: the numbers that stand in front of every report, in text and in JSON alike."""
+"""Counts over a plan: the numbers that stand in front of every report, in text and in JSON
+alike.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,18 @@ from ..plan.types import Plan, Step
 __all__ = ["COMPUTE", "COSTLY", "Kind", "Summary", "post_op_kind", "runs_in_int8", "summary_of"]
 
 COMPUTE = frozenset({"convolution", "deconvolution", "matmul"})
-"""Primitives with weights: nearly all arithmetic of a network is in them, so they are what has to run in int8."""
+"""Primitives with weights: nearly all arithmetic of a network is in them, so they are what has to
+run in int8.
+"""
 
-COSTLY = frozenset({QuantizeFate.STANDALONE, QuantizeFate.FALLBACK, DequantizeFate.STANDALONE, DequantizeFate.FALLBACK})
+COSTLY = frozenset(
+    {
+        QuantizeFate.STANDALONE,
+        QuantizeFate.FALLBACK,
+        DequantizeFate.STANDALONE,
+        DequantizeFate.FALLBACK,
+    }
+)
 """Fates that leave a quantizer a step of its own."""
 
 _INT8 = frozenset({DType.S8, DType.U8})
@@ -43,9 +54,11 @@ class Summary:
         model, target: as the plan has them.
         kinds: primitive -> its steps; the most frequent first, then by name.
         post_ops: kind of post-op -> how many the plan holds.
-        attributes: kind of attribute (`scales`, `zero_points`, `output_scales`) -> how many steps have it.
+        attributes: kind of attribute (`scales`, `zero_points`, `output_scales`) -> how many steps
+            have it.
         forms: how the quantizers were written -> how many, in the order of the model.
-        quantize, dequantize: fate -> how many halves went there; the dequantize half counts once for each reader.
+        quantize, dequantize: fate -> how many halves went there; the dequantize half counts once
+            for each reader.
         settled: quantizers with a fate for both halves.
         fused: settled quantizers that left no step of their own.
         fired, refused: decisions.
@@ -104,12 +117,21 @@ def summary_of(plan: Plan) -> Summary:
     return Summary(
         model=plan.name,
         target=plan.target,
-        kinds={name: Kind(steps[name], int8[name]) for name in sorted(steps, key=lambda name: (-steps[name], name))},
-        post_ops=_most_frequent(post_op_kind(op) for step in plan.steps for op in step.attr.post_ops),
+        kinds={
+            name: Kind(steps[name], int8[name])
+            for name in sorted(steps, key=lambda name: (-steps[name], name))
+        },
+        post_ops=_most_frequent(
+            post_op_kind(op) for step in plan.steps for op in step.attr.post_ops
+        ),
         attributes={name: count for name, count in attributes.items() if count},
         forms=Counter(quantizer.form for quantizer in plan.quantizers.values()),
-        quantize=_in_order(QuantizeFate, (fate.fate.value for fate in plan.fates if fate.half is Half.QUANTIZE)),
-        dequantize=_in_order(DequantizeFate, (fate.fate.value for fate in plan.fates if fate.half is Half.DEQUANTIZE)),
+        quantize=_in_order(
+            QuantizeFate, (fate.fate.value for fate in plan.fates if fate.half is Half.QUANTIZE)
+        ),
+        dequantize=_in_order(
+            DequantizeFate, (fate.fate.value for fate in plan.fates if fate.half is Half.DEQUANTIZE)
+        ),
         settled=len(settled),
         fused=len(settled - {fate.quantizer for fate in plan.fates if fate.fate in COSTLY}),
         fired=outcomes[Outcome.FIRED],
@@ -120,9 +142,11 @@ def summary_of(plan: Plan) -> Summary:
 
 
 def runs_in_int8(plan: Plan, step: Step) -> bool:
-    """True when a step computes on 8-bit codes: all its sources, and its weights where it has some, are of type u8 or s8.
+    """True when a step computes on 8-bit codes: all its sources, and its weights where it has some,
+    are of type u8 or s8.
 
-    A reorder never does: it only converts. Of a step that runs as the ONNX operator itself the first input decides.
+    A reorder never does: it only converts. Of a step that runs as the ONNX operator itself the
+    first input decides.
     """
     if step.primitive == "reorder" or not step.args:
         return False

@@ -1,4 +1,6 @@
-"""A plan for people: the summary first, then steps, fates, and what did not fuse and why. All of it rich renderables."""
+"""A plan for people: the summary first, then steps, fates, and what did not fuse and why. All of it
+rich renderables.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ __all__ = ["converted_report", "plan_report", "short_report", "summary_report"]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-def plan_report(plan: Plan, layout: Layout = PIPE, *, title: str = "", decisions: bool = False) -> RenderableType:
+def plan_report(
+    plan: Plan, layout: Layout = PIPE, *, title: str = "", decisions: bool = False
+) -> RenderableType:
     """The whole report of `fqfuse inspect`.
 
     Args:
@@ -44,13 +48,18 @@ def plan_report(plan: Plan, layout: Layout = PIPE, *, title: str = "", decisions
     return _spaced([part for part in parts if part])
 
 
-def summary_report(plan: Plan, title: str = "", more: Mapping[str, str] = _NOTHING) -> RenderableType:
+def summary_report(
+    plan: Plan, title: str = "", more: Mapping[str, str] = _NOTHING
+) -> RenderableType:
     """The totals alone, as `fqfuse compile` prints them; `more`: further rows."""
     return Group(*_summary_part(plan, title, more))
 
 
-def converted_report(plan: Plan, decisions: Sequence[Decision], layout: Layout, title: str, more: Mapping[str, str]) -> RenderableType:
-    """The totals of a converted plan, and which steps could not be converted as they should have been.
+def converted_report(
+    plan: Plan, decisions: Sequence[Decision], layout: Layout, title: str, more: Mapping[str, str]
+) -> RenderableType:
+    """The totals of a converted plan, and which steps could not be converted as they should have
+    been.
 
     Args:
         plan: the new plan.
@@ -59,25 +68,45 @@ def converted_report(plan: Plan, decisions: Sequence[Decision], layout: Layout, 
         title: stands in front.
         more: further rows of the totals.
     """
-    parts = _summary_part(plan, title, more), refusals_part(decisions, layout, "Converted mechanically")
+    parts = (
+        _summary_part(plan, title, more),
+        refusals_part(decisions, layout, "Converted mechanically"),
+    )
     return _spaced([part for part in parts if part])
 
 
 def short_report(plan: Plan, layout: Layout = PIPE, *, title: str = "") -> RenderableType:
     """Totals, and the fates without their reasons, as `fqfuse demo` prints them."""
-    return _spaced([part for part in (_summary_part(plan, title), fates_part(plan, layout, reasons=False)) if part])
+    return _spaced(
+        [
+            part
+            for part in (_summary_part(plan, title), fates_part(plan, layout, reasons=False))
+            if part
+        ]
+    )
 
 
-def _summary_part(plan: Plan, title: str = "", more: Mapping[str, str] = _NOTHING) -> list[RenderableType]:
+def _summary_part(
+    plan: Plan, title: str = "", more: Mapping[str, str] = _NOTHING
+) -> list[RenderableType]:
     """The header: what was compiled, or converted, for which target, and the totals."""
     summary = summary_of(plan)
     table = plain_table("", "", header=False)
     table.columns[1].style = "dim"
     table.columns[1].no_wrap = True
-    for label, text in [*_totals(summary, plan), *((label, Text(text)) for label, text in more.items())]:
+    for label, text in [
+        *_totals(summary, plan),
+        *((label, Text(text)) for label, text in more.items()),
+    ]:
         table.add_row("", label, text)
     done = "converted" if "converted" in plan.options else "compiled"
-    return [heading(title or title_text(summary.model) or "(a model without a name)", f"{done} for {summary.target}"), table]
+    return [
+        heading(
+            title or title_text(summary.model) or "(a model without a name)",
+            f"{done} for {summary.target}",
+        ),
+        table,
+    ]
 
 
 def _totals(summary: Summary, plan: Plan) -> list[tuple[str, RichText]]:
@@ -85,10 +114,17 @@ def _totals(summary: Summary, plan: Plan) -> list[tuple[str, RichText]]:
     rows: list[tuple[str, RichText]] = [
         ("inputs", _values(plan, plan.inputs)),
         ("outputs", _values(plan, plan.outputs)),
-        ("steps", Text(f"{summary.steps:,}: {kinds}" if summary.steps else "none: the outputs are constant")),
+        (
+            "steps",
+            Text(
+                f"{summary.steps:,}: {kinds}" if summary.steps else "none: the outputs are constant"
+            ),
+        ),
         ("int8", _int8(summary)),
     ]
-    attributes = [f"{name} on {count_text(count, 'step')}" for name, count in summary.attributes.items()]
+    attributes = [
+        f"{name} on {count_text(count, 'step')}" for name, count in summary.attributes.items()
+    ]
     post_ops = [f"{count} {name}" for name, count in summary.post_ops.items()]
     rows.append(("attributes", Text(", ".join(attributes) or "none")))
     rows.append(("post-ops", Text(", ".join(post_ops) or "none")))
@@ -112,13 +148,18 @@ def _int8(summary: Summary) -> Text:
     text = Text(f"{summary.int8:,} of {count_text(summary.steps, 'step')}")
     if compute.steps:
         style = "green" if compute.int8 == compute.steps else "yellow"
-        text.append(f"; {compute.int8:,} of {count_text(compute.steps, 'convolution or matmul', 'convolutions and matmuls')}", style=style)
+        text.append(
+            f"; {compute.int8:,} of {count_text(compute.steps, 'convolution or matmul', 'convolutions and matmuls')}",
+            style=style,
+        )
     return text
 
 
 def _quantizers(summary: Summary) -> Text:
     if not summary.quantizers:
-        return Text("none" if summary.int8 else "none: the model is not quantized, so nothing runs in int8")
+        return Text(
+            "none" if summary.int8 else "none: the model is not quantized, so nothing runs in int8"
+        )
     forms = ", ".join(f"{count:,} {form}" for form, count in summary.forms.items())
     total = f"{summary.quantizers:,}: " if len(summary.forms) > 1 else ""
     text = Text(f"{total}{forms}; {summary.fused:,} cost no step of their own")
@@ -128,7 +169,10 @@ def _quantizers(summary: Summary) -> Text:
 
 
 def _fates(fates: Mapping[str, int]) -> RichText:
-    parts = [Text.assemble(f"{count:,} ", (name, FATE_STYLES.get(name, "green"))) for name, count in fates.items()]
+    parts = [
+        Text.assemble(f"{count:,} ", (name, FATE_STYLES.get(name, "green")))
+        for name, count in fates.items()
+    ]
     return Text(", ").join(parts)
 
 

@@ -1,4 +1,6 @@
-"""What the chooser weighed: for each kind of operation its homes with their costs, equal rows counted together."""
+"""What the chooser weighed: for each kind of operation its homes with their costs, equal rows
+counted together.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ __all__ = ["weighed_part", "weighed_text"]
 
 
 def weighed_part(plan: Plan, layout: Layout, *, every: bool = False) -> list[RenderableType]:
-    """Heading and table of the choices; nothing where none was made. `every`: one row for each operation, instead of counts."""
+    """Heading and table of the choices; nothing where none was made. `every`: one row for each
+    operation, instead of counts.
+    """
     choices = [decision for decision in plan.decisions if decision.alternatives]
     if not choices:
         return []
@@ -23,7 +27,9 @@ def weighed_part(plan: Plan, layout: Layout, *, every: bool = False) -> list[Ren
         head, hidden, tail = folded(choices, layout)
         table = plain_table("choice", "at", "homes")
         for decision in (*head, *tail):
-            table.add_row("", Text(decision.rule), Text(decision.subject), Text(weighed_text(decision)))
+            table.add_row(
+                "", Text(decision.rule), Text(decision.subject), Text(weighed_text(decision))
+            )
         return [title, table, *([more(hidden, "choices")] if hidden else [])]
     counts = Counter((decision.rule, weighed_text(decision, anchors=False)) for decision in choices)
     table = plain_table("times", "choice", "homes")
@@ -33,7 +39,9 @@ def weighed_part(plan: Plan, layout: Layout, *, every: bool = False) -> list[Ren
 
 
 def weighed_text(decision: Decision, *, anchors: bool = True) -> str:
-    """`sum 1 < binary 2 < own step 3`; illegal homes behind it with their reasons. Without `anchors`, names of branches are left out."""
+    """`sum 1 < binary 2 < own step 3`; illegal homes behind it with their reasons. Without
+    `anchors`, names of branches are left out.
+    """
     named = anchors or not decision.rule.startswith("branch")
     legal = [weighed for weighed in decision.alternatives if not weighed.why_not]
     text = ""
@@ -41,7 +49,16 @@ def weighed_text(decision: Decision, *, anchors: bool = True) -> str:
         before = legal[number - 1].cost
         sign = " < " if before < weighed.cost else " = " if before == weighed.cost else " > "
         text += (sign if number else "") + _home(weighed, "taken" if not number else "other", named)
-    return "; ".join([text, *(f"no {weighed.home}: {weighed.why_not}" for weighed in decision.alternatives if weighed.why_not and named)])
+    return "; ".join(
+        [
+            text,
+            *(
+                f"no {weighed.home}: {weighed.why_not}"
+                for weighed in decision.alternatives
+                if weighed.why_not and named
+            ),
+        ]
+    )
 
 
 def _home(weighed: Alternative, word: str, named: bool) -> str:

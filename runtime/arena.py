@@ -18,7 +18,8 @@ class Lifetimes:
     Attributes:
         first: buffer -> index of the step that writes it.
         last: buffer -> index of the last step that may read its memory.
-        dead: after each step, the values that nothing will read any more (buffers and arrays of the steps' own).
+        dead: after each step, the values that nothing will read any more (buffers and arrays of the
+            steps' own).
     """
 
     first: dict[str, int] = field(default_factory=dict)
@@ -29,14 +30,18 @@ class Lifetimes:
 def trace(plan: Plan, buffers: Container[str]) -> Lifetimes:
     """Lifetimes of every value that is no constant.
 
-    An array that a step returns itself may be a view of its inputs, so their memory lives as long as that array.
+    An array that a step returns itself may be a view of its inputs, so their memory lives as long
+    as that array.
 
     Args:
         plan: the plan.
-        buffers: the values that have memory in the arena: written there by a kernel, or copied there.
+        buffers: the values that have memory in the arena: written there by a kernel, or copied
+            there.
     """
     lives = Lifetimes(dead=[[] for _ in plan.steps])
-    roots = {value: frozenset([value]) if value in buffers else frozenset[str]() for value in plan.inputs}
+    roots = {
+        value: frozenset([value]) if value in buffers else frozenset[str]() for value in plan.inputs
+    }
     last_read = dict.fromkeys(plan.inputs, 0)
     lives.first |= {value: 0 for value in plan.inputs if value in buffers}
     end = len(plan.steps)
@@ -58,9 +63,11 @@ def trace(plan: Plan, buffers: Container[str]) -> Lifetimes:
 
 
 def place(lives: Lifetimes, sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
-    """An offset for each buffer, such that buffers that live at the same time do not overlap, and the size of the whole.
+    """An offset for each buffer, such that buffers that live at the same time do not overlap, and
+    the size of the whole.
 
-    The best fitting hole of those that are free when the buffer is born; the search is over holes, of which there are few.
+    The best fitting hole of those that are free when the buffer is born; the search is over holes,
+    of which there are few.
 
     Args:
         lives: from `trace`.
@@ -90,14 +97,18 @@ class _Holes:
         self._free: list[tuple[int, int]] = []
 
     def take(self, size: int) -> int:
-        """Offset of a range of so many bytes: the smallest hole that fits, or new memory (behind a hole at the end, if there is one)."""
+        """Offset of a range of so many bytes: the smallest hole that fits, or new memory (behind a
+        hole at the end, if there is one).
+        """
         if size == 0:
             return 0
         fitting = [(length, offset) for offset, length in self._free if length >= size]
         if fitting:
             length, offset = min(fitting)
             place = self._free.index((offset, length))
-            self._free[place : place + 1] = [(offset + size, length - size)] if length > size else []
+            self._free[place : place + 1] = (
+                [(offset + size, length - size)] if length > size else []
+            )
             return offset
         offset = self.top
         if self._free and sum(self._free[-1]) == self.top:

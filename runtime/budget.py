@@ -39,7 +39,11 @@ class RunBudget:
         for value, shape in shapes.items():
             type_ = plan.values.get(value)
             if type_ is not None and (needed := _bytes(type_, shape)) > self.limit:
-                raise self._too_much(f"the value {value} of shape {list(shape)} takes {needed:,} bytes", value, needed)
+                raise self._too_much(
+                    f"the value {value} of shape {list(shape)} takes {needed:,} bytes",
+                    value,
+                    needed,
+                )
 
     def check_run(self, plan: Plan, shapes: Mapping[str, tuple[int, ...]], needed: int) -> None:
         """Refuses memory of a run that is too large together.
@@ -49,7 +53,11 @@ class RunBudget:
         """
         if needed <= self.limit:
             return
-        sizes = {value: _bytes(type_, shapes[value]) for value, type_ in plan.values.items() if value in shapes}
+        sizes = {
+            value: _bytes(type_, shapes[value])
+            for value, type_ in plan.values.items()
+            if value in shapes
+        }
         value = max(sizes, key=sizes.__getitem__, default="")
         largest = f"; the largest value is {value} of shape {list(shapes[value])}" if value else ""
         raise self._too_much(f"one run takes {needed:,} bytes{largest}", value, needed)

@@ -14,7 +14,8 @@ class Executor(Protocol):
     """Runs one plan. Every method may be called by many threads at once."""
 
     def bind(self, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Prepares for these shapes of the inputs (weights, buffers, primitives), so that the first run is as fast as the others.
+        """Prepares for these shapes of the inputs (weights, buffers, primitives), so that the first
+        run is as fast as the others.
 
         Raises:
             InvalidInput: the shapes do not fit the model.
@@ -22,7 +23,8 @@ class Executor(Protocol):
         ...
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The outputs of the plan, in its order, for checked feeds; the arrays belong to the caller.
+        """The outputs of the plan, in its order, for checked feeds; the arrays belong to the
+        caller.
 
         Raises:
             InvalidInput: a step cannot be computed on what it is given.
@@ -30,5 +32,7 @@ class Executor(Protocol):
         ...
 
     def run_all(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Every value that a step of the plan writes, in execution order; the arrays belong to the caller."""
+        """Every value that a step of the plan writes, in execution order; the arrays belong to the
+        caller.
+        """
         ...

@@ -63,16 +63,32 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
         feeds = {name: array for name, array in zip(positions, arrays, strict=False) if name}
         _trips.left = MOST_TRIPS
         try:
-            with onnx_speaking(lambda said: _uncomputable(node.op_type, arrays, said, where), through=(ImportError, MemoryError)):
-                found = dict(zip([name for name in outputs if name], evaluator.run(None, feeds), strict=True))
-                return [_carried(_tensor(found[name])) if name else np.empty(0, np.float32) for name in outputs]
+            with onnx_speaking(
+                lambda said: _uncomputable(node.op_type, arrays, said, where),
+                through=(ImportError, MemoryError),
+            ):
+                found = dict(
+                    zip([name for name in outputs if name], evaluator.run(None, feeds), strict=True)
+                )
+                return [
+                    _carried(_tensor(found[name])) if name else np.empty(0, np.float32)
+                    for name in outputs
+                ]
         except ImportError as error:
-            module = str(error.name or getattr(error.__cause__, "name", None) or "").partition(".")[0]
+            module = str(error.name or getattr(error.__cause__, "name", None) or "").partition(".")[
+                0
+            ]
             hint = f"install it: pip install {_PACKAGES.get(module, module)}"
-            raise UnsupportedOp(f"{node.op_type} needs a package that is not installed: {error}", where=where, hint=hint) from error
+            raise UnsupportedOp(
+                f"{node.op_type} needs a package that is not installed: {error}",
+                where=where,
+                hint=hint,
+            ) from error
         except MemoryError as error:
             raise InvalidInput(
-                f"there is not enough memory for {node.op_type} on {_described(arrays)}: {error}".rstrip(": "),
+                f"there is not enough memory for {node.op_type} on {_described(arrays)}: {error}".rstrip(
+                    ": "
+                ),
                 where=where,
                 hint="feed smaller inputs, or use a larger machine",
             ) from error
@@ -81,7 +97,11 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
 
 
 def _uncomputable(op: str, arrays: Sequence[Array | None], reason: str, where: str) -> InvalidInput:
-    return InvalidInput(f"{op} cannot be computed on {_described(arrays)}: {reason}", where=where, hint="check the inputs of this node")
+    return InvalidInput(
+        f"{op} cannot be computed on {_described(arrays)}: {reason}",
+        where=where,
+        hint="check the inputs of this node",
+    )
 
 
 def _described(arrays: Sequence[Array | None]) -> str:
@@ -95,12 +115,16 @@ def _tensor(result: object) -> Array:
         TypeError: it is no tensor.
     """
     if result is None or isinstance(result, list | dict):
-        raise TypeError(f"an output is no tensor but {'nothing' if result is None else f'a {type(result).__name__}'}")
+        raise TypeError(
+            f"an output is no tensor but {'nothing' if result is None else f'a {type(result).__name__}'}"
+        )
     return np.asarray(result)
 
 
 def _carried(array: Array) -> Array:
-    """In the NumPy type that carries such elements here: texts as objects, 4-bit integers in 8 bits, bf16 in f32."""
+    """In the NumPy type that carries such elements here: texts as objects, 4-bit integers in 8
+    bits, bf16 in f32.
+    """
     if array.dtype.kind in "US":
         return array.astype(object)
     wider = _CARRIERS.get(array.dtype.name)
@@ -118,14 +142,24 @@ def run_step_foreign(step: Step) -> ForeignOp:
 
 
 class Loop(_ReferenceLoop):
-    """Loop as ONNX defines it: an absent condition is true, and the rows of a scan output are stacked along a new first axis.
+    """Loop as ONNX defines it: an absent condition is true, and the rows of a scan output are
+    stacked along a new first axis.
 
-    The evaluator's own (onnx 1.23) takes an absent condition for false and joins rows of two and more dimensions end to end.
+    The evaluator's own (onnx 1.23) takes an absent condition for false and joins rows of two and
+    more dimensions end to end.
     """
 
     op_domain = ""
 
-    def _run(self, M: Any, cond: Any, *args: Any, context: Any = None, body: Any = None, **more: Any) -> tuple[Any, ...]:  # noqa: ARG002, N803
+    def _run(
+        self,
+        M: Any,  # noqa: N803  # the names are the evaluator's
+        cond: Any,
+        *args: Any,
+        context: Any = None,
+        body: Any = None,  # noqa: ARG002
+        **more: Any,
+    ) -> tuple[Any, ...]:
         own: Any = self  # the evaluator gives a node its subgraphs as attributes
         names, carried = own.body.input_names, own.N
         state, rows = list(args), []
@@ -141,12 +175,17 @@ class Loop(_ReferenceLoop):
             rows.append(results[1 + carried :])
             step += 1
         declared = own.body.proto_.output[1 + carried :]
-        stacked = [np.stack([row[k] for row in rows]) if rows else _no_rows(value) for k, value in enumerate(declared)]
+        stacked = [
+            np.stack([row[k] for row in rows]) if rows else _no_rows(value)
+            for k, value in enumerate(declared)
+        ]
         return (*state, *stacked)
 
 
 class Tile(_ReferenceTile):
-    """Tile whose repeats cannot be negative: NumPy's gives back memory that nobody wrote for some of them."""
+    """Tile whose repeats cannot be negative: NumPy's gives back memory that nobody wrote for some
+    of them.
+    """
 
     op_domain = ""
 

@@ -1,7 +1,9 @@
-"""Which of the legal float orders a run follows, and the f32 arithmetic that NumPy does not have: the fused multiply-add.
+"""Which of the legal float orders a run follows, and the f32 arithmetic that NumPy does not have:
+the fused multiply-add.
 
-An int8 primitive accumulates in exact integers; what follows is f32, and two libraries (or two implementations in one library)
-may multiply and round in different orders. `NumericsProfile` says which order is meant.
+An int8 primitive accumulates in exact integers; what follows is f32, and two libraries (or two
+implementations in one library) may multiply and round in different orders. `NumericsProfile` says
+which order is meant.
 """
 
 from __future__ import annotations
@@ -15,7 +17,16 @@ import numpy.typing as npt
 
 from ..ir.types import DType
 
-__all__ = ["VNNI_3_2", "F32Array", "F64Array", "FmaWork", "NumericsProfile", "U32Array", "finish_scaled_codes", "fused_multiply_add"]
+__all__ = [
+    "VNNI_3_2",
+    "F32Array",
+    "F64Array",
+    "FmaWork",
+    "NumericsProfile",
+    "U32Array",
+    "finish_scaled_codes",
+    "fused_multiply_add",
+]
 
 F32Array = npt.NDArray[np.float32]
 F64Array = npt.NDArray[np.float64]
@@ -33,9 +44,11 @@ class NumericsProfile:
 
     Attributes:
         name: what the order belongs to.
-        combine: True: `acc * (src_scale * weights_scale)`, the scales' product rounded first; False: `(acc * src_scale) * weights_scale`.
+        combine: True: `acc * (src_scale * weights_scale)`, the scales' product rounded first;
+            False: `(acc * src_scale) * weights_scale`.
         reciprocal: True: `y * f32(1 / dst_scale)`; False: `y / dst_scale`.
-        fma: True: the sum and linear post-ops round once (`fma`); False: multiply, round, add, round.
+        fma: True: the sum and linear post-ops round once (`fma`); False: multiply, round, add,
+            round.
         nan_s8, nan_u8, nan_s32: what a NaN becomes in an integer destination.
     """
 
@@ -48,7 +61,9 @@ class NumericsProfile:
     nan_s32: int = 2147483520
 
     def nan(self, dtype: DType) -> int:
-        """The integer that a NaN becomes in a destination of this type (0 where oneDNN has no such destination)."""
+        """The integer that a NaN becomes in a destination of this type (0 where oneDNN has no such
+        destination).
+        """
         return {DType.S8: self.nan_s8, DType.U8: self.nan_u8, DType.S32: self.nan_s32}.get(dtype, 0)
 
 
@@ -64,11 +79,19 @@ VNNI_3_2 = NumericsProfile()
 """The VNNI kernels of oneDNN 3.2 (implementations `*:avx512_core_vnni` and `*:avx2_vnni`)."""
 
 
-def fused_multiply_add(x: F32Array, factor: float, addend: F32Array | np.float32, out: F32Array, work: FmaWork, subnormal: bool) -> None:
+def fused_multiply_add(
+    x: F32Array,
+    factor: float,
+    addend: F32Array | np.float32,
+    out: F32Array,
+    work: FmaWork,
+    subnormal: bool,
+) -> None:
     """out = fma(x, factor, addend): the sum is rounded to f32 once.
 
-    The product of two f32 values is exact in f64. Their sum with the addend is rounded to 53 bits and then to 24, which differs from one
-    rounding only where the f64 sum lies exactly between two f32 values; there the sign of its rounding error decides.
+    The product of two f32 values is exact in f64. Their sum with the addend is rounded to 53 bits
+    and then to 24, which differs from one rounding only where the f64 sum lies exactly between two
+    f32 values; there the sign of its rounding error decides.
 
     Args:
         x: f32.
@@ -76,7 +99,8 @@ def fused_multiply_add(x: F32Array, factor: float, addend: F32Array | np.float32
         addend: f32, broadcast against x.
         out: f32, contiguous, x's shape; may be x or `addend`.
         work: scratch.
-        subnormal: whether a result below 2**-126 may have to be rounded (False where the caller knows better: it saves three passes).
+        subnormal: whether a result below 2**-126 may have to be rounded (False where the caller
+            knows better: it saves three passes).
     """
     wide, bits = work.wide, work.bits
     np.copyto(wide, x)
@@ -86,14 +110,30 @@ def fused_multiply_add(x: F32Array, factor: float, addend: F32Array | np.float32
     suspects = np.equal(bits, _TIE)
     if subnormal:
         suspects |= (np.abs(wide) < _SMALLEST_NORMAL) & (wide != 0)
-    _store_sum(wide, np.flatnonzero(suspects), lambda places: _at(x, places) * np.float64(factor), addend, out)
+    _store_sum(
+        wide,
+        np.flatnonzero(suspects),
+        lambda places: _at(x, places) * np.float64(factor),
+        addend,
+        out,
+    )
 
 
-def finish_scaled_codes(codes: npt.NDArray[np.generic], zero_point: int, scale: float, y: F32Array, wide: F64Array, size: U32Array) -> None:
-    """y = fma(scale, codes - zero_point, y) for 8-bit codes: the last step, which rounds the exact sum.
+def finish_scaled_codes(
+    codes: npt.NDArray[np.generic],
+    zero_point: int,
+    scale: float,
+    y: F32Array,
+    wide: F64Array,
+    size: U32Array,
+) -> None:
+    """y = fma(scale, codes - zero_point, y) for 8-bit codes: the last step, which rounds the exact
+    sum.
 
-    scale * (code - zero_point) is a multiple of the scale's last bit, so its f64 sum with y is exact, and rounded to f32 once, unless y is
-    much smaller than the scale (and not 0): those elements are looked for. The caller rules out that y is much larger.
+    scale * (code - zero_point) is a multiple of the scale's last bit, so its f64 sum with y is
+    exact, and rounded to f32 once, unless y is
+    much smaller than the scale (and not 0): those elements are looked for. The caller rules out
+    that y is much larger.
 
     Args:
         codes: u8 or s8, y's shape.
@@ -101,13 +141,23 @@ def finish_scaled_codes(codes: npt.NDArray[np.generic], zero_point: int, scale: 
         scale: an f32 value of magnitude at least 2**-100.
         y: f32, contiguous, magnitude at most 2**20 * |scale|; gets the result.
         wide: scale * (codes - zero_point) + y in f64.
-        size: the bits of |y|, minus 1 so that 0 wraps around to the top: the order of positive floats is that of their bits.
+        size: the bits of |y|, minus 1 so that 0 wraps around to the top: the order of positive
+            floats is that of their bits.
     """
-    # With b bits in code - zero_point, the sum spans 53 bits or fewer from |y| = 2**(b - 28) * (power of two below the scale) upwards.
-    limit = np.float32(2.0 ** (math.frexp(scale)[1] - 1 + (255 + abs(zero_point)).bit_length() - 28)).view(np.uint32)
+    # With b bits in code - zero_point, the sum spans 53 bits or fewer from |y| = 2**(b - 28) *
+    # (power of two below the scale) upwards.
+    limit = np.float32(
+        2.0 ** (math.frexp(scale)[1] - 1 + (255 + abs(zero_point)).bit_length() - 28)
+    ).view(np.uint32)
     if size.size and size.min() < limit:
         suspects = np.flatnonzero(size < limit)
-        _store_sum(wide, suspects, lambda places: (_at(codes, places) - zero_point) * np.float64(scale), y, y)
+        _store_sum(
+            wide,
+            suspects,
+            lambda places: (_at(codes, places) - zero_point) * np.float64(scale),
+            y,
+            y,
+        )
     else:
         np.copyto(y, wide, casting="unsafe")
 
@@ -123,7 +173,11 @@ def _store_sum(
     if not suspects.size:
         np.copyto(out, wide, casting="unsafe")
         return
-    other = np.float64(addend) if np.ndim(addend) == 0 else _at(np.broadcast_to(addend, out.shape), suspects)
+    other = (
+        np.float64(addend)
+        if np.ndim(addend) == 0
+        else _at(np.broadcast_to(addend, out.shape), suspects)
+    )
     repaired = _round_once(product(suspects), other)
     np.copyto(out, wide, casting="unsafe")
     out.reshape(-1)[suspects] = repaired
@@ -145,7 +199,13 @@ def _round_once(a: F64Array, b: F64Array | np.float64) -> F32Array:
     off = total - result.astype(np.float64)
     neighbour = np.nextafter(result, np.where(off > 0, np.float32(np.inf), np.float32(-np.inf)))
     # One past the largest f32 stands for the value that overflow rounds from.
-    beyond = np.where(np.isinf(neighbour), np.copysign(np.float64(2.0**128), neighbour), neighbour.astype(np.float64))
+    beyond = np.where(
+        np.isinf(neighbour),
+        np.copysign(np.float64(2.0**128), neighbour),
+        neighbour.astype(np.float64),
+    )
     tie = (off != 0) & (beyond - total == off)
     upper, lower = np.maximum(result, neighbour), np.minimum(result, neighbour)
-    return np.where(tie & (error > 0), upper, np.where(tie & (error < 0), lower, result)).astype(np.float32)
+    return np.where(tie & (error > 0), upper, np.where(tie & (error < 0), lower, result)).astype(
+        np.float32
+    )

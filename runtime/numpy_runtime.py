@@ -1,6 +1,7 @@
 """The NumPy runtime: binds a plan's steps to kernels for concrete shapes, and runs them.
 
-It is the definition of the plan's numerics; other runtimes are held against it step by step (`run_step`).
+It is the definition of the plan's numerics; other runtimes are held against it step by step
+(`run_step`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class _Bound:
 
     Attributes:
         kernels: for each step its kernel, or None where its shapes are only known while it runs.
-        buffers: every value that lives in the arena: what kernels write, and arrays of others that kernels read (those are copied in).
+        buffers: every value that lives in the arena: what kernels write, and arrays of others that
+            kernels read (those are copied in).
         offsets: buffer -> place in the arena.
         lives: when values die.
         arena_bytes, local_bytes: memory of one run, and of each worker in it.
@@ -59,21 +61,32 @@ class _Bound:
 
 
 class _Lease:
-    """The buffers of one run, and the programs that were recorded for them: nobody else uses them meanwhile."""
+    """The buffers of one run, and the programs that were recorded for them: nobody else uses them
+    meanwhile.
+    """
 
     def __init__(self, plan: Plan, bound: _Bound, threads: int) -> None:
         arena = aligned_bytes(bound.arena_bytes)
-        self.arrays = {name: result.view(arena[bound.offsets[name] :]) for name, result in bound.buffers.items()}
+        self.arrays = {
+            name: result.view(arena[bound.offsets[name] :])
+            for name, result in bound.buffers.items()
+        }
         scratches = [Scratch(bound.local_bytes) for _ in range(threads)]
         values = {**plan.constants, **self.arrays}
         self.programs = [
-            None if kernel is None or isinstance(kernel, EvaluatedKernel) else _program(kernel, step, values, scratches)
+            None
+            if kernel is None or isinstance(kernel, EvaluatedKernel)
+            else _program(kernel, step, values, scratches)
             for step, kernel in zip(plan.steps, bound.kernels, strict=True)
         ]
 
 
-def _program(kernel: Kernel, step: Step, arrays: Mapping[str, Array], scratches: Sequence[Scratch]) -> StepProgram:
-    return StepProgram(kernel.tasks(arrays, [arrays[name] for name in step.outputs if name]), scratches)
+def _program(
+    kernel: Kernel, step: Step, arrays: Mapping[str, Array], scratches: Sequence[Scratch]
+) -> StepProgram:
+    return StepProgram(
+        kernel.tasks(arrays, [arrays[name] for name in step.outputs if name]), scratches
+    )
 
 
 class NumpyExecutor:
@@ -87,7 +100,12 @@ class NumpyExecutor:
     """
 
     def __init__(
-        self, plan: Plan, threads: int | None = None, profile: NumericsProfile = VNNI_3_2, *, budget: RunBudget | None = None
+        self,
+        plan: Plan,
+        threads: int | None = None,
+        profile: NumericsProfile = VNNI_3_2,
+        *,
+        budget: RunBudget | None = None,
     ) -> None:
         self._plan = plan
         self._budget = budget or RunBudget.of(None)
@@ -114,7 +132,7 @@ class NumpyExecutor:
         self._run(feeds, kept)
         return kept
 
-    # -- one run ---------------------------------------------------------------------------------------------------------------
+    # -- one run -----------------------------------------------------------------------------------
 
     def _run(self, feeds: Mapping[str, Array], kept: dict[str, Array] | None) -> list[Array]:
         bound = self._bound_for({name: feeds[name].shape for name in self._plan.inputs})
@@ -156,11 +174,15 @@ class NumpyExecutor:
                 self._keep(name, array, values, lease)
 
     def _keep(self, name: str, array: Array, values: dict[str, Array], lease: _Lease) -> None:
-        """Adds an array that no kernel wrote; into its buffer, where a kernel will read it there."""
+        """Adds an array that no kernel wrote; into its buffer, where a kernel will read it
+        there.
+        """
         buffer = lease.arrays.get(name)
         if buffer is not None:
             if (buffer.shape, buffer.dtype) != (array.shape, array.dtype):
-                raise bound_otherwise(self._plan, name, array, f"{buffer.dtype}{list(buffer.shape)}")
+                raise bound_otherwise(
+                    self._plan, name, array, f"{buffer.dtype}{list(buffer.shape)}"
+                )
             np.copyto(buffer, array)
             array = buffer
         values[name] = array
@@ -168,7 +190,7 @@ class NumpyExecutor:
     def _value(self, name: str, values: Mapping[str, Array]) -> Array:
         return values[name] if name in values else self._plan.constants[name]
 
-    # -- binding ---------------------------------------------------------------------------------------------------------------
+    # -- binding -----------------------------------------------------------------------------------
 
     def _bound_for(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         key = tuple(shapes[name] for name in self._plan.inputs)
@@ -200,7 +222,11 @@ class NumpyExecutor:
         offsets, size = place(lives, {name: result.size for name, result in buffers.items()})
         local = max((kernel.local_bytes for kernel in kernels if kernel is not None), default=0)
         self._budget.check_run(plan, known, size + local * self._pool.threads)
-        unsized = frozenset(i for i, step in enumerate(plan.steps) if not all(value in known for value in step.outputs if value))
+        unsized = frozenset(
+            i
+            for i, step in enumerate(plan.steps)
+            if not all(value in known for value in step.outputs if value)
+        )
         return _Bound(kernels, buffers, offsets, lives, aligned(size), aligned(local), unsized)
 
 
@@ -209,7 +235,12 @@ def _own(array: Array) -> Array:
 
 
 def _bind_step(
-    plan: Plan, step: Step, shapes: Mapping[str, StaticShape], layouts: Mapping[str, Layout], profile: NumericsProfile, threads: int
+    plan: Plan,
+    step: Step,
+    shapes: Mapping[str, StaticShape],
+    layouts: Mapping[str, Layout],
+    profile: NumericsProfile,
+    threads: int,
 ) -> Kernel | None:
     """The kernel of a step; None when a shape is not known yet."""
     if step.op == "Onnx":
@@ -219,7 +250,13 @@ def _bind_step(
     if any(value not in shapes for value in (*step.inputs, step.output)):
         return None
     operands = {
-        value: Operand(value, plan.type(value).dtype, shapes[value], layouts.get(value, Layout.PLAIN), plan.constants.get(value))
+        value: Operand(
+            value,
+            plan.type(value).dtype,
+            shapes[value],
+            layouts.get(value, Layout.PLAIN),
+            plan.constants.get(value),
+        )
         for value in step.inputs
     }
     dtypes = tuple(plan.type(value).dtype for value in step.outputs if value)
@@ -228,9 +265,17 @@ def _bind_step(
 
 
 def _run_once(
-    plan: Plan, step: Step, arrays: Mapping[str, Array], profile: NumericsProfile, pool: WorkerPool, budget: RunBudget
+    plan: Plan,
+    step: Step,
+    arrays: Mapping[str, Array],
+    profile: NumericsProfile,
+    pool: WorkerPool,
+    budget: RunBudget,
 ) -> Sequence[Array]:
-    shapes = {**{name: array.shape for name, array in arrays.items()}, **step_shapes(plan, step, arrays)}
+    shapes = {
+        **{name: array.shape for name, array in arrays.items()},
+        **step_shapes(plan, step, arrays),
+    }
     budget.check(plan, shapes)
     kernel = _bind_step(plan, step, shapes, {}, profile, pool.threads)
     if kernel is None:
@@ -238,12 +283,19 @@ def _run_once(
     if isinstance(kernel, EvaluatedKernel):
         return kernel.evaluate(arrays)
     outputs = [result.empty() for result in kernel.results]
-    StepProgram(kernel.tasks(arrays, outputs), [Scratch(kernel.local_bytes) for _ in range(pool.threads)]).run(pool)
+    StepProgram(
+        kernel.tasks(arrays, outputs), [Scratch(kernel.local_bytes) for _ in range(pool.threads)]
+    ).run(pool)
     return outputs
 
 
 def run_step(
-    plan: Plan, step: Step, inputs: Mapping[str, Array], *, profile: NumericsProfile = VNNI_3_2, threads: int = 1
+    plan: Plan,
+    step: Step,
+    inputs: Mapping[str, Array],
+    *,
+    profile: NumericsProfile = VNNI_3_2,
+    threads: int = 1,
 ) -> tuple[Array, ...]:
     """Runs one step alone: the unit of comparison between runtimes.
 
@@ -260,7 +312,10 @@ def run_step(
     Raises:
         InvalidInput: the arrays do not fit the step.
     """
-    arrays = {name: np.asarray(inputs[name]) if name in inputs else plan.constants[name] for name in step.inputs}
+    arrays = {
+        name: np.asarray(inputs[name]) if name in inputs else plan.constants[name]
+        for name in step.inputs
+    }
     with single_threaded_blas(), np.errstate(all="ignore"):
         outputs = _run_once(plan, step, arrays, profile, WorkerPool(threads), RunBudget.of(None))
     return tuple(_own(array) for array in outputs)

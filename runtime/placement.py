@@ -18,7 +18,8 @@ class Placement:
     Attributes:
         step: the step.
         runtime: `onednn`, `numpy`, or `view` for a step that moves no data.
-        implementation: the library's names for the kernels (`brgconv:avx512_core_vnni`), several joined by ` + `; empty on NumPy.
+        implementation: the library's names for the kernels (`brgconv:avx512_core_vnni`), several
+            joined by ` + `; empty on NumPy.
         reason: why it is not on oneDNN; empty where it is.
     """
 
@@ -29,7 +30,9 @@ class Placement:
 
 
 def split_offs(placements: Iterable[Placement]) -> tuple[Decision, ...]:
-    """A refusal for each primitive that the oneDNN runtime gave to NumPy (`onnx.<Op>` steps are no primitives: nothing was refused)."""
+    """A refusal for each primitive that the oneDNN runtime gave to NumPy (`onnx.<Op>` steps are no
+    primitives: nothing was refused).
+    """
     return tuple(
         Decision(
             rule="onednn runtime",

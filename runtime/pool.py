@@ -1,7 +1,7 @@
 """A small thread pool for loops over tasks, and the rule that BLAS stays single-threaded inside it.
 
-NumPy releases the GIL in its inner loops, so tasks of one step run side by side. The calling thread works too: a loop with `threads` = 1
-never leaves it.
+NumPy releases the GIL in its inner loops, so tasks of one step run side by side. The calling thread
+works too: a loop with `threads` = 1 never leaves it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from ..locks import ProcessLock
 __all__ = ["WorkerPool", "single_threaded_blas"]
 
 Body = Callable[[int, int], None]
-"""(index of the task, slot of the worker: below `threads`, never shared by two workers at a time)."""
+"""(index of the task, slot of the worker: below `threads`, never shared by two workers at a time).
+"""
 
 
 class _Job:
-    """One parallel loop. Every slot has its share of the indices, so that a task meets the same worker in every run; whoever has finished
-    its own takes from the others'."""
+    """One parallel loop. Every slot has its share of the indices, so that a task meets the same
+    worker in every run; whoever has finished its own takes from the others'."""
 
     def __init__(self, count: int, slots: int, body: Body) -> None:
         # deque's methods are atomic under the GIL.
-        self._shares = [deque(range(count * s // slots, count * (s + 1) // slots)) for s in range(slots)]
+        self._shares = [
+            deque(range(count * s // slots, count * (s + 1) // slots)) for s in range(slots)
+        ]
         self._slots = itertools.count(1)
         self._body = body
         self._lock = threading.Lock()
@@ -50,7 +53,9 @@ class _Job:
 
     def work(self, slot: int) -> None:
         """Runs tasks until none is left."""
-        with np.errstate(all="ignore"):  # infinities and NaN are values here; the error state is each thread's own
+        with np.errstate(
+            all="ignore"
+        ):  # infinities and NaN are values here; the error state is each thread's own
             own = self._shares[slot]
             done = 0
             while (index := self._next(own)) >= 0:
@@ -87,7 +92,8 @@ class _Job:
 
 
 class WorkerPool:
-    """`threads` - 1 daemon threads, started at the first loop that needs them, stopped when the pool is garbage.
+    """`threads` - 1 daemon threads, started at the first loop that needs them, stopped when the
+    pool is garbage.
 
     Args:
         threads: how many tasks run at once, the caller's included.
@@ -122,9 +128,13 @@ class WorkerPool:
         with self._start_lock:
             if self._owner == os.getpid():
                 return
-            self._queue = queue.SimpleQueue()  # a forked child has the parent's queue, but none of its threads
+            self._queue = (
+                queue.SimpleQueue()
+            )  # a forked child has the parent's queue, but none of its threads
             for number in range(self.threads - 1):
-                threading.Thread(target=_serve, args=(self._queue,), name=f"fqfuse-{number}", daemon=True).start()
+                threading.Thread(
+                    target=_serve, args=(self._queue,), name=f"fqfuse-{number}", daemon=True
+                ).start()
             weakref.finalize(self, _stop, self._queue, self.threads - 1)
             self._owner = os.getpid()
 
@@ -141,7 +151,9 @@ def _stop(jobs: queue.SimpleQueue[_Job | None], count: int) -> None:
 
 
 class _BlasGuard:
-    """Counts the runs under way: the first one limits BLAS to one thread, the last one gives the caller's setting back."""
+    """Counts the runs under way: the first one limits BLAS to one thread, the last one gives the
+    caller's setting back.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -174,7 +186,8 @@ class _BlasGuard:
 
     @staticmethod
     def _free_control(controller: ThreadpoolController) -> None:
-        """Since threadpoolctl 3.8 the first thread that sets the limit of an OpenBLAS with threads of its own keeps the sole right to.
+        """Since threadpoolctl 3.8 the first thread that sets the limit of an OpenBLAS with threads
+        of its own keeps the sole right to.
 
         The limit is the process's all the same, and runs begin and end on any thread.
         """
@@ -191,9 +204,11 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Inside, BLAS calls run on the calling thread alone: tasks are the parallelism, and idle BLAS threads spin.
+    """Inside, BLAS calls run on the calling thread alone: tasks are the parallelism, and idle BLAS
+    threads spin.
 
-    The setting is the process's own; runs that overlap share it, and the last one restores what was before.
+    The setting is the process's own; runs that overlap share it, and the last one restores what was
+    before.
     """
     _GUARD.enter()
     try:

@@ -13,11 +13,13 @@ __all__ = ["StepProgram"]
 class StepProgram:
     """A step's tasks as lists of ready NumPy calls.
 
-    A task is taken down when a worker first meets it: the calls hold views of that worker's scratch.
+    A task is taken down when a worker first meets it: the calls hold views of that worker's
+    scratch.
 
     Args:
         tasks: the step's work.
-        scratches: one for each worker; shared with the other steps of a plan, which run before or after.
+        scratches: one for each worker; shared with the other steps of a plan, which run before or
+            after.
     """
 
     def __init__(self, tasks: Tasks, scratches: Sequence[Scratch]) -> None:
@@ -30,7 +32,9 @@ class StepProgram:
         self._next = None if tasks.then is None else StepProgram(tasks.then, scratches)
 
     def run(self, pool: WorkerPool) -> None:
-        """Runs every task. The arrays must be as they were when the program was made; one run at a time."""
+        """Runs every task. The arrays must be as they were when the program was made; one run at a
+        time.
+        """
         self._ready = [self._tasks.prepare is None] * len(self._scratches)
         pool.run(self._tasks.count, self._run_task)
         if self._next is not None:

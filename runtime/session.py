@@ -58,7 +58,8 @@ class NodeArg:
 
     Attributes:
         name: its name in the model.
-        shape: sizes, and names of sizes that are known at run time only; None when even the rank is unknown.
+        shape: sizes, and names of sizes that are known at run time only; None when even the rank is
+            unknown.
         type: `tensor(float)`, `tensor(uint8)` ...
     """
 
@@ -70,15 +71,19 @@ class NodeArg:
 class InferenceSession:
     """A plan, ready to run.
 
-    A session may be used by many threads at once, pickled, sent to spawned processes and used in forked ones. The arrays it returns belong
-    to the caller.
+    A session may be used by many threads at once, pickled, sent to spawned processes and used in
+    forked ones. The arrays it returns belong to the caller.
 
     Args:
-        path_or_plan: a plan or the path of a plan file (`fqfuse.InferenceSession` also takes an ONNX model, and compiles it).
-        backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed, else NumPy; on a CPU without VNNI only the steps that cannot
-            saturate there. `session.backend` tells which it is, `session.backend_reason` why, `session.placement()` where each step runs.
-        threads: how many threads a run may use, the caller's included (None: one for each processor that the process may use).
-        run_bytes: the most that one value, or the memory of one run, may take (None: the machine's memory, within the container's limit).
+        path_or_plan: a plan or the path of a plan file (`fqfuse.InferenceSession` also takes an
+            ONNX model, and compiles it).
+        backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed, else NumPy; on a CPU
+            without VNNI only the steps that cannot saturate there. `session.backend` tells which it
+            is, `session.backend_reason` why, `session.placement()` where each step runs.
+        threads: how many threads a run may use, the caller's included (None: one for each processor
+            that the process may use).
+        run_bytes: the most that one value, or the memory of one run, may take (None: the machine's
+            memory, within the container's limit).
 
     Raises:
         BackendUnavailable: `onednn` was asked for and is not installed.
@@ -87,22 +92,37 @@ class InferenceSession:
     """
 
     def __init__(
-        self, path_or_plan: str | PathLike[str] | Plan, backend: str = "auto", threads: int | None = None, *, run_bytes: int | None = None
+        self,
+        path_or_plan: str | PathLike[str] | Plan,
+        backend: str = "auto",
+        threads: int | None = None,
+        *,
+        run_bytes: int | None = None,
     ) -> None:
         check_backend(backend)
         self._asked = backend
         self._threads = _checked_threads(threads)
         self._run_bytes = run_bytes
         self.plan = path_or_plan if isinstance(path_or_plan, Plan) else _load(path_or_plan)
-        self._executor, self.backend, self.backend_reason = _executor(self.plan, backend, self._threads, RunBudget.of(run_bytes))
+        self._executor, self.backend, self.backend_reason = _executor(
+            self.plan, backend, self._threads, RunBudget.of(run_bytes)
+        )
         self._inputs = {name: self.plan.type(name) for name in self.plan.inputs}
-        self._exactly = {name: (type_.dtype.numpy, type_.shape) for name, type_ in self._inputs.items()}  # what needs no further check
+        self._exactly = {
+            name: (type_.dtype.numpy, type_.shape) for name, type_ in self._inputs.items()
+        }  # what needs no further check
         shapes = [type_.shape for type_ in self._inputs.values()]
-        self._strings = [name for name, type_ in self._inputs.items() if type_.dtype is DType.STRING]
-        self._static = all(shape is not None and all(isinstance(dim, int) for dim in shape) for shape in shapes)
+        self._strings = [
+            name for name, type_ in self._inputs.items() if type_.dtype is DType.STRING
+        ]
+        self._static = all(
+            shape is not None and all(isinstance(dim, int) for dim in shape) for shape in shapes
+        )
         if self._static:
             try:
-                self._executor.bind({name: type_.static_shape for name, type_ in self._inputs.items()})
+                self._executor.bind(
+                    {name: type_.static_shape for name, type_ in self._inputs.items()}
+                )
             except MemoryError as error:
                 raise _no_memory(error) from error
 
@@ -119,7 +139,9 @@ class InferenceSession:
         """The outputs of the model, in its order."""
         return [_node_arg(name, self.plan.type(name)) for name in self.plan.outputs]
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.ArrayLike]) -> list[Array]:
+    def run(
+        self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.ArrayLike]
+    ) -> list[Array]:
         """Runs the model.
 
         Args:
@@ -130,7 +152,8 @@ class InferenceSession:
             The outputs, as arrays of the caller's own.
 
         Raises:
-            InvalidInput: an unknown output or input, a missing input, or one of another type or shape; more memory than the run may take.
+            InvalidInput: an unknown output or input, a missing input, or one of another type or
+                shape; more memory than the run may take.
         """
         wanted = () if output_names is None else self._wanted(output_names)
         arrays = self._checked(feeds)
@@ -156,38 +179,68 @@ class InferenceSession:
             raise _no_memory(error) from error
 
     def placement(self) -> tuple[Placement, ...]:
-        """Where each step runs, and why: on oneDNN by which implementation, as a mere view, or on NumPy.
+        """Where each step runs, and why: on oneDNN by which implementation, as a mere view, or on
+        NumPy.
 
         Raises:
             InvalidInput: the model's shapes are symbolic, and nothing has been run yet.
         """
         if isinstance(self._executor, NumpyExecutor):
-            return tuple(Placement(step, "numpy", reason=self.backend_reason) for step in self.plan.steps)
+            return tuple(
+                Placement(step, "numpy", reason=self.backend_reason) for step in self.plan.steps
+            )
         return self._executor.placement()
 
     def __getstate__(self) -> dict[str, object]:
-        # The plan as the bytes of its file: that form is stable and checked, and shares nothing with this process.
-        return {"plan": plan_bytes(self.plan), "backend": self._asked, "threads": self._threads, "run_bytes": self._run_bytes}
+        # The plan as the bytes of its file: that form is stable and checked, and shares nothing
+        # with this process.
+        return {
+            "plan": plan_bytes(self.plan),
+            "backend": self._asked,
+            "threads": self._threads,
+            "run_bytes": self._run_bytes,
+        }
 
     def __setstate__(self, state: object) -> None:
-        if not isinstance(state, dict) or state.keys() != {"plan", "backend", "threads", "run_bytes"}:
+        if not isinstance(state, dict) or state.keys() != {
+            "plan",
+            "backend",
+            "threads",
+            "run_bytes",
+        }:
             raise InvalidInput("this is not the state of a session")
-        plan, backend, threads, run_bytes = state["plan"], state["backend"], state["threads"], state["run_bytes"]
-        if not isinstance(plan, bytes) or not isinstance(backend, str) or not isinstance(threads, int):
+        plan, backend, threads, run_bytes = (
+            state["plan"],
+            state["backend"],
+            state["threads"],
+            state["run_bytes"],
+        )
+        if (
+            not isinstance(plan, bytes)
+            or not isinstance(backend, str)
+            or not isinstance(threads, int)
+        ):
             raise InvalidInput("this is not the state of a session")
         if not isinstance(run_bytes, int | None):
             raise InvalidInput("this is not the state of a session")
         InferenceSession.__init__(self, read_plan(plan), backend, threads, run_bytes=run_bytes)
 
-    # -- feeds -----------------------------------------------------------------------------------------------------------------
+    # -- feeds -------------------------------------------------------------------------------------
 
     def _checked(self, feeds: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """The feeds as arrays of the right types and shapes."""
         if type(feeds) is not dict and not isinstance(feeds, Mapping):
-            raise InvalidInput(f"the feeds are a {type(feeds).__name__}", where=self.plan.name, hint="give a dictionary: {name: array}")
+            raise InvalidInput(
+                f"the feeds are a {type(feeds).__name__}",
+                where=self.plan.name,
+                hint="give a dictionary: {name: array}",
+            )
         if feeds.keys() != self._inputs.keys():
             self._refuse_names(feeds)
-        arrays = {name: fed if type(fed := feeds[name]) is np.ndarray else _array_of(name, fed) for name in self._inputs}
+        arrays = {
+            name: fed if type(fed := feeds[name]) is np.ndarray else _array_of(name, fed)
+            for name in self._inputs
+        }
         for name, array in arrays.items():
             if (array.dtype, array.shape) != self._exactly[name]:
                 _check_feed(name, array, self._inputs[name])
@@ -199,28 +252,45 @@ class InferenceSession:
 
     def _wanted(self, output_names: object) -> tuple[str, ...]:
         """The names of outputs that a caller gave; none for all."""
-        if isinstance(output_names, (str, bytes)) or not isinstance(output_names, (Sequence, AbstractSet)):
+        if isinstance(output_names, (str, bytes)) or not isinstance(
+            output_names, (Sequence, AbstractSet)
+        ):
             what = f"the names of outputs are a {type(output_names).__name__}"
-            raise InvalidInput(what, where=self.plan.name, hint="give a list of names, or None for all outputs")
+            raise InvalidInput(
+                what, where=self.plan.name, hint="give a list of names, or None for all outputs"
+            )
         names = tuple(output_names)
-        unknown = [name for name in names if not isinstance(name, str) or name not in self.plan.outputs]
+        unknown = [
+            name for name in names if not isinstance(name, str) or name not in self.plan.outputs
+        ]
         if unknown:
             hint = f"the model's outputs are: {_listed(self.plan.outputs)}"
-            raise InvalidInput(f"unknown outputs: {_listed(unknown)}", where=self.plan.name, hint=hint)
+            raise InvalidInput(
+                f"unknown outputs: {_listed(unknown)}", where=self.plan.name, hint=hint
+            )
         return names
 
     def _refuse_names(self, feeds: Mapping[str, npt.ArrayLike]) -> None:
         names = _listed(self.plan.inputs)
         unknown = [name for name in feeds if name not in self._inputs]
         if unknown:
-            raise InvalidInput(f"unknown inputs: {_listed(unknown)}", where=self.plan.name, hint=f"the model's inputs are: {names}")
+            raise InvalidInput(
+                f"unknown inputs: {_listed(unknown)}",
+                where=self.plan.name,
+                hint=f"the model's inputs are: {names}",
+            )
         missing = [name for name in self._inputs if name not in feeds]
         if missing:
-            raise InvalidInput(f"missing inputs: {_listed(missing)}", where=self.plan.name, hint=f"the model's inputs are: {names}")
+            raise InvalidInput(
+                f"missing inputs: {_listed(missing)}",
+                where=self.plan.name,
+                hint=f"the model's inputs are: {names}",
+            )
 
 
 def _array_of(name: str, fed: object) -> Array:
-    """What was fed as an array: lists, numbers, and whatever offers itself as one (`__array__`, buffers).
+    """What was fed as an array: lists, numbers, and whatever offers itself as one (`__array__`,
+    buffers).
 
     Raises:
         InvalidInput: it cannot be one, or would lose its mask.
@@ -232,12 +302,18 @@ def _array_of(name: str, fed: object) -> Array:
         return np.asarray(fed)
     except Exception as error:  # the caller's own object is asked, and may raise anything
         what = f"a {type(fed).__name__} cannot be an array: {type(error).__name__}: {error}"
-        raise InvalidInput(what, where=f"input {name}", hint="feed a numpy.ndarray: numpy.asarray(values, type)") from error
+        raise InvalidInput(
+            what, where=f"input {name}", hint="feed a numpy.ndarray: numpy.asarray(values, type)"
+        ) from error
 
 
 def _check_strings(name: str, array: Array) -> None:
     if array.dtype.kind == "O" and not all(isinstance(text, str) for text in array.flat):
-        raise InvalidInput(f"input {name} has elements that are no str", where=f"input {name}", hint="decode bytes, and convert the others")
+        raise InvalidInput(
+            f"input {name} has elements that are no str",
+            where=f"input {name}",
+            hint="decode bytes, and convert the others",
+        )
 
 
 def _check_feed(name: str, array: Array, type_: TensorType) -> None:
@@ -292,7 +368,9 @@ def _checked_threads(threads: int | None) -> int:
     except TypeError:
         count = 0
     if not 1 <= count <= max(_MOST_THREADS, default_threads()):
-        what = f"threads must be an integer from 1 to {_MOST_THREADS}, found {count or repr(threads)}"
+        what = (
+            f"threads must be an integer from 1 to {_MOST_THREADS}, found {count or repr(threads)}"
+        )
         raise InvalidInput(what, hint="leave it out for one thread a processor")
     return count
 
@@ -301,10 +379,16 @@ def _node_arg(name: str, type_: TensorType) -> NodeArg:
     return NodeArg(name, type_.shape, f"tensor({_ORT_TYPES[type_.dtype]})")
 
 
-def _executor(plan: Plan, backend: str, threads: int, budget: RunBudget) -> tuple[NumpyExecutor | OneDnnExecutor, str, str]:
+def _executor(
+    plan: Plan, backend: str, threads: int, budget: RunBudget
+) -> tuple[NumpyExecutor | OneDnnExecutor, str, str]:
     """The executor, its name, and why it is this one."""
     if backend == "numpy":
-        return NumpyExecutor(plan, threads, budget=budget), "numpy", "the backend numpy was asked for"
+        return (
+            NumpyExecutor(plan, threads, budget=budget),
+            "numpy",
+            "the backend numpy was asked for",
+        )
     # Imported here: loading the library takes time that the NumPy runtime need not spend.
     from .lowering.executor import OneDnnExecutor
 
@@ -313,7 +397,11 @@ def _executor(plan: Plan, backend: str, threads: int, budget: RunBudget) -> tupl
     except BackendUnavailable as error:
         if backend == "onednn":
             raise
-        return NumpyExecutor(plan, threads, budget=budget), "numpy", f"oneDNN cannot be used: {error.what}"
+        return (
+            NumpyExecutor(plan, threads, budget=budget),
+            "numpy",
+            f"oneDNN cannot be used: {error.what}",
+        )
     return executor, "onednn", executor.description
 
 

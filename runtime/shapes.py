@@ -14,7 +14,15 @@ from ..plan.attributes import Binary, DepthwiseConv, Sum
 from ..plan.types import Plan, Step
 from .budget import RunBudget
 
-__all__ = ["StaticShape", "bind_settled", "bind_shapes", "bound_otherwise", "row_inputs", "step_shapes", "symbol_sizes"]
+__all__ = [
+    "StaticShape",
+    "bind_settled",
+    "bind_shapes",
+    "bound_otherwise",
+    "row_inputs",
+    "step_shapes",
+    "symbol_sizes",
+]
 
 StaticShape = tuple[int, ...]
 
@@ -22,11 +30,13 @@ _SMALL = 4096
 """Elements up to which a value that depends on shapes alone is computed while binding."""
 
 
-def bind_shapes(plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: RunBudget | None = None) -> dict[str, StaticShape]:
+def bind_shapes(
+    plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: RunBudget | None = None
+) -> dict[str, StaticShape]:
     """The shape of every value and constant that the shapes of the inputs decide.
 
-    Values whose shape depends on data (behind NonZero, say) are absent: their readers are bound while they run.
-    What is computed from shapes (Shape -> Gather -> Concat -> Reshape) is followed.
+    Values whose shape depends on data (behind NonZero, say) are absent: their readers are bound
+    while they run. What is computed from shapes (Shape -> Gather -> Concat -> Reshape) is followed.
 
     Args:
         plan: the plan.
@@ -42,10 +52,11 @@ def bind_shapes(plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: R
 def bind_settled(
     plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: RunBudget | None = None
 ) -> tuple[dict[str, StaticShape], frozenset[str]]:
-    """As `bind_shapes`, with the names of the values whose data is settled: constants, and what was computed from shapes.
+    """As `bind_shapes`, with the names of the values whose data is settled: constants, and what was
+    computed from shapes.
 
-    The shape behind a Squeeze may be known before its axes are. What the axes are is looked at where they are settled; otherwise the run
-    has to.
+    The shape behind a Squeeze may be known before its axes are. What the axes are is looked at
+    where they are settled; otherwise the run has to.
     """
     given = {name: tuple(input_shapes[name]) for name in plan.inputs}
     if budget is not None:
@@ -70,11 +81,17 @@ def step_shapes(plan: Plan, step: Step, arrays: Mapping[str, Array]) -> dict[str
     """
     binder = _Binder(plan, {}, arrays)
     found = binder.step(step)
-    return {value: shape for value, shape in zip(step.outputs, found, strict=False) if value and shape is not None}
+    return {
+        value: shape
+        for value, shape in zip(step.outputs, found, strict=False)
+        if value and shape is not None
+    }
 
 
 def row_inputs(step: Step, spec: OpSpec) -> list[str]:
-    """The values that a step reads, in the order of its op's row ('' where an optional one is absent)."""
+    """The values that a step reads, in the order of its op's row ('' where an optional one is
+    absent).
+    """
     if step.primitive.startswith("onnx."):
         return _by_name(step, spec)
     values = [value for role, value in step.args if not (step.op == "MatMul" and role == "bias")]
@@ -91,9 +108,16 @@ def _by_name(step: Step, spec: OpSpec, aliases: Mapping[str, str] | None = None)
     result: list[str] = []
     for param in spec.inputs:
         if param.variadic:
-            numbers = [int(role.removeprefix(prefix)) for role in found if role.startswith(prefix := f"{param.name}_") and role != prefix]
+            numbers = [
+                int(role.removeprefix(prefix))
+                for role in found
+                if role.startswith(prefix := f"{param.name}_") and role != prefix
+            ]
             # A gap is an absent input: a foreign op may have one in the middle.
-            result += [found.pop(f"{param.name}_{index}", "") for index in range(max(numbers, default=-1) + 1)]
+            result += [
+                found.pop(f"{param.name}_{index}", "")
+                for index in range(max(numbers, default=-1) + 1)
+            ]
         else:
             result.append(found.pop(param.name, ""))
     if found:
@@ -112,7 +136,9 @@ def symbol_sizes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[
     sizes: dict[str, int] = {}
     origin: dict[str, str] = {}
     for name in plan.inputs:
-        for axis, (dim, size) in enumerate(zip(plan.type(name).shape or (), input_shapes[name], strict=False)):
+        for axis, (dim, size) in enumerate(
+            zip(plan.type(name).shape or (), input_shapes[name], strict=False)
+        ):
             if isinstance(dim, str) and dim != dims.UNKNOWN:
                 place = f"{name}, dimension {axis}"
                 if sizes.setdefault(dim, size) != size:
@@ -123,7 +149,9 @@ def symbol_sizes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[
                     )
                 origin.setdefault(dim, place)
     for dim, size in sizes.items():
-        if not dim.isidentifier() and (meant := _evaluated(dim, {name: n for name, n in sizes.items() if name != dim})) not in (None, size):
+        if not dim.isidentifier() and (
+            meant := _evaluated(dim, {name: n for name, n in sizes.items() if name != dim})
+        ) not in (None, size):
             raise InvalidInput(
                 f"dimension {dim} is {size}, and the sizes in other inputs make it {meant}",
                 where=origin[dim],
@@ -133,7 +161,9 @@ def symbol_sizes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[
 
 
 def _evaluated(dim: Dim, sizes: Mapping[str, int]) -> int | None:
-    """The size of a dimension; None where the sizes of the names in it are not known, or divide by 0."""
+    """The size of a dimension; None where the sizes of the names in it are not known, or divide by
+    0.
+    """
     try:
         return dims.evaluate(dim, sizes)
     except (KeyError, ZeroDivisionError):
@@ -141,7 +171,8 @@ def _evaluated(dim: Dim, sizes: Mapping[str, int]) -> int | None:
 
 
 def bound_otherwise(plan: Plan, value: str, array: Array, expected: str) -> FqfuseError:
-    """The error of a step on NumPy that gives another array than the plan says: those who read it were bound for what it says.
+    """The error of a step on NumPy that gives another array than the plan says: those who read it
+    were bound for what it says.
 
     Of a foreign op the plan has the model's word alone.
 
@@ -155,16 +186,22 @@ def bound_otherwise(plan: Plan, value: str, array: Array, expected: str) -> Fqfu
     what = f"{value} is {array.dtype}{list(array.shape)}, and the plan says {expected}"
     if step.op == "Onnx":
         where = ", ".join(step.origin) or step.name
-        return InvalidInput(what, where=where, hint="correct what value_info says of this value in the model")
+        return InvalidInput(
+            what, where=where, hint="correct what value_info says of this value in the model"
+        )
     return PlanError(what, where=value, hint="compile the model again")
 
 
 class _Binder:
     """One walk over the steps."""
 
-    def __init__(self, plan: Plan, input_shapes: Mapping[str, Sequence[int]], data: Mapping[str, Array]) -> None:
+    def __init__(
+        self, plan: Plan, input_shapes: Mapping[str, Sequence[int]], data: Mapping[str, Array]
+    ) -> None:
         self._plan = plan
-        self._shapes: dict[str, StaticShape] = {name: tuple(array.shape) for name, array in data.items()}
+        self._shapes: dict[str, StaticShape] = {
+            name: tuple(array.shape) for name, array in data.items()
+        }
         self._shapes |= {name: tuple(int(d) for d in shape) for name, shape in input_shapes.items()}
         self._known: dict[str, Array] = dict(data)
         self._sizes = symbol_sizes(plan, input_shapes) if input_shapes else {}
@@ -189,7 +226,11 @@ class _Binder:
         for value, shape in zip(step.outputs, found, strict=False):
             if value and shape is not None and not self._is_as_stated(value, shape):
                 known = [v for v in step.inputs if v in self._shapes]
-                raise self._refusal(step, known, f"the result is {list(shape)}, and the model says {self._plan.type(value)}")
+                raise self._refusal(
+                    step,
+                    known,
+                    f"the result is {list(shape)}, and the model says {self._plan.type(value)}",
+                )
         return found
 
     def _outputs(self, step: Step) -> Sequence[StaticShape | None]:
@@ -207,17 +248,29 @@ class _Binder:
         return self._behind_depthwise(step, result)
 
     def _check_operands(self, step: Step, shape: StaticShape | None) -> None:
-        """What the plan takes for granted of post-ops holds for these shapes, too: an operand makes no result larger, a sum's fills it."""
+        """What the plan takes for granted of post-ops holds for these shapes, too: an operand makes
+        no result larger, a sum's fills it.
+        """
         for op in step.attr.post_ops if shape is not None else ():
-            if not isinstance(op, Sum | Binary) or shape is None or (operand := self._shapes.get(op.operand)) is None:
+            if (
+                not isinstance(op, Sum | Binary)
+                or shape is None
+                or (operand := self._shapes.get(op.operand)) is None
+            ):
                 continue
             if not (operand == shape if isinstance(op, Sum) else dims.fits(operand, shape)):
-                raise self._refusal(step, (op.operand,), f"what is combined with a result of {list(shape)} must have its sizes")
+                raise self._refusal(
+                    step,
+                    (op.operand,),
+                    f"what is combined with a result of {list(shape)} must have its sizes",
+                )
 
     def _refusal(self, step: Step, values: Sequence[str], why: str) -> InvalidInput:
         shapes = ", ".join(f"{v} {list(self._shapes[v])}" for v in values if v)
         return InvalidInput(
-            f"{step.op} cannot take these shapes: {why}", where=", ".join(step.origin) or step.name, hint=f"its inputs are {shapes}"
+            f"{step.op} cannot take these shapes: {why}",
+            where=", ".join(step.origin) or step.name,
+            hint=f"its inputs are {shapes}",
         )
 
     def _is_as_stated(self, value: str, shape: StaticShape) -> bool:
@@ -226,7 +279,9 @@ class _Binder:
         if stated is None:
             return True
         sizes = [_evaluated(dim, self._sizes) for dim in stated]
-        return len(sizes) == len(shape) and all(size in (None, found) for size, found in zip(sizes, shape, strict=True))
+        return len(sizes) == len(shape) and all(
+            size in (None, found) for size, found in zip(sizes, shape, strict=True)
+        )
 
     def _declared(self, value: str) -> StaticShape | None:
         """The plan's own word, with the sizes that the inputs gave its symbols."""
@@ -240,7 +295,9 @@ class _Binder:
         compute = step.primitive.startswith("onnx.")
         types = [self._type(v, compute) if v else None for v in values]
         known = [self._known.get(v) if v else None for v in values]
-        attrs = spec.complete({name: value for name, value in step.params.items() if name in spec.attrs})
+        attrs = spec.complete(
+            {name: value for name, value in step.params.items() if name in spec.attrs}
+        )
         try:
             found = spec.infer(types, attrs, known)
         except ShapeError as error:
@@ -259,30 +316,48 @@ class _Binder:
 
     def _type(self, value: str, exact: bool) -> TensorType:
         declared = self._plan.type(value)
-        # A primitive's row knows the shapes; the element types of a fused step (u8 codes with s8 weights) are not the row's business.
+        # A primitive's row knows the shapes; the element types of a fused step (u8 codes with s8
+        # weights) are not the row's business.
         codes = not exact and declared.dtype in (DType.U8, DType.S8, DType.S32)
         return TensorType(DType.F32 if codes else declared.dtype, self._shapes[value])
 
-    def _follow(self, step: Step, spec: OpSpec, values: Sequence[str], known: Sequence[Array | None]) -> None:
+    def _follow(
+        self, step: Step, spec: OpSpec, values: Sequence[str], known: Sequence[Array | None]
+    ) -> None:
         """Computes what depends on shapes alone, so that a Reshape behind it has a static shape."""
         if step.op == "Shape":
             start, end = step.params.get("start", 0), step.params.get("end")
-            cut = slice(start if isinstance(start, int) else 0, end if isinstance(end, int) else None)
+            cut = slice(
+                start if isinstance(start, int) else 0, end if isinstance(end, int) else None
+            )
             self._known[step.output] = np.asarray(self._shapes[values[0]][cut], np.int64)
         elif step.op == "Size":
             self._known[step.output] = np.asarray(np.prod(self._shapes[values[0]], dtype=np.int64))
-        elif spec.evaluate is not None and values and all(_small(k) for k, v in zip(known, values, strict=True) if v):
+        elif (
+            spec.evaluate is not None
+            and values
+            and all(_small(k) for k, v in zip(known, values, strict=True) if v)
+        ):
             try:
                 found = spec.evaluate(known, spec.complete(step.params))
             except (ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError):
                 return  # the run meets the same error, and names the node
-            self._known |= {value: data for value, data in zip(step.outputs, found, strict=False) if value and _small(data)}
+            self._known |= {
+                value: data
+                for value, data in zip(step.outputs, found, strict=False)
+                if value and _small(data)
+            }
 
-    def _behind_depthwise(self, step: Step, shapes: list[StaticShape | None]) -> Sequence[StaticShape | None]:
+    def _behind_depthwise(
+        self, step: Step, shapes: list[StaticShape | None]
+    ) -> Sequence[StaticShape | None]:
         shape = shapes[0]
         for op in step.attr.post_ops:
             if isinstance(op, DepthwiseConv) and shape is not None:
-                shape = (*shape[:2], *((d + 2 * op.padding - op.kernel) // op.stride + 1 for d in shape[2:]))
+                shape = (
+                    *shape[:2],
+                    *((d + 2 * op.padding - op.kernel) // op.stride + 1 for d in shape[2:]),
+                )
         return [shape, *shapes[1:]]
 
 

@@ -1,12 +1,14 @@
 """What every test may use: golden text files and the Hypothesis profiles.
 
-A golden file holds one case: the input, a line `# -----`, the expected text. A test names a folder below tests/golden:
+A golden file holds one case: the input, a line `# -----`, the expected text. A test names a folder
+below tests/golden:
 
     @pytest.mark.golden("fold_constants")
     def test_fold_constants(golden):
         golden.check(str(transform(golden.input)))
 
-and runs once for each file in it. `pytest --update-golden` writes the expected halves anew; read the diff before you commit it.
+and runs once for each file in it. `pytest --update-golden` writes the expected halves anew; read
+the diff before you commit it.
 
 `pytest --every 8` runs a sample: of each test with many cases, unless it is slow, every eighth.
 """
@@ -25,10 +27,13 @@ FEW_CASES = 16
 GOLDEN = Path(__file__).parent / "golden"
 SEPARATOR = "# -----"
 
-# Timing on a shared machine says nothing about a test, hence no deadline. `make test` draws the same examples every time, so that a failure
-# belongs to the change under test; `make fuzz` looks for new ones.
+# Timing on a shared machine says nothing about a test, hence no deadline. `make test` draws the
+# same examples every time, so that a failure belongs to the change under test; `make fuzz` looks
+# for new ones.
 settings.register_profile("default", deadline=None, derandomize=True)
-settings.register_profile("fuzz", deadline=None, derandomize=False, max_examples=3000)  # a profile inherits what it does not say
+settings.register_profile(
+    "fuzz", deadline=None, derandomize=False, max_examples=3000
+)  # a profile inherits what it does not say
 settings.load_profile("default")
 
 
@@ -50,14 +55,21 @@ class GoldenCase:
         return self._halves()[0]
 
     def check(self, actual: str) -> None:
-        """Fail unless `actual` is the expected text; trailing white space at the end of either does not count."""
+        """Fail unless `actual` is the expected text; trailing white space at the end of either does
+        not count.
+        """
         given, expected = self._halves()
         if self.update:
             self.path.write_text(f"{given}\n{SEPARATOR}\n{actual.rstrip()}\n", encoding="utf-8")
             return
         if expected is None:
-            pytest.fail(f"{self.path} has no expected half: run `pytest --update-golden`, then read what it wrote", pytrace=False)
-        assert actual.rstrip() == expected.rstrip(), f"{self.path} differs: if the new text is right, run `pytest --update-golden`"
+            pytest.fail(
+                f"{self.path} has no expected half: run `pytest --update-golden`, then read what it wrote",
+                pytrace=False,
+            )
+        assert actual.rstrip() == expected.rstrip(), (
+            f"{self.path} differs: if the new text is right, run `pytest --update-golden`"
+        )
 
     def _halves(self) -> tuple[str, str | None]:
         lines = self.path.read_text(encoding="utf-8").splitlines()
@@ -69,25 +81,39 @@ class GoldenCase:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --update-golden and --every."""
-    parser.addoption("--update-golden", action="store_true", help="write the expected half of the golden files from the actual text")
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the expected half of the golden files from the actual text",
+    )
     sample = f"of tests with more than {FEW_CASES} cases run every N-th, of slow ones all"
     parser.addoption("--every", type=int, default=1, metavar="N", help=sample)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave every N-th case of each test with many; all of the slow ones, for `make test` runs none of them."""
+    """Leave every N-th case of each test with many; all of the slow ones, for `make test` runs none
+    of them.
+    """
     every = config.getoption("every")
     cases: dict[str, list[pytest.Item]] = {}
     for item in [item for item in items if item.get_closest_marker("slow") is None]:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    left_out = {item for many in cases.values() if len(many) > FEW_CASES for place, item in enumerate(many) if place % every}
+    left_out = {
+        item
+        for many in cases.values()
+        if len(many) > FEW_CASES
+        for place, item in enumerate(many)
+        if place % every
+    }
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One run of a test marked `golden(folder)` for each case in the folder; a folder without cases is an error, not a silent skip."""
+    """One run of a test marked `golden(folder)` for each case in the folder; a folder without cases
+    is an error, not a silent skip.
+    """
     marker = metafunc.definition.get_closest_marker("golden")
     if marker is None:
         return
@@ -95,6 +121,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     cases = sorted((GOLDEN / folder).glob("*.txt"))
     if not cases:
         hint = "add <case>.txt with the input, then run `pytest --update-golden`"
-        raise pytest.UsageError(f"{metafunc.definition.nodeid}: no golden cases in {GOLDEN / folder}: {hint}")
+        raise pytest.UsageError(
+            f"{metafunc.definition.nodeid}: no golden cases in {GOLDEN / folder}: {hint}"
+        )
     update = metafunc.config.getoption("update_golden")
-    metafunc.parametrize("golden", [GoldenCase(path, update) for path in cases], ids=[path.stem for path in cases])
+    metafunc.parametrize(
+        "golden", [GoldenCase(path, update) for path in cases], ids=[path.stem for path in cases]
+    )

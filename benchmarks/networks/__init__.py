@@ -1,4 +1,6 @@
-"""The benchmark's four networks, built with random weights from a seed: no download, no framework."""
+"""The benchmark's four networks, built with random weights from a seed: no download, no
+framework.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,10 @@ __all__ = ["NETWORKS", "Network"]
 class Network:
     """One architecture: how to build it and what to feed it.
 
-    ``build(seed, samples)`` returns the f32 model with batch 1; ``samples`` is how many random inputs calibrate the
-    BatchNormalization statistics. ``feeds(rng, count)`` returns ``count`` random inputs stacked along axis 0.
-    ``transformer`` selects NNCF's transformer preset; ``logits`` names the output whose argmax is the top-1 answer.
+    ``build(seed, samples)`` returns the f32 model with batch 1; ``samples`` is how many random
+    inputs calibrate the BatchNormalization statistics. ``feeds(rng, count)`` returns ``count``
+    random inputs stacked along axis 0. ``transformer`` selects NNCF's transformer preset;
+    ``logits`` names the output whose argmax is the top-1 answer.
     """
 
     name: str

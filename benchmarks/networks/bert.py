@@ -1,7 +1,9 @@
-"""A BERT encoder: Devlin et al. 2018 (arXiv:1810.04805); 6 layers, width 384, 12 heads, the size of a small sentence encoder.
+"""A BERT encoder: Devlin et al. 2018 (arXiv:1810.04805); 6 layers, width 384, 12 heads, the size of
+a small sentence encoder.
 
-Written as torch exporters do: GELU as Div-Erf-Add-Mul-Mul, attention as MatMul-Div-Add-Softmax-MatMul, MatMul + Add for each
-linear layer, LayerNormalization as the operator of opset 17.
+Written as torch exporters do: GELU as Div-Erf-Add-Mul-Mul, attention as
+MatMul-Div-Add-Softmax-MatMul, MatMul + Add for each linear layer, LayerNormalization as the
+operator of opset 17.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ _HEAD = WIDTH // HEADS
 
 
 def sample_tokens(rng: np.random.Generator, count: int) -> Mapping[str, Array]:
-    """Return ``count`` random token sequences, int64 ``[count, 128]`` each: ids, mask and segment ids.
+    """Return ``count`` random token sequences, int64 ``[count, 128]`` each: ids, mask and segment
+    ids.
 
-    The mask is all ones. Quantizers calibrate the masking term (0 or -10000) like any tensor: one padded sample stretches the
-    scores' range to 10000 and attention dies in 8 bits, in every engine alike, which would measure nothing.
+    The mask is all ones. Quantizers calibrate the masking term (0 or -10000) like any tensor: one
+    padded sample stretches the scores' range to 10000 and attention dies in 8 bits, in every engine
+    alike, which would measure nothing.
     """
     boundary = rng.integers(SEQUENCE // 4, SEQUENCE, (count, 1))
     return {
@@ -38,7 +42,9 @@ def sample_tokens(rng: np.random.Generator, count: int) -> Mapping[str, Array]:
 
 
 def build_bert(seed: int = 0, samples: int = 4) -> onnx.ModelProto:
-    """Return the encoder: three int64 [1, 128] inputs to ``last_hidden_state`` [1, 128, 384] and ``logits`` [1, 64]."""
+    """Return the encoder: three int64 [1, 128] inputs to ``last_hidden_state`` [1, 128, 384] and
+    ``logits`` [1, 64].
+    """
     writer = NetworkWriter("bert", seed)
     tokens = sample_tokens(np.random.default_rng([seed, 1]), samples)
     ids, mask, types = (writer.input(name, value) for name, value in tokens.items())
@@ -63,12 +69,17 @@ def _mask_bias(writer: NetworkWriter, mask: Tensor) -> Tensor:
 def _embeddings(writer: NetworkWriter, ids: Tensor, types: Tensor) -> Tensor:
     """Sum of word, segment and position vectors, normalized: [n, s, w]."""
     scope = "/embeddings"
-    tables = {name: (rows, 1.0) for name, rows in (("word_embeddings", VOCABULARY), ("token_type_embeddings", TYPES))}
+    tables = {
+        name: (rows, 1.0)
+        for name, rows in (("word_embeddings", VOCABULARY), ("token_type_embeddings", TYPES))
+    }
     gathered = []
     for (name, (rows, std)), index in zip(tables.items(), (ids, types), strict=True):
         table = writer.parameter(f"embeddings.{name}.weight", normal(writer, (rows, WIDTH), std))
         gathered.append(writer.op("Gather", [table, index], f"{scope}/{name}", axis=0))
-    positions = writer.parameter("embeddings.position_embeddings.weight", normal(writer, (1, SEQUENCE, WIDTH), 0.5))
+    positions = writer.parameter(
+        "embeddings.position_embeddings.weight", normal(writer, (1, SEQUENCE, WIDTH), 0.5)
+    )
     y = writer.op("Add", [writer.op("Add", gathered, scope), positions], scope)
     return _layer_norm(writer, y, f"{scope}/LayerNorm", "embeddings.LayerNorm")
 
@@ -84,7 +95,9 @@ def _attention(writer: NetworkWriter, x: Tensor, bias: Tensor, scope: str) -> Te
     root = writer.constant(f"{inner}/Constant_root", np.array(_HEAD**0.5, np.float32))
     scores = writer.op("Add", [writer.op("Div", [scores, root], inner), bias], inner)
     weights = writer.op("Softmax", [scores], inner, axis=-1)
-    context = writer.op("Transpose", [writer.op("MatMul", [weights, value], inner)], inner, perm=[0, 2, 1, 3])
+    context = writer.op(
+        "Transpose", [writer.op("MatMul", [weights, value], inner)], inner, perm=[0, 2, 1, 3]
+    )
     shape = writer.constant(f"{inner}/Constant_merge", np.array([0, 0, WIDTH], np.int64))
     context = writer.op("Reshape", [context, shape], inner)
     y = _linear(writer, context, f"{scope}/output/dense", WIDTH)
@@ -102,42 +115,63 @@ def _heads(writer: NetworkWriter, x: Tensor, scope: str, order: list[int]) -> Te
 def _feed_forward(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     """Linear, GELU, linear, with the residual sum and normalization."""
     inner = f"{scope}/intermediate"
-    y = _gelu(writer, _linear(writer, x, f"{inner}/dense", INTERMEDIATE), f"{inner}/intermediate_act_fn")
+    y = _gelu(
+        writer, _linear(writer, x, f"{inner}/dense", INTERMEDIATE), f"{inner}/intermediate_act_fn"
+    )
     y = _linear(writer, y, f"{scope}/output/dense", WIDTH)
     y = writer.op("Add", [y, x], f"{scope}/output")
     return _layer_norm(writer, y, f"{scope}/output/LayerNorm")
 
 
 def _gelu(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
-    """x * (1 + erf(x / sqrt 2)) * 0.5: Hendrycks & Gimpel 2016 (arXiv:1606.08415), in the exporter's order."""
-    root, one, half = (writer.constant(f"{scope}/Constant_{i}", np.array(v, np.float32)) for i, v in enumerate((2.0**0.5, 1.0, 0.5)))
+    """x * (1 + erf(x / sqrt 2)) * 0.5: Hendrycks & Gimpel 2016 (arXiv:1606.08415), in the
+    exporter's order.
+    """
+    root, one, half = (
+        writer.constant(f"{scope}/Constant_{i}", np.array(v, np.float32))
+        for i, v in enumerate((2.0**0.5, 1.0, 0.5))
+    )
     y = writer.op("Erf", [writer.op("Div", [x, root], scope)], scope)
     y = writer.op("Mul", [x, writer.op("Add", [y, one], scope)], scope)
     return writer.op("Mul", [y, half], scope)
 
 
 def _linear(writer: NetworkWriter, x: Tensor, scope: str, width: int, gain: float = 1.0) -> Tensor:
-    """MatMul and Add of the bias, weight [in, out] of variance gain^2 / in; columns differ in size like rows of ``normal``."""
+    """MatMul and Add of the bias, weight [in, out] of variance gain^2 / in; columns differ in size
+    like rows of ``normal``.
+    """
     module = scope.strip("/").replace("/", ".")
     fan_in = x.value.shape[-1]
     weight = np.ascontiguousarray(normal(writer, (width, fan_in), gain * fan_in**-0.5).T)
     y = writer.op("MatMul", [x, writer.parameter(f"{module}.weight", weight)], scope)
-    bias = writer.parameter(f"{module}.bias", (0.1 * writer.rng.standard_normal(width)).astype(np.float32))
+    bias = writer.parameter(
+        f"{module}.bias", (0.1 * writer.rng.standard_normal(width)).astype(np.float32)
+    )
     return writer.op("Add", [bias, y], scope)
 
 
 def _layer_norm(writer: NetworkWriter, x: Tensor, scope: str, module: str = "") -> Tensor:
     """LayerNormalization over the last axis with a scale in [0.5, 1.5] and a small bias."""
     module = module or scope.strip("/").replace("/", ".")
-    scale = writer.parameter(f"{module}.weight", writer.rng.uniform(0.5, 1.5, WIDTH).astype(np.float32))
-    bias = writer.parameter(f"{module}.bias", (0.1 * writer.rng.standard_normal(WIDTH)).astype(np.float32))
+    scale = writer.parameter(
+        f"{module}.weight", writer.rng.uniform(0.5, 1.5, WIDTH).astype(np.float32)
+    )
+    bias = writer.parameter(
+        f"{module}.bias", (0.1 * writer.rng.standard_normal(WIDTH)).astype(np.float32)
+    )
     return writer.op("LayerNormalization", [x, scale, bias], scope, axis=-1, epsilon=1e-12)
 
 
 def _head(writer: NetworkWriter, x: Tensor) -> Tensor:
     """Pooler (first token, linear, tanh) and classifier: logits [n, classes]."""
-    first = writer.op("Gather", [x, writer.constant("/pooler/Constant", np.array(0, np.int64))], "/pooler", axis=1)
+    first = writer.op(
+        "Gather", [x, writer.constant("/pooler/Constant", np.array(0, np.int64))], "/pooler", axis=1
+    )
     weight = writer.parameter("pooler.dense.weight", normal(writer, (WIDTH, WIDTH), WIDTH**-0.5))
-    bias = writer.parameter("pooler.dense.bias", (0.1 * writer.rng.standard_normal(WIDTH)).astype(np.float32))
-    pooled = writer.op("Tanh", [writer.op("Gemm", [first, weight, bias], "/pooler/dense", transB=1)], "/pooler")
+    bias = writer.parameter(
+        "pooler.dense.bias", (0.1 * writer.rng.standard_normal(WIDTH)).astype(np.float32)
+    )
+    pooled = writer.op(
+        "Tanh", [writer.op("Gemm", [first, weight, bias], "/pooler/dense", transB=1)], "/pooler"
+    )
     return classifier(writer, pooled, "/classifier", CLASSES)

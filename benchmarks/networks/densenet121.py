@@ -17,7 +17,9 @@ _BOTTLENECK = 4
 
 
 def build_densenet121(seed: int = 0, samples: int = 4) -> onnx.ModelProto:
-    """Return DenseNet-121: ``input`` f32 [1, 3, 224, 224] to ``logits`` [1, 1000]; 7,978,856 parameters."""
+    """Return DenseNet-121: ``input`` f32 [1, 3, 224, 224] to ``logits`` [1, 1000]; 7,978,856
+    parameters.
+    """
     writer = NetworkWriter("densenet121", seed)
     x = writer.input("input", sample_images(np.random.default_rng([seed, 1]), samples))
     x = conv2d(writer, x, "/features/conv0", 2 * _GROWTH, 7, 2)
@@ -28,13 +30,16 @@ def build_densenet121(seed: int = 0, samples: int = 4) -> onnx.ModelProto:
         if block < len(_BLOCKS):
             x = _transition(writer, x, f"/features/transition{block}")
     x = relu(writer, batch_norm(writer, x, "/features/norm5"), "")
-    return writer.model({"logits": classifier(writer, global_pool(writer, x, ""), "/classifier", 1000)})
+    return writer.model(
+        {"logits": classifier(writer, global_pool(writer, x, ""), "/classifier", 1000)}
+    )
 
 
 def _dense_block(writer: NetworkWriter, x: Tensor, scope: str, layers: int) -> Tensor:
     """Every layer reads all features before it.
 
-    As the reference code does, each layer concatenates them anew; its first Concat has a single input.
+    As the reference code does, each layer concatenates them anew; its first Concat has a single
+    input.
     """
     features = [x]
     for layer in range(1, layers + 1):
@@ -51,4 +56,12 @@ def _transition(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     """Halve the channels by a 1x1 convolution and the resolution by an average."""
     y = relu(writer, batch_norm(writer, x, f"{scope}/norm"), f"{scope}/relu")
     y = conv2d(writer, y, f"{scope}/conv", x.value.shape[1] // 2, 1)
-    return writer.op("AveragePool", [y], f"{scope}/pool", ceil_mode=0, count_include_pad=1, kernel_shape=[2, 2], strides=[2, 2])
+    return writer.op(
+        "AveragePool",
+        [y],
+        f"{scope}/pool",
+        ceil_mode=0,
+        count_include_pad=1,
+        kernel_shape=[2, 2],
+        strides=[2, 2],
+    )

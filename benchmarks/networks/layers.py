@@ -1,4 +1,6 @@
-"""Layers over NetworkWriter: convolution, calibrated BatchNormalization, classifier with spread logits."""
+"""Layers over NetworkWriter: convolution, calibrated BatchNormalization, classifier with spread
+logits.
+"""
 
 from __future__ import annotations
 
@@ -7,50 +9,79 @@ import numpy as np
 from ..arrays import Array
 from .writer import NetworkWriter, Tensor
 
-__all__ = ["batch_norm", "classifier", "conv2d", "global_pool", "max_pool", "normal", "relu", "rounded"]
+__all__ = [
+    "batch_norm",
+    "classifier",
+    "conv2d",
+    "global_pool",
+    "max_pool",
+    "normal",
+    "relu",
+    "rounded",
+]
 
 
 def rounded(values: Array) -> Array:
     """Return ``values`` as f32 with 8 significant bits.
 
-    Statistics come out of float sums whose order depends on the CPU; rounding makes the built file the same everywhere, up to
-    values that fall on a rounding border.
+    Statistics come out of float sums whose order depends on the CPU; rounding makes the built file
+    the same everywhere, up to values that fall on a rounding border.
     """
     mantissa, exponent = np.frexp(np.asarray(values, np.float64))
     return np.ldexp(np.round(mantissa * 256) / 256, exponent).astype(np.float32)
 
 
 def normal(writer: NetworkWriter, shape: tuple[int, ...], std: float) -> Array:
-    """Draw normal f32 values of standard deviation ``std``; rows (axis 0) differ in size by a log-normal factor.
+    """Draw normal f32 values of standard deviation ``std``; rows (axis 0) differ in size by a
+    log-normal factor.
 
-    The factor (sigma 0.3) gives output channels different ranges, as trained networks have: without it per-channel and
-    per-tensor quantization of weights would look alike.
+    The factor (sigma 0.3) gives output channels different ranges, as trained networks have: without
+    it per-channel and per-tensor quantization of weights would look alike.
     """
     rows: Array = std * writer.rng.lognormal(0.0, 0.3, (shape[0],) + (1,) * (len(shape) - 1))
     values: Array = writer.rng.standard_normal(shape, np.float32) * rows
     return values.astype(np.float32)
 
 
-def conv2d(writer: NetworkWriter, x: Tensor, scope: str, channels: int, kernel: int, stride: int = 1, group: int = 1) -> Tensor:
+def conv2d(
+    writer: NetworkWriter,
+    x: Tensor,
+    scope: str,
+    channels: int,
+    kernel: int,
+    stride: int = 1,
+    group: int = 1,
+) -> Tensor:
     """Bias-free square convolution with "same" padding for odd kernels, He-initialized.
 
     He et al. 2015 (arXiv:1502.01852), eq. 10: std = sqrt(2 / fan_in). x: ``[n, c, h, w]``.
     """
     fan_in = x.value.shape[1] // group * kernel * kernel
     shape = (channels, x.value.shape[1] // group, kernel, kernel)
-    weight = writer.parameter(_dotted(scope, "weight"), normal(writer, shape, (2.0 / fan_in) ** 0.5))
+    weight = writer.parameter(
+        _dotted(scope, "weight"), normal(writer, shape, (2.0 / fan_in) ** 0.5)
+    )
     pad = kernel // 2
-    attributes = {"dilations": [1, 1], "group": group, "kernel_shape": [kernel] * 2, "pads": [pad] * 4, "strides": [stride] * 2}
+    attributes = {
+        "dilations": [1, 1],
+        "group": group,
+        "kernel_shape": [kernel] * 2,
+        "pads": [pad] * 4,
+        "strides": [stride] * 2,
+    }
     return writer.op("Conv", [x, weight], scope, **attributes)
 
 
-def batch_norm(writer: NetworkWriter, x: Tensor, scope: str, gain: float = 1.0, shift: float = 0.5) -> Tensor:
+def batch_norm(
+    writer: NetworkWriter, x: Tensor, scope: str, gain: float = 1.0, shift: float = 0.5
+) -> Tensor:
     """BatchNormalization whose running statistics are those of ``x`` over the samples.
 
-    The scale is uniform in ``gain`` * [0.5, 1.5] and the bias normal with mean ``gain`` * ``shift`` and std ``gain`` * 0.3, so
-    that channels differ as after training. A positive mean keeps most of a following ReLU open: a random network of half-open
-    ReLUs amplifies any disturbance from layer to layer until the rounding noise of 8 bits drowns the signal, which no trained
-    network does.
+    The scale is uniform in ``gain`` * [0.5, 1.5] and the bias normal with mean ``gain`` * ``shift``
+    and std ``gain`` * 0.3, so
+    that channels differ as after training. A positive mean keeps most of a following ReLU open: a
+    random network of half-open ReLUs amplifies any disturbance from layer to layer until the
+    rounding noise of 8 bits drowns the signal, which no trained network does.
     """
     channels = int(x.value.shape[1])
     parameters: dict[str, Array] = {
@@ -70,7 +101,9 @@ def relu(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
 
 def max_pool(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     """3x3 maximum with stride 2 and padding 1, the stem of ResNet and DenseNet."""
-    return writer.op("MaxPool", [x], scope, ceil_mode=0, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2])
+    return writer.op(
+        "MaxPool", [x], scope, ceil_mode=0, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]
+    )
 
 
 def global_pool(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
@@ -79,26 +112,35 @@ def global_pool(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
 
 
 def classifier(writer: NetworkWriter, x: Tensor, scope: str, classes: int) -> Tensor:
-    """Linear layer (Gemm, transposed weight) from features ``[n, c]`` to logits ``[n, classes]`` that differ between inputs.
+    """Linear layer (Gemm, transposed weight) from features ``[n, c]`` to logits ``[n, classes]``
+    that differ between inputs.
 
-    Random features are mostly common to all inputs, which would give every input the same top class. The bias removes the mean
-    logit over the samples and the weight is scaled to a standard deviation of 2 around it, so that top-1 agreement and SQNR
-    speak about what the network says of *this* input. ValueError with fewer than two samples.
+    Random features are mostly common to all inputs, which would give every input the same top
+    class. The bias removes the mean logit over the samples and the weight is scaled to a standard
+    deviation of 2 around it, so that top-1 agreement and SQNR speak about what the network says of
+    *this* input. ValueError with fewer than two samples.
     """
     if len(x.value) < 2:
-        raise ValueError("a classifier is scaled on how logits differ between inputs: give at least two samples")
+        raise ValueError(
+            "a classifier is scaled on how logits differ between inputs: give at least two samples"
+        )
     features = x.value.astype(np.float64)
     weight = normal(writer, (classes, features.shape[1]), features.shape[1] ** -0.5)
     logits = features @ weight.T.astype(np.float64)
     scale = float(rounded(np.asarray(2.0 / (logits - logits.mean(axis=0)).std())))
     weight = (weight * np.float32(scale)).astype(np.float32)
     bias = rounded(-(features @ weight.T.astype(np.float64)).mean(axis=0))
-    parameters = [writer.parameter(_dotted(scope, "weight"), weight), writer.parameter(_dotted(scope, "bias"), bias)]
+    parameters = [
+        writer.parameter(_dotted(scope, "weight"), weight),
+        writer.parameter(_dotted(scope, "bias"), bias),
+    ]
     return writer.op("Gemm", [x, *parameters], scope, alpha=1.0, beta=1.0, transB=1)
 
 
 def _dotted(scope: str, name: str) -> str:
-    """Initializer name of the torch exporter for a module scope: "/layer1/layer1.0/conv1" + "weight" gives "layer1.0.conv1.weight"."""
+    """Initializer name of the torch exporter for a module scope: "/layer1/layer1.0/conv1" +
+    "weight" gives "layer1.0.conv1.weight".
+    """
     parts: list[str] = []
     for part in scope.strip("/").split("/"):
         prefix = ".".join(parts)

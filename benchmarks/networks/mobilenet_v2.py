@@ -11,25 +11,47 @@ from .writer import NetworkWriter, Tensor
 
 __all__ = ["build_mobilenet_v2"]
 
-# Rows of the paper's table 2: expansion t, output channels c, repeats n, stride s of the first repeat.
-_SETTINGS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+# Rows of the paper's table 2: expansion t, output channels c, repeats n, stride s of the first
+# repeat.
+_SETTINGS = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
 
 
 def build_mobilenet_v2(seed: int = 0, samples: int = 4) -> onnx.ModelProto:
-    """Return MobileNetV2: ``input`` f32 [1, 3, 224, 224] to ``logits`` [1, 1000]; 3,504,872 parameters."""
+    """Return MobileNetV2: ``input`` f32 [1, 3, 224, 224] to ``logits`` [1, 1000]; 3,504,872
+    parameters.
+    """
     writer = NetworkWriter("mobilenet_v2", seed)
     x = writer.input("input", sample_images(np.random.default_rng([seed, 1]), samples))
     x = _conv_bn_relu6(writer, x, "/features/features.0", 32, 3, 2)
     index = 1
     for expansion, channels, repeats, stride in _SETTINGS:
         for repeat in range(repeats):
-            x = _inverted_residual(writer, x, f"/features/features.{index}", expansion, channels, stride if repeat == 0 else 1)
+            x = _inverted_residual(
+                writer,
+                x,
+                f"/features/features.{index}",
+                expansion,
+                channels,
+                stride if repeat == 0 else 1,
+            )
             index += 1
     x = _conv_bn_relu6(writer, x, f"/features/features.{index}", 1280, 1)
-    return writer.model({"logits": classifier(writer, global_pool(writer, x, ""), "/classifier/classifier.1", 1000)})
+    return writer.model(
+        {"logits": classifier(writer, global_pool(writer, x, ""), "/classifier/classifier.1", 1000)}
+    )
 
 
-def _inverted_residual(writer: NetworkWriter, x: Tensor, scope: str, expansion: int, channels: int, stride: int) -> Tensor:
+def _inverted_residual(
+    writer: NetworkWriter, x: Tensor, scope: str, expansion: int, channels: int, stride: int
+) -> Tensor:
     """Expand 1x1, depthwise 3x3, project 1x1 without activation; the shortcut joins equal shapes.
 
     The gain of a branch beside a shortcut is small for the reason given at ResNet's bottleneck.
@@ -41,14 +63,30 @@ def _inverted_residual(writer: NetworkWriter, x: Tensor, scope: str, expansion: 
     y = _conv_bn_relu6(writer, y, f"{scope}/conv/conv.{index}", hidden, 3, stride, group=hidden)
     y = conv2d(writer, y, f"{scope}/conv/conv.{index + 1}", channels, 1)
     shortcut = stride == 1 and x.value.shape[1] == channels
-    y = batch_norm(writer, y, f"{scope}/conv/conv.{index + 2}", gain=0.3 if shortcut else 1.0, shift=0.0)
+    y = batch_norm(
+        writer, y, f"{scope}/conv/conv.{index + 2}", gain=0.3 if shortcut else 1.0, shift=0.0
+    )
     return writer.op("Add", [x, y], scope) if shortcut else y
 
 
-def _conv_bn_relu6(writer: NetworkWriter, x: Tensor, scope: str, channels: int, kernel: int, stride: int = 1, group: int = 1) -> Tensor:
-    """Convolution, BatchNormalization and ReLU6, which exporters write as Clip with Constant bounds."""
+def _conv_bn_relu6(
+    writer: NetworkWriter,
+    x: Tensor,
+    scope: str,
+    channels: int,
+    kernel: int,
+    stride: int = 1,
+    group: int = 1,
+) -> Tensor:
+    """Convolution, BatchNormalization and ReLU6, which exporters write as Clip with Constant
+    bounds.
+    """
     leaf = scope.rsplit("/", 1)[-1]
-    y = batch_norm(writer, conv2d(writer, x, f"{scope}/{leaf}.0", channels, kernel, stride, group), f"{scope}/{leaf}.1")
+    y = batch_norm(
+        writer,
+        conv2d(writer, x, f"{scope}/{leaf}.0", channels, kernel, stride, group),
+        f"{scope}/{leaf}.1",
+    )
     low = writer.constant(f"{scope}/{leaf}.2/Constant", np.array(0, np.float32))
     high = writer.constant(f"{scope}/{leaf}.2/Constant_1", np.array(6, np.float32))
     return writer.op("Clip", [y, low, high], f"{scope}/{leaf}.2")

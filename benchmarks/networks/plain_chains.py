@@ -1,4 +1,6 @@
-"""Chains without weights, of any length: elementwise operations, quantizers, moved data; wide graphs. For the growth of compile time."""
+"""Chains without weights, of any length: elementwise operations, quantizers, moved data; wide
+graphs. For the growth of compile time.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class _Chain:
     def put(self, op: str, inputs: list[str], domain: str = "", **attributes: object) -> str:
         """One node more, of any inputs."""
         name = f"n{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name, domain=domain, **attributes))
+        self.nodes.append(
+            helper.make_node(op, inputs, [f"{name}_out"], name, domain=domain, **attributes)
+        )
         self.value = f"{name}_out"
         return self.value
 
@@ -165,20 +169,31 @@ PLAIN_CHAINS: Mapping[str, Callable[[_Chain, int], None]] = {
 """What is repeated, by name."""
 
 
-def build_plain_chain(kind: str, nodes: int, seed: int = 0, *, behind_convolution: bool = False) -> onnx.ModelProto:
-    """Return ``input`` f32 [1, 4, 4, 4] through about that many nodes of a kind of `PLAIN_CHAINS` to ``output``.
+def build_plain_chain(
+    kind: str, nodes: int, seed: int = 0, *, behind_convolution: bool = False
+) -> onnx.ModelProto:
+    """Return ``input`` f32 [1, 4, 4, 4] through about that many nodes of a kind of `PLAIN_CHAINS`
+    to ``output``.
 
-    ``behind_convolution``: a convolution of codes stands in front, whose post-ops the chain may become.
+    ``behind_convolution``: a convolution of codes stands in front, whose post-ops the chain may
+    become.
     """
     chain = _Chain(np.random.default_rng(seed))
     if behind_convolution:
         _convolution(chain)
     PLAIN_CHAINS[kind](chain, nodes)
     chain.nodes[-1].output[0] = "output"
-    infos = [helper.make_tensor_value_info("input", TensorProto.FLOAT, PLAIN_SHAPE), onnx.ValueInfoProto(name="output")]
-    graph = helper.make_graph(chain.nodes, f"{kind}{nodes}", infos[:1], infos[1:], list(_tensors(chain)))
+    infos = [
+        helper.make_tensor_value_info("input", TensorProto.FLOAT, PLAIN_SHAPE),
+        onnx.ValueInfoProto(name="output"),
+    ]
+    graph = helper.make_graph(
+        chain.nodes, f"{kind}{nodes}", infos[:1], infos[1:], list(_tensors(chain))
+    )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(_FAKE_QUANTIZE, 1)]
-    return helper.make_model(graph, opset_imports=opsets, producer_name="fqfuse-benchmarks", ir_version=8)
+    return helper.make_model(
+        graph, opset_imports=opsets, producer_name="fqfuse-benchmarks", ir_version=8
+    )
 
 
 def _convolution(chain: _Chain) -> None:

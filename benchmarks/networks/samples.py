@@ -1,4 +1,6 @@
-"""Random inputs with the statistics that calibration and accuracy figures need: images with structure at several scales."""
+"""Random inputs with the statistics that calibration and accuracy figures need: images with
+structure at several scales.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,13 @@ _OCTAVES = (2, 4, 7, 14, 28, 56, 112, 224)
 
 
 def sample_images(rng: np.random.Generator, count: int, size: int = 224) -> Array:
-    """Return ``count`` synthetic images, f32 ``[count, 3, size, size]``: unit variance in each channel around a random colour.
+    """Return ``count`` synthetic images, f32 ``[count, 3, size, size]``: unit variance in each
+    channel around a random colour.
 
-    White noise would make every image look alike after a few convolutions; natural images have about equal power in every
-    octave. So each image sums random grids of growing resolution with amplitudes of its own, and has a mean colour of its own
-    (std 0.5). ``size`` must be a multiple of 224, else ValueError.
+    White noise would make every image look alike after a few convolutions; natural images have
+    about equal power in every octave. So each image sums random grids of growing resolution with
+    amplitudes of its own, and has a mean colour of its own (std 0.5). ``size`` must be a multiple
+    of 224, else ValueError.
     """
     if size % _OCTAVES[-1]:
         raise ValueError(f"size must be a multiple of {_OCTAVES[-1]}, got {size}")

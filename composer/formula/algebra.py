@@ -1,8 +1,9 @@
 """Rules that rewrite a formula: small objects, each named by its equation.
 
-A rule looks at two neighbours `(a, b)` of the chain (b behind a) and returns what replaces them, a `Refusal` when its anchor
-matched but a guard failed, or None when it has nothing to say. `simplify` applies the rules that always pay; `hoisting.py` moves scales
-and shifts to the front of the chain by the others, where weights and bias take them for nothing.
+A rule looks at two neighbours `(a, b)` of the chain (b behind a) and returns what replaces them, a
+`Refusal` when its anchor matched but a guard failed, or None when it has nothing to say. `simplify`
+applies the rules that always pay; `hoisting.py` moves scales and shifts to the front of the chain
+by the others, where weights and bias take them for nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +15,30 @@ from typing import Literal
 import numpy as np
 
 from ...ir.rule import Refusal
-from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Vec, vec
+from .formula import (
+    Add,
+    BasicOp,
+    BinaryOp,
+    Clip,
+    EltwiseOp,
+    PreluOp,
+    Round,
+    ScaleBy,
+    Shift,
+    Vec,
+    vec,
+)
 
-__all__ = ["COMMUTING", "SIMPLIFYING", "Rule", "does_nothing", "is_normal", "merged", "push", "simplify"]
+__all__ = [
+    "COMMUTING",
+    "SIMPLIFYING",
+    "Rule",
+    "does_nothing",
+    "is_normal",
+    "merged",
+    "push",
+    "simplify",
+]
 
 _SMALLEST = 2.0**-126  # the smallest normal f32; its reciprocal is an f32 too
 
@@ -29,9 +51,11 @@ class Rule:
 
     Attributes:
         name: the equation itself.
-        apply: the rewrite of two neighbours; its docstring says why it is legal and when it refuses.
+        apply: the rewrite of two neighbours; its docstring says why it is legal and when it
+            refuses.
         real: `identity` or `approximation` of real numbers.
-        float: `bitwise`, `ties` or `ulp`: what holds in f32 when the constants are formed in f64 and rounded once; see `Contract`.
+        float: `bitwise`, `ties` or `ulp`: what holds in f32 when the constants are formed in f64
+            and rounded once; see `Contract`.
     """
 
     name: str
@@ -87,7 +111,8 @@ def _unless_beyond_f32(shift: Vec, scale: ScaleBy) -> tuple[BasicOp, ...] | None
 def _clip_clip(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     """Two clips in a row are one.
 
-    Legal because: clip is non-decreasing, so the outer bounds clip the inner ones; comparisons alone, no rounding.
+    Legal because: clip is non-decreasing, so the outer bounds clip the inner ones; comparisons
+    alone, no rounding.
     Refuses when: never.
     """
     if isinstance(a, Clip) and isinstance(b, Clip):
@@ -125,7 +150,8 @@ def _round_round(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None
 
 
 def _clip_round(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
-    """A clip moves behind a rounding, where bounds of the channels that round alike become one, and the store may take it.
+    """A clip moves behind a rounding, where bounds of the channels that round alike become one, and
+    the store may take it.
 
     Legal because: rounding is non-decreasing; comparisons and rounding alone, nothing else rounds.
     Refuses when: a bound rounds to another integer once it is an f32, being so close to a tie.
@@ -133,7 +159,9 @@ def _clip_round(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     if not (isinstance(a, Clip) and isinstance(b, Round)):
         return None
     low, high = np.rint(a.low), np.rint(a.high)
-    kept = np.array_equal(low, np.rint(a.low.astype(np.float32))) and np.array_equal(high, np.rint(a.high.astype(np.float32)))
+    kept = np.array_equal(low, np.rint(a.low.astype(np.float32))) and np.array_equal(
+        high, np.rint(a.high.astype(np.float32))
+    )
     return (b, Clip(vec(low), vec(high))) if kept else None
 
 
@@ -179,14 +207,18 @@ def merged(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | None:
 
 
 def does_nothing(op: BasicOp) -> bool:
-    """True of a factor of 1 and a shift by 0, which go at the front, too, where nothing stands before them."""
+    """True of a factor of 1 and a shift by 0, which go at the front, too, where nothing stands
+    before them.
+    """
     return _times_one(op, op) is not None or _plus_zero(op, op) is not None
 
 
 def push(done: list[BasicOp], op: BasicOp) -> None:
-    """Puts an operation behind a simplified chain, which stays one: the rules are applied until none fires.
+    """Puts an operation behind a simplified chain, which stays one: the rules are applied until
+    none fires.
 
-    Terminates because every rule shortens the chain, or moves a scale one place forward past a shift, or a rounding past a clip.
+    Terminates because every rule shortens the chain, or moves a scale one place forward past a
+    shift, or a rounding past a clip.
     """
     pending = [op]
     while pending:
@@ -204,7 +236,8 @@ def push(done: list[BasicOp], op: BasicOp) -> None:
 
 
 def simplify(ops: Sequence[BasicOp], behind: Sequence[BasicOp] = ()) -> list[BasicOp]:
-    """Applies the simplifying rules until none fires; scales end up in front of shifts, at most one of each in a row.
+    """Applies the simplifying rules until none fires; scales end up in front of shifts, at most one
+    of each in a row.
 
     `behind`: a simplified chain in front of the operations.
     """
@@ -214,13 +247,14 @@ def simplify(ops: Sequence[BasicOp], behind: Sequence[BasicOp] = ()) -> list[Bas
     return done
 
 
-# -- moving a scale or shift one place towards the front --------------------------------------------------------------------------
+# -- moving a scale or shift one place towards the front -------------------------------------------
 
 
 def _relu_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     """A factor moves in front of relu, leaky or not.
 
-    Legal because: s > 0 keeps the sign that relu tests. With s < 0 it would turn around: relu(x)*-1 is not relu(-x).
+    Legal because: s > 0 keeps the sign that relu tests. With s < 0 it would turn around: relu(x)*-1
+    is not relu(-x).
     Refuses when: an s is not positive.
     """
     if isinstance(a, EltwiseOp) and a.algorithm == "relu" and isinstance(b, ScaleBy):
@@ -235,7 +269,9 @@ def _prelu_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None
     Refuses when: an s is not positive.
     """
     if isinstance(a, PreluOp) and isinstance(b, ScaleBy):
-        return (b, a) if bool((b.values > 0).all()) else _needs_positive("prelu(x)*s = prelu(x*s)", b)
+        return (
+            (b, a) if bool((b.values > 0).all()) else _needs_positive("prelu(x)*s = prelu(x*s)", b)
+        )
     return None
 
 
@@ -260,8 +296,22 @@ def _sum_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     """
     if isinstance(a, Add) and isinstance(b, ScaleBy):
         if b.values.size != 1:
-            return Refusal("(x + k*dst)*s = x*s + k*s*dst needs one s", "one scale for the tensor", f"{b.values.size} scales")
-        return (b, Add(a.operand, a.dtype, a.scale * float(b.values[0]), a.zero_point, a.in_place, a.why_not))
+            return Refusal(
+                "(x + k*dst)*s = x*s + k*s*dst needs one s",
+                "one scale for the tensor",
+                f"{b.values.size} scales",
+            )
+        return (
+            b,
+            Add(
+                a.operand,
+                a.dtype,
+                a.scale * float(b.values[0]),
+                a.zero_point,
+                a.in_place,
+                a.why_not,
+            ),
+        )
     return None
 
 
@@ -280,18 +330,32 @@ def _add_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     Legal because: addition commutes and is associative.
     Refuses when: never.
     """
-    return (b, a) if isinstance(a, BinaryOp) and a.algorithm in ("add", "sub") and isinstance(b, Shift) else None
+    return (
+        (b, a)
+        if isinstance(a, BinaryOp) and a.algorithm in ("add", "sub") and isinstance(b, Shift)
+        else None
+    )
 
 
 def _operand_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     """A factor moves in front of a binary addition whose operand has a scale, into that scale.
 
     Legal because: multiplication distributes over addition.
-    Refuses when: the operand has no scale (every target but `unified`), or there is one s for each channel.
+    Refuses when: the operand has no scale (every target but `unified`), or there is one s for each
+    channel.
     """
-    if isinstance(a, BinaryOp) and a.algorithm in ("add", "sub") and isinstance(b, ScaleBy) and a.scale != 1:
+    if (
+        isinstance(a, BinaryOp)
+        and a.algorithm in ("add", "sub")
+        and isinstance(b, ScaleBy)
+        and a.scale != 1
+    ):
         if b.values.size != 1:
-            return Refusal("(x + k*t)*s = x*s + k*s*t needs one s", "one scale for the tensor", f"{b.values.size} scales")
+            return Refusal(
+                "(x + k*t)*s = x*s + k*s*t needs one s",
+                "one scale for the tensor",
+                f"{b.values.size} scales",
+            )
         return (b, BinaryOp(a.algorithm, a.operand, a.scale * float(b.values[0])))
     return None
 
@@ -302,7 +366,11 @@ def _mul_scale(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     Legal because: multiplication commutes and is associative.
     Refuses when: never.
     """
-    return (b, a) if isinstance(a, BinaryOp) and a.algorithm in ("mul", "div") and isinstance(b, ScaleBy) else None
+    return (
+        (b, a)
+        if isinstance(a, BinaryOp) and a.algorithm in ("mul", "div") and isinstance(b, ScaleBy)
+        else None
+    )
 
 
 def _scale_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
@@ -333,13 +401,18 @@ def _clip_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
 def _round_shift(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     """A shift by an even integer moves in front of a rounding.
 
-    Legal because: round half even of x + n is n more than that of x for even n; an odd n would turn ties the other way.
+    Legal because: round half even of x + n is n more than that of x for even n; an odd n would turn
+    ties the other way.
     Refuses when: a shift is not an even integer.
     """
     if isinstance(a, Round) and isinstance(b, Shift):
         if bool((b.values % 2 == 0).all()):
             return (b, a)
-        return Refusal("round(x) + n = round(x + n) needs even n", "even integers", f"{b.values[b.values % 2 != 0][0]:g}")
+        return Refusal(
+            "round(x) + n = round(x + n) needs even n",
+            "even integers",
+            f"{b.values[b.values % 2 != 0][0]:g}",
+        )
     return None
 
 

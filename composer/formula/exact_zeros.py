@@ -1,7 +1,7 @@
 """The order of a scale and a shift where 0 must come out as 0.
 
-Scales in front of shifts are the normal form of a chain, and one linear post-op. Rounding makes it miss 0 by a little, which hardly any
-operation shows.
+Scales in front of shifts are the normal form of a chain, and one linear post-op. Rounding makes it
+miss 0 by a little, which hardly any operation shows.
 """
 
 from __future__ import annotations
@@ -25,21 +25,31 @@ _FAR = 16  # nodes that are looked at
 
 
 def zero_shows(graph: Graph, node: Node, *, rounded: bool = False) -> bool:
-    """True when 0 and the numbers next to it are not the same to who reads what `node` computes, be it moved and scaled on the way.
+    """True when 0 and the numbers next to it are not the same to who reads what `node` computes, be
+    it moved and scaled on the way.
 
     That is an operation that tells them apart, or whoever reads an output of the model.
 
     Args:
         graph: the graph.
         node: the node.
-        rounded: look behind roundings, too, which make them the same: for a step that may hold these and what follows.
+        rounded: look behind roundings, too, which make them the same: for a step that may hold
+            these and what follows.
     """
-    return is_told_behind(graph, node, rounded=rounded) or any(map(graph.is_output, _keeping(graph, node, rounded=rounded)))
+    return is_told_behind(graph, node, rounded=rounded) or any(
+        map(graph.is_output, _keeping(graph, node, rounded=rounded))
+    )
 
 
 def is_told_behind(graph: Graph, node: Node, *, rounded: bool = True) -> bool:
-    """True when an operation that tells 0 from the numbers next to it reads what `node` computes, be it moved and scaled on the way."""
-    return any(is_told(reader) for value in _keeping(graph, node, rounded=rounded) for reader in graph.consumers(value))
+    """True when an operation that tells 0 from the numbers next to it reads what `node` computes,
+    be it moved and scaled on the way.
+    """
+    return any(
+        is_told(reader)
+        for value in _keeping(graph, node, rounded=rounded)
+        for reader in graph.consumers(value)
+    )
 
 
 def _keeping(graph: Graph, node: Node, *, rounded: bool) -> Iterator[str]:
@@ -49,7 +59,11 @@ def _keeping(graph: Graph, node: Node, *, rounded: bool) -> Iterator[str]:
         value = pending.pop().output
         yield value
         for reader in graph.consumers(value):
-            if reader.name not in seen and _passes_zeros(reader) and (rounded or not _rounds(reader)):
+            if (
+                reader.name not in seen
+                and _passes_zeros(reader)
+                and (rounded or not _rounds(reader))
+            ):
                 seen.add(reader.name)
                 pending.append(reader)
 
@@ -78,17 +92,24 @@ def tells(op: BasicOp) -> bool:
 def _exact_zero(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
     """A shift behind a factor goes in front of it, where it is the zero point of codes.
 
-    Legal because: (x - z)*A = x*A - z*A. Codes decode so: (q - z)*A is 0 at q = z, while q*A - z*A rounds to either side of it, where a
-    root is NaN.
-    Refuses when: z = -B/A is no number of 24 bits, 16 of them behind the point, which x - z could round.
+    Legal because: (x - z)*A = x*A - z*A. Codes decode so: (q - z)*A is 0 at q = z, while q*A - z*A
+    rounds to either side of it, where a root is NaN.
+    Refuses when: z = -B/A is no number of 24 bits, 16 of them behind the point, which x - z could
+    round.
     """
     if not (isinstance(a, ScaleBy) and isinstance(b, Shift)):
         return None
     zero = np.asarray(b.values / a.values)
     nearest = np.rint(zero * 2.0**16) * 2.0**-16
-    if bool((np.abs(zero) < 256).all()) and bool((np.abs(zero - nearest) <= 2.0**-45 * np.abs(zero)).all()):
+    if bool((np.abs(zero) < 256).all()) and bool(
+        (np.abs(zero - nearest) <= 2.0**-45 * np.abs(zero)).all()
+    ):
         return Shift(vec(nearest)), a
-    return Refusal("x*A - z*A = (x - z)*A needs a z of 24 bits", "a multiple of 2^-16 below 256", f"{-zero[0]:g}")
+    return Refusal(
+        "x*A - z*A = (x - z)*A needs a z of 24 bits",
+        "a multiple of 2^-16 below 256",
+        f"{-zero[0]:g}",
+    )
 
 
 EXACT_ZERO = Rule("x*A - z*A = (x - z)*A, z of 24 bits", _exact_zero)
@@ -97,7 +118,8 @@ EXACT_ZERO = Rule("x*A - z*A = (x - z)*A, z of 24 bits", _exact_zero)
 def exact_zeros(ops: Sequence[BasicOp], *, told: bool = False) -> list[BasicOp]:
     """The chain with `EXACT_ZERO` applied where something behind tells 0 from what is next to it.
 
-    `told`: something behind the step does. In front of a rounding nothing is told: it makes whole numbers of what is next to them.
+    `told`: something behind the step does. In front of a rounding nothing is told: it makes whole
+    numbers of what is next to them.
     """
     result = list(ops)
     for place in range(len(result) - 1, 0, -1):

@@ -1,8 +1,9 @@
 """A fused chain as a formula over basic operations, before it becomes attributes.
 
-The formula starts from what the anchor computes, y = scale * accumulator + bias, and goes on with the operations below, each on the f32
-value y. Vectors are f64 arrays of size 1 (per tensor) or C (one entry for each channel of the destination's channel axis); they are
-rounded to f32 once, when they become attributes.
+The formula starts from what the anchor computes, y = scale * accumulator + bias, and goes on with
+the operations below, each on the f32 value y. Vectors are f64 arrays of size 1 (per tensor) or C
+(one entry for each channel of the destination's channel axis); they are rounded to f32 once, when
+they become attributes.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class VectorRule(Equation[Callable[[Vec], "Vec | Refusal"]]):
 
 
 def _one_entry(values: Vec) -> Vec | Refusal:
-    """A vector whose entries are equal has one entry, so that what it multiplies, shifts or bounds is per tensor.
+    """A vector whose entries are equal has one entry, so that what it multiplies, shifts or bounds
+    is per tensor.
 
     Legal because: an entry alone serves every channel.
     Refuses when: two entries differ.
@@ -106,7 +108,9 @@ class EltwiseOp:
 
 @dataclass(frozen=True)
 class PreluOp:
-    """y = y where y >= 0, else slope * y; `operand` names the slopes (f32, destination's rank, one entry for each channel or one)."""
+    """y = y where y >= 0, else slope * y; `operand` names the slopes (f32, destination's rank, one
+    entry for each channel or one).
+    """
 
     operand: str
     mask: int
@@ -114,7 +118,8 @@ class PreluOp:
 
 @dataclass(frozen=True)
 class BinaryOp:
-    """y = algorithm(y, scale * operand): f32 (or codes as plain numbers), destination's rank, dimensions 1 or the destination's.
+    """y = algorithm(y, scale * operand): f32 (or codes as plain numbers), destination's rank,
+    dimensions 1 or the destination's.
 
     `scale` is 1 but on a target that scales the operands of binary post-ops.
     """
@@ -126,10 +131,13 @@ class BinaryOp:
 
 @dataclass(frozen=True)
 class CodesOp:
-    """y = algorithm(y, scale * (operand - zero_point)): a comparison, maximum or minimum with codes, all per tensor.
+    """y = algorithm(y, scale * (operand - zero_point)): a comparison, maximum or minimum with
+    codes, all per tensor.
 
-    Written before anything else is: its basic operations depend on what stands in front of it, see `compared_codes.py`. `nothing` names
-    a constant 0 where the target compares with a single number only: the difference is compared with it.
+    Written before anything else is: its basic operations depend on what stands in front of it, see
+    `compared_codes.py`. `nothing` names
+    a constant 0 where the target compares with a single number only: the difference is compared
+    with it.
     """
 
     algorithm: str
@@ -144,8 +152,8 @@ class CodesOp:
 class Add:
     """y = y + scale * (operand - zero_point): the other branch of a residual add.
 
-    `in_place` says that the destination may overwrite the operand: it dies here, with the destination's shape; otherwise
-    `why_not` says why not.
+    `in_place` says that the destination may overwrite the operand: it dies here, with the
+    destination's shape; otherwise `why_not` says why not.
     """
 
     operand: str
@@ -160,7 +168,8 @@ class Add:
 class Store:
     """The end of a chain in 8 bits: codes = clip(round(y / scale + zero_point), low, high).
 
-    `exact`: y / scale + zero_point is an integer between low and high already, so that nothing must round or clip it.
+    `exact`: y / scale + zero_point is an integer between low and high already, so that nothing must
+    round or clip it.
     """
 
     dtype: DType

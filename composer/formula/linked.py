@@ -1,4 +1,6 @@
-"""A sequence that grows at its end and shares its beginning with the sequences that it grew from."""
+"""A sequence that grows at its end and shares its beginning with the sequences that it grew
+from.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Linked(Generic[Item, State]):
-    """A sequence by its last item: one item more costs the same however many there are, and the shorter one stays as it was.
+    """A sequence by its last item: one item more costs the same however many there are, and the
+    shorter one stays as it was.
 
     Attributes:
         before: the sequence without its last item; None where it is empty.

@@ -1,7 +1,8 @@
-"""Rules for operations of two operands: the chain x and a constant c, an f32 tensor t, codes s*(q-z), or x itself, as basic operations.
+"""Rules for operations of two operands: the chain x and a constant c, an f32 tensor t, codes
+s*(q-z), or x itself, as basic operations.
 
-The first rule of `OPERANDS` that fires is taken. Comparisons, maximum and minimum with codes depend on what stands in front, see
-`compared_codes.py`.
+The first rule of `OPERANDS` that fires is taken. Comparisons, maximum and minimum with codes depend
+on what stands in front, see `compared_codes.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from ...ir.rule import Equation, Refusal
 from ...ir.types import DType
 from .formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, ScaleBy, Shift, Vec, vec
 
-__all__ = ["OPERANDS", "OperandRule", "WithCodes", "WithConstant", "WithItself", "WithTensor", "written_with"]
+__all__ = [
+    "OPERANDS",
+    "OperandRule",
+    "WithCodes",
+    "WithConstant",
+    "WithItself",
+    "WithTensor",
+    "written_with",
+]
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,9 @@ class WithItself:
 
 @dataclass(frozen=True, eq=False)
 class WithConstant:
-    """algorithm(x, values), or algorithm(values, x) where the chain is not `first`; `operand` files them as a constant of the step."""
+    """algorithm(x, values), or algorithm(values, x) where the chain is not `first`; `operand` files
+    them as a constant of the step.
+    """
 
     algorithm: str
     values: Vec
@@ -37,7 +48,9 @@ class WithConstant:
 
 @dataclass(frozen=True)
 class WithTensor:
-    """algorithm(x, operand), or the other way round; `why_not`: why the destination may not overwrite the operand, '' where it may."""
+    """algorithm(x, operand), or the other way round; `why_not`: why the destination may not
+    overwrite the operand, '' where it may.
+    """
 
     algorithm: str
     operand: str
@@ -66,7 +79,9 @@ class OperandRule(Equation[Callable[[Operands], "tuple[BasicOp, ...] | Refusal |
 
 
 def written_with(both: Operands) -> Sequence[BasicOp] | Refusal | None:
-    """The basic operations, by the first rule that fires; the last refusal where none does, None where none matches."""
+    """The basic operations, by the first rule that fires; the last refusal where none does, None
+    where none matches.
+    """
     refusal: Refusal | None = None
     for rule in OPERANDS:
         found = rule.apply(both)
@@ -82,7 +97,7 @@ def _is(both: Operands, kind: type[Operands], algorithm: str, *, first: bool | N
     return isinstance(both, kind) and both.algorithm == algorithm and wanted
 
 
-# -- x itself ----------------------------------------------------------------------------------------------------------------------
+# -- x itself --------------------------------------------------------------------------------------
 
 
 def _twice(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
@@ -103,7 +118,7 @@ def _squared(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
     return (EltwiseOp("square"),) if _is(both, WithItself, "mul") else None
 
 
-# -- a constant --------------------------------------------------------------------------------------------------------------------
+# -- a constant ------------------------------------------------------------------------------------
 
 
 def _plus(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
@@ -112,7 +127,11 @@ def _plus(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
     Legal because: x - c = x + (-c).
     Refuses when: never.
     """
-    if isinstance(both, WithConstant) and both.algorithm in ("add", "sub") and (both.first or both.algorithm == "add"):
+    if (
+        isinstance(both, WithConstant)
+        and both.algorithm in ("add", "sub")
+        and (both.first or both.algorithm == "add")
+    ):
         return (Shift(both.values if both.algorithm == "add" else -both.values),)
     return None
 
@@ -134,7 +153,10 @@ def _times(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
     Legal because: x/c = x*(1/c); 1/c is formed in f64 and rounded once.
     Refuses when: a c is 0, for other rules divide by factors.
     """
-    if not (isinstance(both, WithConstant) and (both.algorithm == "mul" or _is(both, WithConstant, "div", first=True))):
+    if not (
+        isinstance(both, WithConstant)
+        and (both.algorithm == "mul" or _is(both, WithConstant, "div", first=True))
+    ):
         return None
     if not both.values.all():
         return Refusal("a factor is not 0: rules divide by it", "c != 0", "c = 0")
@@ -150,7 +172,9 @@ def _constant_over(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
     if not (isinstance(both, WithConstant) and _is(both, WithConstant, "div", first=False)):
         return None
     if both.values.size != 1:
-        return Refusal("c/x = c*x^-1 is one eltwise for one c", "one for the tensor", "one for each channel")
+        return Refusal(
+            "c/x = c*x^-1 is one eltwise for one c", "one for the tensor", "one for each channel"
+        )
     return (EltwiseOp("pow", float(both.values[0]), -1.0),)
 
 
@@ -171,7 +195,11 @@ def _at_least(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
     Legal because: max(x, c) = clip(x, c, inf).
     Refuses when: never.
     """
-    return (Clip(both.values, vec(np.inf)),) if isinstance(both, WithConstant) and both.algorithm == "max" else None
+    return (
+        (Clip(both.values, vec(np.inf)),)
+        if isinstance(both, WithConstant) and both.algorithm == "max"
+        else None
+    )
 
 
 def _at_most(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
@@ -180,11 +208,16 @@ def _at_most(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
     Legal because: min(x, c) = clip(x, -inf, c).
     Refuses when: never.
     """
-    return (Clip(vec(-np.inf), both.values),) if isinstance(both, WithConstant) and both.algorithm == "min" else None
+    return (
+        (Clip(vec(-np.inf), both.values),)
+        if isinstance(both, WithConstant) and both.algorithm == "min"
+        else None
+    )
 
 
 def _binary_constant(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
-    """Any other operation with a constant is that with a tensor: a comparison, or a product with a factor of 0.
+    """Any other operation with a constant is that with a tensor: a comparison, or a product with a
+    factor of 0.
 
     Legal because: the constant is filed as the tensor that it broadcasts to.
     Refuses when: the chain is taken away from the constant, or divides it.
@@ -194,16 +227,20 @@ def _binary_constant(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
     return _turned(both) or (BinaryOp(both.algorithm, both.operand()),)
 
 
-# -- an f32 tensor -----------------------------------------------------------------------------------------------------------------
+# -- an f32 tensor ---------------------------------------------------------------------------------
 
 
 def _residual(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
-    """A tensor that is added is a residual add; so is one that the chain is taken away from, once that is turned.
+    """A tensor that is added is a residual add; so is one that the chain is taken away from, once
+    that is turned.
 
     Legal because: t - x = x*(-1) + t.
     Refuses when: never.
     """
-    if not (isinstance(both, WithTensor) and (both.algorithm == "add" or _is(both, WithTensor, "sub", first=False))):
+    if not (
+        isinstance(both, WithTensor)
+        and (both.algorithm == "add" or _is(both, WithTensor, "sub", first=False))
+    ):
         return None
     turn = (ScaleBy(vec(-1.0)),) if both.algorithm == "sub" else ()
     return (*turn, Add(both.operand, DType.F32, in_place=not both.why_not, why_not=both.why_not))
@@ -223,7 +260,8 @@ def _tensor_over(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
 def _binary_tensor(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
     """Any other operation with a tensor is itself.
 
-    Legal because: `BinaryOp` computes with the chain in front; what does not commute has been turned.
+    Legal because: `BinaryOp` computes with the chain in front; what does not commute has been
+    turned.
     Refuses when: the chain is taken away from the tensor, or divides it.
     """
     if not isinstance(both, WithTensor):
@@ -235,14 +273,19 @@ def _turned(both: WithConstant | WithTensor) -> Refusal | None:
     """Why a binary with the chain in front would not be the operation; None where it is."""
     if both.first or both.algorithm not in ("sub", "div"):
         return None
-    return Refusal("a binary post-op has the chain in front", f"{both.algorithm}(x, t)", f"{both.algorithm}(t, x)")
+    return Refusal(
+        "a binary post-op has the chain in front",
+        f"{both.algorithm}(x, t)",
+        f"{both.algorithm}(t, x)",
+    )
 
 
-# -- codes -------------------------------------------------------------------------------------------------------------------------
+# -- codes -----------------------------------------------------------------------------------------
 
 
 def _residual_codes(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
-    """Codes that are added, or taken away, are a residual add; so are those that the chain is taken away from, once that is turned.
+    """Codes that are added, or taken away, are a residual add; so are those that the chain is taken
+    away from, once that is turned.
 
     Legal because: x - k*(q - z) = x + (-k)*(q - z), and k*(q - z) - x = x*(-1) + k*(q - z).
     Refuses when: never.
@@ -252,7 +295,10 @@ def _residual_codes(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
     away = both.algorithm == "sub"
     turn = (ScaleBy(vec(-1.0)),) if away and not both.first else ()
     scale = -both.scale if away and both.first else both.scale
-    return (*turn, Add(both.operand, both.dtype, scale, both.zero_point, not both.why_not, both.why_not))
+    return (
+        *turn,
+        Add(both.operand, both.dtype, scale, both.zero_point, not both.why_not, both.why_not),
+    )
 
 
 def _product_of_codes(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
@@ -264,7 +310,12 @@ def _product_of_codes(both: Operands) -> tuple[BasicOp, ...] | Refusal | None:
     if not (isinstance(both, WithCodes) and both.algorithm in ("mul", "div")):
         return None
     if both.zero_point != 0:
-        return Refusal("x*(q - z) would need x twice", "zero point 0", f"{both.zero_point:g}", "quantize the operand symmetrically")
+        return Refusal(
+            "x*(q - z) would need x twice",
+            "zero point 0",
+            f"{both.zero_point:g}",
+            "quantize the operand symmetrically",
+        )
     if both.algorithm == "mul":
         return ScaleBy(vec(both.scale)), BinaryOp("mul", both.operand)
     if both.first:

@@ -1,7 +1,8 @@
-"""Rules for operations of one operand: halves of quantizers, negations, powers, clips and prelus, as operations of the chain.
+"""Rules for operations of one operand: halves of quantizers, negations, powers, clips and prelus,
+as operations of the chain.
 
-The first rule of `UNARY` that fires is taken. Elementwise functions that oneDNN has by the same definition need no rule: `chain.py` has
-the table of their names and parameters.
+The first rule of `UNARY` that fires is taken. Elementwise functions that oneDNN has by the same
+definition need no rule: `chain.py` has the table of their names and parameters.
 """
 
 from __future__ import annotations
@@ -12,7 +13,18 @@ from dataclasses import dataclass
 from ...ir.rule import Equation, Refusal
 from .formula import ChainOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Store, Vec, vec
 
-__all__ = ["UNARY", "Bounds", "Decoding", "Negation", "Power", "RoundedFirst", "Slopes", "Unary", "UnaryRule", "written_alone"]
+__all__ = [
+    "UNARY",
+    "Bounds",
+    "Decoding",
+    "Negation",
+    "Power",
+    "RoundedFirst",
+    "Slopes",
+    "Unary",
+    "UnaryRule",
+    "written_alone",
+]
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,9 @@ class Bounds:
 
 @dataclass(frozen=True, eq=False)
 class Slopes:
-    """x where x >= 0, else values * x; `operand` files them as a constant of the step, `mask` selects their dimension."""
+    """x where x >= 0, else values * x; `operand` files them as a constant of the step, `mask`
+    selects their dimension.
+    """
 
     values: Vec
     operand: Callable[[], str]
@@ -54,7 +68,9 @@ class Decoding:
 
 @dataclass(frozen=True, eq=False)
 class RoundedFirst:
-    """clip(round(x / scale) + zero_point, low, high): the store's parameters, with the zero point added behind the rounding."""
+    """clip(round(x / scale) + zero_point, low, high): the store's parameters, with the zero point
+    added behind the rounding.
+    """
 
     store: Store
 
@@ -67,7 +83,9 @@ class UnaryRule(Equation[Callable[[Unary], "tuple[ChainOp, ...] | Refusal | None
 
 
 def written_alone(op: Unary) -> tuple[ChainOp, ...]:
-    """What the first rule that fires makes of an operation; the last one of each kind does not refuse."""
+    """What the first rule that fires makes of an operation; the last one of each kind does not
+    refuse.
+    """
     return next(found for rule in UNARY if isinstance(found := rule.apply(op), tuple))
 
 
@@ -89,7 +107,9 @@ def _square(op: Unary) -> tuple[ChainOp, ...] | Refusal | None:
     if not isinstance(op, Power):
         return None
     if op.exponent != 2:
-        return Refusal("x^2 = square(x) is about the second power", "exponent 2", f"{op.exponent:g}")
+        return Refusal(
+            "x^2 = square(x) is about the second power", "exponent 2", f"{op.exponent:g}"
+        )
     return (EltwiseOp("square"),)
 
 
@@ -120,7 +140,9 @@ def _one_slope(op: Unary) -> tuple[ChainOp, ...] | Refusal | None:
     if not isinstance(op, Slopes):
         return None
     if op.values.size != 1:
-        return Refusal("prelu(x, a) = relu(x, a) needs one slope", "one for the tensor", "one for each channel")
+        return Refusal(
+            "prelu(x, a) = relu(x, a) needs one slope", "one for the tensor", "one for each channel"
+        )
     return (EltwiseOp("relu", float(op.values[0])),)
 
 
@@ -143,7 +165,8 @@ def _decoding(op: Unary) -> tuple[ChainOp, ...] | Refusal | None:
 
 
 def _rounded_first(op: Unary) -> tuple[ChainOp, ...] | Refusal | None:
-    """A quantizer that adds an odd zero point behind its rounding rounds in front of the store, which has no scale then.
+    """A quantizer that adds an odd zero point behind its rounding rounds in front of the store,
+    which has no scale then.
 
     Legal because: the store adds z to whole numbers, which it need not round again.
     Refuses when: all zero points are even: round(x/s) + z = round(x/s + z) is a store.
@@ -152,8 +175,16 @@ def _rounded_first(op: Unary) -> tuple[ChainOp, ...] | Refusal | None:
         return None
     end = op.store
     if not (end.zero_point % 2).any():
-        return Refusal("round(x/s) + z = round(x/s + z) for even z", "an odd zero point", f"{end.zero_point[0]:g}")
-    return ScaleBy(vec(1.0 / end.scale)), Round(), Store(end.dtype, vec(1.0), end.zero_point, end.low, end.high)
+        return Refusal(
+            "round(x/s) + z = round(x/s + z) for even z",
+            "an odd zero point",
+            f"{end.zero_point[0]:g}",
+        )
+    return (
+        ScaleBy(vec(1.0 / end.scale)),
+        Round(),
+        Store(end.dtype, vec(1.0), end.zero_point, end.low, end.high),
+    )
 
 
 def _rounded_once(op: Unary) -> tuple[ChainOp, ...] | Refusal | None:
@@ -166,7 +197,9 @@ def _rounded_once(op: Unary) -> tuple[ChainOp, ...] | Refusal | None:
         return None
     odd = op.store.zero_point[op.store.zero_point % 2 != 0]
     if odd.size:
-        return Refusal("round(x/s) + z = round(x/s + z) needs an even z", "even integers", f"{odd[0]:g}")
+        return Refusal(
+            "round(x/s) + z = round(x/s + z) needs an even z", "even integers", f"{odd[0]:g}"
+        )
     return (op.store,)
 
 

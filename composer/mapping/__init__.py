@@ -1,10 +1,12 @@
-"""From a formula to the attributes of a primitive. In: a chain behind a front. Out: `Composed`, or a refusal.
+"""From a formula to the attributes of a primitive. In: a chain behind a front. Out: `Composed`, or
+a refusal.
 
 - `composed.py`: `Front` and `Composed`, what goes in and comes out
 - `cost.py`: the cost model
 - `homes.py`, `residual.py`: where an operation or a residual add may go, cheapest first
 - `compared_codes.py`: comparisons, maxima and minima with codes
-- `folding.py`, `hoisting.py`: factors and shifts that go into the front's scale and bias, past what stands between
+- `folding.py`, `hoisting.py`: factors and shifts that go into the front's scale and bias, past what
+  stands between
 - `placing.py`, `legacy_eltwise.py`: operations that become post-ops
 - `post_ops_composer.py`: the whole, one operation at a time
 """

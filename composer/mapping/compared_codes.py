@@ -1,10 +1,12 @@
 """Comparisons, maxima and minima of a chain with codes, so that they tell what the f32 graph tells.
 
-A binary post-op reads codes as plain numbers, so the chain in front is brought to their grid: x > s*(q - z) is x/s + z > q for s > 0. In
-f32 the two sides of a near tie may change places. Where the chain is decoded codes as well, all pairs of codes can be looked at, and the
-form that is taken gives each of them the truth value of the definition, which compares f32 products. Where no form does, codes that the
-step reads are decoded apart. Codes that the step has computed itself are compared on the operand's grid nevertheless: they were rounded in
-f32 on the way, so that a near tie is no better known than they are, and a step more would be paid for on every run.
+A binary post-op reads codes as plain numbers, so the chain in front is brought to their grid: x >
+s*(q - z) is x/s + z > q for s > 0. In f32 the two sides of a near tie may change places. Where the
+chain is decoded codes as well, all pairs of codes can be looked at, and the form that is taken
+gives each of them the truth value of the definition, which compares f32 products. Where no form
+does, codes that the step reads are decoded apart. Codes that the step has computed itself are
+compared on the operand's grid nevertheless: they were rounded in f32 on the way, so that a near tie
+is no better known than they are, and a step more would be paid for on every run.
 """
 
 from __future__ import annotations
@@ -18,14 +20,35 @@ import numpy.typing as npt
 
 from ...ir.rule import Equation, Refusal
 from ...ir.types import DType
-from ..formula.formula import BasicOp, BinaryOp, ChainOp, Clip, CodesOp, EltwiseOp, ScaleBy, Shift, Store, vec
+from ..formula.formula import (
+    BasicOp,
+    BinaryOp,
+    ChainOp,
+    Clip,
+    CodesOp,
+    EltwiseOp,
+    ScaleBy,
+    Shift,
+    Store,
+    vec,
+)
 from ..formula.writing import Written
 from .composed import Front
 
-__all__ = ["COMPARING", "DIFFERENCE", "MIRRORED", "ComparingRule", "DifferenceRule", "codes_differ", "on_codes"]
+__all__ = [
+    "COMPARING",
+    "DIFFERENCE",
+    "MIRRORED",
+    "ComparingRule",
+    "DifferenceRule",
+    "codes_differ",
+    "on_codes",
+]
 
 MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "max": "min", "min": "max"}
-"""What a comparison, maximum or minimum is with its operands in the other order, or behind a factor below 0."""
+"""What a comparison, maximum or minimum is with its operands in the other order, or behind a factor
+below 0.
+"""
 
 _COMPARISONS = frozenset({"gt", "ge", "lt", "le", "eq"})
 _EXTREMES = frozenset({"max", "min"})
@@ -53,9 +76,11 @@ class _Codes:
 
 
 def codes_differ(front: Front, chain: Sequence[ChainOp], op: CodesOp, *, told: bool) -> bool:
-    """True when `op` behind `chain`, codes that the step reads, could tell otherwise than the definition, and on what they decode to not.
+    """True when `op` behind `chain`, codes that the step reads, could tell otherwise than the
+    definition, and on what they decode to not.
 
-    `told`: the result of a maximum or minimum is compared with something in turn, so that it must be exact to the bit.
+    `told`: the result of a maximum or minimum is compared with something in turn, so that it must
+    be exact to the bit.
     """
     if op.algorithm in ("max", "min") and not told:
         return False
@@ -63,12 +88,18 @@ def codes_differ(front: Front, chain: Sequence[ChainOp], op: CodesOp, *, told: b
 
 
 class ComparingRule(Equation[Callable[[Front, Sequence[ChainOp]], "Written | Refusal | None"]]):
-    """One equation about a comparison, maximum or minimum with codes, at the end of a chain behind a front."""
+    """One equation about a comparison, maximum or minimum with codes, at the end of a chain behind
+    a front.
+    """
 
 
 def on_codes(front: Front, chain: Sequence[ChainOp]) -> Written:
-    """What the first rule that fires makes of the operation with codes at the end of a chain; the last ones always do."""
-    return next(found for rule in COMPARING if isinstance(found := rule.apply(front, chain), Written))
+    """What the first rule that fires makes of the operation with codes at the end of a chain; the
+    last ones always do.
+    """
+    return next(
+        found for rule in COMPARING if isinstance(found := rule.apply(front, chain), Written)
+    )
 
 
 def _of(chain: Sequence[ChainOp], algorithms: frozenset[str]) -> CodesOp | None:
@@ -78,30 +109,47 @@ def _of(chain: Sequence[ChainOp], algorithms: frozenset[str]) -> CodesOp | None:
 
 
 def _with_plain_codes(op: CodesOp) -> tuple[BasicOp, ...]:
-    """The operation with the codes as numbers, for a chain on their grid: a scale below 0 turns the order."""
+    """The operation with the codes as numbers, for a chain on their grid: a scale below 0 turns the
+    order.
+    """
     algorithm = op.algorithm if op.scale > 0 else MIRRORED[op.algorithm]
-    return (BinaryOp("sub", op.operand), BinaryOp(algorithm, op.nothing)) if op.nothing else (BinaryOp(algorithm, op.operand),)
+    return (
+        (BinaryOp("sub", op.operand), BinaryOp(algorithm, op.nothing))
+        if op.nothing
+        else (BinaryOp(algorithm, op.operand),)
+    )
 
 
 def _decoding(op: CodesOp) -> tuple[BasicOp, ...]:
     return Shift(vec(-op.zero_point)), ScaleBy(vec(op.scale))
 
 
-def _behind_codes(front: Front, chain: Sequence[ChainOp], op: CodesOp) -> tuple[BasicOp, ...] | Refusal:
-    """What brings decoded codes to the operand's grid, as eltwise: a scale and a shift would be moved, joined, rounded elsewhere."""
+def _behind_codes(
+    front: Front, chain: Sequence[ChainOp], op: CodesOp
+) -> tuple[BasicOp, ...] | Refusal:
+    """What brings decoded codes to the operand's grid, as eltwise: a scale and a shift would be
+    moved, joined, rounded elsewhere.
+    """
     linear = _linear(front, chain[:-1], op, exact=False)
     if linear is None:
         what = "codes that a step reads, decoded by one scale, in the ratio of the operand's"
-        return Refusal("codes are told from codes on the operand's grid where the chain is decoded codes", what, "another chain")
+        return Refusal(
+            "codes are told from codes on the operand's grid where the chain is decoded codes",
+            what,
+            "another chain",
+        )
     return tuple(EltwiseOp("linear", alpha, beta) for alpha, beta in linear)
 
 
 def _compared_decoded(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
-    """Decoded codes are compared with codes on the grid of those, in the shortest form that tells all pairs as the definition does.
+    """Decoded codes are compared with codes on the grid of those, in the shortest form that tells
+    all pairs as the definition does.
 
-    Legal because: (q1 - z1)*s1 > s*(q - z) = (q1 - z1)*(s1/s) + z > q for s > 0; s < 0 turns the comparison. Which form tells all pairs
-    of codes as the definition does was tried on all of them; where none does, it is the one that tells two zeros.
-    Refuses when: the chain does not end with what decodes codes by one scale, or the ratio of the scales is beyond 2^64.
+    Legal because: (q1 - z1)*s1 > s*(q - z) = (q1 - z1)*(s1/s) + z > q for s > 0; s < 0 turns the
+    comparison. Which form tells all pairs of codes as the definition does was tried on all of them;
+    where none does, it is the one that tells two zeros.
+    Refuses when: the chain does not end with what decodes codes by one scale, or the ratio of the
+    scales is beyond 2^64.
     """
     op = _of(chain, _COMPARISONS)
     if op is None:
@@ -111,43 +159,64 @@ def _compared_decoded(front: Front, chain: Sequence[ChainOp]) -> Written | Refus
 
 
 def _extreme_decoded(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
-    """The maximum of decoded codes and codes of the same scale is that of the codes, decoded behind it; likewise the minimum.
+    """The maximum of decoded codes and codes of the same scale is that of the codes, decoded behind
+    it; likewise the minimum.
 
-    Legal because: max((q1 - z1)*s, s*(q - z)) = (max(q1 + (z - z1), q) - z)*s for s > 0, in whole numbers; s < 0 makes it a minimum.
+    Legal because: max((q1 - z1)*s, s*(q - z)) = (max(q1 + (z - z1), q) - z)*s for s > 0, in whole
+    numbers; s < 0 makes it a minimum.
     Refuses when: the chain does not end with what decodes codes by the same scale.
     """
     found = _extreme_scaled(front, chain)
     decode = chain[-2] if isinstance(found, Written) else None
-    if isinstance(decode, ScaleBy) and isinstance(op := chain[-1], CodesOp) and float(decode.values[0]) != op.scale:
+    if (
+        isinstance(decode, ScaleBy)
+        and isinstance(op := chain[-1], CodesOp)
+        and float(decode.values[0]) != op.scale
+    ):
         scales = f"{decode.values[0]:g} and {op.scale:g}"
-        return Refusal("a maximum of codes is one of whole numbers where one scale decodes both", "one scale", scales)
+        return Refusal(
+            "a maximum of codes is one of whole numbers where one scale decodes both",
+            "one scale",
+            scales,
+        )
     return found
 
 
 def _extreme_scaled(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
-    """The maximum of decoded codes and codes of another scale is taken on the grid of those, so that a 0 is one there, too.
+    """The maximum of decoded codes and codes of another scale is taken on the grid of those, so
+    that a 0 is one there, too.
 
-    Legal because: max((q1 - z1)*s1, s*(q - z)) = (max((q1 - z1)*(s1/s) + z, q) - z)*s for s > 0; s < 0 makes it a minimum. The form is
-    one that brings z1 to z exactly.
-    Refuses when: the chain does not end with what decodes codes by one scale, or the ratio of the scales is beyond 2^64.
+    Legal because: max((q1 - z1)*s1, s*(q - z)) = (max((q1 - z1)*(s1/s) + z, q) - z)*s for s > 0; s
+    < 0 makes it a minimum. The form is one that brings z1 to z exactly.
+    Refuses when: the chain does not end with what decodes codes by one scale, or the ratio of the
+    scales is beyond 2^64.
     """
     op = _of(chain, _EXTREMES)
     if op is None:
         return None
     linear = _behind_codes(front, chain, op)
-    return linear if isinstance(linear, Refusal) else Written(3, (*linear, *_with_plain_codes(op), *_decoding(op)))
+    return (
+        linear
+        if isinstance(linear, Refusal)
+        else Written(3, (*linear, *_with_plain_codes(op), *_decoding(op)))
+    )
 
 
 def _on_grid(op: CodesOp, *, told: bool) -> tuple[BasicOp, ...]:
     """`told`: 0 becomes the zero point exactly. A shift would be moved, and joined with others."""
-    shift = EltwiseOp("linear", 1.0, op.zero_point) if told and op.zero_point else Shift(vec(op.zero_point))
+    shift = (
+        EltwiseOp("linear", 1.0, op.zero_point)
+        if told and op.zero_point
+        else Shift(vec(op.zero_point))
+    )
     return ScaleBy(vec(1.0 / op.scale)), shift, *_with_plain_codes(op)
 
 
 def _compared(_: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
     """A chain is compared with codes on their grid.
 
-    Legal because: x > s*(q - z) = x/s + z > q for s > 0; s < 0 turns the comparison. In f32 the two sides of a near tie may change places.
+    Legal because: x > s*(q - z) = x/s + z > q for s > 0; s < 0 turns the comparison. In f32 the two
+    sides of a near tie may change places.
     Refuses when: never.
     """
     op = _of(chain, _COMPARISONS)
@@ -155,36 +224,50 @@ def _compared(_: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
 
 
 def _extreme(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
-    """The maximum of a chain and codes is taken on their grid, and decoded behind it; likewise the minimum.
+    """The maximum of a chain and codes is taken on their grid, and decoded behind it; likewise the
+    minimum.
 
     Legal because: max(x, s*(q - z)) = (max(x/s + z, q) - z)*s for s > 0; s < 0 makes it a minimum.
     Refuses when: never.
     """
     op = _of(chain, _EXTREMES)
-    return None if op is None else Written(1, (*_on_grid(op, told=front.zero_shows), *_decoding(op)))
+    return (
+        None if op is None else Written(1, (*_on_grid(op, told=front.zero_shows), *_decoding(op)))
+    )
 
 
 COMPARING: tuple[ComparingRule, ...] = (
     ComparingRule("(q1-z1)*s1 > s*(q-z) = (q1-z1)*(s1/s) + z > q", _compared_decoded, float="ties"),
-    ComparingRule("max((q1-z1)*s, s*(q-z)) = (max(q1 + (z-z1), q) - z)*s", _extreme_decoded, float="bitwise"),
+    ComparingRule(
+        "max((q1-z1)*s, s*(q-z)) = (max(q1 + (z-z1), q) - z)*s", _extreme_decoded, float="bitwise"
+    ),
     ComparingRule("max((q1-z1)*s1, s*(q-z)) = (max((q1-z1)*(s1/s) + z, q) - z)*s", _extreme_scaled),
     ComparingRule("x > s*(q-z) = x*(1/s) + z > q", _compared, float="ties"),
     ComparingRule("max(x, s*(q-z)) = (max(x*(1/s) + z, q) - z)*s", _extreme),
 )
 
 
-# -- where a target compares with a single number only ------------------------------------------------------------------------------
+# -- where a target compares with a single number only ---------------------------------------------
 
 
-class DifferenceRule(Equation[Callable[[BinaryOp | CodesOp, Callable[[], str]], "tuple[ChainOp, ...] | Refusal | None"]]):
-    """The equation of a comparison and a difference; its second argument files a 0, and returns the name."""
+class DifferenceRule(
+    Equation[
+        Callable[[BinaryOp | CodesOp, Callable[[], str]], "tuple[ChainOp, ...] | Refusal | None"]
+    ]
+):
+    """The equation of a comparison and a difference; its second argument files a 0, and returns the
+    name.
+    """
 
 
-def _difference(op: BinaryOp | CodesOp, nothing: Callable[[], str]) -> tuple[ChainOp, ...] | Refusal | None:
-    """A comparison with a tensor becomes one of the difference with 0, for targets that compare with a single number only.
+def _difference(
+    op: BinaryOp | CodesOp, nothing: Callable[[], str]
+) -> tuple[ChainOp, ...] | Refusal | None:
+    """A comparison with a tensor becomes one of the difference with 0, for targets that compare
+    with a single number only.
 
-    Legal because: with gradual underflow the f32 difference of two numbers is 0 only where they are equal, and else has the sign of the
-    exact one. (Two infinities of one sign have no difference.)
+    Legal because: with gradual underflow the f32 difference of two numbers is 0 only where they are
+    equal, and else has the sign of the exact one. (Two infinities of one sign have no difference.)
     Refuses when: never; other operations do not match.
     """
     if op.algorithm not in _COMPARISONS:
@@ -198,48 +281,72 @@ def _difference(op: BinaryOp | CodesOp, nothing: Callable[[], str]) -> tuple[Cha
 DIFFERENCE = DifferenceRule("x > t = x - t > 0", _difference, float="bitwise")
 
 
-# -- all pairs of codes ------------------------------------------------------------------------------------------------------------
+# -- all pairs of codes ----------------------------------------------------------------------------
 
 
 def _is_known(front: Front, chain: Sequence[ChainOp]) -> bool:
-    """True when the chain is nothing but codes that the step reads, decoded, also behind operations that f32 computes exactly."""
+    """True when the chain is nothing but codes that the step reads, decoded, also behind operations
+    that f32 computes exactly.
+    """
     end = len(chain)
-    while end > 2 and (isinstance(chain[end - 1], Clip) or chain[end - 1] in (EltwiseOp("relu"), EltwiseOp("abs"))):
+    while end > 2 and (
+        isinstance(chain[end - 1], Clip) or chain[end - 1] in (EltwiseOp("relu"), EltwiseOp("abs"))
+    ):
         end -= 1
     return end == 2 and _ends_decoded(front, chain[:end])
 
 
 def _ends_decoded(front: Front, chain: Sequence[ChainOp]) -> bool:
-    """True when the chain ends with what decodes codes: behind a store, or at the start of a step that reads them."""
+    """True when the chain ends with what decodes codes: behind a store, or at the start of a step
+    that reads them.
+    """
     if len(chain) < 2 or not (isinstance(chain[-2], Shift) and isinstance(chain[-1], ScaleBy)):
         return False
-    return isinstance(chain[-3], Store) if len(chain) > 2 else front.primitive == "binary" and front.src.is_integer and front.scale is None
+    return (
+        isinstance(chain[-3], Store)
+        if len(chain) > 2
+        else front.primitive == "binary" and front.src.is_integer and front.scale is None
+    )
 
 
 def _linear(front: Front, chain: Sequence[ChainOp], op: CodesOp, *, exact: bool) -> _Linear | None:
     """What brings the codes that `chain` decodes to the grid of the operand's; None without such.
 
-    `exact`: for all pairs of codes, not just for those that are further apart than f32 tells, and for two zeros.
+    `exact`: for all pairs of codes, not just for those that are further apart than f32 tells, and
+    for two zeros.
     """
     if not _ends_decoded(front, chain):
         return None
     shift, scale = chain[-2], chain[-1]
     store = chain[-3] if len(chain) > 2 else None
-    if not (isinstance(shift, Shift) and isinstance(scale, ScaleBy) and shift.values.size == scale.values.size == 1):
+    if not (
+        isinstance(shift, Shift)
+        and isinstance(scale, ScaleBy)
+        and shift.values.size == scale.values.size == 1
+    ):
         return None
-    mine = _Codes(store.dtype if isinstance(store, Store) else front.src, float(scale.values[0]), -float(shift.values[0]))
+    mine = _Codes(
+        store.dtype if isinstance(store, Store) else front.src,
+        float(scale.values[0]),
+        -float(shift.values[0]),
+    )
     other = _Codes(op.dtype, op.scale, op.zero_point)
     if exact and op.algorithm in _EXTREMES and mine.scale != other.scale:
         return None
     ratio = mine.scale / other.scale
-    if not 2.0**-64 < abs(ratio) < 2.0**64 or not np.isfinite([*mine.values(), *other.values()]).all():
+    if (
+        not 2.0**-64 < abs(ratio) < 2.0**64
+        or not np.isfinite([*mine.values(), *other.values()]).all()
+    ):
         return None
     found = _exact_linear(mine, other)
     return found if exact or found is not None else _shortened(_apart(mine, other))
 
 
 def _apart(mine: _Codes, other: _Codes) -> _Linear:
-    """The codes without their zero point, then on the other grid: what decodes to 0 becomes the other's zero point exactly."""
+    """The codes without their zero point, then on the other grid: what decodes to 0 becomes the
+    other's zero point exactly.
+    """
     return (1.0, -mine.zero), (mine.scale / other.scale, other.zero)
 
 
@@ -249,12 +356,17 @@ def _shortened(linear: _Linear) -> _Linear:
 
 @lru_cache(maxsize=256)
 def _exact_linear(mine: _Codes, other: _Codes) -> _Linear | None:
-    """The shortest form of c*r - z1*r + z, r the ratio of the scales, that tells all pairs of codes apart as the definition does."""
+    """The shortest form of c*r - z1*r + z, r the ratio of the scales, that tells all pairs of codes
+    apart as the definition does.
+    """
     ratio = mine.scale / other.scale
     merged: _Linear = ((ratio, other.zero - mine.zero * ratio),)
     expected = _order(mine.values(), other.values()) * np.sign(other.scale)
     for linear in (merged, _apart(mine, other)):
-        if all(np.array_equal(_order(_computed(mine.all(), linear, fused), other.all()), expected) for fused in (True, False)):
+        if all(
+            np.array_equal(_order(_computed(mine.all(), linear, fused), other.all()), expected)
+            for fused in (True, False)
+        ):
             return _shortened(linear)
     return None
 
@@ -269,5 +381,9 @@ def _computed(x: _F32, linear: _Linear, fused: bool) -> _F32:
     for alpha, beta in linear:
         a, b = np.float32(alpha), np.float32(beta)
         product = x.astype(np.float64) * np.float64(a)  # 48 bits: exact
-        x = (product + np.float64(b)).astype(np.float32) if fused else product.astype(np.float32) + b
+        x = (
+            (product + np.float64(b)).astype(np.float32)
+            if fused
+            else product.astype(np.float32) + b
+        )
     return x

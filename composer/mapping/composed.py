@@ -29,9 +29,11 @@ class Front:
         channel_axis: the destination's axis that vectors run along.
         channels: size of that axis.
         scale: what multiplies the accumulator; None where the primitive has no place for a factor.
-        bias: constant bias in the real domain; None where it has no place for one, or the place is taken by a computed bias.
+        bias: constant bias in the real domain; None where it has no place for one, or the place is
+            taken by a computed bias.
         per_channel: the scale may have one entry for each channel.
-        positive: the scale takes factors above 0 only, since it stands in front of a maximum or minimum.
+        positive: the scale takes factors above 0 only, since it stands in front of a maximum or
+            minimum.
         zero_shows: what reads the chain tells 0 from the numbers next to it.
     """
 
@@ -53,15 +55,18 @@ class Composed:
     """A formula as attributes.
 
     Attributes:
-        scale: the front's scale with everything that was folded into it (None when the front has none).
+        scale: the front's scale with everything that was folded into it (None when the front has
+            none).
         bias: the constant bias in the real domain, likewise.
         post_ops: in order.
         dst_scale, dst_zero_point: of the destination; None when absent.
         dst: element type of the destination.
         constants: data of the constants that the post-ops name.
-        quantize: `dst_scale` when the store does all the quantizing, `post_op` when post-ops do part of it, '' when dst is f32.
+        quantize: `dst_scale` when the store does all the quantizing, `post_op` when post-ops do
+            part of it, '' when dst is f32.
         sums: operands whose buffer the destination takes over.
-        refusal: why the chain may not end here (the destination's type); the attributes are those it would have.
+        refusal: why the chain may not end here (the destination's type); the attributes are those
+            it would have.
         adds: operand of each residual add -> the homes that it had, the chosen one first.
         scales: homes of the store's scale, likewise; empty without a store.
         zero_points: homes of the store's zero point, likewise; empty without one.

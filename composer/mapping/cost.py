@@ -1,10 +1,13 @@
-"""The cost model of the chooser: what a home of an operation costs, in passes over the destination tensor.
+"""The cost model of the chooser: what a home of an operation costs, in passes over the destination
+tensor.
 
-    cost = bytes moved / bytes of the destination + weights of post-ops in registers + CALL for each further primitive
+    cost = bytes moved / bytes of the destination + weights of post-ops in registers + CALL for each
+    further primitive
 
-One pass reads or writes the destination once. int8 networks are bound by memory and calls, so bytes decide, and what is done in registers
-only breaks near ties; its weights are in the ratio that was measured (docs/cost-model.md). Nothing is timed: the same graph gives the
-same costs on every machine.
+One pass reads or writes the destination once. int8 networks are bound by memory and calls, so bytes
+decide, and what is done in registers only breaks near ties; its weights are in the ratio that was
+measured (docs/cost-model.md). Nothing is timed: the same graph gives the same costs on every
+machine.
 """
 
 from __future__ import annotations
@@ -33,16 +36,24 @@ __all__ = [
 ]
 
 CALL = 0.1
-"""A further primitive: threads meet at a barrier once more, and arguments are set. It decides between homes that move equal bytes."""
+"""A further primitive: threads meet at a barrier once more, and arguments are set. It decides
+between homes that move equal bytes.
+"""
 
 WRITE_ALLOCATE = 1.0
-"""A destination apart from the operand: the cache reads its lines before they are written. A sum writes to lines that it has just read."""
+"""A destination apart from the operand: the cache reads its lines before they are written. A sum
+writes to lines that it has just read.
+"""
 
 CHEAP = 0.01
 """One or two vector instructions for each element: a multiplication, an addition, a comparison."""
 
-_FOLDED = 0.0  # scale, bias, zero point, or the store's own rounding and saturation: the primitive computes these anyway
-_OPERAND = 0.03  # a load for each vector, besides: slopes or a constant for each channel; hardswish and hardsigmoid take as long
+# scale, bias, zero point, or the store's own rounding and saturation: the primitive computes these
+# anyway
+_FOLDED = 0.0
+# a load for each vector, besides: slopes or a constant for each channel; hardswish and hardsigmoid
+# take as long
+_OPERAND = 0.03
 _COSTLY = 0.2  # a polynomial of 10 to 20 instructions, a root, a division or a table
 _ELTWISE = {Cost.CHEAP: CHEAP, Cost.FEW: _OPERAND, Cost.MANY: _COSTLY}
 
@@ -64,13 +75,23 @@ class Home:
 
 def cheapest(homes: Iterable[Home]) -> Home | None:
     """The legal home that costs least, the first of several such; None when none is legal."""
-    return min((home for home in homes if not home.why_not), key=lambda home: home.cost, default=None)
+    return min(
+        (home for home in homes if not home.why_not), key=lambda home: home.cost, default=None
+    )
 
 
 def alternatives(chosen: Home, homes: Iterable[Home]) -> tuple[Alternative, ...]:
-    """What was weighed, for a decision: the chosen home, then the others, the cheapest first, the illegal ones at the end."""
-    others = sorted((home for home in homes if home is not chosen), key=lambda home: (bool(home.why_not), home.cost))
-    return tuple(Alternative(home.name, float(np.float32(home.cost)), home.why_not) for home in (chosen, *others))
+    """What was weighed, for a decision: the chosen home, then the others, the cheapest first, the
+    illegal ones at the end.
+    """
+    others = sorted(
+        (home for home in homes if home is not chosen),
+        key=lambda home: (bool(home.why_not), home.cost),
+    )
+    return tuple(
+        Alternative(home.name, float(np.float32(home.cost)), home.why_not)
+        for home in (chosen, *others)
+    )
 
 
 def eltwise_cost(algorithm: str) -> float:
@@ -79,10 +100,11 @@ def eltwise_cost(algorithm: str) -> float:
 
 
 def operand_cost(operand: TensorType, dst: TensorType) -> float:
-    """Passes over `dst` for reading `operand`: its share of elements times the ratio of the element sizes.
+    """Passes over `dst` for reading `operand`: its share of elements times the ratio of the element
+    sizes.
 
-    A dimension that is broadcast, or has another size, counts by its share of the destination's. One that is symbolic counts as 1: no share
-    is taken for granted.
+    A dimension that is broadcast, or has another size, counts by its share of the destination's.
+    One that is symbolic counts as 1: no share is taken for granted.
     """
     share = operand.dtype.numpy.itemsize / dst.dtype.numpy.itemsize
     if operand.shape is None or dst.shape is None:
@@ -103,6 +125,10 @@ def post_op_cost(op: PostOp) -> float:
     return CHEAP if isinstance(op, Sum) else _FOLDED
 
 
-def own_step_cost(between: DType, dst: TensorType, operand: float = 0.0, registers: float = 0.0) -> float:
-    """Passes that a step of its own costs: what lies between the steps is written and read once more, in `between`."""
+def own_step_cost(
+    between: DType, dst: TensorType, operand: float = 0.0, registers: float = 0.0
+) -> float:
+    """Passes that a step of its own costs: what lies between the steps is written and read once
+    more, in `between`.
+    """
     return 2.0 * between.numpy.itemsize / dst.dtype.numpy.itemsize + operand + registers + CALL

@@ -1,4 +1,6 @@
-"""Rules that fold a factor or shift which has reached the front of a chain into the front: weights, argument scales, bias."""
+"""Rules that fold a factor or shift which has reached the front of a chain into the front: weights,
+argument scales, bias.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +23,34 @@ def _factor(front: Front, op: BasicOp) -> Front | Refusal | None:
     """A factor goes into the front's scale, and into its bias.
 
     Legal because: multiplication distributes over addition.
-    Refuses when: the front has no scale, or one for the tensor against a factor for each channel; it is a maximum or minimum and the factor
-    is not positive; it holds a bias that is computed at run time, which the factor would have to pass; f32 does not hold the product.
+    Refuses when: the front has no scale, or one for the tensor against a factor for each channel;
+    it is a maximum or minimum and the factor is not positive; it holds a bias that is computed at
+    run time, which the factor would have to pass; f32 does not hold the product.
     """
     if not isinstance(op, ScaleBy):
         return None
     if front.scale is None:
         return Refusal("the front has no place for a factor", "a scale", "none")
     if op.values.size > 1 and not front.per_channel:
-        return Refusal("the front has one scale for the tensor", "one factor", f"{op.values.size} factors")
+        return Refusal(
+            "the front has one scale for the tensor", "one factor", f"{op.values.size} factors"
+        )
     if front.positive and bool((op.values <= 0).any()):
-        return Refusal("a maximum or minimum is the other one of negated operands", "positive factors", f"{op.values.min():g}")
+        return Refusal(
+            "a maximum or minimum is the other one of negated operands",
+            "positive factors",
+            f"{op.values.min():g}",
+        )
     if front.bias is None and front.primitive != "binary":
         return Refusal("the bias is computed at run time", "a constant bias", "a computed one")
     scale = front.scale * op.values
     if not is_normal(scale):
-        return Refusal("f32 does not hold the product of the factors", "a normal f32", f"{abs(scale).max():g}")
-    return replace(front, scale=vec(scale), bias=None if front.bias is None else vec(front.bias * op.values))
+        return Refusal(
+            "f32 does not hold the product of the factors", "a normal f32", f"{abs(scale).max():g}"
+        )
+    return replace(
+        front, scale=vec(scale), bias=None if front.bias is None else vec(front.bias * op.values)
+    )
 
 
 def _shift(front: Front, op: BasicOp) -> Front | Refusal | None:
@@ -49,7 +62,9 @@ def _shift(front: Front, op: BasicOp) -> Front | Refusal | None:
     if not isinstance(op, Shift):
         return None
     if front.bias is None:
-        return Refusal("the front has no place for a shift", "a constant bias", "none, or a computed one")
+        return Refusal(
+            "the front has no place for a shift", "a constant bias", "none, or a computed one"
+        )
     return replace(front, bias=vec(front.bias + op.values))
 
 

@@ -1,8 +1,11 @@
-"""Moving scales and shifts to where they cost nothing: into the front, or to a factor that multiplies anyway.
+"""Moving scales and shifts to where they cost nothing: into the front, or to a factor that
+multiplies anyway.
 
-A chain is taken in operation by operation. What stays is a list on which each further scale or shift is moved forward, one place at a time,
-by the rules of `algebra.COMMUTING`. So each operation costs one walk over what stayed, at most, and a chain that begins like
-the one before it goes on from where they part (`Fold`): growing a chain by one operation looks at that operation alone.
+A chain is taken in operation by operation. What stays is a list on which each further scale or
+shift is moved forward, one place at a time, by the rules of `algebra.COMMUTING`. So each operation
+costs one walk over what stayed, at most, and a chain that begins like
+the one before it goes on from where they part (`Fold`): growing a chain by one operation looks at
+that operation alone.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ Item = TypeVar("Item")
 
 
 class Fold(Generic[Item, State]):
-    """A left fold that remembers the state behind each item, and starts behind those that it was called with before."""
+    """A left fold that remembers the state behind each item, and starts behind those that it was
+    called with before.
+    """
 
     def __init__(self, start: State, step: Callable[[State, Item], State]) -> None:
         self._step = step
@@ -63,9 +68,11 @@ class Hoisted:
 
     Attributes:
         ops: what stayed.
-        reasons: for each of them why it could not move into the front, '' where nothing is to be said.
+        reasons: for each of them why it could not move into the front, '' where nothing is to be
+            said.
         front: with what was folded into it.
-        gap: what stood behind the last operation has moved, so that a simplifying rule may fire between it and the next.
+        gap: what stood behind the last operation has moved, so that a simplifying rule may fire
+            between it and the next.
         folded: the homes of each scale and shift that went into the front, the front itself first.
     """
 
@@ -77,7 +84,9 @@ class Hoisted:
 
 
 class Hoister:
-    """Moves scales and shifts of simplified chains: those that can reach the front into its scale and bias, others to where they join."""
+    """Moves scales and shifts of simplified chains: those that can reach the front into its scale
+    and bias, others to where they join.
+    """
 
     def __init__(self, front: Front) -> None:
         self._fold: Fold[BasicOp, Hoisted] = Fold(Hoisted((), (), front), self._behind)
@@ -88,7 +97,9 @@ class Hoister:
 
     @staticmethod
     def _behind(before: Hoisted, op: BasicOp) -> Hoisted:
-        work = _Work(list(before.ops), list(before.reasons), before.front, before.gap, before.folded)
+        work = _Work(
+            list(before.ops), list(before.reasons), before.front, before.gap, before.folded
+        )
         work.take(op)
         return Hoisted(tuple(work.ops), tuple(work.reasons), work.front, work.gap, work.folded)
 
@@ -114,7 +125,9 @@ class _Work:
             self._place(op, pending)
 
     def _merges(self, op: BasicOp, pending: list[BasicOp]) -> bool:
-        """True when a simplifying rule fires between the last operation and this one; what they become joins the pending ones."""
+        """True when a simplifying rule fires between the last operation and this one; what they
+        become joins the pending ones.
+        """
         if not self.ops:
             return does_nothing(op)
         both = merged(self.ops[-1], op)
@@ -159,9 +172,13 @@ class _Work:
         self.reasons.append(reason)
 
     def _into_front(self, first: BasicOp) -> str | None:
-        """None when the cheapest home of the first operation is the front, which has it now; else why that may not take it."""
+        """None when the cheapest home of the first operation is the front, which has it now; else
+        why that may not take it.
+        """
         assert isinstance(first, ScaleBy | Shift)
-        found = next(made for rule in FOLDING if (made := rule.apply(self.front, first)) is not None)
+        found = next(
+            made for rule in FOLDING if (made := rule.apply(self.front, first)) is not None
+        )
         homes = folding(first, _text(found) if isinstance(found, Refusal) else "")
         if isinstance(found, Front) and homes[0].name == "folded":
             self.front, self.folded = found, (*self.folded, homes)
@@ -188,30 +205,42 @@ def commute(ops: Sequence[BasicOp], index: int) -> list[BasicOp] | Refusal | Non
 
 
 def join(ops: Sequence[BasicOp], index: int) -> tuple[list[BasicOp], int] | None:
-    """The chain with the scale or shift at `index` moved forward to where it costs no post-op, and its place; None where none is such.
+    """The chain with the scale or shift at `index` moved forward to where it costs no post-op, and
+    its place; None where none is such.
 
-    A scale joins a scale, or stands in front of a scalar shift, for a linear computes both; a shift joins a shift. The farthest such
-    place that it can reach is taken.
+    A scale joins a scale, or stands in front of a scalar shift, for a linear computes both; a shift
+    joins a shift. The farthest such place that it can reach is taken.
     """
     moved, found = list(ops), None
     for place in range(index, 0, -1):
         before, op = moved[place - 1], moved[place]
         if type(before) is type(op):
             both = merged(before, op)
-            return found if both is None else ([*moved[: place - 1], *both, *moved[place + 1 :]], place - 1)
+            return (
+                found
+                if both is None
+                else ([*moved[: place - 1], *both, *moved[place + 1 :]], place - 1)
+            )
         swapped = _swapped(before, op)
         if not isinstance(swapped, tuple):
             break
         moved[place - 1 : place + 1] = swapped
         passed = moved[place]
         last = place == 1 or not isinstance(moved[place - 2], ScaleBy)
-        if isinstance(op, ScaleBy) and isinstance(passed, Shift) and last and op.values.size == passed.values.size == 1:
+        if (
+            isinstance(op, ScaleBy)
+            and isinstance(passed, Shift)
+            and last
+            and op.values.size == passed.values.size == 1
+        ):
             found = (list(moved), place - 1)
     return found
 
 
 def _swapped(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
-    """Two neighbours with the second, a scale or shift, in front; or why it stays, as far as there is a rule for them."""
+    """Two neighbours with the second, a scale or shift, in front; or why it stays, as far as there
+    is a rule for them.
+    """
     for rule in COMMUTING:
         found = rule.apply(a, b)
         if isinstance(found, tuple):

@@ -1,7 +1,8 @@
-"""The homes that are chosen from: of a residual add, the store's scale and its zero point, a factor or shift at the front, a depthwise
-convolution.
+"""The homes that are chosen from: of a residual add, the store's scale and its zero point, a factor
+or shift at the front, a depthwise convolution.
 
-Each function lists the homes in the order that decides between equal costs, the illegal ones with their reasons.
+Each function lists the homes in the order that decides between equal costs, the illegal ones with
+their reasons.
 """
 
 from __future__ import annotations
@@ -15,19 +16,33 @@ from ...plan.targets import Capability, Target
 from ..formula.formula import Add, ScaleBy, Shift, Store
 from .cost import CALL, CHEAP, WRITE_ALLOCATE, Home, cheapest, operand_cost, post_op_cost
 
-__all__ = ["adding", "attributes_cost", "chosen_first", "depthwise", "folding", "scaling", "shifting"]
+__all__ = [
+    "adding",
+    "attributes_cost",
+    "chosen_first",
+    "depthwise",
+    "folding",
+    "scaling",
+    "shifting",
+]
 
 
 def chosen_first(homes: Sequence[Home]) -> tuple[Home, ...]:
-    """The homes with the cheapest legal one in front; the order of the others stays. At least one must be legal."""
+    """The homes with the cheapest legal one in front; the order of the others stays. At least one
+    must be legal.
+    """
     best = cheapest(homes)
     assert best is not None
     return (best, *(home for home in homes if home is not best))
 
 
 def attributes_cost(target: Target, post_ops: Sequence[PostOp], *, dst_scale: bool) -> float:
-    """Passes that attributes count for in registers. A destination scale is one multiplication more, where the target says so."""
-    cost = sum(map(post_op_cost, post_ops)) + (CHEAP if dst_scale and target.fold_dst_scale else 0.0)
+    """Passes that attributes count for in registers. A destination scale is one multiplication
+    more, where the target says so.
+    """
+    cost = sum(map(post_op_cost, post_ops)) + (
+        CHEAP if dst_scale and target.fold_dst_scale else 0.0
+    )
     return round(cost, 6)  # equal costs are equal numbers, in whatever order they were added
 
 
@@ -61,7 +76,9 @@ def adding(op: Add, src: DType, dst: DType, taken: str, capability: Capability) 
     return chosen_first([Home("sum", read + CHEAP, why_not), Home("binary", binary)])
 
 
-def scaling(divided: float, other: float, refusal: Refusal | None, *, why_not: str, folds: bool) -> tuple[Home, ...]:
+def scaling(
+    divided: float, other: float, refusal: Refusal | None, *, why_not: str, folds: bool
+) -> tuple[Home, ...]:
     """Homes of the store's scale: the destination's, or one that the rest of the primitive takes.
 
     Args:
@@ -71,12 +88,15 @@ def scaling(divided: float, other: float, refusal: Refusal | None, *, why_not: s
         why_not: why a destination scale is illegal, or ''.
         folds: without one no post-op is added.
     """
-    elsewhere = Home("folded" if folds else "post-op", other, "" if refusal is None else refusal.reason)
+    elsewhere = Home(
+        "folded" if folds else "post-op", other, "" if refusal is None else refusal.reason
+    )
     return chosen_first([Home("destination scale", divided, why_not), elsewhere])
 
 
 def shifting(store: Store, capability: Capability, *, bias: bool) -> tuple[Home, ...]:
-    """Homes of the store's zero point: the destination's, a shift before or behind the scale, which goes on to the bias where it can.
+    """Homes of the store's zero point: the destination's, a shift before or behind the scale, which
+    goes on to the bias where it can.
 
     `bias`: the scale is a destination scale, and the front has a bias.
     """
@@ -87,29 +107,48 @@ def shifting(store: Store, capability: Capability, *, bias: bool) -> tuple[Home,
         why_not = f"{store.zero_point[0]:g} is no integer"
     nowhere = "" if bias else "the scale is no destination scale, or there is no bias"
     before = Home("shift before the scale", CHEAP, nowhere)
-    return chosen_first([Home("destination zero point", 0.0, why_not), before, Home("shift", CHEAP)])
+    return chosen_first(
+        [Home("destination zero point", 0.0, why_not), before, Home("shift", CHEAP)]
+    )
 
 
 def folding(op: ScaleBy | Shift, why_not: str) -> tuple[Home, ...]:
-    """Homes of a factor or shift that has reached the front: its scale or bias, which are computed anyway, or a post-op.
+    """Homes of a factor or shift that has reached the front: its scale or bias, which are computed
+    anyway, or a post-op.
 
     `why_not`: why the front cannot take it, or ''.
     """
-    return chosen_first([Home("folded", 0.0, why_not) if why_not else _FOLDED, _LINEAR if op.values.size == 1 else _BINARY])
+    return chosen_first(
+        [
+            Home("folded", 0.0, why_not) if why_not else _FOLDED,
+            _LINEAR if op.values.size == 1 else _BINARY,
+        ]
+    )
 
 
 _FOLDED = Home("folded", 0.0)
-_LINEAR, _BINARY = (Home("post-op", post_op_cost(op)) for op in (Eltwise("linear"), Binary("mul", "")))
+_LINEAR, _BINARY = (
+    Home("post-op", post_op_cost(op)) for op in (Eltwise("linear"), Binary("mul", ""))
+)
 
 
-def depthwise(between: TensorType, dst: TensorType, target: Target, why_not: str) -> tuple[Home, ...]:
-    """Homes of a depthwise convolution behind a 1x1 convolution: a post-op of that, or a step of its own.
+def depthwise(
+    between: TensorType, dst: TensorType, target: Target, why_not: str
+) -> tuple[Home, ...]:
+    """Homes of a depthwise convolution behind a 1x1 convolution: a post-op of that, or a step of
+    its own.
 
     Args:
         between: what the 1x1 convolution gives: a step of its own reads what was written.
         dst: what the depthwise convolution gives.
-        target: a library that runs the post-op as the two primitives in turn writes and reads what is between, too, and calls once more.
+        target: a library that runs the post-op as the two primitives in turn writes and reads what
+            is between, too, and calls once more.
         why_not: why the post-op is illegal, or ''.
     """
     apart = 2.0 * operand_cost(between, dst) + CALL
-    return chosen_first([Home("post-op", apart + CALL if target.depthwise_is_slow else 0.0, why_not), Home("own step", apart)])
+    return chosen_first(
+        [
+            Home("post-op", apart + CALL if target.depthwise_is_slow else 0.0, why_not),
+            Home("own step", apart),
+        ]
+    )

@@ -1,7 +1,9 @@
-"""Eltwise post-ops as oneDNN 2 takes them: without its defect, and without the algorithms that came later.
+"""Eltwise post-ops as oneDNN 2 takes them: without its defect, and without the algorithms that came
+later.
 
-From 2.0 to 2.7 the generated code keeps one set of parameters (alpha, beta, scale) for each algorithm in a chain: the second `linear`
-computes with the parameters of the first. So later uses with other parameters are written as binary post-ops with constants, or refused.
+From 2.0 to 2.7 the generated code keeps one set of parameters (alpha, beta, scale) for each
+algorithm in a chain: the second `linear` computes with the parameters of the first. So later uses
+with other parameters are written as binary post-ops with constants, or refused.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ Part = Eltwise | tuple[str, float]
 
 
 class LegacyRule(Equation[Callable[[Eltwise, Eltwise], "tuple[Part, ...] | Refusal | None"]]):
-    """One equation about an eltwise behind the first of its algorithm in a chain, which has other parameters."""
+    """One equation about an eltwise behind the first of its algorithm in a chain, which has other
+    parameters.
+    """
 
 
 def _linear(op: Eltwise, _: Eltwise) -> tuple[Part, ...] | Refusal | None:
@@ -40,12 +44,17 @@ def _linear(op: Eltwise, _: Eltwise) -> tuple[Part, ...] | Refusal | None:
 
 
 def _same_but_for_the_scale(op: Eltwise, used: Eltwise) -> tuple[Part, ...] | Refusal | None:
-    """A second eltwise with another scale alone has that of the first, and a product with a constant behind it.
+    """A second eltwise with another scale alone has that of the first, and a product with a
+    constant behind it.
 
     Legal because: k*f(x) = (k1*f(x))*(k/k1).
     Refuses when: alpha or beta differ too, k1 is 0, or f32 does not hold the quotient.
     """
-    if (used.alpha, used.beta) != (op.alpha, op.beta) or used.scale == 0 or abs(op.scale) > abs(used.scale) * _FLT_MAX:
+    if (
+        (used.alpha, used.beta) != (op.alpha, op.beta)
+        or used.scale == 0
+        or abs(op.scale) > abs(used.scale) * _FLT_MAX
+    ):
         return _parameters_differ(op, used)
     return used, ("mul", op.scale / used.scale)
 
@@ -82,7 +91,8 @@ LEGACY: tuple[LegacyRule, ...] = (
 def distinct_eltwise(
     post_ops: Sequence[PostOp], step: str, rank: int, constants: dict[str, npt.NDArray[np.float32]]
 ) -> tuple[PostOp, ...] | Refusal:
-    """The same chain with each eltwise algorithm under one set of parameters only, by the first of `LEGACY` that fires.
+    """The same chain with each eltwise algorithm under one set of parameters only, by the first of
+    `LEGACY` that fires.
 
     Args:
         post_ops: the chain.
@@ -100,7 +110,9 @@ def distinct_eltwise(
         if used is None or used == op or not isinstance(op, Eltwise):
             result.append(op)
             continue
-        found = next((made for rule in LEGACY if isinstance(made := rule.apply(op, used), tuple)), None)
+        found = next(
+            (made for rule in LEGACY if isinstance(made := rule.apply(op, used), tuple)), None
+        )
         if found is None:
             return _parameters_differ(op, used)
         for part in found:

@@ -1,6 +1,7 @@
 """Rules that give each operation that is left in a chain a post-op.
 
-A rule looks at the start of what is left, and says how much of it becomes which post-ops. The first rule of `PLACING` that fires is taken.
+A rule looks at the start of what is left, and says how much of it becomes which post-ops. The first
+rule of `PLACING` that fires is taken.
 """
 
 from __future__ import annotations
@@ -17,7 +18,19 @@ from ...plan.attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
 from ...plan.targets import Target
 from ..formula.algebra import is_normal
 from ..formula.exact_zeros import exact_zeros
-from ..formula.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Vec, vec
+from ..formula.formula import (
+    Add,
+    BasicOp,
+    BinaryOp,
+    Clip,
+    EltwiseOp,
+    PreluOp,
+    Round,
+    ScaleBy,
+    Shift,
+    Vec,
+    vec,
+)
 from .composed import Front
 from .legacy_eltwise import distinct_eltwise
 
@@ -36,7 +49,8 @@ class Slot:
         target: the rules of post-ops.
         dst: element type of the destination.
         last: the post-op in front, or None.
-        operand: files a vector as a constant of the step, given how many post-ops of this operation stand in front, and returns its name.
+        operand: files a vector as a constant of the step, given how many post-ops of this operation
+            stand in front, and returns its name.
     """
 
     target: Target
@@ -64,8 +78,12 @@ class PlacingRule(Equation[Callable[[Sequence[BasicOp], Slot], "Placed | Refusal
     """One equation about the start of what is left of a chain."""
 
 
-def place(target: Target, front: Front, dst: DType, ops: Sequence[BasicOp]) -> tuple[tuple[PostOp, ...], Constants] | Refusal:
-    """The post-ops of a chain behind `front`, and the constants that they name; or why oneDNN 2 cannot have them all."""
+def place(
+    target: Target, front: Front, dst: DType, ops: Sequence[BasicOp]
+) -> tuple[tuple[PostOp, ...], Constants] | Refusal:
+    """The post-ops of a chain behind `front`, and the constants that they name; or why oneDNN 2
+    cannot have them all.
+    """
     post_ops: list[PostOp] = []
     constants: Constants = {}
 
@@ -81,7 +99,11 @@ def place(target: Target, front: Front, dst: DType, ops: Sequence[BasicOp]) -> t
     start = 0
     while start < len(left):
         slot = Slot(target, dst, post_ops[-1] if post_ops else None, operand)
-        placed = next(found for rule in PLACING if isinstance(found := rule.apply(left[start : start + 2], slot), Placed))
+        placed = next(
+            found
+            for rule in PLACING
+            if isinstance(found := rule.apply(left[start : start + 2], slot), Placed)
+        )
         if placed.instead:
             post_ops.pop()
         post_ops += placed.post_ops
@@ -92,40 +114,52 @@ def place(target: Target, front: Front, dst: DType, ops: Sequence[BasicOp]) -> t
     return distinct if isinstance(distinct, Refusal) else (distinct, constants)
 
 
-# -- scales and shifts -------------------------------------------------------------------------------------------------------------
+# -- scales and shifts -----------------------------------------------------------------------------
 
 
 def _eltwise_scale(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
     """A factor behind an eltwise joins its scale.
 
     Legal because: an eltwise of oneDNN 2 multiplies its result by a scale; (k*f(x))*A = (k*A)*f(x).
-    Refuses when: the target's eltwise has no scale, there is one A for each channel, no eltwise stands in front, a shift behind the factor
-    would need a post-op anyway, or f32 does not hold k*A.
+    Refuses when: the target's eltwise has no scale, there is one A for each channel, no eltwise
+    stands in front, a shift behind the factor would need a post-op anyway, or f32 does not hold
+    k*A.
     """
     op, last = ops[0], slot.last
     if not isinstance(op, ScaleBy):
         return None
     if not slot.target.eltwise_scale or not isinstance(last, Eltwise):
         found = "an eltwise without one" if isinstance(last, Eltwise) else "no eltwise"
-        return Refusal("f(x)*A is one eltwise where that has a scale", "an eltwise with a scale in front", found)
+        return Refusal(
+            "f(x)*A is one eltwise where that has a scale",
+            "an eltwise with a scale in front",
+            found,
+        )
     if op.values.size != 1 or _scalar_shift(ops) is not None:
         found = "one for each channel" if op.values.size != 1 else "a shift behind the factor"
         return Refusal("f(x)*A is one eltwise where A stands alone", "one factor", found)
     scale = last.scale * float(op.values[0])
     if not is_normal(vec(scale)):
-        return Refusal("f(x)*A is one eltwise where f32 holds its scale", "a normal f32", f"{scale:g}")
+        return Refusal(
+            "f(x)*A is one eltwise where f32 holds its scale", "a normal f32", f"{scale:g}"
+        )
     return Placed(1, (replace(last, scale=_f32(scale)),), instead=True)
 
 
 def _scalar_shift(ops: Sequence[BasicOp]) -> float | None:
     """The shift behind the first operation, where it is one number for the tensor."""
-    return float(ops[1].values[0]) if len(ops) > 1 and isinstance(ops[1], Shift) and ops[1].values.size == 1 else None
+    return (
+        float(ops[1].values[0])
+        if len(ops) > 1 and isinstance(ops[1], Shift) and ops[1].values.size == 1
+        else None
+    )
 
 
 def _linear(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
     """A factor and the shift behind it are one eltwise.
 
-    Legal because: it is eltwise_linear's definition; an implementation may round once, or behind each operation.
+    Legal because: it is eltwise_linear's definition; an implementation may round once, or behind
+    each operation.
     Refuses when: the factor or the shift has an entry for each channel.
     """
     op = ops[0]
@@ -172,11 +206,14 @@ def _linear_shift(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
 def _binary_mul(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
     """A factor for each channel is a binary with a constant.
 
-    Legal because: it is binary_mul's definition; the constant has the destination's rank, and 1 where it is broadcast.
+    Legal because: it is binary_mul's definition; the constant has the destination's rank, and 1
+    where it is broadcast.
     Refuses when: never.
     """
     op = ops[0]
-    return Placed(1, (Binary("mul", slot.operand(op.values, 0)),)) if isinstance(op, ScaleBy) else None
+    return (
+        Placed(1, (Binary("mul", slot.operand(op.values, 0)),)) if isinstance(op, ScaleBy) else None
+    )
 
 
 def _binary_add(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
@@ -186,10 +223,12 @@ def _binary_add(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
     Refuses when: never.
     """
     op = ops[0]
-    return Placed(1, (Binary("add", slot.operand(op.values, 0)),)) if isinstance(op, Shift) else None
+    return (
+        Placed(1, (Binary("add", slot.operand(op.values, 0)),)) if isinstance(op, Shift) else None
+    )
 
 
-# -- clips -------------------------------------------------------------------------------------------------------------------------
+# -- clips -----------------------------------------------------------------------------------------
 
 
 def _no_clip(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
@@ -216,14 +255,17 @@ def _relu(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
     if not isinstance(op, Clip):
         return None
     if op.low.size != 1 or op.high.size != 1 or op.low[0] != 0 or op.high[0] != np.inf:
-        return Refusal("clip(x, 0, inf) = relu(x)", "0 and inf", f"{op.low[0]:g} and {op.high[0]:g}")
+        return Refusal(
+            "clip(x, 0, inf) = relu(x)", "0 and inf", f"{op.low[0]:g} and {op.high[0]:g}"
+        )
     return Placed(1, (Eltwise("relu"),))
 
 
 def _eltwise_clip(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
     """A clip is an eltwise.
 
-    Legal because: it is eltwise_clip's definition; an absent bound is the largest f32, so that an infinity becomes that.
+    Legal because: it is eltwise_clip's definition; an absent bound is the largest f32, so that an
+    infinity becomes that.
     Refuses when: a bound has an entry for each channel.
     """
     op = ops[0]
@@ -236,7 +278,8 @@ def _eltwise_clip(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
 
 
 def _binary_clip(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
-    """A clip with bounds for each channel is a maximum and a minimum with constants, either of which may be absent.
+    """A clip with bounds for each channel is a maximum and a minimum with constants, either of
+    which may be absent.
 
     Legal because: clip(x, l, h) = min(max(x, l), h).
     Refuses when: never.
@@ -252,7 +295,7 @@ def _binary_clip(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
     return Placed(1, tuple(found))
 
 
-# -- what is a post-op already -----------------------------------------------------------------------------------------------------
+# -- what is a post-op already ---------------------------------------------------------------------
 
 
 def _round(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
@@ -274,7 +317,9 @@ def _hardsigmoid(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
     if not isinstance(op, EltwiseOp) or op.algorithm != "hardsigmoid":
         return None
     if not slot.target.legacy_eltwise:
-        return Refusal("hardsigmoid is spelled out where the target lacks it", "oneDNN 2.6", slot.target.name)
+        return Refusal(
+            "hardsigmoid is spelled out where the target lacks it", "oneDNN 2.6", slot.target.name
+        )
     return Placed(1, (Eltwise("linear", _f32(op.alpha), _f32(op.beta)), Eltwise("clip", 0.0, 1.0)))
 
 
@@ -285,7 +330,11 @@ def _eltwise(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
     Refuses when: never.
     """
     op = ops[0]
-    return Placed(1, (Eltwise(op.algorithm, _f32(op.alpha), _f32(op.beta)),)) if isinstance(op, EltwiseOp) else None
+    return (
+        Placed(1, (Eltwise(op.algorithm, _f32(op.alpha), _f32(op.beta)),))
+        if isinstance(op, EltwiseOp)
+        else None
+    )
 
 
 def _prelu(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
@@ -307,11 +356,14 @@ def _binary(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
     op = ops[0]
     if not isinstance(op, BinaryOp):
         return None
-    return Placed(1, (Binary(op.algorithm, op.operand, None if op.scale == 1 else Scale((_f32(op.scale),))),))
+    return Placed(
+        1, (Binary(op.algorithm, op.operand, None if op.scale == 1 else Scale((_f32(op.scale),))),)
+    )
 
 
 def _sum(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
-    """A residual add whose operand the destination may overwrite is a sum, which reads the operand as its own type.
+    """A residual add whose operand the destination may overwrite is a sum, which reads the operand
+    as its own type.
 
     Legal because: it is the sum's definition: dst = x + scale*(dst - zero point).
     Refuses when: the zero point is no integer, see the rule that moves it in front.
@@ -320,8 +372,20 @@ def _sum(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
     if not isinstance(op, Add):
         return None
     if not float(op.zero_point).is_integer():
-        return Refusal("x + k*(dst-z) = sum(x, k, z) needs an integer z", "an integer", f"{op.zero_point:g}")
-    return Placed(1, (Sum(op.operand, _f32(op.scale), int(op.zero_point), None if op.dtype is slot.dst else op.dtype),))
+        return Refusal(
+            "x + k*(dst-z) = sum(x, k, z) needs an integer z", "an integer", f"{op.zero_point:g}"
+        )
+    return Placed(
+        1,
+        (
+            Sum(
+                op.operand,
+                _f32(op.scale),
+                int(op.zero_point),
+                None if op.dtype is slot.dst else op.dtype,
+            ),
+        ),
+    )
 
 
 PLACING: tuple[PlacingRule, ...] = (
@@ -334,7 +398,9 @@ PLACING: tuple[PlacingRule, ...] = (
     PlacingRule("clip(x, -inf, inf) = x", _no_clip),
     PlacingRule("clip(x, 0, inf) = relu(x)", _relu),
     PlacingRule("clip(x, l, h) = eltwise_clip(x, l, h)", _eltwise_clip),
-    PlacingRule("clip(x, [l, ...], [h, ...]) = binary_min(binary_max(x, [l, ...]), [h, ...])", _binary_clip),
+    PlacingRule(
+        "clip(x, [l, ...], [h, ...]) = binary_min(binary_max(x, [l, ...]), [h, ...])", _binary_clip
+    ),
     PlacingRule("round(x) = eltwise_round(x)", _round),
     PlacingRule("hardsigmoid(x, a, b) = clip(linear(x, a, b), 0, 1)", _hardsigmoid),
     PlacingRule("f(x, a, b) = eltwise_f(x, a, b)", _eltwise),

@@ -1,8 +1,10 @@
 """PostOpsComposer: from a formula to attributes of one primitive.
 
-Operations are appended one at a time. Each append checks first and commits then: on a refusal the composer is what it was before. The
-rules write the formula otherwise (`writing.py`), simplify it (`algebra.py`), bring factors and shifts to the front (`hoisting.py`), leave
-to the store what it does anyway (`store_rules.py`), and give what is left a post-op (`placing.py`); this file chooses between homes.
+Operations are appended one at a time. Each append checks first and commits then: on a refusal the
+composer is what it was before. The rules write the formula otherwise (`writing.py`), simplify it
+(`algebra.py`), bring factors and shifts to the front (`hoisting.py`), leave to the store what it
+does anyway (`store_rules.py`), and give what is left a post-op (`placing.py`); this file chooses
+between homes.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ from .placing import place
 
 __all__ = ["Composed", "Front", "PostOpsComposer"]
 
-_OPS_A_POST_OP = 3  # more basic operations fit the post-ops of no network, and each walks over those in front of it
+# more basic operations fit the post-ops of no network, and each walks over those in front of it
+_OPS_A_POST_OP = 3
 
 
 _READ_BACK = 16  # operations at the end of a chain that the rules for a residual add look at
@@ -71,7 +74,8 @@ class _Known:
     """What a chain of basic operations is resolved to, as far as that was asked.
 
     Attributes:
-        adds: there is a residual add among them; without one they are the same for all that follows.
+        adds: there is a residual add among them; without one they are the same for all that
+            follows.
         found: by the destination's type, and whether what stands behind the chain tells zeros.
     """
 
@@ -129,7 +133,8 @@ class PostOpsComposer:
     def append(self, ops: Sequence[ChainOp]) -> Refusal | None:
         """Takes the operations into the chain, all or none.
 
-        Returns None when they are in (`result` has the attributes), or the reason why they have no home.
+        Returns None when they are in (`result` has the attributes), or the reason why they have no
+        home.
         """
         chain = self._chain
         for op in ops:
@@ -140,7 +145,7 @@ class PostOpsComposer:
         self._chain, self.result = chain, found
         return None
 
-    # -- the whole way ---------------------------------------------------------------------------------------------------------
+    # -- the whole way -----------------------------------------------------------------------------
 
     def _map(self, chain: Linked[ChainOp, Linked[BasicOp, _Known]]) -> Composed | Refusal:
         store = chain.item if isinstance(chain.item, Store) else None
@@ -151,25 +156,49 @@ class PostOpsComposer:
         ops, adds = list(resolved.ops.state), resolved.homes
         longest = _OPS_A_POST_OP * self.target.max_post_ops
         if len(ops) > longest:
-            return Refusal("the chain is too long", f"at most {longest} basic operations", str(len(ops)))
+            return Refusal(
+                "the chain is too long", f"at most {longest} basic operations", str(len(ops))
+            )
         found = self._attributes(ops, store, dst, divide=self.capability.dst_scale)
         if store is not None:
             found = self._cheapest_scale(ops, store, found)
         return replace(found, adds=adds) if adds and isinstance(found, Composed) else found
 
-    def _cheapest_scale(self, ops: list[BasicOp], store: Store, divided: Composed | Refusal) -> Composed | Refusal:
+    def _cheapest_scale(
+        self, ops: list[BasicOp], store: Store, divided: Composed | Refusal
+    ) -> Composed | Refusal:
         """The attributes with a destination scale, or those without one where they cost less."""
         if isinstance(divided, Refusal) and not self.capability.dst_scale:
             return divided
         scaled = isinstance(divided, Composed) and divided.dst_scale is not None
-        other = self._attributes(ops, store, store.dtype, divide=False) if scaled or isinstance(divided, Refusal) else divided
+        other = (
+            self._attributes(ops, store, store.dtype, divide=False)
+            if scaled or isinstance(divided, Refusal)
+            else divided
+        )
         if isinstance(other, Refusal) and isinstance(divided, Refusal):
             return divided
-        why_not = "" if scaled else "the primitive has none" if not self.capability.dst_scale else "it is one number for the whole tensor"
-        costs = (inf if isinstance(divided, Refusal) else self._cost(divided), inf if isinstance(other, Refusal) else self._cost(other))
+        why_not = (
+            ""
+            if scaled
+            else "the primitive has none"
+            if not self.capability.dst_scale
+            else "it is one number for the whole tensor"
+        )
+        costs = (
+            inf if isinstance(divided, Refusal) else self._cost(divided),
+            inf if isinstance(other, Refusal) else self._cost(other),
+        )
         refused = other if isinstance(other, Refusal) else None
-        folds = isinstance(other, Composed) and (other.quantize == "dst_scale" if not scaled else _no_longer(other, divided))
-        homes = scaling(*costs, refused, why_not=divided.reason if isinstance(divided, Refusal) else why_not, folds=folds)
+        folds = isinstance(other, Composed) and (
+            other.quantize == "dst_scale" if not scaled else _no_longer(other, divided)
+        )
+        homes = scaling(
+            *costs,
+            refused,
+            why_not=divided.reason if isinstance(divided, Refusal) else why_not,
+            folds=folds,
+        )
         if homes[0].name == "destination scale":
             assert isinstance(divided, Composed)
             return replace(divided, scales=homes)
@@ -179,7 +208,9 @@ class PostOpsComposer:
     def _cost(self, found: Composed) -> float:
         return attributes_cost(self.target, found.post_ops, dst_scale=found.dst_scale is not None)
 
-    def _attributes(self, ops: list[BasicOp], store: Store | None, dst: DType, *, divide: bool) -> Composed | Refusal:
+    def _attributes(
+        self, ops: list[BasicOp], store: Store | None, dst: DType, *, divide: bool
+    ) -> Composed | Refusal:
         """A simplified chain as attributes; `divide`: the store has a scale."""
         tail = _Tail()
         if store is not None:
@@ -193,22 +224,42 @@ class PostOpsComposer:
         if refusal is not None:
             return refusal
         if store is not None and not tail.quantize:
-            tail.quantize = "post_op" if post_ops and _quantizes(post_ops[-1], constants) else "dst_scale"
+            tail.quantize = (
+                "post_op" if post_ops and _quantizes(post_ops[-1], constants) else "dst_scale"
+            )
         sums = tuple(op.operand for op in post_ops if isinstance(op, Sum))
         return Composed(
-            hoisted.front.scale, hoisted.front.bias, post_ops, tail.dst_scale, tail.dst_zero_point, dst, constants, tail.quantize, sums,
-            self._refuse_dst(dst), zero_points=tail.zero_points, unfolded=tuple(why for why in hoisted.reasons if why),
+            hoisted.front.scale,
+            hoisted.front.bias,
+            post_ops,
+            tail.dst_scale,
+            tail.dst_zero_point,
+            dst,
+            constants,
+            tail.quantize,
+            sums,
+            self._refuse_dst(dst),
+            zero_points=tail.zero_points,
+            unfolded=tuple(why for why in hoisted.reasons if why),
             folded=hoisted.folded,
-        )  # fmt: skip
+        )
 
     def _refuse_post_ops(self, post_ops: Sequence[PostOp]) -> Refusal | None:
         if len(post_ops) > self.target.max_post_ops:
-            return Refusal("the chain is too long", f"at most {self.target.max_post_ops} post-ops", str(len(post_ops)))
+            return Refusal(
+                "the chain is too long",
+                f"at most {self.target.max_post_ops} post-ops",
+                str(len(post_ops)),
+            )
         taken = self.capability.post_ops
         for op in post_ops:
             if op.kind not in taken:
                 listed = ", ".join(sorted(taken)) or "none"
-                return Refusal(f"{self.front.primitive} takes no {op.kind} post-op on {self.target.name}", f"post-ops: {listed}", op.kind)
+                return Refusal(
+                    f"{self.front.primitive} takes no {op.kind} post-op on {self.target.name}",
+                    f"post-ops: {listed}",
+                    op.kind,
+                )
         return None
 
     def _refuse_dst(self, dst: DType) -> Refusal | None:
@@ -222,61 +273,92 @@ class PostOpsComposer:
             dst.value,
         )
 
-    def _expanded(self, chain: Linked[ChainOp, Linked[BasicOp, _Known]], op: ChainOp) -> Linked[BasicOp, _Known]:
-        """The basic operations with one operation more: a store as scale, shift, round, clip; likewise what compares with codes."""
+    def _expanded(
+        self, chain: Linked[ChainOp, Linked[BasicOp, _Known]], op: ChainOp
+    ) -> Linked[BasicOp, _Known]:
+        """The basic operations with one operation more: a store as scale, shift, round, clip;
+        likewise what compares with codes.
+        """
         if not isinstance(op, CodesOp | Store):
             return _with(chain.state, op)
-        written = on_codes(self.front, (*chain.items(), op)) if isinstance(op, CodesOp) else STORE_INSIDE.apply([op])
+        written = (
+            on_codes(self.front, (*chain.items(), op))
+            if isinstance(op, CodesOp)
+            else STORE_INSIDE.apply([op])
+        )
         assert isinstance(written, Written)  # both have a form that does not refuse
         result = chain.state.without(written.replaced - 1)
         for basic in written.basic:
             result = _with(result, basic)
         return result
 
-    # -- residual adds ---------------------------------------------------------------------------------------------------------
+    # -- residual adds -----------------------------------------------------------------------------
 
     def _resolved(self, chain: Linked[BasicOp, _Known], dst: DType) -> _Resolved | Refusal:
-        """Leaves the one Add whose cheapest home is a sum, and writes the others as binary additions; with the homes of each operand.
+        """Leaves the one Add whose cheapest home is a sum, and writes the others as binary
+        additions; with the homes of each operand.
 
-        How an Add is written depends on what tells zeros behind it. What is known of the beginning of the chain is not looked for again.
+        How an Add is written depends on what tells zeros behind it. What is known of the beginning
+        of the chain is not looked for again.
         """
         told, missing, known = self.front.zero_shows and dst is DType.F32, [], None
-        while chain.item is not None and (known := chain.state.found.get(chain.state.key(dst, told=told))) is None:
+        while (
+            chain.item is not None
+            and (known := chain.state.found.get(chain.state.key(dst, told=told))) is None
+        ):
             missing.append((chain, told))
             told = told or tells(chain.item)
             chain = chain.without(1)
         found = _NOTHING if known is None else known
         for each, told in reversed(missing):
             assert each.item is not None
-            found = found if isinstance(found, Refusal) else self._resolve(found, each.item, dst, told=told)
+            found = (
+                found
+                if isinstance(found, Refusal)
+                else self._resolve(found, each.item, dst, told=told)
+            )
             each.state.found[each.state.key(dst, told=told)] = found
         return found
 
-    def _resolve(self, done: _Resolved, op: BasicOp, dst: DType, *, told: bool) -> _Resolved | Refusal:
+    def _resolve(
+        self, done: _Resolved, op: BasicOp, dst: DType, *, told: bool
+    ) -> _Resolved | Refusal:
         """The chain with one operation more."""
         if not isinstance(op, Add):
             return replace(done, ops=_simplified(done.ops, op))
         homes = adding(op, self.front.src, dst, done.taken, self.capability)
         summed = homes[0].name == "sum"
-        found = first_written(self._forms(summed=summed, told=told), [*done.ops.last(_READ_BACK - 1), op])
+        found = first_written(
+            self._forms(summed=summed, told=told), [*done.ops.last(_READ_BACK - 1), op]
+        )
         if isinstance(found, Refusal) and not summed:
             return found
-        ops, basic = (done.ops.without(found.replaced - 1), found.basic) if isinstance(found, Written) else (done.ops, (op,))
+        ops, basic = (
+            (done.ops.without(found.replaced - 1), found.basic)
+            if isinstance(found, Written)
+            else (done.ops, (op,))
+        )
         for each in basic:
             ops = _simplified(ops, each)
-        return _Resolved(ops, op.operand if summed else done.taken, {**done.homes, op.operand: homes})
+        return _Resolved(
+            ops, op.operand if summed else done.taken, {**done.homes, op.operand: homes}
+        )
 
     def _forms(self, *, summed: bool, told: bool) -> tuple[WritingRule, ...]:
-        """How an Add is written, the first that is legal; `told`: something behind it tells 0 from the numbers next to it."""
+        """How an Add is written, the first that is legal; `told`: something behind it tells 0 from
+        the numbers next to it.
+        """
         if summed:
             return (SUM_OF_CODES,)
         if self.target.operand_scale:
             return (ADD_SCALED,)
         return (ADD_IN_UNITS, ADD_IN_UNITS_OF_CHANNELS, ADD_OF_CODES) if told else (ADD_OF_CODES,)
 
-    # -- the store -------------------------------------------------------------------------------------------------------------
+    # -- the store ---------------------------------------------------------------------------------
 
-    def _lower(self, ops: list[BasicOp], store: Store, tail: _Tail, *, divide: bool) -> list[BasicOp]:
+    def _lower(
+        self, ops: list[BasicOp], store: Store, tail: _Tail, *, divide: bool
+    ) -> list[BasicOp]:
         """The chain with what the destination cannot do of the store; `tail` gets what it can."""
         low, high = store.dtype.range
         if store.exact:  # what stands in front keeps to the codes, so it must stay
@@ -287,15 +369,26 @@ class PostOpsComposer:
         homes = shifting(store, self.capability, bias=in_bias) if store.zero_point.any() else ()
         tail.zero_points = tail.zero_points or homes
         home = homes[0].name if homes else "destination zero point"
-        if divide and store.scale.size == 1 and home != "shift" and (not narrow or store.scale[0] > 0):
-            rules = [ZERO_POINT_OF_STORE] * (home == "shift before the scale") + [NARROW_STORE] * narrow
+        if (
+            divide
+            and store.scale.size == 1
+            and home != "shift"
+            and (not narrow or store.scale[0] > 0)
+        ):
+            rules = [ZERO_POINT_OF_STORE] * (home == "shift before the scale") + [
+                NARROW_STORE
+            ] * narrow
             ops, store = _in_front(rules, ops, store)
             joined = FACTOR_INTO_STORE.apply([*ops[-1:], store])
             if isinstance(joined, Written):
                 ops, (store,) = ops[:-1], (op for op in joined.ops if isinstance(op, Store))
             tail.dst_scale, tail.quantize = float(store.scale[0]), "dst_scale"
         else:
-            rules = [FACTOR_OF_STORE] + [SHIFT_OF_STORE] * (home != "destination zero point") + [NARROW_STORE] * narrow
+            rules = (
+                [FACTOR_OF_STORE]
+                + [SHIFT_OF_STORE] * (home != "destination zero point")
+                + [NARROW_STORE] * narrow
+            )
             ops, store = _in_front(rules, ops, store)
         tail.dst_zero_point = int(store.zero_point[0]) or None
         return ops
@@ -308,12 +401,18 @@ def _with(ops: Linked[BasicOp, _Known], op: BasicOp) -> Linked[BasicOp, _Known]:
     return ops.then(op, _Known(ops.state.adds or isinstance(op, Add)))
 
 
-def _simplified(ops: Linked[BasicOp, tuple[BasicOp, ...]], op: BasicOp) -> Linked[BasicOp, tuple[BasicOp, ...]]:
+def _simplified(
+    ops: Linked[BasicOp, tuple[BasicOp, ...]], op: BasicOp
+) -> Linked[BasicOp, tuple[BasicOp, ...]]:
     return ops.then(op, tuple(simplify([op], behind=ops.state)))
 
 
-def _in_front(rules: Sequence[WritingRule], ops: list[BasicOp], store: Store) -> tuple[list[BasicOp], Store]:
-    """The chain and the store behind it, once the rules have brought parts of the store in front of it."""
+def _in_front(
+    rules: Sequence[WritingRule], ops: list[BasicOp], store: Store
+) -> tuple[list[BasicOp], Store]:
+    """The chain and the store behind it, once the rules have brought parts of the store in front of
+    it.
+    """
     for rule in rules:
         found = rule.apply([store])
         assert isinstance(found, Written)

@@ -1,4 +1,6 @@
-"""Which of two anchors that meet in an add absorbs it: the one that makes the other branch's result cheap to write and to read."""
+"""Which of two anchors that meet in an add absorbs it: the one that makes the other branch's result
+cheap to write and to read.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from .cost import WRITE_ALLOCATE, Home, cheapest, operand_cost
 
 __all__ = ["absorbing", "branch_refusal"]
 
-_REACH = 32  # nodes behind the add that are asked for its destination's type: as many as a primitive takes post-ops
+# nodes behind the add that are asked for its destination's type: as many as a primitive takes
+# post-ops
+_REACH = 32
 
 
 def branch_refusal(graph: Graph, node: Node, value: str) -> Refusal | None:
@@ -24,14 +28,18 @@ def branch_refusal(graph: Graph, node: Node, value: str) -> Refusal | None:
     if best is None or mine is None or mine is best:
         return None
     needed = f"less than the {best.cost:.4g} passes for which {best.name} absorbs it"
-    return Refusal("the other branch absorbs this add", needed, mine.why_not or f"{mine.cost:.4g} passes")
+    return Refusal(
+        "the other branch absorbs this add", needed, mine.why_not or f"{mine.cost:.4g} passes"
+    )
 
 
 def absorbing(graph: Graph, node: Node) -> list[tuple[str, Home]]:
-    """(value, home) for each operand of an add that an anchor's chain ends in, in the order of the operands; at most two.
+    """(value, home) for each operand of an add that an anchor's chain ends in, in the order of the
+    operands; at most two.
 
-    Where both have anchors, either may absorb: nothing else reads the two branches, so neither depends on the other. The other branch's
-    result is written once and read once; a result of the destination's size is summed in place, any other is a binary operand.
+    Where both have anchors, either may absorb: nothing else reads the two branches, so neither
+    depends on the other. The other branch's result is written once and read once; a result of the
+    destination's size is summed in place, any other is a binary operand.
     """
     anchors = {value: chain_anchor(graph, value) for value in dict.fromkeys(node.inputs)}
     if len(anchors) != 2:
@@ -51,18 +59,29 @@ def _home(graph: Graph, node: Node, name: str, value: str, other: str, dst: Tens
     if not keeps_shape(graph, node, value):
         return Home(name, 0.0, f"its result is broadcast: {graph.type(value)} to {dst.shape}")
     producer = graph.producer(other)
-    stored = graph.type(producer.inputs[0] if producer is not None and producer.op == "Dequantize" else other)
+    stored = graph.type(
+        producer.inputs[0] if producer is not None and producer.op == "Dequantize" else other
+    )
     moved = 2.0 * operand_cost(stored, dst)  # written by the other branch, read by this one
-    fills = dims.same_shape(stored.shape, dst.shape) and stored.dtype.numpy.itemsize == dst.dtype.numpy.itemsize
+    fills = (
+        dims.same_shape(stored.shape, dst.shape)
+        and stored.dtype.numpy.itemsize == dst.dtype.numpy.itemsize
+    )
     return Home(name, moved + (0.0 if fills else WRITE_ALLOCATE))
 
 
 def _stored(graph: Graph, node: Node) -> DType:
-    """The type in which a chain through the add is stored: that of the next Quantize over operations that nothing else reads."""
+    """The type in which a chain through the add is stored: that of the next Quantize over
+    operations that nothing else reads.
+    """
     value = node.output
     for _ in range(_REACH):
         readers = graph.consumers(value)
-        if len(readers) != 1 or graph.is_output(value) or not (readers[0].op == "Quantize" or readers[0].has(Trait.ELEMENTWISE)):
+        if (
+            len(readers) != 1
+            or graph.is_output(value)
+            or not (readers[0].op == "Quantize" or readers[0].has(Trait.ELEMENTWISE))
+        ):
             break
         if readers[0].op == "Quantize":
             dtype = readers[0].attr("dtype", DType)

@@ -1,4 +1,5 @@
-"""From the graph to the steps of a plan. In: a graph that the passes have finished. Out: steps, outcomes of quantizers, decisions.
+"""From the graph to the steps of a plan. In: a graph that the passes have finished. Out: steps,
+outcomes of quantizers, decisions.
 
 - `two_operands.py`, `fake_quantize.py`: what a node does to the chain in front of it
 - `chain.py`: the longest chain behind a value that fits a primitive

@@ -1,4 +1,6 @@
-"""Anchors with weights: convolution, deconvolution and matrix product, in int8 or f32, with the chain behind them."""
+"""Anchors with weights: convolution, deconvolution and matrix product, in int8 or f32, with the
+chain behind them.
+"""
 
 from __future__ import annotations
 
@@ -18,29 +20,44 @@ from ..formula.formula import Vec, vec
 from ..mapping.post_ops_composer import Composed, Front, PostOpsComposer
 from .chain import Chain, grow
 from .drafts import Drafts, origins
-from .operands import Source, Weights, accumulator_refusal, float_weights, grouped_source_of, source_of, weights_of
+from .operands import (
+    Source,
+    Weights,
+    accumulator_refusal,
+    float_weights,
+    grouped_source_of,
+    source_of,
+    weights_of,
+)
 from .steps import plain
 
 __all__ = ["matmul", "weighted"]
 
 
 def weighted(drafts: Drafts, node: Node) -> None:
-    """A convolution or deconvolution: in int8 when source and weights are codes, in f32 otherwise."""
+    """A convolution or deconvolution: in int8 when source and weights are codes, in f32
+    otherwise.
+    """
     primitive = "convolution" if node.op == "Conv" else "deconvolution"
     groups = node.attr("group", int)
     kind = drafts.graph.type(node.output)
     channels = kind.shape[1] if kind.shape is not None else "?"
     mask = 1 if groups == 1 else 3
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
-    _Anchor(drafts, node, primitive, 1, channels if isinstance(channels, int) else 0, mask, bias).build(
-        0 if node.op == "Conv" else 1, groups
-    )
+    _Anchor(
+        drafts, node, primitive, 1, channels if isinstance(channels, int) else 0, mask, bias
+    ).build(0 if node.op == "Conv" else 1, groups)
 
 
 def matmul(drafts: Drafts, node: Node) -> None:
-    """A matrix product: in int8 when both operands are codes (the second one s8), in f32 otherwise."""
+    """A matrix product: in int8 when both operands are codes (the second one s8), in f32
+    otherwise.
+    """
     graph = drafts.graph
-    ranks = [len(kind.shape) if (kind := graph.type(value)).shape is not None else 0 for value in node.inputs]
+    ranks = [
+        len(kind.shape) if (kind := graph.type(value)).shape is not None else 0
+        for value in node.inputs
+    ]
     if min(ranks) < 2:
         plain(drafts, node)
         return
@@ -48,13 +65,30 @@ def matmul(drafts: Drafts, node: Node) -> None:
     assert shape is not None
     columns = shape[-1]
     axis = len(shape) - 1
-    _Anchor(drafts, node, "matmul", axis, columns if isinstance(columns, int) else 0, 1 << (ranks[1] - 1), "").build(ranks[1] - 1)
+    _Anchor(
+        drafts,
+        node,
+        "matmul",
+        axis,
+        columns if isinstance(columns, int) else 0,
+        1 << (ranks[1] - 1),
+        "",
+    ).build(ranks[1] - 1)
 
 
 class _Anchor:
     """Builds the step of one anchor with weights."""
 
-    def __init__(self, drafts: Drafts, node: Node, primitive: str, axis: int, channels: int, mask: int, bias: str) -> None:
+    def __init__(
+        self,
+        drafts: Drafts,
+        node: Node,
+        primitive: str,
+        axis: int,
+        channels: int,
+        mask: int,
+        bias: str,
+    ) -> None:
         self.drafts, self.graph, self.node, self.primitive = drafts, drafts.graph, node, primitive
         self.axis, self.channels, self.mask, self.bias = axis, channels, mask, bias
         self.target = drafts.target
@@ -72,7 +106,12 @@ class _Anchor:
         )
         weights = weights_of(self.graph, self.node, weights_axis, groups)
         refusal = next((found for found in (source, weights) if isinstance(found, Refusal)), None)
-        if refusal is None and isinstance(weights, Weights) and weights.zero_point and self.primitive != "matmul":
+        if (
+            refusal is None
+            and isinstance(weights, Weights)
+            and weights.zero_point
+            and self.primitive != "matmul"
+        ):
             refusal = Refusal(
                 f"{self.primitive} takes no zero point on its weights",
                 "zero point 0",
@@ -81,7 +120,11 @@ class _Anchor:
             )
         if refusal is None and isinstance(source, Source) and isinstance(weights, Weights):
             rank = self.graph.type(weights.value).rank
-            summed = [rank - 2] if self.primitive == "matmul" else [axis for axis in range(rank) if axis != weights_axis]
+            summed = (
+                [rank - 2]
+                if self.primitive == "matmul"
+                else [axis for axis in range(rank) if axis != weights_axis]
+            )
             refusal = accumulator_refusal(self.graph, source, weights, summed)
         if refusal is None and isinstance(source, Source) and isinstance(weights, Weights):
             self._int8(source, weights)
@@ -91,22 +134,40 @@ class _Anchor:
         self._f32(refusal.reason)
 
     def _takes_fraction(self) -> bool:
-        """True when a fraction of the source's zero point may go into the bias: every output reads all weights, and both are constant.
+        """True when a fraction of the source's zero point may go into the bias: every output reads
+        all weights, and both are constant.
 
-        sum of (q - z)*w = sum of (q - floor(z))*w - (z - floor(z)) * sum of w. Padding is the real 0, which has no part in the first sum,
-        and at the edges of a deconvolution some weights read nothing.
+        sum of (q - z)*w = sum of (q - floor(z))*w - (z - floor(z)) * sum of w. Padding is the real
+        0, which has no part in the first sum, and at the edges of a deconvolution some weights read
+        nothing.
         """
         decode = self.graph.producer(self.node.inputs[0])
-        if decode is None or decode.op != "Dequantize" or decode.attr("quant", Quantization).integral:
+        if (
+            decode is None
+            or decode.op != "Dequantize"
+            or decode.attr("quant", Quantization).integral
+        ):
             return False
         pads = self.node.attrs.get("pads")
-        padded = (isinstance(pads, tuple) and any(pads)) or self.node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+        padded = (isinstance(pads, tuple) and any(pads)) or self.node.attrs.get(
+            "auto_pad", "NOTSET"
+        ) not in ("NOTSET", "VALID")
         constant = float_weights(self.graph, self.node.inputs[1])
-        plain_rank = self.primitive == "convolution" or (constant is not None and constant.ndim == 2)
-        return self.primitive != "deconvolution" and not padded and plain_rank and constant is not None and self._bias() is not None
+        plain_rank = self.primitive == "convolution" or (
+            constant is not None and constant.ndim == 2
+        )
+        return (
+            self.primitive != "deconvolution"
+            and not padded
+            and plain_rank
+            and constant is not None
+            and self._bias() is not None
+        )
 
     def _bias(self) -> Vec | None:
-        """The constant bias as a vector (zero without one); None when it is computed at run time."""
+        """The constant bias as a vector (zero without one); None when it is computed at run
+        time.
+        """
         if not self.bias:
             return vec(0.0)
         data = float_weights(self.graph, self.bias)
@@ -117,23 +178,47 @@ class _Anchor:
         shows = zero_shows(self.graph, self.node, rounded=True)
         per_channel = self.channels > 0
         return Front(
-            self.primitive, self.node.name, src, rank, self.axis, self.channels, scale, self._bias(), per_channel, zero_shows=shows
+            self.primitive,
+            self.node.name,
+            src,
+            rank,
+            self.axis,
+            self.channels,
+            scale,
+            self._bias(),
+            per_channel,
+            zero_shows=shows,
         )
 
     def _grow(self, front: Front) -> Chain:
-        found = grow(self.graph, PostOpsComposer(self.target, front), self.node.output, self.node, self.drafts.is_claimed)
+        found = grow(
+            self.graph,
+            PostOpsComposer(self.target, front),
+            self.node.output,
+            self.node,
+            self.drafts.is_claimed,
+        )
         assert isinstance(found, Chain)  # every anchor with weights can store f32
         return found
 
-    # -- int8 ------------------------------------------------------------------------------------------------------------------
+    # -- int8 --------------------------------------------------------------------------------------
 
     def _int8(self, source: Source, weights: Weights) -> None:
         scale = weights.scale * source.scale if self.v2 else weights.scale
         if source.per_channel is not None:
-            scale = vec(np.broadcast_to(scale, (self.channels,)) * np.repeat(source.per_channel, self.channels // source.per_channel.size))
+            scale = vec(
+                np.broadcast_to(scale, (self.channels,))
+                * np.repeat(source.per_channel, self.channels // source.per_channel.size)
+            )
         front = self._front(source.dtype, scale)
         if source.fraction and front.bias is not None:
-            front = replace(front, bias=vec(front.bias - source.fraction * source.scale * weights.scale * self._weight_sums(weights)))
+            front = replace(
+                front,
+                bias=vec(
+                    front.bias
+                    - source.fraction * source.scale * weights.scale * self._weight_sums(weights)
+                ),
+            )
         chain = self._grow(front)
         composed = chain.composed
         assert composed.scale is not None
@@ -156,7 +241,13 @@ class _Anchor:
         if source.per_channel is not None:
             how = f"its scales along the channels multiply those of {self.primitive}'s weights"
         self.drafts.decoded(source.decode, DequantizeFate.SOURCE_SCALE, how, self.node, step.name)
-        self.drafts.decoded(weights.decode, DequantizeFate.WEIGHTS_SCALE, f"scale of {self.primitive}'s weights", self.node, step.name)
+        self.drafts.decoded(
+            weights.decode,
+            DequantizeFate.WEIGHTS_SCALE,
+            f"scale of {self.primitive}'s weights",
+            self.node,
+            step.name,
+        )
 
     def _weight_sums(self, weights: Weights) -> Vec:
         """The sum of the codes that each output channel reads, less their zero point."""
@@ -172,16 +263,28 @@ class _Anchor:
         if self.v2:
             output_scales = _scale(composed.scale, 1 << self.axis)
         else:
-            scales = {"src": _scale(vec(source.scale), 0), "weights": _scale(composed.scale, self.mask)}
+            scales = {
+                "src": _scale(vec(source.scale), 0),
+                "weights": _scale(composed.scale, self.mask),
+            }
             if composed.dst_scale is not None:
                 scales["dst"] = _scale(vec(composed.dst_scale), 0)
-        zero_points = {"src": int(source.zero_point), "weights": weights.zero_point, "dst": composed.dst_zero_point or 0}
+        zero_points = {
+            "src": int(source.zero_point),
+            "weights": weights.zero_point,
+            "dst": composed.dst_zero_point or 0,
+        }
         return PrimitiveAttr(
-            scales, {role: ZeroPoint((zero,)) for role, zero in zero_points.items() if zero}, composed.post_ops, output_scales
+            scales,
+            {role: ZeroPoint((zero,)) for role, zero in zero_points.items() if zero},
+            composed.post_ops,
+            output_scales,
         )
 
     def _bias_args(self, composed: Composed, divisor: Vec | None) -> list[tuple[str, str]]:
-        """The bias argument: constant, in the real domain, or divided by the output scale into the accumulator's."""
+        """The bias argument: constant, in the real domain, or divided by the output scale into the
+        accumulator's.
+        """
         if composed.bias is None:
             return [("bias", self.bias)]
         bias = composed.bias if divisor is None else composed.bias / divisor
@@ -195,7 +298,7 @@ class _Anchor:
         names = [name for node in decodes for name in node.origin]
         return tuple(dict.fromkeys([*origins(self.node, chain), *names]))
 
-    # -- f32 -------------------------------------------------------------------------------------------------------------------
+    # -- f32 ---------------------------------------------------------------------------------------
 
     def _f32(self, reason: str) -> None:
         data = float_weights(self.graph, self.node.inputs[1])
@@ -206,10 +309,16 @@ class _Anchor:
         composed = chain.composed
         weights = self.node.inputs[1]
         if data is not None and (composed.scale is not None and (composed.scale != 1).any()):
-            weights = self.drafts.file_constant(f"{self.node.name}/weights", self._scaled(data, composed.scale))
+            weights = self.drafts.file_constant(
+                f"{self.node.name}/weights", self._scaled(data, composed.scale)
+            )
         elif data is not None and self.graph.constant(weights) is None:
             weights = self.drafts.file_constant(f"{self.node.name}/weights", data)
-        args = [("src", self.node.inputs[0]), ("weights", weights), *self._bias_args(composed, None)]
+        args = [
+            ("src", self.node.inputs[0]),
+            ("weights", weights),
+            *self._bias_args(composed, None),
+        ]
         step = Step(
             self.node.name,
             self.primitive,
@@ -224,7 +333,11 @@ class _Anchor:
         decode = self.graph.producer(self.node.inputs[1])
         if data is not None and decode is not None and decode.op == "Dequantize":
             self.drafts.decoded(
-                decode, DequantizeFate.CONSTANT, f"decoded at compile time, the step runs in f32: {reason}", self.node, step.name
+                decode,
+                DequantizeFate.CONSTANT,
+                f"decoded at compile time, the step runs in f32: {reason}",
+                self.node,
+                step.name,
             )
 
     def _scaled(self, data: npt.NDArray[np.float32], scale: Vec) -> npt.NDArray[np.float32]:
@@ -246,5 +359,7 @@ def _scale(values: Vec, mask: int) -> Scale:
 
 def _float_attributes(composed: Composed) -> PrimitiveAttr:
     scales = {} if composed.dst_scale is None else {"dst": _scale(vec(composed.dst_scale), 0)}
-    zero_points = {} if not composed.dst_zero_point else {"dst": ZeroPoint((composed.dst_zero_point,))}
+    zero_points = (
+        {} if not composed.dst_zero_point else {"dst": ZeroPoint((composed.dst_zero_point,))}
+    )
     return PrimitiveAttr(scales, zero_points, composed.post_ops)

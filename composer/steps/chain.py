@@ -1,7 +1,8 @@
 """Growing a chain: which operations behind an anchor belong to its primitive, as basic operations.
 
-A chain runs along values that one operation alone reads. Every operation on the way is first written as basic operations
-(`operations_of`), then offered to the PostOpsComposer; the longest prefix that the target can store is kept.
+A chain runs along values that one operation alone reads. Every operation on the way is first
+written as basic operations (`operations_of`), then offered to the PostOpsComposer; the longest
+prefix that the target can store is kept.
 """
 
 from __future__ import annotations
@@ -20,14 +21,32 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
 from ..formula.algebra import is_normal
 from ..formula.formula import Add, BasicOp, Clip, EltwiseOp, Round, ScaleBy, Store, vec
-from ..formula.unary_rules import Bounds, Decoding, Negation, Power, RoundedFirst, Slopes, written_alone
+from ..formula.unary_rules import (
+    Bounds,
+    Decoding,
+    Negation,
+    Power,
+    RoundedFirst,
+    Slopes,
+    written_alone,
+)
 from ..mapping.composed import Composed
 from ..mapping.cost import Home, post_op_cost
 from ..mapping.post_ops_composer import PostOpsComposer
 from .fake_quantize import compare, keeps_codes
 from .two_operands import Found, along_channels, comparable, decoded, two_operands
 
-__all__ = ["Chain", "Found", "Link", "decoded", "grow", "is_decoded_at_once", "operations_of", "quantizing", "steps_from_zero"]
+__all__ = [
+    "Chain",
+    "Found",
+    "Link",
+    "decoded",
+    "grow",
+    "is_decoded_at_once",
+    "operations_of",
+    "quantizing",
+    "steps_from_zero",
+]
 
 Claimed = Callable[[Node], bool]
 
@@ -38,8 +57,10 @@ class Link:
 
     Attributes:
         node: the operation.
-        decoded: a Dequantize on its other input that went into the step with it, and where to (`sum`, `post_op`), or None.
-        cost: passes that the step's post-ops cost more with it, without the bytes of a second tensor.
+        decoded: a Dequantize on its other input that went into the step with it, and where to
+            (`sum`, `post_op`), or None.
+        cost: passes that the step's post-ops cost more with it, without the bytes of a second
+            tensor.
         post_ops: how many post-ops the step has more with it.
         unfolded: why a scale or shift of it stays among the post-ops; '' where none does.
         folded: homes of each scale and shift of it that went into the front.
@@ -62,7 +83,8 @@ class Chain:
         links: absorbed operations, in order, without the anchor.
         composed: their attributes.
         not_summed: operands of residual adds that could not be a sum, and why.
-        refusal: why the chain ends where it ends, with the node that was refused; None when the value is read by several or returned.
+        refusal: why the chain ends where it ends, with the node that was refused; None when the
+            value is read by several or returned.
     """
 
     value: str
@@ -72,8 +94,12 @@ class Chain:
     refusal: tuple[Node, Refusal] | None = None
 
 
-def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, claimed: Claimed) -> Chain | Refusal:
-    """The longest chain behind `value` that fits the composer, or why not even the anchor alone can be stored."""
+def grow(
+    graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, claimed: Claimed
+) -> Chain | Refusal:
+    """The longest chain behind `value` that fits the composer, or why not even the anchor alone can
+    be stored.
+    """
     links: list[Link] = []
     not_summed: dict[str, str] = {}
     storable = _is_storable(graph.type(value).dtype)
@@ -91,17 +117,30 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
             break
         assert not isinstance(found, Refusal)
         links.append(_link(node, found[1], before, composer.result))
-        not_summed |= {op.operand: op.why_not for op in found[0] if isinstance(op, Add) and op.why_not}
+        not_summed |= {
+            op.operand: op.why_not for op in found[0] if isinstance(op, Add) and op.why_not
+        }
         current = node.output
         if composer.result.refusal is not None:
             refusal = (node, composer.result.refusal) if node.op != "Dequantize" else refusal
-        elif _is_storable(graph.type(current).dtype) and (node.op != "Dequantize" or not _read_as_codes(graph, node)):
-            # Codes are decoded inside the step for an operation behind that the step takes too, or that no primitive reads as codes.
-            legal, taken, refusal = Chain(current, composer.result, not_summed=dict(not_summed)), len(links), None
+        elif _is_storable(graph.type(current).dtype) and (
+            node.op != "Dequantize" or not _read_as_codes(graph, node)
+        ):
+            # Codes are decoded inside the step for an operation behind that the step takes too, or
+            # that no primitive reads as codes.
+            legal, taken, refusal = (
+                Chain(current, composer.result, not_summed=dict(not_summed)),
+                len(links),
+                None,
+            )
     if legal is None:
         kind = graph.type(value).dtype
         what = "truth values" if kind is DType.BOOL else "such codes"
-        ended = Refusal(f"no primitive stores {what}", "f32", kind.value) if refusal is None else refusal[1]
+        ended = (
+            Refusal(f"no primitive stores {what}", "f32", kind.value)
+            if refusal is None
+            else refusal[1]
+        )
         return composer.result.refusal or ended
     legal.links, legal.refusal = links[:taken], refusal
     return legal
@@ -110,12 +149,18 @@ def grow(graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, clai
 def _link(node: Node, decode: Node | None, before: Composed, after: Composed) -> Link:
     cost = sum(map(post_op_cost, after.post_ops)) - sum(map(post_op_cost, before.post_ops))
     unfolded = next((why for why in after.unfolded if why not in before.unfolded), "")
-    folded = tuple(homes for homes in after.folded if all(homes is not known for known in before.folded))
-    return Link(node, decode, round(cost, 6), len(after.post_ops) - len(before.post_ops), unfolded, folded)
+    folded = tuple(
+        homes for homes in after.folded if all(homes is not known for known in before.folded)
+    )
+    return Link(
+        node, decode, round(cost, 6), len(after.post_ops) - len(before.post_ops), unfolded, folded
+    )
 
 
 def _only_reader(graph: Graph, value: str) -> Node | None:
-    """The one node that reads the value, by one input or by both (`Add(x, x)`), when the graph does not return it; otherwise None."""
+    """The one node that reads the value, by one input or by both (`Add(x, x)`), when the graph does
+    not return it; otherwise None.
+    """
     readers = graph.consumers(value)
     return readers[0] if len(readers) == 1 and not graph.is_output(value) else None
 
@@ -129,13 +174,19 @@ def _read_as_codes(graph: Graph, decode: Node) -> bool:
     """True when a reader of decoded values can take the codes instead."""
     if graph.type(decode.inputs[0]).dtype.is_wide_code:
         return False
-    return any(node.has(Trait.READS_CODES, Trait.ELEMENTWISE) for node in graph.consumers(decode.output))
+    return any(
+        node.has(Trait.READS_CODES, Trait.ELEMENTWISE) for node in graph.consumers(decode.output)
+    )
 
 
-def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal | None:
-    """What `node` does to `value`, as basic operations, with the Dequantize that it takes in on its other input.
+def operations_of(
+    graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node
+) -> Found | Refusal | None:
+    """What `node` does to `value`, as basic operations, with the Dequantize that it takes in on its
+    other input.
 
-    None: the node is not one that post-ops could ever do (it moves data, is an anchor itself, or changes the shape).
+    None: the node is not one that post-ops could ever do (it moves data, is an anchor itself, or
+    changes the shape).
     """
     if node.op == "Quantize":
         return _quantize(graph, node, composer)
@@ -143,12 +194,18 @@ def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsCompose
         return _dequantize(graph, node, composer)
     if node.op == "FakeQuantize":
         compared = compare(graph, node, value, composer.front)
-        return compared if isinstance(compared, Refusal) else (comparable(graph, compared, composer), None)
+        return (
+            compared
+            if isinstance(compared, Refusal)
+            else (comparable(graph, compared, composer), None)
+        )
     if not node.has(Trait.ELEMENTWISE) or not _is_real(graph, node):
         return None
     if not keeps_shape(graph, node, value):
         return Refusal(
-            "the result is larger than the chain: the chain's value is broadcast", f"{graph.type(value)}", f"{graph.type(node.output)}"
+            "the result is larger than the chain: the chain's value is broadcast",
+            f"{graph.type(value)}",
+            f"{graph.type(node.output)}",
         )
     if node.op == "Clip":
         return _clip(graph, node)
@@ -158,41 +215,64 @@ def operations_of(graph: Graph, node: Node, value: str, composer: PostOpsCompose
         return ([], None) if graph.type(value).dtype is DType.BOOL else None
     if node.spec.binary is not None and len(node.inputs) == 2:
         found = two_operands(graph, node, value, composer, anchor)
-        return (comparable(graph, found[0], composer), found[1]) if isinstance(found, tuple) else found
+        return (
+            (comparable(graph, found[0], composer), found[1]) if isinstance(found, tuple) else found
+        )
     others = [v for i, v in enumerate(node.inputs) if v and v != value]
-    return _eltwise(graph, node) if not others or all(graph.constant(v) is not None for v in others) else None
+    return (
+        _eltwise(graph, node)
+        if not others or all(graph.constant(v) is not None for v in others)
+        else None
+    )
 
 
 def _is_real(graph: Graph, node: Node) -> bool:
     """True when the operation gives f32; or 0 and 1 as truth values, compared from f32."""
     result = graph.type(node.output).dtype
     if result is DType.BOOL:
-        return node.spec.binary is not None and all(graph.type(value).dtype is DType.F32 for value in node.inputs)
+        return node.spec.binary is not None and all(
+            graph.type(value).dtype is DType.F32 for value in node.inputs
+        )
     return result is DType.F32
 
 
-# -- quantizers inside the chain ---------------------------------------------------------------------------------------------------
+# -- quantizers inside the chain -------------------------------------------------------------------
 
 
-def _axis_vectors(quant: Quantization, composer: PostOpsComposer) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | Refusal:
+def _axis_vectors(
+    quant: Quantization, composer: PostOpsComposer
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | Refusal:
     if quant.axis not in (None, composer.front.channel_axis):
         return Refusal(
-            "the quantization runs along another axis than the channels", f"axis {composer.front.channel_axis}", f"axis {quant.axis}"
+            "the quantization runs along another axis than the channels",
+            f"axis {composer.front.channel_axis}",
+            f"axis {quant.axis}",
         )
     if quant.axis is not None and len(quant.scale) != composer.front.channels:
-        return Refusal("the model does not tell the size of the axis that the scales run along", f"{len(quant.scale)}", "a symbolic size")
+        return Refusal(
+            "the model does not tell the size of the axis that the scales run along",
+            f"{len(quant.scale)}",
+            "a symbolic size",
+        )
     return vec(quant.scales), vec(quant.zero_points)
 
 
 def quantizing(node: Node) -> tuple[Quantization, DType, int, int]:
     """What a Quantize node does: parameters, the codes' type, the lowest and the highest code."""
-    return node.attr("quant", Quantization), node.attr("dtype", DType), node.attr("lo", int), node.attr("hi", int)
+    return (
+        node.attr("quant", Quantization),
+        node.attr("dtype", DType),
+        node.attr("lo", int),
+        node.attr("hi", int),
+    )
 
 
 def _quantize(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refusal:
     quant, dtype, low, high = quantizing(node)
     if dtype not in (DType.U8, DType.S8) and not is_decoded_at_once(graph, node):
-        return Refusal("no primitive stores such codes", "u8 or s8", dtype.value, "quantize to 8 bits")
+        return Refusal(
+            "no primitive stores such codes", "u8 or s8", dtype.value, "quantize to 8 bits"
+        )
     vectors = _axis_vectors(quant, composer)
     if isinstance(vectors, Refusal):
         return vectors
@@ -200,20 +280,30 @@ def _quantize(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Re
         return [*steps_from_zero(node, *vectors)], None
     store = Store(dtype, *vectors, low, high, exact=keeps_codes(graph, node))
     if composer.front.primitive == "pooling" and node.attrs["order"] == "round_first":
-        return [*written_alone(RoundedFirst(store))], None  # averages of a few codes lie on ties often; sums of products do not
+        return [
+            *written_alone(RoundedFirst(store))
+        ], None  # averages of a few codes lie on ties often; sums of products do not
     return [store], None
 
 
 def is_decoded_at_once(graph: Graph, node: Node) -> bool:
-    """True of a Quantize to 16-bit codes that one Dequantize alone reads: post-ops round the values, and no code is ever stored."""
+    """True of a Quantize to 16-bit codes that one Dequantize alone reads: post-ops round the
+    values, and no code is ever stored.
+    """
     reader = _only_reader(graph, node.output)
     quant = node.attr("quant", Quantization)
-    wide = node.attr("dtype", DType).is_wide_code and quant.integral and is_normal(vec(quant.scales))
+    wide = (
+        node.attr("dtype", DType).is_wide_code and quant.integral and is_normal(vec(quant.scales))
+    )
     return wide and reader is not None and reader.op == "Dequantize"
 
 
-def steps_from_zero(node: Node, scale: npt.NDArray[np.float64], zero: npt.NDArray[np.float64]) -> list[BasicOp]:
-    """clip(round(x/s) + z, lo, hi) - z: what decoding multiplies. A zero point of 32768 would cost f32 the last bits of x/s."""
+def steps_from_zero(
+    node: Node, scale: npt.NDArray[np.float64], zero: npt.NDArray[np.float64]
+) -> list[BasicOp]:
+    """clip(round(x/s) + z, lo, hi) - z: what decoding multiplies. A zero point of 32768 would cost
+    f32 the last bits of x/s.
+    """
     low, high = node.attr("lo", int) - zero, node.attr("hi", int) - zero
     return [ScaleBy(vec(1.0 / scale)), Round(), Clip(vec(low), vec(high))]
 
@@ -232,11 +322,13 @@ def _dequantize(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | 
     return [*written_alone(Decoding(scale, zero))], None
 
 
-# -- one input ---------------------------------------------------------------------------------------------------------------------
+# -- one input -------------------------------------------------------------------------------------
 
 
 def _eltwise(graph: Graph, node: Node) -> Found | Refusal | None:
-    """oneDNN's eltwise algorithm with its parameters, where it has one of the same definition; a power and a negation by rules."""
+    """oneDNN's eltwise algorithm with its parameters, where it has one of the same definition; a
+    power and a negation by rules.
+    """
     if node.op == "Neg":
         return [*written_alone(Negation())], None
     if node.op == "Pow":
@@ -249,7 +341,11 @@ def _eltwise(graph: Graph, node: Node) -> Found | Refusal | None:
         return None
     if node.op == "Gelu" and node.attrs["approximate"] == "tanh":
         algorithm = "gelu_tanh"
-    alpha, beta, *_ = (*(node.attr(p, float) if isinstance(p, str) else p for p in node.spec.parameters), 0.0, 0.0)
+    alpha, beta, *_ = (
+        *(node.attr(p, float) if isinstance(p, str) else p for p in node.spec.parameters),
+        0.0,
+        0.0,
+    )
     return [Round() if algorithm == "round" else EltwiseOp(algorithm, alpha, beta)], None
 
 
@@ -259,7 +355,11 @@ def _clip(graph: Graph, node: Node) -> Found | Refusal | None:
         if len(node.inputs) > index and node.inputs[index]:
             data = graph.constant(node.inputs[index])
             if data is None:
-                return Refusal("a bound of the clip is computed at run time", "constant bounds", "a computed one")
+                return Refusal(
+                    "a bound of the clip is computed at run time",
+                    "constant bounds",
+                    "a computed one",
+                )
             bounds[index - 1] = float(np.asarray(data).reshape(()))
     return [*written_alone(Bounds(*bounds))], None
 
@@ -279,6 +379,8 @@ def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refus
 
     def operand() -> str:
         shape = [-1 if number == axis else 1 for number in range(composer.front.rank)]
-        return graph.add_constant(f"{node.inputs[1]}/slopes", values.astype(np.float32).reshape(shape))
+        return graph.add_constant(
+            f"{node.inputs[1]}/slopes", values.astype(np.float32).reshape(shape)
+        )
 
     return [*written_alone(Slopes(values, operand, 1 << axis))], None

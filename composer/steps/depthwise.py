@@ -1,13 +1,16 @@
-"""A depthwise convolution behind a 1x1 convolution becomes its post-op, where that saves a pass over what lies between them.
+"""A depthwise convolution behind a 1x1 convolution becomes its post-op, where that saves a pass
+over what lies between them.
 
     codes -> 1x1 convolution -> codes -> depthwise convolution -> y    becomes    codes -> 1x1 convolution | depthwise -> y
 
-Both steps are composed already, and the pair computes what it computed before, bit by bit: the 1x1 result is stored in its own type with
-its own destination scale, which is the depthwise convolution's source scale; what stood behind the second step stands behind the post-op.
+Both steps are composed already, and the pair computes what it computed before, bit by bit: the 1x1
+result is stored in its own type with its own destination scale, which is the depthwise
+convolution's source scale; what stood behind the second step stands behind the post-op.
 
-The cheaper home is taken, see `homes.py`. On oneDNN's targets that is a step of its own: the post-op was measured over the shapes of
-MobileNetV2, see `targets.py`. In 3.2 the type between is that of the destination descriptor and the scale that of DST; a zero point of
-DST gives results that are neither of the two convolutions'.
+The cheaper home is taken, see `homes.py`. On oneDNN's targets that is a step of its own: the
+post-op was measured over the shapes of MobileNetV2, see `targets.py`. In 3.2 the type between is
+that of the destination descriptor and the scale that of DST; a zero point of DST gives results that
+are neither of the two convolutions'.
 """
 
 from __future__ import annotations
@@ -61,36 +64,52 @@ class DepthwiseRule(Equation[Callable[[Pair], "DepthwiseConv | Refusal | None"]]
 
 
 def fuse_depthwise(drafts: Drafts) -> None:
-    """Merges each pair of steps where a post-op costs less, and leaves a decision for every pair of a 1x1 and a depthwise convolution."""
+    """Merges each pair of steps where a post-op costs less, and leaves a decision for every pair of
+    a 1x1 and a depthwise convolution.
+    """
     writers = {value: draft for draft in drafts.drafts for value in draft.step.outputs if value}
-    readers = Counter(value for draft in drafts.drafts for value in dict.fromkeys(draft.step.inputs))
+    readers = Counter(
+        value for draft in drafts.drafts for value in dict.fromkeys(draft.step.inputs)
+    )
     for second in drafts.drafts:
         first = writers.get(second.step.arg("src") or "")
         pair = None if first is None else _pair(drafts, first.step, second.step, readers)
         found = None if pair is None else DEPTHWISE.apply(pair)
         if first is None or pair is None or found is None:
             continue
-        homes = depthwise(pair.between, pair.dst, pair.target, found.reason if isinstance(found, Refusal) else "")
+        homes = depthwise(
+            pair.between, pair.dst, pair.target, found.reason if isinstance(found, Refusal) else ""
+        )
         node = drafts.graph.node(second.step.name)
         if isinstance(found, DepthwiseConv) and homes[0].name == "post-op":
             drafts.merge(first, second, _merged(first.step, second.step, found))
-            reason = f"what {subject(drafts.graph.node(first.step.name))} gives stays inside the step"
+            reason = (
+                f"what {subject(drafts.graph.node(first.step.name))} gives stays inside the step"
+            )
             decision = Decision(_RULE, subject(node), Outcome.FIRED, reason)
         else:
             why = _why_apart(pair)
-            decision = Decision(_RULE, subject(node), Outcome.REFUSED, why.reason, why.expected, why.found, why.hint)
+            decision = Decision(
+                _RULE, subject(node), Outcome.REFUSED, why.reason, why.expected, why.found, why.hint
+            )
         drafts.graph.decide(replace(decision, alternatives=alternatives(homes[0], homes)))
 
 
 def _why_apart(pair: Pair) -> Refusal:
-    """Why the pair stays two: what was measured says more than the scales between, which the composer could have left alike."""
+    """Why the pair stays two: what was measured says more than the scales between, which the
+    composer could have left alike.
+    """
     slower = pair.target.depthwise_is_slow
-    dearer = Refusal(slower, "a post-op that is faster than a primitive of its own", "one that is not")
+    dearer = Refusal(
+        slower, "a post-op that is faster than a primitive of its own", "one that is not"
+    )
     return _refusal(pair) or (None if slower else _two_scales(pair)) or dearer
 
 
 def _pair(drafts: Drafts, first: Step, second: Step, readers: Mapping[str, int]) -> Pair | None:
-    """The two steps, where the second is a depthwise convolution; `readers`: how many steps read a value."""
+    """The two steps, where the second is a depthwise convolution; `readers`: how many steps read a
+    value.
+    """
     deep, between = _weights_shape(drafts, second), first.output
     if not _is_depthwise(second, deep):
         return None
@@ -101,13 +120,22 @@ def _pair(drafts: Drafts, first: Step, second: Step, readers: Mapping[str, int])
 
 def _ints(step: Step, param: str, default: Sequence[int]) -> tuple[int, ...]:
     found = step.params.get(param)
-    return tuple(v for v in found if isinstance(v, int)) if isinstance(found, tuple) and found else tuple(default)
+    return (
+        tuple(v for v in found if isinstance(v, int))
+        if isinstance(found, tuple) and found
+        else tuple(default)
+    )
 
 
 def _weights_shape(drafts: Drafts, step: Step) -> tuple[int, ...]:
     """The shape of a convolution's constant s8 weights; () where they are others."""
     name = step.arg("weights")
-    if step.primitive != "convolution" or name is None or drafts.graph.producer(name) is not None or name in drafts.graph.inputs:
+    if (
+        step.primitive != "convolution"
+        or name is None
+        or drafts.graph.producer(name) is not None
+        or name in drafts.graph.inputs
+    ):
         return ()
     data = drafts.constant(name)
     return data.shape if data.dtype == DType.S8.numpy else ()
@@ -121,23 +149,37 @@ def _is_pointwise(step: Step, weights: tuple[int, ...], gives: TensorType) -> bo
 
 
 def _is_depthwise(step: Step, weights: tuple[int, ...]) -> bool:
-    return len(weights) == 4 and weights[1] == 1 and weights[2:] != (1, 1) and step.params.get("group", 1) == weights[0]
+    return (
+        len(weights) == 4
+        and weights[1] == 1
+        and weights[2:] != (1, 1)
+        and step.params.get("group", 1) == weights[0]
+    )
 
 
 def _as_post_op(pair: Pair) -> DepthwiseConv | Refusal | None:
-    """A depthwise convolution of the codes that a 1x1 convolution stores is a post-op of that, which stores them in between.
+    """A depthwise convolution of the codes that a 1x1 convolution stores is a post-op of that,
+    which stores them in between.
 
-    Legal because: both compute what they computed: the codes between are stored in their own type, by the destination scale of the first,
-    which is the source scale of the second; what stood behind the second stands behind the post-op.
-    Refuses when: others read the codes between, or they have a zero point; size, stride or padding differ between the axes, or there is a
-    dilation; a sum reads the buffer of a destination; the target has no such post-op, or the two scales between are not one.
+    Legal because: both compute what they computed: the codes between are stored in their own type,
+    by the destination scale of the first, which is the source scale of the second; what stood
+    behind the second stands behind the post-op.
+    Refuses when: others read the codes between, or they have a zero point; size, stride or padding
+    differ between the axes, or there is a dilation; a sum reads the buffer of a destination; the
+    target has no such post-op, or the two scales between are not one.
     """
-    if not _is_depthwise(pair.second, pair.weights[1]) or not _is_pointwise(pair.first, pair.weights[0], pair.between):
+    if not _is_depthwise(pair.second, pair.weights[1]) or not _is_pointwise(
+        pair.first, pair.weights[0], pair.between
+    ):
         return None
     return _refusal(pair) or _two_scales(pair) or _post_op(pair)
 
 
-DEPTHWISE = DepthwiseRule("depthwise((q-0)*s), q = store(y, s, 0) = depthwise post-op(y), dst scale s", _as_post_op, float="bitwise")
+DEPTHWISE = DepthwiseRule(
+    "depthwise((q-0)*s), q = store(y, s, 0) = depthwise post-op(y), dst scale s",
+    _as_post_op,
+    float="bitwise",
+)
 
 
 def _refusal(pair: Pair) -> Refusal | None:
@@ -155,24 +197,44 @@ def _needed_elsewhere(pair: Pair) -> Refusal | None:
 def _sizes(pair: Pair) -> Refusal | None:
     second, kernel = pair.second, pair.weights[1][2:]
     pads, strides = _ints(second, "pads", (0,) * 4), _ints(second, "strides", (1, 1))
-    one_number = len({*kernel}) == len({*pads}) == len({*strides}) == 1 and second.params.get("auto_pad", "NOTSET") == "NOTSET"
+    one_number = (
+        len({*kernel}) == len({*pads}) == len({*strides}) == 1
+        and second.params.get("auto_pad", "NOTSET") == "NOTSET"
+    )
     dilations = _ints(second, "dilations", (1, 1))
     if one_number and dilations == (1, 1):
         return None
     what = f"kernel {list(kernel)}, strides {list(strides)}, pads {list(pads)}, dilations {list(dilations)}"
-    return Refusal("the post-op has one size, stride and padding for both axes, and no dilation", "the same for both axes", what)
+    return Refusal(
+        "the post-op has one size, stride and padding for both axes, and no dilation",
+        "the same for both axes",
+        what,
+    )
 
 
 def _attributes(pair: Pair) -> Refusal | None:
     first, second, target = pair.first.attr, pair.second.attr, pair.target
     if any(isinstance(op, Sum | DepthwiseConv) for op in (*first.post_ops, *second.post_ops)):
-        return Refusal("a sum reads a buffer of the destination, which two convolutions share here", "no sum", "a sum")
+        return Refusal(
+            "a sum reads a buffer of the destination, which two convolutions share here",
+            "no sum",
+            "a sum",
+        )
     zero = first.zero_points.get("dst")
     if zero is not None:
         hint = "quantize what lies between without a zero point, as behind a relu"
-        return Refusal("what lies between has a zero point, which the post-op has not", "zero point 0", str(zero.values[0]), hint)
+        return Refusal(
+            "what lies between has a zero point, which the post-op has not",
+            "zero point 0",
+            str(zero.values[0]),
+            hint,
+        )
     if DepthwiseConv.kind not in target.capability("convolution").post_ops:
-        return Refusal(f"convolution takes no depthwise post-op on {target.name}", "a depthwise post-op", "none")
+        return Refusal(
+            f"convolution takes no depthwise post-op on {target.name}",
+            "a depthwise post-op",
+            "none",
+        )
     return None
 
 
@@ -187,16 +249,36 @@ def _two_scales(pair: Pair) -> Refusal | None:
 
 
 def _post_op(pair: Pair) -> DepthwiseConv:
-    second, strides, pads = pair.second, _ints(pair.second, "strides", (1, 1)), _ints(pair.second, "pads", (0,) * 4)
+    second, strides, pads = (
+        pair.second,
+        _ints(pair.second, "strides", (1, 1)),
+        _ints(pair.second, "pads", (0,) * 4),
+    )
     scales = second.attr.scales.get("weights", _ONE), second.attr.scales.get("dst", _ONE)
-    weights, bias, kernel = second.arg("weights") or "", second.arg("bias") or "", pair.weights[1][2]
-    return DepthwiseConv(weights, bias, kernel, strides[0], pads[0], DType.S8, pair.dst.dtype, *scales, src_dtype=pair.between.dtype)
+    weights, bias, kernel = (
+        second.arg("weights") or "",
+        second.arg("bias") or "",
+        pair.weights[1][2],
+    )
+    return DepthwiseConv(
+        weights,
+        bias,
+        kernel,
+        strides[0],
+        pads[0],
+        DType.S8,
+        pair.dst.dtype,
+        *scales,
+        src_dtype=pair.between.dtype,
+    )
 
 
 def _merged(first: Step, second: Step, op: DepthwiseConv) -> Step:
     zero_points = {role: zero for role, zero in first.attr.zero_points.items() if role != "dst"}
     if "dst" in second.attr.zero_points:
         zero_points["dst"] = second.attr.zero_points["dst"]
-    attr = PrimitiveAttr(first.attr.scales, zero_points, (*first.attr.post_ops, op, *second.attr.post_ops))
+    attr = PrimitiveAttr(
+        first.attr.scales, zero_points, (*first.attr.post_ops, op, *second.attr.post_ops)
+    )
     origin = tuple(dict.fromkeys((*first.origin, *second.origin)))
     return replace(second, args=first.args, params=first.params, attr=attr, origin=origin)

@@ -1,4 +1,6 @@
-"""Elementwise arithmetic that no anchor took: binary and eltwise primitives with what follows as post-ops."""
+"""Elementwise arithmetic that no anchor took: binary and eltwise primitives with what follows as
+post-ops.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +36,26 @@ _ROW_OF = {row.binary: row.name for row in reversed(tuple(OPS.values())) if row.
 
 
 def is_arithmetic(graph: Graph, node: Node) -> bool:
-    """True for an elementwise operation that gives f32, or compares f32 for a Cast to f32: what post-ops and `binary` compute."""
+    """True for an elementwise operation that gives f32, or compares f32 for a Cast to f32: what
+    post-ops and `binary` compute.
+    """
     if not node.has(Trait.ELEMENTWISE):
         return False
     result = graph.type(node.output).dtype
-    if result is not DType.BOOL or node.spec.binary is None or any(graph.type(value).dtype is not DType.F32 for value in node.inputs):
+    if (
+        result is not DType.BOOL
+        or node.spec.binary is None
+        or any(graph.type(value).dtype is not DType.F32 for value in node.inputs)
+    ):
         return result is DType.F32
     cast = graph.sole_consumer(node.output)
     return cast is not None and cast.op == "Cast" and graph.type(cast.output).dtype is DType.F32
 
 
 def elementwise(drafts: Drafts, node: Node) -> None:
-    """What no anchor took: a binary primitive of two tensors, or one tensor with a chain of post-ops; as itself where neither fits."""
+    """What no anchor took: a binary primitive of two tensors, or one tensor with a chain of
+    post-ops; as itself where neither fits.
+    """
     computed = [value for value in node.inputs if value and drafts.graph.constant(value) is None]
     if not all(drafts.graph.type(value).shape for value in (*computed, node.output)):
         plain(drafts, node)  # a scalar, or of unknown rank
@@ -60,16 +70,20 @@ def elementwise(drafts: Drafts, node: Node) -> None:
 
 
 def _chain_operand(drafts: Drafts, node: Node, computed: list[str]) -> str:
-    """The operand whose codes a chain of post-ops decodes better than the scales of `binary`, or ''.
+    """The operand whose codes a chain of post-ops decodes better than the scales of `binary`, or
+    ''.
 
-    Codes with a scale for each channel; or with a zero point that stays in the way: of a sum or difference it is one shift at the end,
-    which misses 0 by a little; a product or comparison wants it taken off before. The other operand must be of the same size: post-ops
-    read a smaller one slowly.
+    Codes with a scale for each channel; or with a zero point that stays in the way: of a sum or
+    difference it is one shift at the end, which misses 0 by a little; a product or comparison wants
+    it taken off before. The other operand must be of the same size: post-ops read a smaller one
+    slowly.
     """
     graph = drafts.graph
     if not all(keeps_shape(graph, node, value) for value in computed):
         return ""
-    decodes = {value: decode for value in computed if (decode := codes_behind(drafts, value)) is not None}
+    decodes = {
+        value: decode for value in computed if (decode := codes_behind(drafts, value)) is not None
+    }
     quants = {value: decode.attr("quant", Quantization) for value, decode in decodes.items()}
     along = [value for value, quant in quants.items() if not quant.per_tensor]
     if node.spec.binary in ("add", "sub") and not zero_shows(graph, node):
@@ -82,13 +96,23 @@ def _binary(drafts: Drafts, node: Node) -> bool:
     graph, target = drafts.graph, drafts.target
     algorithm = node.spec.binary
     assert algorithm is not None
-    if any(graph.type(value).dtype is not DType.F32 for value in node.inputs) or not is_arithmetic(graph, node):
+    if any(graph.type(value).dtype is not DType.F32 for value in node.inputs) or not is_arithmetic(
+        graph, node
+    ):
         return False
-    shifts = algorithm in ("add", "sub") and not zero_shows(graph, node)  # behind the sum, where zeros would not add up to 0
+    shifts = algorithm in ("add", "sub") and not zero_shows(
+        graph, node
+    )  # behind the sum, where zeros would not add up to 0
     capability = replace(target.capability("binary"), src_zero_point=shifts)
     found = [source_of(graph, value, capability) for value in node.inputs]
-    sources = [s if isinstance(s, Source) else Source(v, DType.F32) for s, v in zip(found, node.inputs, strict=True)]
-    shift = -sources[0].zero_point * sources[0].scale - (1 if algorithm == "add" else -1) * sources[1].zero_point * sources[1].scale
+    sources = [
+        s if isinstance(s, Source) else Source(v, DType.F32)
+        for s, v in zip(found, node.inputs, strict=True)
+    ]
+    shift = (
+        -sources[0].zero_point * sources[0].scale
+        - (1 if algorithm == "add" else -1) * sources[1].zero_point * sources[1].scale
+    )
     integer = all(source.decode is not None for source in sources)
     rank = graph.type(node.output).rank
     axis = min(1, rank - 1) if rank else 0
@@ -115,19 +139,31 @@ def _binary(drafts: Drafts, node: Node) -> bool:
         drafts.refuse("binary", node, chain)
         return False
     factor = 1.0 if chain.composed.scale is None else float(chain.composed.scale[0])
-    scales = {f"src_{i}": Scale((float(np.float32(s.scale * factor)),)) for i, s in enumerate(sources) if s.decode is not None}
+    scales = {
+        f"src_{i}": Scale((float(np.float32(s.scale * factor)),))
+        for i, s in enumerate(sources)
+        if s.decode is not None
+    }
     attr = attributes_of(chain.composed, scales)
     args = [(f"src_{i}", source.value) for i, source in enumerate(sources)]
     step = replace(simple_step(node, "binary", args, chain, attr), params={"algorithm": algorithm})
     drafts.add_chain(step, node, chain)
     for source in sources:
         if source.decode is not None:
-            drafts.decoded(source.decode, DequantizeFate.SOURCE_SCALE, "scale of a source of binary", node, step.name)
+            drafts.decoded(
+                source.decode,
+                DequantizeFate.SOURCE_SCALE,
+                "scale of a source of binary",
+                node,
+                step.name,
+            )
     return True
 
 
 def _unary(drafts: Drafts, node: Node, value: str) -> bool:
-    """One tensor with post-ops. Codes, or an 8-bit destination, go through `binary` with a constant second source: see the target."""
+    """One tensor with post-ops. Codes, or an 8-bit destination, go through `binary` with a constant
+    second source: see the target.
+    """
     graph = drafts.graph
     if graph.type(value).dtype is not DType.F32:
         return False
@@ -135,14 +171,20 @@ def _unary(drafts: Drafts, node: Node, value: str) -> bool:
     source = source_of(graph, value, capability)
     along = codes_behind(drafts, value) if isinstance(source, Refusal) else None
     codes = source if isinstance(source, Source) else Source(value, DType.F32)
-    if (is_told(node) or zero_shows(graph, node)) and codes.decode is not None:  # (q - z)*s rounds once, q*s - z*s twice
+    if (
+        is_told(node) or zero_shows(graph, node)
+    ) and codes.decode is not None:  # (q - z)*s rounds once, q*s - z*s twice
         along = codes.decode
     if along is not None:
         codes = Source(along.inputs[0], graph.type(along.inputs[0]).dtype, decode=along)
     if _from_source(drafts, node, value, codes, along):
         return True
     # A prelu of codes with several scales has a form on what they decode to.
-    return node.op == "PRelu" and codes.decode is not None and _from_source(drafts, node, value, Source(value, DType.F32), None)
+    return (
+        node.op == "PRelu"
+        and codes.decode is not None
+        and _from_source(drafts, node, value, Source(value, DType.F32), None)
+    )
 
 
 def _from_source(drafts: Drafts, node: Node, value: str, codes: Source, along: Node | None) -> bool:
@@ -150,11 +192,20 @@ def _from_source(drafts: Drafts, node: Node, value: str, codes: Source, along: N
     graph = drafts.graph
     axis = _vector_axis(drafts, node, along)
     front = Front(
-        "binary", node.name, codes.dtype, graph.type(node.output).rank, axis, size_along(drafts, node.output, axis),
+        "binary",
+        node.name,
+        codes.dtype,
+        graph.type(node.output).rank,
+        axis,
+        size_along(drafts, node.output, axis),
         zero_shows=zero_shows(graph, node, rounded=True),
-    )  # fmt: skip
+    )
     composer = PostOpsComposer(drafts.target, front)
-    decoding: Found | Refusal | None = ([], None) if along is None else operations_of(graph, along, along.inputs[0], composer, node)
+    decoding: Found | Refusal | None = (
+        ([], None)
+        if along is None
+        else operations_of(graph, along, along.inputs[0], composer, node)
+    )
     if not isinstance(decoding, tuple) or composer.append(decoding[0]) is not None:
         return False
     found = operations_of(graph, node, value, composer, node)
@@ -168,42 +219,79 @@ def _from_source(drafts: Drafts, node: Node, value: str, codes: Source, along: N
     drafts.add_chain(step, node, chain)
     if codes.decode is not None:
         drafts.decoded(
-            codes.decode, DequantizeFate.SOURCE_SCALE, "scale of a source of binary, zero point as its second source", node, step.name
+            codes.decode,
+            DequantizeFate.SOURCE_SCALE,
+            "scale of a source of binary, zero point as its second source",
+            node,
+            step.name,
         )
     return True
 
 
 def _append_prelu(drafts: Drafts, node: Node, source: Source, composer: PostOpsComposer) -> bool:
-    """Takes a PRelu in as a maximum of the source and its multiple; False for other operations, and where that is not legal."""
+    """Takes a PRelu in as a maximum of the source and its multiple; False for other operations, and
+    where that is not legal.
+    """
     if node.op != "PRelu":
         return False
     ops = prelu_as_maximum(drafts.graph, node, source, composer.front)
-    refusal = ops if isinstance(ops, Refusal) else composer.append(comparable(drafts.graph, ops, composer))
+    refusal = (
+        ops
+        if isinstance(ops, Refusal)
+        else composer.append(comparable(drafts.graph, ops, composer))
+    )
     if refusal is not None:
         drafts.refuse("prelu as maximum", node, refusal)
     return refusal is None
 
 
 def one_source_step(drafts: Drafts, node: Node, source: Source, chain: Chain) -> Step:
-    """A step of one source with post-ops: `eltwise` from f32 to f32 where its first operation is one, else `binary` with a constant."""
+    """A step of one source with post-ops: `eltwise` from f32 to f32 where its first operation is
+    one, else `binary` with a constant.
+    """
     post_ops = chain.composed.post_ops
     first = post_ops[0] if post_ops else None
     pure = source.decode is None and chain.composed.dst is DType.F32
-    if pure and isinstance(first, Eltwise) and first.scale == 1 and not any(isinstance(op, Sum) for op in post_ops):
-        params: dict[str, Attr] = {"algorithm": first.algorithm, "alpha": first.alpha, "beta": first.beta}
-        step = simple_step(node, "eltwise", [("src", source.value)], chain, PrimitiveAttr(post_ops=post_ops[1:]))
+    if (
+        pure
+        and isinstance(first, Eltwise)
+        and first.scale == 1
+        and not any(isinstance(op, Sum) for op in post_ops)
+    ):
+        params: dict[str, Attr] = {
+            "algorithm": first.algorithm,
+            "alpha": first.alpha,
+            "beta": first.beta,
+        }
+        step = simple_step(
+            node, "eltwise", [("src", source.value)], chain, PrimitiveAttr(post_ops=post_ops[1:])
+        )
         return replace(step, op="Identity", params=params)
-    scales = {"src_0": Scale((source.scale,))} if source.decode is not None and source.scale != 1 else {}
-    if source.decode is not None and source.scale == 1 and not source.zero_point and isinstance(first, Eltwise) and _is_half(first):
+    scales = (
+        {"src_0": Scale((source.scale,))} if source.decode is not None and source.scale != 1 else {}
+    )
+    if (
+        source.decode is not None
+        and source.scale == 1
+        and not source.zero_point
+        and isinstance(first, Eltwise)
+        and _is_half(first)
+    ):
         scales = {"src_0": Scale((first.alpha,))} if first.alpha != 1 else {}
         source, post_ops = replace(source, zero_point=-first.beta), post_ops[1:]
         first = post_ops[0] if post_ops else None
         chain = replace(chain, composed=replace(chain.composed, post_ops=post_ops))
-    if isinstance(first, Binary) and not source.zero_point:  # the first post-op is the operation itself
+    if (
+        isinstance(first, Binary) and not source.zero_point
+    ):  # the first post-op is the operation itself
         attr = replace(attributes_of(chain.composed, scales), post_ops=post_ops[1:])
-        step = simple_step(node, "binary", [("src_0", source.value), ("src_1", first.operand)], chain, attr)
+        step = simple_step(
+            node, "binary", [("src_0", source.value), ("src_1", first.operand)], chain, attr
+        )
         return replace(step, op=_ROW_OF[first.algorithm], params={"algorithm": first.algorithm})
-    shift = np.full([1] * drafts.graph.type(node.output).rank, -source.zero_point * source.scale, np.float32)
+    shift = np.full(
+        [1] * drafts.graph.type(node.output).rank, -source.zero_point * source.scale, np.float32
+    )
     args = [("src_0", source.value), ("src_1", drafts.file_constant(f"{node.name}/shift", shift))]
     step = simple_step(node, "binary", args, chain, attributes_of(chain.composed, scales))
     return replace(step, op="Add", params={"algorithm": "add"})

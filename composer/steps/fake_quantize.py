@@ -1,7 +1,9 @@
-"""A FakeQuantize that is no Quantize and Dequantize as basic operations: thresholds, inverted ranges, constant outputs, many levels.
+"""A FakeQuantize that is no Quantize and Dequantize as basic operations: thresholds, inverted
+ranges, constant outputs, many levels.
 
-The definition asks for comparisons with its bounds. A chain of post-ops has the value once, so comparisons that forget it come last:
-a threshold is a clip one unit in the last place wide, or a binary comparison; the two jumps of an inverted range are folds.
+The definition asks for comparisons with its bounds. A chain of post-ops has the value once, so
+comparisons that forget it come last: a threshold is a clip one unit in the last place wide, or a
+binary comparison; the two jumps of an inverted range are folds.
 """
 
 from __future__ import annotations
@@ -22,10 +24,14 @@ from ..mapping.post_ops_composer import Front
 __all__ = ["FAKE_QUANTIZE", "compare", "fake_quantize_operations", "keeps_codes"]
 
 _FARTHEST = 2.0**20
-"""Largest grid index, and distance of a range from zero in steps: f32 then knows x/s + z to 2^-3 of a step."""
+"""Largest grid index, and distance of a range from zero in steps: f32 then knows x/s + z to 2^-3 of
+a step.
+"""
 
 _NEAR_ZERO = 2.0**-40
-"""Thresholds nearer to zero are compared by a binary post-op: one f32 step there has no reciprocal that products could bear."""
+"""Thresholds nearer to zero are compared by a binary post-op: one f32 step there has no reciprocal
+that products could bear.
+"""
 
 
 def compare(graph: Graph, node: Node, value: str, front: Front) -> list[BasicOp] | Refusal:
@@ -39,29 +45,42 @@ def compare(graph: Graph, node: Node, value: str, front: Front) -> list[BasicOp]
             "calibrate it to constant ranges, one for the tensor or for each channel",
         )
     if ranges.axis not in (None, front.channel_axis):
-        return Refusal("the ranges vary along another axis than the channels", f"axis {front.channel_axis}", f"axis {ranges.axis}")
+        return Refusal(
+            "the ranges vary along another axis than the channels",
+            f"axis {front.channel_axis}",
+            f"axis {ranges.axis}",
+        )
 
     def operand(values: Vec) -> str:
         shape = [values.size if axis == front.channel_axis else 1 for axis in range(front.rank)]
-        return graph.add_constant(f"{node.output}/threshold", values.astype(np.float32).reshape(shape))
+        return graph.add_constant(
+            f"{node.output}/threshold", values.astype(np.float32).reshape(shape)
+        )
 
     return FAKE_QUANTIZE.apply(ranges, operand)
 
 
 def keeps_codes(graph: Graph, node: Node) -> bool:
-    """True of a Quantize behind a FakeQuantize that makes codes, all of which it keeps as they are."""
+    """True of a Quantize behind a FakeQuantize that makes codes, all of which it keeps as they
+    are.
+    """
     maker = graph.producer(node.inputs[0])
     if maker is None or not makes_codes(graph, maker):
         return False
     quant = node.attr("quant", Quantization)
     ends = [graph.constant(value) for value in maker.inputs[3:5]]
-    codes = np.concatenate([np.ravel(end) for end in ends if end is not None]) + np.float32(quant.zero_point[0])
+    codes = np.concatenate([np.ravel(end) for end in ends if end is not None]) + np.float32(
+        quant.zero_point[0]
+    )
     kept = bool((codes >= node.attr("lo", int)).all() and (codes <= node.attr("hi", int)).all())
     return kept and quant.scale == (1.0,) and quant.integral
 
 
-def fake_quantize_operations(ranges: Ranges, operand: Callable[[Vec], str]) -> list[BasicOp] | Refusal:
-    """A FakeQuantize is crop, scale, round and shift; comparisons that forget the value come last, for a chain has it once.
+def fake_quantize_operations(
+    ranges: Ranges, operand: Callable[[Vec], str]
+) -> list[BasicOp] | Refusal:
+    """A FakeQuantize is crop, scale, round and shift; comparisons that forget the value come last,
+    for a chain has it once.
 
     With u the grid index, L = levels - 1 and s = (ih - il)/L::
 
@@ -76,18 +95,29 @@ def fake_quantize_operations(ranges: Ranges, operand: Callable[[Vec], str]) -> l
         ranges: per tensor, or along the channels.
         operand: files a vector as a constant of the chain, and returns its name.
 
-    Legal because: it is the definition, round((clip(x, il, ih) - il)/s) * (oh - ol)/L + ol where il < ih, with the clip on the grid's
-    index, which (x - il)/s never turns around. A threshold is a clip one unit in the last place wide; beyond the bounds of an inverted
-    range, values jump to the other end, which a relu with a large negative slope does.
-    Refuses when: a range is NaN or infinite, or lies so far from zero, in steps, that f32 cannot tell them apart.
+    Legal because: it is the definition, round((clip(x, il, ih) - il)/s) * (oh - ol)/L + ol where il
+    < ih, with the clip on the grid's index, which (x - il)/s never turns around. A threshold is a
+    clip one unit in the last place wide; beyond the bounds of an inverted range, values jump to the
+    other end, which a relu with a large negative slope does.
+    Refuses when: a range is NaN or infinite, or lies so far from zero, in steps, that f32 cannot
+    tell them apart.
 
-    Contract `ties`: indices differ by 1 at most, and only where the real x/s - il/s lies within f32 rounding of a tie; the side of a
-    bound that jumps differs only where x lies within f32 rounding of that bound. Source: OpenVINO's specification of FakeQuantize-1.
+    Contract `ties`: indices differ by 1 at most, and only where the real x/s - il/s lies within f32
+    rounding of a tie; the side of a
+    bound that jumps differs only where x lies within f32 rounding of that bound. Source: OpenVINO's
+    specification of FakeQuantize-1.
     """
     if not ranges.finite:
-        return Refusal("a range of the FakeQuantize is not finite", "finite numbers", "NaN or infinity", "calibrate it to finite ranges")
+        return Refusal(
+            "a range of the FakeQuantize is not finite",
+            "finite numbers",
+            "NaN or infinity",
+            "calibrate it to finite ranges",
+        )
     constant = ranges.output_low == ranges.output_high
-    threshold = (ranges.input_low == ranges.input_high) | ((ranges.levels == 2) & (ranges.input_low < ranges.input_high))
+    threshold = (ranges.input_low == ranges.input_high) | (
+        (ranges.levels == 2) & (ranges.input_low < ranges.input_high)
+    )
     steps = 1.0 if bool((threshold | constant).all()) else float(ranges.levels - 1)
     width = np.where(constant, 1.0, (ranges.output_high - ranges.output_low) / steps)
     output: list[BasicOp] = [ScaleBy(vec(width)), Shift(vec(ranges.output_low))]
@@ -98,26 +128,38 @@ def fake_quantize_operations(ranges: Ranges, operand: Callable[[Vec], str]) -> l
     return found if isinstance(found, Refusal) else [*found, *output]
 
 
-class FakeQuantizeRule(Equation[Callable[[Ranges, Callable[[Vec], str]], "list[BasicOp] | Refusal"]]):
+class FakeQuantizeRule(
+    Equation[Callable[[Ranges, Callable[[Vec], str]], "list[BasicOp] | Refusal"]]
+):
     """The equation of a FakeQuantize."""
 
 
 FAKE_QUANTIZE = FakeQuantizeRule(
-    "fake_quantize(x) = round(clip(x*(1/s) - il/s, 0, L))*((oh-ol)/L) + ol", fake_quantize_operations, float="ties"
+    "fake_quantize(x) = round(clip(x*(1/s) - il/s, 0, L))*((oh-ol)/L) + ol",
+    fake_quantize_operations,
+    float="ties",
 )
 
 
 def _last_below(ranges: Ranges) -> Vec:
-    """The largest f32 that does not exceed the middle of each input range: x > it is the same as x > the middle, for x in f32."""
+    """The largest f32 that does not exceed the middle of each input range: x > it is the same as x
+    > the middle, for x in f32.
+    """
     middle = (ranges.input_low + ranges.input_high) / 2
     nearest = middle.astype(np.float32)
-    return np.where(nearest > middle, np.nextafter(nearest, np.float32(-np.inf)), nearest).astype(np.float64)
+    return np.where(nearest > middle, np.nextafter(nearest, np.float32(-np.inf)), nearest).astype(
+        np.float64
+    )
 
 
-def _indices(ranges: Ranges, constant: np.ndarray, threshold: np.ndarray, at: Vec, steps: float) -> list[BasicOp] | Refusal:
+def _indices(
+    ranges: Ranges, constant: np.ndarray, threshold: np.ndarray, at: Vec, steps: float
+) -> list[BasicOp] | Refusal:
     """The index of x on the grid, 0 .. steps, rounded."""
     above = np.nextafter(at.astype(np.float32), np.float32(np.inf)).astype(np.float64) - at
-    width = np.where(threshold, np.maximum(above, _NEAR_ZERO * 2.0**-24) / steps, ranges.input_scale)
+    width = np.where(
+        threshold, np.maximum(above, _NEAR_ZERO * 2.0**-24) / steps, ranges.input_scale
+    )
     width = np.where(constant, 1.0, width)
     start = np.where(constant, 0.0, np.where(threshold, at, ranges.input_low))
     far = np.where(threshold | constant, 0.0, np.abs(start / width)) + steps
@@ -131,9 +173,14 @@ def _indices(ranges: Ranges, constant: np.ndarray, threshold: np.ndarray, at: Ve
     inverted = (ranges.input_low > ranges.input_high) & ~constant
     margin = np.where(inverted, _power_of_two(2.0**-23 * float(far.max())), 0.0)
     high = np.where(constant, 0.0, steps + margin)
-    ops: list[BasicOp] = [ScaleBy(vec(1.0 / width)), Shift(vec(2 * margin - start / width)), Clip(vec(0.0 - margin), vec(high))]
+    ops: list[BasicOp] = [
+        ScaleBy(vec(1.0 / width)),
+        Shift(vec(2 * margin - start / width)),
+        Clip(vec(0.0 - margin), vec(high)),
+    ]
     if inverted.any():
-        # `margin` beyond the bounds, values jump to the other end: to a quarter of a step inside of it, which keeps the folds apart.
+        # `margin` beyond the bounds, values jump to the other end: to a quarter of a step inside of
+        # it, which keeps the folds apart.
         fold = EltwiseOp("relu", -(steps - 0.25) / float(margin.max()))
         turn: list[BasicOp] = [ScaleBy(vec(-1.0)), Shift(vec(steps))]
         ops += [fold, *turn, fold, ScaleBy(vec(-1.0)), Shift(vec(steps - 2 * margin))]

@@ -1,4 +1,6 @@
-"""What an anchor reads: sources and weights as codes where the target can decode them, f32 otherwise."""
+"""What an anchor reads: sources and weights as codes where the target can decode them, f32
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ from ...plan.targets import Capability
 from ..formula.formula import Vec, vec
 from .chain import decoded
 
-__all__ = ["Source", "Weights", "accumulator_refusal", "float_weights", "grouped_source_of", "source_of", "weights_of"]
+__all__ = [
+    "Source",
+    "Weights",
+    "accumulator_refusal",
+    "float_weights",
+    "grouped_source_of",
+    "source_of",
+    "weights_of",
+]
 
 
 @dataclass(frozen=True)
@@ -31,7 +41,8 @@ class Source:
         scale, zero_point: how the codes decode (1 and 0 for f32).
         fraction: what the real zero point has beyond `zero_point`; the bias takes it.
         decode: the Dequantize that is folded in, or None.
-        per_channel: scales along the channels of a grouped convolution, which its weights take; then `scale` is 1.
+        per_channel: scales along the channels of a grouped convolution, which its weights take;
+            then `scale` is 1.
     """
 
     value: str
@@ -60,24 +71,36 @@ class Weights:
     decode: Node
 
 
-def source_of(graph: Graph, value: str, capability: Capability, *, fraction: bool = False) -> Source | Refusal:
-    """A source as codes, or why it must be read in f32. `fraction`: the primitive has a place for a fraction of the zero point."""
+def source_of(
+    graph: Graph, value: str, capability: Capability, *, fraction: bool = False
+) -> Source | Refusal:
+    """A source as codes, or why it must be read in f32. `fraction`: the primitive has a place for a
+    fraction of the zero point.
+    """
     node = graph.producer(value)
     if node is None or node.op != "Dequantize":
         return Refusal(
-            "the source is not quantized", "per-tensor u8 or s8 codes", str(graph.type(value)), "quantize the input of this operation"
+            "the source is not quantized",
+            "per-tensor u8 or s8 codes",
+            str(graph.type(value)),
+            "quantize the input of this operation",
         )
     found = decoded(graph, value)
     quant = node.attr("quant", Quantization)
     if found is None:
         what = f"{graph.type(node.inputs[0]).dtype.value}, axis {quant.axis}"
         return Refusal(
-            "the source has no per-tensor 8-bit codes", "per-tensor u8 or s8", what, "quantize activations per tensor, to 8 bits"
+            "the source has no per-tensor 8-bit codes",
+            "per-tensor u8 or s8",
+            what,
+            "quantize activations per tensor, to 8 bits",
         )
     dtype = graph.type(node.inputs[0]).dtype
     if dtype not in capability.src:
         return Refusal(
-            f"the primitive takes no {dtype.value} source", ", ".join(sorted(kind.value for kind in capability.src)), dtype.value
+            f"the primitive takes no {dtype.value} source",
+            ", ".join(sorted(kind.value for kind in capability.src)),
+            dtype.value,
         )
     zero = quant.zero_point[0]
     part = zero - math.floor(zero)
@@ -89,14 +112,20 @@ def source_of(graph: Graph, value: str, capability: Capability, *, fraction: boo
             "tune the range so that 0 lies on the grid",
         )
     if zero and not capability.src_zero_point:
-        return Refusal("the primitive takes no zero point on its source", "zero point 0", f"{zero:g}")
+        return Refusal(
+            "the primitive takes no zero point on its source", "zero point 0", f"{zero:g}"
+        )
     return Source(node.inputs[0], dtype, quant.scale[0], zero - part, node, fraction=part)
 
 
-def grouped_source_of(graph: Graph, node: Node, capability: Capability, *, fraction: bool = False) -> Source | Refusal:
-    """The source of a grouped convolution: scales along its channels are legal when each group has one.
+def grouped_source_of(
+    graph: Graph, node: Node, capability: Capability, *, fraction: bool = False
+) -> Source | Refusal:
+    """The source of a grouped convolution: scales along its channels are legal when each group has
+    one.
 
-    sum over a group of s[g]*(q - z)*w = s[g] * sum of (q - z)*w, so s[g] multiplies the scale of the weights of the group's outputs.
+    sum over a group of s[g]*(q - z)*w = s[g] * sum of (q - z)*w, so s[g] multiplies the scale of
+    the weights of the group's outputs.
     """
     plain = source_of(graph, node.inputs[0], capability, fraction=fraction)
     decode = graph.producer(node.inputs[0])
@@ -105,14 +134,26 @@ def grouped_source_of(graph: Graph, node: Node, capability: Capability, *, fract
         return plain
     quant, codes = decode.attr("quant", Quantization), decode.inputs[0]
     zeros = set(quant.zero_point)
-    if quant.axis != 1 or graph.constant(codes) is not None or graph.type(codes).dtype not in capability.src or len(quant.scale) % groups:
+    if (
+        quant.axis != 1
+        or graph.constant(codes) is not None
+        or graph.type(codes).dtype not in capability.src
+        or len(quant.scale) % groups
+    ):
         return plain
     if len(zeros) != 1 or not quant.integral:
-        return Refusal("the zero points of the source differ between channels", "one integer zero point", f"{len(zeros)} different ones")
+        return Refusal(
+            "the zero points of the source differ between channels",
+            "one integer zero point",
+            f"{len(zeros)} different ones",
+        )
     by_group = quant.scales.astype(np.float64).reshape(groups, -1)
     if not (by_group == by_group[:, :1]).all():
         return Refusal(
-            "the scales of the source differ within a group", "one scale for each group", "several", "quantize activations per tensor"
+            "the scales of the source differ within a group",
+            "one scale for each group",
+            "several",
+            "quantize activations per tensor",
         )
     return Source(codes, graph.type(codes).dtype, 1.0, zeros.pop(), decode, by_group[:, 0])
 
@@ -120,20 +161,29 @@ def grouped_source_of(graph: Graph, node: Node, capability: Capability, *, fract
 def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights | Refusal:
     """The second input of an anchor as s8 codes, or why it must be read in f32.
 
-    `axis` is where output channels run in the weights. u8 codes are written as s8 with 128 less, which changes nothing.
+    `axis` is where output channels run in the weights. u8 codes are written as s8 with 128 less,
+    which changes nothing.
     """
     value = node.inputs[1]
     decode = graph.producer(value)
     if decode is None or decode.op != "Dequantize":
         return Refusal(
-            "the weights are not quantized", "weights behind a quantizer", "f32 weights", "quantize the weights of this operation too"
+            "the weights are not quantized",
+            "weights behind a quantizer",
+            "f32 weights",
+            "quantize the weights of this operation too",
         )
     quant = decode.attr("quant", Quantization)
     codes = decode.inputs[0]
     data = graph.constant(codes)
     kind = graph.type(codes).dtype
     if kind not in (DType.S8, DType.U8, DType.S4, DType.U4):
-        return Refusal("the weights have more than 8 bits", "8-bit weights", kind.value, "quantize weights to 8 bits")
+        return Refusal(
+            "the weights have more than 8 bits",
+            "8-bit weights",
+            kind.value,
+            "quantize weights to 8 bits",
+        )
     if quant.axis not in (None, axis):
         return Refusal(
             "the weights are quantized along another axis than the output channels",
@@ -152,10 +202,14 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
     zero = int(zeros[0])
     scale = vec(quant.scales)
     if groups > 1 and axis == 1 and scale.size > 1:
-        scale = np.tile(scale, groups)  # ConvTranspose: entry j serves output channel j of every group
+        scale = np.tile(
+            scale, groups
+        )  # ConvTranspose: entry j serves output channel j of every group
     if data is None:
         if kind is not DType.S8:
-            return Refusal("the second operand is computed at run time, and is not s8", "s8 codes", kind.value)
+            return Refusal(
+                "the second operand is computed at run time, and is not s8", "s8 codes", kind.value
+            )
         return Weights(codes, scale, zero, decode)
     array = np.asarray(data)
     if kind is DType.U8:
@@ -168,21 +222,42 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
     return Weights(codes, scale, zero, decode)
 
 
-def accumulator_refusal(graph: Graph, source: Source, weights: Weights, summed: Sequence[int]) -> Refusal | None:
-    """Why 32 bits could not hold sum((src - src_zp) * (weights - weights_zp)) over the axes `summed` of the weights, or f32 one product;
-    None when they do."""
-    reach, hint = reach_of(source.dtype, source.zero_point), "calibrate the source to a range around 0"
+def accumulator_refusal(
+    graph: Graph, source: Source, weights: Weights, summed: Sequence[int]
+) -> Refusal | None:
+    """Why 32 bits could not hold sum((src - src_zp) * (weights - weights_zp)) over the axes
+    `summed` of the weights, or f32 one product; None when they do."""
+    reach, hint = (
+        reach_of(source.dtype, source.zero_point),
+        "calibrate the source to a range around 0",
+    )
     type_, data = graph.type(weights.value), graph.constant(weights.value)
-    bound = accumulated(type_.static_shape, data, weights.zero_point, summed, reach) if is_static(type_.shape) else 0.0
+    bound = (
+        accumulated(type_.static_shape, data, weights.zero_point, summed, reach)
+        if is_static(type_.shape)
+        else 0.0
+    )
     if bound > ACCUMULATOR:
-        return Refusal("32 bits do not hold the sum of products", f"at most {ACCUMULATOR}", f"up to {bound:.0f}", hint)
+        return Refusal(
+            "32 bits do not hold the sum of products",
+            f"at most {ACCUMULATOR}",
+            f"up to {bound:.0f}",
+            hint,
+        )
     if reach > CODE_REACH:
-        return Refusal("f32 does not hold a product of codes", f"codes at most {CODE_REACH} from their zero point", f"{reach:.0f}", hint)
+        return Refusal(
+            "f32 does not hold a product of codes",
+            f"codes at most {CODE_REACH} from their zero point",
+            f"{reach:.0f}",
+            hint,
+        )
     return None
 
 
 def float_weights(graph: Graph, value: str) -> npt.NDArray[np.float32] | None:
-    """Constant weights in f32, decoded when they are codes behind a Dequantize; None when they are computed at run time."""
+    """Constant weights in f32, decoded when they are codes behind a Dequantize; None when they are
+    computed at run time.
+    """
     data = graph.constant(value)
     if data is not None:
         return np.asarray(data, np.float32)

@@ -1,4 +1,6 @@
-"""PRelu where a step has no prelu post-op: x with a slope for each channel, from a tensor that the step reads anyway."""
+"""PRelu where a step has no prelu post-op: x with a slope for each channel, from a tensor that the
+step reads anyway.
+"""
 
 from __future__ import annotations
 
@@ -43,28 +45,42 @@ class PreluRule(Equation[Callable[[PreluOfSource], "tuple[ChainOp, ...] | Refusa
 def _as_maximum(prelu: PreluOfSource) -> tuple[ChainOp, ...] | Refusal:
     """A prelu is the maximum of x and a*x for slopes up to 1, the minimum for slopes from 1 on.
 
-    x is in memory, as the values or codes that the step reads, so that a binary post-op reads it once more. Behind an anchor that has it
-    in registers only there is no such form: operations on one value have one ratio of slopes for all channels.
+    x is in memory, as the values or codes that the step reads, so that a binary post-op reads it
+    once more. Behind an anchor that has it
+    in registers only there is no such form: operations on one value have one ratio of slopes for
+    all channels.
 
-    Legal because: for a <= 1 a*x is the larger one just where x < 0, in f32 too, for rounding a product keeps the order.
-    Refuses when: slopes lie on both sides of 1, or one of values in f32 is 0 (0 times infinity is NaN).
+    Legal because: for a <= 1 a*x is the larger one just where x < 0, in f32 too, for rounding a
+    product keeps the order.
+    Refuses when: slopes lie on both sides of 1, or one of values in f32 is 0 (0 times infinity is
+    NaN).
     """
     slopes = prelu.slopes
     low, high = float(slopes.min()), float(slopes.max())
     if low < 1 < high or (prelu.codes is None and not slopes.all()):
-        return Refusal("prelu(x) = max(x, a*x) needs a <= 1", "slopes up to 1, or all from 1 on, none of 0", f"slopes {low:g} to {high:g}")
+        return Refusal(
+            "prelu(x) = max(x, a*x) needs a <= 1",
+            "slopes up to 1, or all from 1 on, none of 0",
+            f"slopes {low:g} to {high:g}",
+        )
     algorithm = "max" if high <= 1 else "min"
     if prelu.codes is None:
         return ScaleBy(slopes), BinaryOp(algorithm, prelu.value)
     on_codes = CodesOp(algorithm, prelu.value, *prelu.codes)
-    return ScaleBy(slopes) if slopes.all() else BinaryOp("mul", prelu.factors()), on_codes  # no scale may be 0: rules divide by them
+    return ScaleBy(slopes) if slopes.all() else BinaryOp(
+        "mul", prelu.factors()
+    ), on_codes  # no scale may be 0: rules divide by them
 
 
 PRELU = PreluRule("prelu(x, a) = max(x, a*x), a <= 1", _as_maximum)
 
 
-def prelu_as_maximum(graph: Graph, node: Node, source: Source, front: Front) -> tuple[ChainOp, ...] | Refusal:
-    """A PRelu of the step's own source by `PRELU`; or why not: slopes along another axis, or computed, codes with several scales."""
+def prelu_as_maximum(
+    graph: Graph, node: Node, source: Source, front: Front
+) -> tuple[ChainOp, ...] | Refusal:
+    """A PRelu of the step's own source by `PRELU`; or why not: slopes along another axis, or
+    computed, codes with several scales.
+    """
     data = graph.constant(node.inputs[1])
     slopes = None if data is None else along_channels(np.asarray(data), front)
     if slopes is None or not np.isfinite(slopes).all():
@@ -75,11 +91,17 @@ def prelu_as_maximum(graph: Graph, node: Node, source: Source, front: Front) -> 
     if source.decode is not None:
         quant = source.decode.attr("quant", Quantization)
         if not quant.per_tensor or source.dtype not in (DType.U8, DType.S8):
-            return Refusal("the codes are decoded with several scales", "one scale", f"axis {quant.axis}")
+            return Refusal(
+                "the codes are decoded with several scales", "one scale", f"axis {quant.axis}"
+            )
         codes = (source.dtype, quant.scale[0], quant.zero_point[0])
 
     def factors() -> str:
         shape = [found.size if axis == front.channel_axis else 1 for axis in range(front.rank)]
-        return graph.add_constant(f"{node.inputs[1]}/factors", found.astype(np.float32).reshape(shape))
+        return graph.add_constant(
+            f"{node.inputs[1]}/factors", found.astype(np.float32).reshape(shape)
+        )
 
-    return PRELU.apply(PreluOfSource(slopes, node.inputs[0] if codes is None else source.value, codes, factors))
+    return PRELU.apply(
+        PreluOfSource(slopes, node.inputs[0] if codes is None else source.value, codes, factors)
+    )

@@ -12,12 +12,30 @@ from ..mapping.post_ops_composer import Composed
 from .chain import Chain
 from .drafts import Drafts, origins
 
-__all__ = ["attributes_of", "codes_behind", "knows_axis", "quantization_of", "simple_step", "size_along"]
+__all__ = [
+    "attributes_of",
+    "codes_behind",
+    "knows_axis",
+    "quantization_of",
+    "simple_step",
+    "size_along",
+]
 
 
-def simple_step(node: Node, primitive: str, args: list[tuple[str, str]], chain: Chain, attr: PrimitiveAttr) -> Step:
+def simple_step(
+    node: Node, primitive: str, args: list[tuple[str, str]], chain: Chain, attr: PrimitiveAttr
+) -> Step:
     """A step of one node and the chain behind it, with the node's own attributes as parameters."""
-    return Step(node.name, primitive, node.op, tuple(args), (chain.value,), node.attrs, attr, origins(node, chain))
+    return Step(
+        node.name,
+        primitive,
+        node.op,
+        tuple(args),
+        (chain.value,),
+        node.attrs,
+        attr,
+        origins(node, chain),
+    )
 
 
 def attributes_of(composed: Composed, scales: dict[str, Scale] | None = None) -> PrimitiveAttr:
@@ -25,7 +43,9 @@ def attributes_of(composed: Composed, scales: dict[str, Scale] | None = None) ->
     found = dict(scales or {})
     if composed.dst_scale is not None:
         found["dst"] = Scale((float(np.float32(composed.dst_scale)),))
-    zero_points = {} if not composed.dst_zero_point else {"dst": ZeroPoint((composed.dst_zero_point,))}
+    zero_points = (
+        {} if not composed.dst_zero_point else {"dst": ZeroPoint((composed.dst_zero_point,))}
+    )
     return PrimitiveAttr(found, zero_points, composed.post_ops)
 
 
@@ -37,15 +57,24 @@ def size_along(drafts: Drafts, value: str, axis: int) -> int:
 
 
 def knows_axis(drafts: Drafts, quantizer: Node) -> bool:
-    """True when the model tells the size of the axis that a Quantize or Dequantize has parameters along, of what it reads."""
+    """True when the model tells the size of the axis that a Quantize or Dequantize has parameters
+    along, of what it reads.
+    """
     axis = quantizer.attr("quant", Quantization).axis
     return axis is None or size_along(drafts, quantizer.inputs[0], axis) > 0
 
 
 def codes_behind(drafts: Drafts, value: str) -> Node | None:
-    """The Dequantize of 8-bit codes made at run time, per tensor or along an axis of known size, that produces a value, or None."""
+    """The Dequantize of 8-bit codes made at run time, per tensor or along an axis of known size,
+    that produces a value, or None.
+    """
     node = drafts.graph.producer(value)
-    if node is None or node.op != "Dequantize" or drafts.graph.constant(node.inputs[0]) is not None or not knows_axis(drafts, node):
+    if (
+        node is None
+        or node.op != "Dequantize"
+        or drafts.graph.constant(node.inputs[0]) is not None
+        or not knows_axis(drafts, node)
+    ):
         return None
     return node if drafts.graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
 

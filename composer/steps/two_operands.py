@@ -1,7 +1,9 @@
-"""Operations of two operands behind an anchor, as basic operations: arithmetic, maximum, minimum and comparisons.
+"""Operations of two operands behind an anchor, as basic operations: arithmetic, maximum, minimum
+and comparisons.
 
-The chain is one operand. The other is a constant, an f32 value, or 8-bit codes that the step decodes itself: codes enter a binary
-post-op as plain numbers, so the chain in front of it is brought to their grid and taken back behind it.
+The chain is one operand. The other is a constant, an f32 value, or 8-bit codes that the step
+decodes itself: codes enter a binary post-op as plain numbers, so the chain in front of it is
+brought to their grid and taken back behind it.
 """
 
 from __future__ import annotations
@@ -25,14 +27,26 @@ from ..mapping.compared_codes import DIFFERENCE, MIRRORED, codes_differ
 from ..mapping.post_ops_composer import Front, PostOpsComposer
 from ..mapping.residual import branch_refusal
 
-__all__ = ["Found", "along_channels", "comparable", "decoded", "overwriting_refusal", "two_operands"]
+__all__ = [
+    "Found",
+    "along_channels",
+    "comparable",
+    "decoded",
+    "overwriting_refusal",
+    "two_operands",
+]
 
 Found = tuple[list[ChainOp], Node | None]
-"""What an operation does, and the Dequantize on its other operand that goes into the step with it."""
+"""What an operation does, and the Dequantize on its other operand that goes into the step with it.
+"""
 
 
-def two_operands(graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node) -> Found | Refusal | None:
-    """What `node` does to the chain at `value`, or why post-ops cannot do it; None when the node reads nothing but the chain otherwise."""
+def two_operands(
+    graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node
+) -> Found | Refusal | None:
+    """What `node` does to the chain at `value`, or why post-ops cannot do it; None when the node
+    reads nothing but the chain otherwise.
+    """
     algorithm = node.spec.binary
     assert algorithm is not None
     if node.inputs[0] == node.inputs[1]:
@@ -52,46 +66,78 @@ def two_operands(graph: Graph, node: Node, value: str, composer: PostOpsComposer
     if elsewhere is not None:
         return elsewhere
     if not _fits(graph, other, value):
-        return Refusal("the other operand does not broadcast to the chain", str(graph.type(value)), str(graph.type(other)))
+        return Refusal(
+            "the other operand does not broadcast to the chain",
+            str(graph.type(value)),
+            str(graph.type(other)),
+        )
     codes = decoded(graph, other)
-    found = None if codes is None else _with_codes(graph, node, value, codes, algorithm, anchor, composer, first=first)
+    found = (
+        None
+        if codes is None
+        else _with_codes(graph, node, value, codes, algorithm, anchor, composer, first=first)
+    )
     return found or _with_values(graph, node, value, other, algorithm, anchor, first=first)
 
 
 def decoded(graph: Graph, value: str) -> Node | None:
-    """The Dequantize of 8-bit per-tensor codes, computed at run time, that produces a value; else None."""
+    """The Dequantize of 8-bit per-tensor codes, computed at run time, that produces a value; else
+    None.
+    """
     node = graph.producer(value)
     if node is None or node.op != "Dequantize" or graph.constant(node.inputs[0]) is not None:
         return None
     quant = node.attr("quant", Quantization)
-    return node if quant.per_tensor and graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
+    return (
+        node
+        if quant.per_tensor and graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8)
+        else None
+    )
 
 
-# -- a constant --------------------------------------------------------------------------------------------------------------------
+# -- a constant ------------------------------------------------------------------------------------
 
 
 def along_channels(data: npt.NDArray[np.generic], front: Front) -> Vec | None:
-    """Data that varies along the channel axis only, as a vector (size 1 when it does not vary); None otherwise, and of no channels."""
+    """Data that varies along the channel axis only, as a vector (size 1 when it does not vary);
+    None otherwise, and of no channels.
+    """
     if data.size == 1:
         return vec(data)
     axis = front.channel_axis - (front.rank - data.ndim)
-    if data.ndim <= front.rank and axis >= 0 and 0 < data.shape[axis] == data.size == front.channels:
+    if (
+        data.ndim <= front.rank
+        and axis >= 0
+        and 0 < data.shape[axis] == data.size == front.channels
+    ):
         return vec(data)
     return None
 
 
 def _in_rank(graph: Graph, constant: str, rank: int) -> str:
-    """A constant with dimensions of 1 in front, as broadcasting reads it: post-ops want the destination's rank."""
+    """A constant with dimensions of 1 in front, as broadcasting reads it: post-ops want the
+    destination's rank.
+    """
     data = graph.constant(constant)
     if data is None or data.ndim >= rank:
         return constant
-    return graph.add_constant(f"{constant}/rank{rank}", data.reshape((1,) * (rank - data.ndim) + data.shape))
+    return graph.add_constant(
+        f"{constant}/rank{rank}", data.reshape((1,) * (rank - data.ndim) + data.shape)
+    )
 
 
-def _with_vector(graph: Graph, node: Node, vector: Vec, algorithm: str, front: Front, *, first: bool) -> Found | Refusal:
+def _with_vector(
+    graph: Graph, node: Node, vector: Vec, algorithm: str, front: Front, *, first: bool
+) -> Found | Refusal:
     if np.isnan(vector).any() or not (np.isfinite(vector).all() or node.op in ("Max", "Min")):
-        return Refusal(f"no basic operation for {node.op} by this constant", "finite numbers", "infinity or NaN")
-    found = written_with(WithConstant(algorithm, vector, lambda: _operand(graph, node, vector, front), first))
+        return Refusal(
+            f"no basic operation for {node.op} by this constant",
+            "finite numbers",
+            "infinity or NaN",
+        )
+    found = written_with(
+        WithConstant(algorithm, vector, lambda: _operand(graph, node, vector, front), first)
+    )
     assert found is not None
     return found if isinstance(found, Refusal) else ([*found], None)
 
@@ -103,7 +149,9 @@ def _operand(graph: Graph, node: Node, vector: Vec, front: Front) -> str:
 
 
 def comparable(graph: Graph, ops: Sequence[ChainOp], composer: PostOpsComposer) -> list[ChainOp]:
-    """The operations, by `DIFFERENCE` where the target compares with a single number only and the operand is no such."""
+    """The operations, by `DIFFERENCE` where the target compares with a single number only and the
+    operand is no such.
+    """
     front = composer.front
     if front.channels % composer.target.comparison_lanes == 0:
         return list(ops)
@@ -126,7 +174,7 @@ def _is_single(graph: Graph, value: str) -> bool:
     return shape is not None and all(size == 1 for size in shape)
 
 
-# -- another value -----------------------------------------------------------------------------------------------------------------
+# -- another value ---------------------------------------------------------------------------------
 
 
 def _fits(graph: Graph, other: str, value: str) -> bool:
@@ -135,19 +183,38 @@ def _fits(graph: Graph, other: str, value: str) -> bool:
     return a is not None and b is not None and len(a) == len(b) and dims.fits(a, b)
 
 
-def _with_values(graph: Graph, node: Node, value: str, other: str, algorithm: str, anchor: Node, *, first: bool) -> Found | Refusal:
+def _with_values(
+    graph: Graph, node: Node, value: str, other: str, algorithm: str, anchor: Node, *, first: bool
+) -> Found | Refusal:
     if graph.type(other).dtype is not DType.F32:
-        return Refusal("the other operand is neither f32 nor 8-bit codes", "f32, or per-tensor u8 or s8", graph.type(other).dtype.value)
-    why_not = overwriting_refusal(graph, other, other, value, node, anchor) if algorithm in ("add", "sub") else ""
+        return Refusal(
+            "the other operand is neither f32 nor 8-bit codes",
+            "f32, or per-tensor u8 or s8",
+            graph.type(other).dtype.value,
+        )
+    why_not = (
+        overwriting_refusal(graph, other, other, value, node, anchor)
+        if algorithm in ("add", "sub")
+        else ""
+    )
     found = written_with(WithTensor(algorithm, other, first, why_not))
     assert found is not None
     return found if isinstance(found, Refusal) else ([*found], None)
 
 
 def _with_codes(
-    graph: Graph, node: Node, value: str, decode: Node, algorithm: str, anchor: Node, composer: PostOpsComposer, *, first: bool
+    graph: Graph,
+    node: Node,
+    value: str,
+    decode: Node,
+    algorithm: str,
+    anchor: Node,
+    composer: PostOpsComposer,
+    *,
+    first: bool,
 ) -> Found | None:
-    """The operation with s*(q - z), q the codes; None when no attributes decode the operand, so that a step of its own must.
+    """The operation with s*(q - z), q the codes; None when no attributes decode the operand, so
+    that a step of its own must.
 
     Comparisons, maximum and minimum see `compared_codes.py`, the others `operand_rules.py`.
     """
@@ -157,18 +224,30 @@ def _with_codes(
         op = CodesOp(algorithm, codes, graph.type(codes).dtype, scale, zero)
         differ = codes_differ(composer.front, composer.chain, op, told=is_told_behind(graph, node))
         return None if differ else ([op], decode)
-    why_not = overwriting_refusal(graph, codes, decode.output, value, node, anchor) if algorithm in ("add", "sub") else ""
-    found = written_with(WithCodes(algorithm, codes, graph.type(codes).dtype, scale, zero, first, why_not))
+    why_not = (
+        overwriting_refusal(graph, codes, decode.output, value, node, anchor)
+        if algorithm in ("add", "sub")
+        else ""
+    )
+    found = written_with(
+        WithCodes(algorithm, codes, graph.type(codes).dtype, scale, zero, first, why_not)
+    )
     return None if found is None or isinstance(found, Refusal) else ([*found], decode)
 
 
-_MANY_READERS = 64  # each is looked for in front of the anchor; a buffer that so many read dies late, if at all
+_MANY_READERS = (
+    64  # each is looked for in front of the anchor; a buffer that so many read dies late, if at all
+)
 
 
-def overwriting_refusal(graph: Graph, stored: str, read: str, value: str, node: Node, anchor: Node) -> str:
-    """Why the step may not write over the buffer of `stored`, which `node` reads as `read`; '' when it may.
+def overwriting_refusal(
+    graph: Graph, stored: str, read: str, value: str, node: Node, anchor: Node
+) -> str:
+    """Why the step may not write over the buffer of `stored`, which `node` reads as `read`; '' when
+    it may.
 
-    It may when the buffer dies there: the shapes agree, the graph does not own it, and every other reader has run before the anchor.
+    It may when the buffer dies there: the shapes agree, the graph does not own it, and every other
+    reader has run before the anchor.
     """
     if not dims.same_shape(graph.type(stored).shape, graph.type(value).shape):
         return f"the skip has another shape: {graph.type(stored)} against {graph.type(value)}"
@@ -180,7 +259,9 @@ def overwriting_refusal(graph: Graph, stored: str, read: str, value: str, node: 
     if any(map(graph.is_output, (*views, read))):
         return "the skip is returned by the model"
     readers: list[Node] = []
-    for reader in [reader for view in views for reader in graph.consumers(view) if reader.op not in RESHAPES]:
+    for reader in [
+        reader for view in views for reader in graph.consumers(view) if reader.op not in RESHAPES
+    ]:
         readers += graph.consumers(reader.output) if reader.op == "Dequantize" else [reader]
         if reader.op == "Dequantize" and graph.is_output(reader.output):
             return "the skip is returned by the model"

@@ -1,6 +1,7 @@
 """The op table: one row an op, read by the frontend, the verifier, the composer and the runtimes.
 
-A graph op named X means the ONNX op X at its newest opset. Where a row writes an attribute in another way than ONNX does:
+A graph op named X means the ONNX op X at its newest opset. Where a row writes an attribute in
+another way than ONNX does:
 
     Cast.to                       a DType
     ConstantOfShape               value (a number) and dtype (a DType) instead of a tensor
@@ -8,8 +9,9 @@ A graph op named X means the ONNX op X at its newest opset. Where a row writes a
     Shape.end                     None when absent
     kernel_shape, strides, pads, dilations, output_padding, output_shape, perm, axes: () when absent
 
-FakeQuantize, Quantize, Dequantize, Lookup, Shuffle and Onnx are fqfuse's own (`onnx=False`). A node with more outputs than its row, and
-one whose `infer` raises NotCovered, is imported as the foreign op `Onnx`.
+FakeQuantize, Quantize, Dequantize, Lookup, Shuffle and Onnx are fqfuse's own (`onnx=False`). A node
+with more outputs than its row, and one whose `infer` raises NotCovered, is imported as the foreign
+op `Onnx`.
 """
 
 from __future__ import annotations

@@ -145,18 +145,33 @@ ACTIVATION: tuple[OpSpec, ...] = (
         eltwise="relu",
         parameters=("alpha",),
     ),
-    _activation("Elu", "x where x >= 0, else alpha * (e**x - 1).", _elu, attrs={"alpha": 1.0}, eltwise="elu", parameters=("alpha",)),
+    _activation(
+        "Elu",
+        "x where x >= 0, else alpha * (e**x - 1).",
+        _elu,
+        attrs={"alpha": 1.0},
+        eltwise="elu",
+        parameters=("alpha",),
+    ),
     _activation(
         "Selu",
         "gamma * elu(x, alpha).",
         _selu,
         attrs={"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
     ),
-    _activation("Celu", "max(x, 0) + min(0, alpha * (e**(x/alpha) - 1)).", _celu, attrs={"alpha": 1.0}),
+    _activation(
+        "Celu", "max(x, 0) + min(0, alpha * (e**(x/alpha) - 1)).", _celu, attrs={"alpha": 1.0}
+    ),
     _activation("Sigmoid", "1 / (1 + e**-x).", lambda x, _: _sigmoid(x), eltwise="logistic"),
     _activation("Tanh", "Hyperbolic tangent.", lambda x, _: np.tanh(x), eltwise="tanh"),
     _activation("Erf", "The error function.", lambda x, _: erf(x)),
-    _activation("Softplus", "log(1 + e**x).", lambda x, _: _softplus(x), eltwise="soft_relu", parameters=(1.0,)),
+    _activation(
+        "Softplus",
+        "log(1 + e**x).",
+        lambda x, _: _softplus(x),
+        eltwise="soft_relu",
+        parameters=(1.0,),
+    ),
     _activation("Softsign", "x / (1 + |x|).", lambda x, _: x / (1 + np.abs(x))),
     _activation(
         "HardSigmoid",
@@ -173,7 +188,14 @@ ACTIVATION: tuple[OpSpec, ...] = (
         eltwise="hardswish",
         parameters=(1 / 6, 0.5),
     ),
-    _activation("Swish", "x * sigmoid(alpha * x).", _swish, attrs={"alpha": 1.0}, eltwise="swish", parameters=("alpha",)),
+    _activation(
+        "Swish",
+        "x * sigmoid(alpha * x).",
+        _swish,
+        attrs={"alpha": 1.0},
+        eltwise="swish",
+        parameters=("alpha",),
+    ),
     _activation("Mish", "x * tanh(log(1 + e**x)).", _mish, eltwise="mish"),
     _activation(
         "Gelu",

@@ -1,4 +1,6 @@
-"""How shapes, symbolic ones included, broadcast against each other (NumPy's and ONNX's multidirectional rule)."""
+"""How shapes, symbolic ones included, broadcast against each other (NumPy's and ONNX's
+multidirectional rule).
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,17 @@ def broadcast_shapes(shapes: Sequence[Shape], what: str) -> Shape:
             found = broadcast_dims(result[axis], dim)
             if found is None:
                 listed = " and ".join(f"[{','.join(map(str, s))}]" for s in shapes)
-                raise ShapeError(f"{what}: {listed} do not broadcast against each other (dimension {axis - rank})")
+                raise ShapeError(
+                    f"{what}: {listed} do not broadcast against each other (dimension {axis - rank})"
+                )
             result[axis] = found
     return tuple(result)
 
 
 def broadcast_dims(a: Dim, b: Dim) -> Dim | None:
-    """The size two dimensions broadcast to, `?` where two symbols meet (either may be 1), None when they cannot."""
+    """The size two dimensions broadcast to, `?` where two symbols meet (either may be 1), None when
+    they cannot.
+    """
     if a == 1 or b == 1:
         return b if a == 1 else a
     if dims.same(a, b):

@@ -1,7 +1,8 @@
 """How the quantization of a value's type survives ops that only move its elements.
 
-Per-tensor parameters always do. Those along an axis follow the axis; where an op leaves no axis that the entries run along in their order,
-the quantization is dropped from the type (no error: the codes stay right, only the type no longer says what they mean).
+Per-tensor parameters always do. Those along an axis follow the axis; where an op leaves no axis
+that the entries run along in their order, the quantization is dropped from the type (no error: the
+codes stay right, only the type no longer says what they mean).
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ def as_it_is(call: Call, shape: Shape | None) -> Quantization | None:  # noqa: A
     return call.type(0).quant
 
 
-def outside_of(call: Call, axes: Collection[int] | None, shape: Shape | None) -> Quantization | None:
-    """That of the first input, unless it runs along one of the axes (from 0; None: not known) whose elements the op moves or drops."""
+def outside_of(
+    call: Call, axes: Collection[int] | None, shape: Shape | None
+) -> Quantization | None:
+    """That of the first input, unless it runs along one of the axes (from 0; None: not known) whose
+    elements the op moves or drops.
+    """
     quant = call.type(0).quant
     if quant is None or quant.axis is None:
         return quant
@@ -29,7 +34,9 @@ def outside_of(call: Call, axes: Collection[int] | None, shape: Shape | None) ->
 
 
 def where_size_stays(call: Call, shape: Shape | None) -> Quantization | None:
-    """That of the first input, if the axis it runs along keeps its size: for ops that leave an axis alone or change its size."""
+    """That of the first input, if the axis it runs along keeps its size: for ops that leave an axis
+    alone or change its size.
+    """
     quant, before = call.type(0).quant, call.type(0).shape
     if quant is None or quant.axis is None:
         return quant
@@ -46,7 +53,9 @@ def permuted(quant: Quantization | None, perm: Sequence[int]) -> Quantization | 
 
 
 def reshaped(call: Call, shape: Shape | None) -> Quantization | None:
-    """After a reshape (same elements, same order): the axis that has the old one's size and as many elements before it."""
+    """After a reshape (same elements, same order): the axis that has the old one's size and as many
+    elements before it.
+    """
     quant, before = call.type(0).quant, call.type(0).shape
     if quant is None or quant.axis is None:
         return quant
@@ -60,7 +69,9 @@ def reshaped(call: Call, shape: Shape | None) -> Quantization | None:
 
 
 def common(call: Call, axis: int) -> Quantization | None:
-    """Of several inputs joined along `axis`: what all have in common, unless it runs along that axis."""
+    """Of several inputs joined along `axis`: what all have in common, unless it runs along that
+    axis.
+    """
     quants = {t.quant for t in call.types if t is not None}
     quant = quants.pop() if len(quants) == 1 else None
     return None if quant is not None and quant.axis == axis else quant

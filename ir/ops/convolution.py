@@ -1,7 +1,8 @@
 """Rows of convolution: Conv, ConvTranspose, ConvInteger.
 
-A convolution is a matrix product of the weights with columns [input channels * taps, positions] (im2col), computed in blocks so that the
-columns of a block stay small; depthwise convolution is a sum over taps instead. Integer convolution runs on float64, which holds every
+A convolution is a matrix product of the weights with columns [input channels * taps, positions]
+(im2col), computed in blocks so that the columns of a block stay small; depthwise convolution is a
+sum over taps instead. Integer convolution runs on float64, which holds every
 partial sum exactly: 255 * 255 * 2^37 < 2^53.
 """
 
@@ -16,11 +17,24 @@ from ..types import Dim, DType, Shape
 from . import dims
 from .rows import FLOATS, A, Call, integer, integers, row, text
 from .spec import Attr, Attrs, OpSpec, Required, ShapeError, Trait
-from .windows import AUTO_PADS, Window, at, check_lengths, check_positive, pad_spatial, window, window_shape
+from .windows import (
+    AUTO_PADS,
+    Window,
+    at,
+    check_lengths,
+    check_positive,
+    pad_spatial,
+    window,
+    window_shape,
+)
 
 __all__ = ["CONVOLUTION", "convolve", "deconvolve", "transposed_window"]
 
-_BLOCK = 1 << 20  # elements of columns made at once: 4 MB of f32 stay in the cache between being made and being multiplied
+_BLOCK = (
+    1 << 20
+    # elements of columns made at once: 4 MB of f32 stay in the cache between being made and being
+    # multiplied
+)
 
 _WINDOW: dict[str, Attr | Required] = {
     "kernel_shape": (),
@@ -33,14 +47,17 @@ _WINDOW: dict[str, Attr | Required] = {
 
 
 def convolve(x: A, weights: A, win: Window, group: int) -> A:
-    """x [N, C, *spatial] with weights [OC, C/group, *kernel], both of one float type -> [N, OC, *win.out], in that type.
+    """x [N, C, *spatial] with weights [OC, C/group, *kernel], both of one float type -> [N, OC,
+    *win.out], in that type.
 
     Padding taps count as zero.
     """
     n, c = x.shape[:2]
     oc, icg = weights.shape[:2]
     if win.trivial:
-        product: A = np.matmul(weights.reshape(1, group, oc // group, icg), x.reshape(n, group, icg, -1))
+        product: A = np.matmul(
+            weights.reshape(1, group, oc // group, icg), x.reshape(n, group, icg, -1)
+        )
         return product.reshape(n, oc, *win.out)
     padded = pad_spatial(x, win.begin, win.end, 0)
     if icg == 1 and oc == c:
@@ -63,7 +80,11 @@ def convolve(x: A, weights: A, win: Window, group: int) -> A:
 
 
 def _rows_of(win: Window, top: int, count: int) -> Window:
-    return Window(win.kernel, win.strides, win.dilations, win.begin, win.end, (count, *win.out[1:])) if top or count != win.out[0] else win
+    return (
+        Window(win.kernel, win.strides, win.dilations, win.begin, win.end, (count, *win.out[1:]))
+        if top or count != win.out[0]
+        else win
+    )
 
 
 def _columns(padded: A, win: Window, group: int) -> A:
@@ -86,28 +107,40 @@ def _depthwise(padded: A, weights: A, win: Window) -> A:
 
 
 def deconvolve(x: A, weights: A, attrs: Attrs) -> A:
-    """x [N, IC, *spatial] with weights [IC, OC/group, *kernel], both of one float type -> [N, OC, *out] (ConvTranspose)."""
+    """x [N, IC, *spatial] with weights [IC, OC/group, *kernel], both of one float type -> [N, OC,
+    *out] (ConvTranspose).
+    """
     group = integer(attrs, "group")
     n, ic = x.shape[:2]
     ocg, kernel, spatial = weights.shape[1], weights.shape[2:], x.shape[2:]
     strides, dilations, begin, out = _transposed(attrs, spatial, kernel)
     matrix = weights.reshape(group, ic // group, -1).transpose(0, 2, 1)
-    products = np.matmul(matrix, x.reshape(n, group, ic // group, -1)).reshape(n, group * ocg, *kernel, *spatial)
-    by_tap: A = np.moveaxis(products, (0, 1), (len(kernel), len(kernel) + 1))  # [*kernel, N, OC, *spatial]
+    products = np.matmul(matrix, x.reshape(n, group, ic // group, -1)).reshape(
+        n, group * ocg, *kernel, *spatial
+    )
+    by_tap: A = np.moveaxis(
+        products, (0, 1), (len(kernel), len(kernel) + 1)
+    )  # [*kernel, N, OC, *spatial]
     full = tuple(
         max((i - 1) * s + (k - 1) * d + 1, int(b) + int(o))
         for i, s, k, d, b, o in zip(spatial, strides, kernel, dilations, begin, out, strict=True)
     )
     result = np.zeros((n, group * ocg, *full), x.dtype)
     for tap in np.ndindex(*kernel):
-        under = tuple(slice(t * d, t * d + (i - 1) * s + 1, s) for t, d, i, s in zip(tap, dilations, spatial, strides, strict=True))
+        under = tuple(
+            slice(t * d, t * d + (i - 1) * s + 1, s)
+            for t, d, i, s in zip(tap, dilations, spatial, strides, strict=True)
+        )
         view = at(result, under)
         view += by_tap[tap]
-    return at(result, tuple(slice(int(b), int(b) + int(o)) for b, o in zip(begin, out, strict=True)))
+    return at(
+        result, tuple(slice(int(b), int(b) + int(o)) for b, o in zip(begin, out, strict=True))
+    )
 
 
 def transposed_window(attrs: Attrs, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
-    """The window of the convolution that a ConvTranspose over static spatial dimensions transposes: `out` is the ConvTranspose's output.
+    """The window of the convolution that a ConvTranspose over static spatial dimensions transposes:
+    `out` is the ConvTranspose's output.
 
     `end` is negative where the output reaches beyond the last tap: there it is the bias alone.
 
@@ -115,21 +148,36 @@ def transposed_window(attrs: Attrs, spatial: Sequence[int], kernel: Sequence[int
         ShapeError: attributes that do not fit together.
     """
     strides, dilations, first, shape = _transposed(attrs, tuple(spatial), tuple(kernel))
-    begin, out = tuple(d for d in first if isinstance(d, int)), tuple(d for d in shape if isinstance(d, int))
-    covered = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(spatial, strides, kernel, dilations, strict=True)]
+    begin, out = (
+        tuple(d for d in first if isinstance(d, int)),
+        tuple(d for d in shape if isinstance(d, int)),
+    )
+    covered = [
+        (i - 1) * s + (k - 1) * d + 1
+        for i, s, k, d in zip(spatial, strides, kernel, dilations, strict=True)
+    ]
     end = tuple(c - o - b for c, o, b in zip(covered, out, begin, strict=True))
     return Window(tuple(kernel), strides, dilations, begin, end, out)
 
 
-def _transposed(attrs: Attrs, spatial: Shape, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], Shape, Shape]:
+def _transposed(
+    attrs: Attrs, spatial: Shape, kernel: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], Shape, Shape]:
     """Strides, dilations, cropping before, and output sizes of a ConvTranspose.
 
-    Without `output_shape`: out = stride*(in-1) + output_padding + span - pads (in * stride for SAME). With it, the pads follow from it,
-    the odd one before the data except for SAME_UPPER, as ONNX's formula says.
+    Without `output_shape`: out = stride*(in-1) + output_padding + span - pads (in * stride for
+    SAME). With it, the pads follow from it, the odd one before the data except for SAME_UPPER, as
+    ONNX's formula says.
     """
     count = len(spatial)
-    strides, dilations = integers(attrs, "strides") or (1,) * count, integers(attrs, "dilations") or (1,) * count
-    extra, wanted = integers(attrs, "output_padding") or (0,) * count, integers(attrs, "output_shape")
+    strides, dilations = (
+        integers(attrs, "strides") or (1,) * count,
+        integers(attrs, "dilations") or (1,) * count,
+    )
+    extra, wanted = (
+        integers(attrs, "output_padding") or (0,) * count,
+        integers(attrs, "output_shape"),
+    )
     auto, pads = text(attrs, "auto_pad", AUTO_PADS), integers(attrs, "pads") or (0,) * (2 * count)
     check_lengths(count, strides=strides, dilations=dilations, output_padding=extra)
     check_lengths(2 * count, pads=pads)
@@ -146,38 +194,57 @@ def _transposed(attrs: Attrs, spatial: Shape, kernel: tuple[int, ...]) -> tuple[
         out = tuple(dims.multiply(i, s) for i, s in zip(spatial, strides, strict=True))
     else:
         explicit = pads if auto == "NOTSET" else (0,) * (2 * count)
-        return strides, dilations, explicit[:count], tuple(dims.subtract(f, explicit[i] + explicit[i + count]) for i, f in enumerate(full))
+        return (
+            strides,
+            dilations,
+            explicit[:count],
+            tuple(dims.subtract(f, explicit[i] + explicit[i + count]) for i, f in enumerate(full)),
+        )
     total = [dims.positive(dims.subtract(f, o)) for f, o in zip(full, out, strict=True)]
-    begin = tuple(dims.floor_div(t, 2) if auto == "SAME_UPPER" else dims.ceil_div(t, 2) for t in total)
+    begin = tuple(
+        dims.floor_div(t, 2) if auto == "SAME_UPPER" else dims.ceil_div(t, 2) for t in total
+    )
     return strides, dilations, begin, out
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------
 
 
 def _kernel(call: Call) -> tuple[int, ...]:
     """The kernel: from the attribute where it is given, and the weights must agree with it."""
     x, weights = call.at_least(0, 3), call.shape(1)
     if len(weights) != len(x):
-        raise ShapeError(f"weights must have as many dimensions as {call.name(0)}, {len(x)}, found {call.type(1)}")
+        raise ShapeError(
+            f"weights must have as many dimensions as {call.name(0)}, {len(x)}, found {call.type(1)}"
+        )
     if integer(call.attrs, "group") < 1:
         raise ShapeError(f"group must be positive, found {call.attrs['group']!r}")
     given = integers(call.attrs, "kernel_shape")
     static = tuple(d for d in weights[2:] if isinstance(d, int))
     if given and len(static) == len(weights) - 2 and static != given:
-        raise ShapeError(f"kernel_shape {list(given)} differs from that of the weights, {call.type(1)}")
+        raise ShapeError(
+            f"kernel_shape {list(given)} differs from that of the weights, {call.type(1)}"
+        )
     if not given and len(static) != len(weights) - 2:
-        raise ShapeError(f"the kernel's size must be known: give kernel_shape or static weights, found {call.type(1)}")
+        raise ShapeError(
+            f"the kernel's size must be known: give kernel_shape or static weights, found {call.type(1)}"
+        )
     return given or static
 
 
 def _check_channels(call: Call, expected: Dim, found: Dim, what: str) -> None:
     if dims.differ(expected, found):
-        raise ShapeError(f"{what}: expected {expected} from {call.type(1)}, found {found} in {call.type(0)}")
+        raise ShapeError(
+            f"{what}: expected {expected} from {call.type(1)}, found {found} in {call.type(0)}"
+        )
 
 
 def _conv_shape(call: Call) -> Shape:
-    kernel, (x, weights), group = _kernel(call), (call.shape(0), call.shape(1)), integer(call.attrs, "group")
+    kernel, (x, weights), group = (
+        _kernel(call),
+        (call.shape(0), call.shape(1)),
+        integer(call.attrs, "group"),
+    )
     _check_channels(call, dims.multiply(weights[1], group), x[1], "channels of the input")
     if isinstance(weights[0], int) and weights[0] % group:
         raise ShapeError(f"{weights[0]} output channels cannot be split into {group} groups")
@@ -189,7 +256,9 @@ def _conv_shape(call: Call) -> Shape:
 def _check_bias(call: Call, channels: Dim) -> None:
     (size,) = call.rank(2, 1)
     if dims.differ(size, channels):
-        raise ShapeError(f"bias must have {channels} entries, one an output channel, found {call.type(2)}")
+        raise ShapeError(
+            f"bias must have {channels} entries, one an output channel, found {call.type(2)}"
+        )
 
 
 def _with_bias(y: A, bias: A | None) -> A:
@@ -210,7 +279,11 @@ def _conv(x: A, weights: A, bias: A | None, attrs: Attrs) -> A:
 
 
 def _conv_transpose_shape(call: Call) -> Shape:
-    kernel, (x, weights), group = _kernel(call), (call.shape(0), call.shape(1)), integer(call.attrs, "group")
+    kernel, (x, weights), group = (
+        _kernel(call),
+        (call.shape(0), call.shape(1)),
+        integer(call.attrs, "group"),
+    )
     _check_channels(call, weights[0], x[1], "channels of the input")
     channels = dims.multiply(weights[1], group)
     if call.has(2):
@@ -222,7 +295,9 @@ def _conv_transpose_shape(call: Call) -> Shape:
 
 
 def _conv_transpose(x: A, weights: A, bias: A | None, attrs: Attrs) -> A:
-    return _with_bias(deconvolve(_working(x), _working(weights), attrs), bias).astype(x.dtype, copy=False)
+    return _with_bias(deconvolve(_working(x), _working(weights), attrs), bias).astype(
+        x.dtype, copy=False
+    )
 
 
 def _conv_integer(x: A, weights: A, x_zero: A | None, w_zero: A | None, attrs: Attrs) -> A:
@@ -231,7 +306,9 @@ def _conv_integer(x: A, weights: A, x_zero: A | None, w_zero: A | None, attrs: A
         codes -= x_zero.astype(np.float64).reshape(())
     if w_zero is not None:
         kernel -= w_zero.astype(np.float64).reshape(-1, *[1] * (kernel.ndim - 1))
-    y = convolve(codes, kernel, window(attrs, x.shape[2:], weights.shape[2:]), integer(attrs, "group"))
+    y = convolve(
+        codes, kernel, window(attrs, x.shape[2:], weights.shape[2:]), integer(attrs, "group")
+    )
     return y.astype(np.int64).astype(np.int32)  # int64 first: what exceeds s32 wraps around
 
 

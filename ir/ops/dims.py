@@ -1,14 +1,15 @@
 """Arithmetic on dimensions that may be symbolic.
 
-A symbolic dimension is a string: a name (`N`) or a formula over names. Formulas are polynomials with integer coefficients over atoms:
+A symbolic dimension is a string: a name (`N`) or a formula over names. Formulas are polynomials
+with integer coefficients over atoms:
 
     name                 as the model has it; one that is no identifier is quoted with backquotes inside a formula
     floor(p/q)           integer division of two polynomials
     pos(p)               the larger of p and 0
     ?                    a size that nothing is known of; unlike a name it does not even equal itself
 
-and are printed in one canonical order, so that equal formulas are equal strings: `floor((H+1)/2)`, `N*S`, `pos(H-1)`. There are no
-commas in them. Names stand for sizes >= 0.
+and are printed in one canonical order, so that equal formulas are equal strings: `floor((H+1)/2)`,
+`N*S`, `pos(H-1)`. There are no commas in them. Names stand for sizes >= 0.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ UNKNOWN = "?"
 
 @dataclass(frozen=True, order=True)
 class _Atom:
-    """A name, or floor/pos of polynomials (`parts`); the text alone tells atoms apart and orders them."""
+    """A name, or floor/pos of polynomials (`parts`); the text alone tells atoms apart and orders
+    them.
+    """
 
     text: str
     kind: str = field(default="name", compare=False)
@@ -58,7 +61,8 @@ _Frozen = tuple[tuple[_Monomial, int], ...]
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|(floor|pos)\(|([A-Za-z_][A-Za-z0-9_.]*)|`([^`]+)`|([-+*/()]))")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-_MOST_TERMS = 64  # a model may square a formula again and again: what grows past these limits counts as unknown
+# a model may square a formula again and again: what grows past these limits counts as unknown
+_MOST_TERMS = 64
 _LONGEST = 2000
 _MOST_BRACKETS = 64  # a longer formula is taken as a name: the reader is recursive
 
@@ -150,10 +154,15 @@ def same_shape(a: Shape | None, b: Shape | None) -> bool:
 
 
 def fits(operand: Shape | None, shape: Shape | None) -> bool:
-    """True when `operand` surely broadcasts to `shape` without making it larger: from the right, each dimension is 1 or that of `shape`."""
+    """True when `operand` surely broadcasts to `shape` without making it larger: from the right,
+    each dimension is 1 or that of `shape`.
+    """
     if operand is None or shape is None or len(operand) > len(shape):
         return False
-    return all(a == 1 or same(a, b) for a, b in zip(operand, shape[len(shape) - len(operand) :], strict=True))
+    return all(
+        a == 1 or same(a, b)
+        for a, b in zip(operand, shape[len(shape) - len(operand) :], strict=True)
+    )
 
 
 def evaluate(dim: Dim, sizes: Mapping[str, int]) -> int:
@@ -172,7 +181,9 @@ def evaluate(dim: Dim, sizes: Mapping[str, int]) -> int:
 
 
 def _value(poly: _Poly, sizes: Mapping[str, int]) -> int:
-    return sum(c * math.prod(_atom_value(atom, sizes) for atom in monomial) for monomial, c in poly.items())
+    return sum(
+        c * math.prod(_atom_value(atom, sizes) for atom in monomial) for monomial, c in poly.items()
+    )
 
 
 def _atom_value(atom: _Atom, sizes: Mapping[str, int]) -> int:
@@ -182,7 +193,7 @@ def _atom_value(atom: _Atom, sizes: Mapping[str, int]) -> int:
     return max(values[0], 0) if atom.kind == "pos" else values[0] // values[1]
 
 
-# -- polynomials -------------------------------------------------------------------------------------------------------------------
+# -- polynomials -----------------------------------------------------------------------------------
 
 
 def _plus(a: _Poly, b: _Poly) -> _Poly:
@@ -202,7 +213,9 @@ def _times(a: _Poly, b: _Poly) -> _Poly:
 
 
 def _positive(poly: _Poly) -> _Poly:
-    if all(c >= 0 for c in poly.values()):  # names stand for sizes >= 0, and so do floor and pos of them
+    if all(
+        c >= 0 for c in poly.values()
+    ):  # names stand for sizes >= 0, and so do floor and pos of them
         return poly
     if all(c <= 0 for c in poly.values()):
         return {}
@@ -225,14 +238,18 @@ def _divide(a: _Poly, b: _Poly) -> _Poly:
             whole[left] = quotient
         if remainder:
             rest[monomial] = remainder
-    if not rest or (not below and set(rest) == {()}):  # a constant rest lies between 0 and the divisor
+    if not rest or (
+        not below and set(rest) == {()}
+    ):  # a constant rest lies between 0 and the divisor
         return whole
     nested = None if below else _unnest(rest, divisor)
     return _plus(whole, nested or _floor(rest, b))
 
 
 def _unnest(poly: _Poly, divisor: int) -> _Poly | None:
-    """floor((floor(p/m) + k)/n) = floor((p + k*m)/(m*n)), or None when the polynomial has another form."""
+    """floor((floor(p/m) + k)/n) = floor((p + k*m)/(m*n)), or None when the polynomial has another
+    form.
+    """
     terms = [m for m in poly if m]
     if len(terms) != 1 or len(terms[0]) != 1 or poly[terms[0]] != 1 or terms[0][0].kind != "floor":
         return None
@@ -252,7 +269,15 @@ def _without(monomial: _Monomial, factor: _Monomial) -> _Monomial | None:
 
 
 def _floor(above: _Poly, below: _Poly) -> _Poly:
-    return {(_Atom(f"floor({_grouped(above)}/{_grouped(below)})", "floor", (_frozen(above), _frozen(below))),): 1}
+    return {
+        (
+            _Atom(
+                f"floor({_grouped(above)}/{_grouped(below)})",
+                "floor",
+                (_frozen(above), _frozen(below)),
+            ),
+        ): 1
+    }
 
 
 def _frozen(poly: _Poly) -> _Frozen:
@@ -271,7 +296,10 @@ def _text(poly: _Poly) -> str:
     parts = []
     for monomial in sorted(poly, key=lambda m: (-len(m), m)):
         c = poly[monomial]
-        factors = [*([str(abs(c))] if abs(c) != 1 or not monomial else []), *(atom.text for atom in monomial)]
+        factors = [
+            *([str(abs(c))] if abs(c) != 1 or not monomial else []),
+            *(atom.text for atom in monomial),
+        ]
         parts.append(("-" if c < 0 else "+") + "*".join(factors))
     return "".join(parts).removeprefix("+")
 
@@ -293,7 +321,7 @@ def _dim(poly: _Poly) -> Dim:
     return text if len(text) <= _LONGEST else UNKNOWN
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 def _poly(dim: Dim) -> _Poly:
@@ -306,7 +334,9 @@ def _poly(dim: Dim) -> _Poly:
 def _read(text: str) -> _Frozen:
     if not _NAME.fullmatch(text):
         poly = _Reader(text).formula()
-        if poly is None or set(poly) <= {()}:  # no formula, or a bare number: the model's own name for a size
+        if poly is None or set(poly) <= {
+            ()
+        }:  # no formula, or a bare number: the model's own name for a size
             return (((_Atom(f"`{text}`"),), 1),)
         return _frozen(poly)
     return (((_Atom(text),), 1),)
@@ -326,7 +356,11 @@ class _Reader:
         return poly if self._at == len(self._tokens) else None
 
     def _next(self) -> str:
-        return self._tokens[self._at] if self._tokens is not None and self._at < len(self._tokens) else ""
+        return (
+            self._tokens[self._at]
+            if self._tokens is not None and self._at < len(self._tokens)
+            else ""
+        )
 
     def _take(self, token: str) -> bool:
         if self._next() == token:

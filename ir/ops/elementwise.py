@@ -1,4 +1,6 @@
-"""Rows of arithmetic, comparison and logic, element by element with broadcasting; Clip, Where, Cast, Identity."""
+"""Rows of arithmetic, comparison and logic, element by element with broadcasting; Clip, Where,
+Cast, Identity.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def same_shape(call: Call) -> Shape:
 
 def broadcast_inputs(call: Call) -> Shape:
     """The shape that all inputs which are there broadcast to."""
-    return broadcast_shapes([call.shape(i) for i, t in enumerate(call.types) if t is not None], "the inputs")
+    return broadcast_shapes(
+        [call.shape(i) for i, t in enumerate(call.types) if t is not None], "the inputs"
+    )
 
 
 def _binary(
@@ -40,7 +44,9 @@ def _binary(
     traits: frozenset[Trait] = frozenset(),
     algorithm: str | None = None,
 ) -> OpSpec:
-    """A row of two broadcast inputs of one type. A comparison has an algorithm but no primitive: oneDNN's stores 0 and 1, not bool."""
+    """A row of two broadcast inputs of one type. A comparison has an algorithm but no primitive:
+    oneDNN's stores 0 and 1, not bool.
+    """
 
     def compute(a: A, b: A, attrs: Attrs) -> A:  # noqa: ARG001
         with np.errstate(all="ignore"):  # IEEE: inf and NaN are results here
@@ -60,7 +66,14 @@ def _binary(
     )
 
 
-def _variadic(name: str, doc: str, function: Callable[[A, A], A], *, algorithm: str | None, divided: bool = False) -> OpSpec:
+def _variadic(
+    name: str,
+    doc: str,
+    function: Callable[[A, A], A],
+    *,
+    algorithm: str | None,
+    divided: bool = False,
+) -> OpSpec:
     """A row of any number of broadcast inputs of one type, combined from left to right."""
 
     def compute(*arrays: Any) -> A:
@@ -98,7 +111,11 @@ def _power(x: A, exponent: A, attrs: Attrs) -> A:  # noqa: ARG001
             y = np.power(x.astype(np.float64), exponent)
         else:  # x ** -n of integers: 1/x**n towards zero
             whole = np.power(x.astype(np.int64), np.maximum(exponent, 0))
-            y = np.where(exponent >= 0, whole, np.trunc(np.power(x.astype(np.float64), exponent)).astype(np.int64))
+            y = np.where(
+                exponent >= 0,
+                whole,
+                np.trunc(np.power(x.astype(np.float64), exponent)).astype(np.int64),
+            )
         return y.astype(x.dtype, copy=False)
 
 
@@ -181,12 +198,21 @@ _ARITHMETIC = (
     _binary("Add", "a + b.", np.add, traits=frozenset({_C}), algorithm="add"),
     _binary("Sub", "a - b.", np.subtract, algorithm="sub"),
     _binary("Mul", "a * b.", np.multiply, traits=frozenset({_C, _S}), algorithm="mul"),
-    # Integer division truncates: only of floats it would commute with scales, so the row claims nothing.
-    _binary("Div", "a / b; of integers, rounded towards zero.", _divide, traits=_TELLS, algorithm="div"),
+    # Integer division truncates: only of floats it would commute with scales, so the row claims
+    # nothing.
+    _binary(
+        "Div", "a / b; of integers, rounded towards zero.", _divide, traits=_TELLS, algorithm="div"
+    ),
     _variadic("Max", "The largest of the inputs.", np.maximum, algorithm="max"),
     _variadic("Min", "The smallest of the inputs.", np.minimum, algorithm="min"),
     _variadic("Sum", "The sum of the inputs, from left to right.", np.add, algorithm="add"),
-    _variadic("Mean", "The sum of the inputs, from left to right, divided by their number.", np.add, algorithm=None, divided=True),
+    _variadic(
+        "Mean",
+        "The sum of the inputs, from left to right, divided by their number.",
+        np.add,
+        algorithm=None,
+        divided=True,
+    ),
     row(
         "Pow",
         "x ** exponent, in the type of x; oneDNN's pow where the exponent is a constant scalar.",
@@ -199,9 +225,21 @@ _ARITHMETIC = (
     ),
     _unary("Neg", "-x.", np.negative, allowed=_SIGNED, traits=frozenset({_S}), eltwise="linear"),
     _unary("Abs", "|x|.", np.abs, allowed=NUMBERS, traits=frozenset({_S}), eltwise="abs"),
-    _unary("Sqrt", "Square root; NaN of negative numbers.", np.sqrt, traits=frozenset({_NAN}), eltwise="sqrt"),
+    _unary(
+        "Sqrt",
+        "Square root; NaN of negative numbers.",
+        np.sqrt,
+        traits=frozenset({_NAN}),
+        eltwise="sqrt",
+    ),
     _unary("Exp", "e ** x.", np.exp, eltwise="exp"),
-    _unary("Log", "Natural logarithm; NaN of negative numbers.", np.log, traits=frozenset({_NAN}), eltwise="log"),
+    _unary(
+        "Log",
+        "Natural logarithm; NaN of negative numbers.",
+        np.log,
+        traits=frozenset({_NAN}),
+        eltwise="log",
+    ),
     _unary("Reciprocal", "1 / x.", np.reciprocal, traits=_TELLS),
     _unary("Round", "The nearest integer, ties to even.", np.rint, eltwise="round"),
     _unary("Floor", "The largest integer <= x.", np.floor, traits=_TELLS),
@@ -212,7 +250,15 @@ _ARITHMETIC = (
 )
 
 _COMPARISON = (
-    _binary("Equal", "a == b.", np.equal, allowed=ANY, result=DType.BOOL, traits=frozenset({_C}), algorithm="eq"),
+    _binary(
+        "Equal",
+        "a == b.",
+        np.equal,
+        allowed=ANY,
+        result=DType.BOOL,
+        traits=frozenset({_C}),
+        algorithm="eq",
+    ),
     _binary("Greater", "a > b.", np.greater, result=DType.BOOL, algorithm="gt"),
     _binary("GreaterOrEqual", "a >= b.", np.greater_equal, result=DType.BOOL, algorithm="ge"),
     _binary("Less", "a < b.", np.less, result=DType.BOOL, algorithm="lt"),
@@ -222,7 +268,9 @@ _COMPARISON = (
 _LOGIC = (
     _binary("And", "a and b.", np.logical_and, allowed=_BOOL, traits=frozenset({_C})),
     _binary("Or", "a or b.", np.logical_or, allowed=_BOOL, traits=frozenset({_C})),
-    _binary("Xor", "One of the two, not both.", np.logical_xor, allowed=_BOOL, traits=frozenset({_C})),
+    _binary(
+        "Xor", "One of the two, not both.", np.logical_xor, allowed=_BOOL, traits=frozenset({_C})
+    ),
     _unary("Not", "not x.", np.logical_not, allowed=_BOOL),
     row(
         "Where",

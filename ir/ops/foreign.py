@@ -10,8 +10,14 @@ from .spec import REQUIRED, Array, Attrs, OpSpec, Param, ShapeError, Trait
 __all__ = ["FOREIGN"]
 
 
-def _infer(types: Sequence[TensorType | None], attrs: Attrs, data: Sequence[Array | None]) -> tuple[TensorType, ...]:  # noqa: ARG001
-    raise ShapeError(f"the output types of the foreign op {attrs.get('op_type')!r} must be given: graph.add(..., types=...)")
+def _infer(
+    types: Sequence[TensorType | None],  # noqa: ARG001  # the signature of the table
+    attrs: Attrs,
+    data: Sequence[Array | None],  # noqa: ARG001
+) -> tuple[TensorType, ...]:
+    raise ShapeError(
+        f"the output types of the foreign op {attrs.get('op_type')!r} must be given: graph.add(..., types=...)"
+    )
 
 
 FOREIGN: tuple[OpSpec, ...] = (

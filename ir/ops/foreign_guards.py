@@ -1,7 +1,9 @@
-"""What is known before ONNX's own code sees a foreign node, and what becomes of all that this code raises.
+"""What is known before ONNX's own code sees a foreign node, and what becomes of all that this code
+raises.
 
-The shape inference and the reference evaluator of the onnx package do not look at the numbers that they work with: on some they crash or
-never end. Those are named here once, in plain attribute values; models (frontend) and plan files (composer) are held against them.
+The shape inference and the reference evaluator of the onnx package do not look at the numbers that
+they work with: on some they crash or never end. Those are named here once, in plain attribute
+values; models (frontend) and plan files (composer) are held against them.
 """
 
 from __future__ import annotations
@@ -24,10 +26,14 @@ _AXES: Final = frozenset({"axis", "axes", "batch_dims", "batch_axis", "time_axis
 _MOST_AXES: Final = 1 << 10
 
 _MOST_BLOCK: Final = 1 << 20
-"""Elements that share a scale. The evaluator repeats each scale so often, whatever the input's size."""
+"""Elements that share a scale. The evaluator repeats each scale so often, whatever the input's
+size.
+"""
 
 _MOST_SAMPLES: Final = 1 << 8
-"""Of a bin of RoiAlign, along each axis: exported models take 0 to 4, and the evaluator a microsecond for each."""
+"""Of a bin of RoiAlign, along each axis: exported models take 0 to 4, and the evaluator a
+microsecond for each.
+"""
 
 _MOST_SKIPS: Final = 1 << 10
 
@@ -39,7 +45,8 @@ def foreign_refusal(op: str, attributes: _Values, inputs: int, outputs: int) -> 
 
     Args:
         op: its op type.
-        attributes: its attributes by name: numbers, bytes, and lists of these; others are not looked at.
+        attributes: its attributes by name: numbers, bytes, and lists of these; others are not
+            looked at.
         inputs: how many inputs it has.
         outputs: how many outputs it has.
 
@@ -55,8 +62,11 @@ def foreign_refusal(op: str, attributes: _Values, inputs: int, outputs: int) -> 
 
 
 @contextmanager
-def onnx_speaking(refuse: Callable[[str], FqfuseError], through: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Around calls of the onnx package on a node from outside: what it raises becomes the error that `refuse` makes of its first line.
+def onnx_speaking(
+    refuse: Callable[[str], FqfuseError], through: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Around calls of the onnx package on a node from outside: what it raises becomes the error
+    that `refuse` makes of its first line.
 
     Errors of our own, and those of the types `through`, pass.
     """
@@ -65,7 +75,9 @@ def onnx_speaking(refuse: Callable[[str], FqfuseError], through: tuple[type[Exce
         yield
     except passing:
         raise
-    except Exception as error:  # another's code on a stranger's data: no list of what it raises is ever whole
+    except (
+        Exception
+    ) as error:  # another's code on a stranger's data: no list of what it raises is ever whole
         said = str(error).splitlines()
         raise refuse(said[0][:300] if said else type(error).__name__) from error
 
@@ -105,13 +117,19 @@ def _roi_align(attributes: _Values, inputs: int, outputs: int) -> str:  # noqa: 
 
 
 def _tf_idf(attributes: _Values, inputs: int, outputs: int) -> str:  # noqa: ARG001
-    pools = [pool for name in ("pool_int64s", "pool_strings") if isinstance(pool := attributes.get(name), list)]
+    pools = [
+        pool
+        for name in ("pool_int64s", "pool_strings")
+        if isinstance(pool := attributes.get(name), list)
+    ]
     starts = _integers(attributes.get("ngram_counts", []))
     size = max(map(len, pools), default=0)
     if starts != sorted(starts) or any(not 0 <= start <= size for start in starts):
         return f"ngram_counts of TfIdfVectorizer are the starts of n-grams in a pool of {size}, in order"
     lengths = _within(attributes, "TfIdfVectorizer", "min_gram_length", 1, max(len(starts), 1))
-    lengths = lengths or _within(attributes, "TfIdfVectorizer", "max_gram_length", 1, max(len(starts), 1))
+    lengths = lengths or _within(
+        attributes, "TfIdfVectorizer", "max_gram_length", 1, max(len(starts), 1)
+    )
     return lengths or _within(attributes, "TfIdfVectorizer", "max_skip_count", 0, _MOST_SKIPS)
 
 
@@ -126,15 +144,17 @@ _GUARDS: Final[Mapping[str, Callable[[_Values, int, int], str]]] = {
 }
 
 
-# -- what ONNX's inference gets wrong ---------------------------------------------------------------------------------------------
+# -- what ONNX's inference gets wrong --------------------------------------------------------------
 
 _ANY_SHAPE: Final = "fqfuse.any_shape"
 
 
 def for_inference(model: Any) -> Any:
-    """The ModelProto with something of unknown shape in place of each Einsum inside a subgraph, where ONNX infers wrong shapes for it.
+    """The ModelProto with something of unknown shape in place of each Einsum inside a subgraph,
+    where ONNX infers wrong shapes for it.
 
-    That is a Reshape of its first operand to a shape that is an input of the model. What an Einsum outside gives, `einsum_shape` says.
+    That is a Reshape of its first operand to a shape that is an input of the model. What an Einsum
+    outside gives, `einsum_shape` says.
     """
     if not any(True for node in model.graph.node for body in _bodies(node) for _ in _einsums(body)):
         return model
@@ -143,7 +163,9 @@ def for_inference(model: Any) -> Any:
     shape = shown.graph.input.add(name=_ANY_SHAPE).type.tensor_type
     shape.elem_type = 7  # TensorProto.INT64
     shape.shape.dim.add()
-    for node in [inner for outer in shown.graph.node for body in _bodies(outer) for inner in _einsums(body)]:
+    for node in [
+        inner for outer in shown.graph.node for body in _bodies(outer) for inner in _einsums(body)
+    ]:
         node.op_type = "Reshape"
         node.input[:] = [node.input[0], _ANY_SHAPE]
         del node.attribute[:]

@@ -17,7 +17,9 @@ def _matmul_shape(call: Call) -> Shape:
     a, b = call.at_least(0, 1), call.at_least(1, 1)
     inner_a, inner_b = a[-1], b[-2] if len(b) > 1 else b[0]
     if dims.differ(inner_a, inner_b):
-        raise ShapeError(f"the inner dimensions must be equal: {inner_a} of {call.type(0)} is not {inner_b} of {call.type(1)}")
+        raise ShapeError(
+            f"the inner dimensions must be equal: {inner_a} of {call.type(0)} is not {inner_b} of {call.type(1)}"
+        )
     rows: Shape = a[-2:-1]
     columns: Shape = b[-1:] if len(b) > 1 else ()
     return (*broadcast_shapes([a[:-2], b[:-2]], "batch dimensions"), *rows, *columns)
@@ -36,13 +38,17 @@ def _matmul(a: A, b: A, attrs: Attrs) -> A:  # noqa: ARG001
 
 def _gemm_shape(call: Call) -> Shape:
     dtype, factors = call.type(0).dtype, [number(call.attrs, name) for name in ("alpha", "beta")]
-    if dtype.is_integer and not all(f.is_integer() and dtype.range[0] <= f <= dtype.range[1] for f in factors):
+    if dtype.is_integer and not all(
+        f.is_integer() and dtype.range[0] <= f <= dtype.range[1] for f in factors
+    ):
         raise not_covered(f"Gemm of {dtype.value} with the factors {factors}")
     a, b = call.rank(0, 2), call.rank(1, 2)
     m, k = a[::-1] if flag(call.attrs, "transA") else a
     k2, n = b[::-1] if flag(call.attrs, "transB") else b
     if dims.differ(k, k2):
-        raise ShapeError(f"the inner dimensions must be equal: {k} of {call.type(0)} is not {k2} of {call.type(1)}")
+        raise ShapeError(
+            f"the inner dimensions must be equal: {k} of {call.type(0)} is not {k2} of {call.type(1)}"
+        )
     if call.has(2):
         found = broadcast_shapes([(m, n), call.shape(2)], "a*b and c")
         if len(found) > 2 or any(dims.differ(f, d) for f, d in zip(found, (m, n), strict=True)):
@@ -65,10 +71,16 @@ def _matmul_integer(a: A, b: A, a_zero: A | None, b_zero: A | None, attrs: Attrs
     # float64 holds every partial sum of 8-bit products exactly, and runs on BLAS.
     left, right = a.astype(np.float64), b.astype(np.float64)
     if a_zero is not None:  # one entry, or one a row of a
-        left -= a_zero.astype(np.float64)[:, None] if a_zero.ndim == 1 and a_zero.size > 1 else a_zero.astype(np.float64)
+        left -= (
+            a_zero.astype(np.float64)[:, None]
+            if a_zero.ndim == 1 and a_zero.size > 1
+            else a_zero.astype(np.float64)
+        )
     if b_zero is not None:  # one entry, or one a column of b
         right -= b_zero.astype(np.float64)
-    return _product(left, right).astype(np.int64).astype(np.int32)  # int64 first: what exceeds s32 wraps around
+    return (
+        _product(left, right).astype(np.int64).astype(np.int32)
+    )  # int64 first: what exceeds s32 wraps around
 
 
 _CODES = frozenset({DType.U8, DType.S8})
@@ -78,7 +90,9 @@ MATMUL: tuple[OpSpec, ...] = (
         "MatMul",
         "Matrix product over the last two dimensions, the others broadcast; 1-D operands as in numpy.matmul.",
         "a:T b:T",
-        types={"T": FLOATS | (NUMBERS - {DType.S4, DType.U4, DType.S8, DType.U8, DType.S16, DType.U16})},
+        types={
+            "T": FLOATS | (NUMBERS - {DType.S4, DType.U4, DType.S8, DType.U8, DType.S16, DType.U16})
+        },
         shape=_matmul_shape,
         compute=_matmul,
         traits={Trait.PRODUCT, Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO, Trait.READS_CODES},

@@ -1,4 +1,6 @@
-"""Rows that permute, join, copy and repeat: Transpose, Concat, Split, Expand, Tile, DepthToSpace, SpaceToDepth, Shuffle."""
+"""Rows that permute, join, copy and repeat: Transpose, Concat, Split, Expand, Tile, DepthToSpace,
+SpaceToDepth, Shuffle.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def _transpose_shape(call: Call) -> Shape:
 
 
 def _transpose_quant(call: Call, shape: Shape | None) -> Quantization | None:
-    return permuted(call.type(0).quant, _perm(call.attrs, len(shape)) if shape is not None else integers(call.attrs, "perm"))
+    return permuted(
+        call.type(0).quant,
+        _perm(call.attrs, len(shape)) if shape is not None else integers(call.attrs, "perm"),
+    )
 
 
 def _concat_shape(call: Call) -> Shape:
@@ -44,7 +49,9 @@ def _concat_shape(call: Call) -> Shape:
             if a == axis:
                 result[a] = dims.add(result[a], dim)
             elif dims.differ(result[a], dim):
-                raise ShapeError(f"all inputs must agree outside of dimension {axis}: {call.type(0)}, {call.type(index)}")
+                raise ShapeError(
+                    f"all inputs must agree outside of dimension {axis}: {call.type(0)}, {call.type(index)}"
+                )
             elif isinstance(dim, int):
                 result[a] = dim
     return tuple(result)
@@ -59,7 +66,7 @@ def _concat_quant(call: Call, shape: Shape | None) -> Quantization | None:
     return common(call, integer(call.attrs, "axis") % max(len(shape or ()), 1))
 
 
-# -- Split -------------------------------------------------------------------------------------------------------------------------
+# -- Split -----------------------------------------------------------------------------------------
 
 
 def _pieces(size: Dim, count: int) -> list[Dim]:
@@ -71,7 +78,9 @@ def _pieces(size: Dim, count: int) -> list[Dim]:
 def _split_shapes(call: Call) -> list[Shape]:
     count = integer(call.attrs, "num_outputs")
     if call.has(1) == (count > 0):
-        raise ShapeError(f"either the input split or the attribute num_outputs must be given, found {'both' if count else 'none'}")
+        raise ShapeError(
+            f"either the input split or the attribute num_outputs must be given, found {'both' if count else 'none'}"
+        )
     if call.has(1) and call.constant(1) is None:
         (length,) = call.rank(1, 1) if call.type(1).shape is not None else (dims.UNKNOWN,)
         if not isinstance(length, int):
@@ -87,11 +96,15 @@ def _split_shapes(call: Call) -> list[Shape]:
     if constant is not None:
         sizes: list[Dim] = list(constant)
         if min(constant, default=0) < 0 or dims.differ(sum(constant), x[axis]):
-            raise ShapeError(f"the pieces {sizes} do not add up to {x[axis]}, dimension {axis} of {call.type(0)}")
+            raise ShapeError(
+                f"the pieces {sizes} do not add up to {x[axis]}, dimension {axis} of {call.type(0)}"
+            )
     else:
         sizes = [dims.UNKNOWN] * count if call.has(1) else _pieces(x[axis], count)
         if any(isinstance(size, int) and size < 0 for size in sizes):
-            raise ShapeError(f"dimension {axis} of {call.type(0)} cannot be split into {count} pieces")
+            raise ShapeError(
+                f"dimension {axis} of {call.type(0)} cannot be split into {count} pieces"
+            )
     return [(*x[:axis], size, *x[axis + 1 :]) for size in sizes]
 
 
@@ -106,7 +119,7 @@ def _split(x: A, split: A | None, attrs: Attrs) -> tuple[A, ...]:
     return tuple(np.split(x, np.cumsum(sizes)[:-1], axis=axis))
 
 
-# -- copies ------------------------------------------------------------------------------------------------------------------------
+# -- copies ----------------------------------------------------------------------------------------
 
 
 def _expand_shape(call: Call) -> Shape:
@@ -138,7 +151,8 @@ def tiled(x: A, repeats: A) -> A:
     """x repeated along each axis.
 
     Raises:
-        ValueError: repeats do not fit x, or one is negative: NumPy gives back memory that nobody wrote for some of them.
+        ValueError: repeats do not fit x, or one is negative: NumPy gives back memory that nobody
+            wrote for some of them.
     """
     if repeats.shape != (x.ndim,) or (repeats < 0).any():
         raise ValueError(f"repeats must hold {x.ndim} numbers >= 0, found {repeats.tolist()}")
@@ -149,7 +163,7 @@ def _tile(x: A, repeats: A, attrs: Attrs) -> A:  # noqa: ARG001
     return tiled(x, repeats)
 
 
-# -- blocks of pixels as channels --------------------------------------------------------------------------------------------------
+# -- blocks of pixels as channels ------------------------------------------------------------------
 
 
 def _block(call: Call) -> int:
@@ -177,8 +191,16 @@ def _depth_to_space(x: A, attrs: Attrs) -> A:
     n, c, h, w = x.shape
     b = integer(attrs, "blocksize")
     if text(attrs, "mode") == "DCR":
-        return x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, c // (b * b), h * b, w * b)
-    return x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, c // (b * b), h * b, w * b)
+        return (
+            x.reshape(n, b, b, c // (b * b), h, w)
+            .transpose(0, 3, 4, 1, 5, 2)
+            .reshape(n, c // (b * b), h * b, w * b)
+        )
+    return (
+        x.reshape(n, c // (b * b), b, b, h, w)
+        .transpose(0, 1, 4, 2, 5, 3)
+        .reshape(n, c // (b * b), h * b, w * b)
+    )
 
 
 def _space_to_depth_shape(call: Call) -> Shape:
@@ -192,11 +214,14 @@ def _space_to_depth(x: A, attrs: Attrs) -> A:
     n, c, h, w = x.shape
     b = integer(attrs, "blocksize")
     order = (0, 3, 5, 1, 2, 4) if text(attrs, "mode") == "DCR" else (0, 1, 3, 5, 2, 4)
-    return x.reshape(n, c, h // b, b, w // b, b).transpose(order).reshape(n, c * b * b, h // b, w // b)
+    return (
+        x.reshape(n, c, h // b, b, w // b, b).transpose(order).reshape(n, c * b * b, h // b, w // b)
+    )
 
 
 def _repeated(call: Call, shape: Shape | None) -> Quantization | None:
-    # Expand may put dimensions in front; a dimension that grows from 1 has one scale, which is per tensor.
+    # Expand may put dimensions in front; a dimension that grows from 1 has one scale, which is per
+    # tensor.
     quant, x = call.type(0).quant, call.type(0).shape
     if quant is None or quant.axis is None or shape is None or x is None:
         return quant if quant is None or quant.axis is None else None
@@ -204,7 +229,7 @@ def _repeated(call: Call, shape: Shape | None) -> Quantization | None:
     return quant.with_axis(axis) if dims.same(x[quant.axis], shape[axis]) else None
 
 
-# -- shuffling channels ------------------------------------------------------------------------------------------------------------
+# -- shuffling channels ----------------------------------------------------------------------------
 
 
 def _shuffle_shape(call: Call) -> Shape:
@@ -216,7 +241,9 @@ def _shuffle_shape(call: Call) -> Shape:
 
 
 def _shuffle_quant(call: Call, shape: Shape | None) -> Quantization | None:
-    return outside_of(call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape)
+    return outside_of(
+        call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape
+    )
 
 
 def _shuffle(x: A, attrs: Attrs) -> A:
@@ -255,7 +282,9 @@ MOVEMENT: tuple[OpSpec, ...] = (
         types={"S": _SHAPE_TYPE},
         shape=_split_shapes,
         compute=_split,
-        quant=lambda call, shape: outside_of(call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape),
+        quant=lambda call, shape: outside_of(
+            call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape
+        ),
         traits=LAYOUT,
     ),
     row(

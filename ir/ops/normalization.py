@@ -17,7 +17,9 @@ def _per_channel(call: Call, channels: Dim, indices: tuple[int, ...]) -> None:
     for index in indices:
         (size,) = call.rank(index, 1)
         if dims.differ(size, channels):
-            raise ShapeError(f"{call.name(index)} must have {channels} entries, one a channel, found {call.type(index)}")
+            raise ShapeError(
+                f"{call.name(index)} must have {channels} entries, one a channel, found {call.type(index)}"
+            )
 
 
 def _wide(x: A) -> A:
@@ -38,7 +40,9 @@ def _batch_norm_shape(call: Call) -> Shape:
 
 def _batch_norm(x: A, scale: A, bias: A, mean: A, var: A, attrs: Attrs) -> A:
     factor = scale / np.sqrt(var + np.asarray(number(attrs, "epsilon"), var.dtype))
-    y = (_wide(x) - _along_channels(mean, x.ndim)) * _along_channels(factor, x.ndim) + _along_channels(bias, x.ndim)
+    y = (_wide(x) - _along_channels(mean, x.ndim)) * _along_channels(
+        factor, x.ndim
+    ) + _along_channels(bias, x.ndim)
     return y.astype(x.dtype, copy=False)
 
 
@@ -53,7 +57,9 @@ def _layer_norm_shapes(call: Call) -> list[Shape]:
             continue
         found = broadcast_shapes([x, call.shape(index)], f"x and {call.name(index)}")
         if len(found) != len(x) or any(dims.differ(a, b) for a, b in zip(found, x, strict=True)):
-            raise ShapeError(f"{call.name(index)} must broadcast to x, {call.type(0)}, found {call.type(index)}")
+            raise ShapeError(
+                f"{call.name(index)} must broadcast to x, {call.type(0)}, found {call.type(index)}"
+            )
     reduced = (*x[:axis], *[1] * (len(x) - axis))
     return [x, reduced, reduced]
 
@@ -63,11 +69,18 @@ def _layer_norm(x: A, scale: A, bias: A | None, attrs: Attrs) -> tuple[A, A, A]:
     axes = tuple(range(integer(attrs, "axis") % x.ndim, x.ndim))
     mean = wide.mean(axis=axes, keepdims=True)
     centred = wide - mean
-    inverse = 1 / np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True) + np.asarray(number(attrs, "epsilon"), wide.dtype))
+    inverse = 1 / np.sqrt(
+        np.mean(centred * centred, axis=axes, keepdims=True)
+        + np.asarray(number(attrs, "epsilon"), wide.dtype)
+    )
     y = centred * inverse * scale
     if bias is not None:
         y += bias
-    return y.astype(x.dtype, copy=False), mean.astype(np.float32, copy=False), inverse.astype(np.float32, copy=False)
+    return (
+        y.astype(x.dtype, copy=False),
+        mean.astype(np.float32, copy=False),
+        inverse.astype(np.float32, copy=False),
+    )
 
 
 def _rms_norm(x: A, scale: A, attrs: Attrs) -> A:
@@ -80,7 +93,9 @@ def _rms_norm(x: A, scale: A, attrs: Attrs) -> A:
 
 def _normalized(x: A, axes: tuple[int, ...], epsilon: float) -> A:
     centred = x - x.mean(axis=axes, keepdims=True)
-    y: A = centred / np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True) + np.asarray(epsilon, x.dtype))
+    y: A = centred / np.sqrt(
+        np.mean(centred * centred, axis=axes, keepdims=True) + np.asarray(epsilon, x.dtype)
+    )
     return y
 
 
@@ -92,7 +107,9 @@ def _instance_norm_shape(call: Call) -> Shape:
 
 def _instance_norm(x: A, scale: A, bias: A, attrs: Attrs) -> A:
     y = _normalized(_wide(x), tuple(range(2, x.ndim)), number(attrs, "epsilon"))
-    return (y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)).astype(x.dtype, copy=False)
+    return (y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)).astype(
+        x.dtype, copy=False
+    )
 
 
 def _group_norm_shape(call: Call) -> Shape:
@@ -105,8 +122,12 @@ def _group_norm_shape(call: Call) -> Shape:
 
 def _group_norm(x: A, scale: A, bias: A, attrs: Attrs) -> A:
     n, groups = x.shape[0], integer(attrs, "num_groups")
-    y = _normalized(_wide(x).reshape(n, groups, -1), (2,), number(attrs, "epsilon")).reshape(x.shape)
-    return (y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)).astype(x.dtype, copy=False)
+    y = _normalized(_wide(x).reshape(n, groups, -1), (2,), number(attrs, "epsilon")).reshape(
+        x.shape
+    )
+    return (y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)).astype(
+        x.dtype, copy=False
+    )
 
 
 def _lrn_shape(call: Call) -> Shape:
@@ -122,8 +143,13 @@ def _lrn(x: A, attrs: Attrs) -> A:
     wide = _wide(x)
     squares = np.zeros((x.shape[0], before + channels + after, *x.shape[2:]), wide.dtype)
     np.multiply(wide, wide, out=squares[:, before : before + channels])
-    total = sum((squares[:, tap : tap + channels] for tap in range(1, before + after + 1)), squares[:, :channels])
-    alpha, beta, bias = (np.asarray(number(attrs, name), wide.dtype) for name in ("alpha", "beta", "bias"))
+    total = sum(
+        (squares[:, tap : tap + channels] for tap in range(1, before + after + 1)),
+        squares[:, :channels],
+    )
+    alpha, beta, bias = (
+        np.asarray(number(attrs, name), wide.dtype) for name in ("alpha", "beta", "bias")
+    )
     y: A = wide / (bias + alpha / size * total) ** beta
     return y.astype(x.dtype, copy=False)
 

@@ -28,9 +28,13 @@ def _pool_shape(call: Call) -> Shape:
 
 
 def _prepared(x: A, attrs: Attrs, value: float) -> tuple[A, Window]:
-    """The input, padded with `value` as far as the windows reach (ceil_mode reaches beyond the pads), and the window."""
+    """The input, padded with `value` as far as the windows reach (ceil_mode reaches beyond the
+    pads), and the window.
+    """
     win = window(attrs, x.shape[2:], integers(attrs, "kernel_shape"))
-    end = tuple(max(r - b - n, 0) for r, b, n in zip(win.reach, win.begin, x.shape[2:], strict=True))
+    end = tuple(
+        max(r - b - n, 0) for r, b, n in zip(win.reach, win.begin, x.shape[2:], strict=True)
+    )
     return pad_spatial(x, win.begin, end, value), win
 
 
@@ -52,7 +56,9 @@ def _average_pool(x: A, attrs: Attrs) -> A:
 
 
 def _counts(win: Window, spatial: tuple[int, ...], include_pad: bool) -> A:
-    """How many elements each average divides by, [*win.out]: taps in the input, or also in the pads, but never beyond them."""
+    """How many elements each average divides by, [*win.out]: taps in the input, or also in the
+    pads, but never beyond them.
+    """
     total: A = np.ones((), np.int64)
     for axis, n in enumerate(spatial):
         low, high = (-win.begin[axis], n + win.end[axis]) if include_pad else (0, n)
@@ -87,14 +93,17 @@ _AVERAGES = frozenset({Trait.AVERAGES, Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO, 
 POOLING: tuple[OpSpec, ...] = (
     row(
         "MaxPool",
-        # A node that also wants the indices has more outputs than the row: a foreign op. Finding them would cost every network double.
+        # A node that also wants the indices has more outputs than the row: a foreign op. Finding
+        # them would cost every network double.
         "The largest element of each window; padding never wins. `storage_order` is about the indices, which the row does not give.",
         "x:T",
         attrs={**_WINDOW, "storage_order": 0},
         types={"T": NUMBERS},
         shape=_pool_shape,
         compute=_max_pool,
-        quant=lambda call, shape: outside_of(call, range(2, len(call.shape(0))), shape) if shape is not None else None,
+        quant=lambda call, shape: (
+            outside_of(call, range(2, len(call.shape(0))), shape) if shape is not None else None
+        ),
         traits=_SELECTS,
         primitive="pooling",
     ),

@@ -1,4 +1,6 @@
-"""Rows of quantization: FakeQuantize, and fqfuse's own Quantize and Dequantize, whose parameters are attributes; DynamicQuantizeLinear."""
+"""Rows of quantization: FakeQuantize, and fqfuse's own Quantize and Dequantize, whose parameters
+are attributes; DynamicQuantizeLinear.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,20 @@ __all__ = ["QUANTIZATION", "fake_quantize"]
 _EXACT_IN_F32 = 1 << 24  # every integer up to here is an f32
 
 
-def fake_quantize(x: A, input_low: A, input_high: A, output_low: A, output_high: A, levels: int) -> A:
+def fake_quantize(
+    x: A, input_low: A, input_high: A, output_low: A, output_high: A, levels: int
+) -> A:
     """FakeQuantize in float64, result f32; the ranges broadcast to x.
 
-    output_low where x <= min(input_low, input_high), output_high where x > max(input_low, input_high), else
-    round((x - il) / (ih - il) * (levels-1)) / (levels-1) * (oh - ol) + ol, ties to even. NaN stays NaN. An inverted input range
-    (il > ih) is legal, and il == ih makes it a threshold.
+    output_low where x <= min(input_low, input_high), output_high where x > max(input_low,
+    input_high), else round((x - il) / (ih - il) * (levels-1)) / (levels-1) * (oh - ol) + ol, ties
+    to even. NaN stays NaN. An inverted input range (il > ih) is legal, and il == ih makes it a
+    threshold.
     Source: OpenVINO's specification of FakeQuantize-1.
     """
-    il, ih, ol, oh = (r.astype(np.float64) for r in (input_low, input_high, output_low, output_high))
+    il, ih, ol, oh = (
+        r.astype(np.float64) for r in (input_low, input_high, output_low, output_high)
+    )
     with np.errstate(all="ignore"):  # il == ih divides by zero; those elements are replaced below
         y = (x.astype(np.float64) - il) / (ih - il)
         y *= levels - 1
@@ -49,12 +56,14 @@ def _fake_quantize_shape(call: Call) -> Shape:
         ranges = call.shape(index)
         found = broadcast_shapes([x, ranges], f"x and {call.name(index)}") if numpy_rule else ranges
         if len(found) != len(x) or any(dims.differ(f, d) for f, d in zip(found, x, strict=True)):
-            raise ShapeError(f"{call.name(index)} must broadcast to x, {call.type(0)}, found {call.type(index)}")
+            raise ShapeError(
+                f"{call.name(index)} must broadcast to x, {call.type(0)}, found {call.type(index)}"
+            )
         x = found
     return x
 
 
-# -- Quantize, Dequantize ----------------------------------------------------------------------------------------------------------
+# -- Quantize, Dequantize --------------------------------------------------------------------------
 
 
 def _quant_of(attrs: Attrs) -> Quantization:
@@ -72,13 +81,19 @@ def _dtype_of(attrs: Attrs) -> DType:
 
 
 def _check_axis(call: Call) -> Shape:
-    """The shape of x; the dimension that the parameters run along has as many elements as they, whatever is said of x."""
+    """The shape of x; the dimension that the parameters run along has as many elements as they,
+    whatever is said of x.
+    """
     x, quant = call.shape(0), _quant_of(call.attrs)
     if quant.axis is not None:
         if not 0 <= quant.axis < len(x):
-            raise ShapeError(f"the axis of the quantization, {quant.axis}, is out of range for {call.type(0)}")
+            raise ShapeError(
+                f"the axis of the quantization, {quant.axis}, is out of range for {call.type(0)}"
+            )
         if dims.differ(x[quant.axis], len(quant.scale)):
-            raise ShapeError(f"{len(quant.scale)} scales do not fit dimension {quant.axis} of {call.type(0)}")
+            raise ShapeError(
+                f"{len(quant.scale)} scales do not fit dimension {quant.axis} of {call.type(0)}"
+            )
         return (*x[: quant.axis], len(quant.scale), *x[quant.axis + 1 :])
     return x
 
@@ -87,7 +102,9 @@ def _quantize_shape(call: Call) -> Shape:
     low, high = _dtype_of(call.attrs).range
     lo, hi = integer(call.attrs, "lo"), integer(call.attrs, "hi")
     if not low <= lo <= hi <= high:
-        raise ShapeError(f"lo and hi must lie in the range of {_dtype_of(call.attrs).value}, [{low}, {high}], found [{lo}, {hi}]")
+        raise ShapeError(
+            f"lo and hi must lie in the range of {_dtype_of(call.attrs).value}, [{low}, {high}], found [{lo}, {hi}]"
+        )
     text(call.attrs, "order", ("round_first", "zp_first"))
     return _check_axis(call)
 
@@ -120,7 +137,7 @@ def _dequantize(x: A, attrs: Attrs) -> A:
     return y
 
 
-# -- Lookup ------------------------------------------------------------------------------------------------------------------------
+# -- Lookup ----------------------------------------------------------------------------------------
 
 
 def _lookup_shape(call: Call) -> Shape:
@@ -130,15 +147,18 @@ def _lookup_shape(call: Call) -> Shape:
 
 
 def _lookup(x: A, table: A, attrs: Attrs) -> A:  # noqa: ARG001
-    codes = np.ascontiguousarray(x).view(np.uint8).reshape(x.shape)  # a scalar would come back as [1]
+    codes = (
+        np.ascontiguousarray(x).view(np.uint8).reshape(x.shape)
+    )  # a scalar would come back as [1]
     if table.dtype.itemsize > 1:
         return np.take(table, codes)
-    # bytes.translate is the table lookup for bytes: several times as fast as indexing, which widens each code first.
+    # bytes.translate is the table lookup for bytes: several times as fast as indexing, which widens
+    # each code first.
     found = np.frombuffer(codes.tobytes().translate(table.tobytes()), table.dtype)
     return found.reshape(x.shape)
 
 
-# -- DynamicQuantizeLinear ---------------------------------------------------------------------------------------------------------
+# -- DynamicQuantizeLinear -------------------------------------------------------------------------
 
 
 def _dynamic_quantize(x: A, attrs: Attrs) -> tuple[A, A, A]:  # noqa: ARG001
@@ -169,7 +189,13 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         "Quantize",
         "Codes of x: t = x/scale; clip(rint(t + zp), lo, hi) for order zp_first, clip(rint(t) + zp, lo, hi) for round_first; NaN gives lo.",
         "x:T",
-        attrs={"quant": REQUIRED, "dtype": REQUIRED, "lo": REQUIRED, "hi": REQUIRED, "order": REQUIRED},
+        attrs={
+            "quant": REQUIRED,
+            "dtype": REQUIRED,
+            "lo": REQUIRED,
+            "hi": REQUIRED,
+            "order": REQUIRED,
+        },
         types={"T": FLOATS | {DType.S32}},
         shape=_quantize_shape,
         compute=_quantize,

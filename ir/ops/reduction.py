@@ -46,7 +46,10 @@ def _reduced_shape(call: Call) -> Shape:
 
 def _reduced_quant(call: Call, shape: Shape | None) -> Quantization | None:
     # Of an op that selects: an axis that is kept moves by the dimensions that went before it.
-    quant, axes = call.type(0).quant, _reduced_axes(call) if call.type(0).shape is not None else None
+    quant, axes = (
+        call.type(0).quant,
+        _reduced_axes(call) if call.type(0).shape is not None else None,
+    )
     if quant is None or quant.axis is None:
         return quant
     if shape is None or axes is None or quant.axis in axes:
@@ -76,7 +79,9 @@ def _reduction(
             chosen = tuple(int(a) % x.ndim for a in axes)
         wide = x.astype(np.float32) if x.dtype == np.float16 else x
         with np.errstate(all="ignore"):
-            return np.asarray(function(wide, chosen, flag(attrs, "keepdims"))).astype(x.dtype, copy=False)
+            return np.asarray(function(wide, chosen, flag(attrs, "keepdims"))).astype(
+                x.dtype, copy=False
+            )
 
     return row(
         name,
@@ -100,19 +105,25 @@ def _log_sum_exp(x: A, axes: _Axes, keep: bool) -> A:
 
 
 def _extreme(pick: Callable[..., Any], of_none: float) -> Reduce:
-    """The largest or smallest element; `of_none` is that of no floats. Integers have no infinity, and codes none that decodes into one."""
+    """The largest or smallest element; `of_none` is that of no floats. Integers have no infinity,
+    and codes none that decodes into one.
+    """
 
     def reduce(x: A, axes: _Axes, keep: bool) -> Any:
-        return pick(x, axis=axes, keepdims=keep, **({"initial": of_none} if x.dtype.kind == "f" else {}))
+        return pick(
+            x, axis=axes, keepdims=keep, **({"initial": of_none} if x.dtype.kind == "f" else {})
+        )
 
     return reduce
 
 
 def _mean(x: A, axes: _Axes, keep: bool) -> Any:
-    return np.sum(x, axis=axes, keepdims=keep) / np.asarray(math.prod(x.shape[a] for a in axes), x.dtype)
+    return np.sum(x, axis=axes, keepdims=keep) / np.asarray(
+        math.prod(x.shape[a] for a in axes), x.dtype
+    )
 
 
-# -- along one axis ----------------------------------------------------------------------------------------------------------------
+# -- along one axis --------------------------------------------------------------------------------
 
 
 def _arg_shape(call: Call) -> Shape:
@@ -176,8 +187,13 @@ def _top_k(x: A, k: A, attrs: Attrs) -> tuple[A, A]:
     if not 0 <= count <= x.shape[axis]:
         raise ValueError(f"k must lie between 0 and {x.shape[axis]}, found {count}")
     if flag(attrs, "largest"):
-        # A stable sort of the reversed data, reversed: among equals the lower index comes first, and no value needs negation.
-        order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+        # A stable sort of the reversed data, reversed: among equals the lower index comes first,
+        # and no value needs negation.
+        order = (
+            x.shape[axis]
+            - 1
+            - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+        )
     else:
         order = np.argsort(x, axis=axis, kind="stable")
     indices = np.take(order, np.arange(count), axis=axis).astype(np.int64)
@@ -191,13 +207,30 @@ _SCALE = frozenset({Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO})
 _SELECTS = frozenset({Trait.SELECTS, Trait.SCALE_COMMUTING})
 
 REDUCTION: tuple[OpSpec, ...] = (
-    # Of integers the mean is truncated, so the row takes floats only: that is what makes it commute with scales.
+    # Of integers the mean is truncated, so the row takes floats only: that is what makes it commute
+    # with scales.
     _reduction("ReduceMean", "The mean over the axes.", _mean, traits=_SCALE),
     _reduction(
-        "ReduceSum", "The sum over the axes.", lambda x, a, k: np.sum(x, axis=a, keepdims=k, dtype=x.dtype), allowed=_WIDE, traits=_SCALE
+        "ReduceSum",
+        "The sum over the axes.",
+        lambda x, a, k: np.sum(x, axis=a, keepdims=k, dtype=x.dtype),
+        allowed=_WIDE,
+        traits=_SCALE,
     ),
-    _reduction("ReduceMax", "The largest element over the axes.", _extreme(np.max, -math.inf), allowed=NUMBERS, traits=_SELECTS),
-    _reduction("ReduceMin", "The smallest element over the axes.", _extreme(np.min, math.inf), allowed=NUMBERS, traits=_SELECTS),
+    _reduction(
+        "ReduceMax",
+        "The largest element over the axes.",
+        _extreme(np.max, -math.inf),
+        allowed=NUMBERS,
+        traits=_SELECTS,
+    ),
+    _reduction(
+        "ReduceMin",
+        "The smallest element over the axes.",
+        _extreme(np.min, math.inf),
+        allowed=NUMBERS,
+        traits=_SELECTS,
+    ),
     _reduction(
         "ReduceProd",
         "The product over the axes.",
@@ -206,10 +239,16 @@ REDUCTION: tuple[OpSpec, ...] = (
         traits=_KEEPS,
     ),
     _reduction(
-        "ReduceL1", "The sum of |x| over the axes.", lambda x, a, k: np.sum(np.abs(x), axis=a, keepdims=k, dtype=x.dtype), traits=_SCALE
+        "ReduceL1",
+        "The sum of |x| over the axes.",
+        lambda x, a, k: np.sum(np.abs(x), axis=a, keepdims=k, dtype=x.dtype),
+        traits=_SCALE,
     ),
     _reduction(
-        "ReduceL2", "The root of the sum of x^2 over the axes.", lambda x, a, k: np.sqrt(np.sum(x * x, axis=a, keepdims=k)), traits=_SCALE
+        "ReduceL2",
+        "The root of the sum of x^2 over the axes.",
+        lambda x, a, k: np.sqrt(np.sum(x * x, axis=a, keepdims=k)),
+        traits=_SCALE,
     ),
     _reduction(
         "ReduceSumSquare",
@@ -218,7 +257,12 @@ REDUCTION: tuple[OpSpec, ...] = (
         allowed=_WIDE,
         traits=_KEEPS,
     ),
-    _reduction("ReduceLogSumExp", "The logarithm of the sum of e^x over the axes.", _log_sum_exp, primitive=False),
+    _reduction(
+        "ReduceLogSumExp",
+        "The logarithm of the sum of e^x over the axes.",
+        _log_sum_exp,
+        primitive=False,
+    ),
     row(
         "ArgMax",
         "Index of the largest element along an axis: the first of equals, or the last on request.",
@@ -260,7 +304,9 @@ REDUCTION: tuple[OpSpec, ...] = (
         shape=_top_k_shapes,
         compute=_top_k,
         result=lambda call: (call.type(0).dtype, DType.S64),
-        quant=lambda call, shape: outside_of(call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape),
+        quant=lambda call, shape: outside_of(
+            call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape
+        ),
         outputs=("values", "indices"),
         traits=_SELECTS | {Trait.TELLS_ZERO},  # its indices, as those of ArgMax
     ),

@@ -1,4 +1,6 @@
-"""Rows that give the same elements in the same order another shape: Reshape, Flatten, Squeeze, Unsqueeze."""
+"""Rows that give the same elements in the same order another shape: Reshape, Flatten, Squeeze,
+Unsqueeze.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def _reshape_shape(call: Call) -> Shape:
     for axis, dim in enumerate(wanted):
         if dim == 0 and not keep_zero:
             if axis >= len(x):
-                raise ShapeError(f"shape {list(wanted)} copies dimension {axis}, which {call.type(0)} has not")
+                raise ShapeError(
+                    f"shape {list(wanted)} copies dimension {axis}, which {call.type(0)} has not"
+                )
             result.append(x[axis])
         elif dim < -1:
             raise ShapeError(f"shape must hold sizes, 0 or -1, found {list(wanted)}")
@@ -44,39 +48,54 @@ def _reshape_shape(call: Call) -> Shape:
             result.append(dim)
     if wanted.count(-1) > 1:
         raise ShapeError(f"shape may hold -1 once, found {list(wanted)}")
-    copied = frozenset() if keep_zero else frozenset(axis for axis, dim in enumerate(wanted) if dim == 0)
+    copied = (
+        frozenset() if keep_zero else frozenset(axis for axis, dim in enumerate(wanted) if dim == 0)
+    )
     return _with_inferred(call, tuple(result), wanted.index(-1) if -1 in wanted else None, copied)
 
 
-def _with_inferred(call: Call, shape: Shape, inferred: int | None, copied: Collection[int]) -> Shape:
+def _with_inferred(
+    call: Call, shape: Shape, inferred: int | None, copied: Collection[int]
+) -> Shape:
     """The shape with its -1 (at index `inferred`) replaced by what is left of the elements.
 
-    Dimensions that are copied say nothing about it: they are left out on both sides, so that one of size 0 leaves an answer.
+    Dimensions that are copied say nothing about it: they are left out on both sides, so that one of
+    size 0 leaves an answer.
     """
     if inferred is None:
         total = dims.product(call.shape(0))
         if dims.differ(dims.product(shape), total):
-            raise ShapeError(f"{call.type(0)} has {total} elements, the new shape {list(shape)} has {dims.product(shape)}")
+            raise ShapeError(
+                f"{call.type(0)} has {total} elements, the new shape {list(shape)} has {dims.product(shape)}"
+            )
         return shape
     total = dims.product(d for axis, d in enumerate(call.shape(0)) if axis not in copied)
-    rest = dims.product(d for axis, d in enumerate(shape) if axis != inferred and axis not in copied)
+    rest = dims.product(
+        d for axis, d in enumerate(shape) if axis != inferred and axis not in copied
+    )
     if rest == 0:
         raise ShapeError(f"-1 in a shape with no elements says nothing: {list(shape)}")
     size = dims.floor_div(total, rest)
     if isinstance(size, int) and dims.differ(dims.multiply(size, rest), total):
-        raise ShapeError(f"{dims.product(call.shape(0))} elements of {call.type(0)} cannot be split into {list(shape)}")
+        raise ShapeError(
+            f"{dims.product(call.shape(0))} elements of {call.type(0)} cannot be split into {list(shape)}"
+        )
     return (*shape[:inferred], size, *shape[inferred + 1 :])
 
 
 def _reshape(x: A, shape: A, attrs: Attrs) -> A:
     wanted = [int(d) for d in shape]
-    copied = () if flag(attrs, "allowzero") else tuple(axis for axis, d in enumerate(wanted) if d == 0)
+    copied = (
+        () if flag(attrs, "allowzero") else tuple(axis for axis, d in enumerate(wanted) if d == 0)
+    )
     for axis in copied:
         wanted[axis] = x.shape[axis]
     if copied and -1 in wanted:  # NumPy infers nothing where a copied dimension is 0
         rest = math.prod(d for axis, d in enumerate(wanted) if d != -1 and axis not in copied)
         if rest:
-            wanted[wanted.index(-1)] = math.prod(d for axis, d in enumerate(x.shape) if axis not in copied) // rest
+            wanted[wanted.index(-1)] = (
+                math.prod(d for axis, d in enumerate(x.shape) if axis not in copied) // rest
+            )
     return x.reshape(wanted)
 
 
@@ -94,7 +113,9 @@ def _flatten_shape(call: Call) -> Shape:
 
 def _flatten(x: A, attrs: Attrs) -> A:
     axis = _flatten_axis(integer(attrs, "axis"), x.ndim)
-    return x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), int(np.prod(x.shape[axis:], dtype=np.int64)))
+    return x.reshape(
+        int(np.prod(x.shape[:axis], dtype=np.int64)), int(np.prod(x.shape[axis:], dtype=np.int64))
+    )
 
 
 def _axes(call: Call, rank: int) -> tuple[int, ...] | None:
@@ -112,7 +133,9 @@ def _squeeze_shape(call: Call) -> Shape:
     if call.has(1):
         (count,) = call.rank(1, 1)
         if isinstance(count, int) and count > len(x):
-            raise ShapeError(f"{count} axes cannot be squeezed, {call.type(0)} has {dimensions(len(x))}")
+            raise ShapeError(
+                f"{count} axes cannot be squeezed, {call.type(0)} has {dimensions(len(x))}"
+            )
         axes = _axes(call, len(x))
         if axes is None:
             return _unknown(dims.subtract(len(x), count))
@@ -121,7 +144,9 @@ def _squeeze_shape(call: Call) -> Shape:
     chosen = axes if axes is not None else tuple(a for a, d in enumerate(x) if d == 1)
     for axis in chosen:
         if dims.differ(x[axis], 1):
-            raise ShapeError(f"only dimensions of size 1 can be squeezed, dimension {axis} of {call.type(0)} is not")
+            raise ShapeError(
+                f"only dimensions of size 1 can be squeezed, dimension {axis} of {call.type(0)} is not"
+            )
     return tuple(d for a, d in enumerate(x) if a not in chosen)
 
 
@@ -130,7 +155,8 @@ def _squeeze(x: A, axes: A | None, attrs: Attrs) -> A:  # noqa: ARG001
 
 
 def _unsqueeze_shape(call: Call) -> Shape:
-    # ONNX wants a list; the bodies of its own functions give a lone number too, and ONNX Runtime takes it.
+    # ONNX wants a list; the bodies of its own functions give a lone number too, and ONNX Runtime
+    # takes it.
     x, (count,) = call.shape(0), call.rank(1, (0, 1)) or (1,)
     if not isinstance(count, int):
         raise UnknownRankError

@@ -1,7 +1,8 @@
 """The row of Resize: nearest, linear and cubic interpolation.
 
-Every mode is separable: along each axis an output element is a weighted sum of a few input elements (one, two or four), at positions
-that the coordinate transformation gives. Positions and weights are computed in float64, once an axis.
+Every mode is separable: along each axis an output element is a weighted sum of a few input elements
+(one, two or four), at positions that the coordinate transformation gives. Positions and weights are
+computed in float64, once an axis.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from .spec import Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["RESIZE", "source_positions"]
 
-_COORDINATES = ("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "tf_crop_and_resize")
+_COORDINATES = (
+    "align_corners",
+    "asymmetric",
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "tf_crop_and_resize",
+)
 _MODES = ("cubic", "linear", "nearest")
 _NEAREST: dict[str, Callable[[A], A]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
@@ -30,7 +38,8 @@ _NEAREST: dict[str, Callable[[A], A]] = {
 
 
 def source_positions(coordinates: str, size: int, out: int, scale: float) -> A:
-    """Where each of `out` output elements lies on an axis of `size` input elements, in float64 (before any clipping).
+    """Where each of `out` output elements lies on an axis of `size` input elements, in float64
+    (before any clipping).
 
     Args:
         coordinates: ONNX's coordinate_transformation_mode (all but tf_crop_and_resize).
@@ -53,8 +62,12 @@ def source_positions(coordinates: str, size: int, out: int, scale: float) -> A:
 
 
 def _taps(attrs: Attrs, size: int, out: int, scale: float) -> tuple[A, A | None]:
-    """Indices [out, taps] into the axis and float64 weights of the same shape (None of nearest: one tap of weight 1)."""
-    positions = source_positions(text(attrs, "coordinate_transformation_mode", _COORDINATES), size, out, scale)
+    """Indices [out, taps] into the axis and float64 weights of the same shape (None of nearest: one
+    tap of weight 1).
+    """
+    positions = source_positions(
+        text(attrs, "coordinate_transformation_mode", _COORDINATES), size, out, scale
+    )
     mode = text(attrs, "mode", _MODES)
     if mode == "nearest":
         nearest = _NEAREST[text(attrs, "nearest_mode", tuple(_NEAREST))](positions)
@@ -64,7 +77,10 @@ def _taps(attrs: Attrs, size: int, out: int, scale: float) -> tuple[A, A | None]
     if mode == "linear":
         indices, weights = first[:, None] + np.arange(2), np.stack([1 - part, part], axis=1)
     else:
-        indices, weights = first[:, None] + np.arange(-1, 3), _cubic(part, number(attrs, "cubic_coeff_a"))
+        indices, weights = (
+            first[:, None] + np.arange(-1, 3),
+            _cubic(part, number(attrs, "cubic_coeff_a")),
+        )
     if flag(attrs, "exclude_outside"):
         weights = np.where((indices >= 0) & (indices < size), weights, 0)
         weights = weights / weights.sum(axis=1, keepdims=True)
@@ -80,7 +96,7 @@ def _cubic(part: A, a: float) -> A:
     return np.stack([outer[0], inner[0], inner[1], outer[1]], axis=1)
 
 
-# -- shapes ------------------------------------------------------------------------------------------------------------------------
+# -- shapes ----------------------------------------------------------------------------------------
 
 
 def _axes(attrs: Attrs, rank: int) -> tuple[int, ...]:
@@ -91,11 +107,17 @@ def _axes(attrs: Attrs, rank: int) -> tuple[int, ...]:
 
 
 def _scaled(size: Dim, scale: float) -> Dim:
-    """floor(size * scale), in f32 as ONNX's shape inference has it; of a symbol only where the scale is a fraction of small numbers."""
+    """floor(size * scale), in f32 as ONNX's shape inference has it; of a symbol only where the
+    scale is a fraction of small numbers.
+    """
     if isinstance(size, int):
         return int(np.floor(np.float32(size) * np.float32(scale)))
     exact = Fraction(scale)
-    return dims.floor_div(dims.multiply(size, exact.numerator), exact.denominator) if exact.denominator <= 64 else dims.UNKNOWN
+    return (
+        dims.floor_div(dims.multiply(size, exact.numerator), exact.denominator)
+        if exact.denominator <= 64
+        else dims.UNKNOWN
+    )
 
 
 def _shape(call: Call) -> Shape:
@@ -104,13 +126,17 @@ def _shape(call: Call) -> Shape:
     axes = _axes(call.attrs, len(x))
     scaled = _is_given(call, 2)
     if scaled == _is_given(call, 3):
-        raise ShapeError(f"either scales or sizes must be given, found {'both' if scaled else 'none'}")
+        raise ShapeError(
+            f"either scales or sizes must be given, found {'both' if scaled else 'none'}"
+        )
     data = call.data[2 if scaled else 3]
     if data is None:
         return tuple(dims.UNKNOWN if axis in axes else d for axis, d in enumerate(x))
     if data.shape != (len(axes),):
         found = len(data) if data.ndim == 1 else dimensions(data.ndim)
-        raise ShapeError(f"{'scales' if scaled else 'sizes'} must hold {len(axes)} numbers, found {found}")
+        raise ShapeError(
+            f"{'scales' if scaled else 'sizes'} must hold {len(axes)} numbers, found {found}"
+        )
     result = list(x)
     for axis, value in zip(axes, data.ravel().tolist(), strict=True):
         if not value > 0:
@@ -144,19 +170,27 @@ def _quant(call: Call, shape: Shape | None) -> Quantization | None:
         return outside_of(call, None, shape)
     x = call.shape(0)
     wanted = zip(_axes(call.attrs, len(x)), data.ravel().tolist(), strict=True)
-    return outside_of(call, [axis for axis, value in wanted if value != (x[axis] if sizes else 1)], shape)
+    return outside_of(
+        call, [axis for axis, value in wanted if value != (x[axis] if sizes else 1)], shape
+    )
 
 
-# -- values ------------------------------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------
 
 
 def _resize(x: A, roi: A | None, scales: A | None, sizes: A | None, attrs: Attrs) -> A:  # noqa: ARG001  (roi: tf_crop_and_resize only)
     axes = _axes(attrs, x.ndim)
     y = x.astype(np.float32) if x.dtype == np.float16 else x
     if scales is not None and scales.size:
-        wanted = [(int(np.floor(np.float32(x.shape[a]) * np.float32(s))), float(s)) for a, s in zip(axes, scales.tolist(), strict=True)]
+        wanted = [
+            (int(np.floor(np.float32(x.shape[a]) * np.float32(s))), float(s))
+            for a, s in zip(axes, scales.tolist(), strict=True)
+        ]
     elif sizes is not None:
-        wanted = [(int(n), int(n) / x.shape[a] if n else 1.0) for a, n in zip(axes, sizes.tolist(), strict=True)]
+        wanted = [
+            (int(n), int(n) / x.shape[a] if n else 1.0)
+            for a, n in zip(axes, sizes.tolist(), strict=True)
+        ]
     else:
         raise ValueError("either scales or sizes must be given")
     for axis, (out, scale) in zip(axes, wanted, strict=True):

@@ -1,9 +1,10 @@
 """How a row of the op table is written: `row(...)` and what it gives to the functions of a row.
 
-A row is written in halves that stay small: `shape` (shapes of the outputs), `result` (their element types), `quant` (the quantization that
-survives) and `compute` (the NumPy meaning, with one argument an input and the attributes last). `row` makes of them the `infer` and
-`evaluate` of an OpSpec and does what all rows share: it counts inputs, demands those that are not optional, checks element types, and
-gives outputs of unknown rank where an input's rank is unknown.
+A row is written in halves that stay small: `shape` (shapes of the outputs), `result` (their element
+types), `quant` (the quantization that survives) and `compute` (the NumPy meaning, with one argument
+an input and the attributes last). `row` makes of them the `infer` and `evaluate` of an OpSpec and
+does what all rows share: it counts inputs, demands those that are not optional, checks element
+types, and gives outputs of unknown rank where an input's rank is unknown.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ LAYOUT = frozenset({Trait.LAYOUT_ONLY, Trait.SCALE_COMMUTING})
 """Traits of what moves, copies or drops elements: each output element is an input element."""
 
 
-# -- attributes --------------------------------------------------------------------------------------------------------------------
+# -- attributes ------------------------------------------------------------------------------------
 
 
 def integer(attrs: Attrs, name: str) -> int:
@@ -94,11 +95,13 @@ def text(attrs: Attrs, name: str, allowed: Collection[str] = ()) -> str:
     return value
 
 
-# -- what shape functions are given ------------------------------------------------------------------------------------------------
+# -- what shape functions are given ----------------------------------------------------------------
 
 
 class UnknownRankError(Exception):
-    """The rank of an output cannot be told (an input's is unknown); `row` answers with `outputs` outputs of unknown rank."""
+    """The rank of an output cannot be told (an input's is unknown); `row` answers with `outputs`
+    outputs of unknown rank.
+    """
 
     def __init__(self, outputs: int = 1) -> None:
         super().__init__(outputs)
@@ -107,7 +110,8 @@ class UnknownRankError(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """One use of an op, as `infer` sees it: as many types and constants as the row has inputs (or the node, for variadic ones).
+    """One use of an op, as `infer` sees it: as many types and constants as the row has inputs (or
+    the node, for variadic ones).
 
     Attributes:
         params: the row's inputs.
@@ -137,14 +141,17 @@ class Call:
         return found
 
     def shape(self, index: int = 0) -> Shape:
-        """The shape of an input (the whole answer becomes `unknown rank` when its rank is unknown)."""
+        """The shape of an input (the whole answer becomes `unknown rank` when its rank is
+        unknown).
+        """
         shape = self.type(index).shape
         if shape is None:
             raise UnknownRankError
         return shape
 
     def rank(self, index: int, expected: int | tuple[int, ...], what: str = "") -> Shape:
-        """The shape of an input, which must have `expected` dimensions (one number, or one of several).
+        """The shape of an input, which must have `expected` dimensions (one number, or one of
+        several).
 
         Raises:
             ShapeError: it has another number of dimensions.
@@ -152,14 +159,20 @@ class Call:
         shape = self.shape(index)
         allowed = (expected,) if isinstance(expected, int) else expected
         if len(shape) not in allowed:
-            raise ShapeError(f"{self.name(index)} must have {dimensions(*allowed)}{what and f' ({what})'}, found {self.type(index)}")
+            raise ShapeError(
+                f"{self.name(index)} must have {dimensions(*allowed)}{what and f' ({what})'}, found {self.type(index)}"
+            )
         return shape
 
     def at_least(self, index: int, rank: int) -> Shape:
-        """The shape of an input, which must have `rank` dimensions or more (ShapeError otherwise)."""
+        """The shape of an input, which must have `rank` dimensions or more (ShapeError
+        otherwise).
+        """
         shape = self.shape(index)
         if len(shape) < rank:
-            raise ShapeError(f"{self.name(index)} must have {dimensions(rank)} or more, found {self.type(index)}")
+            raise ShapeError(
+                f"{self.name(index)} must have {dimensions(rank)} or more, found {self.type(index)}"
+            )
         return shape
 
     def axis(self, axis: int, rank: int) -> int:
@@ -169,7 +182,8 @@ class Call:
         return axis % rank
 
     def constant(self, index: int, *, lone: bool = True) -> tuple[int, ...] | None:
-        """The integers of a constant input in order, or None when it is absent or known at run time only.
+        """The integers of a constant input in order, or None when it is absent or known at run time
+        only.
 
         Args:
             index: number of the input.
@@ -180,8 +194,12 @@ class Call:
         """
         array = self.data[index] if index < len(self.data) else None
         if array is not None and (array.ndim > 1 or (array.ndim == 0 and not lone)):
-            raise ShapeError(f"{self.name(index)} must have {dimensions(1)}, found {self.type(index)}")
-        return None if array is None else tuple(int(v) for v in np.ravel(np.asarray(array, np.int64)))
+            raise ShapeError(
+                f"{self.name(index)} must have {dimensions(1)}, found {self.type(index)}"
+            )
+        return (
+            None if array is None else tuple(int(v) for v in np.ravel(np.asarray(array, np.int64)))
+        )
 
 
 Shapes = Shape | list[Shape]
@@ -214,12 +232,14 @@ def row(
     Args:
         name: the op's name.
         doc: what it computes, one line.
-        inputs: its inputs, `x:T weights:T bias:T?`: a name, the letter of its element type, `?` when optional, `*` when it repeats.
+        inputs: its inputs, `x:T weights:T bias:T?`: a name, the letter of its element type, `?`
+            when optional, `*` when it repeats.
         shape: shapes of the outputs; a tuple for one output, a list for several.
-        compute: `compute(input, ..., attrs)`: one array (or None) an input, repeating inputs one after another; gives one array or
-            a tuple of them. May return views of its inputs.
+        compute: `compute(input, ..., attrs)`: one array (or None) an input, repeating inputs one
+            after another; gives one array or a tuple of them. May return views of its inputs.
         attrs: attributes and their defaults.
-        types: which element types each letter stands for (all inputs with one letter have the same type).
+        types: which element types each letter stands for (all inputs with one letter have the same
+            type).
         result: element type of each output; default: that of the first input.
         quant: quantization of the first output; default: none.
         outputs, traits, onnx, primitive, eltwise, parameters, binary: as in OpSpec.
@@ -227,10 +247,14 @@ def row(
     params, letters = _params(inputs)
     allowed = types or {}
 
-    def infer(given: Sequence[TensorType | None], attributes: Attrs, data: Sequence[Array | None]) -> tuple[TensorType, ...]:
+    def infer(
+        given: Sequence[TensorType | None], attributes: Attrs, data: Sequence[Array | None]
+    ) -> tuple[TensorType, ...]:
         call = _call(name, params, given, attributes, data)
         _check_types(call, letters, allowed)
-        dtypes = result(call) if callable(result) else call.type(0).dtype if result is None else result
+        dtypes = (
+            result(call) if callable(result) else call.type(0).dtype if result is None else result
+        )
         shapes: Sequence[Shape | None]
         try:
             found = shape(call)
@@ -238,9 +262,13 @@ def row(
         except UnknownRankError as unknown:
             shapes = [None] * (len(dtypes) if isinstance(dtypes, tuple) else unknown.outputs)
         several = dtypes if isinstance(dtypes, tuple) else (dtypes,) * len(shapes)
-        # The first output holds elements of the first input; so do all pieces where the one named output repeats (Split).
+        # The first output holds elements of the first input; so do all pieces where the one named
+        # output repeats (Split).
         holds = len(shapes) if len(outputs) == 1 else 1
-        quants = [quant(call, s) if quant is not None and i < holds else None for i, s in enumerate(shapes)]
+        quants = [
+            quant(call, s) if quant is not None and i < holds else None
+            for i, s in enumerate(shapes)
+        ]
         return tuple(TensorType(d, s, q) for d, s, q in zip(several, shapes, quants, strict=True))
 
     def evaluate(arrays: Sequence[Array | None], attributes: Attrs) -> tuple[Array, ...]:
@@ -276,19 +304,32 @@ def _params(inputs: str) -> tuple[tuple[Param, ...], tuple[str, ...]]:
     return tuple(params), tuple(letters)
 
 
-def _call(name: str, params: tuple[Param, ...], types: Sequence[TensorType | None], attrs: Attrs, data: Sequence[Array | None]) -> Call:
+def _call(
+    name: str,
+    params: tuple[Param, ...],
+    types: Sequence[TensorType | None],
+    attrs: Attrs,
+    data: Sequence[Array | None],
+) -> Call:
     variadic = bool(params) and params[-1].variadic
     if len(types) > len(params) and not variadic:
         raise ShapeError(f"{name} has {len(params)} inputs, found {len(types)}")
     missing = len(params) - len(types)
-    call = Call(params, tuple(types) + (None,) * missing, attrs, tuple(data) + (None,) * (len(params) - len(data)))
+    call = Call(
+        params,
+        tuple(types) + (None,) * missing,
+        attrs,
+        tuple(data) + (None,) * (len(params) - len(data)),
+    )
     for index, type_ in enumerate(call.types):
         if type_ is None and not params[min(index, len(params) - 1)].optional:
             raise ShapeError(f"input {call.name(index)} of {name} is missing")
     return call
 
 
-def _check_types(call: Call, letters: tuple[str, ...], allowed: Mapping[str, Collection[DType]]) -> None:
+def _check_types(
+    call: Call, letters: tuple[str, ...], allowed: Mapping[str, Collection[DType]]
+) -> None:
     bound: dict[str, tuple[str, DType]] = {}
     for index, type_ in enumerate(call.types):
         letter = letters[min(index, len(letters) - 1)]
@@ -299,7 +340,9 @@ def _check_types(call: Call, letters: tuple[str, ...], allowed: Mapping[str, Col
             raise NotCovered(f"{call.name(index)} must be one of {names}, found {type_}")
         first, dtype = bound.setdefault(letter, (call.name(index), type_.dtype))
         if dtype is not type_.dtype:
-            raise ShapeError(f"{call.name(index)} must have the element type of {first}, {dtype.value}, found {type_}")
+            raise ShapeError(
+                f"{call.name(index)} must have the element type of {first}, {dtype.value}, found {type_}"
+            )
 
 
 def not_covered(what: str) -> NotCovered:

@@ -15,9 +15,13 @@ __all__ = ["SHAPE"]
 
 
 def _part(attrs: Attrs, rank: int) -> slice:
-    """Which dimensions Shape returns; bounds are held inside 0..rank, negative ones count from the end."""
+    """Which dimensions Shape returns; bounds are held inside 0..rank, negative ones count from the
+    end.
+    """
     end = rank if attrs["end"] is None else integer(attrs, "end")
-    first, last = (min(max(b + rank if b < 0 else b, 0), rank) for b in (integer(attrs, "start"), end))
+    first, last = (
+        min(max(b + rank if b < 0 else b, 0), rank) for b in (integer(attrs, "start"), end)
+    )
     return slice(first, max(first, last))
 
 
@@ -32,7 +36,9 @@ def _shape_shape(call: Call) -> Shape:
 def _constant_dtype(call: Call) -> DType:
     dtype, value = call.attrs["dtype"], call.attrs["value"]
     if not isinstance(dtype, DType) or not isinstance(value, int | float):
-        raise ShapeError(f"dtype must be an element type and value a number, found {dtype!r} and {value!r}")
+        raise ShapeError(
+            f"dtype must be an element type and value a number, found {dtype!r} and {value!r}"
+        )
     return dtype
 
 
@@ -78,8 +84,14 @@ def _range(start: A, limit: A, delta: A, attrs: Attrs) -> A:
     first, last, step = (v.reshape(()).item() for v in (start, limit, delta))
     count = max(math.ceil((last - first) / _step(step)), 0)
     # start + i * delta, in the type itself: numpy.arange would accumulate in another order.
-    wide = np.float32 if start.dtype == np.float16 and integer(attrs, "stash_type") == 1 else start.dtype
-    values: A = start.reshape(()).astype(wide) + np.arange(count).astype(wide) * delta.reshape(()).astype(wide)
+    wide = (
+        np.float32
+        if start.dtype == np.float16 and integer(attrs, "stash_type") == 1
+        else start.dtype
+    )
+    values: A = start.reshape(()).astype(wide) + np.arange(count).astype(wide) * delta.reshape(
+        ()
+    ).astype(wide)
     return values.astype(start.dtype, copy=False)
 
 

@@ -14,17 +14,21 @@ from .spec import Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["SLICING", "cut"]
 
-_NO_END = 2**31 - 1  # exporters write INT_MAX or INT64_MAX for "to the end"; no dimension is as long
+_NO_END = (
+    2**31 - 1
+)  # exporters write INT_MAX or INT64_MAX for "to the end"; no dimension is as long
 
 
-# -- Slice -------------------------------------------------------------------------------------------------------------------------
+# -- Slice -----------------------------------------------------------------------------------------
 
 
 def _slice_axes(axes: tuple[int, ...] | None, count: int, call: Call) -> tuple[int, ...]:
     rank = len(call.shape(0))
     found = tuple(call.axis(a, rank) for a in (axes if axes is not None else range(count)))
     if len(found) != count or len(set(found)) != count:
-        raise ShapeError(f"axes must name {count} different dimensions, found {list(axes or found)}")
+        raise ShapeError(
+            f"axes must name {count} different dimensions, found {list(axes or found)}"
+        )
     return found
 
 
@@ -42,7 +46,9 @@ def _slice_shape(call: Call) -> Shape:
     steps = call.constant(4) if call.has(4) else (1,) * count
     for index, found in ((2, ends), (4, steps)):
         if found is not None and len(found) != count:
-            raise ShapeError(f"{call.name(index)} must hold {count} numbers as starts does, found {list(found)}")
+            raise ShapeError(
+                f"{call.name(index)} must hold {count} numbers as starts does, found {list(found)}"
+            )
     result = list(x)
     for i, axis in enumerate(axes):
         if starts is None or ends is None or steps is None:
@@ -53,18 +59,27 @@ def _slice_shape(call: Call) -> Shape:
 
 
 def _length(size: Dim, start: int, end: int, step: int) -> Dim:
-    """How many elements a slice of a dimension takes; bounds count from the end when negative and are held inside the dimension."""
+    """How many elements a slice of a dimension takes; bounds count from the end when negative and
+    are held inside the dimension.
+    """
     if step == 0:
         raise ShapeError("steps must not be 0")
     if step > 0:
-        # A start behind the end of the dimension and an end before its start give less than nothing: no need to hold them inside it.
+        # A start behind the end of the dimension and an end before its start give less than
+        # nothing: no need to hold them inside it.
         first = dims.positive(dims.add(size, start)) if start < 0 else start
-        last = dims.add(size, end) if end < 0 else size if end >= _NO_END else dims.minimum(end, size)
+        last = (
+            dims.add(size, end) if end < 0 else size if end >= _NO_END else dims.minimum(end, size)
+        )
         length = dims.ceil_div(dims.subtract(last, first), step)
         return length if start == 0 and end >= 0 else dims.positive(length)
     first, last = (dims.add(size, bound) if bound < 0 else bound for bound in (start, end))
-    # Backwards from an element that exists down to, and without, one that may lie before the first (-1).
-    first, last = dims.clamp(first, 0, dims.subtract(size, 1)), dims.clamp(last, -1, dims.subtract(size, 1))
+    # Backwards from an element that exists down to, and without, one that may lie before the first
+    # (-1).
+    first, last = (
+        dims.clamp(first, 0, dims.subtract(size, 1)),
+        dims.clamp(last, -1, dims.subtract(size, 1)),
+    )
     return dims.minimum(dims.positive(dims.ceil_div(dims.subtract(first, last), -step)), size)
 
 
@@ -72,14 +87,17 @@ def _slice(x: A, starts: A, ends: A, axes: A | None, steps: A | None, attrs: Att
     box = [slice(None)] * x.ndim
     where = range(len(starts)) if axes is None else [int(a) for a in axes]
     for i, axis in enumerate(where):
-        box[axis] = cut(x.shape[axis], int(starts[i]), int(ends[i]), 1 if steps is None else int(steps[i]))
+        box[axis] = cut(
+            x.shape[axis], int(starts[i]), int(ends[i]), 1 if steps is None else int(steps[i])
+        )
     return x[tuple(box)]
 
 
 def cut(size: int, start: int, end: int, step: int) -> slice:
     """What ONNX's Slice takes of a dimension, with bounds inside of it.
 
-    Like NumPy's slice, but one that goes backwards from before the first element starts at the first.
+    Like NumPy's slice, but one that goes backwards from before the first element starts at the
+    first.
     """
     first, last = (bound + size if bound < 0 else bound for bound in (start, end))
     if step > 0:
@@ -97,7 +115,7 @@ def _slice_quant(call: Call, shape: Shape | None) -> Quantization | None:
     return outside_of(call, _slice_axes(call.constant(3), count, call), shape)
 
 
-# -- Pad ---------------------------------------------------------------------------------------------------------------------------
+# -- Pad -------------------------------------------------------------------------------------------
 
 
 def _pad_shape(call: Call) -> Shape:
@@ -112,20 +130,27 @@ def _pad_shape(call: Call) -> Shape:
     result = list(x)
     for i, axis in enumerate(where):
         begin, end = pads[i], pads[i + len(where)]
-        result[axis], kept = dims.add(x[axis], begin + end), dims.add(x[axis], min(begin, 0) + min(end, 0))
+        result[axis], kept = (
+            dims.add(x[axis], begin + end),
+            dims.add(x[axis], min(begin, 0) + min(end, 0)),
+        )
         if isinstance(kept, int) and kept < 0:
             raise ShapeError(f"pads {list(pads)} crop more than there is in {call.type(0)}")
     return tuple(result)
 
 
 def _pad_quant(call: Call, shape: Shape | None) -> Quantization | None:
-    """Codes stay codes, and the constant is a code as well; but along an axis that is padded or cropped the entries no longer fit."""
+    """Codes stay codes, and the constant is a code as well; but along an axis that is padded or
+    cropped the entries no longer fit.
+    """
     pads = call.constant(1)
     if shape is None or pads is None or (call.has(3) and call.constant(3) is None):
         return outside_of(call, None, shape)
     axes = call.constant(3) if call.has(3) else None
     where = _slice_axes(axes, len(shape) if axes is None else len(axes), call)
-    return outside_of(call, [axis for i, axis in enumerate(where) if pads[i] or pads[i + len(where)]], shape)
+    return outside_of(
+        call, [axis for i, axis in enumerate(where) if pads[i] or pads[i + len(where)]], shape
+    )
 
 
 _PadMode = Literal["constant", "reflect", "edge", "wrap"]
@@ -138,19 +163,28 @@ def _pad(x: A, pads: A, value: A | None, axes: A | None, attrs: Attrs) -> A:
     for i, axis in enumerate(where):
         before[axis], after[axis] = int(pads[i]), int(pads[i + len(where)])
     # Negative pads crop, before anything is added.
-    x = x[tuple(slice(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, x.shape, strict=True))]
+    x = x[
+        tuple(
+            slice(max(-b, 0), n - max(-a, 0))
+            for b, a, n in zip(before, after, x.shape, strict=True)
+        )
+    ]
     widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
     if not any(b or a for b, a in widths):
         return x
     mode = next(m for m in _PAD_MODES if m == text(attrs, "mode", _PAD_MODES))
     if mode != "constant":
         return np.pad(x, widths, mode)
-    padded = np.full([b + n + a for (b, a), n in zip(widths, x.shape, strict=True)], 0 if value is None else value.reshape(()), x.dtype)
+    padded = np.full(
+        [b + n + a for (b, a), n in zip(widths, x.shape, strict=True)],
+        0 if value is None else value.reshape(()),
+        x.dtype,
+    )
     padded[tuple(slice(b, b + n) for (b, _), n in zip(widths, x.shape, strict=True))] = x
     return padded
 
 
-# -- Gather ------------------------------------------------------------------------------------------------------------------------
+# -- Gather ----------------------------------------------------------------------------------------
 
 
 def _gather_shape(call: Call) -> Shape:
@@ -181,8 +215,13 @@ def _gather_elements_shape(call: Call) -> Shape:
     axis = call.axis(integer(call.attrs, "axis"), len(x))
     if len(indices) != len(x):
         raise ShapeError(f"indices must have {dimensions(len(x))} as x, found {call.type(1)}")
-    if any(a != axis and isinstance(i, int) and isinstance(n, int) and i > n for a, (i, n) in enumerate(zip(indices, x, strict=True))):
-        raise ShapeError(f"indices must not be larger than x, {call.type(0)}, outside of dimension {axis}, found {call.type(1)}")
+    if any(
+        a != axis and isinstance(i, int) and isinstance(n, int) and i > n
+        for a, (i, n) in enumerate(zip(indices, x, strict=True))
+    ):
+        raise ShapeError(
+            f"indices must not be larger than x, {call.type(0)}, outside of dimension {axis}, found {call.type(1)}"
+        )
     return indices
 
 
@@ -192,7 +231,7 @@ def _gather_elements(x: A, indices: A, attrs: Attrs) -> A:
     return np.take_along_axis(inside, np.where(indices < 0, indices + x.shape[axis], indices), axis)
 
 
-# -- Trilu -------------------------------------------------------------------------------------------------------------------------
+# -- Trilu -----------------------------------------------------------------------------------------
 
 
 def _trilu_shape(call: Call) -> Shape:
@@ -245,7 +284,9 @@ SLICING: tuple[OpSpec, ...] = (
         types={"I": INDICES},
         shape=_gather_elements_shape,
         compute=_gather_elements,
-        quant=lambda call, shape: outside_of(call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape),
+        quant=lambda call, shape: outside_of(
+            call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape
+        ),
         traits=LAYOUT,
     ),
     row(

@@ -30,17 +30,37 @@ __all__ = [
 ]
 
 Array = npt.NDArray[np.generic]
-Attr = int | float | str | bool | bytes | DType | Quantization | TensorType | tuple["Attr", ...] | None
-"""What an attribute may hold: plain, immutable, comparable. Arrays are constants of the graph, never attributes."""
+Attr = (
+    int | float | str | bool | bytes | DType | Quantization | TensorType | tuple["Attr", ...] | None
+)
+"""What an attribute may hold: plain, immutable, comparable. Arrays are constants of the graph,
+never attributes.
+"""
 
 Attrs = Mapping[str, Attr]
 
 
-SWITCHES = frozenset({
-    "allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "keepdims", "largest",
-    "noop_with_empty_axes", "reverse", "select_last_index", "training_mode", "transA", "transB",
-})  # fmt: skip
-"""Attributes that ONNX writes as 0 or 1; some are looked at while a row computes, and not while it gives types."""
+SWITCHES = frozenset(
+    {
+        "allowzero",
+        "antialias",
+        "ceil_mode",
+        "count_include_pad",
+        "exclude_outside",
+        "exclusive",
+        "keepdims",
+        "largest",
+        "noop_with_empty_axes",
+        "reverse",
+        "select_last_index",
+        "training_mode",
+        "transA",
+        "transB",
+    }
+)
+"""Attributes that ONNX writes as 0 or 1; some are looked at while a row computes, and not while it
+gives types.
+"""
 
 
 class Required(enum.Enum):
@@ -53,18 +73,26 @@ REQUIRED = Required.REQUIRED
 
 
 class Trait(enum.Enum):
-    """What is asked of an op instead of its name. First what it computes, which tests hold each row to; then what becomes of it."""
+    """What is asked of an op instead of its name. First what it computes, which tests hold each row
+    to; then what becomes of it.
+    """
 
     ELEMENTWISE = "elementwise"
     """Output element i depends on element i of each (broadcast) input alone."""
     LAYOUT_ONLY = "layout_only"
-    """Only moves, copies or drops elements of its first input: commutes with every per-tensor elementwise function."""
+    """Only moves, copies or drops elements of its first input: commutes with every per-tensor
+    elementwise function.
+    """
     RESHAPES = "reshapes"
     """Gives the elements of its first input in their order, under another shape."""
     SELECTS = "selects"
-    """Every output element is one element of the first input, chosen by order (max pool): commutes with increasing functions."""
+    """Every output element is one element of the first input, chosen by order (max pool): commutes
+    with increasing functions.
+    """
     JOINS = "joins"
-    """Puts its inputs side by side: every output element is one element of some input, and the shapes decide which."""
+    """Puts its inputs side by side: every output element is one element of some input, and the
+    shapes decide which.
+    """
     SCALE_COMMUTING = "scale_commuting"
     """op(s*x) = s*op(x) for every s > 0."""
     COMMUTATIVE = "commutative"
@@ -74,9 +102,13 @@ class Trait(enum.Enum):
     AVERAGES = "averages"
     """Every output element is the mean of a window of the first input."""
     KEEPS_ZERO = "keeps_zero"
-    """Gives 0 of zeros, where it adds nothing, and of numbers next to 0 such numbers; what goes by element or moves need not say so."""
+    """Gives 0 of zeros, where it adds nothing, and of numbers next to 0 such numbers; what goes by
+    element or moves need not say so.
+    """
     TELLS_ZERO = "tells_zero"
-    """Tells 0 from the numbers next to it: infinity, or another integer or truth value; ask `OpSpec.tells_zero`, algorithms do, too."""
+    """Tells 0 from the numbers next to it: infinity, or another integer or truth value; ask
+    `OpSpec.tells_zero`, algorithms do, too.
+    """
     NAN_BELOW_ZERO = "nan_below_zero"
     """Gives NaN of numbers below 0, or may."""
 
@@ -89,22 +121,31 @@ class Trait(enum.Enum):
 
 
 class ShapeError(ValueError):
-    """Raised by `infer`: the inputs do not fit the op. The message says what was expected and what was found."""
+    """Raised by `infer`: the inputs do not fit the op. The message says what was expected and what
+    was found.
+    """
 
 
 class NotCovered(ShapeError):
-    """Raised by `infer`: ONNX allows this use of the op, but the row does not cover it; import it as a foreign op (`Onnx`)."""
+    """Raised by `infer`: ONNX allows this use of the op, but the row does not cover it; import it
+    as a foreign op (`Onnx`).
+    """
 
 
-Infer = Callable[[Sequence[TensorType | None], Attrs, Sequence[Array | None]], tuple[TensorType, ...]]
-"""(types, attributes, constant data of each input or None) -> types of the outputs. Absent optional inputs are None.
+Infer = Callable[
+    [Sequence[TensorType | None], Attrs, Sequence[Array | None]], tuple[TensorType, ...]
+]
+"""(types, attributes, constant data of each input or None) -> types of the outputs. Absent optional
+inputs are None.
 
 Raises:
     ShapeError: the inputs do not fit together.
 """
 
 Evaluate = Callable[[Sequence[Array | None], Attrs], tuple[Array, ...]]
-"""(arrays, attributes) -> outputs. The f32 NumPy meaning of the op: constant folding, the reference run and the runtime share it."""
+"""(arrays, attributes) -> outputs. The f32 NumPy meaning of the op: constant folding, the reference
+run and the runtime share it.
+"""
 
 
 UNCOMPUTABLE = (ValueError, LookupError, ArithmeticError, TypeError, MemoryError)
@@ -122,7 +163,8 @@ class Param:
 
 @dataclass(frozen=True)
 class OpSpec:
-    """A row of the op table. An op means what ONNX says of the op with that name at its newest opset, unless `doc` says more.
+    """A row of the op table. An op means what ONNX says of the op with that name at its newest
+    opset, unless `doc` says more.
 
     Attributes:
         name: the op's name in the graph.
@@ -130,13 +172,19 @@ class OpSpec:
         inputs: its inputs in order.
         attrs: name -> default, or REQUIRED.
         infer: types of the outputs from those of the inputs.
-        evaluate: the f32 NumPy meaning; None only of the op `Onnx`, which a caller of the interpreter supplies.
-        outputs: names of the outputs (trailing ones may be absent in a node; the last one of Split and of `Onnx` repeats).
+        evaluate: the f32 NumPy meaning; None only of the op `Onnx`, which a caller of the
+            interpreter supplies.
+        outputs: names of the outputs (trailing ones may be absent in a node; the last one of Split
+            and of `Onnx` repeats).
         traits: what passes may rely on.
-        onnx: True when ONNX has an op of that name in its default domain, so that the frontend imports it by this row.
-        primitive: name of the primitive that a step of this op alone is (`convolution`, `pooling` ...); None: `onnx.<Op>`.
-        eltwise: oneDNN's eltwise algorithm (`relu`, `gelu_erf` ..., see `ir/algorithms.py`) when the op is one of them.
-        parameters: the algorithm's alpha and beta: a number, or the attribute that holds it; 0 where nothing stands.
+        onnx: True when ONNX has an op of that name in its default domain, so that the frontend
+            imports it by this row.
+        primitive: name of the primitive that a step of this op alone is (`convolution`, `pooling`
+            ...); None: `onnx.<Op>`.
+        eltwise: oneDNN's eltwise algorithm (`relu`, `gelu_erf` ..., see `ir/algorithms.py`) when
+            the op is one of them.
+        parameters: the algorithm's alpha and beta: a number, or the attribute that holds it; 0
+            where nothing stands.
         binary: oneDNN's binary algorithm (`add`, `mul`, `max` ...) when the op is one of them.
     """
 
@@ -156,9 +204,16 @@ class OpSpec:
 
     @property
     def tells_zero(self) -> bool:
-        """True when it tells 0 from the numbers next to it, or the algorithm does that it is computed by."""
-        algorithms = (ELTWISE[self.eltwise] if self.eltwise else None, BINARY[self.binary] if self.binary else None)
-        return Trait.TELLS_ZERO in self.traits or any(found is not None and found.tells_zero for found in algorithms)
+        """True when it tells 0 from the numbers next to it, or the algorithm does that it is
+        computed by.
+        """
+        algorithms = (
+            ELTWISE[self.eltwise] if self.eltwise else None,
+            BINARY[self.binary] if self.binary else None,
+        )
+        return Trait.TELLS_ZERO in self.traits or any(
+            found is not None and found.tells_zero for found in algorithms
+        )
 
     @property
     def is_post_op(self) -> bool:
@@ -169,7 +224,8 @@ class OpSpec:
         """The attributes with defaults filled in, in the order of the row.
 
         Raises:
-            ShapeError: an attribute is unknown, a required one is missing, or a switch is neither 0 nor 1.
+            ShapeError: an attribute is unknown, a required one is missing, or a switch is neither 0
+                nor 1.
         """
         unknown = attrs.keys() - self.attrs.keys()
         if unknown:
@@ -192,7 +248,9 @@ class OpSpec:
 
 
 def same_bits(a: Array, b: Array) -> bool:
-    """True when the arrays have one type, one shape and the same bits (NaN equals itself, 0 and -0 differ)."""
+    """True when the arrays have one type, one shape and the same bits (NaN equals itself, 0 and -0
+    differ).
+    """
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return a.tolist() == b.tolist() if a.dtype.kind == "O" else a.tobytes() == b.tobytes()

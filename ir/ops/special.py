@@ -21,10 +21,12 @@ _SLOPES = 2 / math.sqrt(math.pi) * np.exp(-_NODES * _NODES)
 def erf(x: A) -> A:
     """erf(x) in the float type of x, computed in f64; NaN of NaN.
 
-    Taylor series about the nearest node a, h = |x| - a, |h| <= 1/64, from erf'(a) = 2/sqrt(pi) e^(-a^2) and the Hermite recurrence of
-    its derivatives:
-        erf(a+h) = erf(a) + erf'(a) * (h - a h^2 + (2a^2 - 1) h^3/3 - (2a^3 - 3a) h^4/6 + (4a^4 - 12a^2 + 3) h^5/30 - ...)
-    The first term left out is below 1e-12, and near 0 below 5e-12 of erf(x): far below an ulp of f32.
+    Taylor series about the nearest node a, h = |x| - a, |h| <= 1/64, from erf'(a) = 2/sqrt(pi)
+    e^(-a^2) and the Hermite recurrence of its derivatives:
+        erf(a+h) = erf(a) + erf'(a) * (h - a h^2 + (2a^2 - 1) h^3/3 - (2a^3 - 3a) h^4/6 + (4a^4 -
+        12a^2 + 3) h^5/30 - ...)
+    The first term left out is below 1e-12, and near 0 below 5e-12 of erf(x): far below an ulp of
+    f32.
     """
     magnitude = np.minimum(np.abs(np.asarray(x, np.float64)), _LAST)
     index = np.nan_to_num(np.rint(magnitude / _STEP)).astype(np.intp)

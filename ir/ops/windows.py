@@ -1,6 +1,8 @@
-"""Sliding windows: what `kernel_shape`, `strides`, `pads`, `dilations`, `auto_pad` and `ceil_mode` mean, for convolution and pooling.
+"""Sliding windows: what `kernel_shape`, `strides`, `pads`, `dilations`, `auto_pad` and `ceil_mode`
+mean, for convolution and pooling.
 
-Empty attributes stand for ONNX's absent ones: strides and dilations of 1, pads of 0, and the kernel of the weights.
+Empty attributes stand for ONNX's absent ones: strides and dilations of 1, pads of 0, and the kernel
+of the weights.
 """
 
 from __future__ import annotations
@@ -17,7 +19,18 @@ from . import dims
 from .rows import A, flag, integers, text
 from .spec import Attrs, ShapeError
 
-__all__ = ["AUTO_PADS", "Window", "at", "check_lengths", "check_positive", "lowest", "pad_spatial", "taps_within", "window", "window_shape"]
+__all__ = [
+    "AUTO_PADS",
+    "Window",
+    "at",
+    "check_lengths",
+    "check_positive",
+    "lowest",
+    "pad_spatial",
+    "taps_within",
+    "window",
+    "window_shape",
+]
 
 _LARGEST = (1 << 31) - 1
 """The largest stride, dilation, pad, and window."""
@@ -44,13 +57,17 @@ class Window:
 
     @property
     def trivial(self) -> bool:
-        """True of a 1x1 window that visits every element once: convolution is a matrix product then."""
+        """True of a 1x1 window that visits every element once: convolution is a matrix product
+        then.
+        """
         return set(self.kernel + self.strides) == {1} and not any(self.begin + self.end)
 
     def taps(self, padded: A) -> Iterator[tuple[tuple[int, ...], A]]:
-        """For each position in the kernel: its index, and the view [..., *out] of the elements under it.
+        """For each position in the kernel: its index, and the view [..., *out] of the elements
+        under it.
 
-        `padded` must reach as far as the last window does: `reach` elements in each spatial dimension.
+        `padded` must reach as far as the last window does: `reach` elements in each spatial
+        dimension.
         """
         for tap in np.ndindex(*self.kernel):
             under = tuple(
@@ -62,7 +79,10 @@ class Window:
     @property
     def reach(self) -> tuple[int, ...]:
         """How many elements of the padded input the windows cover."""
-        return tuple((o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(self.out, self.strides, self.kernel, self.dilations, strict=True))
+        return tuple(
+            (o - 1) * s + (k - 1) * d + 1
+            for o, s, k, d in zip(self.out, self.strides, self.kernel, self.dilations, strict=True)
+        )
 
 
 def window(attrs: Attrs, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
@@ -82,7 +102,10 @@ def window(attrs: Attrs, spatial: Sequence[int], kernel: Sequence[int]) -> Windo
     begin, end = pads[:count], pads[count:]
     auto = text(attrs, "auto_pad", AUTO_PADS)
     if auto.startswith("SAME"):
-        total = [max((o - 1) * s + (k - 1) * d + 1 - n, 0) for o, s, k, d, n in zip(out, strides, kernel, dilations, spatial, strict=True)]
+        total = [
+            max((o - 1) * s + (k - 1) * d + 1 - n, 0)
+            for o, s, k, d, n in zip(out, strides, kernel, dilations, spatial, strict=True)
+        ]
         half = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
         begin, end = tuple(half), tuple(t - h for t, h in zip(total, half, strict=True))
     return Window(tuple(kernel), strides, dilations, begin, end, out)
@@ -91,15 +114,18 @@ def window(attrs: Attrs, spatial: Sequence[int], kernel: Sequence[int]) -> Windo
 def window_shape(attrs: Attrs, spatial: Sequence[Dim], kernel: Sequence[int]) -> Shape:
     """Number of window positions in each spatial dimension, symbolic ones included.
 
-    floor((n + pads - span) / stride) + 1 with span = (kernel-1)*dilation + 1; with ceil_mode the division rounds up, but no window
-    starts in the padding behind the input; SAME_UPPER and SAME_LOWER give ceil(n / stride).
+    floor((n + pads - span) / stride) + 1 with span = (kernel-1)*dilation + 1; with ceil_mode the
+    division rounds up, but no window starts in the padding behind the input; SAME_UPPER and
+    SAME_LOWER give ceil(n / stride).
 
     Raises:
         ShapeError: attributes that do not fit together, or a window larger than the padded input.
     """
     strides, dilations, pads = _resolved(attrs, len(spatial))
     if len(kernel) != len(spatial):
-        raise ShapeError(f"the kernel must have {dimensions(len(spatial))}, one a spatial dimension of the input, found {list(kernel)}")
+        raise ShapeError(
+            f"the kernel must have {dimensions(len(spatial))}, one a spatial dimension of the input, found {list(kernel)}"
+        )
     same = text(attrs, "auto_pad", AUTO_PADS).startswith("SAME")
     ceil = flag(attrs, "ceil_mode") if "ceil_mode" in attrs else False
     shape: list[Dim] = []
@@ -110,10 +136,14 @@ def window_shape(attrs: Attrs, spatial: Sequence[Dim], kernel: Sequence[int]) ->
         begin, end = pads[axis], pads[axis + len(spatial)]
         span = (k - 1) * d + 1
         if span > _LARGEST:
-            raise ShapeError(f"a window of {span} elements is too large: primitives count in 32 bits, up to {_LARGEST}")
+            raise ShapeError(
+                f"a window of {span} elements is too large: primitives count in 32 bits, up to {_LARGEST}"
+            )
         room = dims.add(n, begin + end - span)
         if isinstance(room, int) and room < 0:
-            raise ShapeError(f"a window of {span} elements does not fit into {n} + {begin + end} of padding (spatial dimension {axis})")
+            raise ShapeError(
+                f"a window of {span} elements does not fit into {n} + {begin + end} of padding (spatial dimension {axis})"
+            )
         count = dims.add(dims.ceil_div(room, s) if ceil else dims.floor_div(room, s), 1)
         shape.append(dims.minimum(count, dims.ceil_div(dims.add(n, begin), s)) if ceil else count)
     return tuple(shape)
@@ -132,10 +162,16 @@ def _resolved(attrs: Attrs, count: int) -> tuple[tuple[int, ...], tuple[int, ...
 
 
 def pad_spatial(x: A, begin: Sequence[int], end: Sequence[int], value: float) -> A:
-    """x [N, C, *spatial] with `value` before and after each spatial dimension; x itself when there is nothing to add."""
+    """x [N, C, *spatial] with `value` before and after each spatial dimension; x itself when there
+    is nothing to add.
+    """
     if not any(begin) and not any(end):
         return x
-    padded: A = np.full(x.shape[:2] + tuple(b + n + e for b, n, e in zip(begin, x.shape[2:], end, strict=True)), value, x.dtype)
+    padded: A = np.full(
+        x.shape[:2] + tuple(b + n + e for b, n, e in zip(begin, x.shape[2:], end, strict=True)),
+        value,
+        x.dtype,
+    )
     at(padded, tuple(slice(b, b + n) for b, n in zip(begin, x.shape[2:], strict=True)))[...] = x
     return padded
 
@@ -147,25 +183,39 @@ def at(x: A, spatial: tuple[slice, ...]) -> A:
     return view
 
 
-def taps_within(starts: npt.NDArray[np.int64], taps: int, dilation: int, low: int, high: int) -> npt.NDArray[np.int64]:
-    """How many taps of windows that begin at `starts` lie at `low` or behind it, and in front of `high`."""
+def taps_within(
+    starts: npt.NDArray[np.int64], taps: int, dilation: int, low: int, high: int
+) -> npt.NDArray[np.int64]:
+    """How many taps of windows that begin at `starts` lie at `low` or behind it, and in front of
+    `high`.
+    """
     behind = np.clip(-((starts - low) // dilation), 0, taps)
     before: npt.NDArray[np.int64] = np.clip(-((starts - high) // dilation), 0, taps)
     return before - behind
 
 
-def check_positive(strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[int, ...]) -> None:
-    """Raises ShapeError unless strides and dilations are positive, pads are not negative, and all of them fit in 32 bits."""
+def check_positive(
+    strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[int, ...]
+) -> None:
+    """Raises ShapeError unless strides and dilations are positive, pads are not negative, and all
+    of them fit in 32 bits.
+    """
     largest = max(strides + dilations + pads, default=0)
     if largest > _LARGEST:
-        raise ShapeError(f"{largest} is too large for a stride, dilation or pad: primitives count in 32 bits, up to {_LARGEST}")
+        raise ShapeError(
+            f"{largest} is too large for a stride, dilation or pad: primitives count in 32 bits, up to {_LARGEST}"
+        )
     if min(strides + dilations, default=1) < 1 or min(pads, default=0) < 0:
         found = f"{list(strides)}, {list(dilations)}, {list(pads)}"
-        raise ShapeError(f"strides and dilations must be positive and pads not negative, found {found}")
+        raise ShapeError(
+            f"strides and dilations must be positive and pads not negative, found {found}"
+        )
 
 
 def check_lengths(expected: int, **lists: tuple[int, ...]) -> None:
-    """Raises ShapeError for the first of the named attributes that has not the expected number of entries."""
+    """Raises ShapeError for the first of the named attributes that has not the expected number of
+    entries.
+    """
     for name, found in lists.items():
         if len(found) != expected:
             raise ShapeError(f"{name} must have {expected} entries, found {list(found)}")
@@ -173,4 +223,10 @@ def check_lengths(expected: int, **lists: tuple[int, ...]) -> None:
 
 def lowest(dtype: np.dtype[np.generic]) -> float:
     """The smallest value of a NumPy type, which never wins a maximum: -inf for floats."""
-    return float("-inf") if dtype.kind == "f" else 0 if dtype.kind == "b" else int(np.iinfo(dtype.name).min)
+    return (
+        float("-inf")
+        if dtype.kind == "f"
+        else 0
+        if dtype.kind == "b"
+        else int(np.iinfo(dtype.name).min)
+    )

@@ -5,7 +5,8 @@ Two ways, after the order of both schemes (`attributes.py`)::
     mechanical   (acc + bias) * output_scale  ->  acc * weights_scale, or with a bias the output scale as first post-op;
                  eltwise with a scale         ->  eltwise, linear(scale, 0).     Every float operation stays: the same numbers.
     semantic     output_scale = src_scale * weights_scale / dst_scale is taken apart by what the plan's types say; the bias moves from the
-                 accumulator's domain into the real one, and the post-ops' parameters from the destination's quanta into real numbers.
+                 accumulator's domain into the real one, and the post-ops' parameters from the
+                 destination's quanta into real numbers.
                  A real identity: codes differ by at most 1, and only next to a tie.
 """
 
@@ -44,25 +45,34 @@ _POST_OPS = (QuantizeFate.POST_OP, DequantizeFate.POST_OP)
 def convert(plan: Plan, target: str = _TARGET, how: Conversion = "mechanical") -> Plan:
     """Converts a plan for `onednn-v2` into one for `onednn-v3`.
 
-    A step that has no semantic reading (types without quantization, a bias computed at run time, a number that f32 does not hold) is
-    converted mechanically; the decision `v2 attributes to v3` of each converted step says which way it went and why.
+    A step that has no semantic reading (types without quantization, a bias computed at run time, a
+    number that f32 does not hold) is converted mechanically; the decision `v2 attributes to v3` of
+    each converted step says which way it went and why.
 
     Args:
         plan: it stays as it is.
         target: `onednn-v3`.
-        how: `mechanical`: every float operation stays, and the new plan gives the same numbers; `semantic`: scales, bias and post-ops
-            speak of real numbers, and codes differ by at most 1, next to ties only.
+        how: `mechanical`: every float operation stays, and the new plan gives the same numbers;
+            `semantic`: scales, bias and post-ops speak of real numbers, and codes differ by at most
+            1, next to ties only.
 
     Raises:
-        InvalidInput: it is no plan, or the plan is for another target, or there is no such target or way.
-        PlanError: the plan is not sound, or a step cannot be said in the attributes of `onednn-v3`, such as one with too many post-ops.
+        InvalidInput: it is no plan, or the plan is for another target, or there is no such target
+            or way.
+        PlanError: the plan is not sound, or a step cannot be said in the attributes of `onednn-v3`,
+            such as one with too many post-ops.
     """
     if not isinstance(plan, Plan):
-        raise InvalidInput(f"a {type(plan).__name__} is no plan", hint="give what fqfuse.compile or fqfuse.load_plan returned")
+        raise InvalidInput(
+            f"a {type(plan).__name__} is no plan",
+            hint="give what fqfuse.compile or fqfuse.load_plan returned",
+        )
     _check_word("conversion to", target, (_TARGET,), "target")
     _check_word("conversion", how, get_args(Conversion), "how")
     if plan.target != _SOURCE:
-        what = f"only plans for {_SOURCE} are converted, and this one is for {name_text(plan.target)}"
+        what = (
+            f"only plans for {_SOURCE} are converted, and this one is for {name_text(plan.target)}"
+        )
         raise InvalidInput(what, where=plan.name, hint="run it as it is")
     check_plan(plan)
     converted, kept = convert_steps(plan, how)
@@ -77,7 +87,9 @@ def convert(plan: Plan, target: str = _TARGET, how: Conversion = "mechanical") -
 
 def _check_word(what: str, word: object, words: tuple[str, ...], where: str) -> None:
     if not isinstance(word, str) or word not in words:
-        raise InvalidInput(f"there is no {what} {word!r}", where=where, hint=f"choose {' or '.join(words)}")
+        raise InvalidInput(
+            f"there is no {what} {word!r}", where=where, hint=f"choose {' or '.join(words)}"
+        )
 
 
 def convert_steps(plan: Plan, how: Conversion = "mechanical") -> tuple[Plan, Mapping[int, Refusal]]:
@@ -88,8 +100,9 @@ def convert_steps(plan: Plan, how: Conversion = "mechanical") -> tuple[Plan, Map
         how: see `convert`.
 
     Returns:
-        The plan, with the steps as they were that cannot be converted; and why, by their indices. Steps, names and order stay, and so do
-        the values that each step reads and writes; constants may be new.
+        The plan, with the steps as they were that cannot be converted; and why, by their indices.
+        Steps, names and order stay, and so do the values that each step reads and writes; constants
+        may be new.
     """
     work = _Conversion(plan)
     steps = tuple(work.convert(index, step, how) for index, step in enumerate(plan.steps))
@@ -122,7 +135,9 @@ class _Conversion:
         self._fated = {fate.step for fate in plan.fates if fate.fate in _POST_OPS}
 
     def convert(self, index: int, step: Step, how: Conversion) -> Step:
-        """The step for v3, with a decision where anything changed; as it is where it cannot be converted."""
+        """The step for v3, with a decision where anything changed; as it is where it cannot be
+        converted.
+        """
         refusal: Refusal | None = None
         if how == "semantic" and (scale := step.attr.output_scales) is not None:
             found = self._checked(self._semantic(index, step, scale))
@@ -146,10 +161,16 @@ class _Conversion:
             self.decisions.append(Decision(_RULE, subject, Outcome.FIRED, reason))
         else:
             reason = f"{step.primitive} {step.name} is converted mechanically: {refusal.reason}"
-            self.decisions.append(Decision(_RULE, subject, Outcome.REFUSED, reason, refusal.expected, refusal.found, _HINT))
+            self.decisions.append(
+                Decision(
+                    _RULE, subject, Outcome.REFUSED, reason, refusal.expected, refusal.found, _HINT
+                )
+            )
 
     def _checked(self, found: Step | Refusal) -> Step | Refusal:
-        """A converted step, unless the verifier finds that the target does not take its attributes."""
+        """A converted step, unless the verifier finds that the target does not take its
+        attributes.
+        """
         if isinstance(found, Refusal):
             return found
         alone = replace(self._plan, target=_TARGET, constants=self.constants, steps=(found,))
@@ -159,7 +180,7 @@ class _Conversion:
         told = problem.message.removeprefix(f"{found.primitive} {name_text(found.name)} ")
         return Refusal(f"for {_TARGET} it {told}", f"what {_TARGET} takes")
 
-    # -- mechanical ------------------------------------------------------------------------------------------------------------
+    # -- mechanical --------------------------------------------------------------------------------
 
     def _mechanical(self, step: Step) -> Step:
         scale, scales = step.attr.output_scales, step.attr.scales
@@ -171,10 +192,15 @@ class _Conversion:
                 scales = {**scales, role: found}
             else:
                 post_ops.insert(0, self._factor(step, scale))
-        return replace(step, attr=replace(step.attr, scales=scales, post_ops=tuple(post_ops), output_scales=None))
+        return replace(
+            step,
+            attr=replace(step.attr, scales=scales, post_ops=tuple(post_ops), output_scales=None),
+        )
 
     def _without_factor(self, step: Step, op: PostOp) -> tuple[PostOp, ...]:
-        """A post-op of v2 as post-ops of v3. A depthwise convolution, too, multiplies its accumulator with the bias in it."""
+        """A post-op of v2 as post-ops of v3. A depthwise convolution, too, multiplies its
+        accumulator with the bias in it.
+        """
         match op:
             case Eltwise() if op.scale != 1:
                 return UNSCALED.apply(op)
@@ -187,7 +213,7 @@ class _Conversion:
         rank = len(self._plan.type(step.output).shape or ())
         return FACTOR.apply(scale, rank, partial(self._file, f"{step.name}/output_scale"))
 
-    # -- semantic --------------------------------------------------------------------------------------------------------------
+    # -- semantic ----------------------------------------------------------------------------------
 
     def _semantic(self, index: int, step: Step, scale: Scale) -> Step | Refusal:
         """The step in real numbers, or why it cannot be read so."""
@@ -195,7 +221,9 @@ class _Conversion:
             with np.errstate(invalid="ignore"):  # NaN in operands and biases stays NaN
                 return self._real(index, step, scale)
         except LeavesF32 as number:
-            return Refusal("a number leaves f32's range in the real domain", "a normal f32 number", f"{number}")
+            return Refusal(
+                "a number leaves f32's range in the real domain", "a normal f32 number", f"{number}"
+            )
 
     def _real(self, index: int, step: Step, scale: Scale) -> Step | Refusal:
         scales = real_scales(self._plan, step, scale)
@@ -203,17 +231,30 @@ class _Conversion:
             return scales
         domain, post_ops = real_post_ops(self._plan, step, scales.dst, self._file)
         if index in self._fated and not post_ops:
-            return Refusal("a fate speaks of its post-op, which would be gone", "a post-op that stays", "a factor")
+            return Refusal(
+                "a fate speaks of its post-op, which would be gone",
+                "a post-op that stays",
+                "a factor",
+            )
         by_argument = TAKEN_APART.apply(scales, domain)
         if isinstance(by_argument, Refusal):
             return by_argument
         args = dict(step.args)
         if (bias := step.arg("bias")) is not None:
             if bias not in self._plan.constants:
-                return Refusal("its bias is computed at run time, in the accumulator's domain", "a constant bias", bias)
+                return Refusal(
+                    "its bias is computed at run time, in the accumulator's domain",
+                    "a constant bias",
+                    bias,
+                )
             data = self._plan.constants[bias].astype(np.float64) * scales.output * domain
             args["bias"] = self._file(f"{bias}/real", rounded(data))
-        attr = replace(step.attr, scales={**step.attr.scales, **by_argument}, post_ops=post_ops, output_scales=None)
+        attr = replace(
+            step.attr,
+            scales={**step.attr.scales, **by_argument},
+            post_ops=post_ops,
+            output_scales=None,
+        )
         return replace(step, args=tuple(args.items()), attr=attr)
 
     def _file(self, name: str, data: Array) -> str:

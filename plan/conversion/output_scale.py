@@ -1,4 +1,6 @@
-"""Rules that give the factors of oneDNN 2 a place among the attributes of oneDNN 3, with every float operation as it was."""
+"""Rules that give the factors of oneDNN 2 a place among the attributes of oneDNN 3, with every
+float operation as it was.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from ...ir.rule import Equation, Refusal
 from ..attributes import Binary, Eltwise, PostOp, Scale
 from ..types import Plan, Step
 
-__all__ = ["FACTOR", "OF_ARGUMENT", "UNSCALED", "FactorRule", "OfArgumentRule", "UnscaledRule", "argument_of"]
+__all__ = [
+    "FACTOR",
+    "OF_ARGUMENT",
+    "UNSCALED",
+    "FactorRule",
+    "OfArgumentRule",
+    "UnscaledRule",
+    "argument_of",
+]
 
 
 class OfArgumentRule(Equation[Callable[[Scale, int | None, str | None], "Scale | Refusal"]]):
@@ -26,8 +36,8 @@ class UnscaledRule(Equation[Callable[[Eltwise], tuple[PostOp, ...]]]):
 
 
 def argument_of(plan: Plan, step: Step, scale: Scale) -> tuple[str, int | None]:
-    """The argument of a step that an output scale multiplies, and the mask that the scale has there; None where it runs along no dimension
-    of the argument."""
+    """The argument of a step that an output scale multiplies, and the mask that the scale has
+    there; None where it runs along no dimension of the argument."""
     if step.primitive == "reorder":
         return "src", scale.mask
     if len(scale.values) == 1:
@@ -39,33 +49,46 @@ def argument_of(plan: Plan, step: Step, scale: Scale) -> tuple[str, int | None]:
 
 
 def _of_argument(scale: Scale, mask: int | None, bias: str | None) -> Scale | Refusal:
-    """The output scale of a reorder is the scale of its source, that of a product without a bias the scale of its weights.
+    """The output scale of a reorder is the scale of its source, that of a product without a bias
+    the scale of its weights.
 
-    `scale`: o; `mask`: what o has there, None where s has no such dimension; `bias`: of the product, None where there is none.
+    `scale`: o; `mask`: what o has there, None where s has no such dimension; `bias`: of the
+    product, None where there is none.
 
     Legal because: both multiply the source, or the accumulator, before anything else does.
-    Refuses when: a bias is added to the accumulator first, or o runs along another dimension than the output channels.
+    Refuses when: a bias is added to the accumulator first, or o runs along another dimension than
+    the output channels.
     """
     if bias is not None:
         return Refusal("o*x = s*x, s = o needs an accumulator alone", "no bias", bias)
     if mask is None:
-        return Refusal("o*x = s*x, s = o needs a dimension that s has", "one scale, or one for each output channel", f"mask {scale.mask}")
+        return Refusal(
+            "o*x = s*x, s = o needs a dimension that s has",
+            "one scale, or one for each output channel",
+            f"mask {scale.mask}",
+        )
     return Scale(scale.values, mask)
 
 
 def _factor(scale: Scale, rank: int, operand: Callable[[Array], str]) -> PostOp:
-    """Any other output scale is a linear, or a binary with a constant, in front of the other post-ops.
+    """Any other output scale is a linear, or a binary with a constant, in front of the other
+    post-ops.
 
     So is the scale of the weights of a depthwise post-op with a bias, behind that.
 
-    `scale`: o, along dimensions of dst; `rank`: how many those are; `operand`: files a constant, and returns its name.
+    `scale`: o, along dimensions of dst; `rank`: how many those are; `operand`: files a constant,
+    and returns its name.
 
-    Legal because: it is the definition of eltwise_linear and of binary_mul; a shift of 0 rounds nothing.
+    Legal because: it is the definition of eltwise_linear and of binary_mul; a shift of 0 rounds
+    nothing.
     Refuses when: never.
     """
     if len(scale.values) == 1:
         return Eltwise("linear", scale.values[0], 0.0)
-    return Binary("mul", operand(scale.array.reshape([-1 if scale.mask >> axis & 1 else 1 for axis in range(rank)])))
+    return Binary(
+        "mul",
+        operand(scale.array.reshape([-1 if scale.mask >> axis & 1 else 1 for axis in range(rank)])),
+    )
 
 
 def _unscaled(op: Eltwise) -> tuple[PostOp, ...]:

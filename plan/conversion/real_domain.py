@@ -1,7 +1,9 @@
-"""From the quanta of `onednn-v2` to real numbers: the scales that an output scale is made of, and post-ops in the real domain.
+"""From the quanta of `onednn-v2` to real numbers: the scales that an output scale is made of, and
+post-ops in the real domain.
 
-Behind each post-op of a v2 chain stands a value; the domain d is the factor, above 0, that makes it the real one: 1 where a nonlinear
-function was applied to real numbers, the destination's scale at the end. Walking the chain from its end gives d in front of each post-op.
+Behind each post-op of a v2 chain stands a value; the domain d is the factor, above 0, that makes it
+the real one: 1 where a nonlinear function was applied to real numbers, the destination's scale at
+the end. Walking the chain from its end gives d in front of each post-op.
 """
 
 from __future__ import annotations
@@ -21,10 +23,22 @@ from ..attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, S
 from ..types import Plan, Step
 from .output_scale import argument_of
 
-__all__ = ["REAL", "TAKEN_APART", "LeavesF32", "Real", "RealRule", "Scales", "real_post_ops", "real_scales", "rounded"]
+__all__ = [
+    "REAL",
+    "TAKEN_APART",
+    "LeavesF32",
+    "Real",
+    "RealRule",
+    "Scales",
+    "real_post_ops",
+    "real_scales",
+    "rounded",
+]
 
 _EQUAL = 2.0**-21
-"""Relative distance within which two products of f32 scales mean the same: each was rounded up to four times."""
+"""Relative distance within which two products of f32 scales mean the same: each was rounded up to
+four times.
+"""
 
 _TINY = float(np.finfo(np.float32).tiny)
 
@@ -54,7 +68,7 @@ def rounded(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
     return found
 
 
-# -- an output scale ---------------------------------------------------------------------------------------------------------------
+# -- an output scale -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -79,19 +93,31 @@ class ApartRule(Equation[Callable[[Scales, float], "dict[str, Scale] | Refusal"]
 
 
 def _taken_apart(scales: Scales, domain: float) -> dict[str, Scale] | Refusal:
-    """An output scale is the source's scale, the weights' scales, and the factor that a destination scale undoes.
+    """An output scale is the source's scale, the weights' scales, and the factor that a destination
+    scale undoes.
 
-    `domain`: d, the factor that makes what stands in front of the post-ops the real result; without post-ops the destination's scale.
+    `domain`: d, the factor that makes what stands in front of the post-ops the real result; without
+    post-ops the destination's scale.
 
-    Legal because: o*d = s*w for w = o*d/s, which is formed in f64 and rounded once; and (acc + b)*o*d = acc*(o*d) + b*(o*d).
-    Refuses when: there are no weights, and the output scale is not the source's over the destination's.
+    Legal because: o*d = s*w for w = o*d/s, which is formed in f64 and rounded once; and (acc +
+    b)*o*d = acc*(o*d) + b*(o*d).
+    Refuses when: there are no weights, and the output scale is not the source's over the
+    destination's.
     """
-    found = {role: Scale((value,)) for role, value in (("src", scales.src), ("dst", scales.dst)) if value != 1}
+    found = {
+        role: Scale((value,))
+        for role, value in (("src", scales.src), ("dst", scales.dst))
+        if value != 1
+    }
     product = scales.output * domain
     rest = product / scales.src
     if scales.mask is None:
         wanted = f"{scales.src / scales.dst:g}"
-        told = Refusal("its output scale is not the source's scale over the destination's", wanted, _range(scales.output))
+        told = Refusal(
+            "its output scale is not the source's scale over the destination's",
+            wanted,
+            _range(scales.output),
+        )
         return found if (np.abs(rest - 1) <= _EQUAL).all() else told
     rounded(product)  # runtimes form s*w
     return {**found, "weights": Scale(tuple(rounded(rest).tolist()), scales.mask)}
@@ -103,15 +129,25 @@ TAKEN_APART = ApartRule("(acc + b)*o*d = s*w*acc + b*(o*d), w = o*d/s", _taken_a
 def real_scales(plan: Plan, step: Step, output: Scale) -> Scales | Refusal:
     """Takes the step's output scale apart by what the types of its source and destination say."""
     if any(isinstance(op, DepthwiseConv) for op in step.attr.post_ops):
-        return Refusal("its depthwise post-op decodes codes that no type describes", "no such post-op", "one")
+        return Refusal(
+            "its depthwise post-op decodes codes that no type describes", "no such post-op", "one"
+        )
     source = step.args[0][1]
     src, dst = (_scale_of(plan.type(value)) for value in (source, step.output))
     if src is None or dst is None or dst < 0:
         vague = step.output if src is not None else source
-        return Refusal("a type does not say by which one scale its codes decode", "a scale per tensor, above 0", f"{plan.type(vague)}")
+        return Refusal(
+            "a type does not say by which one scale its codes decode",
+            "a scale per tensor, above 0",
+            f"{plan.type(vague)}",
+        )
     role, mask = argument_of(plan, step, output)
     if mask is None:
-        return Refusal("its output scale does not run along the output channels", "one for each of them", f"mask {output.mask}")
+        return Refusal(
+            "its output scale does not run along the output channels",
+            "one for each of them",
+            f"mask {output.mask}",
+        )
     return Scales(output.array.astype(np.float64), mask if role == "weights" else None, src, dst)
 
 
@@ -129,7 +165,7 @@ def _range(values: npt.NDArray[np.float64]) -> str:
     return f"{values.min():g}" if values.size == 1 else f"{values.min():g}..{values.max():g}"
 
 
-# -- post-ops ----------------------------------------------------------------------------------------------------------------------
+# -- post-ops --------------------------------------------------------------------------------------
 
 
 def real_post_ops(plan: Plan, step: Step, domain: float, file: Callable[[str, Array], str]) -> Real:
@@ -146,12 +182,16 @@ def real_post_ops(plan: Plan, step: Step, domain: float, file: Callable[[str, Ar
     chain: tuple[PostOp, ...] = ()
     for op in reversed(step.attr.post_ops):
         times = partial(_times, plan, file, domain)
-        domain, real = next(found for rule in REAL if isinstance(found := rule.apply(op, domain, times), tuple))
+        domain, real = next(
+            found for rule in REAL if isinstance(found := rule.apply(op, domain, times), tuple)
+        )
         chain = (*real, *chain)
     return domain, chain
 
 
-def _times(plan: Plan, file: Callable[[str, Array], str], factor: float, operand: str) -> str | None:
+def _times(
+    plan: Plan, file: Callable[[str, Array], str], factor: float, operand: str
+) -> str | None:
     """See `Times`."""
     data = plan.constants.get(operand)
     if data is None or factor == 1:
@@ -160,7 +200,9 @@ def _times(plan: Plan, file: Callable[[str, Array], str], factor: float, operand
 
 
 class RealRule(Equation[Callable[[PostOp, float, Times], "Real | Refusal | None"]]):
-    """One equation about a post-op and the domain d behind it; the domain in front is the factor of x on the right side."""
+    """One equation about a post-op and the domain d behind it; the domain in front is the factor of
+    x on the right side.
+    """
 
 
 def _sum(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
@@ -169,20 +211,30 @@ def _sum(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
     Legal because: multiplication distributes over addition.
     Refuses when: never.
     """
-    return (domain, (replace(op, scale=float(rounded(op.scale * domain))),)) if isinstance(op, Sum) else None
+    return (
+        (domain, (replace(op, scale=float(rounded(op.scale * domain))),))
+        if isinstance(op, Sum)
+        else None
+    )
 
 
 def _homogeneous(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
     """The domain moves in front of a prelu, a product or a quotient.
 
-    Legal because: multiplication commutes and is associative, and d > 0 keeps the sign that prelu tests.
+    Legal because: multiplication commutes and is associative, and d > 0 keeps the sign that prelu
+    tests.
     Refuses when: never.
     """
-    return (domain, (op,)) if isinstance(op, Prelu) or (isinstance(op, Binary) and op.algorithm in ("mul", "div")) else None
+    return (
+        (domain, (op,))
+        if isinstance(op, Prelu) or (isinstance(op, Binary) and op.algorithm in ("mul", "div"))
+        else None
+    )
 
 
 def _with_constant(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
-    """The domain moves in front of an addition, subtraction, maximum or minimum, and multiplies its constant.
+    """The domain moves in front of an addition, subtraction, maximum or minimum, and multiplies its
+    constant.
 
     Legal because: multiplication distributes over addition, and by d > 0 it keeps the order.
     Refuses when: the operand is no constant.
@@ -196,23 +248,32 @@ def _with_constant(op: PostOp, domain: float, times: Times) -> Real | Refusal | 
 
 
 def _rectified(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
-    """The domain and the scale of a relu, leaky or not, of an absolute value or of a clip move in front of it, and multiply the bounds.
+    """The domain and the scale of a relu, leaky or not, of an absolute value or of a clip move in
+    front of it, and multiply the bounds.
 
-    Legal because: relu(x)*d = relu(x*d) and |x|*d = |x*d| for d > 0, which keeps the order of value and bounds.
+    Legal because: relu(x)*d = relu(x*d) and |x|*d = |x*d| for d > 0, which keeps the order of value
+    and bounds.
     Refuses when: k*d is not above 0.
     """
-    if not isinstance(op, Eltwise) or not (op.algorithm in ("relu", "abs") or ELTWISE[op.algorithm].clips):
+    if not isinstance(op, Eltwise) or not (
+        op.algorithm in ("relu", "abs") or ELTWISE[op.algorithm].clips
+    ):
         return None
     factor = domain * op.scale
     if not 0 < factor < np.inf:
-        return Refusal("k*f(x)*d = f(x*(k*d)) needs a finite factor above 0", "above 0", f"{factor:g}")
+        return Refusal(
+            "k*f(x)*d = f(x*(k*d)) needs a finite factor above 0", "above 0", f"{factor:g}"
+        )
     if ELTWISE[op.algorithm].clips:
-        return factor, (Eltwise(op.algorithm, *rounded((factor * op.alpha, factor * op.beta)).tolist()),)
+        return factor, (
+            Eltwise(op.algorithm, *rounded((factor * op.alpha, factor * op.beta)).tolist()),
+        )
     return factor, (replace(op, scale=1.0),)
 
 
 def _linear(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
-    """The domain, and the scale and the factor of a linear, move in front of it; what stays is its shift, if it has one.
+    """The domain, and the scale and the factor of a linear, move in front of it; what stays is its
+    shift, if it has one.
 
     Legal because: k*(a*x + b)*d = x*(k*a*d) + b*(k*d).
     Refuses when: k*a*d is not above 0, which others in front need.
@@ -221,15 +282,21 @@ def _linear(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
         return None
     factor = domain * op.scale
     if factor * op.alpha <= 0:
-        return Refusal("k*(a*x + b)*d = x*(k*a*d) + b*(k*d) needs a factor above 0", "above 0", f"{factor * op.alpha:g}")
+        return Refusal(
+            "k*(a*x + b)*d = x*(k*a*d) + b*(k*d) needs a factor above 0",
+            "above 0",
+            f"{factor * op.alpha:g}",
+        )
     shift = float(rounded(factor * op.beta))
     return factor * op.alpha, (Eltwise("linear", 1.0, shift),) if shift else ()
 
 
 def _otherwise(op: PostOp, domain: float, times: Times) -> Real:
-    """Any other operation computes in the domain that it was written for, and its result is multiplied.
+    """Any other operation computes in the domain that it was written for, and its result is
+    multiplied.
 
-    Legal because: it is computed as it was, and a linear has the factor k*d; k = 1 but for an eltwise.
+    Legal because: it is computed as it was, and a linear has the factor k*d; k = 1 but for an
+    eltwise.
     Refuses when: never.
     """
     factor = domain

@@ -1,7 +1,8 @@
 """What every kernel is: bound once for concrete shapes, run many times into buffers of the caller.
 
-Values have their logical shape everywhere (NCHW); where a kernel likes channels last, the array it writes is a *view* with that memory
-order (`Layout.CHANNELS_LAST`), so nothing but speed depends on it.
+Values have their logical shape everywhere (NCHW); where a kernel likes channels last, the array it
+writes is a *view* with that memory order (`Layout.CHANNELS_LAST`), so nothing but speed depends on
+it.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def nbytes(shape: Sequence[int], dtype: npt.DTypeLike) -> int:
 
 
 class Scratch:
-    """Memory that one worker uses while it runs a task: views are taken one behind the other, and `release` forgets the last ones."""
+    """Memory that one worker uses while it runs a task: views are taken one behind the other, and
+    `release` forgets the last ones.
+    """
 
     def __init__(self, size: int) -> None:
         self._memory = aligned_bytes(size)
@@ -102,14 +105,18 @@ class Scratch:
         """
         start, self._used = self._used, self._used + nbytes(shape, dtype)
         if self._used > self._memory.size:
-            raise InternalError(f"a kernel uses {self._used} bytes of scratch and announced {self._memory.size}")
+            raise InternalError(
+                f"a kernel uses {self._used} bytes of scratch and announced {self._memory.size}"
+            )
         return np.ndarray(tuple(shape), np.dtype(dtype), self._memory, start)
 
 
 class Recorder:
-    """Takes down the NumPy calls of one task, with every view already made: running them leaves little for the interpreter to do.
+    """Takes down the NumPy calls of one task, with every view already made: running them leaves
+    little for the interpreter to do.
 
-    The views are made once for fixed buffers. That matters most to threads: whatever Python does between two NumPy calls, it does alone.
+    The views are made once for fixed buffers. That matters most to threads: whatever Python does
+    between two NumPy calls, it does alone.
 
     Args:
         scratch: of the worker that will run the calls.
@@ -122,10 +129,18 @@ class Recorder:
         self.scratch = scratch
         self.calls: list[Call] = []
 
-    def __call__(self, function: Callable[..., object], *args: object, out: Array | None = None) -> None:
-        """Takes down function(*args), or function(*args, out=out); positional is faster, where NumPy allows it."""
-        args = tuple(np.asarray(arg) if isinstance(arg, np.generic) else arg for arg in args)  # NumPy would make an array at every call
-        self.calls.append(partial(function, *args) if out is None else partial(function, *args, out=out))
+    def __call__(
+        self, function: Callable[..., object], *args: object, out: Array | None = None
+    ) -> None:
+        """Takes down function(*args), or function(*args, out=out); positional is faster, where
+        NumPy allows it.
+        """
+        args = tuple(
+            np.asarray(arg) if isinstance(arg, np.generic) else arg for arg in args
+        )  # NumPy would make an array at every call
+        self.calls.append(
+            partial(function, *args) if out is None else partial(function, *args, out=out)
+        )
 
     def take(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Scratch for the calls that follow."""
@@ -133,7 +148,9 @@ class Recorder:
 
     def copy(self, target: Array, source: Array) -> None:
         """Takes down target[...] = source, converting the element type as C does."""
-        self.calls.append(partial(target.__setitem__, ..., source))  # np.copyto dispatches in Python first
+        self.calls.append(
+            partial(target.__setitem__, ..., source)
+        )  # np.copyto dispatches in Python first
 
 
 @dataclass(frozen=True)
@@ -143,7 +160,8 @@ class Tasks:
     Attributes:
         count: how many.
         record: (index of the task, recorder): takes down its calls.
-        prepare: takes down what every worker does before its first task (into scratch that stays); None: nothing.
+        prepare: takes down what every worker does before its first task (into scratch that stays);
+            None: nothing.
         then: what follows when all are done; None: nothing.
     """
 
@@ -183,7 +201,9 @@ class Result:
 
     def view(self, memory: npt.NDArray[np.uint8]) -> Array:
         """The logical array over memory of `size` bytes."""
-        return self.layout.logical(np.ndarray(self.layout.physical_shape(self.shape), self.dtype.numpy, memory))
+        return self.layout.logical(
+            np.ndarray(self.layout.physical_shape(self.shape), self.dtype.numpy, memory)
+        )
 
     def empty(self) -> Array:
         """A new array."""
@@ -225,7 +245,9 @@ class Binding:
         """
         operand = self.arg(role)
         if operand is None:
-            raise InternalError(f"step {self.step.name} ({self.step.primitive}) has no argument {role}")
+            raise InternalError(
+                f"step {self.step.name} ({self.step.primitive}) has no argument {role}"
+            )
         return operand
 
     def ints(self, param: str, default: Sequence[int]) -> tuple[int, ...]:
@@ -254,7 +276,8 @@ class Kernel(ABC):
     """A bound step.
 
     Attributes:
-        results: the outputs it writes; empty for a kernel that returns arrays of its own (`evaluate`).
+        results: the outputs it writes; empty for a kernel that returns arrays of its own
+            (`evaluate`).
         local_bytes: scratch for each worker.
     """
 
@@ -263,29 +286,37 @@ class Kernel(ABC):
 
     @abstractmethod
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
-        """The work for these arrays: reads `values`, writes `outputs` (logical shape, in the layouts that `results` announce)."""
+        """The work for these arrays: reads `values`, writes `outputs` (logical shape, in the
+        layouts that `results` announce).
+        """
 
 
 def share(size: int, threads: int, most: int, least: int) -> int:
-    """Elements of a tile: what each worker gets of `size`, but at most `most`, and at least `least`.
+    """Elements of a tile: what each worker gets of `size`, but at most `most`, and at least
+    `least`.
 
-    Handing a task to another thread costs some ten microseconds: a smaller task is done sooner where it is.
+    Handing a task to another thread costs some ten microseconds: a smaller task is done sooner
+    where it is.
     """
     return max(least, min(most, -(-size // threads)))
 
 
 def part_of(array: Array, tile: Sequence[slice]) -> Array:
-    """The box as a view, also of a number: without the dots, indexing would take it out of its array."""
+    """The box as a view, also of a number: without the dots, indexing would take it out of its
+    array.
+    """
     box: Any = (*tile, ...)
     part: Array = array[box]
     return part
 
 
 def tiles(shape: Sequence[int], limit: int, workers: int = 1) -> list[Tile]:
-    """Boxes of at most about `limit` elements that cover a row-major shape, each contiguous in memory.
+    """Boxes of at most about `limit` elements that cover a row-major shape, each contiguous in
+    memory.
 
-    The box spans whole trailing dimensions, a piece of one dimension, and single indices of the leading ones. Where there is more than one,
-    every worker gets as many as the others, if that dimension has the indices for it.
+    The box spans whole trailing dimensions, a piece of one dimension, and single indices of the
+    leading ones. Where there is more than one, every worker gets as many as the others, if that
+    dimension has the indices for it.
     """
     if math.prod(shape) == 0:
         return []
@@ -302,4 +333,8 @@ def tiles(shape: Sequence[int], limit: int, workers: int = 1) -> list[Tile]:
         count = min(-(-count // workers) * workers, shape[axis])
     cuts = [shape[axis] * i // count for i in range(count + 1)]
     pieces = [slice(a, b) for a, b in pairwise(cuts)]
-    return [(*(slice(i, i + 1) for i in lead), piece, *tail) for lead in np.ndindex(*shape[:axis]) for piece in pieces]
+    return [
+        (*(slice(i, i + 1) for i in lead), piece, *tail)
+        for lead in np.ndindex(*shape[:axis])
+        for piece in pieces
+    ]

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.ops.spec import Array
-from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tasks, Tile, Values, nbytes, tiles
+from .base import (
+    Binding,
+    Kernel,
+    Layout,
+    Operand,
+    Recorder,
+    Result,
+    Tasks,
+    Tile,
+    Values,
+    nbytes,
+    tiles,
+)
 from .elementwise import common_layout, magnitude
 from .epilogue import Anchor, Epilogue
 
@@ -20,7 +32,9 @@ _TILE = 1 << 16
 
 @dataclass(frozen=True)
 class _Piece:
-    """A tile of one source and its place in the destination; no epilogue where the codes are copied as they are."""
+    """A tile of one source and its place in the destination; no epilogue where the codes are copied
+    as they are.
+    """
 
     source: Operand
     tile: Tile
@@ -29,7 +43,9 @@ class _Piece:
 
 
 class Concat(Kernel):
-    """`concat` along params' `axis`: dst = saturate(round(src_i * scale_i)); a copy where the type stays and the scale is 1."""
+    """`concat` along params' `axis`: dst = saturate(round(src_i * scale_i)); a copy where the type
+    stays and the scale is 1.
+    """
 
     def __init__(self, binding: Binding) -> None:
         sources = self._sources(binding)
@@ -39,7 +55,9 @@ class Concat(Kernel):
         result = Result(binding.dtypes[0], shape, layout)
         self.results = (result,)
         self._layout = layout
-        physical_axis = axis if layout is Layout.PLAIN else layout.physical_shape(range(len(shape))).index(axis)
+        physical_axis = (
+            axis if layout is Layout.PLAIN else layout.physical_shape(range(len(shape))).index(axis)
+        )
         self._pieces: list[_Piece] = []
         offset = 0
         for index, source in enumerate(sources):
@@ -50,7 +68,10 @@ class Concat(Kernel):
                 self._pieces.append(_Piece(source, tile, place, epilogue))
                 cells = math.prod(c.stop - c.start for c in tile)
                 if epilogue is not None:
-                    self.local_bytes = max(self.local_bytes, nbytes((cells,), np.float32) + epilogue.scratch_bytes(cells))
+                    self.local_bytes = max(
+                        self.local_bytes,
+                        nbytes((cells,), np.float32) + epilogue.scratch_bytes(cells),
+                    )
             offset += source.shape[axis]
 
     @staticmethod
@@ -65,7 +86,13 @@ class Concat(Kernel):
         scale = binding.step.attr.scales.get(role)
         plain = scale is None or scale.values == (1.0,)
         attr = binding.step.attr
-        if plain and source.dtype is result.dtype and not attr.post_ops and attr.output_scales is None and "dst" not in attr.scales:
+        if (
+            plain
+            and source.dtype is result.dtype
+            and not attr.post_ops
+            and attr.output_scales is None
+            and "dst" not in attr.scales
+        ):
             return None
         factors = () if scale is None else (scale.array.reshape(()),)
         return Epilogue(binding, result, Anchor(magnitude=magnitude(source), scales=factors))
@@ -73,8 +100,14 @@ class Concat(Kernel):
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
         """Tiles of the sources."""
         out = self._layout.physical(outputs[0])
-        sources = {p.source.name: self._layout.physical(p.source.read(values)) for p in self._pieces}
-        operands = {id(p.epilogue): p.epilogue.operands(values) for p in self._pieces if p.epilogue is not None}
+        sources = {
+            p.source.name: self._layout.physical(p.source.read(values)) for p in self._pieces
+        }
+        operands = {
+            id(p.epilogue): p.epilogue.operands(values)
+            for p in self._pieces
+            if p.epilogue is not None
+        }
 
         def task(index: int, record: Recorder) -> None:
             piece = self._pieces[index]

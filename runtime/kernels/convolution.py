@@ -1,7 +1,8 @@
 """Convolution: 1-D, 2-D, 3-D, grouped; integer (exact) and f32.
 
-The zero point is subtracted while codes are converted to f32, and padding then holds 0, so a padded tap contributes zero real value. Each
-tile of outputs gathers its own windows (im2col) from the part of the padded input that it reads.
+The zero point is subtracted while codes are converted to f32, and padding then holds 0, so a padded
+tap contributes zero real value. Each tile of outputs gathers its own windows (im2col) from the part
+of the padded input that it reads.
 """
 
 from __future__ import annotations
@@ -21,13 +22,23 @@ from .exact_gemm import Codes, KSplit, split_for_weights
 from .gemm import TiledGemm
 from .windows import Window, record_slab, resolve_window, slab_bytes, window_view
 
-__all__ = ["Convolution", "WindowedGemm", "anchor_of", "check_types", "integer_codes", "kernel_matrix"]
+__all__ = [
+    "Convolution",
+    "WindowedGemm",
+    "anchor_of",
+    "check_types",
+    "integer_codes",
+    "kernel_matrix",
+]
 
-_SHORT_RUN = 32  # window elements side by side in memory; below, gathering runs along the outputs instead (first layers)
+# window elements side by side in memory; below, gathering runs along the outputs instead (first
+# layers)
+_SHORT_RUN = 32
 
 
 def integer_codes(binding: Binding, role: str) -> tuple[Codes | None, int]:
-    """The range of an integer argument minus its zero point, and the zero point; (None, 0) for an f32 argument.
+    """The range of an integer argument minus its zero point, and the zero point; (None, 0) for an
+    f32 argument.
 
     Raises:
         InternalError: an element type, or a zero point per channel, that the kernels do not take.
@@ -114,7 +125,16 @@ class WindowedGemm:
         self._epilogue = epilogue
         run = channels * (window.kernel[-1] if window.dilations[-1] == 1 else 1)
         self._planar = groups == 1 and not window.pointwise and run < _SHORT_RUN
-        self._gemm = TiledGemm(matrix, groups, split, epilogue, shape, self._fill_bytes, threads, by_position=self._planar)
+        self._gemm = TiledGemm(
+            matrix,
+            groups,
+            split,
+            epilogue,
+            shape,
+            self._fill_bytes,
+            threads,
+            by_position=self._planar,
+        )
         self.local_bytes = self._gemm.local_bytes
 
     def tasks(self, x: Array, out: Array, values: Values) -> Tasks:
@@ -124,7 +144,9 @@ class WindowedGemm:
     def _fill_bytes(self, tile: Tile) -> int:
         if self._window.pointwise or not self._window.taps:
             return 0
-        return slab_bytes(self._window, tile[0].stop - tile[0].start, tile[1:], self._channels, np.float32)
+        return slab_bytes(
+            self._window, tile[0].stop - tile[0].start, tile[1:], self._channels, np.float32
+        )
 
     def _fill(self, x: Array, tile: Tile, gathered: F32Array, record: Recorder) -> None:
         if not self._window.taps:
@@ -135,7 +157,9 @@ class WindowedGemm:
             if self._shift:
                 record(np.subtract, gathered, np.float32(self._shift), gathered)
             return
-        slab = record_slab(self._window, x, tile, np.float32, self._shift, 0.0, record, planar=self._planar)
+        slab = record_slab(
+            self._window, x, tile, np.float32, self._shift, 0.0, record, planar=self._planar
+        )
         record_windows(self._window, slab, tile, self._groups, gathered, record)
 
 
@@ -162,28 +186,41 @@ class Convolution(Kernel):
         if codes is not None:
             split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
             magnitude = float(split.bound)
-        epilogue = Epilogue(binding, result, anchor_of(binding, 1, len(shape), magnitude, codes is not None))
+        epilogue = Epilogue(
+            binding, result, anchor_of(binding, 1, len(shape), magnitude, codes is not None)
+        )
         physical = Layout.CHANNELS_LAST.physical_shape(shape)
         groups = int(binding.number("group", 1))
-        self._gemm = WindowedGemm(window, matrix, groups, split, epilogue, physical, src.shape[1], shift, binding.threads)
+        self._gemm = WindowedGemm(
+            window, matrix, groups, split, epilogue, physical, src.shape[1], shift, binding.threads
+        )
         self.local_bytes = self._gemm.local_bytes
 
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
         """Tiles of the destination."""
-        x, out = Layout.CHANNELS_LAST.physical(values[self._src]), Layout.CHANNELS_LAST.physical(outputs[0])
+        x, out = (
+            Layout.CHANNELS_LAST.physical(values[self._src]),
+            Layout.CHANNELS_LAST.physical(outputs[0]),
+        )
         return self._gemm.tasks(x, out, values)
 
 
-def record_windows(window: Window, slab: Array, tile: Tile, groups: int, gathered: F32Array, record: Recorder) -> None:
-    """Takes down the copy of the windows of a slab into rows: [rows, groups, kernel..., C/groups], flat in all but the rows.
+def record_windows(
+    window: Window, slab: Array, tile: Tile, groups: int, gathered: F32Array, record: Recorder
+) -> None:
+    """Takes down the copy of the windows of a slab into rows: [rows, groups, kernel..., C/groups],
+    flat in all but the rows.
 
-    `gathered` may be the transpose of a contiguous array (one group): the copy then runs along the rows.
+    `gathered` may be the transpose of a contiguous array (one group): the copy then runs along the
+    rows.
     """
     sizes = [cut.stop - cut.start for cut in tile[1:]]
     view = window_view(window, slab, sizes)
     if not gathered.flags.c_contiguous:  # planar: [kernel..., C] x rows
         target = gathered.T.reshape(view.shape[1 + len(sizes) :] + view.shape[: 1 + len(sizes)])
-        record(np.copyto, np.moveaxis(target, range(-1 - len(sizes), 0), range(1 + len(sizes))), view)
+        record(
+            np.copyto, np.moveaxis(target, range(-1 - len(sizes), 0), range(1 + len(sizes))), view
+        )
         return
     if groups > 1:
         view = view.reshape(*view.shape[:-1], groups, view.shape[-1] // groups)

@@ -1,7 +1,9 @@
-"""Deconvolution (transposed convolution) as convolutions of stride 1: one for each residue of the output position by the stride.
+"""Deconvolution (transposed convolution) as convolutions of stride 1: one for each residue of the
+output position by the stride.
 
-The outputs o = s*j + p of one residue p read the inputs i = (o + begin - k*dilation) / s for the taps k where that is an integer: every
-(s / gcd(s, dilation))-th tap. So each residue is a convolution with those taps, reversed, and nothing is multiplied by a zero.
+The outputs o = s*j + p of one residue p read the inputs i = (o + begin - k*dilation) / s for the
+taps k where that is an integer: every (s / gcd(s, dilation))-th tap. So each residue is a
+convolution with those taps, reversed, and nothing is multiplied by a zero.
 """
 
 from __future__ import annotations
@@ -52,7 +54,15 @@ def _axes(stride: int, dilation: int, kernel: int, begin: int, output: int) -> l
         taps = tuple(k for k in reversed(range(kernel)) if k * dilation % stride == phase)
         # The first (last) tap reads the input at j + shift + (phase - k*dilation) / stride.
         first = shift + (phase - taps[0] * dilation) // stride if taps else 0
-        found.append(_Axis(residue, -(-(output - residue) // stride), taps, dilation // math.gcd(stride, dilation), -first))
+        found.append(
+            _Axis(
+                residue,
+                -(-(output - residue) // stride),
+                taps,
+                dilation // math.gcd(stride, dilation),
+                -first,
+            )
+        )
     return found
 
 
@@ -74,9 +84,14 @@ class Deconvolution(Kernel):
         groups = int(binding.number("group", 1))
         check_types(binding)
         codes, shift = integer_codes(binding, "src")
-        win = transposed_window(OPS["ConvTranspose"].known(binding.step.params), src.shape[2:], weights.shape[2:])
+        win = transposed_window(
+            OPS["ConvTranspose"].known(binding.step.params), src.shape[2:], weights.shape[2:]
+        )
         strides = win.strides
-        per_axis = [_axes(*args) for args in zip(strides, win.dilations, win.kernel, win.begin, win.out, strict=True)]
+        per_axis = [
+            _axes(*args)
+            for args in zip(strides, win.dilations, win.kernel, win.begin, win.out, strict=True)
+        ]
         self._phases: list[tuple[Tile, WindowedGemm]] = []
         for axes in itertools.product(*per_axis):
             matrix = _phase_matrix(weights.data, groups, axes)
@@ -84,19 +99,34 @@ class Deconvolution(Kernel):
             if codes is not None:
                 split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
                 magnitude = float(split.bound)
-            part = (slice(None), *(slice(a.residue, None, s) for a, s in zip(axes, strides, strict=True)), slice(None))
+            part = (
+                slice(None),
+                *(slice(a.residue, None, s) for a, s in zip(axes, strides, strict=True)),
+                slice(None),
+            )
             anchor = anchor_of(binding, 1, len(shape), magnitude, codes is not None)
             epilogue = Epilogue(binding, result, anchor, part)
             physical = (shape[0], *(a.outputs for a in axes), shape[1])
             gemm = WindowedGemm(
-                _window(axes, src.shape[2:]), matrix, groups, split, epilogue, physical, src.shape[1], shift, binding.threads
+                _window(axes, src.shape[2:]),
+                matrix,
+                groups,
+                split,
+                epilogue,
+                physical,
+                src.shape[1],
+                shift,
+                binding.threads,
             )
             self._phases.append((part, gemm))
         self.local_bytes = sum(gemm.local_bytes for _, gemm in self._phases)
 
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
         """Tiles of every residue."""
-        x, out = Layout.CHANNELS_LAST.physical(values[self._src]), Layout.CHANNELS_LAST.physical(outputs[0])
+        x, out = (
+            Layout.CHANNELS_LAST.physical(values[self._src]),
+            Layout.CHANNELS_LAST.physical(outputs[0]),
+        )
         phases = [gemm.tasks(x, out[part], values) for part, gemm in self._phases]
         places = [(phase, index) for phase in phases for index in range(phase.count)]
 
@@ -128,5 +158,8 @@ def _window(axes: Sequence[_Axis], spatial: Sequence[int]) -> Window:
     output, begin = tuple(a.outputs for a in axes), tuple(a.begin for a in axes)
     ones = (1,) * len(kernel)
     dilations = tuple(a.dilation for a in axes)
-    end = tuple(o - 1 + (max(k, 1) - 1) * d + 1 - i - b for o, k, d, i, b in zip(output, kernel, dilations, spatial, begin, strict=True))
+    end = tuple(
+        o - 1 + (max(k, 1) - 1) * d + 1 - i - b
+        for o, k, d, i, b in zip(output, kernel, dilations, spatial, begin, strict=True)
+    )
     return Window(tuple(spatial), output, kernel, ones, dilations, begin, end)

@@ -1,4 +1,6 @@
-"""binary, eltwise and reorder: everything happens in the epilogue, tile by tile; the kernel only reads its sources as f32."""
+"""binary, eltwise and reorder: everything happens in the epilogue, tile by tile; the kernel only
+reads its sources as f32.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,21 @@ from ...ir.algorithms import BINARY, ELTWISE
 from ...ir.ops.spec import Array
 from ...plan.attributes import Scale
 from ..numerics import F32Array
-from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tasks, Tile, Values, nbytes, part_of, share, tiles
+from .base import (
+    Binding,
+    Kernel,
+    Layout,
+    Operand,
+    Recorder,
+    Result,
+    Tasks,
+    Tile,
+    Values,
+    nbytes,
+    part_of,
+    share,
+    tiles,
+)
 from .eltwise_math import ALGORITHMS, EltwiseCall
 from .epilogue import Anchor, Epilogue, along
 from .passes import record_binary
@@ -31,7 +47,9 @@ def common_layout(operands: Sequence[Operand], rank: int) -> Layout:
 
 
 class _Elementwise(Kernel):
-    """A kernel that fills each tile of the destination with f32 values, and lets the epilogue finish it."""
+    """A kernel that fills each tile of the destination with f32 values, and lets the epilogue
+    finish it.
+    """
 
     def __init__(self, binding: Binding, sources: Sequence[Operand]) -> None:
         self._binding = binding
@@ -41,12 +59,16 @@ class _Elementwise(Kernel):
         self._result = Result(binding.dtypes[0], shape, self._layout)
         self.results = (self._result,)
         physical = self._layout.physical_shape(shape)
-        self._tiles: list[Tile] = tiles(physical, share(math.prod(shape), binding.threads, _TILE, _SMALL_TILE))
+        self._tiles: list[Tile] = tiles(
+            physical, share(math.prod(shape), binding.threads, _TILE, _SMALL_TILE)
+        )
 
     def _finish(self, epilogue: Epilogue, extra: int) -> None:
         self._epilogue = epilogue
         cells = max((math.prod(c.stop - c.start for c in t) for t in self._tiles), default=0)
-        self.local_bytes = nbytes((cells,), np.float32) + epilogue.scratch_bytes(cells) + cells * extra + 8 * 64
+        self.local_bytes = (
+            nbytes((cells,), np.float32) + epilogue.scratch_bytes(cells) + cells * extra + 8 * 64
+        )
 
     def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], record: Recorder) -> None:
         raise NotImplementedError
@@ -76,7 +98,9 @@ def expand(array: Array, rank: int) -> Array:
 
 def cut(array: Array, tile: Tile) -> Array:
     """The part of a source that broadcasts against a tile."""
-    return part_of(array, [c if size != 1 else slice(None) for size, c in zip(array.shape, tile, strict=True)])
+    return part_of(
+        array, [c if size != 1 else slice(None) for size, c in zip(array.shape, tile, strict=True)]
+    )
 
 
 def magnitude(operand: Operand) -> float:
@@ -87,7 +111,9 @@ def magnitude(operand: Operand) -> float:
 
 
 class BinaryKernel(_Elementwise):
-    """`binary`: algorithm(src_0 * scale_0, src_1 * scale_1), then the epilogue; the sources broadcast in both directions."""
+    """`binary`: algorithm(src_0 * scale_0, src_1 * scale_1), then the epilogue; the sources
+    broadcast in both directions.
+    """
 
     def __init__(self, binding: Binding) -> None:
         self._algorithm = binding.text("algorithm", "")
@@ -95,10 +121,17 @@ class BinaryKernel(_Elementwise):
             raise binding.refuse(f"no binary algorithm {self._algorithm!r}")
         super().__init__(binding, [binding.need("src_0"), binding.need("src_1")])
         scales = binding.step.attr.scales
-        self._scales = [np.float32(scales[role].values[0]) if role in scales else np.float32(1) for role in ("src_0", "src_1")]
-        bounds = [magnitude(s) * abs(float(k)) for s, k in zip(self._sources, self._scales, strict=True)]
+        self._scales = [
+            np.float32(scales[role].values[0]) if role in scales else np.float32(1)
+            for role in ("src_0", "src_1")
+        ]
+        bounds = [
+            magnitude(s) * abs(float(k)) for s, k in zip(self._sources, self._scales, strict=True)
+        ]
         self._finite = bounds[0] < math.inf
-        bound = {"mul": bounds[0] * bounds[1], "div": math.inf}.get(self._algorithm, max(1.0, sum(bounds)))
+        bound = {"mul": bounds[0] * bounds[1], "div": math.inf}.get(
+            self._algorithm, max(1.0, sum(bounds))
+        )
         self._finish(Epilogue(binding, self._result, Anchor(magnitude=bound)), extra=5)
 
     def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], record: Recorder) -> None:
@@ -113,9 +146,11 @@ class BinaryKernel(_Elementwise):
             record.copy(other, part)
             if self._scales[1] != 1:
                 record(np.multiply, other, self._scales[1], other)
-        # Where the first is broadcast, oneDNN swaps the sources: a NaN of the first stays. So it does here; but one of the second, which
-        # the library replaces by the first, stays too.
-        swapped = any(first < second for first, second in zip(sources[0].shape, sources[1].shape, strict=True))
+        # Where the first is broadcast, oneDNN swaps the sources: a NaN of the first stays. So it
+        # does here; but one of the second, which the library replaces by the first, stays too.
+        swapped = any(
+            first < second for first, second in zip(sources[0].shape, sources[1].shape, strict=True)
+        )
         record_binary(self._algorithm, y, other, record, finite=self._finite or swapped)
 
 
@@ -137,13 +172,21 @@ class EltwiseKernel(_Elementwise):
         record.copy(y, cut(sources[0], tile))
         ALGORITHMS[self._algorithm](
             EltwiseCall(
-                y, np.float32(self._alpha), np.float32(self._beta), record, self._binding.profile, finite=self._finite, signed_zero=True
+                y,
+                np.float32(self._alpha),
+                np.float32(self._beta),
+                record,
+                self._binding.profile,
+                finite=self._finite,
+                signed_zero=True,
             )
         )
 
 
 class Reorder(_Elementwise):
-    """`reorder`: (src - src_zp) * src_scale, then the epilogue with dst scale and zero point: quantize, dequantize, requantize, convert."""
+    """`reorder`: (src - src_zp) * src_scale, then the epilogue with dst scale and zero point:
+    quantize, dequantize, requantize, convert.
+    """
 
     def __init__(self, binding: Binding) -> None:
         src = binding.need("src")
@@ -155,13 +198,19 @@ class Reorder(_Elementwise):
         if zero is not None and np.any(zero.array):
             axis = zero.mask.bit_length() - 1 if zero.mask else None
             shift = along(zero.array, axis, rank)
-            self._zero = shift if shift.ndim == 0 else np.ascontiguousarray(self._layout.physical(shift))
+            self._zero = (
+                shift if shift.ndim == 0 else np.ascontiguousarray(self._layout.physical(shift))
+            )
             bound += float(np.abs(shift).max())
         scales: list[F32Array] = []
         scale: Scale | None = attr.scales.get("src")
         if scale is not None:
-            scales.append(along(scale.array, scale.mask.bit_length() - 1 if scale.mask else None, rank))
-        self._finish(Epilogue(binding, self._result, Anchor(magnitude=bound, scales=tuple(scales))), extra=0)
+            scales.append(
+                along(scale.array, scale.mask.bit_length() - 1 if scale.mask else None, rank)
+            )
+        self._finish(
+            Epilogue(binding, self._result, Anchor(magnitude=bound, scales=tuple(scales))), extra=0
+        )
 
     def _fill(self, y: F32Array, tile: Tile, sources: Sequence[Array], record: Recorder) -> None:
         record.copy(y, cut(sources[0], tile))

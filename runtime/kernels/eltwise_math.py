@@ -1,7 +1,8 @@
 """oneDNN's eltwise algorithms on f32 arrays, in place.
 
-relu, abs, sqrt, square, clip, round, linear, hardsigmoid and hardswish are exact: the same operations in the same order as the library's
-kernels. The others hold within a few ulp of them (reference: oneDNN's own polynomials differ between instruction sets).
+relu, abs, sqrt, square, clip, round, linear, hardsigmoid and hardswish are exact: the same
+operations in the same order as the library's kernels. The others hold within a few ulp of them
+(reference: oneDNN's own polynomials differ between instruction sets).
 """
 
 from __future__ import annotations
@@ -79,9 +80,18 @@ def _linear(c: EltwiseCall) -> None:
         c.record(np.add, wide, np.float64(c.beta), wide)
         c.record.copy(c.y, wide)
     elif c.profile.fma:
-        # Terms that cancel to a subnormal are multiples of 2**-149 when the addend is not tiny itself: nothing is left to round.
+        # Terms that cancel to a subnormal are multiples of 2**-149 when the addend is not tiny
+        # itself: nothing is left to round.
         work = FmaWork(c.take(c.y.shape, np.float64), c.take(c.y.shape, np.int64))
-        c.record(fused_multiply_add, c.y, float(c.alpha), c.beta, c.y, work, abs(float(c.beta)) < _SMALLEST_FMA_ADDEND)
+        c.record(
+            fused_multiply_add,
+            c.y,
+            float(c.alpha),
+            c.beta,
+            c.y,
+            work,
+            abs(float(c.beta)) < _SMALLEST_FMA_ADDEND,
+        )
     else:
         c.record(np.multiply, c.y, c.alpha, c.y)
         c.record(np.add, c.y, c.beta, c.y)
@@ -92,7 +102,9 @@ def _clip(c: EltwiseCall) -> None:
 
 
 def _record_clip(c: EltwiseCall, low: np.float32, high: np.float32) -> None:
-    """min(max(y, low), high), where a NaN becomes `low`, and -0 becomes +0 for low = 0: the instruction's second operand."""
+    """min(max(y, low), high), where a NaN becomes `low`, and -0 becomes +0 for low = 0: the
+    instruction's second operand.
+    """
     if not c.finite:
         c.record(np.fmax, c.y, low, c.y)
     c.record(c.y.clip, low, high, c.y)  # the fastest of NumPy's ways, but it keeps NaN and -0
@@ -192,7 +204,8 @@ _ERF_A = tuple(_F(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496
 
 
 def _gelu_erf(c: EltwiseCall) -> None:
-    # erf by Abramowitz and Stegun 7.1.26 (|error| <= 1.5e-7): erf(x) = sign(x) * (1 - poly(t) * exp(-x*x)), t = 1 / (1 + p*|x|).
+    # erf by Abramowitz and Stegun 7.1.26 (|error| <= 1.5e-7): erf(x) = sign(x) * (1 - poly(t) *
+    # exp(-x*x)), t = 1 / (1 + p*|x|).
     x = c.take(c.y.shape, np.float32)
     c.record(np.multiply, c.y, _F(1 / math.sqrt(2)), x)
     t = c.take(c.y.shape, np.float32)

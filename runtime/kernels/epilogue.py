@@ -1,4 +1,5 @@
-"""What follows the accumulator of every primitive: scales, bias, post-ops, destination scale and zero point, rounding, store.
+"""What follows the accumulator of every primitive: scales, bias, post-ops, destination scale and
+zero point, rounding, store.
 
 The order of `onednn-v3` (and `unified`)::
 
@@ -8,8 +9,8 @@ and of `onednn-v2`::
 
     y = acc + bias;  y *= output_scale;  post-ops (eltwise and sum with their own scales);  y += dst_zp;  clip;  round;  store
 
-A bound epilogue is a list of passes over one tile at a time (so the tile stays in cache), each one NumPy call with f32 rounding. Passes
-that change no bit are left out when it is bound.
+A bound epilogue is a list of passes over one tile at a time (so the tile stays in cache), each one
+NumPy call with f32 rounding. Passes that change no bit are left out when it is bound.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ from .tail_table import with_table
 __all__ = ["Anchor", "Epilogue", "along"]
 
 _CERTAINLY_FINITE = 1e30
-"""Magnitude below which neither an overflow nor, behind it, a NaN is possible in the passes that follow."""
+"""Magnitude below which neither an overflow nor, behind it, a NaN is possible in the passes that
+follow.
+"""
 
 _SCRATCH_PER_ELEMENT = 24
 _BLOCK = 1 << 16  # elements: few calls, and all scratch of a pass stays in the second-level cache
@@ -69,7 +72,8 @@ class Anchor:
     Attributes:
         magnitude: a bound on the absolute value of the accumulator (infinity: unknown).
         integer: the accumulator is an exact integer.
-        scales: factors of the accumulator, each f32 and shaped to broadcast against dst: [src, weights] for the compute primitives.
+        scales: factors of the accumulator, each f32 and shaped to broadcast against dst: [src,
+            weights] for the compute primitives.
         bias: f32, or an operand, broadcast against dst; None: none.
     """
 
@@ -86,13 +90,16 @@ class Epilogue:
         binding: the step: its attributes give post-ops, output scales, dst scale and zero point.
         result: the destination.
         anchor: what the accumulator is.
-        part: the part of the destination (with steps) that tiles are counted in, physical order; None: all of it.
+        part: the part of the destination (with steps) that tiles are counted in, physical order;
+            None: all of it.
 
     Attributes:
         exact: nothing is computed and the destination is s32: the accumulator is stored as it is.
     """
 
-    def __init__(self, binding: Binding, result: Result, anchor: Anchor, part: Tile | None = None) -> None:
+    def __init__(
+        self, binding: Binding, result: Result, anchor: Anchor, part: Tile | None = None
+    ) -> None:
         self._binding = binding
         self._result = result
         self._part = part
@@ -125,7 +132,9 @@ class Epilogue:
     def scratch_bytes(self, elements: int) -> int:
         """Scratch that `record` takes for a tile of so many elements."""
         block = min(elements, 2 * _BLOCK)
-        return nbytes((block,), np.float32) + nbytes((block, _SCRATCH_PER_ELEMENT), np.uint8) + 8 * 64
+        return (
+            nbytes((block,), np.float32) + nbytes((block, _SCRATCH_PER_ELEMENT), np.uint8) + 8 * 64
+        )
 
     def operands(self, values: Values) -> list[Array]:
         """The run-time operands as physical views, for `record`."""
@@ -136,13 +145,21 @@ class Epilogue:
         array = self._result.layout.physical(_to_rank(array, len(self._result.shape)))
         if self._part is None:
             return array
-        return array[tuple(cut if size != 1 else slice(None) for size, cut in zip(array.shape, self._part, strict=True))]
+        return array[
+            tuple(
+                cut if size != 1 else slice(None)
+                for size, cut in zip(array.shape, self._part, strict=True)
+            )
+        ]
 
-    def record(self, acc: Array, out: Array, tile: Tile, operands: Sequence[Array], record: Recorder) -> None:
+    def record(
+        self, acc: Array, out: Array, tile: Tile, operands: Sequence[Array], record: Recorder
+    ) -> None:
         """Takes down what turns a tile of accumulators into a tile of the destination.
 
         Args:
-            acc: f32, or f64 holding exact integers; contiguous, physical shape of the tile; f32 is used as scratch.
+            acc: f32, or f64 holding exact integers; contiguous, physical shape of the tile; f32 is
+                used as scratch.
             out: the whole destination, physical view.
             tile: the place of the tile in it.
             operands: from `operands`.
@@ -152,9 +169,14 @@ class Epilogue:
             record.copy(part_of(out, tile), acc)
             return
         for part in tiles(acc.shape, _BLOCK):
-            place = tuple(slice(whole.start + p.start, whole.start + p.stop) for whole, p in zip(tile, part, strict=True))
+            place = tuple(
+                slice(whole.start + p.start, whole.start + p.stop)
+                for whole, p in zip(tile, part, strict=True)
+            )
             mark = record.scratch.mark()
-            self._record_block(part_of(acc, part), part_of(out, place), Block(place, operands, record))
+            self._record_block(
+                part_of(acc, part), part_of(out, place), Block(place, operands, record)
+            )
             record.scratch.release(mark)
 
     def _record_block(self, acc: Array, target: Array, block: Block) -> None:
@@ -171,10 +193,12 @@ class Epilogue:
             scratch.release(inner)
         self._finish(y, target, block)
 
-    # -- binding ---------------------------------------------------------------------------------------------------------------
+    # -- binding -----------------------------------------------------------------------------------
 
     def _source(self, value: F32Array | Operand) -> Source:
-        """A pass's operand: a constant, brought into physical order, or the index of a run-time operand."""
+        """A pass's operand: a constant, brought into physical order, or the index of a run-time
+        operand.
+        """
         if isinstance(value, Operand):
             if value.data is None:
                 self._live.append(value)
@@ -221,29 +245,49 @@ class Epilogue:
         if isinstance(op, Eltwise):
             finite = self._bound < _CERTAINLY_FINITE
             alpha, beta, scale = np.float32(op.alpha), np.float32(op.beta), np.float32(op.scale)
-            exact = op.algorithm == "linear" and exact_on_codes(alpha, beta, codes_behind(self._passes))
+            exact = op.algorithm == "linear" and exact_on_codes(
+                alpha, beta, codes_behind(self._passes)
+            )
             signed_zero = not self._result.dtype.is_integer
-            step = EltwisePass(op.algorithm, alpha, beta, scale, self._profile, finite, signed_zero, exact)
+            step = EltwisePass(
+                op.algorithm, alpha, beta, scale, self._profile, finite, signed_zero, exact
+            )
             self._passes.append(step)
             self._bound = step.bound(self._bound)
         elif isinstance(op, Sum):
             operand = self._operand(op.operand)
             dtype = op.dtype or operand.dtype
             self._passes.append(
-                SumPass(self._source(operand), float(np.float32(op.scale)), op.zero_point, dtype, self._profile.fma, self._bound)
+                SumPass(
+                    self._source(operand),
+                    float(np.float32(op.scale)),
+                    op.zero_point,
+                    dtype,
+                    self._profile.fma,
+                    self._bound,
+                )
             )
             low, high = dtype.range if dtype.is_integer else (-math.inf, math.inf)
             self._bound += abs(op.scale) * max(abs(low - op.zero_point), abs(high - op.zero_point))
         elif isinstance(op, Binary):
             operand = self._operand(op.operand)
             factor = None if op.scale is None else self._source(self._scale_of(op, operand))
-            self._passes.append(BinaryPass(op.algorithm, self._source(operand), factor, finite=self._bound < _CERTAINLY_FINITE))
+            self._passes.append(
+                BinaryPass(
+                    op.algorithm,
+                    self._source(operand),
+                    factor,
+                    finite=self._bound < _CERTAINLY_FINITE,
+                )
+            )
             self._bound = self._binary_bound(op, operand)
         else:
             operand = self._operand(op.operand)
             self._passes.append(PreluPass(self._source(operand)))
             slopes = operand.data
-            self._bound *= math.inf if slopes is None else max(1.0, float(np.abs(slopes).max(initial=0.0)))
+            self._bound *= (
+                math.inf if slopes is None else max(1.0, float(np.abs(slopes).max(initial=0.0)))
+            )
 
     def _scale_of(self, op: Binary, operand: Operand) -> F32Array:
         if op.scale is None:
@@ -257,7 +301,9 @@ class Epilogue:
         if operand.data is not None:
             other = float(np.abs(operand.data.astype(np.float64)).max(initial=0.0))
         else:
-            other = float(max(map(abs, operand.dtype.range))) if operand.dtype.is_integer else math.inf
+            other = (
+                float(max(map(abs, operand.dtype.range))) if operand.dtype.is_integer else math.inf
+            )
         return self._bound * other if op.algorithm == "mul" else self._bound + other
 
     def _add_destination(self) -> None:
@@ -280,7 +326,9 @@ class Epilogue:
             self._bound += float(np.abs(zero.array).max())
 
     def _drop_relu(self, finish: Store) -> None:
-        """relu, then a positive factor, then a store that clips at 0: the clip alone gives the same integers (NaN aside)."""
+        """relu, then a positive factor, then a store that clips at 0: the clip alone gives the same
+        integers (NaN aside).
+        """
         limits = finish.limits
         if not finish.finite or limits is None or limits[0] != 0:
             return

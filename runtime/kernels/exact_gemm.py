@@ -1,9 +1,11 @@
 """Integer matrix products by f32 BLAS, exact: the proof, and the product of one tile.
 
-A product of two codes is an integer below 2**16. While every partial sum that BLAS may form, in any order, stays within +-2**24, f32
-arithmetic is exact. For each column the partial sums lie between the sum of all negative terms and the sum of all positive ones, and
-`weight * [low, high]` bounds each term. Where this does not prove it, K is cut into pieces that it does prove; two pieces are added in f32
-(the sum of two exact integers, rounded once, which is the conversion to f32 that follows anyway), more are added in f64.
+A product of two codes is an integer below 2**16. While every partial sum that BLAS may form, in any
+order, stays within +-2**24, f32 arithmetic is exact. For each column the partial sums lie between
+the sum of all negative terms and the sum of all positive ones, and `weight * [low, high]` bounds
+each term. Where this does not prove it, K is cut into pieces that it does prove; two pieces are
+added in f32 (the sum of two exact integers, rounded once, which is the conversion to f32 that
+follows anyway), more are added in f64.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ from ...ir.ops.spec import Array
 from ..numerics import F32Array, F64Array
 from .base import Recorder, nbytes
 
-__all__ = ["Codes", "KSplit", "record_product", "scratch_bytes", "split_for_any", "split_for_weights"]
+__all__ = [
+    "Codes",
+    "KSplit",
+    "record_product",
+    "scratch_bytes",
+    "split_for_any",
+    "split_for_weights",
+]
 
 _EXACT = 2**24
 _S32 = 2**31
@@ -71,7 +80,11 @@ def split_for_weights(weights: Array, codes: Codes, exact: bool) -> KSplit:
     worst = depth * _largest(weights) * codes.magnitude
     if worst <= _EXACT:
         return KSplit((0, depth), worst, False, False)
-    positive = np.maximum(weights, 0).astype(np.int64) if weights.dtype.itemsize > 1 else np.maximum(weights, 0)
+    positive = (
+        np.maximum(weights, 0).astype(np.int64)
+        if weights.dtype.itemsize > 1
+        else np.maximum(weights, 0)
+    )
     negative = np.minimum(weights, 0)
     pieces = 1
     while True:
@@ -108,7 +121,9 @@ def _columns(part: Array, start: int, stop: int) -> npt.NDArray[np.int64]:
 
 
 def _bound(positive: npt.NDArray[np.int64], negative: npt.NDArray[np.int64], codes: Codes) -> int:
-    """The largest absolute value of a partial sum: terms reach up to w*high and w*low, whichever sign."""
+    """The largest absolute value of a partial sum: terms reach up to w*high and w*low, whichever
+    sign.
+    """
     up, down = max(codes.high, 0), max(-codes.low, 0)
     upper = positive * up - negative * down
     lower = positive * down - negative * up
@@ -119,10 +134,16 @@ def scratch_bytes(split: KSplit, rows: int, columns: int) -> int:
     """Scratch that `record_product` takes for a tile (the accumulator included)."""
     single = nbytes((rows, columns), np.float32)
     pieces = len(split.cuts) - 1
-    return single + (single if pieces > 1 else 0) + (nbytes((rows, columns), np.float64) if split.wide else 0)
+    return (
+        single
+        + (single if pieces > 1 else 0)
+        + (nbytes((rows, columns), np.float64) if split.wide else 0)
+    )
 
 
-def record_product(split: KSplit, a: F32Array, w: F32Array, record: Recorder) -> F32Array | F64Array:
+def record_product(
+    split: KSplit, a: F32Array, w: F32Array, record: Recorder
+) -> F32Array | F64Array:
     """Takes down the accumulators of one tile: a @ w, exact as `split` says.
 
     Args:

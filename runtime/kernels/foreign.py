@@ -26,7 +26,9 @@ class ForeignKernel(EvaluatedKernel):
     """
 
     def __init__(self, plan: Plan, step: Step) -> None:
-        from ..fallback import run_step_foreign  # imports onnx.reference: only plans with a foreign op pay for it
+        from ..fallback import (
+            run_step_foreign,
+        )  # imports onnx.reference: only plans with a foreign op pay for it
 
         self._plan, self._step = plan, step
         self._inputs = row_inputs(step, row_of(step))
@@ -37,10 +39,13 @@ class ForeignKernel(EvaluatedKernel):
         """The outputs of the node.
 
         Raises:
-            InvalidInput: an output is of another type than the model says: those who read it were bound for that.
+            InvalidInput: an output is of another type than the model says: those who read it were
+                bound for that.
         """
         constants = self._plan.constants
-        found = self._run([(constants[v] if v in constants else values[v]) if v else None for v in self._inputs])
+        found = self._run(
+            [(constants[v] if v in constants else values[v]) if v else None for v in self._inputs]
+        )
         for value, array, type_ in zip(self._step.outputs, found, self._types, strict=True):
             if type_ is not None and not _is_of(array, type_):
                 raise bound_otherwise(self._plan, value, array, str(type_))
@@ -48,10 +53,15 @@ class ForeignKernel(EvaluatedKernel):
 
 
 def _is_of(array: Array, type_: TensorType) -> bool:
-    if array.dtype != type_.dtype.numpy and not (type_.dtype is DType.STRING and array.dtype.kind in "OU"):
+    if array.dtype != type_.dtype.numpy and not (
+        type_.dtype is DType.STRING and array.dtype.kind in "OU"
+    ):
         return False
     if type_.shape is None:
         return True
     if array.ndim != len(type_.shape):
         return False
-    return all(isinstance(dim, str) or dim == size for dim, size in zip(type_.shape, array.shape, strict=True))
+    return all(
+        isinstance(dim, str) or dim == size
+        for dim, size in zip(type_.shape, array.shape, strict=True)
+    )

@@ -1,4 +1,6 @@
-"""The depthwise post-op: a 1x1 convolution, its result stored in between, and a depthwise convolution of that."""
+"""The depthwise post-op: a 1x1 convolution, its result stored in between, and a depthwise
+convolution of that.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from .depthwise import DepthwiseConvolution
 
 __all__ = ["FusedDepthwise", "has_depthwise"]
 
-_BETWEEN = "#between"  # no value of a plan: those are the user's names, without a number sign in front
+_BETWEEN = (
+    "#between"  # no value of a plan: those are the user's names, without a number sign in front
+)
 
 
 def has_depthwise(binding: Binding) -> bool:
@@ -26,8 +30,9 @@ def has_depthwise(binding: Binding) -> bool:
 class FusedDepthwise(Kernel):
     """`convolution` with a depthwise post-op.
 
-    The step's dst scale is that of the 1x1 result, and the source scale of the depthwise convolution; post-ops behind it, its own dst
-    scale, and the step's dst zero point belong to the second result. In between lie codes of `src_dtype`.
+    The step's dst scale is that of the 1x1 result, and the source scale of the depthwise
+    convolution; post-ops behind it, its own dst scale, and the step's dst zero point belong to the
+    second result. In between lie codes of `src_dtype`.
 
     Args:
         binding: the step.
@@ -45,14 +50,33 @@ class FusedDepthwise(Kernel):
         between = op.src_dtype
         channels = weights.shape[0]
         source_zero = {role: zero for role, zero in attr.zero_points.items() if role != "dst"}
-        first = replace(step, attr=PrimitiveAttr(attr.scales, source_zero, attr.post_ops[:at], attr.output_scales), outputs=(_BETWEEN,))
+        first = replace(
+            step,
+            attr=PrimitiveAttr(attr.scales, source_zero, attr.post_ops[:at], attr.output_scales),
+            outputs=(_BETWEEN,),
+        )
         shape = (src.shape[0], channels, *src.shape[2:])
         self._first = Convolution(replace(binding, step=first, dtypes=(between,), shapes=(shape,)))
-        scales = {"weights": op.weights_scale, "dst": op.dst_scale} | ({"src": attr.scales["dst"]} if "dst" in attr.scales else {})
+        scales = {"weights": op.weights_scale, "dst": op.dst_scale} | (
+            {"src": attr.scales["dst"]} if "dst" in attr.scales else {}
+        )
         zero = {"dst": attr.zero_points["dst"]} if "dst" in attr.zero_points else {}
-        args = (("src", _BETWEEN), ("weights", op.weights), *((("bias", op.bias),) if op.bias else ()))
-        params: dict[str, Attr] = {"group": channels, "strides": (op.stride,) * 2, "pads": (op.padding,) * 4}
-        second = replace(step, args=args, params=params, attr=PrimitiveAttr(scales, zero, attr.post_ops[at + 1 :]))
+        args = (
+            ("src", _BETWEEN),
+            ("weights", op.weights),
+            *((("bias", op.bias),) if op.bias else ()),
+        )
+        params: dict[str, Attr] = {
+            "group": channels,
+            "strides": (op.stride,) * 2,
+            "pads": (op.padding,) * 4,
+        }
+        second = replace(
+            step,
+            args=args,
+            params=params,
+            attr=PrimitiveAttr(scales, zero, attr.post_ops[at + 1 :]),
+        )
         kernel = np.asarray(weights.data).reshape(channels, 1, op.kernel, op.kernel)
         operands = {
             **binding.operands,

@@ -1,11 +1,14 @@
-"""Rows of codes times constant weights, tile by tile, with the epilogue on each tile while it is in cache.
+"""Rows of codes times constant weights, tile by tile, with the epilogue on each tile while it is in
+cache.
 
-The weights stay in int8 and are converted while the step runs: an f32 copy of them would be four times the plan.
-Two ways to share the work:
+The weights stay in int8 and are converted while the step runs: an f32 copy of them would be four
+times the plan. Two ways to share the work:
 
-* by rows: each worker converts the weights, then takes tiles of rows: gathers, multiplies and finishes them;
-* by columns (few rows, wide weights: the last stages of a network): each worker gathers all rows, then takes blocks of columns and
-  converts their weights, so that every weight is converted and packed by BLAS once.
+* by rows: each worker converts the weights, then takes tiles of rows: gathers, multiplies and
+  finishes them;
+* by columns (few rows, wide weights: the last stages of a network): each worker gathers all rows,
+  then takes blocks of columns and converts their weights, so that every weight is converted and
+  packed by BLAS once.
 
 Either way there is one set of tasks without an order among them, and what is done twice is small.
 """
@@ -27,10 +30,14 @@ from .exact_gemm import KSplit, record_product, scratch_bytes
 __all__ = ["Fill", "TiledGemm"]
 
 Fill = Callable[[Array, Tile, F32Array, Recorder], None]
-"""(source, tile of the destination without its channels, [rows, groups * K] to be filled with f32 codes, recorder)."""
+"""(source, tile of the destination without its channels, [rows, groups * K] to be filled with f32
+codes, recorder).
+"""
 
 _TILE_BYTES = 768 * 1024  # of gathered rows and accumulators: within the second-level cache
-_FEWEST_ROWS = 96  # below, packing the weights anew for each tile costs BLAS more than the cache saves
+_FEWEST_ROWS = (
+    96  # below, packing the weights anew for each tile costs BLAS more than the cache saves
+)
 _FEW_ROWS = 256
 _COLUMN_BLOCK = 128  # columns: the fewest that BLAS is fast with
 _BLOCK_BYTES = 512 * 1024  # of weights in f32: half of the second-level cache
@@ -47,7 +54,8 @@ class TiledGemm:
         groups: N/groups columns read K of the groups * K entries of a row.
         split: how K is cut.
         epilogue: what follows.
-        shape: physical shape of the destination; rows are its leading dimensions, columns its last one.
+        shape: physical shape of the destination; rows are its leading dimensions, columns its last
+            one.
         fill_bytes: scratch that `fill` takes for a tile.
         threads: how many workers share the tiles.
         by_position: `fill` gets the transpose of a contiguous [groups * K, rows] array.
@@ -65,21 +73,39 @@ class TiledGemm:
         *,
         by_position: bool = False,
     ) -> None:
-        self._groups, self._split, self._epilogue, self._shape = groups, split, epilogue, tuple(shape)
-        self._columns, self._rows, self._depth = int(shape[-1]), math.prod(shape[:-1]), int(weights.shape[0])
+        self._groups, self._split, self._epilogue, self._shape = (
+            groups,
+            split,
+            epilogue,
+            tuple(shape),
+        )
+        self._columns, self._rows, self._depth = (
+            int(shape[-1]),
+            math.prod(shape[:-1]),
+            int(weights.shape[0]),
+        )
         self._by_position = by_position
         self._convert = weights.dtype != np.float32
-        by_columns = groups == 1 and not by_position and self._rows <= _FEW_ROWS and self._columns >= max(self._rows, 2 * 64)
+        by_columns = (
+            groups == 1
+            and not by_position
+            and self._rows <= _FEW_ROWS
+            and self._columns >= max(self._rows, 2 * 64)
+        )
         self._tiles = self._all_rows() if by_columns else self._row_tiles(threads)
         self._blocks = self._column_blocks(threads) if by_columns else []
         packed = [weights[:, block] for block in self._blocks] if by_columns else [weights]
-        self._weights = packed if not self._convert else [np.ascontiguousarray(part) for part in packed]
+        self._weights = (
+            packed if not self._convert else [np.ascontiguousarray(part) for part in packed]
+        )
         if by_columns:
             gathered = nbytes((self._rows, self._depth), np.float32) + fill_bytes(self._tiles[0])
             self.local_bytes = gathered + max(self._block_bytes(block) for block in self._blocks)
         else:
             converted = nbytes(weights.shape, np.float32) if self._convert else 0
-            self.local_bytes = converted + max((self._tile_bytes(t) + fill_bytes(t) for t in self._tiles), default=0)
+            self.local_bytes = converted + max(
+                (self._tile_bytes(t) + fill_bytes(t) for t in self._tiles), default=0
+            )
 
     def tasks(self, source: Array, fill: Fill, out: Array, operands: Sequence[Array]) -> Tasks:
         """The work for these arrays.
@@ -94,10 +120,11 @@ class TiledGemm:
             return self._by_columns(source, fill, out, operands)
         return self._by_rows(source, fill, out, operands)
 
-    # -- by rows ---------------------------------------------------------------------------------------------------------------
+    # -- by rows -----------------------------------------------------------------------------------
 
     def _row_tiles(self, threads: int) -> list[Tile]:
-        # The gathered rows of all groups and the accumulators stay in cache; every worker gets a tile where there are enough rows.
+        # The gathered rows of all groups and the accumulators stay in cache; every worker gets a
+        # tile where there are enough rows.
         fit = _TILE_BYTES // (4 * (self._groups * self._depth + self._columns) + 1)
         limit = max(_FEWEST_ROWS, fit)
         workers = self._workers(threads)
@@ -107,8 +134,12 @@ class TiledGemm:
         return tiles(self._shape[:-1], limit, workers)
 
     def _workers(self, threads: int) -> int:
-        """How many workers have enough to do: products, and for each weight and each result about as much as for so many products."""
-        work = self._rows * self._depth * self._columns + _PER_ELEMENT * self._columns * (self._depth + self._rows)
+        """How many workers have enough to do: products, and for each weight and each result about
+        as much as for so many products.
+        """
+        work = self._rows * self._depth * self._columns + _PER_ELEMENT * self._columns * (
+            self._depth + self._rows
+        )
         return max(1, min(threads, work // _LEAST_WORK))
 
     def _tile_rows(self, tile: Tile) -> int:
@@ -135,14 +166,20 @@ class TiledGemm:
             record.scratch.release(mark)
             acc = self._product(gathered, converted[id(record.scratch)], record)
             place = (*tile, slice(0, self._columns))
-            self._epilogue.record(acc.reshape([cut.stop - cut.start for cut in place]), out, place, operands, record)
+            self._epilogue.record(
+                acc.reshape([cut.stop - cut.start for cut in place]), out, place, operands, record
+            )
 
         return Tasks(len(self._tiles), task, prepare)
 
     def _gathered(self, rows: int, record: Recorder) -> F32Array:
         """Memory for gathered rows, [rows, groups * K]."""
         width = self._groups * self._depth
-        return record.take((width, rows), np.float32).T if self._by_position else record.take((rows, width), np.float32)
+        return (
+            record.take((width, rows), np.float32).T
+            if self._by_position
+            else record.take((rows, width), np.float32)
+        )
 
     def _f32(self, part: int, record: Recorder) -> F32Array:
         """A part of the weights as f32, converted into scratch."""
@@ -157,23 +194,33 @@ class TiledGemm:
         if self._groups == 1:
             return record_product(self._split, gathered, weights, record)
         width = self._columns // self._groups
-        merged = record.take((gathered.shape[0], self._columns), np.float64 if self._split.wide else np.float32)
+        merged = record.take(
+            (gathered.shape[0], self._columns), np.float64 if self._split.wide else np.float32
+        )
         for group in range(self._groups):
             mark = record.scratch.mark()
             columns = slice(group * width, (group + 1) * width)
-            part = record_product(self._split, gathered[:, group * self._depth : (group + 1) * self._depth], weights[:, columns], record)
+            part = record_product(
+                self._split,
+                gathered[:, group * self._depth : (group + 1) * self._depth],
+                weights[:, columns],
+                record,
+            )
             record(np.copyto, merged[:, columns], part)
             record.scratch.release(mark)
         return merged
 
-    # -- by columns ------------------------------------------------------------------------------------------------------------
+    # -- by columns --------------------------------------------------------------------------------
 
     def _all_rows(self) -> list[Tile]:
         return [tuple(slice(0, d) for d in self._shape[:-1])]
 
     def _column_blocks(self, threads: int) -> list[slice]:
         workers = self._workers(threads)
-        width = max(_COLUMN_BLOCK, min(_BLOCK_BYTES // (4 * max(1, self._depth)), _BLOCK_ELEMENTS // max(1, self._rows)))
+        width = max(
+            _COLUMN_BLOCK,
+            min(_BLOCK_BYTES // (4 * max(1, self._depth)), _BLOCK_ELEMENTS // max(1, self._rows)),
+        )
         count = max(1, -(-self._columns // width))
         count = -(-count // workers) * workers
         cuts = [self._columns * i // count // 16 * 16 for i in range(count)] + [self._columns]
@@ -182,9 +229,15 @@ class TiledGemm:
     def _block_bytes(self, block: slice) -> int:
         width = block.stop - block.start
         own = nbytes((width, self._depth), np.float32) if self._convert else 0
-        return own + scratch_bytes(self._split, self._rows, width) + self._epilogue.scratch_bytes(self._rows * width)
+        return (
+            own
+            + scratch_bytes(self._split, self._rows, width)
+            + self._epilogue.scratch_bytes(self._rows * width)
+        )
 
-    def _by_columns(self, source: Array, fill: Fill, out: Array, operands: Sequence[Array]) -> Tasks:
+    def _by_columns(
+        self, source: Array, fill: Fill, out: Array, operands: Sequence[Array]
+    ) -> Tasks:
         rows: dict[int, F32Array] = {}  # scratch of a worker -> the gathered rows
         leading = self._tiles[0]
 
@@ -196,7 +249,9 @@ class TiledGemm:
 
         def task(index: int, record: Recorder) -> None:
             block = self._blocks[index]
-            acc = record_product(self._split, rows[id(record.scratch)], self._f32(index, record), record)
+            acc = record_product(
+                self._split, rows[id(record.scratch)], self._f32(index, record), record
+            )
             shape = (*self._shape[:-1], block.stop - block.start)
             self._epilogue.record(acc.reshape(shape), out, (*leading, block), operands, record)
 

@@ -1,4 +1,6 @@
-"""Matrix products: activations times constant weights, and activations times activations (batched, broadcast)."""
+"""Matrix products: activations times constant weights, and activations times activations (batched,
+broadcast).
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ class Matmul(Kernel):
             magnitude = float(split.bound)
         anchor = anchor_of(binding, len(shape) - 1, len(shape), magnitude, codes is not None)
         self._epilogue = Epilogue(binding, result, anchor)
-        self._gemm = TiledGemm(matrix, 1, split, self._epilogue, shape, lambda _: 0, binding.threads)
+        self._gemm = TiledGemm(
+            matrix, 1, split, self._epilogue, shape, lambda _: 0, binding.threads
+        )
         self.local_bytes = self._gemm.local_bytes
 
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
@@ -77,7 +81,9 @@ class Matmul(Kernel):
 
 
 class BatchedMatmul(Kernel):
-    """`matmul` of two activations, or with weights of more than two dimensions: [..., M, K] x [..., K, N], leading dimensions broadcast."""
+    """`matmul` of two activations, or with weights of more than two dimensions: [..., M, K] x [...,
+    K, N], leading dimensions broadcast.
+    """
 
     def __init__(self, binding: Binding) -> None:
         src, weights = binding.need("src"), binding.need("weights")
@@ -90,7 +96,9 @@ class BatchedMatmul(Kernel):
         weights_codes, self._weights_shift = integer_codes(binding, "weights")
         self._split, magnitude = _no_split(self._depth), math.inf
         if codes is not None and weights_codes is not None:
-            self._split = split_for_any(self._depth, weights_codes, codes, exact=result.dtype is DType.S32)
+            self._split = split_for_any(
+                self._depth, weights_codes, codes, exact=result.dtype is DType.S32
+            )
             magnitude = float(self._split.bound)
         anchor = anchor_of(binding, len(shape) - 1, len(shape), magnitude, codes is not None)
         self._epilogue = Epilogue(binding, result, anchor)
@@ -108,8 +116,14 @@ class BatchedMatmul(Kernel):
         sizes = [c.stop - c.start for c in tile]
         rows, columns = math.prod(sizes), self._shape[-1]
         batch = math.prod(sizes[:-1])
-        factors = nbytes((rows, self._depth), np.float32) + nbytes((batch, self._depth, columns), np.float32)
-        return factors + scratch_bytes(self._split, rows, columns) + self._epilogue.scratch_bytes(rows * columns)
+        factors = nbytes((rows, self._depth), np.float32) + nbytes(
+            (batch, self._depth, columns), np.float32
+        )
+        return (
+            factors
+            + scratch_bytes(self._split, rows, columns)
+            + self._epilogue.scratch_bytes(rows * columns)
+        )
 
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
         """Tiles of the destination."""
@@ -120,9 +134,15 @@ class BatchedMatmul(Kernel):
         def task(index: int, record: Recorder) -> None:
             tile = self._tiles[index]
             left = _f32(cut(a, (*tile, slice(0, self._depth))), self._shift, record)
-            right = _f32(cut(w, (*tile[:-1], slice(0, self._depth), slice(0, self._shape[-1]))), self._weights_shift, record)
+            right = _f32(
+                cut(w, (*tile[:-1], slice(0, self._depth), slice(0, self._shape[-1]))),
+                self._weights_shift,
+                record,
+            )
             acc = record_product(self._split, left, right, record)
-            self._epilogue.record(acc, outputs[0], (*tile, slice(0, self._shape[-1])), operands, record)
+            self._epilogue.record(
+                acc, outputs[0], (*tile, slice(0, self._shape[-1])), operands, record
+            )
 
         return Tasks(len(self._tiles), task)
 

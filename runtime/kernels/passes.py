@@ -1,4 +1,6 @@
-"""The passes of an epilogue: each changes one tile of f32 values in place, with one f32 rounding where oneDNN rounds once."""
+"""The passes of an epilogue: each changes one tile of f32 values in place, with one f32 rounding
+where oneDNN rounds once.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ __all__ = [
 ]
 
 _SMALLEST_FMA_SCALE = 2.0**-100
-_LONG = 8192  # elements: NumPy's buffer; an inner loop of that length takes half the time of the same work in shorter ones
+# elements: NumPy's buffer; an inner loop of that length takes half the time of the same work in
+# shorter ones
+_LONG = 8192
 _FEWEST_LOOPS = 4  # where repeated values make fewer, repeating them takes memory and saves little
 
 
@@ -54,21 +58,29 @@ class Block:
 
 @dataclass(frozen=True)
 class Source:
-    """The operand of a pass: constant data in physical order (rank 0: a scalar), or the index of a run-time operand.
+    """The operand of a pass: constant data in physical order (rank 0: a scalar), or the index of a
+    run-time operand.
 
     Constants that were repeated are kept: (columns, how often) -> values.
     """
 
     data: F32Array | None = None
     index: int = -1
-    _repeated: dict[tuple[int, int, int], F32Array] = field(default_factory=dict, repr=False, compare=False)
+    _repeated: dict[tuple[int, int, int], F32Array] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def read(self, block: Block) -> Array:
         """The part of the operand that broadcasts against the tile."""
         array = self.data if self.data is not None else block.operands[self.index]
         if array.ndim == 0:
             return array
-        return array[tuple(cut if size != 1 else slice(None) for size, cut in zip(array.shape, block.tile, strict=True))]
+        return array[
+            tuple(
+                cut if size != 1 else slice(None)
+                for size, cut in zip(array.shape, block.tile, strict=True)
+            )
+        ]
 
     def read_f32(self, block: Block) -> F32Array:
         """The same as f32 (a copy in scratch where it has another type)."""
@@ -80,13 +92,22 @@ class Source:
         return copy
 
     def against(self, y: F32Array, block: Block) -> tuple[F32Array, F32Array]:
-        """(view of y, operand that broadcasts against it): constants along the last dimension are repeated, for longer inner loops."""
+        """(view of y, operand that broadcasts against it): constants along the last dimension are
+        repeated, for longer inner loops.
+        """
         part = self.read_f32(block)
-        if self.data is None or part.ndim == 0 or part.shape[-1] != part.size or not y.flags.c_contiguous:
+        if (
+            self.data is None
+            or part.ndim == 0
+            or part.shape[-1] != part.size
+            or not y.flags.c_contiguous
+        ):
             return y, part
         width, rows = part.size, y.size // part.size
         least = -(-_LONG // width)
-        times = next((n for n in range(least, min(4 * least, rows // _FEWEST_LOOPS) + 1) if rows % n == 0), 1)
+        times = next(
+            (n for n in range(least, min(4 * least, rows // _FEWEST_LOOPS) + 1) if rows % n == 0), 1
+        )
         if times == 1 or width != y.shape[-1]:
             return y, part
         columns = block.tile[-1]
@@ -147,7 +168,9 @@ class PlusPass:
 
 @dataclass(frozen=True)
 class EltwisePass:
-    """scale * algorithm(y; alpha, beta); `finite`, `signed_zero` and `exact` as in `EltwiseCall`."""
+    """scale * algorithm(y; alpha, beta); `finite`, `signed_zero` and `exact` as in
+    `EltwiseCall`.
+    """
 
     algorithm: str
     alpha: np.float32
@@ -169,12 +192,23 @@ class EltwisePass:
 
     def bound(self, magnitude: float) -> float:
         """A bound on the result for |y| <= magnitude."""
-        return abs(float(self.scale)) * ELTWISE[self.algorithm].reach(float(self.alpha), float(self.beta), magnitude)
+        return abs(float(self.scale)) * ELTWISE[self.algorithm].reach(
+            float(self.alpha), float(self.beta), magnitude
+        )
 
     def __call__(self, y: F32Array, block: Block) -> None:
         """Takes down y = scale * algorithm(y)."""
         ALGORITHMS[self.algorithm](
-            EltwiseCall(y, self.alpha, self.beta, block.record, self.profile, self.finite, self.signed_zero, self.exact)
+            EltwiseCall(
+                y,
+                self.alpha,
+                self.beta,
+                block.record,
+                self.profile,
+                self.finite,
+                self.signed_zero,
+                self.exact,
+            )
         )
         if self.scale != 1:
             block.record(np.multiply, y, self.scale, y)
@@ -182,7 +216,8 @@ class EltwisePass:
 
 @dataclass(frozen=True)
 class SumPass:
-    """y + scale * (old - zero_point), with one rounding for the product and the sum where the profile has FMA.
+    """y + scale * (old - zero_point), with one rounding for the product and the sum where the
+    profile has FMA.
 
     Attributes:
         old: what the destination held.
@@ -202,7 +237,9 @@ class SumPass:
         """Takes down y += scale * (old - zero_point)."""
         old, record = self.old.read(block), block.record
         if old.dtype != self.dtype.numpy:
-            old = old.view(self.dtype.numpy)  # oneDNN reads the same bytes as another type of that size
+            old = old.view(
+                self.dtype.numpy
+            )  # oneDNN reads the same bytes as another type of that size
         if self._codes_suffice:
             self._scaled_codes(old, y, record)
             return
@@ -223,7 +260,13 @@ class SumPass:
         """The conditions of `finish_scaled_codes`."""
         codes = self.dtype in (DType.U8, DType.S8) and abs(self.zero_point) <= 1024
         size = abs(self.scale)
-        return self.fma and self.scale != 1 and codes and size >= _SMALLEST_FMA_SCALE and self.bound <= size * 2.0**20
+        return (
+            self.fma
+            and self.scale != 1
+            and codes
+            and size >= _SMALLEST_FMA_SCALE
+            and self.bound <= size * 2.0**20
+        )
 
     def _scaled_codes(self, old: Array, y: F32Array, record: Recorder) -> None:
         wide = record.take(y.shape, np.float64)
@@ -259,14 +302,19 @@ _COMPARE: dict[str, _Ufunc] = {
 }
 
 
-def record_binary(algorithm: str, y: F32Array, other: F32Array, record: Recorder, *, finite: bool) -> None:
+def record_binary(
+    algorithm: str, y: F32Array, other: F32Array, record: Recorder, *, finite: bool
+) -> None:
     """Takes down y = algorithm(y, other), in place; comparisons give 0 and 1.
 
-    A maximum or minimum with a NaN on either side is the second operand, as of the instruction (measured on oneDNN 3.2 and 2.6).
+    A maximum or minimum with a NaN on either side is the second operand, as of the instruction
+    (measured on oneDNN 3.2 and 2.6).
     `finite`: no element of y is a NaN.
     """
     if algorithm in _WITHOUT_NAN and not finite:
-        record(_WITHOUT_NAN[algorithm], y, other, out=y)  # then a NaN of y is gone; one of `other` comes back below
+        record(
+            _WITHOUT_NAN[algorithm], y, other, out=y
+        )  # then a NaN of y is gone; one of `other` comes back below
     if algorithm in _ARITHMETIC:
         record(_ARITHMETIC[algorithm], y, other, out=y)
         return
@@ -316,12 +364,18 @@ class PreluPass:
 
 
 def codes_behind(passes: Sequence[Pass]) -> tuple[int, int] | None:
-    """The range of the integers that every value is behind the passes, or None: a `round` and a `clip` at the end, in either order."""
+    """The range of the integers that every value is behind the passes, or None: a `round` and a
+    `clip` at the end, in either order.
+    """
     low, high, integral = -np.inf, np.inf, False
     for step in passes:
         if isinstance(step, EltwisePass) and step.algorithm == "round" and step.scale == 1:
             low, high, integral = float(np.rint(low)), float(np.rint(high)), True
-        elif isinstance(step, EltwisePass) and step.algorithm in ("clip", "clip_v2") and step.scale == 1:
+        elif (
+            isinstance(step, EltwisePass)
+            and step.algorithm in ("clip", "clip_v2")
+            and step.scale == 1
+        ):
             ends = float(step.alpha), float(step.beta)
             integral = integral and all(end.is_integer() for end in ends)
             low, high = ends
@@ -337,4 +391,6 @@ def exact_on_codes(alpha: np.float32, beta: np.float32, codes: tuple[int, int] |
     product = np.arange(codes[0], codes[1] + 1, dtype=np.float64) * np.float64(alpha)
     total = product + np.float64(beta)
     part = total - product
-    return bool(np.all((product - (total - part)) + (np.float64(beta) - part) == 0))  # TwoSum's error
+    return bool(
+        np.all((product - (total - part)) + (np.float64(beta) - part) == 0)
+    )  # TwoSum's error

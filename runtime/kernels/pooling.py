@@ -11,7 +11,19 @@ from ...ir.ops.spec import Array
 from ...ir.ops.windows import taps_within
 from ...ir.types import DType
 from ..numerics import F32Array
-from .base import Binding, Kernel, Layout, Recorder, Result, Tasks, Tile, Values, nbytes, share, tiles
+from .base import (
+    Binding,
+    Kernel,
+    Layout,
+    Recorder,
+    Result,
+    Tasks,
+    Tile,
+    Values,
+    nbytes,
+    share,
+    tiles,
+)
 from .elementwise import magnitude
 from .epilogue import Anchor, Epilogue
 from .windows import record_slab, resolve_window, slab_bytes, window_view
@@ -27,7 +39,8 @@ _WINDOWS = 1 << 16  # elements of windows that a task looks at, at least
 class Pooling(Kernel):
     """`pooling`: MaxPool, AveragePool, GlobalMaxPool, GlobalAveragePool of u8, s8, s32 or f32.
 
-    An average is the exact sum of the codes, converted to f32 and multiplied by f32(1/n); the maximum stays an integer.
+    An average is the exact sum of the codes, converted to f32 and multiplied by f32(1/n); the
+    maximum stays an integer.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -37,22 +50,37 @@ class Pooling(Kernel):
         self._src = src.name
         result = Result(binding.dtypes[0], shape, Layout.CHANNELS_LAST)
         self.results = (result,)
-        kernel = src.shape[2:] if op.startswith("Global") else binding.ints("kernel_shape", src.shape[2:])
+        kernel = (
+            src.shape[2:]
+            if op.startswith("Global")
+            else binding.ints("kernel_shape", src.shape[2:])
+        )
         self._window = resolve_window(binding, src.shape[2:], kernel, shape[2:])
         self._channels = src.shape[1]
         attr = binding.step.attr
-        self._direct = self._max and src.dtype is result.dtype and not attr.post_ops and not attr.scales and not attr.zero_points
+        self._direct = (
+            self._max
+            and src.dtype is result.dtype
+            and not attr.post_ops
+            and not attr.scales
+            and not attr.zero_points
+        )
         self._work = self._accumulator(src.dtype)
         self._fill = _lowest(self._work) if self._max else 0.0
         self._inverse = None if self._max else self._inverse_counts(binding, op)
         bound = magnitude(src) if src.dtype.is_integer else math.inf
         self._epilogue = Epilogue(binding, result, Anchor(magnitude=bound))
         physical = Layout.CHANNELS_LAST.physical_shape(shape)
-        self._tiles = tiles(physical, share(math.prod(shape), binding.threads, _TILE, _WINDOWS // max(1, self._window.taps)))
+        self._tiles = tiles(
+            physical,
+            share(math.prod(shape), binding.threads, _TILE, _WINDOWS // max(1, self._window.taps)),
+        )
         self.local_bytes = max((self._tile_bytes(t) for t in self._tiles), default=0)
 
     def _accumulator(self, dtype: DType) -> np.dtype[np.generic]:
-        """The type that windows are gathered and combined in: the source's for a maximum, f32 while sums are exact in it, else f64."""
+        """The type that windows are gathered and combined in: the source's for a maximum, f32 while
+        sums are exact in it, else f64.
+        """
         if self._max or dtype is DType.F32:
             return dtype.numpy
         low, high = dtype.range
@@ -60,14 +88,20 @@ class Pooling(Kernel):
         return np.dtype(np.float32 if exact else np.float64)
 
     def _inverse_counts(self, binding: Binding, op: str) -> F32Array:
-        """f32(1/n) for each output position, [1, output..., 1]: n counts taps inside the input, or also in the pads."""
+        """f32(1/n) for each output position, [1, output..., 1]: n counts taps inside the input, or
+        also in the pads.
+        """
         window = self._window
         include = op == "GlobalAveragePool" or binding.number("count_include_pad", 0) != 0
         pads = binding.ints("pads", (0,) * (2 * len(window.kernel)))
         total = np.ones((1,) * (len(window.kernel) + 2))
         for axis, size in enumerate(window.input):
             begin = window.begin[axis]
-            end = pads[axis + len(window.kernel)] if binding.text("auto_pad", "NOTSET") == "NOTSET" else max(window.end[axis], 0)
+            end = (
+                pads[axis + len(window.kernel)]
+                if binding.text("auto_pad", "NOTSET") == "NOTSET"
+                else max(window.end[axis], 0)
+            )
             low, high = (-begin, size + end) if include else (0, size)
             starts = np.arange(window.output[axis]) * window.strides[axis] - begin
             count = taps_within(starts, window.kernel[axis], window.dilations[axis], low, high)
@@ -77,8 +111,19 @@ class Pooling(Kernel):
 
     def _tile_bytes(self, tile: Tile) -> int:
         cells = math.prod(c.stop - c.start for c in tile)
-        slab = slab_bytes(self._window, tile[0].stop - tile[0].start, tile[1:-1], tile[-1].stop - tile[-1].start, self._work)
-        return slab + nbytes((cells,), self._work) + nbytes((cells,), np.float32) + self._epilogue.scratch_bytes(cells)
+        slab = slab_bytes(
+            self._window,
+            tile[0].stop - tile[0].start,
+            tile[1:-1],
+            tile[-1].stop - tile[-1].start,
+            self._work,
+        )
+        return (
+            slab
+            + nbytes((cells,), self._work)
+            + nbytes((cells,), np.float32)
+            + self._epilogue.scratch_bytes(cells)
+        )
 
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
         """Tiles of the destination."""
@@ -104,13 +149,17 @@ class Pooling(Kernel):
             record.copy(y, acc)
             acc = y
         if self._inverse is not None:
-            cuts = tuple(c if n != 1 else slice(None) for c, n in zip(tile, self._inverse.shape, strict=True))
+            cuts = tuple(
+                c if n != 1 else slice(None) for c, n in zip(tile, self._inverse.shape, strict=True)
+            )
             record(np.multiply, acc, self._inverse[cuts], acc)
         return acc
 
     def _combine(self, x: Array, tile: Tile, acc: Array, record: Recorder) -> None:
         """The sum or maximum of each window of a tile."""
-        slab = record_slab(self._window, x[..., tile[-1]], tile[:-1], self._work, 0, self._fill, record)
+        slab = record_slab(
+            self._window, x[..., tile[-1]], tile[:-1], self._work, 0, self._fill, record
+        )
         views = window_view(self._window, slab, [c.stop - c.start for c in tile[1:-1]])
         spatial = len(self._window.kernel)
         if self._window.taps > _MANY_TAPS:

@@ -43,7 +43,9 @@ PRIMITIVES: dict[str, Callable[[Binding], Kernel]] = {
     "prelu": RowKernel,
     "lrn": RowKernel,
 }
-"""Primitive -> what binds its kernel. `onnx.<Op>` steps are `table.OnnxKernel`; foreign ops go through runtime/fallback.py."""
+"""Primitive -> what binds its kernel. `onnx.<Op>` steps are `table.OnnxKernel`; foreign ops go
+through runtime/fallback.py.
+"""
 
 
 def bind_kernel(binding: Binding) -> Kernel:
@@ -54,5 +56,7 @@ def bind_kernel(binding: Binding) -> Kernel:
     """
     binder = PRIMITIVES.get(binding.step.primitive)
     if binder is None:
-        raise InternalError(f"step {binding.step.name}: no kernel for the primitive {binding.step.primitive}")
+        raise InternalError(
+            f"step {binding.step.name}: no kernel for the primitive {binding.step.primitive}"
+        )
     return binder(binding)

@@ -53,11 +53,15 @@ class Store:
         """Takes down target = saturate(round(y))."""
         limits, record = self.limits, block.record
         if limits is not None:
-            record_rounded(y, limits, None if self.finite else np.float32(self.profile.nan(self.dtype)), record)
+            record_rounded(
+                y, limits, None if self.finite else np.float32(self.profile.nan(self.dtype)), record
+            )
         record.copy(target, y)
 
 
-def record_rounded(y: F32Array, limits: tuple[np.float32, np.float32], nan: np.float32 | None, record: Recorder) -> None:
+def record_rounded(
+    y: F32Array, limits: tuple[np.float32, np.float32], nan: np.float32 | None, record: Recorder
+) -> None:
     """Takes down y = round(clip(y)); NaN becomes `nan` (None: there is none)."""
     if nan is not None:
         record(replace_nan, y, nan)

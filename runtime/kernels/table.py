@@ -1,4 +1,6 @@
-"""Steps whose meaning is a row of the op table: `onnx.<Op>` as it is, and the rarer primitives with the shared epilogue behind the row."""
+"""Steps whose meaning is a row of the op table: `onnx.<Op>` as it is, and the rarer primitives with
+the shared epilogue behind the row.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def row_of(step: Step) -> OpSpec:
 
 
 class EvaluatedKernel(Kernel):
-    """A kernel that returns arrays of its own: they may be views of its inputs, and their shapes may depend on data."""
+    """A kernel that returns arrays of its own: they may be views of its inputs, and their shapes
+    may depend on data.
+    """
 
     @abstractmethod
     def evaluate(self, values: Values) -> Sequence[Array]:
@@ -68,11 +72,16 @@ class OnnxKernel(EvaluatedKernel):
 
     def evaluate(self, values: Values) -> Sequence[Array]:
         """The outputs of the row's evaluation."""
-        arrays = [(self._constants[v] if v in self._constants else values[v]) if v else None for v in self._inputs]
+        arrays = [
+            (self._constants[v] if v in self._constants else values[v]) if v else None
+            for v in self._inputs
+        ]
         return call_row(self._step, self._evaluate, arrays, self._attrs)
 
 
-def call_row(step: Step, evaluate: Evaluate, arrays: Sequence[Array | None], attrs: Mapping[str, Attr]) -> Sequence[Array]:
+def call_row(
+    step: Step, evaluate: Evaluate, arrays: Sequence[Array | None], attrs: Mapping[str, Attr]
+) -> Sequence[Array]:
     """Runs a row's evaluation.
 
     Raises:
@@ -82,7 +91,14 @@ def call_row(step: Step, evaluate: Evaluate, arrays: Sequence[Array | None], att
         return evaluate(arrays, attrs)
     except FqfuseError:
         raise
-    except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, MemoryError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        ArithmeticError,
+        AttributeError,
+        MemoryError,
+    ) as error:
         shapes = ", ".join("absent" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
         raise InvalidInput(
             f"{step.op} cannot be computed on {shapes}: {error}",
@@ -92,9 +108,11 @@ def call_row(step: Step, evaluate: Evaluate, arrays: Sequence[Array | None], att
 
 
 class RowKernel(Kernel):
-    """softmax, layer_normalization, batch_normalization, resampling, reduction, prelu, shuffle, lrn: the row in f32, then the epilogue.
+    """softmax, layer_normalization, batch_normalization, resampling, reduction, prelu, shuffle,
+    lrn: the row in f32, then the epilogue.
 
-    The scale of src multiplies the *result* of the row (oneDNN's softmax and layer_normalization do so), not its input.
+    The scale of src multiplies the *result* of the row (oneDNN's softmax and layer_normalization do
+    so), not its input.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -103,17 +121,29 @@ class RowKernel(Kernel):
         if spec.evaluate is None:
             raise binding.refuse(f"the row {spec.name} cannot be evaluated")
         self._step, self._evaluate = step, spec.evaluate
-        self._attrs = spec.complete({name: value for name, value in step.params.items() if name in spec.attrs})
+        self._attrs = spec.complete(
+            {name: value for name, value in step.params.items() if name in spec.attrs}
+        )
         self._operands = [binding.operands[v] if v else None for v in row_inputs(step, spec)]
         shape = binding.shapes[0]
         result = Result(binding.dtypes[0], shape)
         self.results = (result,)
         scale = step.attr.scales.get("src")
-        factors = () if scale is None else (along(scale.array, scale.mask.bit_length() - 1 if scale.mask else None, len(shape)),)
+        factors = (
+            ()
+            if scale is None
+            else (
+                along(scale.array, scale.mask.bit_length() - 1 if scale.mask else None, len(shape)),
+            )
+        )
         self._epilogue = Epilogue(binding, result, Anchor(magnitude=math.inf, scales=factors))
         self._tiles = tiles(shape, _TILE)
         cells = max((math.prod(c.stop - c.start for c in t) for t in self._tiles), default=0)
-        self.local_bytes = nbytes(shape, np.float32) + nbytes((cells,), np.float32) + self._epilogue.scratch_bytes(cells)
+        self.local_bytes = (
+            nbytes(shape, np.float32)
+            + nbytes((cells,), np.float32)
+            + self._epilogue.scratch_bytes(cells)
+        )
 
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
         """One task: the row in f32, then the epilogue tile by tile."""

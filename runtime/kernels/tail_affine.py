@@ -1,9 +1,12 @@
-"""The end of an epilogue as gain * y + weight * old + offset, where that is proven to give the same codes.
+"""The end of an epilogue as gain * y + weight * old + offset, where that is proven to give the same
+codes.
 
-Where a look-up table of the tail (`tail_table`) is the store of an affine function of one or two codes, computing that function in f32
-costs half of looking it up: no indices, and vector instructions only. Its roundings are not those of the passes that the table was made
-by, so it stands in for the table only if it gives every entry of it; a few neighbours of the coefficients are tried, as a difference next
-to a tie is all that ever fails.
+Where a look-up table of the tail (`tail_table`) is the store of an affine function of one or two
+codes, computing that function in f32
+costs half of looking it up: no indices, and vector instructions only. Its roundings are not those
+of the passes that the table was made by, so it stands in for the table only if it gives every entry
+of it; a few neighbours of the coefficients are tried, as a difference next to a tie is all that
+ever fails.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ from .store import Store
 __all__ = ["AffineTail", "affine_tail"]
 
 _REACH = 3
-"""How many f32 neighbours of a coefficient, up and down, are tried: the passes' own roundings add up to about as much."""
+"""How many f32 neighbours of a coefficient, up and down, are tried: the passes' own roundings add
+up to about as much.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,12 +63,15 @@ class AffineTail:
 
 
 def read_codes(step: SumPass, block: Block) -> Array:
-    """The part of a sum's operand that belongs to the tile, as the element type that the sum reads it as."""
+    """The part of a sum's operand that belongs to the tile, as the element type that the sum reads
+    it as.
+    """
     return step.old.read(block).view(step.dtype.numpy)
 
 
 def affine_tail(tail: Sequence[Pass], finish: Store, low: int, table: Array) -> AffineTail | None:
-    """The affine function that gives every entry of a table; None where there is none, or none is found.
+    """The affine function that gives every entry of a table; None where there is none, or none is
+    found.
 
     Args:
         tail: the passes that the table stands for.
@@ -76,7 +84,11 @@ def affine_tail(tail: Sequence[Pass], finish: Store, low: int, table: Array) -> 
         return None
     old = next((step for step in tail if isinstance(step, SumPass)), None)
     codes = np.arange(low, low + table.shape[0], dtype=np.float32)[:, None]
-    olds = np.zeros(1, np.float32) if old is None else np.arange(256, dtype=np.uint8).view(old.dtype.numpy).astype(np.float32)
+    olds = (
+        np.zeros(1, np.float32)
+        if old is None
+        else np.arange(256, dtype=np.uint8).view(old.dtype.numpy).astype(np.float32)
+    )
     for gain, weight, offset in _neighbours(*found):
         values = codes * gain
         if old is not None:
@@ -89,7 +101,9 @@ def affine_tail(tail: Sequence[Pass], finish: Store, low: int, table: Array) -> 
 
 
 def _coefficients(tail: Sequence[Pass]) -> tuple[float, float, float] | None:
-    """(gain, weight, offset) of the passes without their roundings; None where one of them is not affine."""
+    """(gain, weight, offset) of the passes without their roundings; None where one of them is not
+    affine.
+    """
     gain, weight, offset = 1.0, 0.0, 0.0
     for step in tail:
         if isinstance(step, SumPass):
@@ -97,12 +111,22 @@ def _coefficients(tail: Sequence[Pass]) -> tuple[float, float, float] | None:
         elif isinstance(step, PlusPass):
             offset += _number(step.addend)
         elif isinstance(step, TimesPass | DividePass):
-            factor = _number(step.factor) if isinstance(step, TimesPass) else 1.0 / _number(step.divisor)
+            factor = (
+                _number(step.factor) if isinstance(step, TimesPass) else 1.0 / _number(step.divisor)
+            )
             gain, weight, offset = gain * factor, weight * factor, offset * factor
         elif isinstance(step, EltwisePass) and step.algorithm == "linear":
             factor = float(step.alpha)
-            gain, weight, offset = gain * factor, weight * factor, offset * factor + float(step.beta)
-            gain, weight, offset = gain * float(step.scale), weight * float(step.scale), offset * float(step.scale)
+            gain, weight, offset = (
+                gain * factor,
+                weight * factor,
+                offset * factor + float(step.beta),
+            )
+            gain, weight, offset = (
+                gain * float(step.scale),
+                weight * float(step.scale),
+                offset * float(step.scale),
+            )
         else:
             return None
     return (gain, weight, offset) if np.all(np.isfinite([gain, weight, offset])) else None
@@ -112,9 +136,13 @@ def _number(source: Source) -> float:
     return float("nan") if source.data is None else float(source.data)
 
 
-def _neighbours(gain: float, weight: float, offset: float) -> Iterator[tuple[np.float32, np.float32, np.float32]]:
+def _neighbours(
+    gain: float, weight: float, offset: float
+) -> Iterator[tuple[np.float32, np.float32, np.float32]]:
     """The coefficients in f32, and f32 numbers beside them, the nearest first."""
-    steps = sorted(product(range(-_REACH, _REACH + 1), repeat=2), key=lambda step: abs(step[0]) + abs(step[1]))
+    steps = sorted(
+        product(range(-_REACH, _REACH + 1), repeat=2), key=lambda step: abs(step[0]) + abs(step[1])
+    )
     for first, second in steps:
         yield _beside(gain, first), _beside(weight, second), np.float32(offset)
 

@@ -1,9 +1,11 @@
-"""The end of an epilogue as a table, where a FakeQuantize in the middle of it has left few different values.
+"""The end of an epilogue as a table, where a FakeQuantize in the middle of it has left few
+different values.
 
-Behind `round` and `clip` a value is one of at most 256 integers. If all that follows is per tensor, and reads at most one other code (the
-old value of a sum), the destination is a function of one or two bytes: 65536 results at most, computed while binding by the very passes
-that the table replaces. A look-up costs less than the passes of a sum with FMA alone; a few plain passes that are shown to give every entry
-of the table (`tail_affine`) cost less still.
+Behind `round` and `clip` a value is one of at most 256 integers. If all that follows is per tensor,
+and reads at most one other code (the old value of a sum), the destination is a function of one or
+two bytes: 65536 results at most, computed while binding by the very passes that the table replaces.
+A look-up costs less than the passes of a sum with FMA alone; a few plain passes that are shown to
+give every entry of the table (`tail_affine`) cost less still.
 """
 
 from __future__ import annotations
@@ -17,14 +19,27 @@ from ...ir.algorithms import ELTWISE
 from ...ir.ops.spec import Array
 from ..numerics import F32Array
 from .base import Recorder, Scratch, nbytes
-from .passes import BinaryPass, Block, DividePass, EltwisePass, Pass, PlusPass, Source, SumPass, TimesPass, codes_behind
+from .passes import (
+    BinaryPass,
+    Block,
+    DividePass,
+    EltwisePass,
+    Pass,
+    PlusPass,
+    Source,
+    SumPass,
+    TimesPass,
+    codes_behind,
+)
 from .store import Finish, Store
 from .tail_affine import affine_tail
 
 __all__ = ["TailTable", "with_table"]
 
 _CODES = 256
-_WORTH = 4  # passes that a table must replace, where none of them is a sum or a transcendental function
+_WORTH = (
+    4  # passes that a table must replace, where none of them is a sum or a transcendental function
+)
 _BYTES = 48  # of scratch an element while the table is made
 
 
@@ -54,11 +69,15 @@ class TailTable:
             record(np.bitwise_or, codes, self.old.read(block).view(np.uint8), codes)
         places = record.take(y.shape, np.intp)
         record(np.copyto, places, codes)
-        record(self.table.take, places, None, target, "clip")  # `raise` would look the indices over first, and buffer the result
+        record(
+            self.table.take, places, None, target, "clip"
+        )  # `raise` would look the indices over first, and buffer the result
 
 
 def with_table(passes: list[Pass], finish: Store) -> tuple[list[Pass], Finish]:
-    """The passes and the finish, with a table, or what gives the same codes, in place of the last ones where that is possible and pays."""
+    """The passes and the finish, with a table, or what gives the same codes, in place of the last
+    ones where that is possible and pays.
+    """
     if finish.dtype.numpy.itemsize != 1:
         return passes, finish
     start, low, high = _first_codes(passes)
@@ -68,11 +87,15 @@ def with_table(passes: list[Pass], finish: Store) -> tuple[list[Pass], Finish]:
         return passes, finish
     table = _filled(tail, finish, low, high, sums)
     affine = affine_tail(tail, finish, low, table)
-    return passes[:start], affine or TailTable(table.reshape(-1), low, sums[0].old if sums else None)
+    return passes[:start], affine or TailTable(
+        table.reshape(-1), low, sums[0].old if sums else None
+    )
 
 
 def _first_codes(passes: Sequence[Pass]) -> tuple[int, int, int]:
-    """Index of the first pass behind which values are known to be few integers, and their range ((0, 2**16) where there is none)."""
+    """Index of the first pass behind which values are known to be few integers, and their range
+    ((0, 2**16) where there is none).
+    """
     for count in range(1, len(passes) + 1):
         found = codes_behind(passes[:count])
         if found is not None and found[1] - found[0] < _CODES:
@@ -90,7 +113,9 @@ def _per_tensor(step: Pass) -> bool:
         return _scalar(step.addend)
     if isinstance(step, BinaryPass):
         return _scalar(step.operand) and (step.scale is None or _scalar(step.scale))
-    return isinstance(step, EltwisePass) or (isinstance(step, SumPass) and step.dtype.numpy.itemsize == 1)
+    return isinstance(step, EltwisePass) or (
+        isinstance(step, SumPass) and step.dtype.numpy.itemsize == 1
+    )
 
 
 def _scalar(source: Source) -> bool:
@@ -98,12 +123,20 @@ def _scalar(source: Source) -> bool:
 
 
 def _pays(tail: Sequence[Pass]) -> bool:
-    costly = any(isinstance(step, SumPass) or (isinstance(step, EltwisePass) and ELTWISE[step.algorithm].transcendental) for step in tail)
+    costly = any(
+        isinstance(step, SumPass)
+        or (isinstance(step, EltwisePass) and ELTWISE[step.algorithm].transcendental)
+        for step in tail
+    )
     return costly or len(tail) >= _WORTH
 
 
-def _filled(tail: Sequence[Pass], finish: Store, low: int, high: int, sums: Sequence[SumPass]) -> Array:
-    """The table, [codes, bytes of the old value], by the passes themselves on every combination of codes."""
+def _filled(
+    tail: Sequence[Pass], finish: Store, low: int, high: int, sums: Sequence[SumPass]
+) -> Array:
+    """The table, [codes, bytes of the old value], by the passes themselves on every combination of
+    codes.
+    """
     olds = _CODES if sums else 1
     shape = (high - low + 1, olds)
     record = Recorder(Scratch(nbytes((*shape, _BYTES), np.uint8) + 64 * 8 * len(tail)))

@@ -42,23 +42,37 @@ class Window:
     @property
     def pointwise(self) -> bool:
         """True when output positions are input positions."""
-        return self.taps == 1 and set(self.strides) <= {1} and not any(self.begin) and not any(self.end)
+        return (
+            self.taps == 1
+            and set(self.strides) <= {1}
+            and not any(self.begin)
+            and not any(self.end)
+        )
 
     def reach(self, axis: int, cut: slice) -> tuple[int, int]:
         """First padded input index that a range of outputs reads, and the index behind the last."""
         step = self.strides[axis]
-        return cut.start * step, (cut.stop - 1) * step + (self.kernel[axis] - 1) * self.dilations[axis] + 1
+        return cut.start * step, (cut.stop - 1) * step + (self.kernel[axis] - 1) * self.dilations[
+            axis
+        ] + 1
 
 
-def resolve_window(binding: Binding, spatial: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> Window:
-    """The window of a convolution or pooling step: defaults filled in, auto_pad resolved, the end padding as large as the outputs need."""
+def resolve_window(
+    binding: Binding, spatial: Sequence[int], kernel: Sequence[int], output: Sequence[int]
+) -> Window:
+    """The window of a convolution or pooling step: defaults filled in, auto_pad resolved, the end
+    padding as large as the outputs need.
+    """
     rank = len(spatial)
     strides = binding.ints("strides", (1,) * rank)
     dilations = binding.ints("dilations", (1,) * rank)
     pads = binding.ints("pads", (0,) * (2 * rank))
     auto = binding.text("auto_pad", "NOTSET")
     extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    needed = [max((o - 1) * s + e - i, 0) for o, s, e, i in zip(output, strides, extent, spatial, strict=True)]
+    needed = [
+        max((o - 1) * s + e - i, 0)
+        for o, s, e, i in zip(output, strides, extent, spatial, strict=True)
+    ]
     if auto == "SAME_UPPER":
         begin = tuple(n // 2 for n in needed)
     elif auto == "SAME_LOWER":
@@ -69,25 +83,41 @@ def resolve_window(binding: Binding, spatial: Sequence[int], kernel: Sequence[in
         begin = pads[:rank]
     else:
         raise InternalError(f"auto_pad {auto}")
-    end = tuple((o - 1) * s + e - i - b for o, s, e, i, b in zip(output, strides, extent, spatial, begin, strict=True))
+    end = tuple(
+        (o - 1) * s + e - i - b
+        for o, s, e, i, b in zip(output, strides, extent, spatial, begin, strict=True)
+    )
     return Window(tuple(spatial), tuple(output), tuple(kernel), strides, dilations, begin, end)
 
 
-def slab_shape(window: Window, images: int, cuts: Sequence[slice], channels: int) -> tuple[int, ...]:
+def slab_shape(
+    window: Window, images: int, cuts: Sequence[slice], channels: int
+) -> tuple[int, ...]:
     """Shape of the padded input that a tile reads."""
     spans = (window.reach(axis, cut) for axis, cut in enumerate(cuts))
     return (images, *(stop - start for start, stop in spans), channels)
 
 
-def slab_bytes(window: Window, images: int, cuts: Sequence[slice], channels: int, dtype: npt.DTypeLike) -> int:
+def slab_bytes(
+    window: Window, images: int, cuts: Sequence[slice], channels: int, dtype: npt.DTypeLike
+) -> int:
     """Scratch that `record_slab` takes."""
     return nbytes(slab_shape(window, images, cuts, channels), dtype)
 
 
 def record_slab(
-    window: Window, x: Array, tile: Tile, dtype: npt.DTypeLike, shift: float, fill: float, record: Recorder, *, planar: bool = False
+    window: Window,
+    x: Array,
+    tile: Tile,
+    dtype: npt.DTypeLike,
+    shift: float,
+    fill: float,
+    record: Recorder,
+    *,
+    planar: bool = False,
 ) -> Array:
-    """Takes down the part of the padded input that a tile of outputs reads, converted to `dtype`, minus `shift`; the padding holds `fill`.
+    """Takes down the part of the padded input that a tile of outputs reads, converted to `dtype`,
+    minus `shift`; the padding holds `fill`.
 
     Args:
         window: the window.
@@ -102,13 +132,17 @@ def record_slab(
     cuts = tile[1:]
     shape = slab_shape(window, tile[0].stop - tile[0].start, cuts, x.shape[-1])
     layout = Layout.CHANNELS_LAST if planar else Layout.PLAIN
-    slab = layout.physical(record.take((shape[0], shape[-1], *shape[1:-1]) if planar else shape, dtype))
+    slab = layout.physical(
+        record.take((shape[0], shape[-1], *shape[1:-1]) if planar else shape, dtype)
+    )
     source: list[slice] = [tile[0]]
     target: list[slice] = [slice(None)]
     for axis, cut in enumerate(cuts):
         start, stop = window.reach(axis, cut)
         start, stop = start - window.begin[axis], stop - window.begin[axis]
-        inside = slice(min(max(start, 0), window.input[axis]), max(min(stop, window.input[axis]), 0))
+        inside = slice(
+            min(max(start, 0), window.input[axis]), max(min(stop, window.input[axis]), 0)
+        )
         inside = slice(inside.start, max(inside.start, inside.stop))
         place = slice(inside.start - start, inside.stop - start)
         if place.start > 0 or place.stop < stop - start:
@@ -138,4 +172,6 @@ def window_view(window: Window, slab: Array, sizes: Sequence[int]) -> Array:
     outer = [s * stride for s, stride in zip(steps, window.strides, strict=True)]
     inner = [s * dilation for s, dilation in zip(steps, window.dilations, strict=True)]
     shape = (slab.shape[0], *sizes, *window.kernel, slab.shape[-1])
-    return np.lib.stride_tricks.as_strided(slab, shape, (first, *outer, *inner, last), writeable=False)
+    return np.lib.stride_tricks.as_strided(
+        slab, shape, (first, *outer, *inner, last), writeable=False
+    )

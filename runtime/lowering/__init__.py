@@ -1,9 +1,10 @@
-"""The oneDNN runtime. In: a plan and the shapes of a run. Out: a program of the library's primitives and host calls, and its runs.
+"""The oneDNN runtime. In: a plan and the shapes of a run. Out: a program of the library's
+primitives and host calls, and its runs.
 
 - `tensors.py`, `values.py`, `constants.py`: where the values of a plan lie
 - `translation.py`: attributes of a plan as attributes of the library
-- `registry.py`: which file lowers a primitive: `affine`, `binary`, `boxes`, `compute`, `matmul`, `normalization`, `pointwise`, `reorder`,
-  `stem`, `views`
+- `registry.py`: which file lowers a primitive: `affine`, `binary`, `boxes`, `compute`, `matmul`,
+  `normalization`, `pointwise`, `reorder`, `stem`, `views`
 - `joining.py`: neighbours that become one primitive
 - `host.py`, `host_calls.py`: steps that no primitive takes run on NumPy
 - `binding.py`: one plan bound to shapes; `program.py`: what came of it; `runs.py`: memory of a run

@@ -1,8 +1,9 @@
 """Operations of two operands as oneDNN primitives.
 
-oneDNN 3.2's compiled kernels want a first source of the destination's shape, f32 if the destination is f32, and broadcast the second one
-in a few patterns; everything else has the reference implementation `ref:any`. So operands change places where the result stays the
-same, dimensions are joined, and constants that are still too small are written out in full.
+oneDNN 3.2's compiled kernels want a first source of the destination's shape, f32 if the destination
+is f32, and broadcast the second one in a few patterns; everything else has the reference
+implementation `ref:any`. So operands change places where the result stays the same, dimensions are
+joined, and constants that are still too small are written out in full.
 """
 
 from __future__ import annotations
@@ -30,9 +31,17 @@ from .translation import Translated, algorithm, translate
 __all__ = ["binary"]
 
 _MIRRORED = {
-    "add": "add", "mul": "mul", "max": "max", "min": "min",
-    "eq": "eq", "ne": "ne", "gt": "lt", "lt": "gt", "ge": "le", "le": "ge",
-}  # fmt: skip
+    "add": "add",
+    "mul": "mul",
+    "max": "max",
+    "min": "min",
+    "eq": "eq",
+    "ne": "ne",
+    "gt": "lt",
+    "lt": "gt",
+    "ge": "le",
+    "le": "ge",
+}
 _INT8 = (DataType.u8, DataType.s8)
 _BLIND_TO_THE_SIGN_OF_ZERO = frozenset({"linear", "relu", "clip", "round", "abs"})
 _SOURCES = ("src_0", "src_1")
@@ -53,7 +62,9 @@ class _Way:
 
 @dataclass(frozen=True)
 class _Order:
-    """The roles that become the first and the second source, the algorithm, and the attributes then."""
+    """The roles that become the first and the second source, the algorithm, and the attributes
+    then.
+    """
 
     first: str
     second: str
@@ -94,11 +105,17 @@ def _ways(binder: Binder, step: Step) -> Iterator[_Way]:
     dims = binder.dims(step.output)
     yield _Way(tuple((axis,) for axis in range(len(dims))))
     names = {need(step, role) for role in _SOURCES}
-    names |= {op.operand for op in step.attr.post_ops if isinstance(op, plan_attributes.Binary | plan_attributes.Prelu)}
+    names |= {
+        op.operand
+        for op in step.attr.post_ops
+        if isinstance(op, plan_attributes.Binary | plan_attributes.Prelu)
+    }
     fixed = {name for name in names if binder.is_constant(name) and binder.dims(name) != dims}
     fixed -= {op.operand for op in step.attr.post_ops if isinstance(op, plan_attributes.Prelu)}
     for absent in (set[str](), {name for name in fixed if math.prod(binder.dims(name)) > 1}, fixed):
-        groups = join_axes(dims, [wide(binder.dims(name), len(dims)) for name in sorted(names - absent)])
+        groups = join_axes(
+            dims, [wide(binder.dims(name), len(dims)) for name in sorted(names - absent)]
+        )
         yield _Way(((), *groups) if len(groups) < 2 else groups, frozenset(absent))
 
 
@@ -119,8 +136,9 @@ def _orders(binder: Binder, step: Step) -> list[_Order]:
 def _may_lose_a_sign(binder: Binder, step: Step) -> bool:
     """True where a - b may run as -(b - a).
 
-    Rounding is symmetric, so the two differ for zeros only: oneDNN's linear adds 0 behind the product, which turns its -0 into +0, as
-    a - a is. -0 - 0 remains, which is -0 and becomes +0: either a holds no -0, as codes do not, or nobody behind tells them apart.
+    Rounding is symmetric, so the two differ for zeros only: oneDNN's linear adds 0 behind the
+    product, which turns its -0 into +0, as a - a is. -0 - 0 remains, which is -0 and becomes +0:
+    either a holds no -0, as codes do not, or nobody behind tells them apart.
     """
     a = need(step, "src_0")
     if binder.dtype(a) != DataType.f32:
@@ -128,7 +146,10 @@ def _may_lose_a_sign(binder: Binder, step: Step) -> bool:
     if binder.is_constant(a):
         data = binder.constants.data(a)
         return not np.any((data == 0) & np.signbit(data))
-    blind = all(isinstance(op, plan_attributes.Eltwise) and op.algorithm in _BLIND_TO_THE_SIGN_OF_ZERO for op in step.attr.post_ops)
+    blind = all(
+        isinstance(op, plan_attributes.Eltwise) and op.algorithm in _BLIND_TO_THE_SIGN_OF_ZERO
+        for op in step.attr.post_ops
+    )
     return blind and binder.dtype(step.output) != DataType.f32
 
 
@@ -137,10 +158,16 @@ def _binary(binder: Binder, step: Step, way: _Way) -> None:
     made: dict[int, tuple[Translated, Wanted | Memory, Wanted | Memory]] = {}
 
     def shape(value: str) -> tuple[int, ...]:
-        return dims if value in way.written_out else joined(wide(binder.dims(value), len(binder.dims(step.output))), way.groups)
+        return (
+            dims
+            if value in way.written_out
+            else joined(wide(binder.dims(value), len(binder.dims(step.output))), way.groups)
+        )
 
     def source(value: str, desc: MemoryDesc) -> Wanted | Memory:
-        if value in way.written_out or (binder.is_constant(value) and desc.dtype != binder.dtype(value)):
+        if value in way.written_out or (
+            binder.is_constant(value) and desc.dtype != binder.dtype(value)
+        ):
             return binder.written_out(value, binder.dims(step.output), desc)
         return Wanted(value, desc)
 
@@ -154,24 +181,43 @@ def _binary(binder: Binder, step: Step, way: _Way) -> None:
             src0 = _f32(src0)
         src1 = _second(binder, other, shape(other), dims, src0)
         target = relaid(src0, dims, dtype) or MemoryDesc.any(binder.library, dims, dtype)
-        frame = joined_frame(binder.dims(step.output), way.groups, target if target.is_plain else src0, way.written_out)
+        frame = joined_frame(
+            binder.dims(step.output),
+            way.groups,
+            target if target.is_plain else src0,
+            way.written_out,
+        )
         translated = translate(binder, order.attr, frame, dtype)
         alg = algorithm("binary", order.algorithm)
-        desc = primitives.binary(binder.engine, alg, src0, src1, target, attributes=translated.attributes, origin=binder.origin(step))
+        desc = primitives.binary(
+            binder.engine,
+            alg,
+            src0,
+            src1,
+            target,
+            attributes=translated.attributes,
+            origin=binder.origin(step),
+        )
         made[id(desc)] = translated, source(value, src0), source(other, src1)
         return desc
 
     whole = [order for order in _orders(binder, step) if shape(need(step, order.first)) == dims]
     if not whole:
-        raise NotLowered("its first source is broadcast, for which oneDNN has only the reference implementation ref:any")
+        raise NotLowered(
+            "its first source is broadcast, for which oneDNN has only the reference implementation ref:any"
+        )
     candidates = [
-        (layout, binder.dtype(need(step, order.first)) in _INT8 and dtype not in _INT8, order) for layout in range(3) for order in whole
+        (layout, binder.dtype(need(step, order.first)) in _INT8 and dtype not in _INT8, order)
+        for layout in range(3)
+        for order in whole
     ]
     found = first_accepted(binder, candidates, attempt)
     translated, src0, src1 = made[id(found)]
     if isinstance(src0, Wanted) and src0.desc.dtype != binder.dtype(src0.value):
         src0 = binder.convert(src0.value, src0.desc)
-    binder.commit(step, found, {**translated.args, Arg.SRC_0: src0, Arg.SRC_1: src1}, translated.sum_operand)
+    binder.commit(
+        step, found, {**translated.args, Arg.SRC_0: src0, Arg.SRC_1: src1}, translated.sum_operand
+    )
 
 
 def _f32(desc: MemoryDesc) -> MemoryDesc:
@@ -181,7 +227,9 @@ def _f32(desc: MemoryDesc) -> MemoryDesc:
     return found
 
 
-def _second(binder: Binder, value: str, shape: tuple[int, ...], dims: tuple[int, ...], like: MemoryDesc) -> MemoryDesc:
+def _second(
+    binder: Binder, value: str, shape: tuple[int, ...], dims: tuple[int, ...], like: MemoryDesc
+) -> MemoryDesc:
     kind = binder.dtype(value)
     desc = relaid(like, shape, kind)
     if desc is None:

@@ -1,7 +1,9 @@
-"""Binds a plan for concrete shapes: walks the steps in order, gives each to its lowering, and carries layouts from step to step.
+"""Binds a plan for concrete shapes: walks the steps in order, gives each to its lowering, and
+carries layouts from step to step.
 
-A lowering makes a primitive descriptor, asks `objection` whether it will do, and `commit`s it; what it raises `NotLowered` for runs on
-NumPy. A value has one tensor for each layout that a reader asked for; a reorder makes the further ones, once each.
+A lowering makes a primitive descriptor, asks `objection` whether it will do, and `commit`s it; what
+it raises `NotLowered` for runs on NumPy. A value has one tensor for each layout that a reader asked
+for; a reorder makes the further ones, once each.
 """
 
 from __future__ import annotations
@@ -35,13 +37,16 @@ __all__ = ["REFUSED", "RESHAPES", "Binder", "NotCompiled", "NotLowered", "Wanted
 Lowering = Callable[["Binder", Step], None]
 C = TypeVar("C")
 
-RESHAPES = frozenset({"onnx.Reshape", "onnx.Flatten", "onnx.Squeeze", "onnx.Unsqueeze", "onnx.Identity"})
+RESHAPES = frozenset(
+    {"onnx.Reshape", "onnx.Flatten", "onnx.Squeeze", "onnx.Unsqueeze", "onnx.Identity"}
+)
 """Steps whose output is their first input under another shape."""
 
 REFUSED = (Status.unimplemented, Status.invalid_arguments)
 """What the library answers where it does not take a request."""
 
-_IMPLEMENTATIONS = 8  # of one primitive that are looked at; the list repeats itself where one is in the library's cache
+# of one primitive that are looked at; the list repeats itself where one is in the library's cache
+_IMPLEMENTATIONS = 8
 
 
 class Binder(Values):
@@ -102,9 +107,18 @@ class Binder(Values):
             self._impl = []
             self._step(step, None if step.op == "Onnx" else lowerings.get(step.primitive))
         between = self._reorders  # what callers read is row-major: no reorder between primitives
-        outputs = {name: self._straight(name) for name in self.plan.outputs if name in self._tensors}
+        outputs = {
+            name: self._straight(name) for name in self.plan.outputs if name in self._tensors
+        }
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
-        scratchpad = max((a.primitive.desc.scratchpad_size for a in self._actions if isinstance(a, PrimitiveAction)), default=0)
+        scratchpad = max(
+            (
+                a.primitive.desc.scratchpad_size
+                for a in self._actions
+                if isinstance(a, PrimitiveAction)
+            ),
+            default=0,
+        )
         tensors = self._first
         return Program(
             actions=tuple(self._actions),
@@ -120,21 +134,27 @@ class Binder(Values):
             scratchpad_bytes=scratchpad,
         )
 
-    # -- what lowerings ask ----------------------------------------------------------------------------------------------------
+    # -- what lowerings ask ------------------------------------------------------------------------
 
     def readers(self, value: str) -> list[Step]:
         """The steps that read a value."""
         return self._readers.get(value, [])
 
     def is_settled(self, step: Step) -> bool:
-        """True when what a step reads besides its first input is known: its axes, or its shape, were looked at for these shapes."""
+        """True when what a step reads besides its first input is known: its axes, or its shape,
+        were looked at for these shapes.
+        """
         return all(value in self._settled for _, value in step.args[1:])
 
     def is_alive(self, value: str) -> bool:
-        """True while the value's bytes are there to be read, even if the plan has no further reader: nothing was written over them."""
+        """True while the value's bytes are there to be read, even if the plan has no further
+        reader: nothing was written over them.
+        """
         return bool(self._tensors.get(value))
 
-    def objection(self, desc: PrimitiveDesc, weights: Callable[[], NDArray[Any] | None] | None = None) -> str:
+    def objection(
+        self, desc: PrimitiveDesc, weights: Callable[[], NDArray[Any] | None] | None = None
+    ) -> str:
         """Why an implementation will not do; empty where it will.
 
         Args:
@@ -156,7 +176,7 @@ class Binder(Values):
         """The step's place in the user's model, for messages."""
         return ", ".join(step.origin) or step.name
 
-    # -- what lowerings do -----------------------------------------------------------------------------------------------------
+    # -- what lowerings do -------------------------------------------------------------------------
 
     def commit(
         self,
@@ -167,22 +187,34 @@ class Binder(Values):
         *,
         home: MemoryDesc | None = None,
     ) -> None:
-        """Runs a primitive as the step: fetches its arguments in the layouts asked for, and makes the tensor of its output.
+        """Runs a primitive as the step: fetches its arguments in the layouts asked for, and makes
+        the tensor of its output.
 
         Args:
             step: the step.
             desc: the descriptor.
             args: execution argument -> what it reads.
-            sum_operand: the value that a `sum` post-op expects in the destination; its layout is the destination's.
-            home: how the bytes that the primitive writes are the step's output; None: as the primitive sees them, under that shape.
+            sum_operand: the value that a `sum` post-op expects in the destination; its layout is
+                the destination's.
+            home: how the bytes that the primitive writes are the step's output; None: as the
+                primitive sees them, under that shape.
         """
         wanted = desc.dst_md()
         home = home or viewed(wanted, self.dims(step.output))
         if home is None:
-            raise NotLowered(f"{desc.impl_info} writes a layout that cannot be seen as {list(self.dims(step.output))}")
-        found = {arg: self.fetch(need) if isinstance(need, Wanted) else need for arg, need in args.items()}
+            raise NotLowered(
+                f"{desc.impl_info} writes a layout that cannot be seen as {list(self.dims(step.output))}"
+            )
+        found = {
+            arg: self.fetch(need) if isinstance(need, Wanted) else need
+            for arg, need in args.items()
+        }
         read = {arg.buffer for arg in found.values() if isinstance(arg, Tensor)}
-        buffer = Buffer(step.output, Home.ARENA, wanted.size) if sum_operand is None else self._in_place(step, sum_operand, read)
+        buffer = (
+            Buffer(step.output, Home.ARENA, wanted.size)
+            if sum_operand is None
+            else self._in_place(step, sum_operand, read)
+        )
         dst = Tensor(buffer, wanted)
         self._run(desc, {**found, Arg.DST: dst}, dst, desc.kind)
         self._define(step.output, dst if home == wanted else Tensor(buffer, home))
@@ -196,8 +228,13 @@ class Binder(Values):
         *,
         home: MemoryDesc | None = None,
     ) -> None:
-        """As `commit`, with a reorder behind the primitive that brings its result into the layout `target` (of the output's shape)."""
-        found = {arg: self.fetch(need) if isinstance(need, Wanted) else need for arg, need in args.items()}
+        """As `commit`, with a reorder behind the primitive that brings its result into the layout
+        `target` (of the output's shape).
+        """
+        found = {
+            arg: self.fetch(need) if isinstance(need, Wanted) else need
+            for arg, need in args.items()
+        }
         between = Tensor(Buffer(step.output, Home.ARENA, desc.dst_md().size), desc.dst_md())
         self._run(desc, {**found, Arg.DST: between}, between, desc.kind)
         if home is not None:
@@ -207,14 +244,22 @@ class Binder(Values):
         self._run(move, {Arg.SRC: between, Arg.DST: last}, last, f"layout of {step.output}")
         self._define(step.output, last)
 
-    def commit_box(self, step: Step, source: str, dims: Sequence[int], offsets: Sequence[int], strides: Sequence[int] = ()) -> None:
+    def commit_box(
+        self,
+        step: Step,
+        source: str,
+        dims: Sequence[int],
+        offsets: Sequence[int],
+        strides: Sequence[int] = (),
+    ) -> None:
         """Copies a box out of a value, in the value's order of dimensions.
 
         Args:
             step: the step; its output has as many elements as the box.
             source: the value.
             dims, offsets: shape of the box, and its first element.
-            strides: along each dimension, how far apart the box's elements lie in the value; empty: side by side.
+            strides: along each dimension, how far apart the box's elements lie in the value; empty:
+                side by side.
 
         Raises:
             NotLowered: the value's layout has no such boxes, or the box is empty.
@@ -223,17 +268,26 @@ class Binder(Values):
         if not first.desc.is_plain or 0 in dims:
             raise NotLowered("a layout that strides cannot describe")
         try:
-            box, shape = spaced(first.desc, dims, offsets, strides or (1,) * len(dims)), self.dims(step.output)
+            box, shape = (
+                spaced(first.desc, dims, offsets, strides or (1,) * len(dims)),
+                self.dims(step.output),
+            )
         except OneDnnError as error:
-            raise NotLowered(f"{list(dims)} elements {list(strides)} apart, from {list(offsets)} on: {error.what}") from error
+            raise NotLowered(
+                f"{list(dims)} elements {list(strides)} apart, from {list(offsets)} on: {error.what}"
+            ) from error
         straight = row_major(self.library, dims, box.dtype)
-        target = straight if len(shape) != len(dims) else relaid(first.desc, dims, box.dtype) or straight
+        target = (
+            straight if len(shape) != len(dims) else relaid(first.desc, dims, box.dtype) or straight
+        )
         home = viewed(target, shape)
         if home is None:
             raise NotLowered(f"{target} cannot be seen as {list(shape)}")
         self.commit_move(step, first, box, target, home)
 
-    def commit_move(self, step: Step, source: Tensor, part: MemoryDesc, target: MemoryDesc, home: MemoryDesc) -> None:
+    def commit_move(
+        self, step: Step, source: Tensor, part: MemoryDesc, target: MemoryDesc, home: MemoryDesc
+    ) -> None:
         """Moves elements by one reorder.
 
         Args:
@@ -251,7 +305,12 @@ class Binder(Values):
             raise NotLowered(f"oneDNN copies it by {move.impl_info}")
         buffer = Buffer(step.output, Home.ARENA, target.size)
         copy = Tensor(buffer, target)
-        self._run(move, {Arg.SRC: Tensor(source.buffer, part), Arg.DST: copy}, copy, f"moved to {step.output}")
+        self._run(
+            move,
+            {Arg.SRC: Tensor(source.buffer, part), Arg.DST: copy},
+            copy,
+            f"moved to {step.output}",
+        )
         self._define(step.output, Tensor(buffer, home))
 
     def alias(self, step: Step, desc: MemoryDesc, source: str) -> None:
@@ -266,7 +325,7 @@ class Binder(Values):
         self._define(step.output, Tensor(buffer, desc))
         self._place("view")
 
-    # -- one step --------------------------------------------------------------------------------------------------------------
+    # -- one step ----------------------------------------------------------------------------------
 
     def _step(self, step: Step, lowering: Lowering | None) -> None:
         before = len(self._placements)
@@ -279,10 +338,14 @@ class Binder(Values):
             self._place("onednn", " + ".join(self._impl))
 
     def _place(self, runtime: str, implementation: str = "", reason: str = "") -> None:
-        self._placements.append(Placement(self._told.steps[self.index], runtime, implementation, reason))
+        self._placements.append(
+            Placement(self._told.steps[self.index], runtime, implementation, reason)
+        )
 
     def _checked(self, step: Step, lowering: Lowering | None) -> Lowering:
-        """The lowering, where there is one and the output is something that a primitive can write. Raises NotLowered otherwise."""
+        """The lowering, where there is one and the output is something that a primitive can write.
+        Raises NotLowered otherwise.
+        """
         if self.index in self._refused:
             raise NotLowered(self._refused[self.index])
         if lowering is None:
@@ -300,7 +363,13 @@ class Binder(Values):
             self._place("view")
             return
         unsized = not all(value in self._shapes for value in step.outputs if value)
-        runner = HostStep(self._told, step, self._threads, self.library.effective_isa(), self._budget if unsized else None)
+        runner = HostStep(
+            self._told,
+            step,
+            self._threads,
+            self.library.effective_isa(),
+            self._budget if unsized else None,
+        )
         inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
         outputs: dict[str, Tensor] = {}
         self._actions.append(HostAction(runner, inputs, outputs, self.index, step.primitive))
@@ -308,7 +377,11 @@ class Binder(Values):
             shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
             if shape is not None and kind is not None and 0 not in shape:
                 home = Home.ARENA if runner.single_call is not None and shape else Home.HOST
-                like = relaid(inputs[runner.inputs[0]].desc, shape or (1,), kind) if runner.follows and runner.inputs[0] in inputs else None
+                like = (
+                    relaid(inputs[runner.inputs[0]].desc, shape or (1,), kind)
+                    if runner.follows and runner.inputs[0] in inputs
+                    else None
+                )
                 desc = like or row_major(self.library, shape, kind)
                 outputs[value] = Tensor(Buffer(value, home, desc.size, {value}), desc)
                 self._define(value, outputs[value])
@@ -317,29 +390,42 @@ class Binder(Values):
         self._place("numpy", reason=reason)
 
     def _is_host_view(self, step: Step) -> bool:
-        """True for another shape of an array that only NumPy sees, because primitives take none of its type, or none of no elements."""
+        """True for another shape of an array that only NumPy sees, because primitives take none of
+        its type, or none of no elements.
+        """
         source, shape = step.args[0][1] if step.args else "", self._shapes.get(step.output)
         settled = step.op != "Onnx" and self.is_settled(step)
-        hidden = source in self.plan.values and source not in self._tensors and self.index not in self._refused
+        hidden = (
+            source in self.plan.values
+            and source not in self._tensors
+            and self.index not in self._refused
+        )
         view = step.primitive in RESHAPES and settled and hidden and shape is not None
         return view and (data_type(self.plan.type(step.output).dtype) is None or 0 in (shape or ()))
 
     def _input(self, name: str) -> None:
         kind, shape = data_type(self.plan.type(name).dtype), self._shapes[name]
         if kind is not None and 0 not in shape:
-            self._define(name, Tensor(Buffer(name, Home.INPUT), row_major(self.library, shape, kind)))
+            self._define(
+                name, Tensor(Buffer(name, Home.INPUT), row_major(self.library, shape, kind))
+            )
 
 
 def first_accepted(
-    binder: Binder, candidates: Iterable[C], attempt: Callable[[C], PrimitiveDesc], weights: Callable[[], NDArray[Any] | None] | None = None
+    binder: Binder,
+    candidates: Iterable[C],
+    attempt: Callable[[C], PrimitiveDesc],
+    weights: Callable[[], NDArray[Any] | None] | None = None,
 ) -> PrimitiveDesc:
     """The first descriptor that the library makes and nothing objects to.
 
     Args:
         binder: the binder.
         candidates: what to try, best first.
-        attempt: makes the descriptor of a candidate; the library's refusals and `NotLowered` lead to the next one.
-        weights: gives the weights in the primitive's shape, or None where they are computed at run time; asked only if they matter.
+        attempt: makes the descriptor of a candidate; the library's refusals and `NotLowered` lead
+            to the next one.
+        weights: gives the weights in the primitive's shape, or None where they are computed at run
+            time; asked only if they matter.
 
     Raises:
         NotLowered: there is none; the message says why, for each attempt.

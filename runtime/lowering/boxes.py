@@ -40,14 +40,20 @@ def slice_(binder: Binder, step: Step) -> None:
     """
     dims = _source_dims(binder, step)
     starts, ends = (_constant(binder, step, role).tolist() for role in ("starts", "ends"))
-    axes = _constant(binder, step, "axes").tolist() if step.arg("axes") else list(range(len(starts)))
+    axes = (
+        _constant(binder, step, "axes").tolist() if step.arg("axes") else list(range(len(starts)))
+    )
     steps = _constant(binder, step, "steps").tolist() if step.arg("steps") else [1] * len(starts)
     if any(stride < 1 for stride in steps):
         raise NotLowered("oneDNN has no primitive that goes backwards")
     start, size, apart = [0] * len(dims), list(dims), [1] * len(dims)
     for axis, first, last, stride in zip(axes, starts, ends, steps, strict=True):
         taken = cut(dims[axis], first, last, stride)
-        start[axis], size[axis], apart[axis] = taken.start, len(range(taken.start, taken.stop, stride)), stride
+        start[axis], size[axis], apart[axis] = (
+            taken.start,
+            len(range(taken.start, taken.stop, stride)),
+            stride,
+        )
     binder.commit_box(step, step.args[0][1], size, start, apart)
 
 
@@ -58,7 +64,9 @@ def _source_dims(binder: Binder, step: Step) -> Sequence[int]:
     return binder.desc(source).dims
 
 
-def _constant(binder: Binder, step: Step, role: str) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _constant(
+    binder: Binder, step: Step, role: str
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     name = step.arg(role)
     if name is None or not binder.is_constant(name):
         raise NotLowered(f"{role} come at run time")

@@ -1,4 +1,6 @@
-"""Convolution and deconvolution as oneDNN primitives: weights packed once, layouts left to the library; parts of it serve matmul, too."""
+"""Convolution and deconvolution as oneDNN primitives: weights packed once, layouts left to the
+library; parts of it serve matmul, too.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Weights:
 
     def data(self, binder: Binder) -> NDArray[Any] | None:
         """The weights in the primitive's shape; None where they are computed at run time."""
-        return self.view(binder.constants.data(self.name)) if binder.is_constant(self.name) else None
+        return (
+            self.view(binder.constants.data(self.name)) if binder.is_constant(self.name) else None
+        )
 
     def argument(self, binder: Binder, desc: MemoryDesc) -> Wanted | Memory:
         """The weights in the layout `desc`: packed once when constant."""
@@ -73,11 +77,17 @@ def convolution(binder: Binder, step: Step) -> None:
 
 
 def deconvolution(binder: Binder, step: Step) -> None:
-    """A transposed convolution: with its own kernel, or with one that has zero taps behind it, which changes no sum."""
+    """A transposed convolution: with its own kernel, or with one that has zero taps behind it,
+    which changes no sum.
+    """
     name = need(step, "weights")
     if not binder.is_constant(name):
         raise NotLowered("weights of a deconvolution that are computed at run time")
-    win = transposed_window(OPS["ConvTranspose"].known(step.params), binder.dims(need(step, "src"))[2:], binder.dims(name)[2:])
+    win = transposed_window(
+        OPS["ConvTranspose"].known(step.params),
+        binder.dims(need(step, "src"))[2:],
+        binder.dims(name)[2:],
+    )
     try:
         _transposed(binder, step, win)
     except NotLowered as refusal:
@@ -91,7 +101,9 @@ def deconvolution(binder: Binder, step: Step) -> None:
 
 
 def _transposed(binder: Binder, step: Step, win: Window) -> None:
-    """A transposed convolution; ONNX's weights are [IC, OC/g, k...], oneDNN's [g, OC/g, IC/g, k...]. The window's kernel may be larger."""
+    """A transposed convolution; ONNX's weights are [IC, OC/g, k...], oneDNN's [g, OC/g, IC/g,
+    k...]. The window's kernel may be larger.
+    """
     name = need(step, "weights")
     shape, groups = binder.dims(name), _integer(step, "group", 1)
     inputs, outputs, kernel = shape[0] // groups, shape[1], shape[2:]
@@ -113,10 +125,14 @@ def convolution_window(binder: Binder, step: Step) -> Window:
 
 
 def _with_zero_taps(win: Window) -> Window | None:
-    """The same transposed window with zero taps behind the kernel's: none of the output lies behind the last tap, and at most one row
-    between the taps of two neighbours. None where that is so already."""
+    """The same transposed window with zero taps behind the kernel's: none of the output lies behind
+    the last tap, and at most one row between the taps of two neighbours. None where that is so
+    already."""
     behind = [-(end // d) for end, d in zip(win.end, win.dilations, strict=True)]
-    between = [-(((k - 1) * d + 2 - s) // d) for k, d, s in zip(win.kernel, win.dilations, win.strides, strict=True)]
+    between = [
+        -(((k - 1) * d + 2 - s) // d)
+        for k, d, s in zip(win.kernel, win.dilations, win.strides, strict=True)
+    ]
     between[-1] = 0  # within a row
     more = [max(taps, 0) for taps in map(max, behind, between)]
     if not any(more):
@@ -126,8 +142,17 @@ def _with_zero_taps(win: Window) -> Window | None:
     return replace(win, kernel=kernel, end=end)
 
 
-def _windowed(binder: Binder, step: Step, weights: Weights, create: Callable[..., PrimitiveDesc], win: Window, channels: int) -> None:
-    """The step as it is, or with the operands of its post-ops broadcast beforehand: kernels broadcast in a few patterns only."""
+def _windowed(
+    binder: Binder,
+    step: Step,
+    weights: Weights,
+    create: Callable[..., PrimitiveDesc],
+    win: Window,
+    channels: int,
+) -> None:
+    """The step as it is, or with the operands of its post-ops broadcast beforehand: kernels
+    broadcast in a few patterns only.
+    """
     try:
         _primitive(binder, step, weights, create, win, channels, frozenset())
     except NotLowered as refusal:
@@ -141,14 +166,20 @@ def _windowed(binder: Binder, step: Step, weights: Weights, create: Callable[...
 
 
 def _broadcast_operands(binder: Binder, step: Step) -> frozenset[str]:
-    """Operands of binary post-ops that are smaller than the destination, but for single numbers and those along the channels."""
+    """Operands of binary post-ops that are smaller than the destination, but for single numbers and
+    those along the channels.
+    """
     rank = len(binder.dims(step.output))
 
     def is_small(name: str) -> bool:
         dims = wide(binder.dims(name), rank)
-        return dims != binder.dims(step.output) and any(size != 1 for axis, size in enumerate(dims) if axis != 1)
+        return dims != binder.dims(step.output) and any(
+            size != 1 for axis, size in enumerate(dims) if axis != 1
+        )
 
-    return frozenset(filter(is_small, (op.operand for op in step.attr.post_ops if isinstance(op, Binary))))
+    return frozenset(
+        filter(is_small, (op.operand for op in step.attr.post_ops if isinstance(op, Binary)))
+    )
 
 
 def _primitive(
@@ -176,10 +207,21 @@ def _primitive(
     target = MemoryDesc.any(library, dims, dtype)
 
     def make(given: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        return create(binder.engine, given, kernel, bias_desc, target, **spatial, attributes=attributes, origin=binder.origin(step))
+        return create(
+            binder.engine,
+            given,
+            kernel,
+            bias_desc,
+            target,
+            **spatial,
+            attributes=attributes,
+            origin=binder.origin(step),
+        )
 
     def frame(like: MemoryDesc) -> Translated:
-        return translate(binder, step.attr, same_frame(dims, like, written_out), dtype, {"weights": mask})
+        return translate(
+            binder, step.attr, same_frame(dims, like, written_out), dtype, {"weights": mask}
+        )
 
     guess = channels_last(library, dims, dtype)
     found, translated = _settled(binder, source, frame, make, guess, lambda: weights.data(binder))
@@ -196,10 +238,18 @@ def _primitive(
 
 
 def _faster_depthwise(binder: Binder, desc: PrimitiveDesc, win: Window) -> PrimitiveDesc | None:
-    """The same descriptor, on another implementation where that is faster; None where looking for one has lost the first."""
-    if not desc.impl_info.startswith("brdgmm_dw") or max(win.strides) > 1 or math.prod(win.out) < _LARGE_MAP or math.prod(win.kernel) == 1:
+    """The same descriptor, on another implementation where that is faster; None where looking for
+    one has lost the first.
+    """
+    if (
+        not desc.impl_info.startswith("brdgmm_dw")
+        or max(win.strides) > 1
+        or math.prod(win.out) < _LARGE_MAP
+        or math.prod(win.kernel) == 1
+    ):
         return desc
-    # Measured on AVX-512: for 3x3 windows over maps of 28x28 and more the older kernel takes 0.75 to 0.9 of the time.
+    # Measured on AVX-512: for 3x3 windows over maps of 28x28 and more the older kernel takes 0.75
+    # to 0.9 of the time.
     if desc.next_impl() and desc.impl_info.startswith("jit_int8") and not binder.objection(desc):
         return desc
     return None
@@ -213,7 +263,9 @@ def _settled(
     guess: MemoryDesc,
     weights: Callable[[], NDArray[Any] | None],
 ) -> tuple[PrimitiveDesc, Translated]:
-    """A descriptor whose post-op operands have the destination's layout: guessed first, then as the library chose it."""
+    """A descriptor whose post-op operands have the destination's layout: guessed first, then as the
+    library chose it.
+    """
     made: list[tuple[PrimitiveDesc, Translated]] = []
 
     def attempt(like: MemoryDesc) -> PrimitiveDesc:
@@ -224,7 +276,9 @@ def _settled(
     def layouts() -> Iterator[MemoryDesc]:
         yield guess
         try:
-            bare = make(source, Attributes()).dst_md()  # what the library would take without operands
+            bare = make(
+                source, Attributes()
+            ).dst_md()  # what the library would take without operands
         except OneDnnError as error:
             if error.status not in REFUSED:
                 raise
@@ -236,8 +290,16 @@ def _settled(
     return next(pair for pair in made if pair[0] is found)
 
 
-def commit_summed(binder: Binder, step: Step, desc: PrimitiveDesc, args: dict[int, Wanted | Memory], translated: Translated) -> None:
-    """Runs a primitive as the step, with the operand of its `sum`, if there is one, in the destination."""
+def commit_summed(
+    binder: Binder,
+    step: Step,
+    desc: PrimitiveDesc,
+    args: dict[int, Wanted | Memory],
+    translated: Translated,
+) -> None:
+    """Runs a primitive as the step, with the operand of its `sum`, if there is one, in the
+    destination.
+    """
     if translated.sum_operand is None:
         binder.commit(step, desc, args)
         return

@@ -1,4 +1,6 @@
-"""Constants of a plan as oneDNN memories, made once and shared by all programs of a session: packed weights, scales, operands."""
+"""Constants of a plan as oneDNN memories, made once and shared by all programs of a session: packed
+weights, scales, operands.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ class Constants:
             name: the constant.
             form: what `array` is of it; with the name it identifies the content.
             array: the data in the logical shape of `desc`, any strides.
-            desc: the wanted type and layout; it may carry compensation for the kernel that reads it.
+            desc: the wanted type and layout; it may carry compensation for the kernel that reads
+                it.
         """
         kept = self._packed.setdefault((name, form), [])
         for memory in kept:
@@ -61,7 +64,9 @@ class Constants:
         return memory
 
     def vector(self, values: NDArray[Any]) -> Memory:
-        """A small one-dimensional memory: scales (f32), zero points (s32), biases; one for each content."""
+        """A small one-dimensional memory: scales (f32), zero points (s32), biases; one for each
+        content.
+        """
         flat = np.array(values).reshape(-1)
         key = (flat.dtype.str, flat.tobytes())
         if key not in self._vectors:

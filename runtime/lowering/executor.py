@@ -1,6 +1,7 @@
 """The oneDNN runtime: a plan on the real library, bound once for each set of input shapes.
 
-What a session holds of the library belongs to the process that made it: after a fork it is dropped, and made again when it is needed.
+What a session holds of the library belongs to the process that made it: after a fork it is dropped,
+and made again when it is needed.
 """
 
 from __future__ import annotations
@@ -56,14 +57,15 @@ class _State:
 
 
 class OneDnnExecutor:
-    """Runs a plan on oneDNN; steps that it has no good implementation for run on NumPy in between, see `placement`.
+    """Runs a plan on oneDNN; steps that it has no good implementation for run on NumPy in between,
+    see `placement`.
 
     Args:
-        plan: the plan. One for `onednn-v2` is converted mechanically for the library, which takes the attributes of `onednn-v3`; its steps
-            that run on NumPy do so as they are.
+        plan: the plan. One for `onednn-v2` is converted mechanically for the library, which takes
+            the attributes of `onednn-v3`; its steps that run on NumPy do so as they are.
         threads: how many OpenMP threads a run uses (None: `default_threads`).
-        exact: on a CPU without VNNI, give NumPy the steps whose weights may make its int8 instructions saturate. A CPU with VNNI never
-            runs a saturating implementation.
+        exact: on a CPU without VNNI, give NumPy the steps whose weights may make its int8
+            instructions saturate. A CPU with VNNI never runs a saturating implementation.
         library: the path of a libdnnl; None: the installed one.
         budget: how much memory a run may take (None: the machine's).
 
@@ -72,7 +74,13 @@ class OneDnnExecutor:
     """
 
     def __init__(
-        self, plan: Plan, threads: int | None = None, *, exact: bool = True, library: str | None = None, budget: RunBudget | None = None
+        self,
+        plan: Plan,
+        threads: int | None = None,
+        *,
+        exact: bool = True,
+        library: str | None = None,
+        budget: RunBudget | None = None,
     ) -> None:
         self._plan = plan
         self._lowered, kept = convert_steps(plan) if plan.target == "onednn-v2" else (plan, {})
@@ -90,11 +98,16 @@ class OneDnnExecutor:
         text = f"oneDNN {self._library.version} at {self._library.path}"
         if self._library.effective_isa().has_vnni:
             return text
-        kept = "steps whose weights may saturate run on NumPy" if self._exact else "int8 products may saturate"
+        kept = (
+            "steps whose weights may saturate run on NumPy"
+            if self._exact
+            else "int8 products may saturate"
+        )
         return f"{text}, on a CPU without VNNI: {kept}"
 
     def bind(self, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Prepares for these shapes of the inputs: makes primitives, packs weights, and lays out the memory of a run.
+        """Prepares for these shapes of the inputs: makes primitives, packs weights, and lays out
+        the memory of a run.
 
         Raises:
             InvalidInput: the shapes do not fit the model.
@@ -110,7 +123,9 @@ class OneDnnExecutor:
         return self._with_run(_shapes(feeds), lambda run: run.execute_all(feeds))
 
     def profile(self, feeds: Mapping[str, Array], rounds: int = 10) -> list[tuple[Action, float]]:
-        """Each action of a run (primitives, reorders between them, NumPy steps) with the least of its times, in seconds."""
+        """Each action of a run (primitives, reorders between them, NumPy steps) with the least of
+        its times, in seconds.
+        """
         return self._with_run(_shapes(feeds), lambda run: run.timings(feeds, rounds))
 
     def placement(self) -> tuple[Placement, ...]:
@@ -128,13 +143,18 @@ class OneDnnExecutor:
 
     def _latest(self) -> Program:
         if self._state.latest is None:
-            raise InvalidInput("nothing is bound yet", hint="run the session once: where a step runs may depend on the shapes")
+            raise InvalidInput(
+                "nothing is bound yet",
+                hint="run the session once: where a step runs may depend on the shapes",
+            )
         return self._state.latest
 
-    # -- runs ------------------------------------------------------------------------------------------------------------------
+    # -- runs --------------------------------------------------------------------------------------
 
     def _with_run(self, shapes: Mapping[str, StaticShape], work: Callable[[Run], T]) -> T:
-        """Calls `work` with the memory of a run, which nobody else uses meanwhile, and with our number of OpenMP threads."""
+        """Calls `work` with the memory of a run, which nobody else uses meanwhile, and with our
+        number of OpenMP threads.
+        """
         if workers.in_child():
             return workers.in_own_thread(lambda: self._with_run_here(shapes, work))
         return self._with_run_here(shapes, work)
@@ -142,7 +162,9 @@ class OneDnnExecutor:
     def _with_run_here(self, shapes: Mapping[str, StaticShape], work: Callable[[Run], T]) -> T:
         library = self._library
         before = library.max_threads()
-        library.set_threads(self._threads)  # OpenMP's number belongs to the calling thread, who may want his own back
+        library.set_threads(
+            self._threads
+        )  # OpenMP's number belongs to the calling thread, who may want his own back
         try:
             bound = self._bound(shapes)
             try:
@@ -175,17 +197,33 @@ class OneDnnExecutor:
             state.latest = bound.program
             return bound
 
-    def _bind(self, known: Mapping[str, StaticShape], settled: Collection[str], state: _State) -> Program:
-        """The program, bound in a thread of its own: see `NotCompiled`. A step whose code cannot be generated runs on NumPy."""
+    def _bind(
+        self, known: Mapping[str, StaticShape], settled: Collection[str], state: _State
+    ) -> Program:
+        """The program, bound in a thread of its own: see `NotCompiled`. A step whose code cannot be
+        generated runs on NumPy.
+        """
         refused = dict(self._kept)
 
         def work() -> Program:
             self._library.set_threads(self._threads)
             constants, exact = state.constants, self._exact
             plans = self._plan, self._lowered
-            binder = Binder(*plans, known, settled, state.engine, constants, self._threads, self._budget, exact=exact, refused=refused)
+            binder = Binder(
+                *plans,
+                known,
+                settled,
+                state.engine,
+                constants,
+                self._threads,
+                self._budget,
+                exact=exact,
+                refused=refused,
+            )
             program = binder.bind(LOWERINGS)
-            self._budget.check_run(self._plan, known, program.arena_bytes + program.scratchpad_bytes)
+            self._budget.check_run(
+                self._plan, known, program.arena_bytes + program.scratchpad_bytes
+            )
             return program
 
         while True:
@@ -193,7 +231,9 @@ class OneDnnExecutor:
                 return workers.in_new_thread(work)
             except NotCompiled as failure:
                 if failure.step in refused:
-                    raise InternalError(f"step {failure.step} fails on NumPy: {failure.reason}") from failure
+                    raise InternalError(
+                        f"step {failure.step} fails on NumPy: {failure.reason}"
+                    ) from failure
                 refused[failure.step] = failure.reason
 
 

@@ -22,31 +22,39 @@ __all__ = ["HostStep"]
 class HostStep:
     """One step of a plan on NumPy.
 
-    An `onnx.<Op>` step is the evaluation of its row. A primitive becomes a plan of its own for the NumPy runtime, which binds it for each
-    shape that it meets.
+    An `onnx.<Op>` step is the evaluation of its row. A primitive becomes a plan of its own for the
+    NumPy runtime, which binds it for each shape that it meets.
 
     Args:
         plan: the plan.
         step: the step.
         threads: how many threads it may use.
         isa: the instruction sets that it may use.
-        budget: how large its outputs may be, where their sizes depend on data; None: they were checked already.
+        budget: how large its outputs may be, where their sizes depend on data; None: they were
+            checked already.
 
     Attributes:
         inputs: the values that it reads, without constants.
         outputs: the values that it writes.
-        single_call: makes the one call that the step comes to, where it does: it reads the first input, and writes the first output.
+        single_call: makes the one call that the step comes to, where it does: it reads the first
+            input, and writes the first output.
         follows: the first output may lie in memory as the first input does.
     """
 
-    def __init__(self, plan: Plan, step: Step, threads: int, isa: CpuIsa, budget: RunBudget | None = None) -> None:
-        self.inputs = tuple(dict.fromkeys(value for value in step.inputs if value not in plan.constants))
+    def __init__(
+        self, plan: Plan, step: Step, threads: int, isa: CpuIsa, budget: RunBudget | None = None
+    ) -> None:
+        self.inputs = tuple(
+            dict.fromkeys(value for value in step.inputs if value not in plan.constants)
+        )
         self.outputs = tuple(value for value in step.outputs if value)
         self._names = step.outputs
         self._kernel: EvaluatedKernel | None = None
         self._plan, self._step, self._budget = plan, step, budget
         self._executor: NumpyExecutor | None = None
-        self._constants = constants = {name: plan.constants[name] for name in step.inputs if name in plan.constants}
+        self._constants = constants = {
+            name: plan.constants[name] for name in step.inputs if name in plan.constants
+        }
         self.single_call = single_call(plan, step, constants, isa)
         self.follows = self.single_call is not None and step.primitive in FOLLOWERS
         if step.op == "Onnx":
@@ -55,7 +63,9 @@ class HostStep:
             self._kernel = OnnxKernel(step, constants)
         else:
             values = {name: plan.type(name) for name in (*self.inputs, *self.outputs)}
-            alone = Plan(plan.name, plan.target, self.inputs, self.outputs, values, constants, (step,))
+            alone = Plan(
+                plan.name, plan.target, self.inputs, self.outputs, values, constants, (step,)
+            )
             self._executor = NumpyExecutor(alone, threads, budget=budget)
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -69,16 +79,24 @@ class HostStep:
         """
         if self._kernel is not None:
             if self._budget is not None:
-                self._budget.check(self._plan, step_shapes(self._plan, self._step, {**self._constants, **arrays}))
+                self._budget.check(
+                    self._plan, step_shapes(self._plan, self._step, {**self._constants, **arrays})
+                )
             with np.errstate(all="ignore"):
                 found = self._kernel.evaluate(arrays)
-            return {name: _own(array, list(arrays.values())) for name, array in zip(self._names, found, strict=False) if name}
+            return {
+                name: _own(array, list(arrays.values()))
+                for name, array in zip(self._names, found, strict=False)
+                if name
+            }
         assert self._executor is not None
         return dict(zip(self.outputs, self._executor.run(arrays), strict=True))
 
 
 def _own(array: Array, inputs: Sequence[Array]) -> Array:
-    """The array, or a copy where it is a view of an input (whose memory another value may take next) or not contiguous."""
+    """The array, or a copy where it is a view of an input (whose memory another value may take
+    next) or not contiguous.
+    """
     if array.flags.c_contiguous and not any(np.may_share_memory(array, other) for other in inputs):
         return array
     return np.array(array, order="C")

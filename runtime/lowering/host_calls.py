@@ -1,7 +1,8 @@
 """Host steps that come to a single call of NumPy or Python.
 
-A step between two primitives starts with cold caches: what Python does around the work costs more than the work itself, 60 to 150 us for
-the cast of a mask or a gather of embeddings. These steps skip the row's general evaluation, and write straight into the memory that the
+A step between two primitives starts with cold caches: what Python does around the work costs more
+than the work itself, 60 to 150 us for the cast of a mask or a gather of embeddings. These steps
+skip the row's general evaluation, and write straight into the memory that the
 next primitive reads: new memory of every run would cost page faults on top.
 """
 
@@ -25,15 +26,23 @@ __all__ = ["FOLLOWERS", "MakeCall", "SingleCall", "single_call"]
 
 IntArray = NDArray[np.integer[Any]]
 SingleCall = Callable[[Array], bool]
-"""Takes the one input that is no constant, in any strides; False where only the row's evaluation can say what it comes to."""
+"""Takes the one input that is no constant, in any strides; False where only the row's evaluation
+can say what it comes to.
+"""
 MakeCall = Callable[[Array], SingleCall]
-"""From the array that the result goes to; each run makes its own calls. It is C-contiguous, and for `FOLLOWERS` dense in some order."""
+"""From the array that the result goes to; each run makes its own calls. It is C-contiguous, and for
+`FOLLOWERS` dense in some order.
+"""
 
 FOLLOWERS = frozenset({"onnx.Cast", "onnx.Lookup"})
-"""Steps whose result may lie in memory as their input does: channels last stays so, and nothing is transposed there and back."""
+"""Steps whose result may lie in memory as their input does: channels last stays so, and nothing is
+transposed there and back.
+"""
 
 
-def single_call(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:
+def single_call(
+    plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa
+) -> MakeCall | None:
     """What makes the call of a step; None where a step takes more than a call.
 
     Args:
@@ -69,7 +78,12 @@ def _gather(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa)
     """Slices of a constant."""
     (_, data), (_, indices) = step.args
     axis = step.params.get("axis", 0)
-    if data not in constants or indices in constants or not isinstance(axis, int) or plan.type(indices).dtype not in INDICES:
+    if (
+        data not in constants
+        or indices in constants
+        or not isinstance(axis, int)
+        or plan.type(indices).dtype not in INDICES
+    ):
         return None
     table, size = constants[data], constants[data].shape[axis]
 
@@ -77,7 +91,8 @@ def _gather(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa)
         def call(picked: Array) -> bool:
             if picked.min() < -size or picked.max() >= size:
                 return False
-            # `wrap` writes into `out` itself, and counts negative indices from the end; `raise` would go through a copy.
+            # `wrap` writes into `out` itself, and counts negative indices from the end; `raise`
+            # would go through a copy.
             np.take(table, cast("IntArray", picked), axis, out, "wrap")
             return True
 
@@ -87,15 +102,23 @@ def _gather(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa)
 
 
 def _lookup(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:
-    """Bytes by a table of bytes: by the kernel where the CPU has it, else by what Python has for it, which is still several times as fast
-    as indexing, which widens each code first."""
+    """Bytes by a table of bytes: by the kernel where the CPU has it, else by what Python has for
+    it, which is still several times as fast as indexing, which widens each code first."""
     (_, source), (_, table) = step.args
-    if source in constants or table not in constants or plan.type(source).dtype not in (DType.U8, DType.S8):
+    if (
+        source in constants
+        or table not in constants
+        or plan.type(source).dtype not in (DType.U8, DType.S8)
+    ):
         return None
     if constants[table].dtype.itemsize != 1 or constants[table].shape != (256,):
         return None
     entries, kernel = np.array(constants[table], order="C"), lookup_kernel(isa)
-    return functools.partial(_translating, entries) if kernel is None else functools.partial(_ByKernel, kernel, entries)
+    return (
+        functools.partial(_translating, entries)
+        if kernel is None
+        else functools.partial(_ByKernel, kernel, entries)
+    )
 
 
 def _in_memory_order(out: Array) -> list[int]:
@@ -117,7 +140,9 @@ def _translating(entries: Array, out: Array) -> SingleCall:
 
 
 class _ByKernel:
-    """A lookup by the kernel, which trusts its four numbers: so this holds the arrays whose addresses it passes, and compares sizes."""
+    """A lookup by the kernel, which trusts its four numbers: so this holds the arrays whose
+    addresses it passes, and compares sizes.
+    """
 
     def __init__(self, kernel: Kernel, entries: Array, out: Array) -> None:
         self._kernel, self._held, self._order = kernel, (out, entries), _in_memory_order(out)

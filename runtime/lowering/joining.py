@@ -1,4 +1,6 @@
-"""Several dimensions of a plan as one dimension of a primitive: kernels broadcast along few dimensions, in few patterns."""
+"""Several dimensions of a plan as one dimension of a primitive: kernels broadcast along few
+dimensions, in few patterns.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from .translation import Frame
 __all__ = ["Groups", "alike", "join_axes", "joined", "joined_frame", "wide"]
 
 Groups = tuple[tuple[int, ...], ...]
-"""Each dimension of a primitive: the axes of the plan's tensor that it joins, neighbours all; none: a dimension of length 1."""
+"""Each dimension of a primitive: the axes of the plan's tensor that it joins, neighbours all; none:
+a dimension of length 1.
+"""
 
 
 def wide(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
@@ -25,7 +29,8 @@ def alike(one: int, other: int, shapes: Sequence[Sequence[int]]) -> bool:
 
 
 def join_axes(dims: Sequence[int], shapes: Sequence[Sequence[int]]) -> Groups:
-    """Axes joined as far as all arguments vary along both of two neighbours or along none; those of length 1 are left out.
+    """Axes joined as far as all arguments vary along both of two neighbours or along none; those of
+    length 1 are left out.
 
     Args:
         dims: the whole shape.
@@ -47,8 +52,11 @@ def joined(shape: Sequence[int], groups: Groups) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis] for axis in group) for group in groups)
 
 
-def joined_frame(dims: tuple[int, ...], groups: Groups, like: MemoryDesc, written_out: Collection[str] = ()) -> Frame:
-    """The destination as a primitive sees it; operands must run along all axes of a joined dimension, or along none.
+def joined_frame(
+    dims: tuple[int, ...], groups: Groups, like: MemoryDesc, written_out: Collection[str] = ()
+) -> Frame:
+    """The destination as a primitive sees it; operands must run along all axes of a joined
+    dimension, or along none.
 
     Args:
         dims: its shape in the plan.
@@ -60,6 +68,10 @@ def joined_frame(dims: tuple[int, ...], groups: Groups, like: MemoryDesc, writte
 
     def operand(shape: tuple[int, ...]) -> tuple[int, ...] | None:
         found = joined(shape, groups)
-        return found if all(size in (1, whole) for size, whole in zip(found, full, strict=True)) else None
+        return (
+            found
+            if all(size in (1, whole) for size, whole in zip(found, full, strict=True))
+            else None
+        )
 
     return Frame(dims, full, operand, like, frozenset(written_out))

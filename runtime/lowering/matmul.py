@@ -1,9 +1,11 @@
-"""Matrix products as oneDNN primitives: dimensions are joined so that the compiled kernels take the operands of post-ops.
+"""Matrix products as oneDNN primitives: dimensions are joined so that the compiled kernels take the
+operands of post-ops.
 
-oneDNN 3.2's `brg` kernels broadcast an operand along all of the dimensions, all but the last, or all but the first and the last one or
-two; everything else has the reference implementation `ref:any`, a thousand times as slow. A causal mask [1, 1, M, N] for [B, H, M, N]
-has none, but for [1, B*H, M, N] it has. What no joining brings into such a form, the bias [1, H, M, N] of window attention, say, is
-written out in full where it is a constant.
+oneDNN 3.2's `brg` kernels broadcast an operand along all of the dimensions, all but the last, or
+all but the first and the last one or two; everything else has the reference implementation
+`ref:any`, a thousand times as slow. A causal mask [1, 1, M, N] for [B, H, M, N] has none, but for
+[1, B*H, M, N] it has. What no joining brings into such a form, the bias [1, H, M, N] of window
+attention, say, is written out in full where it is a constant.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from .translation import translate
 __all__ = ["matmul"]
 
 _LARGEST_JOINED = 3
-"""Dimensions of a destination to which one of length 1 is put in front: the kernels' forms have at most four."""
+"""Dimensions of a destination to which one of length 1 is put in front: the kernels' forms have at
+most four.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,8 @@ class _View:
 
 
 def matmul(binder: Binder, step: Step) -> None:
-    """A matrix product. A weights matrix serves all leading dimensions of the source at once, which are flattened where post-ops allow
-    it."""
+    """A matrix product. A weights matrix serves all leading dimensions of the source at once, which
+    are flattened where post-ops allow it."""
     refusals: list[str] = []
     tried: set[_View] = set()
     for view in _views(binder, step):
@@ -77,8 +81,14 @@ def _views(binder: Binder, step: Step) -> Iterator[_View]:
     if not _large_constants(binder, step):
         yield from views
         return
-    written = [replace(view, written_out=True) for view in plain] + _joined_views(binder, step, written_out=True)
-    yield from views + written if _copied(binder, step, views[0]) <= _written(binder, step) else written + views
+    written = [replace(view, written_out=True) for view in plain] + _joined_views(
+        binder, step, written_out=True
+    )
+    yield from (
+        views + written
+        if _copied(binder, step, views[0]) <= _written(binder, step)
+        else written + views
+    )
 
 
 def _joined_views(binder: Binder, step: Step, *, written_out: bool) -> list[_View]:
@@ -100,14 +110,27 @@ def _written(binder: Binder, step: Step) -> int:
 
 
 def _large_constants(binder: Binder, step: Step) -> set[str]:
-    """Constant operands of binary post-ops, but for single numbers and those along the last dimension, which every kernel takes."""
+    """Constant operands of binary post-ops, but for single numbers and those along the last
+    dimension, which every kernel takes.
+    """
     names = {op.operand for op in step.attr.post_ops if isinstance(op, Binary)}
-    return {name for name in names if binder.is_constant(name) and math.prod(binder.dims(name)) != binder.dims(name)[-1]}
+    return {
+        name
+        for name in names
+        if binder.is_constant(name) and math.prod(binder.dims(name)) != binder.dims(name)[-1]
+    }
 
 
 def _joined_axes(binder: Binder, step: Step, *, written_out: bool) -> Groups:
-    """The destination's axes but the last, joined where all arguments vary along both of two neighbours or along none of them."""
-    dims, src, weights, bias = binder.dims(step.output), need(step, "src"), need(step, "weights"), step.arg("bias")
+    """The destination's axes but the last, joined where all arguments vary along both of two
+    neighbours or along none of them.
+    """
+    dims, src, weights, bias = (
+        binder.dims(step.output),
+        need(step, "src"),
+        need(step, "weights"),
+        step.arg("bias"),
+    )
     rows, rank = len(dims) - 2, len(dims)
     operands = [op for op in step.attr.post_ops if isinstance(op, Binary | Prelu)]
     absent = _large_constants(binder, step) if written_out else set()
@@ -120,16 +143,26 @@ def _joined_axes(binder: Binder, step: Step, *, written_out: bool) -> Groups:
     groups = join_axes(dims[:rows], shapes)
     # Weights that differ from one batch to the next have no rows of the destination to serve.
     last = groups[-1][-1] if groups else rows
-    if groups and right[last] == 1 and left[last] != 1 and (dims[rows] == 1 or alike(last, rows, shapes)):
+    if (
+        groups
+        and right[last] == 1
+        and left[last] != 1
+        and (dims[rows] == 1 or alike(last, rows, shapes))
+    ):
         return (*groups[:-1], (*groups[-1], rows))
     return (*groups, (rows,))
 
 
-def _factors(binder: Binder, step: Step, view: _View) -> tuple[tuple[str, tuple[int, ...]], tuple[str, tuple[int, ...]]]:
+def _factors(
+    binder: Binder, step: Step, view: _View
+) -> tuple[tuple[str, tuple[int, ...]], tuple[str, tuple[int, ...]]]:
     """Source and weights, and their shapes in the primitive."""
     src, weights, rank = need(step, "src"), need(step, "weights"), len(binder.dims(step.output))
     left, right = wide(binder.dims(src), rank), wide(binder.dims(weights), rank)
-    return (src, (*joined(left, view.groups), left[-1])), (weights, (*joined(right, view.groups[:-1]), *right[-2:]))
+    return (src, (*joined(left, view.groups), left[-1])), (
+        weights,
+        (*joined(right, view.groups[:-1]), *right[-2:]),
+    )
 
 
 def _product(binder: Binder, step: Step, view: _View) -> None:
@@ -138,7 +171,12 @@ def _product(binder: Binder, step: Step, view: _View) -> None:
     dtype, kind = binder.dtype(step.output), binder.dtype(name)
     library = binder.library
     target = row_major(library, (*joined(dims, view.groups), dims[-1]), dtype)
-    frame = joined_frame(dims, (*view.groups, (len(dims) - 1,)), target, _large_constants(binder, step) if view.written_out else ())
+    frame = joined_frame(
+        dims,
+        (*view.groups, (len(dims) - 1,)),
+        target,
+        _large_constants(binder, step) if view.written_out else (),
+    )
     (_, inner), (_, matrix) = _factors(binder, step, view)
     weights = Weights(name, matrix, kind, lambda array: array.reshape(matrix))
     bias_desc = None
@@ -151,14 +189,22 @@ def _product(binder: Binder, step: Step, view: _View) -> None:
 
     def make(source: MemoryDesc, factor: MemoryDesc) -> PrimitiveDesc:
         return primitives.matmul(
-            binder.engine, source, factor, bias_desc, target, attributes=translated.attributes, origin=binder.origin(step)
+            binder.engine,
+            source,
+            factor,
+            bias_desc,
+            target,
+            attributes=translated.attributes,
+            origin=binder.origin(step),
         )
 
     sources = _layouts(binder, src, inner)
     matrices = [MemoryDesc.any(library, weights.dims, kind)]
     if not binder.is_constant(name):
         matrices = _layouts(binder, name, weights.dims)
-    found = first_accepted(binder, product(sources, matrices), lambda pair: make(*pair), lambda: weights.data(binder))
+    found = first_accepted(
+        binder, product(sources, matrices), lambda pair: make(*pair), lambda: weights.data(binder)
+    )
     args: dict[int, Wanted | Memory] = {
         **translated.args,
         Arg.SRC: Wanted(src, found.src_md()),

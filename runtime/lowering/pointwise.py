@@ -36,11 +36,16 @@ def need(step: Step, role: str) -> str:
 
 
 def layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDesc]:
-    """Layouts in which a source may be handed over, best first: as it lies, channels last, row-major."""
+    """Layouts in which a source may be handed over, best first: as it lies, channels last,
+    row-major.
+    """
     dtype = binder.dtype(value)
     lies = viewed(binder.desc(value), dims)
     found = [] if lies is None else [lies]
-    for other in (channels_last(binder.library, dims, dtype), row_major(binder.library, dims, dtype)):
+    for other in (
+        channels_last(binder.library, dims, dtype),
+        row_major(binder.library, dims, dtype),
+    ):
         if other not in found:
             found.append(other)
     return found
@@ -49,8 +54,8 @@ def layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDes
 def eltwise(binder: Binder, step: Step) -> None:
     """algorithm(src; alpha, beta) with post-ops.
 
-    The compiled kernels of oneDNN 3.2 take no post-ops and store no other type. Those of its binary do both: there the algorithm is the
-    first post-op of a product with 1, which changes no bit.
+    The compiled kernels of oneDNN 3.2 take no post-ops and store no other type. Those of its binary
+    do both: there the algorithm is the first post-op of a product with 1, which changes no bit.
     """
     name = step.params.get("algorithm")
     if not isinstance(name, str):
@@ -60,7 +65,14 @@ def eltwise(binder: Binder, step: Step) -> None:
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
         return primitives.eltwise(
-            binder.engine, alg, source, target, alpha=alpha, beta=beta, attributes=attributes, origin=binder.origin(step)
+            binder.engine,
+            alg,
+            source,
+            target,
+            alpha=alpha,
+            beta=beta,
+            attributes=attributes,
+            origin=binder.origin(step),
         )
 
     try:
@@ -76,13 +88,28 @@ def eltwise(binder: Binder, step: Step) -> None:
 
 def _product_with_one(binder: Binder, step: Step, name: str, alpha: float, beta: float) -> None:
     """An eltwise of f32 as the first post-op of a binary."""
-    attr = replace(step.attr, post_ops=(plan_attributes.Eltwise(name, alpha, beta), *step.attr.post_ops))
+    attr = replace(
+        step.attr, post_ops=(plan_attributes.Eltwise(name, alpha, beta), *step.attr.post_ops)
+    )
     one = row_major(binder.library, (1,) * len(binder.dims(need(step, "src"))), DataType.f32)
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        return primitives.binary(binder.engine, AlgKind.binary_mul, source, one, target, attributes=attributes, origin=binder.origin(step))
+        return primitives.binary(
+            binder.engine,
+            AlgKind.binary_mul,
+            source,
+            one,
+            target,
+            attributes=attributes,
+            origin=binder.origin(step),
+        )
 
-    follow(binder, replace(step, attr=attr), make, {Arg.SRC_1: Memory(binder.engine, one, np.ones(1, np.float32))})
+    follow(
+        binder,
+        replace(step, attr=attr),
+        make,
+        {Arg.SRC_1: Memory(binder.engine, one, np.ones(1, np.float32))},
+    )
 
 
 def pooling(binder: Binder, step: Step) -> None:
@@ -94,17 +121,31 @@ def pooling(binder: Binder, step: Step) -> None:
     win = _pooling_window(step, shape, dims)
     end = tuple(
         (o - 1) * s + (k - 1) * d + 1 - i - b
-        for o, s, k, d, i, b in zip(win.out, win.strides, win.kernel, win.dilations, shape[2:], win.begin, strict=True)
+        for o, s, k, d, i, b in zip(
+            win.out, win.strides, win.kernel, win.dilations, shape[2:], win.begin, strict=True
+        )
     )
-    if op == "AveragePool" and step.params.get("count_include_pad") and any(e > given for e, given in zip(end, win.end, strict=True)):
+    if (
+        op == "AveragePool"
+        and step.params.get("count_include_pad")
+        and any(e > given for e, given in zip(end, win.end, strict=True))
+    ):
         raise NotLowered("windows reach beyond the padding, which oneDNN would count")
 
     def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
         return primitives.pooling(
-            binder.engine, _pooling_algorithm(step), source, target, kernel=win.kernel, strides=win.strides,
-            dilations=tuple(d - 1 for d in win.dilations), padding_l=win.begin, padding_r=end, attributes=attributes,
+            binder.engine,
+            _pooling_algorithm(step),
+            source,
+            target,
+            kernel=win.kernel,
+            strides=win.strides,
+            dilations=tuple(d - 1 for d in win.dilations),
+            padding_l=win.begin,
+            padding_r=end,
+            attributes=attributes,
             origin=binder.origin(step),
-        )  # fmt: skip
+        )
 
     follow(binder, step, make)
 
@@ -127,8 +168,11 @@ def _pooling_algorithm(step: Step) -> AlgKind:
     return AlgKind.pooling_avg_include_padding if include else AlgKind.pooling_avg_exclude_padding
 
 
-def follow(binder: Binder, step: Step, make: Make, args: Mapping[int, Wanted | Memory] | None = None) -> None:
-    """Runs a step by a primitive of one source whose destination lies as the source does, in the first layout that is well implemented.
+def follow(
+    binder: Binder, step: Step, make: Make, args: Mapping[int, Wanted | Memory] | None = None
+) -> None:
+    """Runs a step by a primitive of one source whose destination lies as the source does, in the
+    first layout that is well implemented.
 
     Args:
         binder: the binder.
@@ -141,14 +185,21 @@ def follow(binder: Binder, step: Step, make: Make, args: Mapping[int, Wanted | M
 
     def attempt(source: MemoryDesc) -> PrimitiveDesc:
         target = relaid(source, dims, dtype) or MemoryDesc.any(binder.library, dims, dtype)
-        translated = translate(binder, step.attr, same_frame(dims, target if target.is_plain else source), dtype)
+        translated = translate(
+            binder, step.attr, same_frame(dims, target if target.is_plain else source), dtype
+        )
         desc = make(source, target, translated.attributes)
         made[id(desc)] = translated, source
         return desc
 
     found = first_accepted(binder, layouts(binder, src, binder.dims(src)), attempt)
     translated, source = made[id(found)]
-    binder.commit(step, found, {**translated.args, **(args or {}), Arg.SRC: Wanted(src, source)}, translated.sum_operand)
+    binder.commit(
+        step,
+        found,
+        {**translated.args, **(args or {}), Arg.SRC: Wanted(src, source)},
+        translated.sum_operand,
+    )
 
 
 def concat(binder: Binder, step: Step) -> None:
@@ -168,15 +219,27 @@ def concat(binder: Binder, step: Step) -> None:
     for index, factor in enumerate(factors):
         if factor != 1.0:
             scales[arg_multiple_src(index)] = 0
-            args[arg_scales(arg_multiple_src(index))] = binder.constants.vector(np.asarray([factor], np.float32))
+            args[arg_scales(arg_multiple_src(index))] = binder.constants.vector(
+                np.asarray([factor], np.float32)
+            )
     made: dict[int, list[MemoryDesc]] = {}
 
     def attempt(like: MemoryDesc) -> PrimitiveDesc:
-        descs, target = [relaid(like, binder.dims(value), binder.dtype(value)) for value in sources], relaid(like, dims, dtype)
+        descs, target = (
+            [relaid(like, binder.dims(value), binder.dtype(value)) for value in sources],
+            relaid(like, dims, dtype),
+        )
         given = [desc for desc in descs if desc is not None]
         if target is None or len(given) < len(sources):
             given, target = [binder.desc(value) for value in sources], None
-        desc = primitives.concat(binder.engine, axis, given, target, attributes=Attributes(scales), origin=binder.origin(step))
+        desc = primitives.concat(
+            binder.engine,
+            axis,
+            given,
+            target,
+            attributes=Attributes(scales),
+            origin=binder.origin(step),
+        )
         made[id(desc)] = given
         return desc
 
@@ -187,15 +250,21 @@ def concat(binder: Binder, step: Step) -> None:
     binder.joined.append(step)
 
 
-def _joined_before(binder: Binder, axis: int, dtype: DataType, sources: list[str], factors: list[float]) -> tuple[list[str], list[float]]:
-    """The sources, where those that an earlier concat joined in the same way are replaced by its result: dense networks join the same
-    feature maps again and again, and one long copy is several times as fast as many short ones."""
+def _joined_before(
+    binder: Binder, axis: int, dtype: DataType, sources: list[str], factors: list[float]
+) -> tuple[list[str], list[float]]:
+    """The sources, where those that an earlier concat joined in the same way are replaced by its
+    result: dense networks join the same feature maps again and again, and one long copy is several
+    times as fast as many short ones."""
     best: tuple[int, int, str] | None = None
     for earlier in binder.joined:
         if not binder.is_alive(earlier.output) or binder.dtype(earlier.output) != dtype:
             continue
         parts = [value for role, value in earlier.args if role.startswith("src_")]
-        same_axis = isinstance(of := earlier.params.get("axis", 0), int) and of % len(binder.dims(earlier.output)) == axis
+        same_axis = (
+            isinstance(of := earlier.params.get("axis", 0), int)
+            and of % len(binder.dims(earlier.output)) == axis
+        )
         old = [_factor(earlier.attr.scales.get(f"src_{index}")) for index in range(len(parts))]
         count = len(parts)
         for start in range(len(sources) - count + 1):
@@ -205,7 +274,11 @@ def _joined_before(binder: Binder, axis: int, dtype: DataType, sources: list[str
     if best is None:
         return sources, factors
     start, count, value = best
-    return [*sources[:start], value, *sources[start + count :]], [*factors[:start], 1.0, *factors[start + count :]]
+    return [*sources[:start], value, *sources[start + count :]], [
+        *factors[:start],
+        1.0,
+        *factors[start + count :],
+    ]
 
 
 def _factor(scale: Scale | None) -> float:

@@ -1,4 +1,6 @@
-"""A plan bound for one set of input shapes: the actions of a run, in order, and the memory that a run needs."""
+"""A plan bound for one set of input shapes: the actions of a run, in order, and the memory that a
+run needs.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ class HostAction:
 
     Attributes:
         runner: the bound step.
-        inputs: value -> tensor that holds it; values that only live on the host (types that oneDNN lacks, unknown shapes) are absent.
+        inputs: value -> tensor that holds it; values that only live on the host (types that oneDNN
+            lacks, unknown shapes) are absent.
         outputs: value -> tensor through which primitives read it.
         step: index of the step.
         label: what it is, for profiles.
@@ -72,12 +75,14 @@ class Program:
 
     Attributes:
         actions: in order of execution.
-        tensors: plan value -> the tensor that it was written as (absent where it lives on the host alone).
+        tensors: plan value -> the tensor that it was written as (absent where it lives on the host
+            alone).
         outputs: output of the plan -> the tensor to copy it from.
         shapes: plan value -> its shape, where it is known.
         written: index of an action -> the values that are there behind it; -1: before the first.
         placements: one for each step.
-        reorders: how many actions only change a layout between two primitives that want different ones.
+        reorders: how many actions only change a layout between two primitives that want different
+            ones.
         host_views: value that only NumPy sees -> the value that it is another shape of.
         offsets: buffer -> place in the arena.
         arena_bytes, scratchpad_bytes: memory of one run.
@@ -96,12 +101,16 @@ class Program:
     scratchpad_bytes: int
 
 
-def plan_buffers(actions: Sequence[Action], seen: Iterable[tuple[int, Tensor]], kept: Iterable[Tensor]) -> tuple[dict[Buffer, int], int]:
-    """An offset for each buffer of the arena, such that buffers in use at the same time do not overlap, and the size of the whole.
+def plan_buffers(
+    actions: Sequence[Action], seen: Iterable[tuple[int, Tensor]], kept: Iterable[Tensor]
+) -> tuple[dict[Buffer, int], int]:
+    """An offset for each buffer of the arena, such that buffers in use at the same time do not
+    overlap, and the size of the whole.
 
     Args:
         actions: in order of execution.
-        seen: (index of an action, tensor that holds a value of the plan behind it): a view is no action, and must still find its bytes.
+        seen: (index of an action, tensor that holds a value of the plan behind it): a view is no
+            action, and must still find its bytes.
         kept: tensors that are read behind the last action.
     """
     lives = Lifetimes()

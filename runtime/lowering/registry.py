@@ -10,7 +10,15 @@ from .binding import RESHAPES, Binder
 from .boxes import gather, slice_
 from .compute import convolution, deconvolution
 from .matmul import matmul
-from .normalization import batch_normalization, layer_normalization, lrn, prelu, reduction, resampling, softmax
+from .normalization import (
+    batch_normalization,
+    layer_normalization,
+    lrn,
+    prelu,
+    reduction,
+    resampling,
+    softmax,
+)
 from .pointwise import concat, eltwise, pooling
 from .reorder import quantizing_reorder
 from .views import reshape, shuffle, transpose

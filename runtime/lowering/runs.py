@@ -1,4 +1,6 @@
-"""The memory of one run of a bound program, with its argument arrays ready: nobody else uses it meanwhile."""
+"""The memory of one run of a bound program, with its argument arrays ready: nobody else uses it
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,13 @@ class Run:
         self._arena = arena_bytes(program.arena_bytes)
         self._memories: dict[Tensor, Memory] = {}
         self._loose: dict[str, list[Memory]] = {}  # of a buffer whose address each run sets anew
-        self._arrays: dict[str, Array] = {}  # what was fed, and what NumPy steps returned, in this run
+        self._arrays: dict[
+            str, Array
+        ] = {}  # what was fed, and what NumPy steps returned, in this run
         scratchpad = aligned_bytes(max(program.scratchpad_bytes, 1))
-        self._scratchpad = Memory(engine, row_major(engine.library, scratchpad.shape, DataType.u8), scratchpad)
+        self._scratchpad = Memory(
+            engine, row_major(engine.library, scratchpad.shape, DataType.u8), scratchpad
+        )
         self._args: list[ExecArgs] = []  # the calls point into these
         self._calls = [self._call(action) for action in program.actions]
         self._outputs = [self._reader(name) for name in plan.outputs]
@@ -71,7 +77,9 @@ class Run:
             self._release()
 
     def execute_all(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Every value that a step writes, read as soon as it is there: its memory may hold another value later."""
+        """Every value that a step writes, read as soon as it is there: its memory may hold another
+        value later.
+        """
         found: dict[str, Array] = {}
         for index, _ in self._actions(feeds):
             for value in self._program.written.get(index, ()):
@@ -88,7 +96,9 @@ class Run:
         return list(zip(self._program.actions, least, strict=True))
 
     def _actions(self, feeds: Mapping[str, Array]) -> Iterator[tuple[int, float]]:
-        """Runs one action after the other, and yields the index and the seconds of each when it is done; -1 when the inputs are there."""
+        """Runs one action after the other, and yields the index and the seconds of each when it is
+        done; -1 when the inputs are there.
+        """
         try:
             self._feed(feeds)
             yield -1, 0.0
@@ -108,14 +118,16 @@ class Run:
             return action.primitive.execution_error(status)
         return InternalError(f"a step on NumPy returned status {status}")
 
-    # -- arrays of this run ----------------------------------------------------------------------------------------------------
+    # -- arrays of this run ------------------------------------------------------------------------
 
     def _feed(self, feeds: Mapping[str, Array]) -> None:
         for name, array in feeds.items():
             _keep(self._arrays, self._loose, name, array)
 
     def _release(self) -> None:
-        """Forgets the arrays of the run; the memories' stale addresses are replaced before they are used again."""
+        """Forgets the arrays of the run; the memories' stale addresses are replaced before they are
+        used again.
+        """
         self._arrays.clear()
         for memories in self._loose.values():
             for memory in memories:
@@ -126,7 +138,8 @@ class Run:
 
         Args:
             name: the value or constant.
-            first: read it as it was written, in whatever layout; otherwise the tensor that is kept for outputs.
+            first: read it as it was written, in whatever layout; otherwise the tensor that is kept
+                for outputs.
         """
         if name in self._plan.constants:
             data = self._plan.constants[name]
@@ -143,10 +156,14 @@ class Run:
         desc = row_major(self._engine.library, tensor.desc.dims, tensor.desc.dtype)
         target = Memory.allocate(self._engine, desc)
         with making():
-            run_once(self._stream, reorder(self._engine, tensor.desc, desc), {Arg.SRC: self._memory(tensor), Arg.DST: target})
+            run_once(
+                self._stream,
+                reorder(self._engine, tensor.desc, desc),
+                {Arg.SRC: self._memory(tensor), Arg.DST: target},
+            )
         return target.view()
 
-    # -- building --------------------------------------------------------------------------------------------------------------
+    # -- building ----------------------------------------------------------------------------------
 
     def _place(self, tensor: Tensor) -> NDArray[np.uint8]:
         start = self._program.offsets[tensor.buffer]
@@ -164,11 +181,18 @@ class Run:
         return memory
 
     def _call(self, action: Action) -> Callable[[], int]:
-        return self._primitive_call(action) if isinstance(action, PrimitiveAction) else self._host_call(action)
+        return (
+            self._primitive_call(action)
+            if isinstance(action, PrimitiveAction)
+            else self._host_call(action)
+        )
 
     def _primitive_call(self, action: PrimitiveAction) -> Callable[[], int]:
         desc = action.primitive.desc
-        memories = {arg: self._memory(of) if isinstance(of, Tensor) else of for arg, of in action.args.items()}
+        memories = {
+            arg: self._memory(of) if isinstance(of, Tensor) else of
+            for arg, of in action.args.items()
+        }
         if desc.scratchpad_size:
             memories[Arg.SCRATCHPAD] = self._scratchpad
         args = ExecArgs(desc, memories)
@@ -176,13 +200,24 @@ class Run:
         return action.primitive.call(self._stream, args)
 
     def _host_call(self, action: HostAction) -> Callable[[], int]:
-        # What the calls refer to is named here: a reference to `self` would be a cycle, and keep the arena until it is collected.
-        runner, outputs, arrays, loose, plan = action.runner, action.outputs, self._arrays, self._loose, self._plan
+        # What the calls refer to is named here: a reference to `self` would be a cycle, and keep
+        # the arena until it is collected.
+        runner, outputs, arrays, loose, plan = (
+            action.runner,
+            action.outputs,
+            self._arrays,
+            self._loose,
+            self._plan,
+        )
         readers = {value: self._viewer(value, action.inputs.get(value)) for value in runner.inputs}
         for tensor in outputs.values():
             self._memory(tensor)
         shapes = self._program.shapes
-        made = {value: (shapes[value], plan.type(value).dtype.numpy) for value in runner.outputs if value in shapes}
+        made = {
+            value: (shapes[value], plan.type(value).dtype.numpy)
+            for value in runner.outputs
+            if value in shapes
+        }
 
         def general() -> int:
             found = runner.run({value: read() for value, read in readers.items()})
@@ -196,7 +231,9 @@ class Run:
         result = outputs.get(runner.outputs[0])
         if runner.single_call is None or result is None or result.buffer.home is not Home.ARENA:
             return general
-        out = view(result.desc, self._place(result)).reshape(self._program.shapes[runner.outputs[0]])
+        out = view(result.desc, self._place(result)).reshape(
+            self._program.shapes[runner.outputs[0]]
+        )
         single, read = runner.single_call(out), readers[runner.inputs[0]]
 
         def call() -> int:
@@ -211,7 +248,10 @@ class Run:
         """What shows a value as an array of its logical shape, without a copy."""
         arrays = self._arrays
         if value in self._program.host_views:
-            see, form = self._viewer(self._program.host_views[value], None), self._program.shapes[value]
+            see, form = (
+                self._viewer(self._program.host_views[value], None),
+                self._program.shapes[value],
+            )
             return lambda: see().reshape(form)
         if tensor is None or (tensor.buffer.home is not Home.ARENA and tensor.buffer.name == value):
             return lambda: arrays[value]
@@ -222,7 +262,9 @@ class Run:
         return lambda: view(desc, arrays[base]).reshape(shape)
 
 
-def _keep(arrays: dict[str, Array], loose: Mapping[str, Sequence[Memory]], name: str, array: Array) -> None:
+def _keep(
+    arrays: dict[str, Array], loose: Mapping[str, Sequence[Memory]], name: str, array: Array
+) -> None:
     """Takes an array into a run, and lets the memories of its buffer point to it."""
     if not array.flags.c_contiguous:
         array = np.array(array, order="C")

@@ -1,4 +1,6 @@
-"""Where the values of a plan lie while a bound program runs: buffers, and tensors (a buffer seen through a memory descriptor)."""
+"""Where the values of a plan lie while a bound program runs: buffers, and tensors (a buffer seen
+through a memory descriptor).
+"""
 
 from __future__ import annotations
 

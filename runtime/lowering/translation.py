@@ -1,4 +1,5 @@
-"""A plan's attributes in the binding's terms: scales, zero points and post-ops with the memories they read at run time.
+"""A plan's attributes in the binding's terms: scales, zero points and post-ops with the memories
+they read at run time.
 
 They are those of `onednn-v3`: plans for `onednn-v2` were converted (`executor.py`).
 """
@@ -23,7 +24,13 @@ from .tensors import data_type
 
 __all__ = ["Frame", "Translated", "algorithm", "same_frame", "translate"]
 
-_ROLES = {"src": Arg.SRC, "weights": Arg.WEIGHTS, "dst": Arg.DST, "src_0": Arg.SRC_0, "src_1": Arg.SRC_1}
+_ROLES = {
+    "src": Arg.SRC,
+    "weights": Arg.WEIGHTS,
+    "dst": Arg.DST,
+    "src_0": Arg.SRC_0,
+    "src_1": Arg.SRC_1,
+}
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,8 @@ class Frame:
     Attributes:
         plan: its shape in the plan.
         dims: its shape in the primitive.
-        operand: the shape of a post-op's operand in the primitive, from its shape in the plan (of dst's rank); None where it has none.
+        operand: the shape of a post-op's operand in the primitive, from its shape in the plan (of
+            dst's rank); None where it has none.
         like: a descriptor of the destination with the layout that operands should have.
         written_out: operands of binary post-ops that are broadcast beforehand.
     """
@@ -72,7 +80,13 @@ def algorithm(kind: str, name: str) -> AlgKind:
         raise NotLowered(f"oneDNN has no {kind} algorithm {name}") from None
 
 
-def translate(binder: Binder, attr: PrimitiveAttr, frame: Frame, dtype: DataType, masks: Mapping[str, int] | None = None) -> Translated:
+def translate(
+    binder: Binder,
+    attr: PrimitiveAttr,
+    frame: Frame,
+    dtype: DataType,
+    masks: Mapping[str, int] | None = None,
+) -> Translated:
     """The attributes of a step.
 
     Args:
@@ -131,51 +145,79 @@ def _append(
                 raise NotLowered("a sum of that type, or a second sum")
             binder.desc(operand)  # refuses what lies outside of oneDNN's reach
             chain.append(Sum(scale, zero_point, DataType.undef if read_as == dtype else read_as))
-            result.sum_operand = Wanted(operand, frame.like)  # the layout is settled when the destination's is known
+            result.sum_operand = Wanted(
+                operand, frame.like
+            )  # the layout is settled when the destination's is known
         case plan_attributes.Prelu(operand):
             mask, slopes = _slopes(binder, operand, frame)
             chain.append(PRelu(mask))
             result.args[arg_post_op(index, Arg.WEIGHTS)] = slopes
         case plan_attributes.Eltwise() | plan_attributes.Binary():
-            raise NotLowered("oneDNN takes no scale on an eltwise post-op, or on the operand of a binary one")
+            raise NotLowered(
+                "oneDNN takes no scale on an eltwise post-op, or on the operand of a binary one"
+            )
         case plan_attributes.DepthwiseConv():
-            raise NotLowered("oneDNN runs a depthwise post-op as two primitives by its reference code")
+            raise NotLowered(
+                "oneDNN runs a depthwise post-op as two primitives by its reference code"
+            )
 
 
 def _operand(binder: Binder, name: str, frame: Frame) -> Wanted | Memory:
-    """The operand of a binary post-op: in the destination's layout, or as it lies where it is smaller than that."""
+    """The operand of a binary post-op: in the destination's layout, or as it lies where it is
+    smaller than that.
+    """
     given = binder.dims(name)
     if name in frame.written_out:
-        whole = relaid(frame.like, frame.dims, binder.dtype(name)) or row_major(binder.library, frame.dims, binder.dtype(name))
-        return binder.written_out(name, frame.plan, whole) if binder.is_constant(name) else binder.spread(name, whole)
+        whole = relaid(frame.like, frame.dims, binder.dtype(name)) or row_major(
+            binder.library, frame.dims, binder.dtype(name)
+        )
+        return (
+            binder.written_out(name, frame.plan, whole)
+            if binder.is_constant(name)
+            else binder.spread(name, whole)
+        )
     dims = frame.operand((1,) * (len(frame.plan) - len(given)) + given)
     if dims is None:
-        raise NotLowered(f"the operand {name} {list(given)} of a post-op does not fit {list(frame.dims)}")
+        raise NotLowered(
+            f"the operand {name} {list(given)} of a post-op does not fit {list(frame.dims)}"
+        )
     kind = binder.dtype(name)
     desc = relaid(frame.like, dims, kind)
     if desc is None:
-        desc = frame.like if (dims, kind) == (frame.like.dims, frame.like.dtype) else row_major(binder.library, dims, kind)
+        desc = (
+            frame.like
+            if (dims, kind) == (frame.like.dims, frame.like.dtype)
+            else row_major(binder.library, dims, kind)
+        )
     if not binder.is_constant(name):
         lies = viewed(binder.desc(name), dims)
-        if lies is not None and math.prod(dims) == max(dims):  # one dimension at most: any layout is the same
+        if lies is not None and math.prod(dims) == max(
+            dims
+        ):  # one dimension at most: any layout is the same
             desc = lies
     return Wanted(name, desc)
 
 
 def _slopes(binder: Binder, name: str, frame: Frame) -> tuple[int, Memory]:
-    """Mask and slopes of a prelu post-op. The library takes their number from the mask and the destination, so the mask is made anew from
-    the slopes' own shape."""
+    """Mask and slopes of a prelu post-op. The library takes their number from the mask and the
+    destination, so the mask is made anew from the slopes' own shape."""
     if not binder.is_constant(name):
         raise NotLowered("slopes of a prelu post-op that are computed at run time")
     data = binder.constants.data(name)
     dims = frame.operand((1,) * (len(frame.plan) - data.ndim) + data.shape)
-    if dims is None or any(size not in (1, full) for size, full in zip(dims, frame.dims, strict=True)):
+    if dims is None or any(
+        size not in (1, full) for size, full in zip(dims, frame.dims, strict=True)
+    ):
         raise NotLowered(f"slopes {list(data.shape)} for {list(frame.plan)}")
     mask = sum(1 << axis for axis, size in enumerate(dims) if size > 1)
     order = (0, *range(2, len(dims)), 1) if len(dims) >= 3 else tuple(range(len(dims)))
-    return mask, binder.constants.vector(np.ascontiguousarray(data.reshape(dims).transpose(order), np.float32))
+    return mask, binder.constants.vector(
+        np.ascontiguousarray(data.reshape(dims).transpose(order), np.float32)
+    )
 
 
-def same_frame(dims: tuple[int, ...], like: MemoryDesc, written_out: frozenset[str] = frozenset()) -> Frame:
+def same_frame(
+    dims: tuple[int, ...], like: MemoryDesc, written_out: frozenset[str] = frozenset()
+) -> Frame:
     """The frame of a primitive that sees the destination as the plan does."""
     return Frame(dims, dims, lambda shape: shape, like, written_out)

@@ -1,4 +1,6 @@
-"""The tensors of a plan's values while a program is bound: one for each layout that a reader asked for, made by reorders, once each."""
+"""The tensors of a plan's values while a program is bound: one for each layout that a reader asked
+for, made by reorders, once each.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class NotLowered(Exception):
 class NotCompiled(Exception):
     """The library failed while it generated code for a step.
 
-    oneDNN 3.2's code generator never forgets such a failure, and fails for ever after in the same thread: bind again in another one.
+    oneDNN 3.2's code generator never forgets such a failure, and fails for ever after in the same
+    thread: bind again in another one.
 
     Attributes:
         step: index of the step.
@@ -52,7 +55,9 @@ class NotCompiled(Exception):
 
 @dataclass(frozen=True)
 class Wanted:
-    """A value as an argument of a primitive: `desc` has the primitive's own view of the shape, and the layout that it was made for."""
+    """A value as an argument of a primitive: `desc` has the primitive's own view of the shape, and
+    the layout that it was made for.
+    """
 
     value: str
     desc: MemoryDesc
@@ -71,7 +76,9 @@ class Values:
         index: of the step that is being lowered.
     """
 
-    def __init__(self, plan: Plan, shapes: Mapping[str, StaticShape], engine: Engine, constants: Constants) -> None:
+    def __init__(
+        self, plan: Plan, shapes: Mapping[str, StaticShape], engine: Engine, constants: Constants
+    ) -> None:
         self.plan = plan
         self.engine = engine
         self.constants = constants
@@ -88,7 +95,9 @@ class Values:
         self._written_out: dict[tuple[str, tuple[int, ...], MemoryDesc], Memory] = {}
         self._written_bytes = 0
         self._impl: list[str] = []
-        self._last_use = {value: index for index, step in enumerate(plan.steps) for value in step.inputs}
+        self._last_use = {
+            value: index for index, step in enumerate(plan.steps) for value in step.inputs
+        }
         self._last_use |= dict.fromkeys(plan.outputs, len(plan.steps))
 
     @property
@@ -157,7 +166,9 @@ class Values:
         return tensor
 
     def convert(self, value: str, desc: MemoryDesc) -> Wanted:
-        """The value converted to another type (and layout), under a name of its own that can be fetched."""
+        """The value converted to another type (and layout), under a name of its own that can be
+        fetched.
+        """
         name = f"{value} as {desc.dtype.name}"
         if name not in self._tensors:
             tensor = self._reordered(value, self._viewable(value, desc.dims), desc)
@@ -165,7 +176,8 @@ class Values:
         return Wanted(name, desc)
 
     def written_out(self, value: str, dims: Sequence[int], desc: MemoryDesc) -> Memory:
-        """A constant broadcast to a larger shape, and kept with the program: it depends on the shapes that the program is bound for.
+        """A constant broadcast to a larger shape, and kept with the program: it depends on the
+        shapes that the program is bound for.
 
         Args:
             value: the constant.
@@ -173,7 +185,8 @@ class Values:
             desc: how it is written: type, and layout of a shape of as many elements.
 
         Raises:
-            NotLowered: the layout is not plain, or with those written so far it takes more than a program may keep.
+            NotLowered: the layout is not plain, or with those written so far it takes more than a
+                program may keep.
         """
         if not desc.is_plain:
             raise NotLowered(f"{value} is not written out in blocks, as {desc}")
@@ -182,14 +195,21 @@ class Values:
             self._written_bytes += desc.size
             if self._written_bytes > _LARGEST_WRITTEN_OUT:
                 self._written_bytes -= desc.size
-                raise NotLowered(f"{value} written out as {list(dims)} takes {desc.size >> 20} MiB more than a program keeps for such")
+                raise NotLowered(
+                    f"{value} written out as {list(dims)} takes {desc.size >> 20} MiB more than a program keeps for such"
+                )
             memory = Memory.allocate(self.engine, desc)
-            np.copyto(memory.view(), np.broadcast_to(self.constants.data(value), tuple(dims)).reshape(desc.dims), casting="unsafe")
+            np.copyto(
+                memory.view(),
+                np.broadcast_to(self.constants.data(value), tuple(dims)).reshape(desc.dims),
+                casting="unsafe",
+            )
             self._written_out[key] = memory
         return self._written_out[key]
 
     def spread(self, value: str, desc: MemoryDesc) -> Wanted:
-        """A value [N, C, ...] broadcast along spatial dimensions of length 1, under a name of its own; made when it is fetched.
+        """A value [N, C, ...] broadcast along spatial dimensions of length 1, under a name of its
+        own; made when it is fetched.
 
         Args:
             value: the value.
@@ -210,15 +230,24 @@ class Values:
         """See `spread`: the nearest element of a resampling is the only one."""
         found = self._spread.get((value, desc))
         if found is None:
-            given = relaid(desc, self.dims(value), desc.dtype) or row_major(self.library, self.dims(value), desc.dtype)
+            given = relaid(desc, self.dims(value), desc.dtype) or row_major(
+                self.library, self.dims(value), desc.dtype
+            )
             source = self.fetch(Wanted(value, given))
-            found = self._spread[value, desc] = Tensor(Buffer(value, Home.ARENA, desc.size, {value}), desc)
-            made = resampling(self.engine, AlgKind.resampling_nearest, given, desc, origin=f"broadcast of {value}")
+            found = self._spread[value, desc] = Tensor(
+                Buffer(value, Home.ARENA, desc.size, {value}), desc
+            )
+            made = resampling(
+                self.engine, AlgKind.resampling_nearest, given, desc, origin=f"broadcast of {value}"
+            )
             self._run(made, {Arg.SRC: source, Arg.DST: found}, found, f"broadcast of {value}")
         return found
 
-    def rearranged(self, value: str, name: str, view: MemoryDesc, target: MemoryDesc, seen: MemoryDesc) -> Wanted:
-        """A copy of a value in another order of elements, under a name of its own that can be fetched.
+    def rearranged(
+        self, value: str, name: str, view: MemoryDesc, target: MemoryDesc, seen: MemoryDesc
+    ) -> Wanted:
+        """A copy of a value in another order of elements, under a name of its own that can be
+        fetched.
 
         Args:
             value: the value.
@@ -232,12 +261,18 @@ class Values:
             buffer = Buffer(name, Home.ARENA, target.size, {value})
             move = reorder(self.engine, view, target, origin=f"layout of {value}")
             copy = Tensor(buffer, target)
-            self._run(move, {Arg.SRC: Tensor(straight.buffer, view), Arg.DST: copy}, copy, f"layout of {value}")
+            self._run(
+                move,
+                {Arg.SRC: Tensor(straight.buffer, view), Arg.DST: copy},
+                copy,
+                f"layout of {value}",
+            )
             self._tensors[name] = [Tensor(buffer, seen)]
         return Wanted(name, seen)
 
     def flattened(self, value: str, lies: MemoryDesc) -> Wanted:
-        """A value's elements in the order of their addresses, as [count], under a name of its own that can be fetched.
+        """A value's elements in the order of their addresses, as [count], under a name of its own
+        that can be fetched.
 
         Args:
             value: the value.
@@ -269,17 +304,23 @@ class Values:
     def _straight(self, value: str) -> Tensor:
         """A row-major tensor of a value: the library transposes faster than NumPy copies."""
         first = self._tensors[value][0]
-        found = self.fetch(Wanted(value, row_major(self.library, first.desc.dims, first.desc.dtype)))
+        found = self.fetch(
+            Wanted(value, row_major(self.library, first.desc.dims, first.desc.dtype))
+        )
         assert isinstance(found, Tensor)
         return found
 
     def _viewable(self, value: str, dims: Sequence[int]) -> Tensor:
-        """A tensor of the value under another shape; brought into row-major order first where its layout does not allow that."""
+        """A tensor of the value under another shape; brought into row-major order first where its
+        layout does not allow that.
+        """
         first = self._tensors[value][0]
         view = viewed(first.desc, dims)
         if view is None:
             if math.prod(dims) != math.prod(first.desc.dims):
-                raise InternalError(f"{value} {list(first.desc.dims)} was asked for as {list(dims)}")
+                raise InternalError(
+                    f"{value} {list(first.desc.dims)} was asked for as {list(dims)}"
+                )
             plain = row_major(self.library, first.desc.dims, first.desc.dtype)
             straight = self.fetch(Wanted(value, plain))
             assert isinstance(straight, Tensor)
@@ -287,7 +328,9 @@ class Values:
             assert view is not None
         return first if view is first.desc else Tensor(first.buffer, view)
 
-    def _reordered(self, value: str, source: Tensor, desc: MemoryDesc, buffer: Buffer | None = None) -> Tensor:
+    def _reordered(
+        self, value: str, source: Tensor, desc: MemoryDesc, buffer: Buffer | None = None
+    ) -> Tensor:
         """A copy in another layout or type."""
         tensor = Tensor(buffer or Buffer(value, Home.ARENA, desc.size, {value}), desc)
         made = reorder(self.engine, source.desc, desc, origin=f"layout of {value}")
@@ -296,29 +339,47 @@ class Values:
         return tensor
 
     def _in_place(self, step: Step, operand: Wanted, read: set[Buffer]) -> Buffer:
-        """The buffer of a destination that holds the operand of `sum`: the operand's own where nothing reads it later, else a copy."""
+        """The buffer of a destination that holds the operand of `sum`: the operand's own where
+        nothing reads it later, else a copy.
+        """
         if not self.is_constant(operand.value):
             for tensor in self._tensors[operand.value]:
                 view = viewed(tensor.desc, operand.desc.dims)
-                if view is not None and view == operand.desc and self._dies_here(tensor.buffer) and tensor.buffer not in read:
+                if (
+                    view is not None
+                    and view == operand.desc
+                    and self._dies_here(tensor.buffer)
+                    and tensor.buffer not in read
+                ):
                     for value in tensor.buffer.values:
                         self._tensors[value] = []
                     return tensor.buffer
         buffer = Buffer(step.output, Home.ARENA, operand.desc.size)
         if self.is_constant(operand.value):
             memory = self.fetch(operand)
-            copy = reorder(self.engine, operand.desc, operand.desc, origin=f"copy of {operand.value}")
+            copy = reorder(
+                self.engine, operand.desc, operand.desc, origin=f"copy of {operand.value}"
+            )
             target = Tensor(buffer, operand.desc)
             self._run(copy, {Arg.SRC: memory, Arg.DST: target}, target, f"copy of {operand.value}")
             self._reorders += 1
         else:
-            self._reordered(operand.value, self._viewable(operand.value, operand.desc.dims), operand.desc, buffer)
+            self._reordered(
+                operand.value,
+                self._viewable(operand.value, operand.desc.dims),
+                operand.desc,
+                buffer,
+            )
         return buffer
 
     def _dies_here(self, buffer: Buffer) -> bool:
-        return buffer.home is Home.ARENA and all(self._last_use.get(value, -1) <= self.index for value in buffer.values)
+        return buffer.home is Home.ARENA and all(
+            self._last_use.get(value, -1) <= self.index for value in buffer.values
+        )
 
-    def _run(self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory], dst: Tensor, label: str) -> None:
+    def _run(
+        self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory], dst: Tensor, label: str
+    ) -> None:
         try:
             primitive = Primitive(desc)
         except OneDnnError as error:

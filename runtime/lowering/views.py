@@ -1,4 +1,6 @@
-"""Steps that say where the elements lie: another shape over the same bytes, another order of the axes, carried by strides; and shuffles."""
+"""Steps that say where the elements lie: another shape over the same bytes, another order of the
+axes, carried by strides; and shuffles.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ def _source(step: Step) -> str:
 
 
 def reshape(binder: Binder, step: Step) -> None:
-    """Reshape, Flatten, Squeeze, Unsqueeze, Identity: a view where the layout allows it, else the view of a row-major copy.
+    """Reshape, Flatten, Squeeze, Unsqueeze, Identity: a view where the layout allows it, else the
+    view of a row-major copy.
 
     Raises:
         NotLowered: it reads a constant, or its axes or its shape come at run time, and may not fit.
@@ -48,15 +51,22 @@ def transpose(binder: Binder, step: Step) -> None:
         raise NotLowered("a layout that strides cannot describe")
     strides = lies.strides
     order = [axis for axis in perm if isinstance(axis, int)]
-    view = MemoryDesc.with_strides(binder.library, [lies.dims[axis] for axis in order], lies.dtype, [strides[axis] for axis in order])
+    view = MemoryDesc.with_strides(
+        binder.library,
+        [lies.dims[axis] for axis in order],
+        lies.dtype,
+        [strides[axis] for axis in order],
+    )
     binder.alias(step, view, source)
 
 
 def shuffle(binder: Binder, step: Step) -> None:
-    """Channel shuffle: one reorder, from the groups where they lie to the same layout with the two axes of the groups swapped.
+    """Channel shuffle: one reorder, from the groups where they lie to the same layout with the two
+    axes of the groups swapped.
 
-    oneDNN's shuffle primitive is compiled for blocked layouts only: channels last and row-major it has the reference implementation,
-    which took 1.0 to 2.5 times as long as this reorder (3.2, ShuffleNet's maps, u8, s8 and f32).
+    oneDNN's shuffle primitive is compiled for blocked layouts only: channels last and row-major it
+    has the reference implementation, which took 1.0 to 2.5 times as long as this reorder (3.2,
+    ShuffleNet's maps, u8, s8 and f32).
     """
     source = _source(step)
     if binder.is_constant(source):
@@ -73,7 +83,9 @@ def shuffle(binder: Binder, step: Step) -> None:
     groups, strides = dims[axis] // size, dense.strides
     split = (*dims[:axis], size, groups, *dims[axis + 1 :])
     read, written = (
-        MemoryDesc.with_strides(binder.library, split, dtype, (*strides[:axis], *pair, *strides[axis + 1 :]))
+        MemoryDesc.with_strides(
+            binder.library, split, dtype, (*strides[:axis], *pair, *strides[axis + 1 :])
+        )
         for pair in ((strides[axis], strides[axis] * size), (strides[axis] * groups, strides[axis]))
     )
     binder.commit_move(step, tensor, read, written, dense)

@@ -34,13 +34,23 @@ LIMIT = 60.0  # seconds for a worker to answer; only a hanging one needs them
 def chain(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chain")
     onnx.save(build_chain(3), folder / "chain.onnx")
-    save_arrays(folder / "feeds.npz", {"input": np.random.default_rng(0).uniform(0, 4, (4, 16, 8, 8)).astype(np.float32)})
+    save_arrays(
+        folder / "feeds.npz",
+        {"input": np.random.default_rng(0).uniform(0, 4, (4, 16, 8, 8)).astype(np.float32)},
+    )
     return folder
 
 
 def test_worker_loads_times_and_answers(chain):
     with WorkerProcess(1, chain / "log") as worker:
-        load = worker.ask("load", LIMIT, engine="onnxruntime", path=str(chain / "chain.onnx"), feeds=str(chain / "feeds.npz"), threads=1)
+        load = worker.ask(
+            "load",
+            LIMIT,
+            engine="onnxruntime",
+            path=str(chain / "chain.onnx"),
+            feeds=str(chain / "feeds.npz"),
+            threads=1,
+        )
         assert load["load_s"] > 0
         assert len(worker.ask("time", LIMIT, runs=5, warmup=1)["seconds"]) == 5
         worker.ask("outputs", LIMIT, to=str(chain / "out.npz"))
@@ -54,7 +64,11 @@ def test_worker_loads_times_and_answers(chain):
 def test_an_engines_error_is_an_answer_and_the_worker_goes_on(chain):
     (chain / "broken.onnx").write_bytes(b"no model")
     with WorkerProcess(1, chain / "log") as worker:
-        arguments = {"path": str(chain / "broken.onnx"), "feeds": str(chain / "feeds.npz"), "threads": 1}
+        arguments = {
+            "path": str(chain / "broken.onnx"),
+            "feeds": str(chain / "feeds.npz"),
+            "threads": 1,
+        }
         with pytest.raises(WorkerFailed, match=r"broken\.onnx"):
             worker.ask("load", LIMIT, engine="onnxruntime", **arguments)
         with pytest.raises(WorkerFailed, match="load a model first"):
@@ -65,7 +79,8 @@ def test_an_engines_error_is_an_answer_and_the_worker_goes_on(chain):
 
 
 def test_the_interval_of_a_median():
-    # n = 6: both extremes miss it with 2 / 64 = 3.1 %; n = 21: 2 * P(Bin(21, 1/2) < 6) = 2.7 %, with < 7 it would be 7.8 %.
+    # n = 6: both extremes miss it with 2 / 64 = 3.1 %; n = 21: 2 * P(Bin(21, 1/2) < 6) = 2.7 %,
+    # with < 7 it would be 7.8 %.
     assert median_interval([6, 1, 5, 2, 4, 3]) == (1, 6)
     assert median_interval(range(1, 22)) == (6, 16)
     with pytest.raises(ValueError, match="5 ratios"):
@@ -81,7 +96,9 @@ def test_a_checkout_against_itself(chain, capsys):
     case = Case(Network("chain", build=build_chain, feeds=dict, logits=""), "qdq", chain)
     shutil.copy(chain / "chain.onnx", case.path)
     shutil.copy(chain / "feeds.npz", case.inputs_path)
-    (found,) = versus(ROOT, [case], Settings(threads=1, rounds=1, turn_seconds=0.01, pause=0.0), 6, chain, print)
+    (found,) = versus(
+        ROOT, [case], Settings(threads=1, rounds=1, turn_seconds=0.01, pause=0.0), 6, chain, print
+    )
     assert found.low <= found.ratio <= found.high
     assert "geometric mean" in capsys.readouterr().out
 
@@ -95,7 +112,10 @@ def test_a_crash_is_named(tmp_path):
 
 
 def test_silence_is_named(tmp_path):
-    with WorkerProcess(1, tmp_path / "log") as worker, pytest.raises(WorkerFailed, match="no answer to 'memory' within 0 s"):
+    with (
+        WorkerProcess(1, tmp_path / "log") as worker,
+        pytest.raises(WorkerFailed, match="no answer to 'memory' within 0 s"),
+    ):
         worker.ask("memory", 0.0)
 
 
@@ -113,7 +133,9 @@ def test_peak_is_measured_through_the_binding():
 
 def test_sqnr_and_top1_of_known_errors():
     reference = np.array([[3.0, 4.0], [0.0, 5.0]])
-    assert sqnr_db(reference, reference + np.array([[0.3, -0.4], [0.5, 0.0]])) == pytest.approx(20.0)  # 50 over 0.5
+    assert sqnr_db(reference, reference + np.array([[0.3, -0.4], [0.5, 0.0]])) == pytest.approx(
+        20.0
+    )  # 50 over 0.5
     assert sqnr_db(reference, reference) == math.inf
     assert top1_agreement(reference, np.array([[4.0, 3.0], [0.0, 1.0]])) == 0.5
 
@@ -130,10 +152,23 @@ def test_comparison_takes_the_worst_output_and_refuses_other_shapes():
 
 def rows(file, fqfuse, ort, openvino, gap=0.1):
     """Rows of one file; None for an engine that crashed."""
-    times = {"fqfuse-onednn": fqfuse, "fqfuse-numpy": 50.0, "onnxruntime": ort, "openvino": openvino, REFERENCE: 25.0}
+    times = {
+        "fqfuse-onednn": fqfuse,
+        "fqfuse-numpy": 50.0,
+        "onnxruntime": ort,
+        "openvino": openvino,
+        REFERENCE: 25.0,
+    }
     decibels = {"fqfuse-onednn": 20.0, "onnxruntime": 20.0 + gap, "openvino": 19.0}
     return [
-        Row(file, engine, "" if ms else "crashed by SIGSEGV", ms, [ms] if ms else [], sqnr_db=decibels.get(engine) if ms else None)
+        Row(
+            file,
+            engine,
+            "" if ms else "crashed by SIGSEGV",
+            ms,
+            [ms] if ms else [],
+            sqnr_db=decibels.get(engine) if ms else None,
+        )
         for engine, ms in times.items()
     ]
 
@@ -149,13 +184,20 @@ def test_summary_compares_with_the_faster_and_the_better_peer():
 def test_summary_means_count_only_files_of_both_peers():
     files = [
         summarize_file(rows(name, *times), 10**9, None)
-        for name, times in {"a": (4, 10, 5), "b": (5, 10, 25), "crash": (9, 10, None), "bert": (20, 10, 10)}.items()
+        for name, times in {
+            "a": (4, 10, 5),
+            "b": (5, 10, 25),
+            "crash": (9, 10, None),
+            "bert": (20, 10, 10),
+        }.items()
     ]
     summary = summarize(files, frozenset({"bert"}))
     assert summary["geometric_mean_both_peers_convolutional"] == pytest.approx(math.sqrt(0.8 * 0.5))
     assert summary["geometric_mean_both_peers"] == pytest.approx((0.8 * 0.5 * 2.0) ** (1 / 3))
     assert summary["files_both_peers_convolutional"] == 2
-    assert summary["worst_ratio_convolutional"] == pytest.approx(0.9)  # the crash file still counts against the living peer
+    assert summary["worst_ratio_convolutional"] == pytest.approx(
+        0.9
+    )  # the crash file still counts against the living peer
     assert summarize(files[:0], frozenset())["worst_ratio_convolutional"] is None
 
 
@@ -192,7 +234,8 @@ def test_report_says_what_crashed_and_is_strict_json(tmp_path):
 
 def test_compile_report_gives_the_growth(tmp_path):
     chains = [
-        CompileRow(f"chain-{size}", "onnxruntime", 5 * size + 2, "", seconds, 0.1, 0.1) for size, seconds in ((1000, 2.0), (10000, 23.0))
+        CompileRow(f"chain-{size}", "onnxruntime", 5 * size + 2, "", seconds, 0.1, 0.1)
+        for size, seconds in ((1000, 2.0), (10000, 23.0))
     ]
     result = {"environment": ENVIRONMENT, "settings": {"threads": 2}, "label": ""}
     text = write_compile(tmp_path, result, [], chains).read_text()
@@ -202,7 +245,10 @@ def test_compile_report_gives_the_growth(tmp_path):
 
 def test_the_report_says_what_twice_the_chain_costs(tmp_path):
     lengths = ((1000, 1.0), (10000, 10.0), (100000, 100.0))
-    plain = [CompileRow(f"mul-add-{nodes}", "fqfuse-onednn", nodes, "", seconds, 0.1, 0.1) for nodes, seconds in lengths]
+    plain = [
+        CompileRow(f"mul-add-{nodes}", "fqfuse-onednn", nodes, "", seconds, 0.1, 0.1)
+        for nodes, seconds in lengths
+    ]
     plain.append(CompileRow("relu-1000", "fqfuse-onednn", 1000, "no answer"))
     result = {"environment": ENVIRONMENT, "settings": {"threads": 2}, "label": ""}
     text = write_compile(tmp_path, result, [], [], plain).read_text()
@@ -211,15 +257,34 @@ def test_the_report_says_what_twice_the_chain_costs(tmp_path):
 
 
 def test_plain_chains_are_timed_by_kind(tmp_path):
-    found = compile_plain_chains((20,), ("onnxruntime",), threads=1, repeats=1, timeout=LIMIT, scratch=tmp_path, log=lambda _: None)
+    found = compile_plain_chains(
+        (20,),
+        ("onnxruntime",),
+        threads=1,
+        repeats=1,
+        timeout=LIMIT,
+        scratch=tmp_path,
+        log=lambda _: None,
+    )
     assert {row.file.rpartition("-")[0] for row in found} == set(PLAIN_CHAINS)
     assert {row.file for row in found if row.reason} <= {"fake-quantize-20"}  # OpenVINO's operator
 
 
 def test_an_engine_that_fails_a_chain_is_spared_the_longer_ones(tmp_path):
     lines = []
-    found = compile_chains((2, 3), ("onnxruntime",), threads=1, repeats=1, timeout=0.0, scratch=tmp_path, log=lines.append)
-    assert [row.reason for row in found] == ["no answer to 'load' within 0 s", "not tried: a shorter chain failed"]
+    found = compile_chains(
+        (2, 3),
+        ("onnxruntime",),
+        threads=1,
+        repeats=1,
+        timeout=0.0,
+        scratch=tmp_path,
+        log=lines.append,
+    )
+    assert [row.reason for row in found] == [
+        "no answer to 'load' within 0 s",
+        "not tried: a shorter chain failed",
+    ]
     assert found[1].nodes == 17
     assert "no answer" in lines[0]
 
@@ -235,4 +300,7 @@ def test_wrong_options_exit_with_2(tmp_path, capsys):
 
 def test_there_are_eight_cases(tmp_path):
     assert len(cases(tmp_path)) == 8
-    assert [case.name for case in cases(tmp_path, ["bert-nncf", "resnet50-ort"])] == ["resnet50-ort", "bert-nncf"]
+    assert [case.name for case in cases(tmp_path, ["bert-nncf", "resnet50-ort"])] == [
+        "resnet50-ort",
+        "bert-nncf",
+    ]

@@ -1,4 +1,6 @@
-"""The benchmark's networks are the published architectures, valid, reproducible, and alive when they run."""
+"""The benchmark's networks are the published architectures, valid, reproducible, and alive when
+they run.
+"""
 
 import numpy as np
 import onnx
@@ -12,16 +14,25 @@ from fqfuse.benchmarks.networks.chain import NODES_PER_CONVOLUTION, build_chain
 from fqfuse.benchmarks.networks.layers import rounded
 from fqfuse.benchmarks.networks.samples import sample_images
 
-# Parameters: of torchvision's models, to the last one. MACs: those its model pages give (4.09, 0.30 and 2.83 billion).
-PUBLISHED = {"resnet50": (25_557_032, 4.09e9), "mobilenet_v2": (3_504_872, 0.30e9), "densenet121": (7_978_856, 2.83e9)}
+# Parameters: of torchvision's models, to the last one. MACs: those its model pages give (4.09, 0.30
+# and 2.83 billion).
+PUBLISHED = {
+    "resnet50": (25_557_032, 4.09e9),
+    "mobilenet_v2": (3_504_872, 0.30e9),
+    "densenet121": (7_978_856, 2.83e9),
+}
 CONVOLUTIONS = {"resnet50": 53, "mobilenet_v2": 52, "densenet121": 120}
 
-# BERT by hand: embeddings (2000 + 2 + 128) x 384 and a LayerNorm; a layer has 4 square matrices, 2 of 384 x 1536, their biases
-# and 2 LayerNorms; then the pooler and 64 classes.
+# BERT by hand: embeddings (2000 + 2 + 128) x 384 and a LayerNorm; a layer has 4 square matrices, 2
+# of 384 x 1536, their biases and 2 LayerNorms; then the pooler and 64 classes.
 _WIDTH, _INNER, _SEQUENCE, _LAYERS = 384, 1536, 128, 6
 _BERT_LAYER = 4 * (_WIDTH + 1) * _WIDTH + (_WIDTH + 1) * _INNER + (_INNER + 1) * _WIDTH + 4 * _WIDTH
-BERT_PARAMETERS = 2130 * _WIDTH + 2 * _WIDTH + _LAYERS * _BERT_LAYER + (_WIDTH + 1) * _WIDTH + (_WIDTH + 1) * 64
-_BERT_LAYER_MACS = _SEQUENCE * (4 * _WIDTH * _WIDTH + 2 * _WIDTH * _INNER) + 2 * _SEQUENCE * _SEQUENCE * _WIDTH
+BERT_PARAMETERS = (
+    2130 * _WIDTH + 2 * _WIDTH + _LAYERS * _BERT_LAYER + (_WIDTH + 1) * _WIDTH + (_WIDTH + 1) * 64
+)
+_BERT_LAYER_MACS = (
+    _SEQUENCE * (4 * _WIDTH * _WIDTH + 2 * _WIDTH * _INNER) + 2 * _SEQUENCE * _SEQUENCE * _WIDTH
+)
 BERT_MACS = _LAYERS * _BERT_LAYER_MACS + _WIDTH * _WIDTH + _WIDTH * 64
 
 
@@ -35,10 +46,15 @@ def run(model, stacked):
     """Each output, stacked over the feeds."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 2
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     names = [output.name for output in session.get_outputs()]
     results = [session.run(None, feed) for feed in split_feeds(stacked)]
-    return {name: np.concatenate(values) for name, values in zip(names, zip(*results, strict=True), strict=True)}
+    return {
+        name: np.concatenate(values)
+        for name, values in zip(names, zip(*results, strict=True), strict=True)
+    }
 
 
 def test_size_is_that_of_the_published_architecture(built):
@@ -49,24 +65,32 @@ def test_size_is_that_of_the_published_architecture(built):
         return
     parameters, macs = PUBLISHED[network.name]
     assert count_parameters(model) == parameters
-    assert count_macs(model) == pytest.approx(macs, rel=0.005)  # the published figures have two or three digits
+    assert count_macs(model) == pytest.approx(
+        macs, rel=0.005
+    )  # the published figures have two or three digits
     assert op_histogram(model)["Conv"] == CONVOLUTIONS[network.name]
 
 
 def test_outputs_differ_between_inputs_and_activations_stay_in_range(built):
     network, model = built
-    for value in model.graph.node:  # every hidden activation that follows a normalization becomes an output
-        if value.op_type in ("BatchNormalization", "LayerNormalization") and value.output[0] not in {o.name for o in model.graph.output}:
+    for (
+        value
+    ) in model.graph.node:  # every hidden activation that follows a normalization becomes an output
+        if value.op_type in ("BatchNormalization", "LayerNormalization") and value.output[
+            0
+        ] not in {o.name for o in model.graph.output}:
             model.graph.output.append(onnx.helper.make_empty_tensor_value_info(value.output[0]))
             model.graph.output[-1].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     outputs = run(model, network.feeds(np.random.default_rng(7), 3))
     logits = outputs.pop(network.logits)
     assert np.isfinite(logits).all()
-    # The head is scaled to a std of 2 on the samples that the builder saw; other inputs may be off by a factor, not by an order.
+    # The head is scaled to a std of 2 on the samples that the builder saw; other inputs may be off
+    # by a factor, not by an order.
     assert 0.5 < (logits - logits.mean(axis=0)).std() < 10
     assert len(set(logits.argmax(axis=1))) > 1
     for name, value in outputs.items():
-        # A normalization's output has a std near its scale, 0.1 to 1.5, on the calibration samples; the same margin as above.
+        # A normalization's output has a std near its scale, 0.1 to 1.5, on the calibration samples;
+        # the same margin as above.
         assert 0.02 < value.std() < 10, name
 
 
@@ -85,7 +109,9 @@ def test_one_sample_cannot_calibrate_the_head():
 def test_rounded_keeps_eight_significant_bits():
     values = np.array([1.0, -0.3, 3e-20, 1e9, 0.0])
     result = rounded(values)
-    np.testing.assert_allclose(result, values, rtol=2.0**-8)  # half a step of 2^-8 below a mantissa of at least one half
+    np.testing.assert_allclose(
+        result, values, rtol=2.0**-8
+    )  # half a step of 2^-8 below a mantissa of at least one half
     mantissa, _ = np.frexp(result.astype(np.float64))
     np.testing.assert_array_equal(mantissa * 256, np.round(mantissa * 256))
 
@@ -106,7 +132,9 @@ def test_chain_has_the_promised_nodes_and_quantized_outputs():
     assert len(model.graph.node) == 7 * NODES_PER_CONVOLUTION + 2
     x = np.random.default_rng(0).uniform(0, 4, (1, 16, 8, 8)).astype(np.float32)
     steps = run(model, {"input": x})["output"] / np.float32(0.03)
-    np.testing.assert_allclose(steps, steps.round(), atol=1e-3)  # one multiplication and one division in f32 of at most 255
+    np.testing.assert_allclose(
+        steps, steps.round(), atol=1e-3
+    )  # one multiplication and one division in f32 of at most 255
     assert len(np.unique(steps.round())) > 20
     with pytest.raises(ValueError, match="at least one"):
         build_chain(0)

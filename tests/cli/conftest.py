@@ -1,4 +1,6 @@
-"""What the tests of the command line share: a way to call it in this process and in one of its own, a plan, and inputs."""
+"""What the tests of the command line share: a way to call it in this process and in one of its own,
+a plan, and inputs.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,14 @@ from fqfuse.models.digits import digits_model_path, digits_test_set
 
 @pytest.fixture
 def call():
-    """call(*arguments) -> result with exit_code, stdout and stderr; runs in this process, stdout is a pipe."""
+    """call(*arguments) -> result with exit_code, stdout and stderr; runs in this process, stdout is
+    a pipe.
+    """
 
     def run(*arguments: object, env: Mapping[str, str] | None = None):
-        return CliRunner(env=env or {}).invoke(app, [str(argument) for argument in arguments], prog_name="fqfuse")
+        return CliRunner(env=env or {}).invoke(
+            app, [str(argument) for argument in arguments], prog_name="fqfuse"
+        )
 
     return run
 
@@ -30,10 +36,20 @@ def call():
 def spawn():
     """spawn(*arguments) -> the finished process `fqfuse ...`, as a user starts it."""
 
-    def run(*arguments: object, env: Mapping[str, str] | None = None, **options) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: object, env: Mapping[str, str] | None = None, **options
+    ) -> subprocess.CompletedProcess[str]:
         command = [str(Path(sys.executable).with_name("fqfuse")), *map(str, arguments)]
         options = {"capture_output": True, **options}
-        return subprocess.run(command, env={**os.environ, **(env or {})}, text=True, encoding="utf-8", check=False, timeout=120, **options)
+        return subprocess.run(
+            command,
+            env={**os.environ, **(env or {})},
+            text=True,
+            encoding="utf-8",
+            check=False,
+            timeout=120,
+            **options,
+        )
 
     return run
 

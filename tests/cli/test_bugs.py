@@ -1,4 +1,6 @@
-"""A bug in fqfuse: exit code 3, one message, where the graph was saved, and a traceback only on request."""
+"""A bug in fqfuse: exit code 3, one message, where the graph was saved, and a traceback only on
+request.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,14 @@ def raising(error: BaseException):
     return action
 
 
-def test_an_internal_error_names_the_saved_graph(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_names_the_saved_graph(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("FQFUSE_TRACEBACK", raising=False)
-    assert exit_code_of(raising(InternalError("a value has no producer", "graph.txt")), as_json=False) == 3
+    assert (
+        exit_code_of(raising(InternalError("a value has no producer", "graph.txt")), as_json=False)
+        == 3
+    )
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
@@ -30,7 +37,9 @@ def test_an_internal_error_names_the_saved_graph(capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_an_unexpected_exception_names_its_place(call, monkeypatch: pytest.MonkeyPatch, plan: Path) -> None:
+def test_an_unexpected_exception_names_its_place(
+    call, monkeypatch: pytest.MonkeyPatch, plan: Path
+) -> None:
     monkeypatch.setattr("fqfuse.report.text.steps_part", None)
     result = call("inspect", plan)
     assert result.exit_code == 3
@@ -41,8 +50,14 @@ def test_an_unexpected_exception_names_its_place(call, monkeypatch: pytest.Monke
     assert "FQFUSE_TRACEBACK=1" in third
 
 
-@pytest.mark.parametrize(("error", "code"), [(InternalError("broken"), 3), (ValueError("odd"), 3), (InvalidInput("no"), 2)], ids=str)
-def test_a_traceback_on_request(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception, code: int) -> None:
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(InternalError("broken"), 3), (ValueError("odd"), 3), (InvalidInput("no"), 2)],
+    ids=str,
+)
+def test_a_traceback_on_request(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
     monkeypatch.setenv("FQFUSE_TRACEBACK", "1")
     assert exit_code_of(raising(error), as_json=False) == code
     assert capsys.readouterr().err.startswith("Traceback (most recent call last):")

@@ -45,7 +45,9 @@ def test_version(call, spawn) -> None:
 
 
 def test_module_runs_like_the_program() -> None:
-    ran = subprocess.run([sys.executable, "-m", "fqfuse", "--version"], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-m", "fqfuse", "--version"], capture_output=True, text=True, check=True
+    )
     assert ran.stdout == f"fqfuse {version('fqfuse')}\n"
 
 
@@ -66,7 +68,9 @@ def test_compile_writes_what_the_library_writes(call, tmp_path: Path, model: Pat
 
 def test_compile_as_a_document(call, tmp_path: Path, model: Path) -> None:
     path = tmp_path / "v2.onnx"
-    document = json.loads(call("compile", model, "-o", path, "--target", "onednn-v2", "--json").stdout)
+    document = json.loads(
+        call("compile", model, "-o", path, "--target", "onednn-v2", "--json").stdout
+    )
     assert list(document) == ["schema", "model", "plan", "bytes", "summary"]
     assert document["schema"] == "fqfuse.compile/1"
     assert document["bytes"] == path.stat().st_size
@@ -92,7 +96,10 @@ def test_inspect_text_cuts_names_that_nobody_has(call, tmp_path: Path) -> None:
     long = "a/b" * 1_000_000
     node = helper.make_node("Relu", ["x"], [long], name=f"{long}.relu")
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", long)]
-    onnx.save(helper.make_model(helper.make_graph([node], "long", infos[:1], infos[1:])), tmp_path / "long.onnx")
+    onnx.save(
+        helper.make_model(helper.make_graph([node], "long", infos[:1], infos[1:])),
+        tmp_path / "long.onnx",
+    )
     assert call("compile", tmp_path / "long.onnx", "-o", tmp_path / "plan.onnx").exit_code == 0
     assert fqfuse.load_plan(tmp_path / "plan.onnx").outputs == (long,), "the file has it whole"
     text = call("inspect", tmp_path / "plan.onnx", "--text").stdout
@@ -100,12 +107,16 @@ def test_inspect_text_cuts_names_that_nobody_has(call, tmp_path: Path) -> None:
     assert re.search(r"\n  out %[ab/]{200,} …\(3,000,000 characters\)… [ab/]{200,}\n", text)
     whole = call("inspect", tmp_path / "plan.onnx", "--text", "--all").stdout
     assert parse_plan(whole) == fqfuse.load_plan(tmp_path / "plan.onnx")
-    assert "over 500 characters" in " ".join(call("inspect", "--help", env={"COLUMNS": "300"}).stdout.split())
+    assert "over 500 characters" in " ".join(
+        call("inspect", "--help", env={"COLUMNS": "300"}).stdout.split()
+    )
 
 
 def test_inspect_decisions(call, plan: Path) -> None:
     assert "Decisions" not in call("inspect", plan).stdout
-    assert re.search(r"split_fake_quantize +image.fq +u8 codes", call("inspect", plan, "--decisions").stdout)
+    assert re.search(
+        r"split_fake_quantize +image.fq +u8 codes", call("inspect", plan, "--decisions").stdout
+    )
 
 
 def test_inspect_of_digits_as_issue_2_demands(call, model: Path) -> None:
@@ -115,12 +126,18 @@ def test_inspect_of_digits_as_issue_2_demands(call, model: Path) -> None:
         if step["primitive"] in ("convolution", "matmul"):
             assert [text[:2] for text in step["types"]["inputs"][:2]] == ["u8", "s8"]
     reorders = [step for step in steps if step["primitive"] == "reorder"]
-    assert [step["inputs"] for step in reorders] == [["image"]], "no standalone quantize step except at the graph's input"
+    assert [step["inputs"] for step in reorders] == [["image"]], (
+        "no standalone quantize step except at the graph's input"
+    )
     for add in ("block1.add", "block2.add"):
         (step,) = [step for step in steps if add in step["origin"]]
         assert step["primitive"] == "convolution"
         assert {op["kind"] for op in step["post_ops"]} & {"sum", "binary"}
-    assert len(document["fates"]) == document["summary"]["quantizers"] == document["summary"]["settled"]
+    assert (
+        len(document["fates"])
+        == document["summary"]["quantizers"]
+        == document["summary"]["settled"]
+    )
 
 
 def test_colours_only_when_asked(call, plan: Path) -> None:
@@ -129,13 +146,28 @@ def test_colours_only_when_asked(call, plan: Path) -> None:
     assert plain == call("inspect", plan, "--color", "never", env={"FORCE_COLOR": "1"}).stdout
     coloured = call("inspect", plan, "--color", "always").stdout
     assert "\x1b[" in coloured
-    assert [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in coloured.splitlines()] == plain.splitlines()
+    assert [
+        re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in coloured.splitlines()
+    ] == plain.splitlines()
 
 
 @pytest.mark.parametrize("feed", ["image={}", "{}"])
-def test_run_writes_an_archive(call, tmp_path: Path, plan: Path, image_file: Path, images: np.ndarray, feed: str) -> None:
+def test_run_writes_an_archive(
+    call, tmp_path: Path, plan: Path, image_file: Path, images: np.ndarray, feed: str
+) -> None:
     output = tmp_path / "out.npz"
-    result = call("run", plan, "-i", feed.format(image_file), "--output", output, "--backend", "numpy", "--threads", "1")
+    result = call(
+        "run",
+        plan,
+        "-i",
+        feed.format(image_file),
+        "--output",
+        output,
+        "--backend",
+        "numpy",
+        "--threads",
+        "1",
+    )
     assert (result.exit_code, result.stderr) == (0, "")
     with np.load(output) as archive:
         found = dict(archive)
@@ -144,33 +176,71 @@ def test_run_writes_an_archive(call, tmp_path: Path, plan: Path, image_file: Pat
     np.testing.assert_array_equal(found["logits"], expected)
 
 
-def test_run_takes_an_archive_and_gives_one_array(call, tmp_path: Path, model: Path, plan: Path, images: np.ndarray) -> None:
+def test_run_takes_an_archive_and_gives_one_array(
+    call, tmp_path: Path, model: Path, plan: Path, images: np.ndarray
+) -> None:
     np.savez(tmp_path / "in.npz", image=images)
     for path, output in ((plan, "of_plan.npy"), (model, "of_model.npy")):
         assert call("run", path, "-i", tmp_path / "in.npz", "-o", tmp_path / output).exit_code == 0
     assert (tmp_path / "of_plan.npy").read_bytes() == (tmp_path / "of_model.npy").read_bytes()
 
 
-def test_run_reads_the_other_byte_order(call, tmp_path: Path, plan: Path, image_file: Path, images: np.ndarray) -> None:
+def test_run_reads_the_other_byte_order(
+    call, tmp_path: Path, plan: Path, image_file: Path, images: np.ndarray
+) -> None:
     np.save(tmp_path / "swapped.npy", images.astype(images.dtype.newbyteorder(">")))
     call("run", plan, "-i", image_file, "-o", tmp_path / "a.npy")
-    assert call("run", plan, "-i", tmp_path / "swapped.npy", "-o", tmp_path / "b.npy").exit_code == 0
+    assert (
+        call("run", plan, "-i", tmp_path / "swapped.npy", "-o", tmp_path / "b.npy").exit_code == 0
+    )
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
 
 
 def test_run_as_a_document(call, tmp_path: Path, plan: Path, image_file: Path) -> None:
-    result = call("run", plan, "-i", image_file, "-o", tmp_path / "new folder", "--json", "--backend", "numpy", "--threads", "2")
+    result = call(
+        "run",
+        plan,
+        "-i",
+        image_file,
+        "-o",
+        tmp_path / "new folder",
+        "--json",
+        "--backend",
+        "numpy",
+        "--threads",
+        "2",
+    )
     document = json.loads(result.stdout)
-    assert list(document) == ["schema", "model", "target", "backend", "backend_reason", "threads", "seconds", "inputs", "outputs"]
-    assert (document["schema"], document["backend"], document["threads"]) == ("fqfuse.run/1", "numpy", 2)
+    assert list(document) == [
+        "schema",
+        "model",
+        "target",
+        "backend",
+        "backend_reason",
+        "threads",
+        "seconds",
+        "inputs",
+        "outputs",
+    ]
+    assert (document["schema"], document["backend"], document["threads"]) == (
+        "fqfuse.run/1",
+        "numpy",
+        2,
+    )
     assert document["backend_reason"] == "the backend numpy was asked for"
     assert document["seconds"] > 0
-    assert document["inputs"] == [{"name": "image", "type": "f32[8,1,8,8]", "file": str(image_file)}]
-    assert document["outputs"] == [{"name": "logits", "type": "f32[8,10]", "file": str(tmp_path / "new folder" / "logits.npy")}]
+    assert document["inputs"] == [
+        {"name": "image", "type": "f32[8,1,8,8]", "file": str(image_file)}
+    ]
+    assert document["outputs"] == [
+        {"name": "logits", "type": "f32[8,10]", "file": str(tmp_path / "new folder" / "logits.npy")}
+    ]
     assert np.load(tmp_path / "new folder" / "logits.npy").shape == (8, 10)
 
 
-def test_run_without_output_writes_nothing(call, tmp_path: Path, plan: Path, image_file: Path) -> None:
+def test_run_without_output_writes_nothing(
+    call, tmp_path: Path, plan: Path, image_file: Path
+) -> None:
     result = call("run", plan, "-i", image_file)
     assert result.exit_code == 0
     assert re.search(r"output +logits +f32\[8,10\] +not written", result.stdout)
@@ -193,7 +263,9 @@ def test_outputs_with_odd_names(tmp_path: Path, place: str) -> None:
         assert found.tolist() == array.tolist()
     again = {name: path.read_bytes() for name, path in files.items()}
     write_outputs(outputs, tmp_path / place)
-    assert again == {name: path.read_bytes() for name, path in files.items()}, "the same outputs give the same bytes"
+    assert again == {name: path.read_bytes() for name, path in files.items()}, (
+        "the same outputs give the same bytes"
+    )
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".tmp")]
 
 
@@ -216,7 +288,9 @@ def test_demo_classifies_the_digits(call, form: str) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     document = json.loads(result.stdout)
     keys = re.findall(
-        r"^\| `(\w+)`(?:, `(\w+)`)*(?:, `(\w+)`)? \|", SCHEMA.split("## fqfuse.demo/1")[1].split("## ")[0], flags=re.MULTILINE
+        r"^\| `(\w+)`(?:, `(\w+)`)*(?:, `(\w+)`)? \|",
+        SCHEMA.split("## fqfuse.demo/1")[1].split("## ")[0],
+        flags=re.MULTILINE,
     )
     assert next(iter(document)) == "schema"
     assert {key for row in keys for key in row if key} <= set(document)
@@ -228,7 +302,11 @@ def test_demo_classifies_the_digits(call, form: str) -> None:
     assert abs(runs["plan"]["accuracy"] - runs["f32"]["accuracy"]) <= 0.5
     assert runs["f32"]["same_as_f32"] == 360
     assert all(check["holds"] for check in document["checks"])
-    assert len(document["fates"]) == document["summary"]["quantizers"] == {"f32": 0, "fakequantize": 18, "qdq": 26}[form]
+    assert (
+        len(document["fates"])
+        == document["summary"]["quantizers"]
+        == {"f32": 0, "fakequantize": 18, "qdq": 26}[form]
+    )
 
 
 def test_demo_tells_the_fate_of_every_quantizer(spawn) -> None:
@@ -241,14 +319,18 @@ def test_demo_tells_the_fate_of_every_quantizer(spawn) -> None:
 
 
 def test_demo_fails_where_the_plan_is_not_accurate(call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fqfuse.inference.InferenceSession.run", lambda *_: [np.zeros((360, 10), np.float32)])
+    monkeypatch.setattr(
+        "fqfuse.inference.InferenceSession.run", lambda *_: [np.zeros((360, 10), np.float32)]
+    )
     result = call("demo")
     assert result.exit_code == 1
     assert re.search(r"NO +the plan's accuracy is at least 97 %", result.stdout)
     assert "0, not 1" in result.stdout, "the first digit is a 1"
 
 
-def test_auto_says_which_runtime_it_took_and_why(spawn, plan: Path, image_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_says_which_runtime_it_took_and_why(
+    spawn, plan: Path, image_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     try:
         load()
         assert re.search(r"\n  onednn: oneDNN 3\.\d+", spawn("run", plan, "-i", image_file).stdout)
@@ -257,10 +339,15 @@ def test_auto_says_which_runtime_it_took_and_why(spawn, plan: Path, image_file: 
     monkeypatch.setenv("FQFUSE_ONEDNN", "/nowhere/libdnnl.so.3")
     ran = spawn("run", plan, "-i", image_file)
     assert ran.returncode == 0
-    assert "\n  numpy: oneDNN cannot be used: the path in the environment variable FQFUSE_ONEDNN does not exist" in ran.stdout
+    assert (
+        "\n  numpy: oneDNN cannot be used: the path in the environment variable FQFUSE_ONEDNN does not exist"
+        in ran.stdout
+    )
 
 
-def test_asking_for_onednn_without_it_says_how_to_install_it(spawn, plan: Path, image_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asking_for_onednn_without_it_says_how_to_install_it(
+    spawn, plan: Path, image_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FQFUSE_ONEDNN", "/nowhere/libdnnl.so.3")
     ran = spawn("run", plan, "-i", image_file, "-o", "out.npz", "--backend", "onednn")
     assert (ran.returncode, ran.stdout) == (2, "")

@@ -1,4 +1,6 @@
-"""`fqfuse convert`: writes what the library converts, tells what has no such reading, and writes nothing where a step cannot be said."""
+"""`fqfuse convert`: writes what the library converts, tells what has no such reading, and writes
+nothing where a step cannot be said.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,15 @@ WAYS = ("mechanical", "semantic")
 def v2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plan file for `onednn-v2`."""
     path = tmp_path_factory.mktemp("v2") / "v2.plan.onnx"
-    assert CliRunner().invoke(app, ["compile", str(digits_model_path("qdq")), "-o", str(path), "--target", "onednn-v2"]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(
+            app,
+            ["compile", str(digits_model_path("qdq")), "-o", str(path), "--target", "onednn-v2"],
+        )
+        .exit_code
+        == 0
+    )
     return path
 
 
@@ -32,7 +42,10 @@ def v2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undecoded(tmp_path: Path, v2: Path) -> Path:
     """The same plan, whose types do not say how codes decode."""
     plan = fqfuse.load_plan(v2)
-    fqfuse.save_plan(replace(plan, values={name: kind.with_quant(None) for name, kind in plan.values.items()}), tmp_path / "bare.onnx")
+    fqfuse.save_plan(
+        replace(plan, values={name: kind.with_quant(None) for name, kind in plan.values.items()}),
+        tmp_path / "bare.onnx",
+    )
     return tmp_path / "bare.onnx"
 
 
@@ -42,7 +55,9 @@ def too_long(tmp_path: Path, v2: Path) -> Path:
     plan = fqfuse.load_plan(v2)
     step = plan.steps[1]
     longer = replace(step, attr=replace(step.attr, post_ops=(Eltwise("abs", scale=2.0),) * 20))
-    fqfuse.save_plan(replace(plan, steps=(plan.steps[0], longer, *plan.steps[2:])), tmp_path / "long.onnx")
+    fqfuse.save_plan(
+        replace(plan, steps=(plan.steps[0], longer, *plan.steps[2:])), tmp_path / "long.onnx"
+    )
     return tmp_path / "long.onnx"
 
 
@@ -51,18 +66,28 @@ def test_it_writes_what_the_library_writes(call, tmp_path: Path, v2: Path, how: 
     result = call("convert", v2, "--to", "onednn-v3", "--how", how, "-o", tmp_path / "cli.onnx")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("v2.plan.onnx  converted for onednn-v3\n")
-    assert f"  converted     9 of 12 steps: 9 {how}\n  plan          {tmp_path / 'cli.onnx'} (" in result.stdout
+    assert (
+        f"  converted     9 of 12 steps: 9 {how}\n  plan          {tmp_path / 'cli.onnx'} ("
+        in result.stdout
+    )
     fqfuse.save_plan(fqfuse.convert(fqfuse.load_plan(v2), how=how), tmp_path / "library.onnx")
     assert (tmp_path / "cli.onnx").read_bytes() == (tmp_path / "library.onnx").read_bytes()
 
 
-def test_a_mechanical_plan_gives_the_same_numbers_and_is_the_default(call, tmp_path: Path, v2: Path, images: np.ndarray) -> None:
+def test_a_mechanical_plan_gives_the_same_numbers_and_is_the_default(
+    call, tmp_path: Path, v2: Path, images: np.ndarray
+) -> None:
     assert call("convert", v2, "-o", tmp_path / "v3.onnx").exit_code == 0
     assert fqfuse.load_plan(tmp_path / "v3.onnx").options["converted"] == "mechanical"
     for backend in ("numpy", "auto"):
-        (old,), (new,) = (fqfuse.InferenceSession(path, backend).run(None, {"image": images}) for path in (v2, tmp_path / "v3.onnx"))
+        (old,), (new,) = (
+            fqfuse.InferenceSession(path, backend).run(None, {"image": images})
+            for path in (v2, tmp_path / "v3.onnx")
+        )
         np.testing.assert_array_equal(old, new)
-    assert call("inspect", tmp_path / "v3.onnx").stdout.startswith("v3.onnx  converted for onednn-v3\n")
+    assert call("inspect", tmp_path / "v3.onnx").stdout.startswith(
+        "v3.onnx  converted for onednn-v3\n"
+    )
 
 
 def test_as_a_document(call, tmp_path: Path, undecoded: Path) -> None:
@@ -70,18 +95,27 @@ def test_as_a_document(call, tmp_path: Path, undecoded: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     document = json.loads(result.stdout)
     section = SCHEMA.split("## fqfuse.convert/1")[1].split("\n## ")[0]
-    told = [key for row in re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE) for key in re.findall(r"`(\w+)`", row)]
+    told = [
+        key
+        for row in re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
+        for key in re.findall(r"`(\w+)`", row)
+    ]
     assert list(document) == told
     assert document["schema"] == "fqfuse.convert/1"
     assert (document["source"], document["plan"]) == (str(undecoded), str(tmp_path / "new.onnx"))
     assert document["bytes"] == (tmp_path / "new.onnx").stat().st_size
-    assert (document["how"], document["steps"]) == ("semantic", {"mechanical": 9, "semantic": 0, "unchanged": 3})
+    assert (document["how"], document["steps"]) == (
+        "semantic",
+        {"mechanical": 9, "semantic": 0, "unchanged": 3},
+    )
     assert len(document["refusals"]) == 9
     assert {row["rule"] for row in document["refusals"]} == {"v2 attributes to v3"}
     assert document["summary"]["target"] == "onednn-v3"
 
 
-def test_what_is_converted_mechanically_instead_is_told(call, tmp_path: Path, undecoded: Path) -> None:
+def test_what_is_converted_mechanically_instead_is_told(
+    call, tmp_path: Path, undecoded: Path
+) -> None:
     result = call("convert", undecoded, "-o", tmp_path / "new.onnx", "--how", "semantic")
     assert "  converted     9 of 12 steps: 9 mechanical\n" in result.stdout
     part = result.stdout.split("\nConverted mechanically  9 places\n")[1]
@@ -94,7 +128,9 @@ def test_what_is_converted_mechanically_instead_is_told(call, tmp_path: Path, un
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_step_that_cannot_be_said_is_told_by_name(call, tmp_path: Path, too_long: Path, how: str) -> None:
+def test_a_step_that_cannot_be_said_is_told_by_name(
+    call, tmp_path: Path, too_long: Path, how: str
+) -> None:
     name = fqfuse.load_plan(too_long).steps[1].name
     result = call("convert", too_long, "-o", tmp_path / "new.onnx", "--how", how)
     if how == "semantic":  # a factor of |x| is part of the next
@@ -106,7 +142,9 @@ def test_a_step_that_cannot_be_said_is_told_by_name(call, tmp_path: Path, too_lo
     assert where.startswith(f"  where: {too_long}: stem.conv, ")
     assert fix == "  fix:   compile the model for onednn-v3"
     assert not (tmp_path / "new.onnx").exists()
-    error = json.loads(call("convert", too_long, "-o", tmp_path / "new.onnx", "--json").stdout)["error"]
+    error = json.loads(call("convert", too_long, "-o", tmp_path / "new.onnx", "--json").stdout)[
+        "error"
+    ]
     assert (error["kind"], f"error: {error['what']}") == ("PlanError", head)
 
 
@@ -114,8 +152,18 @@ def test_what_is_not_converted(call, tmp_path: Path, model: Path, plan: Path, v2
     copy = tmp_path / "v2.onnx"
     copy.write_bytes(v2.read_bytes())
     for source, output, what, hint in (
-        (plan, tmp_path / "out.onnx", "only plans for onednn-v2 are converted, and this one is for onednn-v3", "run it as it is"),
-        (model, tmp_path / "out.onnx", "the file is no plan", "compile the model: fqfuse compile MODEL -o PLAN --target onednn-v3"),
+        (
+            plan,
+            tmp_path / "out.onnx",
+            "only plans for onednn-v2 are converted, and this one is for onednn-v3",
+            "run it as it is",
+        ),
+        (
+            model,
+            tmp_path / "out.onnx",
+            "the file is no plan",
+            "compile the model: fqfuse compile MODEL -o PLAN --target onednn-v3",
+        ),
         (copy, copy, "the new plan would replace the old one", "name another file with --output"),
     ):
         result = call("convert", source, "-o", output)

@@ -1,4 +1,6 @@
-"""On a terminal: its width, its colours, one message for an error, and a progress bar that disappears."""
+"""On a terminal: its width, its colours, one message for an error, and a progress bar that
+disappears.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_progress_shows_on_a_terminal_and_disappears() -> None:
     assert "reading something large" in shown
     assert "almost there" in shown
     assert ESCAPES.sub("", shown).rstrip().endswith("done")
-    assert "\x1b[2K" in shown.partition("done")[0].rpartition("almost there")[2], "the line was erased"
+    assert "\x1b[2K" in shown.partition("done")[0].rpartition("almost there")[2], (
+        "the line was erased"
+    )
 
 
 def test_no_progress_in_a_pipe() -> None:

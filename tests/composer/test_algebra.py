@@ -1,4 +1,6 @@
-"""Every rule of the algebra: exact as an identity of rational numbers, as close in f32 as it claims, refused where it would be wrong."""
+"""Every rule of the algebra: exact as an identity of rational numbers, as close in f32 as it
+claims, refused where it would be wrong.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ from hypothesis import strategies as st
 from laws.rational import after_all, entry
 
 from fqfuse.composer.formula.algebra import COMMUTING, SIMPLIFYING, Rule, simplify
-from fqfuse.composer.formula.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, vec
+from fqfuse.composer.formula.formula import (
+    Add,
+    BasicOp,
+    BinaryOp,
+    Clip,
+    EltwiseOp,
+    PreluOp,
+    Round,
+    ScaleBy,
+    Shift,
+    vec,
+)
 from fqfuse.composer.mapping.hoisting import commute
 from fqfuse.ir.rule import Refusal
 from fqfuse.ir.types import DType
@@ -22,7 +35,8 @@ CHANNELS = 3
 MANY = settings(max_examples=4 * settings.default.max_examples)
 RULES = {rule.name: rule for rule in (*SIMPLIFYING, *COMMUTING)}
 
-# Numbers of few bits: the rules form constants in f64, which is exact for them, so that the identity must hold to the last bit.
+# Numbers of few bits: the rules form constants in f64, which is exact for them, so that the
+# identity must hold to the last bit.
 factors = st.sampled_from([0.5, 2.0, 0.25, 4.0, -1.0, -0.5, -2.0, 1.0])
 shifts = st.integers(-24, 24).map(lambda n: n / 8)
 slopes = st.integers(-16, 16).map(lambda n: n / 8)
@@ -47,22 +61,45 @@ scale_bys = vectors(factors).map(ScaleBy)
 shift_bys = vectors(shifts).map(Shift)
 relus = st.sampled_from([EltwiseOp("relu"), EltwiseOp("relu", 0.125), EltwiseOp("relu", -0.5)])
 prelus = st.just(PreluOp("slope", 2))
-binaries = st.sampled_from(["add", "sub", "mul", "div", "max", "min"]).map(lambda algorithm: BinaryOp(algorithm, "other"))
-scaled_binaries = st.builds(BinaryOp, st.sampled_from(["add", "sub"]), st.just("other"), st.sampled_from([0.5, -2.0, 4.0]))
-adds = st.builds(Add, st.just("skip"), st.sampled_from([DType.U8, DType.S8]), factors, st.integers(-3, 130).map(float), st.booleans())
-others = st.sampled_from([EltwiseOp("abs"), EltwiseOp("square"), EltwiseOp("hardswish", 0.125, 0.5), Round()])
-operations = st.one_of(scale_bys, shift_bys, clips(), relus, prelus, binaries, scaled_binaries, adds, others)
+binaries = st.sampled_from(["add", "sub", "mul", "div", "max", "min"]).map(
+    lambda algorithm: BinaryOp(algorithm, "other")
+)
+scaled_binaries = st.builds(
+    BinaryOp, st.sampled_from(["add", "sub"]), st.just("other"), st.sampled_from([0.5, -2.0, 4.0])
+)
+adds = st.builds(
+    Add,
+    st.just("skip"),
+    st.sampled_from([DType.U8, DType.S8]),
+    factors,
+    st.integers(-3, 130).map(float),
+    st.booleans(),
+)
+others = st.sampled_from(
+    [EltwiseOp("abs"), EltwiseOp("square"), EltwiseOp("hardswish", 0.125, 0.5), Round()]
+)
+operations = st.one_of(
+    scale_bys, shift_bys, clips(), relus, prelus, binaries, scaled_binaries, adds, others
+)
 
 eighths = st.sampled_from([Fraction(n, 8) for n in range(-16, 17) if n])
-operands = st.fixed_dictionaries({"slope": slopes.map(Fraction), "other": eighths, "skip": st.integers(0, 255).map(Fraction)})
+operands = st.fixed_dictionaries(
+    {"slope": slopes.map(Fraction), "other": eighths, "skip": st.integers(0, 255).map(Fraction)}
+)
 
 
-def meaning(ops: list[BasicOp] | tuple[BasicOp, ...], x: Fraction, held: dict[str, Fraction]) -> list[Fraction]:
+def meaning(
+    ops: list[BasicOp] | tuple[BasicOp, ...], x: Fraction, held: dict[str, Fraction]
+) -> list[Fraction]:
     """What a chain computes, for each channel."""
     return [after_all(ops, x, channel, held) for channel in range(CHANNELS)]
 
 
-_A, _B, _NEGATIVE = ScaleBy(vec([0.5, 2.0, -1.0])), Shift(vec([1.0, -2.0, 0.25])), ScaleBy(vec(-2.0))
+_A, _B, _NEGATIVE = (
+    ScaleBy(vec([0.5, 2.0, -1.0])),
+    Shift(vec([1.0, -2.0, 0.25])),
+    ScaleBy(vec(-2.0)),
+)
 _POSITIVE = ScaleBy(vec([0.5, 2.0, 4.0]))
 _SUM = Add("skip", DType.U8, 0.5, 3.0, in_place=True)
 _CLIP = Clip(vec(-1.0), vec([1.0, 2.0, math.inf]))
@@ -135,19 +172,29 @@ def test_rule_says_nothing_elsewhere(name: str) -> None:
         ("x*A*C = x*(A*C)", (ScaleBy(vec(1e-25)), ScaleBy(vec(1e-25)))),
         ("(x+B)*C = x*C + B*C", (Shift(vec(1e25)), ScaleBy(vec(1e25)))),
         ("x*A + B = (x + B/A)*A", (ScaleBy(vec(1e-25)), Shift(vec(1e25)))),
-        ("round(clip(x,a,b)) = clip(round(x),round(a),round(b))", (Clip(vec(1.5 - 2.0**-40), vec(7.0)), Round())),
-        ("round(clip(x,a,b)) = clip(round(x),round(a),round(b))", (Clip(vec(0.0), vec([2.5 + 2.0**-40, 7.0, 7.0])), Round())),
+        (
+            "round(clip(x,a,b)) = clip(round(x),round(a),round(b))",
+            (Clip(vec(1.5 - 2.0**-40), vec(7.0)), Round()),
+        ),
+        (
+            "round(clip(x,a,b)) = clip(round(x),round(a),round(b))",
+            (Clip(vec(0.0), vec([2.5 + 2.0**-40, 7.0, 7.0])), Round()),
+        ),
     ],
 )
 def test_rule_leaves_what_f32_does_not_hold(rule: str, pair: tuple[BasicOp, BasicOp]) -> None:
     assert RULES[rule].apply(*pair) is None
 
 
-# -- in f32 ------------------------------------------------------------------------------------------------------------------------
+# -- in f32 ----------------------------------------------------------------------------------------
 
 
-def in_f32(ops: tuple[BasicOp, ...], x: np.float32, channel: int, held: dict[str, np.float32]) -> tuple[np.float32, float]:
-    """What a chain computes when every operation rounds to f32, and the largest magnitude on the way."""
+def in_f32(
+    ops: tuple[BasicOp, ...], x: np.float32, channel: int, held: dict[str, np.float32]
+) -> tuple[np.float32, float]:
+    """What a chain computes when every operation rounds to f32, and the largest magnitude on the
+    way.
+    """
     y, largest = x, abs(float(x))
     for op in ops:
         if isinstance(op, ScaleBy):
@@ -165,7 +212,9 @@ def in_f32(ops: tuple[BasicOp, ...], x: np.float32, channel: int, held: dict[str
             y = y if y >= 0 else y * held[op.operand]
         elif isinstance(op, BinaryOp):
             other = held[op.operand] * np.float32(op.scale)
-            y = {"add": y + other, "sub": y - other, "mul": y * other, "div": y / other}[op.algorithm]
+            y = {"add": y + other, "sub": y - other, "mul": y * other, "div": y / other}[
+                op.algorithm
+            ]
             largest = max(largest, abs(float(other)))
         else:
             assert isinstance(op, Add)
@@ -179,12 +228,21 @@ def in_f32(ops: tuple[BasicOp, ...], x: np.float32, channel: int, held: dict[str
 Pair = tuple[st.SearchStrategy[BasicOp], st.SearchStrategy[BasicOp]]
 
 
-def pairs(any_factor: st.SearchStrategy[float], any_shift: st.SearchStrategy[float]) -> dict[str, Pair]:
+def pairs(
+    any_factor: st.SearchStrategy[float], any_shift: st.SearchStrategy[float]
+) -> dict[str, Pair]:
     """For each rule the neighbours that it is about."""
-    scale, shift, positive = (vectors(any_factor).map(ScaleBy), vectors(any_shift).map(Shift), vectors(any_factor.map(abs)).map(ScaleBy))
+    scale, shift, positive = (
+        vectors(any_factor).map(ScaleBy),
+        vectors(any_shift).map(Shift),
+        vectors(any_factor.map(abs)).map(ScaleBy),
+    )
     one = any_factor.map(lambda value: ScaleBy(vec(value)))
     relu, plus_minus, times_over = st.just(EltwiseOp("relu")), ("add", "sub"), ("mul", "div")
-    named = lambda algorithms: st.sampled_from([BinaryOp(algorithm, "other") for algorithm in algorithms])  # noqa: E731
+
+    def named(algorithms: tuple[str, ...]) -> st.SearchStrategy[BinaryOp]:
+        return st.sampled_from([BinaryOp(algorithm, "other") for algorithm in algorithms])
+
     return {
         "x*A*C = x*(A*C)": (scale, scale),
         "x+A+C = x+(A+C)": (shift, shift),
@@ -197,7 +255,10 @@ def pairs(any_factor: st.SearchStrategy[float], any_shift: st.SearchStrategy[flo
         "round(round(x)) = round(x)": (st.just(Round()), st.just(Round())),
         "round(clip(x,a,b)) = clip(round(x),round(a),round(b))": (clips(), st.just(Round())),
         "clip(x,l,h) + b = clip(x+b,l+b,h+b)": (clips(), shift),
-        "round(x) + n = round(x + n), n even": (st.just(Round()), vectors(st.integers(-50, 50).map(lambda n: 2.0 * n)).map(Shift)),
+        "round(x) + n = round(x + n), n even": (
+            st.just(Round()),
+            vectors(st.integers(-50, 50).map(lambda n: 2.0 * n)).map(Shift),
+        ),
         "relu(x)*s = relu(x*s), s > 0": (relus, positive),
         "prelu(x)*s = prelu(x*s), s > 0": (prelus, positive),
         "clip(x,l,h)*s = clip(x*s,l*s,h*s), s > 0": (clips(), positive),
@@ -212,11 +273,16 @@ def pairs(any_factor: st.SearchStrategy[float], any_shift: st.SearchStrategy[flo
 
 def one_of(table: dict[str, Pair]) -> st.SearchStrategy[tuple[Rule, BasicOp, BasicOp]]:
     """A rule with neighbours that it is about."""
-    return st.sampled_from(sorted(table)).flatmap(lambda name: st.tuples(st.just(RULES[name]), *table[name]))
+    return st.sampled_from(sorted(table)).flatmap(
+        lambda name: st.tuples(st.just(RULES[name]), *table[name])
+    )
 
 
 EXACT = pairs(factors, shifts)
-ROUNDED = pairs(st.floats(2**-7, 128, width=32).flatmap(lambda value: st.sampled_from([value, -value])), st.floats(-100, 100, width=32))
+ROUNDED = pairs(
+    st.floats(2**-7, 128, width=32).flatmap(lambda value: st.sampled_from([value, -value])),
+    st.floats(-100, 100, width=32),
+)
 
 
 @pytest.mark.parametrize("table", [EXACT, ROUNDED], ids=["exact", "rounded"])
@@ -226,7 +292,9 @@ def test_every_rule_is_drawn(table: dict[str, Pair]) -> None:
 
 @given(case=one_of(EXACT), x=numbers, held=operands)
 @MANY
-def test_rule_is_an_identity_of_rational_numbers(case: tuple[Rule, BasicOp, BasicOp], x: Fraction, held: dict[str, Fraction]) -> None:
+def test_rule_is_an_identity_of_rational_numbers(
+    case: tuple[Rule, BasicOp, BasicOp], x: Fraction, held: dict[str, Fraction]
+) -> None:
     rule, a, b = case
     found = rule.apply(a, b)
     assert rule.real == "identity"
@@ -236,7 +304,9 @@ def test_rule_is_an_identity_of_rational_numbers(case: tuple[Rule, BasicOp, Basi
 
 @given(case=one_of(ROUNDED), x=st.floats(-1000, 1000, width=32), held=operands)
 @MANY
-def test_rule_holds_in_f32_as_it_claims(case: tuple[Rule, BasicOp, BasicOp], x: float, held: dict[str, Fraction]) -> None:
+def test_rule_holds_in_f32_as_it_claims(
+    case: tuple[Rule, BasicOp, BasicOp], x: float, held: dict[str, Fraction]
+) -> None:
     rule, a, b = case
     found, start = rule.apply(a, b), np.float32(x)
     assert isinstance(found, tuple)
@@ -250,18 +320,25 @@ def test_rule_holds_in_f32_as_it_claims(case: tuple[Rule, BasicOp, BasicOp], x: 
             near = abs(abs(x - math.floor(x)) - 0.5) <= 2.0**-23 * max(most, also)
             assert abs(float(before) - float(then)) <= (1 if near else 0)
         else:
-            # Each side rounds at most four times, and its constants once, relative to an intermediate that a factor behind may enlarge.
-            factor = max(1.0, *(abs(entry(op.values, channel)) for op in (a, b) if isinstance(op, ScaleBy)), 1.0)
+            # Each side rounds at most four times, and its constants once, relative to an
+            # intermediate that a factor behind may enlarge.
+            factor = max(
+                1.0,
+                *(abs(entry(op.values, channel)) for op in (a, b) if isinstance(op, ScaleBy)),
+                1.0,
+            )
             assert abs(float(before) - float(then)) <= 8 * 2.0**-24 * max(most, also) * factor
 
 
-# -- whole chains ------------------------------------------------------------------------------------------------------------------
+# -- whole chains ----------------------------------------------------------------------------------
 
 chains = st.lists(operations, max_size=7)
 
 
 @given(ops=chains, x=numbers, held=operands)
-def test_simplify_keeps_the_meaning(ops: list[BasicOp], x: Fraction, held: dict[str, Fraction]) -> None:
+def test_simplify_keeps_the_meaning(
+    ops: list[BasicOp], x: Fraction, held: dict[str, Fraction]
+) -> None:
     assert meaning(simplify(ops), x, held) == meaning(ops, x, held)
 
 
@@ -281,7 +358,9 @@ def test_simplify_leaves_no_two_neighbours_that_join(ops: list[BasicOp]) -> None
 
 
 @given(ops=st.lists(operations, min_size=1, max_size=6), data=st.data(), x=numbers, held=operands)
-def test_commute_keeps_the_meaning(ops: list[BasicOp], data: st.DataObject, x: Fraction, held: dict[str, Fraction]) -> None:
+def test_commute_keeps_the_meaning(
+    ops: list[BasicOp], data: st.DataObject, x: Fraction, held: dict[str, Fraction]
+) -> None:
     index = data.draw(st.integers(0, len(ops) - 1))
     moved = commute(ops, index) if isinstance(ops[index], ScaleBy | Shift) else None
     if isinstance(moved, list):

@@ -1,7 +1,9 @@
-"""Every anchor, with each of six things behind it, stored in f32, u8 and s8: the steps of the plan, and its numbers on both runtimes.
+"""Every anchor, with each of six things behind it, stored in f32, u8 and s8: the steps of the plan,
+and its numbers on both runtimes.
 
-The table says which steps, and why, where there are more than the anchor's own. Numbers are held to the interval that the graph gives when
-every f32 rounding is widened outward; the oneDNN runtime, which computes transcendental functions its own way, may be 1 code further.
+The table says which steps, and why, where there are more than the anchor's own. Numbers are held to
+the interval that the graph gives when every f32 rounding is widened outward; the oneDNN runtime,
+which computes transcendental functions its own way, may be 1 code further.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.session import InferenceSession
 
-# -- the steps, and why there are more than one ----------------------------------------------------------------------------------------
+# -- the steps, and why there are more than one ----------------------------------------------------
 
 NO_PRELU = "with the post-op prelu oneDNN has compiled kernels of convolution, deconvolution and matmul only"
 OWN_TYPE = "oneDNN pools codes into codes of the same type only, and f32 into f32"
@@ -37,14 +39,18 @@ F32_ONLY = "no compiled kernel of the primitive reads codes, or stores them"
 F32_SOURCE = "the scale of the source multiplies the result, and there is no zero point: the codes are decoded in front"
 NO_POST_OPS = "the primitive takes no post-ops"
 NO_PRIMITIVE = "oneDNN 3.2 has no such primitive, or only its reference implementation"
-NO_ZERO_POINTS = "a product or maximum wants codes less their zero points, and binary has scales only"
+NO_ZERO_POINTS = (
+    "a product or maximum wants codes less their zero points, and binary has scales only"
+)
 MOVED = "the codes are moved or compared as they are; what decodes them, and all that follows, is a step of its own"
 VIEW = "the pool keeps its axes of size 1; without them its result is another view, and the other operand has that one's shape"
 REQUANTIZED = "no primitive made these codes that could have made them otherwise"
 TRANSPOSED = "the operand is transposed at run time, by NumPy"
 
 Row = tuple[str, str, str]
-"""What is behind the anchor and how it is stored (patterns, `behind/stored`), the steps, and why there are more than one."""
+"""What is behind the anchor and how it is stored (patterns, `behind/stored`), the steps, and why
+there are more than one.
+"""
 
 
 def _one(primitive: str) -> tuple[Row, ...]:
@@ -52,8 +58,14 @@ def _one(primitive: str) -> tuple[Row, ...]:
 
 
 def _before_prelu(steps: str, *rest: Row) -> tuple[Row, ...]:
-    """Where prelu is no post-op: the primitive, in f32, and prelu; with a quantizer behind it max(x, a*x), which stores the codes."""
-    return ("prelu/f32", f"{steps} prelu", NO_PRELU), ("prelu/*", f"{steps} binary", NO_PRELU), *rest
+    """Where prelu is no post-op: the primitive, in f32, and prelu; with a quantizer behind it
+    max(x, a*x), which stores the codes.
+    """
+    return (
+        ("prelu/f32", f"{steps} prelu", NO_PRELU),
+        ("prelu/*", f"{steps} binary", NO_PRELU),
+        *rest,
+    )
 
 
 def _prelu_of_codes(steps: str, *rest: Row) -> tuple[Row, ...]:
@@ -88,12 +100,23 @@ _AVERAGE = (
     ("*/u8", "pooling", ""),
     ("*/s8", "reorder pooling reorder", OWN_TYPE),
 )
-_REDUCTION = _before_prelu("reorder reduction", ("*/f32", "reorder reduction", F32_ONLY), ("*", "reorder reduction reorder", F32_ONLY))
+_REDUCTION = _before_prelu(
+    "reorder reduction",
+    ("*/f32", "reorder reduction", F32_ONLY),
+    ("*", "reorder reduction reorder", F32_ONLY),
+)
 
 STEPS: dict[str, tuple[Row, ...]] = {
-    **dict.fromkeys((name for name in ANCHORS if name.startswith("convolution")), _one("convolution")),
-    **dict.fromkeys((name for name in ANCHORS if name.startswith("deconvolution")), _one("deconvolution")),
-    **dict.fromkeys(("matmul 2d", "matmul batched", "matmul asymmetric", "gemm", "matmul transposed"), _one("matmul")),
+    **dict.fromkeys(
+        (name for name in ANCHORS if name.startswith("convolution")), _one("convolution")
+    ),
+    **dict.fromkeys(
+        (name for name in ANCHORS if name.startswith("deconvolution")), _one("deconvolution")
+    ),
+    **dict.fromkeys(
+        ("matmul 2d", "matmul batched", "matmul asymmetric", "gemm", "matmul transposed"),
+        _one("matmul"),
+    ),
     # Its second operand is quantized here, behind a tanh, and transposed in 8 bits.
     "matmul of activations": (("*", "binary onnx.Transpose matmul", TRANSPOSED),),
     "average pooling": _AVERAGE,
@@ -116,9 +139,14 @@ STEPS: dict[str, tuple[Row, ...]] = {
     "reduction sum": _REDUCTION,
     "reduction max": _moved_codes("pooling"),
     "reduction max of one axis": _moved_codes("onnx.ReduceMax"),
-    **dict.fromkeys(("binary add", "binary sub", "binary max", "sum of two", "sum of three"), _before_prelu("binary", ("*", "binary", ""))),
+    **dict.fromkeys(
+        ("binary add", "binary sub", "binary max", "sum of two", "sum of three"),
+        _before_prelu("binary", ("*", "binary", "")),
+    ),
     "binary mul": _before_prelu("reorder binary", ("*", "reorder binary", NO_ZERO_POINTS)),
-    "concat": _prelu_of_codes("concat", ("nothing/*", "concat reorder", NO_POST_OPS), ("*", "concat binary", NO_POST_OPS)),
+    "concat": _prelu_of_codes(
+        "concat", ("nothing/*", "concat reorder", NO_POST_OPS), ("*", "concat binary", NO_POST_OPS)
+    ),
     "concat of two scales": _before_prelu("concat binary", ("*", "concat binary", NO_POST_OPS)),
     "softmax": _before_prelu("reorder softmax", ("*", "reorder softmax", F32_SOURCE)),
     "shuffle": _moved_codes("shuffle"),
@@ -130,7 +158,9 @@ STEPS: dict[str, tuple[Row, ...]] = {
     ),
     "group normalization": _without_post_ops("reorder onnx.GroupNormalization", NO_PRIMITIVE),
     "batch normalization": _before_prelu("binary", ("*", "binary", "")),
-    **dict.fromkeys(("resize nearest", "resize linear"), _before_prelu("resampling", ("*", "resampling", ""))),
+    **dict.fromkeys(
+        ("resize nearest", "resize linear"), _before_prelu("resampling", ("*", "resampling", ""))
+    ),
     "prelu": _before_prelu("binary", ("*", "binary", "")),
     "reorder": (
         ("nothing/*", "reorder", ""),
@@ -155,14 +185,23 @@ def row(table: Mapping[str, tuple[Row, ...]], anchor: str, behind: str, stored: 
 
 
 @cache
-def case(anchor: str, behind: str, stored: str, target: str = "onednn-v3") -> tuple[Graph, dict[str, np.ndarray], Box, Plan]:
+def case(
+    anchor: str, behind: str, stored: str, target: str = "onednn-v3"
+) -> tuple[Graph, dict[str, np.ndarray], Box, Plan]:
     n, y = anchor_net(anchor, behind, stored)
     graph = n.done(y)
     feeds = feeds_for(graph)
-    return graph, feeds, run_boxes(graph, feeds, GRANTED)[y], plan_from_graph(optimize(graph.copy()), target)
+    return (
+        graph,
+        feeds,
+        run_boxes(graph, feeds, GRANTED)[y],
+        plan_from_graph(optimize(graph.copy()), target),
+    )
 
 
-every_case = pytest.mark.parametrize(("behind", "stored"), [(behind, stored) for behind in BEHIND for stored in STORED])
+every_case = pytest.mark.parametrize(
+    ("behind", "stored"), [(behind, stored) for behind in BEHIND for stored in STORED]
+)
 
 
 @every_case
@@ -170,20 +209,26 @@ every_case = pytest.mark.parametrize(("behind", "stored"), [(behind, stored) for
 def test_steps(anchor: str, behind: str, stored: str) -> None:
     _, steps, why = row(STEPS, anchor, behind, stored)
     assert [step.primitive for step in case(anchor, behind, stored)[3].steps] == steps.split()
-    assert bool(why) == (" " in steps), "the reason for each step more, and none where there is none"
+    assert bool(why) == (" " in steps), (
+        "the reason for each step more, and none where there is none"
+    )
 
 
 @every_case
 @pytest.mark.parametrize("anchor", ANCHORS)
 def test_steps_of_v2(anchor: str, behind: str, stored: str) -> None:
     _, steps, _ = row(V2_STEPS, anchor, behind, stored)
-    assert [step.primitive for step in case(anchor, behind, stored, "onednn-v2")[3].steps] == steps.split()
+    assert [
+        step.primitive for step in case(anchor, behind, stored, "onednn-v2")[3].steps
+    ] == steps.split()
 
 
 @every_case
 @pytest.mark.parametrize("anchor", ANCHORS)
 def test_steps_of_unified(anchor: str, behind: str, stored: str) -> None:
-    """The steps of onednn-v3, or one less where a quantizer stood alone: there every destination has a scale."""
+    """The steps of onednn-v3, or one less where a quantizer stood alone: there every destination
+    has a scale.
+    """
     _, steps, _ = row(STEPS, anchor, behind, stored)
     found = [step.primitive for step in case(anchor, behind, stored, "unified")[3].steps]
     assert found in (steps.split(), steps.removesuffix(" reorder").split())
@@ -211,7 +256,11 @@ def test_numbers_of_the_other_targets(anchor: str, stored: str, target: str) -> 
 def _held(plan: Plan, runtime: str, feeds: dict[str, np.ndarray], box: Box) -> None:
     (found,) = InferenceSession(plan, runtime, 1).run(None, feeds)
     codes = found.dtype.kind in "iu"
-    slack = float(codes and runtime == "onednn") if codes else 1e-6 + 1e-6 * np.abs(found).max(initial=0)
+    slack = (
+        float(codes and runtime == "onednn")
+        if codes
+        else 1e-6 + 1e-6 * np.abs(found).max(initial=0)
+    )
     assert box.outside(found) <= slack, print_plan(plan, data="digest")
 
 
@@ -221,7 +270,14 @@ def test_resize_between_two_convolutions(mode: str, between: DType, runtime: str
     """Repeated codes are codes, which the next convolution reads; means of codes are not."""
     n = Net(seed=7)
     y = n.qdq(n.conv(image(n), 8, scale=2**-8), 2**-5, 128)
-    y = n.op("Resize", y, "", n.const([1, 1, 2, 2]), mode=mode, coordinate_transformation_mode="half_pixel")
+    y = n.op(
+        "Resize",
+        y,
+        "",
+        n.const([1, 1, 2, 2]),
+        mode=mode,
+        coordinate_transformation_mode="half_pixel",
+    )
     y = n.conv(y, 4, scale=2**-8)
     graph = n.done(y)
     feeds = feeds_for(graph)

@@ -1,4 +1,6 @@
-"""What a step absorbs: how far chains grow, what the decisions say where they stop, and what became of each quantizer."""
+"""What a step absorbs: how far chains grow, what the decisions say where they stop, and what became
+of each quantizer.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def test_a_value_read_by_two_ends_the_chain() -> None:
 def test_one_value_quantized_twice_differently_is_stored_in_f32() -> None:
     n = Net()
     y = n.op("Relu", n.conv(n.fq(n.input(("N", 3, 4, 4)), -1.0, 1.0), 4, style="fq"))
-    plan = compiled(n, n.conv(n.fq(y, 0.0, 4.0), 2, style="fq"), n.conv(n.fq(y, 0.0, 2.0), 2, 1, style="fq"))
+    plan = compiled(
+        n, n.conv(n.fq(y, 0.0, 4.0), 2, style="fq"), n.conv(n.fq(y, 0.0, 2.0), 2, 1, style="fq")
+    )
     standalone = [fate for fate in plan.fates if fate.fate is QuantizeFate.STANDALONE]
     assert len(standalone) == 3
     assert sum("others read the f32 values" in fate.reason for fate in standalone) == 2
@@ -41,15 +45,25 @@ def test_a_quantizer_alone_names_what_ended_the_step_in_front(target: str) -> No
     (convolution,) = steps(plan, "convolution")
     for decision in ended:
         assert fates[0].fate is QuantizeFate.STANDALONE
-        assert fates[0].reason == f"convolution {convolution.name} in front does not take it: {decision.reason}"
+        assert (
+            fates[0].reason
+            == f"convolution {convolution.name} in front does not take it: {decision.reason}"
+        )
     assert ended or fates[0].fate is QuantizeFate.POST_OP
 
 
 def test_one_value_quantized_twice_alike_is_stored_once() -> None:
     n = Net()
     y = n.op("Relu", n.conv(n.fq(n.input(("N", 3, 4, 4)), 0.0, 1.0), 4, style="fq"))
-    plan = compiled(n, n.conv(n.fq(y, 0.0, 4.0), 2, style="fq"), n.conv(n.fq(y, 0.0, 4.0), 2, 1, style="fq"))
-    assert [step.primitive for step in plan.steps] == ["reorder", "convolution", "convolution", "convolution"]
+    plan = compiled(
+        n, n.conv(n.fq(y, 0.0, 4.0), 2, style="fq"), n.conv(n.fq(y, 0.0, 4.0), 2, 1, style="fq")
+    )
+    assert [step.primitive for step in plan.steps] == [
+        "reorder",
+        "convolution",
+        "convolution",
+        "convolution",
+    ]
 
 
 def test_a_chain_whose_value_is_broadcast_ends() -> None:
@@ -95,13 +109,22 @@ def test_bounds_and_slopes_computed_at_run_time() -> None:
 
 def test_slopes_along_another_axis_than_the_channels() -> None:
     n = Net()
-    plan = compiled(n, n.op("PRelu", n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4), np.arange(4) / 4))
+    plan = compiled(
+        n, n.op("PRelu", n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4), np.arange(4) / 4)
+    )
     assert refusals(plan, "the slopes vary along another axis")
 
 
 def test_slopes_along_the_channels() -> None:
     n = Net()
-    plan = compiled(n, n.op("PRelu", n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4), (np.arange(4) / 4).reshape(4, 1, 1)))
+    plan = compiled(
+        n,
+        n.op(
+            "PRelu",
+            n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4),
+            (np.arange(4) / 4).reshape(4, 1, 1),
+        ),
+    )
     (op,) = plan.steps[-1].attr.post_ops
     assert isinstance(op, Prelu)
     assert op.mask == 2
@@ -122,7 +145,9 @@ def test_a_factor_that_is_not_finite_is_no_scale(constant) -> None:
     y = n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4)
     plan = compiled(n, n.op("Mul", y, np.asarray(constant, np.float32).reshape(1, -1, 1, 1)))
     assert refusals(plan, "no basic operation for Mul")
-    assert "onnx.Mul" in {step.primitive for step in plan.steps} or "binary" in {step.primitive for step in plan.steps}
+    assert "onnx.Mul" in {step.primitive for step in plan.steps} or "binary" in {
+        step.primitive for step in plan.steps
+    }
 
 
 def test_relu_with_a_negative_factor_behind_it() -> None:
@@ -133,48 +158,71 @@ def test_relu_with_a_negative_factor_behind_it() -> None:
     assert refusals(plan, "relu(x)*c = relu(x*c) needs c > 0")
 
 
-@pytest.mark.parametrize(("activation", "algorithm", "alpha", "beta"), [
-    ("LeakyRelu", "relu", 0.01, 0.0),
-    ("Elu", "elu", 1.0, 0.0),
-    ("Sigmoid", "logistic", 0.0, 0.0),
-    ("Tanh", "tanh", 0.0, 0.0),
-    ("Softplus", "soft_relu", 1.0, 0.0),
-    ("HardSigmoid", "hardsigmoid", 0.2, 0.5),
-    ("HardSwish", "hardswish", 1 / 6, 0.5),
-    ("Swish", "swish", 1.0, 0.0),
-    ("Mish", "mish", 0.0, 0.0),
-    ("Gelu", "gelu_erf", 0.0, 0.0),
-    ("Abs", "abs", 0.0, 0.0),
-    ("Exp", "exp", 0.0, 0.0),
-    ("Log", "log", 0.0, 0.0),
-    ("Sqrt", "sqrt", 0.0, 0.0),
-    ("Round", "round", 0.0, 0.0),
-])  # fmt: skip
-def test_activations_are_post_ops(activation: str, algorithm: str, alpha: float, beta: float) -> None:
+@pytest.mark.parametrize(
+    ("activation", "algorithm", "alpha", "beta"),
+    [
+        ("LeakyRelu", "relu", 0.01, 0.0),
+        ("Elu", "elu", 1.0, 0.0),
+        ("Sigmoid", "logistic", 0.0, 0.0),
+        ("Tanh", "tanh", 0.0, 0.0),
+        ("Softplus", "soft_relu", 1.0, 0.0),
+        ("HardSigmoid", "hardsigmoid", 0.2, 0.5),
+        ("HardSwish", "hardswish", 1 / 6, 0.5),
+        ("Swish", "swish", 1.0, 0.0),
+        ("Mish", "mish", 0.0, 0.0),
+        ("Gelu", "gelu_erf", 0.0, 0.0),
+        ("Abs", "abs", 0.0, 0.0),
+        ("Exp", "exp", 0.0, 0.0),
+        ("Log", "log", 0.0, 0.0),
+        ("Sqrt", "sqrt", 0.0, 0.0),
+        ("Round", "round", 0.0, 0.0),
+    ],
+)
+def test_activations_are_post_ops(
+    activation: str, algorithm: str, alpha: float, beta: float
+) -> None:
     n = Net()
-    plan = compiled(n, n.conv(n.qdq(n.op(activation, n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4)), 2**-6, 3), 2))
+    plan = compiled(
+        n,
+        n.conv(
+            n.qdq(n.op(activation, n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4)), 2**-6, 3), 2
+        ),
+    )
     assert [step.primitive for step in plan.steps] == ["reorder", "convolution", "convolution"]
     (op,) = plan.steps[1].attr.post_ops
     assert isinstance(op, Eltwise)
-    assert (op.algorithm, op.alpha, op.beta) == (algorithm, pytest.approx(alpha), pytest.approx(beta))
+    assert (op.algorithm, op.alpha, op.beta) == (
+        algorithm,
+        pytest.approx(alpha),
+        pytest.approx(beta),
+    )
 
 
 def test_gelu_in_its_tanh_form() -> None:
     n = Net()
-    plan = compiled(n, n.op("Gelu", n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4), approximate="tanh"))
+    plan = compiled(
+        n, n.op("Gelu", n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4), approximate="tanh")
+    )
     assert kinds(plan.steps[-1]) == ["gelu_tanh"]
 
 
-# -- fates -------------------------------------------------------------------------------------------------------------------------
+# -- fates -----------------------------------------------------------------------------------------
 
 
 def test_the_fates_of_a_plain_layer() -> None:
     n = Net()
     x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 3)
-    bias = n.dq(n.graph.add_constant("b", np.arange(2, dtype=np.int32)), Quantization((2**-14,)), name="bias")
+    bias = n.dq(
+        n.graph.add_constant("b", np.arange(2, dtype=np.int32)),
+        Quantization((2**-14,)),
+        name="bias",
+    )
     y = n.qdq(n.op("Relu", n.conv(x, 2, bias=bias, name="conv")), 2**-6, 0, name="out")
     plan = compiled(n, n.conv(y, 2, name="next"))
-    told = {(fate.quantizer, fate.half, fate.consumer): (fate.fate.value, fate.step) for fate in plan.fates}
+    told = {
+        (fate.quantizer, fate.half, fate.consumer): (fate.fate.value, fate.step)
+        for fate in plan.fates
+    }
     assert told[("out", Half.QUANTIZE, "")] == ("dst_scale", 1)
     assert told[("out", Half.DEQUANTIZE, "next")] == ("source_scale", 2)
     assert told[("bias", Half.DEQUANTIZE, "conv")] == ("bias", None)
@@ -185,7 +233,13 @@ def test_the_fates_of_a_plain_layer() -> None:
 
 def test_a_fake_quantize_that_stays_whole_says_so() -> None:
     n = Net()
-    plan = compiled(n, n.op("Relu", n.fq(n.input(("N", 3, 4, 4)), 0.0, np.arange(1, 13).reshape(3, 4, 1), name="two_axes")))
+    plan = compiled(
+        n,
+        n.op(
+            "Relu",
+            n.fq(n.input(("N", 3, 4, 4)), 0.0, np.arange(1, 13).reshape(3, 4, 1), name="two_axes"),
+        ),
+    )
     quantize, *dequantize = [fate for fate in plan.fates if fate.quantizer == "two_axes"]
     assert quantize.fate is QuantizeFate.FALLBACK
     assert [fate.fate for fate in dequantize] == [DequantizeFate.FALLBACK]
@@ -197,12 +251,17 @@ def test_weights_that_cannot_be_split_are_computed_once() -> None:
     w = n.fq(n.const(n.rng.standard_normal((2, 3, 1, 1))), -1.0, 1.0, levels=300, name="many")
     plan = compiled(n, n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 2, 1, weights=w))
     assert "onnx.FakeQuantize" not in {step.primitive for step in plan.steps}
-    assert [fate.fate for fate in plan.fates if fate.quantizer == "many"] == [QuantizeFate.CONSTANT, DequantizeFate.CONSTANT]
+    assert [fate.fate for fate in plan.fates if fate.quantizer == "many"] == [
+        QuantizeFate.CONSTANT,
+        DequantizeFate.CONSTANT,
+    ]
 
 
 @pytest.mark.parametrize("op", ["Sqrt", "Log"])
 def test_relu_guards_a_root_from_rounding_errors(op: str) -> None:
-    """Codes 0..255 of -4.1..1: the code of 0 decodes as 205*0.02f - 4.1f, which is 4e-9; other scales round below 0, to NaN."""
+    """Codes 0..255 of -4.1..1: the code of 0 decodes as 205*0.02f - 4.1f, which is 4e-9; other
+    scales round below 0, to NaN.
+    """
     n = Net()
     y = n.fq(n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4), -4.1, 1.0)
     plan = compiled(n, n.op(op, n.op("Relu", y)))

@@ -1,4 +1,6 @@
-"""The chooser: costs grow with the bytes moved, the cheaper legal home wins, and the plan says what was weighed."""
+"""The chooser: costs grow with the bytes moved, the cheaper legal home wins, and the plan says what
+was weighed.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,22 @@ from fqfuse.plan.types import Plan
 
 def test_more_bytes_cost_more() -> None:
     dst = TensorType(DType.U8, ("N", 8, 4, 4))
-    costs = [operand_cost(TensorType(kind, shape), dst) for kind, shape in
-             [(DType.U8, (1, 8, 1, 1)), (DType.U8, ("N", 8, 1, 1)), (DType.U8, dst.shape), (DType.F32, dst.shape)]]  # fmt: skip
+    costs = [
+        operand_cost(TensorType(kind, shape), dst)
+        for kind, shape in [
+            (DType.U8, (1, 8, 1, 1)),
+            (DType.U8, ("N", 8, 1, 1)),
+            (DType.U8, dst.shape),
+            (DType.F32, dst.shape),
+        ]
+    ]
     assert costs == [1 / 16, 1 / 16, 1.0, 4.0]
-    assert eltwise_cost("relu") < eltwise_cost("gelu_erf") < own_step_cost(DType.U8, dst) < own_step_cost(DType.F32, dst)
+    assert (
+        eltwise_cost("relu")
+        < eltwise_cost("gelu_erf")
+        < own_step_cost(DType.U8, dst)
+        < own_step_cost(DType.F32, dst)
+    )
 
 
 def test_sum_is_cheaper_than_binary_and_that_than_a_step() -> None:
@@ -51,7 +65,9 @@ def test_the_cheapest_legal_home_wins_and_the_first_of_two_equal_ones() -> None:
 def test_a_sum_and_what_it_was_weighed_against() -> None:
     n = Net()
     skip, y = block(n)
-    plan = compiled(n, n.op("MaxPool", n.qdq(n.op("Relu", n.op("Add", y, skip)), 2**-5), kernel_shape=(2, 2)))
+    plan = compiled(
+        n, n.op("MaxPool", n.qdq(n.op("Relu", n.op("Add", y, skip)), 2**-5), kernel_shape=(2, 2))
+    )
     (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Add"]
     assert [weighed.home for weighed in decision.alternatives] == ["sum", "binary", "own step"]
     costs = [weighed.cost for weighed in decision.alternatives]
@@ -79,15 +95,23 @@ def test_the_branch_that_is_broadcast_leaves_the_add_to_the_other() -> None:
     assert "large" in absorbing.origin
 
 
-# -- each choice, in each direction ------------------------------------------------------------------------------------------------
+# -- each choice, in each direction ----------------------------------------------------------------
 
 
-def test_the_store_scale_is_folded_where_it_reaches_the_front_and_a_destination_scale_where_not() -> None:
+def test_the_store_scale_is_folded_where_it_reaches_the_front_and_a_destination_scale_where_not() -> (
+    None
+):
     folded = composed(V3, conv(), EltwiseOp("relu"), store(0.25))
-    assert [(home.name, home.cost) for home in folded.scales] == [("folded", 0.0), ("destination scale", 0.01)]
+    assert [(home.name, home.cost) for home in folded.scales] == [
+        ("folded", 0.0),
+        ("destination scale", 0.01),
+    ]
     assert folded.dst_scale is None
     divided = composed(V3, conv(), EltwiseOp("tanh"), store(0.25))
-    assert [(home.name, home.cost) for home in divided.scales] == [("destination scale", 0.21), ("post-op", 0.21)]
+    assert [(home.name, home.cost) for home in divided.scales] == [
+        ("destination scale", 0.21),
+        ("post-op", 0.21),
+    ]
     assert divided.dst_scale == 0.25
 
 
@@ -107,14 +131,20 @@ def test_a_store_scale_for_each_channel_is_no_destination_scale() -> None:
     ("zero", "home", "why_not"),
     [
         (3.0, "destination zero point", ""),
-        (3.5, "shift", "3.5 is no integer"),  # the scale is among the post-ops, and one linear holds both
+        (
+            3.5,
+            "shift",
+            "3.5 is no integer",
+        ),  # the scale is among the post-ops, and one linear holds both
         ([1.0, 2.0, 3.0], "shift before the scale", "there is one for each channel"),
     ],
 )
 def test_the_home_of_the_zero_point(zero, home: str, why_not: str) -> None:
     found = composed(V3, conv(), EltwiseOp("tanh"), store(0.5, zero)).zero_points
     assert found[0].name == home
-    assert next(other for other in found if other.name == "destination zero point").why_not == why_not
+    assert (
+        next(other for other in found if other.name == "destination zero point").why_not == why_not
+    )
     assert composed(V3, conv(), store(0.5)).zero_points == ()
 
 
@@ -128,13 +158,21 @@ def test_the_homes_of_an_add_and_why_a_second_one_is_no_sum() -> None:
     skip = Add("a", DType.U8, 0.25, 3.0, in_place=True)
     found = composed(V3, conv(), skip, Add("b", DType.U8, 0.25, 3.0, in_place=True), store(0.5))
     assert [home.name for home in found.adds["a"]] == ["sum", "binary"]
-    assert [(home.name, home.why_not) for home in found.adds["b"]] == [("binary", ""), ("sum", "the destination's buffer holds a")]
+    assert [(home.name, home.why_not) for home in found.adds["b"]] == [
+        ("binary", ""),
+        ("sum", "the destination's buffer holds a"),
+    ]
     wide = composed(V3, conv(), skip)
-    assert [home.why_not for home in wide.adds["a"]] == ["", "u8 does not fill a destination of 4 bytes an element"]
+    assert [home.why_not for home in wide.adds["a"]] == [
+        "",
+        "u8 does not fill a destination of 4 bytes an element",
+    ]
 
 
 def test_a_factor_that_stays_says_why() -> None:
-    assert composed(V3, conv(), EltwiseOp("relu"), ScaleBy(vec(-2.0))).unfolded == ("relu(x)*s = relu(x*s) needs s > 0: smallest s -2",)
+    assert composed(V3, conv(), EltwiseOp("relu"), ScaleBy(vec(-2.0))).unfolded == (
+        "relu(x)*s = relu(x*s) needs s > 0: smallest s -2",
+    )
     assert composed(V3, conv(), Clip(vec(0.0), vec(6.0)), ScaleBy(vec(2.0))).unfolded == ()
 
 
@@ -142,12 +180,19 @@ def test_weights_are_in_the_measured_order() -> None:
     """docs/cost-model.md has the measured times."""
     cheap = [eltwise_cost(name) for name in ("linear", "clip", "relu", "round", "abs", "square")]
     vector = [post_op_cost(Prelu("slopes")), eltwise_cost("hardswish")]
-    costly = [eltwise_cost(name) for name in ("sqrt", "pow", "tanh", "gelu_erf", "exp", "elu", "mish", "logistic", "swish")]
+    costly = [
+        eltwise_cost(name)
+        for name in ("sqrt", "pow", "tanh", "gelu_erf", "exp", "elu", "mish", "logistic", "swish")
+    ]
     assert max(cheap) < min(vector) <= max(vector) < min(costly)
 
 
 def homes_of(plan: Plan, rule: str) -> list[list[str]]:
-    return [[weighed.home for weighed in decision.alternatives] for decision in plan.decisions if decision.rule == rule]
+    return [
+        [weighed.home for weighed in decision.alternatives]
+        for decision in plan.decisions
+        if decision.rule == rule
+    ]
 
 
 def test_a_relu_that_the_store_does_and_one_that_it_does_not() -> None:
@@ -171,12 +216,20 @@ def test_a_negative_factor_behind_relu_is_a_post_op_and_says_why() -> None:
 
 
 def test_what_goes_into_the_front_was_weighed_against_a_post_op() -> None:
-    for factor, cost in ((np.float32(0.5), 0.01), (np.float32([[[0.5]], [[2.0]], [[0.25]], [[1.0]]]), 0.03)):
+    for factor, cost in (
+        (np.float32(0.5), 0.01),
+        (np.float32([[[0.5]], [[2.0]], [[0.25]], [[1.0]]]), 0.03),
+    ):
         n = Net()
         x = n.qdq(n.input(("N", 4, 4, 4)), 2**-5, 128)
-        plan = compiled(n, n.op("Mul", n.op("LeakyRelu", n.conv(x, 4, scale=2**-8), alpha=0.25), factor))
+        plan = compiled(
+            n, n.op("Mul", n.op("LeakyRelu", n.conv(x, 4, scale=2**-8), alpha=0.25), factor)
+        )
         (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Mul"]
-        assert [(home.home, pytest.approx(home.cost)) for home in decision.alternatives][:2] == [("folded", 0.0), ("post-op", cost)]
+        assert [(home.home, pytest.approx(home.cost)) for home in decision.alternatives][:2] == [
+            ("folded", 0.0),
+            ("post-op", cost),
+        ]
         assert decision.alternatives[2].home == "own step"
         (step,) = steps(plan, "convolution")
         assert kinds(step) == ["relu"]
@@ -185,21 +238,36 @@ def test_what_goes_into_the_front_was_weighed_against_a_post_op() -> None:
 def test_a_factor_that_the_front_cannot_take_is_a_post_op_and_says_why() -> None:
     n = Net()
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-5, 128)
-    plan = compiled(n, n.op("Mul", n.op("LeakyRelu", n.op("AveragePool", x, kernel_shape=(2, 2)), alpha=0.25), np.float32(0.5)))
+    plan = compiled(
+        n,
+        n.op(
+            "Mul",
+            n.op("LeakyRelu", n.op("AveragePool", x, kernel_shape=(2, 2)), alpha=0.25),
+            np.float32(0.5),
+        ),
+    )
     (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Mul"]
     assert decision.alternatives[-1].home == "folded"
     assert decision.alternatives[-1].why_not.startswith("the front has no place for a factor")
 
 
 def test_the_homes_at_the_front() -> None:
-    assert [(home.name, home.cost) for home in folding(ScaleBy(vec(2.0)), "")] == [("folded", 0.0), ("post-op", 0.01)]
+    assert [(home.name, home.cost) for home in folding(ScaleBy(vec(2.0)), "")] == [
+        ("folded", 0.0),
+        ("post-op", 0.01),
+    ]
     refused = folding(Shift(vec([1.0, 2.0])), "no bias")
-    assert [(home.name, home.why_not) for home in refused] == [("post-op", ""), ("folded", "no bias")]
+    assert [(home.name, home.why_not) for home in refused] == [
+        ("post-op", ""),
+        ("folded", "no bias"),
+    ]
     assert refused[0].cost == post_op_cost(Prelu("slopes"))  # a load for each vector, too
 
 
 def test_only_what_went_into_the_front_is_listed_as_folded() -> None:
     """Two factors in a row are one; the relu between factor and store goes nowhere."""
-    found = composed(V3, conv(), ScaleBy(vec(2.0)), Shift(vec(1.0)), EltwiseOp("tanh"), ScaleBy(vec(3.0)))
+    found = composed(
+        V3, conv(), ScaleBy(vec(2.0)), Shift(vec(1.0)), EltwiseOp("tanh"), ScaleBy(vec(3.0))
+    )
     assert [[home.name for home in homes] for homes in found.folded] == [["folded", "post-op"]] * 2
     assert composed(V3, conv(), EltwiseOp("tanh"), ScaleBy(vec(3.0))).folded == ()

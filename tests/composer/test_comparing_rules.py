@@ -1,4 +1,6 @@
-"""Rules that compare a chain with codes: what each gives, where it refuses, and that it is what it claims, on all pairs of codes."""
+"""Rules that compare a chain with codes: what each gives, where it refuses, and that it is what it
+claims, on all pairs of codes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ from laws.programs import Draws, in_f32, source
 from laws.rational import after_all
 from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
 
-from fqfuse.composer.formula.formula import BinaryOp, ChainOp, CodesOp, EltwiseOp, Round, ScaleBy, Shift, vec
+from fqfuse.composer.formula.formula import (
+    BinaryOp,
+    ChainOp,
+    CodesOp,
+    EltwiseOp,
+    Round,
+    ScaleBy,
+    Shift,
+    vec,
+)
 from fqfuse.composer.formula.writing import Written
 from fqfuse.composer.mapping.compared_codes import COMPARING, DIFFERENCE
 from fqfuse.composer.mapping.composed import Front
@@ -40,21 +51,57 @@ FIRES: Fires = {
     ),
     "max((q1-z1)*s, s*(q-z)) = (max(q1 + (z-z1), q) - z)*s": (
         (CODES, [*decoded(5.0, 0.5), codes("max")]),
-        Written(3, (EltwiseOp("linear", 1.0, -2.0), BinaryOp("max", "q"), Shift(vec(-3.0)), ScaleBy(vec(0.5)))),
+        Written(
+            3,
+            (
+                EltwiseOp("linear", 1.0, -2.0),
+                BinaryOp("max", "q"),
+                Shift(vec(-3.0)),
+                ScaleBy(vec(0.5)),
+            ),
+        ),
     ),
     "x > s*(q-z) = x*(1/s) + z > q": (
         (conv(), [Round(), codes("gt", -0.5, nothing="zero")]),
-        Written(1, (ScaleBy(vec(-2.0)), EltwiseOp("linear", 1.0, 3.0), BinaryOp("sub", "q"), BinaryOp("lt", "zero"))),
+        Written(
+            1,
+            (
+                ScaleBy(vec(-2.0)),
+                EltwiseOp("linear", 1.0, 3.0),
+                BinaryOp("sub", "q"),
+                BinaryOp("lt", "zero"),
+            ),
+        ),
     ),
     "max((q1-z1)*s1, s*(q-z)) = (max((q1-z1)*(s1/s) + z, q) - z)*s": (
         (CODES, [*decoded(5.0, 0.25), codes("max")]),
-        Written(3, (EltwiseOp("linear", 0.5, 0.5), BinaryOp("max", "q"), Shift(vec(-3.0)), ScaleBy(vec(0.5)))),
+        Written(
+            3,
+            (
+                EltwiseOp("linear", 0.5, 0.5),
+                BinaryOp("max", "q"),
+                Shift(vec(-3.0)),
+                ScaleBy(vec(0.5)),
+            ),
+        ),
     ),
     "max(x, s*(q-z)) = (max(x*(1/s) + z, q) - z)*s": (
         (conv(), [Round(), codes("max")]),
-        Written(1, (ScaleBy(vec(2.0)), Shift(vec(3.0)), BinaryOp("max", "q"), Shift(vec(-3.0)), ScaleBy(vec(0.5)))),
+        Written(
+            1,
+            (
+                ScaleBy(vec(2.0)),
+                Shift(vec(3.0)),
+                BinaryOp("max", "q"),
+                Shift(vec(-3.0)),
+                ScaleBy(vec(0.5)),
+            ),
+        ),
     ),
-    DIFFERENCE.name: ((BinaryOp("ge", "t"), lambda: "zero"), (BinaryOp("sub", "t"), BinaryOp("ge", "zero"))),
+    DIFFERENCE.name: (
+        (BinaryOp("ge", "t"), lambda: "zero"),
+        (BinaryOp("sub", "t"), BinaryOp("ge", "zero")),
+    ),
 }
 
 REFUSES: Refuses = {
@@ -63,7 +110,9 @@ REFUSES: Refuses = {
         ((CODES, [Shift(vec([1.0, 2.0, 4.0])), ScaleBy(vec(0.25)), codes("gt")]), "decoded codes"),
         ((CODES, [*decoded(5.0, 2.0**70), codes("gt")]), "decoded codes"),
     ],
-    "max((q1-z1)*s, s*(q-z)) = (max(q1 + (z-z1), q) - z)*s": [((CODES, [*decoded(5.0, 0.25), codes("max")]), "one scale decodes both")],
+    "max((q1-z1)*s, s*(q-z)) = (max(q1 + (z-z1), q) - z)*s": [
+        ((CODES, [*decoded(5.0, 0.25), codes("max")]), "one scale decodes both")
+    ],
     "max((q1-z1)*s1, s*(q-z)) = (max((q1-z1)*(s1/s) + z, q) - z)*s": [
         ((conv(), [*decoded(5.0, 0.25), codes("max")]), "decoded codes"),
     ],
@@ -81,29 +130,54 @@ def test_rule_fires(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "arguments", "reason"), refusing(REFUSES))
-def test_rule_refuses_with_its_reason(name: str, arguments: tuple[object, ...], reason: str) -> None:
+def test_rule_refuses_with_its_reason(
+    name: str, arguments: tuple[object, ...], reason: str
+) -> None:
     check_refuses(RULES[name], arguments, reason)
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_rule_says_nothing_elsewhere(name: str) -> None:
     rule = RULES[name]
-    arguments = (BinaryOp("add", "t"), str) if rule is DIFFERENCE else (conv(), [Round(), BinaryOp("gt", "t")])
+    arguments = (
+        (BinaryOp("add", "t"), str)
+        if rule is DIFFERENCE
+        else (conv(), [Round(), BinaryOp("gt", "t")])
+    )
     assert rule.apply(*arguments) is None
 
 
-# -- codes -------------------------------------------------------------------------------------------------------------------------
+# -- codes -----------------------------------------------------------------------------------------
 
 
-def _with_codes(draws: Draws, algorithms: Sequence[str], *, rough: bool = False) -> tuple[Front, list[ChainOp]]:
+def _with_codes(
+    draws: Draws, algorithms: Sequence[str], *, rough: bool = False
+) -> tuple[Front, list[ChainOp]]:
     draw = draws.random.choice
     scales = [0.1, -0.0371, 0.3] if rough else [0.5, -2.0, 0.25]
-    op = codes(draw(algorithms), draw(scales), draw([0.0, 3.0, 127.5]), draw(["", "nothing"]) if algorithms[0] == "gt" else "")
-    behind = [*decoded(draw([0.0, 5.0, 128.0]), op.scale if draw([True, False]) else draw(scales)), op]
-    return draw([(CODES, behind), (CODES, [*decoded(0.0, 1.0), store(0.5, 4.0), *behind]), (conv(), [draws._shift(), Round(), op])])
+    op = codes(
+        draw(algorithms),
+        draw(scales),
+        draw([0.0, 3.0, 127.5]),
+        draw(["", "nothing"]) if algorithms[0] == "gt" else "",
+    )
+    behind = [
+        *decoded(draw([0.0, 5.0, 128.0]), op.scale if draw([True, False]) else draw(scales)),
+        op,
+    ]
+    return draw(
+        [
+            (CODES, behind),
+            (CODES, [*decoded(0.0, 1.0), store(0.5, 4.0), *behind]),
+            (conv(), [draws._shift(), Round(), op]),
+        ]
+    )
 
 
-_ALGORITHMS = {rule.name: ("max", "min") if rule.name.startswith("max") else ("gt", "ge", "lt", "le", "eq") for rule in COMPARING}
+_ALGORITHMS = {
+    rule.name: ("max", "min") if rule.name.startswith("max") else ("gt", "ge", "lt", "le", "eq")
+    for rule in COMPARING
+}
 
 
 @pytest.mark.parametrize("name", _ALGORITHMS)
@@ -118,7 +192,10 @@ def test_operations_with_codes_hold_in_fractions(name: str) -> None:
         for _ in range(20):
             x, q = (Fraction(draws.random.randint(0, 255)) for _ in range(2))
             held = {"q": draws.random.choice([x, q]), "nothing": Fraction(0)}
-            values = [after_all(ops, x, 0, held) for ops in (chain, [*chain[: -found.replaced], *found.ops])]
+            values = [
+                after_all(ops, x, 0, held)
+                for ops in (chain, [*chain[: -found.replaced], *found.ops])
+            ]
             assert values[0] == values[1], f"x = {x}, {held}: {chain} as {found}"
     assert fired >= 50
 
@@ -140,7 +217,14 @@ def _run(ops: Sequence[ChainOp], x: np.ndarray, q: np.ndarray) -> np.ndarray:
             case _:
                 x = in_f32([op], x, 0, {})
                 continue
-        call = {"max": np.maximum, "min": np.minimum, "sub": np.subtract, "eq": np.equal, "gt": np.greater, "lt": np.less}
+        call = {
+            "max": np.maximum,
+            "min": np.minimum,
+            "sub": np.subtract,
+            "eq": np.equal,
+            "gt": np.greater,
+            "lt": np.less,
+        }
         call |= {"ge": np.greater_equal, "le": np.less_equal}
         x = call[algorithm](x, other).astype(np.float32)
     return x
@@ -160,9 +244,13 @@ def test_the_maximum_of_codes_of_one_scale_is_bitwise() -> None:
     assert fired >= 10
 
 
-@pytest.mark.parametrize("name", ["(q1-z1)*s1 > s*(q-z) = (q1-z1)*(s1/s) + z > q", "x > s*(q-z) = x*(1/s) + z > q"])
+@pytest.mark.parametrize(
+    "name", ["(q1-z1)*s1 > s*(q-z) = (q1-z1)*(s1/s) + z > q", "x > s*(q-z) = x*(1/s) + z > q"]
+)
 def test_comparisons_with_codes_part_where_both_are_equal_within_rounding(name: str) -> None:
-    """Behind codes that the step reads, the other form is only taken where no exact one is, see `codes_differ`."""
+    """Behind codes that the step reads, the other form is only taken where no exact one is, see
+    `codes_differ`.
+    """
     fired, parted = 0, 0
     draws = Draws(source(6))
     for _ in range(120):
@@ -170,26 +258,48 @@ def test_comparisons_with_codes_part_where_both_are_equal_within_rounding(name: 
         found = RULES[name].apply(front, chain)
         if isinstance(found, Written):
             fired += 1
-            one, other = (_run(ops, *PAIRS) for ops in (chain, [*chain[: -found.replaced], *found.ops]))
+            one, other = (
+                _run(ops, *PAIRS) for ops in (chain, [*chain[: -found.replaced], *found.ops])
+            )
             op, x = chain[-1], _run(chain[:-1], *PAIRS).astype(np.float64)
             assert isinstance(op, CodesOp)
             apart = np.abs(x - (PAIRS[1] - op.zero_point) * op.scale)
             # Four roundings on either side, of terms up to 256 scales.
-            assert (apart[one != other] <= 8 * 2.0**-24 * (np.abs(x[one != other]) + 256 * abs(op.scale))).all(), f"{chain} as {found}"
+            assert (
+                apart[one != other]
+                <= 8 * 2.0**-24 * (np.abs(x[one != other]) + 256 * abs(op.scale))
+            ).all(), f"{chain} as {found}"
             parted += int((one != other).sum())
     assert fired >= 20
     assert parted
 
 
-FLOATS = np.concatenate([np.random.default_rng(0).uniform(-300, 300, 4096), [inf, -inf, np.nan, 0.0, -0.0, 1e-45, -3e38]]).astype(
-    np.float32
-)
+FLOATS = np.concatenate(
+    [
+        np.random.default_rng(0).uniform(-300, 300, 4096),
+        [inf, -inf, np.nan, 0.0, -0.0, 1e-45, -3e38],
+    ]
+).astype(np.float32)
 
 
 def test_comparisons_by_difference_are_bitwise() -> None:
-    edges = np.asarray([0.0, 1e-45, -1e-45, 1.1754944e-38, 1.1754942e-38, MAX, -MAX, 1.0, np.nextafter(np.float32(1), np.float32(2)), inf])
+    edges = np.asarray(
+        [
+            0.0,
+            1e-45,
+            -1e-45,
+            1.1754944e-38,
+            1.1754942e-38,
+            MAX,
+            -MAX,
+            1.0,
+            np.nextafter(np.float32(1), np.float32(2)),
+            inf,
+        ]
+    )
     x, t = np.meshgrid(
-        np.concatenate([edges, FLOATS[:64]]).astype(np.float32), np.concatenate([-edges, edges, FLOATS[:64]]).astype(np.float32)
+        np.concatenate([edges, FLOATS[:64]]).astype(np.float32),
+        np.concatenate([-edges, edges, FLOATS[:64]]).astype(np.float32),
     )
     told = ~((x == t) & np.isinf(x))  # two infinities of one sign have no difference
     for algorithm in ("gt", "ge", "lt", "le", "eq"):

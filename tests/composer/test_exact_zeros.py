@@ -24,7 +24,9 @@ def test_in_front_of_what_tells(between: list[BasicOp]) -> None:
 
 
 def test_not_in_front_of_a_rounding() -> None:
-    """It makes the same whole number of 0 and of what is next to it; one linear is two post-ops otherwise."""
+    """It makes the same whole number of 0 and of what is next to it; one linear is two post-ops
+    otherwise.
+    """
     chain = [SCALE, SHIFT, Round(), SCALE, SHIFT, COMPARISON]
     assert kinds(exact_zeros(chain)) == [ScaleBy, Shift, Round, Shift, ScaleBy, BinaryOp]
     assert kinds(exact_zeros(chain[:3], told=True)) == [ScaleBy, Shift, Round]

@@ -1,7 +1,9 @@
-"""FakeQuantize in every position x every form of its ranges: the steps of the plan, and its numbers on both runtimes.
+"""FakeQuantize in every position x every form of its ranges: the steps of the plan, and its numbers
+on both runtimes.
 
-The numbers are held to the interval that the imported graph gives when every f32 rounding is widened outward, which at a code's tie and
-at a jump holds both sides. The oneDNN runtime, which computes transcendental functions its own way, may be 1 code further.
+The numbers are held to the interval that the imported graph gives when every f32 rounding is
+widened outward, which at a code's tie and at a jump holds both sides. The oneDNN runtime, which
+computes transcendental functions its own way, may be 1 code further.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from fqfuse.runtime.session import InferenceSession
 Quantizer = Callable[[Net, Value], Value]
 
 
-# -- the forms of a range ----------------------------------------------------------------------------------------------------------
+# -- the forms of a range --------------------------------------------------------------------------
 
 
 def along(*values: float) -> np.ndarray:
@@ -45,7 +47,12 @@ RANGES: dict[str, Quantizer] = {
     "u8": quantizer(0.0, 255 / 64),
     "s8": quantizer(-2.0, 127 / 64),
     "u8 with a zero point": quantizer(-1.0, 191 / 64),
-    **{f"{levels} levels": quantizer(-(levels // 2) / 4, (levels - 1 - levels // 2) / 4, levels=levels) for levels in (2, 3, 15, 16, 127)},
+    **{
+        f"{levels} levels": quantizer(
+            -(levels // 2) / 4, (levels - 1 - levels // 2) / 4, levels=levels
+        )
+        for levels in (2, 3, 15, 16, 127)
+    },
     "255 levels": quantizer(-127 / 64, 127 / 64, levels=255),
     "narrow u8": quantizer(0.0, 100 / 32, levels=101),
     "output differs": quantizer(-2.0, 127 / 64, -1.0, 127 / 128),
@@ -60,9 +67,15 @@ RANGES: dict[str, Quantizer] = {
     "zero point no integer": quantizer(-1.0, 1.0),
     "without zero": quantizer(0.5, 3.5),
     "per channel": quantizer(along(0, 0, 0, 0), along(1, 2, 3, 4) * 255 / 256),
-    "input per channel": quantizer(along(-1, -2, -3, -4), along(1, 2, 3, 4) * 127 / 128, -1.0, 127 / 128),
-    "output per channel": quantizer(-2.0, 127 / 64, along(-1, -2, -3, -4), along(1, 2, 3, 4) * 127 / 128),
-    "each channel another form": quantizer(along(0, 1, 0.5, -1), along(2, -1, 0.5, 1), along(0, 0, 0, 0), along(1, 1, 1, 0)),
+    "input per channel": quantizer(
+        along(-1, -2, -3, -4), along(1, 2, 3, 4) * 127 / 128, -1.0, 127 / 128
+    ),
+    "output per channel": quantizer(
+        -2.0, 127 / 64, along(-1, -2, -3, -4), along(1, 2, 3, 4) * 127 / 128
+    ),
+    "each channel another form": quantizer(
+        along(0, 1, 0.5, -1), along(2, -1, 0.5, 1), along(0, 0, 0, 0), along(1, 1, 1, 0)
+    ),
     "1024 levels": quantizer(-2.0, 511 / 256, levels=1024),
     "u16": lambda n, x: n.qdq(x, 2**-14, 32767, DType.U16),
     "s16": lambda n, x: n.qdq(x, 0.0001, 0, DType.S16),
@@ -70,7 +83,7 @@ RANGES: dict[str, Quantizer] = {
 WIDE = ("1024 levels", "u16", "s16")
 
 
-# -- the positions -----------------------------------------------------------------------------------------------------------------
+# -- the positions ---------------------------------------------------------------------------------
 
 
 def source(n: Net) -> Value:
@@ -117,7 +130,11 @@ def twice_in_a_row_the_other_way(n: Net, fq: Quantizer) -> Value:
 def before_the_bias(n: Net, fq: Quantizer) -> Value:
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-5, 128)
     product = conv(n, x)
-    return n.q(n.op("Add", fq(n, product), np.asarray([0.5, -0.25, 0.0, 1.0]).reshape(1, 4, 1, 1)), 2**-5, 128)
+    return n.q(
+        n.op("Add", fq(n, product), np.asarray([0.5, -0.25, 0.0, 1.0]).reshape(1, 4, 1, 1)),
+        2**-5,
+        128,
+    )
 
 
 def before_an_add(n: Net, fq: Quantizer) -> Value:
@@ -180,12 +197,29 @@ def several_quantizers_on_one_value(n: Net, fq: Quantizer) -> tuple[Value, ...]:
 POSITIONS: dict[str, Callable[[Net, Quantizer], Value | tuple[Value, ...]]] = {
     build.__name__: build
     for build in (
-        last, last_behind_a_bias, first, between_two_convolutions, before_a_padded_convolution, middle_of_a_chain, twice_in_a_row,
-        twice_in_a_row_the_other_way, before_the_bias, before_an_add, on_both_inputs_of_an_add, behind_an_add, on_a_concat,
-        on_a_concat_of_another_scale, behind_a_max_pool, before_a_max_pool, behind_an_average, before_an_average, returned_and_read,
-        several_consumers, several_quantizers_on_one_value,
+        last,
+        last_behind_a_bias,
+        first,
+        between_two_convolutions,
+        before_a_padded_convolution,
+        middle_of_a_chain,
+        twice_in_a_row,
+        twice_in_a_row_the_other_way,
+        before_the_bias,
+        before_an_add,
+        on_both_inputs_of_an_add,
+        behind_an_add,
+        on_a_concat,
+        on_a_concat_of_another_scale,
+        behind_a_max_pool,
+        before_a_max_pool,
+        behind_an_average,
+        before_an_average,
+        returned_and_read,
+        several_consumers,
+        several_quantizers_on_one_value,
     )
-}  # fmt: skip
+}
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, object]]] = {
     "relu": ("Relu", {}),
@@ -236,80 +270,174 @@ def case(position: str, form: str) -> tuple[Graph, dict[str, np.ndarray], dict[s
 def test_numbers(position: str, form: str, runtime: str) -> None:
     _, feeds, boxes, plan = case(position, form)
     assert verify_plan(plan) == []
-    for name, found in zip(plan.outputs, InferenceSession(plan, runtime, 1).run(None, feeds), strict=True):
+    for name, found in zip(
+        plan.outputs, InferenceSession(plan, runtime, 1).run(None, feeds), strict=True
+    ):
         codes = found.dtype.kind in "iu"
-        slack = float(codes and runtime == "onednn") if codes else 1e-6 + 1e-6 * np.abs(found).max(initial=0)
+        slack = (
+            float(codes and runtime == "onednn")
+            if codes
+            else 1e-6 + 1e-6 * np.abs(found).max(initial=0)
+        )
         assert boxes[name].outside(found) <= slack, print_plan(plan, data="digest")
 
 
-# -- the steps ---------------------------------------------------------------------------------------------------------------------
+# -- the steps -------------------------------------------------------------------------------------
 
 _CONVOLUTION = ("reorder", "convolution")
 _TWO = ("reorder", "convolution", "convolution")
 
 STEPS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(POSITIONS, _CONVOLUTION),  # input quantizer, and one primitive with everything behind it
+    **dict.fromkeys(
+        POSITIONS, _CONVOLUTION
+    ),  # input quantizer, and one primitive with everything behind it
     "between_two_convolutions": _TWO,
     "before_a_padded_convolution": _TWO,
     "on_both_inputs_of_an_add": _TWO,
-    "on_a_concat": (*_TWO, "concat", "reorder"),  # the concatenation is returned: what decodes it has no other home
-    "on_a_concat_of_another_scale": (*_TWO, "convolution", "convolution"),  # a product for each scale, the second adds the first
-    "behind_a_max_pool": (*_CONVOLUTION, "pooling", "reorder"),  # the quantizer moves in front of the pool
+    "on_a_concat": (
+        *_TWO,
+        "concat",
+        "reorder",
+    ),  # the concatenation is returned: what decodes it has no other home
+    "on_a_concat_of_another_scale": (
+        *_TWO,
+        "convolution",
+        "convolution",
+    ),  # a product for each scale, the second adds the first
+    "behind_a_max_pool": (
+        *_CONVOLUTION,
+        "pooling",
+        "reorder",
+    ),  # the quantizer moves in front of the pool
     "before_a_max_pool": (*_CONVOLUTION, "pooling", "convolution"),
     "before_an_average": (*_CONVOLUTION, "reorder", "pooling"),
     "returned_and_read": (*_CONVOLUTION, "reorder", "convolution"),
     "several_consumers": (*_CONVOLUTION, "reorder", "convolution", "convolution", "softmax"),
     "first": ("reorder", "convolution"),
-    "behind_an_average": ("reorder", "pooling", "reorder"),  # s8 codes of an average of u8 codes become u8
-    "several_quantizers_on_one_value": (*_CONVOLUTION, "reorder", "reorder", "convolution", "convolution"),
+    "behind_an_average": (
+        "reorder",
+        "pooling",
+        "reorder",
+    ),  # s8 codes of an average of u8 codes become u8
+    "several_quantizers_on_one_value": (
+        *_CONVOLUTION,
+        "reorder",
+        "reorder",
+        "convolution",
+        "convolution",
+    ),
 }
 
 FRACTIONAL = ("zero point no integer", "without zero")
 COMPARED = (
-    "inverted", "two levels symmetric", "threshold", "threshold at zero", "threshold of 256 levels", "constant output",
+    "inverted",
+    "two levels symmetric",
+    "threshold",
+    "threshold at zero",
+    "threshold of 256 levels",
+    "constant output",
     "each channel another form",
-)  # fmt: skip
+)
 NARROW = ("2 levels", "3 levels", "15 levels", "16 levels", "127 levels", "255 levels", "narrow u8")
 DECODED_PER_CHANNEL = ("per channel", "output per channel", "each channel another form")
-ZERO_POINT = ("u8", "u8 with a zero point", "narrow u8", "output inverted", "shift too small to matter", "per channel")
+ZERO_POINT = (
+    "u8",
+    "u8 with a zero point",
+    "narrow u8",
+    "output inverted",
+    "shift too small to matter",
+    "per channel",
+)
 
 OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
-    # Codes in a part of 8 bits, comparisons and fractional zero points need post-ops, which a reorder has not: a binary with a constant.
+    # Codes in a part of 8 bits, comparisons and fractional zero points need post-ops, which a
+    # reorder has not: a binary with a constant.
     **{("first", form): ("binary", "convolution") for form in (*NARROW, *COMPARED, *FRACTIONAL)},
     **{
-        ("several_quantizers_on_one_value", form): (*_CONVOLUTION, "binary", "reorder", "convolution", "convolution")
+        ("several_quantizers_on_one_value", form): (
+            *_CONVOLUTION,
+            "binary",
+            "reorder",
+            "convolution",
+            "convolution",
+        )
         for form in (*NARROW, *COMPARED, *FRACTIONAL)
     },
     # A source with one scale for each channel is no int8 source: it is decoded on its own.
-    **{("between_two_convolutions", form): (*_CONVOLUTION, "reorder", "convolution") for form in DECODED_PER_CHANNEL},
-    **{("before_a_padded_convolution", form): (*_CONVOLUTION, "reorder", "convolution") for form in DECODED_PER_CHANNEL},
+    **{
+        ("between_two_convolutions", form): (*_CONVOLUTION, "reorder", "convolution")
+        for form in DECODED_PER_CHANNEL
+    },
+    **{
+        ("before_a_padded_convolution", form): (*_CONVOLUTION, "reorder", "convolution")
+        for form in DECODED_PER_CHANNEL
+    },
     # Padding is the real 0, which has no code here; without it the fraction is in the bias.
-    **{("before_a_padded_convolution", form): (*_CONVOLUTION, "binary", "convolution") for form in FRACTIONAL},
-    **{("on_both_inputs_of_an_add", form): (*_CONVOLUTION, "reorder", "convolution") for form in DECODED_PER_CHANNEL},
-    **{("first", form): ("reorder", "reorder", "convolution") for form in ("per channel", "output per channel")},
+    **{
+        ("before_a_padded_convolution", form): (*_CONVOLUTION, "binary", "convolution")
+        for form in FRACTIONAL
+    },
+    **{
+        ("on_both_inputs_of_an_add", form): (*_CONVOLUTION, "reorder", "convolution")
+        for form in DECODED_PER_CHANNEL
+    },
+    **{
+        ("first", form): ("reorder", "reorder", "convolution")
+        for form in ("per channel", "output per channel")
+    },
     ("first", "each channel another form"): ("binary", "reorder", "convolution"),
     **{
-        ("several_quantizers_on_one_value", form): (*_CONVOLUTION, "reorder", "reorder", "reorder", "convolution", "convolution")
+        ("several_quantizers_on_one_value", form): (
+            *_CONVOLUTION,
+            "reorder",
+            "reorder",
+            "reorder",
+            "convolution",
+            "convolution",
+        )
         for form in ("per channel", "output per channel")
     },
     ("several_quantizers_on_one_value", "each channel another form"): (
-        *_CONVOLUTION, "binary", "reorder", "reorder", "convolution", "convolution",
+        *_CONVOLUTION,
+        "binary",
+        "reorder",
+        "reorder",
+        "convolution",
+        "convolution",
     ),
-    # Fractional zero points, and several along one axis, are shifts: decoding is a binary with a constant.
+    # Fractional zero points, and several along one axis, are shifts: decoding is a binary with a
+    # constant.
     **{
         (position, form): (*STEPS[position][:at], "binary", *STEPS[position][at + 1 :])
         for position, at in (
-            ("on_a_concat", 4), ("behind_a_max_pool", 3), ("before_an_average", 2),
-            ("returned_and_read", 2), ("several_consumers", 2),
+            ("on_a_concat", 4),
+            ("behind_a_max_pool", 3),
+            ("before_an_average", 2),
+            ("returned_and_read", 2),
+            ("several_consumers", 2),
         )
         for form in FRACTIONAL
     },
     # Parts with a scale for each channel have no product of one scale.
     ("on_a_concat_of_another_scale", "per channel"): (*_TWO, "concat", "binary", "convolution"),
-    ("on_a_concat_of_another_scale", "output per channel"): (*_TWO, "concat", "reorder", "convolution"),
-    ("on_a_concat_of_another_scale", "each channel another form"): (*_TWO, "concat", "binary", "convolution"),
-    # A quantizer that is per channel, or not monotone, stays behind the pool, which then runs in f32 and takes it as post-ops.
-    **{("behind_a_max_pool", form): (*_CONVOLUTION, "pooling") for form in (*COMPARED, "per channel", "input per channel")},
+    ("on_a_concat_of_another_scale", "output per channel"): (
+        *_TWO,
+        "concat",
+        "reorder",
+        "convolution",
+    ),
+    ("on_a_concat_of_another_scale", "each channel another form"): (
+        *_TWO,
+        "concat",
+        "binary",
+        "convolution",
+    ),
+    # A quantizer that is per channel, or not monotone, stays behind the pool, which then runs in
+    # f32 and takes it as post-ops.
+    **{
+        ("behind_a_max_pool", form): (*_CONVOLUTION, "pooling")
+        for form in (*COMPARED, "per channel", "input per channel")
+    },
     **{("behind_an_average", form): ("reorder", "pooling", "binary") for form in FRACTIONAL},
     # More levels than 8 bits hold make no codes: values in f32, by post-ops.
     **{
@@ -323,11 +451,17 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
             "before_an_average": (*_CONVOLUTION, "pooling"),
             "returned_and_read": _TWO,
             "several_consumers": (*_TWO, "convolution", "softmax"),
-            "several_quantizers_on_one_value": (*_CONVOLUTION, "reorder", "eltwise", "convolution", "convolution"),
+            "several_quantizers_on_one_value": (
+                *_CONVOLUTION,
+                "reorder",
+                "eltwise",
+                "convolution",
+                "convolution",
+            ),
         }.items()
         for form in WIDE
     },
-}  # fmt: skip
+}
 """Where a form needs other steps than the position's, and why."""
 
 
@@ -336,21 +470,30 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
 def test_steps(position: str, form: str) -> None:
     found = tuple(step.primitive for step in case(position, form)[3].steps)
     wanted = OTHER_STEPS.get((position, form), STEPS[position])
-    if position == "several_quantizers_on_one_value":  # which of the two quantizers comes first means nothing
+    if (
+        position == "several_quantizers_on_one_value"
+    ):  # which of the two quantizers comes first means nothing
         found, wanted = tuple(sorted(found)), tuple(sorted(wanted))
     assert found == wanted
 
 
 @pytest.mark.parametrize("form", RANGES)
 def test_the_next_convolution_reads_codes(form: str) -> None:
-    """Behind every form but those whose source no int8 product takes: scales for each channel, and more levels than codes."""
+    """Behind every form but those whose source no int8 product takes: scales for each channel, and
+    more levels than codes.
+    """
     plan = case("between_two_convolutions", form)[3]
     in_f32 = form in (*DECODED_PER_CHANNEL, *WIDE)
     assert plan.type(plan.steps[-1].arg("src")).dtype.is_integer == (not in_f32)
 
 
 @pytest.mark.parametrize("form", FRACTIONAL)
-def test_a_fraction_of_a_zero_point_is_in_the_bias_only_where_no_padding_reads_it(form: str) -> None:
-    inner, padded = case("between_two_convolutions", form)[3], case("before_a_padded_convolution", form)[3]
+def test_a_fraction_of_a_zero_point_is_in_the_bias_only_where_no_padding_reads_it(
+    form: str,
+) -> None:
+    inner, padded = (
+        case("between_two_convolutions", form)[3],
+        case("before_a_padded_convolution", form)[3],
+    )
     assert inner.type(inner.steps[-1].arg("src")).dtype.is_integer
     assert not padded.type(padded.steps[-1].arg("src")).dtype.is_integer

@@ -1,4 +1,6 @@
-"""Golden plans: a graph in text form -> the plan for each of oneDNN's two generations, with attributes, fates and decisions."""
+"""Golden plans: a graph in text form -> the plan for each of oneDNN's two generations, with
+attributes, fates and decisions.
+"""
 
 from __future__ import annotations
 

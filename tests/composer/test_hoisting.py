@@ -1,4 +1,6 @@
-"""Hoisting: a chain is the same however it was grown, and the work that it takes grows with its length alone."""
+"""Hoisting: a chain is the same however it was grown, and the work that it takes grows with its
+length alone.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +17,45 @@ from laws.programs import Draws, source
 import fqfuse.composer.formula.algebra
 import fqfuse.composer.mapping.hoisting
 from fqfuse.composer.formula.algebra import COMMUTING, SIMPLIFYING
-from fqfuse.composer.formula.formula import Add, BasicOp, Clip, EltwiseOp, Round, ScaleBy, Shift, Store, vec
+from fqfuse.composer.formula.formula import (
+    Add,
+    BasicOp,
+    Clip,
+    EltwiseOp,
+    Round,
+    ScaleBy,
+    Shift,
+    Store,
+    vec,
+)
 from fqfuse.composer.mapping.hoisting import Fold, Hoister, join
 from fqfuse.composer.mapping.post_ops_composer import Front, PostOpsComposer
 from fqfuse.ir.rule import Refusal
 from fqfuse.ir.types import DType
 
 RULES = len(SIMPLIFYING) + len(COMMUTING)
-BARE = Front("binary", "step", DType.F32, 4, 1, CHANNELS)  # nothing in front that a scale or shift could go into
+BARE = Front(
+    "binary", "step", DType.F32, 4, 1, CHANNELS
+)  # nothing in front that a scale or shift could go into
 
 
-# -- the same result -----------------------------------------------------------------------------------------------------------------
+# -- the same result -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", [V3, V2, UNIFIED], ids=lambda target: target.name)
 @pytest.mark.parametrize("front", [conv(), BARE], ids=["convolution", "bare"])
 @pytest.mark.parametrize("seed", range(40))
-def test_a_chain_grown_step_by_step_is_the_chain_composed_at_once(target, front: Front, seed: int) -> None:
+def test_a_chain_grown_step_by_step_is_the_chain_composed_at_once(
+    target, front: Front, seed: int
+) -> None:
     """Also behind refusals, which must leave nothing behind."""
     draws, grown = Draws(source(seed)), PostOpsComposer(target, front)
     for _ in range(4):
-        ops: list[BasicOp | Store] = [*draws.program()] if draws.random.random() < 0.7 else [*draws.stored()[0], draws.stored()[1]]
+        ops: list[BasicOp | Store] = (
+            [*draws.program()]
+            if draws.random.random() < 0.7
+            else [*draws.stored()[0], draws.stored()[1]]
+        )
         for op in ops:
             grown.append([op])
     at_once = PostOpsComposer(target, front)
@@ -60,7 +80,9 @@ def test_a_fold_computes_what_it_has_not_seen() -> None:
 
 def test_what_hoisting_uncovers_is_simplified() -> None:
     """The shift between the two clips joins the one in front, and the clips are one."""
-    found = Hoister(BARE)([Shift(vec(1.0)), Clip(vec(-4.0), vec(4.0)), Shift(vec(2.0)), Clip(vec(-3.0), vec(3.0))])
+    found = Hoister(BARE)(
+        [Shift(vec(1.0)), Clip(vec(-4.0), vec(4.0)), Shift(vec(2.0)), Clip(vec(-3.0), vec(3.0))]
+    )
     assert [type(op) for op in found.ops] == [Shift, Clip]
     assert found.ops[0].values == 3.0
     assert (found.ops[1].low, found.ops[1].high) == (-2.0, 3.0)
@@ -68,23 +90,43 @@ def test_what_hoisting_uncovers_is_simplified() -> None:
 
 def test_two_factors_that_join_may_go_where_neither_could() -> None:
     """Each is negative, and stays behind relu; their product does not."""
-    found = Hoister(conv())([EltwiseOp("relu"), ScaleBy(vec(-1.0)), Add("skip", DType.U8, 0.5, 3.0), ScaleBy(vec(-2.0))])
+    found = Hoister(conv())(
+        [EltwiseOp("relu"), ScaleBy(vec(-1.0)), Add("skip", DType.U8, 0.5, 3.0), ScaleBy(vec(-2.0))]
+    )
     assert [type(op) for op in found.ops] == [EltwiseOp, Add]
     assert found.ops[1].scale == -1.0
     assert found.front.scale.tolist() == [1.0, 0.5, 0.25]
 
 
 def test_a_factor_joins_the_farthest_place_that_it_reaches() -> None:
-    ops = [EltwiseOp("tanh"), Shift(vec(1.0)), EltwiseOp("relu"), Shift(vec(3.0)), EltwiseOp("relu"), ScaleBy(vec(2.0))]
+    ops = [
+        EltwiseOp("tanh"),
+        Shift(vec(1.0)),
+        EltwiseOp("relu"),
+        Shift(vec(3.0)),
+        EltwiseOp("relu"),
+        ScaleBy(vec(2.0)),
+    ]
     found = join(ops, 5)
     assert found is not None
     assert found[1] == 1
-    assert [float(op.values[0]) for op in found[0] if isinstance(op, ScaleBy | Shift)] == [2.0, 2.0, 6.0]
+    assert [float(op.values[0]) for op in found[0] if isinstance(op, ScaleBy | Shift)] == [
+        2.0,
+        2.0,
+        6.0,
+    ]
     assert join([EltwiseOp("tanh"), ScaleBy(vec(2.0))], 1) is None
 
 
 def test_each_reason_stays_with_its_operation() -> None:
-    ops = [EltwiseOp("relu"), ScaleBy(vec(-1.0)), Round(), Shift(vec(3.0)), EltwiseOp("relu"), ScaleBy(vec(2.0))]
+    ops = [
+        EltwiseOp("relu"),
+        ScaleBy(vec(-1.0)),
+        Round(),
+        Shift(vec(3.0)),
+        EltwiseOp("relu"),
+        ScaleBy(vec(2.0)),
+    ]
     found = Hoister(BARE)(ops)
     assert [type(op) for op in found.ops] == [EltwiseOp, ScaleBy, Round, ScaleBy, Shift, EltwiseOp]
     assert [bool(reason) for reason in found.reasons] == [False, True, False, False, True, False]
@@ -92,7 +134,7 @@ def test_each_reason_stays_with_its_operation() -> None:
     assert "needs even n: 3" in found.reasons[4]
 
 
-# -- the work ----------------------------------------------------------------------------------------------------------------------
+# -- the work --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -113,8 +155,15 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
         found, count = count, 0
         return found
 
-    for module, table in ((fqfuse.composer.formula.algebra, "SIMPLIFYING"), (fqfuse.composer.mapping.hoisting, "COMMUTING")):
-        monkeypatch.setattr(module, table, tuple(replace(rule, apply=counting(rule.apply)) for rule in getattr(module, table)))
+    for module, table in (
+        (fqfuse.composer.formula.algebra, "SIMPLIFYING"),
+        (fqfuse.composer.mapping.hoisting, "COMMUTING"),
+    ):
+        monkeypatch.setattr(
+            module,
+            table,
+            tuple(replace(rule, apply=counting(rule.apply)) for rule in getattr(module, table)),
+        )
     return since
 
 
@@ -124,8 +173,12 @@ def _triple(number: int) -> list[BasicOp]:
 
 @pytest.mark.parametrize("front", [conv(), BARE], ids=["convolution", "bare"])
 @pytest.mark.parametrize("kind", ["scale", "relu", "shift", "store"])
-def test_one_operation_more_is_a_walk_over_what_stayed(front: Front, kind: str, tried: Callable[[], int]) -> None:
-    """Two walks, to the front and to where it joins, past two operations of each triple; not all rules are tried at each place."""
+def test_one_operation_more_is_a_walk_over_what_stayed(
+    front: Front, kind: str, tried: Callable[[], int]
+) -> None:
+    """Two walks, to the front and to where it joins, past two operations of each triple; not all
+    rules are tried at each place.
+    """
     last: dict[str, BasicOp | Store] = {
         "scale": ScaleBy(vec(0.75)),
         "relu": EltwiseOp("relu"),
@@ -143,17 +196,24 @@ def test_one_operation_more_is_a_walk_over_what_stayed(front: Front, kind: str, 
 
 
 @pytest.mark.parametrize("scalar", [True, False], ids=["scalar", "each channel"])
-def test_rules_are_tried_in_proportion_to_the_length_of_a_chain(scalar: bool, tried: Callable[[], int]) -> None:
+def test_rules_are_tried_in_proportion_to_the_length_of_a_chain(
+    scalar: bool, tried: Callable[[], int]
+) -> None:
     counts = {}
     for length in (50, 100, 200):
         n, draws = Net(), np.random.default_rng(0)
         y = n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 128), 4, scale=2**-8)
         for _ in range(length):
-            factor, shift = draws.uniform(0.5, 2, (2, 1, 1 if scalar else 4, 1, 1)).astype(np.float32)
+            factor, shift = draws.uniform(0.5, 2, (2, 1, 1 if scalar else 4, 1, 1)).astype(
+                np.float32
+            )
             y = n.op("Add", n.op("Relu", n.op("Mul", y, factor)), shift)
         tried()
         compiled(n, y)
         counts[length] = tried()
-    assert counts[200] <= 1.2 * 2 * counts[100] <= 1.2 * 1.2 * 4 * counts[50]  # steps are not of equal length
-    # Each operation walks over those that stayed, of which there are 16 on the average while the 32 post-ops of a step fill.
+    assert (
+        counts[200] <= 1.2 * 2 * counts[100] <= 1.2 * 1.2 * 4 * counts[50]
+    )  # steps are not of equal length
+    # Each operation walks over those that stayed, of which there are 16 on the average while the 32
+    # post-ops of a step fill.
     assert counts[200] <= 3 * 200 * 16 * RULES

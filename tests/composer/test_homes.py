@@ -1,4 +1,6 @@
-"""The home of every basic operation on each target: weights, bias, output scale, destination, post-op, or the store itself."""
+"""The home of every basic operation on each target: weights, bias, output scale, destination,
+post-op, or the store itself.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,19 @@ import numpy as np
 import pytest
 from laws.formulas import CHANNELS, UNIFIED, V2, V3, composed, conv, store
 
-from fqfuse.composer.formula.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Store, vec
+from fqfuse.composer.formula.formula import (
+    Add,
+    BasicOp,
+    BinaryOp,
+    Clip,
+    EltwiseOp,
+    PreluOp,
+    Round,
+    ScaleBy,
+    Shift,
+    Store,
+    vec,
+)
 from fqfuse.composer.mapping.post_ops_composer import Composed, Front
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Binary, Eltwise, Prelu, Sum
@@ -19,7 +33,9 @@ PER_CHANNEL = vec([2.0, 4.0, 8.0])
 
 
 @both
-@pytest.mark.parametrize("values", [vec(2.0), PER_CHANNEL, vec([-1.0, 2.0, 3.0])], ids=["one", "each", "negative"])
+@pytest.mark.parametrize(
+    "values", [vec(2.0), PER_CHANNEL, vec([-1.0, 2.0, 3.0])], ids=["one", "each", "negative"]
+)
 def test_a_factor_goes_into_weights_and_bias(target, values) -> None:
     found = composed(target, conv(), ScaleBy(values))
     assert found.post_ops == ()
@@ -51,14 +67,23 @@ def test_a_negative_factor_behind_relu_stays_behind_it() -> None:
 
 
 def test_v2_has_a_scale_on_eltwise() -> None:
-    assert composed(V2, conv(), EltwiseOp("relu"), ScaleBy(vec(-2.0))).post_ops == (Eltwise("relu", scale=-2.0),)
-    assert composed(V2, conv(), EltwiseOp("tanh"), ScaleBy(vec(0.5))).post_ops == (Eltwise("tanh", scale=0.5),)
-    assert composed(V3, conv(), EltwiseOp("tanh"), ScaleBy(vec(0.5))).post_ops == (Eltwise("tanh"), Eltwise("linear", 0.5))
+    assert composed(V2, conv(), EltwiseOp("relu"), ScaleBy(vec(-2.0))).post_ops == (
+        Eltwise("relu", scale=-2.0),
+    )
+    assert composed(V2, conv(), EltwiseOp("tanh"), ScaleBy(vec(0.5))).post_ops == (
+        Eltwise("tanh", scale=0.5),
+    )
+    assert composed(V3, conv(), EltwiseOp("tanh"), ScaleBy(vec(0.5))).post_ops == (
+        Eltwise("tanh"),
+        Eltwise("linear", 0.5),
+    )
 
 
 def test_without_a_scale_in_front_a_factor_is_a_post_op() -> None:
     pooling = Front("pooling", "pool", DType.F32, 4, 1, CHANNELS)
-    assert composed(V3, pooling, ScaleBy(vec(2.0)), Shift(vec(1.0))).post_ops == (Eltwise("linear", 2.0, 1.0),)
+    assert composed(V3, pooling, ScaleBy(vec(2.0)), Shift(vec(1.0))).post_ops == (
+        Eltwise("linear", 2.0, 1.0),
+    )
     assert composed(V3, pooling, ScaleBy(PER_CHANNEL), Shift(PER_CHANNEL)).post_ops == (
         Binary("mul", "pool/post_op0"),
         Binary("add", "pool/post_op1"),
@@ -66,13 +91,23 @@ def test_without_a_scale_in_front_a_factor_is_a_post_op() -> None:
 
 
 def test_operations_that_do_nothing_leave_nothing() -> None:
-    found = composed(V3, conv(), ScaleBy(vec(1.0)), Shift(vec(0.0)), Shift(vec([0.0, 0.0, 0.0])), Clip(vec(-math.inf), vec(math.inf)))
+    found = composed(
+        V3,
+        conv(),
+        ScaleBy(vec(1.0)),
+        Shift(vec(0.0)),
+        Shift(vec([0.0, 0.0, 0.0])),
+        Clip(vec(-math.inf), vec(math.inf)),
+    )
     assert found.post_ops == ()
     assert found.scale.tolist() == [0.5, 0.25, 0.125]
 
 
 def test_equal_entries_are_one_value() -> None:
-    assert composed(V3, conv(), EltwiseOp("tanh"), ScaleBy(vec([2.0, 2.0, 2.0]))).post_ops == (Eltwise("tanh"), Eltwise("linear", 2.0))
+    assert composed(V3, conv(), EltwiseOp("tanh"), ScaleBy(vec([2.0, 2.0, 2.0]))).post_ops == (
+        Eltwise("tanh"),
+        Eltwise("linear", 2.0),
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +117,10 @@ def test_equal_entries_are_one_value() -> None:
         (Clip(vec(0.0), vec(math.inf)), (Eltwise("relu"),)),
         (Clip(vec(1.0), vec(math.inf)), (Eltwise("clip", 1.0, float(np.finfo(np.float32).max)),)),
         (Clip(vec(-math.inf), vec(1.0)), (Eltwise("clip", -float(np.finfo(np.float32).max), 1.0),)),
-        (Clip(vec([0.0, 1.0, 2.0]), vec(6.0)), (Binary("max", "conv/post_op0"), Binary("min", "conv/post_op1"))),
+        (
+            Clip(vec([0.0, 1.0, 2.0]), vec(6.0)),
+            (Binary("max", "conv/post_op0"), Binary("min", "conv/post_op1")),
+        ),
         (Clip(vec([0.0, 1.0, 2.0]), vec(math.inf)), (Binary("max", "conv/post_op0"),)),
         (Clip(vec(-math.inf), vec([0.0, 1.0, 2.0])), (Binary("min", "conv/post_op0"),)),
     ],
@@ -92,11 +130,18 @@ def test_the_home_of_a_clip(clip: Clip, wanted: tuple[object, ...]) -> None:
 
 
 def test_operations_that_are_post_ops_already() -> None:
-    found = composed(V3, conv(), EltwiseOp("elu", 0.75), PreluOp("slopes", 2), Round(), BinaryOp("max", "other"))
-    assert found.post_ops == (Eltwise("elu", 0.75), Prelu("slopes", 2), Eltwise("round"), Binary("max", "other"))
+    found = composed(
+        V3, conv(), EltwiseOp("elu", 0.75), PreluOp("slopes", 2), Round(), BinaryOp("max", "other")
+    )
+    assert found.post_ops == (
+        Eltwise("elu", 0.75),
+        Prelu("slopes", 2),
+        Eltwise("round"),
+        Binary("max", "other"),
+    )
 
 
-# -- the store ---------------------------------------------------------------------------------------------------------------------
+# -- the store -------------------------------------------------------------------------------------
 
 
 def test_v3_divides_by_the_destination_scale() -> None:
@@ -114,7 +159,9 @@ def test_v2_puts_the_destination_scale_into_the_output_scale() -> None:
 
 
 def test_v2_puts_the_destination_scale_into_the_scale_of_an_eltwise() -> None:
-    assert composed(V2, conv(), EltwiseOp("tanh"), store(0.5, 7.0)).post_ops == (Eltwise("tanh", scale=2.0),)
+    assert composed(V2, conv(), EltwiseOp("tanh"), store(0.5, 7.0)).post_ops == (
+        Eltwise("tanh", scale=2.0),
+    )
 
 
 def test_a_factor_in_front_of_the_store_joins_the_destination_scale() -> None:
@@ -196,7 +243,10 @@ def test_a_narrow_range_with_output_scales() -> None:
 )
 def test_what_the_store_does_anyway_goes(last: BasicOp, end: Store, dropped: bool) -> None:
     def bounded(found: Composed) -> bool:
-        return any(isinstance(op, Binary) or (isinstance(op, Eltwise) and op.algorithm in ("relu", "clip")) for op in found.post_ops)
+        return any(
+            isinstance(op, Binary) or (isinstance(op, Eltwise) and op.algorithm in ("relu", "clip"))
+            for op in found.post_ops
+        )
 
     plain = bounded(composed(V3, conv(), end))
     assert bounded(composed(V3, conv(), last, end)) == (plain or not dropped)
@@ -204,21 +254,53 @@ def test_what_the_store_does_anyway_goes(last: BasicOp, end: Store, dropped: boo
 
 def test_a_quantizer_inside_a_chain_is_written_out() -> None:
     inner = store(0.5, 3.0)
-    found = composed(V3, conv(), EltwiseOp("tanh"), inner, Shift(vec(-3.0)), ScaleBy(vec(0.5)), EltwiseOp("logistic"))
-    assert [op.algorithm for op in found.post_ops if isinstance(op, Eltwise)] == ["tanh", "linear", "round", "clip", "linear", "logistic"]
+    found = composed(
+        V3,
+        conv(),
+        EltwiseOp("tanh"),
+        inner,
+        Shift(vec(-3.0)),
+        ScaleBy(vec(0.5)),
+        EltwiseOp("logistic"),
+    )
+    assert [op.algorithm for op in found.post_ops if isinstance(op, Eltwise)] == [
+        "tanh",
+        "linear",
+        "round",
+        "clip",
+        "linear",
+        "logistic",
+    ]
     assert found.post_ops[1] == Eltwise("linear", 2.0, 3.0)
     assert found.post_ops[4] == Eltwise("linear", 0.5, -1.5)
 
 
 def test_a_quantizer_between_a_product_and_its_bias() -> None:
-    found = composed(V3, conv(), store(0.5, 117.0), Shift(vec(-117.0)), ScaleBy(vec(0.5)), Shift(PER_CHANNEL), store(0.25, 121.0))
-    assert found.post_ops == (Eltwise("round"), Eltwise("clip", 0.0, 255.0), Eltwise("linear", 2.0), Binary("add", "conv/post_op3"))
-    assert found.constants["conv/post_op3"].reshape(-1).tolist() == [8.0 - 234, 16.0 - 234, 32.0 - 234]
+    found = composed(
+        V3,
+        conv(),
+        store(0.5, 117.0),
+        Shift(vec(-117.0)),
+        ScaleBy(vec(0.5)),
+        Shift(PER_CHANNEL),
+        store(0.25, 121.0),
+    )
+    assert found.post_ops == (
+        Eltwise("round"),
+        Eltwise("clip", 0.0, 255.0),
+        Eltwise("linear", 2.0),
+        Binary("add", "conv/post_op3"),
+    )
+    assert found.constants["conv/post_op3"].reshape(-1).tolist() == [
+        8.0 - 234,
+        16.0 - 234,
+        32.0 - 234,
+    ]
     assert (found.dst_scale, found.dst_zero_point) == (None, 121)
     assert found.scale.tolist() == [1.0, 0.5, 0.25]
 
 
-# -- the scale of the codes ---------------------------------------------------------------------------------------------------------
+# -- the scale of the codes ------------------------------------------------------------------------
 
 
 def test_the_scale_of_the_codes_is_free_in_the_front() -> None:
@@ -231,7 +313,11 @@ def test_the_scale_of_the_codes_is_free_in_the_front() -> None:
 @pytest.mark.parametrize("between", [EltwiseOp("tanh"), Round(), BinaryOp("max", "t")])
 def test_the_scale_of_the_codes_stays_behind_what_no_factor_passes(between: BasicOp) -> None:
     found = composed(V3, conv(), between, store(0.5, 3.0))
-    assert (found.scale.tolist(), found.dst_scale, found.dst_zero_point) == ([0.5, 0.25, 0.125], 0.5, 3)
+    assert (found.scale.tolist(), found.dst_scale, found.dst_zero_point) == (
+        [0.5, 0.25, 0.125],
+        0.5,
+        3,
+    )
     assert len(found.post_ops) == 1
 
 
@@ -242,19 +328,32 @@ def test_the_scale_of_the_codes_stays_where_the_bias_is_computed() -> None:
 
 @both
 def test_the_scale_of_the_codes_joins_a_factor_in_front_of_a_sum(target) -> None:
-    """Two quantizers around an add: the linear of the first has a factor already, and a shift that the second scales."""
+    """Two quantizers around an add: the linear of the first has a factor already, and a shift that
+    the second scales.
+    """
     inner = (store(0.5, 117.0), Shift(vec(-117.0)), ScaleBy(vec(0.5)))
     found = composed(target, conv(), *inner, SKIP, store(0.125))
-    assert found.post_ops == (Eltwise("round"), Eltwise("clip", 0.0, 255.0), Eltwise("linear", 4.0, -468.0), Sum("skip", 2.0, 3))
+    assert found.post_ops == (
+        Eltwise("round"),
+        Eltwise("clip", 0.0, 255.0),
+        Eltwise("linear", 4.0, -468.0),
+        Sum("skip", 2.0, 3),
+    )
     assert found.dst_scale is None
 
 
 def test_a_factor_beyond_f32_joins_no_other() -> None:
-    found = composed(V3, conv(), EltwiseOp("tanh"), ScaleBy(vec(2.0**-100)), ScaleBy(vec(2.0**-100)))
-    assert found.post_ops == (Eltwise("tanh"), Eltwise("linear", 2.0**-100), Eltwise("linear", 2.0**-100))
+    found = composed(
+        V3, conv(), EltwiseOp("tanh"), ScaleBy(vec(2.0**-100)), ScaleBy(vec(2.0**-100))
+    )
+    assert found.post_ops == (
+        Eltwise("tanh"),
+        Eltwise("linear", 2.0**-100),
+        Eltwise("linear", 2.0**-100),
+    )
 
 
-# -- residual adds -----------------------------------------------------------------------------------------------------------------
+# -- residual adds ---------------------------------------------------------------------------------
 
 SKIP = Add("skip", DType.U8, 0.25, 3.0, in_place=True)
 

@@ -1,4 +1,6 @@
-"""Products of what was joined from codes of several scales: int8 products, each with one scale, that add up in their post-ops."""
+"""Products of what was joined from codes of several scales: int8 products, each with one scale,
+that add up in their post-ops.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,21 @@ def convolution(n: Net, count: int, batch: int, store: bool) -> Value:
 
 def deconvolution(n: Net, count: int, batch: int, store: bool) -> Value:
     joined = n.op("Concat", *(part(n, i, batch, 16, 5, 5) for i in range(count)), axis=1)
-    y = n.op("ConvTranspose", joined, n.weights((16 * count, 16, 2, 2), 2**-9), kernel_shape=(2, 2), strides=(2, 2))
+    y = n.op(
+        "ConvTranspose",
+        joined,
+        n.weights((16 * count, 16, 2, 2), 2**-9),
+        kernel_shape=(2, 2),
+        strides=(2, 2),
+    )
     return n.q(y, 2**-5, 128) if store else y
 
 
 def matmul(n: Net, count: int, batch: int, store: bool) -> Value:
     joined = n.op("Concat", *(part(n, i, batch, 7, 16) for i in range(count)), axis=2)
-    y = n.op("Add", n.op("MatMul", joined, n.weights((16 * count, 24), 2**-9, 1)), np.linspace(-1, 1, 24))
+    y = n.op(
+        "Add", n.op("MatMul", joined, n.weights((16 * count, 24), 2**-9, 1)), np.linspace(-1, 1, 24)
+    )
     return n.q(y, 2**-5, 128) if store else y
 
 
@@ -67,14 +77,19 @@ def test_two_products_read_the_same_parts() -> None:
     """As in a fire module: nothing is joined or decoded for any of the four."""
     n = Net()
     joined = n.op("Concat", *(part(n, i, 2, 16, 5, 5) for i in range(2)), axis=1)
-    plan = plan_from_graph(optimize(n.done(n.q(n.conv(joined, 16, 1), 0.5), n.q(n.conv(joined, 16, 3), 0.5))))
+    plan = plan_from_graph(
+        optimize(n.done(n.q(n.conv(joined, 16, 1), 0.5), n.q(n.conv(joined, 16, 3), 0.5)))
+    )
     assert [step.primitive for step in plan.steps] == ["convolution"] * 4
 
 
 def _joined_and_stored(zeros: tuple[int, int], zero: int, dtype: DType) -> Graph:
     n = Net()
     x = n.qdq(n.input((2, 16, 5, 5)), 2**-5, 128)
-    parts = [n.qdq(n.conv(x, 16, 1, scale=2**-9), 2**-6 * (1 + i / 10), z, dtype) for i, z in enumerate(zeros)]
+    parts = [
+        n.qdq(n.conv(x, 16, 1, scale=2**-9), 2**-6 * (1 + i / 10), z, dtype)
+        for i, z in enumerate(zeros)
+    ]
     joined = n.q(n.op("Concat", *parts, axis=1), 2**-6 * 1.05, zero, dtype)
     return n.done(joined, *(n.op("Softmax", y, axis=1) for y in parts))
 
@@ -88,8 +103,12 @@ def _joined_and_stored(zeros: tuple[int, int], zero: int, dtype: DType) -> Graph
         ((3, 0), 0, DType.U8, ["concat", "binary"]),
     ],
 )
-def test_joined_codes_are_stored_with_another_scale(zeros: tuple[int, int], zero: int, dtype: DType, last: list[str]) -> None:
-    """By the scales of the sources; never by a reorder with scales along an axis, for which oneDNN 3.2 has a reference only."""
+def test_joined_codes_are_stored_with_another_scale(
+    zeros: tuple[int, int], zero: int, dtype: DType, last: list[str]
+) -> None:
+    """By the scales of the sources; never by a reorder with scales along an axis, for which oneDNN
+    3.2 has a reference only.
+    """
     graph = _joined_and_stored(zeros, zero, dtype)
     plan = plan_from_graph(optimize(graph.copy()))
     assert verify_plan(plan) == []
@@ -103,7 +122,10 @@ def test_joined_codes_are_stored_with_another_scale(zeros: tuple[int, int], zero
 
 def test_joined_codes_with_several_scales_are_not_reordered_into_codes() -> None:
     n = Net()
-    parts = [n.dq(n.input((2, 16, 5, 5), dtype=DType.U8, quant=Quantization.of(2**-6 * (1 + i / 10), 4))) for i in range(2)]
+    parts = [
+        n.dq(n.input((2, 16, 5, 5), dtype=DType.U8, quant=Quantization.of(2**-6 * (1 + i / 10), 4)))
+        for i in range(2)
+    ]
     graph = n.done(n.q(n.op("Concat", *parts, axis=1), 2**-5, 4))
     plan = plan_from_graph(optimize(graph.copy()))
     assert [step.primitive for step in plan.steps] == ["concat", "binary"]
@@ -112,4 +134,6 @@ def test_joined_codes_with_several_scales_are_not_reordered_into_codes() -> None
 def test_what_the_library_has_a_kernel_for_stays_a_reorder() -> None:
     n = Net()
     codes = n.dq(n.input((2, 16, 5, 5), dtype=DType.U8, quant=Quantization.of(2**-6, 4)))
-    assert [step.primitive for step in plan_from_graph(optimize(n.done(n.q(codes, 2**-5, 3)))).steps] == ["reorder"]
+    assert [
+        step.primitive for step in plan_from_graph(optimize(n.done(n.q(codes, 2**-5, 3)))).steps
+    ] == ["reorder"]

@@ -1,4 +1,6 @@
-"""Rules about the eltwise of oneDNN 2, which has one set of parameters for each algorithm: what they give, and that it is the same."""
+"""Rules about the eltwise of oneDNN 2, which has one set of parameters for each algorithm: what
+they give, and that it is the same.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,14 @@ REFUSES: Refuses = {
     "k*f(x) = binary_mul(k1*f(x), k/k1)": [
         ((Eltwise("elu", 0.5), Eltwise("elu", 0.25)), "the parameters of the first"),
         ((Eltwise("elu", 0.5), Eltwise("elu", 0.5, scale=0.0)), "the parameters of the first"),
-        ((Eltwise("elu", 0.5, scale=1e30), Eltwise("elu", 0.5, scale=1e-30)), "the parameters of the first"),
+        (
+            (Eltwise("elu", 0.5, scale=1e30), Eltwise("elu", 0.5, scale=1e-30)),
+            "the parameters of the first",
+        ),
     ],
-    "k*clip(x, l, h) = binary_mul(binary_min(binary_max(x, l), h), k)": [((Eltwise("relu", 0.5), Eltwise("relu")), "of the first")],
+    "k*clip(x, l, h) = binary_mul(binary_min(binary_max(x, l), h), k)": [
+        ((Eltwise("relu", 0.5), Eltwise("relu")), "of the first")
+    ],
 }
 
 
@@ -50,7 +57,9 @@ def test_rule_fires(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "arguments", "reason"), refusing(REFUSES))
-def test_rule_refuses_with_its_reason(name: str, arguments: tuple[object, ...], reason: str) -> None:
+def test_rule_refuses_with_its_reason(
+    name: str, arguments: tuple[object, ...], reason: str
+) -> None:
     check_refuses(RULES[name], arguments, reason)
 
 
@@ -65,7 +74,11 @@ def test_a_second_eltwise_holds_in_fractions(name: str) -> None:
     draw = draws.random.choice
     for _ in range(600):
         algorithm = draw(["linear", "clip", "relu", "abs", "square"])
-        alpha, beta = {"clip": (-1.5, 6.0), "linear": (draw([2.0, -0.5]), 3.0), "relu": (0.0, 0.0)}.get(algorithm, (0.0, 0.0))
+        alpha, beta = {
+            "clip": (-1.5, 6.0),
+            "linear": (draw([2.0, -0.5]), 3.0),
+            "relu": (0.0, 0.0),
+        }.get(algorithm, (0.0, 0.0))
         op = Eltwise(algorithm, alpha, beta, draw([1.0, 3.0, -0.5]))
         used = Eltwise(algorithm, alpha, draw([beta, beta + 1]), draw([1.0, 0.5, -2.0]))
         found = RULES[name].apply(op, used)
@@ -79,5 +92,7 @@ def test_a_second_eltwise_holds_in_fractions(name: str) -> None:
                     y = Fraction(part.scale) * eltwise(part.algorithm, y, part.alpha, part.beta)
                 else:
                     y = binary(part[0], y, Fraction(part[1]))
-            assert y == Fraction(op.scale) * eltwise(op.algorithm, x, op.alpha, op.beta), f"{op} behind {used} as {found}, x = {x}"
+            assert y == Fraction(op.scale) * eltwise(op.algorithm, x, op.alpha, op.beta), (
+                f"{op} behind {used} as {found}, x = {x}"
+            )
     assert fired >= 50

@@ -1,4 +1,6 @@
-"""What an anchor reads as codes, with which scales and zero points, and why it is computed in f32 where it is."""
+"""What an anchor reads as codes, with which scales and zero points, and why it is computed in f32
+where it is.
+"""
 
 from __future__ import annotations
 
@@ -52,26 +54,48 @@ def _source_of_16_bits(n: Net) -> Value:
 
 def _asymmetric_weights(n: Net) -> Value:
     codes = n.graph.add_constant("w", n.codes((4, 3, 1, 1), 0, 255, DType.U8))
-    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.dq(codes, Quantization((0.1,), (121.0,))))
+    return n.conv(
+        n.qdq(n.input(("N", 3, 4, 4)), 2**-6),
+        4,
+        1,
+        weights=n.dq(codes, Quantization((0.1,), (121.0,))),
+    )
 
 
 def _weights_along_another_axis(n: Net) -> Value:
-    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.weights((4, 3, 1, 1), [0.1, 0.2, 0.3], 1))
+    return n.conv(
+        n.qdq(n.input(("N", 3, 4, 4)), 2**-6),
+        4,
+        1,
+        weights=n.weights((4, 3, 1, 1), [0.1, 0.2, 0.3], 1),
+    )
 
 
 def _weights_with_many_zero_points(n: Net) -> Value:
     codes = n.graph.add_constant("w", n.codes((4, 3, 1, 1), 0, 255, DType.U8))
-    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.dq(codes, Quantization.of(0.1, [120, 121, 122, 123], 0)))
+    return n.conv(
+        n.qdq(n.input(("N", 3, 4, 4)), 2**-6),
+        4,
+        1,
+        weights=n.dq(codes, Quantization.of(0.1, [120, 121, 122, 123], 0)),
+    )
 
 
 def _weights_with_a_fractional_zero_point(n: Net) -> Value:
     codes = n.graph.add_constant("w", n.codes((4, 3, 1, 1), 0, 255, DType.U8))
-    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.dq(codes, Quantization((0.1,), (127.5,))))
+    return n.conv(
+        n.qdq(n.input(("N", 3, 4, 4)), 2**-6),
+        4,
+        1,
+        weights=n.dq(codes, Quantization((0.1,), (127.5,))),
+    )
 
 
 def _weights_of_16_bits(n: Net) -> Value:
     codes = n.graph.add_constant("w", np.arange(12, dtype=np.int16).reshape(4, 3, 1, 1))
-    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.dq(codes, Quantization((0.1,))))
+    return n.conv(
+        n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, 1, weights=n.dq(codes, Quantization((0.1,)))
+    )
 
 
 def _sum_of_products_beyond_32_bits(n: Net) -> Value:
@@ -103,16 +127,31 @@ def _second_operand_is_u8(n: Net) -> Value:
         (_fractional_source, _refused("the zero point of the source is not an integer")),
         (_source_per_channel, _refused("no per-tensor 8-bit codes", found="u8, axis 1")),
         (_source_of_16_bits, _refused("no per-tensor 8-bit codes", found="s16, axis None")),
-        (_asymmetric_weights, _refused("convolution takes no zero point on its weights", found="-7")),
-        (_weights_along_another_axis, _refused("along another axis than the output channels", found="axis 1")),
-        (_weights_with_many_zero_points, _refused("the zero points of the weights differ", found="4 different ones")),
-        (_weights_with_a_fractional_zero_point, _refused("the zero points of the weights differ", found="127.5")),
+        (
+            _asymmetric_weights,
+            _refused("convolution takes no zero point on its weights", found="-7"),
+        ),
+        (
+            _weights_along_another_axis,
+            _refused("along another axis than the output channels", found="axis 1"),
+        ),
+        (
+            _weights_with_many_zero_points,
+            _refused("the zero points of the weights differ", found="4 different ones"),
+        ),
+        (
+            _weights_with_a_fractional_zero_point,
+            _refused("the zero points of the weights differ", found="127.5"),
+        ),
         (_weights_of_16_bits, _refused("the weights have more than 8 bits", found="s16")),
         (_sum_of_products_beyond_32_bits, _refused("32 bits do not hold the sum of products")),
         (_product_beyond_f32, _refused("f32 does not hold a product of codes")),
         (_groups_with_scales_inside, _refused("differ within a group")),
         (_groups_with_many_zero_points, _refused("differ between channels")),
-        (_second_operand_is_u8, _refused("the second operand is computed at run time, and is not s8", found="u8")),
+        (
+            _second_operand_is_u8,
+            _refused("the second operand is computed at run time, and is not s8", found="u8"),
+        ),
     ],
 )
 def test_why_a_product_is_computed_in_f32(build, check) -> None:
@@ -128,9 +167,19 @@ def test_why_a_product_is_computed_in_f32(build, check) -> None:
 def test_asymmetric_weights_of_a_matrix_product_have_a_zero_point() -> None:
     n = Net()
     codes = n.graph.add_constant("w", n.codes((8, 3), 0, 255, DType.U8))
-    plan = compiled(n, n.op("MatMul", n.qdq(n.input(("N", 8)), 2**-6, 3), n.dq(codes, Quantization((0.1,), (121.0,)))))
+    plan = compiled(
+        n,
+        n.op(
+            "MatMul",
+            n.qdq(n.input(("N", 8)), 2**-6, 3),
+            n.dq(codes, Quantization((0.1,), (121.0,))),
+        ),
+    )
     step = steps(plan, "matmul")[0]
-    assert {role: zero.values for role, zero in step.attr.zero_points.items()} == {"src": (3,), "weights": (-7,)}
+    assert {role: zero.values for role, zero in step.attr.zero_points.items()} == {
+        "src": (3,),
+        "weights": (-7,),
+    }
     assert plan.type(step.arg("weights")).dtype is DType.S8
 
 
@@ -160,7 +209,10 @@ def test_output_scales_and_the_bias_in_the_accumulators_domain() -> None:
     assert step.attr.output_scales.values == (0.0625, 0.03125)
     assert step.attr.output_scales.mask == 2
     assert set(step.attr.scales) == set()
-    assert {role: zero.values for role, zero in step.attr.zero_points.items()} == {"src": (7,), "dst": (9,)}
+    assert {role: zero.values for role, zero in step.attr.zero_points.items()} == {
+        "src": (7,),
+        "dst": (9,),
+    }
 
 
 def test_the_bias_with_output_scales_is_divided_by_them() -> None:
@@ -177,7 +229,10 @@ def test_shared_weights_serve_both() -> None:
     plan = compiled(n, n.conv(n.qdq(n.op("Relu", n.conv(x, 4, weights=w)), 2**-6), 4, weights=w))
     first, second = steps(plan, "convolution")
     assert first.arg("weights") == second.arg("weights")
-    assert [fate.consumer for fate in plan.fates if fate.fate is DequantizeFate.WEIGHTS_SCALE] == [first.origin[0], second.origin[0]]
+    assert [fate.consumer for fate in plan.fates if fate.fate is DequantizeFate.WEIGHTS_SCALE] == [
+        first.origin[0],
+        second.origin[0],
+    ]
 
 
 def test_padding_that_counts_needs_a_zero_code() -> None:
@@ -195,11 +250,17 @@ def test_padding_that_counts_needs_a_zero_code() -> None:
 
 @pytest.mark.parametrize("zero", [0, -128, 3])
 def test_padding_that_counts_keeps_signed_codes_signed(zero: int) -> None:
-    """As u8 with 128 more they would have no code for padding, which is code 0. Codes from -128 on have one as u8 only; others never."""
+    """As u8 with 128 more they would have no code for padding, which is code 0. Codes from -128 on
+    have one as u8 only; others never.
+    """
     n = Net()
     x = n.qdq(n.input(("N", 16, 6, 6)), 2**-6, zero, DType.S8)
     average = n.op("AveragePool", x, kernel_shape=(3, 3), pads=(1, 1, 1, 1), count_include_pad=1)
-    y = n.op("Add", n.conv(x, 16, scale=2**-8), n.conv(n.qdq(average, 2**-6, zero, DType.S8), 16, 1, scale=2**-8))
+    y = n.op(
+        "Add",
+        n.conv(x, 16, scale=2**-8),
+        n.conv(n.qdq(average, 2**-6, zero, DType.S8), 16, 1, scale=2**-8),
+    )
     graph = n.done(y)
     plan = plan_from_graph(optimize(graph.copy()))
     (pool,) = steps(plan, "pooling")

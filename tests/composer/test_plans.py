@@ -1,4 +1,6 @@
-"""Whole plans of the corpus, for each target: sound, true about what became of each quantizer, and right on the NumPy runtime."""
+"""Whole plans of the corpus, for each target: sound, true about what became of each quantizer, and
+right on the NumPy runtime.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ def test_plan_computes_what_the_graph_says(name: str, target: str) -> None:
     results = InferenceSession(plan, "numpy", 1).run(None, feeds)
     for output, array in zip(plan.outputs, results, strict=True):
         assert array.dtype == graph.type(output).dtype.numpy
-        # Decomposed activations are compared with the polynomials of the primitives: 1e-6 is what oneDNN's promise.
+        # Decomposed activations are compared with the polynomials of the primitives: 1e-6 is what
+        # oneDNN's promise.
         slack = 0 if graph.type(output).dtype.is_integer else 1e-6
         assert boxes[output].outside(array) <= slack, output
 
@@ -63,11 +66,17 @@ def test_plan_is_sound_and_fates_add_up(name: str, target: str) -> None:
 
 
 def wanted_fates(graph: Graph) -> set[tuple[str, str]]:
-    """(quantizer, reader) for every reader that no Dequantize moves across, and for every output that is a quantized value."""
+    """(quantizer, reader) for every reader that no Dequantize moves across, and for every output
+    that is a quantized value.
+    """
     wanted = set()
     for node in graph.nodes():
         if node.op in ("FakeQuantize", "Dequantize"):
-            readers = [reader.name for reader in graph.consumers(node.output) if reader.op in SETTLED_AT_THE_READER]
+            readers = [
+                reader.name
+                for reader in graph.consumers(node.output)
+                if reader.op in SETTLED_AT_THE_READER
+            ]
             readers += [f"output {node.output}"] if graph.is_output(node.output) else []
             wanted |= {(quantizer, reader) for quantizer in node.quantizer for reader in readers}
     return wanted
@@ -80,11 +89,16 @@ def test_plans_are_deterministic(name: str) -> None:
 
 
 def test_a_quantizer_that_a_concat_does_is_done_once() -> None:
-    """The codes in front of it stay what the concatenation reads: no later chain may run through them into the second quantizer."""
+    """The codes in front of it stay what the concatenation reads: no later chain may run through
+    them into the second quantizer.
+    """
     n = Net("concat_of_requantized_codes")
     x = n.input(("N", 2, 4, 4))
     inner = n.qdq(n.op("Conv", x, n.weights((2, 2, 1, 1), 0.01, style="float")), 0.02, 0, DType.S8)
-    outer = [n.qdq(value, 0.5, 0, dtype) for value, dtype in ((inner, DType.U8), (n.op("Relu", x), DType.U8))]
+    outer = [
+        n.qdq(value, 0.5, 0, dtype)
+        for value, dtype in ((inner, DType.U8), (n.op("Relu", x), DType.U8))
+    ]
     graph = n.done(n.op("Concat", *outer, axis=1))
     plan = plan_from_graph(optimize(graph.copy()), "onednn-v3")
     assert verify_plan(plan) == []
@@ -104,6 +118,8 @@ def test_a_sum_says_so_in_the_fates(name: str) -> None:
     steps = {fate.step for fate in plan.fates if fate.fate is DequantizeFate.SUM}
     for step in steps:
         assert step is not None
-        operands = [op.operand for op in plan.steps[step].attr.post_ops if type(op).__name__ == "Sum"]
+        operands = [
+            op.operand for op in plan.steps[step].attr.post_ops if type(op).__name__ == "Sum"
+        ]
         assert len(operands) == 1
         assert np.issubdtype(plan.type(operands[0]).dtype.numpy, np.integer)

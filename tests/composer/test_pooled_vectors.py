@@ -1,4 +1,6 @@
-"""Global pooling whose axes of size 1 are dropped: what stands behind the shape-only operation still belongs to the pool's step."""
+"""Global pooling whose axes of size 1 are dropped: what stands behind the shape-only operation
+still belongs to the pool's step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""PostOpsComposer: attributes mean exactly what the formula means; every operation has its home; a refusal changes nothing."""
+"""PostOpsComposer: attributes mean exactly what the formula means; every operation has its home; a
+refusal changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,27 @@ from hypothesis import strategies as st
 from laws.formulas import CHANNELS, V3, composed, conv, store
 from laws.rational import after_all, composed_value, front_value
 
-from fqfuse.composer.formula.formula import Add, BasicOp, BinaryOp, Clip, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Store, vec
+from fqfuse.composer.formula.formula import (
+    Add,
+    BasicOp,
+    BinaryOp,
+    Clip,
+    EltwiseOp,
+    PreluOp,
+    Round,
+    ScaleBy,
+    Shift,
+    Store,
+    vec,
+)
 from fqfuse.composer.mapping.post_ops_composer import Composed, Front, PostOpsComposer
 from fqfuse.ir.rule import Refusal
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Binary, Eltwise, Prelu, Sum
 from fqfuse.plan.targets import TARGETS
 
-# Powers of two and eighths: every constant that the composer forms is exact, so that ties are exact ties.
+# Powers of two and eighths: every constant that the composer forms is exact, so that ties are exact
+# ties.
 powers = st.sampled_from([0.5, 2.0, 0.25, 4.0, -1.0, -0.5, 1.0])
 eighths = st.integers(-24, 24).map(lambda n: n / 8)
 
@@ -34,7 +49,11 @@ def clips(draw: st.DrawFn) -> Clip:
     kind = draw(st.integers(0, 3))
     if kind == 0:
         return Clip(vec(-math.inf), low)
-    return Clip(low, vec(math.inf)) if kind == 1 else Clip(low, vec(low + draw(vectors(st.integers(0, 40).map(lambda n: n / 8)))))
+    return (
+        Clip(low, vec(math.inf))
+        if kind == 1
+        else Clip(low, vec(low + draw(vectors(st.integers(0, 40).map(lambda n: n / 8)))))
+    )
 
 
 @st.composite
@@ -42,7 +61,11 @@ def stores(draw: st.DrawFn) -> Store:
     dtype = draw(st.sampled_from([DType.U8, DType.S8]))
     low, high = dtype.range
     whole = draw(st.integers(0, 3)) > 0
-    zeros = st.integers(low, high).map(float) if draw(st.integers(0, 3)) else st.integers(2 * low, 2 * high).map(lambda n: n / 2)
+    zeros = (
+        st.integers(low, high).map(float)
+        if draw(st.integers(0, 3))
+        else st.integers(2 * low, 2 * high).map(lambda n: n / 2)
+    )
     return Store(
         dtype,
         draw(vectors(powers)),
@@ -64,10 +87,18 @@ operations = st.one_of(
     vectors(eighths).map(Shift),
     clips(),
     st.sampled_from(
-        [EltwiseOp("relu"), EltwiseOp("relu"), EltwiseOp("relu", 0.125), EltwiseOp("abs"), EltwiseOp("hardsigmoid", 0.25, 0.5)]
+        [
+            EltwiseOp("relu"),
+            EltwiseOp("relu"),
+            EltwiseOp("relu", 0.125),
+            EltwiseOp("abs"),
+            EltwiseOp("hardsigmoid", 0.25, 0.5),
+        ]
     ),
     st.just(PreluOp("slope", 2)),
-    st.sampled_from(["add", "sub", "mul", "max", "min"]).map(lambda algorithm: BinaryOp(algorithm, "other")),
+    st.sampled_from(["add", "sub", "mul", "max", "min"]).map(
+        lambda algorithm: BinaryOp(algorithm, "other")
+    ),
     residuals(),
     st.just(Round()),
     stores(),
@@ -82,11 +113,36 @@ def fronts(draw: st.DrawFn) -> Front:
         primitive = draw(st.sampled_from(["convolution", "matmul", "deconvolution"]))
         scale = draw(st.none() | vectors(powers))
         bias = None if draw(st.integers(0, 5)) == 0 else draw(vectors(eighths))
-        return Front(primitive, "step", src, 4, draw(st.sampled_from([1, 3])), CHANNELS, scale, bias, draw(st.integers(0, 5)) > 0)
+        return Front(
+            primitive,
+            "step",
+            src,
+            4,
+            draw(st.sampled_from([1, 3])),
+            CHANNELS,
+            scale,
+            bias,
+            draw(st.integers(0, 5)) > 0,
+        )
     if kind == "binary":
         scale = draw(st.none() | st.just(vec(1.0)))
-        return Front("binary", "step", src, 4, 1, CHANNELS, scale, None, per_channel=False, positive=draw(st.booleans()))
-    primitive = draw(st.sampled_from(["pooling", "eltwise", "softmax", "layer_normalization", "resampling", "reduction"]))
+        return Front(
+            "binary",
+            "step",
+            src,
+            4,
+            1,
+            CHANNELS,
+            scale,
+            None,
+            per_channel=False,
+            positive=draw(st.booleans()),
+        )
+    primitive = draw(
+        st.sampled_from(
+            ["pooling", "eltwise", "softmax", "layer_normalization", "resampling", "reduction"]
+        )
+    )
     return Front(primitive, "step", src, 4, 1, CHANNELS)
 
 
@@ -107,7 +163,9 @@ held = st.fixed_dictionaries(
     operands=held,
 )
 @settings(max_examples=6 * settings.default.max_examples)
-def test_attributes_mean_what_the_formula_means(target, front, chain, accumulators, operands) -> None:
+def test_attributes_mean_what_the_formula_means(
+    target, front, chain, accumulators, operands
+) -> None:
     assume(sum(isinstance(op, Store) for op in chain) <= 2)
     composer = PostOpsComposer(target, front)
     kept: list[BasicOp | Store] = []
@@ -120,8 +178,13 @@ def test_attributes_mean_what_the_formula_means(target, front, chain, accumulato
     assert composer.chain == tuple(kept)
     for accumulator in map(Fraction, accumulators):
         for channel in range(CHANNELS):
-            wanted = after_all(kept, front_value(front.scale, front.bias, accumulator, channel), channel, operands)
-            assert composed_value(target, front, composer.result, accumulator, channel, operands) == wanted
+            wanted = after_all(
+                kept, front_value(front.scale, front.bias, accumulator, channel), channel, operands
+            )
+            assert (
+                composed_value(target, front, composer.result, accumulator, channel, operands)
+                == wanted
+            )
     check_legal(target, front, composer.result)
     if front.positive and front.scale is not None:
         assert composer.result.scale is not None
@@ -147,7 +210,7 @@ def check_legal(target, front: Front, composed: Composed) -> None:
     assert (composed.quantize == "") == (composed.dst is DType.F32)
 
 
-# -- refusals ----------------------------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 def test_a_refusal_leaves_the_composer_as_it_was() -> None:
@@ -171,7 +234,9 @@ def test_a_primitive_without_post_ops_refuses_every_operation() -> None:
 
 
 def test_layer_normalization_takes_factors_and_a_zero_point_into_its_parameters() -> None:
-    front = Front("layer_normalization", "norm", DType.F32, 3, 2, CHANNELS, vec(1.0), vec([1.0, 2.0, 3.0]))
+    front = Front(
+        "layer_normalization", "norm", DType.F32, 3, 2, CHANNELS, vec(1.0), vec([1.0, 2.0, 3.0])
+    )
     found = composed(V3, front, ScaleBy(vec(2.0)), store(0.5, 7.0))
     assert found.post_ops == ()
     assert (found.scale.tolist(), found.dst_scale, found.dst_zero_point) == ([4.0], None, None)
@@ -188,9 +253,16 @@ def test_32_post_ops_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("primitive", "src", "dst"), [("pooling", DType.U8, DType.S8), ("convolution", DType.F32, DType.U8), ("eltwise", DType.F32, DType.U8)]
+    ("primitive", "src", "dst"),
+    [
+        ("pooling", DType.U8, DType.S8),
+        ("convolution", DType.F32, DType.U8),
+        ("eltwise", DType.F32, DType.U8),
+    ],
 )
-def test_a_destination_that_the_primitive_cannot_store(primitive: str, src: DType, dst: DType) -> None:
+def test_a_destination_that_the_primitive_cannot_store(
+    primitive: str, src: DType, dst: DType
+) -> None:
     found = composed(V3, Front(primitive, "step", src, 4, 1, CHANNELS), store(0.5, 0.0, dst))
     assert isinstance(found.refusal, Refusal)
     assert f"cannot store {dst.value}" in found.refusal.reason
@@ -204,7 +276,9 @@ def test_a_front_without_place_for_factors_keeps_them_behind_a_computed_bias() -
 
 
 def test_a_maximum_takes_positive_factors_only() -> None:
-    front = Front("binary", "max", DType.U8, 4, 1, CHANNELS, vec(1.0), None, per_channel=False, positive=True)
+    front = Front(
+        "binary", "max", DType.U8, 4, 1, CHANNELS, vec(1.0), None, per_channel=False, positive=True
+    )
     assert composed(V3, front, ScaleBy(vec(2.0))).scale.tolist() == [2.0]
     turned = composed(V3, front, ScaleBy(vec(-2.0)))
     assert turned.scale.tolist() == [1.0]

@@ -1,4 +1,6 @@
-"""PRelu in a step of its own: max(x, a*x) of what the step reads, with what follows; the primitive where that is not legal."""
+"""PRelu in a step of its own: max(x, a*x) of what the step reads, with what follows; the primitive
+where that is not legal.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from fqfuse.passes import optimize
 from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.session import InferenceSession
 
-SLOPES = {"below 1": (0.25, 0.5, -2.0, 1.0), "above 1": (1.5, 2.0, 1.0), "on both sides": (0.5, 2.0), "zero": (0.0, 0.5), "one": (0.25,)}
+SLOPES = {
+    "below 1": (0.25, 0.5, -2.0, 1.0),
+    "above 1": (1.5, 2.0, 1.0),
+    "on both sides": (0.5, 2.0),
+    "zero": (0.0, 0.5),
+    "one": (0.25,),
+}
 
 
 def slopes(name: str, channels: int = 16) -> np.ndarray:
@@ -90,7 +98,10 @@ def test_values_in_f32_are_exact(name: str) -> None:
     assert "prelu" not in [step.primitive for step in plan.steps]
     feeds = feeds_for(graph)
     for runtime in RUNTIMES:
-        assert np.array_equal(InferenceSession(plan, runtime, 1).run(None, feeds)[0], run_graph(graph, feeds)[graph.outputs[0]])
+        assert np.array_equal(
+            InferenceSession(plan, runtime, 1).run(None, feeds)[0],
+            run_graph(graph, feeds)[graph.outputs[0]],
+        )
 
 
 def test_alone_it_is_the_primitive() -> None:
@@ -101,7 +112,9 @@ def test_alone_it_is_the_primitive() -> None:
 
 @pytest.mark.parametrize("name", ["on both sides", "zero"])
 def test_refused(name: str) -> None:
-    """A slope of 0 would make NaN of infinite values; slopes on both sides of 1 are neither a maximum nor a minimum."""
+    """A slope of 0 would make NaN of infinite values; slopes on both sides of 1 are neither a
+    maximum nor a minimum.
+    """
     n = Net()
     plan = compiled(n, n.q(n.op("PRelu", n.input((2, 16, 8, 8)), slopes(name)), 0.2))
     assert [step.primitive for step in plan.steps] == ["prelu", "reorder"]

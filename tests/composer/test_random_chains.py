@@ -1,7 +1,9 @@
-"""Any single chain that 32 post-ops hold is one primitive; chains and graphs with branches compute what the imported graph says.
+"""Any single chain that 32 post-ops hold is one primitive; chains and graphs with branches compute
+what the imported graph says.
 
-The bound is the interval that the graph gives when every f32 rounding is widened outward: no further least significant bit is granted.
-tests/onednn holds chains for `onednn-v3` against both runtimes.
+The bound is the interval that the graph gives when every f32 rounding is widened outward: no
+further least significant bit is granted. tests/onednn holds chains for `onednn-v3` against both
+runtimes.
 """
 
 from __future__ import annotations
@@ -61,5 +63,7 @@ def test_a_graph_with_branches_stays_inside_its_intervals_on_v2(graph: Graph) ->
 def check_numbers(graph: Graph, plan: Plan) -> None:
     feeds = feeds_for(graph)
     boxes = run_boxes(graph, feeds, GRANTED)
-    for name, found in zip(plan.outputs, InferenceSession(plan, "numpy", 1).run(None, feeds), strict=True):
+    for name, found in zip(
+        plan.outputs, InferenceSession(plan, "numpy", 1).run(None, feeds), strict=True
+    ):
         assert within(boxes[name], found), shown(graph, plan)

@@ -1,4 +1,6 @@
-"""Residual adds: which branch of an add absorbs it, as a sum where the skip dies there, as a binary post-op elsewhere, and why."""
+"""Residual adds: which branch of an add absorbs it, as a sum where the skip dies there, as a binary
+post-op elsewhere, and why.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from fqfuse.plan.attributes import Binary, Sum
 def test_the_skip_dies_at_the_add() -> None:
     n = Net()
     skip, y = block(n)
-    plan = compiled(n, n.op("MaxPool", n.qdq(n.op("Relu", n.op("Add", y, skip)), 2**-5), kernel_shape=(2, 2)))
+    plan = compiled(
+        n, n.op("MaxPool", n.qdq(n.op("Relu", n.op("Add", y, skip)), 2**-5), kernel_shape=(2, 2))
+    )
     assert kinds(steps(plan, "convolution")[-1]) == ["sum"]
     assert not steps(plan, "binary")
     fates = [fate for fate in plan.fates if fate.fate is DequantizeFate.SUM]
@@ -51,7 +55,10 @@ def _skip_is_the_source(n: Net) -> tuple[Value, ...]:
 def _skip_is_read_later(n: Net) -> tuple[Value, ...]:
     skip, y = block(n)
     total = n.qdq(n.op("Relu", n.op("Add", y, skip)), 2**-5)
-    return (n.op("MaxPool", n.op("Softmax", skip, axis=1), kernel_shape=(2, 2)), n.op("Sigmoid", total))
+    return (
+        n.op("MaxPool", n.op("Softmax", skip, axis=1), kernel_shape=(2, 2)),
+        n.op("Sigmoid", total),
+    )
 
 
 def _skip_is_read_at_the_side(n: Net) -> tuple[Value, ...]:
@@ -74,13 +81,19 @@ def _skip_is_read_at_the_side(n: Net) -> tuple[Value, ...]:
 def test_why_an_add_is_no_sum(build, reason: str) -> None:
     n = Net()
     plan = compiled(n, *build(n))
-    told = [fate.reason for fate in plan.fates if fate.fate is DequantizeFate.POST_OP and "binary post-op" in fate.reason]
+    told = [
+        fate.reason
+        for fate in plan.fates
+        if fate.fate is DequantizeFate.POST_OP and "binary post-op" in fate.reason
+    ]
     assert len(told) == 1
     assert f"no sum: {reason}" in told[0]
     assert not any(isinstance(op, Sum) for step in plan.steps for op in step.attr.post_ops)
-    assert any(isinstance(op, Binary) and op.algorithm == "add" for step in plan.steps for op in step.attr.post_ops), (
-        "it is fused none the less"
-    )
+    assert any(
+        isinstance(op, Binary) and op.algorithm == "add"
+        for step in plan.steps
+        for op in step.attr.post_ops
+    ), "it is fused none the less"
 
 
 def test_the_own_source_is_the_reason_even_where_a_convolution_beside_it_reads_the_skip() -> None:
@@ -89,28 +102,45 @@ def test_the_own_source_is_the_reason_even_where_a_convolution_beside_it_reads_t
     skip = n.qdq(n.op("Relu", n.conv(x, 4, scale=2**-8)), 2**-6)
     branches = n.op("Add", n.conv(skip, 4, scale=2**-8), n.conv(skip, 4, 1, scale=2**-8))
     plan = compiled(n, n.qdq(n.op("Add", branches, skip), 2**-5, 128))
-    (told,) = [fate.reason for fate in plan.fates if fate.fate is DequantizeFate.POST_OP and "binary post-op" in fate.reason]
+    (told,) = [
+        fate.reason
+        for fate in plan.fates
+        if fate.fate is DequantizeFate.POST_OP and "binary post-op" in fate.reason
+    ]
     assert "no sum: the skip is the anchor's own source" in told
     (refused,) = refusals(plan, "the other branch absorbs this add")
-    assert (refused.expected.split()[:2], refused.found.split()[1:]) == (["less", "than"], ["passes"])
+    assert (refused.expected.split()[:2], refused.found.split()[1:]) == (
+        ["less", "than"],
+        ["passes"],
+    )
 
 
 def test_readers_in_front_of_the_anchor_do_not_hinder_the_sum() -> None:
     n = Net()
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-5, 128)
     skip = n.qdq(n.op("Relu", n.conv(x, 4, scale=2**-8)), 2**-6)
-    a, b = n.qdq(n.conv(skip, 4, scale=2**-8), 2**-6, 128), n.qdq(n.conv(skip, 4, 1, scale=2**-8), 2**-6, 128)
+    a, b = (
+        n.qdq(n.conv(skip, 4, scale=2**-8), 2**-6, 128),
+        n.qdq(n.conv(skip, 4, 1, scale=2**-8), 2**-6, 128),
+    )
     y = n.conv(n.qdq(n.op("Mul", a, b), 2**-6, 128), 4, scale=2**-8)
-    plan = compiled(n, n.op("MaxPool", n.qdq(n.op("Add", y, skip), 2**-5, 128), kernel_shape=(2, 2)))
+    plan = compiled(
+        n, n.op("MaxPool", n.qdq(n.op("Add", y, skip), 2**-5, 128), kernel_shape=(2, 2))
+    )
     assert "sum" in kinds(steps(plan, "convolution")[-1])
 
 
 def test_two_convolutions_meet_and_the_one_whose_peer_is_quantized_absorbs() -> None:
     n = Net()
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 128)
-    quantized, bare = n.qdq(n.conv(x, 4, scale=2**-8, name="one"), 2**-5, 128), n.conv(x, 4, 1, scale=2**-8, name="two")
+    quantized, bare = (
+        n.qdq(n.conv(x, 4, scale=2**-8, name="one"), 2**-5, 128),
+        n.conv(x, 4, 1, scale=2**-8, name="two"),
+    )
     plan = compiled(n, n.conv(n.qdq(n.op("Relu", n.op("Add", quantized, bare)), 2**-5), 2))
-    (absorbing,) = [step for step in plan.steps if any(isinstance(op, Sum) for op in step.attr.post_ops)]
+    (absorbing,) = [
+        step for step in plan.steps if any(isinstance(op, Sum) for op in step.attr.post_ops)
+    ]
     assert "two" in absorbing.origin
     assert {step.primitive for step in plan.steps} == {"reorder", "convolution"}
 
@@ -128,7 +158,9 @@ def test_s8_skip_into_u8_sum_is_read_as_s8() -> None:
 def test_an_f32_sum_into_f32() -> None:
     n = Net()
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 128)
-    plan = compiled(n, n.op("Relu", n.op("Add", n.conv(x, 4, scale=2**-8), n.conv(x, 4, 1, scale=2**-8))))
+    plan = compiled(
+        n, n.op("Relu", n.op("Add", n.conv(x, 4, scale=2**-8), n.conv(x, 4, 1, scale=2**-8)))
+    )
     assert [kinds(step) for step in steps(plan, "convolution")] == [[], ["sum", "relu"]]
 
 
@@ -160,7 +192,9 @@ def test_a_value_added_to_itself_is_a_factor() -> None:
 
 
 def _identity_skip(n: Net) -> tuple[Value, ...]:
-    """The skip is what the block reads: Dequantize of the codes that its first convolution reads, too."""
+    """The skip is what the block reads: Dequantize of the codes that its first convolution reads,
+    too.
+    """
     skip, y = block(n)
     return (n.op("MaxPool", n.qdq(n.op("Add", y, skip), 2**-5, 128), kernel_shape=(2, 2)),)
 
@@ -181,7 +215,10 @@ def _quantized_between(n: Net) -> tuple[Value, ...]:
     [
         (_identity_skip, ["sum"]),
         (_relu_before_the_add, ["relu", "sum"]),
-        (_quantized_between, ["round", "clip", "sum"]),  # on the scale of the result: nothing to multiply
+        (
+            _quantized_between,
+            ["round", "clip", "sum"],
+        ),  # on the scale of the result: nothing to multiply
     ],
 )
 def test_the_decision_tells_of_the_sum(build, chain: list[str]) -> None:

@@ -1,7 +1,8 @@
 """Every rule of the composer, as it is registered, on random programs in which it fires.
 
-Identities are held in fractions, to equality; `bitwise` in f32, bit by bit; `ties` in both. Programs are drawn without regard to the
-rules, so that a rule that joins the registry is held at once, or fails for firing too seldom.
+Identities are held in fractions, to equality; `bitwise` in f32, bit by bit; `ties` in both.
+Programs are drawn without regard to the rules, so that a rule that joins the registry is held at
+once, or fails for firing too seldom.
 """
 
 from __future__ import annotations
@@ -26,8 +27,25 @@ from laws.rational import after_all, binary, composed_value, entry, front_value
 import fqfuse.composer
 from fqfuse.composer.formula.algebra import COMMUTING, SIMPLIFYING, Rule
 from fqfuse.composer.formula.exact_zeros import EXACT_ZERO
-from fqfuse.composer.formula.formula import ONE_ENTRY, Add, BasicOp, Clip, EltwiseOp, ScaleBy, Shift, Store, vec
-from fqfuse.composer.formula.operand_rules import OPERANDS, Operands, WithCodes, WithConstant, WithItself, WithTensor
+from fqfuse.composer.formula.formula import (
+    ONE_ENTRY,
+    Add,
+    BasicOp,
+    Clip,
+    EltwiseOp,
+    ScaleBy,
+    Shift,
+    Store,
+    vec,
+)
+from fqfuse.composer.formula.operand_rules import (
+    OPERANDS,
+    Operands,
+    WithCodes,
+    WithConstant,
+    WithItself,
+    WithTensor,
+)
 from fqfuse.composer.formula.store_rules import STORING, StoreRule
 from fqfuse.composer.formula.unary_rules import UNARY
 from fqfuse.composer.formula.writing import WRITING, Written
@@ -52,7 +70,9 @@ LEAST, MOST, DRAWS = 50, 60, 16000
 """Firings that a rule needs; those of one rule that are evaluated; programs drawn."""
 
 ROUNDINGS = 6 * Fraction(1, 2**24)
-"""Two constants, a scale's reciprocal, a product and a sum, each half a unit in the last place of the largest term; and one to spare."""
+"""Two constants, a scale's reciprocal, a product and a sum, each half a unit in the last place of
+the largest term; and one to spare.
+"""
 
 PAIRS: tuple[Rule, ...] = (*SIMPLIFYING, *COMMUTING, EXACT_ZERO)
 RULES: dict[str, AnyRule] = {rule.name: rule for rule in (*PAIRS, *STORING, *WRITING)}
@@ -62,7 +82,9 @@ SEED = 0 if settings.default.derandomize else secrets.randbits(32)
 
 @dataclass(frozen=True)
 class Firing:
-    """A program, where in it a rule fired, what became of it there, and how many operations were replaced."""
+    """A program, where in it a rule fired, what became of it there, and how many operations were
+    replaced.
+    """
 
     program: list[BasicOp | Store]
     place: int
@@ -75,7 +97,11 @@ class Firing:
 
     @property
     def whole(self) -> list[BasicOp | Store]:
-        return [*self.program[: self.place], *self.found, *self.program[self.place + self.replaced :]]
+        return [
+            *self.program[: self.place],
+            *self.found,
+            *self.program[self.place + self.replaced :],
+        ]
 
 
 @cache
@@ -87,7 +113,11 @@ def firings(rough: bool) -> dict[str, list[Firing]]:
         ops = draws.program()
         for place, (a, b) in enumerate(pairwise(ops)):
             for rule in PAIRS:
-                if len(fired[rule.name]) < MOST and isinstance(found := rule.apply(a, b), tuple) and (rough or exact_in_f64([a, b])):
+                if (
+                    len(fired[rule.name]) < MOST
+                    and isinstance(found := rule.apply(a, b), tuple)
+                    and (rough or exact_in_f64([a, b]))
+                ):
                     fired[rule.name].append(Firing(list(ops), place, list(found)))
     for _ in range(DRAWS // 4):
         ops, end = draws.stored()
@@ -97,61 +127,121 @@ def firings(rough: bool) -> dict[str, list[Firing]]:
         program = draws.ended()
         for writing in WRITING:
             written = writing.apply(program) if len(fired[writing.name]) < MOST else None
-            if isinstance(written, Written) and (rough or exact_in_f64(program[-written.replaced :])):
+            if isinstance(written, Written) and (
+                rough or exact_in_f64(program[-written.replaced :])
+            ):
                 place = len(program) - written.replaced
-                fired[writing.name].append(Firing(program, place, list(written.ops), written.replaced))
+                fired[writing.name].append(
+                    Firing(program, place, list(written.ops), written.replaced)
+                )
     return fired
 
 
 def exact_in_f64(ops: Sequence[BasicOp | Store]) -> bool:
-    """False when quotients that a rule forms have more bits than f64: by a factor, or a scale. Sums and products of few bits never do."""
+    """False when quotients that a rule forms have more bits than f64: by a factor, or a scale. Sums
+    and products of few bits never do.
+    """
     one, end = np.ones(1), ops[-1]
-    divisors = [end.scale if isinstance(end, Store) else vec(end.scale)] if isinstance(end, Store | Add) else []
+    divisors = (
+        [end.scale if isinstance(end, Store) else vec(end.scale)]
+        if isinstance(end, Store | Add)
+        else []
+    )
     quotients = [(one, divisor) for divisor in divisors]
     for op in ops[:-1]:
         if isinstance(op, ScaleBy):
-            quotients += [(divisor, op.values) for divisor in divisors] + [(op.values, divisor) for divisor in divisors]
+            quotients += [(divisor, op.values) for divisor in divisors] + [
+                (op.values, divisor) for divisor in divisors
+            ]
             quotients += [(end.values, op.values)] if isinstance(end, Shift) else []
     entries = [pair for x, y in quotients for pair in zip(*np.broadcast_arrays(x, y), strict=True)]
     return all(Fraction(x) / Fraction(y) == Fraction(x / y) for x, y in entries)
 
 
 def exactly(start: np.float32, turns: list[Fraction]) -> Fraction:
-    """The value; for NaN and far beyond all turning points, the first or last of these, where a clip has cut it off alike."""
+    """The value; for NaN and far beyond all turning points, the first or last of these, where a
+    clip has cut it off alike.
+    """
     if abs(start) < 1e6:
         return Fraction(float(start))
     return turns[-1] if start > 0 else turns[0]
 
 
 def claiming(**claim: str) -> pytest.MarkDecorator:
-    names = [name for name, rule in RULES.items() if all(getattr(rule, key) == value for key, value in claim.items())]
+    names = [
+        name
+        for name, rule in RULES.items()
+        if all(getattr(rule, key) == value for key, value in claim.items())
+    ]
     return pytest.mark.parametrize("name", names)
 
 
-# -- the registry ------------------------------------------------------------------------------------------------------------------
+# -- the registry ----------------------------------------------------------------------------------
 
 
 def test_every_rule_of_the_composer_is_registered_and_described() -> None:
-    modules = [importlib.import_module(f"fqfuse.composer.{found.name}") for found in pkgutil.iter_modules(fqfuse.composer.__path__)]
+    modules = [
+        importlib.import_module(f"fqfuse.composer.{found.name}")
+        for found in pkgutil.iter_modules(fqfuse.composer.__path__)
+    ]
     values = [value for module in modules for value in vars(module).values()]
     kinds = Rule | StoreRule | Equation
     rules = [value for value in values if isinstance(value, kinds)]
-    rules += [rule for value in values if isinstance(value, tuple) for rule in value if isinstance(rule, kinds)]
+    rules += [
+        rule
+        for value in values
+        if isinstance(value, tuple)
+        for rule in value
+        if isinstance(rule, kinds)
+    ]
     assert {rule.name for rule in rules} == set(ALL)
     assert all(f"### `{name}`" in rules_document() for name in ALL)
 
 
-ELSEWHERE = (ONE_ENTRY, *UNARY, PRELU, *COMPARING, DIFFERENCE, *LEGACY, OF_ARGUMENT, FACTOR, UNSCALED, *REAL, TAKEN_APART, DEPTHWISE)
-"""Held in test_unary_rules.py, test_comparing_rules.py, test_legacy_eltwise.py, test_convert_rules.py, test_depthwise.py."""
+ELSEWHERE = (
+    ONE_ENTRY,
+    *UNARY,
+    PRELU,
+    *COMPARING,
+    DIFFERENCE,
+    *LEGACY,
+    OF_ARGUMENT,
+    FACTOR,
+    UNSCALED,
+    *REAL,
+    TAKEN_APART,
+    DEPTHWISE,
+)
+"""Held in test_unary_rules.py, test_comparing_rules.py, test_legacy_eltwise.py,
+test_convert_rules.py, test_depthwise.py.
+"""
 
 
 def test_every_rule_is_held_here_or_in_the_tests_of_its_file() -> None:
-    assert set(ALL) == {*RULES, FAKE_QUANTIZE.name, *(rule.name for rule in (*OPERANDS, *FOLDING, *PLACING, *ELSEWHERE))}
-    assert all(rule.float == "ulp" and rule.real == "identity" for rule in (*OPERANDS, *FOLDING, *PLACING)), "more would have to be held"
+    assert set(ALL) == {
+        *RULES,
+        FAKE_QUANTIZE.name,
+        *(rule.name for rule in (*OPERANDS, *FOLDING, *PLACING, *ELSEWHERE)),
+    }
+    assert all(
+        rule.float == "ulp" and rule.real == "identity" for rule in (*OPERANDS, *FOLDING, *PLACING)
+    ), "more would have to be held"
 
 
 def test_two_rules_of_a_name_are_one() -> None:
-    assert all(ALL[rule.name] == rule for rule in (*PAIRS, *STORING, *WRITING, *OPERANDS, *FOLDING, *PLACING, FAKE_QUANTIZE, *ELSEWHERE))
+    assert all(
+        ALL[rule.name] == rule
+        for rule in (
+            *PAIRS,
+            *STORING,
+            *WRITING,
+            *OPERANDS,
+            *FOLDING,
+            *PLACING,
+            FAKE_QUANTIZE,
+            *ELSEWHERE,
+        )
+    )
 
 
 def test_every_kind_of_operation_is_drawn() -> None:
@@ -162,10 +252,12 @@ def test_every_kind_of_operation_is_drawn() -> None:
 @pytest.mark.parametrize("rough", [False, True])
 @pytest.mark.parametrize("name", RULES)
 def test_rule_fires_often_enough(name: str, rough: bool) -> None:
-    assert len(firings(rough)[name]) >= LEAST, f"seed {SEED}: teach laws/programs.py to draw what the rule is about"
+    assert len(firings(rough)[name]) >= LEAST, (
+        f"seed {SEED}: teach laws/programs.py to draw what the rule is about"
+    )
 
 
-# -- what they claim ---------------------------------------------------------------------------------------------------------------
+# -- what they claim -------------------------------------------------------------------------------
 
 
 @claiming(real="identity")
@@ -177,10 +269,16 @@ def test_identity_holds_in_fractions(name: str) -> None:
             turns = points(firing.pair, channel, held) + points(firing.found, channel, held)
             for x in {*numbers, *turns}:
                 values = [after_all(ops, x, channel, held) for ops in (firing.pair, firing.found)]
-                assert values[0] == values[1], f"seed {SEED}, channel {channel}, x = {x}, {held}: {firing}"
+                assert values[0] == values[1], (
+                    f"seed {SEED}, channel {channel}, x = {x}, {held}: {firing}"
+                )
             for x in (*numbers, *points(firing.program[:1], channel, held)):
-                values = [after_all(ops, x, channel, held) for ops in (firing.program, firing.whole)]
-                assert values[0] == values[1], f"seed {SEED}, channel {channel}, x = {x}, {held}: {firing}"
+                values = [
+                    after_all(ops, x, channel, held) for ops in (firing.program, firing.whole)
+                ]
+                assert values[0] == values[1], (
+                    f"seed {SEED}, channel {channel}, x = {x}, {held}: {firing}"
+                )
 
 
 @claiming(float="bitwise")
@@ -194,9 +292,16 @@ def test_bitwise_holds_in_f32(name: str, rough: bool) -> None:
             for before, then in ((firing.pair, firing.found), (firing.program, firing.whole)):
                 x = starts(before, channel, held, draws.random)
                 for divide in (False, True):
-                    bits = [(in_f32(ops, x, channel, held, divide=divide) + np.float32(0)).view(np.uint32) for ops in (before, then)]
+                    bits = [
+                        (in_f32(ops, x, channel, held, divide=divide) + np.float32(0)).view(
+                            np.uint32
+                        )
+                        for ops in (before, then)
+                    ]
                     far = bits[0] != bits[1]
-                    assert not far.any(), f"seed {SEED}, channel {channel}, x = {x[far]}, {held}: {firing}"
+                    assert not far.any(), (
+                        f"seed {SEED}, channel {channel}, x = {x[far]}, {held}: {firing}"
+                    )
 
 
 @claiming(float="ties")
@@ -208,25 +313,42 @@ def test_ties_part_by_one_and_only_at_ties(name: str) -> None:
         for channel in range(CHANNELS):
             x = starts(firing.pair, channel, held, draws.random)
             for divide in (False, True):
-                before, then = (in_f32(ops, x, channel, held, divide=divide) for ops in (firing.pair, firing.found))
+                before, then = (
+                    in_f32(ops, x, channel, held, divide=divide)
+                    for ops in (firing.pair, firing.found)
+                )
                 far = ~((before == then) | np.isnan(before) & np.isnan(then))
                 parted += int(far.sum())
                 for start, one, other in zip(x[far], before[far], then[far], strict=True):
                     shown = f"seed {SEED}, channel {channel}, x = {start!r}, {one} and {other}: {firing}"
                     assert abs(float(one) - float(other)) == 1, shown
-                    rounded, largest = arguments(firing.pair, exactly(start, points(firing.pair, channel, held)), channel, held)
-                    assert min(abs(y % 1 - Fraction(1, 2)) for y in rounded) <= ROUNDINGS * largest, shown
+                    rounded, largest = arguments(
+                        firing.pair,
+                        exactly(start, points(firing.pair, channel, held)),
+                        channel,
+                        held,
+                    )
+                    assert (
+                        min(abs(y % 1 - Fraction(1, 2)) for y in rounded) <= ROUNDINGS * largest
+                    ), shown
     assert parted
 
 
-# -- two operands ------------------------------------------------------------------------------------------------------------------
+# -- two operands ----------------------------------------------------------------------------------
 
 
 def _two(draws: Draws) -> tuple[Operands, dict[str, Fraction]]:
-    """An operation with its operand, and what that holds in channel 0; factors of few bits, whose reciprocals are exact."""
+    """An operation with its operand, and what that holds in channel 0; factors of few bits, whose
+    reciprocals are exact.
+    """
     draw = draws.random.choice
     algorithm, first = draw(["add", "sub", "mul", "div", "max", "min"]), draw([True, False])
-    values = vec([draw([0.5, -2.0, 4.0, 0.25]) * draw([1, 1, 0 if algorithm != "div" else 1]) for _ in range(draw([1, CHANNELS]))])
+    values = vec(
+        [
+            draw([0.5, -2.0, 4.0, 0.25]) * draw([1, 1, 0 if algorithm != "div" else 1])
+            for _ in range(draw([1, CHANNELS]))
+        ]
+    )
     held = {**draws.operands(), "constant": Fraction(entry(values, 0))}
     kind = draw([WithItself, WithConstant, WithTensor, WithCodes])
     if kind is WithItself:
@@ -237,7 +359,14 @@ def _two(draws: Draws) -> tuple[Operands, dict[str, Fraction]]:
         return WithTensor(algorithm, "other", first), held
     if algorithm in ("mul", "div"):
         return WithCodes(algorithm, "other", DType.S8, draw([0.5, 4.0]), 0.0, first), held
-    return WithCodes(draw(["add", "sub"]), "skip", DType.U8, draw([0.5, 3.0, -0.75]), draw([0.0, 3.0, 1.5]), first), held
+    return WithCodes(
+        draw(["add", "sub"]),
+        "skip",
+        DType.U8,
+        draw([0.5, 3.0, -0.75]),
+        draw([0.0, 3.0, 1.5]),
+        first,
+    ), held
 
 
 @pytest.mark.parametrize("name", [rule.name for rule in OPERANDS])
@@ -257,32 +386,45 @@ def test_operations_of_two_operands_hold_in_fractions(name: str) -> None:
             else:
                 other = held["constant" if isinstance(both, WithConstant) else "other"]
             pair = (x, other) if isinstance(both, WithItself) or both.first else (other, x)
-            assert after_all(found, x, 0, held) == binary(both.algorithm, *pair), f"seed {SEED}, x = {x}, {held}: {both} as {found}"
+            assert after_all(found, x, 0, held) == binary(both.algorithm, *pair), (
+                f"seed {SEED}, x = {x}, {held}: {both} as {found}"
+            )
     assert fired >= LEAST
 
 
-# -- FakeQuantize ------------------------------------------------------------------------------------------------------------------
+# -- FakeQuantize ----------------------------------------------------------------------------------
 
 
 def test_a_fake_quantize_holds_in_fractions() -> None:
-    """Proper ranges, with steps that are powers of two; thresholds and inverted ranges have cases in test_fake_quantize_positions.py."""
+    """Proper ranges, with steps that are powers of two; thresholds and inverted ranges have cases
+    in test_fake_quantize_positions.py.
+    """
     draws = Draws(source(SEED))
     draw, number = draws.random.choice, draws.random.randint
     for _ in range(LEAST):
         levels, size = 2 ** number(1, 7) + 1, draw([1, CHANNELS])
         low, start = (vec([number(-40, 40) / 8 for _ in range(size)]) for _ in range(2))
-        width, out = (vec([2.0 ** number(-2, 3) * draw([1, sign]) for _ in range(size)]) for sign in (1, -1))
+        width, out = (
+            vec([2.0 ** number(-2, 3) * draw([1, sign]) for _ in range(size)]) for sign in (1, -1)
+        )
         ops = FAKE_QUANTIZE.apply(Ranges(low, low + width, start, start + out, None, levels), str)
         assert isinstance(ops, list)
         for channel in range(CHANNELS):
             il, w, ol, o = (Fraction(entry(values, channel)) for values in (low, width, start, out))
             step = w / (levels - 1)
-            for x in (*draws.numbers(), il, il + w, *(il + step * Fraction(n, 2) for n in range(-3, 2 * levels + 2))):
+            for x in (
+                *draws.numbers(),
+                il,
+                il + w,
+                *(il + step * Fraction(n, 2) for n in range(-3, 2 * levels + 2)),
+            ):
                 wanted = round((min(max(x, il), il + w) - il) / step) * o / (levels - 1) + ol
-                assert after_all(ops, x, channel, {}) == wanted, f"seed {SEED}, channel {channel}, x = {x}: {ops}"
+                assert after_all(ops, x, channel, {}) == wanted, (
+                    f"seed {SEED}, channel {channel}, x = {x}: {ops}"
+                )
 
 
-# -- into the front, and to post-ops -------------------------------------------------------------------------------------------------
+# -- into the front, and to post-ops ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [rule.name for rule in FOLDING])
@@ -297,27 +439,41 @@ def test_folding_holds_in_fractions(name: str) -> None:
         fired += 1
         for channel in range(CHANNELS):
             for x in draws.numbers():
-                before = after_all([op], front_value(front.scale, front.bias, x, channel), channel, {})
-                assert front_value(found.scale, found.bias, x, channel) == before, f"seed {SEED}, channel {channel}, x = {x}: {front}, {op}"
+                before = after_all(
+                    [op], front_value(front.scale, front.bias, x, channel), channel, {}
+                )
+                assert front_value(found.scale, found.bias, x, channel) == before, (
+                    f"seed {SEED}, channel {channel}, x = {x}: {front}, {op}"
+                )
     assert fired >= LEAST
 
 
 @pytest.mark.parametrize("name", [rule.name for rule in PLACING])
 def test_placing_holds_in_fractions(name: str) -> None:
-    """Constants of few bits are the same in f32; an infinite bound is the largest f32, which no number here reaches."""
+    """Constants of few bits are the same in f32; an infinite bound is the largest f32, which no
+    number here reaches.
+    """
     draws, fired, front = Draws(source(SEED)), 0, replace(conv(), scale=vec(1.0), bias=vec(0.0))
     for _ in range(DRAWS):
         ops = draws.program()
-        ops[0] = draws.random.choice([*[ops[0]] * 8, EltwiseOp("hardsigmoid", 0.25, 0.5), Clip(vec(-np.inf), vec(np.inf))])
+        ops[0] = draws.random.choice(
+            [*[ops[0]] * 8, EltwiseOp("hardsigmoid", 0.25, 0.5), Clip(vec(-np.inf), vec(np.inf))]
+        )
         target = draws.random.choice([V3, V2, UNIFIED])
-        last = draws.random.choice([None, Eltwise("relu", scale=2.0 if target is V2 else 1.0), Binary("add", "other")])
+        last = draws.random.choice(
+            [None, Eltwise("relu", scale=2.0 if target is V2 else 1.0), Binary("add", "other")]
+        )
         constants: dict[str, np.ndarray] = {}
 
-        def operand(values: np.ndarray, behind: int, file: dict[str, np.ndarray] = constants) -> str:
+        def operand(
+            values: np.ndarray, behind: int, file: dict[str, np.ndarray] = constants
+        ) -> str:
             file[f"c{behind}"] = values.astype(np.float32).reshape(1, -1, 1, 1)
             return f"c{behind}"
 
-        found = ALL[name].apply(ops, Slot(target, DType.F32, last, operand)) if fired < MOST else None
+        found = (
+            ALL[name].apply(ops, Slot(target, DType.F32, last, operand)) if fired < MOST else None
+        )
         if not isinstance(found, Placed):
             continue
         fired += 1
@@ -326,14 +482,27 @@ def test_placing_holds_in_fractions(name: str) -> None:
         held = draws.operands()
         for channel in range(CHANNELS):
             for x in (*draws.numbers(), *points(ops[: found.taken], channel, held)):
-                wanted = after_all(ops[: found.taken], _computed(target, front, before, {}, x, channel, held), channel, held)
+                wanted = after_all(
+                    ops[: found.taken],
+                    _computed(target, front, before, {}, x, channel, held),
+                    channel,
+                    held,
+                )
                 got = _computed(target, front, after, constants, x, channel, held)
-                assert got == wanted, f"seed {SEED}, channel {channel}, x = {x}, {held}: {ops[: found.taken]} behind {last} as {found}"
+                assert got == wanted, (
+                    f"seed {SEED}, channel {channel}, x = {x}, {held}: {ops[: found.taken]} behind {last} as {found}"
+                )
     assert fired >= LEAST
 
 
 def _computed(
-    target, front: Front, post_ops: tuple[PostOp, ...], constants: dict[str, np.ndarray], x: Fraction, channel: int, held
+    target,
+    front: Front,
+    post_ops: tuple[PostOp, ...],
+    constants: dict[str, np.ndarray],
+    x: Fraction,
+    channel: int,
+    held,
 ) -> Fraction:
     composed = Composed(front.scale, front.bias, post_ops, None, None, DType.F32, constants, "")
     return composed_value(target, front, composed, x, channel, held)

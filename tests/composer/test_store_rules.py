@@ -1,4 +1,6 @@
-"""Rules at the store: exact in rational arithmetic, refused with a reason where the code would be another."""
+"""Rules at the store: exact in rational arithmetic, refused with a reason where the code would be
+another.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ RULES = {rule.name: rule for rule in STORING}
 CLIP, RELU, ROUND = RULES
 
 
-def store(scale: float | list[float] = 1.0, zero: float = 0.0, dtype: DType = DType.U8, low: int | None = None) -> Store:
+def store(
+    scale: float | list[float] = 1.0,
+    zero: float = 0.0,
+    dtype: DType = DType.U8,
+    low: int | None = None,
+) -> Store:
     least, most = dtype.range
     return Store(dtype, vec(scale), vec(zero), least if low is None else low, most)
 
@@ -38,7 +45,11 @@ REFUSES: dict[str, list[tuple[BasicOp, Store, str]]] = {
     ],
     RELU: [
         (EltwiseOp("relu"), store(0.5, 1.0), "bounds whose codes"),
-        (EltwiseOp("relu"), store(0.5, 1.5 - 2.0**-40, low=1), "bounds whose codes"),  # as an f32 the zero point is 1.5, and its code 2
+        (
+            EltwiseOp("relu"),
+            store(0.5, 1.5 - 2.0**-40, low=1),
+            "bounds whose codes",
+        ),  # as an f32 the zero point is 1.5, and its code 2
         (EltwiseOp("relu"), store([0.5, -0.5, 0.5]), "needs s > 0"),
     ],
     ROUND: [(Round(), store(1.0, 3.0), "even z"), (Round(), store(0.5), "s = 1")],
@@ -56,7 +67,10 @@ def test_rule_fires(name: str) -> None:
     assert absorb([ScaleBy(vec(2.0)), last], end)[1:] == []
 
 
-@pytest.mark.parametrize(("name", "last", "end", "reason"), [(name, *case) for name, cases in REFUSES.items() for case in cases])
+@pytest.mark.parametrize(
+    ("name", "last", "end", "reason"),
+    [(name, *case) for name, cases in REFUSES.items() for case in cases],
+)
 def test_rule_refuses_with_its_reason(name: str, last: BasicOp, end: Store, reason: str) -> None:
     found = RULES[name].apply(last, end)
     assert isinstance(found, Refusal)
@@ -73,7 +87,9 @@ def test_rule_says_nothing_elsewhere(name: str) -> None:
 
 
 eighths = st.integers(-2400, 2400).map(lambda n: n / 8)
-clips = st.tuples(st.just(-math.inf) | eighths, st.just(math.inf) | eighths).map(lambda ends: Clip(vec(min(ends)), vec(max(ends))))
+clips = st.tuples(st.just(-math.inf) | eighths, st.just(math.inf) | eighths).map(
+    lambda ends: Clip(vec(min(ends)), vec(max(ends)))
+)
 lasts = clips | st.sampled_from([EltwiseOp("relu"), Round()])
 
 
@@ -81,8 +97,14 @@ lasts = clips | st.sampled_from([EltwiseOp("relu"), Round()])
 def stores(draw: st.DrawFn) -> Store:
     dtype = draw(st.sampled_from([DType.U8, DType.S8]))
     least, most = dtype.range
-    low, high = draw(st.sampled_from([least, least, least + 1, -7])), draw(st.sampled_from([most, most, 100, 7]))
-    scale, zero = draw(st.sampled_from([1.0, 1.0, 0.5, 2.0, -0.5])), draw(st.sampled_from([0.0, 0.0, 3.0, 128.0, -128.0, 0.5]))
+    low, high = (
+        draw(st.sampled_from([least, least, least + 1, -7])),
+        draw(st.sampled_from([most, most, 100, 7])),
+    )
+    scale, zero = (
+        draw(st.sampled_from([1.0, 1.0, 0.5, 2.0, -0.5])),
+        draw(st.sampled_from([0.0, 0.0, 3.0, 128.0, -128.0, 0.5])),
+    )
     return Store(dtype, vec(scale), vec(zero), max(low, least), high)
 
 

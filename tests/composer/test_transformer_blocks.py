@@ -1,4 +1,6 @@
-"""The parts of a transformer: attention, its feed-forward half, its normalizations; what is one primitive, and what is carried as codes."""
+"""The parts of a transformer: attention, its feed-forward half, its normalizations; what is one
+primitive, and what is carried as codes.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,12 @@ def checked(n: Net, *outputs: Value, target: str = "onednn-v3") -> Plan:
     plan = plan_from_graph(optimize(graph.copy()), target)
     feeds = feeds_for(graph)
     boxes = run_boxes(graph, feeds, GRANTED)
-    for name, found in zip(plan.outputs, InferenceSession(plan, "numpy", 1).run(None, feeds), strict=True):
-        slack = 0 if found.dtype.kind in "iu" else 1e-6 + 1e-6 * np.abs(found).max(initial=0)  # polynomials of the primitives
+    for name, found in zip(
+        plan.outputs, InferenceSession(plan, "numpy", 1).run(None, feeds), strict=True
+    ):
+        slack = (
+            0 if found.dtype.kind in "iu" else 1e-6 + 1e-6 * np.abs(found).max(initial=0)
+        )  # polynomials of the primitives
         assert boxes[name].outside(found) <= slack
     return plan
 
@@ -59,7 +65,9 @@ def test_scale_and_mask_of_attention_are_post_ops(target: str) -> None:
 
 @targets
 def test_the_second_operand_of_a_product_of_activations_is_made_as_s8(target: str) -> None:
-    """u8 with zero point z is s8 with z - 128, written where it is produced; reshapes and transposes carry codes."""
+    """u8 with zero point z is s8 with z - 128, written where it is produced; reshapes and
+    transposes carry codes.
+    """
     n = Net()
     x = source(n)
     keys = n.op("Transpose", projected(n, x, 121), perm=(0, 1, 3, 2))
@@ -83,7 +91,9 @@ def test_decomposed_gelu_is_a_post_op(form: str, target: str) -> None:
         gate = n.op("Add", n.op("Erf", n.op("Div", y, np.sqrt(2.0))), 1.0)
     else:
         cubed = n.op("Mul", n.op("Pow", y, 3.0), 0.044715)
-        gate = n.op("Add", n.op("Tanh", n.op("Mul", n.op("Add", y, cubed), np.sqrt(2 / np.pi))), 1.0)
+        gate = n.op(
+            "Add", n.op("Tanh", n.op("Mul", n.op("Add", y, cubed), np.sqrt(2 / np.pi))), 1.0
+        )
     gelu = n.op("Mul", n.op("Mul", y, gate), 0.5)
     plan = checked(n, n.q(gelu, 2**-5, 10), target=target)
     assert [step.primitive for step in plan.steps] == ["reorder", "matmul"]
@@ -104,7 +114,13 @@ def test_softmax_stores_codes() -> None:
 
 def test_layer_normalization_stores_codes() -> None:
     n = Net()
-    y = n.op("LayerNormalization", n.input(("N", TOKENS, WIDTH)), n.rng.uniform(0.5, 2, WIDTH), n.rng.uniform(-1, 1, WIDTH), axis=-1)
+    y = n.op(
+        "LayerNormalization",
+        n.input(("N", TOKENS, WIDTH)),
+        n.rng.uniform(0.5, 2, WIDTH),
+        n.rng.uniform(-1, 1, WIDTH),
+        axis=-1,
+    )
     plan = checked(n, n.q(y, 2**-5, 0, DType.S8))
     (step,) = plan.steps
     assert step.primitive == "layer_normalization"
@@ -117,5 +133,7 @@ def test_a_quantizer_between_a_product_and_its_bias_is_in_the_product(target: st
     """As ONNX Runtime quantizes encoders."""
     n = Net()
     product = n.qdq(n.op("MatMul", source(n), n.weights((WIDTH, WIDTH), 2**-8)), 2**-5, 117)
-    plan = checked(n, n.q(n.op("Add", product, n.rng.integers(-8, 9, WIDTH) / 8), 2**-5, 121), target=target)
+    plan = checked(
+        n, n.q(n.op("Add", product, n.rng.integers(-8, 9, WIDTH) / 8), 2**-5, 121), target=target
+    )
     assert [step.primitive for step in plan.steps] == ["reorder", "matmul"]

@@ -1,4 +1,6 @@
-"""Each binary operation of the post-op set behind an anchor, in both orders, with each kind of operand, is one step with exact numbers."""
+"""Each binary operation of the post-op set behind an anchor, in both orders, with each kind of
+operand, is one step with exact numbers.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ COMPARISONS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal")
 MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq"}
 
 POST_OPS = {
-    # (operation, the chain is its second operand) -> the post-ops with f32 values, with codes of zero point 0
+    # (operation, the chain is its second operand) -> the post-ops with f32 values, with codes of
+    # zero point 0
     ("Add", False): (["add"], ["linear", "add", "linear"]),
     ("Sub", False): (["sub"], ["linear", "add", "linear"]),
     ("Sub", True): (["add"], ["linear", "add", "linear"]),
@@ -29,13 +32,21 @@ POST_OPS = {
     ("Div", True): (["pow", "mul"], ["pow", "mul"]),
     ("Max", False): (["max"], ["linear", "max", "linear"]),
     ("Min", True): (["min"], ["linear", "min", "linear"]),
-    **{(op, False): ([name], ["linear", name]) for op, name in zip(COMPARISONS, MIRRORED, strict=True)},
-    **{(op, True): ([name], ["linear", name]) for op, name in zip(COMPARISONS, MIRRORED.values(), strict=True)},
+    **{
+        (op, False): ([name], ["linear", name])
+        for op, name in zip(COMPARISONS, MIRRORED, strict=True)
+    },
+    **{
+        (op, True): ([name], ["linear", name])
+        for op, name in zip(COMPARISONS, MIRRORED.values(), strict=True)
+    },
 }
 
 
 def anchored(n: Net, channels: int = 16) -> str:
-    """A chain whose values are positive, so that it can be divided by, and multiples of 1/4, so that comparisons meet equal values."""
+    """A chain whose values are positive, so that it can be divided by, and multiples of 1/4, so
+    that comparisons meet equal values.
+    """
     x = n.dq(n.input(("N", channels, 2, 2), dtype=DType.U8, quant=Quantization.of(0.25)))
     weights = n.const(np.eye(channels, dtype=np.float32).reshape(channels, channels, 1, 1))
     y = n.op("Conv", x, n.fq(weights, -127.0, 127.0, levels=255), kernel_shape=(1, 1))
@@ -73,10 +84,14 @@ def test_a_binary_operation_is_a_post_op(op: str, turned: bool, kind: str) -> No
         y = n.op("Cast", y, to=DType.F32)
     plan = compiled(n, y)
     decoded_apart = kind == "codes with a zero point" and op in ("Mul", "Div")
-    assert [step.primitive for step in plan.steps] == (["reorder"] if decoded_apart else []) + ["convolution"]
+    assert [step.primitive for step in plan.steps] == (["reorder"] if decoded_apart else []) + [
+        "convolution"
+    ]
     if kind in ("values", "codes"):
         expected = POST_OPS[op, turned][kind == "codes"]
-        assert [name for name in kinds(plan.steps[0])[1:] if name != "linear"] == [name for name in expected if name != "linear"]
+        assert [name for name in kinds(plan.steps[0])[1:] if name != "linear"] == [
+            name for name in expected if name != "linear"
+        ]
     feeds = {name: not_zero(n, name, array) for name, array in feeds_for(n.graph, batch=64).items()}
     (found,) = InferenceSession(plan, "numpy", 1).run(None, feeds)
     if op in COMPARISONS:  # everything is a multiple of 1/4, so that nothing rounds
@@ -94,7 +109,9 @@ def test_truth_values_that_are_read_as_such_end_the_chain() -> None:
 
 
 def test_a_negative_scale_turns_comparisons_around() -> None:
-    """No quantizer writes one, but a model may: max(x, s*(q - z)) with s < 0 is a minimum on the codes."""
+    """No quantizer writes one, but a model may: max(x, s*(q - z)) with s < 0 is a minimum on the
+    codes.
+    """
     n = Net()
     y = anchored(n)
     t = n.dq(n.input(("N", 16, 2, 2), "t", dtype=DType.S8, quant=Quantization.of(-0.5)))
@@ -102,7 +119,10 @@ def test_a_negative_scale_turns_comparisons_around() -> None:
     assert "min" in kinds(plan.steps[0])
     feeds = feeds_for(n.graph)
     (found,) = InferenceSession(plan, "numpy", 1).run(None, feeds)
-    assert np.array_equal(found, np.maximum(feeds["x"] * np.float32(0.25) + np.float32(0.25), feeds["t"] * np.float32(-0.5)))
+    assert np.array_equal(
+        found,
+        np.maximum(feeds["x"] * np.float32(0.25) + np.float32(0.25), feeds["t"] * np.float32(-0.5)),
+    )
 
 
 def test_nothing_is_compared_with_nan() -> None:
@@ -114,7 +134,9 @@ def test_nothing_is_compared_with_nan() -> None:
 @pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
 @pytest.mark.parametrize("op", COMPARISONS)
 def test_channels_that_do_not_fill_a_vector_are_compared_with_zero(op: str, target: str) -> None:
-    """oneDNN 3.2 generates no code for x > t there, where t varies along the channels, but for x - t > 0."""
+    """oneDNN 3.2 generates no code for x > t there, where t varies along the channels, but for x -
+    t > 0.
+    """
     n = Net()
     y = anchored(n, 3)
     per_channel = n.op("Cast", n.op(op, y, n.input((1, 3, 1, 1), "t")), to=DType.F32)
@@ -122,7 +144,9 @@ def test_channels_that_do_not_fill_a_vector_are_compared_with_zero(op: str, targ
     plan = plan_from_graph(optimize(graph.copy()), target)
     algorithm = POST_OPS[op, False][0][0]
     assert len(plan.steps) == 1
-    assert kinds(plan.steps[0])[-2:] == (["linear", algorithm] if target == "unified" else ["sub", algorithm])
+    assert kinds(plan.steps[0])[-2:] == (
+        ["linear", algorithm] if target == "unified" else ["sub", algorithm]
+    )
     feeds = {name: not_zero(n, name, array) for name, array in feeds_for(graph, batch=64).items()}
     (found,) = InferenceSession(plan, "numpy", 1).run(None, feeds)
     assert np.array_equal(found, run_graph(graph, feeds)[per_channel])

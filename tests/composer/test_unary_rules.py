@@ -1,4 +1,6 @@
-"""Rules about one operand, and about vectors: what each gives, where it refuses, and that it is what it claims."""
+"""Rules about one operand, and about vectors: what each gives, where it refuses, and that it is
+what it claims.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,29 @@ from laws.programs import Draws, in_f32, source
 from laws.rational import after_all, entry
 from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
 
-from fqfuse.composer.formula.formula import ONE_ENTRY, BinaryOp, Clip, CodesOp, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Store, vec
-from fqfuse.composer.formula.unary_rules import UNARY, Bounds, Decoding, Negation, Power, RoundedFirst, Slopes, Unary
+from fqfuse.composer.formula.formula import (
+    ONE_ENTRY,
+    BinaryOp,
+    Clip,
+    CodesOp,
+    EltwiseOp,
+    PreluOp,
+    Round,
+    ScaleBy,
+    Shift,
+    Store,
+    vec,
+)
+from fqfuse.composer.formula.unary_rules import (
+    UNARY,
+    Bounds,
+    Decoding,
+    Negation,
+    Power,
+    RoundedFirst,
+    Slopes,
+    Unary,
+)
 from fqfuse.composer.steps.prelu import PRELU, PreluOfSource
 from fqfuse.ir.types import DType
 
@@ -38,12 +61,18 @@ FIRES: Fires = {
     "prelu(x, a) = relu(x, a)": ((slopes([0.5, 0.5]),), (EltwiseOp("relu", 0.5),)),
     "prelu(x, [a, ...]) = prelu(x, t), t = [a, ...]": ((slopes(EACH),), (PreluOp("slopes", 2),)),
     "(q-z)*s = (q + (-z))*s": ((Decoding(EACH, vec(3.0)),), (Shift(vec(-3.0)), ScaleBy(EACH))),
-    "round(x/s) + z = store(x, s, z), z even": ((RoundedFirst(store(0.5, 4.0)),), (store(0.5, 4.0),)),
+    "round(x/s) + z = store(x, s, z), z even": (
+        (RoundedFirst(store(0.5, 4.0)),),
+        (store(0.5, 4.0),),
+    ),
     "round(x/s) + z = store(round(x*(1/s)), 1, z), z odd": (
         (RoundedFirst(store(0.5, 3.0)),),
         (ScaleBy(vec(2.0)), Round(), store(1.0, 3.0)),
     ),
-    PRELU.name: ((prelu([0.5, 0.0], (DType.S8, 0.25, 3.0)),), (BinaryOp("mul", "factors"), CodesOp("max", "x", DType.S8, 0.25, 3.0))),
+    PRELU.name: (
+        (prelu([0.5, 0.0], (DType.S8, 0.25, 3.0)),),
+        (BinaryOp("mul", "factors"), CodesOp("max", "x", DType.S8, 0.25, 3.0)),
+    ),
 }
 
 REFUSES: Refuses = {
@@ -54,7 +83,9 @@ REFUSES: Refuses = {
         ((RoundedFirst(store(0.5, 3.0)),), "needs an even z"),
         ((RoundedFirst(store(0.5, [2.0, 3.0, 4.0])),), "needs an even z"),
     ],
-    "round(x/s) + z = store(round(x*(1/s)), 1, z), z odd": [((RoundedFirst(store(0.5, 4.0)),), "for even z")],
+    "round(x/s) + z = store(round(x*(1/s)), 1, z), z odd": [
+        ((RoundedFirst(store(0.5, 4.0)),), "for even z")
+    ],
     PRELU.name: [((prelu([0.5, 1.5]),), "needs a <= 1"), ((prelu([0.5, 0.0]),), "needs a <= 1")],
 }
 
@@ -70,7 +101,9 @@ def test_rule_fires(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "arguments", "reason"), refusing(REFUSES))
-def test_rule_refuses_with_its_reason(name: str, arguments: tuple[object, ...], reason: str) -> None:
+def test_rule_refuses_with_its_reason(
+    name: str, arguments: tuple[object, ...], reason: str
+) -> None:
     check_refuses(RULES[name], arguments, reason)
 
 
@@ -84,10 +117,12 @@ def test_equal_entries_serve_each_channel_alike() -> None:
         found = ONE_ENTRY.apply(values)
         assert isinstance(found, np.ndarray)
         assert found.size == 1
-        assert all(entry(found, channel) == entry(values, channel) for channel in range(values.size))
+        assert all(
+            entry(found, channel) == entry(values, channel) for channel in range(values.size)
+        )
 
 
-# -- one operand -------------------------------------------------------------------------------------------------------------------
+# -- one operand -----------------------------------------------------------------------------------
 
 
 def drawn(draws: Draws) -> Unary:
@@ -97,10 +132,14 @@ def drawn(draws: Draws) -> Unary:
     low, high = draws._number(), draws._number()
     return draw(
         [
-            Negation(), Power(draw([2.0, 2.0, 3.0, 4.0])), Bounds(draw([low, -inf]), draw([high, inf])), slopes(draw([0.25, -2.0, EACH])),
-            Decoding(draws._scale().values, draws._shift().values), RoundedFirst(Store(end.dtype, end.scale, whole, end.low, end.high)),
+            Negation(),
+            Power(draw([2.0, 2.0, 3.0, 4.0])),
+            Bounds(draw([low, -inf]), draw([high, inf])),
+            slopes(draw([0.25, -2.0, EACH])),
+            Decoding(draws._scale().values, draws._shift().values),
+            RoundedFirst(Store(end.dtype, end.scale, whole, end.low, end.high)),
         ]
-    )  # fmt: skip
+    )
 
 
 def defined(op: Unary, x: Fraction, channel: int) -> Fraction:
@@ -138,7 +177,9 @@ def test_operations_of_one_operand_hold_in_fractions(name: str) -> None:
         for channel in range(3):
             held = {"slopes": Fraction(entry(op.values, channel))} if isinstance(op, Slopes) else {}
             for x in (*draws.numbers(), *ties):
-                assert after_all(found, x, channel, held) == defined(op, x, channel), f"{op} as {found}, x = {x}"
+                assert after_all(found, x, channel, held) == defined(op, x, channel), (
+                    f"{op} as {found}, x = {x}"
+                )
     assert fired >= 50
 
 
@@ -157,9 +198,12 @@ def in_definition(op: Unary, x: np.ndarray) -> np.ndarray:
     raise AssertionError(op)
 
 
-FLOATS = np.concatenate([np.random.default_rng(0).uniform(-300, 300, 4096), [inf, -inf, np.nan, 0.0, -0.0, 1e-45, -3e38]]).astype(
-    np.float32
-)
+FLOATS = np.concatenate(
+    [
+        np.random.default_rng(0).uniform(-300, 300, 4096),
+        [inf, -inf, np.nan, 0.0, -0.0, 1e-45, -3e38],
+    ]
+).astype(np.float32)
 
 
 @pytest.mark.parametrize("name", [rule.name for rule in UNARY if rule.float == "bitwise"])
@@ -173,7 +217,12 @@ def test_bitwise_operations_of_one_operand(name: str) -> None:
             with np.errstate(all="ignore"):
                 both = in_definition(op, FLOATS), in_f32(found, FLOATS, 0, {})
             # A NaN has a sign, too, which nothing reads.
-            bits = [np.where(np.isnan(values), np.float32(np.nan), values + np.float32(0)).view(np.uint32) for values in both]
+            bits = [
+                np.where(np.isnan(values), np.float32(np.nan), values + np.float32(0)).view(
+                    np.uint32
+                )
+                for values in both
+            ]
             np.testing.assert_array_equal(*bits, err_msg=f"{op} as {found}")
     assert fired >= 20
 
@@ -195,7 +244,8 @@ def test_quantizers_that_round_first_part_at_ties_only(name: str) -> None:
         parted += int(far.sum())
         assert (np.abs(one - other)[far] == 1).all()
         quotients = x[far].astype(np.float64) / scale
-        # A quotient by a rounded reciprocal is off by three roundings, a sum with the zero point by one of up to |zero point| more.
+        # A quotient by a rounded reciprocal is off by three roundings, a sum with the zero point by
+        # one of up to |zero point| more.
         most = 4 * 2.0**-24 * (np.abs(quotients) + abs(entry(op.store.zero_point, 0)))
         assert (np.abs(quotients % 1 - 0.5) <= most).all()
     assert fired >= 50
@@ -207,7 +257,10 @@ def test_a_prelu_as_a_maximum_holds_in_fractions() -> None:
     draw = draws.random.choice
     for _ in range(200):
         kind = draw([None, (DType.U8, draw([0.5, -0.25]), 3.0)])
-        given = prelu(draw([[0.25, -2.0, 0.5], [1.0, 2.0, 4.0], 0.75] + ([[0.0, 0.5, 1.0]] if kind else [])), kind)
+        given = prelu(
+            draw([[0.25, -2.0, 0.5], [1.0, 2.0, 4.0], 0.75] + ([[0.0, 0.5, 1.0]] if kind else [])),
+            kind,
+        )
         found = PRELU.apply(given)
         assert isinstance(found, tuple)
         for channel in range(3):
@@ -215,4 +268,6 @@ def test_a_prelu_as_a_maximum_holds_in_fractions() -> None:
             for held in (Fraction(draws.random.randint(0, 255)), Fraction(0)):
                 x = held if kind is None else Fraction(kind[1]) * (held - Fraction(kind[2]))
                 wanted = x if x >= 0 else slope * x
-                assert after_all(found, x, channel, {"x": held, "factors": slope}) == wanted, f"{found}, x = {x}"
+                assert after_all(found, x, channel, {"x": held, "factors": slope}) == wanted, (
+                    f"{found}, x = {x}"
+                )

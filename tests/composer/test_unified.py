@@ -1,4 +1,6 @@
-"""`unified` against `onednn-v3`: what both can say means the same to the bit; said in another way, codes are at most 1 apart."""
+"""`unified` against `onednn-v3`: what both can say means the same to the bit; said in another way,
+codes are at most 1 apart.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def plan_of(name: str, target: str) -> Plan:
 
 def result(plan: Plan, step: Step, live: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     given_ = {value: live[value] for value in step.inputs if value not in plan.constants}
-    return dict(zip((name for name in step.outputs if name), run_step(plan, step, given_), strict=True))
+    return dict(
+        zip((name for name in step.outputs if name), run_step(plan, step, given_), strict=True)
+    )
 
 
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
@@ -56,12 +60,18 @@ def test_it_never_takes_more_steps(name: str) -> None:
     assert len(unified.steps) <= len(v3.steps)
     if len(unified.steps) == len(v3.steps):
         for mine, theirs in zip(unified.steps, v3.steps, strict=True):
-            assert (mine.name, mine.primitive, mine.outputs) == (theirs.name, theirs.primitive, theirs.outputs)
+            assert (mine.name, mine.primitive, mine.outputs) == (
+                theirs.name,
+                theirs.primitive,
+                theirs.outputs,
+            )
 
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_the_same_value_by_both_is_at_most_one_code_apart(name: str) -> None:
-    """Each step of `unified` on what the plan for `onednn-v3` computed in front of it, where both write the same value."""
+    """Each step of `unified` on what the plan for `onednn-v3` computed in front of it, where both
+    write the same value.
+    """
     unified, v3 = plan_of(name, "unified"), plan_of(name, "onednn-v3")
     feeds = feeds_for(CORPUS[name]())
     live = {**feeds, **InferenceSession(v3, "numpy", 1).run_steps(feeds)}
@@ -75,9 +85,17 @@ def test_the_same_value_by_both_is_at_most_one_code_apart(name: str) -> None:
                 continue
             compared += 1
             if array.dtype.kind in "iu":
-                assert np.abs(array.astype(np.int64) - live[value].astype(np.int64)).max(initial=0) <= 1, step.name
+                assert (
+                    np.abs(array.astype(np.int64) - live[value].astype(np.int64)).max(initial=0)
+                    <= 1
+                ), step.name
             else:  # factors are applied in another place: a few f32 roundings of the largest value
-                np.testing.assert_allclose(array, live[value], rtol=0, atol=2e-6 * float(np.abs(array).max(initial=0)) + 1e-30)
+                np.testing.assert_allclose(
+                    array,
+                    live[value],
+                    rtol=0,
+                    atol=2e-6 * float(np.abs(array).max(initial=0)) + 1e-30,
+                )
     assert compared, "both compute something alike"
 
 

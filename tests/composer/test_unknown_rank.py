@@ -1,4 +1,6 @@
-"""Tensors whose number of dimensions the model does not tell: everything compiles, and runs as ONNX's own operators do."""
+"""Tensors whose number of dimensions the model does not tell: everything compiles, and runs as
+ONNX's own operators do.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ SHAPE = (2, 8, 4, 4)
 
 
 def model(*nodes: onnx.NodeProto, inputs: int = 1) -> onnx.ModelProto:
-    """Nodes over x0, x1 ... of unknown rank, decoded from codes as d0, d1 ...; the result is `y`."""
+    """Nodes over x0, x1 ... of unknown rank, decoded from codes as d0, d1 ...; the result is
+    `y`.
+    """
     chains = [
         node
         for i in range(inputs)
@@ -34,7 +38,10 @@ def model(*nodes: onnx.NodeProto, inputs: int = 1) -> onnx.ModelProto:
     graph = helper.make_graph(
         [*chains, *nodes],
         "unknown_rank",
-        [helper.make_value_info(f"x{i}", helper.make_tensor_type_proto(TensorProto.FLOAT, None)) for i in range(inputs)],
+        [
+            helper.make_value_info(f"x{i}", helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+            for i in range(inputs)
+        ],
         [helper.make_value_info("y", helper.make_tensor_type_proto(TensorProto.FLOAT, None))],
         [numpy_helper.from_array(np.asarray(data), name) for name, data in constants.items()],
     )
@@ -53,8 +60,14 @@ CASES = {
     "quantized alone": (1, stored("d0")),
     "times constants": (1, [helper.make_node("Mul", ["d0", "factors"], ["t"]), *stored("t")]),
     "activation": (1, [helper.make_node("HardSwish", ["d0"], ["t"]), *stored("t")]),
-    "batch normalization": (1, [helper.make_node("BatchNormalization", ["d0", *["channels"] * 4], ["t"]), *stored("t")]),
-    "foreign operator": (1, [helper.make_node("MeanVarianceNormalization", ["d0"], ["t"]), *stored("t")]),
+    "batch normalization": (
+        1,
+        [helper.make_node("BatchNormalization", ["d0", *["channels"] * 4], ["t"]), *stored("t")],
+    ),
+    "foreign operator": (
+        1,
+        [helper.make_node("MeanVarianceNormalization", ["d0"], ["t"]), *stored("t")],
+    ),
     "sum": (2, [helper.make_node("Add", ["d0", "d1"], ["t"]), *stored("t")]),
     "concatenation": (2, [helper.make_node("Concat", ["d0", "d1"], ["y"], axis=2)]),
 }

@@ -1,4 +1,6 @@
-"""16-bit codes: a quantizer that is decoded at once is post-ops in f32; what else reads the codes finds codes."""
+"""16-bit codes: a quantizer that is decoded at once is post-ops in f32; what else reads the codes
+finds codes.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,17 @@ from fqfuse.runtime.session import InferenceSession
 
 @EACH_RUNTIME
 @pytest.mark.parametrize("scale", [2**-8, -(2**-7)])
-@pytest.mark.parametrize(("dtype", "zero"), [(np.uint16, 0), (np.uint16, 32767), (np.uint16, 30000), (np.int16, 0), (np.int16, 7)])
+@pytest.mark.parametrize(
+    ("dtype", "zero"),
+    [(np.uint16, 0), (np.uint16, 32767), (np.uint16, 30000), (np.int16, 0), (np.int16, 7)],
+)
 @pytest.mark.parametrize("domain", ["", "com.microsoft"])
-def test_ties_and_saturation_as_in_onnx_runtime(domain: str, dtype: type, zero: int, scale: float, runtime: str) -> None:
-    """Scales are powers of two, so that every tie is one in f32 too: round half even comes before an odd zero point."""
+def test_ties_and_saturation_as_in_onnx_runtime(
+    domain: str, dtype: type, zero: int, scale: float, runtime: str
+) -> None:
+    """Scales are powers of two, so that every tie is one in f32 too: round half even comes before
+    an odd zero point.
+    """
     ends = {"s": np.float32(scale), "z": dtype(zero)}
     nodes = [
         onnx_cases.node("QuantizeLinear", ["x", "s", "z"], ["q"], domain=domain),
@@ -42,10 +51,17 @@ def test_both_halves_are_post_ops_of_the_primitive_in_front() -> None:
     plan = compiled(n, n.op("Relu", y))
     assert [step.primitive for step in plan.steps] == ["reorder", "convolution"]
     (quantizer,) = [
-        name for name in plan.quantizers if any(fate.fate is QuantizeFate.POST_OP for fate in plan.fates if fate.quantizer == name)
+        name
+        for name in plan.quantizers
+        if any(fate.fate is QuantizeFate.POST_OP for fate in plan.fates if fate.quantizer == name)
     ]
-    found = {fate.half: (fate.fate, fate.step) for fate in plan.fates if fate.quantizer == quantizer}
-    assert found == {Half.QUANTIZE: (QuantizeFate.POST_OP, 1), Half.DEQUANTIZE: (DequantizeFate.POST_OP, 1)}
+    found = {
+        fate.half: (fate.fate, fate.step) for fate in plan.fates if fate.quantizer == quantizer
+    }
+    assert found == {
+        Half.QUANTIZE: (QuantizeFate.POST_OP, 1),
+        Half.DEQUANTIZE: (DequantizeFate.POST_OP, 1),
+    }
 
 
 def test_equal_quantizers_around_a_movement_are_one() -> None:
@@ -53,7 +69,12 @@ def test_equal_quantizers_around_a_movement_are_one() -> None:
     y = n.qdq(n.conv(n.qdq(n.input((2, 3, 4, 4)), 2**-6, 3), 4), 2**-10, 32767, DType.U16)
     moved = n.qdq(n.op("Transpose", y, perm=(0, 2, 3, 1)), 2**-10, 32767, DType.U16)
     plan = compiled(n, n.op("MatMul", moved, n.weights((4, 3), style="float")))
-    assert [step.primitive for step in plan.steps] == ["reorder", "convolution", "onnx.Transpose", "matmul"]
+    assert [step.primitive for step in plan.steps] == [
+        "reorder",
+        "convolution",
+        "onnx.Transpose",
+        "matmul",
+    ]
     assert plan.type(plan.steps[2].output).dtype is DType.F32
 
 
@@ -62,7 +83,14 @@ def test_values_are_joined_before_they_are_rounded() -> None:
     x = n.qdq(n.input((2, 3, 4, 4)), 2**-6, 3)
     joined = n.qdq(n.op("Concat", n.conv(x, 4), n.conv(x, 2), axis=1), 2**-10, 32767, DType.U16)
     plan = compiled(n, n.op("Softmax", joined, axis=1))
-    assert [step.primitive for step in plan.steps] == ["reorder", "convolution", "convolution", "concat", "eltwise", "softmax"]
+    assert [step.primitive for step in plan.steps] == [
+        "reorder",
+        "convolution",
+        "convolution",
+        "concat",
+        "eltwise",
+        "softmax",
+    ]
 
 
 def test_codes_that_the_model_returns_or_reads_stay_codes() -> None:

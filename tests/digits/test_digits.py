@@ -1,4 +1,6 @@
-"""The digits network, trained for real: what the compiler makes of it, and that its int8 numbers are right on real digits."""
+"""The digits network, trained for real: what the compiler makes of it, and that its int8 numbers
+are right on real digits.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def compute_steps(plan: Plan) -> list[Step]:
     return [step for step in plan.steps if step.primitive in COMPUTE]
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 
 @forms
@@ -69,7 +71,9 @@ def test_every_target_gives_the_same_labels(form: DigitsForm, target: str) -> No
 
 @forms
 def test_the_plan_agrees_with_the_unfused_model(form: DigitsForm) -> None:
-    """By SQNR, since flips of single codes compound over a network. Quantizing itself costs more: 31.6 dB against the f32 model."""
+    """By SQNR, since flips of single codes compound over a network. Quantizing itself costs more:
+    31.6 dB against the f32 model.
+    """
     images, _ = digits_test_set()
     graph = graph_from_onnx(digits_model_path(form))
     reference = next(iter(run_graph(graph, {"image": images}).values())).astype(np.float64)
@@ -93,10 +97,12 @@ def test_each_step_is_at_most_one_code_from_what_it_replaced(form: DigitsForm, t
             assert row.worst <= 1, row.step.name
             assert row.share <= 1e-4, f"{row.step.name}: near ties are rare on real data"
         else:
-            assert row.worst <= 16, "units of f32's resolution at the largest logit: sums of 96 products in another order"
+            assert row.worst <= 16, (
+                "units of f32's resolution at the largest logit: sums of 96 products in another order"
+            )
 
 
-# -- what runs in int8 -------------------------------------------------------------------------------------------------------------
+# -- what runs in int8 -----------------------------------------------------------------------------
 
 
 @forms
@@ -107,18 +113,30 @@ def test_every_convolution_and_the_gemm_run_in_int8(form: DigitsForm, target: st
     for step in compute_steps(plan):
         assert plan.type(step.arg("src")).dtype is DType.U8
         assert plan.type(step.arg("weights")).dtype is DType.S8
-        assert plan.type(step.output).dtype is (DType.F32 if step.primitive == "matmul" else DType.U8)
+        assert plan.type(step.output).dtype is (
+            DType.F32 if step.primitive == "matmul" else DType.U8
+        )
 
 
 @forms
 @targets
 def test_the_only_quantize_step_is_at_the_input(form: DigitsForm, target: str) -> None:
     plan = plan_of(form, target)
-    alone = [step for step in plan.steps if step.primitive in ("reorder", "onnx.Quantize", "onnx.Dequantize", "onnx.FakeQuantize")]
+    alone = [
+        step
+        for step in plan.steps
+        if step.primitive in ("reorder", "onnx.Quantize", "onnx.Dequantize", "onnx.FakeQuantize")
+    ]
     assert [step.args for step in alone] == [(("src", "image"),)]
-    standalone = [fate for fate in plan.fates if fate.fate in (QuantizeFate.STANDALONE, DequantizeFate.STANDALONE)]
+    standalone = [
+        fate
+        for fate in plan.fates
+        if fate.fate in (QuantizeFate.STANDALONE, DequantizeFate.STANDALONE)
+    ]
     assert [fate.step for fate in standalone] == [plan.steps.index(alone[0])]
-    assert not [fate for fate in plan.fates if fate.fate in (QuantizeFate.FALLBACK, DequantizeFate.FALLBACK)]
+    assert not [
+        fate for fate in plan.fates if fate.fate in (QuantizeFate.FALLBACK, DequantizeFate.FALLBACK)
+    ]
 
 
 @forms
@@ -129,8 +147,13 @@ def test_residual_adds_are_post_ops_of_convolutions(form: DigitsForm, target: st
     absorbing = [step for step in plan.steps if any(op.endswith(".add") for op in step.origin)]
     assert [step.primitive for step in absorbing] == ["convolution", "convolution"]
     for step in absorbing:
-        assert any(isinstance(op, Sum) or (isinstance(op, Binary) and op.algorithm == "add") for op in step.attr.post_ops)
-    assert sum(isinstance(op, Sum) for step in absorbing for op in step.attr.post_ops) == 2, "both skips die at their add"
+        assert any(
+            isinstance(op, Sum) or (isinstance(op, Binary) and op.algorithm == "add")
+            for op in step.attr.post_ops
+        )
+    assert sum(isinstance(op, Sum) for step in absorbing for op in step.attr.post_ops) == 2, (
+        "both skips die at their add"
+    )
 
 
 @forms
@@ -150,10 +173,12 @@ def test_v2_has_output_scales_and_v3_has_none(form: DigitsForm) -> None:
 def test_relu_is_part_of_the_store(form: DigitsForm) -> None:
     """Zero point 0 into u8: saturation is the relu."""
     plan = plan_of(form)
-    assert not [op for step in compute_steps(plan) for op in step.attr.post_ops if not isinstance(op, Sum)]
+    assert not [
+        op for step in compute_steps(plan) for op in step.attr.post_ops if not isinstance(op, Sum)
+    ]
 
 
-# -- fates -------------------------------------------------------------------------------------------------------------------------
+# -- fates -----------------------------------------------------------------------------------------
 
 
 @forms
@@ -161,20 +186,33 @@ def test_relu_is_part_of_the_store(form: DigitsForm) -> None:
 def test_fates_add_up(form: DigitsForm, target: str) -> None:
     plan, graph = plan_of(form, target), graph_from_onnx(digits_model_path(form))
     assert set(plan.quantizers) == set(graph.quantizers)
-    assert {(fate.quantizer, fate.half) for fate in plan.fates} == {(name, half) for name in graph.quantizers for half in Half}
+    assert {(fate.quantizer, fate.half) for fate in plan.fates} == {
+        (name, half) for name in graph.quantizers for half in Half
+    }
     weights = [fate for fate in plan.fates if fate.fate is DequantizeFate.WEIGHTS_SCALE]
     assert len(weights) == 8
     assert len({fate.step for fate in weights}) == 8
-    assert [fate.fate for fate in plan.fates if fate.fate is DequantizeFate.SUM] == [DequantizeFate.SUM] * 2
+    assert [fate.fate for fate in plan.fates if fate.fate is DequantizeFate.SUM] == [
+        DequantizeFate.SUM
+    ] * 2
 
 
 def test_both_forms_become_the_same_primitives() -> None:
     kinds = [
-        [(step.primitive, [type(op).__name__ for op in step.attr.post_ops], step.attr.zero_points) for step in plan_of(form).steps]
+        [
+            (
+                step.primitive,
+                [type(op).__name__ for op in step.attr.post_ops],
+                step.attr.zero_points,
+            )
+            for step in plan_of(form).steps
+        ]
         for form in FORMS
     ]
     assert kinds[0] == kinds[1]
-    for a, b in zip(compute_steps(plan_of("fakequantize")), compute_steps(plan_of("qdq")), strict=True):
+    for a, b in zip(
+        compute_steps(plan_of("fakequantize")), compute_steps(plan_of("qdq")), strict=True
+    ):
         for role, scale in a.attr.scales.items():
             assert scale.values == pytest.approx(b.attr.scales[role].values, rel=2.0**-22)
 

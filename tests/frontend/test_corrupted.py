@@ -1,4 +1,6 @@
-"""Whatever bytes come in, only errors of fqfuse come out: no traceback from protobuf, NumPy or onnx."""
+"""Whatever bytes come in, only errors of fqfuse come out: no traceback from protobuf, NumPy or
+onnx.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from support.onnx_cases import model, node, random
 from fqfuse.errors import FqfuseError
 from fqfuse.frontend import Budgets, graph_from_onnx
 
-SMALL = Budgets(file_bytes=1 << 20, nodes=1000, tensor_bytes=1 << 20, constant_bytes=1 << 22, folded_bytes=1 << 16)
+SMALL = Budgets(
+    file_bytes=1 << 20,
+    nodes=1000,
+    tensor_bytes=1 << 20,
+    constant_bytes=1 << 22,
+    folded_bytes=1 << 16,
+)
 
 
 def sample() -> bytes:
@@ -32,8 +40,16 @@ def sample() -> bytes:
         node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
         node("DequantizeLinear", ["q", "s", "z"], ["d"], name="dq"),
         node("DequantizeLinear", ["w", "ws"], ["wd"], axis=0),
-        node("Conv", ["d", "wd"], ["c"], auto_pad="SAME_UPPER", strides=[2, 2], kernel_shape=[3, 3]),
-        node("FakeQuantize", ["c", "low", "high", "low", "high"], ["f"], domain="org.openvinotoolkit", levels=255),
+        node(
+            "Conv", ["d", "wd"], ["c"], auto_pad="SAME_UPPER", strides=[2, 2], kernel_shape=[3, 3]
+        ),
+        node(
+            "FakeQuantize",
+            ["c", "low", "high", "low", "high"],
+            ["f"],
+            domain="org.openvinotoolkit",
+            levels=255,
+        ),
         node("MaxPool", ["f"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
         node("GlobalAveragePool", ["p"], ["g"]),
         node("Reshape", ["g", "target"], ["r"]),
@@ -44,7 +60,13 @@ def sample() -> bytes:
         node("Cast", ["four"], ["y3"], to=TensorProto.FLOAT),
     ]
     domains = {"org.openvinotoolkit": 1}
-    return model(nodes, inputs={"x": ["N", 1, 16, 16]}, outputs=["y", "y2", "y3"], constants=constants, domains=domains).SerializeToString()
+    return model(
+        nodes,
+        inputs={"x": ["N", 1, 16, 16]},
+        outputs=["y", "y2", "y3"],
+        constants=constants,
+        domains=domains,
+    ).SerializeToString()
 
 
 def sample_of_dialects() -> bytes:
@@ -63,8 +85,22 @@ def sample_of_dialects() -> bytes:
     }
     ms, qonnx = "com.microsoft", "qonnx.custom_op.general"
     nodes = [
-        node("QLinearConv", ["x", "s", "z", "w", "ws", "wz", "s", "z", "b"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
-        node("QLinearAveragePool", ["c", "s", "z", "s", "z"], ["p"], domain=ms, kernel_shape=[2, 2], strides=[2, 2], channels_last=0),
+        node(
+            "QLinearConv",
+            ["x", "s", "z", "w", "ws", "wz", "s", "z", "b"],
+            ["c"],
+            pads=[1, 1, 1, 1],
+            strides=[2, 2],
+        ),
+        node(
+            "QLinearAveragePool",
+            ["c", "s", "z", "s", "z"],
+            ["p"],
+            domain=ms,
+            kernel_shape=[2, 2],
+            strides=[2, 2],
+            channels_last=0,
+        ),
         node("QLinearAdd", ["p", "s", "z", "p", "s", "z", "s", "z"], ["a"], domain=ms),
         node("QLinearConcat", ["s", "z", "a", "s", "z", "p", "s", "z"], ["k"], domain=ms, axis=1),
         node("QLinearSoftmax", ["a", "s", "z", "s", "z"], ["t"], domain=ms, axis=1, opset=11),
@@ -73,9 +109,19 @@ def sample_of_dialects() -> bytes:
         node("QLinearMatMul", ["r", "s", "z", "m", "s", "z", "s", "z"], ["mm"]),
         node("QGemm", ["r", "s", "z", "m", "ws", "z4", "b"], ["gg"], domain=ms, alpha=0.5),
         node("DequantizeLinear", ["mm", "s", "z"], ["f"]),
-        node("Quant", ["f", "s", "zero", "bits"], ["q"], domain=qonnx, signed=1, narrow=0, rounding_mode="ROUND"),
+        node(
+            "Quant",
+            ["f", "s", "zero", "bits"],
+            ["q"],
+            domain=qonnx,
+            signed=1,
+            narrow=0,
+            rounding_mode="ROUND",
+        ),
         node("BipolarQuant", ["gg", "s"], ["bip"], domain=qonnx),
-        node("Trunc", ["q", "s", "zero", "bits", "bits"], ["y"], domain=qonnx, rounding_mode="FLOOR"),
+        node(
+            "Trunc", ["q", "s", "zero", "bits", "bits"], ["y"], domain=qonnx, rounding_mode="FLOOR"
+        ),
     ]
     constants["z4"] = np.zeros(4, np.uint8)
     proto = model(
@@ -99,7 +145,11 @@ def test_the_samples_themselves_are_sound():
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), min_size=1, max_size=6
+    )
+)
 def test_changed_bytes(changes):
     data = bytearray(SAMPLE)
     for place, value in changes:
@@ -117,7 +167,9 @@ def test_any_bytes(data):
     accept(data)
 
 
-NUMBERS = st.sampled_from([0, 1, -1, 2, 3, 7, 255, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63)])
+NUMBERS = st.sampled_from(
+    [0, 1, -1, 2, 3, 7, 255, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63)]
+)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
@@ -127,24 +179,46 @@ def test_changed_attributes_and_shapes(data):
     proto = model([], inputs={"x": [1]})
     proto.ParseFromString(data.draw(st.sampled_from([SAMPLE, DIALECTS])))
     for _ in range(data.draw(st.integers(1, 3))):
-        kind = data.draw(st.sampled_from(["attribute", "dims", "type", "input", "op", "opset", "input shape", "swap"]))
+        kind = data.draw(
+            st.sampled_from(
+                ["attribute", "dims", "type", "input", "op", "opset", "input shape", "swap"]
+            )
+        )
         nodes = proto.graph.node
         chosen = nodes[data.draw(st.integers(0, len(nodes) - 1))]
-        tensor = proto.graph.initializer[data.draw(st.integers(0, len(proto.graph.initializer) - 1))]
+        tensor = proto.graph.initializer[
+            data.draw(st.integers(0, len(proto.graph.initializer) - 1))
+        ]
         if kind == "attribute" and chosen.attribute:
             attribute = chosen.attribute[data.draw(st.integers(0, len(chosen.attribute) - 1))]
             attribute.i = data.draw(NUMBERS)
             attribute.ints[:] = data.draw(st.lists(NUMBERS, max_size=5))
-            attribute.type = data.draw(st.sampled_from([attribute.type, attribute.type, 1, 2, 3, 7]))
+            attribute.type = data.draw(
+                st.sampled_from([attribute.type, attribute.type, 1, 2, 3, 7])
+            )
         elif kind == "dims":
             tensor.dims[:] = data.draw(st.lists(NUMBERS, max_size=4))
         elif kind == "type":
             tensor.data_type = data.draw(st.integers(0, 28))
         elif kind == "input" and chosen.input:
-            names = [*dict.fromkeys(value for other in nodes for value in (*other.input, *other.output)), "", "nothing"]
-            chosen.input[data.draw(st.integers(0, len(chosen.input) - 1))] = data.draw(st.sampled_from(names))
+            names = [
+                *dict.fromkeys(value for other in nodes for value in (*other.input, *other.output)),
+                "",
+                "nothing",
+            ]
+            chosen.input[data.draw(st.integers(0, len(chosen.input) - 1))] = data.draw(
+                st.sampled_from(names)
+            )
         elif kind == "op":
-            types = [*(other.op_type for other in nodes), "Gemm", "Concat", "Transpose", "Resize", "Pad", "If"]
+            types = [
+                *(other.op_type for other in nodes),
+                "Gemm",
+                "Concat",
+                "Transpose",
+                "Resize",
+                "Pad",
+                "If",
+            ]
             chosen.op_type = data.draw(st.sampled_from(types))
         elif kind == "opset":
             proto.opset_import[0].version = data.draw(st.integers(1, 28))

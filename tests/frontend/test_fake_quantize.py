@@ -16,16 +16,28 @@ ROLES = ("il", "ih", "ol", "oh")
 X = random([2, 3, 4, 5], scale=2)
 
 
-def fake_quantize(ranges, *, domain=DOMAIN, imported=True, inputs=None, types=None, attributes=None, **more):
+def fake_quantize(
+    ranges, *, domain=DOMAIN, imported=True, inputs=None, types=None, attributes=None, **more
+):
     """x -> FakeQuantize -> y; ranges are four arrays."""
     constants = dict(zip(ROLES, (np.asarray(r, np.float32) for r in ranges), strict=True))
-    nodes = [node("FakeQuantize", ["x", *ROLES], name="fq", domain=domain, **({"levels": 256} if attributes is None else attributes))]
+    nodes = [
+        node(
+            "FakeQuantize",
+            ["x", *ROLES],
+            name="fq",
+            domain=domain,
+            **({"levels": 256} if attributes is None else attributes),
+        )
+    ]
     domains = {domain: 1} if domain and imported else None
     return model(nodes, constants=constants, domains=domains, inputs=inputs, types=types, **more)
 
 
 def specification(x, il, ih, ol, oh, levels):
-    """OpenVINO's FakeQuantize-1, element by element in Python's own floats; Python rounds ties to even."""
+    """OpenVINO's FakeQuantize-1, element by element in Python's own floats; Python rounds ties to
+    even.
+    """
     result = np.empty_like(x)
     ranges = [np.broadcast_to(np.asarray(r, np.float32), x.shape) for r in (il, ih, ol, oh)]
     for index in np.ndindex(*x.shape):
@@ -35,7 +47,10 @@ def specification(x, il, ih, ol, oh, levels):
         elif v > max(low, high):
             result[index] = out_high
         else:
-            result[index] = round((v - low) / (high - low) * (levels - 1)) / (levels - 1) * (out_high - out_low) + out_low
+            result[index] = (
+                round((v - low) / (high - low) * (levels - 1)) / (levels - 1) * (out_high - out_low)
+                + out_low
+            )
     return result
 
 
@@ -44,7 +59,10 @@ CASES = {
     "per tensor": ((-2.0, 1.984375, -2.0, 1.984375), 256),
     "unsigned": ((0.0, 2.55, 0.0, 2.55), 256),
     "per channel": ((-CHANNELS, CHANNELS, -CHANNELS, CHANNELS), 255),
-    "channels of full rank": ((-CHANNELS[None], CHANNELS[None], -CHANNELS[None], CHANNELS[None]), 255),
+    "channels of full rank": (
+        (-CHANNELS[None], CHANNELS[None], -CHANNELS[None], CHANNELS[None]),
+        255,
+    ),
     "other output range": ((-2.0, 2.0, 0.0, 255.0), 256),
     "four bits": ((-1.0, 1.0, -1.0, 1.0), 16),
     "inverted": ((2.0, -2.0, -1.0, 1.0), 256),
@@ -70,14 +88,22 @@ def test_the_domain_need_not_be_imported():
 
 
 def test_ranges_may_be_computed_from_constants():
-    ranges = [node("Constant", [], [f"{role}64"], value_float=value) for role, value in zip(ROLES, (-1.0, 1.0, -1.0, 1.0), strict=True)]
+    ranges = [
+        node("Constant", [], [f"{role}64"], value_float=value)
+        for role, value in zip(ROLES, (-1.0, 1.0, -1.0, 1.0), strict=True)
+    ]
     ranges += [node("Identity", [f"{role}64"], [role]) for role in ROLES]
-    proto = model([*ranges, node("FakeQuantize", ["x", *ROLES], domain=DOMAIN, levels=256)], domains={DOMAIN: 1})
+    proto = model(
+        [*ranges, node("FakeQuantize", ["x", *ROLES], domain=DOMAIN, levels=256)],
+        domains={DOMAIN: 1},
+    )
     _, (found,) = run_import(proto, {"x": X})
     np.testing.assert_array_equal(found, specification(X, -1, 1, -1, 1, 256))
 
 
-@pytest.mark.parametrize(("kind", "carried"), [(TensorProto.FLOAT16, np.float16), (TensorProto.DOUBLE, np.float64)])
+@pytest.mark.parametrize(
+    ("kind", "carried"), [(TensorProto.FLOAT16, np.float16), (TensorProto.DOUBLE, np.float64)]
+)
 def test_other_float_types_go_through_f32(kind, carried):
     x = X.astype(carried)
     proto = fake_quantize(CASES["per tensor"][0], types={"x": kind})
@@ -97,14 +123,18 @@ def test_two_without_a_name_are_told_apart_by_their_outputs():
 
 
 def test_pdpd_broadcasting_where_it_is_numpys():
-    proto = fake_quantize(CASES["per tensor"][0], attributes={"levels": 256, "auto_broadcast": "pdpd"})
+    proto = fake_quantize(
+        CASES["per tensor"][0], attributes={"levels": 256, "auto_broadcast": "pdpd"}
+    )
     assert graph_from_onnx(proto).node("fq").attrs["auto_broadcast"] == "numpy"
-    proto = fake_quantize(CASES["per channel"][0], attributes={"levels": 256, "auto_broadcast": "pdpd"})
+    proto = fake_quantize(
+        CASES["per channel"][0], attributes={"levels": 256, "auto_broadcast": "pdpd"}
+    )
     with pytest.raises(UnsupportedOp, match="pdpd"):
         graph_from_onnx(proto)
 
 
-# -- what is wrong -----------------------------------------------------------------------------------------------------------------
+# -- what is wrong ---------------------------------------------------------------------------------
 
 
 def test_ranges_known_at_run_time_are_refused_with_the_node_and_a_remedy():
@@ -112,7 +142,10 @@ def test_ranges_known_at_run_time_are_refused_with_the_node_and_a_remedy():
     proto.graph.node[0].input[1] = "low"
     with pytest.raises(UnsupportedOp) as caught:
         graph_from_onnx(proto)
-    assert caught.value.what == "input_low of FakeQuantize, 'low', is no constant: it is known at run time only"
+    assert (
+        caught.value.what
+        == "input_low of FakeQuantize, 'low', is no constant: it is known at run time only"
+    )
     assert caught.value.where == "ModelProto: org.openvinotoolkit.FakeQuantize node 'fq'"
     assert "initializers" in caught.value.hint
 
@@ -134,7 +167,9 @@ def test_attributes_are_checked(attributes, text):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_ranges_must_be_finite(value):
-    with pytest.raises(InvalidModel, match="input_high of FakeQuantize, 'ih', is not finite everywhere"):
+    with pytest.raises(
+        InvalidModel, match="input_high of FakeQuantize, 'ih', is not finite everywhere"
+    ):
         graph_from_onnx(fake_quantize((-1.0, value, -1.0, 1.0)))
 
 

@@ -64,7 +64,9 @@ FILES = {
     "a JSON file": b'{"layers": []}',
     "a model in JSON": written(lambda file: onnx.save(MODEL, file, format="json")),
     "a model in ONNX's text form": written(lambda file: onnx.save(MODEL, file, format="onnxtxt")),
-    "a model in the text form of protobuf": written(lambda file: onnx.save(MODEL, file, format="textproto")),
+    "a model in the text form of protobuf": written(
+        lambda file: onnx.save(MODEL, file, format="textproto")
+    ),
     "the text form of a plan": print_plan(fqfuse.compile(MODEL)).encode(),
     "a pointer of Git LFS": LFS,
     "an XML file": b"<?xml version='1.0'?>\n<a/>",
@@ -117,15 +119,26 @@ def test_a_large_file_of_another_kind_is_told_so_too():
 
 def test_what_is_unknown_or_broken_gets_no_name():
     data = MODEL.SerializeToString()
-    for content in (bytes(100), b"\xff\xfe\xfd", b"\x00text", b"text\x00", data[:-3], b"\x7fELF" + bytes(10)):
+    for content in (
+        bytes(100),
+        b"\xff\xfe\xfd",
+        b"\x00text",
+        b"text\x00",
+        data[:-3],
+        b"\x7fELF" + bytes(10),
+    ):
         assert known_format(content, len(content)) is None
     with pytest.raises(InvalidModel, match="or it was cut short"):
         graph_from_onnx(data[:-3])
 
 
 def test_a_model_may_begin_like_anything():
-    """Protobuf takes fields in any order, and skips those that it does not know: only what is refused is looked at."""
-    opset = b"h\x01" + b"\x0a\x54" + b"d" * 84 + b"\x10\x01"  # a field that ONNX does not have, the domain, the version
+    """Protobuf takes fields in any order, and skips those that it does not know: only what is
+    refused is looked at.
+    """
+    opset = (
+        b"h\x01" + b"\x0a\x54" + b"d" * 84 + b"\x10\x01"
+    )  # a field that ONNX does not have, the domain, the version
     data = b"B" + bytes([len(opset)]) + opset + MODEL.SerializeToString()
     assert known_format(data, len(data))[0] == "a bzip2 archive"
     assert graph_from_onnx(data).outputs == ("y",)

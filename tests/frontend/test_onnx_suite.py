@@ -1,4 +1,6 @@
-"""ONNX's own node tests, imported: nearly two thousand models, each a use of an op, of every opset that introduced or changed it."""
+"""ONNX's own node tests, imported: nearly two thousand models, each a use of an op, of every opset
+that introduced or changed it.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,16 @@ REFUSED = (
 @pytest.fixture(scope="module")
 def cases():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the suite computes its expectations with NumPy, infinities and all
+        warnings.simplefilter(
+            "ignore"
+        )  # the suite computes its expectations with NumPy, infinities and all
         from onnx.backend.test.loader import load_model_tests
 
         found = load_model_tests(kind="node")
     if found[0].model is None:
-        pytest.skip("this version of onnx keeps its tests in files; newer ones build them in memory")
+        pytest.skip(
+            "this version of onnx keeps its tests in files; newer ones build them in memory"
+        )
     return found
 
 
@@ -49,7 +55,11 @@ def test_every_model_is_imported_or_refused_for_a_known_reason(cases):
                 surprises.append(f"{case.name}: {error}")
         else:
             check(graph, IMPORTED)
-            outcome["by rows alone" if all(node.op != "Onnx" for node in graph.nodes()) else "with foreign ops"] += 1
+            outcome[
+                "by rows alone"
+                if all(node.op != "Onnx" for node in graph.nodes())
+                else "with foreign ops"
+            ] += 1
     print(dict(outcome))
     assert not surprises
     assert outcome["refused"] < 0.1 * len(cases)
@@ -57,15 +67,23 @@ def test_every_model_is_imported_or_refused_for_a_known_reason(cases):
 
 @pytest.mark.slow
 def test_types_that_are_stated_hold_at_run_time(cases):
-    """Wherever all ops have rows and all feeds are plain arrays: the shapes of the outputs are those of their types."""
+    """Wherever all ops have rows and all feeds are plain arrays: the shapes of the outputs are
+    those of their types.
+    """
     held = 0
     for case in cases:
         try:
             graph = graph_from_onnx(case.model)
         except UnsupportedOp:
             continue
-        feeds = dict(zip((value.name for value in case.model.graph.input), case.data_sets[0][0], strict=False))
-        if any(node.op == "Onnx" for node in graph.nodes()) or not all(_plain(graph, name, feeds) for name in graph.inputs):
+        feeds = dict(
+            zip(
+                (value.name for value in case.model.graph.input), case.data_sets[0][0], strict=False
+            )
+        )
+        if any(node.op == "Onnx" for node in graph.nodes()) or not all(
+            _plain(graph, name, feeds) for name in graph.inputs
+        ):
             continue
         try:
             _, results = run_import(case.model, {name: feeds[name] for name in graph.inputs})
@@ -74,7 +92,9 @@ def test_types_that_are_stated_hold_at_run_time(cases):
         for name, array in zip(graph.outputs, results, strict=True):
             shape = graph.type(name).shape
             assert shape is None or len(shape) == array.ndim, case.name
-            assert shape is None or all(isinstance(d, str) or d == n for d, n in zip(shape, array.shape, strict=True)), case.name
+            assert shape is None or all(
+                isinstance(d, str) or d == n for d, n in zip(shape, array.shape, strict=True)
+            ), case.name
             assert array.dtype == graph.type(name).dtype.numpy, case.name
         held += 1
     assert held > 700

@@ -18,11 +18,21 @@ TIES = np.arange(-60, 60, dtype=np.float32).reshape(2, 3, 4, 5) / 4
 
 def case(op, constants, *, domain=DOMAIN, inputs=None, opset=13, **attributes):
     nodes = [node(op, ["x", *constants], name="q", domain=domain, **attributes)]
-    return model(nodes, constants={k: v for k, v in constants.items() if v is not None}, domains={domain: 1}, inputs=inputs, opset=opset)
+    return model(
+        nodes,
+        constants={k: v for k, v in constants.items() if v is not None},
+        domains={domain: 1},
+        inputs=inputs,
+        opset=opset,
+    )
 
 
 def quant(scale, zero=0.0, bits=8, **attributes):
-    return case("Quant", {"s": np.float32(scale), "z": np.float32(zero), "b": np.float32(bits)}, **attributes)
+    return case(
+        "Quant",
+        {"s": np.float32(scale), "z": np.float32(zero), "b": np.float32(bits)},
+        **attributes,
+    )
 
 
 ROUNDING = {
@@ -39,7 +49,9 @@ ROUNDING = {
 def described(x, scale, zero=0.0, bits=8, signed=1, narrow=0, rounding_mode="ROUND"):
     """x/scale + zero, clipped, rounded, and back: f32 throughout."""
     scale, zero = np.float32(scale), np.float32(zero)
-    low, high = (-(2 ** (bits - 1)) + narrow, 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1 - narrow)
+    low, high = (
+        (-(2 ** (bits - 1)) + narrow, 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1 - narrow)
+    )
     y = np.clip(x / scale + zero, np.float32(low), np.float32(high))
     return ((ROUNDING[rounding_mode.upper()](y) - zero) * scale).astype(np.float32)
 
@@ -56,7 +68,9 @@ def test_under_every_name(op, domain):
 
 @pytest.mark.parametrize("signed", [0, 1])
 @pytest.mark.parametrize("narrow", [0, 1])
-@pytest.mark.parametrize(("bits", "zero"), [(2, 0), (3, 1), (4, 0), (8, 0), (8, 17), (8, 3.5), (12, 0), (16, 5), (20, 0)])
+@pytest.mark.parametrize(
+    ("bits", "zero"), [(2, 0), (3, 1), (4, 0), (8, 0), (8, 17), (8, 3.5), (12, 0), (16, 5), (20, 0)]
+)
 def test_bits_ranges_and_zero_points(bits, zero, signed, narrow):
     attributes = {"signed": signed, "narrow": narrow}
     for data, scale in ((X, 0.037), (TIES, 0.5)):
@@ -67,7 +81,15 @@ def test_bits_ranges_and_zero_points(bits, zero, signed, narrow):
 
 @pytest.mark.parametrize(
     ("bits", "signed", "dtype"),
-    [(8, 1, DType.S8), (8, 0, DType.U8), (4, 1, DType.S8), (9, 1, DType.S16), (16, 0, DType.U16), (17, 1, DType.S32), (32, 0, DType.U32)],
+    [
+        (8, 1, DType.S8),
+        (8, 0, DType.U8),
+        (4, 1, DType.S8),
+        (9, 1, DType.S16),
+        (16, 0, DType.U16),
+        (17, 1, DType.S32),
+        (32, 0, DType.U32),
+    ],
 )
 def test_codes_have_the_smallest_type_of_whole_bytes(bits, signed, dtype):
     assert graph_from_onnx(quant(0.1, bits=bits, signed=signed)).nodes()[0].attrs["dtype"] is dtype
@@ -86,10 +108,16 @@ def test_along_one_axis(shape):
 def test_other_rounding_runs_as_float_arithmetic(mode):
     for data in (X, TIES):
         proto = quant(0.5, 0, 4, rounding_mode=mode)
-        graph = compare(proto, {"x": data}, expected=[described(data, 0.5, 0, 4, rounding_mode=mode)])
+        graph = compare(
+            proto, {"x": data}, expected=[described(data, 0.5, 0, 4, rounding_mode=mode)]
+        )
     assert "Quantize" not in ops(graph)
     (decision,) = graph.decisions
-    assert (decision.rule, decision.subject, decision.outcome) == ("import_qonnx", "q", Outcome.REFUSED)
+    assert (decision.rule, decision.subject, decision.outcome) == (
+        "import_qonnx",
+        "q",
+        Outcome.REFUSED,
+    )
     assert decision.found == f"rounding mode {mode.upper()}"
     assert graph.node("q").output == "y"
 
@@ -119,7 +147,9 @@ def test_parameters_over_two_axes_run_as_float_arithmetic():
 def test_a_scale_known_at_run_time_runs_as_float_arithmetic():
     constants = {"s": None, "z": np.float32(0), "b": np.float32(8)}
     graph = compare(
-        case("Quant", constants, inputs={"x": [2, 3, 4, 5], "s": []}), {"x": X, "s": np.float32(0.05)}, expected=[described(X, 0.05)]
+        case("Quant", constants, inputs={"x": [2, 3, 4, 5], "s": []}),
+        {"x": X, "s": np.float32(0.05)},
+        expected=[described(X, 0.05)],
     )
     assert "Div" in ops(graph)
 
@@ -129,15 +159,22 @@ def test_more_than_32_bits_run_as_float_arithmetic():
     assert graph.decisions[0].found == "more than 32 bits"
 
 
-# -- two levels --------------------------------------------------------------------------------------------------------------------
+# -- two levels ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [0.7, np.float32([0.5, 1.0, 2.0]).reshape(3, 1, 1)])
 def test_bipolar(scale):
     data = X.copy()
-    data.flat[:4] = [0.0, -0.0, -np.finfo(np.float32).smallest_subnormal, np.finfo(np.float32).smallest_subnormal]
+    data.flat[:4] = [
+        0.0,
+        -0.0,
+        -np.finfo(np.float32).smallest_subnormal,
+        np.finfo(np.float32).smallest_subnormal,
+    ]
     expected = np.where(data >= 0, np.float32(scale), -np.float32(scale)).astype(np.float32)
-    graph = compare(case("BipolarQuant", {"s": np.float32(scale)}), {"x": data}, expected=[expected])
+    graph = compare(
+        case("BipolarQuant", {"s": np.float32(scale)}), {"x": data}, expected=[expected]
+    )
     assert ops(graph) == ["FakeQuantize"]
     assert graph.quantizers == {"q": Quantizer("q", "BipolarQuant", "x")}
     compare(quant(scale, bits=1), {"x": data}, expected=[expected])
@@ -148,23 +185,36 @@ def test_one_bit_with_a_zero_point():
         graph_from_onnx(quant(0.5, 1.0, bits=1))
 
 
-# -- Trunc -------------------------------------------------------------------------------------------------------------------------
+# -- Trunc -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["FLOOR", "ROUND", "CEIL"])
 @pytest.mark.parametrize("zero", [0.0, 2.0])
 def test_trunc_of_version_1(mode, zero):
-    constants = {"s": np.float32(0.25), "z": np.float32(zero), "i": np.float32(8), "o": np.float32(5)}
+    constants = {
+        "s": np.float32(0.25),
+        "z": np.float32(zero),
+        "i": np.float32(8),
+        "o": np.float32(5),
+    }
     steps = np.rint(X / np.float32(0.25) + np.float32(zero)) / np.float32(8)
     expected = (ROUNDING[mode](steps) - np.float32(zero)) * np.float32(0.25)
     attributes = {} if mode == "FLOOR" else {"rounding_mode": mode}
-    compare(case("Trunc", constants, **attributes), {"x": X}, expected=[expected.astype(np.float32)])
+    compare(
+        case("Trunc", constants, **attributes), {"x": X}, expected=[expected.astype(np.float32)]
+    )
 
 
 @pytest.mark.parametrize("inputs", [6, 7])
 @pytest.mark.parametrize("attributes", [{}, {"signed": 0}, {"narrow": 1}])
 def test_trunc_of_version_2(inputs, attributes):
-    constants = {"s": np.float32(0.25), "z": np.float32(0), "i": np.float32(8), "os": np.float32(1.0), "o": np.float32(3)}
+    constants = {
+        "s": np.float32(0.25),
+        "z": np.float32(0),
+        "i": np.float32(8),
+        "os": np.float32(1.0),
+        "o": np.float32(3),
+    }
     if inputs == 7:
         constants = {
             "s": np.float32(0.25),
@@ -177,11 +227,13 @@ def test_trunc_of_version_2(inputs, attributes):
     signed, narrow = attributes.get("signed", 1), attributes.get("narrow", 0)
     low, high = (-4 + narrow, 3) if signed else (0, 7 - narrow)
     expected = np.floor(np.clip(np.rint(X / np.float32(0.25)) / np.float32(4), low, high))
-    graph = compare(case("Trunc", constants, **attributes), {"x": X}, expected=[expected.astype(np.float32)])
+    graph = compare(
+        case("Trunc", constants, **attributes), {"x": X}, expected=[expected.astype(np.float32)]
+    )
     assert graph.decisions[0].found == "Trunc, which drops bits"
 
 
-# -- what is wrong -----------------------------------------------------------------------------------------------------------------
+# -- what is wrong ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -195,7 +247,15 @@ def test_trunc_of_version_2(inputs, attributes):
         (case("BipolarQuant", {}), InvalidModel, "BipolarQuant needs 2 inputs"),
         (case("Trunc", {"s": np.float32(1)}), InvalidModel, "Trunc has 5 to 7 inputs"),
         (case("FloatQuant", {"s": np.float32(1)}), UnsupportedOp, "FloatQuant"),
-        (case("Quant", {"s": np.float32(1), "z": np.float32(0), "b": None}, inputs={"x": [2], "b": []}), UnsupportedOp, "run time"),
+        (
+            case(
+                "Quant",
+                {"s": np.float32(1), "z": np.float32(0), "b": None},
+                inputs={"x": [2], "b": []},
+            ),
+            UnsupportedOp,
+            "run time",
+        ),
     ],
 )
 def test_faults(proto, kind, text):

@@ -1,4 +1,6 @@
-"""The QOperator form, ONNX's own and ONNX Runtime's, held against ONNX Runtime's integer kernels."""
+"""The QOperator form, ONNX's own and ONNX Runtime's, held against ONNX Runtime's integer
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,38 @@ def codes(shape, dtype=np.uint8, seed=0):
     return np.random.default_rng(seed).integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
-def q(op, inputs, constants, *, shapes, domain=MS, types=None, opset=13, outputs=("y",), softmax=None, **attributes):
+def q(
+    op,
+    inputs,
+    constants,
+    *,
+    shapes,
+    domain=MS,
+    types=None,
+    opset=13,
+    outputs=("y",),
+    softmax=None,
+    **attributes,
+):
     kinds = dict.fromkeys(shapes, TensorProto.UINT8) | (types or {})
     if softmax is not None:
         attributes["opset"] = softmax
     nodes = [node(op, inputs, outputs, name="q", domain=domain, **attributes)]
-    return model(nodes, inputs=shapes, outputs=outputs, constants=constants, domains={MS: 1}, types=kinds, opset=opset)
+    return model(
+        nodes,
+        inputs=shapes,
+        outputs=outputs,
+        constants=constants,
+        domains={MS: 1},
+        types=kinds,
+        opset=opset,
+    )
 
 
 def agree(proto, feeds, *, share=0.01):
-    """At most 1 apart, and for at most `share` of the elements: ONNX Runtime rounds once, from another float product."""
+    """At most 1 apart, and for at most `share` of the elements: ONNX Runtime rounds once, from
+    another float product.
+    """
     graph, (found,) = run_import(proto, feeds)
     (wanted,) = run_ort(proto, feeds)
     assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
@@ -56,24 +80,32 @@ def pick(*names):
     return {name: S[name] for name in names}
 
 
-# -- convolution and matrix products -----------------------------------------------------------------------------------------------
+# -- convolution and matrix products ---------------------------------------------------------------
 
 CONV = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
 
 
 def convolution(*, channels=False, bias=False, weights=np.int8, domain="", **attributes):
     scale = np.float32([0.01, 0.02, 0.03, 0.04]) if channels else np.float32(0.02)
-    constants = pick("xs", "xz", "ys", "yz") | {"w": codes((4, 3, 3, 3), weights, 1), "ws": scale, "wz": np.zeros(scale.shape, weights)}
+    constants = pick("xs", "xz", "ys", "yz") | {
+        "w": codes((4, 3, 3, 3), weights, 1),
+        "ws": scale,
+        "wz": np.zeros(scale.shape, weights),
+    }
     if bias:
         constants["b"] = RNG.integers(-3000, 3000, 4).astype(np.int32)
     inputs = CONV + (["b"] if bias else [])
-    return q("QLinearConv", inputs, constants, shapes={"x": [2, 3, 8, 9]}, domain=domain, **attributes)
+    return q(
+        "QLinearConv", inputs, constants, shapes={"x": [2, 3, 8, 9]}, domain=domain, **attributes
+    )
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("channels", [False, True])
 def test_convolution(channels, bias):
-    graph = agree(convolution(channels=channels, bias=bias, pads=[1, 1, 1, 1], strides=[2, 1]), {"x": X})
+    graph = agree(
+        convolution(channels=channels, bias=bias, pads=[1, 1, 1, 1], strides=[2, 1]), {"x": X}
+    )
     assert ops(graph) == ["Dequantize"] * (2 + bias) + ["Conv", "Quantize"]
     assert graph.node("q").op == "Conv"
     assert graph.quantizers["q"] == Quantizer("q", "QLinearConv", "y")
@@ -96,7 +128,9 @@ def test_convolution_with_unsigned_weights():
 def test_bias_has_the_product_of_the_scales():
     graph = graph_from_onnx(convolution(channels=True, bias=True))
     quant = graph.node("q.bias").attrs["quant"]
-    np.testing.assert_array_equal(quant.scales, np.float32(0.031) * np.float32([0.01, 0.02, 0.03, 0.04]))
+    np.testing.assert_array_equal(
+        quant.scales, np.float32(0.031) * np.float32([0.01, 0.02, 0.03, 0.04])
+    )
     assert quant.axis == 0
 
 
@@ -106,9 +140,17 @@ def test_convolution_of_a_chain_shares_quantizers():
         node("QLinearConv", CONV, ["m"], name="c1"),
         node("MaxPool", ["m"], ["p"], kernel_shape=[2, 2]),
         node("QLinearConv", ["p", "ys", "yz", "w2", "ws", "wz", "ys", "yz"], ["y"], name="c2"),
-        node("QLinearAdd", ["y", "ys", "yz", "y", "ys", "yz", "ys", "yz"], ["z"], name="add", domain=MS),
+        node(
+            "QLinearAdd",
+            ["y", "ys", "yz", "y", "ys", "yz", "ys", "yz"],
+            ["z"],
+            name="add",
+            domain=MS,
+        ),
     ]
-    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in first.initializer} | {"w2": codes((5, 4, 1, 1), np.int8, 2)}
+    constants = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in first.initializer
+    } | {"w2": codes((5, 4, 1, 1), np.int8, 2)}
     options = {"domains": {MS: 1}, "types": {"x": TensorProto.UINT8}, "opset": 13}
     proto = model(nodes, inputs={"x": [2, 3, 8, 9]}, outputs=["z"], constants=constants, **options)
     graph = agree(proto, {"x": X}, share=0.05)
@@ -120,7 +162,9 @@ def test_convolution_of_a_chain_shares_quantizers():
 
 def test_microsofts_convolution_may_have_its_channels_last():
     proto = convolution(domain=MS, channels=True, bias=True, channels_last=1, pads=[1, 1, 1, 1])
-    proto.graph.input[0].type.CopyFrom(onnx.helper.make_tensor_type_proto(TensorProto.UINT8, [2, 8, 9, 3]))
+    proto.graph.input[0].type.CopyFrom(
+        onnx.helper.make_tensor_type_proto(TensorProto.UINT8, [2, 8, 9, 3])
+    )
     graph = agree(proto, {"x": codes((2, 8, 9, 3))})
     assert ops(graph).count("Transpose") == 2
 
@@ -129,25 +173,47 @@ def test_microsofts_convolution_may_have_its_channels_last():
 def test_matrix_product(opset):
     constants = pick("xs", "xz", "bs", "bz", "ys", "yz") | {"w": codes((9, 7), np.uint8, 3)}
     inputs = ["x", "xs", "xz", "w", "bs", "bz", "ys", "yz"]
-    proto = q("QLinearMatMul", inputs, constants, shapes={"x": [2, 3, 8, 9]}, domain="", opset=opset)
+    proto = q(
+        "QLinearMatMul", inputs, constants, shapes={"x": [2, 3, 8, 9]}, domain="", opset=opset
+    )
     assert ops(agree(proto, {"x": X})) == ["Dequantize", "Dequantize", "MatMul", "Quantize"]
 
 
 def test_matrix_product_by_column():
     scale = np.linspace(0.01, 0.05, 7, dtype=np.float32)
-    constants = pick("xs", "xz", "ys", "yz") | {"w": codes((9, 7), np.int8, 3), "ws": scale, "wz": np.zeros(7, np.int8)}
-    proto = q("QLinearMatMul", ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"], constants, shapes={"x": [4, 9]}, domain="")
+    constants = pick("xs", "xz", "ys", "yz") | {
+        "w": codes((9, 7), np.int8, 3),
+        "ws": scale,
+        "wz": np.zeros(7, np.int8),
+    }
+    proto = q(
+        "QLinearMatMul",
+        ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"],
+        constants,
+        shapes={"x": [4, 9]},
+        domain="",
+    )
     graph = agree(proto, {"x": codes((4, 9))})
     assert graph.node("q.b").attrs["quant"].axis == 1
 
 
 def test_matrix_product_by_row_of_the_first():
     scale = np.float32([0.01, 0.02, 0.03, 0.04])
-    constants = {"as": scale, "az": np.uint8([1, 2, 3, 4]), "w": codes((9, 7), np.uint8, 3)} | pick("bs", "bz", "ys", "yz")
-    proto = q("QLinearMatMul", ["x", "as", "az", "w", "bs", "bz", "ys", "yz"], constants, shapes={"x": [4, 9]}, domain="")
+    constants = {"as": scale, "az": np.uint8([1, 2, 3, 4]), "w": codes((9, 7), np.uint8, 3)} | pick(
+        "bs", "bz", "ys", "yz"
+    )
+    proto = q(
+        "QLinearMatMul",
+        ["x", "as", "az", "w", "bs", "bz", "ys", "yz"],
+        constants,
+        shapes={"x": [4, 9]},
+        domain="",
+    )
     x = codes((4, 9))
     graph, (found,) = run_import(proto, {"x": x})  # ONNX Runtime does not take scales for rows
-    real = ((x.astype(np.float64) - [[1], [2], [3], [4]]) * scale[:, None]) @ ((constants["w"].astype(np.float64) - 99) * S["bs"])
+    real = ((x.astype(np.float64) - [[1], [2], [3], [4]]) * scale[:, None]) @ (
+        (constants["w"].astype(np.float64) - 99) * S["bs"]
+    )
     assert np.abs(found - np.clip(np.rint(real / S["ys"]) + 131, 0, 255)).max() <= 1
     assert graph.node("q.a").attrs["quant"].axis == 0
 
@@ -155,7 +221,14 @@ def test_matrix_product_by_row_of_the_first():
 def test_matrix_products_whose_scales_are_computed_stay_foreign():
     constants = pick("xz", "bs", "bz", "ys", "yz") | {"w": codes((9, 7), np.uint8, 3)}
     inputs = ["x", "xs", "xz", "w", "bs", "bz", "ys", "yz"]
-    proto = q("QLinearMatMul", inputs, constants, shapes={"x": [8, 9], "xs": []}, domain="", types={"xs": TensorProto.FLOAT})
+    proto = q(
+        "QLinearMatMul",
+        inputs,
+        constants,
+        shapes={"x": [8, 9], "xs": []},
+        domain="",
+        types={"xs": TensorProto.FLOAT},
+    )
     graph, _ = run_import(proto, {"x": codes((8, 9)), "xs": S["xs"]})
     assert ops(graph) == ["Onnx"]
     assert graph.decisions[0].found == "xs is computed"
@@ -181,7 +254,7 @@ def test_gemm(transposed, real_result):
         agree(proto, feeds)
 
 
-# -- the rest of ONNX Runtime's ----------------------------------------------------------------------------------------------------
+# -- the rest of ONNX Runtime's --------------------------------------------------------------------
 
 UNARY = ["x", "xs", "xz", "ys", "yz"]
 FINE = {"ys": np.float32(0.0125), "yz": np.uint8(3)}
@@ -192,19 +265,37 @@ def test_elementwise(op):
     constants = pick("xs", "xz", "bs", "bz", "ys", "yz")
     inputs = ["x", "xs", "xz", "b", "bs", "bz", "ys", "yz"]
     proto = q(op, inputs, constants, shapes={"x": [2, 3, 8, 9], "b": [3, 1, 9]})
-    assert ops(agree(proto, {"x": X, "b": codes((3, 1, 9), seed=5)}))[2:] == [op.removeprefix("QLinear"), "Quantize"]
+    assert ops(agree(proto, {"x": X, "b": codes((3, 1, 9), seed=5)}))[2:] == [
+        op.removeprefix("QLinear"),
+        "Quantize",
+    ]
 
 
 def test_elementwise_without_zero_points():
     constants = pick("xs", "bs", "ys", "yz")
-    proto = q("QLinearAdd", ["x", "xs", "", "b", "bs", "", "ys", "yz"], constants, shapes={"x": [8], "b": [8]})
+    proto = q(
+        "QLinearAdd",
+        ["x", "xs", "", "b", "bs", "", "ys", "yz"],
+        constants,
+        shapes={"x": [8], "b": [8]},
+    )
     a, b = codes((8,)), codes((8,), seed=5)
-    _, (found,) = run_import(proto, {"x": a, "b": b})  # ONNX Runtime's schema allows it, and its type inference does not
+    _, (found,) = run_import(
+        proto, {"x": a, "b": b}
+    )  # ONNX Runtime's schema allows it, and its type inference does not
     real = a * np.float64(S["xs"]) + b * np.float64(S["bs"])
     np.testing.assert_array_equal(found, np.clip(np.rint(real / S["ys"]) + 131, 0, 255))
     kinds = {"x": TensorProto.INT8, "b": TensorProto.INT8}
-    signed = q("QLinearAdd", ["x", "xs", "", "b", "bs", "", "ys"], pick("xs", "bs", "ys"), shapes={"x": [8], "b": [8]}, types=kinds)
-    assert graph_from_onnx(signed).type("y").dtype is DType.S8  # the type of the operands, not the u8 of QuantizeLinear
+    signed = q(
+        "QLinearAdd",
+        ["x", "xs", "", "b", "bs", "", "ys"],
+        pick("xs", "bs", "ys"),
+        shapes={"x": [8], "b": [8]},
+        types=kinds,
+    )
+    assert (
+        graph_from_onnx(signed).type("y").dtype is DType.S8
+    )  # the type of the operands, not the u8 of QuantizeLinear
 
 
 @pytest.mark.parametrize(
@@ -212,7 +303,15 @@ def test_elementwise_without_zero_points():
     [
         ("QLinearLeakyRelu", {"alpha": 0.2}),
         ("QLinearSigmoid", {}),
-        ("QLinearAveragePool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2], "count_include_pad": 1}),
+        (
+            "QLinearAveragePool",
+            {
+                "kernel_shape": [3, 3],
+                "pads": [1, 1, 1, 1],
+                "strides": [2, 2],
+                "count_include_pad": 1,
+            },
+        ),
         ("QLinearAveragePool", {"kernel_shape": [2, 2], "auto_pad": "SAME_LOWER"}),
         ("QLinearGlobalAveragePool", {"channels_last": 0}),
     ],
@@ -224,17 +323,36 @@ def test_unary(op, attributes):
 
 def test_global_average_pool_with_channels_last():
     constants = pick("xs", "xz", "ys", "yz")
-    agree(q("QLinearGlobalAveragePool", UNARY, constants, shapes={"x": [2, 8, 9, 3]}, channels_last=1), {"x": codes((2, 8, 9, 3))})
+    agree(
+        q(
+            "QLinearGlobalAveragePool",
+            UNARY,
+            constants,
+            shapes={"x": [2, 8, 9, 3]},
+            channels_last=1,
+        ),
+        {"x": codes((2, 8, 9, 3))},
+    )
 
 
 @pytest.mark.parametrize(("opset", "axis"), [(11, 1), (13, 1), (13, -1)])
 def test_softmax_of_its_opset(opset, axis):
     constants = pick("xs", "xz") | {"ys": np.float32(1 / 256), "yz": np.uint8(0)}
-    agree(q("QLinearSoftmax", UNARY, constants, shapes={"x": [4, 3, 6]}, axis=axis, softmax=opset), {"x": codes((4, 3, 6))})
+    agree(
+        q("QLinearSoftmax", UNARY, constants, shapes={"x": [4, 3, 6]}, axis=axis, softmax=opset),
+        {"x": codes((4, 3, 6))},
+    )
 
 
 def test_reduce_mean():
-    proto = q("QLinearReduceMean", UNARY, pick("xs", "xz", "ys", "yz"), shapes={"x": [2, 3, 8, 9]}, axes=[2, 3], keepdims=0)
+    proto = q(
+        "QLinearReduceMean",
+        UNARY,
+        pick("xs", "xz", "ys", "yz"),
+        shapes={"x": [2, 3, 8, 9]},
+        axes=[2, 3],
+        keepdims=0,
+    )
     _, (found,) = run_import(proto, {"x": X})  # ONNX Runtime has a schema for it, and no kernel
     mean = ((X.astype(np.float64) - 120) * S["xs"]).mean((2, 3))
     assert np.abs(found - np.clip(np.rint(mean / S["ys"]) + 131, 0, 255)).max() <= 1
@@ -242,26 +360,44 @@ def test_reduce_mean():
 
 def test_concat():
     constants = pick("xs", "xz", "bs", "bz", "ys", "yz")
-    proto = q("QLinearConcat", ["ys", "yz", "x", "xs", "xz", "b", "bs", "bz"], constants, shapes={"x": [2, 3], "b": [2, 5]}, axis=1)
+    proto = q(
+        "QLinearConcat",
+        ["ys", "yz", "x", "xs", "xz", "b", "bs", "bz"],
+        constants,
+        shapes={"x": [2, 3], "b": [2, 5]},
+        axis=1,
+    )
     agree(proto, {"x": codes((2, 3)), "b": codes((2, 5), seed=5)})
 
 
 def test_where():
     constants = pick("xs", "xz", "bs", "bz", "ys", "yz")
     inputs = ["c", "x", "xs", "xz", "b", "bs", "bz", "ys", "yz"]
-    proto = q("QLinearWhere", inputs, constants, shapes={"c": [2, 3], "x": [2, 3], "b": [2, 3]}, types={"c": TensorProto.BOOL})
+    proto = q(
+        "QLinearWhere",
+        inputs,
+        constants,
+        shapes={"c": [2, 3], "x": [2, 3], "b": [2, 3]},
+        types={"c": TensorProto.BOOL},
+    )
     feeds = {"c": RNG.random((2, 3)) > 0.5, "x": codes((2, 3)), "b": codes((2, 3), seed=5)}
     agree(proto, feeds)
 
 
-# -- integer arithmetic with float results -----------------------------------------------------------------------------------------
+# -- integer arithmetic with float results ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("columns", [False, True])
 def test_matmul_integer_to_float(columns, bias):
     scale = np.linspace(0.01, 0.05, 7, dtype=np.float32) if columns else np.float32(0.02)
-    constants = {"b": codes((9, 7), np.int8, 3), "as": S["xs"], "bs": scale, "az": S["xz"], "bz": np.zeros(scale.shape, np.int8)}
+    constants = {
+        "b": codes((9, 7), np.int8, 3),
+        "as": S["xs"],
+        "bs": scale,
+        "az": S["xz"],
+        "bz": np.zeros(scale.shape, np.int8),
+    }
     if bias:
         constants["bias"] = random([7])
     proto = q("MatMulIntegerToFloat", ["x", *constants], constants, shapes={"x": [4, 9]})
@@ -272,10 +408,20 @@ def test_matmul_integer_to_float(columns, bias):
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_dynamic_quantize_matmul(bias):
-    constants = {"b": codes((9, 7), np.int8, 3), "bs": np.linspace(0.01, 0.05, 7, dtype=np.float32), "bz": np.zeros(7, np.int8)}
+    constants = {
+        "b": codes((9, 7), np.int8, 3),
+        "bs": np.linspace(0.01, 0.05, 7, dtype=np.float32),
+        "bz": np.zeros(7, np.int8),
+    }
     if bias:
         constants["bias"] = random([7])
-    proto = q("DynamicQuantizeMatMul", ["x", *constants], constants, shapes={"x": [4, 9]}, types={"x": TensorProto.FLOAT})
+    proto = q(
+        "DynamicQuantizeMatMul",
+        ["x", *constants],
+        constants,
+        shapes={"x": [4, 9]},
+        types={"x": TensorProto.FLOAT},
+    )
     feeds = {"x": random([4, 9], 8)}
     graph, (found,) = run_import(proto, feeds)
     np.testing.assert_allclose(found, run_ort(proto, feeds)[0], rtol=1e-5, atol=1e-5)
@@ -284,14 +430,33 @@ def test_dynamic_quantize_matmul(bias):
 
 @pytest.mark.parametrize("zero_points", [False, True])
 def test_integer_ops_of_onnx(zero_points):
-    constants = {"b": codes((9, 7), np.int8, 3)} | ({"az": np.uint8(120), "bz": np.int8(3)} if zero_points else {})
-    agree(q("MatMulInteger", ["x", *constants], constants, shapes={"x": [4, 9]}, domain=""), {"x": codes((4, 9))}, share=0)
-    constants = {"w": codes((4, 3, 3, 3), np.uint8, 3)} | ({"az": np.uint8(120), "bz": np.uint8(3)} if zero_points else {})
+    constants = {"b": codes((9, 7), np.int8, 3)} | (
+        {"az": np.uint8(120), "bz": np.int8(3)} if zero_points else {}
+    )
+    agree(
+        q("MatMulInteger", ["x", *constants], constants, shapes={"x": [4, 9]}, domain=""),
+        {"x": codes((4, 9))},
+        share=0,
+    )
+    constants = {"w": codes((4, 3, 3, 3), np.uint8, 3)} | (
+        {"az": np.uint8(120), "bz": np.uint8(3)} if zero_points else {}
+    )
     attributes = {"auto_pad": "SAME_UPPER", "strides": [2, 2]}
-    agree(q("ConvInteger", ["x", *constants], constants, shapes={"x": [2, 3, 8, 9]}, domain="", **attributes), {"x": X}, share=0)
+    agree(
+        q(
+            "ConvInteger",
+            ["x", *constants],
+            constants,
+            shapes={"x": [2, 3, 8, 9]},
+            domain="",
+            **attributes,
+        ),
+        {"x": X},
+        share=0,
+    )
 
 
-# -- what is wrong -----------------------------------------------------------------------------------------------------------------
+# -- what is wrong ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -300,7 +465,11 @@ def test_integer_ops_of_onnx(zero_points):
         ("QLinearAdd", ["x", "xs", "xz", "x", "", "xz", "ys"], "lacks a scale"),
         ("QLinearAdd", ["x", "xs", "xz", "", "bs", "xz", "ys"], "lacks a tensor"),
         ("QLinearSigmoid", ["x", "xs", "xz"], "lacks the scale of its output"),
-        ("QLinearConcat", ["ys", "yz", "x", "xs"], "a tensor, a scale and a zero point for each part"),
+        (
+            "QLinearConcat",
+            ["ys", "yz", "x", "xs"],
+            "a tensor, a scale and a zero point for each part",
+        ),
         ("QLinearSoftmax", UNARY, "needs the attribute opset"),
         ("DynamicQuantizeMatMul", ["x"], "needs A, B and the scale of B"),
     ],
@@ -311,7 +480,13 @@ def test_missing_inputs(op, inputs, text):
 
 
 def test_attributes_of_a_wrong_kind():
-    proto = q("QLinearAveragePool", UNARY, pick("xs", "xz", "ys", "yz"), shapes={"x": [2, 3, 8, 9]}, kernel_shape=3)
+    proto = q(
+        "QLinearAveragePool",
+        UNARY,
+        pick("xs", "xz", "ys", "yz"),
+        shapes={"x": [2, 3, 8, 9]},
+        kernel_shape=3,
+    )
     with pytest.raises(InvalidModel, match="the attribute 'kernel_shape' has the wrong kind"):
         graph_from_onnx(proto)
 
@@ -319,6 +494,8 @@ def test_attributes_of_a_wrong_kind():
 def test_a_bias_whose_scales_are_computed():
     constants = pick("xz", "bs", "bz") | {"c": np.int32([1])}
     inputs = ["x", "xs", "xz", "x", "bs", "bz", "c"]
-    proto = q("QGemm", inputs, constants, shapes={"x": [3, 3], "xs": []}, types={"xs": TensorProto.FLOAT})
+    proto = q(
+        "QGemm", inputs, constants, shapes={"x": [3, 3], "xs": []}, types={"xs": TensorProto.FLOAT}
+    )
     with pytest.raises(UnsupportedOp, match="the scale of QGemm, 'xs', is known at run time only"):
         graph_from_onnx(proto)

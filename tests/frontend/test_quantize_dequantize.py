@@ -13,17 +13,37 @@ from fqfuse.ir.decision import Outcome, Quantizer
 from fqfuse.ir.types import DType, Quantization
 
 X = random([2, 3, 4, 5], scale=3)
-TIES = np.arange(-60, 60, dtype=np.float32).reshape(2, 3, 4, 5) / 4  # x / 0.5 lies on a tie for every odd multiple of 1/4
+TIES = (
+    np.arange(-60, 60, dtype=np.float32).reshape(2, 3, 4, 5) / 4
+)  # x / 0.5 lies on a tie for every odd multiple of 1/4
 
 
-def pair(scale, zero_point=None, *, opset=13, domain="", x_shape=(2, 3, 4, 5), domains=None, **attributes):
+def pair(
+    scale, zero_point=None, *, opset=13, domain="", x_shape=(2, 3, 4, 5), domains=None, **attributes
+):
     """x -> QuantizeLinear -> DequantizeLinear -> y."""
     constants = {"s": scale} | ({} if zero_point is None else {"z": zero_point})
     nodes = [
-        node("QuantizeLinear", ["x", *constants], ["q"], name="quantize", domain=domain, **attributes),
-        node("DequantizeLinear", ["q", *constants], ["y"], name="dequantize", domain=domain, **attributes),
+        node(
+            "QuantizeLinear", ["x", *constants], ["q"], name="quantize", domain=domain, **attributes
+        ),
+        node(
+            "DequantizeLinear",
+            ["q", *constants],
+            ["y"],
+            name="dequantize",
+            domain=domain,
+            **attributes,
+        ),
     ]
-    return model(nodes, inputs={"x": list(x_shape)}, outputs=["q", "y"], constants=constants, opset=opset, domains=domains)
+    return model(
+        nodes,
+        inputs={"x": list(x_shape)},
+        outputs=["q", "y"],
+        constants=constants,
+        opset=opset,
+        domains=domains,
+    )
 
 
 def int4(kind, values):
@@ -47,7 +67,12 @@ def test_per_axis_of_every_opset(opset):
 
 @pytest.mark.parametrize(
     ("dtype", "kind", "zero"),
-    [(DType.U16, np.uint16, 30000), (DType.S16, np.int16, -5), (DType.U8, np.uint8, 0), (DType.S8, np.int8, 127)],
+    [
+        (DType.U16, np.uint16, 30000),
+        (DType.S16, np.int16, -5),
+        (DType.U8, np.uint8, 0),
+        (DType.S8, np.int8, 127),
+    ],
 )
 def test_sixteen_and_eight_bits(dtype, kind, zero):
     graph = compare(pair(np.float32(0.001), kind(zero), opset=21), {"x": X})
@@ -55,7 +80,9 @@ def test_sixteen_and_eight_bits(dtype, kind, zero):
     assert (graph.nodes()[0].attrs["lo"], graph.nodes()[0].attrs["hi"]) == dtype.range
 
 
-@pytest.mark.parametrize(("kind", "dtype", "zero"), [(TensorProto.INT4, DType.S4, -3), (TensorProto.UINT4, DType.U4, 9)])
+@pytest.mark.parametrize(
+    ("kind", "dtype", "zero"), [(TensorProto.INT4, DType.S4, -3), (TensorProto.UINT4, DType.U4, 9)]
+)
 def test_four_bits(kind, dtype, zero):
     proto = pair(np.float32(0.5), int4(kind, zero), opset=21)
     del proto.graph.output[0]  # NumPy has no 4-bit integers to compare
@@ -67,14 +94,25 @@ def test_four_bits(kind, dtype, zero):
 def test_four_bit_weights(kind):
     low = -8 if kind == TensorProto.INT4 else 0
     codes = np.random.default_rng(0).integers(low, low + 16, (3, 5))
-    constants = {"w": int4(kind, codes), "s": np.float32([0.1, 0.2, 0.3]), "z": int4(kind, [1, 2, 3])}
+    constants = {
+        "w": int4(kind, codes),
+        "s": np.float32([0.1, 0.2, 0.3]),
+        "z": int4(kind, [1, 2, 3]),
+    }
     nodes = [node("DequantizeLinear", list(constants), ["d"], axis=0), node("MatMul", ["x", "d"])]
-    graph = compare(model(nodes, inputs={"x": [2, 3]}, constants=constants), {"x": random([2, 3])}, rtol=1e-6, atol=1e-6)
+    graph = compare(
+        model(nodes, inputs={"x": [2, 3]}, constants=constants),
+        {"x": random([2, 3])},
+        rtol=1e-6,
+        atol=1e-6,
+    )
     np.testing.assert_array_equal(graph.constants["w"], codes)
 
 
 def test_microsofts_twins_mean_the_same():
-    proto = pair(np.float32(0.05), np.uint16(1000), domain="com.microsoft", domains={"com.microsoft": 1})
+    proto = pair(
+        np.float32(0.05), np.uint16(1000), domain="com.microsoft", domains={"com.microsoft": 1}
+    )
     graph = compare(proto, {"x": X})
     assert ops(graph) == ["Quantize", "Dequantize"]
     assert graph.quantizers == {"quantize": Quantizer("quantize", "QuantizeLinear", "x")}
@@ -99,21 +137,32 @@ def test_scale_of_one_entry_is_per_tensor():
 def test_saturation_infinities_and_nan():
     x = np.asarray([np.inf, -np.inf, 1e30, -1e30, 0.0, -0.0], np.float32)
     compare(pair(np.float32(0.05), np.int8(3), x_shape=(6,)), {"x": x})
-    _, (codes, _) = run_import(pair(np.float32(0.05), np.int8(3), x_shape=(1,)), {"x": np.float32([np.nan])})
+    _, (codes, _) = run_import(
+        pair(np.float32(0.05), np.int8(3), x_shape=(1,)), {"x": np.float32([np.nan])}
+    )
     assert codes[0] == -128  # the smallest code, as ONNX Runtime has it on x86
 
 
 def test_half_precision_divides_in_f32_as_onnx_runtime_does():
     x = random([2, 3, 4, 5], scale=3).astype(np.float16)
     scale, zero = np.float16(0.0837), np.uint8(120)
-    nodes = [node("QuantizeLinear", ["x", "s", "z"], ["q"]), node("DequantizeLinear", ["q", "s", "z"], ["y"])]
-    proto = model(nodes, outputs=["q", "y"], constants={"s": scale, "z": zero}, opset=21, types={"x": TensorProto.FLOAT16})
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    proto = model(
+        nodes,
+        outputs=["q", "y"],
+        constants={"s": scale, "z": zero},
+        opset=21,
+        types={"x": TensorProto.FLOAT16},
+    )
     graph = compare(proto, {"x": x})
     assert ops(graph) == ["Cast", "Quantize", "Dequantize", "Cast"]
     assert graph.type("y").dtype is DType.F16
 
 
-# -- weights and biases ------------------------------------------------------------------------------------------------------------
+# -- weights and biases ----------------------------------------------------------------------------
 
 
 def conv_with(weight_nodes, constants):
@@ -127,15 +176,26 @@ def conv_with(weight_nodes, constants):
         node("DequantizeLinear", ["yq", "ys", "yz"], ["y"], name="out.dq"),
     ]
     scale = constants["ws"] * np.float32(0.05)
-    shared = {"xs": np.float32(0.05), "xz": np.uint8(128), "ys": np.float32(0.3), "yz": np.uint8(100)}
+    shared = {
+        "xs": np.float32(0.05),
+        "xz": np.uint8(128),
+        "ys": np.float32(0.3),
+        "yz": np.uint8(100),
+    }
     bias = {"b": np.int32([100, -2000, 30, 7]), "bs": scale}
     return model(nodes, constants=constants | shared | bias, opset=13)
 
 
 def test_integer_weights_and_int32_bias():
     rng = np.random.default_rng(0)
-    constants = {"w": rng.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8), "ws": np.float32([0.01, 0.02, 0.03, 0.04])}
-    graph = compare(conv_with([node("DequantizeLinear", ["w", "ws"], ["wd"], name="w.dq", axis=0)], constants), {"x": X})
+    constants = {
+        "w": rng.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8),
+        "ws": np.float32([0.01, 0.02, 0.03, 0.04]),
+    }
+    graph = compare(
+        conv_with([node("DequantizeLinear", ["w", "ws"], ["wd"], name="w.dq", axis=0)], constants),
+        {"x": X},
+    )
     assert graph.node("bias.dq").attrs["quant"].axis == 0
     assert graph.quantizers["w.dq"].form == "DequantizeLinear on a constant"
     assert {name: quantizer.value for name, quantizer in graph.quantizers.items()} == {
@@ -149,7 +209,11 @@ def test_integer_weights_and_int32_bias():
 
 
 def test_float_weights_behind_a_pair_of_their_own():
-    constants = {"w": random([4, 3, 3, 3], 1), "ws": np.float32([0.01, 0.02, 0.03, 0.04]), "wz": np.zeros(4, np.int8)}
+    constants = {
+        "w": random([4, 3, 3, 3], 1),
+        "ws": np.float32([0.01, 0.02, 0.03, 0.04]),
+        "wz": np.zeros(4, np.int8),
+    }
     weights = [
         node("QuantizeLinear", ["w", "ws", "wz"], ["wq"], name="w.q", axis=0),
         node("DequantizeLinear", ["wq", "ws", "wz"], ["wd"], name="w.dq", axis=0),
@@ -160,9 +224,14 @@ def test_float_weights_behind_a_pair_of_their_own():
 
 
 def test_scale_by_channel_of_a_vector_needs_no_axis():
-    nodes = [node("DequantizeLinear", ["b", "s"], ["d"]), node("Add", ["x", "d"])]  # axis is 1 by default, and there is none
+    nodes = [
+        node("DequantizeLinear", ["b", "s"], ["d"]),
+        node("Add", ["x", "d"]),
+    ]  # axis is 1 by default, and there is none
     constants = {"b": np.int32([10, -20, 30]), "s": np.float32([0.1, 0.2, 0.3])}
-    _, (found,) = run_import(model(nodes, inputs={"x": [3]}, constants=constants), {"x": np.zeros(3, np.float32)})
+    _, (found,) = run_import(
+        model(nodes, inputs={"x": [3]}, constants=constants), {"x": np.zeros(3, np.float32)}
+    )
     np.testing.assert_array_equal(found, constants["b"].astype(np.float32) * constants["s"])
 
 
@@ -187,12 +256,14 @@ def test_codes_that_come_in_have_quantizers_of_their_own():
     assert graph.quantizers == {"in": Quantizer("in", "DequantizeLinear on an input", "x")}
 
 
-# -- parameters that are computed from constants -----------------------------------------------------------------------------------
+# -- parameters that are computed from constants ---------------------------------------------------
 
 
 def test_parameters_may_come_from_constant_nodes_and_casts():
     nodes = [
-        node("Constant", [], ["s64"], value=helper.make_tensor("v", TensorProto.DOUBLE, [], [0.05])),
+        node(
+            "Constant", [], ["s64"], value=helper.make_tensor("v", TensorProto.DOUBLE, [], [0.05])
+        ),
         node("Cast", ["s64"], ["s"], to=TensorProto.FLOAT),
         node("Constant", [], ["z64"], value_int=7),
         node("Cast", ["z64"], ["z"], to=TensorProto.UINT8),
@@ -204,7 +275,7 @@ def test_parameters_may_come_from_constant_nodes_and_casts():
     assert ops(graph).count("Quantize") == ops(graph).count("Dequantize") == 1
 
 
-# -- a Clip of the codes -----------------------------------------------------------------------------------------------------------
+# -- a Clip of the codes ---------------------------------------------------------------------------
 
 
 def clipped(low, high, **more):
@@ -219,7 +290,9 @@ def clipped(low, high, **more):
     return model(nodes, constants=constants, **more)
 
 
-@pytest.mark.parametrize(("low", "high", "expected"), [(-7, 7, (-7, 7)), (None, 3, (-128, 3)), (-127, 127, (-127, 127))])
+@pytest.mark.parametrize(
+    ("low", "high", "expected"), [(-7, 7, (-7, 7)), (None, 3, (-128, 3)), (-127, 127, (-127, 127))]
+)
 def test_clip_between_the_two_narrows_the_range(low, high, expected):
     graph = compare(clipped(low, high), {"x": X})
     assert ops(graph) == ["Quantize", "Dequantize"]
@@ -243,30 +316,45 @@ def test_clip_stays_where_its_bounds_are_computed():
     assert ops(graph) == ["Quantize", "Clip", "Dequantize"]
 
 
-# -- what stays foreign ------------------------------------------------------------------------------------------------------------
+# -- what stays foreign ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8])
 @pytest.mark.parametrize("real", [np.float32, np.float16])
 def test_constants_in_blocks_are_decoded_and_say_why(kind, real, zeros):
-    scale = np.asarray([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]], real)  # the last block of each row is shorter
+    scale = np.asarray(
+        [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]], real
+    )  # the last block of each row is shorter
     codes = np.asarray([[0, 1, 2, 3], [4, 5, 6, 7], [7, 3, 2, 1]])
     zero = np.asarray([[1, 2], [3, 4], [5, 6]])
     constants = {"w": helper.make_tensor("w", kind, (3, 4), codes.ravel()), "s": scale}
     if zeros:
         constants["z"] = helper.make_tensor("z", kind, (3, 2), zero.ravel())
     names = ["w", "s", *(["z"] if zeros else [])]
-    nodes = [node("DequantizeLinear", names, ["d"], name="blocks", axis=1, block_size=3), node("MatMul", ["x", "d"], name="product")]
+    nodes = [
+        node("DequantizeLinear", names, ["d"], name="blocks", axis=1, block_size=3),
+        node("MatMul", ["x", "d"], name="product"),
+    ]
     x = random([2, 3]).astype(real)
-    weights = (codes - (np.repeat(zero, 3, 1)[:, :4] if zeros else 0)) * np.repeat(scale, 3, 1)[:, :4].astype(np.float32)
+    weights = (codes - (np.repeat(zero, 3, 1)[:, :4] if zeros else 0)) * np.repeat(scale, 3, 1)[
+        :, :4
+    ].astype(np.float32)
     kinds = {np.float32: TensorProto.FLOAT, np.float16: TensorProto.FLOAT16}
-    proto = model(nodes, inputs={"x": [2, 3]}, constants=constants, opset=21, types={"x": kinds[real]})
+    proto = model(
+        nodes, inputs={"x": [2, 3]}, constants=constants, opset=21, types={"x": kinds[real]}
+    )
     tolerance = 1e-6 if real is np.float32 else 2e-3  # sums of f16 are rounded to 11 bits
-    graph = compare(proto, {"x": x}, expected=[x @ weights.astype(real)], rtol=tolerance, atol=tolerance)
+    graph = compare(
+        proto, {"x": x}, expected=[x @ weights.astype(real)], rtol=tolerance, atol=tolerance
+    )
     assert "Onnx" not in ops(graph)
     (decision,) = graph.decisions
-    assert (decision.subject, decision.outcome, decision.found) == ("blocks", Outcome.REFUSED, "blocks of 3")
+    assert (decision.subject, decision.outcome, decision.found) == (
+        "blocks",
+        Outcome.REFUSED,
+        "blocks of 3",
+    )
     assert {(fate.quantizer, fate.fate.value, fate.consumer) for fate in graph.fates} == {
         ("blocks", "constant", ""),
         ("blocks", "constant", "product"),
@@ -275,13 +363,24 @@ def test_constants_in_blocks_are_decoded_and_say_why(kind, real, zeros):
 
 def test_codes_in_blocks_of_an_input_stay_foreign_and_say_why():
     scale = np.float32([[0.1, 0.2], [0.3, 0.4]])
-    nodes = [node("DequantizeLinear", ["x", "s"], ["d"], name="blocks", axis=1, block_size=2), node("Relu", ["d"])]
-    proto = model(nodes, inputs={"x": [2, 4]}, constants={"s": scale}, types={"x": TensorProto.INT8})
+    nodes = [
+        node("DequantizeLinear", ["x", "s"], ["d"], name="blocks", axis=1, block_size=2),
+        node("Relu", ["d"]),
+    ]
+    proto = model(
+        nodes, inputs={"x": [2, 4]}, constants={"s": scale}, types={"x": TensorProto.INT8}
+    )
     x = np.arange(-4, 4, dtype=np.int8).reshape(2, 4)
-    graph = compare(proto, {"x": x}, expected=[np.maximum(x * np.repeat(scale, 2, 1), 0)], rtol=1e-6, atol=1e-6)
+    graph = compare(
+        proto, {"x": x}, expected=[np.maximum(x * np.repeat(scale, 2, 1), 0)], rtol=1e-6, atol=1e-6
+    )
     assert ops(graph) == ["Onnx", "Relu"]
     (decision,) = graph.decisions
-    assert (decision.subject, decision.outcome, decision.found) == ("blocks", Outcome.REFUSED, "blocks of 2")
+    assert (decision.subject, decision.outcome, decision.found) == (
+        "blocks",
+        Outcome.REFUSED,
+        "blocks of 2",
+    )
     assert graph.node("blocks").quantizer == ("blocks",)
 
 
@@ -291,7 +390,9 @@ def test_scale_known_at_run_time_stays_foreign(opset):
         node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
         node("DequantizeLinear", ["q", "s", "z"], name="dq"),
     ]
-    proto = model(nodes, inputs={"x": [2, 3, 4, 5], "s": []}, constants={"z": np.uint8(100)}, opset=opset)
+    proto = model(
+        nodes, inputs={"x": [2, 3, 4, 5], "s": []}, constants={"z": np.uint8(100)}, opset=opset
+    )
     graph = compare(proto, {"x": X, "s": np.float32(0.05)})
     assert ops(graph) == ["Onnx", "Onnx"]
     assert [decision.subject for decision in graph.decisions] == ["q", "dq"]
@@ -300,7 +401,13 @@ def test_scale_known_at_run_time_stays_foreign(opset):
 
 def test_twin_with_a_scale_known_at_run_time_stays_foreign():
     nodes = [node("QuantizeLinear", ["x", "s", "z"], name="q", domain="com.microsoft")]
-    proto = model(nodes, inputs={"x": [2, 3], "s": []}, constants={"z": np.uint8(100)}, domains={"com.microsoft": 1}, opset=13)
+    proto = model(
+        nodes,
+        inputs={"x": [2, 3], "s": []},
+        constants={"z": np.uint8(100)},
+        domains={"com.microsoft": 1},
+        opset=13,
+    )
     graph = compare(proto, {"x": random([2, 3]), "s": np.float32(0.05)})
     assert graph.node("q").attrs["domain"] == ""
 
@@ -308,14 +415,19 @@ def test_twin_with_a_scale_known_at_run_time_stays_foreign():
 def test_quantizing_to_four_bits_with_a_computed_scale():
     nodes = [node("QuantizeLinear", ["x", "s", "z"], name="q")]
     proto = model(nodes, inputs={"x": [2, 3], "s": []}, constants={"z": int4(TensorProto.INT4, 0)})
-    with pytest.raises(UnsupportedOp, match="quantizing to 4 bits is not supported where a parameter is known at run time only"):
+    with pytest.raises(
+        UnsupportedOp,
+        match="quantizing to 4 bits is not supported where a parameter is known at run time only",
+    ):
         graph_from_onnx(proto)
 
 
 @pytest.mark.parametrize("scale", [0.0, np.nan, np.inf])
 def test_a_scale_that_divides_nothing_stays_foreign(scale):
     nodes = [node("DequantizeLinear", ["w", "s"], name="dead", axis=0)]
-    proto = model(nodes, inputs={}, constants={"w": np.int8([[0, 0], [1, 2]]), "s": np.float32([scale, 1])})
+    proto = model(
+        nodes, inputs={}, constants={"w": np.int8([[0, 0], [1, 2]]), "s": np.float32([scale, 1])}
+    )
     graph = graph_from_onnx(proto)
     assert ops(graph) == ["Onnx"]
     assert graph.decisions[0].reason == "a scale is zero or not finite"
@@ -332,7 +444,7 @@ def test_a_scale_that_no_calibration_gives_is_taken_and_told(scale):
     assert not graph_from_onnx(pair(np.float32(0.1))).decisions
 
 
-# -- what is wrong -----------------------------------------------------------------------------------------------------------------
+# -- what is wrong ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -342,7 +454,10 @@ def test_a_scale_that_no_calibration_gives_is_taken_and_told(scale):
         (pair(np.float32([0.1, 0.2, 0.3]), axis=4), "axis 4 is out of range for 4 dimensions"),
         (pair(np.float32([0.1, 0.2, 0.3]), np.uint8([1, 2])), r"shapes \[3\] and \[2\]"),
         (pair(np.float32([[0.1, 0.2, 0.3]])), r"shapes \[1, 3\] and \[\]"),
-        (pair(np.float32(0.1), block_size=-1, opset=21), "block_size is -1, and ONNX demands a positive one"),
+        (
+            pair(np.float32(0.1), block_size=-1, opset=21),
+            "block_size is -1, and ONNX demands a positive one",
+        ),
     ],
 )
 def test_parameters_that_do_not_fit_are_named(proto, text):
@@ -354,19 +469,36 @@ def test_parameters_that_do_not_fit_are_named(proto, text):
 
 def test_codes_of_a_float_type_are_refused():
     with pytest.raises(InvalidModel, match="codes cannot be of type f32"):
-        graph_from_onnx(model([node("QuantizeLinear", ["x", "s"], output_dtype=TensorProto.FLOAT)], constants={"s": np.float32(1)}))
+        graph_from_onnx(
+            model(
+                [node("QuantizeLinear", ["x", "s"], output_dtype=TensorProto.FLOAT)],
+                constants={"s": np.float32(1)},
+            )
+        )
     with pytest.raises(UnsupportedOp, match="float8e4m3fn"):
-        graph_from_onnx(model([node("QuantizeLinear", ["x", "s"], output_dtype=TensorProto.FLOAT8E4M3FN)], constants={"s": np.float32(1)}))
+        graph_from_onnx(
+            model(
+                [node("QuantizeLinear", ["x", "s"], output_dtype=TensorProto.FLOAT8E4M3FN)],
+                constants={"s": np.float32(1)},
+            )
+        )
 
 
 def test_twin_without_a_scale_is_refused():
     with pytest.raises(InvalidModel, match="needs a tensor, a scale"):
-        graph_from_onnx(model([node("QuantizeLinear", ["x"], domain="com.microsoft")], domains={"com.microsoft": 1}))
+        graph_from_onnx(
+            model(
+                [node("QuantizeLinear", ["x"], domain="com.microsoft")],
+                domains={"com.microsoft": 1},
+            )
+        )
 
 
 def test_texts_are_no_scales():
     constants = {"s": np.array("abc", np.object_)}
-    proto = model([node("DequantizeLinear", ["x", "s"], ["y"])], inputs={"x": [3]}, constants=constants)
+    proto = model(
+        [node("DequantizeLinear", ["x", "s"], ["y"])], inputs={"x": [3]}, constants=constants
+    )
     proto.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
     with pytest.raises(InvalidModel, match="takes no texts"):
         graph_from_onnx(proto)

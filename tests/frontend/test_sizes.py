@@ -1,4 +1,6 @@
-"""Shape arithmetic: what exporters write around reshapes gives types, for symbolic sizes too, and the right ones."""
+"""Shape arithmetic: what exporters write around reshapes gives types, for symbolic sizes too, and
+the right ones.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def types_hold(graph: Graph, feeds) -> None:
     }
     for value, array in everything.items():
         shape = graph.type(value).shape
-        for stated, actual in zip(shape if shape is not None else array.shape, array.shape, strict=True):
+        for stated, actual in zip(
+            shape if shape is not None else array.shape, array.shape, strict=True
+        ):
             assert stated == dims.UNKNOWN or dims.evaluate(stated, sizes) == actual, value
 
 
@@ -37,7 +41,10 @@ def check(nodes, constants, expected, *, inputs=None, opset=17, outputs=("y",)):
     """The output's type reads `expected`; numbers agree with ONNX Runtime for several sizes."""
     proto = model(nodes, inputs=inputs or INPUT, constants=constants, opset=opset, outputs=outputs)
     for n, s in ((2, 5), (1, 1), (3, 7)):
-        feeds = {name: random([{"N": n, "S": s}.get(d, d) for d in shape]) for name, shape in (inputs or INPUT).items()}
+        feeds = {
+            name: random([{"N": n, "S": s}.get(d, d) for d in shape])
+            for name, shape in (inputs or INPUT).items()
+        }
         graph = compare(proto, feeds)
         types_hold(graph, feeds)
     assert str(graph.type("y")) == expected
@@ -48,13 +55,19 @@ def sizes_of(*axes):
     """Nodes that give each named axis of x as a 1-D tensor `d<axis>`."""
     nodes = [node("Shape", ["x"], ["shape"])]
     for axis in axes:
-        nodes += [node("Gather", ["shape", f"i{axis}"], [f"g{axis}"]), node("Unsqueeze", [f"g{axis}", "zero"], [f"d{axis}"])]
+        nodes += [
+            node("Gather", ["shape", f"i{axis}"], [f"g{axis}"]),
+            node("Unsqueeze", [f"g{axis}", "zero"], [f"d{axis}"]),
+        ]
     return nodes, {f"i{axis}": np.asarray(axis) for axis in axes} | {"zero": np.asarray([0])}
 
 
 def test_heads_of_attention():
     nodes, constants = sizes_of(0, 1)
-    nodes += [node("Concat", ["d0", "d1", "heads"], ["target"], axis=0), node("Reshape", ["x", "target"])]
+    nodes += [
+        node("Concat", ["d0", "d1", "heads"], ["target"], axis=0),
+        node("Reshape", ["x", "target"]),
+    ]
     graph = check(nodes, constants | {"heads": np.asarray([3, 4])}, "f32[N,S,3,4]")
     (reshape,) = (found for found in graph.nodes() if found.op == "Reshape")
     np.testing.assert_array_equal(graph.constants[reshape.inputs[1]], [0, 0, 3, 4])
@@ -68,7 +81,11 @@ def test_flattening_of_a_batch():
 
 def test_sizes_that_are_multiplied_are_inferred():
     nodes, constants = sizes_of(0, 1)
-    nodes += [node("Mul", ["d0", "d1"], ["rows"]), node("Concat", ["rows", "last"], ["target"], axis=0), node("Reshape", ["x", "target"])]
+    nodes += [
+        node("Mul", ["d0", "d1"], ["rows"]),
+        node("Concat", ["rows", "last"], ["target"], axis=0),
+        node("Reshape", ["x", "target"]),
+    ]
     check(nodes, constants | {"last": np.asarray([12])}, "f32[N*S,12]")
 
 
@@ -112,10 +129,19 @@ def test_resize_to_the_size_of_another():
         node("Shape", ["z"], ["b"]),
         node("Slice", ["b", "two", "four"], ["back"]),
         node("Concat", ["front", "back"], ["t"], axis=0),
-        node("Resize", ["x", "", "", "t"], ["r"], mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        node(
+            "Resize",
+            ["x", "", "", "t"],
+            ["r"],
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        ),
         node("Add", ["r", "z"]),
     ]
-    constants = {name: np.asarray([value]) for name, value in (("zero", 0), ("two", 2), ("four", 4))}
+    constants = {
+        name: np.asarray([value]) for name, value in (("zero", 0), ("two", 2), ("four", 4))
+    }
     check(nodes, constants, "f32[N,3,8,10]", inputs=inputs)
 
 
@@ -136,15 +162,27 @@ def test_static_shapes_fold_through_floats():
         node("Cast", ["whole"], ["back"], to=TensorProto.INT64),
         node("Slice", ["s", "zero", "two"], ["front"]),
         node("Concat", ["front", "back"], ["t"], axis=0),
-        node("Resize", ["x", "", "", "t"], mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        node(
+            "Resize",
+            ["x", "", "", "t"],
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        ),
     ]
-    constants = {name: np.asarray([value]) for name, value in (("zero", 0), ("two", 2), ("four", 4))} | {"factor": np.float32([2, 2])}
+    constants = {
+        name: np.asarray([value]) for name, value in (("zero", 0), ("two", 2), ("four", 4))
+    } | {"factor": np.float32([2, 2])}
     check(nodes, constants, "f32[2,3,8,10]", inputs={"x": [2, 3, 4, 5]})
 
 
 def test_ones_of_a_symbolic_shape_have_a_rank():
     nodes, constants = sizes_of(0, 1)
-    nodes += [node("Concat", ["d0", "d1"], ["t"], axis=0), node("ConstantOfShape", ["t"], ["o"]), node("Unsqueeze", ["o", "last"], ["u"])]
+    nodes += [
+        node("Concat", ["d0", "d1"], ["t"], axis=0),
+        node("ConstantOfShape", ["t"], ["o"]),
+        node("Unsqueeze", ["o", "last"], ["u"]),
+    ]
     nodes += [node("Add", ["x", "u"])]
     check(nodes, constants | {"last": np.asarray([2])}, "f32[?,?,12]")
 
@@ -165,7 +203,10 @@ def test_size_product_and_split():
 
 def test_reshape_that_allows_zero_is_left_alone():
     nodes, constants = sizes_of(0)
-    nodes += [node("Concat", ["d0", "rest"], ["t"], axis=0), node("Reshape", ["x", "t"], allowzero=1)]
+    nodes += [
+        node("Concat", ["d0", "rest"], ["t"], axis=0),
+        node("Reshape", ["x", "t"], allowzero=1),
+    ]
     check(nodes, constants | {"rest": np.asarray([-1])}, "f32[?,?]")
 
 
@@ -183,7 +224,11 @@ def test_two_unknown_sizes_are_left_alone():
 def test_constants_that_stand_for_a_value_are_shared():
     nodes, constants = sizes_of(0)
     nodes += [node("Concat", ["d0", "rest"], ["t"], axis=0)]
-    nodes += [node("Reshape", ["x", "t"], ["a"]), node("Reshape", ["x", "t"], ["b"]), node("Add", ["a", "b"])]
+    nodes += [
+        node("Reshape", ["x", "t"], ["a"]),
+        node("Reshape", ["x", "t"], ["b"]),
+        node("Add", ["a", "b"]),
+    ]
     graph = check(nodes, constants | {"rest": np.asarray([-1])}, "f32[N,12*S]")
     assert len({found.inputs[1] for found in graph.nodes() if found.op == "Reshape"}) == 1
 
@@ -193,17 +238,28 @@ def test_formulas_that_grow_are_given_up():
     nodes, constants = sizes_of(0)
     nodes += [node("Mul", [f"m{i - 1}" if i else "d0"] * 2, [f"m{i}"]) for i in range(60)]
     nodes += [node("Concat", ["m59", "rest"], ["t"], axis=0), node("Reshape", ["x", "t"])]
-    graph = graph_from_onnx(model(nodes, inputs=INPUT, constants=constants | {"rest": np.asarray([-1])}))
+    graph = graph_from_onnx(
+        model(nodes, inputs=INPUT, constants=constants | {"rest": np.asarray([-1])})
+    )
     assert str(graph.type("y")) == "f32[?,?]"
 
 
 STEPS = ["Add", "Sub", "Mul", "Div", "Concat", "Slice", "Gather", "Squeeze", "Where", "ReduceProd"]
 
 
-@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(-3, 4), st.integers(0, 3)), max_size=6), st.integers(1, 4), st.integers(1, 4))
+@given(
+    st.lists(st.tuples(st.sampled_from(STEPS), st.integers(-3, 4), st.integers(0, 3)), max_size=6),
+    st.integers(1, 4),
+    st.integers(1, 4),
+)
 def test_random_arithmetic_is_followed_rightly(steps, n, s):
-    """Whatever is known of the entries, is true: ConstantOfShape of a random expression over sizes has the shape that its type says."""
-    nodes, constants = [node("Shape", ["x"], ["v"])], {"zero": np.asarray([0]), "one": np.asarray([1])}
+    """Whatever is known of the entries, is true: ConstantOfShape of a random expression over sizes
+    has the shape that its type says.
+    """
+    nodes, constants = (
+        [node("Shape", ["x"], ["v"])],
+        {"zero": np.asarray([0]), "one": np.asarray([1])},
+    )
     value = "v"
     for index, (op, number, place) in enumerate(steps):
         out = f"v{index}"
@@ -219,20 +275,43 @@ def test_random_arithmetic_is_followed_rightly(steps, n, s):
         elif op == "Slice":
             nodes.append(node(op, [value, "zero", f"p{index}"], [out]))
         elif op == "Gather":
-            nodes += [node("Concat", [value, "one"], [f"w{index}"], axis=0), node(op, [f"w{index}", "zero"], [out])]
+            nodes += [
+                node("Concat", [value, "one"], [f"w{index}"], axis=0),
+                node(op, [f"w{index}", "zero"], [out]),
+            ]
         elif op == "Squeeze":
-            nodes += [node("Unsqueeze", [value, "one"], [f"w{index}"]), node(op, [f"w{index}", "one"], [out])]
+            nodes += [
+                node("Unsqueeze", [value, "one"], [f"w{index}"]),
+                node(op, [f"w{index}", "one"], [out]),
+            ]
         elif op == "Where":
-            nodes += [node("Equal", [value, f"c{index}"], [f"w{index}"]), node(op, [f"w{index}", f"p{index}", value], [out])]
+            nodes += [
+                node("Equal", [value, f"c{index}"], [f"w{index}"]),
+                node(op, [f"w{index}", f"p{index}", value], [out]),
+            ]
         else:
             nodes.append(node(op, [value], [out], keepdims=1))
         value = out
-    # Sizes must not be negative, and not huge: x * 0 + min(max(v, 0), 3) would hide the arithmetic, so only the outcome is clipped.
-    nodes += [node("Max", [value, "zero"], ["positive"]), node("Min", ["positive", "three"], ["small"]), node("ConstantOfShape", ["small"])]
-    proto = model(nodes, inputs={"x": ["N", "S", 3]}, constants=constants | {"three": np.asarray([3])}, opset=17)
+    # Sizes must not be negative, and not huge: x * 0 + min(max(v, 0), 3) would hide the arithmetic,
+    # so only the outcome is clipped.
+    nodes += [
+        node("Max", [value, "zero"], ["positive"]),
+        node("Min", ["positive", "three"], ["small"]),
+        node("ConstantOfShape", ["small"]),
+    ]
+    proto = model(
+        nodes,
+        inputs={"x": ["N", "S", 3]},
+        constants=constants | {"three": np.asarray([3])},
+        opset=17,
+    )
     graph = graph_from_onnx(proto)
     types_hold(graph, {"x": np.zeros((n, s, 3), np.float32)})
-    known = graph_from_onnx(model(nodes[:-3], inputs={"x": ["N", "S", 3]}, constants=constants, outputs=[value], opset=17))
+    known = graph_from_onnx(
+        model(
+            nodes[:-3], inputs={"x": ["N", "S", 3]}, constants=constants, outputs=[value], opset=17
+        )
+    )
     types_hold(known, {"x": np.zeros((n, s, 3), np.float32)})
 
 
@@ -256,10 +335,17 @@ def test_arithmetic_reaches_the_reshape(op, number, n):
 @pytest.mark.parametrize("op", ["Div"])
 def test_division_rounds_towards_zero(op):
     nodes, constants = sizes_of(0)
-    nodes += [node("Sub", ["d0", "nine"], ["a"]), node(op, ["a", "two"], ["b"]), node("Neg", ["b"], ["c"]), node("ConstantOfShape", ["c"])]
+    nodes += [
+        node("Sub", ["d0", "nine"], ["a"]),
+        node(op, ["a", "two"], ["b"]),
+        node("Neg", ["b"], ["c"]),
+        node("ConstantOfShape", ["c"]),
+    ]
     constants |= {"nine": np.asarray([9]), "two": np.asarray([2])}
     feeds = {"x": np.zeros((4, 2), np.float32)}
-    graph = compare(model(nodes, inputs={"x": ["N", 2]}, constants=constants, opset=17), feeds)  # (4 - 9) / 2 is -2, not -3
+    graph = compare(
+        model(nodes, inputs={"x": ["N", 2]}, constants=constants, opset=17), feeds
+    )  # (4 - 9) / 2 is -2, not -3
     types_hold(graph, feeds)
 
 
@@ -269,19 +355,29 @@ def test_products_that_overflow_are_unknown():
     nodes += [node("Cast", ["m6"], ["l"], to=TensorProto.INT64), node("Reshape", ["x", "l"])]
     graph = graph_from_onnx(model(nodes, inputs={"x": ["N", 5]}))
     assert str(graph.type("y")) == "f32[?,?]"  # 5 ** 128 is no s32
-    with pytest.raises(InvalidModel, match="shape must hold sizes"):  # without a symbol it is computed, and wraps as it will at run time
+    with pytest.raises(
+        InvalidModel, match="shape must hold sizes"
+    ):  # without a symbol it is computed, and wraps as it will at run time
         graph_from_onnx(model(nodes, inputs={"x": [3, 5]}))
 
 
 def test_constants_that_cannot_be_computed_are_left_to_the_run():
     nodes = [node("Gather", ["shape", "i"], ["t"]), node("Reshape", ["x", "t"])]
-    graph = graph_from_onnx(model(nodes, inputs={"x": [4]}, constants={"shape": np.asarray([2, 2]), "i": np.asarray([0, 9])}))
+    graph = graph_from_onnx(
+        model(
+            nodes,
+            inputs={"x": [4]},
+            constants={"shape": np.asarray([2, 2]), "i": np.asarray([0, 9])},
+        )
+    )
     assert ops(graph) == ["Gather", "Reshape"]
 
 
 @pytest.mark.parametrize("size", ["N", "2*N+3*M+1"])
 def test_types_whose_formulas_square_again_and_again_are_given_up(size):
-    """[A] -> [1, A] + [A, 1] -> [A * A], ten times: the formula would take more memory than any machine has."""
+    """[A] -> [1, A] + [A, 1] -> [A * A], ten times: the formula would take more memory than any
+    machine has.
+    """
     nodes = []
     for step in range(10):
         last = f"v{step - 1}" if step else "x"

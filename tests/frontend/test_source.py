@@ -18,14 +18,20 @@ from fqfuse.frontend.wire import SMALL
 
 @pytest.fixture
 def proto():
-    return model([node("Add", ["x", "c"], name="add")], inputs={"x": ["N", 3]}, constants={"c": np.float32([1, 2, 3])})
+    return model(
+        [node("Add", ["x", "c"], name="add")],
+        inputs={"x": ["N", 3]},
+        constants={"c": np.float32([1, 2, 3])},
+    )
 
 
 def test_a_path_bytes_and_a_proto_give_the_same_graph(tmp_path, proto):
     path = tmp_path / "m.onnx"
     path.write_bytes(proto.SerializeToString())
     before = proto.SerializeToString()
-    graphs = [graph_from_onnx(source) for source in (path, str(path), proto.SerializeToString(), proto)]
+    graphs = [
+        graph_from_onnx(source) for source in (path, str(path), proto.SerializeToString(), proto)
+    ]
     assert all(graph == graphs[0] for graph in graphs)
     assert proto.SerializeToString() == before
 
@@ -92,7 +98,7 @@ def test_every_truncation_is_a_clear_error(tmp_path, proto):
     assert refused > len(data) * 0.9
 
 
-# -- budgets -----------------------------------------------------------------------------------------------------------------------
+# -- budgets ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("field", ["file_bytes", "nodes", "tensor_bytes", "constant_bytes"])
@@ -135,11 +141,15 @@ def test_a_bomb_of_empty_messages_is_counted_before_it_is_parsed():
 
 def test_nodes_are_counted_before_they_are_parsed(monkeypatch):
     monkeypatch.setattr(onnx.ModelProto, "FromString", lambda _: pytest.fail("parsed"))
-    with pytest.raises(InvalidModel, match="this many nodes needs 5,001, and the budget allows 5,000"):
+    with pytest.raises(
+        InvalidModel, match="this many nodes needs 5,001, and the budget allows 5,000"
+    ):
         graph_from_onnx(field(7, b"\x0a\x00" * (SMALL // 2 + 1)), budgets=Budgets(nodes=5000))
 
 
-@pytest.mark.parametrize("tail", [b"\x0f", b"\x0a\xff\xff\xff\xff\x7f", b"\x08" + b"\xff" * 12, b"\x0d\x00"])
+@pytest.mark.parametrize(
+    "tail", [b"\x0f", b"\x0a\xff\xff\xff\xff\x7f", b"\x08" + b"\xff" * 12, b"\x0d\x00"]
+)
 def test_bytes_that_only_begin_as_protobuf_are_refused_by_the_count(tail):
     padding = field(8, field(1, b"x" * SMALL))
     with pytest.raises(InvalidModel, match="no protobuf message"):
@@ -148,7 +158,9 @@ def test_bytes_that_only_begin_as_protobuf_are_refused_by_the_count(tail):
 
 def test_large_models_pass_the_count():
     weights = random([SMALL // 4 // 64 + 1, 64])
-    proto = model([node("MatMul", ["x", "w"])], inputs={"x": [1, weights.shape[0]]}, constants={"w": weights})
+    proto = model(
+        [node("MatMul", ["x", "w"])], inputs={"x": [1, weights.shape[0]]}, constants={"w": weights}
+    )
     data = proto.SerializeToString()
     assert len(data) > SMALL
     graph = graph_from_onnx(data)

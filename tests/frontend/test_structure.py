@@ -26,18 +26,24 @@ def refused(proto, text, kind=InvalidModel):
     return caught.value
 
 
-# -- names -------------------------------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------
 
 
 def test_a_value_made_twice():
     twice = model([node("Relu", ["x"], name="a"), node("Neg", ["x"], name="b")])
     error = refused(twice, "'y' is made twice: it is also made by Relu node 'a'")
     assert error.where == "ModelProto: Neg node 'b'"
-    refused(model([node("Relu", ["x"], ["x"])], outputs=["x"]), "'x' is made twice: it is also an input or initializer")
+    refused(
+        model([node("Relu", ["x"], ["x"])], outputs=["x"]),
+        "'x' is made twice: it is also an input or initializer",
+    )
 
 
 def test_values_that_nothing_makes_are_listed():
-    proto = model([node("Add", ["x", "lost"], name="a"), node("Mul", ["x", "gone"], ["z"], name="b")], outputs=["y", "nowhere"])
+    proto = model(
+        [node("Add", ["x", "lost"], name="a"), node("Mul", ["x", "gone"], ["z"], name="b")],
+        outputs=["y", "nowhere"],
+    )
     error = refused(proto, "values that nothing makes")
     assert "'lost' (read by Add node 'a')" in error.what
     assert "'gone' (read by Mul node 'b')" in error.what
@@ -56,7 +62,11 @@ def test_two_inputs_or_initializers_of_one_name():
 
 
 def test_nodes_of_one_name_and_of_none():
-    nodes = [node("Relu", ["x"], ["a"], name="n"), node("Neg", ["a"], ["b"], name="n"), node("Abs", ["b"], ["y"])]
+    nodes = [
+        node("Relu", ["x"], ["a"], name="n"),
+        node("Neg", ["a"], ["b"], name="n"),
+        node("Abs", ["b"], ["y"]),
+    ]
     graph = graph_from_onnx(model(nodes))
     assert [found.name for found in graph.nodes()] == ["n", "n.1", "y"]
     assert [found.origin for found in graph.nodes()] == [("n",), ("n",), ("y",)]
@@ -73,17 +83,24 @@ def test_names_that_the_import_adds_avoid_the_models():
 
 
 def test_a_node_may_be_called_like_a_value():
-    nodes = [node("Relu", ["x"], ["a"], name="b"), node("Neg", ["a"], ["b"], name="a"), node("Abs", ["b"], name="x")]
+    nodes = [
+        node("Relu", ["x"], ["a"], name="b"),
+        node("Neg", ["a"], ["b"], name="a"),
+        node("Abs", ["b"], name="x"),
+    ]
     graph = compare(model(nodes), FEEDS)
     assert {found.name for found in graph.nodes()} == {"a", "b", "x"}
 
 
-# -- order -------------------------------------------------------------------------------------------------------------------------
+# -- order -----------------------------------------------------------------------------------------
 
 
 @given(st.permutations(range(6)))
 def test_unsorted_nodes_are_sorted(order):
-    chain = [node("Relu", ["x"], ["v0"]), *(node("Add", [f"v{i}", "x"], [f"v{i + 1}"]) for i in range(5))]
+    chain = [
+        node("Relu", ["x"], ["v0"]),
+        *(node("Add", [f"v{i}", "x"], [f"v{i + 1}"]) for i in range(5)),
+    ]
     graph = graph_from_onnx(model([chain[i] for i in order], outputs=["v5"]))
     assert [found.output for found in graph.nodes()] == [f"v{i}" for i in range(6)]
 
@@ -109,7 +126,7 @@ def test_cycles_are_named():
     refused(model([node("Add", ["x", "y"], name="self")]), "Add node 'self' -> Add node 'self'")
 
 
-# -- nodes against their schema ----------------------------------------------------------------------------------------------------
+# -- nodes against their schema --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -121,15 +138,27 @@ def test_cycles_are_named():
         (node("Relu", ["x"], ["y", "z"]), "at most 1 outputs, not 2"),
         (node("Relu", ["x"], slope=2), "has no attribute 'slope'"),
         (node("Concat", ["x"]), "needs the attribute 'axis'"),
-        (node("Concat", ["x"], axis=1.5), "the attribute 'axis' of Concat is of kind INT, not FLOAT"),
+        (
+            node("Concat", ["x"], axis=1.5),
+            "the attribute 'axis' of Concat is of kind INT, not FLOAT",
+        ),
         (node("Concat", ["x"], axis=9), "axis"),
-        (node("MaxPool", ["x"], kernel_shape=[2]), "kernel_shape has 1 entries for 2 spatial dimensions"),
+        (
+            node("MaxPool", ["x"], kernel_shape=[2]),
+            "kernel_shape has 1 entries for 2 spatial dimensions",
+        ),
         (node("MaxPool", ["x"], kernel_shape=[2, 2], strides=[0, 1]), "must be positive"),
-        (node("MaxPool", ["x"], kernel_shape=[2, 2], pads=[1]), "pads has 1 entries where 4 belong"),
+        (
+            node("MaxPool", ["x"], kernel_shape=[2, 2], pads=[1]),
+            "pads has 1 entries where 4 belong",
+        ),
         (node("MaxPool", ["x"], kernel_shape=[2, 2], auto_pad="SOMEHOW"), "auto_pad is 'SOMEHOW'"),
         (node("MaxPool", ["x"], kernel_shape=[9, 9]), "window"),
         (node("Transpose", ["x"], perm=[0, 0, 1, 2]), "perm"),
-        (node("Split", ["x"], ["y", "z"], axis=1, num_outputs=2**62), "num_outputs is 4611686018427387904, and the node has 2 outputs"),
+        (
+            node("Split", ["x"], ["y", "z"], axis=1, num_outputs=2**62),
+            "num_outputs is 4611686018427387904, and the node has 2 outputs",
+        ),
     ],
 )
 def test_invalid_nodes(bad, text):
@@ -139,7 +168,9 @@ def test_invalid_nodes(bad, text):
 
 
 def test_a_node_without_outputs():
-    error = refused(model([node("Relu", ["x"]), node("Neg", ["x"], [""], name="useless")]), "Neg has no output")
+    error = refused(
+        model([node("Relu", ["x"]), node("Neg", ["x"], [""], name="useless")]), "Neg has no output"
+    )
     assert "node 'useless'" in error.where
 
 
@@ -166,7 +197,7 @@ def test_notes_of_tools_are_no_attributes():
     assert ops(graph_from_onnx(model([noted]))) == ["Relu"]
 
 
-# -- inputs and outputs ------------------------------------------------------------------------------------------------------------
+# -- inputs and outputs ----------------------------------------------------------------------------
 
 
 def test_symbolic_sizes():
@@ -181,7 +212,9 @@ def test_size_names_that_read_alike_stay_apart():
 
 
 def test_new_size_names_avoid_the_models():
-    graph = graph_from_onnx(model([node("Relu", ["x"])], inputs={"x": ["x_1", None], "u": [None, "?"]}))
+    graph = graph_from_onnx(
+        model([node("Relu", ["x"])], inputs={"x": ["x_1", None], "u": [None, "?"]})
+    )
     assert graph.type("x").shape == ("x_1", "x_1_1")
     assert len({*graph.type("x").shape, *graph.type("u").shape}) == 4
 
@@ -200,27 +233,35 @@ def test_inputs_that_are_no_tensors():
     proto = model([node("Relu", ["x"])])
     proto.graph.input[0].ClearField("type")
     refused(proto, "the input has no type")
-    proto.graph.input[0].CopyFrom(helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2]))
+    proto.graph.input[0].CopyFrom(
+        helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2])
+    )
     refused(proto, "no tensor but a sequence", UnsupportedOp)
     proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT8E4M3FN, [2]))
     refused(proto, "float8e4m3fn", UnsupportedOp)
 
 
 def test_an_input_with_an_initializer_is_a_constant():
-    proto = model([node("Add", ["x", "c"])], inputs={"x": [2], "c": [2]}, constants={"c": np.float32([1, 2])})
+    proto = model(
+        [node("Add", ["x", "c"])], inputs={"x": [2], "c": [2]}, constants={"c": np.float32([1, 2])}
+    )
     graph = graph_from_onnx(proto)
     assert graph.inputs == ("x",)
     assert set(graph.constants) == {"c"}
 
 
 def test_outputs_may_be_inputs_and_constants():
-    proto = model([node("Relu", ["x"])], outputs=["x", "c", "y"], constants={"c": np.float32([1, 2])})
+    proto = model(
+        [node("Relu", ["x"])], outputs=["x", "c", "y"], constants={"c": np.float32([1, 2])}
+    )
     assert graph_from_onnx(proto).outputs == ("x", "c", "y")
     refused(model([node("Relu", ["x"])], outputs=[]), "has no outputs")
 
 
 def test_every_kind_of_constant_node():
-    sparse = helper.make_sparse_tensor(helper.make_tensor("s", 1, [1], [5.0]), helper.make_tensor("i", 7, [1], [2]), [3])
+    sparse = helper.make_sparse_tensor(
+        helper.make_tensor("s", 1, [1], [5.0]), helper.make_tensor("i", 7, [1], [2]), [3]
+    )
     values = {
         "a": ({"value": helper.make_tensor("v", TensorProto.INT8, [2], [1, 2])}, np.int8([1, 2])),
         "b": ({"value_int": 3}, np.int64(3)),
@@ -241,11 +282,13 @@ def test_every_kind_of_constant_node():
 
 
 def test_a_constant_node_needs_one_value():
-    refused(model([node("Constant", [], value_int=1, value_float=2.0)]), "has 2 values, and needs one")
+    refused(
+        model([node("Constant", [], value_int=1, value_float=2.0)]), "has 2 values, and needs one"
+    )
     refused(model([node("Constant", [])]), "has 0 values, and needs one")
 
 
-# -- opsets and unknown ops --------------------------------------------------------------------------------------------------------
+# -- opsets and unknown ops ------------------------------------------------------------------------
 
 
 def test_opsets_are_checked():
@@ -274,15 +317,27 @@ def test_all_unknown_ops_are_listed_with_their_nodes():
         node("Attention", ["b"], ["c"], name="m", domain="com.microsoft"),
         node("Relux", ["c"], name="r"),
     ]
-    error = refused(model(nodes, domains={"com.acme": 1, "com.microsoft": 1}), "3 operators that nothing here can run", UnsupportedOp)
-    for part in ("com.acme.Foo (node 'f1', 'f2')", "com.microsoft.Attention (node 'm')", "Relux (node 'r')"):
+    error = refused(
+        model(nodes, domains={"com.acme": 1, "com.microsoft": 1}),
+        "3 operators that nothing here can run",
+        UnsupportedOp,
+    )
+    for part in (
+        "com.acme.Foo (node 'f1', 'f2')",
+        "com.microsoft.Attention (node 'm')",
+        "Relux (node 'r')",
+    ):
         assert part in error.what
     for part in ("ORT_DISABLE_ALL", "local functions", "ONNX has no op Relux"):
         assert part in error.hint
 
 
 def test_an_op_of_a_newer_opset_says_which():
-    error = refused(model([node("Gelu", ["x"])], opset=13), "an operator that nothing here can run: Gelu", UnsupportedOp)
+    error = refused(
+        model([node("Gelu", ["x"])], opset=13),
+        "an operator that nothing here can run: Gelu",
+        UnsupportedOp,
+    )
     assert "exists from opset 20 on, and the model imports 13" in error.hint
 
 
@@ -292,23 +347,35 @@ def test_many_unknown_nodes_are_counted():
     assert "n5" not in error.what
 
 
-# -- size --------------------------------------------------------------------------------------------------------------------------
+# -- size ------------------------------------------------------------------------------------------
 
 
 def test_import_takes_linear_time():
     def seconds(count):
-        nodes = [node("Add", [f"v{i - 1}" if i else "x", "c"], [f"v{i}"], name="same") for i in range(count)]
-        data = model(nodes, inputs={"x": [2]}, outputs=[f"v{count - 1}"], constants={"c": np.float32(1)}).SerializeToString()
+        nodes = [
+            node("Add", [f"v{i - 1}" if i else "x", "c"], [f"v{i}"], name="same")
+            for i in range(count)
+        ]
+        data = model(
+            nodes, inputs={"x": [2]}, outputs=[f"v{count - 1}"], constants={"c": np.float32(1)}
+        ).SerializeToString()
         started = time.process_time()
         assert len(graph_from_onnx(data)) == count
         return time.process_time() - started
 
     small, large = min(seconds(1000) for _ in range(3)), seconds(16000)
-    assert large < 16 * small * 4  # four times: the garbage collector and the caches; quadratic time would be 16 times
+    assert (
+        large < 16 * small * 4
+    )  # four times: the garbage collector and the caches; quadratic time would be 16 times
 
 
 def test_node_budget_counts_subgraphs():
-    inner = helper.make_graph([node("Identity", ["x"], [f"b{i}"]) for i in range(5)], "body", [], [onnx.ValueInfoProto(name="b4")])
+    inner = helper.make_graph(
+        [node("Identity", ["x"], [f"b{i}"]) for i in range(5)],
+        "body",
+        [],
+        [onnx.ValueInfoProto(name="b4")],
+    )
     nodes = [node("If", ["c"], then_branch=inner, else_branch=inner)]
     proto = model(nodes, inputs={"x": [2], "c": []}, types={"c": TensorProto.BOOL})
     graph_from_onnx(proto, budgets=Budgets(nodes=11))

@@ -1,4 +1,6 @@
-"""Constants: every way ONNX stores them, and every way in which shape, type and data can disagree."""
+"""Constants: every way ONNX stores them, and every way in which shape, type and data can
+disagree.
+"""
 
 from __future__ import annotations
 
@@ -71,13 +73,25 @@ def test_raw_data_is_not_copied_again():
     array, _ = read(tensor)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 1.5 * data.nbytes  # protobuf hands the bytes out once; the array is a view of them
+    assert (
+        peak < 1.5 * data.nbytes
+    )  # protobuf hands the bytes out once; the array is a view of them
     assert not array.flags.writeable
 
 
 @pytest.mark.parametrize(
     ("dims", "length"),
-    [([2, 3], 20), ([2, 3], 28), ([], 0), ([0], 4), ([2**31, 2**31], 4), ([2**40], 4), ([2**62, 4], 16), ([7, 0, 2**62], 0), ([1] * 40, 4)],
+    [
+        ([2, 3], 20),
+        ([2, 3], 28),
+        ([], 0),
+        ([0], 4),
+        ([2**31, 2**31], 4),
+        ([2**40], 4),
+        ([2**62, 4], 16),
+        ([7, 0, 2**62], 0),
+        ([1] * 40, 4),
+    ],
 )
 def test_shape_and_data_must_agree(dims, length):
     tensor = TensorProto(data_type=TensorProto.FLOAT, dims=dims, raw_data=b"\0" * length)
@@ -146,12 +160,14 @@ def test_budgets_come_before_the_data():
         reader.read(small, "here")
 
 
-# -- sparse ------------------------------------------------------------------------------------------------------------------------
+# -- sparse ----------------------------------------------------------------------------------------
 
 
 def sparse(values, indices, dims):
     return helper.make_sparse_tensor(
-        numpy_helper.from_array(np.asarray(values, np.float32), "s"), numpy_helper.from_array(np.asarray(indices, np.int64), "i"), dims
+        numpy_helper.from_array(np.asarray(values, np.float32), "s"),
+        numpy_helper.from_array(np.asarray(indices, np.int64), "i"),
+        dims,
     )
 
 
@@ -168,7 +184,19 @@ def test_sparse_tensors_become_dense():
     np.testing.assert_array_equal(read_sparse(sparse([], [], [2, 2]))[0], np.zeros((2, 2)))
 
 
-@pytest.mark.parametrize("indices", [[1, 6], [-1, 2], [3, 1], [1, 1], [[0, 1], [2, 0]], [[0, 1], [0, -1]], [[0, 1, 2], [1, 1, 1]], [1]])
+@pytest.mark.parametrize(
+    "indices",
+    [
+        [1, 6],
+        [-1, 2],
+        [3, 1],
+        [1, 1],
+        [[0, 1], [2, 0]],
+        [[0, 1], [0, -1]],
+        [[0, 1, 2], [1, 1, 1]],
+        [1],
+    ],
+)
 def test_indices_of_sparse_tensors_are_checked(indices):
     with pytest.raises(InvalidModel):
         read_sparse(sparse([5, 7], indices, [2, 3]))
@@ -179,11 +207,13 @@ def test_a_sparse_tensor_is_charged_for_its_zeros():
         read_sparse(sparse([5], [1], [2**20, 2**20]))
 
 
-# -- external data -----------------------------------------------------------------------------------------------------------------
+# -- external data ---------------------------------------------------------------------------------
 
 
 def external(location, **entries):
-    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor = TensorProto(
+        name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL
+    )
     for key, value in {"location": location, **entries}.items():
         tensor.external_data.add(key=key, value=str(value))
     return tensor
@@ -200,14 +230,21 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize(
     ("entries", "expected"),
-    [({"length": 16}, [0, 1, 2, 3]), ({"offset": 8, "length": 16}, [2, 3, 4, 5]), ({"offset": 4}, [1, 2, 3, 4])],
+    [
+        ({"length": 16}, [0, 1, 2, 3]),
+        ({"offset": 8, "length": 16}, [2, 3, 4, 5]),
+        ({"offset": 4}, [1, 2, 3, 4]),
+    ],
 )
 def test_external_data_inside_the_folder(folder, entries, expected):
     array, _ = read(external("w.bin", **entries), folder=folder)
     np.testing.assert_array_equal(array, np.float32(expected))
 
 
-@pytest.mark.parametrize("location", ["../secret.bin", "a/../../secret.bin", "missing.bin", "", ".", "w.bin/x", "w.bin\0"])
+@pytest.mark.parametrize(
+    "location",
+    ["../secret.bin", "a/../../secret.bin", "missing.bin", "", ".", "w.bin/x", "w.bin\0"],
+)
 def test_external_data_elsewhere(folder, location):
     with pytest.raises(InvalidModel, match="external data"):
         read(external(location, length=16), folder=folder)

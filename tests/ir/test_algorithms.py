@@ -1,4 +1,6 @@
-"""Each algorithm of the table is whole: arithmetic in NumPy, a number of oneDNN's, a bound that holds, a row that says the truth."""
+"""Each algorithm of the table is whole: arithmetic in NumPy, a number of oneDNN's, a bound that
+holds, a row that says the truth.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ PARAMETERS = [(0.0, 0.0), (1.0, 0.0), (0.5, 0.25), (-0.5, 2.0)]
 def computed(algorithm: str, x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     y = x.copy()
     record = Recorder(Scratch(64 * y.nbytes + 4096))
-    ALGORITHMS[algorithm](EltwiseCall(y, np.float32(alpha), np.float32(beta), record, VNNI_3_2, finite=True, signed_zero=True))
+    ALGORITHMS[algorithm](
+        EltwiseCall(
+            y, np.float32(alpha), np.float32(beta), record, VNNI_3_2, finite=True, signed_zero=True
+        )
+    )
     run(record)
     return y
 
@@ -34,8 +40,12 @@ def run(record: Recorder) -> None:
 
 def test_each_has_arithmetic_and_a_number() -> None:
     assert ALGORITHMS.keys() == ELTWISE.keys()
-    assert {name.removeprefix("eltwise_") for name in AlgKind.__members__ if name.startswith("eltwise_")} >= ELTWISE.keys()
-    assert {name.removeprefix("binary_") for name in AlgKind.__members__ if name.startswith("binary_")} >= BINARY.keys()
+    assert {
+        name.removeprefix("eltwise_") for name in AlgKind.__members__ if name.startswith("eltwise_")
+    } >= ELTWISE.keys()
+    assert {
+        name.removeprefix("binary_") for name in AlgKind.__members__ if name.startswith("binary_")
+    } >= BINARY.keys()
 
 
 @pytest.mark.parametrize("name", ELTWISE)
@@ -62,6 +72,12 @@ def test_what_does_not_tell_zero_is_continuous_there(name: str) -> None:
 def test_a_binary_algorithm_tells_zero_or_is_continuous_there(name: str) -> None:
     found = EDGES[:3].copy()
     record = Recorder(Scratch(4096))
-    record_binary(name, found, np.zeros(3, np.float32) if name != "div" else np.ones(3, np.float32), record, finite=True)
+    record_binary(
+        name,
+        found,
+        np.zeros(3, np.float32) if name != "div" else np.ones(3, np.float32),
+        record,
+        finite=True,
+    )
     run(record)
     assert BINARY[name].tells_zero == (np.ptp(found) == 1)

@@ -1,4 +1,6 @@
-"""Nothing compares the shapes of two values by `==`, to which one `?` equals another: `dims.same_shape` and `dims.fits` know better."""
+"""Nothing compares the shapes of two values by `==`, to which one `?` equals another:
+`dims.same_shape` and `dims.fits` know better.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ ALLOWED = {
     ("passes/fold_constants.py", "graph.type(node.output) == graph.type(node.inputs[0])"): WORDS,
     ("passes/move_reshape.py", "graph.type(value) == graph.type(old.output)"): WORDS,
     ("passes/nest_concat.py", "graph.type(node.inputs[0]) == graph.type(node.output)"): WORDS,
-    ("passes/pad_into_convolution.py", "graph.type(made[c.name].output) != graph.type(c.output)"): WORDS,
+    (
+        "passes/pad_into_convolution.py",
+        "graph.type(made[c.name].output) != graph.type(c.output)",
+    ): WORDS,
     ("passes/recognize_shuffle.py", "graph.type(value) == graph.type(last.output)"): WORDS,
     ("passes/recognize_shuffle.py", "graph.type(made.output) != graph.type(last.output)"): WORDS,
 }
@@ -47,13 +52,21 @@ def _is_shape(node: ast.expr) -> bool:
 
 
 def _is_type(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "type"
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "type"
+    )
 
 
 def test_no_shapes_are_compared_by_words() -> None:
     files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     assert len(files) > 100
-    found = {(str(path.relative_to(ROOT)), each) for path in files for each in compared(ast.parse(path.read_text(encoding="utf-8")))}
+    found = {
+        (str(path.relative_to(ROOT)), each)
+        for path in files
+        for each in compared(ast.parse(path.read_text(encoding="utf-8")))
+    }
     assert found == ALLOWED.keys()
 
 

@@ -49,17 +49,25 @@ def test_keep_all_returns_every_value_that_is_computed():
 
 def test_absent_inputs_and_outputs():
     graph = graph_of(3, 4)
-    graph.add("Clip", ["x", "", graph.add_constant("high", np.asarray(2, np.float32))], outputs=["c"])
+    graph.add(
+        "Clip", ["x", "", graph.add_constant("high", np.asarray(2, np.float32))], outputs=["c"]
+    )
     k = graph.add_constant("k", np.asarray([1], np.int64))
     graph.add("TopK", ["c", k], outputs=["", "where"])
     graph.set_outputs(["where"])
-    np.testing.assert_array_equal(run_graph(graph, {"x": X})["where"], np.argmax(np.minimum(X, 2), axis=1)[:, None])
+    np.testing.assert_array_equal(
+        run_graph(graph, {"x": X})["where"], np.argmax(np.minimum(X, 2), axis=1)[:, None]
+    )
 
 
 def test_values_are_freed_after_their_last_use(monkeypatch):
     graph = graph_of(3, 4)
     for index in range(4):
-        graph.add("Exp" if index % 2 else "Tanh", ["x" if index == 0 else f"v{index - 1}"], outputs=[f"v{index}"])
+        graph.add(
+            "Exp" if index % 2 else "Tanh",
+            ["x" if index == 0 else f"v{index - 1}"],
+            outputs=[f"v{index}"],
+        )
     graph.add("Add", ["v3", "v1"], outputs=["y"])
     graph.set_outputs(["y"])
     alive: dict[str, weakref.ref[np.ndarray]] = {}
@@ -101,13 +109,21 @@ def test_results_can_be_written_into():
     np.testing.assert_array_equal(graph.constants[constant], X)
 
 
-# -- foreign ops -------------------------------------------------------------------------------------------------------------------
+# -- foreign ops -----------------------------------------------------------------------------------
 
 
 def foreign_graph() -> Graph:
     graph = graph_of(3, 4)
     attrs = {"op_type": "Hardmax", "opset": 13, "proto": b""}
-    graph.add("Onnx", ["x", ""], attrs, name="odd", outputs=["y"], origin=["layer/odd"], types=[TensorType(DType.F32, (3, 4))])
+    graph.add(
+        "Onnx",
+        ["x", ""],
+        attrs,
+        name="odd",
+        outputs=["y"],
+        origin=["layer/odd"],
+        types=[TensorType(DType.F32, (3, 4))],
+    )
     graph.set_outputs(["y"])
     return graph
 
@@ -127,11 +143,13 @@ def test_foreign_ops_without_a_caller():
 
 def test_a_foreign_result_of_another_type_is_a_bug():
     for result in (X.astype(np.float64), X[:2], X[0]):
-        with pytest.raises(InternalError, match=r"Hardmax at layer/odd gave .* for y, whose type is f32\[3,4\]"):
+        with pytest.raises(
+            InternalError, match=r"Hardmax at layer/odd gave .* for y, whose type is f32\[3,4\]"
+        ):
             run_graph(foreign_graph(), {"x": X}, foreign=lambda _, __, result=result: [result])
 
 
-# -- feeds -------------------------------------------------------------------------------------------------------------------------
+# -- feeds -----------------------------------------------------------------------------------------
 
 
 def two_inputs() -> Graph:
@@ -170,5 +188,8 @@ def test_a_node_that_cannot_be_computed_is_named():
     weights = graph.add_constant("w", np.ones((4, 2), np.float32))
     graph.add("MatMul", ["x", weights], name="dense", outputs=["y"], origin=["encoder/dense"])
     graph.set_outputs(["y"])
-    with pytest.raises(InvalidInput, match=r"MatMul cannot be computed on float32\[3, 5\], float32\[4, 2\][\s\S]*encoder/dense"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"MatMul cannot be computed on float32\[3, 5\], float32\[4, 2\][\s\S]*encoder/dense",
+    ):
         run_graph(graph, {"x": np.ones((3, 5), np.float32)})

@@ -1,4 +1,6 @@
-"""The order of nodes is the lexicographical topological sort by rank, whatever edits did to the graph."""
+"""The order of nodes is the lexicographical topological sort by rank, whatever edits did to the
+graph.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,16 @@ def edited(draw: st.DrawFn) -> Graph:
         node = graph.add("Add", inputs, name=f"n{number}", after_all=draw(st.booleans()))
         values.append(node.output)
         if draw(st.integers(0, 2)) == 0:
-            readers = [each for each in graph.nodes() if each.name != node.name and not nx.has_path(graph._index, each.name, node.name)]
+            readers = [
+                each
+                for each in graph.nodes()
+                if each.name != node.name and not nx.has_path(graph._index, each.name, node.name)
+            ]
             if readers:
                 reader = draw(st.sampled_from(readers))
-                graph.set_inputs(reader, [node.output, draw(st.sampled_from([reader.inputs[1], node.output]))])
+                graph.set_inputs(
+                    reader, [node.output, draw(st.sampled_from([reader.inputs[1], node.output]))]
+                )
         unread = [each for each in graph.nodes() if not graph.is_read(each.output)]
         if len(unread) > 1 and draw(st.integers(0, 4)) == 0:
             gone = draw(st.sampled_from(unread))

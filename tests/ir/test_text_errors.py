@@ -1,4 +1,6 @@
-"""A text that is not a graph: the error says line, place and what was expected; hostile text costs nothing."""
+"""A text that is not a graph: the error says line, place and what was expected; hostile text costs
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,11 @@ CASES = {
     HEAD + "  in @y : f32[1]": "expected `%` and a new name",
     HEAD + "  in %y f32[1]": "expected `:`",
     HEAD + "  in %y : float32[1]": "expected an element type (f32, f64, ",
-    HEAD + "  in %y : f32[1": 'expected `]`, found the end of the line',
+    HEAD + "  in %y : f32[1": "expected `]`, found the end of the line",
     HEAD + "  in %y : f32[1,]": 'expected a dimension, found "]"',
     HEAD + "  in %y : f32[1] more": 'expected the end of the line, found "more"',
-    HEAD + "  in %y : u8[2]{s=[1,2],z=[0]}": "this quantization is impossible: 2 scales with 1 zero points",
+    HEAD
+    + "  in %y : u8[2]{s=[1,2],z=[0]}": "this quantization is impossible: 2 scales with 1 zero points",
     HEAD + "  in %y : u8[2]{s=[1,2],z=[0,0]}": "more than one scale needs an axis",
     HEAD + "  in %y : u8[2]{s=[64 values 1..2],z=0}": "this list was shortened for reading",
     HEAD + "  const @c : f32[2] = [1.0]": "expected 2 elements, found 1",
@@ -46,7 +49,8 @@ CASES = {
     HEAD + "  const @c : f32[-1] = fill(0)": "the constant's shape is not static",
     HEAD + "  const @c : f32[100000,100000] = fill(0)": "constants take more than 2147483648 bytes",
     HEAD + "  const @c : u8[4611686018427387905] = fill(0)": "no array has the shape",
-    HEAD + "  const @c : f32[99] = #0123456789abcdef": "the data of #0123456789abcdef is not in the text",
+    HEAD
+    + "  const @c : f32[99] = #0123456789abcdef": "the data of #0123456789abcdef is not in the text",
     HEAD + "  const @c : string[1] = #0123456789abcdef": "strings are not kept by digest",
     HEAD + "  %y = Relu(%z)": "%z is read before it is defined",
     HEAD + "  %y = Relu(@x)": "x is no constant: write %x",
@@ -63,19 +67,20 @@ CASES = {
     HEAD + '  %y = Onnx(%x){op_type="A",opset=1,proto=b""}': "%y needs a type",
     HEAD + '  %y = Relu(%x) ; "unclosed': "expected the node's name",
     HEAD + r'  %y = Relu(%x) ; "\q"': "expected a string with valid escapes",
-    HEAD + "  %\"\" = Relu(%x)": "expected a value's name, which is never empty",
+    HEAD + '  %"" = Relu(%x)': "expected a value's name, which is never empty",
     HEAD + "  out %y": "%y is read before it is defined",
     HEAD + "  out %x\n  out %x": "a second line `out`",
     HEAD + "  quantizer q : F of x\n  quantizer q : F of x": "the quantizer q stands here twice",
-    HEAD + '  fate q quantize -> sum : ""': "a fate of a quantize half is one of dst_scale, post_op",
+    HEAD
+    + '  fate q quantize -> sum : ""': "a fate of a quantize half is one of dst_scale, post_op",
     HEAD + '  fate q halve -> sum : ""': "expected `quantize` or `dequantize`",
     HEAD + "  decision fired r at n : because": "expected the reason, quoted",
-    HEAD + "  decision done r at n : \"\"": "expected `fired` or `refused`",
+    HEAD + '  decision done r at n : ""': "expected `fired` or `refused`",
     HEAD + "  out %x\ndata\n  nothing": "expected `#` and a digest",
     HEAD + "  %y = Relu(%x){a=" + "[" * 40 + "}": "lists are nested more than 32 deep",
     HEAD + "  %y = Relu(%x){a=1e99}": "1e99 is beyond f32",
     HEAD + '  %y = Relu(%x){a=b"A"}': "this is no base64",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("text", "message"), CASES.items(), ids=range(len(CASES)))
@@ -101,7 +106,9 @@ def test_the_error_shows_the_place():
 def _stored(raw: bytes, digest: str | None = None, size: int = 100) -> str:
     packed = base64.b64encode(zlib.compress(raw)).decode()
     digest = digest or hashlib.sha256(raw).hexdigest()[:16]
-    return f"graph g\n  const @c : u8[{size}] = #{digest}\n  out @c\ndata\n  #{digest}\n    {packed}\n"
+    return (
+        f"graph g\n  const @c : u8[{size}] = #{digest}\n  out @c\ndata\n  #{digest}\n    {packed}\n"
+    )
 
 
 def test_damaged_data_is_refused():
@@ -112,7 +119,10 @@ def test_damaged_data_is_refused():
         (_stored(bytes(99)), "is not 100 bytes long"),
         (good[:-8] + "\n", "is damaged|is not 100 bytes long"),
         (good.replace("    e", "    !"), "is damaged"),
-        (good.replace("const @c : u8[100]", "const @c : bool[100]"), "a bool is stored as a byte 0 or 1"),
+        (
+            good.replace("const @c : u8[100]", "const @c : bool[100]"),
+            "a bool is stored as a byte 0 or 1",
+        ),
     ]:
         with pytest.raises(InvalidModel, match=message):
             parse_graph(text)
@@ -123,7 +133,9 @@ def test_a_decompression_bomb_is_not_unpacked():
     start = time.process_time()
     with pytest.raises(InvalidModel, match="is not 100 bytes long"):
         parse_graph(bomb)
-    assert time.process_time() - start < 2  # unpacking 64 MiB is not what takes the time: reading the base64 is
+    assert (
+        time.process_time() - start < 2
+    )  # unpacking 64 MiB is not what takes the time: reading the base64 is
 
 
 def test_limits_are_the_callers():
@@ -146,7 +158,12 @@ def test_long_tokens_take_linear_time():
         "%" + "a." * 100_000 + ":",
     ):
         start = time.process_time()
-        for line in (f"  in {evil}", f"  %y = Relu(%x){{a={evil}", f"  const @c : f32[1] = {evil}", f"  %y = {evil}"):
+        for line in (
+            f"  in {evil}",
+            f"  %y = Relu(%x){{a={evil}",
+            f"  const @c : f32[1] = {evil}",
+            f"  %y = {evil}",
+        ):
             with pytest.raises(InvalidModel):
                 parse_graph(HEAD + line)
         assert time.process_time() - start < 2  # quadratic time would take minutes
@@ -170,7 +187,10 @@ def test_any_change_of_a_text_gives_a_graph_or_an_error_with_a_place(data):
         start = data.draw(st.integers(0, len(text)))
         end = data.draw(st.integers(start, min(start + 6, len(text))))
         piece = data.draw(
-            st.sampled_from(["", "%", "@", "{", "[", '"', "\n", "0", "-", ",", "nan", "#", ";", "x", "é"]) | st.text(max_size=3)
+            st.sampled_from(
+                ["", "%", "@", "{", "[", '"', "\n", "0", "-", ",", "nan", "#", ";", "x", "é"]
+            )
+            | st.text(max_size=3)
         )
         text = text[:start] + piece + text[end:]
     try:

@@ -30,7 +30,9 @@ def test_a_graph_survives_the_text_form(graph):
     assert [node.name for node in again.nodes()] == [node.name for node in graph.nodes()]
     assert print_graph(again) == text
     for node in graph.nodes():
-        assert {k: exactly(v) for k, v in node.attrs.items()} == {k: exactly(v) for k, v in again.node(node.name).attrs.items()}
+        assert {k: exactly(v) for k, v in node.attrs.items()} == {
+            k: exactly(v) for k, v in again.node(node.name).attrs.items()
+        }
     for name, data in graph.constants.items():
         assert not again.constants[name].flags.writeable
         assert again.constants[name].dtype == data.dtype
@@ -78,10 +80,16 @@ def test_a_constant_survives_bit_for_bit(data):
     graph.set_outputs(["c"])
     again = parse_graph(print_graph(graph)).constants["c"]
     assert (again.dtype, again.shape) == (data.dtype, data.shape)
-    assert again.tolist() == data.tolist() if data.dtype.kind == "O" else again.tobytes() == data.tobytes()
+    assert (
+        again.tolist() == data.tolist()
+        if data.dtype.kind == "O"
+        else again.tobytes() == data.tobytes()
+    )
 
 
-@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FC00001, 0xFFC00000, 0x7F800001, 0x80000000, 0x00000001, 0x7F7FFFFF])
+@pytest.mark.parametrize(
+    "bits", [0x7FC00000, 0x7FC00001, 0xFFC00000, 0x7F800001, 0x80000000, 0x00000001, 0x7F7FFFFF]
+)
 @pytest.mark.parametrize("count", [1, 40])
 def test_every_bit_of_a_float_survives(bits, count):
     data = np.full(count, bits, np.uint32)
@@ -96,7 +104,12 @@ def test_every_bit_of_a_float_survives(bits, count):
 @pytest.mark.parametrize("dtype", [DType.S4, DType.U4, DType.BF16])
 def test_types_that_numpy_lacks_survive(dtype):
     graph = Graph()
-    graph.add_constant("c", np.arange(4).astype(dtype.numpy), dtype, Quantization.of([0.5, 0.25, 1, 2], 0, 0) if dtype.is_integer else None)
+    graph.add_constant(
+        "c",
+        np.arange(4).astype(dtype.numpy),
+        dtype,
+        Quantization.of([0.5, 0.25, 1, 2], 0, 0) if dtype.is_integer else None,
+    )
     graph.set_outputs(["c"])
     assert parse_graph(print_graph(graph)) == graph
     assert f": {dtype.value}[4]" in print_graph(graph)
@@ -104,8 +117,13 @@ def test_types_that_numpy_lacks_survive(dtype):
 
 def test_types_read_as_they_are_written_elsewhere():
     quant = Quantization.of(0.02, 0)
-    assert Writer().type(TensorType(DType.U8, (1, 64, 56, 56), quant)) == "u8[1,64,56,56]{s=0.02,z=0}"
-    for type_ in (TensorType(DType.F32, None), TensorType(DType.S8, ("N", 3), Quantization.of([0.5, 0.1], [1, 127.5], 1))):
+    assert (
+        Writer().type(TensorType(DType.U8, (1, 64, 56, 56), quant)) == "u8[1,64,56,56]{s=0.02,z=0}"
+    )
+    for type_ in (
+        TensorType(DType.F32, None),
+        TensorType(DType.S8, ("N", 3), Quantization.of([0.5, 0.1], [1, 127.5], 1)),
+    ):
         assert Writer().type(type_) == str(type_)
 
 
@@ -119,7 +137,9 @@ def test_a_number_is_the_nearest_f32_and_says_so_when_it_is_more():
 @given(st.integers(9, 70))
 def test_the_display_form_shortens_lists_and_does_not_read_back(count):
     graph = Graph("g")
-    graph.add_input("x", TensorType(DType.S8, (count, 2), Quantization.of(np.linspace(1, 2, count), 0, 0)))
+    graph.add_input(
+        "x", TensorType(DType.S8, (count, 2), Quantization.of(np.linspace(1, 2, count), 0, 0))
+    )
     graph.set_outputs(["x"])
     text = print_graph(graph, data="digest")
     assert f"s=[{count} values 1..2],z=[{count} values 0..0],axis=0" in text
@@ -165,4 +185,6 @@ def test_the_examples_of_the_grammar_are_what_the_printer_writes():
     assert examples
     for example in examples:
         again = print_graph(parse_graph(example))
-        assert again.split("\ndata\n")[0] == example.split("\ndata\n")[0]  # zlib may pack the data behind it in another way elsewhere
+        assert (
+            again.split("\ndata\n")[0] == example.split("\ndata\n")[0]
+        )  # zlib may pack the data behind it in another way elsewhere

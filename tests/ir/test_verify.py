@@ -1,4 +1,6 @@
-"""The graph verifier: for each row of each stage a graph that breaks it, and the diagnostic that a person sees."""
+"""The graph verifier: for each row of each stage a graph that breaks it, and the diagnostic that a
+person sees.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ graph net
 
 
 def _node(graph: Graph, name: str, **changes: object) -> None:
-    """Changes a node behind the graph's back; the table of uses and the index follow, so that one row alone is broken."""
+    """Changes a node behind the graph's back; the table of uses and the index follow, so that one
+    row alone is broken.
+    """
     graph._disconnect(graph._nodes[name])
     graph._nodes[name] = replace(graph._nodes[name], **changes)
     graph._connect(graph._nodes[name])
@@ -242,7 +246,11 @@ def test_the_diagnostic_of_a_broken_graph(golden):
     break_it(graph)
     found = verify(graph, stage)
     # What breaks one rule often breaks another one, too: the file holds what this row says.
-    own = [diagnostic for diagnostic in found if diagnostic.rule == f"{stage.name}/{golden.name.split('.')[0]}"]
+    own = [
+        diagnostic
+        for diagnostic in found
+        if diagnostic.rule == f"{stage.name}/{golden.name.split('.')[0]}"
+    ]
     assert own
     golden.check("\n\n".join(map(str, own)))
 
@@ -256,14 +264,18 @@ def test_every_row_of_every_stage_has_a_case_and_every_case_a_file():
 @given(graphs())
 def test_generated_graphs_break_nothing_but_what_was_drawn_broken(graph):
     drawn = {"quantization", "quantizers", "origin", "outputs-exist"}
-    assert {found.rule.removeprefix("well-formed/") for found in verify(graph, WELL_FORMED)} <= drawn
+    assert {
+        found.rule.removeprefix("well-formed/") for found in verify(graph, WELL_FORMED)
+    } <= drawn
 
 
 def test_a_fake_quantize_may_stay_where_a_refusal_says_why():
     graph = parse_graph(NET)
     graph.decide(Decision("split_fake_quantize", "fq", Outcome.FIRED, "split"))
     assert [found.rule for found in verify(graph, SPLIT)] == ["split/no-fake-quantize"]
-    graph.decide(Decision("split_fake_quantize", "fq", Outcome.REFUSED, "the ranges are not constant"))
+    graph.decide(
+        Decision("split_fake_quantize", "fq", Outcome.REFUSED, "the ranges are not constant")
+    )
     assert verify(graph, SPLIT) == []
     check(graph, SPLIT)
 
@@ -276,7 +288,11 @@ def test_the_users_model_is_the_users_to_mend():
     assert "Add sum" in caught.value.what
     assert caught.value.where == "sum"
     assert "^^^" in caught.value.excerpt
-    assert str(caught.value).index("where: sum") < str(caught.value).index("^^^") < str(caught.value).index("fix:")
+    assert (
+        str(caught.value).index("where: sum")
+        < str(caught.value).index("^^^")
+        < str(caught.value).index("fix:")
+    )
     assert caught.value.hint == "run onnx.shape_inference to find the contradiction"
 
 
@@ -318,9 +334,18 @@ def test_a_long_line_is_shown_around_its_offender():
     graph = Graph("wide")
     for index in range(60):
         graph.add_input(f"input_number_{index}", TensorType(DType.F32, (1,)))
-    graph.add("Concat", [f"input_number_{index}" for index in range(60)], {"axis": 0}, name="cat", outputs=["y"], origin=["cat"])
+    graph.add(
+        "Concat",
+        [f"input_number_{index}" for index in range(60)],
+        {"axis": 0},
+        name="cat",
+        outputs=["y"],
+        origin=["cat"],
+    )
     graph.set_outputs(["y"])
-    graph._nodes["cat"] = replace(graph.node("cat"), inputs=(*graph.node("cat").inputs[:58], "gone", "input_number_59"))
+    graph._nodes["cat"] = replace(
+        graph.node("cat"), inputs=(*graph.node("cat").inputs[:58], "gone", "input_number_59")
+    )
     (found,) = [d for d in verify(graph, WELL_FORMED) if d.rule.endswith("bound-before-use")]
     lines = found.excerpt.splitlines()
     (marked,) = [i for i, line in enumerate(lines) if line.startswith("  >")]

@@ -1,4 +1,6 @@
-"""One small graph for each anchor: 8-bit codes in, the anchor, something behind it, and f32 or 8-bit codes out."""
+"""One small graph for each anchor: 8-bit codes in, the anchor, something behind it, and f32 or
+8-bit codes out.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,15 @@ def rows(n: Net) -> Value:
 
 def _deconvolution(n: Net) -> Value:
     w = n.weights((8, 6, 3, 3), _WEIGHTS * (1 + np.arange(6) / 8), 1)
-    return n.op("ConvTranspose", image(n), w, n.rng.normal(size=6), kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+    return n.op(
+        "ConvTranspose",
+        image(n),
+        w,
+        n.rng.normal(size=6),
+        kernel_shape=(3, 3),
+        strides=(2, 2),
+        pads=(1, 1, 1, 1),
+    )
 
 
 def _deconvolution_quantized_by_channel(n: Net) -> Value:
@@ -44,7 +54,9 @@ def _deconvolution_quantized_by_channel(n: Net) -> Value:
 
 def _attention(n: Net) -> Value:
     q, k = codes(n, 2, 3, 5, 8), n.input((2, 3, 5, 8), "k")
-    return n.op("MatMul", q, n.op("Transpose", n.fq(n.op("Tanh", k), -1.0, 127 / 128), perm=(0, 1, 3, 2)))
+    return n.op(
+        "MatMul", q, n.op("Transpose", n.fq(n.op("Tanh", k), -1.0, 127 / 128), perm=(0, 1, 3, 2))
+    )
 
 
 def _shuffle(n: Net) -> Value:
@@ -53,7 +65,14 @@ def _shuffle(n: Net) -> Value:
 
 
 def _resize(n: Net, mode: str) -> Value:
-    return n.op("Resize", image(n), "", n.const([1, 1, 2, 2]), mode=mode, coordinate_transformation_mode="half_pixel")
+    return n.op(
+        "Resize",
+        image(n),
+        "",
+        n.const([1, 1, 2, 2]),
+        mode=mode,
+        coordinate_transformation_mode="half_pixel",
+    )
 
 
 def _asymmetric_weights(n: Net) -> Value:
@@ -74,19 +93,36 @@ def _sum(n: Net, *scales: int) -> Value:
 
 
 ANCHORS: dict[str, Anchor] = {
-    "convolution 1d": lambda n: n.op("Conv", codes(n, 2, 8, 9), n.weights((6, 8, 3), _WEIGHTS), kernel_shape=(3,), pads=(1, 1)),
+    "convolution 1d": lambda n: n.op(
+        "Conv", codes(n, 2, 8, 9), n.weights((6, 8, 3), _WEIGHTS), kernel_shape=(3,), pads=(1, 1)
+    ),
     "convolution 2d": lambda n: n.conv(image(n), 6, scale=_WEIGHTS, bias=n.rng.normal(size=6)),
-    "convolution 3d": lambda n: n.op("Conv", codes(n, 1, 4, 5, 5, 5), n.weights((6, 4, 3, 3, 3), _WEIGHTS), kernel_shape=(3, 3, 3)),
-    "convolution grouped": lambda n: n.conv(image(n), 8, group=2, scale=_WEIGHTS * (1 + np.arange(8) / 8)),
-    "convolution depthwise": lambda n: n.conv(image(n), 8, group=8, scale=_WEIGHTS * (1 + np.arange(8) / 8)),
+    "convolution 3d": lambda n: n.op(
+        "Conv",
+        codes(n, 1, 4, 5, 5, 5),
+        n.weights((6, 4, 3, 3, 3), _WEIGHTS),
+        kernel_shape=(3, 3, 3),
+    ),
+    "convolution grouped": lambda n: n.conv(
+        image(n), 8, group=2, scale=_WEIGHTS * (1 + np.arange(8) / 8)
+    ),
+    "convolution depthwise": lambda n: n.conv(
+        image(n), 8, group=8, scale=_WEIGHTS * (1 + np.arange(8) / 8)
+    ),
     "deconvolution": _deconvolution,
     "deconvolution quantized by channel": _deconvolution_quantized_by_channel,
-    "matmul 2d": lambda n: n.op("MatMul", codes(n, 5, 12), n.weights((12, 7), _WEIGHTS * (1 + np.arange(7) / 8), 1)),
+    "matmul 2d": lambda n: n.op(
+        "MatMul", codes(n, 5, 12), n.weights((12, 7), _WEIGHTS * (1 + np.arange(7) / 8), 1)
+    ),
     "matmul batched": lambda n: n.op("MatMul", rows(n), n.weights((12, 7), _WEIGHTS)),
-    "matmul transposed": lambda n: n.op("MatMul", rows(n), n.op("Transpose", n.weights((7, 12), _WEIGHTS, None), perm=(1, 0))),
+    "matmul transposed": lambda n: n.op(
+        "MatMul", rows(n), n.op("Transpose", n.weights((7, 12), _WEIGHTS, None), perm=(1, 0))
+    ),
     "matmul asymmetric": _asymmetric_weights,
     "matmul of activations": _attention,
-    "gemm": lambda n: n.op("Gemm", codes(n, 5, 12), n.weights((7, 12), _WEIGHTS), n.rng.normal(size=7), transB=1),
+    "gemm": lambda n: n.op(
+        "Gemm", codes(n, 5, 12), n.weights((7, 12), _WEIGHTS), n.rng.normal(size=7), transB=1
+    ),
     "average pooling": _window("AveragePool"),
     "max pooling": _window("MaxPool"),
     "global average pooling": lambda n: n.op("GlobalAveragePool", image(n)),
@@ -104,15 +140,26 @@ ANCHORS: dict[str, Anchor] = {
     "sum of two": lambda n: _sum(n, 5, 6),
     "sum of three": lambda n: _sum(n, 5, 6, 4),
     "concat": lambda n: n.op("Concat", image(n, 4), image(n, 3), axis=1),
-    "concat of two scales": lambda n: n.op("Concat", image(n, 4), codes(n, 2, 3, 6, 6, scale=2**-6, zero=7), axis=1),
+    "concat of two scales": lambda n: n.op(
+        "Concat", image(n, 4), codes(n, 2, 3, 6, 6, scale=2**-6, zero=7), axis=1
+    ),
     "softmax": lambda n: n.op("Softmax", rows(n), axis=-1),
     "shuffle": _shuffle,
     "lrn": lambda n: n.op("LRN", image(n), size=3, alpha=0.01, beta=0.75),
-    "layer normalization": lambda n: n.op("LayerNormalization", rows(n), 1 + n.rng.random(12), n.rng.normal(size=12)),
-    "group normalization": lambda n: n.op(
-        "GroupNormalization", image(n), 1 + n.rng.random(8), n.rng.normal(size=8), num_groups=2, epsilon=1e-5
+    "layer normalization": lambda n: n.op(
+        "LayerNormalization", rows(n), 1 + n.rng.random(12), n.rng.normal(size=12)
     ),
-    "batch normalization": lambda n: n.op("BatchNormalization", image(n), *(0.5 + n.rng.random((4, 8)))),
+    "group normalization": lambda n: n.op(
+        "GroupNormalization",
+        image(n),
+        1 + n.rng.random(8),
+        n.rng.normal(size=8),
+        num_groups=2,
+        epsilon=1e-5,
+    ),
+    "batch normalization": lambda n: n.op(
+        "BatchNormalization", image(n), *(0.5 + n.rng.random((4, 8)))
+    ),
     "resize nearest": lambda n: _resize(n, "nearest"),
     "resize linear": lambda n: _resize(n, "linear"),
     "prelu": lambda n: n.op("PRelu", image(n), 0.25 * n.rng.random((8, 1, 1))),
@@ -128,7 +175,9 @@ def channel_axis(anchor: str, rank: int) -> int:
 
 
 def along(n: Net, y: Value, axis: int, low: float, high: float) -> np.ndarray:
-    """A number for each channel, at most the rank of `y` less what stands in front of the channels."""
+    """A number for each channel, at most the rank of `y` less what stands in front of the
+    channels.
+    """
     shape = n.graph.type(y).shape
     assert shape is not None
     size = shape[axis]

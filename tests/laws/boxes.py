@@ -36,7 +36,9 @@ class Box:
     def absolute(self) -> Box:
         """The absolute values."""
         around = (self.low <= 0) & (self.high >= 0)
-        return Box(np.where(around, 0.0, np.minimum(np.abs(self.low), np.abs(self.high))), self.magnitude)
+        return Box(
+            np.where(around, 0.0, np.minimum(np.abs(self.low), np.abs(self.high))), self.magnitude
+        )
 
     def holds(self, array: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Where an array lies within the bounds."""

@@ -1,4 +1,5 @@
-"""Blocks with branches, as networks have them: residual adds, concatenations, attention, gates, values with several quantizers.
+"""Blocks with branches, as networks have them: residual adds, concatenations, attention, gates,
+values with several quantizers.
 
 Each takes a value [N, C, 4, 4] and gives one of that form; C may change.
 """
@@ -22,7 +23,12 @@ def _residual(d: Draft, x: Value) -> Value:
     """A convolution, or two, and what they read meet in an add: in every style."""
     skip = d.maybe_quantized(d.net.op("Relu", x) if d.yes() else x)
     channels = d.channels(x)
-    branch = d.convolved(d.quantized(skip) if d.yes(3) else skip, channels, d.draw(st.sampled_from([1, 3])), bias=d.yes())
+    branch = d.convolved(
+        d.quantized(skip) if d.yes(3) else skip,
+        channels,
+        d.draw(st.sampled_from([1, 3])),
+        bias=d.yes(),
+    )
     if d.yes(4):
         branch = d.net.op("Relu", branch)
     if d.yes():
@@ -48,7 +54,9 @@ def _three_way(d: Draft, operands: list[Value], skip: Value) -> Value:
 
 
 def _concat(d: Draft, x: Value) -> Value:
-    """Branches with equal or unequal quantizers meet in a concatenation, and sometimes in a longer one behind."""
+    """Branches with equal or unequal quantizers meet in a concatenation, and sometimes in a longer
+    one behind.
+    """
     start = d.maybe_quantized(x)
     makers: list[Callable[[], Value]] = [
         lambda: start,
@@ -65,7 +73,9 @@ def _concat(d: Draft, x: Value) -> Value:
             branches[index] = d.net.qdq(branch, scale, zero)
         elif equal == "scale":  # the same values, u8 in one branch and s8 in another
             signed = d.yes()
-            branches[index] = d.net.qdq(branch, scale, zero - 128 if signed else zero, DType.S8 if signed else DType.U8)
+            branches[index] = d.net.qdq(
+                branch, scale, zero - 128 if signed else zero, DType.S8 if signed else DType.U8
+            )
         elif equal == "scales":  # a product of them has no scale for its source
             branches[index] = d.net.qdq(branch, scale * (index + 1), zero)
         elif equal == "any":
@@ -128,9 +138,15 @@ def _gate(d: Draft, x: Value) -> Value:
     else:
         flat = d.net.op(pool, x, d.net.ints(-2, -1), keepdims=0)
     turned = int(d.yes())
-    weights = d.net.weights((channels, channels), 2.0**-7, style=d.draw(st.sampled_from(["qdq", "fq", "float"])))
+    weights = d.net.weights(
+        (channels, channels), 2.0**-7, style=d.draw(st.sampled_from(["qdq", "fq", "float"]))
+    )
     bias = [d.net.rng.integers(-8, 9, channels) / 4] if d.yes() else []
-    attrs = {"transB": turned, "alpha": d.draw(st.sampled_from([1.0, 1.0, 0.5, -2.0])), "beta": d.draw(st.sampled_from([1.0, 0.5]))}
+    attrs = {
+        "transB": turned,
+        "alpha": d.draw(st.sampled_from([1.0, 1.0, 0.5, -2.0])),
+        "beta": d.draw(st.sampled_from([1.0, 0.5])),
+    }
     y = d.net.op("Gemm", d.maybe_quantized(flat), weights, *bias, **attrs)
     y = d.net.op(d.draw(st.sampled_from(["HardSigmoid", "Sigmoid", "Relu"])), y)
     gate = d.net.op("Reshape", d.maybe_quantized(y), d.net.ints(0, channels, 1, 1))
@@ -138,7 +154,9 @@ def _gate(d: Draft, x: Value) -> Value:
 
 
 def _decomposed(d: Draft, x: Value) -> Value:
-    """An activation as exporters spell it out; sometimes with a quantizer behind each step, as ONNX Runtime's does."""
+    """An activation as exporters spell it out; sometimes with a quantizer behind each step, as ONNX
+    Runtime's does.
+    """
     n = d.net
     each = n.qdq if d.yes() else lambda value, *_: value
     if each is n.qdq or d.yes():
@@ -149,7 +167,11 @@ def _decomposed(d: Draft, x: Value) -> Value:
     elif kind == "mish":
         y = n.op("Mul", x, each(n.op("Tanh", each(n.op("Softplus", x), 2.0**-5, 0)), 2.0**-8, 0))
     elif kind == "hardswish":
-        y = n.op("Div", n.op("Mul", x, each(n.op("Clip", n.op("Add", x, 3.0), 0.0, 6.0), 2.0**-5, 0)), 6.0)
+        y = n.op(
+            "Div",
+            n.op("Mul", x, each(n.op("Clip", n.op("Add", x, 3.0), 0.0, 6.0), 2.0**-5, 0)),
+            6.0,
+        )
     elif kind == "gelu":
         error = each(n.op("Erf", each(n.op("Div", x, math.sqrt(2)), 2.0**-5, 128)), 2.0**-7, 128)
         y = n.op("Mul", n.op("Mul", x, n.op("Add", error, 1.0)), 0.5)
@@ -161,7 +183,9 @@ def _decomposed(d: Draft, x: Value) -> Value:
 
 
 def _several_quantizers(d: Draft, x: Value) -> Value:
-    """One value behind several quantizers, alike or not, each with a reader of its own; the readers meet."""
+    """One value behind several quantizers, alike or not, each with a reader of its own; the readers
+    meet.
+    """
     scale, zero, channels = d.draw(scales), d.draw(st.sampled_from([0, 128])), d.channels(x)
     ends = []
     for _ in range(d.draw(st.integers(2, 3))):
@@ -209,7 +233,11 @@ def _scaled_convolution(d: Draft, x: Value) -> Value:
         y = d.net.op("Relu", y)
     elif d.yes():
         y = d.net.op("Add", y, d.net.qdq(d.partner(y), d.draw(scales), 128))
-    factor = d.vector(y, st.sampled_from([0.5, 0.75, 3.0])) if d.yes() else d.draw(st.sampled_from([0.5, -0.5, 3.0]))
+    factor = (
+        d.vector(y, st.sampled_from([0.5, 0.75, 3.0]))
+        if d.yes()
+        else d.draw(st.sampled_from([0.5, -0.5, 3.0]))
+    )
     return d.net.op("Mul", y, factor)
 
 
@@ -222,31 +250,60 @@ def _moved(d: Draft, x: Value) -> Value:
         if kind == "transpose":
             y = d.net.op("Transpose", y, perm=(0, 1, 3, 2))
         elif kind == "reshape":
-            y = d.net.op("Reshape", d.net.op("Reshape", y, d.net.ints(0, 0, 16)), d.net.ints(0, 0, 4, 4))
+            y = d.net.op(
+                "Reshape", d.net.op("Reshape", y, d.net.ints(0, 0, 16)), d.net.ints(0, 0, 4, 4)
+            )
         elif kind == "shuffle" and channels % 2 == 0:
-            y = d.net.op("Transpose", d.net.op("Reshape", y, d.net.ints(0, 2, channels // 2, 4, 4)), perm=(0, 2, 1, 3, 4))
-            y = d.net.op("Reshape", d.net.qdq(y, 2.0**-6, 128) if d.yes(3) else y, d.net.ints(0, channels, 4, 4))
+            y = d.net.op(
+                "Transpose",
+                d.net.op("Reshape", y, d.net.ints(0, 2, channels // 2, 4, 4)),
+                perm=(0, 2, 1, 3, 4),
+            )
+            y = d.net.op(
+                "Reshape",
+                d.net.qdq(y, 2.0**-6, 128) if d.yes(3) else y,
+                d.net.ints(0, channels, 4, 4),
+            )
         elif kind == "pool":
             y = d.net.op("MaxPool", y, kernel_shape=(3, 3), pads=(1, 1, 1, 1))
         elif kind == "split":
-            sliced = [d.net.op("Slice", y, d.net.ints(start), d.net.ints(start + 2), d.net.ints(2)) for start in (0, 2)] if d.yes() else []
+            sliced = (
+                [
+                    d.net.op("Slice", y, d.net.ints(start), d.net.ints(start + 2), d.net.ints(2))
+                    for start in (0, 2)
+                ]
+                if d.yes()
+                else []
+            )
             halves = sliced or d.parts(d.net.op("Split", y, outputs=2, axis=2, num_outputs=2))
             y = d.net.op("Concat", *(halves if d.yes() else reversed(halves)), axis=2)
         else:
-            y = d.net.op("MaxPool", d.net.op("Pad", y, d.net.ints(0, 0, 0, 0, 0, 0, 1, 1), 0.0), kernel_shape=(2, 2))
+            y = d.net.op(
+                "MaxPool",
+                d.net.op("Pad", y, d.net.ints(0, 0, 0, 0, 0, 0, 1, 1), 0.0),
+                kernel_shape=(2, 2),
+            )
     y = d.net.op("Relu", y) if d.yes(3) else y
     y = d.net.op("Identity", y) if d.yes(8) else y
     return d.draw(st.sampled_from([y, d.quantized(y), d.convolved(d.maybe_quantized(y), channels)]))
 
 
 def _padded(d: Draft, x: Value) -> Value:
-    """Zeros, or something else, around what a convolution reads, in front of its quantizer or behind; sometimes another reads it, too."""
+    """Zeros, or something else, around what a convolution reads, in front of its quantizer or
+    behind; sometimes another reads it, too.
+    """
     channels = d.channels(x)
     y = d.maybe_quantized(x)
-    (top, bottom), (left, right) = (d.draw(st.sampled_from([(1, 1), (2, 0), (0, 2)])) for _ in range(2))
+    (top, bottom), (left, right) = (
+        d.draw(st.sampled_from([(1, 1), (2, 0), (0, 2)])) for _ in range(2)
+    )
     value = d.draw(st.sampled_from([0.0, 0.0, 0.0, 0.25]))
-    y = d.maybe_quantized(d.net.op("Pad", y, d.net.ints(0, 0, top, left, 0, 0, bottom, right), value))
-    weights = d.net.weights((channels, channels, 3, 3), 2.0**-8, style=d.draw(st.sampled_from(["qdq", "float"])))
+    y = d.maybe_quantized(
+        d.net.op("Pad", y, d.net.ints(0, 0, top, left, 0, 0, bottom, right), value)
+    )
+    weights = d.net.weights(
+        (channels, channels, 3, 3), 2.0**-8, style=d.draw(st.sampled_from(["qdq", "float"]))
+    )
     result = d.net.op("Conv", y, weights, kernel_shape=(3, 3), pads=(0, 0, 0, 0))
     if d.yes(4):
         result = d.net.op("Add", result, d.net.op("MaxPool", y, kernel_shape=(3, 3)))
@@ -254,18 +311,37 @@ def _padded(d: Draft, x: Value) -> Value:
 
 
 def _reshaped(d: Draft, x: Value) -> Value:
-    """Arithmetic between two reshapes: of maps with fewer or more axes, of rows around a matrix product, or of pooled channels."""
+    """Arithmetic between two reshapes: of maps with fewer or more axes, of rows around a matrix
+    product, or of pooled channels.
+    """
     channels = d.channels(x)
     if d.yes(4):
-        pooled = d.maybe_quantized(d.net.op(d.draw(st.sampled_from(["GlobalMaxPool", "GlobalAveragePool"])), x))
-        flat = d.net.op("Flatten", pooled) if d.yes() else d.net.op("Squeeze", pooled, d.net.ints(2, 3))
-        y = d.net.op("Reshape", _under_another_shape(d, flat, lambda: None), d.net.ints(0, channels, 1, 1))
+        pooled = d.maybe_quantized(
+            d.net.op(d.draw(st.sampled_from(["GlobalMaxPool", "GlobalAveragePool"])), x)
+        )
+        flat = (
+            d.net.op("Flatten", pooled)
+            if d.yes()
+            else d.net.op("Squeeze", pooled, d.net.ints(2, 3))
+        )
+        y = d.net.op(
+            "Reshape", _under_another_shape(d, flat, lambda: None), d.net.ints(0, channels, 1, 1)
+        )
         return d.net.op("Mul", *([x, y] if d.yes() else [y, x]))
-    targets = [(0, channels, 16), (0, channels, 2, 8), (0, channels * 16), (-1, 4), (-1, 4), (0, 1, channels, 4, 4)]
+    targets = [
+        (0, channels, 16),
+        (0, channels, 2, 8),
+        (0, channels * 16),
+        (-1, 4),
+        (-1, 4),
+        (0, 1, channels, 4, 4),
+    ]
     shape = d.net.ints(*d.draw(st.sampled_from(targets)))
     front = d.draw(st.sampled_from([d.convolved(x, channels), d.net.op("Relu", x), x]))
     flat = d.net.op("Reshape", d.maybe_quantized(front), shape)
-    y = _under_another_shape(d, flat, lambda: d.net.op("Reshape", d.maybe_quantized(d.partner(x)), shape))
+    y = _under_another_shape(
+        d, flat, lambda: d.net.op("Reshape", d.maybe_quantized(d.partner(x)), shape)
+    )
     y = d.net.op("Reshape", y, d.net.ints(-1, channels, 4, 4))
     if d.yes():
         y = d.net.op("Add", *([x, y] if d.yes() else [y, x]))
@@ -275,14 +351,19 @@ def _reshaped(d: Draft, x: Value) -> Value:
 def _under_another_shape(d: Draft, y: Value, partner: Callable[[], Value | None]) -> Value:
     """One to three operations on a value of any rank; `partner` makes another one of its shape."""
     for _ in range(d.draw(st.integers(1, 3))):
-        kind, last = d.draw(st.sampled_from(["unary", "constant", "product", "partner", "quantized"])), int(d.shape(y)[-1])
+        kind, last = (
+            d.draw(st.sampled_from(["unary", "constant", "product", "partner", "quantized"])),
+            int(d.shape(y)[-1]),
+        )
         other = partner() if kind == "partner" else None
         if kind == "constant":
             operand = d.net.rng.integers(1, 9, d.draw(st.sampled_from([1, last]))) / 4
             y = d.net.op(d.draw(st.sampled_from(["Add", "Mul"])), y, operand)
         elif kind == "product" and last <= 16:
             style = d.draw(st.sampled_from(["qdq", "float"]))
-            y = d.net.op("MatMul", d.maybe_quantized(y), d.net.weights((last, last), 2.0**-8, style=style))
+            y = d.net.op(
+                "MatMul", d.maybe_quantized(y), d.net.weights((last, last), 2.0**-8, style=style)
+            )
         elif other is not None and d.shape(other) == d.shape(y):
             y = d.net.op("Add", y, other)
         elif kind == "quantized":
@@ -293,8 +374,12 @@ def _under_another_shape(d: Draft, y: Value, partner: Callable[[], Value | None]
 
 
 def _sixteen_bits(d: Draft, x: Value) -> Value:
-    """16-bit codes, alike or not on both sides of what moves values; sometimes the model moves codes itself."""
-    zero, dtype = d.draw(st.sampled_from([(0, DType.U16), (30001, DType.U16), (32768, DType.U16), (0, DType.S16)]))
+    """16-bit codes, alike or not on both sides of what moves values; sometimes the model moves
+    codes itself.
+    """
+    zero, dtype = d.draw(
+        st.sampled_from([(0, DType.U16), (30001, DType.U16), (32768, DType.U16), (0, DType.S16)])
+    )
     scale = d.draw(st.sampled_from([2.0**-10, 2.0**-7, 0.001]))
     codes = d.net.q(d.convolved(x, d.channels(x)) if d.yes() else x, scale, zero, dtype)
     y = d.net.dq(d.net.op("Transpose", codes, perm=(0, 1, 3, 2)) if d.yes(3) else codes)

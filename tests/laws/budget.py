@@ -1,4 +1,6 @@
-"""How many examples a Hypothesis test draws: its own number, and many more in `make fuzz`; and shards that xdist can share."""
+"""How many examples a Hypothesis test draws: its own number, and many more in `make fuzz`; and
+shards that xdist can share.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ _RATIO = settings.default.max_examples / 100
 
 
 def examples(usual: int, fuzz: int = 0) -> settings:
-    """`usual` examples; in `make fuzz` that many in proportion to the profile, or `fuzz` where it is given.
+    """`usual` examples; in `make fuzz` that many in proportion to the profile, or `fuzz` where it
+    is given.
 
     Health checks are off: drawing a graph takes longer than Hypothesis expects of a strategy.
     """
@@ -25,7 +28,8 @@ def examples(usual: int, fuzz: int = 0) -> settings:
 
 
 def shard(number: int) -> Callable[[Test], Test]:
-    """One part of a test that is split: its examples are the same in every `make test`, and other ones than those of the other parts.
+    """One part of a test that is split: its examples are the same in every `make test`, and other
+    ones than those of the other parts.
 
     In `make fuzz` every run draws its own.
     """

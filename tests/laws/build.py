@@ -1,4 +1,6 @@
-"""A builder of small graphs for tests: names are short, origins and quantizers are recorded as the frontend does it."""
+"""A builder of small graphs for tests: names are short, origins and quantizers are recorded as the
+frontend does it.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,24 @@ Value = str
 
 
 class Net:
-    """A graph in the making. Every method returns the name of a value; constants are given as arrays."""
+    """A graph in the making. Every method returns the name of a value; constants are given as
+    arrays.
+    """
 
     def __init__(self, name: str = "net", seed: int = 0) -> None:
         self.graph = Graph(name)
         self.rng = np.random.default_rng(seed)
         self._count = 0
 
-    # -- values ----------------------------------------------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------------
 
-    def input(self, shape: Sequence[Dim], name: str = "", dtype: DType = DType.F32, quant: Quantization | None = None) -> Value:
+    def input(
+        self,
+        shape: Sequence[Dim],
+        name: str = "",
+        dtype: DType = DType.F32,
+        quant: Quantization | None = None,
+    ) -> Value:
         """An input of the graph."""
         default = "x" if not self.graph.inputs else f"x{len(self.graph.inputs)}"
         return self.graph.add_input(name or default, TensorType(dtype, tuple(shape), quant))
@@ -32,21 +42,36 @@ class Net:
     def const(self, data: npt.ArrayLike, name: str = "c", dtype: DType | None = None) -> Value:
         """A constant; numbers become f32."""
         array = np.asarray(data)
-        return self.graph.add_constant(self.graph.fresh(name), array if array.dtype == bool else array.astype(np.float32), dtype)
+        return self.graph.add_constant(
+            self.graph.fresh(name),
+            array if array.dtype == bool else array.astype(np.float32),
+            dtype,
+        )
 
     def ints(self, *values: int) -> Value:
         """A 1-D int64 constant: shapes, axes, starts."""
         return self.graph.add_constant(self.graph.fresh("i"), np.asarray(values, np.int64))
 
-    def op(self, op: str, *inputs: Value | npt.ArrayLike, outputs: int = 1, name: str = "", **attrs: object) -> Value:
-        """An operation; arrays and numbers among the inputs become f32 constants. Returns its first output."""
+    def op(
+        self,
+        op: str,
+        *inputs: Value | npt.ArrayLike,
+        outputs: int = 1,
+        name: str = "",
+        **attrs: object,
+    ) -> Value:
+        """An operation; arrays and numbers among the inputs become f32 constants. Returns its first
+        output.
+        """
         values = [value if isinstance(value, str) else self.const(value) for value in inputs]
         self._count += 1
         node = name or f"{op.lower()}{self._count}"
         names = [node + "_y" if index == 0 else f"{node}_y{index}" for index in range(outputs)]
-        return self.graph.add(op, values, attrs, name=node, outputs=names, origin=[node], after_all=True).output  # type: ignore[arg-type]
+        return self.graph.add(
+            op, values, attrs, name=node, outputs=names, origin=[node], after_all=True
+        ).output  # type: ignore[arg-type]
 
-    # -- quantizers ------------------------------------------------------------------------------------------------------------
+    # -- quantizers --------------------------------------------------------------------------------
 
     def fq(
         self,
@@ -61,10 +86,24 @@ class Net:
         """A FakeQuantize; the output range is the input range unless given."""
         self._count += 1
         node = name or f"fq{self._count}"
-        ranges = [low, high, low if out_low is None else out_low, high if out_high is None else out_high]
-        values = [self.const(data, f"{node}_{end}") for data, end in zip(ranges, ("il", "ih", "ol", "oh"), strict=True)]
+        ranges = [
+            low,
+            high,
+            low if out_low is None else out_low,
+            high if out_high is None else out_high,
+        ]
+        values = [
+            self.const(data, f"{node}_{end}")
+            for data, end in zip(ranges, ("il", "ih", "ol", "oh"), strict=True)
+        ]
         self.graph.quantizers[node] = Quantizer(node, "FakeQuantize", x)
-        given = {"name": node, "outputs": [f"{node}_y"], "origin": [node], "quantizer": [node], "after_all": True}
+        given = {
+            "name": node,
+            "outputs": [f"{node}_y"],
+            "origin": [node],
+            "quantizer": [node],
+            "after_all": True,
+        }
         return self.graph.add("FakeQuantize", [x, *values], {"levels": levels}, **given).output  # type: ignore[arg-type]
 
     def q(
@@ -91,11 +130,19 @@ class Net:
             "hi": bounds[1] if high is None else high,
             "order": order,
         }
-        given = {"name": node, "outputs": [f"{node}_y"], "origin": [node], "quantizer": [node], "after_all": True}
+        given = {
+            "name": node,
+            "outputs": [f"{node}_y"],
+            "origin": [node],
+            "quantizer": [node],
+            "after_all": True,
+        }
         return self.graph.add("Quantize", [x], attrs, **given).output  # type: ignore[arg-type]
 
     def dq(self, codes: Value, quant: Quantization | None = None, name: str = "") -> Value:
-        """A DequantizeLinear, by default with the parameters of the codes' type; it belongs to the quantizer that made them."""
+        """A DequantizeLinear, by default with the parameters of the codes' type; it belongs to the
+        quantizer that made them.
+        """
         self._count += 1
         node = name or f"dq{self._count}"
         producer = self.graph.producer(codes)
@@ -108,21 +155,43 @@ class Net:
             self.graph.quantizers[node] = Quantizer(node, form, codes)
         chosen = quant or self.graph.type(codes).quant
         assert chosen is not None
-        given = {"name": node, "outputs": [f"{node}_y"], "origin": [node], "quantizer": names, "after_all": True}
+        given = {
+            "name": node,
+            "outputs": [f"{node}_y"],
+            "origin": [node],
+            "quantizer": names,
+            "after_all": True,
+        }
         return self.graph.add("Dequantize", [codes], {"quant": chosen}, **given).output  # type: ignore[arg-type]
 
-    def qdq(self, x: Value, scale: npt.ArrayLike, zero: npt.ArrayLike = 0, dtype: DType = DType.U8, **options: object) -> Value:
+    def qdq(
+        self,
+        x: Value,
+        scale: npt.ArrayLike,
+        zero: npt.ArrayLike = 0,
+        dtype: DType = DType.U8,
+        **options: object,
+    ) -> Value:
         """QuantizeLinear and DequantizeLinear."""
         return self.dq(self.q(x, scale, zero, dtype, **options))  # type: ignore[arg-type]
 
-    # -- layers with quantized weights -----------------------------------------------------------------------------------------
+    # -- layers with quantized weights -------------------------------------------------------------
 
-    def codes(self, shape: Sequence[int], low: int = -127, high: int = 127, dtype: DType = DType.S8) -> np.ndarray:
+    def codes(
+        self, shape: Sequence[int], low: int = -127, high: int = 127, dtype: DType = DType.S8
+    ) -> np.ndarray:
         """Random integer weights."""
         return self.rng.integers(low, high + 1, tuple(shape)).astype(dtype.numpy)
 
-    def weights(self, shape: Sequence[int], scale: npt.ArrayLike = 0.0078125, axis: int | None = None, style: str = "qdq") -> Value:
-        """Quantized weights: `qdq` s8 codes behind DequantizeLinear, `fq` f32 behind FakeQuantize with 255 levels, `float` as they are.
+    def weights(
+        self,
+        shape: Sequence[int],
+        scale: npt.ArrayLike = 0.0078125,
+        axis: int | None = None,
+        style: str = "qdq",
+    ) -> Value:
+        """Quantized weights: `qdq` s8 codes behind DequantizeLinear, `fq` f32 behind FakeQuantize
+        with 255 levels, `float` as they are.
 
         `scale` has one entry, or one for each index along `axis`.
         """
@@ -155,7 +224,9 @@ class Net:
         weights: Value = "",
         **attrs: object,
     ) -> Value:
-        """A 2-D convolution with quantized weights; padded to keep the size unless `pads` says otherwise."""
+        """A 2-D convolution with quantized weights; padded to keep the size unless `pads` says
+        otherwise.
+        """
         shape = self.graph.type(x).shape
         assert shape is not None
         spatial = (kernel, kernel) if isinstance(kernel, int) else tuple(kernel)

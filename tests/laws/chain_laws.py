@@ -1,4 +1,6 @@
-"""What holds for every chain: how many primitives it is, and that a runtime's result lies within the chain's interval."""
+"""What holds for every chain: how many primitives it is, and that a runtime's result lies within
+the chain's interval.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,16 @@ _BOUNDED = 1e30
 
 def shown(graph: Graph, plan: Plan) -> str:
     """A graph and its plan, for messages."""
-    return print_graph(graph, data="digest", explain=False) + "\n->\n" + print_plan(plan, data="digest", explain=False)
+    return (
+        print_graph(graph, data="digest", explain=False)
+        + "\n->\n"
+        + print_plan(plan, data="digest", explain=False)
+    )
 
 
 def chain_plan(chain: DrawnChain, target: str = "onednn-v3") -> Plan:
-    """The plan, which is one primitive, and one for each residual, where the chain's operations fit as many post-ops as there may be.
+    """The plan, which is one primitive, and one for each residual, where the chain's operations fit
+    as many post-ops as there may be.
 
     A chain that is longer may be split, and then a decision says that it is too long.
     """
@@ -38,7 +45,11 @@ def chain_plan(chain: DrawnChain, target: str = "onednn-v3") -> Plan:
     assert verify_plan(plan) == []
     if len(plan.steps) == 1 + chain.skips:
         return plan
-    refused = [d.reason for d in plan.decisions if d.outcome is Outcome.REFUSED and d.rule.startswith("fuse into")]
+    refused = [
+        d.reason
+        for d in plan.decisions
+        if d.outcome is Outcome.REFUSED and d.rule.startswith("fuse into")
+    ]
     if target == "onednn-v2":  # its table refuses some operations; then a decision says so
         assert refused, shown(chain.graph, plan)
     else:
@@ -47,8 +58,12 @@ def chain_plan(chain: DrawnChain, target: str = "onednn-v3") -> Plan:
     return plan
 
 
-def interval_of(chain: DrawnChain, feeds: dict[str, np.ndarray], polynomials: float = 0.0) -> Box | None:
-    """The interval of the chain's result, as `run_boxes` gives it; None where a value on the way outgrows f32."""
+def interval_of(
+    chain: DrawnChain, feeds: dict[str, np.ndarray], polynomials: float = 0.0
+) -> Box | None:
+    """The interval of the chain's result, as `run_boxes` gives it; None where a value on the way
+    outgrows f32.
+    """
     with np.errstate(all="ignore"):
         boxes = run_boxes(chain.graph, feeds, GRANTED, polynomials)
     ends = np.concatenate([np.ravel(end) for box in boxes.values() for end in (box.low, box.high)])
@@ -56,7 +71,11 @@ def interval_of(chain: DrawnChain, feeds: dict[str, np.ndarray], polynomials: fl
 
 
 def within(box: Box, found: np.ndarray, slack: float = 0.0) -> bool:
-    """True when codes lie within `slack` codes of the interval, or f32 values within a polynomial's error of it."""
+    """True when codes lie within `slack` codes of the interval, or f32 values within a polynomial's
+    error of it.
+    """
     if found.dtype.kind != "f":
         return box.outside(found) <= slack
-    return box.outside(found) <= 1e-6 * (1 + np.abs(found).max(initial=0))  # NumPy's own exp and tanh, a few units in the last place
+    return box.outside(found) <= 1e-6 * (
+        1 + np.abs(found).max(initial=0)
+    )  # NumPy's own exp and tanh, a few units in the last place

@@ -31,4 +31,9 @@ FILES = (
 
 SLOW = tuple(f"digits_{form}" for form in FORMS)
 
-CORPUS.update({f"digits_{form}": (lambda form=form: graph_from_onnx(digits_model_path(form))) for form in FORMS})
+CORPUS.update(
+    {
+        f"digits_{form}": (lambda form=form: graph_from_onnx(digits_model_path(form)))
+        for form in FORMS
+    }
+)

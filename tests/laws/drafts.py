@@ -1,4 +1,6 @@
-"""A random graph in the making: what draws from its values, and quantizer parameters that make ties frequent."""
+"""A random graph in the making: what draws from its values, and quantizer parameters that make ties
+frequent.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,14 @@ class Draft:
         if self.draw(st.booleans()):
             return np.asarray(self.draw(entries))
         count = self.channels(value)
-        return np.asarray(self.draw(st.lists(entries, min_size=count, max_size=count))).reshape(1, count, 1, 1)
+        return np.asarray(self.draw(st.lists(entries, min_size=count, max_size=count))).reshape(
+            1, count, 1, 1
+        )
 
     def partner(self, value: Value) -> Value:
-        """A value of the same shape, or one that broadcasts to it; the value itself where there is none."""
+        """A value of the same shape, or one that broadcasts to it; the value itself where there is
+        none.
+        """
         fitting = [other for other in self.values if self.shape(other) == self.shape(value)]
         return self.draw(st.sampled_from(fitting))
 
@@ -62,7 +68,9 @@ class Draft:
         return self.draw(st.integers(1, chances)) == chances
 
     def quantized(self, value: Value) -> Value:
-        """The value behind a quantizer of any form: FakeQuantize, or QuantizeLinear and DequantizeLinear of u8 or s8."""
+        """The value behind a quantizer of any form: FakeQuantize, or QuantizeLinear and
+        DequantizeLinear of u8 or s8.
+        """
         scale, zero = self.draw(scales), self.draw(st.sampled_from([0, 128, 128, 3, 255]))
         form = self.draw(st.sampled_from(["fq", "u8", "u8", "s8"]))
         if form == "fq":
@@ -76,7 +84,9 @@ class Draft:
         return self.quantized(value) if self.yes() else value
 
     def convolved(self, value: Value, outputs: int, kernel: int = 1, bias: bool = False) -> Value:
-        """A convolution with weights quantized in any form, and with scales for each channel or one."""
+        """A convolution with weights quantized in any form, and with scales for each channel or
+        one.
+        """
         scale = 2.0**-8 * (np.arange(outputs) % 3 + 1) if self.yes() else 2.0**-8
         style = self.draw(st.sampled_from(["qdq", "qdq", "fq", "float"]))
         offset = self.net.rng.integers(-8, 9, outputs) / 4 if bias else None

@@ -1,7 +1,10 @@
-"""Random anchors as ONNX nodes, and what they must give: exact integers, then an interval of reals around the float arithmetic behind them.
+"""Random anchors as ONNX nodes, and what they must give: exact integers, then an interval of reals
+around the float arithmetic behind them.
 
-An anchor is a convolution, deconvolution, product or pooling of 8-bit codes over its whole geometry, with post-ops behind it and a result
-in f32, u8, s8 or s32. The reference shares nothing with fqfuse: it adds up products in float64, where these integers are exact, tap by tap.
+An anchor is a convolution, deconvolution, product or pooling of 8-bit codes over its whole
+geometry, with post-ops behind it and a result
+in f32, u8, s8 or s32. The reference shares nothing with fqfuse: it adds up products in float64,
+where these integers are exact, tap by tap.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ __all__ = ["KINDS", "Anchor", "Interval", "draw", "model_of"]
 A = np.ndarray[Any, Any]
 
 ROUNDINGS = 6 * 2.0**-24
-"""Of the largest number on the way, for each operation: an f32 rounding is 2^-24 of it, and the algebra may spread an operation over the
-scales, the bias and a post-op, each rounded by itself."""
+"""Of the largest number on the way, for each operation: an f32 rounding is 2^-24 of it, and the
+algebra may spread an operation over the scales, the bias and a post-op, each rounded by itself."""
 
 _MOST_PRODUCTS = 1_500_000
 _CODES = (np.uint8, np.int8)
@@ -34,7 +37,8 @@ class Interval:
 
     Attributes:
         low, high: the interval, in f64.
-        size: at each place the largest number on the way to it: rounding errors are in proportion to it.
+        size: at each place the largest number on the way to it: rounding errors are in proportion
+            to it.
     """
 
     low: A
@@ -57,7 +61,9 @@ class Interval:
 
     def plus(self, other: Interval) -> Interval:
         """The sum."""
-        return Interval(self.low + other.low, self.high + other.high, self.size + other.size).rounded()
+        return Interval(
+            self.low + other.low, self.high + other.high, self.size + other.size
+        ).rounded()
 
     def times(self, factor: A) -> Interval:
         """The product with known reals."""
@@ -65,7 +71,9 @@ class Interval:
         return Interval(np.minimum(*ends), np.maximum(*ends), self.size * np.abs(factor)).rounded()
 
     def codes(self, scale: float, zero: int, dtype: type) -> tuple[A, A]:
-        """The lowest and the highest code, whether the zero point is added before rounding or behind it."""
+        """The lowest and the highest code, whether the zero point is added before rounding or
+        behind it.
+        """
         info = np.iinfo(dtype)
         scaled = self.times(np.float64(1.0 / scale))
         shifted = Interval.exact(np.full(scaled.low.shape, float(zero)))
@@ -116,7 +124,8 @@ def draw(kind: str, seed: int, *, even: bool = False, most: int = 5) -> Anchor:
     Args:
         kind: one of KINDS.
         seed: anything.
-        even: weights are even and within +-64: no int8 code saturates then, nor loses bits by halving them.
+        even: weights are even and within +-64: no int8 code saturates then, nor loses bits by
+            halving them.
         most: post-ops.
     """
     drawing = _Drawing(Anchor(kind, seed), np.random.default_rng([seed, *kind.encode()]), even)
@@ -134,10 +143,12 @@ def model_of(anchors: Sequence[Anchor]) -> tuple[bytes, dict[str, A]]:
         [tensor for anchor in anchors for tensor in anchor.initializers],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
-    return model.SerializeToString(), {name: array for anchor in anchors for name, array in anchor.feeds.items()}
+    return model.SerializeToString(), {
+        name: array for anchor in anchors for name, array in anchor.feeds.items()
+    }
 
 
-# -- drawing ---------------------------------------------------------------------------------------------------------------------------
+# -- drawing ---------------------------------------------------------------------------------------
 
 
 class _Drawing:
@@ -165,10 +176,21 @@ class _Drawing:
 
     def zero(self, dtype: type) -> int:
         info = np.iinfo(dtype)
-        return int(self.one(0, 0, 128 if dtype is np.uint8 else 0, info.min, info.max, self.rng.integers(info.min, info.max + 1)))
+        return int(
+            self.one(
+                0,
+                0,
+                128 if dtype is np.uint8 else 0,
+                info.min,
+                info.max,
+                self.rng.integers(info.min, info.max + 1),
+            )
+        )
 
     def channels(self) -> int:
-        return int(self.one(self.rng.integers(1, 9), self.rng.integers(1, 71), self.one(8, 16, 32, 64)))
+        return int(
+            self.one(self.rng.integers(1, 9), self.rng.integers(1, 71), self.one(8, 16, 32, 64))
+        )
 
     def array(self, dtype: type, shape: Sequence[int]) -> A:
         info = np.iinfo(dtype)
@@ -199,21 +221,29 @@ class _Drawing:
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         output = self.name(op_type)
-        self.anchor.nodes.append(helper.make_node(op_type, list(inputs), [output], output, **attributes))
+        self.anchor.nodes.append(
+            helper.make_node(op_type, list(inputs), [output], output, **attributes)
+        )
         return output
 
-    def decoded(self, codes: str, scale: float | A, zero: int, dtype: type, axis: int | None = None) -> str:
+    def decoded(
+        self, codes: str, scale: float | A, zero: int, dtype: type, axis: int | None = None
+    ) -> str:
         scales = np.asarray(scale, np.float32)
         zeros = np.full(scales.shape, zero, dtype)
         extra = {} if axis is None else {"axis": axis}
-        return self.op("DequantizeLinear", codes, self.constant(scales), self.constant(zeros), **extra)
+        return self.op(
+            "DequantizeLinear", codes, self.constant(scales), self.constant(zeros), **extra
+        )
 
     def say(self, text: str) -> None:
         self.anchor.words.append(text)
 
 
 def _source(d: _Drawing, shape: Sequence[int]) -> tuple[str, A, float]:
-    """Codes that the model is given, decoded: the value, the integers minus the zero point, and the scale."""
+    """Codes that the model is given, decoded: the value, the integers minus the zero point, and the
+    scale.
+    """
     dtype = d.one(*_CODES)
     zero, scale, codes = d.zero(dtype), d.scale(0.02), d.array(dtype, shape)
     d.say(f"source {np.dtype(dtype).name}{list(shape)} zero {zero}")
@@ -221,15 +251,23 @@ def _source(d: _Drawing, shape: Sequence[int]) -> tuple[str, A, float]:
 
 
 def _kernel(d: _Drawing, shape: Sequence[int], axis: int) -> tuple[str, A, A]:
-    """Constant s8 weights, decoded: the value, the integers minus the zero point, and a scale for each index of `axis`."""
+    """Constant s8 weights, decoded: the value, the integers minus the zero point, and a scale for
+    each index of `axis`.
+    """
     codes = d.weights(shape)
     zero = 0 if d.even or not d.chance(0.08) else int(d.rng.integers(-20, 21))
     d.anchor.floats = zero != 0 and d.anchor.kind != "MatMul"
     many = d.chance(0.6)
-    scales = np.asarray([d.scale(0.01) for _ in range(shape[axis])] if many else d.scale(0.01), np.float32)
+    scales = np.asarray(
+        [d.scale(0.01) for _ in range(shape[axis])] if many else d.scale(0.01), np.float32
+    )
     d.say(f"weights {list(shape)}{' per channel' if many else ''}{f' zero {zero}' if zero else ''}")
     name = d.decoded(d.constant(codes, "w"), scales, zero, np.int8, axis if many else None)
-    return name, codes.astype(np.float64) - zero, np.broadcast_to(scales, shape[axis]).astype(np.float64)
+    return (
+        name,
+        codes.astype(np.float64) - zero,
+        np.broadcast_to(scales, shape[axis]).astype(np.float64),
+    )
 
 
 def _bias(d: _Drawing, step: A) -> tuple[str, A] | None:
@@ -240,7 +278,9 @@ def _bias(d: _Drawing, step: A) -> tuple[str, A] | None:
     d.say("bias")
     if d.chance(0.5):
         scales = step.astype(np.float32)
-        name = d.op("DequantizeLinear", d.constant(codes.astype(np.int32)), d.constant(scales), axis=0)
+        name = d.op(
+            "DequantizeLinear", d.constant(codes.astype(np.int32)), d.constant(scales), axis=0
+        )
         return name, codes * scales.astype(np.float64)
     values = (codes * step).astype(np.float32)
     return d.constant(values), values.astype(np.float64)
@@ -258,7 +298,7 @@ def _channels(d: _Drawing) -> tuple[int, int, int]:
     return groups * d.one(1, 2, 3, 4, 8, 13), groups * d.one(1, 2, 3, 4, 8, 13), groups
 
 
-# -- windows ---------------------------------------------------------------------------------------------------------------------------
+# -- windows ---------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -287,7 +327,9 @@ class _Window:
         return list(itertools.product(*map(range, self.kernel)))
 
 
-def _sizes(d: _Drawing) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def _sizes(
+    d: _Drawing,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Spatial sizes, kernel, strides and dilations."""
     rank = d.one(1, 2, 2, 2, 3)
     spatial = d.each(rank, 1, (20, 9, 5)[rank - 1])
@@ -310,24 +352,36 @@ def _drawn_window(d: _Drawing, *, pooling: bool = False) -> _Window:
         attributes: dict[str, Any] = {"strides": strides, "dilations": dilations}
         if mode.startswith("SAME"):
             out = [-(-n // s) for n, s in zip(spatial, strides, strict=True)]
-            total = [max((o - 1) * s + w - n, 0) for o, s, w, n in zip(out, strides, spans, spatial, strict=True)]
+            total = [
+                max((o - 1) * s + w - n, 0)
+                for o, s, w, n in zip(out, strides, spans, spatial, strict=True)
+            ]
             begin = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total]
             attributes["auto_pad"] = mode
         else:
-            most = [(k if pooling else w + 1) - 1 for k, w in zip(kernel, spans, strict=True)] if mode == "NOTSET" else [0] * rank
+            most = (
+                [(k if pooling else w + 1) - 1 for k, w in zip(kernel, spans, strict=True)]
+                if mode == "NOTSET"
+                else [0] * rank
+            )
             begin, end = ([int(d.rng.integers(0, m + 1)) for m in most] for _ in range(2))
             if d.chance(0.5):
                 end = begin
             room = [n + b + e - w for n, b, e, w in zip(spatial, begin, end, spans, strict=True)]
             out = [(-(-r // s) if ceil else r // s) + 1 for r, s in zip(room, strides, strict=True)]
             if ceil:  # no window starts in the padding behind the input
-                out = [min(o, -(-(n + b) // s)) for o, n, b, s in zip(out, spatial, begin, strides, strict=True)]
+                out = [
+                    min(o, -(-(n + b) // s))
+                    for o, n, b, s in zip(out, spatial, begin, strides, strict=True)
+                ]
                 attributes["ceil_mode"] = 1
             attributes |= {"auto_pad": mode} if mode == "VALID" else {"pads": (*begin, *end)}
             if min(room) < 0:
                 continue
         if min(out) >= 1:
-            return _Window(spatial, kernel, strides, dilations, tuple(begin), tuple(out), attributes)
+            return _Window(
+                spatial, kernel, strides, dilations, tuple(begin), tuple(out), attributes
+            )
 
 
 def _padded(x: A, win: _Window, value: float) -> A:
@@ -346,7 +400,9 @@ def _products(x: A, w: A, groups: int) -> A:
 
 def _convolved(x: A, w: A, groups: int, win: _Window) -> A:
     padded = _padded(x, win, 0.0)
-    return sum(_products(padded[(..., *win.reached(tap))], w[(..., *tap)], groups) for tap in win.taps)
+    return sum(
+        _products(padded[(..., *win.reached(tap))], w[(..., *tap)], groups) for tap in win.taps
+    )
 
 
 _Drawn = tuple[int, int, int, _Window]
@@ -355,7 +411,9 @@ _Drawn = tuple[int, int, int, _Window]
 
 @dataclass
 class _Sums:
-    """Sums of products, and how large the numbers on the way to them are: as large as the sums where they are integers."""
+    """Sums of products, and how large the numbers on the way to them are: as large as the sums
+    where they are integers.
+    """
 
     values: A
     sizes: A
@@ -378,12 +436,16 @@ def _affordable(drawn: Callable[[], _Drawn], places: Callable[[_Window], int]) -
 
 
 def _say_window(d: _Drawing, win: _Window, groups: int = 1) -> None:
-    given = " ".join(f"{key}={list(v) if isinstance(v, tuple) else v}" for key, v in win.attributes.items())
+    given = " ".join(
+        f"{key}={list(v) if isinstance(v, tuple) else v}" for key, v in win.attributes.items()
+    )
     d.say(f"kernel {list(win.kernel)} {given} group {groups} -> {list(win.out)}")
 
 
 def _convolution(d: _Drawing, most: int) -> None:
-    c, o, groups, win = _affordable(lambda: (*_channels(d), _drawn_window(d)), lambda w: math.prod(w.out))
+    c, o, groups, win = _affordable(
+        lambda: (*_channels(d), _drawn_window(d)), lambda w: math.prod(w.out)
+    )
     x, codes, s = _source(d, (int(d.rng.integers(1, 4)), c, *win.spatial))
     w, kernel, scales = _kernel(d, (o, c // groups, *win.kernel), 0)
     _say_window(d, win, groups)
@@ -391,7 +453,16 @@ def _convolution(d: _Drawing, most: int) -> None:
     _with_bias(d, most, "Conv", (x, w), s * scales, sums, 1, group=groups, **win.attributes)
 
 
-def _with_bias(d: _Drawing, most: int, op: str, operands: tuple[str, ...], step: A, sums: _Sums, axis: int, **attributes: Any) -> None:
+def _with_bias(
+    d: _Drawing,
+    most: int,
+    op: str,
+    operands: tuple[str, ...],
+    step: A,
+    sums: _Sums,
+    axis: int,
+    **attributes: Any,
+) -> None:
     """The operation with its bias, and everything behind it."""
     along = tuple(-1 if at == axis else 1 for at in range(sums.values.ndim))
     y = sums.scaled(step.reshape(along))
@@ -407,18 +478,45 @@ def _drawn_transposed(d: _Drawing) -> _Window:
     while True:
         spatial, kernel, strides, dilations = _sizes(d)
         rank = len(spatial)
-        extra = tuple(int(d.rng.integers(0, max(s, g))) for s, g in zip(strides, dilations, strict=True)) if d.chance(0.5) else (0,) * rank
+        extra = (
+            tuple(
+                int(d.rng.integers(0, max(s, g))) for s, g in zip(strides, dilations, strict=True)
+            )
+            if d.chance(0.5)
+            else (0,) * rank
+        )
         spans = [(k - 1) * g + 1 for k, g in zip(kernel, dilations, strict=True)]
-        full = [(n - 1) * s + w + e for n, s, w, e in zip(spatial, strides, spans, extra, strict=True)]
-        attributes: dict[str, Any] = {"strides": strides, "dilations": dilations, "output_padding": extra}
-        mode = d.one("NOTSET", "NOTSET", "NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "output_shape")
+        full = [
+            (n - 1) * s + w + e for n, s, w, e in zip(spatial, strides, spans, extra, strict=True)
+        ]
+        attributes: dict[str, Any] = {
+            "strides": strides,
+            "dilations": dilations,
+            "output_padding": extra,
+        }
+        mode = d.one(
+            "NOTSET",
+            "NOTSET",
+            "NOTSET",
+            "NOTSET",
+            "SAME_UPPER",
+            "SAME_LOWER",
+            "VALID",
+            "output_shape",
+        )
         if mode in ("NOTSET", "VALID"):
-            begin, end = (tuple(int(d.rng.integers(0, w)) if mode == "NOTSET" else 0 for w in spans) for _ in range(2))
+            begin, end = (
+                tuple(int(d.rng.integers(0, w)) if mode == "NOTSET" else 0 for w in spans)
+                for _ in range(2)
+            )
             out = tuple(f - b - e for f, b, e in zip(full, begin, end, strict=True))
             attributes |= {"pads": (*begin, *end)} if mode == "NOTSET" else {"auto_pad": mode}
         else:
             same = mode != "output_shape"
-            out = tuple(n * s if same else max(f - int(d.rng.integers(0, 3)), 1) for n, s, f in zip(spatial, strides, full, strict=True))
+            out = tuple(
+                n * s if same else max(f - int(d.rng.integers(0, 3)), 1)
+                for n, s, f in zip(spatial, strides, full, strict=True)
+            )
             total = [max(f - o, 0) for f, o in zip(full, out, strict=True)]
             begin = tuple(t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total)
             attributes |= {"auto_pad": mode} if same else {"output_shape": out}
@@ -427,38 +525,68 @@ def _drawn_transposed(d: _Drawing) -> _Window:
 
 
 def _spread(x: A, w: A, groups: int, win: _Window) -> A:
-    """The transposed convolution: each element spreads the kernel, and the result is cut out. w is [O, C/groups, *kernel]."""
+    """The transposed convolution: each element spreads the kernel, and the result is cut out. w is
+    [O, C/groups, *kernel].
+    """
     reach = [(n - 1) * s + k for n, s, k in zip(win.spatial, win.strides, win.spans, strict=True)]
-    full = np.zeros((x.shape[0], w.shape[0], *(max(r, b + o) for r, b, o in zip(reach, win.begin, win.out, strict=True))))
+    full = np.zeros(
+        (
+            x.shape[0],
+            w.shape[0],
+            *(max(r, b + o) for r, b, o in zip(reach, win.begin, win.out, strict=True)),
+        )
+    )
     for tap in win.taps:
         places = zip(tap, win.dilations, win.strides, win.spatial, strict=True)
-        full[(..., *(slice(t * g, t * g + (n - 1) * s + 1, s) for t, g, s, n in places))] += _products(x, w[(..., *tap)], groups)
+        full[(..., *(slice(t * g, t * g + (n - 1) * s + 1, s) for t, g, s, n in places))] += (
+            _products(x, w[(..., *tap)], groups)
+        )
     return full[(..., *(slice(b, b + o) for b, o in zip(win.begin, win.out, strict=True)))]
 
 
 def _deconvolution(d: _Drawing, most: int) -> None:
-    c, o, groups, win = _affordable(lambda: (*_channels(d), _drawn_transposed(d)), lambda w: math.prod(w.spatial))
+    c, o, groups, win = _affordable(
+        lambda: (*_channels(d), _drawn_transposed(d)), lambda w: math.prod(w.spatial)
+    )
     x, codes, s = _source(d, (int(d.rng.integers(1, 4)), c, *win.spatial))
     w, kernel, scales = _kernel(d, (c, o // groups, *win.kernel), 1)
     _say_window(d, win, groups)
-    turned = kernel.reshape(groups, c // groups, o // groups, *win.kernel).swapaxes(1, 2).reshape(o, c // groups, *win.kernel)
+    turned = (
+        kernel.reshape(groups, c // groups, o // groups, *win.kernel)
+        .swapaxes(1, 2)
+        .reshape(o, c // groups, *win.kernel)
+    )
     sums = _Sums.of(d, lambda a, b: _spread(a, b, groups, win), codes, turned)
-    _with_bias(d, most, "ConvTranspose", (x, w), s * np.tile(scales, groups), sums, 1, group=groups, **win.attributes)
+    _with_bias(
+        d,
+        most,
+        "ConvTranspose",
+        (x, w),
+        s * np.tile(scales, groups),
+        sums,
+        1,
+        group=groups,
+        **win.attributes,
+    )
 
 
 def _integer_convolution(d: _Drawing, _: int) -> None:
-    c, o, groups, win = _affordable(lambda: (*_channels(d), _drawn_window(d)), lambda w: math.prod(w.out))
+    c, o, groups, win = _affordable(
+        lambda: (*_channels(d), _drawn_window(d)), lambda w: math.prod(w.out)
+    )
     dtype = d.one(*_CODES)
     zero, codes = d.zero(dtype), d.array(dtype, (int(d.rng.integers(1, 4)), c, *win.spatial))
     kernel = d.weights((o, c // groups, *win.kernel))
-    d.say(f"source {np.dtype(dtype).name}{list(codes.shape)} zero {zero}; weights {list(kernel.shape)}")
+    d.say(
+        f"source {np.dtype(dtype).name}{list(codes.shape)} zero {zero}; weights {list(kernel.shape)}"
+    )
     _say_window(d, win, groups)
     operands = d.input(codes), d.constant(kernel, "w"), d.constant(np.asarray(zero, dtype))
     sums = _convolved(codes.astype(np.float64) - zero, kernel.astype(np.float64), groups, win)
     _finish(d, d.op("ConvInteger", *operands, group=groups, **win.attributes), sums, sums)
 
 
-# -- products --------------------------------------------------------------------------------------------------------------------------
+# -- products --------------------------------------------------------------------------------------
 
 
 def _matmul(d: _Drawing, most: int) -> None:
@@ -487,13 +615,24 @@ def _gemm(d: _Drawing, most: int) -> None:
 def _integer_matmul(d: _Drawing, _: int) -> None:
     m, k, n = d.channels(), d.channels(), d.channels()
     dtype = d.one(*_CODES)
-    zero, codes, kernel = d.zero(dtype), d.array(dtype, (*d.each(int(d.one(0, 1)), 1, 3), m, k)), d.weights((k, n))
+    zero, codes, kernel = (
+        d.zero(dtype),
+        d.array(dtype, (*d.each(int(d.one(0, 1)), 1, 3), m, k)),
+        d.weights((k, n)),
+    )
     d.say(f"source {np.dtype(dtype).name}{list(codes.shape)} zero {zero}; weights {[k, n]}")
     sums = (codes.astype(np.float64) - zero) @ kernel.astype(np.float64)
-    _finish(d, d.op("MatMulInteger", d.input(codes), d.constant(kernel), d.constant(np.asarray(zero, dtype))), sums, sums)
+    _finish(
+        d,
+        d.op(
+            "MatMulInteger", d.input(codes), d.constant(kernel), d.constant(np.asarray(zero, dtype))
+        ),
+        sums,
+        sums,
+    )
 
 
-# -- pooling ---------------------------------------------------------------------------------------------------------------------------
+# -- pooling ---------------------------------------------------------------------------------------
 
 
 def _pooled_source(d: _Drawing, shape: Sequence[int]) -> tuple[str, A, float]:
@@ -505,7 +644,10 @@ def _pooled_source(d: _Drawing, shape: Sequence[int]) -> tuple[str, A, float]:
     count, rank = shape[1], len(shape) - 2
     twice = 2 * np.eye(count, dtype=np.int8).reshape(count, count, *(1,) * rank)
     y = d.op("Conv", x, d.decoded(d.constant(twice), 0.5, 0, np.int8))
-    scale, zero = (d.anchor.nodes[-3 if d.anchor.nodes[-3].op_type == "DequantizeLinear" else -2].input[i] for i in (1, 2))
+    scale, zero = (
+        d.anchor.nodes[-3 if d.anchor.nodes[-3].op_type == "DequantizeLinear" else -2].input[i]
+        for i in (1, 2)
+    )
     return d.op("DequantizeLinear", d.op("QuantizeLinear", y, scale, zero), scale, zero), codes, s
 
 
@@ -526,7 +668,10 @@ def _pooling(d: _Drawing, most: int) -> None:
     d.anchor.floats = "Average" in kind
     attributes = {} if kind.startswith("Global") else {"kernel_shape": win.kernel, **win.attributes}
     if kind == "AveragePool" and "ceil_mode" not in attributes and d.chance(0.5):
-        attributes["count_include_pad"], counts = 1, np.full(counts.shape, float(math.prod(win.kernel)))
+        attributes["count_include_pad"], counts = (
+            1,
+            np.full(counts.shape, float(math.prod(win.kernel))),
+        )
     win.attributes = attributes
     _say_window(d, win)
     if "Max" in kind:
@@ -536,13 +681,14 @@ def _pooling(d: _Drawing, most: int) -> None:
     else:
         padded = _padded(codes, win, 0.0)
         total, size = (  # as many roundings as the sum has terms, on average
-            sum(v[(..., *win.reached(tap))] for tap in win.taps) / counts * s for v in (padded, np.abs(padded))
+            sum(v[(..., *win.reached(tap))] for tap in win.taps) / counts * s
+            for v in (padded, np.abs(padded))
         )
         y = Interval.exact(total, size * (1 + math.log2(math.prod(win.kernel))) + 256 * s).rounded()
     _behind(d, most, d.op(kind, x, **attributes), y, 1)
 
 
-# -- behind the anchor -----------------------------------------------------------------------------------------------------------------
+# -- behind the anchor -----------------------------------------------------------------------------
 
 
 def _behind(d: _Drawing, most: int, value: str, y: Interval, axis: int) -> None:
@@ -572,14 +718,20 @@ def _quantized(d: _Drawing, value: str, y: Interval) -> tuple[str, A, A, float, 
     zero, scale = d.zero(dtype), d.scale(_middle(y) / 40)
     low, high = y.codes(scale, zero, dtype)
     d.say(f"to {np.dtype(dtype).name} zero {zero}")
-    name = d.op("QuantizeLinear", value, d.constant(np.float32(scale)), d.constant(np.asarray(zero, dtype)))
+    name = d.op(
+        "QuantizeLinear", value, d.constant(np.float32(scale)), d.constant(np.asarray(zero, dtype))
+    )
     return name, low, high, scale, zero, dtype
 
 
 def _quantizer(d: _Drawing, value: str, y: Interval, _: int) -> tuple[str, Interval]:
     name, low, high, scale, zero, dtype = _quantized(d, value, y)
-    size = np.abs(high - zero) * scale + 512 * scale  # codes may be shifted by their zero point, and by 128 between s8 and u8
-    return d.decoded(name, scale, zero, dtype), Interval((low - zero) * scale, (high - zero) * scale, size).rounded()
+    size = (
+        np.abs(high - zero) * scale + 512 * scale
+    )  # codes may be shifted by their zero point, and by 128 between s8 and u8
+    return d.decoded(name, scale, zero, dtype), Interval(
+        (low - zero) * scale, (high - zero) * scale, size
+    ).rounded()
 
 
 def _relu(d: _Drawing, value: str, y: Interval, _: int) -> tuple[str, Interval]:
@@ -591,40 +743,64 @@ def _clip(d: _Drawing, value: str, y: Interval, _: int) -> tuple[str, Interval]:
     low = float(np.float32(-_middle(y) * d.one(0.0, 0.5, 1.0)))
     high = float(np.float32(_middle(y) * d.one(0.5, 1.5)))
     d.say(f"clip {low:g}..{high:g}")
-    return d.op("Clip", value, d.constant(np.float32(low)), d.constant(np.float32(high))), y.monotone(lambda v: np.clip(v, low, high))
+    return d.op(
+        "Clip", value, d.constant(np.float32(low)), d.constant(np.float32(high))
+    ), y.monotone(lambda v: np.clip(v, low, high))
 
 
 def _leaky(d: _Drawing, value: str, y: Interval, _: int) -> tuple[str, Interval]:
     alpha = float(np.float32(d.one(0.25, 0.1)))
     d.say("leaky relu")
-    return d.op("LeakyRelu", value, alpha=alpha), y.monotone(lambda v: np.where(v < 0, alpha * v, v))
+    return d.op("LeakyRelu", value, alpha=alpha), y.monotone(
+        lambda v: np.where(v < 0, alpha * v, v)
+    )
 
 
 def _linear(d: _Drawing, value: str, y: Interval, _: int) -> tuple[str, Interval]:
     factor, shift = np.float32(d.one(-1.0, 1.0) * d.scale(0.8)), np.float32(d.scale(_middle(y)))
     d.say("linear")
     name = d.op("Add", d.op("Mul", value, d.constant(factor)), d.constant(shift))
-    return name, y.times(np.float64(factor)).plus(Interval.exact(np.full(y.low.shape, np.float64(shift))))
+    return name, y.times(np.float64(factor)).plus(
+        Interval.exact(np.full(y.low.shape, np.float64(shift)))
+    )
 
 
 def _operand_shape(d: _Drawing, shape: Sequence[int], axis: int) -> tuple[str, tuple[int, ...]]:
     """A shape that broadcasts to the result's, in words too."""
-    form = d.one("per tensor", "per channel", "per channel", "per channel", "full", "but the channels", "per batch")
+    form = d.one(
+        "per tensor",
+        "per channel",
+        "per channel",
+        "per channel",
+        "full",
+        "but the channels",
+        "per batch",
+    )
     keeps = {"per tensor": (), "per channel": (axis,), "full": range(len(shape)), "per batch": (0,)}
     kept = keeps.get(form, [at for at in range(len(shape)) if at != axis])
     return form, tuple(size if at in kept else 1 for at, size in enumerate(shape))
 
 
 def _operand(d: _Drawing, shape: Sequence[int], near: float) -> tuple[str, Interval, str]:
-    """An operand: constant, given at run time, or codes given at run time; its name and what it is."""
+    """An operand: constant, given at run time, or codes given at run time; its name and what it
+    is.
+    """
     kind = d.one("constant", "constant", "given", "codes")
     if kind == "codes":
         dtype = d.one(*_CODES)
         zero, scale, codes = d.zero(dtype), d.scale(near / 60), d.array(dtype, shape)
         size = (np.abs(codes.astype(np.float64)) + abs(zero)) * scale
-        return d.decoded(d.input(codes), scale, zero, dtype), Interval.exact((codes.astype(np.float64) - zero) * scale, size), kind
+        return (
+            d.decoded(d.input(codes), scale, zero, dtype),
+            Interval.exact((codes.astype(np.float64) - zero) * scale, size),
+            kind,
+        )
     values = (near * d.rng.uniform(-1.5, 1.5, tuple(shape))).astype(np.float32)
-    return (d.input if kind == "given" else d.constant)(values), Interval.exact(values.astype(np.float64)), kind
+    return (
+        (d.input if kind == "given" else d.constant)(values),
+        Interval.exact(values.astype(np.float64)),
+        kind,
+    )
 
 
 def _binary(d: _Drawing, value: str, y: Interval, axis: int) -> tuple[str, Interval]:
@@ -633,17 +809,25 @@ def _binary(d: _Drawing, value: str, y: Interval, axis: int) -> tuple[str, Inter
     name, operand, kind = _operand(d, shape, 1.0 if op == "Mul" else _middle(y))
     d.say(f"{op} {form} {kind} {list(shape)}")
     result = d.op(op, value, name)
-    operand = Interval(*(np.broadcast_to(v, y.low.shape) for v in (operand.low, operand.high, operand.size)))
+    operand = Interval(
+        *(np.broadcast_to(v, y.low.shape) for v in (operand.low, operand.high, operand.size))
+    )
     if op == "Mul":
         spread = operand.size / np.maximum(np.abs(operand.low), 1e-30)
         product = y.times(operand.low)
-        return result, Interval(product.low, product.high, np.maximum(product.size, product.size * np.minimum(spread, 1e6))).rounded()
+        return result, Interval(
+            product.low,
+            product.high,
+            np.maximum(product.size, product.size * np.minimum(spread, 1e6)),
+        ).rounded()
     if op == "Sub":
         operand = operand.times(np.float64(-1.0))
     if op in ("Add", "Sub"):
         return result, y.plus(operand)
     pick = np.maximum if op == "Max" else np.minimum
-    return result, Interval(pick(y.low, operand.low), pick(y.high, operand.high), y.size + operand.size).rounded()
+    return result, Interval(
+        pick(y.low, operand.low), pick(y.high, operand.high), y.size + operand.size
+    ).rounded()
 
 
 def _prelu(d: _Drawing, value: str, y: Interval, axis: int) -> tuple[str, Interval]:
@@ -654,7 +838,9 @@ def _prelu(d: _Drawing, value: str, y: Interval, axis: int) -> tuple[str, Interv
     d.say(f"prelu {form}")
     factor = np.broadcast_to(slopes.astype(np.float64), y.low.shape)
     bend = Interval(*(np.where(v < 0, v * factor, v) for v in (y.low, y.high)), y.size)
-    return d.op("PRelu", value, d.constant(slopes if slopes.ndim else slopes.reshape(1))), bend.rounded()
+    return d.op(
+        "PRelu", value, d.constant(slopes if slopes.ndim else slopes.reshape(1))
+    ), bend.rounded()
 
 
 def _sum(d: _Drawing, value: str, y: Interval, _: int) -> tuple[str, Interval]:
@@ -666,7 +852,20 @@ def _sum(d: _Drawing, value: str, y: Interval, _: int) -> tuple[str, Interval]:
     return d.op("Add", value, d.decoded(d.input(codes), scale, zero, dtype)), y.plus(operand)
 
 
-_POST_OPS = (_relu, _clip, _leaky, _linear, _binary, _binary, _binary, _prelu, _prelu, _sum, _sum, _quantizer)
+_POST_OPS = (
+    _relu,
+    _clip,
+    _leaky,
+    _linear,
+    _binary,
+    _binary,
+    _binary,
+    _prelu,
+    _prelu,
+    _sum,
+    _sum,
+    _quantizer,
+)
 
 KINDS: dict[str, Callable[[_Drawing, int], None]] = {
     "Conv": _convolution,

@@ -14,7 +14,19 @@ V3, V2, UNIFIED = TARGETS["onednn-v3"], TARGETS["onednn-v2"], TARGETS["unified"]
 
 
 def conv(**changes: object) -> Front:
-    return replace(Front("convolution", "conv", DType.U8, 4, 1, CHANNELS, vec([0.5, 0.25, 0.125]), vec([1.0, 2.0, 3.0])), **changes)
+    return replace(
+        Front(
+            "convolution",
+            "conv",
+            DType.U8,
+            4,
+            1,
+            CHANNELS,
+            vec([0.5, 0.25, 0.125]),
+            vec([1.0, 2.0, 3.0]),
+        ),
+        **changes,
+    )
 
 
 def composed(target: Target, front: Front, *ops: BasicOp | Store) -> Composed:
@@ -23,6 +35,18 @@ def composed(target: Target, front: Front, *ops: BasicOp | Store) -> Composed:
     return composer.result
 
 
-def store(scale: object = 0.5, zero: object = 0.0, dtype: DType = DType.U8, low: int | None = None, high: int | None = None) -> Store:
+def store(
+    scale: object = 0.5,
+    zero: object = 0.0,
+    dtype: DType = DType.U8,
+    low: int | None = None,
+    high: int | None = None,
+) -> Store:
     bounds = dtype.range
-    return Store(dtype, vec(scale), vec(zero), bounds[0] if low is None else low, bounds[1] if high is None else high)
+    return Store(
+        dtype,
+        vec(scale),
+        vec(zero),
+        bounds[0] if low is None else low,
+        bounds[1] if high is None else high,
+    )

@@ -1,4 +1,6 @@
-"""Golden cases of passes: graph in text form -> what the pass makes of it; each case is held to the three laws, too."""
+"""Golden cases of passes: graph in text form -> what the pass makes of it; each case is held to the
+three laws, too.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def check_pass(golden: GoldenCase, step: Pass) -> Graph:
-    """Runs a pass on the case's graph, holds it to the expected text (with decisions and fates) and to the laws; gives the graph."""
+    """Runs a pass on the case's graph, holds it to the expected text (with decisions and fates) and
+    to the laws; gives the graph.
+    """
     before = parse_graph(golden.input)
     assert verify(before, WELL_FORMED) == []
     after = before.copy()

@@ -33,7 +33,9 @@ _ACTIVATIONS: dict[str, dict[str, object]] = {
 def _activation(op: str, attrs: dict[str, object]) -> None:
     def build(n: Net) -> tuple[Value, ...]:
         x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 128)
-        y = n.qdq(n.op(op, n.conv(x, 4, scale=2**-8, bias=[0.5, -0.5, 0.25, 0]), **attrs), 2**-6, 60)
+        y = n.qdq(
+            n.op(op, n.conv(x, 4, scale=2**-8, bias=[0.5, -0.5, 0.25, 0]), **attrs), 2**-6, 60
+        )
         return n.conv(y, 2, 1), n.qdq(n.op(op, x, **attrs), 2**-6, 60)
 
     build.__name__ = f"activation_{op.lower()}"
@@ -48,12 +50,18 @@ for _op, _attrs in _ACTIVATIONS.items():
 def activation_clip_and_prelu(n: Net) -> tuple[Value, ...]:
     x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 128)
     a = n.qdq(n.op("Clip", n.conv(x, 4, scale=2**-8), 0.0, 1.5), 2**-7)
-    b = n.qdq(n.op("PRelu", n.conv(x, 4, scale=2**-8), np.array([0.25, 0.5, -0.5, 1]).reshape(4, 1, 1)), 2**-6, 50)
+    b = n.qdq(
+        n.op("PRelu", n.conv(x, 4, scale=2**-8), np.array([0.25, 0.5, -0.5, 1]).reshape(4, 1, 1)),
+        2**-6,
+        50,
+    )
     return n.conv(a, 2, 1), n.conv(b, 2, 1), n.op("Clip", n.conv(a, 2, 1), -0.5, "")
 
 
 def _gelu_erf(n: Net, x: Value) -> Value:
-    return n.op("Mul", n.op("Mul", x, n.op("Add", n.op("Erf", n.op("Div", x, math.sqrt(2))), 1.0)), 0.5)
+    return n.op(
+        "Mul", n.op("Mul", x, n.op("Add", n.op("Erf", n.op("Div", x, math.sqrt(2))), 1.0)), 0.5
+    )
 
 
 def _gelu_tanh(n: Net, x: Value) -> Value:
@@ -98,7 +106,9 @@ def decomposed_activation_read_elsewhere(n: Net) -> tuple[Value, ...]:
 
 @case
 def activation_quantized_at_every_step(n: Net) -> Value:
-    x = n.qdq(n.op("MatMul", n.qdq(n.input(("N", 8)), 2**-6, 128), n.weights((8, 4), 2**-8)), 2**-5, 128)
+    x = n.qdq(
+        n.op("MatMul", n.qdq(n.input(("N", 8)), 2**-6, 128), n.weights((8, 4), 2**-8)), 2**-5, 128
+    )
     erf = n.qdq(n.op("Erf", n.qdq(n.op("Div", x, math.sqrt(2)), 2**-5, 120)), 2**-7, 128)
     product = n.qdq(n.op("Mul", x, n.qdq(n.op("Add", erf, 1.0), 2**-7)), 2**-5, 10)
     return n.op("MatMul", n.qdq(n.op("Mul", product, 0.5), 2**-6, 10), n.weights((4, 4), 2**-8))
@@ -119,7 +129,9 @@ def tabulated_with_a_constant_of_more_dimensions(n: Net) -> Value:
 
 @case
 def squeeze_and_excitation(n: Net) -> Value:
-    x = n.qdq(n.op("HardSwish", n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4, scale=2**-8)), 2**-6, 20)
+    x = n.qdq(
+        n.op("HardSwish", n.conv(n.qdq(n.input(("N", 4, 4, 4)), 2**-6), 4, scale=2**-8)), 2**-6, 20
+    )
     gate = n.qdq(n.op("GlobalAveragePool", x), 2**-6, 20)
     gate = n.qdq(n.op("Relu", n.conv(gate, 2, 1, scale=2**-8)), 2**-6)
     gate = n.qdq(n.op("HardSigmoid", n.conv(gate, 4, 1, scale=2**-8), alpha=1 / 6, beta=0.5), 2**-8)
@@ -130,20 +142,41 @@ def squeeze_and_excitation(n: Net) -> Value:
 def float_arithmetic(n: Net) -> tuple[Value, ...]:
     a, b = n.input(("N", 4)), n.input(("N", 4))
     y = n.op("Relu", n.op("Sub", n.op("Mul", n.op("Add", a, b), 0.5), [1, 2, 3, 4]))
-    return y, n.op("Max", n.op("Min", a, b), 0.0), n.op("Div", n.op("Abs", a), n.op("Exp", b)), n.op("Add", n.op("Neg", a), a)
+    return (
+        y,
+        n.op("Max", n.op("Min", a, b), 0.0),
+        n.op("Div", n.op("Abs", a), n.op("Exp", b)),
+        n.op("Add", n.op("Neg", a), a),
+    )
 
 
 @case
 def shapes_computed_from_shapes(n: Net) -> tuple[Value, ...]:
-    """As exporters write Flatten: it is known at compile time where the sizes are, and the types with it."""
+    """As exporters write Flatten: it is known at compile time where the sizes are, and the types
+    with it.
+    """
     x = n.input((2, 3, 4))
-    first = n.op("Unsqueeze", n.op("Gather", n.op("Shape", x), n.graph.add_constant("at", np.asarray(0))), n.ints(0))
+    first = n.op(
+        "Unsqueeze",
+        n.op("Gather", n.op("Shape", x), n.graph.add_constant("at", np.asarray(0))),
+        n.ints(0),
+    )
     y = n.op("Reshape", x, n.op("Concat", first, n.ints(-1), axis=0))
-    return n.op("Relu", y), n.qdq(n.op("MatMul", n.qdq(y, 2**-6, 128), n.weights((12, 3))), 2**-5, 128)
+    return n.op("Relu", y), n.qdq(
+        n.op("MatMul", n.qdq(y, 2**-6, 128), n.weights((12, 3))), 2**-5, 128
+    )
 
 
 @case
 def constant_arithmetic(n: Net) -> tuple[Value, ...]:
-    c = n.op("Reshape", n.op("Mul", n.const(np.arange(6.0)), 0.5), n.op("Concat", n.ints(1), n.ints(6), axis=0))
+    c = n.op(
+        "Reshape",
+        n.op("Mul", n.const(np.arange(6.0)), 0.5),
+        n.op("Concat", n.ints(1), n.ints(6), axis=0),
+    )
     x = n.input(("N", 6))
-    return n.op("Add", n.op("Identity", x), c), n.op("Cast", n.op("Identity", x), to=DType.F32), n.op("Relu", c)
+    return (
+        n.op("Add", n.op("Identity", x), c),
+        n.op("Cast", n.op("Identity", x), to=DType.F32),
+        n.op("Relu", c),
+    )

@@ -12,7 +12,10 @@ from fqfuse.ir.types import DType, Quantization
 @case
 def conv_relu_fq(n: Net) -> Value:
     x = n.fq(n.input(("N", 4, 5, 5)), 0.0, 255 / 64)
-    y = n.op("Relu", n.conv(x, 6, scale=np.linspace(0.002, 0.01, 6), style="fq", bias=n.rng.standard_normal(6)))
+    y = n.op(
+        "Relu",
+        n.conv(x, 6, scale=np.linspace(0.002, 0.01, 6), style="fq", bias=n.rng.standard_normal(6)),
+    )
     return n.fq(y, 0.0, 255 / 32)
 
 
@@ -49,7 +52,10 @@ def conv_strided_valid(n: Net) -> Value:
 @case
 def conv_int32_bias(n: Net) -> Value:
     x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6)
-    bias = n.dq(n.graph.add_constant("bias_codes", np.arange(-2, 2, dtype=np.int32) * 100), Quantization((2**-14,)))
+    bias = n.dq(
+        n.graph.add_constant("bias_codes", np.arange(-2, 2, dtype=np.int32) * 100),
+        Quantization((2**-14,)),
+    )
     return n.qdq(n.conv(x, 4, scale=2**-8, bias=bias), 2**-4)
 
 
@@ -91,13 +97,17 @@ def conv_grouped_per_channel_activations(n: Net) -> Value:
 
 @case
 def conv_depthwise_per_channel_activations(n: Net) -> Value:
-    x = n.fq(n.input(("N", 4, 4, 4)), np.zeros((1, 4, 1, 1)), np.array([1, 2, 3, 4]).reshape(1, 4, 1, 1))
+    x = n.fq(
+        n.input(("N", 4, 4, 4)), np.zeros((1, 4, 1, 1)), np.array([1, 2, 3, 4]).reshape(1, 4, 1, 1)
+    )
     return n.fq(n.conv(x, 4, group=4, style="fq", bias=[1, 2, 3, 4]), -4.0, 4.0)
 
 
 @case
 def conv_per_channel_activations(n: Net) -> Value:
-    x = n.fq(n.input(("N", 4, 4, 4)), np.zeros((1, 4, 1, 1)), np.array([1, 2, 3, 4]).reshape(1, 4, 1, 1))
+    x = n.fq(
+        n.input(("N", 4, 4, 4)), np.zeros((1, 4, 1, 1)), np.array([1, 2, 3, 4]).reshape(1, 4, 1, 1)
+    )
     return n.fq(n.conv(x, 4, style="fq"), -4.0, 4.0)
 
 
@@ -112,7 +122,9 @@ def conv_per_channel_destination(n: Net) -> Value:
 @case
 def conv_equal_per_channel_ranges(n: Net) -> Value:
     x = n.fq(n.input(("N", 4, 4, 4)), np.zeros((1, 4, 1, 1)), np.full((1, 4, 1, 1), 255 / 64))
-    return n.fq(n.conv(x, 4, style="fq"), np.full((1, 4, 1, 1), -2.0), np.full((1, 4, 1, 1), 2 - 1 / 64))
+    return n.fq(
+        n.conv(x, 4, style="fq"), np.full((1, 4, 1, 1), -2.0), np.full((1, 4, 1, 1), 2 - 1 / 64)
+    )
 
 
 @case

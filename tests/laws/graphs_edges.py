@@ -1,4 +1,6 @@
-"""What was wrong once, or is easily got wrong: odd shapes, bounds, orders of operands, factors of either sign."""
+"""What was wrong once, or is easily got wrong: odd shapes, bounds, orders of operands, factors of
+either sign.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from fqfuse.ir.types import DType, Quantization
 
 
 def _conv(n: Net, zero: int = 0, channels: int = 4) -> Value:
-    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6, zero), channels, scale=2**-8, bias=np.arange(channels) / 4 - 0.5)
+    return n.conv(
+        n.qdq(n.input(("N", 3, 4, 4)), 2**-6, zero),
+        channels,
+        scale=2**-8,
+        bias=np.arange(channels) / 4 - 0.5,
+    )
 
 
 @case
@@ -18,7 +25,11 @@ def max_of_codes_times_negative(n: Net) -> tuple[Value, ...]:
     """max(a, b)*s = max(a*s, b*s) for s > 0 only."""
     a, b = (n.qdq(n.input(("N", 3, 4, 4)), scale, 0, DType.S8) for scale in (2**-6, 2**-5))
     low = n.qdq(n.op("Mul", n.op("Min", a, b), -0.5), 2**-6, 100)
-    return n.qdq(n.op("Neg", n.op("Max", a, b)), 2**-6, 100), low, n.conv(n.qdq(n.op("Max", a, b), -(2**-6), 100), 2)
+    return (
+        n.qdq(n.op("Neg", n.op("Max", a, b)), 2**-6, 100),
+        low,
+        n.conv(n.qdq(n.op("Max", a, b), -(2**-6), 100), 2),
+    )
 
 
 @case
@@ -39,45 +50,76 @@ def clip_with_odd_bounds(n: Net) -> tuple[Value, ...]:
     turned, none = n.op("Clip", x, 1.0, -1.0), n.op("Clip", _conv(n), "", "")
     per_channel = n.op("Max", _conv(n), np.array([-0.1, 0, 0.1, 0.2]).reshape(1, 4, 1, 1))
     per_channel = n.op("Min", per_channel, np.array([1, 0.5, 0.2, 0.3]).reshape(1, 4, 1, 1))
-    return n.qdq(turned, 2**-6, 128), n.qdq(none, 2**-6, 128), n.conv(n.qdq(per_channel, 2**-6, 128), 2)
+    return (
+        n.qdq(turned, 2**-6, 128),
+        n.qdq(none, 2**-6, 128),
+        n.conv(n.qdq(per_channel, 2**-6, 128), 2),
+    )
 
 
 @case
 def constants_along_other_axes(n: Net) -> tuple[Value, ...]:
-    spatial = n.op("Add", n.op("Mul", _conv(n), n.rng.standard_normal((1, 1, 4, 4))), n.rng.standard_normal((4, 4)))
+    spatial = n.op(
+        "Add",
+        n.op("Mul", _conv(n), n.rng.standard_normal((1, 1, 4, 4))),
+        n.rng.standard_normal((4, 4)),
+    )
     full = n.op("Add", _conv(n), n.rng.standard_normal((1, 4, 4, 4)))
-    along_width = n.op("Mul", _conv(n), [1, 2, 0.5, 0.25])  # as many entries as channels, and another axis
-    return n.qdq(spatial, 2**-6, 128), n.qdq(full, 2**-6, 128), n.conv(n.qdq(along_width, 2**-6, 128), 2)
+    along_width = n.op(
+        "Mul", _conv(n), [1, 2, 0.5, 0.25]
+    )  # as many entries as channels, and another axis
+    return (
+        n.qdq(spatial, 2**-6, 128),
+        n.qdq(full, 2**-6, 128),
+        n.conv(n.qdq(along_width, 2**-6, 128), 2),
+    )
 
 
 @case
 def constants_that_enlarge(n: Net) -> tuple[Value, ...]:
     x = n.conv(n.qdq(n.input((1, 3, 4, 4)), 2**-6), 4, scale=2**-8)
     y = n.conv(n.qdq(n.input((1, 3, 4, 4)), 2**-6), 4, scale=2**-8)
-    return n.qdq(n.op("Add", x, n.rng.standard_normal((5, 4, 4, 4))), 2**-6, 128), n.op("Relu", n.op("Add", y, np.ones((1, 1, 4, 1, 1))))
+    return n.qdq(n.op("Add", x, n.rng.standard_normal((5, 4, 4, 4))), 2**-6, 128), n.op(
+        "Relu", n.op("Add", y, np.ones((1, 1, 4, 1, 1)))
+    )
 
 
 @case
 def constants_that_are_not_finite(n: Net) -> tuple[Value, ...]:
-    return n.op("Min", _conv(n), np.float32(np.inf)), n.qdq(n.op("Max", _conv(n), -np.inf), 2**-6, 128)
+    return n.op("Min", _conv(n), np.float32(np.inf)), n.qdq(
+        n.op("Max", _conv(n), -np.inf), 2**-6, 128
+    )
 
 
 @case
 def the_chain_as_second_operand(n: Net) -> tuple[Value, ...]:
     over = n.op("Div", 1.0, n.op("Add", n.op("Abs", _conv(n)), 1.0))
-    return n.qdq(n.op("Sub", 1.0, _conv(n)), 2**-6, 128), n.qdq(over, 2**-6), n.op("Mul", 0.5, _conv(n))
+    return (
+        n.qdq(n.op("Sub", 1.0, _conv(n)), 2**-6, 128),
+        n.qdq(over, 2**-6),
+        n.op("Mul", 0.5, _conv(n)),
+    )
 
 
 @case
 def operands_that_are_one_value(n: Net) -> tuple[Value, ...]:
     a, b, c = _conv(n), _conv(n), _conv(n)
-    return n.qdq(n.op("Mul", a, a), 2**-6), n.qdq(n.op("Sub", b, b), 2**-6, 7), n.qdq(n.op("Max", c, c), 2**-6, 7)
+    return (
+        n.qdq(n.op("Mul", a, a), 2**-6),
+        n.qdq(n.op("Sub", b, b), 2**-6, 7),
+        n.qdq(n.op("Max", c, c), 2**-6, 7),
+    )
 
 
 @case
 def operands_in_other_numbers(n: Net) -> tuple[Value, ...]:
     x = _conv(n)
-    return n.qdq(n.op("Max", x, 0.0, 0.5), 2**-6, 7), n.op("Sum", x), n.op("Sum", x, x, x), n.op("Mean", x, 0.5)
+    return (
+        n.qdq(n.op("Max", x, 0.0, 0.5), 2**-6, 7),
+        n.op("Sum", x),
+        n.op("Sum", x, x, x),
+        n.op("Mean", x, 0.5),
+    )
 
 
 @case
@@ -116,7 +158,11 @@ def skip_quantized_per_channel(n: Net) -> Value:
 @case
 def gate_of_a_second_convolution(n: Net) -> Value:
     x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 1)
-    return n.qdq(n.op("Mul", n.conv(x, 4, 1, scale=2**-7), n.op("Sigmoid", n.conv(x, 4, 1, scale=2**-7))), 2**-6, 100)
+    return n.qdq(
+        n.op("Mul", n.conv(x, 4, 1, scale=2**-7), n.op("Sigmoid", n.conv(x, 4, 1, scale=2**-7))),
+        2**-6,
+        100,
+    )
 
 
 @case
@@ -134,20 +180,34 @@ def quantized_per_channel_with_zero_points(n: Net) -> Value:
 @case
 def leaky_with_negative_slope_and_factor(n: Net) -> tuple[Value, ...]:
     y = n.op("Mul", n.op("LeakyRelu", _conv(n), alpha=-0.5), -2.0)
-    return n.qdq(y, 2**-6, 100), n.qdq(n.op("Mul", n.op("LeakyRelu", _conv(n), alpha=-0.5), 2.0), 2**-6, 100)
+    return n.qdq(y, 2**-6, 100), n.qdq(
+        n.op("Mul", n.op("LeakyRelu", _conv(n), alpha=-0.5), 2.0), 2**-6, 100
+    )
 
 
 @case
 def pools_of_s8_and_with_ceil(n: Net) -> tuple[Value, ...]:
-    x, window = n.qdq(n.input(("N", 4, 5, 5)), 2**-6, 3, DType.S8), {"kernel_shape": (2, 2), "strides": (2, 2), "ceil_mode": 1}
-    a, b = n.qdq(n.op("AveragePool", x, **window), 2**-6, 5, DType.S8), n.qdq(n.op("AveragePool", x, **window), 2**-6, 128)
+    x, window = (
+        n.qdq(n.input(("N", 4, 5, 5)), 2**-6, 3, DType.S8),
+        {"kernel_shape": (2, 2), "strides": (2, 2), "ceil_mode": 1},
+    )
+    a, b = (
+        n.qdq(n.op("AveragePool", x, **window), 2**-6, 5, DType.S8),
+        n.qdq(n.op("AveragePool", x, **window), 2**-6, 128),
+    )
     return n.conv(a, 2, 1), n.conv(b, 2, 1), n.qdq(n.op("MaxPool", x, **window), 2**-6, 3, DType.S8)
 
 
 @case
 def spatial_sizes_are_symbols(n: Net) -> Value:
     x = n.qdq(n.input((2, 3, "N", "N")), 2**-6, 7)
-    return n.qdq(n.op("Conv", x, n.weights((4, 3, 3, 3), 2**-8, 0), kernel_shape=(3, 3), auto_pad="SAME_UPPER"), 2**-6, 5)
+    return n.qdq(
+        n.op(
+            "Conv", x, n.weights((4, 3, 3, 3), 2**-8, 0), kernel_shape=(3, 3), auto_pad="SAME_UPPER"
+        ),
+        2**-6,
+        5,
+    )
 
 
 @case
@@ -200,13 +260,17 @@ def a_number(n: Net) -> Value:
 def decoded_values_scaled_per_channel(n: Net) -> tuple[Value, ...]:
     x = n.fq(n.input(("N", 3, 4, 4)), 0.0, 255 / 64, 0.0, 255.0)
     scaled = n.op("Mul", x, np.array([1 / 64, 1 / 32, 1 / 64]).reshape(1, 3, 1, 1))
-    moved = n.op("Mul", n.op("Add", n.op("Mul", n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 128), 0.3), 0.1), 1.7)
+    moved = n.op(
+        "Mul", n.op("Add", n.op("Mul", n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 128), 0.3), 0.1), 1.7
+    )
     return n.conv(scaled, 2), n.conv(n.qdq(moved, 2**-6, 128), 2)
 
 
 @case
 def relu_into_s8_from_its_lowest_code(n: Net) -> Value:
-    """A relu in front of a store whose zero point is the lowest code does nothing that the store does not."""
+    """A relu in front of a store whose zero point is the lowest code does nothing that the store
+    does not.
+    """
     return n.conv(n.qdq(n.op("Relu", _conv(n)), 2**-6, -128, DType.S8), 2)
 
 
@@ -222,9 +286,21 @@ def float_anchors_with_quantizers_per_channel(n: Net) -> tuple[Value, ...]:
     shaped = high.reshape(1, 4, 1, 1)
     conv = n.op("Sigmoid", n.fq(n.conv(n.input(("N", 3, 4, 4)), 4, style="float"), -shaped, shaped))
     weights = n.weights((4, 2, 3, 3), 2**-7, style="float")
-    y = n.op("ConvTranspose", n.input(("N", 4, 4, 4)), weights, np.arange(4) / 4, kernel_shape=(3, 3), group=2)
+    y = n.op(
+        "ConvTranspose",
+        n.input(("N", 4, 4, 4)),
+        weights,
+        np.arange(4) / 4,
+        kernel_shape=(3, 3),
+        group=2,
+    )
     deconv = n.op("Sigmoid", n.fq(y, -shaped, shaped))
-    product = n.op("Sigmoid", n.fq(n.op("MatMul", n.input(("N", 5)), n.weights((5, 4), 2**-7, style="float")), -high, high))
+    product = n.op(
+        "Sigmoid",
+        n.fq(
+            n.op("MatMul", n.input(("N", 5)), n.weights((5, 4), 2**-7, style="float")), -high, high
+        ),
+    )
     return conv, deconv, product
 
 

@@ -8,7 +8,7 @@ from laws.registry import case
 
 from fqfuse.ir.types import DType
 
-# -- pooling and data movement -------------------------------------------------------------------------------------------------------------
+# -- pooling and data movement ---------------------------------------------------------------------
 
 
 @case
@@ -20,7 +20,9 @@ def max_pool(n: Net) -> Value:
 @case
 def max_pool_then_quantize(n: Net) -> Value:
     y = n.op("Relu", n.conv(n.qdq(n.input(("N", 3, 6, 6)), 2**-6), 4, scale=2**-8))
-    return n.qdq(n.op("MaxPool", y, kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)), 2**-6, 3)
+    return n.qdq(
+        n.op("MaxPool", y, kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)), 2**-6, 3
+    )
 
 
 @case
@@ -46,14 +48,24 @@ def average_pool_into_float(n: Net) -> Value:
 
 @case
 def reductions_over_spatial_axes(n: Net) -> tuple[Value, ...]:
-    """A global average in front of a classifier, as PyTorch exports it; the same of a sequence, a volume, and channels that come last."""
+    """A global average in front of a classifier, as PyTorch exports it; the same of a sequence, a
+    volume, and channels that come last.
+    """
     x = n.qdq(n.op("Relu", n.conv(n.qdq(n.input(("N", 3, 6, 6)), 2**-6), 4, scale=2**-8)), 2**-6)
     mean = n.qdq(n.op("ReduceMean", x, n.ints(-1, -2), keepdims=0), 2**-6)
     top = n.qdq(n.op("ReduceMax", x, n.ints(2, 3)), 2**-6)
     sequence = n.op("ReduceMax", n.qdq(n.input((2, 3, 7)), 2**-6), n.ints(2), keepdims=0)
-    volume = n.qdq(n.op("ReduceMean", n.qdq(n.input((2, 3, 4, 2, 3)), 2**-6), n.ints(4, 2, 3)), 2**-7)
+    volume = n.qdq(
+        n.op("ReduceMean", n.qdq(n.input((2, 3, 4, 2, 3)), 2**-6), n.ints(4, 2, 3)), 2**-7
+    )
     last = n.op("ReduceMean", n.qdq(n.input((2, 4, 5, 3)), 2**-6), n.ints(1, 2))
-    return n.op("MatMul", mean, n.weights((4, 5), 2**-8)), n.conv(top, 2, 1, scale=2**-8), sequence, volume, last
+    return (
+        n.op("MatMul", mean, n.weights((4, 5), 2**-8)),
+        n.conv(top, 2, 1, scale=2**-8),
+        sequence,
+        volume,
+        last,
+    )
 
 
 @case
@@ -66,7 +78,11 @@ def pad(n: Net) -> tuple[Value, ...]:
 
 @case
 def pad_in_front_of_quantize(n: Net) -> Value:
-    y = n.op("Pad", n.op("Relu", n.conv(n.input(("N", 3, 4, 4)), 2, style="float")), n.ints(0, 0, 1, 1, 0, 0, 1, 1))
+    y = n.op(
+        "Pad",
+        n.op("Relu", n.conv(n.input(("N", 3, 4, 4)), 2, style="float")),
+        n.ints(0, 0, 1, 1, 0, 0, 1, 1),
+    )
     return n.qdq(y, 2**-6)
 
 
@@ -88,7 +104,15 @@ def movement_in_front_of_quantize(n: Net) -> Value:
 @case
 def split(n: Net) -> tuple[Value, ...]:
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 5)
-    n.graph.add("Split", [x], {"axis": 1, "num_outputs": 2}, name="split", outputs=["part0", "part1"], origin=["split"], after_all=True)
+    n.graph.add(
+        "Split",
+        [x],
+        {"axis": 1, "num_outputs": 2},
+        name="split",
+        outputs=["part0", "part1"],
+        origin=["split"],
+        after_all=True,
+    )
     return n.qdq(n.conv("part0", 2, 1), 2**-5, 128), n.op("Relu", "part1")
 
 
@@ -102,11 +126,18 @@ def gather_and_squeeze(n: Net) -> Value:
 @case
 def resize_nearest(n: Net) -> Value:
     x = n.qdq(n.input(("N", 2, 3, 3)), 2**-6, 5)
-    y = n.op("Resize", x, "", [1, 1, 2, 2], coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    y = n.op(
+        "Resize",
+        x,
+        "",
+        [1, 1, 2, 2],
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     return n.qdq(n.conv(y, 2), 2**-5, 128)
 
 
-# -- signs of scales -----------------------------------------------------------------------------------------------------------------------
+# -- signs of scales -------------------------------------------------------------------------------
 
 
 @case
@@ -140,19 +171,29 @@ def factors_beyond_f32(n: Net) -> tuple[Value, ...]:
     x = n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, scale=2**-8)
     huge = n.op("Mul", n.op("Relu", n.op("Mul", n.op("Relu", n.op("Mul", x, 1e25)), 1e-25)), 1e25)
     tiny = n.op("Mul", n.op("Relu", n.op("Mul", n.op("Relu", n.op("Mul", x, 1e-25)), 1e25)), 1e-25)
-    return n.qdq(huge, 1e24), n.qdq(tiny, 1e-26), n.qdq(n.op("Mul", n.op("Mul", n.op("Abs", x), 1e25), 1e25), 2**-6)
+    return (
+        n.qdq(huge, 1e24),
+        n.qdq(tiny, 1e-26),
+        n.qdq(n.op("Mul", n.op("Mul", n.op("Abs", x), 1e25), 1e25), 2**-6),
+    )
 
 
 @case
 def zero_factor(n: Net) -> Value:
-    y = n.op("Mul", n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4), np.array([1, 0, 2, 0.5]).reshape(1, 4, 1, 1))
+    y = n.op(
+        "Mul",
+        n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4),
+        np.array([1, 0, 2, 0.5]).reshape(1, 4, 1, 1),
+    )
     return n.qdq(n.op("Relu", y), 2**-6)
 
 
 @case
 def negative_weight_scales(n: Net) -> Value:
     x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6)
-    return n.qdq(n.op("Relu", n.conv(x, 3, scale=[0.01, -0.01, 0.005], bias=[0.5, 0.5, 0.5])), 2**-6)
+    return n.qdq(
+        n.op("Relu", n.conv(x, 3, scale=[0.01, -0.01, 0.005], bias=[0.5, 0.5, 0.5])), 2**-6
+    )
 
 
 @case

@@ -8,12 +8,15 @@ from laws.registry import case
 
 from fqfuse.ir.types import DType, Quantization
 
-# -- concatenation -------------------------------------------------------------------------------------------------------------------------
+# -- concatenation ---------------------------------------------------------------------------------
 
 
 def _branches(n: Net, *quantizers: tuple[float, float, DType]) -> list[Value]:
     x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 128)
-    return [n.qdq(n.op("Relu", n.conv(x, 2 + i, scale=2**-8)), *quantizer) for i, quantizer in enumerate(quantizers)]
+    return [
+        n.qdq(n.op("Relu", n.conv(x, 2 + i, scale=2**-8)), *quantizer)
+        for i, quantizer in enumerate(quantizers)
+    ]
 
 
 @case
@@ -49,8 +52,12 @@ def concat_signs_mixed_and_moved(n: Net) -> Value:
 
 @case
 def concat_signs_mixed_and_nested(n: Net) -> Value:
-    """A dense block as Keras writes it: each concatenation joins one layer more to the one in front."""
-    y, *layers = _branches(n, (2**-6, 128, DType.U8), (2**-6, 0, DType.S8), (2**-6, -3, DType.S8), (2**-5, 0, DType.S8))
+    """A dense block as Keras writes it: each concatenation joins one layer more to the one in
+    front.
+    """
+    y, *layers = _branches(
+        n, (2**-6, 128, DType.U8), (2**-6, 0, DType.S8), (2**-6, -3, DType.S8), (2**-5, 0, DType.S8)
+    )
     for layer in layers:
         y = n.op("Concat", y, layer, axis=1)
     return n.qdq(n.conv(y, 4, 1, scale=2**-8), 2**-5, 128)
@@ -74,17 +81,31 @@ def concat_dense_block(n: Net) -> Value:
 
 @case
 def concat_normalized_dense_block(n: Net) -> Value:
-    """Signed codes at a scale of their own, joined and scaled channel by channel before each convolution, behind an average pool."""
-    x = n.qdq(n.conv(n.qdq(n.input(("N", 3, 8, 8)), 2**-6, 128), 4, scale=2**-8), 2**-5, 0, DType.S8)
-    x = n.qdq(n.op("AveragePool", x, kernel_shape=(2, 2), strides=(2, 2), pads=(0, 0, 0, 0)), 3 * 2**-7, 0, DType.S8)
+    """Signed codes at a scale of their own, joined and scaled channel by channel before each
+    convolution, behind an average pool.
+    """
+    x = n.qdq(
+        n.conv(n.qdq(n.input(("N", 3, 8, 8)), 2**-6, 128), 4, scale=2**-8), 2**-5, 0, DType.S8
+    )
+    x = n.qdq(
+        n.op("AveragePool", x, kernel_shape=(2, 2), strides=(2, 2), pads=(0, 0, 0, 0)),
+        3 * 2**-7,
+        0,
+        DType.S8,
+    )
     for growth in (2, 3):
         shape = n.graph.type(x).shape
         assert shape is not None
         channels = int(shape[1])
-        gamma, beta = (n.rng.integers(1, 8, (1, channels, 1, 1)) / 4, n.rng.integers(-8, 8, (1, channels, 1, 1)) / 8)
+        gamma, beta = (
+            n.rng.integers(1, 8, (1, channels, 1, 1)) / 4,
+            n.rng.integers(-8, 8, (1, channels, 1, 1)) / 8,
+        )
         normalized = n.op("Add", n.op("Mul", x, gamma.astype(np.float32)), beta.astype(np.float32))
         y = n.qdq(n.op("Relu", normalized), 2**-5)
-        x = n.op("Concat", x, n.qdq(n.conv(y, growth, scale=2**-8), 2**-6 * growth, 0, DType.S8), axis=1)
+        x = n.op(
+            "Concat", x, n.qdq(n.conv(y, growth, scale=2**-8), 2**-6 * growth, 0, DType.S8), axis=1
+        )
     return n.qdq(n.op("Relu", x), 2**-4)
 
 
@@ -103,12 +124,15 @@ def concat_of_itself(n: Net) -> Value:
 @case
 def concat_along_batch_and_width(n: Net) -> tuple[Value, ...]:
     x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 128)
-    a, b = n.qdq(n.conv(x, 2, scale=2**-8), 2**-6, 128), n.qdq(n.conv(x, 2, scale=2**-7), 2**-5, 128)
+    a, b = (
+        n.qdq(n.conv(x, 2, scale=2**-8), 2**-6, 128),
+        n.qdq(n.conv(x, 2, scale=2**-7), 2**-5, 128),
+    )
     wide = n.op("Concat", a, b, axis=-1)
     return n.conv(wide, 2, 1, scale=2**-8), n.op("Concat", a, b, axis=0)
 
 
-# -- matrix products -----------------------------------------------------------------------------------------------------------------------
+# -- matrix products -------------------------------------------------------------------------------
 
 
 @case
@@ -121,7 +145,11 @@ def gemm_transposed(n: Net) -> Value:
 @case
 def gemm_alpha_beta(n: Net) -> Value:
     x = n.qdq(n.input(("N", 8)), 2**-6, 3)
-    return n.qdq(n.op("Gemm", x, n.weights((8, 5), 2**-7, style="fq"), np.arange(5), alpha=0.5, beta=-1.5), 2**-5, 128)
+    return n.qdq(
+        n.op("Gemm", x, n.weights((8, 5), 2**-7, style="fq"), np.arange(5), alpha=0.5, beta=-1.5),
+        2**-5,
+        128,
+    )
 
 
 @case
@@ -139,14 +167,20 @@ def gemm_addend_at_run_time(n: Net) -> Value:
 @case
 def matmul_bias_relu(n: Net) -> Value:
     x = n.qdq(n.input(("N", 6, 8)), 2**-6, 3)
-    y = n.op("Add", n.op("MatMul", x, n.weights((8, 5), np.linspace(0.004, 0.02, 5), 1)), np.arange(5) * 0.5)
+    y = n.op(
+        "Add",
+        n.op("MatMul", x, n.weights((8, 5), np.linspace(0.004, 0.02, 5), 1)),
+        np.arange(5) * 0.5,
+    )
     return n.qdq(n.op("Relu", y), 2**-5)
 
 
 @case
 def matmul_quantizer_before_bias(n: Net) -> Value:
     x = n.qdq(n.input(("N", 6, 8)), 2**-6, 3)
-    y = n.op("Add", n.qdq(n.op("MatMul", x, n.weights((8, 5), 2**-7)), 2**-5, 117), np.arange(5) * 0.5)
+    y = n.op(
+        "Add", n.qdq(n.op("MatMul", x, n.weights((8, 5), 2**-7)), 2**-5, 117), np.arange(5) * 0.5
+    )
     return n.qdq(y, 2**-4, 121)
 
 
@@ -159,7 +193,9 @@ def matmul_asymmetric_weights(n: Net) -> Value:
 
 @case
 def matmul_weights_first(n: Net) -> Value:
-    return n.qdq(n.op("MatMul", n.weights((5, 8), 2**-7), n.qdq(n.input(("N", 8, 3)), 2**-6, 3)), 2**-4, 128)
+    return n.qdq(
+        n.op("MatMul", n.weights((5, 8), 2**-7), n.qdq(n.input(("N", 8, 3)), 2**-6, 3)), 2**-4, 128
+    )
 
 
 @case
@@ -172,7 +208,9 @@ def matmul_negative_per_channel(n: Net) -> Value:
 @case
 def matmul_of_vectors(n: Net) -> tuple[Value, ...]:
     x = n.qdq(n.input(("N", 8)), 2**-6, 3)
-    return n.qdq(n.op("MatMul", x, n.weights((8,), 2**-7)), 2**-4, 128), n.op("MatMul", n.weights((6,), 2**-7), n.input((6, 4), "z"))
+    return n.qdq(n.op("MatMul", x, n.weights((8,), 2**-7)), 2**-4, 128), n.op(
+        "MatMul", n.weights((6,), 2**-7), n.input((6, 4), "z")
+    )
 
 
 @case
@@ -180,19 +218,29 @@ def attention(n: Net) -> Value:
     x = n.qdq(n.input(("N", 6, 8)), 2**-5, 128)
     heads = []
     for _ in range(3):
-        y = n.qdq(n.op("Add", n.op("MatMul", x, n.weights((8, 8), 2**-8)), n.rng.standard_normal(8)), 2**-5, 128)
+        y = n.qdq(
+            n.op("Add", n.op("MatMul", x, n.weights((8, 8), 2**-8)), n.rng.standard_normal(8)),
+            2**-5,
+            128,
+        )
         heads.append(n.op("Transpose", n.op("Reshape", y, n.ints(0, 6, 2, 4)), perm=(0, 2, 1, 3)))
     query, key, value = heads
     scores = n.op("Div", n.op("MatMul", query, n.op("Transpose", key, perm=(0, 1, 3, 2))), 2.0)
     mask = np.where(np.tri(6), 0, -10.0).reshape(1, 1, 6, 6)
     weights = n.qdq(n.op("Softmax", n.op("Add", n.qdq(scores, 2**-4, 128), mask)), 2**-8)
-    mixed = n.op("Reshape", n.op("Transpose", n.op("MatMul", weights, value), perm=(0, 2, 1, 3)), n.ints(0, 6, 8))
+    mixed = n.op(
+        "Reshape",
+        n.op("Transpose", n.op("MatMul", weights, value), perm=(0, 2, 1, 3)),
+        n.ints(0, 6, 8),
+    )
     y = n.op("MatMul", n.qdq(mixed, 2**-5, 128), n.weights((8, 8), 2**-8))
-    y = n.op("LayerNormalization", n.op("Add", y, x), np.linspace(0.5, 1.5, 8), np.linspace(-1, 1, 8))
+    y = n.op(
+        "LayerNormalization", n.op("Add", y, x), np.linspace(0.5, 1.5, 8), np.linspace(-1, 1, 8)
+    )
     return n.qdq(y, 2**-5, 128)
 
 
-# -- normalization -------------------------------------------------------------------------------------------------------------------------
+# -- normalization ---------------------------------------------------------------------------------
 
 
 def _bn(n: Net, x: Value, channels: int, gamma: np.ndarray | None = None) -> Value:
@@ -204,12 +252,16 @@ def _bn(n: Net, x: Value, channels: int, gamma: np.ndarray | None = None) -> Val
 @case
 def batch_norm_behind_conv(n: Net) -> Value:
     x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6)
-    return n.qdq(n.op("Relu", _bn(n, n.conv(x, 4, scale=2**-8), 4, np.array([1, -2, 0.5, 1.5]))), 2**-5)
+    return n.qdq(
+        n.op("Relu", _bn(n, n.conv(x, 4, scale=2**-8), 4, np.array([1, -2, 0.5, 1.5]))), 2**-5
+    )
 
 
 @case
 def batch_norm_float(n: Net) -> Value:
-    return n.op("Relu", _bn(n, n.conv(n.input(("N", 3, 4, 4)), 4, style="float", bias=[1, 2, 3, 4]), 4))
+    return n.op(
+        "Relu", _bn(n, n.conv(n.input(("N", 3, 4, 4)), 4, style="float", bias=[1, 2, 3, 4]), 4)
+    )
 
 
 @case
@@ -226,7 +278,13 @@ def batch_norm_gamma_zero(n: Net) -> Value:
 @case
 def batch_norm_behind_conv_transpose(n: Net) -> Value:
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6)
-    y = n.op("ConvTranspose", x, n.weights((4, 2, 3, 3), [0.004, 0.006], 1, "fq"), kernel_shape=(3, 3), group=2)
+    y = n.op(
+        "ConvTranspose",
+        x,
+        n.weights((4, 2, 3, 3), [0.004, 0.006], 1, "fq"),
+        kernel_shape=(3, 3),
+        group=2,
+    )
     return n.qdq(_bn(n, y, 4), 2**-5, 128)
 
 
@@ -251,8 +309,14 @@ def layer_norm_softmax(n: Net) -> Value:
 
 @case
 def feed_forward_on_rows(n: Net) -> Value:
-    """The second half of a transformer's layer as ONNX Runtime quantizes it: products of flattened rows, their shape back behind each."""
-    x = n.qdq(n.op("LayerNormalization", n.input(("N", 3, 8)), n.rng.integers(1, 9, 8) / 4, axis=-1), 2**-5, 128)
+    """The second half of a transformer's layer as ONNX Runtime quantizes it: products of flattened
+    rows, their shape back behind each.
+    """
+    x = n.qdq(
+        n.op("LayerNormalization", n.input(("N", 3, 8)), n.rng.integers(1, 9, 8) / 4, axis=-1),
+        2**-5,
+        128,
+    )
     y = n.op("MatMul", n.op("Reshape", x, n.ints(-1, 8)), n.weights((8, 12), 2**-7, 1))
     y = n.qdq(n.op("Add", y, n.rng.integers(-8, 9, 12) / 4), 2**-5, 100)
     y = n.qdq(n.op("Relu", n.qdq(n.op("Reshape", y, n.ints(-1, 3, 12)), 2**-5, 100)), 2**-5)
@@ -264,6 +328,10 @@ def feed_forward_on_rows(n: Net) -> Value:
 @case
 def residual_under_another_shape(n: Net) -> tuple[Value, ...]:
     """A residual has the shape that the product gets behind it; the skip is read again later."""
-    y = n.op("Reshape", n.op("MatMul", n.qdq(n.input((6, 4)), 2**-6, 3), n.weights((4, 2), 2**-7)), n.ints(2, 3, 2))
+    y = n.op(
+        "Reshape",
+        n.op("MatMul", n.qdq(n.input((6, 4)), 2**-6, 3), n.weights((4, 2), 2**-7)),
+        n.ints(2, 3, 2),
+    )
     skip = n.qdq(n.op("Tanh", n.input((2, 3, 2))), 2**-7, 128)
     return n.qdq(n.op("Relu", n.op("Add", skip, y)), 2**-6), n.op("Sigmoid", skip)

@@ -23,11 +23,20 @@ for _count in (2, 3, 15, 16, 127, 255, 256, 257):
     _levels(_count)
 
 
-def _range(name: str, low: float, high: float, out_low: float | None = None, out_high: float | None = None, levels: int = 256) -> None:
+def _range(
+    name: str,
+    low: float,
+    high: float,
+    out_low: float | None = None,
+    out_high: float | None = None,
+    levels: int = 256,
+) -> None:
     def build(n: Net) -> tuple[Value, ...]:
         x = n.input(("N", 3, 4, 4))
         alone = n.fq(x, low, high, out_low, out_high, levels)
-        behind = n.fq(n.conv(n.qdq(x, 2**-6, 128), 4, scale=2**-8), low, high, out_low, out_high, levels)
+        behind = n.fq(
+            n.conv(n.qdq(x, 2**-6, 128), 4, scale=2**-8), low, high, out_low, out_high, levels
+        )
         return n.conv(alone, 2, 1, style="fq"), behind
 
     build.__name__ = f"range_{name}"
@@ -57,7 +66,9 @@ _range("below_normal_f32", 0.0, 1e-37)
 
 @case
 def range_far_from_zero_in_a_product(n: Net) -> Value:
-    return n.op("Relu", n.op("MatMul", n.fq(n.input(("N", 64)), 4000.0, 4001.0), n.weights((64, 3), 0.01)))
+    return n.op(
+        "Relu", n.op("MatMul", n.fq(n.input(("N", 64)), 4000.0, 4001.0), n.weights((64, 3), 0.01))
+    )
 
 
 @case
@@ -84,7 +95,13 @@ def range_shared_constants(n: Net) -> Value:
     y = n.conv(a, 3, style="fq")
     n.graph.quantizers["shared"] = Quantizer("shared", "FakeQuantize", y)
     return n.graph.add(
-        "FakeQuantize", [y, *ranges], {"levels": 256}, name="shared", outputs=["shared_y"], origin=["shared"], quantizer=["shared"]
+        "FakeQuantize",
+        [y, *ranges],
+        {"levels": 256},
+        name="shared",
+        outputs=["shared_y"],
+        origin=["shared"],
+        quantizer=["shared"],
     ).output
 
 
@@ -110,7 +127,9 @@ def quantized_twice_alike(n: Net) -> tuple[Value, ...]:
 @case
 def quantized_twice_differently(n: Net) -> tuple[Value, ...]:
     y = n.op("Relu", n.conv(n.fq(n.input(("N", 3, 4, 4)), -1.0, 1.0), 4, style="fq"))
-    return n.conv(n.fq(y, 0.0, 255 / 64), 2, style="fq"), n.conv(n.fq(y, 0.0, 255 / 128), 2, 1, style="fq")
+    return n.conv(n.fq(y, 0.0, 255 / 64), 2, style="fq"), n.conv(
+        n.fq(y, 0.0, 255 / 128), 2, 1, style="fq"
+    )
 
 
 @case
@@ -124,7 +143,12 @@ def quantized_values_are_outputs(n: Net) -> tuple[Value, ...]:
 @case
 def several_readers(n: Net) -> tuple[Value, ...]:
     x = n.qdq(n.op("Relu", n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 4, scale=2**-8)), 2**-6)
-    return n.conv(x, 2), n.op("Softmax", x, axis=1), n.op("Sigmoid", x), n.op("MaxPool", x, kernel_shape=(2, 2))
+    return (
+        n.conv(x, 2),
+        n.op("Softmax", x, axis=1),
+        n.op("Sigmoid", x),
+        n.op("MaxPool", x, kernel_shape=(2, 2)),
+    )
 
 
 @case
@@ -152,20 +176,37 @@ def sixteen_bits_that_move(n: Net) -> tuple[Value, ...]:
         return n.qdq(x, 2**-10, zero, DType.U16)
 
     y = quantized(n.op("Relu", n.conv(quantized(n.input(("N", 3, 4, 4))), 4)), 0)
-    moved = quantized(n.op("Transpose", quantized(n.op("Reshape", y, n.ints(0, 4, -1)), 0), perm=(0, 2, 1)), 0)
-    joined = quantized(n.op("Concat", n.op("MaxPool", y, kernel_shape=(2, 2)), n.op("AveragePool", y, kernel_shape=(2, 2)), axis=1))
-    return n.op("MatMul", moved, n.weights((4, 3))), joined, n.q(n.op("Transpose", joined, perm=(0, 2, 3, 1)), 0.003, 7, DType.U16)
+    moved = quantized(
+        n.op("Transpose", quantized(n.op("Reshape", y, n.ints(0, 4, -1)), 0), perm=(0, 2, 1)), 0
+    )
+    joined = quantized(
+        n.op(
+            "Concat",
+            n.op("MaxPool", y, kernel_shape=(2, 2)),
+            n.op("AveragePool", y, kernel_shape=(2, 2)),
+            axis=1,
+        )
+    )
+    return (
+        n.op("MatMul", moved, n.weights((4, 3))),
+        joined,
+        n.q(n.op("Transpose", joined, perm=(0, 2, 3, 1)), 0.003, 7, DType.U16),
+    )
 
 
 @case
 def narrow_codes(n: Net) -> Value:
     x = n.qdq(n.input(("N", 3, 4, 4)), 2**-6, 0, DType.S8, low=-127)
-    y = n.qdq(n.conv(x, 4, scale=2**-8, bias=[1, -1, 2, -2]), 2**-6, 3, DType.S8, low=-127, high=100)
+    y = n.qdq(
+        n.conv(x, 4, scale=2**-8, bias=[1, -1, 2, -2]), 2**-6, 3, DType.S8, low=-127, high=100
+    )
     return n.conv(n.op("MaxPool", y, kernel_shape=(2, 2)), 2)
 
 
 @case
 def four_bits(n: Net) -> Value:
     x = n.qdq(n.input(("N", 3, 4, 4)), 2**-2, 3, low=0, high=15)
-    w = n.dq(n.graph.add_constant("w", n.codes((4, 3, 3, 3), -8, 7), DType.S4), Quantization((2**-4,)))
+    w = n.dq(
+        n.graph.add_constant("w", n.codes((4, 3, 3, 3), -8, 7), DType.S4), Quantization((2**-4,))
+    )
     return n.qdq(n.op("Relu", n.conv(x, 4, weights=w)), 2**-1, 0, low=0, high=15)

@@ -11,7 +11,9 @@ from fqfuse.ir.types import DType, Quantization
 def _block(n: Net, channels: int = 4) -> tuple[Value, Value]:
     """A quantized value and the convolution of what is computed from it."""
     x = n.qdq(n.input(("N", channels, 4, 4)), 2**-5, 128)
-    skip = n.qdq(n.op("Relu", n.conv(x, channels, scale=2**-8, bias=n.rng.standard_normal(channels))), 2**-6)
+    skip = n.qdq(
+        n.op("Relu", n.conv(x, channels, scale=2**-8, bias=n.rng.standard_normal(channels))), 2**-6
+    )
     inner = n.qdq(n.op("Relu", n.conv(skip, channels, scale=2**-8)), 2**-6)
     return skip, n.conv(inner, channels, scale=2**-8, bias=n.rng.standard_normal(channels))
 
@@ -50,7 +52,13 @@ def residual_float_skip(n: Net) -> Value:
 @case
 def residual_two_convolutions(n: Net) -> Value:
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 128)
-    return n.qdq(n.op("Relu", n.op("Add", n.conv(x, 4, scale=2**-8), n.conv(x, 4, 1, scale=2**-8, bias=[1, 2, 3, 4]))), 2**-5)
+    return n.qdq(
+        n.op(
+            "Relu",
+            n.op("Add", n.conv(x, 4, scale=2**-8), n.conv(x, 4, 1, scale=2**-8, bias=[1, 2, 3, 4])),
+        ),
+        2**-5,
+    )
 
 
 @case
@@ -92,7 +100,9 @@ def residual_skip_larger(n: Net) -> Value:
 def residual_s8_skip_into_u8(n: Net) -> Value:
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 128)
     skip = n.qdq(n.conv(x, 4, scale=2**-8), 2**-5, -7, DType.S8)
-    return n.qdq(n.op("Relu", n.op("Add", n.conv(n.qdq(skip, 2**-5, 128), 4, scale=2**-8), skip)), 2**-5)
+    return n.qdq(
+        n.op("Relu", n.op("Add", n.conv(n.qdq(skip, 2**-5, 128), 4, scale=2**-8), skip)), 2**-5
+    )
 
 
 @case
@@ -155,7 +165,10 @@ def add_to_itself(n: Net) -> Value:
 
 @case
 def add_of_quantized_values(n: Net) -> Value:
-    a, b = n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 3), n.qdq(n.input(("N", 4, 4, 4)), 2**-5, -9, DType.S8)
+    a, b = (
+        n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 3),
+        n.qdq(n.input(("N", 4, 4, 4)), 2**-5, -9, DType.S8),
+    )
     return n.qdq(n.op("Relu", n.op("Add", a, b)), 2**-5)
 
 

@@ -1,4 +1,6 @@
-"""Graphs of any width and depth, for the law of compile effort: values read N times, N values joined, N inputs and outputs, long skips."""
+"""Graphs of any width and depth, for the law of compile effort: values read N times, N values
+joined, N inputs and outputs, long skips.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class _Net:
 
     def pieces(self, op: str, *inputs: str, count: int, **attributes: object) -> list[str]:
         outputs = [f"v{len(self.nodes)}_{number}" for number in range(count)]
-        self.nodes.append(helper.make_node(op, inputs, outputs, f"n{len(self.nodes)}", **attributes))
+        self.nodes.append(
+            helper.make_node(op, inputs, outputs, f"n{len(self.nodes)}", **attributes)
+        )
         return outputs
 
     def q(self, value: str, scale: float = 0.02) -> str:
@@ -76,13 +80,23 @@ def _quantized_alike_and_joined(n: int) -> onnx.ModelProto:
 def _decoded_and_joined(n: int) -> onnx.ModelProto:
     net = _Net()
     codes = net.q(net.input())
-    return net.done(net.qdq(net.op("Concat", *(net.dq(codes, _near(number)) for number in range(n)), axis=1), 0.05))
+    return net.done(
+        net.qdq(
+            net.op("Concat", *(net.dq(codes, _near(number)) for number in range(n)), axis=1), 0.05
+        )
+    )
 
 
 def _shifted_and_joined(n: int) -> onnx.ModelProto:
     net = _Net()
     value = net.qdq(net.input())
-    return net.done(net.op("Concat", *(net.op("Add", value, net.constant(1 + number)) for number in range(n)), axis=1))
+    return net.done(
+        net.op(
+            "Concat",
+            *(net.op("Add", value, net.constant(1 + number)) for number in range(n)),
+            axis=1,
+        )
+    )
 
 
 GROWING: Mapping[str, Callable[[int], onnx.ModelProto]] = {

@@ -1,11 +1,14 @@
-"""Runs a graph on intervals: every f32 rounding is widened outward, so that the result holds whatever order of f32 operations computes it.
+"""Runs a graph on intervals: every f32 rounding is widened outward, so that the result holds
+whatever order of f32 operations computes it.
 
-A quantizer whose argument lies within rounding error of a tie gives two codes, and what follows is computed for both; everywhere else the
-intervals stay a few units in the last place wide. This is what a rewrite promises (`ties`, `ulp`), carried through a whole graph: a
-result outside of its interval is no rounding.
+A quantizer whose argument lies within rounding error of a tie gives two codes, and what follows is
+computed for both; everywhere else the intervals stay a few units in the last place wide. This is
+what a rewrite promises (`ties`, `ulp`), carried through a whole graph: a result outside of its
+interval is no rounding.
 
-Independent of the code under test: elementwise arithmetic, quantizers and normalizations are written out here in f64; data movement,
-windows and products use the op table's rows on f64, which tests/ir holds against ONNX Runtime.
+Independent of the code under test: elementwise arithmetic, quantizers and normalizations are
+written out here in f64; data movement, windows and products use the op table's rows on f64, which
+tests/ir holds against ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -23,15 +26,22 @@ from fqfuse.ir.types import DType, Quantization
 
 
 def run_boxes(
-    graph: Graph, feeds: Mapping[str, npt.ArrayLike], ulps: float = 4.0, polynomials: float = 0.0, largest_code: float = 0.0
+    graph: Graph,
+    feeds: Mapping[str, npt.ArrayLike],
+    ulps: float = 4.0,
+    polynomials: float = 0.0,
+    largest_code: float = 0.0,
 ) -> dict[str, Box]:
     """The interval of every value of a graph.
 
-    `ulps`: how many roundings each operation is granted, in units of 2^-24 of its largest operand or intermediate. `polynomials`: what a
-    library that approximates exp, log, tanh and the like may err besides, absolute below 1 and relative above.
+    `ulps`: how many roundings each operation is granted, in units of 2^-24 of its largest operand
+    or intermediate. `polynomials`: what a library that approximates exp, log, tanh and the like may
+    err besides, absolute below 1 and relative above.
 
-    `largest_code`: a decoded value is granted roundings of at least so large a code. (q - z)*s is q*s - z*s to a primitive that has a bias
-    but no zero point, and s8 codes are u8 codes with 128 more: the largest intermediate of a rewrite may be that of any code.
+    `largest_code`: a decoded value is granted roundings of at least so large a code. (q - z)*s is
+    q*s - z*s to a primitive that has a bias
+    but no zero point, and s8 codes are u8 codes with 128 more: the largest intermediate of a
+    rewrite may be that of any code.
     """
     run = Run(graph, ulps, polynomials, largest_code)
     for name, data in graph.constants.items():
@@ -59,7 +69,9 @@ class Run:
                 self.boxes[value] = box
         elif node.op in _SLOPES:
             slope, factor = _SLOPES[node.op]
-            self.boxes[node.output] = self.lipschitz(node, slope * max(1.0, abs(node.attr(factor, float)) if factor else 1.0))
+            self.boxes[node.output] = self.lipschitz(
+                node, slope * max(1.0, abs(node.attr(factor, float)) if factor else 1.0)
+            )
         else:
             raise NotImplementedError(f"no interval meaning of {node.op}")
         if self.polynomials and node.op in _APPROXIMATED:
@@ -74,13 +86,17 @@ class Run:
         cast: list[np.ndarray | None] = []
         for value, array in zip(node.inputs, arrays, strict=True):
             kind = self.graph.type(value).dtype if value else DType.F32
-            cast.append(None if array is None else array.astype(np.float64 if kind.is_float else kind.numpy))
+            cast.append(
+                None if array is None else array.astype(np.float64 if kind.is_float else kind.numpy)
+            )
         assert node.spec.evaluate is not None
         with np.errstate(all="ignore"):
             return [np.asarray(found, np.float64) for found in node.spec.evaluate(cast, node.attrs)]
 
     def increasing(self, node: Node) -> list[Box]:
-        """An operation that is non-decreasing in every (computed) input; rounding as of a sum of its operands."""
+        """An operation that is non-decreasing in every (computed) input; rounding as of a sum of
+        its operands.
+        """
         low = self.row(node, [self.boxes[v].low if v else None for v in node.inputs])
         high = self.row(node, [self.boxes[v].high if v else None for v in node.inputs])
         boxes = [Box(a, b) for a, b in zip(low, high, strict=True)]
@@ -91,9 +107,11 @@ class Run:
         return [box.widened(self.eps * scale) for box in boxes]
 
     def grid(self, node: Node) -> float:
-        """For an operation that compares its operands: the largest magnitude on the grid of the codes among them, 0 without codes.
+        """For an operation that compares its operands: the largest magnitude on the grid of the
+        codes among them, 0 without codes.
 
-        max(x, s*(q - z)) may be computed as max(x/s + z, q)*s - z*s, on the codes as they are stored.
+        max(x, s*(q - z)) may be computed as max(x/s + z, q)*s - z*s, on the codes as they are
+        stored.
         """
         found = 0.0
         for value in node.inputs if node.op in _COMPARING else ():
@@ -107,14 +125,18 @@ class Run:
 
     def _scale(self, node: Node, box: Box) -> npt.ArrayLike:
         """The magnitude that rounding errors are relative to."""
-        floats = [self.boxes[v].magnitude for v in node.inputs if v and self.graph.type(v).dtype.is_float]
+        floats = [
+            self.boxes[v].magnitude for v in node.inputs if v and self.graph.type(v).dtype.is_float
+        ]
         if node.has(Trait.ELEMENTWISE):
             found = box.magnitude
             if node.op in ("Add", "Sub", "Sum", "Mean"):
                 for operand in floats:
                     found = np.maximum(found, operand)
             return found
-        return max((float(operand.max(initial=0)) for operand in floats), default=0.0) * _terms(node, self)
+        return max((float(operand.max(initial=0)) for operand in floats), default=0.0) * _terms(
+            node, self
+        )
 
     def lipschitz(self, node: Node, constant: float) -> Box:
         x = self.operand(node, 0)
@@ -122,7 +144,8 @@ class Run:
         a, b = self.row(node, [x.low, *rest])[0], self.row(node, [x.high, *rest])[0]
         spread = constant * (x.high - x.low)
         box = Box(np.minimum(a, b) - spread, np.maximum(a, b) + spread)
-        # Polynomials and libm differ by a few units in the last place of the largest intermediate, which is about x.
+        # Polynomials and libm differ by a few units in the last place of the largest intermediate,
+        # which is about x.
         return box.widened(8 * self.eps * np.maximum(x.magnitude, box.magnitude) + 2e-7)
 
 
@@ -135,12 +158,14 @@ def _terms(node: Node, run: Run) -> float:
     return 1.0
 
 
-# -- operations that have no direction ---------------------------------------------------------------------------------------------
+# -- operations that have no direction -------------------------------------------------------------
 
 
 def _sub(run: Run, node: Node) -> Box:
     a, b = run.operand(node, 0), run.operand(node, 1)
-    return Box(a.low - b.high, a.high - b.low).widened(run.eps * np.maximum(a.magnitude, b.magnitude))
+    return Box(a.low - b.high, a.high - b.low).widened(
+        run.eps * np.maximum(a.magnitude, b.magnitude)
+    )
 
 
 def _mul(run: Run, node: Node) -> Box:
@@ -186,13 +211,17 @@ def _pow(run: Run, node: Node) -> Box:
         box = _abs(run, node)
         box = Box(box.low**2, box.high**2)
     else:
-        assert (exponent > 0 and exponent % 2 == 1) or not (x.low <= 0).any(), "a monotone power"  # NaN where a value outgrew f32
+        assert (exponent > 0 and exponent % 2 == 1) or not (x.low <= 0).any(), (
+            "a monotone power"
+        )  # NaN where a value outgrew f32
         box = hull(x.low**exponent, x.high**exponent)
     return box.widened(8 * run.eps * box.magnitude)
 
 
 def _product(run: Run, node: Node) -> Box:
-    """Conv, ConvTranspose, MatMul, Gemm: centre and radius; f32 accumulation of K terms errs by at most (K + 2) * eps * |x|*|w|."""
+    """Conv, ConvTranspose, MatMul, Gemm: centre and radius; f32 accumulation of K terms errs by at
+    most (K + 2) * eps * |x|*|w|.
+    """
     a, b = run.operand(node, 0), run.operand(node, 1)
     bias = run.operand(node, 2) if len(node.inputs) > 2 and node.inputs[2] else None
     zero = None if bias is None else np.zeros_like(bias.low)
@@ -201,10 +230,16 @@ def _product(run: Run, node: Node) -> Box:
     def times(left: F64, right: F64) -> F64:
         return run.row(node, [left, right, *rest])[0]
 
-    plain = node.op != "Gemm"  # alpha may be negative; then |alpha| is what a radius is multiplied with
+    plain = (
+        node.op != "Gemm"
+    )  # alpha may be negative; then |alpha| is what a radius is multiplied with
     sign = 1.0 if plain else float(np.sign(node.attr("alpha", float))) or 1.0
     middle = times(a.middle, b.middle)
-    radius = sign * (times(np.abs(a.middle), b.radius) + times(a.radius, np.abs(b.middle)) + times(a.radius, b.radius))
+    radius = sign * (
+        times(np.abs(a.middle), b.radius)
+        + times(a.radius, np.abs(b.middle))
+        + times(a.radius, b.radius)
+    )
     size = sign * times(a.magnitude, b.magnitude)
     box = Box(middle - radius, middle + radius)
     error = (_inner(run, node) + 2) * EPS * size
@@ -214,7 +249,10 @@ def _product(run: Run, node: Node) -> Box:
         shape = (1, -1, *[1] * (middle.ndim - 2))
         low, high = bias.low.reshape(shape), bias.high.reshape(shape)
     else:
-        ends = sorted((bias.low * node.attr("beta", float), bias.high * node.attr("beta", float)), key=lambda end: float(end.sum()))
+        ends = sorted(
+            (bias.low * node.attr("beta", float), bias.high * node.attr("beta", float)),
+            key=lambda end: float(end.sum()),
+        )
         low, high = ends
     total = Box(box.low + low, box.high + high)
     return total.widened(error + run.eps * np.maximum(size, np.maximum(np.abs(low), np.abs(high))))
@@ -229,7 +267,7 @@ def _inner(run: Run, node: Node) -> int:
     return max(shape)
 
 
-# -- quantizers --------------------------------------------------------------------------------------------------------------------
+# -- quantizers ------------------------------------------------------------------------------------
 
 
 def _shaped(quant: Quantization, rank: int) -> tuple[F64, F64]:
@@ -238,7 +276,9 @@ def _shaped(quant: Quantization, rank: int) -> tuple[F64, F64]:
 
 
 def _quantize(run: Run, node: Node) -> Box:
-    """clip(round(x / s + z), lo, hi), in either order of round and + z: the widening covers both sides of every tie."""
+    """clip(round(x / s + z), lo, hi), in either order of round and + z: the widening covers both
+    sides of every tie.
+    """
     x = run.operand(node, 0)
     scale, zero = _shaped(node.attr("quant", Quantization), x.low.ndim)
     box = hull(x.low / scale + zero, x.high / scale + zero)
@@ -272,10 +312,12 @@ def _fake_quantize(run: Run, node: Node) -> Box:
             inside = np.where(at <= np.minimum(il, ih), ol, inside)
             corners.append(np.where(at > np.maximum(il, ih), oh, inside))
     box = hull(*corners)
-    # An inverted range falls between its bounds, and jumps at them: there it takes any value. The composer's form of it tells the sides of
-    # a bound apart at a distance of some ten roundings.
+    # An inverted range falls between its bounds, and jumps at them: there it takes any value. The
+    # composer's form of it tells the sides of a bound apart at a distance of some ten roundings.
     wide = 10 * slack
-    jumps = (il > ih) & ~((x.low - wide > il) | (x.high + wide <= ih) | ((x.low - wide > ih) & (x.high + wide <= il)))
+    jumps = (il > ih) & ~(
+        (x.low - wide > il) | (x.high + wide <= ih) | ((x.low - wide > ih) & (x.high + wide <= il))
+    )
     ends = hull(*np.broadcast_arrays(ol + 0 * x.low, oh + 0 * x.low))
     box = Box(np.where(jumps, ends.low, box.low), np.where(jumps, ends.high, box.high))
     return box.widened(run.eps * np.maximum(np.maximum(np.abs(ol), np.abs(oh)), box.magnitude))
@@ -299,7 +341,9 @@ def _cast(run: Run, node: Node) -> Box:
 def _shape(run: Run, node: Node) -> Box:
     shape = run.operand(node, 0).low.shape
     end = node.attrs["end"]
-    return exactly(np.asarray(shape[node.attr("start", int) : None if end is None else node.attr("end", int)]))
+    return exactly(
+        np.asarray(shape[node.attr("start", int) : None if end is None else node.attr("end", int)])
+    )
 
 
 def _prelu(run: Run, node: Node) -> Box:
@@ -336,13 +380,32 @@ _HANDLERS: dict[str, _Handler] = {
 }
 
 _INCREASING: dict[str, float] = {
-    **dict.fromkeys(("Relu", "Max", "Min", "Clip", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Concat", "Pad", "Round"), 0.0),
+    **dict.fromkeys(
+        (
+            "Relu",
+            "Max",
+            "Min",
+            "Clip",
+            "MaxPool",
+            "GlobalMaxPool",
+            "ReduceMax",
+            "ReduceMin",
+            "Concat",
+            "Pad",
+            "Round",
+        ),
+        0.0,
+    ),
     "Where": 0.0,
     **dict.fromkeys(("Add", "Sum"), 1.0),
-    **dict.fromkeys(("Mean", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Sqrt"), 4.0),
+    **dict.fromkeys(
+        ("Mean", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Sqrt"), 4.0
+    ),
     **dict.fromkeys(("Exp", "Log"), 16.0),
 }
-"""Non-decreasing in every computed input -> how many roundings of the largest operand it is granted."""
+"""Non-decreasing in every computed input -> how many roundings of the largest operand it is
+granted.
+"""
 
 _COMPARING = frozenset({"Max", "Min", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"})
 
@@ -358,7 +421,11 @@ _SLOPES: dict[str, tuple[float, str]] = {
     "LeakyRelu": (1.0, "alpha"),
     "Elu": (1.0, "alpha"),
 }
-"""A bound of the function's slope: a number, times the attribute of that name where it is larger than 1."""
+"""A bound of the function's slope: a number, times the attribute of that name where it is larger
+than 1.
+"""
 
-_APPROXIMATED = frozenset({"Exp", "Log", "Sigmoid", "Tanh", "Softplus", "Erf", "Gelu", "Mish", "Swish", "Elu", "Pow"})
+_APPROXIMATED = frozenset(
+    {"Exp", "Log", "Sigmoid", "Tanh", "Softplus", "Erf", "Gelu", "Mish", "Swish", "Elu", "Pow"}
+)
 """What libraries compute by polynomials."""

@@ -1,4 +1,6 @@
-"""Intervals of normalizations, softmax and resizing: what combines many elements and has no direction, or weights that add up to 1."""
+"""Intervals of normalizations, softmax and resizing: what combines many elements and has no
+direction, or weights that add up to 1.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +45,19 @@ def layer_norm(run: Run, node: Node) -> Box:
     return _normalized(run, x, axes, gain, offset, node.attr("epsilon", float))
 
 
-def _normalized(run: Run, x: Box, axes: tuple[int, ...], gain: F64, offset: F64, epsilon: float) -> Box:
-    """To first order in the radius: d xhat = (dx - mean(dx) - xhat * mean(dx * xhat)) / std, doubled."""
+def _normalized(
+    run: Run, x: Box, axes: tuple[int, ...], gain: F64, offset: F64, epsilon: float
+) -> Box:
+    """To first order in the radius: d xhat = (dx - mean(dx) - xhat * mean(dx * xhat)) / std,
+    doubled.
+    """
     middle = x.middle
     mean = middle.mean(axes, keepdims=True)
     deviation = np.sqrt(((middle - mean) ** 2).mean(axes, keepdims=True) + epsilon)
     hat = (middle - mean) / deviation
-    largest = np.maximum(x.radius.max(axes, keepdims=True), 4 * run.eps * x.magnitude.max(axes, keepdims=True))
+    largest = np.maximum(
+        x.radius.max(axes, keepdims=True), 4 * run.eps * x.magnitude.max(axes, keepdims=True)
+    )
     error = np.abs(gain) * 2 * largest * (2 + np.abs(hat)) / deviation
     result = hat * gain + offset
     return exactly(result).widened(error + 8 * run.eps * (np.abs(hat * gain) + np.abs(offset)))
@@ -63,18 +71,28 @@ def group_norm(run: Run, node: Node) -> Box:
     low, high = x.low.reshape(each), x.high.reshape(each)
     shape = (1, groups, channels // groups, *[1] * (x.low.ndim - 2))
     gain, offset = (run.operand(node, i).low.reshape(shape) for i in (1, 2))
-    box = _normalized(run, Box(low, high), tuple(range(2, low.ndim)), gain, offset, node.attr("epsilon", float))
+    box = _normalized(
+        run, Box(low, high), tuple(range(2, low.ndim)), gain, offset, node.attr("epsilon", float)
+    )
     return Box(box.low.reshape(x.low.shape), box.high.reshape(x.low.shape))
 
 
 def lrn(run: Run, node: Node) -> Box:
-    """x / (bias + alpha / size * sum of squares over neighbouring channels)^beta, with each occurrence of x on its own: wide, but right."""
+    """x / (bias + alpha / size * sum of squares over neighbouring channels)^beta, with each
+    occurrence of x on its own: wide, but right.
+    """
     x = run.operand(node, 0)
-    size, alpha, beta, bias = node.attr("size", int), *(node.attr(name, float) for name in ("alpha", "beta", "bias"))
+    size, alpha, beta, bias = (
+        node.attr("size", int),
+        *(node.attr(name, float) for name in ("alpha", "beta", "bias")),
+    )
     ends = x.absolute()
     before = (size - 1) // 2
     padding = ((0, 0), (before, size - 1 - before), *[(0, 0)] * (x.low.ndim - 2))
-    sums = [np.lib.stride_tricks.sliding_window_view(np.pad(end**2, padding), size, 1).sum(-1) for end in (ends.low, ends.high)]
+    sums = [
+        np.lib.stride_tricks.sliding_window_view(np.pad(end**2, padding), size, 1).sum(-1)
+        for end in (ends.low, ends.high)
+    ]
     least, most = ((bias + alpha / size * total) ** beta for total in sums)
     box = hull(x.low / least, x.low / most, x.high / least, x.high / most)
     return box.widened(16 * run.eps * box.magnitude)
@@ -83,5 +101,9 @@ def lrn(run: Run, node: Node) -> Box:
 def resize(run: Run, node: Node) -> Box:
     """A weighted mean, non-decreasing in each value; nearest copies."""
     box = run.increasing(node)[0]
-    error = 0.0 if node.attr("mode", str) == "nearest" else 8 * run.eps * run.operand(node, 0).magnitude.max(initial=0)
+    error = (
+        0.0
+        if node.attr("mode", str) == "nearest"
+        else 8 * run.eps * run.operand(node, 0).magnitude.max(initial=0)
+    )
     return box.widened(error)

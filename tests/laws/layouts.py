@@ -1,8 +1,10 @@
-"""Random ONNX models of moving operations, anchors and elementwise chains, whose results are known: most to the bit.
+"""Random ONNX models of moving operations, anchors and elementwise chains, whose results are known:
+most to the bit.
 
-Numbers are small integers times powers of two, so that sums and products are exact in f32 in any order: whoever computes such a model gets
-the same. What is not exact (means, softmax, sigmoid ...) carries a bound on how far two computations may be apart. A value goes on through
-everything behind it by that bound; a quantizer turns it into steps.
+Numbers are small integers times powers of two, so that sums and products are exact in f32 in any
+order: whoever computes such a model gets the same. What is not exact (means, softmax, sigmoid ...)
+carries a bound on how far two computations may be apart. A value goes on through everything behind
+it by that bound; a quantizer turns it into steps.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _LARGEST = 2.0**22
 """Of a value in units of its last bit: below 2^24, f32 is exact."""
 
 _ROUNDING = 2e-5
-"""What approximated functions and long sums may be off, relative to the largest magnitude: polynomials of oneDNN are good to 1e-6."""
+"""What approximated functions and long sums may be off, relative to the largest magnitude:
+polynomials of oneDNN are good to 1e-6.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,9 @@ class Value:
 
 @dataclass
 class Case:
-    """A model, what to feed, how far each of its values may be off (0: not at all), and how many threads compute it."""
+    """A model, what to feed, how far each of its values may be off (0: not at all), and how many
+    threads compute it.
+    """
 
     model: onnx.ModelProto
     feeds: dict[str, np.ndarray[Any, Any]]
@@ -96,16 +102,36 @@ class Draw:
         return (self.rng.integers(-8, 9, tuple(shape)) / 4).astype(np.float32)
 
     def factors(self, shape: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Powers of two from 1/4 to 2, and 0: x*a + b may be computed as (x + b/a)*a, which is exact for these alone."""
+        """Powers of two from 1/4 to 2, and 0: x*a + b may be computed as (x + b/a)*a, which is
+        exact for these alone.
+        """
         numbers = self.numbers(shape)
-        return np.where(numbers, np.sign(numbers) * np.exp2(np.floor(np.log2(np.abs(numbers) + (numbers == 0)))), 0).astype(np.float32)
+        return np.where(
+            numbers,
+            np.sign(numbers) * np.exp2(np.floor(np.log2(np.abs(numbers) + (numbers == 0)))),
+            0,
+        ).astype(np.float32)
 
-    def op(self, op: str, inputs: Sequence[str], shape: Sequence[int], like: Value, outputs: int = 1, **changes: Any) -> Value:
+    def op(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        shape: Sequence[int],
+        like: Value,
+        outputs: int = 1,
+        **changes: Any,
+    ) -> Value:
         """Adds a node; `changes` to `like` are high, unit and error, the rest are attributes."""
         given = {key: changes.pop(key) for key in ("high", "unit", "error") if key in changes}
-        names = [f"v{len(self.nodes)}{'' if index == 0 else f'_{index}'}" for index in range(outputs)]
+        names = [
+            f"v{len(self.nodes)}{'' if index == 0 else f'_{index}'}" for index in range(outputs)
+        ]
         self.nodes.append(helper.make_node(op, list(inputs), names, **changes))
-        found = Value(names[0], tuple(map(int, shape)), **{"high": like.high, "unit": like.unit, "error": like.error, **given})
+        found = Value(
+            names[0],
+            tuple(map(int, shape)),
+            **{"high": like.high, "unit": like.unit, "error": like.error, **given},
+        )
         self.errors |= dict.fromkeys(names, found.error)
         return found
 
@@ -115,7 +141,7 @@ class Draw:
         return Value(name, tuple(shape), 8.0, 0.25)
 
 
-# -- moves: the values stay --------------------------------------------------------------------------------------------------------
+# -- moves: the values stay ------------------------------------------------------------------------
 
 
 def transpose(d: Draw, x: Value) -> Value:
@@ -149,14 +175,21 @@ def reshape(d: Draw, x: Value) -> Value:
     target = list(shape)
     if d.yes(0.3) and 0 not in shape:
         target[d.below(len(target))] = -1
-    return d.op("Reshape", [x.name, d.ints(target)], shape, x, **({"allowzero": 1} if 0 in shape else {}))
+    return d.op(
+        "Reshape", [x.name, d.ints(target)], shape, x, **({"allowzero": 1} if 0 in shape else {})
+    )
 
 
 def squeeze(d: Draw, x: Value) -> Value:
     axes = [axis for axis, size in enumerate(x.shape) if size == 1 and d.yes(0.7)]
     if not axes:
         return unsqueeze(d, x)
-    return d.op("Squeeze", [x.name, d.ints(axes)], [size for axis, size in enumerate(x.shape) if axis not in axes], x)
+    return d.op(
+        "Squeeze",
+        [x.name, d.ints(axes)],
+        [size for axis, size in enumerate(x.shape) if axis not in axes],
+        x,
+    )
 
 
 def unsqueeze(d: Draw, x: Value) -> Value:
@@ -198,8 +231,17 @@ def split(d: Draw, x: Value) -> Value:
         return x
     axis = d.pick(*axes)
     first = d.below(x.shape[axis] - 1) + 1
-    shapes = [[*x.shape[:axis], size, *x.shape[axis + 1 :]] for size in (first, x.shape[axis] - first)]
-    one = d.op("Split", [x.name, d.ints([shape[axis] for shape in shapes])], shapes[0], x, outputs=2, axis=axis)
+    shapes = [
+        [*x.shape[:axis], size, *x.shape[axis + 1 :]] for size in (first, x.shape[axis] - first)
+    ]
+    one = d.op(
+        "Split",
+        [x.name, d.ints([shape[axis] for shape in shapes])],
+        shapes[0],
+        x,
+        outputs=2,
+        axis=axis,
+    )
     other = Value(one.name + "_1", tuple(shapes[1]), x.high, x.unit, x.error)
     d.values += [one, other]
     return d.pick(one, other)
@@ -214,7 +256,9 @@ def pad(d: Draw, x: Value) -> Value:
         before[axis], after[axis] = d.pick(0, 1, 2), d.pick(0, 1, 3)
     mode = "constant" if 0 in x.shape else d.pick("constant", "constant", "edge")
     shape = [size + b + a for size, b, a in zip(x.shape, before, after, strict=True)]
-    given = [x.name, d.ints([*before, *after])] + ([d.constant(np.float32(d.pick(0.0, 0.25, -1.0)))] if mode == "constant" else [])
+    given = [x.name, d.ints([*before, *after])] + (
+        [d.constant(np.float32(d.pick(0.0, 0.25, -1.0)))] if mode == "constant" else []
+    )
     return d.op("Pad", given, shape, x, mode=mode, high=max(x.high, 1.0), unit=min(x.unit, 0.25))
 
 
@@ -225,7 +269,13 @@ def gather(d: Draw, x: Value) -> Value:
     axis = d.pick(*axes)
     index: Any = d.below(x.shape[axis]) if d.yes() else [d.below(x.shape[axis]) for _ in range(2)]
     inner = [] if isinstance(index, int) else [2]
-    return d.op("Gather", [x.name, d.ints(index)], [*x.shape[:axis], *inner, *x.shape[axis + 1 :]], x, axis=axis)
+    return d.op(
+        "Gather",
+        [x.name, d.ints(index)],
+        [*x.shape[:axis], *inner, *x.shape[axis + 1 :]],
+        x,
+        axis=axis,
+    )
 
 
 def join(d: Draw, x: Value) -> Value:
@@ -235,7 +285,9 @@ def join(d: Draw, x: Value) -> Value:
     axis = d.below(x.rank)
 
     def fits(v: Value) -> bool:
-        return v.rank == x.rank and all(a == axis or v.shape[a] == x.shape[a] for a in range(x.rank))
+        return v.rank == x.rank and all(
+            a == axis or v.shape[a] == x.shape[a] for a in range(x.rank)
+        )
 
     parts = [x]
     for _ in range(d.below(2) + 1):
@@ -246,27 +298,55 @@ def join(d: Draw, x: Value) -> Value:
             shape = tuple(d.pick(1, 2, 3) if a == axis else size for a, size in enumerate(x.shape))
             parts.append(Value(d.constant(d.numbers(shape)), shape, 2.0, 0.25))
     d.rng.shuffle(parts)
-    shape = [sum(part.shape[axis] for part in parts) if a == axis else size for a, size in enumerate(x.shape)]
+    shape = [
+        sum(part.shape[axis] for part in parts) if a == axis else size
+        for a, size in enumerate(x.shape)
+    ]
     return d.op("Concat", [part.name for part in parts], shape, x, axis=axis, **_both(parts))
 
 
 def _both(parts: Sequence[Value]) -> dict[str, float]:
-    return {"high": max(p.high for p in parts), "unit": min(p.unit for p in parts), "error": max(p.error for p in parts)}
+    return {
+        "high": max(p.high for p in parts),
+        "unit": min(p.unit for p in parts),
+        "error": max(p.error for p in parts),
+    }
 
 
-# -- elementwise -------------------------------------------------------------------------------------------------------------------
+# -- elementwise -----------------------------------------------------------------------------------
 
 
 def unary(d: Draw, x: Value) -> Value:
-    op = d.pick("Relu", "Relu", "Abs", "Neg", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSwish", "Elu", "Identity")
+    op = d.pick(
+        "Relu",
+        "Relu",
+        "Abs",
+        "Neg",
+        "LeakyRelu",
+        "Clip",
+        "Sigmoid",
+        "Tanh",
+        "HardSwish",
+        "Elu",
+        "Identity",
+    )
     if op == "LeakyRelu":
         return d.op(op, [x.name], x.shape, x, alpha=0.25, unit=x.unit / 4)
     if op == "Clip":
-        ends = [d.constant(np.float32(value)) for value in (d.pick(-1.0, 0.0, -0.5), d.pick(0.5, 3.0))]
+        ends = [
+            d.constant(np.float32(value)) for value in (d.pick(-1.0, 0.0, -0.5), d.pick(0.5, 3.0))
+        ]
         return d.op(op, [x.name, *ends], x.shape, x, high=3.0, unit=min(x.unit, 0.5))
     if op in ("Sigmoid", "Tanh", "HardSwish", "Elu"):
         high = x.high if op in ("HardSwish", "Elu") else 1.0
-        return d.op(op, [x.name], x.shape, x, high=max(high, 1.0), error=2 * x.error + _ROUNDING * max(high, 1.0))
+        return d.op(
+            op,
+            [x.name],
+            x.shape,
+            x,
+            high=max(high, 1.0),
+            error=2 * x.error + _ROUNDING * max(high, 1.0),
+        )
     return d.op(op, [x.name], x.shape, x)
 
 
@@ -279,7 +359,11 @@ def binary(d: Draw, x: Value) -> Value:
     if op in ("Add", "Sub"):
         given = {"high": x.high + y.high, "unit": min(x.unit, y.unit), "error": x.error + y.error}
     elif op == "Mul":
-        given = {"high": x.high * y.high, "unit": x.unit * y.unit, "error": x.error * y.high + y.error * x.high + x.error * y.error}
+        given = {
+            "high": x.high * y.high,
+            "unit": x.unit * y.unit,
+            "error": x.error * y.high + y.error * x.high + x.error * y.error,
+        }
     else:
         given = _both([x, y])
     if given["error"]:
@@ -316,7 +400,8 @@ def _spreads(small: Sequence[int], large: Sequence[int]) -> bool:
 
 
 def quantized(d: Draw, x: Value, *, moves: int | None = None) -> Value:
-    """QuantizeLinear and DequantizeLinear with a scale that is a power of two; codes are moved in between, at most twice.
+    """QuantizeLinear and DequantizeLinear with a scale that is a power of two; codes are moved in
+    between, at most twice.
 
     Zero points are even: ties fall to the same side with them as before them.
     """
@@ -327,9 +412,19 @@ def quantized(d: Draw, x: Value, *, moves: int | None = None) -> Value:
     codes = d.op("QuantizeLinear", [x.name, *pair], x.shape, x)
     for _ in range(d.pick(0, 0, 1, 2) if moves is None else moves):
         codes = d.pick(transpose, swap, reshape, squeeze, cut, gather)(d, codes)
-    exact = 256 * scale <= 2**24 * x.unit  # else x/s + z is rounded, where x/s is not: what is next to a tie may fall to either side
+    exact = (
+        256 * scale <= 2**24 * x.unit
+    )  # else x/s + z is rounded, where x/s is not: what is next to a tie may fall to either side
     error = 0.0 if exact and not x.error else (math.floor(x.error / scale) + 1) * scale
-    return d.op("DequantizeLinear", [codes.name, *pair], codes.shape, x, high=256 * scale, unit=scale, error=error)
+    return d.op(
+        "DequantizeLinear",
+        [codes.name, *pair],
+        codes.shape,
+        x,
+        high=256 * scale,
+        unit=scale,
+        error=error,
+    )
 
 
 def _weights(d: Draw, shape: Sequence[int]) -> str:
@@ -345,7 +440,7 @@ def _weights(d: Draw, shape: Sequence[int]) -> str:
     return name
 
 
-# -- anchors -----------------------------------------------------------------------------------------------------------------------
+# -- anchors ---------------------------------------------------------------------------------------
 
 
 def _maps(d: Draw, x: Value) -> Value | None:
@@ -377,13 +472,27 @@ def convolution(d: Draw, x: Value) -> Value:
     kernel = [d.pick(1, 1, min(2, size), min(3, size)) for size in spatial]
     pads = [d.pick(0, k // 2) for k in kernel]
     strides = [d.pick(1, 1, 2) for _ in spatial]
-    size = [(s + 2 * p - k) // t + 1 for s, p, k, t in zip(spatial, pads, kernel, strides, strict=True)]
+    size = [
+        (s + 2 * p - k) // t + 1 for s, p, k, t in zip(spatial, pads, kernel, strides, strict=True)
+    ]
     inner = channels // group
     given = [x.name, _weights(d, (outputs, inner, *kernel))]
     if d.yes():
         given.append(d.constant(d.numbers((outputs,))))
-    attrs: dict[str, Any] = {"group": group, "kernel_shape": kernel, "strides": strides, "pads": [*pads, *pads]}
-    return d.op("Conv", given, [x.shape[0], outputs, *size], x, **attrs, **_product(x, inner * math.prod(kernel)))
+    attrs: dict[str, Any] = {
+        "group": group,
+        "kernel_shape": kernel,
+        "strides": strides,
+        "pads": [*pads, *pads],
+    }
+    return d.op(
+        "Conv",
+        given,
+        [x.shape[0], outputs, *size],
+        x,
+        **attrs,
+        **_product(x, inner * math.prod(kernel)),
+    )
 
 
 def deconvolution(d: Draw, x: Value) -> Value:
@@ -397,7 +506,14 @@ def deconvolution(d: Draw, x: Value) -> Value:
     size = [(s - 1) * t + k for s, t, k in zip(spatial, strides, kernel, strict=True)]
     attrs: dict[str, Any] = {"kernel_shape": kernel, "strides": strides}
     given = [x.name, _weights(d, (channels, outputs, *kernel))]
-    return d.op("ConvTranspose", given, [x.shape[0], outputs, *size], x, **attrs, **_product(x, channels * math.prod(kernel)))
+    return d.op(
+        "ConvTranspose",
+        given,
+        [x.shape[0], outputs, *size],
+        x,
+        **attrs,
+        **_product(x, channels * math.prod(kernel)),
+    )
 
 
 def matmul(d: Draw, x: Value) -> Value:
@@ -407,9 +523,21 @@ def matmul(d: Draw, x: Value) -> Value:
     columns = d.pick(1, 2, 3, 16, 17)
     if x.rank == 2 and d.yes(0.4):
         by = d.yes()
-        given = [x.name, _weights(d, (columns, x.shape[1]) if by else (x.shape[1], columns)), d.constant(d.numbers((columns,)))]
-        return d.op("Gemm", given, [x.shape[0], columns], x, transB=int(by), **_product(x, x.shape[1]))
-    return d.op("MatMul", [x.name, _weights(d, (x.shape[-1], columns))], [*x.shape[:-1], columns], x, **_product(x, x.shape[-1]))
+        given = [
+            x.name,
+            _weights(d, (columns, x.shape[1]) if by else (x.shape[1], columns)),
+            d.constant(d.numbers((columns,))),
+        ]
+        return d.op(
+            "Gemm", given, [x.shape[0], columns], x, transB=int(by), **_product(x, x.shape[1])
+        )
+    return d.op(
+        "MatMul",
+        [x.name, _weights(d, (x.shape[-1], columns))],
+        [*x.shape[:-1], columns],
+        x,
+        **_product(x, x.shape[-1]),
+    )
 
 
 def attention(d: Draw, x: Value) -> Value:
@@ -422,7 +550,11 @@ def attention(d: Draw, x: Value) -> Value:
     count = x.shape[-1]
     high, error = count * x.high**2, count * (2 * x.error * x.high + x.error**2)
     inexact = high / x.unit**2 > _LARGEST
-    given = {"high": high, "unit": x.unit**2, "error": error + (_ROUNDING * high if error or inexact else 0)}
+    given = {
+        "high": high,
+        "unit": x.unit**2,
+        "error": error + (_ROUNDING * high if error or inexact else 0),
+    }
     return d.op("MatMul", [x.name, turned.name], [*x.shape[:-1], x.shape[-2]], x, **given)
 
 
@@ -438,7 +570,10 @@ def pooling(d: Draw, x: Value) -> Value:
     kernel = [d.pick(1, min(2, size), min(3, size)) for size in x.shape[2:]]
     pads = [k // 2 if d.yes(0.3) else 0 for k in kernel]
     strides = [d.pick(1, 2) for _ in kernel]
-    size = [(s + 2 * p - k) // t + 1 for s, p, k, t in zip(x.shape[2:], pads, kernel, strides, strict=True)]
+    size = [
+        (s + 2 * p - k) // t + 1
+        for s, p, k, t in zip(x.shape[2:], pads, kernel, strides, strict=True)
+    ]
     attrs: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "pads": [*pads, *pads]}
     if op == "AveragePool":
         attrs["count_include_pad"] = d.below(2)
@@ -451,13 +586,24 @@ def normalization(d: Draw, x: Value) -> Value:
         return x
     if d.yes():
         error = 2 * min(x.error, 1.0) + _ROUNDING
-        return d.op("Softmax", [x.name], x.shape, x, axis=d.pick(-1, -1, d.below(x.rank)), high=1.0, error=error)
+        return d.op(
+            "Softmax",
+            [x.name],
+            x.shape,
+            x,
+            axis=d.pick(-1, -1, d.below(x.rank)),
+            high=1.0,
+            error=error,
+        )
     axis = d.pick(-1, -1, d.below(x.rank) - x.rank)
     given = [x.name, d.constant(d.numbers(x.shape[axis:])), d.constant(d.numbers(x.shape[axis:]))]
     high = 2 * math.sqrt(math.prod(x.shape[axis:])) + 2
-    # With an epsilon of 1 the deviation is 1 or more: an error grows by the factor 2 at most, and once more through the deviation.
+    # With an epsilon of 1 the deviation is 1 or more: an error grows by the factor 2 at most, and
+    # once more through the deviation.
     error = 4 * high * (x.error + _ROUNDING * max(x.high, 1.0))
-    return d.op("LayerNormalization", given, x.shape, x, axis=axis, epsilon=1.0, high=high, error=error)
+    return d.op(
+        "LayerNormalization", given, x.shape, x, axis=axis, epsilon=1.0, high=high, error=error
+    )
 
 
 def reduction(d: Draw, x: Value) -> Value:
@@ -466,11 +612,16 @@ def reduction(d: Draw, x: Value) -> Value:
     op = d.pick("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
     axes = sorted({d.below(x.rank) for _ in range(2)})
     keep = d.below(2)
-    shape = [1 if axis in axes else size for axis, size in enumerate(x.shape) if keep or axis not in axes]
+    shape = [
+        1 if axis in axes else size for axis, size in enumerate(x.shape) if keep or axis not in axes
+    ]
     count = math.prod(x.shape[axis] for axis in axes)
     given: dict[str, float] = {}
     if op == "ReduceSum":
-        given = {"high": count * x.high, "error": count * x.error + (_ROUNDING * count * x.high if x.error else 0)}
+        given = {
+            "high": count * x.high,
+            "error": count * x.error + (_ROUNDING * count * x.high if x.error else 0),
+        }
     elif op == "ReduceMean":
         given = {"error": x.error + _ROUNDING * x.high}
     return d.op(op, [x.name, d.ints(axes)], shape, x, keepdims=keep, **given)
@@ -486,22 +637,49 @@ def resize(d: Draw, x: Value) -> Value:
     given = {"error": x.error + _ROUNDING * x.high} if mode == "linear" else {}
     shape = [int(size * factor) for size, factor in zip(x.shape, factors, strict=True)]
     scales = d.constant(np.asarray(factors, np.float32))
-    attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"} if mode == "nearest" else {}
+    attrs = (
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        if mode == "nearest"
+        else {}
+    )
     return d.op("Resize", [x.name, "", scales], shape, x, mode=mode, **attrs, **given)
 
 
 Maker = Callable[[Draw, Value], Value]
 MOVES: tuple[Maker, ...] = (
-    *(transpose, swap) * 3, reshape, reshape, squeeze, unsqueeze, expand, cut, split, pad, gather, join,
-)  # fmt: skip
+    *(transpose, swap) * 3,
+    reshape,
+    reshape,
+    squeeze,
+    unsqueeze,
+    expand,
+    cut,
+    split,
+    pad,
+    gather,
+    join,
+)
 POINTS: tuple[Maker, ...] = (unary, binary, binary, binary, binary, quantized)
 ANCHORS: tuple[Maker, ...] = (
-    convolution, convolution, convolution, deconvolution, matmul, matmul, attention, pooling, pooling, normalization, reduction, resize,
-)  # fmt: skip
+    convolution,
+    convolution,
+    convolution,
+    deconvolution,
+    matmul,
+    matmul,
+    attention,
+    pooling,
+    pooling,
+    normalization,
+    reduction,
+    resize,
+)
 
 
 def draw_case(seed: int) -> Case:
-    """A model of one to three rounds: moves, an anchor, moves, a chain. Every value that nobody reads is an output."""
+    """A model of one to three rounds: moves, an anchor, moves, a chain. Every value that nobody
+    reads is an output.
+    """
     d = Draw(np.random.default_rng(seed))
     sizes = d.pick(*SIZES)
     while True:
@@ -510,7 +688,12 @@ def draw_case(seed: int) -> Case:
             break
     d.values.append(d.input(shape))
     for _ in range(d.pick(1, 2, 2, 3)):
-        parts = (MOVES, d.pick(0, 1, 1, 2)), (ANCHORS, d.pick(0, 1)), (MOVES, d.pick(0, 0, 1)), (POINTS, d.pick(0, 1, 2, 3))
+        parts = (
+            (MOVES, d.pick(0, 1, 1, 2)),
+            (ANCHORS, d.pick(0, 1)),
+            (MOVES, d.pick(0, 0, 1)),
+            (POINTS, d.pick(0, 1, 2, 3)),
+        )
         for makers, count in parts:
             for _ in range(count):
                 _add(d, d.pick(*makers), d.values[-1] if d.yes(0.85) else d.pick(*d.values))
@@ -540,11 +723,18 @@ def _finished(d: Draw) -> Case:
     named = d.yes(0.3)
     infos = [
         helper.make_tensor_value_info(
-            name, TensorProto.FLOAT, [_dim(d, f"{name}_{axis}", size) if named else size for axis, size in enumerate(array.shape)]
+            name,
+            TensorProto.FLOAT,
+            [
+                _dim(d, f"{name}_{axis}", size) if named else size
+                for axis, size in enumerate(array.shape)
+            ],
         )
         for name, array in feeds.items()
     ]
-    constants = [numpy_helper.from_array(array, name) for name, array in d.constants.items() if name in read]
+    constants = [
+        numpy_helper.from_array(array, name) for name, array in d.constants.items() if name in read
+    ]
     results = [onnx.ValueInfoProto(name=value.name) for value in outputs]
     graph = helper.make_graph(d.nodes, "drawn", infos, results, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)

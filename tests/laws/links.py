@@ -1,6 +1,8 @@
-"""Hypothesis draws the operations of a chain: every unary and binary operation of oneDNN's post-op set, prelu and FakeQuantize.
+"""Hypothesis draws the operations of a chain: every unary and binary operation of oneDNN's post-op
+set, prelu and FakeQuantize.
 
-A link appends operations to a chain and says how many post-ops they are when each is written out by itself, with nothing folded.
+A link appends operations to a chain and says how many post-ops they are when each is written out by
+itself, with nothing folded.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ __all__ = ["DIVISOR", "LINKS", "ChainDraft", "rational_scales"]
 DIVISOR = "divisor"
 """Inputs of such names are divided by: they are fed numbers away from 0."""
 
-rational_scales = scales | st.sampled_from([1.0, 2.0, 0.25, 0.75, 3 / 8, 1 / 3, 1 / 6, 5 / 16, 1 / 255])
+rational_scales = scales | st.sampled_from(
+    [1.0, 2.0, 0.25, 0.75, 3 / 8, 1 / 3, 1 / 6, 5 / 16, 1 / 255]
+)
 """Powers of two, halves and small rational numbers, beside some that are neither."""
 
 _pattern = st.lists(factors, min_size=2, max_size=3)
@@ -34,7 +38,8 @@ class ChainDraft:
         draw, net: what draws, and the graph.
         value: the end of the chain so far.
         axis: the axis of its channels.
-        expansion: how many post-ops the operations behind the anchor are, each written out by itself.
+        expansion: how many post-ops the operations behind the anchor are, each written out by
+            itself.
         skips: how many other operands a primitive of their own computes.
     """
 
@@ -60,20 +65,33 @@ class ChainDraft:
 
     def along(self, values: np.ndarray | list[float]) -> np.ndarray:
         """One entry for each channel: the values, repeated as needed, in the rank of the chain."""
-        return np.resize(np.asarray(values), self.channels).reshape([-1 if axis == self.axis else 1 for axis in range(len(self.shape))])
+        return np.resize(np.asarray(values), self.channels).reshape(
+            [-1 if axis == self.axis else 1 for axis in range(len(self.shape))]
+        )
 
     def vector(self, entries: st.SearchStrategy[float]) -> np.ndarray:
         """One number, or one for each channel."""
-        return np.asarray(self.draw(entries)) if self.coin() else self.along(self.draw(st.lists(entries, min_size=2, max_size=3)))
+        return (
+            np.asarray(self.draw(entries))
+            if self.coin()
+            else self.along(self.draw(st.lists(entries, min_size=2, max_size=3)))
+        )
 
-    def apply(self, op: str, *others: Value | np.ndarray | float, turned: bool = False, post_ops: int = 1, **attrs: object) -> None:
+    def apply(
+        self,
+        op: str,
+        *others: Value | np.ndarray | float,
+        turned: bool = False,
+        post_ops: int = 1,
+        **attrs: object,
+    ) -> None:
         """Appends an operation; `turned`: the chain is its second operand."""
         operands = [*others, self.value] if turned else [self.value, *others]
         self.value = self.net.op(op, *operands, **attrs)
         self.expansion += post_ops
 
 
-# -- one operand -------------------------------------------------------------------------------------------------------------------
+# -- one operand -----------------------------------------------------------------------------------
 
 _UNARY: list[tuple[str, dict[str, object]]] = [
     *[("Relu", {})] * 3,
@@ -102,10 +120,14 @@ def _unary(c: ChainDraft) -> None:
 
 
 def _guarded(c: ChainDraft) -> None:
-    """A function with a domain, or one that grows fast, behind what keeps its argument in bounds."""
+    """A function with a domain, or one that grows fast, behind what keeps its argument in
+    bounds.
+    """
     kind = c.draw(st.sampled_from(["Exp", "Log", "Sqrt", "square", "cube", "root", "reciprocal"]))
     if kind == "Exp":
-        c.apply("Min", c.draw(st.sampled_from([4.0, 2.5]))) if c.coin() else c.apply("Clip", -8.0, 3.0)
+        c.apply("Min", c.draw(st.sampled_from([4.0, 2.5]))) if c.coin() else c.apply(
+            "Clip", -8.0, 3.0
+        )
         c.apply("Exp")
     elif kind == "Sqrt":
         c.apply(c.draw(st.sampled_from(["Relu", "Abs", "Sigmoid"])))
@@ -139,7 +161,7 @@ def _prelu(c: ChainDraft) -> None:
     c.apply("PRelu", c.vector(factors))
 
 
-# -- two operands ------------------------------------------------------------------------------------------------------------------
+# -- two operands ----------------------------------------------------------------------------------
 
 
 def _constant(c: ChainDraft) -> None:
@@ -161,16 +183,23 @@ def _zero(c: ChainDraft) -> None:
 
 
 def _operand(c: ChainDraft, name: str = "") -> tuple[Value, int]:
-    """Another tensor of the chain's shape, or one that broadcasts to it, and how many post-ops decode it inside the chain."""
+    """Another tensor of the chain's shape, or one that broadcasts to it, and how many post-ops
+    decode it inside the chain.
+    """
     per_channel = tuple(size if axis == c.axis else 1 for axis, size in enumerate(c.shape))
     shape = c.draw(st.sampled_from([c.shape, c.shape, per_channel, (1,) * len(c.shape)]))
     label = f"{name}{len(c.net.graph.inputs)}" if name else ""
     if c.coin():
         return c.net.input(shape, label), 0
-    dtype, zero = c.draw(st.sampled_from([DType.U8, DType.S8])), c.draw(st.sampled_from([0, 0, 7, 100]))
+    dtype, zero = (
+        c.draw(st.sampled_from([DType.U8, DType.S8])),
+        c.draw(st.sampled_from([0, 0, 7, 100])),
+    )
     if name == DIVISOR:
         zero = 0
-    return c.net.dq(c.net.input(shape, label, dtype, Quantization.of(c.draw(rational_scales), zero))), 2
+    return c.net.dq(
+        c.net.input(shape, label, dtype, Quantization.of(c.draw(rational_scales), zero))
+    ), 2
 
 
 def _sum(c: ChainDraft) -> None:
@@ -180,8 +209,12 @@ def _sum(c: ChainDraft) -> None:
 
 
 def _product(c: ChainDraft) -> None:
-    """By another tensor. No attribute decodes a factor with a zero point: that would multiply the chain twice."""
-    symmetric = c.net.dq(c.net.input(c.shape, dtype=DType.S8, quant=Quantization.of(c.draw(rational_scales), 0)))
+    """By another tensor. No attribute decodes a factor with a zero point: that would multiply the
+    chain twice.
+    """
+    symmetric = c.net.dq(
+        c.net.input(c.shape, dtype=DType.S8, quant=Quantization.of(c.draw(rational_scales), 0))
+    )
     operand, decoding = (symmetric, 1) if c.coin() else (c.net.input(c.shape), 0)
     c.apply("Mul", operand, turned=c.coin(3), post_ops=1 + decoding)
 
@@ -193,7 +226,9 @@ def _quotient(c: ChainDraft) -> None:
 
 def _largest(c: ChainDraft) -> None:
     operand, decoding = _operand(c)
-    c.apply(c.draw(st.sampled_from(["Max", "Min"])), operand, turned=c.coin(3), post_ops=1 + decoding)
+    c.apply(
+        c.draw(st.sampled_from(["Max", "Min"])), operand, turned=c.coin(3), post_ops=1 + decoding
+    )
 
 
 def _compared(c: ChainDraft) -> None:
@@ -206,7 +241,9 @@ def _compared(c: ChainDraft) -> None:
 
 
 def _skip(c: ChainDraft) -> None:
-    """A residual whose buffer dies at the add: codes, or f32, that a primitive of their own computes."""
+    """A residual whose buffer dies at the add: codes, or f32, that a primitive of their own
+    computes.
+    """
     x = c.net.op("Relu", c.net.input(c.shape))
     if c.coin():
         x = c.net.qdq(x, c.draw(rational_scales), c.draw(st.sampled_from([0, 3, 128])), DType.U8)
@@ -214,7 +251,7 @@ def _skip(c: ChainDraft) -> None:
     c.apply("Add", x, turned=c.coin(3), post_ops=3)
 
 
-# -- FakeQuantize ------------------------------------------------------------------------------------------------------------------
+# -- FakeQuantize ----------------------------------------------------------------------------------
 
 
 def _fake_quantize(c: ChainDraft) -> None:
@@ -226,7 +263,10 @@ def _fake_quantize(c: ChainDraft) -> None:
         spread = c.along(c.draw(st.lists(st.sampled_from([1.0, 2.0, 0.5]), min_size=2, max_size=3)))
         ranges, post_ops = (low * spread, high * spread), 6
     elif kind < 4:  # another output range
-        ranges, post_ops = (low, high, -1.0, c.draw(st.sampled_from([3.0, -1.0, 0.25, levels - 2.0]))), 4
+        ranges, post_ops = (
+            (low, high, -1.0, c.draw(st.sampled_from([3.0, -1.0, 0.25, levels - 2.0]))),
+            4,
+        )
     elif kind == 4:  # inverted
         ranges, post_ops = (high, low, low, high), 8
     elif kind == 5:  # a threshold
@@ -248,5 +288,16 @@ LINKS: tuple[Callable[[ChainDraft], None], ...] = (
     *(_constant,) * 5,
     *(_fake_quantize,) * 4,
     *(_sum,) * 2,
-    *(_clip, _with_itself, _prelu, _divided, _zero, _product, _quotient, _largest, _compared, _skip),
+    *(
+        _clip,
+        _with_itself,
+        _prelu,
+        _divided,
+        _zero,
+        _product,
+        _quotient,
+        _largest,
+        _compared,
+        _skip,
+    ),
 )

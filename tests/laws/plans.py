@@ -26,11 +26,16 @@ def steps(plan: Plan, primitive: str) -> list[Step]:
 
 
 def kinds(step: Step) -> list[str]:
-    return [op.algorithm if isinstance(op, Eltwise | Binary) else type(op).__name__.lower() for op in step.attr.post_ops]
+    return [
+        op.algorithm if isinstance(op, Eltwise | Binary) else type(op).__name__.lower()
+        for op in step.attr.post_ops
+    ]
 
 
 def block(n: Net, channels: int = 4) -> tuple[Value, Value]:
     """A quantized skip and a convolution of what is computed from it."""
     x = n.qdq(n.input(("N", channels, 4, 4)), 2**-5, 128)
     skip = n.qdq(n.op("Relu", n.conv(x, channels, scale=2**-8)), 2**-6)
-    return skip, n.conv(n.qdq(n.op("Relu", n.conv(skip, channels, scale=2**-8)), 2**-6), channels, scale=2**-8)
+    return skip, n.conv(
+        n.qdq(n.op("Relu", n.conv(skip, channels, scale=2**-8)), 2**-6), channels, scale=2**-8
+    )

@@ -1,7 +1,10 @@
-"""Memory that shows who reads what was never written, and who writes beyond: poisoned inside and around, for the runs of a test.
+"""Memory that shows who reads what was never written, and who writes beyond: poisoned inside and
+around, for the runs of a test.
 
-A run computes in memory of one source (`fqfuse.aligned`), cut into buffers by one function (`fqfuse.runtime.arena.place`).
-Both are replaced: fresh memory is full of one byte, each lease is fresh, and buffers lie apart, with the byte in between.
+A run computes in memory of one source (`fqfuse.aligned`), cut into buffers by one function
+(`fqfuse.runtime.arena.place`).
+Both are replaced: fresh memory is full of one byte, each lease is fresh, and buffers lie apart,
+with the byte in between.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from fqfuse.runtime.lowering import executor, program
 __all__ = ["BYTES", "guarded", "poisoned"]
 
 BYTES = (0xFF, 0x7F, 0x80)
-"""As f32: NaN, 3.4e38 and -1.2e-38; as codes 255 and -1, 127, 128 and -128. What nobody may read may be anything: results must not tell."""
+"""As f32: NaN, 3.4e38 and -1.2e-38; as codes 255 and -1, 127, 128 and -128. What nobody may read
+may be anything: results must not tell.
+"""
 
 _GUARD = 4 * aligned.aligned(1)
 
@@ -30,7 +35,9 @@ class _Source:
 
     def __init__(self, byte: int) -> None:
         self.byte = byte
-        self.spans: dict[int, list[tuple[int, int]]] = {}  # of an arena, by its size: the buffers in it
+        self.spans: dict[
+            int, list[tuple[int, int]]
+        ] = {}  # of an arena, by its size: the buffers in it
         self._given: list[npt.NDArray[np.uint8]] = []
 
     def take(self, count: int) -> npt.NDArray[np.uint8]:
@@ -44,7 +51,9 @@ class _Source:
             around = np.ones(raw.size, np.bool_)
             size = raw.size - 2 * _GUARD
             start = _GUARD + -raw[_GUARD:].ctypes.data % aligned.aligned(1)
-            for first, last in self.spans.get(size - aligned.aligned(1), [(_GUARD - start, _GUARD - start + size)]):
+            for first, last in self.spans.get(
+                size - aligned.aligned(1), [(_GUARD - start, _GUARD - start + size)]
+            ):
                 around[start + first : start + last] = False
             written = np.count_nonzero(raw[around] != self.byte)
             assert not written, f"{written} bytes were written around buffers, in a piece of {size}"
@@ -53,18 +62,22 @@ class _Source:
 def guarded(array: npt.NDArray[np.generic], byte: int) -> npt.NDArray[np.generic]:
     """A copy in the middle of bytes of that value."""
     raw = np.full(array.nbytes + 2 * _GUARD, byte, np.uint8)
-    copy: npt.NDArray[np.generic] = raw[_GUARD : _GUARD + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy: npt.NDArray[np.generic] = (
+        raw[_GUARD : _GUARD + array.nbytes].view(array.dtype).reshape(array.shape)
+    )
     copy[...] = array
     return copy
 
 
 @contextmanager
 def poisoned(byte: int, *, apart: bool) -> Iterator[None]:
-    """Inside, what runs compute in is full of `byte` before them, and so is everything around it, behind them too.
+    """Inside, what runs compute in is full of `byte` before them, and so is everything around it,
+    behind them too.
 
     Args:
         byte: one of `BYTES`.
-        apart: no two buffers share memory; otherwise as ever, where a buffer may hold what another left there.
+        apart: no two buffers share memory; otherwise as ever, where a buffer may hold what another
+            left there.
     """
     source = _Source(byte)
 

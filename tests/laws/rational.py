@@ -1,4 +1,6 @@
-"""The meaning of formulas and of attributes in exact rational arithmetic, for one element of one channel."""
+"""The meaning of formulas and of attributes in exact rational arithmetic, for one element of one
+channel.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,19 @@ import operator
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from fqfuse.composer.formula.formula import Add, BinaryOp, ChainOp, Clip, CodesOp, EltwiseOp, PreluOp, Round, ScaleBy, Shift, Vec
+from fqfuse.composer.formula.formula import (
+    Add,
+    BinaryOp,
+    ChainOp,
+    Clip,
+    CodesOp,
+    EltwiseOp,
+    PreluOp,
+    Round,
+    ScaleBy,
+    Shift,
+    Vec,
+)
 from fqfuse.composer.mapping.post_ops_composer import Composed, Front
 from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
 from fqfuse.plan.targets import Target
@@ -52,7 +66,13 @@ def binary(algorithm: str, y: Fraction, operand: Fraction) -> Fraction:
         return y / operand
     if algorithm in ("gt", "ge", "lt", "le", "eq"):
         return Fraction(getattr(operator, algorithm)(y, operand))
-    return {"add": y + operand, "sub": y - operand, "mul": y * operand, "max": max(y, operand), "min": min(y, operand)}[algorithm]
+    return {
+        "add": y + operand,
+        "sub": y - operand,
+        "mul": y * operand,
+        "max": max(y, operand),
+        "min": min(y, operand),
+    }[algorithm]
 
 
 def after(op: ChainOp, y: Fraction, channel: int, operands: Operands) -> Fraction:
@@ -74,7 +94,9 @@ def after(op: ChainOp, y: Fraction, channel: int, operands: Operands) -> Fractio
     if isinstance(op, Add):
         return y + Fraction(op.scale) * (operands[op.operand] - Fraction(op.zero_point))
     if isinstance(op, CodesOp):
-        return binary(op.algorithm, y, Fraction(op.scale) * (operands[op.operand] - Fraction(op.zero_point)))
+        return binary(
+            op.algorithm, y, Fraction(op.scale) * (operands[op.operand] - Fraction(op.zero_point))
+        )
     code = round(y / Fraction(entry(op.scale, channel)) + Fraction(entry(op.zero_point, channel)))
     return Fraction(min(op.high, max(op.low, code)))
 
@@ -86,15 +108,27 @@ def after_all(ops: Sequence[ChainOp], y: Fraction, channel: int, operands: Opera
     return y
 
 
-def front_value(scale: Vec | None, bias: Vec | None, accumulator: Fraction, channel: int) -> Fraction:
+def front_value(
+    scale: Vec | None, bias: Vec | None, accumulator: Fraction, channel: int
+) -> Fraction:
     """scale * accumulator + bias."""
     y = accumulator if scale is None else accumulator * Fraction(entry(scale, channel))
     return y if bias is None else y + Fraction(entry(bias, channel))
 
 
-def composed_value(target: Target, front: Front, composed: Composed, accumulator: Fraction, channel: int, operands: Operands) -> Fraction:
+def composed_value(
+    target: Target,
+    front: Front,
+    composed: Composed,
+    accumulator: Fraction,
+    channel: int,
+    operands: Operands,
+) -> Fraction:
     """What a primitive with these attributes stores: the order of plan/attributes.py."""
-    constants = {name: Fraction(float(array.reshape(-1)[0 if array.size == 1 else channel])) for name, array in composed.constants.items()}
+    constants = {
+        name: Fraction(float(array.reshape(-1)[0 if array.size == 1 else channel]))
+        for name, array in composed.constants.items()
+    }
     for array in composed.constants.values():
         assert array.ndim == front.rank
         assert array.size in (1, array.shape[front.channel_axis])
@@ -116,7 +150,9 @@ def after_post_op(op: PostOp, y: Fraction, operands: Operands) -> Fraction:
     if isinstance(op, Eltwise):
         return Fraction(op.scale) * eltwise(op.algorithm, y, op.alpha, op.beta)
     if isinstance(op, Binary):
-        return binary(op.algorithm, y, Fraction(op.scale.values[0] if op.scale else 1) * operands[op.operand])
+        return binary(
+            op.algorithm, y, Fraction(op.scale.values[0] if op.scale else 1) * operands[op.operand]
+        )
     if isinstance(op, Sum):
         return y + Fraction(op.scale) * (operands[op.operand] - op.zero_point)
     assert isinstance(op, Prelu)

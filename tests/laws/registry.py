@@ -1,7 +1,8 @@
-"""Where small graphs register: `CORPUS` maps a name to a function that builds the graph anew, and `feeds_for` makes its inputs.
+"""Where small graphs register: `CORPUS` maps a name to a function that builds the graph anew, and
+`feeds_for` makes its inputs.
 
-The graphs are as the frontend imports them, with a symbolic batch. Many scales are powers of two or multiples of 0.5, so that ties are
-frequent.
+The graphs are as the frontend imports them, with a symbolic batch. Many scales are powers of two or
+multiples of 0.5, so that ties are frequent.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def case(build: Build) -> Build:
 
 
 def feeds_for(graph: Graph, seed: int = 0, batch: int = 2) -> dict[str, np.ndarray]:
-    """Feeds on which ties are frequent: half of the numbers are multiples of 1/32, the others are normally distributed."""
+    """Feeds on which ties are frequent: half of the numbers are multiples of 1/32, the others are
+    normally distributed.
+    """
     rng = np.random.default_rng(seed)
     feeds: dict[str, np.ndarray] = {}
     for name in graph.inputs:
@@ -45,5 +48,7 @@ def feeds_for(graph: Graph, seed: int = 0, batch: int = 2) -> dict[str, np.ndarr
             feeds[name] = rng.integers(low, high + 1, shape).astype(kind.dtype.numpy)
             continue
         normal = rng.standard_normal(shape) * 1.5
-        feeds[name] = np.where(rng.random(shape) < 0.5, np.rint(normal * 32) / 32, normal).astype(np.float32)
+        feeds[name] = np.where(rng.random(shape) < 0.5, np.rint(normal * 32) / 32, normal).astype(
+            np.float32
+        )
     return feeds

@@ -1,4 +1,6 @@
-"""The runtimes that this machine has, for tests that hold what is said of a plan on each of them."""
+"""The runtimes that this machine has, for tests that hold what is said of a plan on each of
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,12 @@ RUNTIMES = ("numpy", "onednn") if _library_is_there() else ("numpy",)
 """For a loop inside a test."""
 
 EACH_RUNTIME = pytest.mark.parametrize(
-    "runtime", ["numpy", pytest.param("onednn", marks=pytest.mark.skipif("onednn" not in RUNTIMES, reason="no oneDNN"))]
+    "runtime",
+    [
+        "numpy",
+        pytest.param(
+            "onednn", marks=pytest.mark.skipif("onednn" not in RUNTIMES, reason="no oneDNN")
+        ),
+    ],
 )
 """For a test that takes `runtime`: what this machine lacks shows as skipped."""

@@ -1,4 +1,6 @@
-"""Each step of a plan against the f32 arithmetic of the operations of the model that it replaced, on the step's own real inputs."""
+"""Each step of a plan against the f32 arithmetic of the operations of the model that it replaced,
+on the step's own real inputs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Compared:
-    """One step beside what it replaced: how many elements it writes, how many differ, and by how many steps of the destination's grid."""
+    """One step beside what it replaced: how many elements it writes, how many differ, and by how
+    many steps of the destination's grid.
+    """
 
     step: Step
     elements: int
@@ -34,15 +38,21 @@ def compare_steps(graph: Graph, plan: Plan, feeds: Arrays) -> list[Compared]:
     """Runs the plan on the NumPy runtime, and each step's model operations on what that step read.
 
     Args:
-        graph: as imported; its values are found by name (`y/codes` in a plan are the codes of the model's value `y`).
+        graph: as imported; its values are found by name (`y/codes` in a plan are the codes of the
+            model's value `y`).
         plan: of that graph.
         feeds: real inputs.
 
     Returns:
-        One row a step that computes something. Codes are compared as integers, f32 values in units of f32's resolution at the largest one.
+        One row a step that computes something. Codes are compared as integers, f32 values in units
+        of f32's resolution at the largest one.
     """
     live = {**feeds, **InferenceSession(plan, "numpy", 1).run_steps(feeds)}
-    return [_compared(graph, plan, step, live) for step in plan.steps if _model_value(graph, step.output)]
+    return [
+        _compared(graph, plan, step, live)
+        for step in plan.steps
+        if _model_value(graph, step.output)
+    ]
 
 
 def report(rows: list[Compared]) -> str:
@@ -78,7 +88,12 @@ def _compared(graph: Graph, plan: Plan, step: Step, live: Arrays) -> Compared:
         wanted = _codes(kind, wanted)
     apart = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
     unit = 1.0 if kind.dtype.is_integer else float(np.abs(wanted).max(initial=0)) * 2.0**-23
-    return Compared(step, found.size, int(np.count_nonzero(apart > 0)), float(apart.max(initial=0) / (unit or 1.0)))
+    return Compared(
+        step,
+        found.size,
+        int(np.count_nonzero(apart > 0)),
+        float(apart.max(initial=0) / (unit or 1.0)),
+    )
 
 
 def _as(wanted: TensorType, held: TensorType, array: np.ndarray) -> np.ndarray:
@@ -91,14 +106,18 @@ def _as(wanted: TensorType, held: TensorType, array: np.ndarray) -> np.ndarray:
 
 
 def _codes(kind: TensorType, values: np.ndarray) -> np.ndarray:
-    """The codes of values that lie on the grid: exact, since |code| < 256 and f32 resolves 2^-24 of that."""
+    """The codes of values that lie on the grid: exact, since |code| < 256 and f32 resolves 2^-24 of
+    that.
+    """
     assert kind.quant is not None
     scale, zero = kind.quant.shaped(values.ndim)
     return np.rint(values.astype(np.float64) / scale + zero)
 
 
 def _computed(graph: Graph, target: str, given: Arrays) -> np.ndarray:
-    """The value `target` of the model, from the given ones and constants, one operation after the other in f32."""
+    """The value `target` of the model, from the given ones and constants, one operation after the
+    other in f32.
+    """
     held = dict(given)
 
     def value(name: str) -> np.ndarray | None:

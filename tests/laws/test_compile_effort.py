@@ -1,7 +1,9 @@
-"""Law: compile effort is linear. A chain of twice the length takes twice the calls, from the file's bytes to the plan and the session.
+"""Law: compile effort is linear. A chain of twice the length takes twice the calls, from the file's
+bytes to the plan and the session.
 
-Calls of Python functions are counted, not seconds: the same on every machine. A pass that sorts the graph again for each edit, or a chain
-that is walked again for each operation, has a ratio of 3 to 4.
+Calls of Python functions are counted, not seconds: the same on every machine. A pass that sorts the
+graph again for each edit, or a chain that is walked again for each operation, has a ratio of 3 to
+4.
 """
 
 from __future__ import annotations
@@ -20,13 +22,17 @@ from fqfuse.benchmarks.networks.chain import build_chain
 from fqfuse.benchmarks.networks.plain_chains import PLAIN_CHAINS, build_plain_chain
 
 SHORT = 100
-"""Nodes of the shorter chain: past what any rule looks at in one piece, and what one primitive takes."""
+"""Nodes of the shorter chain: past what any rule looks at in one piece, and what one primitive
+takes.
+"""
 
 LINEAR = 2.2
 """Twice, and a tenth for what comes in pieces: a step takes 32 post-ops."""
 
 LINEAR_EACH = 2.5
-"""For one function that is called once for each node or more: pieces tell more in a part than in the whole."""
+"""For one function that is called once for each node or more: pieces tell more in a part than in
+the whole.
+"""
 
 
 def calls(work: Callable[[], object]) -> Counter[CodeType]:
@@ -46,12 +52,20 @@ def calls(work: Callable[[], object]) -> Counter[CodeType]:
 
 
 def check_linear(work: Callable[[bytes], object], build: Callable[[int], Any], short: int) -> None:
-    """Calls for the longer chain over those for the shorter one, and the functions that grow most where they are too many."""
+    """Calls for the longer chain over those for the shorter one, and the functions that grow most
+    where they are too many.
+    """
     files = [build(length).SerializeToString() for length in (short, short, 2 * short)]
-    _, first, second = (calls(lambda file=file: work(file)) for file in files)  # the first run fills caches and imports
-    grown = [code for code, times in second.items() if times > max(LINEAR_EACH * first[code], 2 * short)]
+    _, first, second = (
+        calls(lambda file=file: work(file)) for file in files
+    )  # the first run fills caches and imports
+    grown = [
+        code for code, times in second.items() if times > max(LINEAR_EACH * first[code], 2 * short)
+    ]
     worst = sorted(grown, key=second.__getitem__, reverse=True)[:5]
-    assert not grown, ", ".join(f"{code.co_qualname} {first[code]} -> {second[code]}" for code in worst)
+    assert not grown, ", ".join(
+        f"{code.co_qualname} {first[code]} -> {second[code]}" for code in worst
+    )
     assert second.total() <= LINEAR * first.total()
 
 
@@ -60,9 +74,15 @@ def test_twice_the_chain_takes_twice_the_calls(kind: str) -> None:
     check_linear(fqfuse.compile, lambda length: build_plain_chain(kind, length), SHORT)
 
 
-@pytest.mark.parametrize("kind", ["mul-add", "equal-qdq", "different-qdq", "shared-operand", "reshape-sigmoid"])
+@pytest.mark.parametrize(
+    "kind", ["mul-add", "equal-qdq", "different-qdq", "shared-operand", "reshape-sigmoid"]
+)
 def test_twice_the_chain_behind_a_convolution_takes_twice_the_calls(kind: str) -> None:
-    check_linear(fqfuse.compile, lambda length: build_plain_chain(kind, length, behind_convolution=True), SHORT)
+    check_linear(
+        fqfuse.compile,
+        lambda length: build_plain_chain(kind, length, behind_convolution=True),
+        SHORT,
+    )
 
 
 def test_twice_the_convolutions_take_twice_the_calls() -> None:
@@ -77,4 +97,8 @@ def test_twice_the_width_or_depth_takes_twice_the_calls(kind: str) -> None:
 @pytest.mark.parametrize("backend", ["numpy", "onednn"])
 @pytest.mark.parametrize("kind", ["sigmoid", "many-readers"])
 def test_twice_the_steps_take_twice_the_calls_to_a_session(kind: str, backend: str) -> None:
-    check_linear(lambda file: fqfuse.InferenceSession(file, backend=backend), lambda length: build_plain_chain(kind, length), SHORT)
+    check_linear(
+        lambda file: fqfuse.InferenceSession(file, backend=backend),
+        lambda length: build_plain_chain(kind, length),
+        SHORT,
+    )

@@ -35,9 +35,19 @@ class _ZeroPointOffByOne(_Broken):
         for node in graph.each("Dequantize"):
             quant = node.attr("quant", Quantization)
             if quant.symmetric and graph.constant(node.inputs[0]) is None:
-                wrong = Quantization(quant.scale, tuple(zero + 1 for zero in quant.zero_point), quant.axis)
+                wrong = Quantization(
+                    quant.scale, tuple(zero + 1 for zero in quant.zero_point), quant.axis
+                )
                 swap(
-                    graph, node, graph.add("Dequantize", node.inputs, {"quant": wrong}, origin=node.origin, quantizer=node.quantizer).output
+                    graph,
+                    node,
+                    graph.add(
+                        "Dequantize",
+                        node.inputs,
+                        {"quant": wrong},
+                        origin=node.origin,
+                        quantizer=node.quantizer,
+                    ).output,
                 )
 
 
@@ -46,8 +56,16 @@ class _ScaleOffByAThousandth(_Broken):
         for node in graph.each("Mul"):
             data = graph.constant(node.inputs[1])
             if data is not None and not node.name.endswith("!"):
-                factor = graph.add_constant("wrong", np.asarray(data * np.float32(1.001), np.float32))
-                swap(graph, node, graph.add("Mul", [node.inputs[0], factor], name=f"{node.name}!", origin=node.origin).output)
+                factor = graph.add_constant(
+                    "wrong", np.asarray(data * np.float32(1.001), np.float32)
+                )
+                swap(
+                    graph,
+                    node,
+                    graph.add(
+                        "Mul", [node.inputs[0], factor], name=f"{node.name}!", origin=node.origin
+                    ).output,
+                )
 
 
 class _RelusSwapSides(_Broken):
@@ -55,7 +73,9 @@ class _RelusSwapSides(_Broken):
         for node in graph.each("Mul"):
             front = graph.producer(node.inputs[0])
             if front is not None and front.op == "Relu":
-                scaled = graph.add("Mul", [front.inputs[0], node.inputs[1]], origin=node.origin).output
+                scaled = graph.add(
+                    "Mul", [front.inputs[0], node.inputs[1]], origin=node.origin
+                ).output
                 swap(graph, node, graph.add("Relu", [scaled], origin=front.origin).output)
                 graph.erase(front)
 
@@ -63,7 +83,15 @@ class _RelusSwapSides(_Broken):
 class _AddsARelu(_Broken):
     def run(self, graph: Graph) -> None:
         for node in graph.each("Relu"):
-            swap(graph, node, graph.add("Relu", [graph.add("Relu", node.inputs, origin=node.origin).output], origin=node.origin).output)
+            swap(
+                graph,
+                node,
+                graph.add(
+                    "Relu",
+                    [graph.add("Relu", node.inputs, origin=node.origin).output],
+                    origin=node.origin,
+                ).output,
+            )
 
 
 class _ForgetsOrigins(_Broken):
@@ -95,7 +123,9 @@ class _ClaimsTheSameBits(FoldBatchNorm):
         (_RenamesOutputs(), "conv_relu_qdq", "validity"),
         (_ClaimsTheSameBits(), "batch_norm_float", "meaning"),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, _Broken | FoldBatchNorm) else str(value),
+    ids=lambda value: (
+        type(value).__name__ if isinstance(value, _Broken | FoldBatchNorm) else str(value)
+    ),
 )
 def test_what_is_broken_is_found(step: _Broken, name: str, law: str) -> None:
     graph = CORPUS[name]()

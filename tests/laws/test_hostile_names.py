@@ -1,7 +1,9 @@
-"""The law of names: whatever the names in a model, of files and of options are, what fqfuse prints is text, and the lines are its own.
+"""The law of names: whatever the names in a model, of files and of options are, what fqfuse prints
+is text, and the lines are its own.
 
-No control character but the line's end (and colours, where they are asked for), no mark that turns the direction of writing, no line that
-looks like one of fqfuse's messages, no line without end, never exit code 3.
+No control character but the line's end (and colours, where they are asked for), no mark that turns
+the direction of writing, no line that looks like one of fqfuse's messages, no line without end,
+never exit code 3.
 """
 
 from __future__ import annotations
@@ -52,14 +54,26 @@ _FORGED = re.compile(r"(internal )?(error|usage): |  (where|saved|fix): ", re.IG
 
 
 def quantized(named: Callable[[str], str]) -> onnx.ModelProto:
-    """A convolution between quantizers, a function of a foreign kind, an If, every name given by `named`."""
+    """A convolution between quantizers, a function of a foreign kind, an If, every name given by
+    `named`.
+    """
     f32 = TensorProto.FLOAT
     shape = [named("batch"), 3, 8, 8]
     weights = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
     constants = {"w": weights, "s": np.float32(0.1), "z": np.uint8(128), "flag": np.bool_(True)}
     quantize = [
-        helper.make_node("QuantizeLinear", [named("x"), named("s"), named("z")], [named("q")], name=named("quantize")),
-        helper.make_node("DequantizeLinear", [named("q"), named("s"), named("z")], [named("d")], name=named("dequantize")),
+        helper.make_node(
+            "QuantizeLinear",
+            [named("x"), named("s"), named("z")],
+            [named("q")],
+            name=named("quantize"),
+        ),
+        helper.make_node(
+            "DequantizeLinear",
+            [named("q"), named("s"), named("z")],
+            [named("d")],
+            name=named("dequantize"),
+        ),
     ]
     body = [
         helper.make_graph(
@@ -73,19 +87,54 @@ def quantized(named: Callable[[str], str]) -> onnx.ModelProto:
     nodes = [
         *quantize,
         helper.make_node("Conv", [named("d"), named("w")], [named("c")], name=named("conv")),
-        helper.make_node("Relu", [named("c")], [named("r")], name=named("relu"), doc_string=named("doc")),
-        helper.make_node("QuantizeLinear", [named("r"), named("s"), named("z")], [named("qr")], name=named("quantize behind")),
-        helper.make_node("DequantizeLinear", [named("qr"), named("s"), named("z")], [named("y")], name=named("dequantize behind")),
+        helper.make_node(
+            "Relu", [named("c")], [named("r")], name=named("relu"), doc_string=named("doc")
+        ),
+        helper.make_node(
+            "QuantizeLinear",
+            [named("r"), named("s"), named("z")],
+            [named("qr")],
+            name=named("quantize behind"),
+        ),
+        helper.make_node(
+            "DequantizeLinear",
+            [named("qr"), named("s"), named("z")],
+            [named("y")],
+            name=named("dequantize behind"),
+        ),
         helper.make_node("NonZero", [named("c")], [named("places")], name=named("non zero")),
     ]
     if "\n" not in named(""):  # see `test_line_ends_in_what_a_subgraph_reads`
-        nodes.append(helper.make_node("If", [named("i")], [named("chosen")], then_branch=body[0], else_branch=body[1], name=named("if")))
-    inputs = [helper.make_tensor_value_info(named("x"), f32, shape), helper.make_tensor_value_info(named("i"), TensorProto.BOOL, [])]
+        nodes.append(
+            helper.make_node(
+                "If",
+                [named("i")],
+                [named("chosen")],
+                then_branch=body[0],
+                else_branch=body[1],
+                name=named("if"),
+            )
+        )
+    inputs = [
+        helper.make_tensor_value_info(named("x"), f32, shape),
+        helper.make_tensor_value_info(named("i"), TensorProto.BOOL, []),
+    ]
     outputs = [helper.make_tensor_value_info(named("y"), f32, [named("batch"), 4, 6, 6])]
-    outputs += [helper.make_tensor_value_info(named("places"), TensorProto.INT64, [4, named("many")])]
-    initializers = [numpy_helper.from_array(np.asarray(data), named(name)) for name, data in constants.items()]
-    graph = helper.make_graph(nodes, named("graph"), inputs, outputs, initializers, doc_string=named("doc"))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9, producer_name=named("producer"))
+    outputs += [
+        helper.make_tensor_value_info(named("places"), TensorProto.INT64, [4, named("many")])
+    ]
+    initializers = [
+        numpy_helper.from_array(np.asarray(data), named(name)) for name, data in constants.items()
+    ]
+    graph = helper.make_graph(
+        nodes, named("graph"), inputs, outputs, initializers, doc_string=named("doc")
+    )
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", 20)],
+        ir_version=9,
+        producer_name=named("producer"),
+    )
     model.domain, model.doc_string = named("domain"), named("doc")
     model.metadata_props.add(key=named("key"), value=named("value"))
     return model
@@ -94,7 +143,9 @@ def quantized(named: Callable[[str], str]) -> onnx.ModelProto:
 def mistakes(named: Callable[[str], str]) -> Iterator[tuple[str, onnx.ModelProto]]:
     """Models that are refused, each for another reason, in another place."""
 
-    def changed(what: str, change: Callable[[onnx.ModelProto], object]) -> tuple[str, onnx.ModelProto]:
+    def changed(
+        what: str, change: Callable[[onnx.ModelProto], object]
+    ) -> tuple[str, onnx.ModelProto]:
         model = quantized(named)
         change(model)
         return what, model
@@ -118,15 +169,24 @@ def mistakes(named: Callable[[str], str]) -> Iterator[tuple[str, onnx.ModelProto
     yield changed("an op and a domain", lambda model: foreign(model, named("Op"), named("domain")))
     yield changed("an attribute", attribute)
     yield changed("external data", external)
-    yield changed("a value made twice", lambda model: model.graph.node[1].output.__setitem__(0, named("q")))
-    yield changed("a value never made", lambda model: model.graph.node[3].input.__setitem__(0, named("nothing")))
+    yield changed(
+        "a value made twice", lambda model: model.graph.node[1].output.__setitem__(0, named("q"))
+    )
+    yield changed(
+        "a value never made",
+        lambda model: model.graph.node[3].input.__setitem__(0, named("nothing")),
+    )
     yield changed("a cycle", lambda model: model.graph.node[0].input.__setitem__(0, named("r")))
     yield changed("two inputs", lambda model: model.graph.input.append(model.graph.input[0]))
     yield changed("a rank", lambda model: model.graph.input[0].type.tensor_type.shape.dim.pop())
     yield changed("data", lambda model: setattr(model.graph.initializer[0], "raw_data", b"1"))
-    yield changed("a scale's type", lambda model: model.graph.node[0].input.__setitem__(1, named("z")))
+    yield changed(
+        "a scale's type", lambda model: model.graph.node[0].input.__setitem__(1, named("z"))
+    )
     yield changed("an output", lambda model: setattr(model.graph.output[0], "name", named("gone")))
-    yield changed("a type", lambda model: setattr(model.graph.input[0].type.tensor_type, "elem_type", 99))
+    yield changed(
+        "a type", lambda model: setattr(model.graph.input[0].type.tensor_type, "elem_type", 99)
+    )
     yield changed("an input count", lambda model: model.graph.node[3].input.append(named("x")))
 
 
@@ -163,7 +223,9 @@ def libraries(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
 
 
 def call(*arguments: object) -> tuple[int, str]:
-    """Runs a command whose words may be hostile, checks what it says, and returns the exit code and what it printed."""
+    """Runs a command whose words may be hostile, checks what it says, and returns the exit code and
+    what it printed.
+    """
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="fqfuse")
     check_messages(result.stderr, result.exit_code)
     if "--json" in arguments:
@@ -171,7 +233,9 @@ def call(*arguments: object) -> tuple[int, str]:
         json.loads(result.stdout)
     elif "--text" in arguments:
         whole = "--all" in arguments  # reads back
-        check_lines(result.stdout, longest=1 << 30 if whole else 4 * LONGEST)  # a step has a name for each operand, output and node
+        check_lines(
+            result.stdout, longest=1 << 30 if whole else 4 * LONGEST
+        )  # a step has a name for each operand, output and node
     else:
         plain = COLOUR.sub("", result.stdout) if "always" in arguments else result.stdout
         check_lines(plain)
@@ -179,13 +243,25 @@ def call(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
-REPORTS = ([], ["--decisions"], ["--all"], ["--json"], ["--text"], ["--text", "--all"], ["--color", "always", "--decisions"])
+REPORTS = (
+    [],
+    ["--decisions"],
+    ["--all"],
+    ["--json"],
+    ["--text"],
+    ["--text", "--all"],
+    ["--color", "always", "--decisions"],
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_reports_of_hostile_names(kind: str, tmp_path: Path) -> None:
     named = namer(HOSTILE[kind])
-    path, plan, arrays = tmp_path / "model.onnx", tmp_path / "model.plan.onnx", tmp_path / "feeds.npz"
+    path, plan, arrays = (
+        tmp_path / "model.onnx",
+        tmp_path / "model.plan.onnx",
+        tmp_path / "feeds.npz",
+    )
     onnx.save(quantized(named), path)
     assert call("compile", path, "-o", plan)[0] == 0
     assert call("compile", path, "-o", plan, "--json")[0] == 0
@@ -194,9 +270,17 @@ def test_reports_of_hostile_names(kind: str, tmp_path: Path) -> None:
         assert call("inspect", plan, *options)[0] == 0
     assert call("convert", plan, "-o", tmp_path / "new")[0] == 2, "it is for v3"
     old = fqfuse.compile(path, target="onednn-v2")
-    fqfuse.save_plan(replace(old, values={name: kind.with_quant(None) for name, kind in old.values.items()}), tmp_path / "v2")
+    fqfuse.save_plan(
+        replace(old, values={name: kind.with_quant(None) for name, kind in old.values.items()}),
+        tmp_path / "v2",
+    )
     for options in ([], ["--json"], ["--color", "always"]):
-        assert call("convert", tmp_path / "v2", "-o", tmp_path / "new", "--how", "semantic", *options)[0] == 0
+        assert (
+            call("convert", tmp_path / "v2", "-o", tmp_path / "new", "--how", "semantic", *options)[
+                0
+            ]
+            == 0
+        )
     feeds = {named("x"): np.zeros((1, 3, 8, 8), np.float32), named("i"): np.bool_(True)}
     for options in ([], ["--json"]):
         call("run", path, *options)  # inputs are missing
@@ -227,8 +311,22 @@ def test_hostile_words_on_the_command_line(kind: str, tmp_path: Path) -> None:
     model = tmp_path / "model.onnx"
     onnx.save(quantized(namer("")), model)
     for command in ("compile", "inspect", "run", "convert", "demo"):
-        for option in ("--target", "--backend", "--color", "--threads", "--input", "--output", "--form", "--to", "--how"):
-            if (command, option) not in {("compile", "--output"), ("demo", "--output"), ("inspect", "--output")}:
+        for option in (
+            "--target",
+            "--backend",
+            "--color",
+            "--threads",
+            "--input",
+            "--output",
+            "--form",
+            "--to",
+            "--how",
+        ):
+            if (command, option) not in {
+                ("compile", "--output"),
+                ("demo", "--output"),
+                ("inspect", "--output"),
+            }:
                 assert call(command, model, option, word)[0] == 2
         assert call(command, model, f"--{word}")[0] == 2
         assert call(command, word)[0] == 2
@@ -240,7 +338,9 @@ def test_hostile_words_on_the_command_line(kind: str, tmp_path: Path) -> None:
             assert call("inspect", tmp_path / name)[0] == 2
             assert call("run", model, "--input", tmp_path / name)[0] == 2
         onnx.save(quantized(namer("")), tmp_path / f"{word}.onnx")
-        assert call("compile", tmp_path / f"{word}.onnx", "-o", tmp_path / f"{word}.plan.onnx")[0] == 0
+        assert (
+            call("compile", tmp_path / f"{word}.onnx", "-o", tmp_path / f"{word}.plan.onnx")[0] == 0
+        )
         assert call("inspect", tmp_path / f"{word}.plan.onnx")[0] == 0
 
 
@@ -253,7 +353,10 @@ def test_errors_in_python(kind: str) -> None:
         lambda: session.run(None, {named("nothing"): 1}),
         lambda: session.run([named("nothing")], {}),
         lambda: session.run(None, {named("x"): np.zeros(3), named("i"): np.bool_(True)}),
-        *(lambda model=model: fqfuse.InferenceSession(model).run(None, {}) for _, model in mistakes(named)),
+        *(
+            lambda model=model: fqfuse.InferenceSession(model).run(None, {})
+            for _, model in mistakes(named)
+        ),
     ]
     for each in calls:
         with pytest.raises(fqfuse.FqfuseError) as caught:
@@ -265,14 +368,22 @@ def test_errors_in_python(kind: str) -> None:
         assert all(_OWN.fullmatch(line) for line in rest)
 
 
-@pytest.mark.parametrize("kind", ["everything", *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(HOSTILE)[:-1])])
+@pytest.mark.parametrize(
+    "kind",
+    ["everything", *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(HOSTILE)[:-1])],
+)
 def test_on_a_terminal(kind: str, tmp_path: Path) -> None:
     """Lines are wrapped there, and colours are on."""
     model, wrong, word = tmp_path / "model.onnx", tmp_path / "wrong.onnx", HOSTILE[kind]
     model.write_bytes(quantized(namer(word)).SerializeToString())
     wrong.write_bytes(next(mistakes(namer(word)))[1].SerializeToString())
     program = Path(sys.executable).with_name("fqfuse")
-    commands = ((0, ("inspect", model)), (0, ("inspect", model, "--json")), (2, ("inspect", wrong, "--json")), (2, ("run", model)))
+    commands = (
+        (0, ("inspect", model)),
+        (0, ("inspect", model, "--json")),
+        (2, ("inspect", wrong, "--json")),
+        (2, ("run", model)),
+    )
     for code, arguments in commands:
         ended, shown = in_terminal(100, program, *arguments)
         assert ended == code
@@ -296,7 +407,12 @@ def test_line_ends_in_what_a_subgraph_reads() -> None:
     """A foreign node names them line by line, so such a name is refused; elsewhere it is taken."""
     with pytest.raises(fqfuse.InvalidModel, match="holds the end of a line"):
         fqfuse.compile(quantized(lambda name: "a\nb" if name == "c" else name))
-    assert fqfuse.InferenceSession(quantized(lambda name: "a\nb" if name == "d" else name)).get_inputs()[0].name == "x"
+    assert (
+        fqfuse.InferenceSession(quantized(lambda name: "a\nb" if name == "d" else name))
+        .get_inputs()[0]
+        .name
+        == "x"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -305,13 +421,24 @@ def test_tracebacks_and_bugs(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("FQFUSE_TRACEBACK", "1")
     model = tmp_path / "model.onnx"
     model.write_bytes(next(mistakes(namer(HOSTILE[kind])))[1].SerializeToString())
-    for error in (None, KeyError(HOSTILE[kind]), fqfuse.InternalError(HOSTILE[kind], excerpt="  > 1 | a"), MemoryError(HOSTILE[kind])):
+    for error in (
+        None,
+        KeyError(HOSTILE[kind]),
+        fqfuse.InternalError(HOSTILE[kind], excerpt="  > 1 | a"),
+        MemoryError(HOSTILE[kind]),
+    ):
         if error is not None:
             monkeypatch.setattr("fqfuse.compiler.compile", _raising(error))
         result = CliRunner().invoke(app, ["inspect", str(model)], prog_name="fqfuse")
         assert result.stderr.startswith("Traceback (most recent call last):\n")
         check_lines(result.stderr)
-        assert sum(line.startswith(("error: ", "internal error: ")) for line in result.stderr.split("\n")) == 1
+        assert (
+            sum(
+                line.startswith(("error: ", "internal error: "))
+                for line in result.stderr.split("\n")
+            )
+            == 1
+        )
         assert result.exit_code == (2 if error is None or isinstance(error, MemoryError) else 3)
 
 

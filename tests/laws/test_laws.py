@@ -1,4 +1,6 @@
-"""Three laws, passes x corpus: meaning (within the contract that the pass declares), stability (twice is once), validity."""
+"""Three laws, passes x corpus: meaning (within the contract that the pass declares), stability
+(twice is once), validity.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def test_the_intervals_hold_the_reference_run_and_say_something(name: str) -> No
     for output, array in run_graph(graph, feeds).items():
         assert boxes[output].holds(array).all()
         if name not in SLOW and graph.type(output).dtype.is_integer:
-            assert np.mean(boxes[output].high > boxes[output].low) < 0.5, "codes are certain in most places"
+            assert np.mean(boxes[output].high > boxes[output].low) < 0.5, (
+                "codes are certain in most places"
+            )
 
 
 @pytest.mark.parametrize("name", CORPUS)

@@ -1,7 +1,9 @@
-"""The layout law: wherever a value lies, and whatever lies around it, each runtime computes the same, and what the model says.
+"""The layout law: wherever a value lies, and whatever lies around it, each runtime computes the
+same, and what the model says.
 
-The judge is ONNX Runtime without optimizations. Each model runs three times, in memory poisoned with another byte each time: the results
-are the same to the bit, and nothing is written around a buffer.
+The judge is ONNX Runtime without optimizations. Each model runs three times, in memory poisoned
+with another byte each time: the results are the same to the bit, and nothing is written around a
+buffer.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def broken(case: Case) -> str:
 def differs(plan: Plan, runtime: str, case: Case, expected: list[np.ndarray]) -> str:
     """How three runs differ from each other, or from what is expected; empty where they do not."""
     before: list[np.ndarray] = []
-    backend = "auto" if runtime == "onednn" else runtime  # which promises exactness on a CPU without VNNI, too
+    backend = (
+        "auto" if runtime == "onednn" else runtime
+    )  # which promises exactness on a CPU without VNNI, too
     for number, byte in enumerate(poison.BYTES):
         with poison.poisoned(byte, apart=number > 0):
             feeds = {name: poison.guarded(array, byte) for name, array in case.feeds.items()}
@@ -65,7 +69,9 @@ def differs(plan: Plan, runtime: str, case: Case, expected: list[np.ndarray]) ->
 
 
 def smaller(case: Case) -> Iterator[Case]:
-    """What remains of a case with one output only, with a value fed that was computed, or with a node's input for its output."""
+    """What remains of a case with one output only, with a value fed that was computed, or with a
+    node's input for its output.
+    """
     nodes = list(case.model.graph.node)
     names = [name for node in nodes for name in node.output if name]
     known = dict(zip(names, run_ort(_extracted(case, names, {}).model, case.feeds), strict=True))
@@ -82,15 +88,22 @@ def _extracted(case: Case, outputs: list[str], fed: dict[str, np.ndarray]) -> Ca
         if any(name in needed and name not in fed for name in part.output):
             kept.insert(0, part)
             needed.update(part.input)
-    feeds = {**{name: array for name, array in case.feeds.items() if name in needed}, **{n: a for n, a in fed.items() if n in needed}}
+    feeds = {
+        **{name: array for name, array in case.feeds.items() if name in needed},
+        **{n: a for n, a in fed.items() if n in needed},
+    }
     given = [info for info in graph.input if info.name in needed]
     given += [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+        )
         for name, array in fed.items()
         if name in needed
     ]
     constants = [tensor for tensor in graph.initializer if tensor.name in needed]
-    small = helper.make_graph(kept, "drawn", given, [onnx.ValueInfoProto(name=name) for name in outputs], constants)
+    small = helper.make_graph(
+        kept, "drawn", given, [onnx.ValueInfoProto(name=name) for name in outputs], constants
+    )
     proto = helper.make_model(small, opset_imports=case.model.opset_import, ir_version=10)
     return Case(proto, feeds, case.errors, outputs, case.threads)
 
@@ -110,16 +123,37 @@ def hold(seed: int) -> None:
         small = shrunk(case)
         shapes = {name: list(array.shape) for name, array in small.feeds.items()}
         text = onnx.printer.to_text(small.model)
-        constants = {t.name: numpy_helper.to_array(t).tolist() for t in small.model.graph.initializer if np.prod(t.dims) <= 16}
-        pytest.fail(f"seed {seed}: {broken(small)}\nfed: {shapes}, {constants}\n{text}", pytrace=False)
+        constants = {
+            t.name: numpy_helper.to_array(t).tolist()
+            for t in small.model.graph.initializer
+            if np.prod(t.dims) <= 16
+        }
+        pytest.fail(
+            f"seed {seed}: {broken(small)}\nfed: {shapes}, {constants}\n{text}", pytrace=False
+        )
 
 
-def found(nodes: list[onnx.NodeProto], shapes: dict[str, list[int | str]], constants: dict[str, object], size: int = 1) -> Case:
-    """A case of small whole numbers that must come out exactly; `size` is what symbols stand for."""
+def found(
+    nodes: list[onnx.NodeProto],
+    shapes: dict[str, list[int | str]],
+    constants: dict[str, object],
+    size: int = 1,
+) -> Case:
+    """A case of small whole numbers that must come out exactly; `size` is what symbols stand
+    for.
+    """
     rng = np.random.default_rng(0)
     proto = model(nodes, inputs=shapes, constants=constants)
-    static = {name: [size if isinstance(dim, str) else dim for dim in shape] for name, shape in shapes.items()}
-    return Case(proto, {name: rng.integers(-8, 9, shape).astype(np.float32) for name, shape in static.items()}, {"y": 0.0}, ["y"])
+    static = {
+        name: [size if isinstance(dim, str) else dim for dim in shape]
+        for name, shape in shapes.items()
+    }
+    return Case(
+        proto,
+        {name: rng.integers(-8, 9, shape).astype(np.float32) for name, shape in static.items()},
+        {"y": 0.0},
+        ["y"],
+    )
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -129,10 +163,16 @@ def floats(*shape: int) -> np.ndarray:
 NEAREST = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 FOUND = {
     "a constant along the only axis": found(
-        [node("Max", ["a", "b"], ["m"]), node("Max", ["m", "c"])], {"a": [5], "b": [5]}, {"c": floats(5)}
+        [node("Max", ["a", "b"], ["m"]), node("Max", ["m", "c"])],
+        {"a": [5], "b": [5]},
+        {"c": floats(5)},
     ),
     "no elements to decode": found(
-        [node("QuantizeLinear", ["x", "s"], ["q"]), node("DequantizeLinear", ["q", "s"], ["d"]), node("Add", ["d", "c"])],
+        [
+            node("QuantizeLinear", ["x", "s"], ["q"]),
+            node("DequantizeLinear", ["q", "s"], ["d"]),
+            node("Add", ["d", "c"]),
+        ],
         {"x": [0, 1]},
         {"s": np.float32(0.5), "c": floats(0, 1)},
     ),
@@ -154,15 +194,27 @@ FOUND = {
         {"s": np.float32(1), "p": np.array([1, 3, -1, 1, 3])},
     ),
     "the second piece under another shape": found(
-        [node("Split", ["x", "p"], ["a", "b"]), node("Reshape", ["b", "s"], ["v"]), node("Conv", ["v", "w"])],
+        [
+            node("Split", ["x", "p"], ["a", "b"]),
+            node("Reshape", ["b", "s"], ["v"]),
+            node("Conv", ["v", "w"]),
+        ],
         {"x": ["n"]},
         {"p": np.array([3, 2]), "s": np.array([2, 1, 1]), "w": floats(1, 1, 1)},
         size=5,
     ),
     "another shape of what data decides": found(
-        [node("Compress", ["x", "c"], ["p"]), node("Reshape", ["p", "s"], ["v"]), node("Conv", ["v", "w"])],
+        [
+            node("Compress", ["x", "c"], ["p"]),
+            node("Reshape", ["p", "s"], ["v"]),
+            node("Conv", ["v", "w"]),
+        ],
         {"x": [5]},
-        {"c": np.array([True, False, True, False, False]), "s": np.array([1, 1, 2]), "w": floats(1, 1, 1)},
+        {
+            "c": np.array([True, False, True, False, False]),
+            "s": np.array([1, 1, 2]),
+            "w": floats(1, 1, 1),
+        },
     ),
     "one vector resampled": found(
         [node("Resize", ["x", "", "s"], ["r"], mode="nearest", **NEAREST), node("Mul", ["c", "r"])],
@@ -193,7 +245,12 @@ FOUND = {
             node("Add", ["v", "b"]),
         ],
         {"x": [2, 2, 1]},
-        {"c": floats(2, 2, 2), "s": np.ones(3, np.float32), "p": np.array([4, 1, 4, 1, 1]), "b": floats(4, 1, 1, 1, 1)},
+        {
+            "c": floats(2, 2, 2),
+            "s": np.ones(3, np.float32),
+            "p": np.array([4, 1, 4, 1, 1]),
+            "b": floats(4, 1, 1, 1, 1),
+        },
     ),
     "a vector of channels and one of samples behind a resize": found(
         [
@@ -257,7 +314,10 @@ def test_found(case: Case) -> None:
 
 
 @pytest.mark.hypothesis
-@pytest.mark.parametrize("block", [pytest.param(n, marks=[pytest.mark.slow] if n >= USUAL else []) for n in range(BLOCKS)])
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(n, marks=[pytest.mark.slow] if n >= USUAL else []) for n in range(BLOCKS)],
+)
 def test_layouts(block: int) -> None:
     start = secrets.randbits(48) if FUZZ else block * CASES
     for seed in range(start, start + CASES // BLOCKS):

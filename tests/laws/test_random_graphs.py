@@ -1,4 +1,6 @@
-"""The three laws on 1,000 random graphs with branches, and the plan of each: its results lie inside the graph's intervals."""
+"""The three laws on 1,000 random graphs with branches, and the plan of each: its results lie inside
+the graph's intervals.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ EACH = -(-1000 // len(BLOCKS))
 """So many graphs around each block make a thousand; the test run's processes share the blocks."""
 
 LEAST = 3
-"""In how many graphs around a block its passes must have changed something: else the laws were held against nothing."""
+"""In how many graphs around a block its passes must have changed something: else the laws were held
+against nothing.
+"""
 
 PASSES = {
     "residual": ("choose_residual_sum", "nest_variadic", "split_fake_quantize"),
@@ -47,7 +51,9 @@ PASSES = {
 
 def test_every_pass_has_a_block() -> None:
     assert PASSES.keys() == BLOCKS.keys()
-    assert {name for names in PASSES.values() for name in names} == {step.name for step in passes_of(PIPELINE)}
+    assert {name for names in PASSES.values() for name in names} == {
+        step.name for step in passes_of(PIPELINE)
+    }
 
 
 @pytest.mark.hypothesis
@@ -72,17 +78,26 @@ def test_laws_and_plans_of_random_graphs(block: str) -> None:
     assert not seldom, f"changed too few of {count} graphs: {seldom}"
 
 
-def held_to_the_laws(graph: Graph, feeds: Mapping[str, np.ndarray], boxes: Mapping[str, Box]) -> tuple[Graph, set[str]]:
+def held_to_the_laws(
+    graph: Graph, feeds: Mapping[str, np.ndarray], boxes: Mapping[str, Box]
+) -> tuple[Graph, set[str]]:
     """The graph behind the pipeline, each pass held to the laws; and which passes changed it."""
     changed: set[str] = set()
     for number, step in enumerate(PIPELINE):
         after = graph.copy()
         step.run(after)
         broken = broken_by(step, graph, after, feeds, boxes)
-        assert broken == [], f"#{number} {step.name}\n" + "\n".join(broken) + "\n" + print_graph(graph, explain=False)
+        assert broken == [], (
+            f"#{number} {step.name}\n"
+            + "\n".join(broken)
+            + "\n"
+            + print_graph(graph, explain=False)
+        )
         if after != graph:
             told = {decision.rule for decision in set(after.decisions) - set(graph.decisions)}
-            changed.update(told.intersection(each.name for each in passes_of([step])) or {step.name})
+            changed.update(
+                told.intersection(each.name for each in passes_of([step])) or {step.name}
+            )
             boxes = boxes_of(after, feeds)
         graph = after
     erase_dead(graph)

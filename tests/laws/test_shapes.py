@@ -1,7 +1,9 @@
-"""A plan compiled with symbols computes what the plan compiled for the static shape computes, for each shape, in one session.
+"""A plan compiled with symbols computes what the plan compiled for the static shape computes, for
+each shape, in one session.
 
-The bytes are equal where the two plans compute in the same steps. Where the static one knows more (that two sizes are one, that a size is
-1) it may fuse more, and each is held to what the graph allows; most bytes are equal there, too, and the tests say how many.
+The bytes are equal where the two plans compute in the same steps. Where the static one knows more
+(that two sizes are one, that a size is 1) it may fuse more, and each is held to what the graph
+allows; most bytes are equal there, too, and the tests say how many.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ EXPORTED = 16
 """So many random models as exporters write them; `make fuzz` draws thirty times as many."""
 
 MOVING = frozenset({"Reshape", "Expand", "Where", "ConstantOfShape", "Trilu"})
-"""Ops on floats that move values beside those of the trait: a static plan has their results as constants, or does without them."""
+"""Ops on floats that move values beside those of the trait: a static plan has their results as
+constants, or does without them.
+"""
 
 BACKENDS = ("numpy", "auto")
 """`auto` is oneDNN wherever its int8 products do not saturate."""
@@ -49,21 +53,37 @@ BATCHES = (2, 1, 3, 1, 0, 2)
 
 
 def same_steps(a: Plan, b: Plan) -> bool:
-    """True when the plans compute the same in the same steps; they may differ in what moves values, and computes shapes."""
+    """True when the plans compute the same in the same steps; they may differ in what moves values,
+    and computes shapes.
+    """
     return list(_arithmetic(a)) == list(_arithmetic(b))
 
 
 def _arithmetic(plan: Plan) -> Iterator[tuple[object, ...]]:
-    """What each step on floats or codes does that is more than moving them, without the names of values."""
+    """What each step on floats or codes does that is more than moving them, without the names of
+    values.
+    """
     for step in plan.steps:
         kinds = {plan.type(value).dtype for value in step.outputs if value}
-        if Trait.LAYOUT_ONLY in OPS[step.op].traits or step.op in MOVING or not kinds & {DType.F32, DType.U8, DType.S8}:
+        if (
+            Trait.LAYOUT_ONLY in OPS[step.op].traits
+            or step.op in MOVING
+            or not kinds & {DType.F32, DType.U8, DType.S8}
+        ):
             continue
-        post_ops = [replace(op, operand="") if hasattr(op, "operand") else op for op in step.attr.post_ops]
-        yield step.primitive, step.op, dict(step.params), [role for role, _ in step.args], replace(step.attr, post_ops=tuple(post_ops))
+        post_ops = [
+            replace(op, operand="") if hasattr(op, "operand") else op for op in step.attr.post_ops
+        ]
+        yield (
+            step.primitive,
+            step.op,
+            dict(step.params),
+            [role for role, _ in step.args],
+            replace(step.attr, post_ops=tuple(post_ops)),
+        )
 
 
-# -- graphs with branches and the corpus: the batch ----------------------------------------------------------------------------------
+# -- graphs with branches and the corpus: the batch ------------------------------------------------
 
 Resize = Callable[[tuple[Dim, ...]], Sequence[Dim]]
 
@@ -86,7 +106,13 @@ def with_sizes(graph: Graph, size: Resize) -> Graph:
     for name, data in graph.constants.items():
         made.add_constant(name, data, graph.type(name).dtype, graph.type(name).quant)
     for node in graph.nodes():
-        given = {"name": node.name, "outputs": node.outputs, "origin": node.origin, "quantizer": node.quantizer, "after_all": True}
+        given = {
+            "name": node.name,
+            "outputs": node.outputs,
+            "origin": node.origin,
+            "quantizer": node.quantizer,
+            "after_all": True,
+        }
         made.add(node.op, node.inputs, node.attrs, **given)
     made.quantizers |= graph.quantizers
     made.set_outputs(graph.outputs)
@@ -105,7 +131,10 @@ def planned(graph: Graph) -> Plan:
 
 def hold_batches(graph: Graph, counts: Counter[str]) -> None:
     """Symbolic dimensions against each static batch."""
-    static = {batch: planned(with_sizes(graph, partial(with_batch, batch))) for batch in sorted(set(BATCHES))}
+    static = {
+        batch: planned(with_sizes(graph, partial(with_batch, batch)))
+        for batch in sorted(set(BATCHES))
+    }
     for kind, size in SYMBOLIC.items():
         plan = planned(with_sizes(graph, size))
         sessions = {runtime: InferenceSession(plan, runtime, 1) for runtime in BACKENDS}
@@ -117,16 +146,29 @@ def hold_batches(graph: Graph, counts: Counter[str]) -> None:
                 found = dict(zip(plan.outputs, session.run(None, dict(feeds)), strict=True))
                 if equal:
                     expected = InferenceSession(static[batch], runtime, 1).run(None, dict(feeds))
-                    same_bytes(plan, found, dict(zip(plan.outputs, expected, strict=True)), f"{runtime}, batch {batch} as {kind}")
+                    same_bytes(
+                        plan,
+                        found,
+                        dict(zip(plan.outputs, expected, strict=True)),
+                        f"{runtime}, batch {batch} as {kind}",
+                    )
                 elif batch:
                     within(graph, plan, runtime, found, boxes_of(graph, feeds))
 
 
-def same_bytes(plan: Plan, found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], case: str) -> None:
+def same_bytes(
+    plan: Plan, found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], case: str
+) -> None:
     for name, array in found.items():
         wanted = expected[name]
-        same = array.dtype == wanted.dtype and array.shape == wanted.shape and array.tobytes() == wanted.tobytes()
-        shown = f"{array.shape}, {wanted.shape} expected\n{array}\n{wanted}\n" + print_plan(plan, data="digest", explain=False)
+        same = (
+            array.dtype == wanted.dtype
+            and array.shape == wanted.shape
+            and array.tobytes() == wanted.tobytes()
+        )
+        shown = f"{array.shape}, {wanted.shape} expected\n{array}\n{wanted}\n" + print_plan(
+            plan, data="digest", explain=False
+        )
         assert same, f"{case}: {name} {shown}"
 
 
@@ -146,17 +188,21 @@ def test_batch_of_the_corpus() -> None:
 
 
 def mostly_equal(counts: Counter[str]) -> None:
-    """A named batch gives the steps of a static one in four of five; else the law would say little."""
+    """A named batch gives the steps of a static one in four of five; else the law would say
+    little.
+    """
     equal, other = (counts[f"named batch: {which} steps"] for which in ("equal", "other"))
     assert equal >= 4 * other, counts
 
 
-# -- what exporters write: batch, length, cache --------------------------------------------------------------------------------------
+# -- what exporters write: batch, length, cache ----------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Case:
-    """One random model with some of its dimensions symbolic, and the sizes that it is run with, in order."""
+    """One random model with some of its dimensions symbolic, and the sizes that it is run with, in
+    order.
+    """
 
     model: Exported
     dims: Mapping[str, int | str | None]
@@ -164,13 +210,19 @@ class Case:
 
 
 def drawn_case(random: Random) -> Case:
-    """A static dimension has one size in all visits; each symbolic one is named, as exporters do, or has no name."""
+    """A static dimension has one size in all visits; each symbolic one is named, as exporters do,
+    or has no name.
+    """
     model = exported(random)
     names = {"N": "batch", "S": "seq", "P": "past", "T": "past + seq"}
     fixed = {d: random.choice((1, 2, 7)) for d in "NSP" if random.random() < 0.25}
     visits = []
     for _ in range(4):
-        sizes = {"N": random.choice((1, 2, 3)), "S": random.choice(LENGTHS[1:]), "P": random.choice(LENGTHS)}
+        sizes = {
+            "N": random.choice((1, 2, 3)),
+            "S": random.choice(LENGTHS[1:]),
+            "P": random.choice(LENGTHS),
+        }
         if "P" not in model.symbols():
             sizes["P"] = 0
         sizes |= {d: size for d, size in fixed.items() if d != "P" or "P" in model.symbols()}
@@ -179,7 +231,9 @@ def drawn_case(random: Random) -> Case:
         empty = {**visits[0], random.choice("NS"): 0}
         visits.append(empty | {"T": empty["P"] + empty["S"]})
     static = {"S", *({"P"} & set(model.symbols()))} <= fixed.keys()
-    dims_: dict[str, int | str | None] = {d: random.choice((names[d], names[d], None)) for d in "NSPT"}
+    dims_: dict[str, int | str | None] = {
+        d: random.choice((names[d], names[d], None)) for d in "NSPT"
+    }
     dims_ |= fixed | ({"T": visits[0]["T"]} if static else {})
     return Case(model, dims_, [*visits, visits[0]])
 
@@ -204,14 +258,19 @@ def hold_case(case: Case, seed: int, counts: Counter[str]) -> None:
                     same_bytes(plan, {name: array}, {name: wanted}, where)
                 else:
                     assert array.shape == wanted.shape, where
-                    shown = f"{where}: {name}\n{array}\n{wanted}\n" + print_plan(plan, data="digest", explain=False)
+                    shown = f"{where}: {name}\n{array}\n{wanted}\n" + print_plan(
+                        plan, data="digest", explain=False
+                    )
                     assert close(array, wanted, case.model.quantized), shown
 
 
 def close(found: np.ndarray, expected: np.ndarray, quantized: float) -> bool:
-    """Rounding in another order moves a value by some ulp: 100 dB of the whole result. Where there are codes, one that lies on a tie may
+    """Rounding in another order moves a value by some ulp: 100 dB of the whole result. Where there
+    are codes, one that lies on a tie may
     move by 1, which is much where results are small, as behind a cancellation: 25 dB."""
-    noise, signal = (math.fsum(np.square(a.astype(np.float64)).ravel()) for a in (found - expected, expected))
+    noise, signal = (
+        math.fsum(np.square(a.astype(np.float64)).ravel()) for a in (found - expected, expected)
+    )
     return bool(np.isfinite(found).all()) and noise <= signal * 10 ** (-2.5 if quantized else -10)
 
 

@@ -1,6 +1,8 @@
-"""Codes equal to their zero point are 0 in every result that the model computes from them by scales alone.
+"""Codes equal to their zero point are 0 in every result that the model computes from them by scales
+alone.
 
-ONNX Runtime without optimizations says which results are 0: those that are so for two sets of other numbers in between.
+ONNX Runtime without optimizations says which results are 0: those that are so for two sets of other
+numbers in between.
 """
 
 from __future__ import annotations
@@ -27,13 +29,20 @@ def hold(seed: int) -> None:
     model, rng = draw_zeros(seed), np.random.default_rng(seed)
     mask = rng.random(SHAPE) < (1.0 if seed % 2 else 0.6)
     names = [info.name for info in model.graph.input]
-    feeds, other = ({name: np.where(mask, 0, rng.normal(size=SHAPE)).astype(np.float32) for name in names} for _ in range(2))
+    feeds, other = (
+        {name: np.where(mask, 0, rng.normal(size=SHAPE)).astype(np.float32) for name in names}
+        for _ in range(2)
+    )
     zero = (run_ort(model, feeds)[0] == 0) & (run_ort(model, other)[0] == 0)
     plan = fqfuse.compile(model)
     for runtime in RUNTIMES:
-        (found,) = fqfuse.InferenceSession(plan, "auto" if runtime == "onednn" else runtime, 1).run(None, feeds)
+        (found,) = fqfuse.InferenceSession(plan, "auto" if runtime == "onednn" else runtime, 1).run(
+            None, feeds
+        )
         largest = np.abs(found[zero]).max(initial=0)
-        assert largest == 0, f"seed {seed}, {runtime}: {largest} for 0\n{onnx.printer.to_text(model)}\n{print_plan(plan)}"
+        assert largest == 0, (
+            f"seed {seed}, {runtime}: {largest} for 0\n{onnx.printer.to_text(model)}\n{print_plan(plan)}"
+        )
 
 
 @pytest.mark.hypothesis

@@ -1,6 +1,8 @@
-"""Random ONNX models that keep zeros: codes equal to their zero point, behind scales and nothing that would shift them.
+"""Random ONNX models that keep zeros: codes equal to their zero point, behind scales and nothing
+that would shift them.
 
-Scales are any numbers here, so that whoever writes (q - z)*s as q*s - z*s rounds, and gives something next to 0.
+Scales are any numbers here, so that whoever writes (q - z)*s as q*s - z*s rounds, and gives
+something next to 0.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ SHAPE = (2, 4, 4, 6)
 
 @dataclass
 class Draw:
-    """A model in the making; every value is f32 of `SHAPE`, but for the channels of what was convolved."""
+    """A model in the making; every value is f32 of `SHAPE`, but for the channels of what was
+    convolved.
+    """
 
     rng: np.random.Generator
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -61,13 +65,17 @@ class Draw:
 
 def factor(d: Draw, x: str) -> str:
     shape = d.pick((), (1, 4, 1, 1), (1, 1, 1, 1))
-    values = (np.exp(d.rng.uniform(-3, 3, shape)) * d.rng.choice([-1, 1, 1], shape)).astype(np.float32)
+    values = (np.exp(d.rng.uniform(-3, 3, shape)) * d.rng.choice([-1, 1, 1], shape)).astype(
+        np.float32
+    )
     op = d.pick("Mul", "Mul", "Div")
     return d.op(op, x, d.constant(values))
 
 
 def unary(d: Draw, x: str) -> str:
-    op = d.pick("Relu", "Relu", "LeakyRelu", "Abs", "Neg", "Tanh", "HardSwish", "Elu", "Clip", "Identity")
+    op = d.pick(
+        "Relu", "Relu", "LeakyRelu", "Abs", "Neg", "Tanh", "HardSwish", "Elu", "Clip", "Identity"
+    )
     if op == "Clip":
         return d.op(op, x, d.constant(np.float32(-0.7)), d.constant(np.float32(d.pick(0.9, 6.0))))
     return d.op(op, x, **({"alpha": 0.3} if op == "LeakyRelu" else {}))
@@ -87,13 +95,25 @@ def pooled(d: Draw, x: str) -> str:
 def convolved(d: Draw, x: str) -> str:
     weights = d.rng.integers(-127, 128, (4, 4, 1, 1)).astype(np.int8)
     scale = (np.exp(d.rng.uniform(-6, -3, 4))).astype(np.float32)
-    decoded = d.op("DequantizeLinear", d.constant(weights), d.constant(scale), d.constant(np.zeros(4, np.int8)), axis=0)
+    decoded = d.op(
+        "DequantizeLinear",
+        d.constant(weights),
+        d.constant(scale),
+        d.constant(np.zeros(4, np.int8)),
+        axis=0,
+    )
     return d.op("Conv", x, decoded)
 
 
 def product(d: Draw, x: str) -> str:
     weights = d.rng.integers(-127, 128, (6, 6)).astype(np.int8)
-    return d.op("MatMul", x, d.op("DequantizeLinear", d.constant(weights), d.constant(d.scale()), d.constant(np.int8(0))))
+    return d.op(
+        "MatMul",
+        x,
+        d.op(
+            "DequantizeLinear", d.constant(weights), d.constant(d.scale()), d.constant(np.int8(0))
+        ),
+    )
 
 
 def moved(d: Draw, x: str) -> str:
@@ -108,7 +128,9 @@ def joined(d: Draw, x: str) -> str:
 
 
 def resized(d: Draw, x: str) -> str:
-    larger = d.op("Resize", x, "", d.constant(np.float32([1, 1, 2, 2])), mode=d.pick("nearest", "linear"))
+    larger = d.op(
+        "Resize", x, "", d.constant(np.float32([1, 1, 2, 2])), mode=d.pick("nearest", "linear")
+    )
     return d.op("MaxPool", larger, kernel_shape=(2, 2), strides=(2, 2))
 
 
@@ -117,12 +139,27 @@ def again(d: Draw, x: str) -> str:
 
 
 MAKERS: tuple[Callable[[Draw, str], str], ...] = (
-    factor, factor, factor, unary, unary, combined, combined, pooled, convolved, product, moved, joined, resized, again,
-)  # fmt: skip
+    factor,
+    factor,
+    factor,
+    unary,
+    unary,
+    combined,
+    combined,
+    pooled,
+    convolved,
+    product,
+    moved,
+    joined,
+    resized,
+    again,
+)
 
 
 def draw_zeros(seed: int) -> onnx.ModelProto:
-    """A model of inputs of `SHAPE` whose f32 outputs are 0 where all of their codes are zero points."""
+    """A model of inputs of `SHAPE` whose f32 outputs are 0 where all of their codes are zero
+    points.
+    """
     d = Draw(np.random.default_rng(seed))
     x = d.source()
     for _ in range(int(d.rng.integers(0, 6))):

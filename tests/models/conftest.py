@@ -1,4 +1,6 @@
-"""Runs any form of the digits model in ONNX Runtime, FakeQuantize included: independent of fqfuse's own arithmetic."""
+"""Runs any form of the digits model in ONNX Runtime, FakeQuantize included: independent of fqfuse's
+own arithmetic.
+"""
 
 from collections.abc import Callable
 
@@ -45,7 +47,9 @@ def _run(model: onnx.ModelProto, images: NDArray[np.float32]) -> NDArray[np.floa
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(runnable.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        runnable.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     (logits,) = session.run(None, {"image": images})
     return np.asarray(logits, dtype=np.float32)
 
@@ -53,7 +57,10 @@ def _run(model: onnx.ModelProto, images: NDArray[np.float32]) -> NDArray[np.floa
 @pytest.fixture(scope="session")
 def ort_logits() -> Callable[[onnx.ModelProto, NDArray[np.float32]], NDArray[np.float32]]:
     """`ort_logits(model, images)`: logits `[N, 10]` by ONNX Runtime with its optimizations off."""
-    pytest.importorskip("onnxruntime", reason="onnxruntime, the independent evaluator, is not installed (extra `dev`)")
+    pytest.importorskip(
+        "onnxruntime",
+        reason="onnxruntime, the independent evaluator, is not installed (extra `dev`)",
+    )
     return _run
 
 
@@ -63,6 +70,10 @@ def snr_db() -> Callable[[NDArray[np.float32], NDArray[np.float32]], float]:
 
     def ratio(reference: NDArray[np.float32], other: NDArray[np.float32]) -> float:
         noise = float(np.square(reference.astype(np.float64) - other).sum())
-        return float("inf") if noise == 0 else float(10 * np.log10(np.square(reference.astype(np.float64)).sum() / noise))
+        return (
+            float("inf")
+            if noise == 0
+            else float(10 * np.log10(np.square(reference.astype(np.float64)).sum() / noise))
+        )
 
     return ratio

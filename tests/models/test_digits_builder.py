@@ -1,4 +1,6 @@
-"""The builder's parts: choice of ranges, the ONNX writer on any weights, and the training itself where PyTorch is installed."""
+"""The builder's parts: choice of ranges, the ONNX writer on any weights, and the training itself
+where PyTorch is installed.
+"""
 
 import numpy as np
 import onnx
@@ -9,7 +11,13 @@ from onnx import numpy_helper
 
 from fqfuse.models.digits_layers import LAYERS, QUANTIZED
 from fqfuse.models.digits_onnx import f32_model, fakequantize_model, qdq_model
-from fqfuse.models.digits_quantizers import Range, activation_range, clear_of_ties, quantize_weight, weight_range
+from fqfuse.models.digits_quantizers import (
+    Range,
+    activation_range,
+    clear_of_ties,
+    quantize_weight,
+    weight_range,
+)
 
 EPSILON = 1e-5
 magnitudes = st.floats(min_value=1e-3, max_value=1e3)
@@ -40,10 +48,14 @@ def test_signed_range_has_an_integer_zero_point_and_encloses_what_was_observed(b
     assert float(limits.low) <= -below * (1 - 2.0**-23)
     assert float(limits.high) >= above * (1 - 2.0**-23)
     # One side is met to 16 bits: the range is no wider than the zero point forces it to be.
-    assert float(limits.low) >= -below * (1 + 2.0**-14) or float(limits.high) <= above * (1 + 2.0**-14)
+    assert float(limits.low) >= -below * (1 + 2.0**-14) or float(limits.high) <= above * (
+        1 + 2.0**-14
+    )
 
 
-@pytest.mark.parametrize(("minimum", "maximum", "signed"), [(0.0, 0.0, False), (0.5, 1.0, True), (-2.0, -1.0, True)])
+@pytest.mark.parametrize(
+    ("minimum", "maximum", "signed"), [(0.0, 0.0, False), (0.5, 1.0, True), (-2.0, -1.0, True)]
+)
 def test_range_that_does_not_reach_across_zero_is_refused(minimum, maximum, signed):
     with pytest.raises(ValueError, match="both sides of zero"):
         activation_range(minimum, maximum, signed)
@@ -68,9 +80,13 @@ def test_weights_on_ties_are_refused_and_accepted_when_moved_off(seed, shape):
         quantize_weight(weight, limits)
     moved = clear_of_ties(weight)
     integers = quantize_weight(moved, weight_range(moved))
-    assert np.abs(moved - integers * weight_range(moved).scale).max() <= 0.5 * limits.scale.max() * (1 + 2.0**-10)
+    assert np.abs(
+        moved - integers * weight_range(moved).scale
+    ).max() <= 0.5 * limits.scale.max() * (1 + 2.0**-10)
     step = np.abs(moved - weight) / limits.scale
-    assert step.max() <= 2.0**-12 * 1.01  # no weight moves further than the clearance; 1 %: f32 results
+    assert (
+        step.max() <= 2.0**-12 * 1.01
+    )  # no weight moves further than the clearance; 1 %: f32 results
     assert np.count_nonzero(step) <= 2 + weight.size * 0.05  # and few do
 
 
@@ -82,22 +98,35 @@ def random_network():
         if not layer.has_weights:
             continue
         fan_in = np.prod(layer.weight_shape[1:])
-        parameters[f"{layer.name}.weight"] = (rng.standard_normal(layer.weight_shape) * np.sqrt(2 / fan_in)).astype(np.float32)
+        parameters[f"{layer.name}.weight"] = (
+            rng.standard_normal(layer.weight_shape) * np.sqrt(2 / fan_in)
+        ).astype(np.float32)
         if layer.batch_norm:
-            parameters[f"{layer.name}.variance"] = rng.uniform(0.5, 2, layer.out_channels).astype(np.float32)
+            parameters[f"{layer.name}.variance"] = rng.uniform(0.5, 2, layer.out_channels).astype(
+                np.float32
+            )
         for key in ("gamma", "beta", "mean") if layer.batch_norm else ("bias",):
-            parameters[f"{layer.name}.{key}"] = rng.uniform(0.05, 0.5, layer.out_channels).astype(np.float32)
-    ranges = {value: activation_range(-3.0 * signed, 4.0 if value != "image" else 1.0, signed) for value, signed in QUANTIZED.items()}
+            parameters[f"{layer.name}.{key}"] = rng.uniform(0.05, 0.5, layer.out_channels).astype(
+                np.float32
+            )
+    ranges = {
+        value: activation_range(-3.0 * signed, 4.0 if value != "image" else 1.0, signed)
+        for value, signed in QUANTIZED.items()
+    }
     return parameters, ranges
 
 
-def test_writer_gives_one_function_in_three_forms_for_any_weights(random_network, ort_logits, snr_db):
+def test_writer_gives_one_function_in_three_forms_for_any_weights(
+    random_network, ort_logits, snr_db
+):
     parameters, ranges = random_network
     images = np.random.default_rng(1).random((16, 1, 8, 8), dtype=np.float32)
     f32 = ort_logits(f32_model(parameters, EPSILON), images)
     fake = ort_logits(fakequantize_model(parameters, EPSILON, ranges), images)
     qdq = ort_logits(qdq_model(parameters, EPSILON, ranges), images)
-    print(f"FakeQuantize against Q/DQ {snr_db(fake, qdq):.1f} dB, f32 against FakeQuantize {snr_db(f32, fake):.1f} dB")
+    print(
+        f"FakeQuantize against Q/DQ {snr_db(fake, qdq):.1f} dB, f32 against FakeQuantize {snr_db(f32, fake):.1f} dB"
+    )
     assert snr_db(fake, qdq) > 50  # equal but for f32 rounding at ties
     assert 15 < snr_db(f32, fake) < 50  # 8 bits with ranges that nobody tuned
 
@@ -105,17 +134,24 @@ def test_writer_gives_one_function_in_three_forms_for_any_weights(random_network
 def test_writer_is_deterministic(random_network):
     parameters, ranges = random_network
     for write in (fakequantize_model, qdq_model):
-        assert write(parameters, EPSILON, ranges).SerializeToString() == write(parameters, EPSILON, ranges).SerializeToString()
+        assert (
+            write(parameters, EPSILON, ranges).SerializeToString()
+            == write(parameters, EPSILON, ranges).SerializeToString()
+        )
 
 
 def test_bias_beyond_the_accumulators_reach_is_refused(random_network):
     parameters, ranges = random_network
     with pytest.raises(ValueError, match="bias of classifier is too large"):
-        qdq_model(parameters | {"classifier.bias": np.full(10, 1e6, dtype=np.float32)}, EPSILON, ranges)
+        qdq_model(
+            parameters | {"classifier.bias": np.full(10, 1e6, dtype=np.float32)}, EPSILON, ranges
+        )
 
 
 def test_training_is_reproducible_and_writes_what_it_trained(ort_logits, snr_db):
-    torch = pytest.importorskip("torch", reason="PyTorch, which trains the sample model, is not installed (extra `bench`)")
+    torch = pytest.importorskip(
+        "torch", reason="PyTorch, which trains the sample model, is not installed (extra `bench`)"
+    )
     from fqfuse.models import digits_training
 
     rng = np.random.default_rng(3)
@@ -128,23 +164,32 @@ def test_training_is_reproducible_and_writes_what_it_trained(ort_logits, snr_db)
     assert model.SerializeToString() == again.SerializeToString()
     with torch.no_grad():
         tensors = {name: torch.from_numpy(array) for name, array in _as_written(model).items()}
-        trained = digits_training._forward(tensors, torch.from_numpy(images), ranges, training=False)["classifier"].numpy()
+        trained = digits_training._forward(
+            tensors, torch.from_numpy(images), ranges, training=False
+        )["classifier"].numpy()
     agreement = snr_db(trained, ort_logits(model, images))
     print(f"training's arithmetic against the file's {agreement:.1f} dB")
     assert agreement > 50  # equal but for f32 rounding at ties
-    other, _ = digits_training.train(images, labels, digits_training.Recipe(seed=6, float_epochs=3, quantized_epochs=2))
+    other, _ = digits_training.train(
+        images, labels, digits_training.Recipe(seed=6, float_epochs=3, quantized_epochs=2)
+    )
     assert not np.array_equal(other["stem.conv.weight"], parameters["stem.conv.weight"])
 
 
 def _as_written(model):
-    """The file's weights and biases as parameters of the trainer, with a BatchNorm that does nothing."""
+    """The file's weights and biases as parameters of the trainer, with a BatchNorm that does
+    nothing.
+    """
     parameters = {
         tensor.name: numpy_helper.to_array(tensor).copy()
         for tensor in model.graph.initializer
         if tensor.name.endswith((".weight", ".bias"))
     }
     for layer in (each for each in LAYERS if each.batch_norm):
-        ones, zeros = np.ones(layer.out_channels, dtype=np.float32), np.zeros(layer.out_channels, dtype=np.float32)
+        ones, zeros = (
+            np.ones(layer.out_channels, dtype=np.float32),
+            np.zeros(layer.out_channels, dtype=np.float32),
+        )
         bias = parameters.pop(f"{layer.name}.bias")
         keys = {"gamma": ones, "beta": bias, "mean": zeros, "variance": ones - np.float32(EPSILON)}
         parameters |= {f"{layer.name}.{key}": value for key, value in keys.items()}
@@ -153,5 +198,9 @@ def _as_written(model):
 
 def test_written_models_pass_the_checker(random_network):
     parameters, ranges = random_network
-    for model in (f32_model(parameters, EPSILON), fakequantize_model(parameters, EPSILON, ranges), qdq_model(parameters, EPSILON, ranges)):
+    for model in (
+        f32_model(parameters, EPSILON),
+        fakequantize_model(parameters, EPSILON, ranges),
+        qdq_model(parameters, EPSILON, ranges),
+    ):
         onnx.checker.check_model(model)

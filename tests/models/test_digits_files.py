@@ -1,4 +1,6 @@
-"""What the committed digits files promise: form, placement and ranges of the quantizers, the same numbers in all three forms."""
+"""What the committed digits files promise: form, placement and ranges of the quantizers, the same
+numbers in all three forms.
+"""
 
 import subprocess
 import sys
@@ -9,7 +11,13 @@ import pytest
 from onnx import numpy_helper
 
 from fqfuse.models import digits
-from fqfuse.models.digits import DATA_FOLDER, FORMS, TEST_SET_PATH, digits_model_path, digits_test_set
+from fqfuse.models.digits import (
+    DATA_FOLDER,
+    FORMS,
+    TEST_SET_PATH,
+    digits_model_path,
+    digits_test_set,
+)
 from fqfuse.models.digits_layers import LAYERS, QUANTIZED
 from fqfuse.models.digits_onnx import fold_batch_norm
 
@@ -24,7 +32,10 @@ def models():
 
 @pytest.fixture(scope="module")
 def constants(models):
-    return {form: {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer} for form, model in models.items()}
+    return {
+        form: {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+        for form, model in models.items()
+    }
 
 
 def nodes_of(model, op):
@@ -32,12 +43,18 @@ def nodes_of(model, op):
 
 
 def attribute(node, name):
-    return next(onnx.helper.get_attribute_value(each) for each in node.attribute if each.name == name)
+    return next(
+        onnx.helper.get_attribute_value(each) for each in node.attribute if each.name == name
+    )
 
 
 def test_only_the_expected_files_and_each_below_300_kb():
     sizes = {path.name: path.stat().st_size for path in DATA_FOLDER.iterdir()}
-    assert set(sizes) == {*(f"digits_{form}.onnx" for form in FORMS), TEST_SET_PATH.name, "digits_LICENSE.txt"}
+    assert set(sizes) == {
+        *(f"digits_{form}.onnx" for form in FORMS),
+        TEST_SET_PATH.name,
+        "digits_LICENSE.txt",
+    }
     assert max(sizes.values()) < KILOBYTES_300, sizes
 
 
@@ -48,18 +65,29 @@ def test_form_is_valid_onnx_with_symbolic_batch_and_readable_names(models, form)
     for value, shape in ((model.graph.input, ("N", 1, 8, 8)), (model.graph.output, ("N", 10))):
         (only,) = value
         assert only.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
-        assert tuple(dim.dim_param or dim.dim_value for dim in only.type.tensor_type.shape.dim) == shape
+        assert (
+            tuple(dim.dim_param or dim.dim_value for dim in only.type.tensor_type.shape.dim)
+            == shape
+        )
     names = [node.name for node in model.graph.node]
     assert all(names)
     assert len(set(names)) == len(names)
     assert {layer.name for layer in LAYERS} <= set(names)
     read = {name for node in model.graph.node for name in node.input}
-    assert {tensor.name for tensor in model.graph.initializer} <= read, "an initializer is never read"
+    assert {tensor.name for tensor in model.graph.initializer} <= read, (
+        "an initializer is never read"
+    )
 
 
 def test_operators_of_each_form(models):
-    ops = {form: {(node.domain, node.op_type) for node in model.graph.node} for form, model in models.items()}
-    common = {("", op) for op in ("Conv", "Relu", "Add", "AveragePool", "GlobalAveragePool", "Flatten", "Gemm")}
+    ops = {
+        form: {(node.domain, node.op_type) for node in model.graph.node}
+        for form, model in models.items()
+    }
+    common = {
+        ("", op)
+        for op in ("Conv", "Relu", "Add", "AveragePool", "GlobalAveragePool", "Flatten", "Gemm")
+    }
     assert ops["f32"] == common | {("", "BatchNormalization")}
     assert ops["fakequantize"] == common | {("org.openvinotoolkit", "FakeQuantize")}
     assert ops["qdq"] == common | {("", "QuantizeLinear"), ("", "DequantizeLinear")}
@@ -79,15 +107,24 @@ def test_every_weight_is_fake_quantized_per_channel_with_255_levels(models, cons
         np.testing.assert_array_equal(low, -high)
         np.testing.assert_array_equal((low, high), (out_low, out_high))
         largest = np.abs(weight).reshape(len(weight), -1).max(axis=1)
-        # The scale is rounded up to 16 bits: the range covers the largest weight by less than one part in 2**15.
+        # The scale is rounded up to 16 bits: the range covers the largest weight by less than one
+        # part in 2**15.
         assert np.all(high.reshape(-1) >= largest)
         assert np.all(high.reshape(-1) <= largest * (1 + 2.0**-15))
 
 
-def test_activation_quantizers_stand_where_they_should_with_256_levels_and_integer_zero_points(models, constants):
+def test_activation_quantizers_stand_where_they_should_with_256_levels_and_integer_zero_points(
+    models, constants
+):
     model, arrays = models["fakequantize"], constants["fakequantize"]
-    quantizers = {node.input[0]: node for node in model.graph.node if node.op_type == "FakeQuantize" and node.input[0] not in arrays}
-    expected = {"image" if name == "image" else f"{name}.out": signed for name, signed in QUANTIZED.items()}
+    quantizers = {
+        node.input[0]: node
+        for node in model.graph.node
+        if node.op_type == "FakeQuantize" and node.input[0] not in arrays
+    }
+    expected = {
+        "image" if name == "image" else f"{name}.out": signed for name, signed in QUANTIZED.items()
+    }
     assert set(quantizers) == set(expected)
     for value, node in quantizers.items():
         assert attribute(node, "levels") == 256
@@ -106,17 +143,24 @@ def test_conv_to_add_has_no_quantizer_and_the_skip_shares_one(models):
     add1, add2 = nodes_of(model, "Add")["block1.add"], nodes_of(model, "Add")["block2.add"]
     assert list(add1.input) == ["block1.conv2.out", "stem.relu.fq.out"]
     assert list(add2.input) == ["widen.conv.fq.out", "block2.pwconv.out"]
-    for value, readers in (("stem.relu.fq.out", {"block1.conv1", "block1.add"}), ("widen.conv.fq.out", {"block2.dwconv", "block2.add"})):
+    for value, readers in (
+        ("stem.relu.fq.out", {"block1.conv1", "block1.add"}),
+        ("widen.conv.fq.out", {"block2.dwconv", "block2.add"}),
+    ):
         assert {node.name for node in model.graph.node if value in node.input} == readers
 
 
 def test_qdq_form_holds_the_same_quantizers(models, constants):
     fq, qdq = constants["fakequantize"], constants["qdq"]
     for value, signed in QUANTIZED.items():
-        low, high = (fq[f"{value}.fq.{side}"].astype(np.float64) for side in ("input_low", "input_high"))
+        low, high = (
+            fq[f"{value}.fq.{side}"].astype(np.float64) for side in ("input_low", "input_high")
+        )
         scale, zero_point = qdq[f"{value}.scale"], qdq[f"{value}.zero_point"]
         assert (scale.dtype, zero_point.dtype) == (np.float32, np.uint8)
-        assert np.float64(scale) == (high - low) / 255, f"{value}: exact by construction of the scale"
+        assert np.float64(scale) == (high - low) / 255, (
+            f"{value}: exact by construction of the scale"
+        )
         assert zero_point == -low / np.float64(scale)
         assert bool(zero_point) == signed
     assert len(nodes_of(models["qdq"], "QuantizeLinear")) == len(QUANTIZED)
@@ -126,13 +170,18 @@ def test_qdq_form_holds_the_same_quantizers(models, constants):
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_qdq_weights_and_biases_are_those_of_the_fakequantize_form(constants, name):
     fq, qdq = constants["fakequantize"], constants["qdq"]
-    weight, low, high = (fq[f"{name}.weight{suffix}"].astype(np.float64) for suffix in ("", ".fq.input_low", ".fq.input_high"))
+    weight, low, high = (
+        fq[f"{name}.weight{suffix}"].astype(np.float64)
+        for suffix in ("", ".fq.input_low", ".fq.input_high")
+    )
     steps = np.rint((np.clip(weight, low, high) - low) / (high - low) * 254) - 127
     integers = qdq[f"{name}.weight"]
     assert integers.dtype == np.int8
     np.testing.assert_array_equal(integers, steps)
     np.testing.assert_array_equal(qdq[f"{name}.weight.scale"], high.reshape(-1) / 127)
-    assert np.abs(integers).max(axis=tuple(range(1, integers.ndim))).min() == 127, "a channel does not use its range"
+    assert np.abs(integers).max(axis=tuple(range(1, integers.ndim))).min() == 127, (
+        "a channel does not use its range"
+    )
     bias, scale = qdq[f"{name}.bias"], qdq[f"{name}.bias.scale"]
     assert bias.dtype == np.int32
     np.testing.assert_array_equal(bias.astype(np.float32) * scale, fq[f"{name}.bias"])
@@ -146,7 +195,9 @@ def test_bias_scale_is_source_scale_times_weight_scale(models, constants):
         while source.op_type == "Flatten":
             source = producer[source.input[0]]
         assert source.op_type == "DequantizeLinear"
-        np.testing.assert_array_equal(arrays[f"{name}.bias.scale"], arrays[source.input[1]] * arrays[f"{name}.weight.scale"])
+        np.testing.assert_array_equal(
+            arrays[f"{name}.bias.scale"], arrays[source.input[1]] * arrays[f"{name}.weight.scale"]
+        )
 
 
 def test_f32_form_has_the_weights_of_the_fakequantize_form_before_folding(models, constants):
@@ -155,15 +206,24 @@ def test_f32_form_has_the_weights_of_the_fakequantize_form_before_folding(models
     folded = fold_batch_norm(f32, epsilon)
     for name in WEIGHTED:
         # 1 ulp: the file keeps epsilon in f32, the builder used it in f64.
-        np.testing.assert_allclose(folded[f"{name}.weight"], fq[f"{name}.weight"], rtol=2.0**-23, atol=0)
+        np.testing.assert_allclose(
+            folded[f"{name}.weight"], fq[f"{name}.weight"], rtol=2.0**-23, atol=0
+        )
         half_a_step = 0.5 * constants["qdq"][f"{name}.bias.scale"].astype(np.float64)
         difference = np.abs(folded[f"{name}.bias"] - fq[f"{name}.bias"].astype(np.float64))
-        assert np.all(difference <= half_a_step * 1.01), f"{name}: the bias is more than rounded to the accumulator's unit"
+        assert np.all(difference <= half_a_step * 1.01), (
+            f"{name}: the bias is more than rounded to the accumulator's unit"
+        )
 
 
 def test_test_set_is_360_balanced_digits_in_steps_of_a_sixteenth():
     images, labels = digits_test_set()
-    assert (images.shape, images.dtype, labels.shape, labels.dtype) == ((360, 1, 8, 8), np.float32, (360,), np.int64)
+    assert (images.shape, images.dtype, labels.shape, labels.dtype) == (
+        (360, 1, 8, 8),
+        np.float32,
+        (360,),
+        np.int64,
+    )
     np.testing.assert_array_equal(images * 16, np.rint(images * 16))
     assert (images.min(), images.max()) == (0.0, 1.0)
     counts = np.bincount(labels, minlength=10)
@@ -173,7 +233,10 @@ def test_test_set_is_360_balanced_digits_in_steps_of_a_sixteenth():
 
 
 def test_test_set_is_the_builders_split_of_scikit_learn_and_disjoint_from_the_training_part():
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: the origin of the digits cannot be compared")
+    pytest.importorskip(
+        "sklearn",
+        reason="scikit-learn is not installed: the origin of the digits cannot be compared",
+    )
     from fqfuse.models.digits_data import SPLIT_SEED, TEST_DIGITS, load_scaled_digits, split
 
     all_images, all_labels = load_scaled_digits()
@@ -186,7 +249,9 @@ def test_test_set_is_the_builders_split_of_scikit_learn_and_disjoint_from_the_tr
     assert len(train_rows) == 1437
     assert not set(train_rows) & set(test_rows)
     trained_on = {image.tobytes() for image in all_images[train_rows]}
-    assert not [row for row, image in zip(test_rows, images, strict=True) if image.tobytes() in trained_on], "a test digit is a copy"
+    assert not [
+        row for row, image in zip(test_rows, images, strict=True) if image.tobytes() in trained_on
+    ], "a test digit is a copy"
 
 
 def test_unknown_form_is_refused():
@@ -206,5 +271,7 @@ def test_missing_file_is_named(monkeypatch, tmp_path):
 def test_access_needs_numpy_only():
     unwanted = ("torch", "sklearn", "fqfuse.models.digits_onnx")
     code = f"import sys, fqfuse.models.digits as d; d.digits_test_set(); print([name for name in {unwanted} if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "[]"

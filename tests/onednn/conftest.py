@@ -23,7 +23,9 @@ def library() -> Library:
 
 @pytest.fixture
 def vnni(library: Library) -> None:
-    """For tests that hold int8 results: without VNNI pairs of products saturate, see the ISA emulation's tests."""
+    """For tests that hold int8 results: without VNNI pairs of products saturate, see the ISA
+    emulation's tests.
+    """
     if not library.effective_isa().has_vnni:
         pytest.skip("without VNNI int8 products saturate")
 

@@ -1,6 +1,8 @@
-"""The anchor law on this CPU, and under instruction sets without VNNI: 2,000 and some hundred anchors, 100,000 in `make fuzz`.
+"""The anchor law on this CPU, and under instruction sets without VNNI: 2,000 and some hundred
+anchors, 100,000 in `make fuzz`.
 
-Without VNNI `auto` has to be exact for all weights; `onednn` is held to it for weights with which no int8 code saturates.
+Without VNNI `auto` has to be exact for all weights; `onednn` is held to it for weights with which
+no int8 code saturates.
 """
 
 from __future__ import annotations
@@ -51,10 +53,25 @@ def hold_under(library: Library, isa: str, backend: str, models: int) -> None:
     wanted = CpuIsa[isa.lower()]
     if library.effective_isa() & wanted != wanted:
         pytest.skip(f"this CPU has no {isa}")
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa, "PYTHONPATH": str(TESTS), "OPENBLAS_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "ONEDNN_MAX_CPU_ISA": isa,
+        "PYTHONPATH": str(TESTS),
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     even = ["even"] if backend == "onednn" else []
-    command = [sys.executable, "-m", "laws.anchor_law", backend, str(first_seed()), str(models), *even]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=3600)
+    command = [
+        sys.executable,
+        "-m",
+        "laws.anchor_law",
+        backend,
+        str(first_seed()),
+        str(models),
+        *even,
+    ]
+    ran = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=3600
+    )
     assert ran.stdout == f"{models * PER_MODEL} anchors\n", ran.stdout + ran.stderr[-4000:]
 
 

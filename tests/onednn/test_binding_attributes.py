@@ -1,4 +1,6 @@
-"""Attribute descriptions, and what is said when the library refuses one. What they compute: test_binding_compute."""
+"""Attribute descriptions, and what is said when the library refuses one. What they compute:
+test_binding_compute.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from support.binding_library import no_primitive_cache
 
 from fqfuse.onednn.attributes import Attributes, Binary, Depthwise, Eltwise, PRelu, Sum, attr_of
 from fqfuse.onednn.capi import OneDnnError, Status, Unimplemented
-from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_multiple_src, arg_post_op, arg_scales, arg_zero_points
+from fqfuse.onednn.enums import (
+    AlgKind,
+    Arg,
+    DataType,
+    arg_multiple_src,
+    arg_post_op,
+    arg_scales,
+    arg_zero_points,
+)
 from fqfuse.onednn.layouts import row_major
 from fqfuse.onednn.library import Engine, Library, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc
@@ -71,19 +81,29 @@ def test_text_names_every_part(library: Library) -> None:
 
 
 def test_post_ops_are_appended_in_order(library: Library) -> None:
-    attr, chain = attr_of(library, Attributes(post_ops=(Sum(), Eltwise(AlgKind.eltwise_relu), PRelu(2)))), ctypes.c_void_p()
-    library.c["dnnl_primitive_attr_get_post_ops"](ctypes.c_void_p(attr.pointer), ctypes.byref(chain))
+    attr, chain = (
+        attr_of(library, Attributes(post_ops=(Sum(), Eltwise(AlgKind.eltwise_relu), PRelu(2)))),
+        ctypes.c_void_p(),
+    )
+    library.c["dnnl_primitive_attr_get_post_ops"](
+        ctypes.c_void_p(attr.pointer), ctypes.byref(chain)
+    )
     assert library.c["dnnl_post_ops_len"](chain) == 3
     to_text = library.c["dnnl_prim_kind2str"]
     to_text.restype = ctypes.c_char_p
-    kinds = [to_text(library.c["dnnl_post_ops_get_kind"](chain, index)).decode() for index in range(3)]
+    kinds = [
+        to_text(library.c["dnnl_post_ops_get_kind"](chain, index)).decode() for index in range(3)
+    ]
     assert kinds == ["sum", "eltwise", "prelu"]
 
 
 def test_the_33rd_post_op_is_refused_by_name(library: Library) -> None:
     relu = Eltwise(AlgKind.eltwise_relu)
     attr_of(library, Attributes(post_ops=(relu,) * 32))
-    with pytest.raises(OneDnnError, match=r"post-op 32 of 33, eltwise_relu\(0, 0\), failed with out_of_memory.*32 post-ops") as caught:
+    with pytest.raises(
+        OneDnnError,
+        match=r"post-op 32 of 33, eltwise_relu\(0, 0\), failed with out_of_memory.*32 post-ops",
+    ) as caught:
         attr_of(library, Attributes(post_ops=(relu,) * 33), origin="Relu_40")
     assert caught.value.where == "Relu_40"
 
@@ -94,12 +114,17 @@ def test_the_33rd_post_op_is_refused_by_name(library: Library) -> None:
         (Attributes({Arg.SRC: -1}), "scales of src with mask -1 failed with invalid_arguments"),
         (Attributes({77: 0}), "scales of argument 77 with mask 0"),
         (Attributes(zero_points={Arg.BIAS: 0}), "zero points of bias with mask 0"),
-        (Attributes(post_ops=(Eltwise(AlgKind.eltwise_clip, 2.0, 1.0),)), r"eltwise_clip\(2, 1\), failed with invalid_arguments"),
+        (
+            Attributes(post_ops=(Eltwise(AlgKind.eltwise_clip, 2.0, 1.0),)),
+            r"eltwise_clip\(2, 1\), failed with invalid_arguments",
+        ),
         (Attributes(post_ops=(Eltwise(AlgKind.pooling_max),)), "pooling_max"),
     ],
     ids=["mask", "unknown", "bias", "clip", "algorithm"],
 )
-def test_refused_attributes_are_named(library: Library, attributes: Attributes, message: str) -> None:
+def test_refused_attributes_are_named(
+    library: Library, attributes: Attributes, message: str
+) -> None:
     with pytest.raises(OneDnnError, match=message):
         attr_of(library, attributes)
 
@@ -109,7 +134,11 @@ def test_refused_primitive_names_shapes_attributes_and_origin(engine: Engine) ->
     with pytest.raises(Unimplemented) as caught:
         small_matmul(engine, attributes, origin="MatMul_3, Relu_4")
     message = str(caught.value)
-    for part in ("matmul src=u8[4,16]:any weights=s8[16,8]:any dst=u8[4,8]:any", "scales={src: 0, dst: 2}", "eltwise_relu(0, 0)"):
+    for part in (
+        "matmul src=u8[4,16]:any weights=s8[16,8]:any dst=u8[4,8]:any",
+        "scales={src: 0, dst: 2}",
+        "eltwise_relu(0, 0)",
+    ):
         assert part in message
     assert "unimplemented (3)" in message
     assert "MatMul_3, Relu_4" in message
@@ -126,19 +155,34 @@ def test_contradicting_shapes_are_invalid_arguments(engine: Engine) -> None:
 
 def test_too_few_spatial_parameters_never_reach_the_library(engine: Engine) -> None:
     library = engine.library
-    image, weights = MemoryDesc.any(library, (1, 8, 5, 5), DataType.u8), MemoryDesc.any(library, (8, 8, 3, 3), DataType.s8)
-    window: dict[str, Any] = {"strides": (1,), "dilations": (0, 0), "padding_l": (1, 1), "padding_r": (1, 1)}
+    image, weights = (
+        MemoryDesc.any(library, (1, 8, 5, 5), DataType.u8),
+        MemoryDesc.any(library, (8, 8, 3, 3), DataType.s8),
+    )
+    window: dict[str, Any] = {
+        "strides": (1,),
+        "dilations": (0, 0),
+        "padding_l": (1, 1),
+        "padding_r": (1, 1),
+    }
     with pytest.raises(ValueError, match=r"needs 2 entries for u8\[1,8,5,5\]:any"):
         convolution(engine, image, weights, None, image, **window)
     with pytest.raises(ValueError, match="needs 2 entries"):
         pooling(engine, AlgKind.pooling_max, image, image, kernel=(3, 3), **window)
 
 
-def test_missing_argument_names_the_primitive_and_its_origin(engine: Engine, stream: Stream) -> None:
+def test_missing_argument_names_the_primitive_and_its_origin(
+    engine: Engine, stream: Stream
+) -> None:
     desc = small_matmul(engine, Attributes({Arg.SRC: 0}), origin="MatMul_3")
-    rest = {Arg.SCRATCHPAD: Memory.allocate(engine, desc.scratchpad_md), arg_scales(Arg.SRC): Memory.wrap(engine, np.ones(1, np.float32))}
+    rest = {
+        Arg.SCRATCHPAD: Memory.allocate(engine, desc.scratchpad_md),
+        arg_scales(Arg.SRC): Memory.wrap(engine, np.ones(1, np.float32)),
+    }
     args = ExecArgs(desc, {Arg.SRC: Memory.wrap(engine, np.zeros((4, 16), np.uint8))} | rest)
-    with pytest.raises(OneDnnError, match=r"executing matmul src=u8\[4,16\].* by .*failed with invalid_arguments") as caught:
+    with pytest.raises(
+        OneDnnError, match=r"executing matmul src=u8\[4,16\].* by .*failed with invalid_arguments"
+    ) as caught:
         Primitive(desc).execute(stream, args)
     assert caught.value.where == "MatMul_3"
 
@@ -177,7 +221,9 @@ library.c["dnnl_primitive_attr_get_fpmath_mode"](ctypes.c_void_p(attr.pointer), 
 print(value.value)
 """
     environment = {**os.environ, "ONEDNN_DEFAULT_FPMATH_MODE": "ANY"}
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     assert ran.stdout.split() == ["0"], "strict"
 
 
@@ -186,7 +232,9 @@ def test_operands_that_do_not_broadcast_are_refused(engine: Engine, shape: tuple
     """The library itself takes them, and reads past their end."""
     other = row_major(engine.library, shape, DataType.f32)
     with pytest.raises(OneDnnError, match="does not broadcast to dst") as caught:
-        small_matmul(engine, Attributes(post_ops=(Binary(AlgKind.binary_add, other),)), origin="Add_5")
+        small_matmul(
+            engine, Attributes(post_ops=(Binary(AlgKind.binary_add, other),)), origin="Add_5"
+        )
     assert caught.value.status is Status.invalid_arguments
     assert caught.value.where == "Add_5"
 
@@ -203,13 +251,20 @@ def test_int8_eltwise_takes_two_algorithms_only(engine: Engine) -> None:
 def complete(engine: Engine) -> tuple[PrimitiveDesc, dict[int, Memory]]:
     operand = row_major(engine.library, (1, 8), DataType.f32)
     chain = (Eltwise(AlgKind.eltwise_relu), Binary(AlgKind.binary_mul, operand), PRelu(2))
-    desc = small_matmul(engine, Attributes({Arg.SRC: 0, Arg.WEIGHTS: 2}, {Arg.SRC: 0}, chain), origin="MatMul_3")
-    memories = {arg: Memory.allocate(engine, desc.exec_arg_md(arg)) for arg in (Arg.SRC, Arg.WEIGHTS, Arg.DST)}
+    desc = small_matmul(
+        engine, Attributes({Arg.SRC: 0, Arg.WEIGHTS: 2}, {Arg.SRC: 0}, chain), origin="MatMul_3"
+    )
+    memories = {
+        arg: Memory.allocate(engine, desc.exec_arg_md(arg))
+        for arg in (Arg.SRC, Arg.WEIGHTS, Arg.DST)
+    }
     memories[Arg.SCRATCHPAD] = Memory.allocate(engine, desc.scratchpad_md)
     memories[arg_scales(Arg.SRC)] = Memory.wrap(engine, np.ones(1, np.float32))
     memories[arg_scales(Arg.WEIGHTS)] = Memory.wrap(engine, np.ones(8, np.float32))
     memories[arg_zero_points(Arg.SRC)] = Memory.wrap(engine, np.zeros(1, np.int32))
-    memories[arg_post_op(1, Arg.SRC_1)] = memories[arg_post_op(2, Arg.WEIGHTS)] = Memory.wrap(engine, np.ones((1, 8), np.float32))
+    memories[arg_post_op(1, Arg.SRC_1)] = memories[arg_post_op(2, Arg.WEIGHTS)] = Memory.wrap(
+        engine, np.ones((1, 8), np.float32)
+    )
     return desc, memories
 
 
@@ -241,14 +296,21 @@ def test_arguments_that_attributes_call_for(engine: Engine, arg: int, name: str)
     [
         (Arg.SRC, (4, 16), np.int8, r"wants src as u8\[4,16\]:ab, not as s8\[4,16\]:ab"),
         (Arg.DST, (8, 4), np.uint8, "wants dst as"),
-        (arg_scales(Arg.WEIGHTS), (1,), np.float32, r"wants scales of weights as f32\[8\], not as f32\[1\]:a"),
+        (
+            arg_scales(Arg.WEIGHTS),
+            (1,),
+            np.float32,
+            r"wants scales of weights as f32\[8\], not as f32\[1\]:a",
+        ),
         (arg_zero_points(Arg.SRC), (1,), np.float32, r"wants zero points of src as s32\[1\]"),
         (arg_post_op(1, Arg.SRC_1), (4, 8), np.float32, "wants src_1 of post-op 1 as"),
         (Arg.SCRATCHPAD, (1,), np.uint8, "bytes of scratchpad, not 1"),
     ],
     ids=["type", "shape", "scales", "zero_points", "operand", "scratchpad"],
 )
-def test_memories_of_another_layout(engine: Engine, arg: int, shape: tuple[int, ...], dtype: Any, message: str) -> None:
+def test_memories_of_another_layout(
+    engine: Engine, arg: int, shape: tuple[int, ...], dtype: Any, message: str
+) -> None:
     desc, memories = complete(engine)
     wrong = Memory.wrap(engine, np.zeros(shape, dtype))
     with pytest.raises(ValueError, match=message):

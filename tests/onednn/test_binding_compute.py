@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.binding_cases import CHAINS, TRANSCENDENTAL_CHAINS, Case, Draw, convolve, deconvolve, relu, windows
+from support.binding_cases import (
+    CHAINS,
+    TRANSCENDENTAL_CHAINS,
+    Case,
+    Draw,
+    convolve,
+    deconvolve,
+    relu,
+    windows,
+)
 from support.binding_order import F32, Runner, dequantize, f32, requantize
 
 from fqfuse.onednn.attributes import Attributes, Depthwise, Sum
@@ -24,9 +33,13 @@ U8, S8, S32, FLOAT = DataType.u8, DataType.s8, DataType.s32, DataType.f32
 @pytest.fixture
 def run(engine: Engine, stream: Stream) -> Runner:
     if not engine.library.effective_isa().has_vnni:
-        pytest.skip(f"without VNNI int8 products saturate ({engine.library.effective_isa().name}): see the ISA emulation's tests")
+        pytest.skip(
+            f"without VNNI int8 products saturate ({engine.library.effective_isa().name}): see the ISA emulation's tests"
+        )
     if (engine.library.version.major, engine.library.version.minor) != (3, 2):
-        pytest.skip(f"the float order here is that of oneDNN 3.2, not {engine.library.version}: later ones multiply the scales one by one")
+        pytest.skip(
+            f"the float order here is that of oneDNN 3.2, not {engine.library.version}: later ones multiply the scales one by one"
+        )
     return Runner(engine, stream)
 
 
@@ -59,11 +72,15 @@ GEOMETRIES = {
 }
 
 
-def conv_case(run: Runner, draw: Draw, g: Geometry, src: DataType, zero_points: bool = True) -> tuple[Case, Any]:
+def conv_case(
+    run: Runner, draw: Draw, g: Geometry, src: DataType, zero_points: bool = True
+) -> tuple[Case, Any]:
     x, w = draw.integers(src, g.src), draw.integers(S8, g.weights)
     szp = draw.zero_point(src) if zero_points else 0
     grouped = len(g.weights) == 5
-    acc = convolve(x.astype(np.int64) - szp, w if grouped else w[None], g.strides, g.dilations, g.padding)
+    acc = convolve(
+        x.astype(np.int64) - szp, w if grouped else w[None], g.strides, g.dilations, g.padding
+    )
     case = Case(run, draw, x, w, acc, acc.shape, acc.shape[1], 3 if grouped else 1, szp)
 
     def build(attributes: Attributes, dst: DataType, bias: bool) -> Any:
@@ -91,7 +108,9 @@ def test_convolution_geometries(run: Runner, draw: Draw, geometry: str, src: Dat
     desc = case.check(build, (Sum(0.4, 3), relu()), U8)
     assert not desc.is_reference, desc.impl_info
     assert not may_saturate(desc) or not run.engine.library.effective_isa().has_vnni
-    assert Arg.SRC in run.packed, "the library chose the layout that NumPy has: nothing was reordered"
+    assert Arg.SRC in run.packed, (
+        "the library chose the layout that NumPy has: nothing was reordered"
+    )
 
 
 @pytest.mark.parametrize("dst", [U8, S8, FLOAT], ids=lambda d: d.name)
@@ -122,11 +141,15 @@ def test_convolution_sum_reads_the_destination_as_another_type(run: Runner, draw
 def test_convolution_into_s32_is_the_exact_accumulator(run: Runner, draw: Draw) -> None:
     case, build = conv_case(run, draw, GEOMETRIES["3x3"], U8, zero_points=False)
     desc = build(Attributes(), S32, False)
-    np.testing.assert_array_equal(run(desc, {Arg.SRC: case.src, Arg.WEIGHTS: case.weights}), case.acc)
+    np.testing.assert_array_equal(
+        run(desc, {Arg.SRC: case.src, Arg.WEIGHTS: case.weights}), case.acc
+    )
 
 
 def test_packed_weights_carry_compensation(run: Runner) -> None:
-    """s8 sources are shifted to u8 inside: the packed weights end in one s32 for each output channel, which get_size counts."""
+    """s8 sources are shifted to u8 inside: the packed weights end in one s32 for each output
+    channel, which get_size counts.
+    """
     _, build = conv_case(run, Draw(np.random.default_rng(0), ties=False), GEOMETRIES["3x3"], S8)
     packed = build(Attributes(), S8, False).weights_md()
     assert packed.size >= 48 * 32 * 9 + 48 * 4
@@ -136,8 +159,9 @@ def test_packed_weights_carry_compensation(run: Runner) -> None:
 @pytest.mark.parametrize("end", [U8, S8], ids=lambda d: d.name)
 @pytest.mark.parametrize("between", [U8, S8], ids=lambda d: d.name)
 def test_depthwise_post_op(run: Runner, draw: Draw, between: DataType, end: DataType) -> None:
-    """1x1 convolution, stored in the type of the destination descriptor with its own DST scale, which is also the source scale of the
-    depthwise convolution; that one's result has the type in the post-op."""
+    """1x1 convolution, stored in the type of the destination descriptor with its own DST scale,
+    which is also the source scale of the depthwise convolution; that one's result has the type in
+    the post-op."""
     channels, library = 48, run.engine.library
     x, w = draw.integers(U8, (1, 32, 9, 7)), draw.integers(S8, (channels, 32, 1, 1))
     dw = draw.integers(S8, (channels, 1, 1, 3, 3))
@@ -146,7 +170,13 @@ def test_depthwise_post_op(run: Runner, draw: Draw, between: DataType, end: Data
     bias, dbias = draw.bias(channels, 3.0), draw.bias(channels, 3.0)
     dw_weights = Arg.ATTR_POST_OP_DW | Arg.WEIGHTS
     attributes = Attributes(
-        scales={Arg.SRC: 0, Arg.WEIGHTS: 1, Arg.DST: 0, dw_weights: 3, Arg.ATTR_POST_OP_DW | Arg.DST: 0},
+        scales={
+            Arg.SRC: 0,
+            Arg.WEIGHTS: 1,
+            Arg.DST: 0,
+            dw_weights: 3,
+            Arg.ATTR_POST_OP_DW | Arg.DST: 0,
+        },
         post_ops=(relu(), Depthwise(S8, FLOAT, end, 3, 1, 1), relu()),
     )
     desc = convolution(
@@ -163,15 +193,26 @@ def test_depthwise_post_op(run: Runner, draw: Draw, between: DataType, end: Data
     )
     scales = {arg_scales(Arg.SRC): [ss], arg_scales(Arg.WEIGHTS): ws, arg_scales(Arg.DST): [mid]}
     scales |= {arg_scales(dw_weights): dws, arg_scales(Arg.ATTR_POST_OP_DW | Arg.DST): [ds]}
-    operands = {Arg.SRC: x, Arg.WEIGHTS: w, Arg.BIAS: bias, dw_weights: dw, Arg.ATTR_POST_OP_DW | Arg.BIAS: dbias}
+    operands = {
+        Arg.SRC: x,
+        Arg.WEIGHTS: w,
+        Arg.BIAS: bias,
+        dw_weights: dw,
+        Arg.ATTR_POST_OP_DW | Arg.BIAS: dbias,
+    }
     got = run(desc, operands | {arg: f32(values) for arg, values in scales.items()})
 
     def column(values: Any) -> Any:
         return values.reshape(1, -1, 1, 1)
 
-    first = np.maximum(dequantize(convolve(x, w[None], (1, 1), (0, 0), (0, 0)), ss, column(ws), column(bias)), F32(0))
+    first = np.maximum(
+        dequantize(convolve(x, w[None], (1, 1), (0, 0), (0, 0)), ss, column(ws), column(bias)),
+        F32(0),
+    )
     stored = requantize(first, mid, 0, between)
-    second = dequantize(convolve(stored, dw, (1, 1), (0, 0), (1, 1)), mid, column(dws), column(dbias))
+    second = dequantize(
+        convolve(stored, dw, (1, 1), (0, 0), (1, 1)), mid, column(dws), column(dbias)
+    )
     np.testing.assert_array_equal(got, requantize(np.maximum(second, F32(0)), ds, 0, end))
     assert desc.impl_info.startswith("ref_fused_convolution")
     assert not desc.is_reference
@@ -180,7 +221,9 @@ def test_depthwise_post_op(run: Runner, draw: Draw, between: DataType, end: Data
 # ---- deconvolution ----
 
 
-def deconv_case(run: Runner, draw: Draw, strides: tuple[int, int], src: DataType, limit: int | None = None) -> tuple[Case, Any]:
+def deconv_case(
+    run: Runner, draw: Draw, strides: tuple[int, int], src: DataType, limit: int | None = None
+) -> tuple[Case, Any]:
     shape, kernel, padding = (1, 32, 5, 4), (48, 32, 3, 3), (1, 1)
     x, w, szp = draw.integers(src, shape), draw.integers(S8, kernel, limit), draw.zero_point(src)
     acc = deconvolve(x.astype(np.int64) - szp, w, strides, padding)
@@ -207,15 +250,21 @@ def deconv_case(run: Runner, draw: Draw, strides: tuple[int, int], src: DataType
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2)], ids=["stride1", "stride2"])
 @pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.name)
 @pytest.mark.parametrize("chain", ["none", "sum", "mul_add", "prelu", "linear"])
-def test_deconvolution(run: Runner, draw: Draw, chain: str, src: DataType, strides: tuple[int, int]) -> None:
+def test_deconvolution(
+    run: Runner, draw: Draw, chain: str, src: DataType, strides: tuple[int, int]
+) -> None:
     case, build = deconv_case(run, draw, strides, src)
     case.check(build, CHAINS[chain], U8)
 
 
 @pytest.mark.parametrize("chain", ["sum_scale_zp", "linear_then_sum"])
 def test_strided_deconvolution_with_such_a_sum(run: Runner, draw: Draw, chain: str) -> None:
-    """The one request here for which AVX-512 has no kernel: without AVX2_VNNI it falls to AVX2 code, which saturates."""
-    small, build = deconv_case(run, draw, (2, 2), U8, limit=64)  # where every |weight| <= 64 nothing saturates
+    """The one request here for which AVX-512 has no kernel: without AVX2_VNNI it falls to AVX2
+    code, which saturates.
+    """
+    small, build = deconv_case(
+        run, draw, (2, 2), U8, limit=64
+    )  # where every |weight| <= 64 nothing saturates
     desc = small.check(build, CHAINS[chain], U8)
     full, build = deconv_case(run, draw, (2, 2), U8)
     if not may_saturate(desc):
@@ -229,14 +278,22 @@ def test_strided_deconvolution_with_such_a_sum(run: Runner, draw: Draw, chain: s
 # ---- matmul ----
 
 
-MATMULS = {"2d": ((5, 70), (70, 33)), "batch": ((3, 5, 70), (3, 70, 33)), "broadcast": ((3, 5, 70), (1, 70, 33))}
+MATMULS = {
+    "2d": ((5, 70), (70, 33)),
+    "batch": ((3, 5, 70), (3, 70, 33)),
+    "broadcast": ((3, 5, 70), (1, 70, 33)),
+}
 
 
 @pytest.mark.parametrize("dst", [U8, S8, FLOAT], ids=lambda d: d.name)
 @pytest.mark.parametrize("shapes", MATMULS)
-@pytest.mark.parametrize("chain", ["none", "relu", "sum_scale_zp", "mul_add", "add_full", "fake_quantize"])
+@pytest.mark.parametrize(
+    "chain", ["none", "relu", "sum_scale_zp", "mul_add", "add_full", "fake_quantize"]
+)
 @pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.name)
-def test_matmul(run: Runner, draw: Draw, chain: str, shapes: str, src: DataType, dst: DataType) -> None:
+def test_matmul(
+    run: Runner, draw: Draw, chain: str, shapes: str, src: DataType, dst: DataType
+) -> None:
     left, right = MATMULS[shapes]
     x, w, szp = draw.integers(src, left), draw.integers(S8, right), draw.zero_point(src)
     acc = np.matmul(x.astype(np.int64) - szp, w.astype(np.int64))
@@ -260,9 +317,22 @@ def test_matmul(run: Runner, draw: Draw, chain: str, shapes: str, src: DataType,
 def test_matmul_weights_zero_point(run: Runner, draw: Draw) -> None:
     x, w = draw.integers(U8, (5, 70)), draw.integers(S8, (70, 33))
     szp, wzp = draw.zero_point(U8), draw.zero_point(S8)
-    descs = [MemoryDesc.any(run.engine.library, shape, dtype) for shape, dtype in ((x.shape, U8), (w.shape, S8), ((5, 33), FLOAT))]
-    desc = matmul(run.engine, descs[0], descs[1], None, descs[2], attributes=Attributes(zero_points={Arg.SRC: 0, Arg.WEIGHTS: 0}))
-    zps = {arg_zero_points(Arg.SRC): np.array([szp], np.int32), arg_zero_points(Arg.WEIGHTS): np.array([wzp], np.int32)}
+    descs = [
+        MemoryDesc.any(run.engine.library, shape, dtype)
+        for shape, dtype in ((x.shape, U8), (w.shape, S8), ((5, 33), FLOAT))
+    ]
+    desc = matmul(
+        run.engine,
+        descs[0],
+        descs[1],
+        None,
+        descs[2],
+        attributes=Attributes(zero_points={Arg.SRC: 0, Arg.WEIGHTS: 0}),
+    )
+    zps = {
+        arg_zero_points(Arg.SRC): np.array([szp], np.int32),
+        arg_zero_points(Arg.WEIGHTS): np.array([wzp], np.int32),
+    }
     acc = (x.astype(np.int64) - szp) @ (w.astype(np.int64) - wzp)
     np.testing.assert_array_equal(run(desc, {Arg.SRC: x, Arg.WEIGHTS: w} | zps), acc.astype(F32))
 
@@ -271,7 +341,10 @@ def test_matmul_weights_zero_point(run: Runner, draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("dtype", [U8, S8], ids=lambda d: d.name)
-@pytest.mark.parametrize("alg", [AlgKind.pooling_max, AlgKind.pooling_avg_exclude_padding, AlgKind.pooling_avg_include_padding])
+@pytest.mark.parametrize(
+    "alg",
+    [AlgKind.pooling_max, AlgKind.pooling_avg_exclude_padding, AlgKind.pooling_avg_include_padding],
+)
 def test_pooling(run: Runner, draw: Draw, alg: AlgKind, dtype: DataType) -> None:
     x = draw.integers(dtype, (2, 16, 9, 8))
     library = run.engine.library

@@ -44,7 +44,10 @@ def only(monkeypatch: pytest.MonkeyPatch, *found: Candidate) -> None:
 
 def test_the_library_is_within_range(library: Library) -> None:
     assert (3, 2) <= (library.version.major, library.version.minor) < (4, 0)
-    assert str(library.version) == f"{library.version.major}.{library.version.minor}.{library.version.patch}"
+    assert (
+        str(library.version)
+        == f"{library.version.major}.{library.version.minor}.{library.version.patch}"
+    )
     assert Path(library.path).is_file()
     assert loading.load() is loading.load()
 
@@ -60,7 +63,9 @@ print("libdnnl" in maps, "libgomp" in maps)
 
 
 @pytest.mark.usefixtures("nothing_loaded")
-def test_path_by_argument_and_by_environment(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_path_by_argument_and_by_environment(
+    library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     by_argument = loading.load(library.path)
     assert by_argument.source == "user"
     assert by_argument.path == str(Path(library.path).resolve())
@@ -82,7 +87,9 @@ def test_the_wheel_is_found_before_the_system(library: Library) -> None:
     assert library.source in ("wheel", "user")
 
 
-def test_candidates_are_in_order_and_not_repeated(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_candidates_are_in_order_and_not_repeated(
+    library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     listed = tmp_path / "lib" / discovery.SONAME
     listed.parent.mkdir()
     listed.symlink_to(library.path)
@@ -95,7 +102,9 @@ def test_candidates_are_in_order_and_not_repeated(library: Library, monkeypatch:
 
 
 @pytest.mark.usefixtures("nothing_loaded")
-def test_without_the_wheel_only_the_system_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_wheel_only_the_system_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def absent(name: str) -> Any:
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -107,7 +116,10 @@ def test_without_the_wheel_only_the_system_is_asked(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(discovery.site, "getsitepackages", list)
     monkeypatch.setattr(discovery.ctypes.util, "find_library", lambda name: f"lib{name}.so.99")
     assert discovery.installed_wheel() is None
-    assert [(found.name, found.source) for found in discovery.candidates()] == [("libdnnl.so.3", "system"), ("libdnnl.so.99", "system")]
+    assert [(found.name, found.source) for found in discovery.candidates()] == [
+        ("libdnnl.so.3", "system"),
+        ("libdnnl.so.99", "system"),
+    ]
 
 
 def test_the_linkers_own_search_finds_the_file(library: Library) -> None:
@@ -117,7 +129,13 @@ def test_the_linkers_own_search_finds_the_file(library: Library) -> None:
         "found = l._open(d.Candidate('libdnnl.so.3', 'system')); print(found.path, found.source)"
     )
     folder = str(Path(library.path).parent)
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"LD_LIBRARY_PATH": folder})
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"LD_LIBRARY_PATH": folder},
+    )
     path, source = ran.stdout.split()
     assert Path(path).samefile(library.path)
     assert source == "system"
@@ -135,9 +153,13 @@ def test_missing_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_loaded")
-def test_a_wrong_environment_variable_is_named_and_not_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_wrong_environment_variable_is_named_and_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(discovery.ENVIRONMENT_VARIABLE, str(tmp_path))
-    with pytest.raises(BackendUnavailable, match=r"FQFUSE_ONEDNN is a folder that holds no libdnnl\.so\.3"):
+    with pytest.raises(
+        BackendUnavailable, match=r"FQFUSE_ONEDNN is a folder that holds no libdnnl\.so\.3"
+    ):
         loading.load()
 
 
@@ -158,8 +180,12 @@ def test_a_library_that_is_not_onednn() -> None:
 
 @pytest.mark.usefixtures("nothing_loaded")
 @pytest.mark.parametrize("numbers", [(2, 7, 3), (3, 1, 0), (4, 0, 0)], ids=str)
-def test_wrong_version(library: Library, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, int, int]) -> None:
-    monkeypatch.setattr(loading, "_read_version", lambda *_: Version(*numbers, b"", CpuRuntime.openmp))
+def test_wrong_version(
+    library: Library, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, int, int]
+) -> None:
+    monkeypatch.setattr(
+        loading, "_read_version", lambda *_: Version(*numbers, b"", CpuRuntime.openmp)
+    )
     only(monkeypatch, Candidate(library.path, "wheel"))
     with pytest.raises(BackendUnavailable) as caught:
         loading.load()
@@ -171,8 +197,12 @@ def test_wrong_version(library: Library, monkeypatch: pytest.MonkeyPatch, number
 
 @pytest.mark.usefixtures("nothing_loaded")
 @pytest.mark.parametrize("numbers", [(3, 2, 0), (3, 13, 2)], ids=str)
-def test_right_version(library: Library, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, int, int]) -> None:
-    monkeypatch.setattr(loading, "_read_version", lambda *_: Version(*numbers, b"", CpuRuntime.openmp))
+def test_right_version(
+    library: Library, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, int, int]
+) -> None:
+    monkeypatch.setattr(
+        loading, "_read_version", lambda *_: Version(*numbers, b"", CpuRuntime.openmp)
+    )
     assert loading.load(library.path).version.minor == numbers[1]
 
 
@@ -183,14 +213,19 @@ def test_nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BackendUnavailable, match="oneDNN is not installed") as caught:
         loading.load()
     if sys.platform == "linux":
-        assert 'pip install "fqfuse[onednn]"' in caught.value.hint or "x86_64 only" in caught.value.hint
+        assert (
+            'pip install "fqfuse[onednn]"' in caught.value.hint
+            or "x86_64 only" in caught.value.hint
+        )
 
 
 @pytest.mark.usefixtures("nothing_loaded")
 def test_a_wheel_of_onednn_2_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, Candidate("libdnnl-no-such-thing.so.3", "system"))
     monkeypatch.setattr(loading, "installed_wheel", lambda: "2022.2.1")
-    with pytest.raises(BackendUnavailable, match=r"onednn-cpu-gomp 2022\.2\.1 is installed, but holds no oneDNN 3"):
+    with pytest.raises(
+        BackendUnavailable, match=r"onednn-cpu-gomp 2022\.2\.1 is installed, but holds no oneDNN 3"
+    ):
         loading.load()
 
 
@@ -217,13 +252,21 @@ def test_missing_libgomp(library: Library, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("nothing_loaded")
-def test_an_unusable_candidate_does_not_hide_a_usable_one(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unusable_candidate_does_not_hide_a_usable_one(
+    library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "libdnnl.so.3").write_text("broken")
-    only(monkeypatch, Candidate(str(tmp_path / "libdnnl.so.3"), "wheel"), Candidate(library.path, "system"))
+    only(
+        monkeypatch,
+        Candidate(str(tmp_path / "libdnnl.so.3"), "wheel"),
+        Candidate(library.path, "system"),
+    )
     assert loading.load().source == "system"
 
 
-def test_a_library_without_a_function_we_need(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_without_a_function_we_need(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(capi.PROTOTYPES, "no_such_function", "handle")
     with pytest.raises(BackendUnavailable, match="exports no dnnl_no_such_function"):
         capi.declare(ctypes.CDLL(library.path), library.path)
@@ -271,7 +314,9 @@ Primitive(desc).execute(Stream(engine), ExecArgs(desc, {Arg.SRC: x, Arg.DST: x})
 print(len(os.listdir("/proc/self/task")) - before)
 """
     for count in (1, 2, 3):
-        ran = subprocess.run([sys.executable, "-c", code, str(count)], capture_output=True, text=True, check=True)
+        ran = subprocess.run(
+            [sys.executable, "-c", code, str(count)], capture_output=True, text=True, check=True
+        )
         assert int(ran.stdout) == count - 1, "workers beside the calling thread"
 
 
@@ -285,7 +330,9 @@ def test_a_library_without_openmp_says_that_threads_cannot_be_set(library: Libra
     with pytest.raises(BackendUnavailable, match="built on tbb"):
         tbb.set_threads(2)
     assert tbb.max_threads() == 1
-    Library(library.c, library.path, "user", Version(3, 2, 0, b"", CpuRuntime.sequential)).set_threads(1)
+    Library(
+        library.c, library.path, "user", Version(3, 2, 0, b"", CpuRuntime.sequential)
+    ).set_threads(1)
 
 
 @pytest.mark.parametrize("name", ["SSE41", "AVX2", "AVX512_CORE", "AVX512_CORE_VNNI"])
@@ -295,7 +342,9 @@ def test_effective_isa_follows_the_environment(library: Library, name: str) -> N
         pytest.skip(f"this CPU has no {name}")
     code = "from fqfuse.onednn.loading import load; print(int(load().effective_isa()))"
     environment = {"ONEDNN_MAX_CPU_ISA": name, discovery.ENVIRONMENT_VARIABLE: library.path}
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     assert CpuIsa(int(ran.stdout)) == wanted
     assert wanted.has_vnni == ("VNNI" in name)
 
@@ -343,7 +392,9 @@ def text_of(library: Library, function: str, value: int) -> str:
 def test_constants_are_those_of_the_library(library: Library, kind: Any) -> None:
     words = OTHER_WORDS.get(kind.__name__, {})
     for member in kind:
-        assert text_of(library, FUNCTIONS[kind], int(member)).removeprefix("dnnl_") == words.get(member.name, member.name)
+        assert text_of(library, FUNCTIONS[kind], int(member)).removeprefix("dnnl_") == words.get(
+            member.name, member.name
+        )
 
 
 @pytest.mark.parametrize("function", SINGLE)
@@ -356,7 +407,9 @@ def test_error_says_what_where_and_which_status() -> None:
     with pytest.raises(Unimplemented) as caught:
         capi.check(3, "convolution u8[1,2,3,4]", "Conv_7, Relu_8")
     assert caught.value.status is Status.unimplemented
-    assert str(caught.value).startswith("oneDNN: convolution u8[1,2,3,4] failed with unimplemented (3): no implementation")
+    assert str(caught.value).startswith(
+        "oneDNN: convolution u8[1,2,3,4] failed with unimplemented (3): no implementation"
+    )
     assert "Conv_7, Relu_8" in str(caught.value)
     capi.check(0, "nothing")
     with pytest.raises(OneDnnError, match="status 77, unknown"):

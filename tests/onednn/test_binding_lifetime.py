@@ -1,4 +1,6 @@
-"""Nothing leaks, threads do not disturb each other, and a prepared execution costs about a microsecond."""
+"""Nothing leaks, threads do not disturb each other, and a prepared execution costs about a
+microsecond.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,14 @@ def resident_kib() -> int:
 
 
 def growth_kib(work: Callable[[], None], warm: int, rounds: int) -> int:
-    """Resident memory gained by `rounds` calls after `warm` calls, which fill caches and the allocator's pools.
+    """Resident memory gained by `rounds` calls after `warm` calls, which fill caches and the
+    allocator's pools.
 
-    Measured in eight batches of a third of the rounds, of which the one that grew least counts three times: a leak grows in each of them,
-    while what a busy test process does beside it (garbage collection, pools that are given back late) does not repeat. The first batches
-    still fill the library's caches and the allocator's bins: thousands of rounds go by before nothing grows any more.
+    Measured in eight batches of a third of the rounds, of which the one that grew least counts
+    three times: a leak grows in each of them, while what a busy test process does beside it
+    (garbage collection, pools that are given back late) does not repeat. The first batches still
+    fill the library's caches and the allocator's bins: thousands of rounds go by before nothing
+    grows any more.
     """
     for _ in range(warm):
         work()
@@ -72,8 +77,8 @@ def conv(engine: Engine, channels: int = 32, post_ops: tuple[Any, ...] = ()) -> 
 
 # ---- leaks ----
 
-# Each object below holds at least some hundred bytes of C memory: a leak of one a round would show as megabytes. The limits leave room
-# for the allocator's own drift.
+# Each object below holds at least some hundred bytes of C memory: a leak of one a round would show
+# as megabytes. The limits leave room for the allocator's own drift.
 
 
 def test_descriptors_memories_and_attributes_do_not_leak(engine: Engine, library: Library) -> None:
@@ -91,7 +96,11 @@ def test_descriptors_memories_and_attributes_do_not_leak(engine: Engine, library
 
 def test_primitive_descriptors_do_not_leak(engine: Engine, library: Library) -> None:
     operand = channels_last(library, (1, 32, 1, 1), DataType.f32)
-    chain = (Sum(0.5), Eltwise(AlgKind.eltwise_linear, 2.0, 1.0), Binary(AlgKind.binary_mul, operand))
+    chain = (
+        Sum(0.5),
+        Eltwise(AlgKind.eltwise_linear, 2.0, 1.0),
+        Binary(AlgKind.binary_mul, operand),
+    )
 
     def work() -> None:
         desc = conv(engine, post_ops=chain)
@@ -131,7 +140,8 @@ def test_executions_do_not_leak(engine: Engine, stream: Stream) -> None:
         engine.library.set_threads(threads)
 
 
-# oneDNN 3.2 keeps what it could not compile in its cache of 1024 primitives, and reads the descriptor once more when it evicts it.
+# oneDNN 3.2 keeps what it could not compile in its cache of 1024 primitives, and reads the
+# descriptor once more when it evicts it.
 FAILURE_THEN_EVICTION = """
 import gc
 
@@ -175,9 +185,13 @@ print(failures)
 def test_a_failed_primitive_leaves_nothing_that_crashes_later(library: Library) -> None:
     if not library.effective_isa().has_vnni:
         pytest.skip("the failure is one of the AVX-512 code generator")
-    poisoned = os.environ | {"MALLOC_PERTURB_": "165"}  # what is freed is overwritten, so that reading it again shows
+    poisoned = os.environ | {
+        "MALLOC_PERTURB_": "165"
+    }  # what is freed is overwritten, so that reading it again shows
     command = [sys.executable, "-c", FAILURE_THEN_EVICTION]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=poisoned)
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=300, env=poisoned
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr
 
 
@@ -190,7 +204,10 @@ def test_reference_cycles_are_freed(library: Library, monkeypatch: pytest.Monkey
         freed.append(self.pointer)
 
     monkeypatch.setattr(Handle, "__del__", counted)
-    first, second = MemoryDesc.any(library, (2,), DataType.f32), MemoryDesc.any(library, (3,), DataType.f32)
+    first, second = (
+        MemoryDesc.any(library, (2,), DataType.f32),
+        MemoryDesc.any(library, (3,), DataType.f32),
+    )
     pointers = {first.pointer, second.pointer}
     knot: list[Any] = [first, second]
     knot.append(knot)
@@ -200,8 +217,12 @@ def test_reference_cycles_are_freed(library: Library, monkeypatch: pytest.Monkey
     assert pointers <= set(freed)
 
 
-def test_a_refused_handle_frees_nothing(engine: Engine, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the library refused to make has no address; nor is anything said when its Python object goes."""
+def test_a_refused_handle_frees_nothing(
+    engine: Engine, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the library refused to make has no address; nor is anything said when its Python object
+    goes.
+    """
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
     with pytest.raises(OneDnnError):
@@ -223,7 +244,9 @@ kept.append(kept)
 
 
 def test_nothing_is_said_when_the_interpreter_ends() -> None:
-    done = subprocess.run([sys.executable, "-X", "dev", "-c", AT_THE_END], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", AT_THE_END], check=True, capture_output=True, text=True
+    )
     assert (done.stdout, done.stderr) == ("", "")
 
 
@@ -232,7 +255,13 @@ def test_a_refused_primitive_leaves_nothing_behind(engine: Engine) -> None:
 
     def work() -> None:
         with pytest.raises(OneDnnError):
-            eltwise(engine, AlgKind.eltwise_tanh, md, md, attributes=Attributes({Arg.SRC: 0}, post_ops=(Sum(),) * 8))
+            eltwise(
+                engine,
+                AlgKind.eltwise_tanh,
+                md,
+                md,
+                attributes=Attributes({Arg.SRC: 0}, post_ops=(Sum(),) * 8),
+            )
 
     assert growth_kib(work, 300, 3000) < 512
 
@@ -241,9 +270,17 @@ def test_an_engine_outlives_what_was_made_from_it(library: Library) -> None:
     def make() -> tuple[Primitive, Stream, ExecArgs, np.ndarray[Any, Any]]:
         engine = Engine(library)
         out = np.zeros(8, np.float32)
-        source, target = Memory.wrap(engine, np.arange(8, dtype=np.float32)), Memory.wrap(engine, out)
+        source, target = (
+            Memory.wrap(engine, np.arange(8, dtype=np.float32)),
+            Memory.wrap(engine, out),
+        )
         desc = reorder(engine, source.desc, target.desc)
-        return Primitive(desc), Stream(engine), ExecArgs(desc, {Arg.SRC: source, Arg.DST: target}), out
+        return (
+            Primitive(desc),
+            Stream(engine),
+            ExecArgs(desc, {Arg.SRC: source, Arg.DST: target}),
+            out,
+        )
 
     primitive, stream, args, out = make()
     gc.collect()
@@ -270,7 +307,9 @@ def test_call_returns_the_status(engine: Engine, stream: Stream) -> None:
 
 
 def test_four_threads_on_one_primitive(engine: Engine, library: Library) -> None:
-    """One primitive; to each thread its stream, outputs and scratchpad. Every output is the single-threaded one."""
+    """One primitive; to each thread its stream, outputs and scratchpad. Every output is the
+    single-threaded one.
+    """
     channels, runs = 64, 300
     rng = np.random.default_rng(0)
     library.set_threads(2)
@@ -281,12 +320,17 @@ def test_four_threads_on_one_primitive(engine: Engine, library: Library) -> None
     plain = Memory.wrap(engine, rng.integers(-128, 128, (channels, channels, 3, 3)).astype(np.int8))
     pack = reorder(engine, plain.desc, weights.desc)
     scratchpad = Memory.allocate(engine, pack.scratchpad_md)
-    Primitive(pack).execute(Stream(engine), ExecArgs(pack, {Arg.SRC: plain, Arg.DST: weights, Arg.SCRATCHPAD: scratchpad}))
+    Primitive(pack).execute(
+        Stream(engine),
+        ExecArgs(pack, {Arg.SRC: plain, Arg.DST: weights, Arg.SCRATCHPAD: scratchpad}),
+    )
     shared = {
         Arg.WEIGHTS: weights,
         Arg.BIAS: Memory.wrap(engine, rng.normal(0, 1, channels).astype(np.float32)),
         arg_scales(Arg.SRC): Memory.wrap(engine, np.array([0.03], np.float32)),
-        arg_scales(Arg.WEIGHTS): Memory.wrap(engine, rng.uniform(0.001, 0.01, channels).astype(np.float32)),
+        arg_scales(Arg.WEIGHTS): Memory.wrap(
+            engine, rng.uniform(0.001, 0.01, channels).astype(np.float32)
+        ),
         arg_scales(Arg.DST): Memory.wrap(engine, np.array([0.4], np.float32)),
         Arg.ATTR_ZERO_POINTS | Arg.SRC: Memory.wrap(engine, np.array([113], np.int32)),
     }
@@ -296,7 +340,9 @@ def test_four_threads_on_one_primitive(engine: Engine, library: Library) -> None
         library.set_threads(2)  # OpenMP keeps the number for each calling thread
         out = Memory.allocate(engine, desc.dst_md())
         own = {Arg.SRC: Memory(engine, desc.src_md(), inputs[index]), Arg.DST: out}
-        args = ExecArgs(desc, {**shared, **own, Arg.SCRATCHPAD: Memory.allocate(engine, desc.scratchpad_md)})
+        args = ExecArgs(
+            desc, {**shared, **own, Arg.SCRATCHPAD: Memory.allocate(engine, desc.scratchpad_md)}
+        )
         own_stream, results = Stream(engine), []
         assert isinstance(out.data, np.ndarray)
         for _ in range(times):
@@ -309,7 +355,12 @@ def test_four_threads_on_one_primitive(engine: Engine, library: Library) -> None
     assert len(set(want)) == 4
     wrong: list[int] = []
     threads = [
-        threading.Thread(target=lambda index=index: wrong.append(sum(got != want[index] for got in run(index, runs)))) for index in range(4)
+        threading.Thread(
+            target=lambda index=index: wrong.append(
+                sum(got != want[index] for got in run(index, runs))
+            )
+        )
+        for index in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -340,5 +391,7 @@ def test_cost_of_a_prepared_execution(engine: Engine, stream: Stream, library: L
     prepared, raw = best_us(lambda: primitive.execute(stream, args)), best_us(call)
     library.set_threads(2)
     print(f"\nPrimitive.execute {prepared:.2f} us, Primitive.call {raw:.2f} us")
-    assert prepared < 20, "microseconds on an idle machine: 1.3; the limit only catches work that does not belong on this path"
+    assert prepared < 20, (
+        "microseconds on an idle machine: 1.3; the limit only catches work that does not belong on this path"
+    )
     assert raw < 20

@@ -1,4 +1,6 @@
-"""Memory descriptors and memories: layouts, sizes, equality, round trips through every layout, and what is refused."""
+"""Memory descriptors and memories: layouts, sizes, equality, round trips through every layout, and
+what is refused.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,12 @@ def test_queries(library: Library) -> None:
     assert md.is_plain
     assert repr(md) == "s8[2,3,4,5]:acdb"
     copy = MemoryDesc.clone(library, md.pointer)  # asks the library for everything
-    assert (copy.dims, copy.dtype, copy.size, copy.strides) == (md.dims, md.dtype, md.size, md.strides)
+    assert (copy.dims, copy.dtype, copy.size, copy.strides) == (
+        md.dims,
+        md.dtype,
+        md.size,
+        md.strides,
+    )
     assert copy == md
     assert hash(copy) == hash(md)
 
@@ -122,7 +129,9 @@ def test_reshape_and_submemory(library: Library) -> None:
     array = np.arange(120, dtype=np.float32).reshape(2, 3, 4, 5)
     np.testing.assert_array_equal(view(box, array), array[1:2, 1:3, 2:4, :])
     assert box.offset == 1 * 60 + 1 * 20 + 2 * 5
-    assert box.size == 120 * 4, "up to the last element of the box, counted from the start of the whole"
+    assert box.size == 120 * 4, (
+        "up to the last element of the box, counted from the start of the whole"
+    )
     with pytest.raises(OneDnnError, match="reshaping"):
         md.reshape((7, 17))
     with pytest.raises(OneDnnError, match="box"):
@@ -135,10 +144,18 @@ def test_reshape_and_submemory(library: Library) -> None:
         ((5, 1, 1, 5), (5, 25, 25, 1), (5, 5, 5, 1)),  # row-major but for ones
         ((2, 4, 1, 16), (64, 16, 64, 1), (64, 16, 16, 1)),
         ((2, 3, 1, 4), (12, 1, 7, 3), (12, 1, 12, 3)),  # channels last but for ones
-        ((5, 3, 1, 1), (3, 1, 3, 3), (3, 1, 3, 3)),  # channels last to the letter, and row-major as well
+        (
+            (5, 3, 1, 1),
+            (3, 1, 3, 3),
+            (3, 1, 3, 3),
+        ),  # channels last to the letter, and row-major as well
         ((5, 3, 1), (3, 1, 1), (3, 1, 1)),
         ((2, 1, 3, 4), (1, 24, 2, 6), (1, 6, 2, 6)),  # neither: outside of the right neighbour
-        ((1, 12, 128, 32), (384, 32, 384, 1), (49152, 32, 384, 1)),  # a batch of 1 is outside of everything
+        (
+            (1, 12, 128, 32),
+            (384, 32, 384, 1),
+            (49152, 32, 384, 1),
+        ),  # a batch of 1 is outside of everything
         ((1, 1, 2, 3), (9, 9, 1, 2), (6, 6, 1, 2)),
         ((2, 3), (1, 2), (1, 2)),
     ],
@@ -152,7 +169,9 @@ def test_strides_of_length_1_are_settled(
 
 
 def test_refusals_of_descriptors(library: Library) -> None:
-    with pytest.raises(OneDnnError, match=r"u8\[2,-3\] in layout any failed with invalid_arguments") as caught:
+    with pytest.raises(
+        OneDnnError, match=r"u8\[2,-3\] in layout any failed with invalid_arguments"
+    ) as caught:
         MemoryDesc.any(library, (2, -3), DataType.u8)
     assert caught.value.status is Status.invalid_arguments
     with pytest.raises(ValueError, match="1 strides for 2 dimensions"):
@@ -180,7 +199,9 @@ def test_types_map_both_ways() -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 16, 7, 7), (3, 33, 1, 2)], ids=str)
-def test_round_trip_through_layouts(engine: Engine, stream: Stream, shape: tuple[int, ...], dtype: DataType, seed: int) -> None:
+def test_round_trip_through_layouts(
+    engine: Engine, stream: Stream, shape: tuple[int, ...], dtype: DataType, seed: int
+) -> None:
     run, library, array = Runner(engine, stream), engine.library, values(dtype, shape, seed)
     n, _, h, w = shape
     turned = MemoryDesc.with_strides(library, shape, dtype, (1, h * w * n, w * n, n))  # chwn
@@ -199,7 +220,9 @@ def test_buffers_are_aligned() -> None:
     for count in (0, 1, 63, 64, 65, 1000):
         buffer = aligned_bytes(count)
         assert buffer.nbytes == count
-        assert buffer.ctypes.data % 64 == 0 or count == 0, "NumPy shows no address for an empty array"
+        assert buffer.ctypes.data % 64 == 0 or count == 0, (
+            "NumPy shows no address for an empty array"
+        )
 
 
 def test_set_data_moves_a_prepared_argument(engine: Engine, stream: Stream) -> None:

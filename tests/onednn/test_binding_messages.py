@@ -1,4 +1,6 @@
-"""What messages say of each primitive: kind, parameters, operands, attributes, and the place in the user's model."""
+"""What messages say of each primitive: kind, parameters, operands, attributes, and the place in the
+user's model.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,14 @@ MATRICES = "src=f32[4,8]:ab dst=f32[4,8]:ab"
 MAPS = "src=f32[1,8,5,5]:acdb dst=f32[1,8,5,5]:acdb"
 
 TEXTS = {
-    "convolution": WINDOW_TEXT.format("") + " src=f32[1,8,5,5]:any weights=f32[8,8,3,3]:any bias=f32[8]:any dst=f32[1,8,6,2]:any",
-    "deconvolution": WINDOW_TEXT.format("") + " src=f32[1,8,5,5]:any weights=f32[8,8,3,3]:any dst=f32[1,8,4,10]:any",
+    "convolution": WINDOW_TEXT.format("")
+    + " src=f32[1,8,5,5]:any weights=f32[8,8,3,3]:any bias=f32[8]:any dst=f32[1,8,6,2]:any",
+    "deconvolution": WINDOW_TEXT.format("")
+    + " src=f32[1,8,5,5]:any weights=f32[8,8,3,3]:any dst=f32[1,8,4,10]:any",
     "matmul": "src=f32[4,8]:ab weights=f32[8,3]:any bias=f32[1,3]:any dst=f32[4,3]:any",
-    "pooling": "pooling_max " + WINDOW_TEXT.format("kernel=[3, 3] ") + " src=f32[1,8,5,5]:acdb dst=f32[1,8,6,2]:any",
+    "pooling": "pooling_max "
+    + WINDOW_TEXT.format("kernel=[3, 3] ")
+    + " src=f32[1,8,5,5]:acdb dst=f32[1,8,6,2]:any",
     "eltwise": f"eltwise_clip(-1.5, 2) {MATRICES}",
     "binary": "binary_add src0=f32[4,8]:ab src1=f32[1,8]:ab dst=f32[4,8]:ab",
     "prelu": "src=f32[4,8]:ab weights=f32[1,8]:ab dst=f32[4,8]:ab",
@@ -70,10 +76,16 @@ def requests(engine: Engine) -> Mapping[str, Callable[[], PrimitiveDesc]]:
     image, kernel, x, maps = chosen(1, 8, 5, 5), chosen(8, 8, 3, 3), plain(4, 8), last(1, 8, 5, 5)
     both = NormalizationFlags.use_scale | NormalizationFlags.use_shift
     return {
-        "convolution": lambda: convolution(engine, image, kernel, chosen(8), chosen(1, 8, 6, 2), **WINDOW),
-        "deconvolution": lambda: deconvolution(engine, image, kernel, None, chosen(1, 8, 4, 10), **WINDOW),
+        "convolution": lambda: convolution(
+            engine, image, kernel, chosen(8), chosen(1, 8, 6, 2), **WINDOW
+        ),
+        "deconvolution": lambda: deconvolution(
+            engine, image, kernel, None, chosen(1, 8, 4, 10), **WINDOW
+        ),
         "matmul": lambda: matmul(engine, x, chosen(8, 3), chosen(1, 3), chosen(4, 3)),
-        "pooling": lambda: pooling(engine, AlgKind.pooling_max, maps, chosen(1, 8, 6, 2), kernel=(3, 3), **WINDOW),
+        "pooling": lambda: pooling(
+            engine, AlgKind.pooling_max, maps, chosen(1, 8, 6, 2), kernel=(3, 3), **WINDOW
+        ),
         "eltwise": lambda: eltwise(engine, AlgKind.eltwise_clip, x, x, alpha=-1.5, beta=2),
         "binary": lambda: binary(engine, AlgKind.binary_add, x, plain(1, 8), x),
         "prelu": lambda: prelu(engine, x, plain(1, 8), x),
@@ -99,7 +111,13 @@ def test_the_text_of_a_primitive(engine: Engine, kind: str) -> None:
 def test_a_refusal_says_what_was_asked_for_and_where(engine: Engine) -> None:
     x = row_major(engine.library, (4, 8), DataType.f32)
     with pytest.raises(Unimplemented) as caught:
-        reorder(engine, x, x, attributes=Attributes({Arg.SRC: 0}, post_ops=(PRelu(2),)), origin="Quantize_7")
+        reorder(
+            engine,
+            x,
+            x,
+            attributes=Attributes({Arg.SRC: 0}, post_ops=(PRelu(2),)),
+            origin="Quantize_7",
+        )
     assert str(caught.value) == (
         f"oneDNN: reorder {MATRICES} scales={{src: 0}} post_ops=[prelu(mask=2)] failed with unimplemented (3): "
         "no implementation for this CPU takes this combination of shapes, data types and attributes\n  where: Quantize_7"

@@ -1,7 +1,8 @@
-"""softmax, layer_normalization, batch_normalization and lrn on the real library against NumPy in f64.
+"""softmax, layer_normalization, batch_normalization and lrn on the real library against NumPy in
+f64.
 
-Their sums run in an order of the library's own and some use polynomials, so f32 results carry a tolerance, and int8 results may differ by
-1 LSB where a rounding flips.
+Their sums run in an order of the library's own and some use polynomials, so f32 results carry a
+tolerance, and int8 results may differ by 1 LSB where a rounding flips.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def test_softmax_f32(run: Runner, rng: np.random.Generator) -> None:
     got = run(softmax(run.engine, md, md, axis=2), {Arg.SRC: x})
     np.testing.assert_allclose(got, softmax_f64(x.astype(np.float64), 2), rtol=2e-6, atol=1e-7)
     log = run(softmax(run.engine, md, md, axis=2, alg=AlgKind.softmax_log), {Arg.SRC: x})
-    np.testing.assert_allclose(log, np.log(softmax_f64(x.astype(np.float64), 2)), rtol=2e-6, atol=5e-6)  # its log: 4e-6
+    np.testing.assert_allclose(
+        log, np.log(softmax_f64(x.astype(np.float64), 2)), rtol=2e-6, atol=5e-6
+    )  # its log: 4e-6
 
 
 def test_softmax_f32_into_u8(run: Runner, rng: np.random.Generator) -> None:
@@ -74,28 +77,41 @@ def test_softmax_source_scale_multiplies_the_result(run: Runner, rng: np.random.
     x = rng.integers(-4, 5, (4, 6, 50)).astype(np.int8)
     library = run.engine.library
     md, dst = MemoryDesc.like(library, x), row_major(library, x.shape, FLOAT)
-    got = run(softmax(run.engine, md, dst, axis=2, attributes=Attributes({Arg.SRC: 0})), {Arg.SRC: x, arg_scales(Arg.SRC): f32([0.25])})
+    got = run(
+        softmax(run.engine, md, dst, axis=2, attributes=Attributes({Arg.SRC: 0})),
+        {Arg.SRC: x, arg_scales(Arg.SRC): f32([0.25])},
+    )
     np.testing.assert_allclose(got, softmax_f64(x.astype(np.float64), 2) * 0.25, rtol=2e-6)
 
 
 def normalize(x: Any, epsilon: float, axis: Any) -> Any:
     wide = x.astype(np.float64)
-    return (wide - wide.mean(axis, keepdims=True)) / np.sqrt(wide.var(axis, keepdims=True) + epsilon)
+    return (wide - wide.mean(axis, keepdims=True)) / np.sqrt(
+        wide.var(axis, keepdims=True) + epsilon
+    )
 
 
 def test_layer_normalization_f32(run: Runner, rng: np.random.Generator) -> None:
     x = rng.normal(1, 3, (4, 6, 64)).astype(F32)
     gamma, beta = f32(rng.uniform(0.5, 1.5, 64)), f32(rng.normal(0, 1, 64))
     md = MemoryDesc.like(run.engine.library, x)
-    desc = layer_normalization(run.engine, md, md, epsilon=1e-5, flags=FLAGS.use_scale | FLAGS.use_shift)
+    desc = layer_normalization(
+        run.engine, md, md, epsilon=1e-5, flags=FLAGS.use_scale | FLAGS.use_shift
+    )
     got = run(desc, {Arg.SRC: x, Arg.SCALE: gamma, Arg.SHIFT: beta})
     np.testing.assert_allclose(got, normalize(x, 1e-5, 2) * gamma + beta, rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("src", [S8, U8, FLOAT], ids=lambda d: d.name)
-def test_layer_normalization_into_int8(run: Runner, rng: np.random.Generator, src: DataType) -> None:
+def test_layer_normalization_into_int8(
+    run: Runner, rng: np.random.Generator, src: DataType
+) -> None:
     shape = (4, 6, 64)
-    x = rng.normal(1, 3, shape).astype(F32) if src == FLOAT else rng.integers(0, 100, shape).astype(numpy_dtype(src))
+    x = (
+        rng.normal(1, 3, shape).astype(F32)
+        if src == FLOAT
+        else rng.integers(0, 100, shape).astype(numpy_dtype(src))
+    )
     library = run.engine.library
     scales = {Arg.DST: 0} if src == FLOAT else {Arg.SRC: 0, Arg.DST: 0}
     desc = layer_normalization(
@@ -105,29 +121,48 @@ def test_layer_normalization_into_int8(run: Runner, rng: np.random.Generator, sr
         epsilon=1e-5,
         attributes=Attributes(scales),
     )
-    got = run(desc, {Arg.SRC: x, arg_scales(Arg.SRC): f32([0.5]), arg_scales(Arg.DST): f32([1 / 32])})
-    assert_within_one_lsb(got, saturate(f32(normalize(x, 1e-5, 2) * (1 if src == FLOAT else 0.5) * 32), S8))
+    got = run(
+        desc, {Arg.SRC: x, arg_scales(Arg.SRC): f32([0.5]), arg_scales(Arg.DST): f32([1 / 32])}
+    )
+    assert_within_one_lsb(
+        got, saturate(f32(normalize(x, 1e-5, 2) * (1 if src == FLOAT else 0.5) * 32), S8)
+    )
 
 
 def test_layer_normalization_refuses_post_ops(run: Runner) -> None:
     md = row_major(run.engine.library, (4, 64), FLOAT)
     with pytest.raises(Unimplemented):
-        layer_normalization(run.engine, md, md, epsilon=1e-5, attributes=Attributes(post_ops=(Eltwise(AlgKind.eltwise_relu),)))
+        layer_normalization(
+            run.engine,
+            md,
+            md,
+            epsilon=1e-5,
+            attributes=Attributes(post_ops=(Eltwise(AlgKind.eltwise_relu),)),
+        )
 
 
 @pytest.mark.parametrize("dtype", [FLOAT, S8], ids=lambda d: d.name)
 def test_batch_normalization(run: Runner, rng: np.random.Generator, dtype: DataType) -> None:
     shape = (2, 16, 5, 6)
-    x = rng.normal(1, 3, shape).astype(F32) if dtype == FLOAT else rng.integers(-128, 128, shape).astype(np.int8)
+    x = (
+        rng.normal(1, 3, shape).astype(F32)
+        if dtype == FLOAT
+        else rng.integers(-128, 128, shape).astype(np.int8)
+    )
     mean, variance = f32(rng.normal(0, 2, 16)), f32(rng.uniform(0.5, 4, 16))
     gamma, beta = f32(rng.uniform(0.5, 1.5, 16)), f32(rng.normal(0, 1, 16))
     flags = FLAGS.use_global_stats | FLAGS.use_scale | FLAGS.use_shift
     md = channels_last(run.engine.library, shape, dtype)
     desc = batch_normalization(run.engine, md, md, epsilon=1e-3, flags=flags)
-    got = run(desc, {Arg.SRC: x, Arg.MEAN: mean, Arg.VARIANCE: variance, Arg.SCALE: gamma, Arg.SHIFT: beta})
+    got = run(
+        desc,
+        {Arg.SRC: x, Arg.MEAN: mean, Arg.VARIANCE: variance, Arg.SCALE: gamma, Arg.SHIFT: beta},
+    )
     column = (1, 16, 1, 1)
     factor = gamma.astype(np.float64) / np.sqrt(variance + 1e-3)
-    want = (x - mean.reshape(column).astype(np.float64)) * factor.reshape(column) + beta.reshape(column)
+    want = (x - mean.reshape(column).astype(np.float64)) * factor.reshape(column) + beta.reshape(
+        column
+    )
     if dtype == FLOAT:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6)
     else:

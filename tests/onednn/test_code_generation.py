@@ -1,4 +1,6 @@
-"""A primitive that the library half made never runs: it is refused, also when the cache holds it, and its step runs on NumPy."""
+"""A primitive that the library half made never runs: it is refused, also when the cache holds it,
+and its step runs on NumPy.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ def _needs_vnni(library: Library) -> None:
         pytest.skip("the failure is one of the AVX-512 code generator")
 
 
-# Without a test behind it the deconvolution is "made", and running it jumps to address 0. In a process of its own: should the guard break,
-# it is this test that fails, and not the worker that runs it.
+# Without a test behind it the deconvolution is "made", and running it jumps to address 0. In a
+# process of its own: should the guard break, it is this test that fails, and not the worker that
+# runs it.
 HALF_MADE = """
 from fqfuse.onednn.attributes import Attributes, Binary
 from fqfuse.onednn.capi import OneDnnError
@@ -75,7 +78,9 @@ print("others are made")
 
 
 def test_a_half_made_primitive_is_refused_each_time() -> None:
-    done = subprocess.run([sys.executable, "-c", HALF_MADE], check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", HALF_MADE], check=False, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     implementation, *rest = done.stdout.splitlines()
     assert "brgconv_strided" in implementation, "the implementation that hides its failure"
@@ -83,17 +88,28 @@ def test_a_half_made_primitive_is_refused_each_time() -> None:
 
 
 def two_deconvolutions() -> tuple[Plan, dict[str, np.ndarray]]:
-    """The first one compares with 3 channels of a constant; the second one is like it otherwise, and nothing is wrong with it."""
+    """The first one compares with 3 channels of a constant; the second one is like it otherwise,
+    and nothing is wrong with it.
+    """
     n = Net()
     for name in ("first", "second"):
         x = n.dq(n.input((2, 4, 4, 4), dtype=DType.S8, quant=Quantization.of(2**-5)))
-        y = n.op("ConvTranspose", x, n.weights((4, 3, 2, 2), 2**-7, 1), kernel_shape=(2, 2), strides=(2, 2))
+        y = n.op(
+            "ConvTranspose",
+            x,
+            n.weights((4, 3, 2, 2), 2**-7, 1),
+            kernel_shape=(2, 2),
+            strides=(2, 2),
+        )
         n.q(n.op("Max", y, np.asarray([0.5, -0.25, 1.0]).reshape(1, 3, 1, 1)), 2**-4, name=name)
     graph = n.done("first_y", "second_y")
     plan = plan_from_graph(optimize(graph.copy()))
     assert [step.primitive for step in plan.steps] == ["deconvolution"] * 2
     first = plan.steps[0]
-    post_ops = tuple(replace(op, algorithm="ge") if isinstance(op, PlanBinary) else op for op in first.attr.post_ops)
+    post_ops = tuple(
+        replace(op, algorithm="ge") if isinstance(op, PlanBinary) else op
+        for op in first.attr.post_ops
+    )
     assert post_ops != first.attr.post_ops
     steps = (replace(first, attr=replace(first.attr, post_ops=post_ops)), plan.steps[1])
     return replace(plan, steps=steps), feeds_for(graph)
@@ -111,10 +127,22 @@ def test_only_the_step_that_cannot_be_made_runs_on_numpy() -> None:
 
 def compute(engine: Engine, *post_ops: object) -> PrimitiveDesc:
     library = engine.library
-    shapes = [((2, 4, 4, 4), DataType.s8), ((16, 4, 2, 2), DataType.s8), ((2, 16, 8, 8), DataType.u8)]
+    shapes = [
+        ((2, 4, 4, 4), DataType.s8),
+        ((16, 4, 2, 2), DataType.s8),
+        ((2, 16, 8, 8), DataType.u8),
+    ]
     src, weights, dst = (MemoryDesc.any(library, dims, dtype) for dims, dtype in shapes)
     window = {"strides": (2, 2), "dilations": (0, 0), "padding_l": (0, 0), "padding_r": (0, 0)}
-    return deconvolution(engine, src, weights, None, dst, **window, attributes=Attributes({Arg.SRC: 0, Arg.WEIGHTS: 0}, {}, post_ops))
+    return deconvolution(
+        engine,
+        src,
+        weights,
+        None,
+        dst,
+        **window,
+        attributes=Attributes({Arg.SRC: 0, Arg.WEIGHTS: 0}, {}, post_ops),
+    )
 
 
 def test_what_is_doubted(engine: Engine, library: Library) -> None:
@@ -126,10 +154,19 @@ def test_what_is_doubted(engine: Engine, library: Library) -> None:
 
 
 def test_a_deconvolution_that_takes_its_post_ops_element_by_element_runs_on_numpy() -> None:
-    """`conv:any+x64:gemm_s8s8s32:jit` is not called a reference, and took 145 ms for what NumPy computes in 6."""
+    """`conv:any+x64:gemm_s8s8s32:jit` is not called a reference, and took 145 ms for what NumPy
+    computes in 6.
+    """
     n = Net()
     x = n.dq(n.input((1, 6, 4, 4), dtype=DType.S8, quant=Quantization.of(2**-6, 7)))
-    y = n.op("ConvTranspose", x, n.weights((6, 1, 3, 3), 2**-7), kernel_shape=(3, 3), strides=(2, 2), group=6)
+    y = n.op(
+        "ConvTranspose",
+        x,
+        n.weights((6, 1, 3, 3), 2**-7),
+        kernel_shape=(3, 3),
+        strides=(2, 2),
+        group=6,
+    )
     graph = n.done(n.q(n.op("LeakyRelu", y, alpha=0.25), 2**-4, 3))
     plan, feeds = plan_from_graph(optimize(graph.copy())), feeds_for(graph)
     session = InferenceSession(plan, "onednn", 1)
@@ -142,9 +179,13 @@ def test_a_deconvolution_that_takes_its_post_ops_element_by_element_runs_on_nump
 
 @pytest.mark.parametrize("channels", [3, 17])
 @pytest.mark.parametrize("op", ["Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"])
-def test_a_comparison_of_channels_that_do_not_fill_a_vector_runs_on_onednn(op: str, channels: int) -> None:
+def test_a_comparison_of_channels_that_do_not_fill_a_vector_runs_on_onednn(
+    op: str, channels: int
+) -> None:
     n = Net()
-    y = n.conv(n.dq(n.input((1, 4, 4, 4), dtype=DType.U8, quant=Quantization.of(2**-5))), channels, 1)
+    y = n.conv(
+        n.dq(n.input((1, 4, 4, 4), dtype=DType.U8, quant=Quantization.of(2**-5))), channels, 1
+    )
     truth = n.op("Cast", n.op(op, y, n.input((1, channels, 4, 4))), to=DType.F32)
     graph = n.done(n.q(truth, 2**-6, 3))
     plan, feeds = plan_from_graph(optimize(graph.copy())), feeds_for(graph)

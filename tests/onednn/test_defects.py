@@ -1,4 +1,6 @@
-"""Each row of defects.py, shown on the bare library: where one of these fails, the library is `mended` there, and the row says so."""
+"""Each row of defects.py, shown on the bare library: where one of these fails, the library is
+`mended` there, and the row says so.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc
 from fqfuse.onednn.primitive import run_once
 from fqfuse.onednn.primitive_desc import PrimitiveDesc
-from fqfuse.onednn.primitives import binary, convolution, deconvolution, pooling, reorder, resampling, softmax
+from fqfuse.onednn.primitives import (
+    binary,
+    convolution,
+    deconvolution,
+    pooling,
+    reorder,
+    resampling,
+    softmax,
+)
 from fqfuse.runtime.lowering.constants import _with_gaps
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "onednn-defects.md"
@@ -74,7 +84,11 @@ class Bare:
         """An array in the layout that an argument has; as it is where none is prescribed."""
         given = Memory.wrap(self.engine, np.ascontiguousarray(array))
         wanted = desc.exec_arg_md(arg)
-        if arg & (Arg.ATTR_ZERO_POINTS | Arg.ATTR_SCALES) or not wanted.dims or wanted == given.desc:
+        if (
+            arg & (Arg.ATTR_ZERO_POINTS | Arg.ATTR_SCALES)
+            or not wanted.dims
+            or wanted == given.desc
+        ):
             return given
         packed = Memory.allocate(self.engine, wanted)
         self.execute(reorder(self.engine, given.desc, wanted), {Arg.SRC: given, Arg.DST: packed})
@@ -98,36 +112,64 @@ def spread(x: np.ndarray, w: np.ndarray, stride: int, rows: int) -> np.ndarray:
     height, kernel = x.shape[2], w.shape[2]
     full = np.zeros((x.shape[0], w.shape[0], max((height - 1) * stride + kernel, rows), 1))
     for tap in range(kernel):
-        full[:, :, tap : tap + (height - 1) * stride + 1 : stride] += np.einsum("oi,bihw->bohw", w[:, :, tap, 0].astype(float), x)
+        full[:, :, tap : tap + (height - 1) * stride + 1 : stride] += np.einsum(
+            "oi,bihw->bohw", w[:, :, tap, 0].astype(float), x
+        )
     return full[:, :, :rows]
 
 
 def rows_of(bare: Bare, kernel: int, stride: int, extra: int, zero: int) -> Case:
     """A deconvolution of 6 rows of s8 codes with `extra` output_padding."""
-    x, w = bare.rng.integers(-128, 128, (1, 16, 6, 1)).astype(np.int8), bare.small(16, 16, kernel, 1)
+    x, w = (
+        bare.rng.integers(-128, 128, (1, 16, 6, 1)).astype(np.int8),
+        bare.small(16, 16, kernel, 1),
+    )
     rows = 5 * stride + kernel + extra
     zeros = {arg_zero_points(Arg.SRC): np.array([zero], np.int32)} if zero else {}
 
     def make() -> PrimitiveDesc:
         return deconvolution(
-            bare.engine, bare.any(x.shape, DataType.s8), bare.any(w.shape, DataType.s8), None, bare.any((1, 16, rows, 1), DataType.f32),
-            strides=(stride, 1), dilations=(0, 0), padding_l=(0, 0), padding_r=(-extra, 0),
+            bare.engine,
+            bare.any(x.shape, DataType.s8),
+            bare.any(w.shape, DataType.s8),
+            None,
+            bare.any((1, 16, rows, 1), DataType.f32),
+            strides=(stride, 1),
+            dilations=(0, 0),
+            padding_l=(0, 0),
+            padding_r=(-extra, 0),
             attributes=Attributes(zero_points={Arg.SRC: 0} if zero else {}),
-        )  # fmt: skip
+        )
 
-    return make, {Arg.SRC: x, Arg.WEIGHTS: w, **zeros}, spread(x.astype(float) - zero, w, stride, rows)
+    return (
+        make,
+        {Arg.SRC: x, Arg.WEIGHTS: w, **zeros},
+        spread(x.astype(float) - zero, w, stride, rows),
+    )
 
 
 def depthwise(bare: Bare) -> Case:
     """7 channels and a number for each behind them."""
-    x, w, shift = bare.rng.integers(0, 256, (2, 7, 5, 5)).astype(np.uint8), bare.small(7, 1, 1, 1, 1), bare.normal(1, 7, 1, 1)
+    x, w, shift = (
+        bare.rng.integers(0, 256, (2, 7, 5, 5)).astype(np.uint8),
+        bare.small(7, 1, 1, 1, 1),
+        bare.normal(1, 7, 1, 1),
+    )
 
     def make() -> PrimitiveDesc:
         chain = (Binary(AlgKind.binary_add, bare.last(shift.shape)),)
         return convolution(
-            bare.engine, bare.any(x.shape, DataType.u8), bare.any(w.shape, DataType.s8), None, bare.any(x.shape, DataType.f32),
-            strides=(1, 1), dilations=(0, 0), padding_l=(0, 0), padding_r=(0, 0), attributes=Attributes(post_ops=chain),
-        )  # fmt: skip
+            bare.engine,
+            bare.any(x.shape, DataType.u8),
+            bare.any(w.shape, DataType.s8),
+            None,
+            bare.any(x.shape, DataType.f32),
+            strides=(1, 1),
+            dilations=(0, 0),
+            padding_l=(0, 0),
+            padding_r=(0, 0),
+            attributes=Attributes(post_ops=chain),
+        )
 
     want = (x.astype(np.float32) * w.reshape(1, 7, 1, 1)) + shift
     return make, {Arg.SRC: x, Arg.WEIGHTS: w, arg_post_op(0, Arg.SRC_1): shift}, want
@@ -139,9 +181,16 @@ def five_positions(bare: Bare) -> Case:
 
     def make() -> PrimitiveDesc:
         return convolution(
-            bare.engine, bare.any(x.shape, DataType.u8), bare.any(w.shape, DataType.s8), None, bare.any((1, 80, 5), DataType.f32),
-            strides=(1,), dilations=(0,), padding_l=(0,), padding_r=(0,),
-        )  # fmt: skip
+            bare.engine,
+            bare.any(x.shape, DataType.u8),
+            bare.any(w.shape, DataType.s8),
+            None,
+            bare.any((1, 80, 5), DataType.f32),
+            strides=(1,),
+            dilations=(0,),
+            padding_l=(0,),
+            padding_r=(0,),
+        )
 
     return make, {Arg.SRC: x, Arg.WEIGHTS: w}, np.einsum("oi,bin->bon", w[..., 0].astype(float), x)
 
@@ -149,47 +198,86 @@ def five_positions(bare: Bare) -> Case:
 def large_padding(bare: Bare) -> Case:
     """3 elements of padding and two windows: [-3, 1) and [1, 5) of 8."""
     bare.library.set_threads(1)
-    x, w, half = bare.rng.integers(0, 6, (1, 13, 8)).astype(np.uint8), bare.rng.integers(0, 2, (8, 13, 4)).astype(np.int8), np.float32(0.5)
+    x, w, half = (
+        bare.rng.integers(0, 6, (1, 13, 8)).astype(np.uint8),
+        bare.rng.integers(0, 2, (8, 13, 4)).astype(np.int8),
+        np.float32(0.5),
+    )
 
     def make() -> PrimitiveDesc:
         return convolution(
-            bare.engine, bare.any(x.shape, DataType.u8), bare.any(w.shape, DataType.s8), None, bare.any((1, 8, 2), DataType.u8),
-            strides=(4,), dilations=(0,), padding_l=(3,), padding_r=(-3,), attributes=Attributes({Arg.SRC: 0}),
-        )  # fmt: skip
+            bare.engine,
+            bare.any(x.shape, DataType.u8),
+            bare.any(w.shape, DataType.s8),
+            None,
+            bare.any((1, 8, 2), DataType.u8),
+            strides=(4,),
+            dilations=(0,),
+            padding_l=(3,),
+            padding_r=(-3,),
+            attributes=Attributes({Arg.SRC: 0}),
+        )
 
     padded = np.pad(x, ((0, 0), (0, 0), (3, 0))).astype(float)
     windows = np.stack([padded[:, :, 0:4], padded[:, :, 4:8]], -1)
     sums = np.einsum("oik,biks->bos", w.astype(float), windows)
-    return make, {Arg.SRC: x, Arg.WEIGHTS: w, arg_scales(Arg.SRC): half.reshape(1)}, np.rint(sums * half)
+    return (
+        make,
+        {Arg.SRC: x, Arg.WEIGHTS: w, arg_scales(Arg.SRC): half.reshape(1)},
+        np.rint(sums * half),
+    )
 
 
 def wide_padding(bare: Bare, *, turned: bool) -> Case:
-    """Nine columns, six taps, four columns of padding on either side; or the deconvolution that is the same."""
+    """Nine columns, six taps, four columns of padding on either side; or the deconvolution that is
+    the same.
+    """
     bare.library.set_threads(2)
     x, w = bare.rng.integers(-128, 128, (1, 55, 9)).astype(np.int8), bare.small(64, 55, 6)
 
     def make() -> PrimitiveDesc:
         primitive, padding = (deconvolution, 1) if turned else (convolution, 4)
         return primitive(
-            bare.engine, bare.any(x.shape, DataType.s8), bare.any(w.shape, DataType.s8), None, bare.any((1, 64, 12), DataType.f32),
-            strides=(1,), dilations=(0,), padding_l=(padding,), padding_r=(padding,), attributes=Attributes(zero_points={Arg.SRC: 0}),
-        )  # fmt: skip
+            bare.engine,
+            bare.any(x.shape, DataType.s8),
+            bare.any(w.shape, DataType.s8),
+            None,
+            bare.any((1, 64, 12), DataType.f32),
+            strides=(1,),
+            dilations=(0,),
+            padding_l=(padding,),
+            padding_r=(padding,),
+            attributes=Attributes(zero_points={Arg.SRC: 0}),
+        )
 
     padded = np.pad(x.astype(float) - 127, ((0, 0), (0, 0), (4, 4)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, 6, axis=2)
     want = np.einsum("oik,bisk->bos", (w[..., ::-1] if turned else w).astype(float), windows)
-    return make, {Arg.SRC: x, Arg.WEIGHTS: w, arg_zero_points(Arg.SRC): np.array([127], np.int32)}, want
+    return (
+        make,
+        {Arg.SRC: x, Arg.WEIGHTS: w, arg_zero_points(Arg.SRC): np.array([127], np.int32)},
+        want,
+    )
 
 
 def packed_by_eights(bare: Bare) -> Case:
-    """Shown by the convolution that reads what was packed: the product of s8 codes with [8, 8] weights."""
+    """Shown by the convolution that reads what was packed: the product of s8 codes with [8, 8]
+    weights.
+    """
     x, w = bare.rng.integers(-128, 128, (1, 8, 9)).astype(np.int8), bare.small(8, 8, 1)
 
     def make() -> PrimitiveDesc:
         return convolution(
-            bare.engine, bare.any(x.shape, DataType.s8), bare.any(w.shape, DataType.s8), None, bare.any((1, 8, 9), DataType.f32),
-            strides=(1,), dilations=(0,), padding_l=(0,), padding_r=(0,),
-        )  # fmt: skip
+            bare.engine,
+            bare.any(x.shape, DataType.s8),
+            bare.any(w.shape, DataType.s8),
+            None,
+            bare.any((1, 8, 9), DataType.f32),
+            strides=(1,),
+            dilations=(0,),
+            padding_l=(0,),
+            padding_r=(0,),
+        )
 
     return make, {Arg.SRC: x, Arg.WEIGHTS: w}, np.einsum("oi,bin->bon", w[..., 0].astype(float), x)
 
@@ -203,7 +291,11 @@ def softmax_with_channels(bare: Bare) -> Case:
         return softmax(bare.engine, desc, desc, axis=3, attributes=Attributes(post_ops=chain))
 
     powers = np.exp(x - x.max(3, keepdims=True))
-    return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): factor}, powers / powers.sum(3, keepdims=True) * factor
+    return (
+        make,
+        {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): factor},
+        powers / powers.sum(3, keepdims=True) * factor,
+    )
 
 
 def vectors(bare: Bare) -> Case:
@@ -212,7 +304,9 @@ def vectors(bare: Bare) -> Case:
     def make() -> PrimitiveDesc:
         desc = bare.plain(a.shape)
         chain = (Binary(AlgKind.binary_add, bare.plain(shift.shape)),)
-        return binary(bare.engine, AlgKind.binary_mul, desc, desc, desc, attributes=Attributes(post_ops=chain))
+        return binary(
+            bare.engine, AlgKind.binary_mul, desc, desc, desc, attributes=Attributes(post_ops=chain)
+        )
 
     return make, {Arg.SRC_0: a, Arg.SRC_1: b, arg_post_op(0, Arg.SRC_1): shift}, a * b + shift
 
@@ -223,11 +317,23 @@ def pooled_rows(bare: Bare) -> Case:
     def make() -> PrimitiveDesc:
         chain = (Binary(AlgKind.binary_add, bare.plain(more.shape)),)
         return pooling(
-            bare.engine, AlgKind.pooling_max, bare.plain(x.shape), bare.plain(more.shape), kernel=(2, 2), strides=(2, 2), dilations=(0, 0),
-            padding_l=(0, 0), padding_r=(0, 0), attributes=Attributes(post_ops=chain),
-        )  # fmt: skip
+            bare.engine,
+            AlgKind.pooling_max,
+            bare.plain(x.shape),
+            bare.plain(more.shape),
+            kernel=(2, 2),
+            strides=(2, 2),
+            dilations=(0, 0),
+            padding_l=(0, 0),
+            padding_r=(0, 0),
+            attributes=Attributes(post_ops=chain),
+        )
 
-    return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more}, x.reshape(2, 16, 4, 2, 4, 2).max((3, 5)) + more
+    return (
+        make,
+        {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more},
+        x.reshape(2, 16, 4, 2, 4, 2).max((3, 5)) + more,
+    )
 
 
 def pooled_sum(bare: Bare) -> Case:
@@ -235,11 +341,23 @@ def pooled_sum(bare: Bare) -> Case:
 
     def make() -> PrimitiveDesc:
         return pooling(
-            bare.engine, AlgKind.pooling_max, bare.plain(x.shape), bare.plain(x.shape), kernel=(1, 1), strides=(1, 1), dilations=(0, 0),
-            padding_l=(0, 0), padding_r=(0, 0), attributes=Attributes(post_ops=(Sum(),)),
-        )  # fmt: skip
+            bare.engine,
+            AlgKind.pooling_max,
+            bare.plain(x.shape),
+            bare.plain(x.shape),
+            kernel=(1, 1),
+            strides=(1, 1),
+            dilations=(0, 0),
+            padding_l=(0, 0),
+            padding_r=(0, 0),
+            attributes=Attributes(post_ops=(Sum(),)),
+        )
 
-    return make, {Arg.SRC: x}, x + np.frombuffer(b"\x7f" * 4, np.float32)  # what `Bare.run` fills destinations with
+    return (
+        make,
+        {Arg.SRC: x},
+        x + np.frombuffer(b"\x7f" * 4, np.float32),
+    )  # what `Bare.run` fills destinations with
 
 
 def resampled(bare: Bare) -> Case:
@@ -248,7 +366,11 @@ def resampled(bare: Bare) -> Case:
     def make() -> PrimitiveDesc:
         chain = (Binary(AlgKind.binary_add, bare.last(more.shape)),)
         return resampling(
-            bare.engine, AlgKind.resampling_nearest, bare.last(x.shape), bare.last(more.shape), attributes=Attributes(post_ops=chain)
+            bare.engine,
+            AlgKind.resampling_nearest,
+            bare.last(x.shape),
+            bare.last(more.shape),
+            attributes=Attributes(post_ops=chain),
         )
 
     return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more}, x.repeat(2, 2).repeat(2, 3) + more
@@ -260,17 +382,27 @@ def resampled_vector(bare: Bare) -> Case:
     def make() -> PrimitiveDesc:
         chain = (Binary(AlgKind.binary_add, bare.plain(more.shape)),)
         return resampling(
-            bare.engine, AlgKind.resampling_nearest, bare.plain(x.shape), bare.plain(x.shape), attributes=Attributes(post_ops=chain)
+            bare.engine,
+            AlgKind.resampling_nearest,
+            bare.plain(x.shape),
+            bare.plain(x.shape),
+            attributes=Attributes(post_ops=chain),
         )
 
     return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more}, x + more
 
 
 def blocks_into_codes(bare: Bare) -> Case:
-    x, one = bare.rng.integers(0, 9, (1, 3, 4, 4)).astype(np.float32), np.ones((1, 1, 1, 1), np.float32)
+    x, one = (
+        bare.rng.integers(0, 9, (1, 3, 4, 4)).astype(np.float32),
+        np.ones((1, 1, 1, 1), np.float32),
+    )
 
     def make() -> PrimitiveDesc:
-        blocked, codes = tagged(bare.library, x.shape, DataType.f32, NCHW16C), bare.any(x.shape, DataType.u8)
+        blocked, codes = (
+            tagged(bare.library, x.shape, DataType.f32, NCHW16C),
+            bare.any(x.shape, DataType.u8),
+        )
         return binary(bare.engine, AlgKind.binary_mul, blocked, bare.plain(one.shape), codes)
 
     return make, {Arg.SRC_0: x, Arg.SRC_1: one}, x.astype(np.uint8)
@@ -309,7 +441,9 @@ def wrong_by_the_row(bare: Bare, defect: Defect) -> list[bool]:
     found = []
     for desc in filter(defect.concerns, implementations(make)):
         result, beside = bare.run(desc, arrays)
-        found.append(beside or not np.allclose(result, want, rtol=1e-5, atol=1e-5))  # far from what the defects do
+        found.append(
+            beside or not np.allclose(result, want, rtol=1e-5, atol=1e-5)
+        )  # far from what the defects do
     return found
 
 
@@ -321,7 +455,9 @@ def bare(engine: Engine, stream: Stream) -> Iterator[Bare]:
 
 
 def test_each_row_is_shown() -> None:
-    assert {defect.name for defect in DEFECTS} == CASES.keys() | {"compensation of a transposition of 8x8"}
+    assert {defect.name for defect in DEFECTS} == CASES.keys() | {
+        "compensation of a transposition of 8x8"
+    }
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -331,7 +467,9 @@ def test_the_bare_library_is_wrong(bare: Bare, name: str) -> None:
         if name in ENDS_THE_PROCESS and ran.returncode == -signal.SIGSEGV:
             return
         assert ran.returncode == 0, ran.stdout[-4000:]
-        assert "no implementation" in ran.stdout or (name in UNDER and "passed" in ran.stdout), "it is `mended` in this version"
+        assert "no implementation" in ran.stdout or (name in UNDER and "passed" in ran.stdout), (
+            "it is `mended` in this version"
+        )
         return
     defect = next(defect for defect in DEFECTS if defect.name == name)
     found = wrong_by_the_row(bare, defect)
@@ -341,9 +479,21 @@ def test_the_bare_library_is_wrong(bare: Bare, name: str) -> None:
 
 
 def in_a_process_of_its_own(name: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", f"{__file__}::{DEMONSTRATION}[{name}]"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "0",
+        f"{__file__}::{DEMONSTRATION}[{name}]",
+    ]
     isa = {"ONEDNN_MAX_CPU_ISA": UNDER[name]} if name in UNDER else {}
-    return subprocess.run(command, env={**os.environ, **isa, ALONE: name}, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, env={**os.environ, **isa, ALONE: name}, capture_output=True, text=True, check=False
+    )
 
 
 DEMONSTRATION = test_the_bare_library_is_wrong.__name__
@@ -355,10 +505,18 @@ def test_weights_packed_by_eights(bare: Bare) -> None:
     wrong = []
     for desc in implementations(make):
         wanted = desc.weights_md()
-        if defect_of(reorder(bare.engine, MemoryDesc.like(bare.library, arrays[Arg.WEIGHTS]), wanted)) is None:
+        if (
+            defect_of(
+                reorder(bare.engine, MemoryDesc.like(bare.library, arrays[Arg.WEIGHTS]), wanted)
+            )
+            is None
+        ):
             continue
         wrong.append(not np.array_equal(bare.run(desc, arrays)[0], want))
-        packed, src = Memory.allocate(bare.engine, wanted), bare.memory(arrays[Arg.SRC], desc, Arg.SRC)
+        packed, src = (
+            Memory.allocate(bare.engine, wanted),
+            bare.memory(arrays[Arg.SRC], desc, Arg.SRC),
+        )
         given = Memory(bare.engine, MemoryDesc.like(bare.library, wide), wide)
         bare.execute(reorder(bare.engine, given.desc, wanted), {Arg.SRC: given, Arg.DST: packed})
         dst = Memory.allocate(bare.engine, desc.dst_md())
@@ -368,4 +526,6 @@ def test_weights_packed_by_eights(bare: Bare) -> None:
 
 
 def test_the_document_is_current() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == defects_document(), "run `make docs` to write docs/onednn-defects.md anew"
+    assert DOCUMENT.read_text(encoding="utf-8") == defects_document(), (
+        "run `make docs` to write docs/onednn-defects.md anew"
+    )

@@ -1,4 +1,6 @@
-"""Operations of two operands one of which is smaller, in any pattern and at either place: the bytes of NumPy, by compiled kernels."""
+"""Operations of two operands one of which is smaller, in any pattern and at either place: the bytes
+of NumPy, by compiled kernels.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def placed(plan: Plan, feeds: Mapping[str, np.ndarray]) -> Placement:
 def data(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
     """Values that often meet each other, and none that is 0."""
     array = rng.integers(1, 12, shape)
-    return (array if dtype is U8 else np.where(rng.random(shape) < 0.5, array, -array)).astype(dtype.numpy)
+    return (array if dtype is U8 else np.where(rng.random(shape) < 0.5, array, -array)).astype(
+        dtype.numpy
+    )
 
 
 def operation(
@@ -54,9 +58,21 @@ def operation(
     attr: PrimitiveAttr | None = None,
     operands: Mapping[str, np.ndarray] | None = None,
 ) -> tuple[Plan, dict[str, np.ndarray]]:
-    args = [(f"src_{index}", data(rng, dtype, shape)) for index, (dtype, shape) in enumerate(zip(types[:2], shapes, strict=True))]
+    args = [
+        (f"src_{index}", data(rng, dtype, shape))
+        for index, (dtype, shape) in enumerate(zip(types[:2], shapes, strict=True))
+    ]
     chosen = attr or PrimitiveAttr(scales(src_0=0.3, src_1=0.3))
-    plan, _, feeds = one_step("binary", "Add", args, types[2], params={"algorithm": name}, attr=chosen, operands=operands, constants=held)
+    plan, _, feeds = one_step(
+        "binary",
+        "Add",
+        args,
+        types[2],
+        params={"algorithm": name},
+        attr=chosen,
+        operands=operands,
+        constants=held,
+    )
     return plan, feeds
 
 
@@ -73,7 +89,9 @@ def small(mask: tuple[bool, ...]) -> tuple[int, ...]:
     return tuple(size if full else 1 for size, full in zip(SIZES[-len(mask) :], mask, strict=True))
 
 
-@pytest.mark.parametrize("types", [(U8, S8, U8), (S8, F32, F32)], ids=lambda t: "-".join(d.value for d in t))
+@pytest.mark.parametrize(
+    "types", [(U8, S8, U8), (S8, F32, F32)], ids=lambda t: "-".join(d.value for d in t)
+)
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: "".join("n1"[not full] for full in mask))
 def test_a_constant_broadcasts_along_any_dimensions(
@@ -98,28 +116,46 @@ def test_what_is_computed_at_run_time_broadcasts_along_joined_dimensions(
     rng: np.random.Generator, mask: tuple[bool, ...], name: str
 ) -> None:
     whole = SIZES[-len(mask) :]
-    for shapes, types in itertools.product([(small(mask), whole), (whole, small(mask))], [(U8, U8, U8), (S8, U8, F32)]):
+    for shapes, types in itertools.product(
+        [(small(mask), whole), (whole, small(mask))], [(U8, U8, U8), (S8, U8, F32)]
+    ):
         placement = placed(*operation(rng, name, shapes, types))
         compiled = runs(mask) <= 3 and not (name == "div" and shapes[0] != whole)
         assert placement.runtime == "onednn" or not compiled, placement.reason
 
 
 @pytest.mark.parametrize("second", [(), (3, 1, 1), (2, 3, 1, 5)], ids=str)
-def test_operands_of_post_ops_broadcast_as_well(rng: np.random.Generator, second: tuple[int, ...]) -> None:
-    attr = PrimitiveAttr(scales(src_0=0.3, src_1=0.3), {}, (Binary("mul", "rows"), Eltwise("relu"), Binary("add", "more")))
-    operands = {"rows": data(rng, F32, (2, 1, 4, 1)), "more": data(rng, F32, second)}  # rows: written out
-    plan, feeds = operation(rng, "sub", ((3, 1, 1), (2, 3, 4, 5)), (U8, U8, U8), ("rows", "more"), attr, operands)
+def test_operands_of_post_ops_broadcast_as_well(
+    rng: np.random.Generator, second: tuple[int, ...]
+) -> None:
+    attr = PrimitiveAttr(
+        scales(src_0=0.3, src_1=0.3),
+        {},
+        (Binary("mul", "rows"), Eltwise("relu"), Binary("add", "more")),
+    )
+    operands = {
+        "rows": data(rng, F32, (2, 1, 4, 1)),
+        "more": data(rng, F32, second),
+    }  # rows: written out
+    plan, feeds = operation(
+        rng, "sub", ((3, 1, 1), (2, 3, 4, 5)), (U8, U8, U8), ("rows", "more"), attr, operands
+    )
     placement = placed(plan, feeds)
     assert placement.runtime == "onednn", placement.reason
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 1, 1), (2, 17, 1), (3, 5, 1, 1, 1)], ids=str)
 @pytest.mark.parametrize("dtype", [U8, F32], ids=lambda dtype: dtype.value)
-def test_vectors_with_an_operand_for_each_channel(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> None:
-    # As feature maps of one pixel oneDNN 3.2 reads the wrong elements of the operand for all but the first sample.
+def test_vectors_with_an_operand_for_each_channel(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: DType
+) -> None:
+    # As feature maps of one pixel oneDNN 3.2 reads the wrong elements of the operand for all but
+    # the first sample.
     attr = PrimitiveAttr({}, {}, (Binary("mul", "factors"),))
     factors = {"factors": data(rng, F32, (1, shape[1], *[1] * (len(shape) - 2)))}
-    placement = placed(*operation(rng, "add", (shape, shape), (dtype, dtype, dtype), ("factors",), attr, factors))
+    placement = placed(
+        *operation(rng, "add", (shape, shape), (dtype, dtype, dtype), ("factors",), attr, factors)
+    )
     assert placement.runtime == "onednn", placement.reason
 
 
@@ -130,12 +166,19 @@ def signs_of_zeros(plan: Plan, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndar
 
 
 @pytest.mark.parametrize("held", [(), ("src_0",)], ids=["live", "constant"])
-def test_a_difference_with_its_operands_swapped_keeps_the_signs_of_zeros(held: tuple[str, ...]) -> None:
+def test_a_difference_with_its_operands_swapped_keeps_the_signs_of_zeros(
+    held: tuple[str, ...],
+) -> None:
     zeros = np.array([0.0, -0.0, 0.0, -0.0], np.float32)
-    a, b = zeros.reshape(2, 1, 2), np.ascontiguousarray(np.broadcast_to(zeros[:2].reshape(2, 1, 1), (2, 3, 2)))
+    a, b = (
+        zeros.reshape(2, 1, 2),
+        np.ascontiguousarray(np.broadcast_to(zeros[:2].reshape(2, 1, 1), (2, 3, 2))),
+    )
     for first in (a, np.abs(a)):
         args = [("src_0", first), ("src_1", b)]
-        plan, _, feeds = one_step("binary", "Sub", args, F32, params={"algorithm": "sub"}, constants=held)
+        plan, _, feeds = one_step(
+            "binary", "Sub", args, F32, params={"algorithm": "sub"}, constants=held
+        )
         signs, runtime = signs_of_zeros(plan, feeds)
         np.testing.assert_array_equal(signs, np.signbit(first - b))
         assert runtime == ("onednn" if held else "numpy")  # values that come at run time may be -0

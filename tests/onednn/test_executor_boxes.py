@@ -1,4 +1,6 @@
-"""Steps that cut a box out of a tensor, or show an array under another shape, need no NumPy in between."""
+"""Steps that cut a box out of a tensor, or show an array under another shape, need no NumPy in
+between.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +57,16 @@ def test_the_first_token_goes_to_a_product(b: Builder) -> None:
 
 @pytest.mark.parametrize(
     ("starts", "ends", "axes"),
-    [([1], [5], [1]), ([0, 2], [2**31 - 1, -1], [2, 3]), ([-4, 0, -3], [-1, 1, 2**63 - 1], [1, 0, -1])],
+    [
+        ([1], [5], [1]),
+        ([0, 2], [2**31 - 1, -1], [2, 3]),
+        ([-4, 0, -3], [-1, 1, 2**63 - 1], [1, 0, -1]),
+    ],
     ids=["channels", "to the end", "from the end"],
 )
-def test_a_slice_of_a_feature_map(b: Builder, starts: list[int], ends: list[int], axes: list[int]) -> None:
+def test_a_slice_of_a_feature_map(
+    b: Builder, starts: list[int], ends: list[int], axes: list[int]
+) -> None:
     x = b.quantize(b.input("x", (2, 16, 6, 5)), "codes")
     b.convolution(x, "y", (8, 16, 1, 1))
     cut = [slice(None)] * 4
@@ -73,7 +81,15 @@ def test_a_slice_of_a_feature_map(b: Builder, starts: list[int], ends: list[int]
     assert runtimes(b.plan("z", "part"), b.feeds()) == ["onednn"] * 4
 
 
-def sliced(b: Builder, x: str, shape: tuple[int, ...], starts: list[int], ends: list[int], axes: list[int], steps: list[int]) -> None:
+def sliced(
+    b: Builder,
+    x: str,
+    shape: tuple[int, ...],
+    starts: list[int],
+    ends: list[int],
+    axes: list[int],
+    steps: list[int],
+) -> None:
     args = {"x": x}
     for role, data in (("starts", starts), ("ends", ends), ("axes", axes), ("steps", steps)):
         args[role] = b.constant(role, np.array(data))
@@ -96,7 +112,9 @@ def sliced(b: Builder, x: str, shape: tuple[int, ...], starts: list[int], ends: 
     ids=str,
 )
 @pytest.mark.parametrize("last", [True, False], ids=["channels last", "row-major"])
-def test_a_slice_with_gaps(b: Builder, starts: list[int], ends: list[int], axes: list[int], steps: list[int], last: bool) -> None:
+def test_a_slice_with_gaps(
+    b: Builder, starts: list[int], ends: list[int], axes: list[int], steps: list[int], last: bool
+) -> None:
     x = b.quantize(b.input("x", (2, 16, 8, 6)), "codes")
     if last:
         x = b.convolution(x, "y", (8, 16, 1, 1))
@@ -125,8 +143,17 @@ def test_an_integer_mask_under_another_shape_is_no_step(b: Builder) -> None:
     b.input("mask", (1, 6), DType.S64)
     b.constant("one", np.array([1]))
     b.constant("two", np.array([2]))
-    b.step("onnx.Unsqueeze", "Unsqueeze", {"x": "mask", "axes": "one"}, "wide", DType.S64, (1, 1, 6))
-    b.step("onnx.Unsqueeze", "Unsqueeze", {"x": "wide", "axes": "two"}, "wider", DType.S64, (1, 1, 1, 6))
+    b.step(
+        "onnx.Unsqueeze", "Unsqueeze", {"x": "mask", "axes": "one"}, "wide", DType.S64, (1, 1, 6)
+    )
+    b.step(
+        "onnx.Unsqueeze",
+        "Unsqueeze",
+        {"x": "wide", "axes": "two"},
+        "wider",
+        DType.S64,
+        (1, 1, 1, 6),
+    )
     b.step("onnx.Cast", "Cast", {"x": "wider"}, "floats", F32, (1, 1, 1, 6), {"to": F32})
     attr = {"algorithm": "linear", "alpha": 10000.0, "beta": -10000.0}
     b.step("eltwise", "Identity", {"src": "floats"}, "bias", F32, (1, 1, 1, 6), attr)

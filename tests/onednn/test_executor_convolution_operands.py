@@ -1,4 +1,6 @@
-"""Convolutions whose post-ops read operands that oneDNN's compiled kernels do not broadcast as they are: those are broadcast beforehand."""
+"""Convolutions whose post-ops read operands that oneDNN's compiled kernels do not broadcast as they
+are: those are broadcast beforehand.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ MASKS = [mask for rank in (3, 4, 5) for mask in itertools.product((False, True),
 
 
 def layer(mask: tuple[bool, ...], op: str, *, live: bool) -> tuple[Plan, dict[str, np.ndarray]]:
-    """A 1x1 layer whose post-ops add and multiply by an operand that has the destination's sizes where `mask` says so, and 1 elsewhere."""
+    """A 1x1 layer whose post-ops add and multiply by an operand that has the destination's sizes
+    where `mask` says so, and 1 elsewhere.
+    """
     rng = np.random.default_rng(len(mask))
     dims = SIZES[op][: len(mask)]
     shape = tuple(size if full else 1 for size, full in zip(dims, mask, strict=True))
@@ -50,11 +54,17 @@ def refusal(plan: Plan, feeds: Mapping[str, np.ndarray]) -> str:
 
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: "".join("n1"[not full] for full in mask))
 @pytest.mark.parametrize("op", SIZES)
-def test_a_constant_operand_broadcasts_along_any_dimensions(op: str, mask: tuple[bool, ...]) -> None:
+def test_a_constant_operand_broadcasts_along_any_dimensions(
+    op: str, mask: tuple[bool, ...]
+) -> None:
     assert refusal(*layer(mask, op, live=False)) == ""
 
 
-@pytest.mark.parametrize("mask", [mask for mask in MASKS if mask[0] and mask[1]], ids=lambda mask: "".join("n1"[not full] for full in mask))
+@pytest.mark.parametrize(
+    "mask",
+    [mask for mask in MASKS if mask[0] and mask[1]],
+    ids=lambda mask: "".join("n1"[not full] for full in mask),
+)
 @pytest.mark.parametrize("op", SIZES)
 def test_an_operand_for_each_sample_broadcasts_along_space(op: str, mask: tuple[bool, ...]) -> None:
     """The scales of squeeze-and-excitation, the embedding of a time step."""
@@ -62,7 +72,9 @@ def test_an_operand_for_each_sample_broadcasts_along_space(op: str, mask: tuple[
 
 
 @pytest.mark.parametrize(
-    "mask", [mask for mask in MASKS if not (mask[0] and mask[1])], ids=lambda mask: "".join("n1"[not full] for full in mask)
+    "mask",
+    [mask for mask in MASKS if not (mask[0] and mask[1])],
+    ids=lambda mask: "".join("n1"[not full] for full in mask),
 )
 def test_any_other_operand_is_right_too(mask: tuple[bool, ...]) -> None:
     reason = refusal(*layer(mask, "Conv", live=True))

@@ -1,4 +1,6 @@
-"""Programs of several steps: layouts are carried, views cost nothing, operands are overwritten only when nobody reads them again."""
+"""Programs of several steps: layouts are carried, views cost nothing, operands are overwritten only
+when nobody reads them again.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ pytestmark = pytest.mark.usefixtures("vnni")
 
 
 def checked(plan: Plan, feeds: Mapping[str, np.ndarray]) -> OneDnnExecutor:
-    """An executor that computes every step as NumPy does, and gives the same outputs in a plain run."""
+    """An executor that computes every step as NumPy does, and gives the same outputs in a plain
+    run.
+    """
     executor = OneDnnExecutor(plan, 2)
     assert [str(d) for d in compare_steps(plan, executor, feeds)] == []
     everything = executor.run_all(feeds)
@@ -57,7 +61,9 @@ def sum_plan(b: Builder, later: str) -> Plan:
     """Two convolutions, the second adding the first's result; `later` says who else reads that."""
     x = b.quantize(b.input("x", (1, 16, 8, 8)), "codes")
     first = b.convolution(x, "first", (16, 16, 1, 1))
-    attr = PrimitiveAttr(scales(src=0.05, weights=0.004, dst=0.05), {}, (Sum(first, 0.05), Eltwise("relu")))
+    attr = PrimitiveAttr(
+        scales(src=0.05, weights=0.004, dst=0.05), {}, (Sum(first, 0.05), Eltwise("relu"))
+    )
     src = first if later == "the same step" else x
     b.convolution(src, "second", (16, 16, 1, 1), attr=attr)
     if later == "a later step":
@@ -67,7 +73,9 @@ def sum_plan(b: Builder, later: str) -> Plan:
 
 
 @pytest.mark.parametrize("later", ["nobody", "the same step", "a later step", "the caller"])
-def test_the_operand_of_a_sum_is_overwritten_only_when_nobody_reads_it(b: Builder, later: str) -> None:
+def test_the_operand_of_a_sum_is_overwritten_only_when_nobody_reads_it(
+    b: Builder, later: str
+) -> None:
     plan = sum_plan(b, later)
     executor = checked(plan, b.feeds())
     assert executor.reorders == (0 if later == "nobody" else 1)
@@ -75,7 +83,12 @@ def test_the_operand_of_a_sum_is_overwritten_only_when_nobody_reads_it(b: Builde
 
 def test_a_sum_of_an_input_leaves_the_callers_array_alone(b: Builder) -> None:
     x, old = b.input("x", (1, 16, 8, 8), U8), b.input("old", (1, 16, 8, 8), U8)
-    b.convolution(x, "y", (16, 16, 1, 1), attr=PrimitiveAttr(scales(src=0.05, weights=0.004, dst=0.05), {}, (Sum(old, 0.05),)))
+    b.convolution(
+        x,
+        "y",
+        (16, 16, 1, 1),
+        attr=PrimitiveAttr(scales(src=0.05, weights=0.004, dst=0.05), {}, (Sum(old, 0.05),)),
+    )
     feeds = b.feeds()
     copy = feeds["old"].copy()
     checked(b.plan("y"), feeds)
@@ -89,7 +102,12 @@ def test_a_sum_of_a_constant_leaves_the_constant_alone() -> None:
         b = Builder()
         x = b.input("x", (1, 16, 8, 8), U8)
         old = b.constant("old", data) if as_constant else b.input("old", (1, 16, 8, 8), U8)
-        b.convolution(x, "y", (16, 16, 1, 1), attr=PrimitiveAttr(scales(src=0.05, weights=0.004, dst=0.05), {}, (Sum(old, 0.05),)))
+        b.convolution(
+            x,
+            "y",
+            (16, 16, 1, 1),
+            attr=PrimitiveAttr(scales(src=0.05, weights=0.004, dst=0.05), {}, (Sum(old, 0.05),)),
+        )
         plans.append(b.plan("y"))
     codes = np.random.default_rng(2).integers(0, 256, (1, 16, 8, 8)).astype(np.uint8)
     (expected,) = checked(plans[0], {"x": codes, "old": data}).run({"x": codes, "old": data})
@@ -117,7 +135,15 @@ def test_a_sum_of_a_view(b: Builder) -> None:
     b.step("onnx.Reshape", "Reshape", {"x": "first", "shape": "shape"}, "wide", U8, (1, 2, 32))
     b.step("onnx.Reshape", "Reshape", {"x": x, "shape": "shape"}, "wide codes", U8, (1, 2, 32))
     summed = PrimitiveAttr(attr.scales, {}, (Sum("wide", 0.05),))
-    b.step("matmul", "MatMul", {"src": "wide codes", "weights": "w2"}, "second", U8, (1, 2, 32), attr=summed)
+    b.step(
+        "matmul",
+        "MatMul",
+        {"src": "wide codes", "weights": "w2"},
+        "second",
+        U8,
+        (1, 2, 32),
+        attr=summed,
+    )
     b.step("matmul", "MatMul", {"src": "first", "weights": "w2"}, "third", U8, (2, 32), attr=attr)
     checked(b.plan("second", "third"), b.feeds())
 
@@ -127,14 +153,63 @@ def test_transposes_are_strides_until_someone_needs_bytes(b: Builder) -> None:
     b.constant("split", np.array([1, 24, 4, 8]))
     b.constant("join", np.array([1, 24, 32]))
     b.step("onnx.Reshape", "Reshape", {"x": x, "shape": "split"}, "heads", S8, (1, 24, 4, 8))
-    b.step("onnx.Transpose", "Transpose", {"x": "heads"}, "rows", S8, (1, 4, 24, 8), {"perm": (0, 2, 1, 3)})
-    b.step("onnx.Transpose", "Transpose", {"x": "heads"}, "columns", S8, (1, 4, 8, 24), {"perm": (0, 2, 3, 1)})
+    b.step(
+        "onnx.Transpose",
+        "Transpose",
+        {"x": "heads"},
+        "rows",
+        S8,
+        (1, 4, 24, 8),
+        {"perm": (0, 2, 1, 3)},
+    )
+    b.step(
+        "onnx.Transpose",
+        "Transpose",
+        {"x": "heads"},
+        "columns",
+        S8,
+        (1, 4, 8, 24),
+        {"perm": (0, 2, 3, 1)},
+    )
     product = PrimitiveAttr(scales(src=0.02, weights=0.02))
-    b.step("matmul", "MatMul", {"src": "rows", "weights": "columns"}, "scores", F32, (1, 4, 24, 24), attr=product)
-    b.step("softmax", "Softmax", {"src": "scores"}, "shares", U8, (1, 4, 24, 24), {"axis": -1}, PrimitiveAttr(scales(dst=1 / 256)))
+    b.step(
+        "matmul",
+        "MatMul",
+        {"src": "rows", "weights": "columns"},
+        "scores",
+        F32,
+        (1, 4, 24, 24),
+        attr=product,
+    )
+    b.step(
+        "softmax",
+        "Softmax",
+        {"src": "scores"},
+        "shares",
+        U8,
+        (1, 4, 24, 24),
+        {"axis": -1},
+        PrimitiveAttr(scales(dst=1 / 256)),
+    )
     mixed = PrimitiveAttr(scales(src=1 / 256, weights=0.02, dst=0.02))
-    b.step("matmul", "MatMul", {"src": "shares", "weights": "rows"}, "mixed", S8, (1, 4, 24, 8), attr=mixed)
-    b.step("onnx.Transpose", "Transpose", {"x": "mixed"}, "back", S8, (1, 24, 4, 8), {"perm": (0, 2, 1, 3)})
+    b.step(
+        "matmul",
+        "MatMul",
+        {"src": "shares", "weights": "rows"},
+        "mixed",
+        S8,
+        (1, 4, 24, 8),
+        attr=mixed,
+    )
+    b.step(
+        "onnx.Transpose",
+        "Transpose",
+        {"x": "mixed"},
+        "back",
+        S8,
+        (1, 24, 4, 8),
+        {"perm": (0, 2, 1, 3)},
+    )
     b.step("onnx.Reshape", "Reshape", {"x": "back", "shape": "join"}, "joined", S8, (1, 24, 32))
     plan = b.plan("joined", "columns")
     executor = OneDnnExecutor(plan, 2)
@@ -150,17 +225,28 @@ def test_transposes_are_strides_until_someone_needs_bytes(b: Builder) -> None:
 @pytest.mark.parametrize(
     ("shape", "perm", "operand", "added"),
     [
-        ((2, 1, 4, 16), (0, 2, 1, 3), (2, 1, 1, 16), (2, 4, 1, 16)),  # rotary positions of one row behind a KV cache
+        (
+            (2, 1, 4, 16),
+            (0, 2, 1, 3),
+            (2, 1, 1, 16),
+            (2, 4, 1, 16),
+        ),  # rotary positions of one row behind a KV cache
         ((1, 1, 5, 5), (2, 0, 1, 3), (1, 1, 1, 1), (5, 1, 1, 5)),
         ((5, 3), (1, 0), (3, 5), (1, 5)),  # samples inside channels
         ((5, 4, 3), (2, 1, 0), (3, 4, 5), (1, 4, 1)),
     ],
 )
 def test_operands_of_what_was_transposed(
-    b: Builder, shape: tuple[int, ...], perm: tuple[int, ...], operand: tuple[int, ...], added: tuple[int, ...]
+    b: Builder,
+    shape: tuple[int, ...],
+    perm: tuple[int, ...],
+    operand: tuple[int, ...],
+    added: tuple[int, ...],
 ) -> None:
     moved = tuple(shape[axis] for axis in perm)
-    b.step("onnx.Transpose", "Transpose", {"x": b.input("x", shape)}, "t", F32, moved, {"perm": perm})
+    b.step(
+        "onnx.Transpose", "Transpose", {"x": b.input("x", shape)}, "t", F32, moved, {"perm": perm}
+    )
     b.constant("c", b.rng.normal(size=operand).astype(np.float32))
     args = {"src_0": "t", "src_1": "c"}
     chain = PrimitiveAttr(post_ops=(Binary("add", b.input("r", added)),))
@@ -190,7 +276,9 @@ def test_numpy_steps_in_between_read_and_write_without_reorders(b: Builder) -> N
 
 
 @pytest.mark.parametrize("shape", [(2, 16, 6, 5), (1, 1, 6, 5), (3, 7, 1, 5), (1, 16, 1, 1)])
-def test_a_step_on_numpy_that_follows_its_source_keeps_channels_last(b: Builder, shape: tuple[int, ...]) -> None:
+def test_a_step_on_numpy_that_follows_its_source_keeps_channels_last(
+    b: Builder, shape: tuple[int, ...]
+) -> None:
     x = b.quantize(b.input("x", shape), "codes")
     channels = shape[1]
     b.convolution(x, "y", (channels, channels, 1, 1))
@@ -198,10 +286,20 @@ def test_a_step_on_numpy_that_follows_its_source_keeps_channels_last(b: Builder,
     b.step("onnx.Lookup", "Lookup", {"x": "y", "table": "table"}, "found", U8, None)
     b.step("onnx.Cast", "Cast", {"x": "found"}, "floats", F32, None, {"to": F32})
     b.constant("two", np.full((1, 1, 1, 1), 2, np.float32))
-    b.step("binary", "Mul", {"src_0": "floats", "src_1": "two"}, "twice", F32, None, {"algorithm": "mul"})
+    b.step(
+        "binary",
+        "Mul",
+        {"src_0": "floats", "src_1": "two"},
+        "twice",
+        F32,
+        None,
+        {"algorithm": "mul"},
+    )
     executor = checked(b.plan("twice", "found"), b.feeds())
     tensors = executor._latest().tensors
-    assert {tensors[value].desc.strides for value in ("y", "found", "floats", "twice")} == {tensors["y"].desc.strides}
+    assert {tensors[value].desc.strides for value in ("y", "found", "floats", "twice")} == {
+        tensors["y"].desc.strides
+    }
     assert executor.reorders == 0
 
 
@@ -216,11 +314,35 @@ def test_a_step_on_numpy_behind_a_transposition(b: Builder) -> None:
 
 def test_shapes_that_depend_on_data_run_on_numpy(b: Builder) -> None:
     x = b.input("x", (4, 6))
-    b.step("onnx.NonZero", "Onnx", {"x_0": x}, "places", DType.S64, (2, "count"), foreign_params("NonZero"))
+    b.step(
+        "onnx.NonZero",
+        "Onnx",
+        {"x_0": x},
+        "places",
+        DType.S64,
+        (2, "count"),
+        foreign_params("NonZero"),
+    )
     b.constant("row", np.array([0]))
-    b.step("onnx.Gather", "Gather", {"x": "places", "indices": "row"}, "rows", DType.S64, (1, "count"), {"axis": 0})
+    b.step(
+        "onnx.Gather",
+        "Gather",
+        {"x": "places", "indices": "row"},
+        "rows",
+        DType.S64,
+        (1, "count"),
+        {"axis": 0},
+    )
     b.step("onnx.Cast", "Cast", {"x": "rows"}, "floats", F32, (1, "count"), {"to": F32})
-    b.step("binary", "Add", {"src_0": "floats", "src_1": "floats"}, "twice", F32, (1, "count"), {"algorithm": "add"})
+    b.step(
+        "binary",
+        "Add",
+        {"src_0": "floats", "src_1": "floats"},
+        "twice",
+        F32,
+        (1, "count"),
+        {"algorithm": "add"},
+    )
     feeds = {x: np.array([[0, 1, 0, 0, 2, 0]] * 4, np.float32)}
     executor = checked(b.plan("twice"), feeds)
     np.testing.assert_array_equal(executor.run(feeds)[0], [[0, 0, 2, 2, 4, 4, 6, 6]])
@@ -250,7 +372,15 @@ def test_inputs_and_constants_may_be_outputs(b: Builder) -> None:
 
 def test_scalars(b: Builder) -> None:
     x = b.input("x", ())
-    b.step("eltwise", "Relu", {"src": x}, "y", F32, (), {"algorithm": "linear", "alpha": 2.0, "beta": 1.0})
+    b.step(
+        "eltwise",
+        "Relu",
+        {"src": x},
+        "y",
+        F32,
+        (),
+        {"algorithm": "linear", "alpha": 2.0, "beta": 1.0},
+    )
     (y,) = OneDnnExecutor(b.plan("y"), 1).run({"x": np.asarray(2.0, np.float32)})
     assert y.shape == ()
     assert y == 5
@@ -267,7 +397,7 @@ def test_feeds_in_any_order_of_memory(b: Builder) -> None:
         np.testing.assert_array_equal(executor.run({"x": other})[0], expected)
 
 
-# -- concat ------------------------------------------------------------------------------------------------------------------------
+# -- concat ----------------------------------------------------------------------------------------
 
 
 def dense_block(b: Builder, layers: int, factors: Mapping[str, float] | None = None) -> Plan:
@@ -275,9 +405,18 @@ def dense_block(b: Builder, layers: int, factors: Mapping[str, float] | None = N
     parts = [b.quantize(b.input("x", (1, 16, 8, 8)), "codes")]
     for layer in range(layers):
         args = {f"src_{index}": value for index, value in enumerate(parts)}
-        attr = PrimitiveAttr({role: Scale((factor,)) for role, factor in (factors or {}).items() if role in args})
+        attr = PrimitiveAttr(
+            {role: Scale((factor,)) for role, factor in (factors or {}).items() if role in args}
+        )
         b.step("concat", "Concat", args, f"joined {layer}", U8, None, {"axis": 1}, attr)
-        parts.append(b.convolution(f"joined {layer}", f"part {layer}", (8, 16 + 8 * layer, 3, 3), params={"pads": (1, 1, 1, 1)}))
+        parts.append(
+            b.convolution(
+                f"joined {layer}",
+                f"part {layer}",
+                (8, 16 + 8 * layer, 3, 3),
+                params={"pads": (1, 1, 1, 1)},
+            )
+        )
     return b.plan(parts[-1], "joined 1")
 
 
@@ -295,8 +434,26 @@ def test_concats_of_different_scales_do_not_share(b: Builder) -> None:
     x, y = b.input("x", (1, 16, 4, 4), U8), b.input("y", (1, 16, 4, 4), U8)
     args = {"src_0": x, "src_1": y}
     b.step("concat", "Concat", args, "a", U8, None, {"axis": 1}, PrimitiveAttr(scales(src_0=0.5)))
-    b.step("concat", "Concat", args | {"src_2": x}, "b", U8, None, {"axis": 1}, PrimitiveAttr(scales(src_0=0.25)))
-    b.step("concat", "Concat", args | {"src_2": x}, "c", U8, None, {"axis": 2}, PrimitiveAttr(scales(src_0=0.5)))
+    b.step(
+        "concat",
+        "Concat",
+        args | {"src_2": x},
+        "b",
+        U8,
+        None,
+        {"axis": 1},
+        PrimitiveAttr(scales(src_0=0.25)),
+    )
+    b.step(
+        "concat",
+        "Concat",
+        args | {"src_2": x},
+        "c",
+        U8,
+        None,
+        {"axis": 2},
+        PrimitiveAttr(scales(src_0=0.5)),
+    )
     checked(b.plan("a", "b", "c"), b.feeds())
 
 
@@ -309,17 +466,38 @@ def test_a_joined_value_that_was_overwritten_is_not_used_again(b: Builder) -> No
     checked(b.plan("summed", "c"), b.feeds())
 
 
-# -- elementwise chains ------------------------------------------------------------------------------------------------------------
+# -- elementwise chains ----------------------------------------------------------------------------
 
 
-def per_channel_chain(b: Builder, shape: tuple[int, ...], src: DType, dst: DType, *, shift: bool) -> Plan:
+def per_channel_chain(
+    b: Builder, shape: tuple[int, ...], src: DType, dst: DType, *, shift: bool
+) -> Plan:
     channels = tuple(size if axis == 1 else 1 for axis, size in enumerate(shape))
-    b.convolution(b.quantize(b.input("x", (1, 16, *shape[2:])), "codes"), "y", (shape[1], 16, *[1] * (len(shape) - 2)), src)
+    b.convolution(
+        b.quantize(b.input("x", (1, 16, *shape[2:])), "codes"),
+        "y",
+        (shape[1], 16, *[1] * (len(shape) - 2)),
+        src,
+    )
     for name, low, high in (("m", 0.1, 2), ("a", -9, 9), ("m2", 0.1, 2), ("a2", -9, 9)):
         b.constant(name, b.rng.uniform(low, high, channels).astype(np.float32))
     post_ops = (Binary("add", "a"),) if shift else ()
-    post_ops += (Eltwise("round"), Eltwise("clip", 0.0, 255.0), Binary("mul", "m2"), Binary("add", "a2"))
-    b.step("binary", "Mul", {"src_0": "y", "src_1": "m"}, "z", dst, None, {"algorithm": "mul"}, PrimitiveAttr(post_ops=post_ops))
+    post_ops += (
+        Eltwise("round"),
+        Eltwise("clip", 0.0, 255.0),
+        Binary("mul", "m2"),
+        Binary("add", "a2"),
+    )
+    b.step(
+        "binary",
+        "Mul",
+        {"src_0": "y", "src_1": "m"},
+        "z",
+        dst,
+        None,
+        {"algorithm": "mul"},
+        PrimitiveAttr(post_ops=post_ops),
+    )
     return b.plan("z")
 
 
@@ -340,46 +518,88 @@ def test_a_further_scale_keeps_the_binary(b: Builder) -> None:
     # (x * 0.3) * m rounds twice, x * (0.3 * m) once.
     b.convolution(b.quantize(b.input("x", (1, 16, 8, 8)), "codes"), "y", (48, 16, 1, 1))
     b.constant("m", b.rng.uniform(0.1, 2, (1, 48, 1, 1)).astype(np.float32))
-    b.step("binary", "Mul", {"src_0": "y", "src_1": "m"}, "z", U8, None, {"algorithm": "mul"}, PrimitiveAttr(scales(src_0=0.3)))
+    b.step(
+        "binary",
+        "Mul",
+        {"src_0": "y", "src_1": "m"},
+        "z",
+        U8,
+        None,
+        {"algorithm": "mul"},
+        PrimitiveAttr(scales(src_0=0.3)),
+    )
     executor = checked(b.plan("z"), b.feeds())
     assert executor.placement()[-1].implementation == "jit:uni"
 
 
 @pytest.mark.parametrize(
-    ("op", "kernel"), [*(("AveragePool", k) for k in (2, 3, 6)), *(("MaxPool", k) for k in (2, 3, 6)), ("ReduceMean", 6)]
+    ("op", "kernel"),
+    [
+        *(("AveragePool", k) for k in (2, 3, 6)),
+        *(("MaxPool", k) for k in (2, 3, 6)),
+        ("ReduceMean", 6),
+    ],
 )
 @pytest.mark.parametrize("channels", [8, 16, 20])
 @pytest.mark.parametrize("dtype", [F32, U8])
-def test_row_major_pooling_with_the_tensor_of_a_post_op(b: Builder, op: str, channels: int, kernel: int, dtype: DType) -> None:
-    """oneDNN 3.2's compiled kernel reads the wrong elements of such an operand: it is not asked to."""
+def test_row_major_pooling_with_the_tensor_of_a_post_op(
+    b: Builder, op: str, channels: int, kernel: int, dtype: DType
+) -> None:
+    """oneDNN 3.2's compiled kernel reads the wrong elements of such an operand: it is not asked
+    to.
+    """
     shape = (2, channels, 6 // kernel, 6 // kernel)
-    args, params = {"src": b.input("x", (2, channels, 6, 6))}, {"kernel_shape": (kernel, kernel), "strides": (kernel, kernel)}
+    args, params = (
+        {"src": b.input("x", (2, channels, 6, 6))},
+        {"kernel_shape": (kernel, kernel), "strides": (kernel, kernel)},
+    )
     if op == "ReduceMean":
         args, params = {**args, "axes": b.constant("axes", np.asarray([2, 3]))}, {"keepdims": 1}
     attr = PrimitiveAttr({}, {}, (Binary("add", b.input("skip", shape, dtype)),))
-    b.step("reduction" if op == "ReduceMean" else "pooling", op, args, "y", F32, shape, params, attr)
+    b.step(
+        "reduction" if op == "ReduceMean" else "pooling", op, args, "y", F32, shape, params, attr
+    )
     executor = OneDnnExecutor(b.plan("y"), 1)
-    worst = max((found.largest for found in compare_steps(b.plan("y"), executor, b.feeds())), default=0.0)
+    worst = max(
+        (found.largest for found in compare_steps(b.plan("y"), executor, b.feeds())), default=0.0
+    )
     assert worst <= 36 * 255 * 2**-24, "36 values are added in another order"
     assert where(executor) == ["onednn"]
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((2, 8, 6, 5), 3), ((2, 16, 7), -1), ((2, 3, 4, 5, 6), 4), ((2, 8, 6, 5), 1)])
-def test_softmax_with_a_factor_for_each_channel(b: Builder, shape: tuple[int, ...], axis: int) -> None:
-    """oneDNN 3.2's compiled kernel reads beyond the factors unless it runs along the channels: it is not asked to."""
-    factors = b.constant("m", b.rng.uniform(0.5, 2, (1, shape[1], *[1] * (len(shape) - 2))).astype(np.float32))
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((2, 8, 6, 5), 3), ((2, 16, 7), -1), ((2, 3, 4, 5, 6), 4), ((2, 8, 6, 5), 1)],
+)
+def test_softmax_with_a_factor_for_each_channel(
+    b: Builder, shape: tuple[int, ...], axis: int
+) -> None:
+    """oneDNN 3.2's compiled kernel reads beyond the factors unless it runs along the channels: it
+    is not asked to.
+    """
+    factors = b.constant(
+        "m", b.rng.uniform(0.5, 2, (1, shape[1], *[1] * (len(shape) - 2))).astype(np.float32)
+    )
     attr = PrimitiveAttr({}, {}, (Binary("mul", factors),))
-    b.step("softmax", "Softmax", {"src": b.input("x", shape)}, "y", F32, shape, {"axis": axis}, attr)
+    b.step(
+        "softmax", "Softmax", {"src": b.input("x", shape)}, "y", F32, shape, {"axis": axis}, attr
+    )
     executor = OneDnnExecutor(b.plan("y"), 1)
-    worst = max((found.largest for found in compare_steps(b.plan("y"), executor, b.feeds())), default=0.0)
+    worst = max(
+        (found.largest for found in compare_steps(b.plan("y"), executor, b.feeds())), default=0.0
+    )
     assert worst <= 2 * 2**-20, "the exponential is off by a few ulp"
     assert where(executor) == ["onednn" if axis == 1 else "numpy"]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 @pytest.mark.parametrize("operand", ["tensor", "columns", "channels", "images", "codes"])
-def test_resampling_channels_last_with_the_operand_of_a_post_op(b: Builder, mode: str, operand: str) -> None:
-    """oneDNN 3.2's plain kernel reads the wrong elements of what varies within the channels: it is asked for row-major tensors only."""
+def test_resampling_channels_last_with_the_operand_of_a_post_op(
+    b: Builder, mode: str, operand: str
+) -> None:
+    """oneDNN 3.2's plain kernel reads the wrong elements of what varies within the channels: it is
+    asked for row-major tensors only.
+    """
     shapes = {"columns": (1, 1, 1, 6), "channels": (1, 16, 1, 1), "images": (2, 1, 1, 1)}
     other = b.input("o", shapes.get(operand, (2, 16, 6, 6)), U8 if operand == "codes" else F32)
     b.convolution(b.quantize(b.input("x", (2, 16, 3, 3)), "codes"), "y", (16, 16, 1, 1))

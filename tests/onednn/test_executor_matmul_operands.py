@@ -1,5 +1,5 @@
-"""Products whose post-ops read operands that oneDNN's compiled kernels do not broadcast as they are: dimensions are joined, constants
-written out."""
+"""Products whose post-ops read operands that oneDNN's compiled kernels do not broadcast as they
+are: dimensions are joined, constants written out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def placed(plan: Plan, feeds: Mapping[str, np.ndarray]) -> list[Placement]:
     return list(executor.placement())
 
 
-def codes(rng: np.random.Generator, shape: tuple[int, ...], low: int = 0, high: int = 256) -> np.ndarray:
+def codes(
+    rng: np.random.Generator, shape: tuple[int, ...], low: int = 0, high: int = 256
+) -> np.ndarray:
     return rng.integers(low, high, shape).astype(np.uint8 if low == 0 else np.int8)
 
 
@@ -56,11 +58,25 @@ def product(
 ) -> tuple[Plan, dict[str, np.ndarray]]:
     """A product of codes with one `add` and `mul` after another for each operand, stored as u8."""
     names = [f"operand_{index}" for index in range(len(operands))]
-    chain = tuple(Binary(algorithm, name) for algorithm, name in zip(itertools.cycle(("add", "mul")), names, strict=False))
-    arrays = {name: rng.normal(1, 1, shape).astype(np.float32) for name, shape in zip(names, operands, strict=True)}
+    chain = tuple(
+        Binary(algorithm, name)
+        for algorithm, name in zip(itertools.cycle(("add", "mul")), names, strict=False)
+    )
+    arrays = {
+        name: rng.normal(1, 1, shape).astype(np.float32)
+        for name, shape in zip(names, operands, strict=True)
+    }
     args = [("src", codes(rng, left)), ("weights", codes(rng, right, -127, 128))]
     held = constants if live else (*constants, *names)
-    plan, _, feeds = one_step("matmul", "MatMul", args, U8, attr=PrimitiveAttr(ATTR, {}, chain), operands=arrays, constants=held)
+    plan, _, feeds = one_step(
+        "matmul",
+        "MatMul",
+        args,
+        U8,
+        attr=PrimitiveAttr(ATTR, {}, chain),
+        operands=arrays,
+        constants=held,
+    )
     return plan, feeds
 
 
@@ -69,8 +85,12 @@ SIZES = (2, 3, 4, 5, 6)
 
 
 @pytest.mark.parametrize("batched", [True, False], ids=["batched weights", "one matrix"])
-@pytest.mark.parametrize("mask", PATTERNS, ids=lambda mask: "".join("n1"[not full] for full in mask))
-def test_a_constant_operand_broadcasts_along_any_dimensions(rng: np.random.Generator, mask: tuple[bool, ...], batched: bool) -> None:
+@pytest.mark.parametrize(
+    "mask", PATTERNS, ids=lambda mask: "".join("n1"[not full] for full in mask)
+)
+def test_a_constant_operand_broadcasts_along_any_dimensions(
+    rng: np.random.Generator, mask: tuple[bool, ...], batched: bool
+) -> None:
     dims = SIZES[-len(mask) :]
     left, right = (*dims[:-1], 16), (*(dims[:-2] if batched else ()), 16, dims[-1])
     operand = tuple(size if full else 1 for size, full in zip(dims, mask, strict=True))
@@ -99,59 +119,114 @@ def test_an_operand_computed_at_run_time_is_read_where_joined_dimensions_allow_i
     assert placement.implementation == "brg:avx512_core_vnni", placement.reason
 
 
-def test_several_operands_that_broadcast_along_different_dimensions(rng: np.random.Generator) -> None:
+def test_several_operands_that_broadcast_along_different_dimensions(
+    rng: np.random.Generator,
+) -> None:
     operands = [(1, 4, 6, 7), (3, 1, 1, 7), (3, 4, 6, 7), (1, 1, 1, 7), (4, 1, 1), ()]
     (placement,) = placed(*product(rng, (3, 4, 6, 16), (3, 4, 16, 7), operands))
     assert placement.implementation == "brg:avx512_core_vnni", placement.reason
 
 
-@pytest.mark.parametrize(("left", "right"), [((1, 4, 6, 16), (3, 1, 16, 7)), ((6, 16), (3, 4, 16, 7)), ((3, 4, 1, 16), (16, 7))], ids=str)
-def test_factors_that_broadcast(rng: np.random.Generator, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((1, 4, 6, 16), (3, 1, 16, 7)), ((6, 16), (3, 4, 16, 7)), ((3, 4, 1, 16), (16, 7))],
+    ids=str,
+)
+def test_factors_that_broadcast(
+    rng: np.random.Generator, left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
     (placement,) = placed(*product(rng, left, right, [(1, 4, 1, 7)]))
     assert placement.runtime == "onednn", placement.reason
 
 
 def test_a_bias_and_a_sum_beside_a_written_operand(rng: np.random.Generator) -> None:
     chain = (Binary("add", "window"), Eltwise("relu"), Sum("old", 0.3))
-    args = [("src", codes(rng, (3, 4, 6, 16))), ("weights", codes(rng, (3, 4, 16, 7), -127, 128)), ("bias", np.ones(7, np.float32))]
-    operands = {"window": rng.normal(0, 1, (1, 4, 6, 7)).astype(np.float32), "old": codes(rng, (3, 4, 6, 7))}
+    args = [
+        ("src", codes(rng, (3, 4, 6, 16))),
+        ("weights", codes(rng, (3, 4, 16, 7), -127, 128)),
+        ("bias", np.ones(7, np.float32)),
+    ]
+    operands = {
+        "window": rng.normal(0, 1, (1, 4, 6, 7)).astype(np.float32),
+        "old": codes(rng, (3, 4, 6, 7)),
+    }
     attr = PrimitiveAttr(ATTR, {}, chain)
-    plan, _, feeds = one_step("matmul", "MatMul", args, U8, attr=attr, operands=operands, constants=("bias", "window"))
+    plan, _, feeds = one_step(
+        "matmul", "MatMul", args, U8, attr=attr, operands=operands, constants=("bias", "window")
+    )
     (placement,) = placed(plan, feeds)
-    assert placement.implementation.endswith("brg:avx512_core_vnni"), placement.reason  # behind a copy of the caller's array
+    assert placement.implementation.endswith("brg:avx512_core_vnni"), (
+        placement.reason
+    )  # behind a copy of the caller's array
 
 
 def test_codes_as_operands(rng: np.random.Generator) -> None:
     args = [("src", codes(rng, (3, 4, 6, 16))), ("weights", codes(rng, (3, 4, 16, 7), -127, 128))]
     operands = {"window": codes(rng, (1, 4, 6, 7), -128, 128)}
-    attr = PrimitiveAttr(ATTR, {}, (Eltwise("linear", 10.0, 0.0), Binary("gt", "window"), Binary("mul", "window")))
-    plan, _, feeds = one_step("matmul", "MatMul", args, U8, attr=attr, operands=operands, constants=("window",))
+    attr = PrimitiveAttr(
+        ATTR, {}, (Eltwise("linear", 10.0, 0.0), Binary("gt", "window"), Binary("mul", "window"))
+    )
+    plan, _, feeds = one_step(
+        "matmul", "MatMul", args, U8, attr=attr, operands=operands, constants=("window",)
+    )
     (placement,) = placed(plan, feeds)
     assert placement.implementation == "brg:avx512_core_vnni", placement.reason
 
 
 def attention(batch: int | str, shape: tuple[int, ...]) -> Plan:
-    """Queries times transposed keys, both cut out of one product's codes, plus a constant: how exporters write attention."""
+    """Queries times transposed keys, both cut out of one product's codes, plus a constant: how
+    exporters write attention.
+    """
     b = Builder()
     lies = (batch, 6, 4, 8)
     for name in ("q", "k"):
         b.quantize(b.input(f"{name}_f32", lies), name, U8 if name == "q" else S8)
-    b.step("onnx.Transpose", "Transpose", {"x": "q"}, "queries", U8, (batch, 4, 6, 8), {"perm": (0, 2, 1, 3)})
-    b.step("onnx.Transpose", "Transpose", {"x": "k"}, "keys", S8, (batch, 4, 8, 6), {"perm": (0, 2, 3, 1)})
+    b.step(
+        "onnx.Transpose",
+        "Transpose",
+        {"x": "q"},
+        "queries",
+        U8,
+        (batch, 4, 6, 8),
+        {"perm": (0, 2, 1, 3)},
+    )
+    b.step(
+        "onnx.Transpose",
+        "Transpose",
+        {"x": "k"},
+        "keys",
+        S8,
+        (batch, 4, 8, 6),
+        {"perm": (0, 2, 3, 1)},
+    )
     b.constant("bias", b.rng.normal(0, 1, shape).astype(np.float32))
     attr = PrimitiveAttr(scales(src=0.02, weights=0.02), {}, (Binary("add", "bias"),))
-    b.step("matmul", "MatMul", {"src": "queries", "weights": "keys"}, "scores", F32, (batch, 4, 6, 6), attr=attr)
+    b.step(
+        "matmul",
+        "MatMul",
+        {"src": "queries", "weights": "keys"},
+        "scores",
+        F32,
+        (batch, 4, 6, 6),
+        attr=attr,
+    )
     return b.plan("scores")
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_transposed_factors_are_read_where_they_lie(rng: np.random.Generator, batch: int) -> None:
-    feeds = {f"{name}_f32": rng.normal(0, 1, (batch, 6, 4, 8)).astype(np.float32) for name in ("q", "k")}
+    feeds = {
+        f"{name}_f32": rng.normal(0, 1, (batch, 6, 4, 8)).astype(np.float32) for name in ("q", "k")
+    }
     *_, placement = placed(attention(batch, (1, 4, 6, 6)), feeds)
-    assert placement.implementation == "brg:avx512_core_vnni", placement.reason  # alone, without a reorder
+    assert placement.implementation == "brg:avx512_core_vnni", (
+        placement.reason
+    )  # alone, without a reorder
 
 
-def test_operands_too_large_to_be_written_out(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+def test_operands_too_large_to_be_written_out(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
     plan, feeds = product(rng, (3, 4, 6, 16), (3, 4, 16, 7), [(1, 4, 6, 7), (1, 4, 1, 7)])
     one = 3 * 4 * 6 * 7 * 4
     monkeypatch.setattr(values, "_LARGEST_WRITTEN_OUT", 2 * one)
@@ -166,6 +241,9 @@ def test_what_is_written_out_belongs_to_the_shapes_that_are_bound(rng: np.random
     plan = attention("B", (1, 4, 6, 6))
     executor = OneDnnExecutor(plan, 2)
     for batch in (2, 5, 2, 1, 7):
-        feeds = {f"{name}_f32": rng.normal(0, 1, (batch, 6, 4, 8)).astype(np.float32) for name in ("q", "k")}
+        feeds = {
+            f"{name}_f32": rng.normal(0, 1, (batch, 6, 4, 8)).astype(np.float32)
+            for name in ("q", "k")
+        }
         assert [str(d) for d in compare_steps(plan, executor, feeds)] == []
         assert executor.placement()[-1].runtime == "onednn"

@@ -1,4 +1,6 @@
-"""CPUs without VNNI: the proof that weights cannot saturate, and sessions that rely on it, under ONEDNN_MAX_CPU_ISA."""
+"""CPUs without VNNI: the proof that weights cannot saturate, and sessions that rely on it, under
+ONEDNN_MAX_CPU_ISA.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ print(session.backend_reason)
 def run(isa: str, backend: str) -> list[str]:
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
     command = [sys.executable, "-c", SCRIPT, str(DATA), backend]
-    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=300).stdout.splitlines()
+    return subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True, timeout=300
+    ).stdout.splitlines()
 
 
 @pytest.mark.usefixtures("library")
@@ -45,8 +49,12 @@ def test_auto_is_exact_without_vnni(isa: str) -> None:
     assert lines[0] == "0 differences"
     assert any(line.startswith("convolution 1 numpy") and "may saturate" in line for line in lines)
     assert any(line.startswith("convolution 48 onednn") for line in lines)  # depthwise: no pairs
-    assert any(line.startswith("convolution 1 onednn") for line in lines)  # one input channel: pairs of one
-    assert lines[-1].endswith("on a CPU without VNNI: steps whose weights may saturate run on NumPy")
+    assert any(
+        line.startswith("convolution 1 onednn") for line in lines
+    )  # one input channel: pairs of one
+    assert lines[-1].endswith(
+        "on a CPU without VNNI: steps whose weights may saturate run on NumPy"
+    )
 
 
 @pytest.mark.usefixtures("library")
@@ -65,14 +73,23 @@ def test_a_cpu_with_vnni_is_exact(library: Library) -> None:
 
 @pytest.mark.parametrize(
     ("pair", "fits"),
-    [((64, 64), True), ((127, 1), True), ((127, 2), False), ((-128, 0), True), ((-128, -1), False), ((127, -128), True)],
+    [
+        ((64, 64), True),
+        ((127, 1), True),
+        ((127, 2), False),
+        ((-128, 0), True),
+        ((-128, -1), False),
+        ((127, -128), True),
+    ],
 )
 def test_pairs(pair: tuple[int, int], fits: bool) -> None:
     weights = np.zeros((4, 6, 3, 3), np.int8)
     weights[2, 2:4, 1, 1] = pair
     assert pairs_fit(weights, 1) is fits
     # The worst data for the pair, as the instruction adds it up.
-    worst = max(abs(sum(255 * w for w in pair if w > 0)), abs(sum(255 * w for w in pair if w < 0)) - 1)
+    worst = max(
+        abs(sum(255 * w for w in pair if w > 0)), abs(sum(255 * w for w in pair if w < 0)) - 1
+    )
     assert (worst <= 32767) is fits
 
 
@@ -107,7 +124,16 @@ print(np.array_equal(*results), np.unique(results[0]).size > 10)
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX512_CORE"])
 def test_factors_of_signed_codes_are_no_weights_that_are_halved(isa: str) -> None:
-    """A factor for each channel runs as a depthwise convolution: its own weights must not be what the CPU rounds."""
+    """A factor for each channel runs as a depthwise convolution: its own weights must not be what
+    the CPU rounds.
+    """
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
-    ran = subprocess.run([sys.executable, "-c", AFFINE], env=environment, check=True, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(
+        [sys.executable, "-c", AFFINE],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert ran.stdout.split() == ["True", "True"]

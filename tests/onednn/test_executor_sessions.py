@@ -47,7 +47,7 @@ def images(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(count, 3, 10, 12)).astype(np.float32)
 
 
-# -- the digits --------------------------------------------------------------------------------------------------------------------
+# -- the digits ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -64,7 +64,11 @@ def test_the_digits_agree_with_numpy_in_every_byte(digits: Plan, test_images: np
     executor = OneDnnExecutor(digits, 2)
     assert [str(d) for d in compare_steps(digits, executor, {"image": test_images})] == []
     assert {placement.runtime for placement in executor.placement()} == {"onednn", "view"}
-    assert not any(part.startswith("ref") for p in executor.placement() for part in p.implementation.split(" + "))
+    assert not any(
+        part.startswith("ref")
+        for p in executor.placement()
+        for part in p.implementation.split(" + ")
+    )
     assert executor.reorders == 0
 
 
@@ -82,7 +86,7 @@ def test_a_plan_for_the_older_attributes_agrees_too(name: str, test_images: np.n
     assert {placement.runtime for placement in executor.placement()} == {"onednn", "view"}
 
 
-# -- threads -----------------------------------------------------------------------------------------------------------------------
+# -- threads ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("runs", [250, pytest.param(2500, marks=pytest.mark.slow)])
@@ -94,7 +98,11 @@ def test_four_threads_on_one_session(digits: Plan, test_images: np.ndarray, runs
 
     def work(seed: int) -> None:
         chosen = np.random.default_rng(seed).integers(0, len(parts), runs).tolist()
-        wrong.extend(i for i in chosen if not np.array_equal(session.run(None, {"image": parts[i]})[0], expected[i]))
+        wrong.extend(
+            i
+            for i in chosen
+            if not np.array_equal(session.run(None, {"image": parts[i]})[0], expected[i])
+        )
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:
@@ -105,9 +113,13 @@ def test_four_threads_on_one_session(digits: Plan, test_images: np.ndarray, runs
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_the_number_of_threads_changes_nothing(plan: Plan, session: InferenceSession, threads: int) -> None:
+def test_the_number_of_threads_changes_nothing(
+    plan: Plan, session: InferenceSession, threads: int
+) -> None:
     other = InferenceSession(plan, "onednn", threads)
-    for mine, theirs in zip(other.run(None, {"image": images(5)}), session.run(None, {"image": images(5)}), strict=True):
+    for mine, theirs in zip(
+        other.run(None, {"image": images(5)}), session.run(None, {"image": images(5)}), strict=True
+    ):
         np.testing.assert_array_equal(mine, theirs)
 
 
@@ -140,16 +152,20 @@ def test_every_batch_size_gives_the_same_images(session: InferenceSession) -> No
         np.testing.assert_array_equal(part[1], features[:count])
 
 
-# -- processes ---------------------------------------------------------------------------------------------------------------------
+# -- processes -------------------------------------------------------------------------------------
 
 
 def test_a_pickled_session(session: InferenceSession) -> None:
     again = pickle.loads(pickle.dumps(session))  # noqa: S301 - our own bytes
     assert (again.backend, again.threads) == ("onednn", 2)
-    np.testing.assert_array_equal(again.run(None, {"image": images(2)})[0], session.run(None, {"image": images(2)})[0])
+    np.testing.assert_array_equal(
+        again.run(None, {"image": images(2)})[0], session.run(None, {"image": images(2)})[0]
+    )
 
 
-def _answer(session: InferenceSession, x: np.ndarray, queue: multiprocessing.Queue[np.ndarray]) -> None:
+def _answer(
+    session: InferenceSession, x: np.ndarray, queue: multiprocessing.Queue[np.ndarray]
+) -> None:
     queue.put(session.run(None, {"image": x})[0])
 
 
@@ -173,10 +189,12 @@ def test_a_spawned_process(session: InferenceSession, tmp_path: Path) -> None:
         "np.save(sys.argv[2], session.run(None, {'image': np.ones((2, 3, 10, 12), np.float32)})[0])"
     )
     subprocess.run([sys.executable, "-c", script, str(state), str(answer)], check=True, timeout=120)
-    np.testing.assert_array_equal(np.load(answer), session.run(None, {"image": np.ones((2, 3, 10, 12), np.float32)})[0])
+    np.testing.assert_array_equal(
+        np.load(answer), session.run(None, {"image": np.ones((2, 3, 10, 12), np.float32)})[0]
+    )
 
 
-# -- memory ------------------------------------------------------------------------------------------------------------------------
+# -- memory ----------------------------------------------------------------------------------------
 
 
 GROWTH = """
@@ -210,7 +228,9 @@ print(megabytes() - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from Linux's /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="resident memory is read from Linux's /proc"
+)
 @pytest.mark.parametrize(
     ("what", "count"),
     [
@@ -221,11 +241,14 @@ print(megabytes() - before)
     ],
 )
 def test_nothing_is_left_behind(plan: Plan, tmp_path: Path, what: str, count: int) -> None:
-    """In a process of its own: the heap of one that ran other tests before grows by what those left in pieces."""
+    """In a process of its own: the heap of one that ran other tests before grows by what those left
+    in pieces.
+    """
     save_plan(plan, tmp_path / "plan.onnx")
     command = [sys.executable, "-c", GROWTH, str(tmp_path / "plan.onnx"), what, str(count)]
     done = subprocess.run(command, check=True, timeout=1500, capture_output=True, text=True)
-    # A session of this plan holds more than 100 kB: 300 that stay would be 30 MB; 8 bytes that stay of each of a million runs are 8 MB.
+    # A session of this plan holds more than 100 kB: 300 that stay would be 30 MB; 8 bytes that stay
+    # of each of a million runs are 8 MB.
     assert float(done.stdout) < 4
 
 
@@ -239,19 +262,23 @@ def test_a_session_goes_when_its_last_reference_goes(plan: Plan) -> None:
         run = next(iter(state.programs.values())).idle[0]
         arena = run._arena.base
         del state, run, session
-        assert sys.getrefcount(arena) == 2  # ours and the call's: no cycle keeps the memory until it is collected
+        assert (
+            sys.getrefcount(arena) == 2
+        )  # ours and the call's: no cycle keeps the memory until it is collected
     finally:
         gc.enable()
 
 
-# -- what a session says -----------------------------------------------------------------------------------------------------------
+# -- what a session says ---------------------------------------------------------------------------
 
 
 def test_placement(session: InferenceSession, plan: Plan) -> None:
     session.run(None, {"image": images(1)})
     placements = session.placement()
     assert [placement.step for placement in placements] == list(plan.steps)
-    assert all(placement.implementation for placement in placements if placement.runtime == "onednn")
+    assert all(
+        placement.implementation for placement in placements if placement.runtime == "onednn"
+    )
     assert split_offs(placements) == ()
     assert session.backend == "onednn"
     assert "oneDNN 3" in session.backend_reason
@@ -271,7 +298,12 @@ def test_placement_on_numpy(plan: Plan) -> None:
 
 def test_a_split_off_is_a_refusal(plan: Plan) -> None:
     convolution, flatten = plan.steps[1], plan.steps[6]
-    (decision,) = split_offs([Placement(convolution, "numpy", reason="only ref:any"), Placement(flatten, "numpy", reason="no primitive")])
+    (decision,) = split_offs(
+        [
+            Placement(convolution, "numpy", reason="only ref:any"),
+            Placement(flatten, "numpy", reason="no primitive"),
+        ]
+    )
     assert decision.outcome is Outcome.REFUSED
     assert decision.subject == convolution.name
     assert "only ref:any" in decision.reason
@@ -281,10 +313,15 @@ def test_profile(session: InferenceSession) -> None:
     executor = session._executor
     assert isinstance(executor, OneDnnExecutor)
     profile = executor.profile({"image": images(2)}, rounds=3)
-    # Step 0 changes type and layout one after the other, the view of step 6 is no action, and an output becomes row-major at the end.
+    # Step 0 changes type and layout one after the other, the view of step 6 is no action, and an
+    # output becomes row-major at the end.
     assert [action.step for action, _ in profile] == [0, 0, 1, 2, 3, 4, 5, 7, 7]
     assert all(0 < seconds < 10 for _, seconds in profile)
-    assert [action.label for action, _ in profile][:3] == ["binary", "layout of codes", "convolution"]
+    assert [action.label for action, _ in profile][:3] == [
+        "binary",
+        "layout of codes",
+        "convolution",
+    ]
 
 
 WITHOUT = """
@@ -303,13 +340,15 @@ except fqfuse.BackendUnavailable as error:
 def test_without_the_library() -> None:
     environment = {**os.environ, "FQFUSE_ONEDNN": "/nowhere/libdnnl.so.3"}
     command = [sys.executable, "-c", WITHOUT, str(DATA / MODELS[0])]
-    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=120).stdout
+    said = subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True, timeout=120
+    ).stdout
     assert said.startswith("numpy | oneDNN cannot be used: ")
     assert 'pip install "fqfuse[onednn]"' in said
     assert BackendUnavailable.__name__ not in said
 
 
-# -- buffers -----------------------------------------------------------------------------------------------------------------------
+# -- buffers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("expected", [0, 1000, 5 << 20])

@@ -29,13 +29,30 @@ def checked(plan: Plan, feeds: Mapping[str, np.ndarray]) -> OneDnnExecutor:
 
 @pytest.mark.parametrize(
     ("shape", "axis", "size"),
-    [((2, 12, 5, 6), 1, 6), ((2, 12, 5, 6), 1, 4), ((1, 6, 5, 12), -1, 3), ((3, 8), 1, 2), ((6, 4, 3), 0, 3), ((2, 6, 2, 3, 4), 1, 2)],
+    [
+        ((2, 12, 5, 6), 1, 6),
+        ((2, 12, 5, 6), 1, 4),
+        ((1, 6, 5, 12), -1, 3),
+        ((3, 8), 1, 2),
+        ((6, 4, 3), 0, 3),
+        ((2, 6, 2, 3, 4), 1, 2),
+    ],
 )
 @pytest.mark.parametrize("codes", [True, False])
-def test_of_what_lies_row_major(b: Builder, shape: tuple[int, ...], axis: int, size: int, codes: bool) -> None:
+def test_of_what_lies_row_major(
+    b: Builder, shape: tuple[int, ...], axis: int, size: int, codes: bool
+) -> None:
     x = b.input("x", shape)
     x = b.quantize(x, "codes") if codes else x
-    b.step("shuffle", "Shuffle", {"src": x}, "y", U8 if codes else F32, shape, {"axis": axis, "group_size": size})
+    b.step(
+        "shuffle",
+        "Shuffle",
+        {"src": x},
+        "y",
+        U8 if codes else F32,
+        shape,
+        {"axis": axis, "group_size": size},
+    )
     feeds = b.feeds()
     executor = checked(b.plan("y"), feeds)
     assert executor.placement()[-1].runtime == "onednn"
@@ -48,10 +65,20 @@ def test_of_what_lies_row_major(b: Builder, shape: tuple[int, ...], axis: int, s
 def test_between_convolutions_no_layout_changes(b: Builder) -> None:
     x = b.quantize(b.input("x", (1, 16, 7, 7)), "codes")
     b.convolution(x, "first", (12, 16, 1, 1))
-    b.step("shuffle", "Shuffle", {"src": "first"}, "shuffled", U8, (1, 12, 7, 7), {"axis": 1, "group_size": 6})
+    b.step(
+        "shuffle",
+        "Shuffle",
+        {"src": "first"},
+        "shuffled",
+        U8,
+        (1, 12, 7, 7),
+        {"axis": 1, "group_size": 6},
+    )
     b.convolution("shuffled", "second", (8, 12, 1, 1))
     executor = checked(b.plan("second"), b.feeds())
     assert [placement.runtime for placement in executor.placement()] == ["onednn"] * 4
     assert executor.reorders == 0
     assert " + " not in executor.placement()[2].implementation, "no reorder beside its own"
-    assert " + " not in executor.placement()[3].implementation, "the convolution takes the channels as they lie"
+    assert " + " not in executor.placement()[3].implementation, (
+        "the convolution takes the channels as they lie"
+    )

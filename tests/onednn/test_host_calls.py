@@ -1,4 +1,6 @@
-"""Steps between primitives that come to one call: the same bytes as the row's evaluation, in the memory that the next primitive reads."""
+"""Steps between primitives that come to one call: the same bytes as the row's evaluation, in the
+memory that the next primitive reads.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,18 @@ from fqfuse.runtime.numpy_runtime import NumpyExecutor
 def doubled(b: Builder, value: str, shape: tuple[int, ...]) -> Plan:
     """A primitive behind the step, so that a primitive reads what the step wrote."""
     two = b.constant("two", np.full([1] * len(shape), 2, np.float32))
-    return b.plan(b.step("binary", "Mul", {"src_0": value, "src_1": two}, "doubled", F32, shape, {"algorithm": "mul"}), value)
+    return b.plan(
+        b.step(
+            "binary",
+            "Mul",
+            {"src_0": value, "src_1": two},
+            "doubled",
+            F32,
+            shape,
+            {"algorithm": "mul"},
+        ),
+        value,
+    )
 
 
 def agrees(plan: Plan, feeds: dict[str, np.ndarray]) -> OneDnnExecutor:
@@ -37,7 +50,9 @@ def single(executor: OneDnnExecutor) -> bool:
     """True when the first step on NumPy is one call into the arena."""
     program = executor._latest()
     action = next(action for action in program.actions if isinstance(action, HostAction))
-    return action.runner.single_call is not None and all(tensor.buffer.home is Home.ARENA for tensor in action.outputs.values())
+    return action.runner.single_call is not None and all(
+        tensor.buffer.home is Home.ARENA for tensor in action.outputs.values()
+    )
 
 
 @pytest.mark.parametrize("kind", [DType.S64, DType.S32, DType.S16, DType.U64, DType.BOOL, DType.U8])
@@ -47,7 +62,11 @@ def test_cast(kind: DType) -> None:
     b.step("onnx.Cast", "Cast", {"x": "x"}, "y", F32, (3, 40), {"to": F32})
     plan = doubled(b, "y", (3, 40))
     info = np.iinfo(np.int8 if kind is DType.BOOL else kind.numpy)
-    x = np.random.default_rng(3).integers(info.min, info.max, (3, 40), dtype=info.dtype, endpoint=True).astype(kind.numpy)
+    x = (
+        np.random.default_rng(3)
+        .integers(info.min, info.max, (3, 40), dtype=info.dtype, endpoint=True)
+        .astype(kind.numpy)
+    )
     assert single(agrees(plan, {"x": x}))
 
 
@@ -77,7 +96,9 @@ def test_an_index_out_of_range_says_so(wrong: int) -> None:
     with pytest.raises(InvalidInput, match="Gather cannot be computed") as caught:
         executor.run({"i": np.array([0, wrong])})
     assert "node of y" in str(caught.value)
-    np.testing.assert_array_equal(executor.run({"i": np.array([5, -6])})[1], [[20, 21, 22, 23], [0, 1, 2, 3]])  # and goes on
+    np.testing.assert_array_equal(
+        executor.run({"i": np.array([5, -6])})[1], [[20, 21, 22, 23], [0, 1, 2, 3]]
+    )  # and goes on
 
 
 @pytest.mark.parametrize("source", [U8, S8])
@@ -87,7 +108,15 @@ def test_lookup(source: DType, target: DType) -> None:
     b = Builder()
     b.input("x", (2, 5, 64), source)
     table = b.constant("table", rng.integers(0, 256, 256).astype(np.uint8).view(target.numpy))
-    b.step("onnx.Lookup", "Lookup", {"x": "x", "table": table}, "y", target, (2, 5, 64), {"quant": None})
+    b.step(
+        "onnx.Lookup",
+        "Lookup",
+        {"x": "x", "table": table},
+        "y",
+        target,
+        (2, 5, 64),
+        {"quant": None},
+    )
     x = rng.integers(0, 256, (2, 5, 64)).astype(np.uint8).view(source.numpy)
     assert single(agrees(doubled(b, "y", (2, 5, 64)), {"x": x}))
 

@@ -1,4 +1,6 @@
-"""The steps' exactness under other instruction sets: `test_executor_steps.py` again, in processes under ONEDNN_MAX_CPU_ISA."""
+"""The steps' exactness under other instruction sets: `test_executor_steps.py` again, in processes
+under ONEDNN_MAX_CPU_ISA.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from fqfuse.onednn.library import Library
 
 STEPS = Path(__file__).with_name("test_executor_steps.py")
 
-# Without VNNI the library halves the weights behind an s8 source, and rounds them, and other kernels add products in 16 bits: NumPy takes
-# such steps. Weights stay within +-64 there, so that u8 sources are exact.
+# Without VNNI the library halves the weights behind an s8 source, and rounds them, and other
+# kernels add products in 16 bits: NumPy takes such steps. Weights stay within +-64 there, so that
+# u8 sources are exact.
 AT_LEAST = {"AVX512_CORE_VNNI": 1400, "AVX2_VNNI": 1400, "AVX512_CORE": 1400, "AVX2": 1400}
 
 
@@ -27,10 +30,22 @@ def test_steps_are_exact_under(library: Library, name: str) -> None:
     if library.effective_isa() & wanted != wanted:
         pytest.skip(f"this CPU has no {name}")
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": name}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", str(STEPS)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "0",
+        str(STEPS),
+    ]
     if not wanted.has_vnni:
         environment["FQFUSE_TEST_S8_LIMIT"] = "64"
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900)
+    ran = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=900
+    )
     assert ran.returncode == 0, ran.stdout[-4000:]
     passed = re.search(r"(\d+) passed", ran.stdout)
     assert passed is not None

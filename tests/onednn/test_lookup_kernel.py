@@ -1,4 +1,6 @@
-"""The lookup kernel: its listing is the code, it gives table[code] for every pair of codes and length, and touches nothing else."""
+"""The lookup kernel: its listing is the code, it gives table[code] for every pair of codes and
+length, and touches nothing else.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,11 @@ def test_every_length_and_nothing_beyond(kernel: Kernel, offset: int) -> None:
 @pytest.mark.parametrize("shift", [0, 1])
 def test_every_pair_of_codes(kernel: Kernel, shift: int) -> None:
     codes = np.arange(65536, dtype=np.uint16).view(np.uint8)[shift:]
-    for table in (table_of(5), np.arange(256, dtype=np.uint8), np.arange(256, dtype=np.uint8)[::-1].copy()):
+    for table in (
+        table_of(5),
+        np.arange(256, dtype=np.uint8),
+        np.arange(256, dtype=np.uint8)[::-1].copy(),
+    ):
         out = np.empty_like(codes)
         kernel(out.ctypes.data, codes.ctypes.data, codes.size, table.ctypes.data)
         np.testing.assert_array_equal(out, table[codes])
@@ -107,7 +113,11 @@ def lookup(source: DType, target: DType, shape: tuple[int, ...]) -> Plan:
     b = Builder()
     b.input("x", shape, source)
     table = b.constant("table", table_of(11).view(target.numpy))
-    return b.plan(b.step("onnx.Lookup", "Lookup", {"x": "x", "table": table}, "y", target, shape, {"quant": None}))
+    return b.plan(
+        b.step(
+            "onnx.Lookup", "Lookup", {"x": "x", "table": table}, "y", target, shape, {"quant": None}
+        )
+    )
 
 
 @pytest.mark.parametrize("source", [U8, S8])
@@ -120,12 +130,18 @@ def test_both_ways_give_the_same_bytes_in_any_order(
     """Source and result in the same order of memory, and in different ones."""
     shape = (2, 5, 7, 3)
     plan = lookup(source, target, shape)
-    make = single_call(plan, plan.steps[0], plan.constants, library.effective_isa() if newer else OLDER)
+    make = single_call(
+        plan, plan.steps[0], plan.constants, library.effective_isa() if newer else OLDER
+    )
     assert make is not None
     x = np.random.default_rng(12).integers(0, 256, shape).astype(np.uint8).view(source.numpy)
     back = np.argsort(axes)
     wanted = plan.constants["table"][x.view(np.uint8)]
-    for held in (x, np.ascontiguousarray(x.transpose(axes)).transpose(back), np.repeat(x, 2, axis=2)[:, :, ::2]):
+    for held in (
+        x,
+        np.ascontiguousarray(x.transpose(axes)).transpose(back),
+        np.repeat(x, 2, axis=2)[:, :, ::2],
+    ):
         out = np.zeros([shape[axis] for axis in axes], target.numpy).transpose(back)
         assert make(out)(held)
         np.testing.assert_array_equal(out, wanted)

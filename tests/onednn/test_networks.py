@@ -1,6 +1,8 @@
-"""The benchmark's networks on the real library: no step binds to a reference kernel, and each step computes what NumPy computes.
+"""The benchmark's networks on the real library: no step binds to a reference kernel, and each step
+computes what NumPy computes.
 
-Quantized here, by ONNX Runtime's quantizer on two inputs: which steps there are does not depend on the calibration.
+Quantized here, by ONNX Runtime's quantizer on two inputs: which steps there are does not depend on
+the calibration.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
-COMPUTE = ("convolution", "matmul", "pooling", "binary", "eltwise", "concat", "reorder", "softmax", "layer_normalization")
+COMPUTE = (
+    "convolution",
+    "matmul",
+    "pooling",
+    "binary",
+    "eltwise",
+    "concat",
+    "reorder",
+    "softmax",
+    "layer_normalization",
+)
 
 
 class Reader(CalibrationDataReader):
@@ -38,8 +50,11 @@ def quantized(name: str, folder: Path) -> tuple[Plan, dict[str, np.ndarray]]:
     network = NETWORKS[name]
     onnx.save(network.build(0, 2), folder / "f32.onnx")
     stacked = network.feeds(np.random.default_rng(0), 2)
-    # As `make bench` does it, but for the symbolic shapes, which need sympy: the networks' shapes are static.
-    quant_pre_process(str(folder / "f32.onnx"), str(folder / "prepared.onnx"), skip_symbolic_shape=True)
+    # As `make bench` does it, but for the symbolic shapes, which need sympy: the networks' shapes
+    # are static.
+    quant_pre_process(
+        str(folder / "f32.onnx"), str(folder / "prepared.onnx"), skip_symbolic_shape=True
+    )
     quantize_static(
         str(folder / "prepared.onnx"),
         str(folder / "int8.onnx"),
@@ -63,9 +78,13 @@ def test_no_reference_kernels_and_the_same_codes(tmp_path: Path, name: str) -> N
         assert difference.transcendental, str(difference)
         if plan.type(difference.value).dtype.is_integer:
             assert difference.largest <= 1, str(difference)
-        else:  # f32 functions by polynomials, and sums in the library's own order: values are of the order of 1 to 10
+        # f32 functions by polynomials, and sums in the library's own order: values are of the order
+        # of 1 to 10
+        else:
             assert difference.largest <= 1e-4, str(difference)
     for placement in executor.placement():
-        assert not any(part.startswith("ref") for part in placement.implementation.split(" + ")), placement
+        assert not any(part.startswith("ref") for part in placement.implementation.split(" + ")), (
+            placement
+        )
         if placement.step.primitive in COMPUTE:
             assert placement.runtime == "onednn", f"{placement.step.name}: {placement.reason}"

@@ -1,4 +1,6 @@
-"""How long OpenMP's threads wait awake: our number, unless the user's environment says otherwise, and nothing is left in it."""
+"""How long OpenMP's threads wait awake: our number, unless the user's environment says otherwise,
+and nothing is left in it.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ assert "GOMP_SPINCOUNT" in before or "GOMP_SPINCOUNT" not in subprocess.run(["en
 
 def settings(**given: str) -> dict[str, str]:
     """What GNU OpenMP says of its settings when fqfuse loads it."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))
+    }
     environment = {**kept, "OMP_DISPLAY_ENV": "VERBOSE", **given}
-    found = subprocess.run([sys.executable, "-c", LOAD], env=environment, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [sys.executable, "-c", LOAD], env=environment, capture_output=True, text=True, check=False
+    )
     assert found.returncode == 0, found.stderr
     lines = [line.split("]")[-1].split("=", 1) for line in found.stderr.splitlines() if "=" in line]
     return {name.strip(): value.strip().strip("'") for name, value in lines}
@@ -36,13 +42,17 @@ def test_threads_spin_for_a_short_while() -> None:
 
 
 @pytest.mark.usefixtures("library")
-@pytest.mark.parametrize("given", [{"GOMP_SPINCOUNT": "77"}, {"GOMP_SPINCOUNT": "77", "OMP_WAIT_POLICY": "ACTIVE"}])
+@pytest.mark.parametrize(
+    "given", [{"GOMP_SPINCOUNT": "77"}, {"GOMP_SPINCOUNT": "77", "OMP_WAIT_POLICY": "ACTIVE"}]
+)
 def test_the_users_number_counts(given: dict[str, str]) -> None:
     assert settings(**given)["GOMP_SPINCOUNT"] == "77"
 
 
 @pytest.mark.usefixtures("library")
-@pytest.mark.parametrize(("policy", "atleast", "atmost"), [("ACTIVE", SPINS + 1, None), ("PASSIVE", 0, 0)])
+@pytest.mark.parametrize(
+    ("policy", "atleast", "atmost"), [("ACTIVE", SPINS + 1, None), ("PASSIVE", 0, 0)]
+)
 def test_the_users_policy_counts(policy: str, atleast: int, atmost: int | None) -> None:
     spins = settings(OMP_WAIT_POLICY=policy)["GOMP_SPINCOUNT"]
     count = sys.maxsize if spins == "INFINITY" else int(spins)

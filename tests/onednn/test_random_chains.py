@@ -1,10 +1,12 @@
-"""Random chains on both runtimes: one primitive, a result within the chain's interval, and the same bytes from NumPy and oneDNN.
+"""Random chains on both runtimes: one primitive, a result within the chain's interval, and the same
+bytes from NumPy and oneDNN.
 
-oneDNN computes transcendental functions by polynomials: where the chain has one, the interval grants it their error, and the code one least
-significant bit. NumPy is granted neither.
+oneDNN computes transcendental functions by polynomials: where the chain has one, the interval
+grants it their error, and the code one least significant bit. NumPy is granted neither.
 
-2,000 chains in `make test`, 50,000 in `make fuzz`, drawn in 16 parts; and some that are as long as chains may be. Without oneDNN, or on a
-CPU without VNNI, where int8 products saturate, the chains are held on NumPy and the parts then skipped, with the reason.
+2,000 chains in `make test`, 50,000 in `make fuzz`, drawn in 16 parts; and some that are as long as
+chains may be. Without oneDNN, or on a CPU without VNNI, where int8 products saturate, the chains
+are held on NumPy and the parts then skipped, with the reason.
 """
 
 from __future__ import annotations
@@ -31,16 +33,21 @@ PARTS = 4
 """Of the 500 chains of each anchor."""
 
 REFUSALS = ("reference implementation", "failed with runtime_error", "may saturate")
-"""Why a primitive is not oneDNN's: it has no compiled kernel for it, the kernel's code cannot be generated, or loses bits."""
+"""Why a primitive is not oneDNN's: it has no compiled kernel for it, the kernel's code cannot be
+generated, or loses bits.
+"""
 
 MOST_REFUSED = {"Conv": 0.02, "ConvTranspose": 0.3, "MatMul": 0.02, "Gemm": 0.02}
-"""The largest share of an anchor's chains that runs on NumPy, over a part. In `make test` none of 1,500 does but deconvolutions, 70 of 500:
-grouped ones of signed or odd numbers of channels, and those with a sum that is not the first post-op, have no compiled kernel."""
+"""The largest share of an anchor's chains that runs on NumPy, over a part. In `make test` none of
+1,500 does but deconvolutions, 70 of 500: grouped ones of signed or odd numbers of channels, and
+those with a sum that is not the first post-op, have no compiled kernel."""
 
 
 @dataclass
 class _Seen:
-    """What a part of the chains saw: how many were drawn and bound, why steps went to NumPy, and the kinds of post-ops."""
+    """What a part of the chains saw: how many were drawn and bound, why steps went to NumPy, and
+    the kinds of post-ops.
+    """
 
     chains: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
@@ -68,11 +75,15 @@ def check(chain: DrawnChain, seen: _Seen, *, onednn: bool) -> None:
     refused = [place.reason for place in session.placement() if place.runtime == "numpy"]
     assert all(any(known in reason for known in REFUSALS) for reason in refused), refused
     seen.chains += 1
-    seen.refusals.update("; ".join(known for known in REFUSALS if known in reason) for reason in refused)
+    seen.refusals.update(
+        "; ".join(known for known in REFUSALS if known in reason) for reason in refused
+    )
     if box is None:
         event("a value outgrows f32")
     elif not any(is_transcendental(step, plan) for step in plan.steps):
-        assert np.array_equal(numpy, found), shown(chain.graph, plan)  # the sign of a zero does not count
+        assert np.array_equal(numpy, found), shown(
+            chain.graph, plan
+        )  # the sign of a zero does not count
     else:
         wider = interval_of(chain, feeds, POLYNOMIALS)
         assert wider is None or within(wider, found, slack=1.0), shown(chain.graph, plan)

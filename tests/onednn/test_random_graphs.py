@@ -1,4 +1,6 @@
-"""Plans of random graphs with branches on the real library: the results lie inside the intervals of the imported graph."""
+"""Plans of random graphs with branches on the real library: the results lie inside the intervals of
+the imported graph.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,8 @@ EACH = 20
 def test_plans_of_random_graphs(block: str) -> None:
     def hold(graph: Graph) -> None:
         feeds = feeds_for(graph)
-        inside(graph, plan_from_graph(optimize(graph.copy())), "onednn", feeds, boxes_of(graph, feeds))
+        inside(
+            graph, plan_from_graph(optimize(graph.copy())), "onednn", feeds, boxes_of(graph, feeds)
+        )
 
     drawn(block, EACH, hold)

@@ -1,4 +1,6 @@
-"""What the table of targets leaves out because oneDNN 3.2 refuses it, or has no compiled kernel: where this fails, a step can be saved."""
+"""What the table of targets leaves out because oneDNN 3.2 refuses it, or has no compiled kernel:
+where this fails, a step can be saved.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,24 @@ def _is_3_2(engine: Engine) -> None:
 PLAIN = Attributes()
 
 
-def averaged(engine: Engine, src: DataType, dst: DataType, attributes: Attributes = PLAIN) -> PrimitiveDesc:
+def averaged(
+    engine: Engine, src: DataType, dst: DataType, attributes: Attributes = PLAIN
+) -> PrimitiveDesc:
     source = channels_last(engine.library, SHAPE, src)
     target = MemoryDesc.any(engine.library, (2, 16, 3, 3), dst)
     two, none = (2, 2), (0, 0)
     return pooling(
-        engine, AlgKind.pooling_avg_exclude_padding, source, target, kernel=two, strides=two, dilations=none, padding_l=none,
-        padding_r=none, attributes=attributes,
-    )  # fmt: skip
+        engine,
+        AlgKind.pooling_avg_exclude_padding,
+        source,
+        target,
+        kernel=two,
+        strides=two,
+        dilations=none,
+        padding_l=none,
+        padding_r=none,
+        attributes=attributes,
+    )
 
 
 @pytest.mark.parametrize("dtype", [U8, S8, F32])
@@ -44,14 +56,22 @@ def test_an_average_has_its_sources_type(engine: Engine, dtype: DataType) -> Non
             averaged(engine, dtype, other)
 
 
-@pytest.mark.parametrize("attributes", [Attributes(zero_points={Arg.SRC: 0}), Attributes({Arg.DST: 0})])
-def test_an_average_takes_no_zero_point_and_no_scale(engine: Engine, attributes: Attributes) -> None:
+@pytest.mark.parametrize(
+    "attributes", [Attributes(zero_points={Arg.SRC: 0}), Attributes({Arg.DST: 0})]
+)
+def test_an_average_takes_no_zero_point_and_no_scale(
+    engine: Engine, attributes: Attributes
+) -> None:
     with pytest.raises(OneDnnError):
         averaged(engine, U8, U8, attributes)
 
 
-@pytest.mark.parametrize("attributes", [Attributes(zero_points={Arg.SRC: 0}), Attributes({Arg.DST: 0})])
-def test_binary_takes_no_zero_point_and_no_destination_scale(engine: Engine, attributes: Attributes) -> None:
+@pytest.mark.parametrize(
+    "attributes", [Attributes(zero_points={Arg.SRC: 0}), Attributes({Arg.DST: 0})]
+)
+def test_binary_takes_no_zero_point_and_no_destination_scale(
+    engine: Engine, attributes: Attributes
+) -> None:
     codes = row_major(engine.library, SHAPE, U8)
     binary(engine, AlgKind.binary_mul, codes, codes, codes)
     with pytest.raises(OneDnnError):

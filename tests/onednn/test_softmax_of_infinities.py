@@ -1,4 +1,6 @@
-"""What softmax makes of infinities and NaN, and what a store makes of NaN: where the two runtimes agree, and where the library differs."""
+"""What softmax makes of infinities and NaN, and what a store makes of NaN: where the two runtimes
+agree, and where the library differs.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def softmax(length: int, dtype: DType | None, zero: int = 0) -> Plan:
 
 
 def both(plan: Plan, x: np.ndarray) -> list[np.ndarray]:
-    return [InferenceSession(plan, runtime, 1).run(None, {"x": x})[0] for runtime in ("numpy", "onednn")]
+    return [
+        InferenceSession(plan, runtime, 1).run(None, {"x": x})[0] for runtime in ("numpy", "onednn")
+    ]
 
 
 @pytest.mark.parametrize("length", [4, 16, 33, 128])
@@ -48,14 +52,22 @@ def test_in_f32_a_masked_row_is_nan_and_rows_do_not_touch_each_other(length: int
     # Polynomials of exp: a few units in the last place of values up to 1.
     np.testing.assert_allclose(onednn[certain], numpy[certain], rtol=0, atol=1e-6, equal_nan=True)
     assert np.isnan(numpy[MASKED]).all()
-    assert np.isnan(numpy[[INFINITE, FIRST, LAST]]).all(), "as ONNX Runtime: exp(x - max) is NaN, or the sum is"
+    assert np.isnan(numpy[[INFINITE, FIRST, LAST]]).all(), (
+        "as ONNX Runtime: exp(x - max) is NaN, or the sum is"
+    )
     own = np.isnan(x) | (x == np.inf)
-    assert np.isnan(onednn[own]).all(), "the library computes at least these as NaN; others of their rows may be 0"
+    assert np.isnan(onednn[own]).all(), (
+        "the library computes at least these as NaN; others of their rows may be 0"
+    )
 
 
-@pytest.mark.parametrize(("dtype", "zero", "code"), [(DType.U8, 0, 0), (DType.U8, 5, 0), (DType.S8, -128, 127)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "zero", "code"), [(DType.U8, 0, 0), (DType.U8, 5, 0), (DType.S8, -128, 127)], ids=str
+)
 @pytest.mark.parametrize("length", [4, 16, 33, 128])
-def test_codes_of_a_masked_row_are_those_of_nan_on_both_runtimes(length: int, dtype: DType, zero: int, code: int) -> None:
+def test_codes_of_a_masked_row_are_those_of_nan_on_both_runtimes(
+    length: int, dtype: DType, zero: int, code: int
+) -> None:
     numpy, onednn = both(softmax(length, dtype, zero), rows(length))
     assert (numpy[MASKED] == code).all()
     assert (onednn[MASKED] == code).all()
@@ -64,7 +76,9 @@ def test_codes_of_a_masked_row_are_those_of_nan_on_both_runtimes(length: int, dt
 
 
 @pytest.mark.parametrize(("dtype", "code"), [(DType.U8, 0), (DType.S8, 127)], ids=str)
-def test_a_quantizer_stores_infinities_saturated_and_nan_as_the_library_does(dtype: DType, code: int) -> None:
+def test_a_quantizer_stores_infinities_saturated_and_nan_as_the_library_does(
+    dtype: DType, code: int
+) -> None:
     n = Net()
     plan = compiled(n, n.q(n.input((3,)), 0.5, 0, dtype))
     for found in both(plan, np.asarray([np.inf, -np.inf, np.nan], np.float32)):

@@ -1,4 +1,6 @@
-"""Where the target's table gives a pointwise primitive a sum, oneDNN has compiled it; elsewhere it refuses, or has its reference only."""
+"""Where the target's table gives a pointwise primitive a sum, oneDNN has compiled it; elsewhere it
+refuses, or has its reference only.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,17 @@ def is_compiled(engine: Engine, primitive: str, src: DType, dst: DType, total: S
     try:
         if primitive == "binary":
             both = memory(src, 8, 8), memory(DType.F32, 8, 8)
-            desc = binary(engine, AlgKind.binary_add, *both, memory(dst, 8, 8), attributes=attributes)
+            desc = binary(
+                engine, AlgKind.binary_add, *both, memory(dst, 8, 8), attributes=attributes
+            )
         else:
-            desc = resampling(engine, AlgKind.resampling_nearest, memory(src, 4, 4), memory(dst, 8, 8), attributes=attributes)
+            desc = resampling(
+                engine,
+                AlgKind.resampling_nearest,
+                memory(src, 4, 4),
+                memory(dst, 8, 8),
+                attributes=attributes,
+            )
     except Unimplemented:
         return False
     return desc.impl_info.startswith("jit")
@@ -46,8 +56,20 @@ def test_a_sum_is_compiled_where_it_is_offered(engine: Engine, primitive: str) -
     for src, dst, read_as, zero_point in itertools.product(TYPES, TYPES, TYPES, (0, 3)):
         if read_as.numpy.itemsize != dst.numpy.itemsize or (zero_point and read_as is DType.F32):
             continue
-        home = next(h for h in adding(Add("skip", read_as, 0.5, zero_point, in_place=True), src, dst, "", capability) if h.name == "sum")
-        compiled = is_compiled(engine, primitive, src, dst, Sum(0.5, zero_point, DataType.undef if read_as is dst else TYPES[read_as]))
+        home = next(
+            h
+            for h in adding(
+                Add("skip", read_as, 0.5, zero_point, in_place=True), src, dst, "", capability
+            )
+            if h.name == "sum"
+        )
+        compiled = is_compiled(
+            engine,
+            primitive,
+            src,
+            dst,
+            Sum(0.5, zero_point, DataType.undef if read_as is dst else TYPES[read_as]),
+        )
         assert compiled == (not home.why_not), (src, dst, read_as, zero_point, home)
         offered += compiled
     assert offered == {"binary": 3, "resampling": 9}[primitive]

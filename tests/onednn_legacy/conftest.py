@@ -20,6 +20,8 @@ def legacy() -> Iterator[Legacy]:
     assert library.hello["version"] == [2, 6, 0]
     if not library.hello["vnni"]:
         library.close()
-        pytest.skip(f"without VNNI int8 products saturate (ISA {library.hello['isa']:#x}): see the tests of the ISA emulation")
+        pytest.skip(
+            f"without VNNI int8 products saturate (ISA {library.hello['isa']:#x}): see the tests of the ISA emulation"
+        )
     yield library
     library.close()

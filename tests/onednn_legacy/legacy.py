@@ -1,4 +1,6 @@
-"""The other side of `legacy_worker.py`: finds its interpreter, starts it, and has it run steps of `onednn-v2` plans on oneDNN 2.6."""
+"""The other side of `legacy_worker.py`: finds its interpreter, starts it, and has it run steps of
+`onednn-v2` plans on oneDNN 2.6.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ HOW = (
     f"into an environment of your own, and set {VARIABLE} to its interpreter; the wheel exists for Linux on x86_64"
 )
 REFERENCE = NumericsProfile("oneDNN 2.6, reference code", fma=False)
-"""The float order of the implementations in plain C++, which the library takes for mixed types and for prelu."""
+"""The float order of the implementations in plain C++, which the library takes for mixed types and
+for prelu.
+"""
 
 
 def interpreter() -> Path | None:
@@ -36,7 +40,9 @@ def interpreter() -> Path | None:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the library did: the status of the call that refused, or 0 with the destination and the implementation's name."""
+    """What the library did: the status of the call that refused, or 0 with the destination and the
+    implementation's name.
+    """
 
     status: int
     call: str = ""
@@ -50,7 +56,9 @@ class Answer:
 
 
 class Legacy:
-    """oneDNN 2.6 behind a pipe. A request that kills the process fails its own test only: the next one starts another."""
+    """oneDNN 2.6 behind a pipe. A request that kills the process fails its own test only: the next
+    one starts another.
+    """
 
     def __init__(self, python: Path, threads: int = 1) -> None:
         self.command = [str(python), "-I", str(Path(__file__).with_name("legacy_worker.py"))]
@@ -59,7 +67,9 @@ class Legacy:
         self.hello = self._start()
 
     def _start(self) -> dict[str, Any]:
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.environment)
+        self.process = subprocess.Popen(
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.environment
+        )
         message = receive(self.process.stdout)
         assert message is not None, f"{self.command} says nothing: {HOW}"
         return message[0]
@@ -85,11 +95,15 @@ class Legacy:
         header, found = message
         return Answer(**header, dst=found.get("dst"))
 
-    def run(self, plan: Plan, step: Step, live: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> Answer:
+    def run(
+        self, plan: Plan, step: Step, live: Mapping[str, np.ndarray], shape: tuple[int, ...]
+    ) -> Answer:
         """One step of a plan, whose destination has that shape."""
         return self.ask(*_Translation(plan, step, {**plan.constants, **live}, shape).request())
 
-    def compare(self, plan: Plan, step: Step, live: Mapping[str, np.ndarray], *, lsb: int = 0) -> Answer:
+    def compare(
+        self, plan: Plan, step: Step, live: Mapping[str, np.ndarray], *, lsb: int = 0
+    ) -> Answer:
         """NumPy and oneDNN 2.6 on the same inputs: equal bytes, or at most `lsb` apart."""
         (first,) = run_step(plan, step, live)
         answer = self.run(plan, step, live, first.shape)
@@ -100,16 +114,26 @@ class Legacy:
             apart = np.abs(mine.astype(np.int64) - answer.dst.astype(np.int64)).max(initial=0)
             assert apart <= lsb, f"{apart} LSB apart, by {answer.implementation}: {step}"
         else:
-            np.testing.assert_array_equal(mine, answer.dst, err_msg=f"by {answer.implementation}: {step}")
+            np.testing.assert_array_equal(
+                mine, answer.dst, err_msg=f"by {answer.implementation}: {step}"
+            )
             if not answer.is_reference:  # whose relu gives -0 for negative numbers
-                np.testing.assert_array_equal(mine.view(np.uint8), answer.dst.view(np.uint8), err_msg=f"by {answer.implementation}: {step}")
+                np.testing.assert_array_equal(
+                    mine.view(np.uint8),
+                    answer.dst.view(np.uint8),
+                    err_msg=f"by {answer.implementation}: {step}",
+                )
         return answer
 
 
 class _Translation:
-    """A step as the worker wants it. Nothing is converted: 2.6 takes the attributes of `onednn-v2` as they are."""
+    """A step as the worker wants it. Nothing is converted: 2.6 takes the attributes of `onednn-v2`
+    as they are.
+    """
 
-    def __init__(self, plan: Plan, step: Step, data: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, plan: Plan, step: Step, data: Mapping[str, np.ndarray], shape: tuple[int, ...]
+    ) -> None:
         self.plan, self.step, self.data, self.shape = plan, step, data, shape
         self.dst = plan.type(step.output).dtype
         self.arrays: dict[str, np.ndarray] = {}
@@ -125,7 +149,7 @@ class _Translation:
         }
         return case, {name: np.ascontiguousarray(array) for name, array in self.arrays.items()}
 
-    # -- pieces ----------------------------------------------------------------------------------------------------------------
+    # -- pieces ------------------------------------------------------------------------------------
 
     def arg(self, role: str) -> np.ndarray | None:
         name = self.step.arg(role)
@@ -143,7 +167,9 @@ class _Translation:
         return {
             "output_scales": None if output is None else [output.mask, output.values],
             "scales": {role: [scale.mask, scale.values] for role, scale in attr.scales.items()},
-            "zero_points": {role: [zero.mask, zero.values] for role, zero in attr.zero_points.items()},
+            "zero_points": {
+                role: [zero.mask, zero.values] for role, zero in attr.zero_points.items()
+            },
             "post_ops": [self.post_op(index, op) for index, op in enumerate(attr.post_ops)],
         }
 
@@ -162,7 +188,7 @@ class _Translation:
                 return ["prelu", mask]
         raise AssertionError(f"no such post-op on onednn-v2: {op}")
 
-    # -- primitives ------------------------------------------------------------------------------------------------------------
+    # -- primitives --------------------------------------------------------------------------------
 
     def _window(self, spatial: int) -> dict[str, list[int]]:
         pads = self.ints("pads", (0,) * (2 * spatial))
@@ -205,12 +231,19 @@ class _Translation:
 
     def _binary(self) -> dict[str, Any]:
         self.arrays |= {role: self.wide(self.arg(role)) for role in ("src_0", "src_1")}
-        return {"algorithm": f"binary_{self.step.params['algorithm']}", "layouts": {"src_0": "last", "src_1": "last", "operand": "last"}}
+        return {
+            "algorithm": f"binary_{self.step.params['algorithm']}",
+            "layouts": {"src_0": "last", "src_1": "last", "operand": "last"},
+        }
 
     def _eltwise(self) -> dict[str, Any]:
         self.arrays["src"] = self.arg("src")
         ends = {name: self.step.params.get(name, 0.0) for name in ("alpha", "beta")}
-        return {"algorithm": f"eltwise_{self.step.params['algorithm']}", **ends, "layouts": {"src": "last", "operand": "last"}}
+        return {
+            "algorithm": f"eltwise_{self.step.params['algorithm']}",
+            **ends,
+            "layouts": {"src": "last", "operand": "last"},
+        }
 
     def _reorder(self) -> dict[str, Any]:
         self.arrays["src"] = self.arg("src")
@@ -221,18 +254,31 @@ class _Translation:
         sources = [self.data[value] for role, value in self.step.args if role.startswith("src_")]
         self.arrays |= {f"concat{index}": array for index, array in enumerate(sources)}
         layouts = {f"concat{index}": "last" for index in range(len(sources))}
-        return {"axis": self.step.params["axis"] % len(self.shape), "layouts": {**layouts, "dst": "last"}}
+        return {
+            "axis": self.step.params["axis"] % len(self.shape),
+            "layouts": {**layouts, "dst": "last"},
+        }
 
     def _softmax(self) -> dict[str, Any]:
         x = self.arrays["src"] = self.arg("src")
         kind = "softmax_log" if self.step.op == "LogSoftmax" else "softmax_accurate"
-        return {"algorithm": kind, "axis": self.step.params.get("axis", -1) % x.ndim, "layouts": {"src": "plain", "dst": "plain"}}
+        return {
+            "algorithm": kind,
+            "axis": self.step.params.get("axis", -1) % x.ndim,
+            "layouts": {"src": "plain", "dst": "plain"},
+        }
 
     def _resampling(self) -> dict[str, Any]:
         self.arrays["src"] = self.arg("src")
-        return {"algorithm": f"resampling_{self.step.params['mode']}", "layouts": {"src": "last", "dst": "last", "operand": "last"}}
+        return {
+            "algorithm": f"resampling_{self.step.params['mode']}",
+            "layouts": {"src": "last", "dst": "last", "operand": "last"},
+        }
 
     def _reduction(self) -> dict[str, Any]:
         self.arrays["src"] = self.arg("src")
         kind = self.step.op.removeprefix("Reduce").lower()
-        return {"algorithm": f"reduction_{kind}", "layouts": {"src": "plain", "dst": "plain", "operand": "plain"}}
+        return {
+            "algorithm": f"reduction_{kind}",
+            "layouts": {"src": "plain", "dst": "plain", "operand": "plain"},
+        }

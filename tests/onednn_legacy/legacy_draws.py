@@ -1,4 +1,6 @@
-"""Random attributes of `onednn-v2`: output scales, bias in the accumulator's units, and chains of post-ops in units of the destination."""
+"""Random attributes of `onednn-v2`: output scales, bias in the accumulator's units, and chains of
+post-ops in units of the destination.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,21 @@ import numpy as np
 from support.runtime_draws import Draw
 
 from fqfuse.ir.types import DType
-from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
+from fqfuse.plan.attributes import (
+    Binary,
+    Eltwise,
+    PostOp,
+    Prelu,
+    PrimitiveAttr,
+    Scale,
+    Sum,
+    ZeroPoint,
+)
 
 SPREAD = 60.0
-"""Results before the post-ops lie roughly within +-SPREAD: a good part of the codes, some of them saturated."""
+"""Results before the post-ops lie roughly within +-SPREAD: a good part of the codes, some of them
+saturated.
+"""
 
 
 @dataclass
@@ -27,7 +40,9 @@ class LegacyDraw(Draw):
         """The scale of an eltwise or sum post-op."""
         return self.scale(0.3, 1.7).values[0]
 
-    def operand(self, dims: Sequence[int], dtype: DType = DType.F32, low: float = 0.5, high: float = 1.5) -> str:
+    def operand(
+        self, dims: Sequence[int], dtype: DType = DType.F32, low: float = 0.5, high: float = 1.5
+    ) -> str:
         """The name of a new operand of a post-op."""
         label = f"operand{len(self.operands)}"
         if dtype is DType.F32:
@@ -38,7 +53,9 @@ class LegacyDraw(Draw):
         self.operands[label] = array.astype(dtype.numpy)
         return label
 
-    def legacy_chain(self, name: str, shape: tuple[int, ...], channel: int, dst: DType) -> tuple[PostOp, ...]:
+    def legacy_chain(
+        self, name: str, shape: tuple[int, ...], channel: int, dst: DType
+    ) -> tuple[PostOp, ...]:
         """The chain of that name, in units of the destination; its operands land in `operands`."""
         along = tuple(n if axis == channel else 1 for axis, n in enumerate(shape))
         one = (1,) * len(shape)
@@ -46,7 +63,12 @@ class LegacyDraw(Draw):
 
         def old(scale: float = 1.0, zero_point: int = 0, dtype: DType | None = None) -> Sum:
             self.operands["old"] = self.data(dst, shape)
-            return Sum("old", scale, zero_point if dst is not DType.F32 else 0, dtype if dst is not DType.F32 else None)
+            return Sum(
+                "old",
+                scale,
+                zero_point if dst is not DType.F32 else 0,
+                dtype if dst is not DType.F32 else None,
+            )
 
         chains = {
             "none": lambda: (),
@@ -58,8 +80,15 @@ class LegacyDraw(Draw):
             "linear_negative_scale": lambda: (Eltwise("linear", alpha, beta, -scale),),
             "clip": lambda: (Eltwise("clip", -20.5, 33.25),),
             "clip_scale": lambda: (Eltwise("clip", -20.5, 33.25, scale),),
-            "round_scale": lambda: (Eltwise("linear", 0.25, 0.5), Eltwise("round", 0.0, 0.0, scale)),
-            "abs_sqrt_square": lambda: (Eltwise("abs", 0.0, 0.0, scale), Eltwise("sqrt", 0.0, 0.0, scale), Eltwise("square")),
+            "round_scale": lambda: (
+                Eltwise("linear", 0.25, 0.5),
+                Eltwise("round", 0.0, 0.0, scale),
+            ),
+            "abs_sqrt_square": lambda: (
+                Eltwise("abs", 0.0, 0.0, scale),
+                Eltwise("sqrt", 0.0, 0.0, scale),
+                Eltwise("square"),
+            ),
             "sum": lambda: (old(),),
             "sum_zero_point": lambda: (old(1.0, 77),),
             "sum_scale": lambda: (old(scale),),
@@ -67,17 +96,36 @@ class LegacyDraw(Draw):
             "sum_scale_relu": lambda: (old(scale), Eltwise("relu", 0.0, 0.0, self.factor())),
             "sum_other_type": lambda: (old(scale, 3, DType.S8 if dst is DType.U8 else DType.U8),),
             "linear_sum": lambda: (Eltwise("linear", alpha, beta, scale), old(1.25, 2)),
-            "mul_add": lambda: (Binary("mul", self.operand(along)), Binary("add", self.operand(along, low=-9, high=9))),
-            "sub_div": lambda: (Binary("sub", self.operand(along, low=-9, high=9)), Binary("div", self.operand(along))),
-            "max_min": lambda: (Binary("max", self.operand(along, low=-40, high=0)), Binary("min", self.operand(along, low=0, high=40))),
-            "per_tensor": lambda: (Binary("mul", self.operand(one)), Binary("add", self.operand(one, low=-9, high=9))),
-            "compare": lambda: (Binary("ge", self.operand(along, low=-9, high=9)), Eltwise("linear", 30.0, -10.0)),
+            "mul_add": lambda: (
+                Binary("mul", self.operand(along)),
+                Binary("add", self.operand(along, low=-9, high=9)),
+            ),
+            "sub_div": lambda: (
+                Binary("sub", self.operand(along, low=-9, high=9)),
+                Binary("div", self.operand(along)),
+            ),
+            "max_min": lambda: (
+                Binary("max", self.operand(along, low=-40, high=0)),
+                Binary("min", self.operand(along, low=0, high=40)),
+            ),
+            "per_tensor": lambda: (
+                Binary("mul", self.operand(one)),
+                Binary("add", self.operand(one, low=-9, high=9)),
+            ),
+            "compare": lambda: (
+                Binary("ge", self.operand(along, low=-9, high=9)),
+                Eltwise("linear", 30.0, -10.0),
+            ),
             "add_full": lambda: (Binary("add", self.operand(shape, low=-30, high=30)),),
             "mul_full": lambda: (Binary("mul", self.operand(shape)), Eltwise("relu")),
-            "add_full_u8": lambda: (Binary("add", self.operand(shape, DType.U8)), Eltwise("linear", alpha, beta, scale)),
+            "add_full_u8": lambda: (
+                Binary("add", self.operand(shape, DType.U8)),
+                Eltwise("linear", alpha, beta, scale),
+            ),
             "add_full_s8": lambda: (Binary("add", self.operand(shape, DType.S8)),),
             "prelu": lambda: (Prelu(self.operand(along, low=-1, high=1), 1 << channel),),
-            # A FakeQuantize in the middle: scale and shift, round, clip, scale and shift back; see the test of repeated algorithms.
+            # A FakeQuantize in the middle: scale and shift, round, clip, scale and shift back; see
+            # the test of repeated algorithms.
             "fake_quantize": lambda: (
                 Eltwise("linear", self.number(0.1, 0.3), 3.0),
                 Eltwise("round"),
@@ -90,7 +138,12 @@ class LegacyDraw(Draw):
         return tuple(_f32(op) for op in chains[name]())
 
     def legacy_attributes(
-        self, src: DType, dst: DType, scale: Scale, chain: Sequence[PostOp], weights_zero_point: int = 0
+        self,
+        src: DType,
+        dst: DType,
+        scale: Scale,
+        chain: Sequence[PostOp],
+        weights_zero_point: int = 0,
     ) -> PrimitiveAttr:
         """The attributes of a convolution, deconvolution or matmul."""
         zero_points = {"src": self.zero_point(src)}
@@ -105,22 +158,76 @@ def _f32(op: PostOp) -> PostOp:
     """The same with parameters that are f32 numbers, as plans have them."""
     if isinstance(op, Eltwise):
         return Eltwise(op.algorithm, *(float(np.float32(v)) for v in (op.alpha, op.beta, op.scale)))
-    return Sum(op.operand, float(np.float32(op.scale)), op.zero_point, op.dtype) if isinstance(op, Sum) else op
+    return (
+        Sum(op.operand, float(np.float32(op.scale)), op.zero_point, op.dtype)
+        if isinstance(op, Sum)
+        else op
+    )
 
 
 CHAINS = (
-    "none", "relu", "relu_scale", "leaky_scale", "linear", "linear_scale", "linear_negative_scale", "clip", "clip_scale", "round_scale",
-    "abs_sqrt_square", "sum", "sum_zero_point", "sum_scale", "sum_scale_zero_point", "sum_scale_relu",
-    "sum_other_type", "linear_sum", "mul_add", "sub_div", "max_min", "per_tensor", "compare", "add_full", "mul_full", "add_full_u8",
-    "add_full_s8", "prelu", "fake_quantize",
-)  # fmt: skip
+    "none",
+    "relu",
+    "relu_scale",
+    "leaky_scale",
+    "linear",
+    "linear_scale",
+    "linear_negative_scale",
+    "clip",
+    "clip_scale",
+    "round_scale",
+    "abs_sqrt_square",
+    "sum",
+    "sum_zero_point",
+    "sum_scale",
+    "sum_scale_zero_point",
+    "sum_scale_relu",
+    "sum_other_type",
+    "linear_sum",
+    "mul_add",
+    "sub_div",
+    "max_min",
+    "per_tensor",
+    "compare",
+    "add_full",
+    "mul_full",
+    "add_full_u8",
+    "add_full_s8",
+    "prelu",
+    "fake_quantize",
+)
 
-TRANSCENDENTAL = ("tanh", "logistic", "gelu_erf", "gelu_tanh", "elu", "swish", "mish", "exp", "soft_relu", "pow", "log")
+TRANSCENDENTAL = (
+    "tanh",
+    "logistic",
+    "gelu_erf",
+    "gelu_tanh",
+    "elu",
+    "swish",
+    "mish",
+    "exp",
+    "soft_relu",
+    "pow",
+    "log",
+)
 
 
 def transcendental(name: str) -> tuple[PostOp, ...]:
-    """That algorithm on numbers within +-8 (above 1/8 where it needs positive ones), scaled back to a good part of the codes."""
+    """That algorithm on numbers within +-8 (above 1/8 where it needs positive ones), scaled back to
+    a good part of the codes.
+    """
     low = {"pow": 0.125, "log": 0.125}.get(name, -8.0)
-    ends = {"elu": (1.0, 0.0), "swish": (1.0, 0.0), "soft_relu": (1.0, 0.0), "pow": (1.0, 0.5)}.get(name, (0.0, 0.0))
-    reach = {"tanh": 100.0, "logistic": 200.0, "exp": 0.05, "pow": 40.0, "log": 40.0}.get(name, 12.0)
-    return tuple(_f32(op) for op in (Eltwise("linear", 0.125, 0.0), Eltwise("clip", low, 8.0), Eltwise(name, *ends, reach)))
+    ends = {"elu": (1.0, 0.0), "swish": (1.0, 0.0), "soft_relu": (1.0, 0.0), "pow": (1.0, 0.5)}.get(
+        name, (0.0, 0.0)
+    )
+    reach = {"tanh": 100.0, "logistic": 200.0, "exp": 0.05, "pow": 40.0, "log": 40.0}.get(
+        name, 12.0
+    )
+    return tuple(
+        _f32(op)
+        for op in (
+            Eltwise("linear", 0.125, 0.0),
+            Eltwise("clip", low, 8.0),
+            Eltwise(name, *ends, reach),
+        )
+    )

@@ -28,26 +28,45 @@ CONVOLUTIONS = {
     "1x1": Geometry((1, 64, 5, 6), (24, 64, 1, 1)),
     "1x1_stride": Geometry((1, 64, 9, 9), (24, 64, 1, 1), {"strides": (2, 2)}),
     "deep": Geometry((1, 256, 7, 7), (32, 256, 3, 3), {"pads": (1, 1, 1, 1)}),
-    "first_layer": Geometry((1, 3, 20, 18), (16, 3, 7, 7), {"strides": (2, 2), "pads": (3, 3, 3, 3)}),
+    "first_layer": Geometry(
+        (1, 3, 20, 18), (16, 3, 7, 7), {"strides": (2, 2), "pads": (3, 3, 3, 3)}
+    ),
     "one_channel": Geometry((2, 1, 8, 8), (16, 1, 3, 3), {"pads": (1, 1, 1, 1)}),
-    "dilated": Geometry((1, 16, 11, 9), (32, 16, 3, 3), {"dilations": (2, 2), "pads": (2, 2, 2, 2)}),
+    "dilated": Geometry(
+        (1, 16, 11, 9), (32, 16, 3, 3), {"dilations": (2, 2), "pads": (2, 2, 2, 2)}
+    ),
     "odd_channels": Geometry((1, 5, 8, 8), (7, 5, 3, 3), {"pads": (1, 1, 1, 1)}),
-    "uneven_pads": Geometry((1, 16, 8, 8), (16, 16, 3, 3), {"pads": (0, 2, 1, 0), "strides": (2, 1)}),
+    "uneven_pads": Geometry(
+        (1, 16, 8, 8), (16, 16, 3, 3), {"pads": (0, 2, 1, 0), "strides": (2, 1)}
+    ),
     "groups": Geometry((1, 32, 6, 5), (32, 16, 3, 3), {"group": 2, "pads": (1, 1, 1, 1)}),
     "small_groups": Geometry((1, 24, 6, 5), (12, 4, 3, 3), {"group": 6, "pads": (1, 1, 1, 1)}),
     "depthwise": Geometry((2, 32, 7, 6), (32, 1, 3, 3), {"group": 32, "pads": (1, 1, 1, 1)}),
-    "depthwise_stride": Geometry((1, 32, 9, 7), (32, 1, 3, 3), {"group": 32, "pads": (0, 1, 1, 1), "strides": (2, 2)}),
+    "depthwise_stride": Geometry(
+        (1, 32, 9, 7), (32, 1, 3, 3), {"group": 32, "pads": (0, 1, 1, 1), "strides": (2, 2)}
+    ),
     "1d": Geometry((2, 16, 20), (24, 16, 5), {"pads": (2, 2), "strides": (2,)}),
     "3d": Geometry((1, 16, 5, 6, 7), (24, 16, 3, 3, 3), {"pads": (1, 1, 1, 1, 1, 1)}),
 }
 
 DECONVOLUTIONS = {
     "stride1": Geometry((2, 16, 5, 6), (16, 24, 3, 3), {"pads": (1, 1, 1, 1)}, "ConvTranspose"),
-    "stride2": Geometry((1, 16, 5, 6), (16, 24, 4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1)}, "ConvTranspose"),
-    "uneven": Geometry((1, 16, 5, 6), (16, 24, 3, 3), {"strides": (2, 3), "pads": (1, 0, 1, 2)}, "ConvTranspose"),
-    "dilated": Geometry((1, 16, 5, 6), (16, 24, 3, 3), {"strides": (3, 2), "dilations": (2, 2), "pads": (1, 1, 1, 1)}, "ConvTranspose"),
+    "stride2": Geometry(
+        (1, 16, 5, 6), (16, 24, 4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1)}, "ConvTranspose"
+    ),
+    "uneven": Geometry(
+        (1, 16, 5, 6), (16, 24, 3, 3), {"strides": (2, 3), "pads": (1, 0, 1, 2)}, "ConvTranspose"
+    ),
+    "dilated": Geometry(
+        (1, 16, 5, 6),
+        (16, 24, 3, 3),
+        {"strides": (3, 2), "dilations": (2, 2), "pads": (1, 1, 1, 1)},
+        "ConvTranspose",
+    ),
     "holes": Geometry((1, 16, 5, 6), (16, 24, 2, 2), {"strides": (3, 3)}, "ConvTranspose"),
-    "groups": Geometry((1, 16, 5, 6), (16, 12, 3, 3), {"strides": (2, 2), "group": 2}, "ConvTranspose"),
+    "groups": Geometry(
+        (1, 16, 5, 6), (16, 12, 3, 3), {"strides": (2, 2), "group": 2}, "ConvTranspose"
+    ),
     "1d": Geometry((1, 16, 9), (16, 24, 3), {"strides": (2,), "pads": (1, 1)}, "ConvTranspose"),
 }
 

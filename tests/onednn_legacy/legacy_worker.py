@@ -1,11 +1,15 @@
-"""Runs single primitives on oneDNN 2.6: the judge of the target `onednn-v2`, in a process of its own.
+"""Runs single primitives on oneDNN 2.6: the judge of the target `onednn-v2`, in a process of its
+own.
 
-It needs NumPy and the wheel onednn-cpu-gomp 2022.2.1 in the environment of its interpreter, nothing else; `legacy.py` starts it and
-talks to it over pipes. A message is its length in bytes as an unsigned 64-bit little-endian integer, then an .npz: `json` (the text of a
-dictionary, as u8) and the arrays. The first message from here is `{"version": ...}` or `{"missing": ...}`. A request is answered by
-`{"status": 0, "implementation": ...}` and the array `dst`, or by the status of the call that refused and its name.
+It needs NumPy and the wheel onednn-cpu-gomp 2022.2.1 in the environment of its interpreter, nothing
+else; `legacy.py` starts it and talks to it over pipes. A message is its length in bytes as an
+unsigned 64-bit little-endian integer, then an .npz: `json` (the text of a dictionary, as u8) and
+the arrays. The first message from here is `{"version": ...}` or `{"missing": ...}`. A request is
+answered by `{"status": 0, "implementation": ...}` and the array `dst`, or by the status of the call
+that refused and its name.
 
-The C API is that of oneDNN 2.x: operation descriptors are filled by dnnl_*_desc_init, memory descriptors are structs of 696 bytes.
+The C API is that of oneDNN 2.x: operation descriptors are filled by dnnl_*_desc_init, memory
+descriptors are structs of 696 bytes.
 """
 
 from __future__ import annotations
@@ -26,20 +30,62 @@ DATA_TYPES = {"f32": 3, "s32": 4, "s8": 5, "u8": 6}
 NUMPY_TYPES = {"f32": np.float32, "s32": np.int32, "s8": np.int8, "u8": np.uint8}
 CODES = {np.dtype(array_type): DATA_TYPES[name] for name, array_type in NUMPY_TYPES.items()}
 ALGORITHMS = {
-    "convolution_direct": 0x1, "deconvolution_direct": 0xA,
-    "eltwise_relu": 0x1F, "eltwise_tanh": 0x2F, "eltwise_elu": 0x3F, "eltwise_square": 0x4F, "eltwise_abs": 0x5F, "eltwise_sqrt": 0x6F,
-    "eltwise_linear": 0x7F, "eltwise_soft_relu": 0x9F, "eltwise_logistic": 0xAF, "eltwise_exp": 0xBF, "eltwise_gelu_tanh": 0xCF,
-    "eltwise_swish": 0xDF, "eltwise_log": 0xEF, "eltwise_clip": 0xFF, "eltwise_clip_v2": 0x10, "eltwise_pow": 0x20,
-    "eltwise_gelu_erf": 0x30, "eltwise_round": 0x40, "eltwise_mish": 0x60, "eltwise_hardswish": 0x70,
-    "pooling_max": 0x1FF, "pooling_avg_include_padding": 0x2FF, "pooling_avg_exclude_padding": 0x3FF,
-    "binary_add": 0x1FFF0, "binary_mul": 0x1FFF1, "binary_max": 0x1FFF2, "binary_min": 0x1FFF3, "binary_div": 0x1FFF4,
-    "binary_sub": 0x1FFF5, "binary_ge": 0x1FFF6, "binary_gt": 0x1FFF7, "binary_le": 0x1FFF8, "binary_lt": 0x1FFF9,
-    "binary_eq": 0x1FFFA, "binary_ne": 0x1FFFB,
-    "resampling_nearest": 0x2FFF0, "resampling_linear": 0x2FFF1,
-    "reduction_max": 0x2FFF2, "reduction_min": 0x2FFF3, "reduction_sum": 0x2FFF4, "reduction_mean": 0x2FFF6,
-    "softmax_accurate": 0x30000, "softmax_log": 0x30001,
-}  # fmt: skip
-SRC, SRC_1, DST, WEIGHTS, BIAS, MULTIPLE_SRC, ZERO_POINTS, POST_OP = 1, 2, 17, 33, 41, 1024, 4096, 16384
+    "convolution_direct": 0x1,
+    "deconvolution_direct": 0xA,
+    "eltwise_relu": 0x1F,
+    "eltwise_tanh": 0x2F,
+    "eltwise_elu": 0x3F,
+    "eltwise_square": 0x4F,
+    "eltwise_abs": 0x5F,
+    "eltwise_sqrt": 0x6F,
+    "eltwise_linear": 0x7F,
+    "eltwise_soft_relu": 0x9F,
+    "eltwise_logistic": 0xAF,
+    "eltwise_exp": 0xBF,
+    "eltwise_gelu_tanh": 0xCF,
+    "eltwise_swish": 0xDF,
+    "eltwise_log": 0xEF,
+    "eltwise_clip": 0xFF,
+    "eltwise_clip_v2": 0x10,
+    "eltwise_pow": 0x20,
+    "eltwise_gelu_erf": 0x30,
+    "eltwise_round": 0x40,
+    "eltwise_mish": 0x60,
+    "eltwise_hardswish": 0x70,
+    "pooling_max": 0x1FF,
+    "pooling_avg_include_padding": 0x2FF,
+    "pooling_avg_exclude_padding": 0x3FF,
+    "binary_add": 0x1FFF0,
+    "binary_mul": 0x1FFF1,
+    "binary_max": 0x1FFF2,
+    "binary_min": 0x1FFF3,
+    "binary_div": 0x1FFF4,
+    "binary_sub": 0x1FFF5,
+    "binary_ge": 0x1FFF6,
+    "binary_gt": 0x1FFF7,
+    "binary_le": 0x1FFF8,
+    "binary_lt": 0x1FFF9,
+    "binary_eq": 0x1FFFA,
+    "binary_ne": 0x1FFFB,
+    "resampling_nearest": 0x2FFF0,
+    "resampling_linear": 0x2FFF1,
+    "reduction_max": 0x2FFF2,
+    "reduction_min": 0x2FFF3,
+    "reduction_sum": 0x2FFF4,
+    "reduction_mean": 0x2FFF6,
+    "softmax_accurate": 0x30000,
+    "softmax_log": 0x30001,
+}
+SRC, SRC_1, DST, WEIGHTS, BIAS, MULTIPLE_SRC, ZERO_POINTS, POST_OP = (
+    1,
+    2,
+    17,
+    33,
+    41,
+    1024,
+    4096,
+    16384,
+)
 RUNTIME_S32 = -(2**31)
 ARGUMENTS = {"src": SRC, "src_0": SRC, "src_1": SRC_1, "weights": WEIGHTS, "bias": BIAS, "dst": DST}
 FORWARD_INFERENCE, CPU, IN_ORDER, TAG_ANY = 96, 1, 1, 1
@@ -54,7 +100,9 @@ class MemoryDesc(ctypes.Structure):
 
 
 class OperationDesc(ctypes.Structure):
-    """Room for the descriptor of any operation; the largest of those used here (convolution) takes about 6 kB."""
+    """Room for the descriptor of any operation; the largest of those used here (convolution) takes
+    about 6 kB.
+    """
 
     _fields_ = (("opaque", ctypes.c_uint64 * 1024),)
 
@@ -100,26 +148,50 @@ class Library:
     def plain(self, array: np.ndarray, order: str = "plain") -> MemoryDesc:
         """A descriptor of the array's shape and type: row-major, or with channels last."""
         shape = array.shape
-        axes = (0, *range(2, len(shape)), 1) if order == "last" and len(shape) > 2 else tuple(range(len(shape)))
+        axes = (
+            (0, *range(2, len(shape)), 1)
+            if order == "last" and len(shape) > 2
+            else tuple(range(len(shape)))
+        )
         strides, step = [0] * len(shape), 1
         for axis in reversed(axes):
             strides[axis] = step
             step *= shape[axis]
         desc = MemoryDesc()
-        self.call("memory_desc_init_by_strides", ctypes.byref(desc), len(shape), longs(shape), CODES[array.dtype], longs(strides))
+        self.call(
+            "memory_desc_init_by_strides",
+            ctypes.byref(desc),
+            len(shape),
+            longs(shape),
+            CODES[array.dtype],
+            longs(strides),
+        )
         return desc
 
     def any(self, array: np.ndarray) -> MemoryDesc:
         """A descriptor that leaves the layout to the primitive."""
         desc = MemoryDesc()
-        self.call("memory_desc_init_by_tag", ctypes.byref(desc), array.ndim, longs(array.shape), CODES[array.dtype], TAG_ANY)
+        self.call(
+            "memory_desc_init_by_tag",
+            ctypes.byref(desc),
+            array.ndim,
+            longs(array.shape),
+            CODES[array.dtype],
+            TAG_ANY,
+        )
         return desc
 
 
 class Request:
     """One primitive: its descriptor, its memories, its run."""
 
-    def __init__(self, library: Library, case: Mapping[str, Any], arrays: Mapping[str, np.ndarray], stack: ExitStack) -> None:
+    def __init__(
+        self,
+        library: Library,
+        case: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        stack: ExitStack,
+    ) -> None:
         self.library, self.case, self.arrays, self.stack = library, case, arrays, stack
         self.dst = np.zeros(case["shape"], NUMPY_TYPES[case["dst"]])
         self.buffers: list[np.ndarray] = []
@@ -135,21 +207,29 @@ class Request:
         self.stack.callback(lambda: destroy(handle) if handle else None)
         return handle
 
-    # -- memories --------------------------------------------------------------------------------------------------------------
+    # -- memories ----------------------------------------------------------------------------------
 
     def desc(self, role: str, array: np.ndarray) -> MemoryDesc:
         """What the primitive is offered for an argument."""
         layout = self.case.get("layouts", {}).get(role, "any")
         return self.library.any(array) if layout == "any" else self.library.plain(array, layout)
 
-    def memory(self, desc: MemoryDesc, array: np.ndarray | None = None) -> tuple[ctypes.c_void_p, np.ndarray]:
+    def memory(
+        self, desc: MemoryDesc, array: np.ndarray | None = None
+    ) -> tuple[ctypes.c_void_p, np.ndarray]:
         """A memory with a buffer, filled from a row-major array."""
         size = self.library.dll.dnnl_memory_desc_get_size(ctypes.byref(desc))
         buffer = np.zeros(size + ALIGNMENT, np.uint8)
         buffer = buffer[-buffer.ctypes.data % ALIGNMENT :][:size]
         self.buffers.append(buffer)
         memory = self.owned("memory")
-        self.call("memory_create", ctypes.byref(memory), ctypes.byref(desc), self.library.engine, ctypes.c_void_p(buffer.ctypes.data))
+        self.call(
+            "memory_create",
+            ctypes.byref(memory),
+            ctypes.byref(desc),
+            self.library.engine,
+            ctypes.c_void_p(buffer.ctypes.data),
+        )
         if array is not None:
             given = self.library.plain(array)
             if self.library.dll.dnnl_memory_desc_equal(ctypes.byref(desc), ctypes.byref(given)):
@@ -158,7 +238,9 @@ class Request:
                 self.copy(*self.memory(given, array)[:1], given, memory, desc)
         return memory, buffer
 
-    def copy(self, source: Any, source_desc: MemoryDesc, target: Any, target_desc: MemoryDesc) -> None:
+    def copy(
+        self, source: Any, source_desc: MemoryDesc, target: Any, target_desc: MemoryDesc
+    ) -> None:
         """A reorder without attributes."""
         desc, engine = self.owned("primitive_desc"), self.library.engine
         pair = ctypes.byref(source_desc), engine, ctypes.byref(target_desc), engine
@@ -169,11 +251,13 @@ class Request:
         """Makes the primitive of a descriptor and runs it."""
         primitive = self.owned("primitive")
         self.call("primitive_create", ctypes.byref(primitive), desc)
-        arguments = (ExecArgument * len(memories))(*(ExecArgument(arg, memory) for arg, memory in memories.items()))
+        arguments = (ExecArgument * len(memories))(
+            *(ExecArgument(arg, memory) for arg, memory in memories.items())
+        )
         self.call("primitive_execute", primitive, self.library.stream, len(memories), arguments)
         self.call("stream_wait", self.library.stream)
 
-    # -- attributes ------------------------------------------------------------------------------------------------------------
+    # -- attributes --------------------------------------------------------------------------------
 
     def attributes(self) -> ctypes.c_void_p:
         """Output scales, scales, zero points and post-ops."""
@@ -181,7 +265,13 @@ class Request:
         self.call("primitive_attr_create", ctypes.byref(attr))
         if given["output_scales"]:
             mask, values = given["output_scales"]
-            self.call("primitive_attr_set_output_scales", attr, ctypes.c_int64(len(values)), mask, (ctypes.c_float * len(values))(*values))
+            self.call(
+                "primitive_attr_set_output_scales",
+                attr,
+                ctypes.c_int64(len(values)),
+                mask,
+                (ctypes.c_float * len(values))(*values),
+            )
         for role, (mask, values) in given["scales"].items():
             count, floats = ctypes.c_int64(len(values)), (ctypes.c_float * len(values))(*values)
             self.call("primitive_attr_set_scales", attr, ARGUMENTS[role], count, mask, floats)
@@ -190,7 +280,14 @@ class Request:
             if len(values) > 1:
                 self.zero_points[ZERO_POINTS | ARGUMENTS[role]] = np.array(values, np.int32)
             ints = (ctypes.c_int32 * 1)(values[0] if len(values) == 1 else RUNTIME_S32)
-            self.call("primitive_attr_set_zero_points", attr, ARGUMENTS[role], ctypes.c_int64(1), mask, ints)
+            self.call(
+                "primitive_attr_set_zero_points",
+                attr,
+                ARGUMENTS[role],
+                ctypes.c_int64(1),
+                mask,
+                ints,
+            )
         post_ops = self.owned("post_ops")
         self.call("post_ops_create", ctypes.byref(post_ops))
         for index, post_op in enumerate(given["post_ops"]):
@@ -203,17 +300,36 @@ class Request:
         if kind == "eltwise":
             algorithm, alpha, beta, scale = given
             floats = map(ctypes.c_float, (alpha, beta))
-            self.call("post_ops_append_eltwise", post_ops, ctypes.c_float(scale), ALGORITHMS["eltwise_" + algorithm], *floats)
+            self.call(
+                "post_ops_append_eltwise",
+                post_ops,
+                ctypes.c_float(scale),
+                ALGORITHMS["eltwise_" + algorithm],
+                *floats,
+            )
         elif kind == "sum":
             scale, zero_point, dtype = given
-            self.call("post_ops_append_sum_v3", post_ops, ctypes.c_float(scale), zero_point, DATA_TYPES.get(dtype, 0))
+            self.call(
+                "post_ops_append_sum_v3",
+                post_ops,
+                ctypes.c_float(scale),
+                zero_point,
+                DATA_TYPES.get(dtype, 0),
+            )
         elif kind == "binary":
-            desc = self.library.plain(self.arrays[f"post_op{index}"], self.case["layouts"]["operand"])
-            self.call("post_ops_append_binary", post_ops, ALGORITHMS["binary_" + given[0]], ctypes.byref(desc))
+            desc = self.library.plain(
+                self.arrays[f"post_op{index}"], self.case["layouts"]["operand"]
+            )
+            self.call(
+                "post_ops_append_binary",
+                post_ops,
+                ALGORITHMS["binary_" + given[0]],
+                ctypes.byref(desc),
+            )
         else:
             self.call("post_ops_append_prelu", post_ops, given[0])
 
-    # -- the primitive ---------------------------------------------------------------------------------------------------------
+    # -- the primitive -----------------------------------------------------------------------------
 
     def roles(self) -> Iterator[tuple[int, str, np.ndarray]]:
         """The primitive's own sources: argument, role, array."""
@@ -234,12 +350,28 @@ class Request:
             return found
         if kind == "concat":
             sources = len(given), self.case["axis"], (MemoryDesc * len(given))(*given.values())
-            self.call("concat_primitive_desc_create", ctypes.byref(found), ctypes.byref(dst), *sources, attr, engine)
+            self.call(
+                "concat_primitive_desc_create",
+                ctypes.byref(found),
+                ctypes.byref(dst),
+                *sources,
+                attr,
+                engine,
+            )
             return found
         operation = OperationDesc()
-        name, arguments = getattr(self, "_" + kind)({role: ctypes.byref(desc) for role, desc in (given | {"dst": dst}).items()})
+        name, arguments = getattr(self, "_" + kind)(
+            {role: ctypes.byref(desc) for role, desc in (given | {"dst": dst}).items()}
+        )
         self.call(f"{name}_desc_init", ctypes.byref(operation), *arguments)
-        self.call("primitive_desc_create", ctypes.byref(found), ctypes.byref(operation), attr, engine, None)
+        self.call(
+            "primitive_desc_create",
+            ctypes.byref(found),
+            ctypes.byref(operation),
+            attr,
+            engine,
+            None,
+        )
         return found
 
     def algorithm(self) -> int:
@@ -259,7 +391,13 @@ class Request:
 
     def _pooling(self, descs: Mapping[str, Any]) -> tuple[str, list[Any]]:
         window = self.window("strides", "kernel", "dilations", "padding_l", "padding_r")
-        return "pooling_v2_forward", [FORWARD_INFERENCE, self.algorithm(), descs["src"], descs["dst"], *window]
+        return "pooling_v2_forward", [
+            FORWARD_INFERENCE,
+            self.algorithm(),
+            descs["src"],
+            descs["dst"],
+            *window,
+        ]
 
     def _binary(self, descs: Mapping[str, Any]) -> tuple[str, list[Any]]:
         return "binary", [self.algorithm(), descs["src_0"], descs["src_1"], descs["dst"]]
@@ -269,13 +407,31 @@ class Request:
         return "eltwise_forward", [FORWARD_INFERENCE, self.algorithm(), descs["src"], *floats]
 
     def _softmax(self, descs: Mapping[str, Any]) -> tuple[str, list[Any]]:
-        return "softmax_v2_forward", [FORWARD_INFERENCE, self.algorithm(), descs["src"], descs["dst"], self.case["axis"]]
+        return "softmax_v2_forward", [
+            FORWARD_INFERENCE,
+            self.algorithm(),
+            descs["src"],
+            descs["dst"],
+            self.case["axis"],
+        ]
 
     def _resampling(self, descs: Mapping[str, Any]) -> tuple[str, list[Any]]:
-        return "resampling_forward", [FORWARD_INFERENCE, self.algorithm(), None, descs["src"], descs["dst"]]
+        return "resampling_forward", [
+            FORWARD_INFERENCE,
+            self.algorithm(),
+            None,
+            descs["src"],
+            descs["dst"],
+        ]
 
     def _reduction(self, descs: Mapping[str, Any]) -> tuple[str, list[Any]]:
-        return "reduction", [self.algorithm(), descs["src"], descs["dst"], ctypes.c_float(0), ctypes.c_float(0)]
+        return "reduction", [
+            self.algorithm(),
+            descs["src"],
+            descs["dst"],
+            ctypes.c_float(0),
+            ctypes.c_float(0),
+        ]
 
     def answer(self) -> tuple[dict[str, Any], np.ndarray]:
         """Runs the primitive."""
@@ -284,7 +440,9 @@ class Request:
         self.call("primitive_desc_query", desc, IMPLEMENTATION, 0, ctypes.byref(name))
         chosen = {}
         for arg in [*(arg for arg, _, _ in self.roles()), DST]:
-            chosen[arg] = MemoryDesc.from_buffer_copy(dll.dnnl_primitive_desc_query_md(desc, ARGUMENT_DESC, arg).contents)
+            chosen[arg] = MemoryDesc.from_buffer_copy(
+                dll.dnnl_primitive_desc_query_md(desc, ARGUMENT_DESC, arg).contents
+            )
         memories = {arg: self.memory(chosen[arg], array)[0] for arg, _, array in self.roles()}
         memories[DST], _ = self.memory(chosen[DST], self.arrays.get("old"))
         for arg, values in self.zero_points.items():
@@ -293,13 +451,17 @@ class Request:
             if f"post_op{index}" in self.arrays:
                 operand = self.arrays[f"post_op{index}"]
                 lies = self.library.plain(operand, self.case["layouts"]["operand"])
-                memories[POST_OP * (index + 1) | (SRC_1 if kind == "binary" else WEIGHTS)] = self.memory(lies, operand)[0]
+                memories[POST_OP * (index + 1) | (SRC_1 if kind == "binary" else WEIGHTS)] = (
+                    self.memory(lies, operand)[0]
+                )
         self.execute(desc, memories)
         plain = self.library.plain(self.dst)
         result, buffer = self.memory(plain)
         self.copy(memories[DST], chosen[DST], result, plain)
         implementation = (name.value or b"").decode()
-        return {"status": 0, "implementation": implementation}, buffer.view(self.dst.dtype).reshape(self.dst.shape)
+        return {"status": 0, "implementation": implementation}, buffer.view(self.dst.dtype).reshape(
+            self.dst.shape
+        )
 
 
 def send(stream: BinaryIO, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:

@@ -1,4 +1,6 @@
-"""Convolution, deconvolution and matmul with the attributes of `onednn-v2` against oneDNN 2.6: equal bytes."""
+"""Convolution, deconvolution and matmul with the attributes of `onednn-v2` against oneDNN 2.6:
+equal bytes.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ def draw(request: pytest.FixtureRequest) -> LegacyDraw:
 
 def constants(draw: LegacyDraw) -> tuple[str, ...]:
     """Operands of post-ops are constants, but for sums and whole tensors."""
-    return ("weights", "bias", *(name for name in draw.operands if name != "old" and draw.operands[name].size < 100))
+    return (
+        "weights",
+        "bias",
+        *(name for name in draw.operands if name != "old" and draw.operands[name].size < 100),
+    )
 
 
 def window(
@@ -43,27 +49,41 @@ def window(
     bias: bool = True,
     zero_points: bool = True,
 ) -> Made:
-    """One convolution or deconvolution. |weights| <= 63 for deconvolutions: some of 2.6's saturate, they run on AVX2 without VNNI."""
+    """One convolution or deconvolution. |weights| <= 63 for deconvolutions: some of 2.6's saturate,
+    they run on AVX2 without VNNI.
+    """
     x, w = draw.data(src, g.src), draw.data(S8, g.weights)
     primitive = "convolution" if g.op == "Conv" else "deconvolution"
     args = [("src", x), ("weights", w if g.op == "Conv" else w // 2)]
     (plain,) = run_step(*one_step(primitive, g.op, args, F32, params=g.params))
     size = float(np.abs(plain).mean())
     scale = draw.output_scale(size, g.channels if per_channel else 1, 2 if per_channel else 0)
-    post_ops = draw.legacy_chain(chain, plain.shape, 1, dst) if chain in CHAINS else transcendental(chain)
+    post_ops = (
+        draw.legacy_chain(chain, plain.shape, 1, dst) if chain in CHAINS else transcendental(chain)
+    )
     attr = draw.legacy_attributes(src, dst, scale, post_ops)
     if not zero_points:
         attr = replace(attr, zero_points={})
     if bias:
         args.append(("bias", draw.bias(g.channels, size / 4)))
     return one_step(
-        primitive, g.op, args, dst, params=g.params, attr=attr, operands=draw.operands, constants=constants(draw), target=TARGET
+        primitive,
+        g.op,
+        args,
+        dst,
+        params=g.params,
+        attr=attr,
+        operands=draw.operands,
+        constants=constants(draw),
+        target=TARGET,
     )
 
 
 @pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
 @pytest.mark.parametrize("geometry", CONVOLUTIONS)
-def test_convolution_geometries(legacy: Legacy, draw: LegacyDraw, geometry: str, src: DType) -> None:
+def test_convolution_geometries(
+    legacy: Legacy, draw: LegacyDraw, geometry: str, src: DType
+) -> None:
     legacy.compare(*window(draw, CONVOLUTIONS[geometry], src, U8, "sum_scale_relu"))
 
 
@@ -71,10 +91,26 @@ def test_convolution_geometries(legacy: Legacy, draw: LegacyDraw, geometry: str,
 @pytest.mark.parametrize("zero_points", [False, True], ids=["symmetric", "asymmetric"])
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize("per_channel", [False, True], ids=["mask 0", "mask 2"])
-def test_output_scales(legacy: Legacy, draw: LegacyDraw, geometry: str, zero_points: bool, bias: bool, per_channel: bool) -> None:
+def test_output_scales(
+    legacy: Legacy,
+    draw: LegacyDraw,
+    geometry: str,
+    zero_points: bool,
+    bias: bool,
+    per_channel: bool,
+) -> None:
     for src, dst in ((U8, U8), (S8, S8), (U8, F32)):
         legacy.compare(
-            *window(draw, CONVOLUTIONS[geometry], src, dst, "linear_scale", per_channel=per_channel, bias=bias, zero_points=zero_points)
+            *window(
+                draw,
+                CONVOLUTIONS[geometry],
+                src,
+                dst,
+                "linear_scale",
+                per_channel=per_channel,
+                bias=bias,
+                zero_points=zero_points,
+            )
         )
 
 
@@ -94,7 +130,9 @@ def test_convolution_transcendental(legacy: Legacy, draw: LegacyDraw, chain: str
 
 @pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
 @pytest.mark.parametrize("geometry", DECONVOLUTIONS)
-def test_deconvolution_geometries(legacy: Legacy, draw: LegacyDraw, geometry: str, src: DType) -> None:
+def test_deconvolution_geometries(
+    legacy: Legacy, draw: LegacyDraw, geometry: str, src: DType
+) -> None:
     legacy.compare(*window(draw, DECONVOLUTIONS[geometry], src, S8, "relu"))
 
 
@@ -112,7 +150,14 @@ def test_deconvolution_takes_no_sum_of_another_type(legacy: Legacy, draw: Legacy
 
 
 def product(
-    draw: LegacyDraw, shapes: str, src: DType, dst: DType, chain: str, *, live_weights: bool = False, weights_zero_point: int = 0
+    draw: LegacyDraw,
+    shapes: str,
+    src: DType,
+    dst: DType,
+    chain: str,
+    *,
+    live_weights: bool = False,
+    weights_zero_point: int = 0,
 ) -> Made:
     """One matmul."""
     a_shape, w_shape = MATMULS[shapes]
@@ -120,18 +165,35 @@ def product(
     columns, depth = w_shape[-1], w_shape[-2]
     shape = (*np.broadcast_shapes(a_shape[:-2], w_shape[:-2]), a_shape[-2], columns)
     size = 128 * 74 * np.sqrt(depth)
-    scale = draw.output_scale(size, 1 if live_weights else columns, 0 if live_weights else 1 << (len(shape) - 1))
-    post_ops = draw.legacy_chain(chain, shape, len(shape) - 1, dst) if chain in CHAINS else transcendental(chain)
+    scale = draw.output_scale(
+        size, 1 if live_weights else columns, 0 if live_weights else 1 << (len(shape) - 1)
+    )
+    post_ops = (
+        draw.legacy_chain(chain, shape, len(shape) - 1, dst)
+        if chain in CHAINS
+        else transcendental(chain)
+    )
     attr = draw.legacy_attributes(src, dst, scale, post_ops, weights_zero_point)
     args = [("src", a), ("weights", w), ("bias", draw.bias(columns, size / 4))]
     held = tuple(name for name in constants(draw) if not (live_weights and name == "weights"))
-    return one_step("matmul", "MatMul", args, dst, attr=attr, operands=draw.operands, constants=held, target=TARGET)
+    return one_step(
+        "matmul",
+        "MatMul",
+        args,
+        dst,
+        attr=attr,
+        operands=draw.operands,
+        constants=held,
+        target=TARGET,
+    )
 
 
 @pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
 @pytest.mark.parametrize("live_weights", [False, True], ids=["constant", "live"])
 @pytest.mark.parametrize("shapes", MATMULS)
-def test_matmul_shapes(legacy: Legacy, draw: LegacyDraw, shapes: str, live_weights: bool, src: DType) -> None:
+def test_matmul_shapes(
+    legacy: Legacy, draw: LegacyDraw, shapes: str, live_weights: bool, src: DType
+) -> None:
     legacy.compare(*product(draw, shapes, src, U8, "none", live_weights=live_weights))
 
 
@@ -145,7 +207,9 @@ def test_matmul_post_ops(legacy: Legacy, draw: LegacyDraw, chain: str, shapes: s
 
 @pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
 @pytest.mark.parametrize("shapes", ["2d", "batched"])
-def test_matmul_with_a_zero_point_on_its_weights(legacy: Legacy, draw: LegacyDraw, shapes: str, src: DType) -> None:
+def test_matmul_with_a_zero_point_on_its_weights(
+    legacy: Legacy, draw: LegacyDraw, shapes: str, src: DType
+) -> None:
     legacy.compare(*product(draw, shapes, src, U8, "linear", weights_zero_point=7))
 
 
@@ -158,8 +222,11 @@ def test_matmul_with_a_zero_point_on_its_weights(legacy: Legacy, draw: LegacyDra
     ],
     ids=lambda op: op.algorithm,
 )
-def test_a_repeated_algorithm_takes_the_first_ones_parameters(legacy: Legacy, draw: LegacyDraw, first: Eltwise, second: Eltwise) -> None:
-    # A defect of oneDNN 2.0 to 2.7: the code generators keep one set of parameters for each algorithm. Its C++ code has no such defect.
+def test_a_repeated_algorithm_takes_the_first_ones_parameters(
+    legacy: Legacy, draw: LegacyDraw, first: Eltwise, second: Eltwise
+) -> None:
+    # A defect of oneDNN 2.0 to 2.7: the code generators keep one set of parameters for each
+    # algorithm. Its C++ code has no such defect.
     def made(*post_ops: PostOp) -> Made:
         rng = LegacyDraw(np.random.default_rng(7), draw.ties)
         plan, step, live = window(rng, CONVOLUTIONS["3x3"], U8, F32, "none")

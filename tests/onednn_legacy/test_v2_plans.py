@@ -1,4 +1,6 @@
-"""Plans that the composer writes for `onednn-v2`: step by step on oneDNN 2.6, and, converted, on oneDNN 3.2."""
+"""Plans that the composer writes for `onednn-v2`: step by step on oneDNN 2.6, and, converted, on
+oneDNN 3.2.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,16 @@ from fqfuse.runtime.session import InferenceSession
 
 INT8 = (DType.U8, DType.S8)
 COMPOSED = (
-    "digits_fakequantize", "digits_qdq", "conv_relu_qdq", "clip_with_odd_bounds", "powers", "skip_added_twice", "skip_by_the_op_sum",
-    "leaky_with_negative_slope_and_factor", "squeeze_and_excitation",
-)  # fmt: skip
+    "digits_fakequantize",
+    "digits_qdq",
+    "conv_relu_qdq",
+    "clip_with_odd_bounds",
+    "powers",
+    "skip_added_twice",
+    "skip_by_the_op_sum",
+    "leaky_with_negative_slope_and_factor",
+    "squeeze_and_excitation",
+)
 
 
 @cache
@@ -38,17 +47,28 @@ def plan_of(name: str) -> Plan:
 def test_plans_avoid_what_2_6_lacks_or_gets_wrong(name: str) -> None:
     for step in plan_of(name).steps:
         eltwise = [op for op in step.attr.post_ops if isinstance(op, Eltwise)]
-        assert len({op.algorithm for op in eltwise}) == len(set(eltwise)), f"{step.name}: an algorithm with two sets of parameters"
-        assert "hardsigmoid" not in {op.algorithm for op in eltwise} | {step.params.get("algorithm")}
+        assert len({op.algorithm for op in eltwise}) == len(set(eltwise)), (
+            f"{step.name}: an algorithm with two sets of parameters"
+        )
+        assert "hardsigmoid" not in {op.algorithm for op in eltwise} | {
+            step.params.get("algorithm")
+        }
         sums = [op for op in step.attr.post_ops if isinstance(op, Sum)]
         assert step.primitive != "deconvolution" or all(op.dtype is None for op in sums)
-        assert all(len(zero.values) == 1 for zero in step.attr.zero_points.values()), f"{step.name}: zero points along an axis"
+        assert all(len(zero.values) == 1 for zero in step.attr.zero_points.values()), (
+            f"{step.name}: zero points along an axis"
+        )
 
 
 def int8_steps(plan: Plan) -> list[Step]:
-    """Steps of the primitives with v2 attributes that read or write codes: their bytes are defined."""
+    """Steps of the primitives with v2 attributes that read or write codes: their bytes are
+    defined.
+    """
     kinds = ("convolution", "deconvolution", "matmul", "binary", "reorder")
-    types = {step.name: {plan.type(v).dtype for v in (step.args[0][1], step.output)} for step in plan.steps}
+    types = {
+        step.name: {plan.type(v).dtype for v in (step.args[0][1], step.output)}
+        for step in plan.steps
+    }
     return [step for step in plan.steps if step.primitive in kinds and types[step.name] & set(INT8)]
 
 
@@ -62,7 +82,10 @@ def test_composed_steps_on_2_6(legacy: Legacy, name: str) -> None:
         live = {value: values[value] for value in step.inputs if value not in plan.constants}
         algorithms = {op.algorithm for op in step.attr.post_ops if isinstance(op, Eltwise)}
         # 2.6's hardswish rounds in another order, see test_hardswish.
-        inexact = any(name == "hardswish" or ELTWISE[name].transcendental for name in algorithms) and plan.type(step.output).dtype in INT8
+        inexact = (
+            any(name == "hardswish" or ELTWISE[name].transcendental for name in algorithms)
+            and plan.type(step.output).dtype in INT8
+        )
         legacy.compare(plan, step, live, lsb=int(inexact))
 
 
@@ -76,7 +99,10 @@ def test_digits_plan_for_v2_on_3_2(form: str) -> None:
     images, labels = digits_test_set()
     feeds = {plan.inputs[0]: images}
     converted = InferenceSession(plan, "onednn", 2)
-    (logits,), (mine,) = converted.run(None, feeds), InferenceSession(plan, "numpy", 2).run(None, feeds)
+    (logits,), (mine,) = (
+        converted.run(None, feeds),
+        InferenceSession(plan, "numpy", 2).run(None, feeds),
+    )
     np.testing.assert_array_equal(logits.argmax(1), mine.argmax(1))
     assert np.mean(logits.argmax(1) == labels) > 0.95
     assert any(place.runtime == "onednn" for place in converted.placement())
@@ -86,5 +112,9 @@ def test_digits_plan_for_v2_on_3_2(form: str) -> None:
         for name, array in zip(step.outputs, run_step(plan, step, live, threads=2), strict=True):
             if array.dtype.kind in "iu":
                 assert np.abs(array.astype(np.int64) - values[name]).max(initial=0) <= 1, step.name
-            else:  # the conversion may fold a factor into the weights' scale: a few f32 roundings of the largest value
-                np.testing.assert_allclose(array, values[name], rtol=0, atol=1e-6 * np.abs(array).max(), err_msg=step.name)
+            # the conversion may fold a factor into the weights' scale: a few f32 roundings of the
+            # largest value
+            else:
+                np.testing.assert_allclose(
+                    array, values[name], rtol=0, atol=1e-6 * np.abs(array).max(), err_msg=step.name
+                )

@@ -1,4 +1,6 @@
-"""Binary, pooling, reorder, concat, eltwise and the rarer primitives of `onednn-v2` against oneDNN 2.6."""
+"""Binary, pooling, reorder, concat, eltwise and the rarer primitives of `onednn-v2` against oneDNN
+2.6.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +32,52 @@ def name(value: object) -> str:
     return value.value if isinstance(value, DType) else str(value)
 
 
-@pytest.mark.parametrize("algorithm", ["add", "mul", "sub", "max", "min", "div", "ge", "gt", "le", "lt", "eq", "ne"])
-@pytest.mark.parametrize("sources", [(U8, U8), (S8, U8), (U8, F32), (F32, F32)], ids=lambda t: "-".join(map(name, t)))
-def test_binary(legacy: Legacy, draw: LegacyDraw, sources: tuple[DType, DType], algorithm: str) -> None:
+@pytest.mark.parametrize(
+    "algorithm", ["add", "mul", "sub", "max", "min", "div", "ge", "gt", "le", "lt", "eq", "ne"]
+)
+@pytest.mark.parametrize(
+    "sources", [(U8, U8), (S8, U8), (U8, F32), (F32, F32)], ids=lambda t: "-".join(map(name, t))
+)
+def test_binary(
+    legacy: Legacy, draw: LegacyDraw, sources: tuple[DType, DType], algorithm: str
+) -> None:
     a, b = (draw.data(dtype, SHAPE) for dtype in sources)
     if algorithm == "div":
         b[b == 0] = 1
-    scales = {f"src_{i}": draw.scale(0.01, 0.1) for i, dtype in enumerate(sources) if dtype is not F32}
+    scales = {
+        f"src_{i}": draw.scale(0.01, 0.1) for i, dtype in enumerate(sources) if dtype is not F32
+    }
     for dst in TYPES:
-        post_ops = (Eltwise("linear", draw.number(5, 20), draw.number(-3, 3), draw.factor()), Eltwise("relu"))
+        post_ops = (
+            Eltwise("linear", draw.number(5, 20), draw.number(-3, 3), draw.factor()),
+            Eltwise("relu"),
+        )
         attr = PrimitiveAttr(scales, {}, post_ops if dst is not F32 else ())
         args = [("src_0", a), ("src_1", b)]
-        legacy.compare(*one_step("binary", "Add", args, dst, params={"algorithm": algorithm}, attr=attr, target=TARGET))
+        legacy.compare(
+            *one_step(
+                "binary",
+                "Add",
+                args,
+                dst,
+                params={"algorithm": algorithm},
+                attr=attr,
+                target=TARGET,
+            )
+        )
 
 
-BINARY_CHAINS = ("relu_scale", "linear_scale", "clip_scale", "sum_scale", "sum", "mul_add", "max_min", "add_full", "round_scale")
+BINARY_CHAINS = (
+    "relu_scale",
+    "linear_scale",
+    "clip_scale",
+    "sum_scale",
+    "sum",
+    "mul_add",
+    "max_min",
+    "add_full",
+    "round_scale",
+)
 
 
 @pytest.mark.parametrize("chain", BINARY_CHAINS)
@@ -54,15 +87,30 @@ def test_binary_post_ops(legacy: Legacy, draw: LegacyDraw, chain: str) -> None:
         post_ops = draw.legacy_chain(chain, SHAPE, 1, dst)
         attr = PrimitiveAttr({f"src_{i}": draw.scale(0.1, 0.4) for i in range(2)}, {}, post_ops)
         args = [("src_0", draw.data(U8, SHAPE)), ("src_1", draw.data(S8, SHAPE))]
-        made = one_step("binary", "Add", args, dst, params={"algorithm": "add"}, attr=attr, operands=draw.operands, target=TARGET)
+        made = one_step(
+            "binary",
+            "Add",
+            args,
+            dst,
+            params={"algorithm": "add"},
+            attr=attr,
+            operands=draw.operands,
+            target=TARGET,
+        )
         legacy.compare(*made)
 
 
-@pytest.mark.parametrize("shapes", [(SHAPE, (1, 16, 1, 1)), (SHAPE, (1, 1, 1, 1)), (SHAPE, (16, 1, 1))], ids=str)
-def test_binary_broadcasts(legacy: Legacy, draw: LegacyDraw, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+@pytest.mark.parametrize(
+    "shapes", [(SHAPE, (1, 16, 1, 1)), (SHAPE, (1, 1, 1, 1)), (SHAPE, (16, 1, 1))], ids=str
+)
+def test_binary_broadcasts(
+    legacy: Legacy, draw: LegacyDraw, shapes: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
     attr = PrimitiveAttr({"src_0": draw.scale(0.1, 1), "src_1": draw.scale(0.1, 1)})
     args = [("src_0", draw.data(U8, shapes[0])), ("src_1", draw.data(S8, shapes[1]))]
-    legacy.compare(*one_step("binary", "Mul", args, U8, params={"algorithm": "mul"}, attr=attr, target=TARGET))
+    legacy.compare(
+        *one_step("binary", "Mul", args, U8, params={"algorithm": "mul"}, attr=attr, target=TARGET)
+    )
 
 
 POOLS = {
@@ -76,16 +124,25 @@ POOLS = {
 @pytest.mark.parametrize("chain", ["none", "linear", "linear_scale", "relu_scale", "mul_add"])
 @pytest.mark.parametrize("kind", ["exclude", "include"])
 @pytest.mark.parametrize("window", POOLS)
-def test_average_pooling(legacy: Legacy, draw: LegacyDraw, window: str, kind: str, chain: str) -> None:
+def test_average_pooling(
+    legacy: Legacy, draw: LegacyDraw, window: str, kind: str, chain: str
+) -> None:
     shape, params = POOLS[window]
     for dtype in (U8, S8):
         draw.operands.clear()
         post_ops = draw.legacy_chain(chain, shape, 1, dtype)
         params = params | {"count_include_pad": int(kind == "include")}
         made = one_step(
-            "pooling", "AveragePool", [("src", draw.data(dtype, shape))], dtype, params=params, attr=PrimitiveAttr(post_ops=post_ops),
-            operands=draw.operands, constants=tuple(draw.operands), target=TARGET,
-        )  # fmt: skip
+            "pooling",
+            "AveragePool",
+            [("src", draw.data(dtype, shape))],
+            dtype,
+            params=params,
+            attr=PrimitiveAttr(post_ops=post_ops),
+            operands=draw.operands,
+            constants=tuple(draw.operands),
+            target=TARGET,
+        )
         legacy.compare(*made)
 
 
@@ -93,11 +150,22 @@ def test_average_pooling(legacy: Legacy, draw: LegacyDraw, window: str, kind: st
 def test_maximum_pooling(legacy: Legacy, draw: LegacyDraw, window: str) -> None:
     shape, params = POOLS[window]
     for dtype in TYPES:
-        legacy.compare(*one_step("pooling", "MaxPool", [("src", draw.data(dtype, shape))], dtype, params=params, target=TARGET))
+        legacy.compare(
+            *one_step(
+                "pooling",
+                "MaxPool",
+                [("src", draw.data(dtype, shape))],
+                dtype,
+                params=params,
+                target=TARGET,
+            )
+        )
 
 
 @pytest.mark.parametrize("layout", ["plain", "last"])
-@pytest.mark.parametrize("types", list(itertools.product(TYPES, TYPES)), ids=lambda t: "-".join(map(name, t)))
+@pytest.mark.parametrize(
+    "types", list(itertools.product(TYPES, TYPES)), ids=lambda t: "-".join(map(name, t))
+)
 def test_reorder(legacy: Legacy, draw: LegacyDraw, types: tuple[DType, DType], layout: str) -> None:
     src, dst = types
     for axis, zero in itertools.product((None, 0, 1), [(), ("src",), ("dst",), ("src", "dst")]):
@@ -107,22 +175,44 @@ def test_reorder(legacy: Legacy, draw: LegacyDraw, types: tuple[DType, DType], l
         reach = (0.5, 2.0) if src is not F32 else (0.4, 1.5)
         zero_points = {role: ZeroPoint((int(draw.rng.integers(1, 50)),)) for role in zero}
         attr = PrimitiveAttr({}, zero_points, (), draw.scale(*reach, count, mask))
-        made = one_step("reorder", "Identity", [("src", draw.data(src, SHAPE))], dst, params={"layout": layout}, attr=attr, target=TARGET)
+        made = one_step(
+            "reorder",
+            "Identity",
+            [("src", draw.data(src, SHAPE))],
+            dst,
+            params={"layout": layout},
+            attr=attr,
+            target=TARGET,
+        )
         legacy.compare(*made)
 
 
-@pytest.mark.parametrize("types", [(U8, F32), (F32, U8), (U8, S8)], ids=lambda t: "-".join(map(name, t)))
-def test_reorder_takes_one_zero_point_only(legacy: Legacy, draw: LegacyDraw, types: tuple[DType, DType]) -> None:
-    # Several zero points pass the descriptor, but not the execution, in whose code they are scalars: the composer must not write them.
+@pytest.mark.parametrize(
+    "types", [(U8, F32), (F32, U8), (U8, S8)], ids=lambda t: "-".join(map(name, t))
+)
+def test_reorder_takes_one_zero_point_only(
+    legacy: Legacy, draw: LegacyDraw, types: tuple[DType, DType]
+) -> None:
+    # Several zero points pass the descriptor, but not the execution, in whose code they are
+    # scalars: the composer must not write them.
     src, dst = types
     values = tuple(draw.rng.integers(1, 50, SHAPE[1]).tolist())
-    attr = PrimitiveAttr({}, {"dst" if src is F32 else "src": ZeroPoint(values, 2)}, (), draw.scale(0.4, 1.5, SHAPE[1], 2))
-    made = one_step("reorder", "Identity", [("src", draw.data(src, SHAPE))], dst, attr=attr, target=TARGET)
+    attr = PrimitiveAttr(
+        {},
+        {"dst" if src is F32 else "src": ZeroPoint(values, 2)},
+        (),
+        draw.scale(0.4, 1.5, SHAPE[1], 2),
+    )
+    made = one_step(
+        "reorder", "Identity", [("src", draw.data(src, SHAPE))], dst, attr=attr, target=TARGET
+    )
     answer = legacy.run(*made, SHAPE)
     assert (answer.call, answer.status) == ("primitive_execute", 2)
 
 
-@pytest.mark.parametrize("types", list(itertools.product((U8, S8), TYPES)), ids=lambda t: "-".join(map(name, t)))
+@pytest.mark.parametrize(
+    "types", list(itertools.product((U8, S8), TYPES)), ids=lambda t: "-".join(map(name, t))
+)
 def test_concat(legacy: Legacy, draw: LegacyDraw, types: tuple[DType, DType]) -> None:
     args = [("src_0", draw.data(types[0], SHAPE)), ("src_1", draw.data(types[0], SHAPE))]
     legacy.compare(*one_step("concat", "Concat", args, types[1], params={"axis": 1}, target=TARGET))
@@ -140,10 +230,22 @@ def test_eltwise(legacy: Legacy, draw: LegacyDraw, algorithm: str) -> None:
 
 @pytest.mark.parametrize("dst", TYPES, ids=name)
 def test_hardswish(legacy: Legacy, draw: LegacyDraw, dst: DType) -> None:
-    # 2.6 computes x * (relu6(x + 3) / 6), 3.2 and NumPy x * clip(alpha * x + beta, 0, 1): a few roundings differ.
-    post_ops = (Eltwise("linear", 0.125, 0.0), Eltwise("hardswish", float(np.float32(1 / 6)), 0.5, 8.0))
+    # 2.6 computes x * (relu6(x + 3) / 6), 3.2 and NumPy x * clip(alpha * x + beta, 0, 1): a few
+    # roundings differ.
+    post_ops = (
+        Eltwise("linear", 0.125, 0.0),
+        Eltwise("hardswish", float(np.float32(1 / 6)), 0.5, 8.0),
+    )
     args = [("src_0", draw.data(S8, SHAPE)), ("src_1", draw.data(S8, SHAPE))]
-    made = one_step("binary", "Add", args, dst, params={"algorithm": "add"}, attr=PrimitiveAttr({}, {}, post_ops), target=TARGET)
+    made = one_step(
+        "binary",
+        "Add",
+        args,
+        dst,
+        params={"algorithm": "add"},
+        attr=PrimitiveAttr({}, {}, post_ops),
+        target=TARGET,
+    )
     if dst is not F32:
         legacy.compare(*made, lsb=1)
         return
@@ -154,13 +256,34 @@ def test_hardswish(legacy: Legacy, draw: LegacyDraw, dst: DType) -> None:
 
 @pytest.mark.parametrize("algorithm", ["max", "min"])
 @pytest.mark.parametrize("primitive", ["binary", "post-op"])
-def test_a_maximum_of_nan_is_the_second_operand(legacy: Legacy, primitive: str, algorithm: str) -> None:
+def test_a_maximum_of_nan_is_the_second_operand(
+    legacy: Legacy, primitive: str, algorithm: str
+) -> None:
     nan = np.float32(np.nan)
     x = np.resize(np.asarray([nan, 1, nan, -2], np.float32), SHAPE)
     other = np.resize(np.asarray([5, nan, nan, 7], np.float32), SHAPE)
     if primitive == "binary":
-        made = one_step("binary", "Add", [("src_0", x), ("src_1", other)], F32, params={"algorithm": algorithm}, target=TARGET)
+        made = one_step(
+            "binary",
+            "Add",
+            [("src_0", x), ("src_1", other)],
+            F32,
+            params={"algorithm": algorithm},
+            target=TARGET,
+        )
     else:
-        params, attr = {"algorithm": "linear", "alpha": 1.0, "beta": 0.0}, PrimitiveAttr(post_ops=(Binary(algorithm, "other"),))
-        made = one_step("eltwise", "Identity", [("src", x)], F32, params=params, attr=attr, operands={"other": other}, target=TARGET)
+        params, attr = (
+            {"algorithm": "linear", "alpha": 1.0, "beta": 0.0},
+            PrimitiveAttr(post_ops=(Binary(algorithm, "other"),)),
+        )
+        made = one_step(
+            "eltwise",
+            "Identity",
+            [("src", x)],
+            F32,
+            params=params,
+            attr=attr,
+            operands={"other": other},
+            target=TARGET,
+        )
     legacy.compare(*made)

@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *(path for path in ROOT.glob("[a-z]*/README.md"))})
+DOCUMENTS = sorted(
+    {
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *(path for path in ROOT.glob("[a-z]*/README.md")),
+    }
+)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
@@ -45,12 +51,16 @@ def test_links_within_the_repository_resolve(document: Path) -> None:
 def test_the_layout_names_each_folder() -> None:
     listed = set(re.findall(r"^\| \[(\w+)/\]", README, flags=re.MULTILINE))
     hidden = {"build", "dist"}
-    present = {path.name for path in ROOT.iterdir() if path.is_dir() and re.fullmatch(r"[a-z]+", path.name)} - hidden
+    present = {
+        path.name for path in ROOT.iterdir() if path.is_dir() and re.fullmatch(r"[a-z]+", path.name)
+    } - hidden
     assert listed == present
 
 
 def test_make_targets_in_documents_exist() -> None:
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    targets = set(
+        re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    )
     for document in DOCUMENTS:
         named = set(re.findall(r"`make (\w+)`", document.read_text(encoding="utf-8")))
         assert named <= targets, f"{document.name}: {named - targets}"
@@ -58,20 +68,40 @@ def test_make_targets_in_documents_exist() -> None:
 
 def test_ci_finds_the_test_command() -> None:
     tests = README.split("\n## Tests", 1)[1].split("\n## ", 1)[0]
-    assert FENCE.findall(tests) == [("sh", "make test\n")], ".ci/run takes the first sh block of the section Tests"
+    assert FENCE.findall(tests) == [("sh", "make test\n")], (
+        ".ci/run takes the first sh block of the section Tests"
+    )
 
 
 @pytest.mark.slow
 def test_the_readmes_commands_and_python_run(tmp_path: Path) -> None:
-    # All blocks, in order, as a reader would type them at the root of a checkout; the folder holds nothing but the models.
+    # All blocks, in order, as a reader would type them at the root of a checkout; the folder holds
+    # nothing but the models.
     (tmp_path / "models").symlink_to(ROOT / "models")
-    commands = [line for block in blocks("sh") for line in block.splitlines() if not line.startswith("make ")]
+    commands = [
+        line
+        for block in blocks("sh")
+        for line in block.splitlines()
+        if not line.startswith("make ")
+    ]
     assert any(line.startswith("fqfuse ") for line in commands)
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
     for command in commands:
-        ran = subprocess.run(["/bin/sh", "-ec", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            ["/bin/sh", "-ec", command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
     (program,) = blocks("python")
-    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == "(1, 10)\n"

@@ -17,7 +17,19 @@ from fqfuse.models.digits import digits_model_path
 ROOT = Path(__file__).parents[2]
 MAX_ARCHITECTURE_LINES = 100
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-FOLDERS = ("benchmarks", "cli", "composer", "frontend", "ir", "models", "onednn", "passes", "plan", "report", "runtime")
+FOLDERS = (
+    "benchmarks",
+    "cli",
+    "composer",
+    "frontend",
+    "ir",
+    "models",
+    "onednn",
+    "passes",
+    "plan",
+    "report",
+    "runtime",
+)
 
 
 def test_architecture_stays_short() -> None:
@@ -26,14 +38,21 @@ def test_architecture_stays_short() -> None:
 
 
 def test_public_names_are_those_the_readme_documents() -> None:
-    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Python API", 1)[1].split("\n## ", 1)[0]
+    section = (
+        (ROOT / "README.md")
+        .read_text(encoding="utf-8")
+        .split("## Python API", 1)[1]
+        .split("\n## ", 1)[0]
+    )
     documented = set(re.findall(r"^\| `(\w+)", section, flags=re.MULTILINE))
     assert set(fqfuse.__all__) == documented
     assert [name for name in fqfuse.__all__ if not hasattr(fqfuse, name)] == []
 
 
 def test_version_is_the_changelogs_newest() -> None:
-    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    newest = re.search(
+        r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     assert newest is not None
     assert newest[1] == PROJECT["project"]["version"]
 
@@ -46,7 +65,8 @@ def test_make_lists_every_target_that_is_no_file() -> None:
 
 
 def test_import_pulls_in_no_framework() -> None:
-    # `import fqfuse` must be quick (.ci/run measures it) and must not need what only benchmarks, tests and model builders need.
+    # `import fqfuse` must be quick (.ci/run measures it) and must not need what only benchmarks,
+    # tests and model builders need.
     heavy = ["torch", "sklearn", "onnxruntime", "openvino", "nncf", "scipy", "pytest"]
     code = f"import sys, fqfuse; sys.exit(', '.join(sorted(set({heavy}) & set(sys.modules))) or 0)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -64,7 +84,12 @@ shape = [size if isinstance(size, int) else 2 for size in plan.type(plan.inputs[
 session.run(None, {plan.inputs[0]: np.zeros(shape, np.float32)})
 sys.exit("networkx" in sys.modules)
 """
-    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / "plan.onnx")], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "plan.onnx")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr
 
 
@@ -81,9 +106,16 @@ def imported_distributions(folder: Path) -> set[str]:
 
 
 def test_each_imported_library_is_a_declared_dependency() -> None:
-    # A library that only some extra brings would be missed in the dev environment, and break the first user.
+    # A library that only some extra brings would be missed in the dev environment, and break the
+    # first user.
     declared = {re.split(r"[^\w-]", line)[0] for line in PROJECT["project"]["dependencies"]}
-    imported = set().union(*(imported_distributions(ROOT / folder) for folder in FOLDERS if folder not in {"benchmarks", "models"}))
+    imported = set().union(
+        *(
+            imported_distributions(ROOT / folder)
+            for folder in FOLDERS
+            if folder not in {"benchmarks", "models"}
+        )
+    )
     assert {"protobuf" if name == "google" else name for name in imported} == declared
 
 

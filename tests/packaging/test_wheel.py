@@ -1,4 +1,6 @@
-"""What the wheel holds: every folder of the package with its data, no tests, and the metadata that users see."""
+"""What the wheel holds: every folder of the package with its data, no tests, and the metadata that
+users see.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,24 @@ def package_folders() -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """The wheel, built from a copy: a stale build/ in the checkout would leak modules that no longer exist into it."""
+    """The wheel, built from a copy: a stale build/ in the checkout would leak modules that no
+    longer exist into it.
+    """
     tree = tmp_path_factory.mktemp("wheel") / "tree"
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_SOURCE))
     target = tree.parent / "dist"
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(target), str(tree)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "-w",
+        str(target),
+        str(tree),
+    ]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
     (path,) = target.glob("*.whl")
@@ -48,7 +63,9 @@ def shipped(wheel: zipfile.ZipFile) -> set[str]:
 
 def test_listed_packages_are_the_folders_with_an_init() -> None:
     listed = PROJECT["tool"]["setuptools"]["packages"]
-    assert sorted(listed) == sorted(package_folders()), "[tool.setuptools] packages: a folder missing there is not in the wheel"
+    assert sorted(listed) == sorted(package_folders()), (
+        "[tool.setuptools] packages: a folder missing there is not in the wheel"
+    )
 
 
 def test_no_module_lies_in_a_folder_without_an_init() -> None:
@@ -64,17 +81,25 @@ def test_no_module_lies_in_a_folder_without_an_init() -> None:
 
 @pytest.mark.slow
 def test_wheel_holds_each_module_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    modules = {f"fqfuse/{path.relative_to(ROOT).as_posix()}" for folder in package_folders().values() for path in folder.glob("*.py")}
+    modules = {
+        f"fqfuse/{path.relative_to(ROOT).as_posix()}"
+        for folder in package_folders().values()
+        for path in folder.glob("*.py")
+    }
     assert {name for name in shipped(wheel) if name.endswith(".py")} == modules
     outside = {name.split("/")[0] for name in wheel.namelist()}
-    assert outside == {"fqfuse", f"fqfuse-{PROJECT['project']['version']}.dist-info"}, "a generic name would land in site-packages"
+    assert outside == {"fqfuse", f"fqfuse-{PROJECT['project']['version']}.dist-info"}, (
+        "a generic name would land in site-packages"
+    )
 
 
 @pytest.mark.slow
 def test_wheel_holds_the_data_and_the_typing_marker(wheel: zipfile.ZipFile) -> None:
     data = {f"fqfuse/models/data/{path.name}" for path in (ROOT / "models" / "data").iterdir()}
     assert data
-    assert {name for name in shipped(wheel) if not name.endswith(".py")} == data | {"fqfuse/py.typed"}
+    assert {name for name in shipped(wheel) if not name.endswith(".py")} == data | {
+        "fqfuse/py.typed"
+    }
 
 
 @pytest.mark.slow
@@ -84,7 +109,9 @@ def test_wheel_metadata(wheel: zipfile.ZipFile) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
     assert set(metadata.get_all("Provides-Extra", [])) == {"onednn", "bench", "dev"}
-    onednn = [line for line in metadata.get_all("Requires-Dist", []) if line.startswith("onednn-cpu-gomp")]
+    onednn = [
+        line for line in metadata.get_all("Requires-Dist", []) if line.startswith("onednn-cpu-gomp")
+    ]
     assert len(onednn) == 1
     assert "platform_machine" in onednn[0], "pip would fail on a machine for which no wheel exists"
     licence = [entry for entry in wheel.namelist() if entry.endswith("licenses/LICENSE")]

@@ -1,4 +1,6 @@
-"""docs/writing-a-rule.md, followed word by word in a copy of the repository: its files, the lines that it adds, its commands."""
+"""docs/writing-a-rule.md, followed word by word in a copy of the repository: its files, the lines
+that it adds, its commands.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "writing-a-rule.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
-PACKAGES = ("benchmarks", "cli", "composer", "docs", "frontend", "ir", "models", "onednn", "passes", "plan", "report", "runtime", "tests")
+PACKAGES = (
+    "benchmarks",
+    "cli",
+    "composer",
+    "docs",
+    "frontend",
+    "ir",
+    "models",
+    "onednn",
+    "passes",
+    "plan",
+    "report",
+    "runtime",
+    "tests",
+)
 
 
 def blocks(language: str) -> list[str]:
@@ -28,7 +44,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("guide") / "fqfuse"
     copy.mkdir()
     for name in PACKAGES:
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+        shutil.copytree(
+            ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".*")
+        )
     for file in (*ROOT.glob("*.py"), ROOT / "pyproject.toml", ROOT / "py.typed"):
         shutil.copy(file, copy)
     module, test, rule = blocks("python")
@@ -40,7 +58,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     algebra = (copy / "composer" / "formula" / "algebra.py").read_text(encoding="utf-8")
     mark = "SIMPLIFYING: tuple[Rule, ...] = ("
     assert algebra.count(mark) == 1
-    (copy / "composer" / "formula" / "algebra.py").write_text(algebra.replace(mark, f"{rule}\n\n{mark}"), encoding="utf-8")
+    (copy / "composer" / "formula" / "algebra.py").write_text(
+        algebra.replace(mark, f"{rule}\n\n{mark}"), encoding="utf-8"
+    )
     edited = (
         "passes/__init__.py",
         "passes/__init__.py",
@@ -73,11 +93,16 @@ def test_the_guide_works(checkout: Path) -> None:
     write_rules = "from fqfuse.report.rules import rules_document; open('docs/rules.md', 'w', encoding='utf-8').write(rules_document())"
     for command in commands():
         words = command.split()
-        if words == ["make", "docs"]:  # its first line; the second one runs the tests of the documents
+        if words == [
+            "make",
+            "docs",
+        ]:  # its first line; the second one runs the tests of the documents
             words = [sys.executable, "-c", write_rules]
         elif words[0] == ".venv/bin/python":
             words[0] = sys.executable
-        ran = subprocess.run(words, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            words, cwd=checkout, env=environment, capture_output=True, text=True, check=False
+        )
         assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
         if words[0] == "tail":
             assert "= Relu(%x)" in ran.stdout

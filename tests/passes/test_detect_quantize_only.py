@@ -18,7 +18,9 @@ def test_golden(golden) -> None:
 
 @pytest.mark.parametrize("low", [-128.0, -127.0, 0.0, 3.0])
 def test_ties_of_odd_zero_points_differ_by_one_code_at_most(low: float) -> None:
-    """round(v) + z and round(v + z) part at ties where z is odd: the contract is `ties`, not `bitwise`."""
+    """round(v) + z and round(v + z) part at ties where z is odd: the contract is `ties`, not
+    `bitwise`.
+    """
     n = Net()
     levels = 64
     graph = n.done(n.fq(n.input(("N",)), 0.0, (levels - 1) / 8, low, low + levels - 1, levels))
@@ -29,4 +31,6 @@ def test_ties_of_odd_zero_points_differ_by_one_code_at_most(low: float) -> None:
     apart = np.abs(after - before)
     assert apart.max() == (1 if low % 2 else 0)
     between = ((np.arange(levels - 1) + 0.25) / 8).astype(np.float32)
-    assert np.array_equal(run_graph(graph, {"x": between}).popitem()[1], np.arange(levels - 1) + low)
+    assert np.array_equal(
+        run_graph(graph, {"x": between}).popitem()[1], np.arange(levels - 1) + low
+    )

@@ -33,7 +33,10 @@ def test_a_constant_beyond_the_budget_stays_an_operation() -> None:
 def test_constants_are_not_copied() -> None:
     n = Net()
     data = np.arange(6, dtype=np.float32).reshape(2, 3)
-    graph = n.done(n.op("Relu", n.op("Identity", n.graph.add_constant("c", data))), n.op("Add", n.input((3,)), "c"))
+    graph = n.done(
+        n.op("Relu", n.op("Identity", n.graph.add_constant("c", data))),
+        n.op("Add", n.input((3,)), "c"),
+    )
     FoldConstants().run(graph)
     assert np.shares_memory(graph.constants["c"], data)
 
@@ -43,7 +46,15 @@ def test_a_row_that_cannot_evaluate_is_left_alone() -> None:
     n = Net()
     kind = TensorType(DType.F32, (2,))
     foreign = {"op_type": "Bernoulli", "opset": 15, "proto": b""}
-    y = n.graph.add("Onnx", [n.const([1.0, 2.0])], foreign, name="draw", outputs=["drawn"], types=[kind], origin=["draw"]).output
+    y = n.graph.add(
+        "Onnx",
+        [n.const([1.0, 2.0])],
+        foreign,
+        name="draw",
+        outputs=["drawn"],
+        types=[kind],
+        origin=["draw"],
+    ).output
     graph = n.done(n.op("Relu", y))
     FoldConstants().run(graph)
     assert [node.op for node in graph.nodes()] == ["Onnx", "Relu"]
@@ -56,7 +67,10 @@ def test_a_product_that_takes_long_stays_an_operation() -> None:
     FoldConstants().run(graph)
     assert [node.op for node in graph.nodes()] == ["MatMul"]
     decision = next(d for d in graph.decisions if d.outcome is Outcome.REFUSED)
-    assert (decision.expected, decision.found) == (f"at most {1 << 30} multiply-adds", f"{8000**3} multiply-adds")
+    assert (decision.expected, decision.found) == (
+        f"at most {1 << 30} multiply-adds",
+        f"{8000**3} multiply-adds",
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +87,12 @@ def test_a_product_that_takes_long_stays_an_operation() -> None:
 def test_work_is_counted_in_multiply_adds(op, shapes, attrs, work) -> None:
     for budget, left in ((work - 1, [op]), (work, [])):
         n = Net()
-        graph = n.done(n.op("Relu", n.op(op, *[n.const(np.ones(shape, np.float32)) for shape in shapes], **attrs)))
+        graph = n.done(
+            n.op(
+                "Relu",
+                n.op(op, *[n.const(np.ones(shape, np.float32)) for shape in shapes], **attrs),
+            )
+        )
         FoldConstants(max_work=budget).run(graph)
         assert [node.op for node in graph.nodes() if node.op != "Relu"] == left
 
@@ -83,4 +102,7 @@ def test_what_cannot_be_computed_stays_for_whoever_runs_it() -> None:
     graph = n.done(n.op("Gather", n.const([1.0, 2.0]), n.ints(7)))
     FoldConstants().run(graph)
     assert [node.op for node in graph.nodes()] == ["Gather"]
-    assert any(d.reason == "it cannot be computed" and d.outcome is Outcome.REFUSED for d in graph.decisions)
+    assert any(
+        d.reason == "it cannot be computed" and d.outcome is Outcome.REFUSED
+        for d in graph.decisions
+    )

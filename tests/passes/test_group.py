@@ -1,4 +1,6 @@
-"""Groups: passes that feed each other are run as one, to a fixed point, and say once what they did."""
+"""Groups: passes that feed each other are run as one, to a fixed point, and say once what they
+did.
+"""
 
 from __future__ import annotations
 
@@ -89,8 +91,11 @@ def test_passes_follow_what_others_make_anew_and_are_told_the_end() -> None:
     Group((Turn("Neg", "Abs"), Turn("Abs", "Relu"))).run(graph)
     (made,) = (node.name for node in graph.nodes())
     assert Turning.log[-4:] == [
-        f"Neg_to_Abs follows ['{made}']", f"Abs_to_Relu follows ['{made}']", "Neg_to_Abs is done", "Abs_to_Relu is done",
-    ]  # fmt: skip
+        f"Neg_to_Abs follows ['{made}']",
+        f"Abs_to_Relu follows ['{made}']",
+        "Neg_to_Abs is done",
+        "Abs_to_Relu is done",
+    ]
 
 
 def test_passes_that_undo_each_other_are_an_error_that_names_them() -> None:
@@ -121,15 +126,31 @@ def test_no_pass_of_a_group_finds_anything_behind_it(name: str) -> None:
 def test_no_concatenation_is_said_to_be_refused_and_crossed(name: str) -> None:
     graph = CORPUS[name]()
     concats = {subject(node) for node in graph.nodes() if node.op == "Concat"}
-    found = {outcome: {(d.rule, d.subject) for d in optimize(graph).decisions if d.outcome is outcome} for outcome in Outcome}
+    found = {
+        outcome: {(d.rule, d.subject) for d in optimize(graph).decisions if d.outcome is outcome}
+        for outcome in Outcome
+    }
     both = found[Outcome.FIRED] & found[Outcome.REFUSED]
-    assert not concats & {place for rule, place in both if rule in (MoveDequantize.name, UnifyConcatTypes.name)}
+    assert not concats & {
+        place for rule, place in both if rule in (MoveDequantize.name, UnifyConcatTypes.name)
+    }
 
 
 def test_a_nested_dense_block_works_on_codes() -> None:
     graph = optimize(CORPUS["concat_signs_mixed_and_nested"]())
-    about = {d.subject for d in graph.decisions if d.rule == MoveDequantize.name and d.outcome is Outcome.REFUSED}
-    assert not [node.op for node in graph.nodes() if node.op == "Concat" and not graph.type(node.output).dtype.is_integer]
+    about = {
+        d.subject
+        for d in graph.decisions
+        if d.rule == MoveDequantize.name and d.outcome is Outcome.REFUSED
+    }
+    assert not [
+        node.op
+        for node in graph.nodes()
+        if node.op == "Concat" and not graph.type(node.output).dtype.is_integer
+    ]
     assert not [subject for subject in about if "concat" in subject]
     plan = plan_from_graph(graph)
-    assert {plan.type(value).dtype.value for step in plan.steps for value in step.outputs} <= {"u8", "f32"}
+    assert {plan.type(value).dtype.value for step in plan.steps for value in step.outputs} <= {
+        "u8",
+        "f32",
+    }

@@ -1,4 +1,6 @@
-"""MaskToBounds: golden cases, each held to the laws; and scores of attention as exporters write them, in one step."""
+"""MaskToBounds: golden cases, each held to the laws; and scores of attention as exporters write
+them, in one step.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_golden(golden) -> None:
 
 
 @EACH_RUNTIME
-@pytest.mark.parametrize("hidden", [-np.inf, float(np.finfo(np.float32).min), -10000.0, -1.0, 0.0, 7.0])
+@pytest.mark.parametrize(
+    "hidden", [-np.inf, float(np.finfo(np.float32).min), -10000.0, -1.0, 0.0, 7.0]
+)
 @pytest.mark.parametrize("batch", [1, 3])
 def test_masked_scores_are_one_step(batch: int, hidden: float, runtime: str) -> None:
     n = Net()
@@ -32,7 +36,11 @@ def test_masked_scores_are_one_step(batch: int, hidden: float, runtime: str) -> 
     feeds = {name: n.rng.normal(0, 1, (batch, 2, 6, 8)).astype(np.float32) for name in ("q", "k")}
     (expected,) = run_graph(graph, feeds).values()
     plan = plan_from_graph(optimize(graph))
-    assert [step.primitive for step in plan.steps if not step.primitive.startswith("onnx.")].count("matmul") == 1
+    assert [step.primitive for step in plan.steps if not step.primitive.startswith("onnx.")].count(
+        "matmul"
+    ) == 1
     assert "onnx.Where" not in [step.primitive for step in plan.steps]
     (found,) = InferenceSession(plan, runtime, 2).run(None, feeds)
-    np.testing.assert_array_equal(found, expected)  # codes times powers of two: no rounding anywhere
+    np.testing.assert_array_equal(
+        found, expected
+    )  # codes times powers of two: no rounding anywhere

@@ -18,7 +18,12 @@ def test_a_quantize_goes_as_far_as_it_can_in_one_run() -> None:
     n = Net()
     y = n.op("Relu", n.input(("N", 4, 4, 4)))
     for _ in range(3):
-        y = n.op("MaxPool", n.op("Transpose", y, perm=(0, 1, 3, 2)), kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+        y = n.op(
+            "MaxPool",
+            n.op("Transpose", y, perm=(0, 1, 3, 2)),
+            kernel_shape=(3, 3),
+            pads=(1, 1, 1, 1),
+        )
     graph = n.done(n.q(y, 0.5))
     MoveQuantize().run(graph)
     assert [node.op for node in graph.nodes()][:2] == ["Relu", "Quantize"]

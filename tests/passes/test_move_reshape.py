@@ -1,4 +1,6 @@
-"""MoveReshape: golden cases, each held to the laws; that it never costs a step; and what the groups of axes are."""
+"""MoveReshape: golden cases, each held to the laws; that it never costs a step; and what the groups
+of axes are.
+"""
 
 from __future__ import annotations
 
@@ -43,24 +45,47 @@ def test_there_are_never_more_steps() -> None:
 
 
 def _feed_forward(n: Net, x: Value, batch: str | int) -> Value:
-    """The second half of a transformer's layer as ONNX Runtime quantizes it: both products work on flattened rows."""
+    """The second half of a transformer's layer as ONNX Runtime quantizes it: both products work on
+    flattened rows.
+    """
     y = n.op("Reshape", x, n.ints(-1, 8))
-    y = n.qdq(n.op("Add", n.op("MatMul", y, n.weights((8, 16), 2.0**-7, 1)), n.rng.integers(-8, 9, 16) / 4), 2.0**-5, 100)
+    y = n.qdq(
+        n.op(
+            "Add", n.op("MatMul", y, n.weights((8, 16), 2.0**-7, 1)), n.rng.integers(-8, 9, 16) / 4
+        ),
+        2.0**-5,
+        100,
+    )
     y = n.qdq(n.op("Reshape", y, n.ints(-1, 4, 16)), 2.0**-5, 100)
     y = n.qdq(n.op("Gelu", y), 2.0**-5, 10)
-    y = n.op("MatMul", n.qdq(n.op("Reshape", y, n.ints(-1, 16)), 2.0**-5, 10), n.weights((16, 8), 2.0**-7))
-    y = n.op("Reshape", n.qdq(y, 2.0**-5, 128), n.ints(batch if isinstance(batch, int) else -1, 4, 8))
+    y = n.op(
+        "MatMul",
+        n.qdq(n.op("Reshape", y, n.ints(-1, 16)), 2.0**-5, 10),
+        n.weights((16, 8), 2.0**-7),
+    )
+    y = n.op(
+        "Reshape", n.qdq(y, 2.0**-5, 128), n.ints(batch if isinstance(batch, int) else -1, 4, 8)
+    )
     return n.qdq(n.op("Add", n.qdq(y, 2.0**-5, 128), x), 2.0**-5, 128)
 
 
 @pytest.mark.parametrize("batch", ["N", 1, 3])
 def test_a_feed_forward_block_is_two_products(batch: str | int) -> None:
     n = Net()
-    x = n.qdq(n.op("LayerNormalization", n.input((batch, 4, 8)), n.rng.standard_normal(8), axis=-1), 2.0**-5, 128)
+    x = n.qdq(
+        n.op("LayerNormalization", n.input((batch, 4, 8)), n.rng.standard_normal(8), axis=-1),
+        2.0**-5,
+        128,
+    )
     y = _feed_forward(n, x, batch)
     graph = n.done(n.op("LayerNormalization", y, n.rng.standard_normal(8), axis=-1))
     plan = plan_from_graph(optimize(graph))
-    assert [step.primitive for step in plan.steps] == ["layer_normalization", "matmul", "matmul", "layer_normalization"]
+    assert [step.primitive for step in plan.steps] == [
+        "layer_normalization",
+        "matmul",
+        "matmul",
+        "layer_normalization",
+    ]
 
 
 Groups = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
@@ -74,12 +99,18 @@ Groups = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
         (("N", 8, 1, 1), ("N", 8), (((0,), (0,)), ((1,), (1,)))),
         (("N", 4, 6), ("N", 6, 4), (((0,), (0,)), ((1, 2), (1, 2)))),
         ((2, 12), (2, 3, 4), (((0,), (0,)), ((1,), (1, 2)))),
-        (("?", 4), ("?", 2, 2), (((0, 1), (0, 1, 2)),)),  # nothing is known of the first size: all is one group
+        (
+            ("?", 4),
+            ("?", 2, 2),
+            (((0, 1), (0, 1, 2)),),
+        ),  # nothing is known of the first size: all is one group
         ((1, 1), (), ()),
         (("S", 4), (4,), (((0, 1), (0,)),)),
     ],
 )
-def test_axes_are_grouped_as_finely_as_can_be_told(before: Shape, after: Shape, groups: Groups) -> None:
+def test_axes_are_grouped_as_finely_as_can_be_told(
+    before: Shape, after: Shape, groups: Groups
+) -> None:
     assert view_of(before, after).groups == groups
 
 

@@ -1,4 +1,6 @@
-"""NestConcat: golden cases, each held to the laws; and that it finds the longest prefix in linear time."""
+"""NestConcat: golden cases, each held to the laws; and that it finds the longest prefix in linear
+time.
+"""
 
 from __future__ import annotations
 

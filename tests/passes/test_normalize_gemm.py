@@ -39,10 +39,19 @@ def test_factors_have_the_type_of_the_matrices(dtype, alpha, beta, constant) -> 
     node = helper.make_node("Gemm", ["a", "b", "c"], ["y"], alpha=alpha, beta=beta)
     inputs = [helper.make_tensor_value_info(name, kind, data.shape) for name, data in fed.items()]
     results = [helper.make_tensor_value_info("y", kind, [2, 4])]
-    graph = helper.make_graph([node], "g", inputs, results, [numpy_helper.from_array(data, name) for name, data in kept.items()])
-    model: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        inputs,
+        results,
+        [numpy_helper.from_array(data, name) for name, data in kept.items()],
+    )
+    model: onnx.ModelProto = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9
+    )
     (found,) = fqfuse.InferenceSession(fqfuse.compile(model), backend="numpy").run(None, fed)
     (wanted,) = ReferenceEvaluator(model).run(None, fed)
     assert found.dtype == wanted.dtype
-    # Small integers times a factor: exact but for the factors 0.3 and -2.7, which round a few times.
+    # Small integers times a factor: exact but for the factors 0.3 and -2.7, which round a few
+    # times.
     np.testing.assert_allclose(found, wanted, rtol=1e-15 if dtype is np.float64 else 0)

@@ -53,8 +53,13 @@ def test_every_pass_of_the_folder_is_in_the_pipeline() -> None:
 
 def test_every_line_of_the_pipeline_has_its_because() -> None:
     source = Path(fqfuse.passes.__file__).read_text(encoding="utf-8")
-    block = source.partition("PIPELINE: tuple[Pass, ...] = (")[2].partition("\n)")[0].strip()
-    assert block.count("# because: ") == len(PIPELINE) == len(block.splitlines())
+    block = source.partition("PIPELINE: tuple[Pass, ...] = (")[2].partition("\n)")[0]
+    code = [line.strip() for line in block.splitlines() if line.strip()]
+    starts = [place for place, line in enumerate(code) if not line.startswith("#")]
+    assert len(starts) == len(PIPELINE)
+    for before, place in zip([-1, *starts], starts, strict=False):
+        assert place > before + 1, code[place]
+        assert code[before + 1].startswith("# because: ")
 
 
 def test_observers_see_the_graph_behind_each_pass() -> None:
@@ -77,7 +82,9 @@ def test_observers_see_the_graph_behind_each_pass() -> None:
 def test_nothing_unread_is_left(name: str) -> None:
     graph = optimize(CORPUS[name]())
     assert verify(graph, SPLIT) == []
-    assert all(any(graph.is_read(value) for value in node.outputs if value) for node in graph.nodes())
+    assert all(
+        any(graph.is_read(value) for value in node.outputs if value) for node in graph.nodes()
+    )
     assert all(graph.is_read(value) for value in graph.constants)
 
 

@@ -1,4 +1,6 @@
-"""RecognizeShuffle: golden cases, each held to the laws; and what becomes of one behind quantizers."""
+"""RecognizeShuffle: golden cases, each held to the laws; and what becomes of one behind
+quantizers.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,16 @@ def test_a_shuffle_between_convolutions_is_one_step_on_codes(quantized: bool) ->
     x = n.qdq(n.conv(n.qdq(n.input(("N", 3, 5, 6)), 2.0**-6, 128), 8, 1), 2.0**-6, 128)
     graph = n.done(n.conv(_shuffled(n, x, quantized=quantized), 2, 1))
     plan = plan_from_graph(optimize(graph.copy()))
-    assert [step.primitive for step in plan.steps] == ["reorder", "convolution", "shuffle", "convolution"]
+    assert [step.primitive for step in plan.steps] == [
+        "reorder",
+        "convolution",
+        "shuffle",
+        "convolution",
+    ]
     assert plan.steps[2].params == {"axis": 1, "group_size": 4}
     feeds = feeds_for(graph)
     (wanted,) = run_graph(graph, feeds).values()
     (found,) = InferenceSession(plan, "numpy").run(None, feeds)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)  # scales are powers of two: only the order of f32 sums differs
+    np.testing.assert_allclose(
+        found, wanted, rtol=0, atol=1e-5
+    )  # scales are powers of two: only the order of f32 sums differs

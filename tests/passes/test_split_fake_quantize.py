@@ -1,4 +1,6 @@
-"""SplitFakeQuantize: golden cases, each held to the laws; its arithmetic against exact rational numbers."""
+"""SplitFakeQuantize: golden cases, each held to the laws; its arithmetic against exact rational
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ def test_golden(golden) -> None:
     check_pass(golden, SplitFakeQuantize())
 
 
-def split(low: float, high: float, levels: int, out_low: float | None = None, out_high: float | None = None) -> Graph:
+def split(
+    low: float,
+    high: float,
+    levels: int,
+    out_low: float | None = None,
+    out_high: float | None = None,
+) -> Graph:
     """x -> FakeQuantize -> y, split; the codes are returned too when it was."""
     n = Net()
     y = n.fq(n.input(("N",)), low, high, out_low, out_high, levels)
@@ -57,14 +65,20 @@ def ranges(draw: st.DrawFn) -> tuple[np.float32, np.float32, int]:
 
 @given(bounds=ranges(), data=st.data())
 @settings(max_examples=3 * settings.default.max_examples)
-def test_codes_are_those_of_the_definition_but_for_ties(bounds: tuple[np.float32, np.float32, int], data: st.DataObject) -> None:
-    """`ties`: codes differ by at most 1, and only where the exact argument lies within f32 rounding of a tie."""
+def test_codes_are_those_of_the_definition_but_for_ties(
+    bounds: tuple[np.float32, np.float32, int], data: st.DataObject
+) -> None:
+    """`ties`: codes differ by at most 1, and only where the exact argument lies within f32 rounding
+    of a tie.
+    """
     low, high, levels = bounds
     graph = split(float(low), float(high), levels)
     assume(not refused(graph))
     il, ih = Fraction(float(low)), Fraction(float(high))
     step = (ih - il) / (levels - 1)
-    at_tie = st.integers(-2, levels + 1).map(lambda code: np.float32(float(il + (code + Fraction(1, 2)) * step)))
+    at_tie = st.integers(-2, levels + 1).map(
+        lambda code: np.float32(float(il + (code + Fraction(1, 2)) * step))
+    )
     xs = data.draw(st.lists(at_tie | singles.map(np.float32), min_size=1, max_size=8))
     _, codes = run_graph(graph, {"x": np.asarray(xs, np.float32)}).values()
     quantize = next(node for node in graph.nodes() if node.op == "Quantize")
@@ -75,27 +89,37 @@ def test_codes_are_those_of_the_definition_but_for_ties(bounds: tuple[np.float32
         exact = (Fraction(float(x)) - il) / step
         wanted = min(max(round(exact), 0), levels - 1)
         found = Fraction(code - offset, apart)
-        # x/s and + z round once each; s and z were rounded when the ranges became parameters, z to what the grid can tell.
+        # x/s and + z round once each; s and z were rounded when the ranges became parameters, z to
+        # what the grid can tell.
         slack = 8 * Fraction(1, 2**24) * (abs(Fraction(float(x)) / step) + abs(il / step) + levels)
         nearest_tie = abs(exact - (Fraction(int(exact // 1)) + Fraction(1, 2)))
         assert abs(found - wanted) <= (1 if nearest_tie <= slack else 0), (x, exact)
 
 
 @given(bounds=ranges(), output=st.tuples(singles, singles))
-def test_values_are_those_of_the_definition_at_every_code(bounds: tuple[np.float32, np.float32, int], output: tuple[float, float]) -> None:
+def test_values_are_those_of_the_definition_at_every_code(
+    bounds: tuple[np.float32, np.float32, int], output: tuple[float, float]
+) -> None:
     low, high, levels = bounds
     out_low, out_high = (np.float32(end) for end in output)
     assume(out_low != out_high)
     graph = split(float(low), float(high), levels, float(out_low), float(out_high))
     assume(not refused(graph))
     steps_of = (np.float64(high) - np.float64(low)) / (levels - 1)
-    x = (np.float64(low) + np.arange(levels) * steps_of).astype(np.float32)  # the middle of each code, far from every tie
+    x = (np.float64(low) + np.arange(levels) * steps_of).astype(
+        np.float32
+    )  # the middle of each code, far from every tie
     values, codes = run_graph(graph, {"x": x}).values()
     assert len(np.unique(codes)) == levels
-    wanted = np.float64(out_low) + np.arange(levels) * (np.float64(out_high) - np.float64(out_low)) / (levels - 1)
+    wanted = np.float64(out_low) + np.arange(levels) * (
+        np.float64(out_high) - np.float64(out_low)
+    ) / (levels - 1)
     largest = max(abs(float(out_low)), abs(float(out_high)))
-    # The scale has a relative error of 2^-24, and so has each of the two operations that decode; z is known to the grid's resolution.
-    assert np.abs(values - wanted).max() <= 8 * 2.0**-24 * largest + levels * 2.0**-23 * abs(float(out_high - out_low)) / (levels - 1)
+    # The scale has a relative error of 2^-24, and so has each of the two operations that decode; z
+    # is known to the grid's resolution.
+    assert np.abs(values - wanted).max() <= 8 * 2.0**-24 * largest + levels * 2.0**-23 * abs(
+        float(out_high - out_low)
+    ) / (levels - 1)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +127,15 @@ def test_values_are_those_of_the_definition_at_every_code(bounds: tuple[np.float
     [
         (0.0, 255.0, 256, DType.U8, 0, 255, 0),
         (-128.0, 127.0, 256, DType.S8, -128, 127, 0),
-        (-127.0, 127.0, 255, DType.S8, -127, 127, 0),  # 255 levels into s8: the code -128 must not come
+        (
+            -127.0,
+            127.0,
+            255,
+            DType.S8,
+            -127,
+            127,
+            0,
+        ),  # 255 levels into s8: the code -128 must not come
         (-7.0, 7.0, 15, DType.S8, -7, 7, 0),
         (-8.0, 7.0, 16, DType.S8, -8, 7, 0),
         (-1.0, 1.0, 256, DType.U8, 0, 255, 127.5),
@@ -116,7 +148,9 @@ def test_values_are_those_of_the_definition_at_every_code(bounds: tuple[np.float
         (0.5, 0.5, 2, DType.U8, 1, 1, 0),
     ],
 )
-def test_the_codes_type_and_zero_point(low: float, high: float, levels: int, dtype: DType, lo: int, hi: int, zero: float) -> None:
+def test_the_codes_type_and_zero_point(
+    low: float, high: float, levels: int, dtype: DType, lo: int, hi: int, zero: float
+) -> None:
     quantize = next(node for node in split(low, high, levels).nodes() if node.op == "Quantize")
     assert (quantize.attrs["dtype"], quantize.attrs["lo"], quantize.attrs["hi"]) == (dtype, lo, hi)
     assert quantize.attr("quant", Quantization).zero_point == (zero,)
@@ -124,7 +158,9 @@ def test_the_codes_type_and_zero_point(low: float, high: float, levels: int, dty
 
 
 def test_nan_becomes_the_lowest_code() -> None:
-    """The definition leaves NaN as it is; integer codes have none. Both halves say so: the reference keeps it, codes are the lowest."""
+    """The definition leaves NaN as it is; integer codes have none. Both halves say so: the
+    reference keeps it, codes are the lowest.
+    """
     n = Net()
     whole = n.done(n.fq(n.input(("N",)), -1.0, 1.0))
     x = np.asarray([np.nan, np.inf, -np.inf], np.float32)

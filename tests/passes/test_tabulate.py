@@ -1,4 +1,6 @@
-"""Tabulate: golden cases, each held to the laws; what a table holds is the model's own arithmetic."""
+"""Tabulate: golden cases, each held to the laws; what a table holds is the model's own
+arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,14 @@ def test_golden(golden) -> None:
 
 @pytest.mark.parametrize("step", [0.0217, 0.031, 0.0421, 0.05087541, 2**-5])
 @pytest.mark.parametrize("dtype", [DType.U8, DType.S8])
-def test_a_gelu_quantized_step_by_step_gives_the_codes_of_the_models_own_arithmetic(step: float, dtype: DType) -> None:
-    """erf's codes decode to multiples of 2/255, and 1 is 127.5 of them: every code of erf(x) + 1 is a tie up to f32 rounding.
+def test_a_gelu_quantized_step_by_step_gives_the_codes_of_the_models_own_arithmetic(
+    step: float, dtype: DType
+) -> None:
+    """erf's codes decode to multiples of 2/255, and 1 is 127.5 of them: every code of erf(x) + 1 is
+    a tie up to f32 rounding.
 
-    So another order of the same operations gives other codes, as the shift by 1 did when it joined the zero point.
+    So another order of the same operations gives other codes, as the shift by 1 did when it joined
+    the zero point.
     """
 
     def network() -> tuple[Net, Value]:
@@ -38,7 +44,9 @@ def test_a_gelu_quantized_step_by_step_gives_the_codes_of_the_models_own_arithme
         return n, n.q(n.op("Mul", product, n.dq(*one(n, 0.5 / 255))), step / 2, low + 7, dtype)
 
     def one(n: Net, scale: float) -> tuple[Value, Quantization]:
-        return n.graph.add_constant(n.graph.fresh("c"), np.asarray(255, np.uint8)), Quantization.of(scale, 0)
+        return n.graph.add_constant(n.graph.fresh("c"), np.asarray(255, np.uint8)), Quantization.of(
+            scale, 0
+        )
 
     n, output = network()
     feeds = {"x": (np.arange(256, dtype=np.float32) - 131) * np.float32(step)}
@@ -47,4 +55,6 @@ def test_a_gelu_quantized_step_by_step_gives_the_codes_of_the_models_own_arithme
     plan = compiled(*network())
     assert [step.op for step in plan.steps if step.primitive == "onnx.Lookup"] == ["Lookup"]
     for runtime in RUNTIMES:
-        np.testing.assert_array_equal(InferenceSession(plan, runtime, 1).run(None, feeds)[0], expected)
+        np.testing.assert_array_equal(
+            InferenceSession(plan, runtime, 1).run(None, feeds)[0], expected
+        )

@@ -1,4 +1,6 @@
-"""Rules from the attributes of oneDNN 2 to those of oneDNN 3: what each gives, where it refuses, and that it is what it claims."""
+"""Rules from the attributes of oneDNN 2 to those of oneDNN 3: what each gives, where it refuses,
+and that it is what it claims.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ FIRES: Fires = {
     WITH_CONSTANT: (behind(Binary("max", "c")), (4.0, (Binary("max", "c*4"),))),
     RECTIFIED: (behind(Eltwise("clip", -1.0, 6.0, 2.0)), (8.0, (Eltwise("clip", -8.0, 48.0),))),
     LINEAR: (behind(Eltwise("linear", 3.0, 5.0, 2.0)), (24.0, (Eltwise("linear", 1.0, 40.0),))),
-    OTHERWISE: (behind(Eltwise("tanh", scale=2.0)), (1.0, (Eltwise("tanh"), Eltwise("linear", 8.0, 0.0)))),
+    OTHERWISE: (
+        behind(Eltwise("tanh", scale=2.0)),
+        (1.0, (Eltwise("tanh"), Eltwise("linear", 8.0, 0.0))),
+    ),
     TAKEN_APART.name: (
         (scales([0.5, 1.0]), 0.25),
         {"src": Scale((0.5,)), "dst": Scale((0.25,)), "weights": Scale((0.25, 0.5), 1)},
@@ -54,9 +59,16 @@ FIRES: Fires = {
 }
 
 REFUSES: Refuses = {
-    OF_ARGUMENT.name: [((EACH, 1, "b"), "an accumulator alone"), ((EACH, None, None), "a dimension that s has")],
+    OF_ARGUMENT.name: [
+        ((EACH, 1, "b"), "an accumulator alone"),
+        ((EACH, None, None), "a dimension that s has"),
+    ],
     WITH_CONSTANT: [(behind(Binary("add", "t"), constant=False), "needs a constant")],
-    RECTIFIED: [(behind(Eltwise(name, 0.0, 6.0, factor)), "above 0") for name in ("relu", "clip") for factor in (-1.0, 0.0, math.inf)],
+    RECTIFIED: [
+        (behind(Eltwise(name, 0.0, 6.0, factor)), "above 0")
+        for name in ("relu", "clip")
+        for factor in (-1.0, 0.0, math.inf)
+    ],
     LINEAR: [(behind(Eltwise("linear", -3.0)), "above 0")],
     TAKEN_APART.name: [((scales(3.0, mask=None), 0.25), "is not the source's scale")],
 }
@@ -73,7 +85,9 @@ def test_rule_fires(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "arguments", "reason"), refusing(REFUSES))
-def test_rule_refuses_with_its_reason(name: str, arguments: tuple[object, ...], reason: str) -> None:
+def test_rule_refuses_with_its_reason(
+    name: str, arguments: tuple[object, ...], reason: str
+) -> None:
     check_refuses(RULES[name], arguments, reason)
 
 
@@ -82,9 +96,11 @@ def test_rule_says_nothing_elsewhere(name: str) -> None:
     assert RULES[name].apply(*behind(Binary("ge", "t"))) is None
 
 
-# -- the same numbers --------------------------------------------------------------------------------------------------------------
+# -- the same numbers ------------------------------------------------------------------------------
 
-SUMS = np.random.default_rng(0).integers(-(2**20), 2**20, 4096).astype(np.float32)  # accumulators with a bias, in f32
+SUMS = (
+    np.random.default_rng(0).integers(-(2**20), 2**20, 4096).astype(np.float32)
+)  # accumulators with a bias, in f32
 
 
 def same_bits(one: np.ndarray, other: np.ndarray) -> None:
@@ -106,7 +122,9 @@ def test_a_factor_in_front_keeps_the_bits(axis: int) -> None:
         each = rng.normal(0, 1, shape[axis]).astype(np.float32)
         one = float(each[0])
         factors = each.reshape([-1 if index == axis else 1 for index in range(4)])
-        assert FACTOR.apply(Scale(tuple(each.tolist()), 1 << axis), 4, filed) == Binary("mul", filed(factors))
+        assert FACTOR.apply(Scale(tuple(each.tolist()), 1 << axis), 4, filed) == Binary(
+            "mul", filed(factors)
+        )
         same_bits(np.moveaxis(np.moveaxis(sums, axis, -1) * each, -1, axis), sums * factors)
         linear = FACTOR.apply(Scale((one,), 1 << axis), 4, filed)
         assert linear == Eltwise("linear", one, 0.0)
@@ -120,7 +138,7 @@ def test_the_scale_of_an_eltwise_keeps_the_bits() -> None:
         same_bits(SUMS * np.float32(scale), SUMS * np.float32(scale) + np.float32(0))
 
 
-# -- real numbers ------------------------------------------------------------------------------------------------------------------
+# -- real numbers ----------------------------------------------------------------------------------
 
 
 def drawn(draws: Draws) -> PostOp:
@@ -128,18 +146,28 @@ def drawn(draws: Draws) -> PostOp:
     scale = draw([1.0, 2.0, -0.5])
     return draw(
         [
-            Sum("skip", scale, 3), Prelu("slope"), Binary(draw(["mul", "div", "add", "sub", "max", "min", "gt", "le"]), "other"),
-            Eltwise("relu", draw([0.0, 0.25]), scale=scale), Eltwise("abs", scale=scale), Eltwise("clip", -1.5, 6.0, scale),
-            Eltwise("linear", draw([2.0, -0.5]), draw([0.0, 3.0]), scale), Eltwise("square", scale=scale), Eltwise("round", scale=scale),
+            Sum("skip", scale, 3),
+            Prelu("slope"),
+            Binary(draw(["mul", "div", "add", "sub", "max", "min", "gt", "le"]), "other"),
+            Eltwise("relu", draw([0.0, 0.25]), scale=scale),
+            Eltwise("abs", scale=scale),
+            Eltwise("clip", -1.5, 6.0, scale),
+            Eltwise("linear", draw([2.0, -0.5]), draw([0.0, 3.0]), scale),
+            Eltwise("square", scale=scale),
+            Eltwise("round", scale=scale),
         ]
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("name", [rule.name for rule in REAL])
 def test_post_ops_in_the_real_domain_hold_in_fractions(name: str) -> None:
     draws, fired = Draws(source(0)), 0
     for _ in range(1500):
-        op, domain, held = drawn(draws), draws.random.choice([0.5, 4.0, 1.0, 0.125]), draws.operands()
+        op, domain, held = (
+            drawn(draws),
+            draws.random.choice([0.5, 4.0, 1.0, 0.125]),
+            draws.operands(),
+        )
         held["other*"] = held["other"] * Fraction(domain)
         found = RULES[name].apply(op, domain, lambda operand: f"{operand}*")
         if not isinstance(found, tuple):
@@ -151,7 +179,9 @@ def test_post_ops_in_the_real_domain_hold_in_fractions(name: str) -> None:
             y = Fraction(front) * x
             for part in parts:
                 y = after_post_op(part, y, held)
-            assert y == Fraction(domain) * after_post_op(op, x, held), f"{op} in {domain} as {found}, x = {x}, {held}"
+            assert y == Fraction(domain) * after_post_op(op, x, held), (
+                f"{op} in {domain} as {found}, x = {x}, {held}"
+            )
     assert fired >= 20
 
 
@@ -175,18 +205,27 @@ def test_what_leaves_f32_is_not_rounded(apply) -> None:
 
 def test_infinite_bounds_and_zeros_stay() -> None:
     assert rounded((0.0, -np.inf, np.inf, 1.5)).tolist() == [0.0, -np.inf, np.inf, 1.5]
-    assert REAL[3].apply(Eltwise("clip", 0.0, np.inf), 4.0, times(4.0)) == (4.0, (Eltwise("clip", 0.0, np.inf),))
+    assert REAL[3].apply(Eltwise("clip", 0.0, np.inf), 4.0, times(4.0)) == (
+        4.0,
+        (Eltwise("clip", 0.0, np.inf),),
+    )
 
 
 def test_an_output_scale_taken_apart_holds_in_fractions() -> None:
     draw = source(1).choice
     for _ in range(200):
-        given = scales([draw([0.5, 3.0, 0.125]), draw([0.25, 5.0])], src=draw([0.5, 2.0]), dst=draw([0.25, 1.0]))
+        given = scales(
+            [draw([0.5, 3.0, 0.125]), draw([0.25, 5.0])],
+            src=draw([0.5, 2.0]),
+            dst=draw([0.25, 1.0]),
+        )
         domain = draw([given.dst, 1.0])
         found = TAKEN_APART.apply(given, domain)
         assert isinstance(found, dict)
         src = Fraction(found["src"].values[0] if "src" in found else 1)
-        assert [src * Fraction(w) for w in found["weights"].values] == [Fraction(o) * Fraction(domain) for o in given.output.tolist()]
+        assert [src * Fraction(w) for w in found["weights"].values] == [
+            Fraction(o) * Fraction(domain) for o in given.output.tolist()
+        ]
         assert ("dst" in found) == (given.dst != 1)
 
 

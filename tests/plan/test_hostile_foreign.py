@@ -1,4 +1,6 @@
-"""Foreign nodes of plan files that ONNX's own code crashes or never ends on, or over which it raises what nobody expects."""
+"""Foreign nodes of plan files that ONNX's own code crashes or never ends on, or over which it
+raises what nobody expects.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,27 @@ def resealed(plan: Plan) -> bytes:
     return body + seal(body)
 
 
-def plan_of(node: NodeProto, opset: int, inputs: dict[str, TensorType], constants: dict[str, np.ndarray] | None = None) -> bytes:
+def plan_of(
+    node: NodeProto,
+    opset: int,
+    inputs: dict[str, TensorType],
+    constants: dict[str, np.ndarray] | None = None,
+) -> bytes:
     held = constants or {}
     args = tuple((f"x_{k}", name) for k, name in enumerate(node.input))
-    params = {"op_type": node.op_type, "domain": "", "opset": opset, "proto": node.SerializeToString()}
+    params = {
+        "op_type": node.op_type,
+        "domain": "",
+        "opset": opset,
+        "proto": node.SerializeToString(),
+    }
     step = Step("hostile", f"onnx.{node.op_type}", "Onnx", args, tuple(node.output), params)
     outputs = {name: TensorType(F32, None) for name in node.output}
-    return resealed(Plan("net", "onednn-v3", tuple(inputs), tuple(outputs), {**inputs, **outputs}, held, (step,)))
+    return resealed(
+        Plan(
+            "net", "onednn-v3", tuple(inputs), tuple(outputs), {**inputs, **outputs}, held, (step,)
+        )
+    )
 
 
 def make(op: str, inputs: str = "x", outputs: str = "y", **attributes: object) -> NodeProto:
@@ -43,8 +59,16 @@ def rnn() -> NodeProto:
 
 
 I64 = {"i": TensorType(S64, (2, 1))}
-GRAMS = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 0, "ngram_indexes": [0]}
-BODY = helper.make_graph([make("Identity", "a", "b")], "body", [ValueInfoProto(name="a")], [ValueInfoProto(name="b")])
+GRAMS = {
+    "mode": "TF",
+    "min_gram_length": 1,
+    "max_gram_length": 2,
+    "max_skip_count": 0,
+    "ngram_indexes": [0],
+}
+BODY = helper.make_graph(
+    [make("Identity", "a", "b")], "body", [ValueInfoProto(name="a")], [ValueInfoProto(name="b")]
+)
 CASES = {
     "axis": (make("LayerNormalization", "x x", axis=2**63 - 1), 17, X, AXES),
     "batch": (make("GatherND", "x i", batch_dims=-2), 13, X | I64, AXES),
@@ -54,8 +78,18 @@ CASES = {
     "block": (make("DequantizeLinear", "x x", block_size=2**40), 21, X, NUMBERS),
     "samples": (make("RoiAlign", "x x i", sampling_ratio=2**40), 16, X | I64, NUMBERS),
     "scan": (make("Scan", num_scan_inputs=2**63 - 1, body=BODY), 21, X, NUMBERS),
-    "grams": (make("TfIdfVectorizer", "i", ngram_counts=[1, 2**40], pool_int64s=[1], **GRAMS), 9, I64, "the starts of n-grams"),
-    "gram-lengths": (make("TfIdfVectorizer", "i", ngram_counts=[0], pool_int64s=[1], **GRAMS), 9, I64, NUMBERS),
+    "grams": (
+        make("TfIdfVectorizer", "i", ngram_counts=[1, 2**40], pool_int64s=[1], **GRAMS),
+        9,
+        I64,
+        "the starts of n-grams",
+    ),
+    "gram-lengths": (
+        make("TfIdfVectorizer", "i", ngram_counts=[0], pool_int64s=[1], **GRAMS),
+        9,
+        I64,
+        NUMBERS,
+    ),
     "activations": (rnn(), 14, {name: TensorType(F32, (1, 2, 2)) for name in "xwr"}, LIST),
 }
 
@@ -79,7 +113,19 @@ def test_a_hostile_node_in_a_branch_is_refused(case: str) -> None:
     params = {"op_type": "If", "domain": "", "opset": 21, "proto": choice.SerializeToString()}
     step = Step("hostile", "onnx.If", "Onnx", args, ("out",), params)
     with pytest.raises(PlanError, match=message):
-        read_plan(resealed(Plan("net", "onednn-v3", tuple(types), ("out",), {**types, "out": TensorType(F32, None)}, {}, (step,))))
+        read_plan(
+            resealed(
+                Plan(
+                    "net",
+                    "onednn-v3",
+                    tuple(types),
+                    ("out",),
+                    {**types, "out": TensorType(F32, None)},
+                    {},
+                    (step,),
+                )
+            )
+        )
 
 
 def test_an_index_out_of_range_inside_inference_is_a_refusal() -> None:

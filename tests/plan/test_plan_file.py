@@ -1,4 +1,6 @@
-"""The plan file holds all of a plan, gives the same bytes each time, and is ONNX that other tools open."""
+"""The plan file holds all of a plan, gives the same bytes each time, and is ONNX that other tools
+open.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_a_plan_survives_the_file(plan):
     assert plan_bytes(again) == data
     assert print_plan(again) == print_plan(plan)
     for old, new in zip(plan.steps, again.steps, strict=True):
-        assert {k: exactly(v) for k, v in old.params.items()} == {k: exactly(v) for k, v in new.params.items()}
+        assert {k: exactly(v) for k, v in old.params.items()} == {
+            k: exactly(v) for k, v in new.params.items()
+        }
     onnx.checker.check_model(onnx.load_model_from_string(data))
 
 
@@ -53,7 +57,10 @@ def test_everything_survives_the_file(tmp_path):
 
 def test_the_order_of_mappings_does_not_change_the_bytes():
     plan = full_plan()
-    turned = {key: dict(reversed(getattr(plan, key).items())) for key in ("values", "constants", "options")}
+    turned = {
+        key: dict(reversed(getattr(plan, key).items()))
+        for key in ("values", "constants", "options")
+    }
     assert plan_bytes(Plan(**{**vars(plan), **turned})) == plan_bytes(plan)
 
 
@@ -62,7 +69,13 @@ def test_two_processes_with_other_hash_seeds_write_the_same_bytes():
     code += "from fqfuse.plan.file import plan_bytes; print(hashlib.sha256(plan_bytes(full_plan())).hexdigest())"
     for seed in ("0", "1"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
-        run = subprocess.run([sys.executable, "-c", code, str(TESTS)], env=environment, check=True, capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, "-c", code, str(TESTS)],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         assert run.stdout.strip() == hashlib.sha256(plan_bytes(full_plan())).hexdigest()
 
 
@@ -72,10 +85,20 @@ def test_the_file_is_a_valid_onnx_model():
     assert {o.domain: o.version for o in model.opset_import} == {"": 26, "fqfuse": 1}
     nodes = {node.name: node for node in model.graph.node}
     assert [(n.domain, n.op_type) for n in model.graph.node] == [
-        ("fqfuse", "Reorder"), ("fqfuse", "Convolution"), ("fqfuse", "Convolution"), ("fqfuse", "Concat"), ("fqfuse", "Pooling"),
-        ("", "Flatten"), ("fqfuse", "Matmul"), ("", "Clip"), ("", "Cast"), ("fqfuse", "Binary"), ("", "NonZero"), ("", "NonZero"),
+        ("fqfuse", "Reorder"),
+        ("fqfuse", "Convolution"),
+        ("fqfuse", "Convolution"),
+        ("fqfuse", "Concat"),
+        ("fqfuse", "Pooling"),
+        ("", "Flatten"),
+        ("fqfuse", "Matmul"),
+        ("", "Clip"),
+        ("", "Cast"),
+        ("fqfuse", "Binary"),
+        ("", "NonZero"),
+        ("", "NonZero"),
         ("", "Identity"),
-    ]  # fmt: skip
+    ]
     told = {a.name: helper.get_attribute_value(a) for a in nodes["depthwise"].attribute}
     assert told["op"] == b"Conv"
     assert told["roles"] == [b"src", b"weights"]
@@ -84,7 +107,11 @@ def test_the_file_is_a_valid_onnx_model():
     assert told["scales.weights"] == pytest.approx([0.01, 0.02, 0.03, 0.04])
     assert told["scales.weights.mask"] == 3
     assert told["zero_points.src"] == [3]
-    assert told["post_ops"] == [b"sum(%2,scale=0.1,zero_point=7,dtype=u8)", b"eltwise(clip,beta=6)", b"prelu(%3)"]
+    assert told["post_ops"] == [
+        b"sum(%2,scale=0.1,zero_point=7,dtype=u8)",
+        b"eltwise(clip,beta=6)",
+        b"prelu(%3)",
+    ]
     assert list(nodes["depthwise"].input) == ["xq", "w2", "c1", "slope"]
     assert list(nodes["clip"].input) == ["y", "", "six"]
     assert helper.get_attribute_value(nodes["cast"].attribute[-1]) == onnx.TensorProto.FLOAT16
@@ -92,32 +119,61 @@ def test_the_file_is_a_valid_onnx_model():
     assert weights.data_type == onnx.TensorProto.INT8
     np.testing.assert_array_equal(numpy_helper.to_array(weights), full_plan().constants["w1"])
     codes = next(v for v in model.graph.value_info if v.name == "c1")
-    assert {p.key: p.value for p in codes.metadata_props} == {"fqfuse.type": "u8[N,4,6,6]{s=0.1,z=7}"}
+    assert {p.key: p.value for p in codes.metadata_props} == {
+        "fqfuse.type": "u8[N,4,6,6]{s=0.1,z=7}"
+    }
 
 
 def test_standard_steps_are_standard_nodes_that_other_tools_can_run():
     x = TensorType(DType.F32, (2, 6))
     steps = (
-        Step("split", "onnx.Split", "Split", (("x", "x"),), ("a", "b"), {"axis": 1, "num_outputs": 2}),
-        Step("pad", "onnx.Pad", "Pad", (("x", "a"), ("pads", "pads"), ("axes", "axes")), ("p",), {"mode": "constant"}),
+        Step(
+            "split", "onnx.Split", "Split", (("x", "x"),), ("a", "b"), {"axis": 1, "num_outputs": 2}
+        ),
+        Step(
+            "pad",
+            "onnx.Pad",
+            "Pad",
+            (("x", "a"), ("pads", "pads"), ("axes", "axes")),
+            ("p",),
+            {"mode": "constant"},
+        ),
         Step("join", "onnx.Concat", "Concat", (("x_0", "p"), ("x_1", "b")), ("j",), {"axis": 1}),
         Step("turn", "onnx.Transpose", "Transpose", (("x", "j"),), ("t",), {"perm": ()}),
         Step("shape", "onnx.Shape", "Shape", (("x", "t"),), ("s",), {"start": 0, "end": None}),
-        Step("fill", "onnx.ConstantOfShape", "ConstantOfShape", (("shape", "s"),), ("y",), {"value": 2.5, "dtype": DType.F32}),
+        Step(
+            "fill",
+            "onnx.ConstantOfShape",
+            "ConstantOfShape",
+            (("shape", "s"),),
+            ("y",),
+            {"value": 2.5, "dtype": DType.F32},
+        ),
     )
-    values = {"x": x, "a": TensorType(DType.F32, (2, 3)), "b": TensorType(DType.F32, (2, 3)), "p": TensorType(DType.F32, (2, 5)),
-              "j": TensorType(DType.F32, (2, 8)), "t": TensorType(DType.F32, (8, 2)), "s": TensorType(DType.S64, (2,)),
-              "y": TensorType(DType.F32, None)}  # fmt: skip
+    values = {
+        "x": x,
+        "a": TensorType(DType.F32, (2, 3)),
+        "b": TensorType(DType.F32, (2, 3)),
+        "p": TensorType(DType.F32, (2, 5)),
+        "j": TensorType(DType.F32, (2, 8)),
+        "t": TensorType(DType.F32, (8, 2)),
+        "s": TensorType(DType.S64, (2,)),
+        "y": TensorType(DType.F32, None),
+    }
     constants = {"pads": np.array([1, 1]), "axes": np.array([1])}
     plan = Plan("moves", "onnx-v3", ("x",), ("y", "t"), values, constants, steps)
-    plan = Plan(**{**vars(plan), "target": "onednn-v3", "values": {**values, "y": _type_of_filled(plan)}})
+    plan = Plan(
+        **{**vars(plan), "target": "onednn-v3", "values": {**values, "y": _type_of_filled(plan)}}
+    )
     data = plan_bytes(plan)
     assert read_plan(data) == plan
     model = onnx.load_model_from_string(data)
     assert all(node.domain == "" for node in model.graph.node)
     feed = np.arange(12, dtype=np.float32).reshape(2, 6)
     filled, turned = ReferenceEvaluator(model).run(None, {"x": feed})
-    np.testing.assert_array_equal(turned, np.concatenate([np.pad(feed[:, :3], ((0, 0), (1, 1))), feed[:, 3:]], 1).T)
+    np.testing.assert_array_equal(
+        turned, np.concatenate([np.pad(feed[:, :3], ((0, 0), (1, 1))), feed[:, 3:]], 1).T
+    )
     np.testing.assert_array_equal(filled, np.full((8, 2), 2.5, np.float32))
 
 
@@ -132,25 +188,50 @@ def _type_of_filled(plan: Plan) -> TensorType:
     ("primitive", "op", "params"),
     [
         ("onnx.Relu", "Relu", {"invented": 1}),
-        ("onnx.Dequantize", "Dequantize", {"lo": (1, (2.5, "x")), "none": None, "empty": (), "flag": True, "raw": b"\0\xff" * 99}),
+        (
+            "onnx.Dequantize",
+            "Dequantize",
+            {"lo": (1, (2.5, "x")), "none": None, "empty": (), "flag": True, "raw": b"\0\xff" * 99},
+        ),
         (
             "a strange one",
             "Relu",
-            {"op": "x", "roles": 3, "scales.src": (), "param.op": 1.5, "double": 0.1, "many": (0.1, 0.2), "big": 1 << 80},
+            {
+                "op": "x",
+                "roles": 3,
+                "scales.src": (),
+                "param.op": 1.5,
+                "double": 0.1,
+                "many": (0.1, 0.2),
+                "big": 1 << 80,
+            },
         ),
-        ("eltwise", "Relu", {"algorithm": "relu", "alpha": float("nan"), "beta": float("inf"), "primitive": "y"}),
+        (
+            "eltwise",
+            "Relu",
+            {"algorithm": "relu", "alpha": float("nan"), "beta": float("inf"), "primitive": "y"},
+        ),
     ],
 )
 def test_whatever_a_step_holds_survives_its_node(primitive, op, params):
     from fqfuse.plan import file as plan_file
 
-    step = Step("odd", primitive, op, (("x", "x"), ("", "y")), ("", "z"), params, PrimitiveAttr(), ("o",))
+    step = Step(
+        "odd", primitive, op, (("x", "x"), ("", "y")), ("", "z"), params, PrimitiveAttr(), ("o",)
+    )
     node, _, _ = plan_file._node(step)
     again = plan_file._step(type(node).FromString(node.SerializeToString()))
-    assert {k: exactly(v) for k, v in again.params.items()} == {k: exactly(v) for k, v in params.items()}
+    assert {k: exactly(v) for k, v in again.params.items()} == {
+        k: exactly(v) for k, v in params.items()
+    }
     assert (again.name, again.primitive, again.op, again.args, again.outputs, again.origin) == (
-        "odd", primitive, op, step.args, step.outputs, ("o",)
-    )  # fmt: skip
+        "odd",
+        primitive,
+        op,
+        step.args,
+        step.outputs,
+        ("o",),
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,5 +291,12 @@ def test_a_plan_is_told_from_a_model(tmp_path):
     for domain in ("", "ai.fqfuse", "fqfuse2"):
         model.domain = domain
         assert not is_plan(model.SerializeToString())
-    for other in (b"", b"\x08", b"PK\x03\x04" + bytes(99), b"\xff" * 99, b"not a model at all", b"\x22\x06fqfus"):
+    for other in (
+        b"",
+        b"\x08",
+        b"PK\x03\x04" + bytes(99),
+        b"\xff" * 99,
+        b"not a model at all",
+        b"\x22\x06fqfus",
+    ):
         assert not is_plan(other)

@@ -1,4 +1,6 @@
-"""A plan file that is cut off, damaged, foreign, of another version or hostile gives one clear PlanError, and nothing else."""
+"""A plan file that is cut off, damaged, foreign, of another version or hostile gives one clear
+PlanError, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -83,8 +85,16 @@ def test_the_three_ways_to_be_no_plan_read_differently(tmp_path):
 
 def test_a_path_that_cannot_be_read(tmp_path):
     (tmp_path / "a file").touch()
-    for path in (tmp_path / "missing", tmp_path, tmp_path / "missing" / "file", tmp_path / "a file" / "file"):
-        with pytest.raises(InvalidInput, match="a folder, not a file" if path == tmp_path else "there is no such file") as caught:
+    for path in (
+        tmp_path / "missing",
+        tmp_path,
+        tmp_path / "missing" / "file",
+        tmp_path / "a file" / "file",
+    ):
+        with pytest.raises(
+            InvalidInput,
+            match="a folder, not a file" if path == tmp_path else "there is no such file",
+        ) as caught:
             read_plan(path)
         assert str(path) in caught.value.where
     os.mkfifo(tmp_path / "pipe")
@@ -132,29 +142,75 @@ def _exact(node, text):
 DEEP = "[" * 100_000
 
 HOSTILE = {
-    "negative dimension": (lambda m: _set(_tensor(m), dims=[-1, 4, 3, 3]), "no array has the dimensions"),
-    "too many dimensions": (lambda m: _set(_tensor(m), dims=[1] * 65), "no array has the dimensions"),
-    "huge dimensions": (lambda m: _set(_tensor(m), dims=[1 << 62, 1 << 62]), "elements has 144 bytes"),
-    "dimensions whose product overflows to the size": (lambda m: _set(_tensor(m), dims=[1 << 32, 1 << 32, 144]), "has 144 bytes"),
-    "short data": (lambda m: _set(_tensor(m), raw_data=b"123"), "a constant of 144 elements has 3 bytes"),
-    "external data": (lambda m: _set(_tensor(m), data_location=TensorProto.EXTERNAL), "or in a place, that plans do not use"),
-    "4-bit constant": (lambda m: _set(_tensor(m), data_type=TensorProto.INT4), "a constant is of a type"),
+    "negative dimension": (
+        lambda m: _set(_tensor(m), dims=[-1, 4, 3, 3]),
+        "no array has the dimensions",
+    ),
+    "too many dimensions": (
+        lambda m: _set(_tensor(m), dims=[1] * 65),
+        "no array has the dimensions",
+    ),
+    "huge dimensions": (
+        lambda m: _set(_tensor(m), dims=[1 << 62, 1 << 62]),
+        "elements has 144 bytes",
+    ),
+    "dimensions whose product overflows to the size": (
+        lambda m: _set(_tensor(m), dims=[1 << 32, 1 << 32, 144]),
+        "has 144 bytes",
+    ),
+    "short data": (
+        lambda m: _set(_tensor(m), raw_data=b"123"),
+        "a constant of 144 elements has 3 bytes",
+    ),
+    "external data": (
+        lambda m: _set(_tensor(m), data_location=TensorProto.EXTERNAL),
+        "or in a place, that plans do not use",
+    ),
+    "4-bit constant": (
+        lambda m: _set(_tensor(m), data_type=TensorProto.INT4),
+        "a constant is of a type",
+    ),
     "unknown element type": (lambda m: _set(_tensor(m), data_type=77), "a constant is of a type"),
     "bool that is 2": (
-        lambda m: m.graph.initializer.append(TensorProto(name="b", dims=[1], data_type=9, raw_data=b"\2")),
+        lambda m: m.graph.initializer.append(
+            TensorProto(name="b", dims=[1], data_type=9, raw_data=b"\2")
+        ),
         "neither 0 nor 1",
     ),
-    "string that is no text": (lambda m: _set(_tensor(m, "words"), string_data=[b"\xff", b""]), "is no UTF-8"),
-    "too few strings": (lambda m: _set(_tensor(m, "words"), string_data=[b""]), "a constant of 2 strings has 1"),
-    "two constants of one name": (lambda m: m.graph.initializer.append(_tensor(m)), "two constants have one name"),
+    "string that is no text": (
+        lambda m: _set(_tensor(m, "words"), string_data=[b"\xff", b""]),
+        "is no UTF-8",
+    ),
+    "too few strings": (
+        lambda m: _set(_tensor(m, "words"), string_data=[b""]),
+        "a constant of 2 strings has 1",
+    ),
+    "two constants of one name": (
+        lambda m: m.graph.initializer.append(_tensor(m)),
+        "two constants have one name",
+    ),
     "two types of one value": (
-        lambda m: m.graph.value_info.add(name="x").type.tensor_type.CopyFrom(m.graph.output[0].type.tensor_type),
+        lambda m: m.graph.value_info.add(name="x").type.tensor_type.CopyFrom(
+            m.graph.output[0].type.tensor_type
+        ),
         "two types",
     ),
-    "value of no tensor type": (lambda m: m.graph.value_info[0].type.Clear(), "element type 0 is unknown"),
-    "type in words that differ": (lambda m: _set(m.graph.value_info[0].metadata_props[0], value="s8[3]"), "its type is u8"),
-    "type in no words": (lambda m: _set(m.graph.value_info[0].metadata_props[0], value="u8["), "the text form cannot be read"),
-    "infinite scale": (lambda m: _set(m.graph.value_info[0].metadata_props[0], value="u8[N,4,6,6]{s=inf,z=0}"), "zero or not finite"),
+    "value of no tensor type": (
+        lambda m: m.graph.value_info[0].type.Clear(),
+        "element type 0 is unknown",
+    ),
+    "type in words that differ": (
+        lambda m: _set(m.graph.value_info[0].metadata_props[0], value="s8[3]"),
+        "its type is u8",
+    ),
+    "type in no words": (
+        lambda m: _set(m.graph.value_info[0].metadata_props[0], value="u8["),
+        "the text form cannot be read",
+    ),
+    "infinite scale": (
+        lambda m: _set(m.graph.value_info[0].metadata_props[0], value="u8[N,4,6,6]{s=inf,z=0}"),
+        "zero or not finite",
+    ),
     "no target": (lambda m: _drop(m, "fqfuse.target"), "its metadata lacks fqfuse.target"),
     "unknown target": (lambda m: _metadata(m, "fqfuse.target", "gpu"), "there is no target gpu"),
     "no schema": (lambda m: _drop(m, "fqfuse.schema"), "it does not say its layout"),
@@ -165,9 +221,18 @@ HOSTILE = {
         lambda m: _metadata(m, "fqfuse.fates", '[["q","quantize","sum","","",0]]'),
         "there is no fate quantize sum",
     ),
-    "fate in a step that is true": (lambda m: _metadata(m, "fqfuse.fates", '[["q","quantize","redundant","","",true]]'), "is no number"),
-    "fate in a step far away": (lambda m: _metadata(m, "fqfuse.fates", '[["fq","quantize","redundant","","",999]]'), "is in step #999"),
-    "decision that is a number": (lambda m: _metadata(m, "fqfuse.decisions", '[[1,"","fired","","","","",[]]]'), "no list of strings"),
+    "fate in a step that is true": (
+        lambda m: _metadata(m, "fqfuse.fates", '[["q","quantize","redundant","","",true]]'),
+        "is no number",
+    ),
+    "fate in a step far away": (
+        lambda m: _metadata(m, "fqfuse.fates", '[["fq","quantize","redundant","","",999]]'),
+        "is in step #999",
+    ),
+    "decision that is a number": (
+        lambda m: _metadata(m, "fqfuse.decisions", '[[1,"","fired","","","","",[]]]'),
+        "no list of strings",
+    ),
     "decision with an unknown outcome": (
         lambda m: _metadata(m, "fqfuse.decisions", '[["","","maybe","","","","",[]]]'),
         "outcome is 'maybe'",
@@ -176,44 +241,113 @@ HOSTILE = {
         lambda m: _metadata(m, "fqfuse.quantizers", f'[[{"9" * 10**6},"","",""]]'),
         "its metadata is no JSON",
     ),
-    "quantizer with three parts": (lambda m: _metadata(m, "fqfuse.quantizers", '[["a","b","c"]]'), "rows of 4"),
-    "options in no words": (lambda m: _metadata(m, "fqfuse.options", "__import__('os')"), "the text form cannot be read"),
-    "options nested deep": (lambda m: _metadata(m, "fqfuse.options", "{a=" + DEEP), "nested more than 32 deep"),
-    "origin is no list": (lambda m: _set(_node(m).metadata_props[0], value='"conv"'), "no list of strings"),
-    "graph as attribute": (lambda m: _node(m).attribute.append(helper.make_attribute("g", m.graph)), "of a kind that plans do not use"),
-    "string attribute that is no text": (lambda m: _set(_attribute(m, "op"), s=b"\xff"), "is no UTF-8"),
-    "no op": (lambda m: _node(m).attribute.remove(_attribute(m, "op")), "its attribute op is missing"),
+    "quantizer with three parts": (
+        lambda m: _metadata(m, "fqfuse.quantizers", '[["a","b","c"]]'),
+        "rows of 4",
+    ),
+    "options in no words": (
+        lambda m: _metadata(m, "fqfuse.options", "__import__('os')"),
+        "the text form cannot be read",
+    ),
+    "options nested deep": (
+        lambda m: _metadata(m, "fqfuse.options", "{a=" + DEEP),
+        "nested more than 32 deep",
+    ),
+    "origin is no list": (
+        lambda m: _set(_node(m).metadata_props[0], value='"conv"'),
+        "no list of strings",
+    ),
+    "graph as attribute": (
+        lambda m: _node(m).attribute.append(helper.make_attribute("g", m.graph)),
+        "of a kind that plans do not use",
+    ),
+    "string attribute that is no text": (
+        lambda m: _set(_attribute(m, "op"), s=b"\xff"),
+        "is no UTF-8",
+    ),
+    "no op": (
+        lambda m: _node(m).attribute.remove(_attribute(m, "op")),
+        "its attribute op is missing",
+    ),
     "op that is a number": (
         lambda m: (_node(m).attribute.remove(_attribute(m, "op")), _exact(_node(m), "{op=1}")),
         "op is missing or no string",
     ),
     "unknown op": (lambda m: _set(_attribute(m, "op"), s=b"Exec"), "the op table has no row Exec"),
     "unknown primitive": (lambda m: _set(_node(m), op_type="Shell"), "is no primitive"),
-    "unknown standard op": (lambda m: _set(_node(m, "flat"), op_type="Loop"), "no step runs the op Loop"),
-    "fqfuse's own op in ONNX's domain": (lambda m: _set(_node(m, "flat"), op_type="Quantize"), "no step runs the op Quantize"),
-    "too many inputs": (lambda m: _node(m, "flat").input.append("y"), "Flatten has 2 inputs, and takes 1"),
+    "unknown standard op": (
+        lambda m: _set(_node(m, "flat"), op_type="Loop"),
+        "no step runs the op Loop",
+    ),
+    "fqfuse's own op in ONNX's domain": (
+        lambda m: _set(_node(m, "flat"), op_type="Quantize"),
+        "no step runs the op Quantize",
+    ),
+    "too many inputs": (
+        lambda m: _node(m, "flat").input.append("y"),
+        "Flatten has 2 inputs, and takes 1",
+    ),
     "more roles than inputs": (lambda m: _set(_node(m), input=["xq"]), "more roles than inputs"),
-    "inputs that nothing names": (lambda m: _node(m).input.append("x"), "its inputs are not its arguments"),
+    "inputs that nothing names": (
+        lambda m: _node(m).input.append("x"),
+        "its inputs are not its arguments",
+    ),
     "roles that are no strings": (
-        lambda m: (_node(m).attribute.remove(_attribute(m, "roles")), _exact(_node(m), "{roles=[1]}")),
+        lambda m: (
+            _node(m).attribute.remove(_attribute(m, "roles")),
+            _exact(_node(m), "{roles=[1]}"),
+        ),
         "no list of strings",
     ),
-    "scales that are no floats": (lambda m: _exact(_node(m), '{scales.src=["a"]}'), "its scales are no list of floats"),
-    "zero points that are no integers": (lambda m: _exact(_node(m), "{zero_points.src=[0.5]}"), "are no list of integers"),
-    "no mask": (lambda m: _node(m).attribute.remove(_attribute(m, "scales.src.mask")), "the mask of scales.src is missing"),
-    "mask of too many bits": (lambda m: _set(_attribute(m, "scales.weights.mask"), i=1 << 40), "a mask of weights in 1 groups is 0 or 1"),
-    "scales that are too few": (lambda m: _set(_attribute(m, "scales.weights"), floats=[1.0]), "with 1 values for 4 output channels"),
+    "scales that are no floats": (
+        lambda m: _exact(_node(m), '{scales.src=["a"]}'),
+        "its scales are no list of floats",
+    ),
+    "zero points that are no integers": (
+        lambda m: _exact(_node(m), "{zero_points.src=[0.5]}"),
+        "are no list of integers",
+    ),
+    "no mask": (
+        lambda m: _node(m).attribute.remove(_attribute(m, "scales.src.mask")),
+        "the mask of scales.src is missing",
+    ),
+    "mask of too many bits": (
+        lambda m: _set(_attribute(m, "scales.weights.mask"), i=1 << 40),
+        "a mask of weights in 1 groups is 0 or 1",
+    ),
+    "scales that are too few": (
+        lambda m: _set(_attribute(m, "scales.weights"), floats=[1.0]),
+        "with 1 values for 4 output channels",
+    ),
     "post-op with an input that is not there": (
         lambda m: _set(_attribute(m, "post_ops"), strings=[b"binary(add,%9)"]),
         "has no input number 9",
     ),
-    "post-op in no words": (lambda m: _set(_attribute(m, "post_ops"), strings=[b"exec(1)"]), "expected a post-op"),
-    "step that reads what comes later": (lambda m: _set(_node(m), input=["y", "w1", "b1", "quiet"]), "reads %y before it is written"),
-    "shape that is a lie": (lambda m: _set(m.graph.output[0].type.tensor_type.shape.dim[1], dim_value=99), "is recorded as f32[N,99]"),
-    "foreign node in no JSON": (lambda m: _set(_node(m, "where").metadata_props[0], value="{"), "its metadata is no JSON"),
-    "foreign node with a malformed record": (lambda m: _set(_node(m, "where").metadata_props[0], value="{}"), "its metadata is malformed"),
+    "post-op in no words": (
+        lambda m: _set(_attribute(m, "post_ops"), strings=[b"exec(1)"]),
+        "expected a post-op",
+    ),
+    "step that reads what comes later": (
+        lambda m: _set(_node(m), input=["y", "w1", "b1", "quiet"]),
+        "reads %y before it is written",
+    ),
+    "shape that is a lie": (
+        lambda m: _set(m.graph.output[0].type.tensor_type.shape.dim[1], dim_value=99),
+        "is recorded as f32[N,99]",
+    ),
+    "foreign node in no JSON": (
+        lambda m: _set(_node(m, "where").metadata_props[0], value="{"),
+        "its metadata is no JSON",
+    ),
+    "foreign node with a malformed record": (
+        lambda m: _set(_node(m, "where").metadata_props[0], value="{}"),
+        "its metadata is malformed",
+    ),
     "foreign node without inputs": (
-        lambda m: _set(_node(m, "where").metadata_props[0], value=json.dumps({"name": "", "opset": 1, "primitive": "onnx.NonZero"})),
+        lambda m: _set(
+            _node(m, "where").metadata_props[0],
+            value=json.dumps({"name": "", "opset": 1, "primitive": "onnx.NonZero"}),
+        ),
         "no list of strings",
     ),
 }
@@ -230,8 +364,12 @@ def test_a_hostile_file_is_refused(case):
         read_plan(resealed(model))
     assert message in str(caught.value)
     assert caught.value.hint
-    assert time.process_time() - start < 2  # a clear refusal is quick: nothing in it grows faster than the file
-    assert tracemalloc.get_traced_memory()[1] < 64 << 20  # and small: the files have a few kilobytes, one a million characters
+    assert (
+        time.process_time() - start < 2
+    )  # a clear refusal is quick: nothing in it grows faster than the file
+    assert (
+        tracemalloc.get_traced_memory()[1] < 64 << 20
+    )  # and small: the files have a few kilobytes, one a million characters
     tracemalloc.stop()
 
 
@@ -247,7 +385,9 @@ def test_structure_is_bounded_before_it_is_parsed(monkeypatch):
     monkeypatch.setattr(plan_seal, "_FIELD_LIMIT", 1000)
     nodes = b"\x3a" + _length(b"\x0a\x00" * 1100)  # ModelProto.graph with empty nodes
     tensors = b"\x3a" + _length(b"\x2a" + _length(b"\x42\x00" * 1100))  # a constant of empty names
-    numbers = b"\x3a" + _length(b"\x2a" + _length(b"\x08\x01" * 1100))  # a constant of many dimensions
+    numbers = b"\x3a" + _length(
+        b"\x2a" + _length(b"\x08\x01" * 1100)
+    )  # a constant of many dimensions
     for body in (nodes, tensors, numbers, b"\x72\x00" * 1100, b"\x08\x01" * 1100):
         with pytest.raises(PlanError, match="more than 1000 parts"):
             check_structure(body)

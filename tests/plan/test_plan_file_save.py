@@ -1,4 +1,6 @@
-"""Saving is atomic: either the whole new file is there, or what was there before, and never anything else."""
+"""Saving is atomic: either the whole new file is there, or what was there before, and never
+anything else.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +71,16 @@ def test_a_real_limit_on_the_size_of_files_leaves_the_old_file(path):
     )
     tests = str(Path(__file__).parents[1])
     # -B: the interpreter would write cut-off caches of what it imports
-    run = subprocess.run([sys.executable, "-B", "-c", code, tests, str(path)], capture_output=True, text=True, check=True)
-    assert run.stdout == f"the file cannot be written: File too large\n  where: {path}\n  fix:   name another path\n"
+    run = subprocess.run(
+        [sys.executable, "-B", "-c", code, tests, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (
+        run.stdout
+        == f"the file cannot be written: File too large\n  where: {path}\n  fix:   name another path\n"
+    )
     assert untouched(path)
 
 
@@ -105,8 +115,16 @@ def test_an_unsound_plan_leaves_the_old_file(path):
 @pytest.mark.parametrize(
     ("place", "what", "hint"),
     [
-        ("missing/plan.onnx", "No such file or directory", "create the folder first, or name another path"),
-        ("plan.onnx/plan.onnx", "Not a directory", "a part of the path is a file: name another path"),
+        (
+            "missing/plan.onnx",
+            "No such file or directory",
+            "create the folder first, or name another path",
+        ),
+        (
+            "plan.onnx/plan.onnx",
+            "Not a directory",
+            "a part of the path is a file: name another path",
+        ),
         (".", "Is a directory", "it is a folder: name a file in it"),
         ("x" * 300, "File name too long", "choose a shorter name"),
     ],
@@ -115,7 +133,10 @@ def test_a_path_that_cannot_be_written_gets_a_remedy(path, place, what, hint):
     wanted = path.parent / place
     with pytest.raises(InvalidInput) as caught:
         save_plan(tiny_plan(), wanted)
-    assert str(caught.value) == f"the file cannot be written: {what}\n  where: {wanted}\n  fix:   {hint}"
+    assert (
+        str(caught.value)
+        == f"the file cannot be written: {what}\n  where: {wanted}\n  fix:   {hint}"
+    )
     assert untouched(path)
 
 
@@ -127,14 +148,18 @@ def test_a_folder_without_the_right_to_write_gets_a_remedy(path, monkeypatch):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return real(name, flags, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(files.os, "open", refuse)  # simulated: a test that runs as root may write everywhere
+    monkeypatch.setattr(
+        files.os, "open", refuse
+    )  # simulated: a test that runs as root may write everywhere
     with pytest.raises(InvalidInput, match="Permission denied") as caught:
         save_plan(tiny_plan(), path)
     assert "get the right to write" in caught.value.hint
     assert untouched(path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; the test above simulates the refusal")
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="root may write everywhere; the test above simulates the refusal"
+)
 def test_a_read_only_folder_gets_a_remedy(path):
     path.parent.chmod(0o500)
     try:
@@ -195,7 +220,9 @@ def test_a_relative_path_is_one_of_the_current_folder(tmp_path, monkeypatch):
 
 
 def test_two_writers_of_one_path_leave_one_whole_file(tmp_path):
-    code = "import fqfuse, sys; sys.path.insert(0, sys.argv[1]); from support import plan_strategies\n"
+    code = (
+        "import fqfuse, sys; sys.path.insert(0, sys.argv[1]); from support import plan_strategies\n"
+    )
     code += "plan = getattr(plan_strategies, sys.argv[3])()\n"
     code += "for _ in range(30): fqfuse.save_plan(plan, sys.argv[2])"
     target = tmp_path / "plan.onnx"
@@ -203,6 +230,9 @@ def test_two_writers_of_one_path_leave_one_whole_file(tmp_path):
     writers = [subprocess.Popen([*arguments, name]) for name in ("full_plan", "tiny_plan")]
     while any(writer.poll() is None for writer in writers):
         if target.exists():
-            assert read_plan(target).name in ("everything", "tiny")  # every read in between sees a whole plan
+            assert read_plan(target).name in (
+                "everything",
+                "tiny",
+            )  # every read in between sees a whole plan
     assert [writer.wait() for writer in writers] == [0, 0]
     assert list(tmp_path.iterdir()) == [target]

@@ -25,7 +25,9 @@ def test_a_plan_of_any_content_survives_the_text_form(plan):
     assert print_plan(again) == text
     assert all(str(found) for found in verify_plan(plan))  # findings, and no crash
     for old, new in zip(plan.steps, again.steps, strict=True):
-        assert {k: exactly(v) for k, v in old.params.items()} == {k: exactly(v) for k, v in new.params.items()}
+        assert {k: exactly(v) for k, v in old.params.items()} == {
+            k: exactly(v) for k, v in new.params.items()
+        }
         assert repr(old.attr.post_ops) == repr(new.attr.post_ops)
 
 
@@ -52,13 +54,25 @@ def test_what_a_tool_wrote_is_never_shortened(plan):
     assert shortened(print_plan(plan)) == print_plan(plan)
 
 
-LONG_NAMES = [("n" * 500, 500), ("n" * 501, 500), ("é" * 10**6, 500), ("a+b" * 300, 500), ('a"\\ ' * 10**6, 4000)]
+LONG_NAMES = [
+    ("n" * 500, 500),
+    ("n" * 501, 500),
+    ("é" * 10**6, 500),
+    ("a+b" * 300, 500),
+    ('a"\\ ' * 10**6, 4000),
+]
 
 
 @pytest.mark.parametrize(("name", "length"), LONG_NAMES, ids=lambda value: str(value)[:4])
 def test_long_names_are_shortened_wherever_they_stand(name, length):
-    text = print_plan(parse_plan(f"plan p target=t\n  in %{string_text(name)} : f32[2,3]\n  out %{string_text(name)}\n"))
-    before, shown, after = re.fullmatch(r"(.*in %)(.*)( : f32\[2,3\]\n.*)", shortened(text), flags=re.DOTALL).groups()
+    text = print_plan(
+        parse_plan(
+            f"plan p target=t\n  in %{string_text(name)} : f32[2,3]\n  out %{string_text(name)}\n"
+        )
+    )
+    before, shown, after = re.fullmatch(
+        r"(.*in %)(.*)( : f32\[2,3\]\n.*)", shortened(text), flags=re.DOTALL
+    ).groups()
     assert (len(shown), before) == (length, text[: len(before)])
     assert f"out %{shown}\n" in after
     assert (shortened(text) == text) == (len(name) <= 500)
@@ -75,21 +89,30 @@ CASES = {
     HEAD + "  inn %y : f32[1]": "expected `in`, `const`, a step",
     HEAD + "  in %x : f32[1]": "x is defined a second time",
     HEAD + "  const %c : f32[1] = [1.0]": "a constant's name begins with `@`",
-    HEAD + "  const @c : s4[1] = [1]": "a plan's constant is a plain array, and s4[1] is not the type of one",
+    HEAD
+    + "  const @c : s4[1] = [1]": "a plan's constant is a plain array, and s4[1] is not the type of one",
     HEAD + "  #1 %y : f32[1] = eltwise<Relu>(src=%x)": "expected step #0, found #1",
     HEAD + "  #0 %y : f32[1] = eltwise<Relu(src=%x)": "expected `>`",
     HEAD + "  #0 %y : f32[1] = eltwise<Relu>(%x)": "expected the role of an argument",
     HEAD + "  #0 %y : f32[1] = eltwise<Relu>(src=@x)": "no constant @x is defined above",
     HEAD + "  #0 @y : f32[1] = eltwise<Relu>(src=%x)": "a constant cannot be written",
-    HEAD + "  #0 %y : f32[1] = pooling<MaxPool>(src=%x)": "MaxPool needs the parameter kernel_shape",
-    HEAD + "  #0 %y : f32[1] = softmax<Softmax>(src=%x){axis=1,!axis}": "the parameter axis stands here twice",
-    HEAD + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) scales(src=1,src=2)": "a role stands here twice",
+    HEAD
+    + "  #0 %y : f32[1] = pooling<MaxPool>(src=%x)": "MaxPool needs the parameter kernel_shape",
+    HEAD
+    + "  #0 %y : f32[1] = softmax<Softmax>(src=%x){axis=1,!axis}": "the parameter axis stands here twice",
+    HEAD
+    + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) scales(src=1,src=2)": "a role stands here twice",
     HEAD + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) scales(src=[1,2])": "expected `:`",
-    HEAD + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) | relu": "expected a post-op (eltwise, binary, sum, prelu, depthwise_conv)",
-    HEAD + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) | eltwise(relu,gamma=1)": "gamma is no option here, or stands twice",
-    HEAD + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) | sum(%x,scale=1,scale=1)": "scale is no option here, or stands twice",
-    HEAD + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) | depthwise_conv(%x,%x,kernel=3)": "depthwise_conv needs stride, padding",
-    HEAD + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) ; a quantizer q": "a step has no quantizers of its own",
+    HEAD
+    + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) | relu": "expected a post-op (eltwise, binary, sum, prelu, depthwise_conv)",
+    HEAD
+    + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) | eltwise(relu,gamma=1)": "gamma is no option here, or stands twice",
+    HEAD
+    + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) | sum(%x,scale=1,scale=1)": "scale is no option here, or stands twice",
+    HEAD
+    + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) | depthwise_conv(%x,%x,kernel=3)": "depthwise_conv needs stride, padding",
+    HEAD
+    + "  #0 %y : f32[1] = matmul<MatMul>(src=%x) ; a quantizer q": "a step has no quantizers of its own",
     HEAD + "  option a = 1\n  option a = 2": "the option a stands here twice",
     HEAD + "  out %x\n  out %x": "a second line `out`",
     HEAD + "  quantizer q : F of x\n  quantizer q : F of x": "the quantizer q stands here twice",
@@ -117,7 +140,10 @@ def test_any_change_of_a_text_gives_a_plan_or_an_error_with_a_place(data):
         start = data.draw(st.integers(0, len(text)))
         end = data.draw(st.integers(start, min(start + 6, len(text))))
         piece = data.draw(
-            st.sampled_from(["", "%", "@", "{", "[", '"', "\n", "0", "-", "|", "nan", "#", ";", "(", "é"]) | st.text(max_size=3)
+            st.sampled_from(
+                ["", "%", "@", "{", "[", '"', "\n", "0", "-", "|", "nan", "#", ";", "(", "é"]
+            )
+            | st.text(max_size=3)
         )
         text = text[:start] + piece + text[end:]
     try:
@@ -135,5 +161,7 @@ def test_the_examples_of_the_grammar_are_what_the_printer_writes():
     assert examples
     for example in examples:
         plan = parse_plan(example)
-        assert print_plan(plan).split("\ndata\n")[0] == example.split("\ndata\n")[0]  # zlib may pack the data in another way elsewhere
+        assert (
+            print_plan(plan).split("\ndata\n")[0] == example.split("\ndata\n")[0]
+        )  # zlib may pack the data in another way elsewhere
         assert verify_plan(plan) == []

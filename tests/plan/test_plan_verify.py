@@ -59,7 +59,9 @@ def step(name: str, /, **fields: Any) -> Callable[[Plan], Plan]:
     """Changes fields of a step."""
 
     def change(plan: Plan) -> Plan:
-        return changed(plan, steps=tuple(replace(s, **fields) if s.name == name else s for s in plan.steps))
+        return changed(
+            plan, steps=tuple(replace(s, **fields) if s.name == name else s for s in plan.steps)
+        )
 
     return change
 
@@ -68,7 +70,13 @@ def attr(name: str, /, **fields: Any) -> Callable[[Plan], Plan]:
     """Changes attributes of a step."""
 
     def change(plan: Plan) -> Plan:
-        return changed(plan, steps=tuple(replace(s, attr=replace(s.attr, **fields)) if s.name == name else s for s in plan.steps))
+        return changed(
+            plan,
+            steps=tuple(
+                replace(s, attr=replace(s.attr, **fields)) if s.name == name else s
+                for s in plan.steps
+            ),
+        )
 
     return change
 
@@ -94,7 +102,12 @@ def v2(change: Callable[[Plan], Plan]) -> Callable[[Plan], Plan]:
 
 
 def fate(
-    half: Half, kind: QuantizeFate | DequantizeFate, where: int | None, *, quantizer: str = "fq", consumer: str = "conv"
+    half: Half,
+    kind: QuantizeFate | DequantizeFate,
+    where: int | None,
+    *,
+    quantizer: str = "fq",
+    consumer: str = "conv",
 ) -> Callable[[Plan], Plan]:
     """Adds a fate."""
     told = Fate(quantizer, half, kind, "because", consumer, where)
@@ -112,7 +125,9 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     "bound-before-use": step("conv", args=(("src", "d"), ("weights", "w"))),
     "bound-before-use.twice": step("act", outputs=("y",)),
     "bound-before-use.nothing": step("act", outputs=("",)),
-    "bound-before-use.no-type": lambda plan: changed(plan, values={k: v for k, v in plan.values.items() if k != "s"}),
+    "bound-before-use.no-type": lambda plan: changed(
+        plan, values={k: v for k, v in plan.values.items() if k != "s"}
+    ),
     "outputs-exist": lambda plan: changed(plan, outputs=("gone",)),
     "outputs-exist.none": lambda plan: changed(plan, outputs=()),
     "quantization": values(q=TensorType(DType.U8, IMAGE, Quantization((0.0,), (3.0,)))),
@@ -139,7 +154,9 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     "params.nan": step("act", params={"algorithm": "relu", "alpha": float("nan")}),
     "types": values(q=TensorType(DType.S32, IMAGE)),
     "types.dst": values(p=TensorType(DType.F32, ("N", 4, 5, 5))),
-    "types.weights": lambda plan: changed(plan, constants={**plan.constants, "w": np.zeros((4, 4, 3, 3), np.uint8)}),
+    "types.weights": lambda plan: changed(
+        plan, constants={**plan.constants, "w": np.zeros((4, 4, 3, 3), np.uint8)}
+    ),
     "types.bias": step("fc", args=(("src", "d"), ("weights", "fc"), ("bias", "fc"))),
     "scales": attr("pool", scales={"src": Scale((0.5,))}),
     "scales.absent-role": attr("conv", scales={"bias": Scale((0.5,))}),
@@ -184,9 +201,9 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     "sum.argument": post_op(Sum("q"), of="last"),
     "sum.shape": values(c=TensorType(DType.U8, ("N", 4, 6, 5))),
     "sum.type": post_op(Sum("c", dtype=DType.S8), of="last"),
-    "sum.zero-point": lambda plan: values(c=TensorType(DType.F32, IMAGE), d=TensorType(DType.F32, IMAGE))(
-        post_op(Sum("c", 1.0, 3), of="last")(plan)
-    ),
+    "sum.zero-point": lambda plan: values(
+        c=TensorType(DType.F32, IMAGE), d=TensorType(DType.F32, IMAGE)
+    )(post_op(Sum("c", 1.0, 3), of="last")(plan)),
     "sum.two": post_op(Sum("c"), Sum("x"), of="last"),
     "fates": fate(Q, QuantizeFate.REDUNDANT, 99),
     "fates.quantizer": fate(Q, QuantizeFate.REDUNDANT, None, quantizer="nobody"),
@@ -194,7 +211,9 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     "fates.consumer": fate(D, DequantizeFate.BIAS, None, consumer=""),
     "fates.no-step": fate(D, DequantizeFate.SUM, None),
     "fates-add-up": lambda plan: changed(plan, fates=plan.fates[:1]),
-    "fates-add-up.name": lambda plan: changed(plan, quantizers={"fq": Quantizer("other", "FakeQuantize", "x")}),
+    "fates-add-up.name": lambda plan: changed(
+        plan, quantizers={"fq": Quantizer("other", "FakeQuantize", "x")}
+    ),
     "fates-true": fate(D, DequantizeFate.SUM, 1),
     "fates-true.dst-scale": fate(Q, QuantizeFate.DST_SCALE, 5),
     "fates-true.post-op": fate(Q, QuantizeFate.POST_OP, 5),
@@ -211,7 +230,9 @@ def test_the_plan_is_sound_before_it_is_broken():
 def test_the_diagnostic_of_a_broken_plan(golden):
     found = verify_plan(SABOTAGE[golden.name](base()))
     # What breaks one rule often breaks another one, too: the file holds what this row says.
-    own = [diagnostic for diagnostic in found if diagnostic.rule == f"plan/{golden.name.split('.')[0]}"]
+    own = [
+        diagnostic for diagnostic in found if diagnostic.rule == f"plan/{golden.name.split('.')[0]}"
+    ]
     assert own
     golden.check("\n\n".join(map(str, own)))
 
@@ -238,14 +259,20 @@ def test_a_grouped_convolution_and_a_deconvolution_have_scales_for_their_output_
     """
     assert "\n".join(map(str, verify_plan(parse_plan(text)))) == ""
     (found,) = verify_plan(parse_plan(text.replace("[1,2,3,4,5,6]:3", "[1,2,3]:3")))
-    assert found.message == "deconvolution deconv has a scale of weights with 3 values for 6 output channels"
+    assert (
+        found.message
+        == "deconvolution deconv has a scale of weights with 3 values for 6 output channels"
+    )
 
 
 def test_a_plan_from_outside_is_a_plan_error_with_its_file():
     with pytest.raises(PlanError) as caught:
         check_plan(SABOTAGE["outputs-exist"](base()), source="net.plan.onnx")
     what = "the plan is not sound: the plan returns %gone, which nothing writes"
-    assert str(caught.value) == f"{what}\n  where: net.plan.onnx: gone\n  fix:   compile the model again"
+    assert (
+        str(caught.value)
+        == f"{what}\n  where: net.plan.onnx: gone\n  fix:   compile the model again"
+    )
 
 
 def test_a_plan_of_the_compiler_is_a_bug_and_is_saved(tmp_path, monkeypatch):
@@ -262,7 +289,10 @@ def test_a_report_names_large_data_by_digest(tmp_path, monkeypatch):
     plan = base()
     noise = np.random.default_rng(0).integers(0, 255, 65 << 20, np.uint8)
     with pytest.raises(InternalError) as caught:
-        check_plan(changed(plan, constants={**plan.constants, "noise": noise}, outputs=()), blame="the composer")
+        check_plan(
+            changed(plan, constants={**plan.constants, "noise": noise}, outputs=()),
+            blame="the composer",
+        )
     assert Path(caught.value.saved).stat().st_size < 10_000
 
 

@@ -12,11 +12,14 @@ from fqfuse.report.layout import Layout
 
 @pytest.fixture
 def rendered():
-    """rendered(renderable, layout) -> the lines that a terminal of that width, or a pipe, gets; no colours."""
+    """rendered(renderable, layout) -> the lines that a terminal of that width, or a pipe, gets; no
+    colours.
+    """
 
     def render(content: object, layout: Layout) -> list[str]:
         buffer = io.StringIO()
-        # As a stranger's console would print it: markup and emoji are on, and must find nothing to work on.
+        # As a stranger's console would print it: markup and emoji are on, and must find nothing to
+        # work on.
         Console(file=buffer, width=layout.width or 1 << 16, color_system=None).print(content)
         return [line.rstrip() for line in buffer.getvalue().splitlines()]
 

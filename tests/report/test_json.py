@@ -1,4 +1,6 @@
-"""The report for programs: fixed keys, whole content, plain JSON, and what docs/json-schema.md says about it."""
+"""The report for programs: fixed keys, whole content, plain JSON, and what docs/json-schema.md says
+about it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encod
 
 @pytest.mark.golden("report_json")
 def test_document(golden) -> None:
-    golden.check(json.dumps(plan_json(parse_plan(golden.input)), indent=1, ensure_ascii=False, allow_nan=False))
+    golden.check(
+        json.dumps(
+            plan_json(parse_plan(golden.input)), indent=1, ensure_ascii=False, allow_nan=False
+        )
+    )
 
 
 @pytest.fixture(params=sorted(CASES.glob("*.txt")), ids=lambda path: path.stem)
@@ -37,25 +43,54 @@ def document(request):
 def documented(heading: str) -> list[str]:
     """The keys in the first table behind a heading or sentence of the schema."""
     table = SCHEMA.split(heading, 1)[1].split("|---|---|\n", 1)[1].split("\n\n", 1)[0]
-    return [key for line in table.splitlines() for key in re.findall(r"`(\w+)`", line.split("|")[1])]
+    return [
+        key for line in table.splitlines() for key in re.findall(r"`(\w+)`", line.split("|")[1])
+    ]
 
 
 def test_the_keys_are_the_fixed_and_documented_ones(document) -> None:
-    assert list(document) == ["schema", "summary", "steps", "fates", "decisions"] == documented("## fqfuse.inspect/1")
+    assert (
+        list(document)
+        == ["schema", "summary", "steps", "fates", "decisions"]
+        == documented("## fqfuse.inspect/1")
+    )
     assert list(document["summary"]) == documented("`summary`:")
     for step in document["steps"]:
-        assert list(step) == ["index", "primitive", "inputs", "outputs", "types", "post_ops", "origin"] == documented("An entry of `steps`")
+        assert (
+            list(step)
+            == ["index", "primitive", "inputs", "outputs", "types", "post_ops", "origin"]
+            == documented("An entry of `steps`")
+        )
         assert list(step["types"]) == ["inputs", "outputs"]
         for op in step["post_ops"]:
-            (line,) = [line for line in SCHEMA.splitlines() if line.startswith(f"| `{op['kind']}` |")]
+            (line,) = [
+                line for line in SCHEMA.splitlines() if line.startswith(f"| `{op['kind']}` |")
+            ]
             assert set(op) <= set(re.findall(r"`(\w+)`", line)) | {"kind"}
     for fate in document["fates"]:
-        assert list(fate) == ["quantizer", "quantize", "dequantize"] == documented("An entry of `fates`")
+        assert (
+            list(fate)
+            == ["quantizer", "quantize", "dequantize"]
+            == documented("An entry of `fates`")
+        )
         assert fate["quantize"] is None or list(fate["quantize"]) == ["fate", "step", "reason"]
-        assert all(list(reader) == ["consumer", "fate", "step", "reason"] for reader in fate["dequantize"])
+        assert all(
+            list(reader) == ["consumer", "fate", "step", "reason"] for reader in fate["dequantize"]
+        )
     for decision in document["decisions"]:
-        assert list(decision) == ["rule", "subject", "outcome", "reason", "expected", "found", "hint", "alternatives"]
-        assert all(list(weighed) == ["home", "cost", "why_not"] for weighed in decision["alternatives"])
+        assert list(decision) == [
+            "rule",
+            "subject",
+            "outcome",
+            "reason",
+            "expected",
+            "found",
+            "hint",
+            "alternatives",
+        ]
+        assert all(
+            list(weighed) == ["home", "cost", "why_not"] for weighed in decision["alternatives"]
+        )
 
 
 def test_types_belong_to_the_values_and_read_back(document) -> None:
@@ -83,7 +118,11 @@ def test_a_quantize_half_in_several_branches_tells_the_costliest() -> None:
   fate q quantize -> constant : "best"
 """
     (fate,) = plan_json(parse_plan(text))["fates"]
-    assert fate["quantize"] == {"fate": "standalone", "step": 4, "reason": "bad; also dst_scale at step 3: good; also constant: best"}
+    assert fate["quantize"] == {
+        "fate": "standalone",
+        "step": 4,
+        "reason": "bad; also dst_scale at step 3: good; also constant: best",
+    }
     assert fate["dequantize"] == []
 
 
@@ -95,9 +134,17 @@ def test_numbers_read_back(value: float) -> None:
   out %y
 """
     plan = parse_plan(text)
-    plan = replace(plan, steps=(replace(plan.steps[0], attr=PrimitiveAttr(post_ops=(Eltwise("linear", value),))),))
-    found = json.loads(json.dumps(plan_json(plan), allow_nan=False))["steps"][0]["post_ops"][0]["alpha"]
+    plan = replace(
+        plan,
+        steps=(replace(plan.steps[0], attr=PrimitiveAttr(post_ops=(Eltwise("linear", value),))),),
+    )
+    found = json.loads(json.dumps(plan_json(plan), allow_nan=False))["steps"][0]["post_ops"][0][
+        "alpha"
+    ]
     with np.errstate(over="ignore"):
         is_single = float(np.float32(value)) == value
-        # A value of f32 is written with as few digits as name it among the f32 values; any other in full.
-        assert (np.float32(found) == value if is_single else float(found) == value) or (math.isnan(value) and found == "nan")
+        # A value of f32 is written with as few digits as name it among the f32 values; any other in
+        # full.
+        assert (np.float32(found) == value if is_single else float(found) == value) or (
+            math.isnan(value) and found == "nan"
+        )

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from fqfuse.plan.attributes import Binary, Eltwise, Prelu, Scale, Sum
 from fqfuse.plan.text import parse_plan
-from fqfuse.report.notation import Notation, bytes_text, count_text, middle_cut, number_text, short_names
+from fqfuse.report.notation import (
+    Notation,
+    bytes_text,
+    count_text,
+    middle_cut,
+    number_text,
+    short_names,
+)
 
 PLAN = parse_plan(
     """plan p target=onednn-v3
@@ -41,7 +48,14 @@ def test_numbers(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (3 << 20, "3.0 MiB"), (5 << 40, "5120.0 GiB")]
+    ("count", "text"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1.0 KiB"),
+        (3 << 20, "3.0 MiB"),
+        (5 << 40, "5120.0 GiB"),
+    ],
 )
 def test_bytes(count: int, text: str) -> None:
     assert bytes_text(count) == text
@@ -49,7 +63,10 @@ def test_bytes(count: int, text: str) -> None:
 
 def test_counts() -> None:
     assert [count_text(n, "step") for n in (0, 1, 1234)] == ["0 steps", "1 step", "1,234 steps"]
-    assert count_text(2, "matmul or convolution", "matmuls and convolutions") == "2 matmuls and convolutions"
+    assert (
+        count_text(2, "matmul or convolution", "matmuls and convolutions")
+        == "2 matmuls and convolutions"
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +74,10 @@ def test_counts() -> None:
     [
         ([], []),
         (["block1.conv1", "block1.relu1"], ["block1.conv1", "…relu1"]),
-        (["/layer.0/conv1/Conv", "/layer.0/conv1/Relu", "/layer.0/add", "/other"], ["/layer.0/conv1/Conv", "…Relu", "…add", "/other"]),
+        (
+            ["/layer.0/conv1/Conv", "/layer.0/conv1/Relu", "/layer.0/add", "/other"],
+            ["/layer.0/conv1/Conv", "…Relu", "…add", "/other"],
+        ),
         (["Conv_3", "Conv_31"], ["Conv_3", "Conv_31"]),  # no path: part of a word stays
         (["a.x", "a.y"], ["a.x", "a.y"]),  # too short to gain anything
     ],
@@ -81,8 +101,14 @@ def test_a_cut_text_fits_and_keeps_its_ends(text: str, room: int) -> None:
     ("line", "text"),
     [
         ("%y : f32[4,4] = onnx.Concat(x_0=%u, x_1=%u, x_2=%f){axis=0}", "u8×u8×f32 → f32[4,4]"),
-        ("%y : u8[4,4] = concat<Concat>(src_0=%u, src_1=%u, src_2=%u, src_3=%f, src_4=%u){axis=0}", "3 u8, f32, u8 → u8[4,4]"),
-        ("%a : u8[1], %b : u8[1], %c : u8[1], _, %y : u8[2] = onnx.Split(input=%u)", "u8 → 3 u8[1], u8[2]"),
+        (
+            "%y : u8[4,4] = concat<Concat>(src_0=%u, src_1=%u, src_2=%u, src_3=%f, src_4=%u){axis=0}",
+            "3 u8, f32, u8 → u8[4,4]",
+        ),
+        (
+            "%a : u8[1], %b : u8[1], %c : u8[1], _, %y : u8[2] = onnx.Split(input=%u)",
+            "u8 → 3 u8[1], u8[2]",
+        ),
         ("%y : f32[*] = onnx.Mystery()", "- → f32[*]"),
         ("%y : f32[2] = matmul<MatMul>(src=%u, weights=@w, bias=@w)", "u8×s8 → f32[2]"),
         ("%y : f32[2] = onnx.Gather(data=@w, indices=%f)", "s8×f32 → f32[2]"),

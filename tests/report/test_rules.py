@@ -14,10 +14,15 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
 
 
 def test_the_document_is_current() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == rules_document(), "run `make docs` to write docs/rules.md anew"
+    assert DOCUMENT.read_text(encoding="utf-8") == rules_document(), (
+        "run `make docs` to write docs/rules.md anew"
+    )
 
 
-@pytest.mark.parametrize("described", [*(type(step) for step in passes_of(PIPELINE)), *(rule.apply for rule in all_rules())])
+@pytest.mark.parametrize(
+    "described",
+    [*(type(step) for step in passes_of(PIPELINE)), *(rule.apply for rule in all_rules())],
+)
 def test_every_rule_says_why_it_is_legal_and_when_it_refuses(described: object) -> None:
     text = described.__doc__ or ""
     assert "Legal because:" in text

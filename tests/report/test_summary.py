@@ -31,7 +31,11 @@ STEPS = """plan p target=onednn-v3
 
 def test_int8_needs_all_sources_and_the_weights() -> None:
     plan = parse_plan(STEPS)
-    assert {step.name for step in plan.steps if runs_in_int8(plan, step)} == {"int8", "concat", "codes"}
+    assert {step.name for step in plan.steps if runs_in_int8(plan, step)} == {
+        "int8",
+        "concat",
+        "codes",
+    }
 
 
 def test_kinds_are_counted_the_most_frequent_first() -> None:
@@ -48,8 +52,17 @@ def test_kinds_are_counted_the_most_frequent_first() -> None:
 
 def test_a_foreign_operator_is_called_by_its_name(tmp_path) -> None:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Tan", ["r"], ["y"])], "g", [x], [y])
-    plan = fqfuse.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString())
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Tan", ["r"], ["y"])],
+        "g",
+        [x],
+        [y],
+    )
+    plan = fqfuse.compile(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9
+        ).SerializeToString()
+    )
     assert summary_of(plan).kinds["onnx.Tan"] == Kind(1, 0)
     save_plan(plan, tmp_path / "plan.onnx")
     assert fqfuse.load_plan(tmp_path / "plan.onnx") == plan

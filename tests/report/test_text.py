@@ -1,4 +1,6 @@
-"""The report for people: golden texts at several widths, folding, and names that stay whole in a pipe."""
+"""The report for people: golden texts at several widths, folding, and names that stay whole in a
+pipe.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from fqfuse.ir.decision import Alternative, Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate, Quantizer
+from fqfuse.ir.decision import (
+    Alternative,
+    Decision,
+    DequantizeFate,
+    Fate,
+    Half,
+    Outcome,
+    QuantizeFate,
+    Quantizer,
+)
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import Eltwise, PrimitiveAttr
 from fqfuse.plan.text import parse_plan
@@ -23,11 +34,17 @@ def test_report(golden, rendered) -> None:
     first, _, text = golden.input.partition("\n")
     width, *flags = first.removeprefix("; width=").split()
     layout = PIPE if width == "pipe" else Layout(int(width), 200)
-    golden.check("\n".join(rendered(plan_report(parse_plan(text), layout, decisions="decisions" in flags), layout)))
+    golden.check(
+        "\n".join(
+            rendered(plan_report(parse_plan(text), layout, decisions="decisions" in flags), layout)
+        )
+    )
 
 
 def long_plan(count: int) -> Plan:
-    """A chain of eltwise steps with a quantizer each; every hundredth costs a step, and every tenth was refused something."""
+    """A chain of eltwise steps with a quantizer each; every hundredth costs a step, and every tenth
+    was refused something.
+    """
     names = [f"{PATH}/Relu_{index}" for index in range(count)]
     type_ = TensorType(DType.F32, ("N", 8))
     relu = PrimitiveAttr(post_ops=(Eltwise("relu"),))
@@ -48,7 +65,9 @@ def long_plan(count: int) -> Plan:
     for index, name in enumerate(names):
         fate = QuantizeFate.STANDALONE if index % 100 == 50 else QuantizeFate.DST_SCALE
         fates.append(Fate(name + "/q", Half.QUANTIZE, fate, "because", step=index))
-        fates.append(Fate(name + "/q", Half.DEQUANTIZE, DequantizeFate.SOURCE_SCALE, "as ever", name, index))
+        fates.append(
+            Fate(name + "/q", Half.DEQUANTIZE, DequantizeFate.SOURCE_SCALE, "as ever", name, index)
+        )
     return Plan(
         name="long",
         target="onednn-v3",
@@ -59,7 +78,10 @@ def long_plan(count: int) -> Plan:
         steps=steps,
         quantizers={f"{name}/q": Quantizer(f"{name}/q", "FakeQuantize", name) for name in names},
         fates=tuple(fates),
-        decisions=tuple(Decision("rule", name, Outcome.REFUSED, "no", "this", "that", "do it") for name in names[::10]),
+        decisions=tuple(
+            Decision("rule", name, Outcome.REFUSED, "no", "this", "that", "do it")
+            for name in names[::10]
+        ),
     )
 
 
@@ -109,7 +131,13 @@ def test_names_are_not_taken_for_markup(rendered) -> None:
     fate = Fate(odd, Half.QUANTIZE, QuantizeFate.DST_SCALE, odd, step=0)
     decision = Decision(odd, odd, Outcome.REFUSED, odd, odd, odd, odd)
     quantizers = {odd: Quantizer(odd, "FakeQuantize", odd)}
-    plan = replace(plan, steps=(replace(plan.steps[0], origin=(odd,)),), quantizers=quantizers, fates=(fate,), decisions=(decision,))
+    plan = replace(
+        plan,
+        steps=(replace(plan.steps[0], origin=(odd,)),),
+        quantizers=quantizers,
+        fates=(fate,),
+        decisions=(decision,),
+    )
     text = "\n".join(rendered(plan_report(plan, PIPE, title=odd, decisions=True), PIPE))
     assert text.count(odd) >= 9
     assert text.count("f32[bold,red]") == 3, "input, output, step"
@@ -118,17 +146,31 @@ def test_names_are_not_taken_for_markup(rendered) -> None:
 
 def test_the_title_is_the_files_name_where_there_is_one(rendered) -> None:
     plan = long_plan(1)
-    assert rendered(plan_report(plan, PIPE, title="a.onnx"), PIPE)[0] == "a.onnx  compiled for onednn-v3"
+    assert (
+        rendered(plan_report(plan, PIPE, title="a.onnx"), PIPE)[0]
+        == "a.onnx  compiled for onednn-v3"
+    )
     assert rendered(summary_report(plan), PIPE)[0] == "long  compiled for onednn-v3"
-    assert rendered(summary_report(plan, more={"plan": "p.onnx (3 bytes)"}), PIPE)[-1].split(maxsplit=1) == ["plan", "p.onnx (3 bytes)"]
+    assert rendered(summary_report(plan, more={"plan": "p.onnx (3 bytes)"}), PIPE)[-1].split(
+        maxsplit=1
+    ) == ["plan", "p.onnx (3 bytes)"]
 
 
 def test_weighed_says_what_was_weighed_with_the_reasons(rendered) -> None:
-    homes = (Alternative("binary", 2.03), Alternative("own step", 9.14), Alternative("sum", 0.0, "the skip is returned by the model"))
-    decision = Decision("home of Add", "add7", Outcome.FIRED, "binary costs 2.03 passes", alternatives=homes)
+    homes = (
+        Alternative("binary", 2.03),
+        Alternative("own step", 9.14),
+        Alternative("sum", 0.0, "the skip is returned by the model"),
+    )
+    decision = Decision(
+        "home of Add", "add7", Outcome.FIRED, "binary costs 2.03 passes", alternatives=homes
+    )
     plan = replace(long_plan(2), decisions=(decision, replace(decision, subject="add9")))
     text = "\n".join(rendered(plan_report(plan, PIPE), PIPE))
-    assert "2      home of Add  binary 2.03 < own step 9.14; no sum: the skip is returned by the model" in text
+    assert (
+        "2      home of Add  binary 2.03 < own step 9.14; no sum: the skip is returned by the model"
+        in text
+    )
     weighed = plan_json(plan)["decisions"][0]["alternatives"]
     assert weighed == [
         {"home": "binary", "cost": 2.03, "why_not": ""},

@@ -1,4 +1,6 @@
-"""The real library for the tests that have it as their judge; without it they are skipped, and say why."""
+"""The real library for the tests that have it as their judge; without it they are skipped, and say
+why.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def judge() -> Judge:
     except BackendUnavailable as error:
         pytest.skip(f"no oneDNN: {error}")
     if not library.effective_isa().has_vnni:
-        pytest.skip(f"without VNNI int8 products saturate ({library.effective_isa().name}): see the ISA emulation's tests")
+        pytest.skip(
+            f"without VNNI int8 products saturate ({library.effective_isa().name}): see the ISA emulation's tests"
+        )
     library.set_threads(2)
     engine = Engine(library)
     return Judge(Runner(engine, Stream(engine)))

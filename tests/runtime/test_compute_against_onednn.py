@@ -1,4 +1,6 @@
-"""Convolution, deconvolution and matmul against the real oneDNN: equal bytes, whatever the scales, zero points and post-ops."""
+"""Convolution, deconvolution and matmul against the real oneDNN: equal bytes, whatever the scales,
+zero points and post-ops.
+"""
 
 from __future__ import annotations
 
@@ -45,28 +47,49 @@ CONVOLUTIONS = {
     "1x1_wide": Geometry((1, 512, 7, 7), (256, 512, 1, 1)),
     "1x1_stride": Geometry((1, 64, 9, 9), (24, 64, 1, 1), {"strides": (2, 2)}),
     "deep": Geometry((1, 512, 7, 7), (64, 512, 3, 3), {"pads": (1, 1, 1, 1)}),
-    "first_layer": Geometry((1, 3, 20, 18), (16, 3, 7, 7), {"strides": (2, 2), "pads": (3, 3, 3, 3)}),
-    "dilated": Geometry((1, 16, 11, 9), (32, 16, 3, 3), {"dilations": (2, 2), "pads": (2, 2, 2, 2)}),
+    "first_layer": Geometry(
+        (1, 3, 20, 18), (16, 3, 7, 7), {"strides": (2, 2), "pads": (3, 3, 3, 3)}
+    ),
+    "dilated": Geometry(
+        (1, 16, 11, 9), (32, 16, 3, 3), {"dilations": (2, 2), "pads": (2, 2, 2, 2)}
+    ),
     "odd_channels": Geometry((1, 5, 8, 8), (7, 5, 3, 3), {"pads": (1, 1, 1, 1)}),
-    "uneven_pads": Geometry((1, 16, 8, 8), (16, 16, 3, 3), {"pads": (0, 2, 1, 0), "strides": (2, 1)}),
+    "uneven_pads": Geometry(
+        (1, 16, 8, 8), (16, 16, 3, 3), {"pads": (0, 2, 1, 0), "strides": (2, 1)}
+    ),
     "groups": Geometry((1, 32, 6, 5), (32, 16, 3, 3), {"group": 2, "pads": (1, 1, 1, 1)}),
     "depthwise": Geometry((2, 32, 9, 7), (32, 1, 3, 3), {"group": 32, "pads": (1, 1, 1, 1)}),
-    "depthwise_stride": Geometry((1, 32, 9, 7), (32, 1, 3, 3), {"group": 32, "pads": (0, 1, 1, 1), "strides": (2, 2)}),
+    "depthwise_stride": Geometry(
+        (1, 32, 9, 7), (32, 1, 3, 3), {"group": 32, "pads": (0, 1, 1, 1), "strides": (2, 2)}
+    ),
     "1d": Geometry((2, 16, 20), (24, 16, 5), {"pads": (2, 2), "strides": (2,)}),
     "3d": Geometry((1, 16, 5, 6, 7), (24, 16, 3, 3, 3), {"pads": (1, 1, 1, 1, 1, 1)}),
 }
 
 DECONVOLUTIONS = {
     "stride1": Geometry((2, 16, 5, 6), (16, 24, 3, 3), {"pads": (1, 1, 1, 1)}, "ConvTranspose"),
-    "stride2": Geometry((1, 16, 5, 6), (16, 24, 4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1)}, "ConvTranspose"),
-    "uneven": Geometry((1, 16, 5, 6), (16, 24, 3, 3), {"strides": (2, 3), "pads": (1, 0, 1, 2)}, "ConvTranspose"),
-    "dilated": Geometry((1, 16, 5, 6), (16, 24, 3, 3), {"strides": (3, 2), "dilations": (2, 2), "pads": (1, 1, 1, 1)}, "ConvTranspose"),
+    "stride2": Geometry(
+        (1, 16, 5, 6), (16, 24, 4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1)}, "ConvTranspose"
+    ),
+    "uneven": Geometry(
+        (1, 16, 5, 6), (16, 24, 3, 3), {"strides": (2, 3), "pads": (1, 0, 1, 2)}, "ConvTranspose"
+    ),
+    "dilated": Geometry(
+        (1, 16, 5, 6),
+        (16, 24, 3, 3),
+        {"strides": (3, 2), "dilations": (2, 2), "pads": (1, 1, 1, 1)},
+        "ConvTranspose",
+    ),
     "holes": Geometry((1, 16, 5, 6), (16, 24, 2, 2), {"strides": (3, 3)}, "ConvTranspose"),
-    "groups": Geometry((1, 16, 5, 6), (16, 12, 3, 3), {"strides": (2, 2), "group": 2}, "ConvTranspose"),
+    "groups": Geometry(
+        (1, 16, 5, 6), (16, 12, 3, 3), {"strides": (2, 2), "group": 2}, "ConvTranspose"
+    ),
 }
 
 
-def check_window(judge: Judge, draw: Draw, g: Geometry, src: DType, dst: DType, chain: str, *, lsb: int = 0) -> None:
+def check_window(
+    judge: Judge, draw: Draw, g: Geometry, src: DType, dst: DType, chain: str, *, lsb: int = 0
+) -> None:
     """One convolution or deconvolution on both runtimes."""
     x, w = draw.data(src, g.src), draw.data(S8, g.weights)
     primitive = "convolution" if g.op == "Conv" else "deconvolution"
@@ -74,25 +97,49 @@ def check_window(judge: Judge, draw: Draw, g: Geometry, src: DType, dst: DType, 
     plan, step, live = one_step(primitive, g.op, args, F32, params=g.params)
     (plain,) = run_step(plan, step, live)
     span = float(np.abs(plain).mean()) * 0.03 * 0.005 + 1e-3
-    post_ops = draw.chain(chain, plain.shape, 1, dst) if chain in CHAINS else transcendental(chain, dst)
+    post_ops = (
+        draw.chain(chain, plain.shape, 1, dst) if chain in CHAINS else transcendental(chain, dst)
+    )
     attr = attributes(draw, src, dst, g.channels, 1 if g.groups == 1 else 3, span, post_ops)
     args.append(("bias", draw.bias(g.channels, span / 4)))
-    plan, step, live = one_step(primitive, g.op, args, dst, params=g.params, attr=attr, operands=draw.operands, constants=constants(draw))
+    plan, step, live = one_step(
+        primitive,
+        g.op,
+        args,
+        dst,
+        params=g.params,
+        attr=attr,
+        operands=draw.operands,
+        constants=constants(draw),
+    )
     judge.compare(plan, step, live, lsb=lsb)
     (got,) = run_step(plan, step, live)
-    assert len(np.unique(got)) > 1 or chain in ("max_min", "compare", "hardsigmoid"), "the case is degenerate"
+    assert len(np.unique(got)) > 1 or chain in ("max_min", "compare", "hardsigmoid"), (
+        "the case is degenerate"
+    )
 
 
 def constants(draw: Draw) -> tuple[str, ...]:
     """Operands of post-ops are constants, but for sums and whole tensors."""
-    return ("weights", "bias", *(name for name in draw.operands if name != "old" and draw.operands[name].size < 100))
+    return (
+        "weights",
+        "bias",
+        *(name for name in draw.operands if name != "old" and draw.operands[name].size < 100),
+    )
 
 
 def transcendental(name: str, dst: DType) -> tuple[Eltwise, ...]:
-    alpha, beta = {"elu": (1.0, 0.0), "swish": (1.0, 0.0), "soft_relu": (1.0, 0.0), "pow": (1.0, 0.5)}.get(name, (0.0, 0.0))
+    alpha, beta = {
+        "elu": (1.0, 0.0),
+        "swish": (1.0, 0.0),
+        "soft_relu": (1.0, 0.0),
+        "pow": (1.0, 0.5),
+    }.get(name, (0.0, 0.0))
     positive = (Eltwise("abs"),) if name == "pow" else (Eltwise("clip", -8.0, 8.0),)
     return (
-        (*positive, Eltwise(name, alpha, beta), Eltwise("linear", 0.5, 0.0)) if dst is not F32 else (*positive, Eltwise(name, alpha, beta))
+        (*positive, Eltwise(name, alpha, beta), Eltwise("linear", 0.5, 0.0))
+        if dst is not F32
+        else (*positive, Eltwise(name, alpha, beta))
     )
 
 
@@ -116,7 +163,9 @@ def test_convolution_transcendental(judge: Judge, draw: Draw, chain: str) -> Non
 
 @pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 1, 1), (3, 2, 1)])
 @pytest.mark.parametrize("per_channel", [True, False])
-def test_depthwise_post_op(judge: Judge, draw: Draw, per_channel: bool, kernel: int, stride: int, padding: int) -> None:
+def test_depthwise_post_op(
+    judge: Judge, draw: Draw, per_channel: bool, kernel: int, stride: int, padding: int
+) -> None:
     channels = 48
     depthwise = DepthwiseConv(
         "dw",
@@ -124,15 +173,30 @@ def test_depthwise_post_op(judge: Judge, draw: Draw, per_channel: bool, kernel: 
         kernel,
         stride,
         padding,
-        weights_scale=draw.scale(0.002, 0.01, channels, 3) if per_channel else draw.scale(0.002, 0.01),
+        weights_scale=draw.scale(0.002, 0.01, channels, 3)
+        if per_channel
+        else draw.scale(0.002, 0.01),
         dst_scale=draw.scale(0.1, 0.3),
     )
-    scales = {"src": draw.scale(0.01, 0.06), "weights": draw.scale(0.002, 0.01, channels, 1), "dst": draw.scale(0.05, 0.2)}
+    scales = {
+        "src": draw.scale(0.01, 0.06),
+        "weights": draw.scale(0.002, 0.01, channels, 1),
+        "dst": draw.scale(0.05, 0.2),
+    }
     attr = PrimitiveAttr(scales, {}, (Eltwise("relu"), depthwise, Eltwise("linear", 0.5, 1.25)))
-    args = [("src", draw.data(U8, (1, 32, 9, 7))), ("weights", draw.data(S8, (channels, 32, 1, 1))), ("bias", draw.bias(channels, 3.0))]
-    operands = {"dw": draw.data(S8, (channels, 1, kernel, kernel)), "dw_bias": draw.bias(channels, 3.0)}
+    args = [
+        ("src", draw.data(U8, (1, 32, 9, 7))),
+        ("weights", draw.data(S8, (channels, 32, 1, 1))),
+        ("bias", draw.bias(channels, 3.0)),
+    ]
+    operands = {
+        "dw": draw.data(S8, (channels, 1, kernel, kernel)),
+        "dw_bias": draw.bias(channels, 3.0),
+    }
     held = ("weights", "bias", "dw", "dw_bias")
-    judge.compare(*one_step("convolution", "Conv", args, U8, attr=attr, operands=operands, constants=held))
+    judge.compare(
+        *one_step("convolution", "Conv", args, U8, attr=attr, operands=operands, constants=held)
+    )
 
 
 @pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
@@ -157,29 +221,49 @@ MATMULS = {
 
 
 def check_matmul(
-    judge: Judge, draw: Draw, shapes: str, src: DType, dst: DType, chain: str, *, live_weights: bool = False, lsb: int = 0
+    judge: Judge,
+    draw: Draw,
+    shapes: str,
+    src: DType,
+    dst: DType,
+    chain: str,
+    *,
+    live_weights: bool = False,
+    lsb: int = 0,
 ) -> None:
     a_shape, w_shape = MATMULS[shapes]
     a, w = draw.data(src, a_shape), draw.data(S8, w_shape)
     columns, depth = w_shape[-1], w_shape[-2]
     shape = (*np.broadcast_shapes(a_shape[:-2], w_shape[:-2]), a_shape[-2], columns)
     span = 128 * 74 * np.sqrt(depth) * 0.03 * 0.005
-    post_ops = draw.chain(chain, shape, len(shape) - 1, dst) if chain in CHAINS else transcendental(chain, dst)
-    attr = attributes(draw, src, dst, columns, 0 if live_weights else 1 << (len(w_shape) - 1), span, post_ops)
+    post_ops = (
+        draw.chain(chain, shape, len(shape) - 1, dst)
+        if chain in CHAINS
+        else transcendental(chain, dst)
+    )
+    attr = attributes(
+        draw, src, dst, columns, 0 if live_weights else 1 << (len(w_shape) - 1), span, post_ops
+    )
     bias = draw.bias(columns, span / 4).reshape((1,) * (len(shape) - 1) + (columns,))
     held = tuple(name for name in constants(draw) if not (live_weights and name == "weights"))
     args = [("src", a), ("weights", w), ("bias", bias)]
-    judge.compare(*one_step("matmul", "MatMul", args, dst, attr=attr, operands=draw.operands, constants=held), lsb=lsb)
+    judge.compare(
+        *one_step("matmul", "MatMul", args, dst, attr=attr, operands=draw.operands, constants=held),
+        lsb=lsb,
+    )
 
 
 @pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
 @pytest.mark.parametrize("live_weights", [False, True], ids=["constant", "live"])
 @pytest.mark.parametrize("shapes", MATMULS)
-def test_matmul_shapes(judge: Judge, draw: Draw, shapes: str, live_weights: bool, src: DType) -> None:
+def test_matmul_shapes(
+    judge: Judge, draw: Draw, shapes: str, live_weights: bool, src: DType
+) -> None:
     check_matmul(judge, draw, shapes, src, U8, "none", live_weights=live_weights)
 
 
-# Without comparisons: behind a matmul whose N is no multiple of 16, oneDNN 3.2 fails to generate their code, and everything after it.
+# Without comparisons: behind a matmul whose N is no multiple of 16, oneDNN 3.2 fails to generate
+# their code, and everything after it.
 @pytest.mark.parametrize("dst", [U8, S8, F32], ids=lambda d: d.value)
 @pytest.mark.parametrize("chain", [chain for chain in CHAINS if chain != "compare"])
 def test_matmul_post_ops(judge: Judge, draw: Draw, chain: str, dst: DType) -> None:
@@ -194,7 +278,11 @@ def test_matmul_transcendental(judge: Judge, draw: Draw, chain: str) -> None:
 def test_weights_zero_point_is_exact_integer_arithmetic(judge: Judge, draw: Draw) -> None:
     a, w = draw.data(U8, (37, 129)), draw.data(S8, (129, 70))
     attr = PrimitiveAttr(
-        {"src": draw.scale(0.01, 0.06), "weights": draw.scale(0.002, 0.01), "dst": draw.scale(0.5, 1)},
+        {
+            "src": draw.scale(0.01, 0.06),
+            "weights": draw.scale(0.002, 0.01),
+            "dst": draw.scale(0.5, 1),
+        },
         {"src": draw.zero_point(U8), "weights": ZeroPoint((7,)), "dst": draw.zero_point(U8)},
     )
     judge.compare(*one_step("matmul", "MatMul", [("src", a), ("weights", w)], U8, attr=attr))
@@ -203,11 +291,20 @@ def test_weights_zero_point_is_exact_integer_arithmetic(judge: Judge, draw: Draw
 @pytest.mark.parametrize("post_ops", [(), (Eltwise("relu"),)], ids=["exact", "through f32"])
 @pytest.mark.parametrize("depth", [64, 4096, 70000])
 def test_s32_destination(judge: Judge, depth: int, post_ops: tuple[Eltwise, ...]) -> None:
-    # Without attributes the s32 accumulator is stored as it is (and wraps around); else it goes through f32.
+    # Without attributes the s32 accumulator is stored as it is (and wraps around); else it goes
+    # through f32.
     a, w = np.full((4, depth), 255, np.uint8), np.full((depth, 16), 127, np.int8)
     w[:, ::3] = -128
     w[0] = 1
-    judge.compare(*one_step("matmul", "MatMul", [("src", a), ("weights", w)], S32, attr=PrimitiveAttr(post_ops=post_ops)))
+    judge.compare(
+        *one_step(
+            "matmul",
+            "MatMul",
+            [("src", a), ("weights", w)],
+            S32,
+            attr=PrimitiveAttr(post_ops=post_ops),
+        )
+    )
 
 
 @pytest.mark.parametrize("dst", [U8, S8, S32], ids=lambda d: d.value)
@@ -224,5 +321,7 @@ def test_s32_destination(judge: Judge, depth: int, post_ops: tuple[Eltwise, ...]
 )
 def test_nan(judge: Judge, draw: Draw, dst: DType, post_ops: tuple[Eltwise, ...]) -> None:
     a, w = draw.data(U8, (16, 32)), draw.data(S8, (32, 64))
-    attr = PrimitiveAttr({"src": Scale((0.02,)), "weights": Scale((0.01,)), "dst": Scale((0.25,))}, {}, post_ops)
+    attr = PrimitiveAttr(
+        {"src": Scale((0.02,)), "weights": Scale((0.01,)), "dst": Scale((0.25,))}, {}, post_ops
+    )
     judge.compare(*one_step("matmul", "MatMul", [("src", a), ("weights", w)], dst, attr=attr))

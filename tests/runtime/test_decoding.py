@@ -1,4 +1,6 @@
-"""A language model with a cache, token by token in one session: both runtimes against ONNX Runtime at every step, f32 and int8."""
+"""A language model with a cache, token by token in one session: both runtimes against ONNX Runtime
+at every step, f32 and int8.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
 from support import language_model
 from support.language_model import LanguageModel, decode
 from support.onnx_cases import ort_session
@@ -18,30 +26,44 @@ import fqfuse
 
 PROMPT, STEPS = 5, 8
 MOST_ERROR = 1e-4
-"""Of an f32 output's largest value: three layers of sums of 32 to 48 products, each in an order of its own."""
+"""Of an f32 output's largest value: three layers of sums of 32 to 48 products, each in an order of
+its own.
+"""
 MOST_DB_BELOW = 0.5
-"""How much further from the f32 model than ONNX Runtime, over all steps: one code that rounds the other way moves all that follow."""
+"""How much further from the f32 model than ONNX Runtime, over all steps: one code that rounds the
+other way moves all that follow.
+"""
 
 
 class Reader(CalibrationDataReader):
     """The feeds of a prompt and of what follows, then None."""
 
     def __init__(self, proto: onnx.ModelProto) -> None:
-        self.feeds = (feeds for feeds, _ in decode(partial(ort_session(proto).run, None), tokens(1, seed=1), PROMPT))
+        self.feeds = (
+            feeds
+            for feeds, _ in decode(partial(ort_session(proto).run, None), tokens(1, seed=1), PROMPT)
+        )
 
     def get_next(self):
         return next(self.feeds, None)
 
 
 def tokens(batch: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng([seed, batch]).integers(0, language_model.VOCABULARY, (batch, PROMPT + STEPS))
+    return np.random.default_rng([seed, batch]).integers(
+        0, language_model.VOCABULARY, (batch, PROMPT + STEPS)
+    )
 
 
 def static(activations: QuantType, source: Path, target: Path) -> None:
     proto = onnx.load(source)
     # The mask's -3.4e38 in the range of a tensor would leave one code for everything else.
     makers = {node.output[0]: node.name for node in proto.graph.node}
-    masked = [name for node in proto.graph.node if node.op_type == "Softmax" for name in (node.name, makers[node.input[0]])]
+    masked = [
+        name
+        for node in proto.graph.node
+        if node.op_type == "Softmax"
+        for name in (node.name, makers[node.input[0]])
+    ]
     quantize_static(
         source,
         target,
@@ -62,8 +84,15 @@ QUANTIZERS: dict[str, Callable[[Path, Path], None]] = {
 
 
 def outputs(run: language_model.Run) -> list[np.ndarray]:
-    """All outputs of the prompt and each step, for one text, then for two: with logits, then keys, then values."""
-    return [array for batch in (1, 2) for _, found in decode(run, tokens(batch), PROMPT) for array in found]
+    """All outputs of the prompt and each step, for one text, then for two: with logits, then keys,
+    then values.
+    """
+    return [
+        array
+        for batch in (1, 2)
+        for _, found in decode(run, tokens(batch), PROMPT)
+        for array in found
+    ]
 
 
 def session(model: onnx.ModelProto, backend: str) -> language_model.Run:
@@ -72,7 +101,10 @@ def session(model: onnx.ModelProto, backend: str) -> language_model.Run:
 
 def db(reference: list[np.ndarray], found: list[np.ndarray]) -> float:
     """Signal to noise in dB over all of them."""
-    wanted, given = (np.concatenate([array.ravel() for array in arrays]).astype(np.float64) for arrays in (reference, found))
+    wanted, given = (
+        np.concatenate([array.ravel() for array in arrays]).astype(np.float64)
+        for arrays in (reference, found)
+    )
     return float(10 * np.log10(np.square(wanted).sum() / np.square(wanted - given).sum()))
 
 

@@ -1,4 +1,6 @@
-"""An Einsum broadcasts labels and ellipses: as a model, and as a plan that was saved and read again, on each runtime."""
+"""An Einsum broadcasts labels and ellipses: as a model, and as a plan that was saved and read
+again, on each runtime.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from fqfuse.plan.file import plan_bytes
 def einsum_model(equation, shapes):
     """`?` is a size without a name, None a shape of unknown rank."""
     names = [f"x{place}" for place in range(len(shapes))]
-    dims = [None if shape is None else [None if dim == "?" else dim for dim in shape] for shape in shapes]
+    dims = [
+        None if shape is None else [None if dim == "?" else dim for dim in shape]
+        for shape in shapes
+    ]
     nodes = [node("Einsum", names, ["e"], equation=equation), node("Abs", ["e"])]
     return model(nodes, inputs=dict(zip(names, dims, strict=True)))
 
@@ -52,12 +57,16 @@ CASES = [
 
 
 @EACH_RUNTIME
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.equation} {case.known}".replace("'", ""))
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case.equation} {case.known}".replace("'", "")
+)
 def test_sizes_of_1_are_broadcast(case, runtime):
     holds(case, runtime)
     built, feeds = einsum_model(case.equation, case.known), feeds_of(case.shapes)
     (found,) = fqfuse.InferenceSession(built, runtime, 1).run(None, feeds)
-    np.testing.assert_allclose(found, run_ort(built, feeds)[0], rtol=1e-5, atol=1e-6)  # sums in another order
+    np.testing.assert_allclose(
+        found, run_ort(built, feeds)[0], rtol=1e-5, atol=1e-6
+    )  # sums in another order
 
 
 @settings(max_examples=40)
@@ -96,7 +105,10 @@ def test_operands_that_do_not_fit_are_refused_at_import():
 @pytest.mark.parametrize("shape", [(1, 3, 5), (2, 3), (2, 3, "N", 5), (2, 4, 5)])
 def test_a_plan_that_states_another_shape_is_refused(shape):
     plan = fqfuse.compile(einsum_model("abc,adc->abd", [(1, 3, 4), (2, 5, 4)]))
-    stated = {name: replace(kind, shape=shape) if name in "ey" else kind for name, kind in plan.values.items()}
+    stated = {
+        name: replace(kind, shape=shape) if name in "ey" else kind
+        for name, kind in plan.values.items()
+    }
     with pytest.raises(PlanError, match=r"gives f32\[2,3,5\], and the plan says f32"):
         fqfuse.load_plan(plan_bytes(replace(plan, values=stated)))
 
@@ -107,14 +119,31 @@ def test_inside_a_branch(declared):
 
     def branch(name):
         inner = node("Einsum", ["a", "b"], [name], equation="abc,adc->abd")
-        return helper.make_graph([inner], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, declared)])
+        return helper.make_graph(
+            [inner], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, declared)]
+        )
 
     chosen = node("If", ["c"], ["t"], then_branch=branch("u"), else_branch=branch("v"))
-    a, b = (np.random.default_rng(0).normal(size=shape).astype(np.float32) for shape in ((1, 3, 4), (2, 5, 4)))
+    a, b = (
+        np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        for shape in ((1, 3, 4), (2, 5, 4))
+    )
     inputs = [helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
-    inputs += [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in (("a", a), ("b", b))]
-    graph = helper.make_graph([chosen, node("Relu", ["t"])], "g", inputs, [helper.make_empty_tensor_value_info("y")])
+    inputs += [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape)
+        for name, array in (("a", a), ("b", b))
+    ]
+    graph = helper.make_graph(
+        [chosen, node("Relu", ["t"])], "g", inputs, [helper.make_empty_tensor_value_info("y")]
+    )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     plan = fqfuse.load_plan(plan_bytes(fqfuse.compile(proto)))
-    (found,) = fqfuse.InferenceSession(plan, "numpy", 1).run(None, {"a": a, "b": b, "c": np.array(True)})
-    np.testing.assert_allclose(found, np.maximum(np.einsum("abc,adc->abd", np.broadcast_to(a, (2, 3, 4)), b), 0), rtol=1e-5, atol=1e-6)
+    (found,) = fqfuse.InferenceSession(plan, "numpy", 1).run(
+        None, {"a": a, "b": b, "c": np.array(True)}
+    )
+    np.testing.assert_allclose(
+        found,
+        np.maximum(np.einsum("abc,adc->abd", np.broadcast_to(a, (2, 3, 4)), b), 0),
+        rtol=1e-5,
+        atol=1e-6,
+    )

@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fqfuse.runtime.kernels.base import Recorder, Scratch
-from fqfuse.runtime.kernels.exact_gemm import Codes, KSplit, record_product, scratch_bytes, split_for_any, split_for_weights
+from fqfuse.runtime.kernels.exact_gemm import (
+    Codes,
+    KSplit,
+    record_product,
+    scratch_bytes,
+    split_for_any,
+    split_for_weights,
+)
 
 U8, S8 = Codes(0, 255), Codes(-128, 127)
 
@@ -27,7 +34,9 @@ def worst_case(w: np.ndarray, codes: Codes, column: int, sign: int) -> np.ndarra
     return np.where(w[:, column] > 0, up, down)[None]
 
 
-@pytest.mark.parametrize("codes", [U8, S8, Codes(-255, 0), Codes(-100, 155), Codes(3, 258)], ids=str)
+@pytest.mark.parametrize(
+    "codes", [U8, S8, Codes(-255, 0), Codes(-100, 155), Codes(3, 258)], ids=str
+)
 @pytest.mark.parametrize("depth", [1, 64, 515, 1200, 2304, 4608])
 @pytest.mark.parametrize("exact", [True, False])
 def test_worst_rows_are_exact(codes: Codes, depth: int, exact: bool) -> None:
@@ -42,14 +51,28 @@ def test_worst_rows_are_exact(codes: Codes, depth: int, exact: bool) -> None:
     got = product(split, a, w)
     if exact:
         np.testing.assert_array_equal(got, truth)
-    np.testing.assert_array_equal(got.astype(np.float32), truth.astype(np.float32))  # s32 -> f32 rounds once
+    np.testing.assert_array_equal(
+        got.astype(np.float32), truth.astype(np.float32)
+    )  # s32 -> f32 rounds once
 
 
 @settings(max_examples=40)
-@given(st.integers(1, 3000), st.integers(1, 128), st.sampled_from([U8, S8, Codes(-128, 127 + 300)]), st.integers(0, 2**32 - 1))
-def test_every_partial_sum_of_a_piece_is_exact(depth: int, largest: int, codes: Codes, seed: int) -> None:
-    # BLAS may add in any order: the largest subset of the terms of one sign bounds every partial sum.
-    w = np.random.default_rng(seed).integers(-largest, largest, (3, depth), endpoint=True).astype(np.int16)
+@given(
+    st.integers(1, 3000),
+    st.integers(1, 128),
+    st.sampled_from([U8, S8, Codes(-128, 127 + 300)]),
+    st.integers(0, 2**32 - 1),
+)
+def test_every_partial_sum_of_a_piece_is_exact(
+    depth: int, largest: int, codes: Codes, seed: int
+) -> None:
+    # BLAS may add in any order: the largest subset of the terms of one sign bounds every partial
+    # sum.
+    w = (
+        np.random.default_rng(seed)
+        .integers(-largest, largest, (3, depth), endpoint=True)
+        .astype(np.int16)
+    )
     split = split_for_weights(w, codes, exact=False)
     assert split.cuts[0] == 0
     assert split.cuts[-1] == depth
@@ -66,10 +89,18 @@ def test_small_weights_need_no_cut() -> None:
     assert len(split_for_weights(w, U8, exact=True).cuts) == 2
 
 
-@pytest.mark.parametrize(("depth", "weights", "codes"), [(514, S8, U8), (515, S8, U8), (1024, S8, S8), (5000, U8, U8), (70000, S8, U8)])
+@pytest.mark.parametrize(
+    ("depth", "weights", "codes"),
+    [(514, S8, U8), (515, S8, U8), (1024, S8, S8), (5000, U8, U8), (70000, S8, U8)],
+)
 def test_unknown_weights(depth: int, weights: Codes, codes: Codes) -> None:
     split = split_for_any(depth, weights, codes, exact=True)
-    assert max(b - a for a, b in zip(split.cuts, split.cuts[1:], strict=False)) * weights.magnitude * codes.magnitude <= 2**24
+    assert (
+        max(b - a for a, b in zip(split.cuts, split.cuts[1:], strict=False))
+        * weights.magnitude
+        * codes.magnitude
+        <= 2**24
+    )
     a = np.full((2, depth), codes.high)
     w = np.full((depth, 3), weights.high)
     w[:, 1] = weights.low

@@ -1,4 +1,6 @@
-"""A process forks while its threads run and bind: every child computes the same, none waits for a lock that stayed in the parent."""
+"""A process forks while its threads run and bind: every child computes the same, none waits for a
+lock that stayed in the parent.
+"""
 
 from __future__ import annotations
 
@@ -47,5 +49,11 @@ print(states.count(0))
 @pytest.mark.parametrize("backend", ["numpy", "onednn"])
 @pytest.mark.parametrize("children", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_forks_while_threads_run(backend: str, children: int) -> None:
-    ran = subprocess.run([sys.executable, "-c", FORKS, backend, str(children)], capture_output=True, text=True, check=False, timeout=3600)
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKS, backend, str(children)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=3600,
+    )
     assert ran.stdout == f"{children}\n", ran.stderr

@@ -1,4 +1,6 @@
-"""Kernels against plain f64 and integer references: what needs no library, and geometry that the library does not take."""
+"""Kernels against plain f64 and integer references: what needs no library, and geometry that the
+library does not take.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,32 @@ U8, S8, S32, F32 = DType.U8, DType.S8, DType.S32, DType.F32
 
 
 def convolve(
-    x: np.ndarray, w: np.ndarray, strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[int, ...], groups: int
+    x: np.ndarray,
+    w: np.ndarray,
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    pads: tuple[int, ...],
+    groups: int,
 ) -> np.ndarray:
     """The definition, one output position and one tap at a time, in int64 or f64."""
     rank = x.ndim - 2
     padded = np.pad(x, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
-    sizes = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(padded.shape[2:], w.shape[2:], strides, dilations, strict=True)]
+    sizes = [
+        (n - (k - 1) * d - 1) // s + 1
+        for n, k, s, d in zip(padded.shape[2:], w.shape[2:], strides, dilations, strict=True)
+    ]
     out = np.zeros((x.shape[0], w.shape[0], *sizes), padded.dtype)
     inputs, outputs = w.shape[1], w.shape[0] // groups
     for position, tap in itertools.product(np.ndindex(*sizes), np.ndindex(*w.shape[2:])):
-        at = tuple(p * s + t * d for p, s, t, d in zip(position, strides, tap, dilations, strict=True))
+        at = tuple(
+            p * s + t * d for p, s, t, d in zip(position, strides, tap, dilations, strict=True)
+        )
         for group in range(groups):
             part = padded[(slice(None), slice(group * inputs, (group + 1) * inputs), *at)]
             kernel = w[(slice(group * outputs, (group + 1) * outputs), slice(None), *tap)]
-            out[(slice(None), slice(group * outputs, (group + 1) * outputs), *position)] += part @ kernel.T.astype(padded.dtype)
+            out[(slice(None), slice(group * outputs, (group + 1) * outputs), *position)] += (
+                part @ kernel.T.astype(padded.dtype)
+            )
     return out
 
 
@@ -64,8 +78,15 @@ def test_convolution(geometry: str, dtype: DType) -> None:
     attr = PrimitiveAttr(zero_points={} if dtype is F32 else {"src": ZeroPoint((zero,))})
     want = convolve(x.astype(np.int64) - zero, w, strides, dilations, pads, groups)
     for dst in (F32,) if dtype is F32 else (S32, F32):
-        (got,) = run_step(*one_step("convolution", "Conv", [("src", x), ("weights", w)], dst, params=params, attr=attr), threads=2)
-        np.testing.assert_array_equal(got, want.astype(dst.numpy))  # small integers: exact in f32 as well
+        (got,) = run_step(
+            *one_step(
+                "convolution", "Conv", [("src", x), ("weights", w)], dst, params=params, attr=attr
+            ),
+            threads=2,
+        )
+        np.testing.assert_array_equal(
+            got, want.astype(dst.numpy)
+        )  # small integers: exact in f32 as well
 
 
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
@@ -79,12 +100,24 @@ def test_auto_pad_is_the_op_tables(op: str, auto_pad: str) -> None:
     primitive = "convolution" if op == "Conv" else "pooling"
     (got,) = run_step(*one_step(primitive, op, args, F32, params=params))
     spec = OPS[op]
-    (want,) = spec.evaluate([*(array for _, array in args), *[None] * (len(spec.inputs) - len(args))], spec.complete(params))
-    np.testing.assert_allclose(got, want, rtol=1e-6)  # an average is multiplied by f32(1/n), as oneDNN does
+    (want,) = spec.evaluate(
+        [*(array for _, array in args), *[None] * (len(spec.inputs) - len(args))],
+        spec.complete(params),
+    )
+    np.testing.assert_allclose(
+        got, want, rtol=1e-6
+    )  # an average is multiplied by f32(1/n), as oneDNN does
 
 
 @pytest.mark.parametrize(
-    "params", [{"ceil_mode": 1}, {"dilations": (2, 2)}, {"ceil_mode": 1, "count_include_pad": 1}, {"count_include_pad": 1}], ids=str
+    "params",
+    [
+        {"ceil_mode": 1},
+        {"dilations": (2, 2)},
+        {"ceil_mode": 1, "count_include_pad": 1},
+        {"count_include_pad": 1},
+    ],
+    ids=str,
 )
 def test_averages_count_what_onnx_counts(params: dict[str, object]) -> None:
     x = np.random.default_rng(3).integers(0, 100, (1, 2, 8, 9)).astype(np.float32)
@@ -114,22 +147,37 @@ def test_deconvolution(params: dict[str, object], groups: int) -> None:
     params = {**params, "group": groups}
     attr = PrimitiveAttr(zero_points={"src": ZeroPoint((9,))})
     args = [("src", x), ("weights", w)]
-    (got,) = run_step(*one_step("deconvolution", "ConvTranspose", args, S32, params=params, attr=attr), threads=2)
+    (got,) = run_step(
+        *one_step("deconvolution", "ConvTranspose", args, S32, params=params, attr=attr), threads=2
+    )
     spec = OPS["ConvTranspose"]
-    (want,) = spec.evaluate([x.astype(np.float64) - 9, w.astype(np.float64), None], spec.complete(params))
+    (want,) = spec.evaluate(
+        [x.astype(np.float64) - 9, w.astype(np.float64), None], spec.complete(params)
+    )
     np.testing.assert_array_equal(got, want)
 
 
 def test_a_broadcast_operand_of_any_shape() -> None:
     rng = np.random.default_rng(5)
-    x, w = rng.integers(0, 9, (2, 3, 6, 5)).astype(np.uint8), rng.integers(-9, 9, (4, 3, 1, 1)).astype(np.int8)
+    x, w = (
+        rng.integers(0, 9, (2, 3, 6, 5)).astype(np.uint8),
+        rng.integers(-9, 9, (4, 3, 1, 1)).astype(np.int8),
+    )
     acc = convolve(x.astype(np.int64), w, (1, 1), (1, 1), (0, 0, 0, 0), 1)
     for shape in itertools.product(*[(1, n) for n in acc.shape]):
         operand = rng.integers(-50, 50, shape).astype(np.float32)
         for held in (("weights", "m"), ("weights",)):
             attr = PrimitiveAttr(post_ops=(Binary("add", "m"),))
             (got,) = run_step(
-                *one_step("convolution", "Conv", [("src", x), ("weights", w)], F32, attr=attr, operands={"m": operand}, constants=held)
+                *one_step(
+                    "convolution",
+                    "Conv",
+                    [("src", x), ("weights", w)],
+                    F32,
+                    attr=attr,
+                    operands={"m": operand},
+                    constants=held,
+                )
             )
             np.testing.assert_array_equal(got, acc + operand)
 
@@ -139,37 +187,63 @@ def f32(value: object) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "profile", [NumericsProfile(), NumericsProfile(combine=False), NumericsProfile(reciprocal=False), NumericsProfile(fma=False)], ids=str
+    "profile",
+    [
+        NumericsProfile(),
+        NumericsProfile(combine=False),
+        NumericsProfile(reciprocal=False),
+        NumericsProfile(fma=False),
+    ],
+    ids=str,
 )
 def test_profiles_order_the_float_operations(profile: NumericsProfile) -> None:
     rng = np.random.default_rng(6)
-    a, w = rng.integers(0, 256, (40, 64)).astype(np.uint8), rng.integers(-128, 128, (64, 48)).astype(np.int8)
+    a, w = (
+        rng.integers(0, 256, (40, 64)).astype(np.uint8),
+        rng.integers(-128, 128, (64, 48)).astype(np.int8),
+    )
     ss, ws, ds = f32(0.0123), f32(rng.uniform(0.001, 0.01, 48)), f32(0.0377)
     old = rng.normal(0, 3, (40, 48)).astype(np.float32)
     attr = PrimitiveAttr(
-        {"src": Scale((float(ss),)), "weights": Scale(tuple(ws.tolist()), 2), "dst": Scale((float(ds),))},
+        {
+            "src": Scale((float(ss),)),
+            "weights": Scale(tuple(ws.tolist()), 2),
+            "dst": Scale((float(ds),)),
+        },
         {},
         (Sum("old", 0.7), Eltwise("linear", 1.3, 0.11)),
     )
-    plan = one_step("matmul", "MatMul", [("src", a), ("weights", w)], F32, attr=attr, operands={"old": old})
+    plan = one_step(
+        "matmul", "MatMul", [("src", a), ("weights", w)], F32, attr=attr, operands={"old": old}
+    )
     (got,) = run_step(*plan, profile=profile)
     acc = f32(a.astype(np.int64) @ w.astype(np.int64))
     y = acc * (ss * ws) if profile.combine else (acc * ss) * ws
 
     def fma(x: object, k: float, c: object) -> np.ndarray:
-        # f64 has 29 bits to spare: double rounding cannot show on so few values without ties (checked by the equality below).
-        return f32(f32(x).astype(np.float64) * np.float64(f32(k)) + f32(c).astype(np.float64)) if profile.fma else f32(x) * f32(k) + f32(c)
+        # f64 has 29 bits to spare: double rounding cannot show on so few values without ties
+        # (checked by the equality below).
+        return (
+            f32(f32(x).astype(np.float64) * np.float64(f32(k)) + f32(c).astype(np.float64))
+            if profile.fma
+            else f32(x) * f32(k) + f32(c)
+        )
 
     y = fma(fma(old, 0.7, y), 1.3, f32(0.11))
     y = y * (f32(1) / ds) if profile.reciprocal else y / ds
     np.testing.assert_array_equal(got, y)
     (default,) = run_step(*plan)
-    assert (profile == NumericsProfile()) == np.array_equal(got, default), "the orders give different bits on this data"
+    assert (profile == NumericsProfile()) == np.array_equal(got, default), (
+        "the orders give different bits on this data"
+    )
 
 
 def test_version_2_attributes() -> None:
     rng = np.random.default_rng(7)
-    a, w = rng.integers(0, 256, (40, 64)).astype(np.uint8), rng.integers(-128, 128, (64, 48)).astype(np.int8)
+    a, w = (
+        rng.integers(0, 256, (40, 64)).astype(np.uint8),
+        rng.integers(-128, 128, (64, 48)).astype(np.int8),
+    )
     bias, scale = f32(rng.normal(0, 500, 48)), f32(rng.uniform(0.0001, 0.001, 48))
     old = rng.integers(0, 256, (40, 48)).astype(np.uint8)
     attr = PrimitiveAttr(
@@ -178,7 +252,11 @@ def test_version_2_attributes() -> None:
         output_scales=Scale(tuple(scale.tolist()), 2),
     )
     args = [("src", a), ("weights", w), ("bias", bias)]
-    (got,) = run_step(*one_step("matmul", "MatMul", args, U8, attr=attr, operands={"old": old}, target="onednn-v2"))
+    (got,) = run_step(
+        *one_step(
+            "matmul", "MatMul", args, U8, attr=attr, operands={"old": old}, target="onednn-v2"
+        )
+    )
     y = (f32((a.astype(np.int64) - 3) @ w.astype(np.int64)) + bias) * scale
     y = np.where(y > 0, y, y * f32(0.25)) * f32(1.7)
     y = f32(y.astype(np.float64) + 0.5 * old)  # 0.5 * integer: exact, and so is its sum in f64
@@ -187,9 +265,15 @@ def test_version_2_attributes() -> None:
 
 def test_numbers_without_dimensions() -> None:
     two, three = np.array(2, np.float32), np.array(3, np.float32)
-    (y,) = run_step(*one_step("binary", "Mul", [("src_0", two), ("src_1", three)], F32, params={"algorithm": "mul"}))
+    (y,) = run_step(
+        *one_step(
+            "binary", "Mul", [("src_0", two), ("src_1", three)], F32, params={"algorithm": "mul"}
+        )
+    )
     assert (y.shape, y[()]) == ((), 6)
-    (z,) = run_step(*one_step("eltwise", "Identity", [("src", two)], F32, params={"algorithm": "square"}))
+    (z,) = run_step(
+        *one_step("eltwise", "Identity", [("src", two)], F32, params={"algorithm": "square"})
+    )
     assert (z.shape, z[()]) == ((), 4)
     attr = PrimitiveAttr({"dst": Scale((0.5,))})
     (q,) = run_step(*one_step("reorder", "Identity", [("src", three)], U8, attr=attr))
@@ -198,14 +282,30 @@ def test_numbers_without_dimensions() -> None:
 
 def test_empty_batches_pass_through() -> None:
     x, w = np.zeros((0, 3, 5, 5), np.uint8), np.ones((4, 3, 3, 3), np.int8)
-    (y,) = run_step(*one_step("convolution", "Conv", [("src", x), ("weights", w)], U8, params={"pads": (1, 1, 1, 1)}))
+    (y,) = run_step(
+        *one_step(
+            "convolution", "Conv", [("src", x), ("weights", w)], U8, params={"pads": (1, 1, 1, 1)}
+        )
+    )
     assert y.shape == (0, 4, 5, 5)
-    (z,) = run_step(*one_step("matmul", "MatMul", [("src", np.zeros((0, 3), np.uint8)), ("weights", np.ones((3, 2), np.int8))], F32))
+    (z,) = run_step(
+        *one_step(
+            "matmul",
+            "MatMul",
+            [("src", np.zeros((0, 3), np.uint8)), ("weights", np.ones((3, 2), np.int8))],
+            F32,
+        )
+    )
     assert z.shape == (0, 2)
 
 
 def test_shapes_that_do_not_fit_are_the_users_fault() -> None:
-    plan, step, live = one_step("matmul", "MatMul", [("src", np.zeros((2, 3), np.uint8)), ("weights", np.ones((4, 2), np.int8))], F32)
+    plan, step, live = one_step(
+        "matmul",
+        "MatMul",
+        [("src", np.zeros((2, 3), np.uint8)), ("weights", np.ones((4, 2), np.int8))],
+        F32,
+    )
     with pytest.raises(InvalidInput, match="MatMul cannot take these shapes"):
         run_step(plan, step, live)
 
@@ -213,20 +313,48 @@ def test_shapes_that_do_not_fit_are_the_users_fault() -> None:
 @pytest.mark.parametrize(
     ("primitive", "op", "args", "says"),
     [
-        ("winograd", "Conv", [("src", np.zeros((1, 1, 3, 3), np.uint8)), ("weights", np.ones((1, 1, 1, 1), np.int8))], "no kernel"),
-        ("binary", "Add", [("src_0", np.zeros(3, np.float32)), ("src_1", np.zeros(3, np.float32))], "no binary algorithm"),
+        (
+            "winograd",
+            "Conv",
+            [
+                ("src", np.zeros((1, 1, 3, 3), np.uint8)),
+                ("weights", np.ones((1, 1, 1, 1), np.int8)),
+            ],
+            "no kernel",
+        ),
+        (
+            "binary",
+            "Add",
+            [("src_0", np.zeros(3, np.float32)), ("src_1", np.zeros(3, np.float32))],
+            "no binary algorithm",
+        ),
         ("eltwise", "Identity", [("src", np.zeros(3, np.float32))], "no eltwise algorithm"),
-        ("matmul", "MatMul", [("src", np.zeros((2, 3), np.int32)), ("weights", np.ones((3, 2), np.int8))], "src of type s32"),
-        ("matmul", "MatMul", [("src", np.zeros((2, 3), np.uint8)), ("weights", np.ones((3, 2), np.float32))], "u8 times f32"),
+        (
+            "matmul",
+            "MatMul",
+            [("src", np.zeros((2, 3), np.int32)), ("weights", np.ones((3, 2), np.int8))],
+            "src of type s32",
+        ),
+        (
+            "matmul",
+            "MatMul",
+            [("src", np.zeros((2, 3), np.uint8)), ("weights", np.ones((3, 2), np.float32))],
+            "u8 times f32",
+        ),
         (
             "convolution",
             "Conv",
-            [("src", np.zeros((1, 1, 3, 3), np.uint8)), ("weights", np.ones((1, 1, 1, 1), np.float32))],
+            [
+                ("src", np.zeros((1, 1, 3, 3), np.uint8)),
+                ("weights", np.ones((1, 1, 1, 1), np.float32)),
+            ],
             "u8 times f32",
         ),
     ],
 )
-def test_plans_that_no_composer_makes(primitive: str, op: str, args: list[tuple[str, np.ndarray]], says: str) -> None:
+def test_plans_that_no_composer_makes(
+    primitive: str, op: str, args: list[tuple[str, np.ndarray]], says: str
+) -> None:
     with pytest.raises(InternalError, match=says):
         run_step(*one_step(primitive, op, args, F32))
 

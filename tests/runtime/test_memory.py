@@ -55,10 +55,17 @@ print(megabytes("VmHWM") - before, (bound.arena_bytes + int(threads) * bound.loc
 def chain(layers: int, channels: int) -> onnx.ModelProto:
     """QuantizeLinear, DequantizeLinear and a 3x3 convolution with s8 weights, so many times."""
     draw = np.random.default_rng(0)
-    constants: dict[str, object] = {"scale": np.float32(0.02), "zero": np.uint8(128), "ws": np.float32(0.01), "wz": np.int8(0)}
+    constants: dict[str, object] = {
+        "scale": np.float32(0.02),
+        "zero": np.uint8(128),
+        "ws": np.float32(0.01),
+        "wz": np.int8(0),
+    }
     nodes, value = [], "x"
     for index in range(layers):
-        constants[f"w{index}"] = draw.integers(-127, 128, (channels, channels, 3, 3)).astype(np.int8)
+        constants[f"w{index}"] = draw.integers(-127, 128, (channels, channels, 3, 3)).astype(
+            np.int8
+        )
         nodes += [
             node("QuantizeLinear", [value, "scale", "zero"], [f"q{index}"]),
             node("DequantizeLinear", [f"q{index}", "scale", "zero"], [f"d{index}"]),
@@ -66,7 +73,9 @@ def chain(layers: int, channels: int) -> onnx.ModelProto:
             node("Conv", [f"d{index}", f"f{index}"], [f"y{index}"], pads=[1, 1, 1, 1]),
         ]
         value = f"y{index}"
-    return model(nodes, inputs={"x": [1, channels, IMAGE, IMAGE]}, outputs=[value], constants=constants)
+    return model(
+        nodes, inputs={"x": [1, channels, IMAGE, IMAGE]}, outputs=[value], constants=constants
+    )
 
 
 @pytest.fixture(scope="module")
@@ -78,29 +87,38 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of resident memory is read from Linux's /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(),
+    reason="the peak of resident memory is read from Linux's /proc",
+)
 @pytest.mark.parametrize("name", ["model.onnx", "plan.onnx"])
 def test_peak_is_three_plans_and_the_activations(files: Path, name: str) -> None:
     command = [sys.executable, "-c", OPENING, str(files / "tiny.onnx"), str(files / name), "2"]
     done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
     peak, activations = map(float, done.stdout.split())
     plan = (files / "plan.onnx").stat().st_size / 2**20
-    # Weights in the plan and packed for the kernels are two plans' sizes; the third is for what reading a file takes in passing.
+    # Weights in the plan and packed for the kernels are two plans' sizes; the third is for what
+    # reading a file takes in passing.
     assert plan > 16
     assert 2 * plan < peak < 3 * plan + activations
 
 
 def test_an_import_leaves_nothing_to_the_collector(files: Path) -> None:
     def importers_and_models() -> list[object]:
-        return [thing for thing in gc.get_objects() if isinstance(thing, (Importer, onnx.GraphProto))]
+        return [
+            thing for thing in gc.get_objects() if isinstance(thing, (Importer, onnx.GraphProto))
+        ]
 
     gc.collect()
     gc.disable()
     try:
         others = importers_and_models()  # what other tests' modules hold
         graph = graph_from_onnx(files / "tiny.onnx")
-        left = [thing for thing in importers_and_models() if not any(thing is other for other in others)]
+        left = [
+            thing for thing in importers_and_models() if not any(thing is other for other in others)
+        ]
         assert graph
-        assert not left  # a cycle would keep the model's own copy of the weights until the collector happens to run
+        # a cycle would keep the model's own copy of the weights until the collector happens to run
+        assert not left
     finally:
         gc.enable()

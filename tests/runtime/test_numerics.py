@@ -41,7 +41,14 @@ def fma(a: float, b: float, c: float) -> np.float32:
 def _fma(a: float, b: float, c: float) -> np.float32:
     x = np.array([a], np.float32)
     out = np.empty(1, np.float32)
-    fused_multiply_add(x, float(np.float32(b)), np.array([c], np.float32), out, FmaWork(np.empty(1), np.empty(1, np.int64)), True)
+    fused_multiply_add(
+        x,
+        float(np.float32(b)),
+        np.array([c], np.float32),
+        out,
+        FmaWork(np.empty(1), np.empty(1, np.int64)),
+        True,
+    )
     return out[0]
 
 
@@ -59,13 +66,19 @@ def test_any_operands_round_once(a: float, b: float, c: float) -> None:
     st.integers(-1100, 1100),
 )
 def test_sums_close_to_a_tie_round_once(a: int, b: int, apart: int, wiggle: int, tiny: int) -> None:
-    # c puts the sum on a tie between two f32 values, or a hair off it: where rounding to f64 first goes wrong.
+    # c puts the sum on a tie between two f32 values, or a hair off it: where rounding to f64 first
+    # goes wrong.
     product = Fraction(a * b)
-    c = float(np.float32(float(round_to_f32(product * Fraction(2) ** apart)) * (1 + wiggle * 2.0**-23)))
+    c = float(
+        np.float32(float(round_to_f32(product * Fraction(2) ** apart)) * (1 + wiggle * 2.0**-23))
+    )
     assert fma(float(a), float(b), c) == round_to_f32(product + Fraction(c))
-    # (2**12 + 1)**2 = 2**24 + 2**13 + 1 is a tie; whatever is added to it is lost in f64, and decides.
+    # (2**12 + 1)**2 = 2**24 + 2**13 + 1 is a tie; whatever is added to it is lost in f64, and
+    # decides.
     low = tiny * 2.0**-100
-    assert fma(2.0**12 + 1, 2.0**12 + 1, low) == round_to_f32(Fraction((2**12 + 1) ** 2) + Fraction(low))
+    assert fma(2.0**12 + 1, 2.0**12 + 1, low) == round_to_f32(
+        Fraction((2**12 + 1) ** 2) + Fraction(low)
+    )
 
 
 def test_a_tie_that_f64_hides() -> None:
@@ -81,7 +94,10 @@ def test_a_tie_that_f64_hides() -> None:
 @pytest.mark.parametrize("zero_point", [0, 3, 255, -1000])
 @pytest.mark.parametrize("dtype", [DType.U8, DType.S8], ids=lambda d: d.value)
 @settings(max_examples=25)
-@given(scale=st.floats(2.0**-90, 2.0**40, width=32).filter(lambda s: s != 1), seed=st.integers(0, 2**32 - 1))
+@given(
+    scale=st.floats(2.0**-90, 2.0**40, width=32).filter(lambda s: s != 1),
+    seed=st.integers(0, 2**32 - 1),
+)
 def test_sum_of_codes_rounds_once(dtype: DType, zero_point: int, scale: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     low, high = dtype.range
@@ -89,7 +105,10 @@ def test_sum_of_codes_rounds_once(dtype: DType, zero_point: int, scale: float, s
     y = (rng.choice([-1, 1], 64) * 2.0 ** rng.uniform(-120, 15, 64)).astype(np.float32)
     y = np.where(np.abs(y) > scale * 2.0**19, np.float32(0), y)
     y[::7] = 0
-    exact = [round_to_f32(Fraction(scale) * (int(o) - zero_point) + Fraction(float(v))) for o, v in zip(old, y, strict=True)]
+    exact = [
+        round_to_f32(Fraction(scale) * (int(o) - zero_point) + Fraction(float(v)))
+        for o, v in zip(old, y, strict=True)
+    ]
     step = SumPass(Source(index=0), scale, zero_point, dtype, VNNI_3_2.fma, float(np.abs(y).max()))
     assert step._codes_suffice
     record = Recorder(Scratch(1 << 12))

@@ -1,7 +1,8 @@
-"""ONNX's backend suite as a whole, on both backends: what becomes of each case is in onnx_suite.txt, so that every change shows.
+"""ONNX's backend suite as a whole, on both backends: what becomes of each case is in
+onnx_suite.txt, so that every change shows.
 
-`pytest --update-golden` writes the list anew from what happened. Read the diff: a case that turned wrong is a bug, no new line. Reasons of
-wrong cases are written by hand, and stay.
+`pytest --update-golden` writes the list anew from what happened. Read the diff: a case that turned
+wrong is a bug, no new line. Reasons of wrong cases are written by hand, and stay.
 """
 
 from __future__ import annotations
@@ -39,25 +40,41 @@ def written(outcomes: dict[str, Outcome]) -> str:
     """The list of these cases."""
     by_outcome = sorted(outcomes.items(), key=lambda item: (str(item[1]), item[0]))
     groups = itertools.groupby(by_outcome, key=lambda item: str(item[1]))
-    return HEAD + "".join("\n".join(["", outcome, *(f"    {name}" for name, _ in cases), ""]) for outcome, cases in groups)
+    return HEAD + "".join(
+        "\n".join(["", outcome, *(f"    {name}" for name, _ in cases), ""])
+        for outcome, cases in groups
+    )
 
 
 @pytest.fixture(scope="module")
 def found():
     """What becomes of each case, by backend."""
     pytest.importorskip("onnx", minversion="1.23", reason="the list is that of a newer suite")
-    without = NEEDS_PILLOW if find_spec("PIL") is not None else "nothing"  # no dependency: the list says what happens without it
-    return {f"{case.kind}/{case.name}": onnx_suite.outcomes(case) for case in onnx_suite.cases() if without not in case.name}
+    without = (
+        NEEDS_PILLOW if find_spec("PIL") is not None else "nothing"
+    )  # no dependency: the list says what happens without it
+    return {
+        f"{case.kind}/{case.name}": onnx_suite.outcomes(case)
+        for case in onnx_suite.cases()
+        if without not in case.name
+    }
 
 
 @pytest.mark.slow
 def test_both_backends_give_the_suite_what_the_list_says(found, request):
-    counts = {backend: collections.Counter(outcome[backend].what for outcome in found.values()) for backend in BACKENDS}
+    counts = {
+        backend: collections.Counter(outcome[backend].what for outcome in found.values())
+        for backend in BACKENDS
+    }
     print(*(f"{backend}: {dict(counts[backend])}" for backend in BACKENDS), sep="\n")
     known = listed()
     if request.config.getoption("update_golden"):
         new = {name: both["numpy"] for name, both in found.items() if both["numpy"].what != EXACT}
-        kept = {name: known[name] for name in new if name in known and known[name].what == new[name].what == onnx_suite.WRONG}
+        kept = {
+            name: known[name]
+            for name in new
+            if name in known and known[name].what == new[name].what == onnx_suite.WRONG
+        }
         LIST.write_text(written(new | kept), encoding="utf-8")
         return
     exact = Outcome(EXACT)

@@ -17,15 +17,25 @@ BACKENDS = ("numpy", "onednn")
 TYPES = {np.float32: TensorProto.FLOAT, np.bool_: TensorProto.BOOL}
 
 
-def model(op: str, kind: type[np.generic], shape: Sequence[int], operand: np.ndarray | None, fed: Sequence[int] | None = None) -> bytes:
+def model(
+    op: str,
+    kind: type[np.generic],
+    shape: Sequence[int],
+    operand: np.ndarray | None,
+    fed: Sequence[int] | None = None,
+) -> bytes:
     """One node whose second input is a constant, or is fed (`fed`: its declared shape)."""
     inputs = [helper.make_tensor_value_info("x", TYPES[kind], shape)]
     if operand is None:
         inputs.append(helper.make_tensor_value_info("by", TensorProto.INT64, fed))
     outputs = [helper.make_tensor_value_info("y", TYPES[kind], None)]
     constants = [] if operand is None else [numpy_helper.from_array(operand, "by")]
-    graph = helper.make_graph([helper.make_node(op, ["x", "by"], ["y"], "node")], "g", inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9).SerializeToString()
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", "by"], ["y"], "node")], "g", inputs, outputs, constants
+    )
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9
+    ).SerializeToString()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -45,7 +55,9 @@ def model(op: str, kind: type[np.generic], shape: Sequence[int], operand: np.nda
         ("Reshape", (8,), (-1, -1)),
     ],
 )
-def test_what_is_fed_does_not_fit(op: str, shape: tuple[int, ...], by: tuple[int, ...], kind: type[np.generic], backend: str) -> None:
+def test_what_is_fed_does_not_fit(
+    op: str, shape: tuple[int, ...], by: tuple[int, ...], kind: type[np.generic], backend: str
+) -> None:
     plan = fqfuse.compile(model(op, kind, shape, None, None))
     session = fqfuse.InferenceSession(plan, backend=backend)
     with pytest.raises(InvalidInput, match=op):
@@ -64,18 +76,33 @@ def test_what_is_fed_does_not_fit(op: str, shape: tuple[int, ...], by: tuple[int
     ],
 )
 def test_what_is_fed_fits(
-    op: str, shape: tuple[int, ...], by: tuple[int, ...], want: tuple[int, ...], kind: type[np.generic], backend: str
+    op: str,
+    shape: tuple[int, ...],
+    by: tuple[int, ...],
+    want: tuple[int, ...],
+    kind: type[np.generic],
+    backend: str,
 ) -> None:
-    session = fqfuse.InferenceSession(fqfuse.compile(model(op, kind, shape, None, [len(by)])), backend=backend)
+    session = fqfuse.InferenceSession(
+        fqfuse.compile(model(op, kind, shape, None, [len(by)])), backend=backend
+    )
     (found,) = session.run(None, {"x": np.ones(shape, kind), "by": np.array(by, np.int64)})
     assert found.shape == want
 
 
 @pytest.mark.parametrize(
-    ("op", "shape", "by"), [("Reshape", (0, 2), np.int64(0)), ("Reshape", (4,), np.int64(4)), ("Squeeze", (1, 2), np.int64(0))]
+    ("op", "shape", "by"),
+    [
+        ("Reshape", (0, 2), np.int64(0)),
+        ("Reshape", (4,), np.int64(4)),
+        ("Squeeze", (1, 2), np.int64(0)),
+    ],
 )
 def test_a_lone_number_is_no_list(op: str, shape: tuple[int, ...], by: np.int64) -> None:
-    with pytest.raises(InvalidModel, match=f"{'shape' if op == 'Reshape' else 'axes'} must have one dimension, found s64"):
+    with pytest.raises(
+        InvalidModel,
+        match=f"{'shape' if op == 'Reshape' else 'axes'} must have one dimension, found s64",
+    ):
         fqfuse.compile(model(op, np.float32, shape, np.asarray(by)))
 
 
@@ -86,7 +113,11 @@ def test_more_axes_than_dimensions_are_found_while_compiling() -> None:
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BOOL])
 def test_a_plan_that_states_what_the_fed_shape_does_not_give(dtype: DType) -> None:
-    values = {"x": TensorType(dtype, (8,)), "by": TensorType(DType.S64, (2,)), "y": TensorType(dtype, (4, 2))}
+    values = {
+        "x": TensorType(dtype, (8,)),
+        "by": TensorType(DType.S64, (2,)),
+        "y": TensorType(dtype, (4, 2)),
+    }
     step = Step("s", "onnx.Reshape", "Reshape", (("x", "x"), ("shape", "by")), ("y",))
     plan = Plan("stated", "onednn-v3", ("x", "by"), ("y",), values, {}, (step,))
     session = fqfuse.InferenceSession(plan, backend="onednn")

@@ -39,7 +39,8 @@ POOLS = {
 }
 
 
-# A maximum with a linear post-op is left out: the library runs it by its reference code, which has no fused multiply-add.
+# A maximum with a linear post-op is left out: the library runs it by its reference code, which has
+# no fused multiply-add.
 @pytest.mark.parametrize("dtype", [U8, S8], ids=name)
 @pytest.mark.parametrize("op", ["max", "exclude", "include", "exclude_linear", "include_linear"])
 @pytest.mark.parametrize("window", POOLS)
@@ -49,13 +50,21 @@ def test_pooling(judge: Judge, draw: Draw, window: str, op: str, dtype: DType) -
     kind = "MaxPool" if op == "max" else "AveragePool"
     if op != "max":
         params = params | {"count_include_pad": int(op.startswith("include"))}
-    judge.compare(*one_step("pooling", kind, [("src", draw.data(dtype, shape))], dtype, params=params, attr=attr))
+    judge.compare(
+        *one_step(
+            "pooling", kind, [("src", draw.data(dtype, shape))], dtype, params=params, attr=attr
+        )
+    )
 
 
 @pytest.mark.parametrize("dtype", [U8, S8], ids=name)
 @pytest.mark.parametrize("spatial", [(7, 7), (6, 5), (11,), (3, 4, 5)], ids=str)
 def test_global_average(judge: Judge, draw: Draw, spatial: tuple[int, ...], dtype: DType) -> None:
-    judge.compare(*one_step("pooling", "GlobalAveragePool", [("src", draw.data(dtype, (2, 64, *spatial)))], dtype))
+    judge.compare(
+        *one_step(
+            "pooling", "GlobalAveragePool", [("src", draw.data(dtype, (2, 64, *spatial)))], dtype
+        )
+    )
 
 
 def test_float_pooling(judge: Judge, draw: Draw) -> None:
@@ -65,54 +74,116 @@ def test_float_pooling(judge: Judge, draw: Draw) -> None:
     plan, step, live = one_step("pooling", "AveragePool", [("src", x)], F32, params=params)
     (mine,) = run_step(plan, step, live)
     real, _ = judge(plan, step, live, mine.shape)
-    # Nine f32 additions in another order: the rounding errors are relative to the largest partial sum.
-    np.testing.assert_allclose(mine, real, rtol=0, atol=8 * np.finfo(np.float32).eps * np.abs(x).max())
+    # Nine f32 additions in another order: the rounding errors are relative to the largest partial
+    # sum.
+    np.testing.assert_allclose(
+        mine, real, rtol=0, atol=8 * np.finfo(np.float32).eps * np.abs(x).max()
+    )
 
 
-@pytest.mark.parametrize("algorithm", ["add", "mul", "sub", "max", "min", "div", "ge", "gt", "le", "lt", "eq", "ne"])
-@pytest.mark.parametrize("types", list(itertools.product(TYPES, TYPES, TYPES)), ids=lambda t: "-".join(map(name, t)))
-def test_binary(judge: Judge, draw: Draw, types: tuple[DType, DType, DType], algorithm: str) -> None:
+@pytest.mark.parametrize(
+    "algorithm", ["add", "mul", "sub", "max", "min", "div", "ge", "gt", "le", "lt", "eq", "ne"]
+)
+@pytest.mark.parametrize(
+    "types", list(itertools.product(TYPES, TYPES, TYPES)), ids=lambda t: "-".join(map(name, t))
+)
+def test_binary(
+    judge: Judge, draw: Draw, types: tuple[DType, DType, DType], algorithm: str
+) -> None:
     a, b = draw.data(types[0], SHAPE), draw.data(types[1], SHAPE)
     if algorithm == "div":
         b[b == 0] = 1
     scales = {f"src_{i}": draw.scale(0.01, 0.1) for i, t in enumerate(types[:2]) if t is not F32}
-    post_ops = (Eltwise("linear", draw.number(5, 20), draw.number(-3, 3)), Eltwise("relu")) if types[2] is not F32 else ()
+    post_ops = (
+        (Eltwise("linear", draw.number(5, 20), draw.number(-3, 3)), Eltwise("relu"))
+        if types[2] is not F32
+        else ()
+    )
     attr = PrimitiveAttr(scales, {}, post_ops)
-    judge.compare(*one_step("binary", "Add", [("src_0", a), ("src_1", b)], types[2], params={"algorithm": algorithm}, attr=attr))
+    judge.compare(
+        *one_step(
+            "binary",
+            "Add",
+            [("src_0", a), ("src_1", b)],
+            types[2],
+            params={"algorithm": algorithm},
+            attr=attr,
+        )
+    )
 
 
-@pytest.mark.parametrize("shapes", [(SHAPE, (1, 16, 1, 1)), ((1, 16, 1, 1), SHAPE), (SHAPE, (1, 1, 1, 1)), (SHAPE, (16, 1, 1))], ids=str)
-def test_binary_broadcasts(judge: Judge, draw: Draw, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+@pytest.mark.parametrize(
+    "shapes",
+    [(SHAPE, (1, 16, 1, 1)), ((1, 16, 1, 1), SHAPE), (SHAPE, (1, 1, 1, 1)), (SHAPE, (16, 1, 1))],
+    ids=str,
+)
+def test_binary_broadcasts(
+    judge: Judge, draw: Draw, shapes: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
     attr = PrimitiveAttr({"src_0": draw.scale(0.1, 1), "src_1": draw.scale(0.1, 1)})
     args = [("src_0", draw.data(U8, shapes[0])), ("src_1", draw.data(S8, shapes[1]))]
     judge.compare(*one_step("binary", "Mul", args, U8, params={"algorithm": "mul"}, attr=attr))
 
 
 def test_binary_with_a_sum(judge: Judge, draw: Draw) -> None:
-    attr = PrimitiveAttr({"src_0": draw.scale(0.1, 1), "src_1": draw.scale(0.1, 1)}, {}, (Sum("old", 0.25 if draw.ties else 0.3),))
+    attr = PrimitiveAttr(
+        {"src_0": draw.scale(0.1, 1), "src_1": draw.scale(0.1, 1)},
+        {},
+        (Sum("old", 0.25 if draw.ties else 0.3),),
+    )
     args = [("src_0", draw.data(U8, SHAPE)), ("src_1", draw.data(U8, SHAPE))]
-    judge.compare(*one_step("binary", "Add", args, U8, params={"algorithm": "add"}, attr=attr, operands={"old": draw.data(U8, SHAPE)}))
+    judge.compare(
+        *one_step(
+            "binary",
+            "Add",
+            args,
+            U8,
+            params={"algorithm": "add"},
+            attr=attr,
+            operands={"old": draw.data(U8, SHAPE)},
+        )
+    )
 
 
 @pytest.mark.parametrize("layout", ["plain", "last"])
 @pytest.mark.parametrize("src", [*TYPES, S32], ids=name)
 @pytest.mark.parametrize("dst", [*TYPES, S32], ids=name)
 def test_reorder(judge: Judge, draw: Draw, src: DType, dst: DType, layout: str) -> None:
-    for scaled, zero in itertools.product([(), ("src",), ("dst",), ("src", "dst")], [(), ("src",), ("dst",), ("src", "dst")]):
-        if (src is F32 and "src" in zero) or (dst is F32 and "dst" in zero) or (src is dst is F32 and len(scaled) == 2):
-            continue  # the library multiplies the two scales of an f32 copy first; no plan has such a step
+    for scaled, zero in itertools.product(
+        [(), ("src",), ("dst",), ("src", "dst")], [(), ("src",), ("dst",), ("src", "dst")]
+    ):
+        if (
+            (src is F32 and "src" in zero)
+            or (dst is F32 and "dst" in zero)
+            or (src is dst is F32 and len(scaled) == 2)
+        ):
+            # the library multiplies the two scales of an f32 copy first; no plan has such a step
+            continue
         scales = {role: draw.scale(0.02, 0.1) for role in scaled}
         zero_points = {role: ZeroPoint((int(draw.rng.integers(1, 50)),)) for role in zero}
         attr = PrimitiveAttr(scales, zero_points)
-        judge.compare(*one_step("reorder", "Identity", [("src", draw.data(src, SHAPE))], dst, params={"layout": layout}, attr=attr))
+        judge.compare(
+            *one_step(
+                "reorder",
+                "Identity",
+                [("src", draw.data(src, SHAPE))],
+                dst,
+                params={"layout": layout},
+                attr=attr,
+            )
+        )
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("types", [(F32, U8), (U8, F32), (F32, S8), (S8, F32)], ids=lambda t: "-".join(map(name, t)))
+@pytest.mark.parametrize(
+    "types", [(F32, U8), (U8, F32), (F32, S8), (S8, F32)], ids=lambda t: "-".join(map(name, t))
+)
 def test_reorder_per_axis(judge: Judge, draw: Draw, types: tuple[DType, DType], axis: int) -> None:
     role = "dst" if types[0] is F32 else "src"
     attr = PrimitiveAttr({role: draw.scale(0.02, 0.1, SHAPE[axis], 1 << axis)})
-    judge.compare(*one_step("reorder", "Identity", [("src", draw.data(types[0], SHAPE))], types[1], attr=attr))
+    judge.compare(
+        *one_step("reorder", "Identity", [("src", draw.data(types[0], SHAPE))], types[1], attr=attr)
+    )
 
 
 @pytest.mark.parametrize("dst", [U8, S8, S32], ids=name)
@@ -120,32 +191,87 @@ def test_quantizing_a_nan(judge: Judge, draw: Draw, dst: DType) -> None:
     x = draw.data(F32, SHAPE)
     x.ravel()[::3] = np.nan
     x.ravel()[1::7] = np.inf
-    judge.compare(*one_step("reorder", "Identity", [("src", x)], dst, attr=PrimitiveAttr({"dst": draw.scale(0.2, 1)})))
+    judge.compare(
+        *one_step(
+            "reorder",
+            "Identity",
+            [("src", x)],
+            dst,
+            attr=PrimitiveAttr({"dst": draw.scale(0.2, 1)}),
+        )
+    )
 
 
 @pytest.mark.parametrize("scales", [(None, None), (0.3, 1.7), (None, 0.5), (0.001, 1.0)], ids=str)
 @pytest.mark.parametrize("dst", [U8, S8], ids=name)
 @pytest.mark.parametrize("axis", [0, 1, 3])
-def test_concat(judge: Judge, draw: Draw, axis: int, dst: DType, scales: tuple[float | None, float | None]) -> None:
+def test_concat(
+    judge: Judge, draw: Draw, axis: int, dst: DType, scales: tuple[float | None, float | None]
+) -> None:
     other = tuple(n + 16 if i == axis else n for i, n in enumerate(SHAPE))
     args = [("src_0", draw.data(U8, SHAPE)), ("src_1", draw.data(U8, other))]
-    attr = PrimitiveAttr({f"src_{i}": Scale((float(np.float32(s)),)) for i, s in enumerate(scales) if s is not None})
+    attr = PrimitiveAttr(
+        {f"src_{i}": Scale((float(np.float32(s)),)) for i, s in enumerate(scales) if s is not None}
+    )
     judge.compare(*one_step("concat", "Concat", args, dst, params={"axis": axis}, attr=attr))
 
 
 @pytest.mark.parametrize(
-    "algorithm", ["relu", "leaky", "linear", "abs", "sqrt", "square", "clip", "clip_v2", "round", "hardswish", "hardsigmoid"]
+    "algorithm",
+    [
+        "relu",
+        "leaky",
+        "linear",
+        "abs",
+        "sqrt",
+        "square",
+        "clip",
+        "clip_v2",
+        "round",
+        "hardswish",
+        "hardsigmoid",
+    ],
 )
 def test_eltwise(judge: Judge, draw: Draw, algorithm: str) -> None:
-    ends = {"leaky": (0.1, 0), "linear": (1.3, 0.7), "clip": (-0.5, 0.7), "clip_v2": (-0.5, 0.7), "hardswish": (1 / 6, 0.5)}
-    alpha, beta = map(float, np.float32(ends.get(algorithm, (0.2, 0.5) if algorithm == "hardsigmoid" else (0, 0))))
-    params = {"algorithm": "relu" if algorithm == "leaky" else algorithm, "alpha": alpha, "beta": beta}
+    ends = {
+        "leaky": (0.1, 0),
+        "linear": (1.3, 0.7),
+        "clip": (-0.5, 0.7),
+        "clip_v2": (-0.5, 0.7),
+        "hardswish": (1 / 6, 0.5),
+    }
+    alpha, beta = map(
+        float, np.float32(ends.get(algorithm, (0.2, 0.5) if algorithm == "hardsigmoid" else (0, 0)))
+    )
+    params = {
+        "algorithm": "relu" if algorithm == "leaky" else algorithm,
+        "alpha": alpha,
+        "beta": beta,
+    }
     x = draw.data(F32, SHAPE) / 20
-    judge.compare(*one_step("eltwise", "Identity", [("src", np.abs(x) if algorithm == "sqrt" else x)], F32, params=params))
+    judge.compare(
+        *one_step(
+            "eltwise",
+            "Identity",
+            [("src", np.abs(x) if algorithm == "sqrt" else x)],
+            F32,
+            params=params,
+        )
+    )
 
 
-# oneDNN's polynomials and NumPy's are both a few ulp from the truth; absolute near 0, where the formulas cancel.
-FLOAT_BOUNDS = {"exp": 2e-6, "tanh": 5e-7, "logistic": 5e-7, "gelu_erf": 3e-6, "gelu_tanh": 3e-6, "elu": 1e-6, "swish": 3e-6, "mish": 4e-6}
+# oneDNN's polynomials and NumPy's are both a few ulp from the truth; absolute near 0, where the
+# formulas cancel.
+FLOAT_BOUNDS = {
+    "exp": 2e-6,
+    "tanh": 5e-7,
+    "logistic": 5e-7,
+    "gelu_erf": 3e-6,
+    "gelu_tanh": 3e-6,
+    "elu": 1e-6,
+    "swish": 3e-6,
+    "mish": 4e-6,
+}
 FLOAT_BOUNDS |= {"soft_relu": 4e-6, "log": 4e-6, "pow": 2e-6}
 
 
@@ -154,11 +280,24 @@ def test_transcendental_eltwise(judge: Judge, draw: Draw, algorithm: str) -> Non
     x = np.clip(draw.data(F32, SHAPE) / 10, -8, 8)
     if algorithm in ("log", "pow"):
         x = np.abs(x) + np.float32(0.01)
-    alpha, beta = {"elu": (1.0, 0.0), "swish": (1.0, 0.0), "soft_relu": (1.0, 0.0), "pow": (1.5, 0.4)}.get(algorithm, (0.0, 0.0))
-    plan, step, live = one_step("eltwise", "Identity", [("src", x)], F32, params={"algorithm": algorithm, "alpha": alpha, "beta": beta})
+    alpha, beta = {
+        "elu": (1.0, 0.0),
+        "swish": (1.0, 0.0),
+        "soft_relu": (1.0, 0.0),
+        "pow": (1.5, 0.4),
+    }.get(algorithm, (0.0, 0.0))
+    plan, step, live = one_step(
+        "eltwise",
+        "Identity",
+        [("src", x)],
+        F32,
+        params={"algorithm": algorithm, "alpha": alpha, "beta": beta},
+    )
     (mine,) = run_step(plan, step, live)
     real, _ = judge(plan, step, live, mine.shape)
-    np.testing.assert_allclose(mine, real, rtol=FLOAT_BOUNDS[algorithm], atol=FLOAT_BOUNDS[algorithm])
+    np.testing.assert_allclose(
+        mine, real, rtol=FLOAT_BOUNDS[algorithm], atol=FLOAT_BOUNDS[algorithm]
+    )
 
 
 @pytest.mark.parametrize("dst", TYPES, ids=name)
@@ -169,8 +308,13 @@ def test_normalizing(judge: Judge, draw: Draw, op: str, dst: DType) -> None:
     args, params, primitive = [("src", x)], {"axis": -1}, "softmax"
     if op == "LayerNormalization":
         primitive = "layer_normalization"
-        args += [("scale", draw.rng.normal(1, 0.3, 33).astype(np.float32)), ("bias", draw.rng.normal(0, 0.3, 33).astype(np.float32))]
-    plan, step, live = one_step(primitive, op, args, dst, params=params, attr=attr, constants=("scale", "bias"))
+        args += [
+            ("scale", draw.rng.normal(1, 0.3, 33).astype(np.float32)),
+            ("bias", draw.rng.normal(0, 0.3, 33).astype(np.float32)),
+        ]
+    plan, step, live = one_step(
+        primitive, op, args, dst, params=params, attr=attr, constants=("scale", "bias")
+    )
     if dst is not F32:
         judge.compare(plan, step, live, lsb=1)  # exp, and sums in another order
         return
@@ -183,16 +327,24 @@ def test_normalizing(judge: Judge, draw: Draw, op: str, dst: DType) -> None:
 @pytest.mark.parametrize("post_ops", [(), (Eltwise("linear", 0.7, 1.3),)], ids=["plain", "linear"])
 @pytest.mark.parametrize("dtype", [U8, S8], ids=name)
 @pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"])
-def test_reduction(judge: Judge, draw: Draw, op: str, dtype: DType, post_ops: tuple[Eltwise, ...]) -> None:
+def test_reduction(
+    judge: Judge, draw: Draw, op: str, dtype: DType, post_ops: tuple[Eltwise, ...]
+) -> None:
     args = [("src", draw.data(dtype, SHAPE)), ("axes", np.array([2, 3]))]
-    judge.compare(*one_step("reduction", op, args, dtype, attr=PrimitiveAttr(post_ops=post_ops), constants=("axes",)))
+    judge.compare(
+        *one_step(
+            "reduction", op, args, dtype, attr=PrimitiveAttr(post_ops=post_ops), constants=("axes",)
+        )
+    )
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=name)
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_resampling_doubles(judge: Judge, draw: Draw, mode: str, dtype: DType) -> None:
     args = [("src", draw.data(dtype, SHAPE)), ("scales", np.array([1, 1, 2, 2], np.float32))]
-    plan, step, live = one_step("resampling", "Resize", args, dtype, params={"mode": mode}, constants=("scales",))
+    plan, step, live = one_step(
+        "resampling", "Resize", args, dtype, params={"mode": mode}, constants=("scales",)
+    )
     if dtype is not F32 or mode == "nearest":
         judge.compare(plan, step, live)
         return
@@ -206,19 +358,32 @@ def test_resampling_doubles(judge: Judge, draw: Draw, mode: str, dtype: DType) -
 @pytest.mark.parametrize("dtype", TYPES, ids=name)
 def test_prelu(judge: Judge, draw: Draw, dtype: DType) -> None:
     slope = draw.rng.normal(0, 0.5, (1, 16, 1, 1)).astype(np.float32)
-    judge.compare(*one_step("prelu", "PRelu", [("src", draw.data(dtype, SHAPE)), ("slope", slope)], dtype))
+    judge.compare(
+        *one_step("prelu", "PRelu", [("src", draw.data(dtype, SHAPE)), ("slope", slope)], dtype)
+    )
 
 
 def test_batch_normalization_of_codes(judge: Judge, draw: Draw) -> None:
-    parameters = {key: draw.rng.normal(0, 1, 16).astype(np.float32) for key in ("scale", "bias", "mean")}
+    parameters = {
+        key: draw.rng.normal(0, 1, 16).astype(np.float32) for key in ("scale", "bias", "mean")
+    }
     parameters["var"] = draw.rng.uniform(0.1, 1, 16).astype(np.float32)
-    plan = one_step("batch_normalization", "BatchNormalization", [("src", draw.data(S8, SHAPE)), *parameters.items()], S8)
+    plan = one_step(
+        "batch_normalization",
+        "BatchNormalization",
+        [("src", draw.data(S8, SHAPE)), *parameters.items()],
+        S8,
+    )
     judge.compare(*plan, lsb=1)  # the library folds the parameters into one multiply-add
 
 
 def test_local_response_normalization(judge: Judge, draw: Draw) -> None:
     params = {"size": 5, "alpha": 0.01, "beta": 0.75, "bias": 1.0}
-    plan, step, live = one_step("lrn", "LRN", [("src", draw.data(F32, SHAPE) / 20)], F32, params=params)
+    plan, step, live = one_step(
+        "lrn", "LRN", [("src", draw.data(F32, SHAPE) / 20)], F32, params=params
+    )
     (mine,) = run_step(plan, step, live)
     real, _ = judge(plan, step, live, mine.shape)
-    np.testing.assert_allclose(mine, real, rtol=1e-6, atol=1e-6)  # a power, and five squares in another order
+    np.testing.assert_allclose(
+        mine, real, rtol=1e-6, atol=1e-6
+    )  # a power, and five squares in another order

@@ -162,11 +162,19 @@ def test_scratch_says_when_a_kernel_announced_too_little() -> None:
 
 
 def chain(reads: list[list[int]], owns: list[bool]) -> tuple[Plan, dict[str, int]]:
-    """A plan whose step i reads the outputs of the steps in reads[i] (-1: the input), and buffer sizes of those that own one."""
+    """A plan whose step i reads the outputs of the steps in reads[i] (-1: the input), and buffer
+    sizes of those that own one.
+    """
     type_ = TensorType(DType.F32, (1,))
     names = [f"v{i}" for i in range(len(reads))]
     steps = tuple(
-        Step(f"s{i}", "onnx.Identity", "Identity", tuple((f"x_{j}", "x" if r < 0 else names[r]) for j, r in enumerate(inputs)), (names[i],))
+        Step(
+            f"s{i}",
+            "onnx.Identity",
+            "Identity",
+            tuple((f"x_{j}", "x" if r < 0 else names[r]) for j, r in enumerate(inputs)),
+            (names[i],),
+        )
         for i, inputs in enumerate(reads)
     )
     values = dict.fromkeys(("x", *names), type_)
@@ -178,12 +186,15 @@ def chain(reads: list[list[int]], owns: list[bool]) -> tuple[Plan, dict[str, int
 @given(st.data())
 def test_buffers_that_live_together_lie_apart(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 14))
-    reads = [data.draw(st.lists(st.integers(-1, i - 1), min_size=1, max_size=3)) for i in range(count)]
+    reads = [
+        data.draw(st.lists(st.integers(-1, i - 1), min_size=1, max_size=3)) for i in range(count)
+    ]
     owns = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
     plan, sizes = chain(reads, owns)
     lives = trace(plan, sizes)
     offsets, total = place(lives, sizes)
-    # What a value without a buffer may be a view of: the buffers of its inputs, through any number of such values.
+    # What a value without a buffer may be a view of: the buffers of its inputs, through any number
+    # of such values.
     roots: dict[str, set[str]] = {"x": set()}
     for step in plan.steps:
         name = step.output

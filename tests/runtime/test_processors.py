@@ -1,4 +1,6 @@
-"""The default number of threads: processors that the process is bound to, within its container's quota."""
+"""The default number of threads: processors that the process is bound to, within its container's
+quota.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def test_version_2_in_a_namespace_of_its_own(tmp_path: Path, own: Path) -> None:
 
 
 @pytest.mark.parametrize("mount", ["cpu", "cpu,cpuacct"])
-def test_version_1_whose_own_group_is_mounted_as_the_root(tmp_path: Path, own: Path, mount: str) -> None:
+def test_version_1_whose_own_group_is_mounted_as_the_root(
+    tmp_path: Path, own: Path, mount: str
+) -> None:
     own.write_text("12:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n")
     group(tmp_path / "fs" / mount, cpu__cfs_quota_us="300000\n", cpu__cfs_period_us="100000\n")
     assert quota(tmp_path / "fs", own) == 3
@@ -57,7 +61,9 @@ def test_memory(tmp_path: Path, own: Path) -> None:
     group(tmp_path / "fs" / "pod", memory__max="max\n")
     assert machine_bytes(tmp_path / "fs", own) == 1 << 20
     group(tmp_path / "fs", memory__max="max\n")
-    group(tmp_path / "fs" / "memory", memory__limit_in_bytes="9223372036854771712\n")  # version 1 says so where there is no limit
+    group(
+        tmp_path / "fs" / "memory", memory__limit_in_bytes="9223372036854771712\n"
+    )  # version 1 says so where there is no limit
     assert machine_bytes(tmp_path / "fs", own) == whole
 
 
@@ -74,7 +80,10 @@ def test_a_path_that_leaves_the_mount_is_not_followed_above_it(tmp_path: Path, o
     own.write_text("0::/../outside\n")
     group(tmp_path / "outside", cpu__max="100000 100000")
     group(tmp_path / "fs", cpu__max="200000 100000")
-    assert quota(tmp_path / "fs", own) in (1, 2)  # whichever: it ends, and gives a limit that stands there
+    assert quota(tmp_path / "fs", own) in (
+        1,
+        2,
+    )  # whichever: it ends, and gives a limit that stands there
 
 
 @pytest.mark.parametrize(("paid", "expected"), [(None, 8), (2.0, 2), (2.9, 2), (0.5, 1), (64.0, 8)])

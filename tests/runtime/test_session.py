@@ -58,14 +58,19 @@ def test_outputs_by_name_and_order(session: InferenceSession) -> None:
     ("feeds", "says"),
     [
         ({}, "missing inputs: image"),
-        ({"image": np.zeros((1, *SIZE), np.float32), "imagee": np.zeros(1)}, "unknown inputs: imagee"),
+        (
+            {"image": np.zeros((1, *SIZE), np.float32), "imagee": np.zeros(1)},
+            "unknown inputs: imagee",
+        ),
         ({"image": np.zeros((1, *SIZE))}, "float64, expected float32"),
         ({"image": np.zeros(SIZE, np.float32)}, "3 dimensions"),
         ({"image": np.zeros((1, 3, 10, 13), np.float32)}, "size 13 in dimension 3, expected 12"),
         ({"image": [1, 2, 3]}, "int64, expected float32"),
     ],
 )
-def test_wrong_feeds_are_named(session: InferenceSession, feeds: dict[str, object], says: str) -> None:
+def test_wrong_feeds_are_named(
+    session: InferenceSession, feeds: dict[str, object], says: str
+) -> None:
     with pytest.raises(InvalidInput) as caught:
         session.run(None, feeds)  # type: ignore[arg-type]
     assert says in str(caught.value)
@@ -110,7 +115,8 @@ def test_every_batch_size_gives_the_same_images(session: InferenceSession) -> No
     for count in (1, 2, 5):
         part = session.run(None, {"image": x[:count]})
         np.testing.assert_array_equal(part[1], features[:count])
-        # BLAS may add f32 products of another number of rows in another order; these are integers below 2**24.
+        # BLAS may add f32 products of another number of rows in another order; these are integers
+        # below 2**24.
         np.testing.assert_array_equal(part[0], scores[:count])
 
 
@@ -140,7 +146,12 @@ def test_feeds_of_any_strides_and_byte_order_of_axes(session: InferenceSession) 
     x = images(4)
     expected = session.run(None, {"image": x})
     turned = np.ascontiguousarray(np.moveaxis(x, 1, -1))
-    for same in (np.moveaxis(turned, -1, 1), np.asfortranarray(x), np.concatenate([x, x])[:4], x[::-1][::-1]):
+    for same in (
+        np.moveaxis(turned, -1, 1),
+        np.asfortranarray(x),
+        np.concatenate([x, x])[:4],
+        x[::-1][::-1],
+    ):
         for got, want in zip(session.run(None, {"image": same}), expected, strict=True):
             np.testing.assert_array_equal(got, want)
 
@@ -186,16 +197,24 @@ def test_pickled_and_spawned(session: InferenceSession) -> None:
     for got, want in zip(copy.run(None, {"image": x}), expected, strict=True):
         np.testing.assert_array_equal(got, want)
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        for got, want in zip(pool.submit(session.run, None, {"image": x}).result(), expected, strict=True):
+        for got, want in zip(
+            pool.submit(session.run, None, {"image": x}).result(), expected, strict=True
+        ):
             np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12 warns of forks in threaded processes: that is the test
+@pytest.mark.filterwarnings(
+    "ignore:This process:DeprecationWarning"
+)  # Python 3.12 warns of forks in threaded processes: that is the test
 def test_forked_after_a_run(session: InferenceSession) -> None:
     x = images(2)
-    expected = session.run(None, {"image": x})  # starts the workers, which a forked child does not have
+    expected = session.run(
+        None, {"image": x}
+    )  # starts the workers, which a forked child does not have
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
-        for got, want in zip(pool.submit(session.run, None, {"image": x}).result(timeout=60), expected, strict=True):
+        for got, want in zip(
+            pool.submit(session.run, None, {"image": x}).result(timeout=60), expected, strict=True
+        ):
             np.testing.assert_array_equal(got, want)
 
 

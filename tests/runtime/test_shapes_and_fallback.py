@@ -1,4 +1,6 @@
-"""Binding shapes, and ops without a row: onnx.reference runs them, whatever shapes they turn out to give."""
+"""Binding shapes, and ops without a row: onnx.reference runs them, whatever shapes they turn out to
+give.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +53,19 @@ def test_symbols() -> None:
 def test_a_depthwise_post_op_shrinks_the_destination() -> None:
     x, w = np.zeros((1, 4, 9, 9), np.uint8), np.zeros((8, 4, 1, 1), np.int8)
     attr = PrimitiveAttr(post_ops=(DepthwiseConv("dw", "", kernel=3, stride=2, padding=1),))
-    plan, step, live = one_step("convolution", "Conv", [("src", x), ("weights", w)], DType.U8, attr=attr)
+    plan, step, live = one_step(
+        "convolution", "Conv", [("src", x), ("weights", w)], DType.U8, attr=attr
+    )
     assert step_shapes(plan, step, {**live, "weights": w}) == {"y": (1, 8, 5, 5)}
 
 
-def foreign(op_type: str, inputs: Sequence[str], outputs: Sequence[str], opset: int = 18, **attributes: object) -> Mapping[str, object]:
+def foreign(
+    op_type: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opset: int = 18,
+    **attributes: object,
+) -> Mapping[str, object]:
     node = helper.make_node(op_type, inputs, outputs, name="mine", **attributes)
     return {"op_type": op_type, "domain": "", "opset": opset, "proto": node.SerializeToString()}
 
@@ -67,14 +77,23 @@ def test_a_foreign_op_with_an_absent_input_and_an_absent_output() -> None:
     np.testing.assert_array_equal(found[1], [[1, 2]])
     # Resize's optional inputs in the middle are absent.
     params = foreign("Resize", ["x", "", "scales"], ["y"], mode="nearest")
-    (y,) = foreign_op(params, "Resize_1")([np.ones((1, 1, 2, 2), np.float32), None, np.array([1, 1, 2, 2], np.float32)])
+    (y,) = foreign_op(params, "Resize_1")(
+        [np.ones((1, 1, 2, 2), np.float32), None, np.array([1, 1, 2, 2], np.float32)]
+    )
     assert y.shape == (1, 1, 4, 4)
 
 
 def test_roles_of_a_foreign_step_keep_their_places() -> None:
     from fqfuse.ir.ops import OPS
 
-    step = Step("s", "onnx.Resize", "Onnx", (("x_0", "a"), ("x_2", "c")), ("y",), foreign("Resize", ["a", "", "c"], ["y"]))
+    step = Step(
+        "s",
+        "onnx.Resize",
+        "Onnx",
+        (("x_0", "a"), ("x_2", "c")),
+        ("y",),
+        foreign("Resize", ["a", "", "c"], ["y"]),
+    )
     assert row_inputs(step, OPS["Onnx"]) == ["a", "", "c"]
 
 
@@ -87,10 +106,26 @@ def test_data_dependent_shapes_are_bound_while_they_run() -> None:
     }
     steps = (
         Step("positive", "onnx.Greater", "Greater", (("a", "x"), ("b", "zero")), ("mask",)),
-        Step("keep", "onnx.Compress", "Onnx", (("x_0", "x"), ("x_1", "mask")), ("kept",), foreign("Compress", ["x", "mask"], ["kept"])),
-        Step("double", "eltwise", "Identity", (("src", "kept"),), ("y",), {"algorithm": "linear", "alpha": 2.0, "beta": 0.0}),
+        Step(
+            "keep",
+            "onnx.Compress",
+            "Onnx",
+            (("x_0", "x"), ("x_1", "mask")),
+            ("kept",),
+            foreign("Compress", ["x", "mask"], ["kept"]),
+        ),
+        Step(
+            "double",
+            "eltwise",
+            "Identity",
+            (("src", "kept"),),
+            ("y",),
+            {"algorithm": "linear", "alpha": 2.0, "beta": 0.0},
+        ),
     )
-    plan = Plan("data", "onednn-v3", ("x",), ("y",), values, {"zero": np.zeros((), np.float32)}, steps)
+    plan = Plan(
+        "data", "onednn-v3", ("x",), ("y",), values, {"zero": np.zeros((), np.float32)}, steps
+    )
     assert "kept" not in bind_shapes(plan, {"x": (4,)})
     session = InferenceSession(plan, backend="numpy", threads=2)
     for x, want in (([-1, 2, 3, -4], [4, 6]), ([1, 2, 3, 4], [2, 4, 6, 8]), ([-1, -1, -1, -1], [])):
@@ -101,7 +136,15 @@ def test_data_dependent_shapes_are_bound_while_they_run() -> None:
 def test_a_foreign_op_that_nothing_runs() -> None:
     node = helper.make_node("Frobnicate", ["x"], ["y"], domain="com.example")
     with pytest.raises(UnsupportedOp, match=r"com\.example\.Frobnicate") as caught:
-        foreign_op({"op_type": "Frobnicate", "domain": "com.example", "opset": 1, "proto": node.SerializeToString()}, "Frobnicate_7")
+        foreign_op(
+            {
+                "op_type": "Frobnicate",
+                "domain": "com.example",
+                "opset": 1,
+                "proto": node.SerializeToString(),
+            },
+            "Frobnicate_7",
+        )
     assert "Frobnicate_7" in str(caught.value)
 
 
@@ -116,7 +159,9 @@ def test_a_foreign_op_that_asks_for_more_memory_than_there_is() -> None:
     depth = helper.make_node("OneHot", ["i", "d", "v"], ["y"]).SerializeToString()
     run = foreign_op({"op_type": "OneHot", "domain": "", "opset": 21, "proto": depth}, "here")
     arrays = [np.arange(4), np.asarray(1 << 45), np.zeros(2, np.float32)]
-    with pytest.raises(InvalidInput, match=r"not enough memory for OneHot on int64\[4\], int64\[\], float32\[2\]") as caught:
+    with pytest.raises(
+        InvalidInput, match=r"not enough memory for OneHot on int64\[4\], int64\[\], float32\[2\]"
+    ) as caught:
         run(arrays)
     assert caught.value.where == "here"
 
@@ -133,7 +178,9 @@ def test_repeats_of_a_foreign_tile(repeats: list[int]) -> None:
 
 def test_repeats_of_a_tile() -> None:
     x = ("x", np.ones((2, 3), np.float32))
-    plan, step, live = one_step("onnx.Tile", "Tile", [x, ("repeats", np.array([1, -(2**63) + 1]))], F32)
+    plan, step, live = one_step(
+        "onnx.Tile", "Tile", [x, ("repeats", np.array([1, -(2**63) + 1]))], F32
+    )
     with pytest.raises(InvalidInput, match="repeats must hold 2 numbers >= 0"):
         run_step(plan, step, live)
 
@@ -152,7 +199,11 @@ def test_a_damaged_node() -> None:
 
 def test_a_step_of_a_row_names_the_users_node_when_it_cannot_be_computed() -> None:
     plan, step, live = one_step(
-        "onnx.Gather", "Gather", [("x", np.zeros(3, np.float32)), ("indices", np.array([7]))], F32, params={"axis": 0}
+        "onnx.Gather",
+        "Gather",
+        [("x", np.zeros(3, np.float32)), ("indices", np.array([7]))],
+        F32,
+        params={"axis": 0},
     )
     with pytest.raises(InvalidInput, match="Gather cannot be computed") as caught:
         run_step(plan, step, live)
@@ -161,7 +212,9 @@ def test_a_step_of_a_row_names_the_users_node_when_it_cannot_be_computed() -> No
 
 def test_onnx_steps_keep_their_element_type() -> None:
     codes = np.arange(6, dtype=np.int8).reshape(2, 3)
-    (y,) = run_step(*one_step("onnx.Transpose", "Transpose", [("x", codes)], DType.S8, params={"perm": (1, 0)}))
+    (y,) = run_step(
+        *one_step("onnx.Transpose", "Transpose", [("x", codes)], DType.S8, params={"perm": (1, 0)})
+    )
     assert y.dtype == np.int8
     assert y.flags.c_contiguous
     np.testing.assert_array_equal(y, codes.T)

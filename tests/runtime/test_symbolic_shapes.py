@@ -1,4 +1,6 @@
-"""Models with symbolic sizes as exporters write them: one session, many shapes; and sizes that are not what a model says."""
+"""Models with symbolic sizes as exporters write them: one session, many shapes; and sizes that are
+not what a model says.
+"""
 
 from __future__ import annotations
 
@@ -36,26 +38,47 @@ def ramp(*shape):
 
 
 def masked_scores(mask):
-    """Products of decoded codes, [N, 4, S, S], and a mask [N, 1, S, S] that is expanded to sizes computed from what came before."""
+    """Products of decoded codes, [N, 4, S, S], and a mask [N, 1, S, S] that is expanded to sizes
+    computed from what came before.
+    """
     node = helper.make_node
     nodes = [
-        node("QuantizeLinear", ["q", "s", "z"], ["qc"]), node("DequantizeLinear", ["qc", "s", "z"], ["qd"]),
-        node("QuantizeLinear", ["k", "s", "z"], ["kc"]), node("DequantizeLinear", ["kc", "s", "z"], ["kd"]),
-        node("Shape", ["rows"], ["n1"], start=0, end=1), node("Shape", ["rows"], ["s1"], start=1, end=2),
+        node("QuantizeLinear", ["q", "s", "z"], ["qc"]),
+        node("DequantizeLinear", ["qc", "s", "z"], ["qd"]),
+        node("QuantizeLinear", ["k", "s", "z"], ["kc"]),
+        node("DequantizeLinear", ["kc", "s", "z"], ["kd"]),
+        node("Shape", ["rows"], ["n1"], start=0, end=1),
+        node("Shape", ["rows"], ["s1"], start=1, end=2),
         node("Concat", ["n1", "s1", "four", "two"], ["split"], axis=0),
-        node("Reshape", ["qd", "split"], ["qh"]), node("Transpose", ["qh"], ["qt"], perm=[0, 2, 1, 3]),
-        node("Reshape", ["kd", "split"], ["kh"]), node("Transpose", ["kh"], ["kt"], perm=[0, 2, 3, 1]),
+        node("Reshape", ["qd", "split"], ["qh"]),
+        node("Transpose", ["qh"], ["qt"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["kd", "split"], ["kh"]),
+        node("Transpose", ["kh"], ["kt"], perm=[0, 2, 3, 1]),
         node("MatMul", ["qt", "kt"], ["scores"]),
-        node("Cast", ["rows"], ["seen"], to=TensorProto.BOOL), node("Unsqueeze", ["seen", "axes"], ["seen4"]),
-        node("Concat", ["n1", "one", "s1", "s1"], ["target"], axis=0), node("Expand", ["seen4", "target"], ["seen5"]),
-        *([node("Where", ["seen5", "zero", "low"], ["where"]), node("Add", ["scores", "where"], ["y"])] if mask == "Add" else
-          [node("Where", ["seen5", "scores", "low"], ["y"])]),
+        node("Cast", ["rows"], ["seen"], to=TensorProto.BOOL),
+        node("Unsqueeze", ["seen", "axes"], ["seen4"]),
+        node("Concat", ["n1", "one", "s1", "s1"], ["target"], axis=0),
+        node("Expand", ["seen4", "target"], ["seen5"]),
+        *(
+            [
+                node("Where", ["seen5", "zero", "low"], ["where"]),
+                node("Add", ["scores", "where"], ["y"]),
+            ]
+            if mask == "Add"
+            else [node("Where", ["seen5", "scores", "low"], ["y"])]
+        ),
         node("Softmax", ["y"], ["p"], axis=-1),
-    ]  # fmt: skip
+    ]
     constants = [
-        ("s", np.float32(1 / 16)), ("z", np.uint8(128)), ("four", np.array([4])), ("two", np.array([2])), ("one", np.array([1])),
-        ("axes", np.array([1, 2])), ("zero", np.float32(0)), ("low", np.float32(-1e4)),
-    ]  # fmt: skip
+        ("s", np.float32(1 / 16)),
+        ("z", np.uint8(128)),
+        ("four", np.array([4])),
+        ("two", np.array([2])),
+        ("one", np.array([1])),
+        ("axes", np.array([1, 2])),
+        ("zero", np.float32(0)),
+        ("low", np.float32(-1e4)),
+    ]
     inputs = [("q", F32, ["N", "S", 8]), ("k", F32, ["N", "S", 8]), ("rows", S64, [None, None])]
     return model(nodes, inputs, [("y", F32, [None] * 4), ("p", F32, [None] * 4)], constants)
 
@@ -64,29 +87,48 @@ def masked_scores(mask):
 @pytest.mark.parametrize("mask", ["Add", "Where"])
 def test_a_mask_of_one_head_is_no_sum_with_scores_of_four(mask, runtime):
     built = masked_scores(mask)
-    session, reference = InferenceSession(compiler.compile(built), runtime, 1), ReferenceEvaluator(built)
+    session, reference = (
+        InferenceSession(compiler.compile(built), runtime, 1),
+        ReferenceEvaluator(built),
+    )
     for n, s in [(2, 8), (1, 1), (1, 7), (3, 2), (2, 17), (2, 8)]:
         rows = np.ones((n, s), np.int64)
         rows[:, s // 2 + 1 :] = 0
         feeds = {"q": ramp(n, s, 8), "k": ramp(n, s, 8)[:, ::-1].copy(), "rows": rows}
-        for found, expected in zip(session.run(None, feeds), reference.run(None, feeds), strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)  # softmax: a polynomial for exp
+        for found, expected in zip(
+            session.run(None, feeds), reference.run(None, feeds), strict=True
+        ):
+            np.testing.assert_allclose(
+                found, expected, rtol=1e-5, atol=1e-6
+            )  # softmax: a polynomial for exp
 
 
 @EACH_RUNTIME
 def test_values_of_unknown_size_may_be_added(runtime):
-    """Both are `?` behind a Range of computed length; they fit, or one is broadcast, or they do not go together."""
+    """Both are `?` behind a Range of computed length; they fit, or one is broadcast, or they do not
+    go together.
+    """
     node = helper.make_node
     nodes = [
         node("ConstantOfShape", ["m"], ["a"], value=numpy_helper.from_array(np.float32([2]))),
         node("ConstantOfShape", ["n"], ["b"], value=numpy_helper.from_array(np.float32([3]))),
-        node("MatMul", ["a", "w"], ["c"]), node("Add", ["c", "b"], ["y"]),
-    ]  # fmt: skip
-    plan = compiler.compile(model(nodes, [("m", S64, [2]), ("n", S64, [2])], [("y", F32, [None, None])], [("w", ramp(4, 4))]))
+        node("MatMul", ["a", "w"], ["c"]),
+        node("Add", ["c", "b"], ["y"]),
+    ]
+    plan = compiler.compile(
+        model(
+            nodes,
+            [("m", S64, [2]), ("n", S64, [2])],
+            [("y", F32, [None, None])],
+            [("w", ramp(4, 4))],
+        )
+    )
     session = InferenceSession(plan, runtime, 1)
     for m, n in [((3, 4), (3, 4)), ((3, 4), (1, 4)), ((3, 4), (1, 1)), ((1, 4), (5, 4))]:
         (found,) = session.run(None, {"m": np.array(m), "n": np.array(n)})
-        np.testing.assert_array_equal(found, np.full(m, np.float32(2)) @ ramp(4, 4) + np.full(n, np.float32(3)))
+        np.testing.assert_array_equal(
+            found, np.full(m, np.float32(2)) @ ramp(4, 4) + np.full(n, np.float32(3))
+        )
     with pytest.raises(InvalidInput, match="broadcast"):
         session.run(None, {"m": np.array((3, 4)), "n": np.array((2, 4))})
 
@@ -94,7 +136,13 @@ def test_values_of_unknown_size_may_be_added(runtime):
 @EACH_RUNTIME
 def test_inputs_that_do_not_broadcast_are_refused(runtime):
     nodes = [helper.make_node("Add", ["a", "b"], ["y"])]
-    session = InferenceSession(compiler.compile(model(nodes, [("a", F32, ["A"]), ("b", F32, ["B"])], [("y", F32, [None])])), runtime, 1)
+    session = InferenceSession(
+        compiler.compile(
+            model(nodes, [("a", F32, ["A"]), ("b", F32, ["B"])], [("y", F32, [None])])
+        ),
+        runtime,
+        1,
+    )
     assert session.run(None, {"a": ramp(3), "b": ramp(1)})[0].shape == (3,)
     with pytest.raises(InvalidInput, match="broadcast"):
         session.run(None, {"a": ramp(3), "b": ramp(4)})
@@ -102,15 +150,26 @@ def test_inputs_that_do_not_broadcast_are_refused(runtime):
 
 @EACH_RUNTIME
 def test_heads_of_nothing(runtime):
-    """The sizes of a Reshape are computed, one becomes -1 in the plan: an empty batch must leave an answer."""
+    """The sizes of a Reshape are computed, one becomes -1 in the plan: an empty batch must leave an
+    answer.
+    """
     node = helper.make_node
     nodes = [
-        node("Slice", ["table", "zero", "s1", "one"], ["places"]), node("Shape", ["x"], ["n1"], start=0, end=1),
-        node("Shape", ["x"], ["s1"], start=1, end=2), node("Add", ["x", "places"], ["sum"]),
-        node("Concat", ["n1", "s1", "two", "four"], ["split"], axis=0), node("Reshape", ["sum", "split"], ["y"]),
-    ]  # fmt: skip
+        node("Slice", ["table", "zero", "s1", "one"], ["places"]),
+        node("Shape", ["x"], ["n1"], start=0, end=1),
+        node("Shape", ["x"], ["s1"], start=1, end=2),
+        node("Add", ["x", "places"], ["sum"]),
+        node("Concat", ["n1", "s1", "two", "four"], ["split"], axis=0),
+        node("Reshape", ["sum", "split"], ["y"]),
+    ]
     nodes = [nodes[2], nodes[0], nodes[1], *nodes[3:]]
-    constants = [("table", ramp(1, 9, 8)), ("zero", np.array([0])), ("one", np.array([1])), ("two", np.array([2])), ("four", np.array([4]))]
+    constants = [
+        ("table", ramp(1, 9, 8)),
+        ("zero", np.array([0])),
+        ("one", np.array([1])),
+        ("two", np.array([2])),
+        ("four", np.array([4])),
+    ]
     built = model(nodes, [("x", F32, ["N", "S", 8])], [("y", F32, [None] * 4)], constants)
     session = InferenceSession(compiler.compile(built), runtime, 1)
     for n, s in [(2, 3), (0, 3), (2, 0), (0, 0), (1, 9), (0, 3)]:
@@ -121,13 +180,18 @@ def test_heads_of_nothing(runtime):
 
 @EACH_RUNTIME
 def test_layer_normalization_over_a_size_that_the_model_does_not_tell(runtime):
-    nodes = [helper.make_node("LayerNormalization", ["x", "g", "b"], ["l"]), helper.make_node("Mul", ["l", "half"], ["y"])]
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "g", "b"], ["l"]),
+        helper.make_node("Mul", ["l", "half"], ["y"]),
+    ]
     constants = [("g", ramp(4) + 1), ("b", ramp(4)), ("half", np.float32(0.5))]
     built = model(nodes, [("x", F32, ["N", "C"])], [("y", F32, [None, None])], constants)
     session = InferenceSession(compiler.compile(built), runtime, 1)
     for n in (2, 1, 5):
         (found,) = session.run(None, {"x": ramp(n, 4)})
-        np.testing.assert_allclose(found, ReferenceEvaluator(built).run(None, {"x": ramp(n, 4)})[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            found, ReferenceEvaluator(built).run(None, {"x": ramp(n, 4)})[0], rtol=1e-5, atol=1e-6
+        )
     with pytest.raises(InvalidInput, match="broadcast"):
         session.run(None, {"x": ramp(2, 5)})
 
@@ -136,30 +200,59 @@ def test_layer_normalization_over_a_size_that_the_model_does_not_tell(runtime):
 @pytest.mark.parametrize("front", ["", "Relu", "Conv"])
 def test_scales_along_an_axis_whose_size_the_model_does_not_tell(front, runtime):
     node = helper.make_node
-    start = {"": [], "Relu": [node("Relu", ["x"], ["f"])], "Conv": [node("Conv", ["x", "w"], ["f"])]}[front]
+    start = {
+        "": [],
+        "Relu": [node("Relu", ["x"], ["f"])],
+        "Conv": [node("Conv", ["x", "w"], ["f"])],
+    }[front]
     nodes = [
-        *start, node("QuantizeLinear", ["f" if front else "x", "s", "z"], ["c"], axis=2 if front == "Conv" else 1),
+        *start,
+        node(
+            "QuantizeLinear",
+            ["f" if front else "x", "s", "z"],
+            ["c"],
+            axis=2 if front == "Conv" else 1,
+        ),
         node("DequantizeLinear", ["c", "s", "z"], ["y"], axis=2 if front == "Conv" else 1),
-    ]  # fmt: skip
-    constants = [("s", np.float32([0.5, 0.25, 0.125])), ("z", np.zeros(3, np.int8)), ("w", ramp(2, 2, 1))]
+    ]
+    constants = [
+        ("s", np.float32([0.5, 0.25, 0.125])),
+        ("z", np.zeros(3, np.int8)),
+        ("w", ramp(2, 2, 1)),
+    ]
     built = model(nodes, [("x", F32, ["N", "C", "L"])], [("y", F32, [None] * 3)], constants)
     session = InferenceSession(compiler.compile(built), runtime, 1)
     fitting, other = ((2, 2, 3), (2, 2, 4)) if front == "Conv" else ((2, 3, 5), (2, 4, 5))
     for shape in (fitting, (1, *fitting[1:]), fitting):
         (found,) = session.run(None, {"x": ramp(*shape)})
-        np.testing.assert_array_equal(found, ReferenceEvaluator(built).run(None, {"x": ramp(*shape)})[0])
+        np.testing.assert_array_equal(
+            found, ReferenceEvaluator(built).run(None, {"x": ramp(*shape)})[0]
+        )
     with pytest.raises(InvalidInput):
         session.run(None, {"x": ramp(*other)})
 
 
 @EACH_RUNTIME
 def test_a_foreign_op_whose_result_has_another_shape_than_the_plan_says(runtime):
-    nodes = [helper.make_node("Compress", ["x", "c"], ["k"], axis=0), helper.make_node("Relu", ["k"], ["y"])]
-    plan = compiler.compile(model(nodes, [("x", F32, ["N"]), ("c", TensorProto.BOOL, ["N"])], [("y", F32, [None])]))
+    nodes = [
+        helper.make_node("Compress", ["x", "c"], ["k"], axis=0),
+        helper.make_node("Relu", ["k"], ["y"]),
+    ]
+    plan = compiler.compile(
+        model(nodes, [("x", F32, ["N"]), ("c", TensorProto.BOOL, ["N"])], [("y", F32, [None])])
+    )
     session, keep = InferenceSession(plan, runtime, 1), np.array([True, True, True, False])
     for chosen in (keep, ~keep, keep):
-        np.testing.assert_array_equal(session.run(None, {"x": ramp(4), "c": chosen})[0], np.maximum(ramp(4)[chosen], 0))
-    wrong = replace(plan, values={name: replace(kind, shape=(3,)) if name in "ky" else kind for name, kind in plan.values.items()})
+        np.testing.assert_array_equal(
+            session.run(None, {"x": ramp(4), "c": chosen})[0], np.maximum(ramp(4)[chosen], 0)
+        )
+    wrong = replace(
+        plan,
+        values={
+            name: replace(kind, shape=(3,)) if name in "ky" else kind
+            for name, kind in plan.values.items()
+        },
+    )
     session = InferenceSession(wrong, runtime, 1)
     assert session.run(None, {"x": ramp(4), "c": keep})[0].shape == (3,)
     with pytest.raises(InvalidInput, match=r"is float32\[1\], and the plan says f32\[3\]"):
@@ -168,8 +261,13 @@ def test_a_foreign_op_whose_result_has_another_shape_than_the_plan_says(runtime)
 
 @EACH_RUNTIME
 def test_a_size_named_by_a_formula_is_that(runtime):
-    nodes = [helper.make_node("Concat", ["a", "b"], ["ab"], axis=0), helper.make_node("Add", ["ab", "c"], ["y"])]
-    built = model(nodes, [("a", F32, ["P"]), ("b", F32, ["S"]), ("c", F32, ["P+S"])], [("y", F32, [None])])
+    nodes = [
+        helper.make_node("Concat", ["a", "b"], ["ab"], axis=0),
+        helper.make_node("Add", ["ab", "c"], ["y"]),
+    ]
+    built = model(
+        nodes, [("a", F32, ["P"]), ("b", F32, ["S"]), ("c", F32, ["P+S"])], [("y", F32, [None])]
+    )
     session = InferenceSession(compiler.compile(built), runtime, 1)
     (found,) = session.run(None, {"a": ramp(2), "b": ramp(1), "c": ramp(3)})
     np.testing.assert_array_equal(found, np.concatenate([ramp(2), ramp(1)]) + ramp(3))
@@ -181,8 +279,12 @@ def test_a_name_that_shape_inference_makes_up_is_no_size_of_the_graph():
     nodes = [helper.make_node("Compress", ["x", "c"], ["k"], axis=0)]
     inputs = [("x", F32, [4]), ("c", TensorProto.BOOL, [4]), ("other", F32, ["unk__0"])]
     nodes.append(helper.make_node("Add", ["k", "other"], ["y"]))
-    inferred = onnx.shape_inference.infer_shapes(model(nodes, [*inputs[:2], ("other", F32, [None])], [("y", F32, None)]))
-    made_up = {d.dim_param for value in inferred.graph.value_info for d in value.type.tensor_type.shape.dim}
+    inferred = onnx.shape_inference.infer_shapes(
+        model(nodes, [*inputs[:2], ("other", F32, [None])], [("y", F32, None)])
+    )
+    made_up = {
+        d.dim_param for value in inferred.graph.value_info for d in value.type.tensor_type.shape.dim
+    }
     assert made_up == {"unk__0"}  # else the case tells nothing
     plan = compiler.compile(model(nodes, inputs, [("y", F32, [None])]))
     assert plan.type("k").shape == ("?",)

@@ -24,13 +24,27 @@ def case(post_ops: tuple[PostOp, ...], dst: DType = DType.U8) -> tuple[object, .
     rng = np.random.default_rng(0)
     a = rng.integers(0, 256, (16, 64)).astype(np.uint8)
     w = rng.integers(-128, 128, (64, 32)).astype(np.int8)
-    operands = {"old": rng.integers(dst.range[0], dst.range[1] + 1, (16, 32)).astype(dst.numpy) if dst.is_integer else None}
+    operands = {
+        "old": rng.integers(dst.range[0], dst.range[1] + 1, (16, 32)).astype(dst.numpy)
+        if dst.is_integer
+        else None
+    }
     operands["channels"] = rng.uniform(0.5, 1.5, (1, 32)).astype(np.float32)
     named = {op.operand for op in post_ops if isinstance(op, Sum | Binary)}
-    scales = {"src": Scale((0.02,)), "weights": Scale((0.1,))} | ({"dst": Scale((0.4,))} if dst.is_integer else {})
+    scales = {"src": Scale((0.02,)), "weights": Scale((0.1,))} | (
+        {"dst": Scale((0.4,))} if dst.is_integer else {}
+    )
     attr = PrimitiveAttr(scales, {"dst": ZeroPoint((3,))} if dst.is_integer else {}, post_ops)
     chosen = {name: array for name, array in operands.items() if name in named}
-    return one_step("matmul", "MatMul", [("src", a), ("weights", w)], dst, attr=attr, operands=chosen, constants=("weights", "channels"))
+    return one_step(
+        "matmul",
+        "MatMul",
+        [("src", a), ("weights", w)],
+        dst,
+        attr=attr,
+        operands=chosen,
+        constants=("weights", "channels"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,19 +55,34 @@ def case(post_ops: tuple[PostOp, ...], dst: DType = DType.U8) -> tuple[object, .
         ((*ROUND, Eltwise("gelu_erf")), DType.U8, 256),
         ((Eltwise("clip", -8.0, 7.0), Eltwise("round"), Eltwise("tanh"), SUM), DType.U8, 16 * 256),
         ((*ROUND, LINEAR), DType.U8, None),  # three passes and the store cost less
-        ((*ROUND, LINEAR, Binary("mul", "channels"), Eltwise("tanh")), DType.U8, None),  # per channel
+        (
+            (*ROUND, LINEAR, Binary("mul", "channels"), Eltwise("tanh")),
+            DType.U8,
+            None,
+        ),  # per channel
         ((Eltwise("round"), SUM, LINEAR), DType.U8, None),  # any integer
         ((Eltwise("clip", 0.0, 255.0), SUM, LINEAR), DType.U8, None),  # any value up to 255
         ((Eltwise("round"), Eltwise("clip", 0.5, 255.0), SUM), DType.U8, None),  # 0.5 is no integer
         ((*ROUND, LINEAR, Eltwise("tanh")), DType.F32, None),
     ],
 )
-def test_tables(monkeypatch: pytest.MonkeyPatch, post_ops: tuple[PostOp, ...], dst: DType, expected: int | str | None) -> None:
+def test_tables(
+    monkeypatch: pytest.MonkeyPatch,
+    post_ops: tuple[PostOp, ...],
+    dst: DType,
+    expected: int | str | None,
+) -> None:
     made: list[int | str | None] = []
 
     def spy(passes: list[object], finish: object) -> object:
         result = with_table(passes, finish)
-        made.append("affine" if isinstance(result[1], AffineTail) else result[1].table.size if isinstance(result[1], TailTable) else None)
+        made.append(
+            "affine"
+            if isinstance(result[1], AffineTail)
+            else result[1].table.size
+            if isinstance(result[1], TailTable)
+            else None
+        )
         return result
 
     plan, step, live = case(post_ops, dst)
@@ -67,11 +96,17 @@ def test_tables(monkeypatch: pytest.MonkeyPatch, post_ops: tuple[PostOp, ...], d
 
 
 def test_affine_tails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A residual add between two quantizers of arbitrary scales: plain passes, and every code that the passes of the sum give."""
+    """A residual add between two quantizers of arbitrary scales: plain passes, and every code that
+    the passes of the sum give.
+    """
     rng = np.random.default_rng(1)
     taken = 0
     for _ in range(8):
-        linear = Eltwise("linear", float(np.float32(rng.uniform(0.01, 1.5))), float(np.float32(rng.uniform(-9, 9))))
+        linear = Eltwise(
+            "linear",
+            float(np.float32(rng.uniform(0.01, 1.5))),
+            float(np.float32(rng.uniform(-9, 9))),
+        )
         old = Sum("old", float(np.float32(rng.uniform(0.02, 2.0))), int(rng.integers(0, 256)))
         plan, step, live = case((*ROUND, linear, old))
         tails: list[object] = []
@@ -93,10 +128,15 @@ def test_affine_tails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_wrong_entry_refuses_an_affine_tail() -> None:
     profile = VNNI_3_2
-    tail = [TimesPass(Source(np.asarray(0.5, np.float32))), SumPass(Source(index=0), 0.75, 0, DType.U8, profile.fma, 1e3)]
+    tail = [
+        TimesPass(Source(np.asarray(0.5, np.float32))),
+        SumPass(Source(index=0), 0.75, 0, DType.U8, profile.fma, 1e3),
+    ]
     store = Store(DType.U8, profile, finite=True)
     codes, olds = np.arange(256, dtype=np.float32)[:, None], np.arange(256, dtype=np.float32)
-    table = np.rint(np.clip(codes * np.float32(0.5) + olds * np.float32(0.75), 0, 255)).astype(np.uint8)  # exact: quarters below 2**9
+    table = np.rint(np.clip(codes * np.float32(0.5) + olds * np.float32(0.75), 0, 255)).astype(
+        np.uint8
+    )  # exact: quarters below 2**9
     assert affine_tail(tail, store, 0, table) is not None
     table[17, 99] += 1
     assert affine_tail(tail, store, 0, table) is None

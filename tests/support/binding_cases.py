@@ -1,4 +1,6 @@
-"""Quantized product primitives to be run and compared: random data, post-op chains, exact integer accumulators."""
+"""Quantized product primitives to be run and compared: random data, post-op chains, exact integer
+accumulators.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ INT8_RANGE = {U8: (0, 256), S8: (-128, 128)}
 
 @dataclass
 class Draw:
-    """Random quantization. `ties`: scales are powers of two and zero points odd, so that many results lie on x.5."""
+    """Random quantization. `ties`: scales are powers of two and zero points odd, so that many
+    results lie on x.5.
+    """
 
     rng: np.random.Generator
     ties: bool
@@ -54,7 +58,9 @@ def lin(alpha: float, beta: float) -> Eltwise:
 
 @dataclass(frozen=True)
 class PerChannel:
-    """A binary post-op whose operand has one value for each channel, or for each element when `full`."""
+    """A binary post-op whose operand has one value for each channel, or for each element when
+    `full`.
+    """
 
     alg: AlgKind
     full: bool = False
@@ -71,7 +77,11 @@ CHAINS: dict[str, tuple[PostOp | PerChannel, ...]] = {
     "sum_then_relu": (Sum(0.21, 128), relu()),
     "linear_then_sum": (lin(0.7, 0.9), Sum(1.3)),
     "clip_round": (Eltwise(AlgKind.eltwise_clip, -3.5, 4.25), Eltwise(AlgKind.eltwise_round)),
-    "abs_sqrt_square": (Eltwise(AlgKind.eltwise_abs), Eltwise(AlgKind.eltwise_sqrt), Eltwise(AlgKind.eltwise_square)),
+    "abs_sqrt_square": (
+        Eltwise(AlgKind.eltwise_abs),
+        Eltwise(AlgKind.eltwise_sqrt),
+        Eltwise(AlgKind.eltwise_square),
+    ),
     "mul_add": (PerChannel(AlgKind.binary_mul), PerChannel(AlgKind.binary_add)),
     "sub_div": (PerChannel(AlgKind.binary_sub), PerChannel(AlgKind.binary_div)),
     "max_min": (PerChannel(AlgKind.binary_max), PerChannel(AlgKind.binary_min)),
@@ -103,7 +113,9 @@ TRANSCENDENTAL_CHAINS = {
 
 @dataclass
 class Case:
-    """A quantized product primitive: data, its exact integer accumulator, and where the channels are."""
+    """A quantized product primitive: data, its exact integer accumulator, and where the channels
+    are.
+    """
 
     run: Runner
     draw: Draw
@@ -139,17 +151,25 @@ class Case:
         b = draw.bias(self.channels, span / 4) if bias else None
         arguments = {Arg.SRC: self.src, Arg.WEIGHTS: self.weights}
         scales = {Arg.SRC: 0, Arg.WEIGHTS: self.weights_mask, Arg.DST: 0}
-        arguments |= {arg_scales(Arg.SRC): f32([ss]), arg_scales(Arg.WEIGHTS): ws, arg_scales(Arg.DST): f32([ds])}
+        arguments |= {
+            arg_scales(Arg.SRC): f32([ss]),
+            arg_scales(Arg.WEIGHTS): ws,
+            arg_scales(Arg.DST): f32([ds]),
+        }
         zps = {Arg.SRC: 0, Arg.DST: 0} if zero_points else {}
         if zero_points:
             arguments[arg_zero_points(Arg.SRC)] = np.array([self.src_zp], np.int32)
             arguments[arg_zero_points(Arg.DST)] = np.array([dzp], np.int32)
         if b is not None:
-            arguments[Arg.BIAS] = b if len(self.dst_shape) != 3 and self.weights_mask != 2 else self.along_channels(b)
+            arguments[Arg.BIAS] = (
+                b if len(self.dst_shape) != 3 and self.weights_mask != 2 else self.along_channels(b)
+            )
         chain, operands, old = self.operands(chain, dst, arguments)
         desc = build(Attributes(scales, zps, chain), dst, b is not None)
         got = self.run(desc, arguments, old)
-        y = dequantize(self.acc, ss, self.along_channels(ws), None if b is None else self.along_channels(b))
+        y = dequantize(
+            self.acc, ss, self.along_channels(ws), None if b is None else self.along_channels(b)
+        )
         want = requantize(apply_post_ops(y, chain, operands, old), ds, dzp, dst)
         assert got.shape == want.shape
         assert len(np.unique(want)) > 1, "the case is degenerate"
@@ -160,25 +180,39 @@ class Case:
         return desc
 
     def operands(self, chain: Any, dst: DataType, arguments: dict[int, Any]) -> Any:
-        """Operands of binary, prelu and sum; PerChannel becomes Binary with a layout the fast kernels take (channels last)."""
+        """Operands of binary, prelu and sum; PerChannel becomes Binary with a layout the fast
+        kernels take (channels last).
+        """
         library, rng = self.run.engine.library, self.draw.rng
         operands: dict[int, Any] = {}
         old, result = None, []
         for index, op in enumerate(chain):
             match op:
                 case PerChannel(alg, full, dtype):
-                    shape = self.dst_shape if full else self.along_channels(np.zeros(self.channels)).shape
-                    drawn = rng.uniform(0.5, 1.5, shape) if dtype == FLOAT else rng.integers(0, 9, shape)
+                    shape = (
+                        self.dst_shape
+                        if full
+                        else self.along_channels(np.zeros(self.channels)).shape
+                    )
+                    drawn = (
+                        rng.uniform(0.5, 1.5, shape)
+                        if dtype == FLOAT
+                        else rng.integers(0, 9, shape)
+                    )
                     operands[index] = drawn.astype(numpy_dtype(dtype))
                     desc = channels_last(library, shape, dtype) if len(shape) == 4 else None
                     result.append(Binary(alg, desc or row_major(library, shape, dtype)))
                     arguments[arg_post_op(index, Arg.SRC_1)] = operands[index]
                 case PRelu():
-                    operands[index] = self.along_channels(f32(rng.uniform(-0.5, 0.5, self.channels)))
+                    operands[index] = self.along_channels(
+                        f32(rng.uniform(-0.5, 0.5, self.channels))
+                    )
                     arguments[arg_post_op(index, Arg.WEIGHTS)] = operands[index]
                     result.append(op)
                 case Sum(scale):
-                    result.append(op if dst in INT8_RANGE else Sum(scale))  # only integer data has a zero point
+                    result.append(
+                        op if dst in INT8_RANGE else Sum(scale)
+                    )  # only integer data has a zero point
                     low, high = INT8_RANGE.get(dst, (-100, 100))
                     old = rng.integers(low, high, self.dst_shape).astype(numpy_dtype(dst))
                 case _:
@@ -207,12 +241,18 @@ def convolve(x: Any, w: Any, strides: Any, dilations: Any, padding: Any) -> Any:
 
 
 def deconvolve(x: Any, w: Any, strides: Any, padding: Any) -> Any:
-    """x (N, C, H, W), w (O, I, KH, KW): every input element spreads its kernel; the padding is cut off."""
+    """x (N, C, H, W), w (O, I, KH, KW): every input element spreads its kernel; the padding is cut
+    off.
+    """
     n, _, h, wide = x.shape
     o, _, kh, kw = w.shape
     full = np.zeros((n, o, (h - 1) * strides[0] + kh, (wide - 1) * strides[1] + kw), np.int64)
     for i in range(kh):
         for j in range(kw):
             part = np.einsum("nihw,oi->nohw", x.astype(np.int64), w[:, :, i, j].astype(np.int64))
-            full[:, :, i : i + h * strides[0] : strides[0], j : j + wide * strides[1] : strides[1]] += part
-    return full[:, :, padding[0] : full.shape[2] - padding[0], padding[1] : full.shape[3] - padding[1]]
+            full[
+                :, :, i : i + h * strides[0] : strides[0], j : j + wide * strides[1] : strides[1]
+            ] += part
+    return full[
+        :, :, padding[0] : full.shape[2] - padding[0], padding[1] : full.shape[3] - padding[1]
+    ]

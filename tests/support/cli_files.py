@@ -34,23 +34,51 @@ def unknown_domain(path: Path) -> None:
 
 def range_at_run_time(path: Path) -> None:
     """A FakeQuantize whose input_low is an input of the model."""
-    node = helper.make_node("FakeQuantize", ["x", "low", "high", "low", "high"], ["y"], name="fq", domain=OPENVINO, levels=256)
+    node = helper.make_node(
+        "FakeQuantize",
+        ["x", "low", "high", "low", "high"],
+        ["y"],
+        name="fq",
+        domain=OPENVINO,
+        levels=256,
+    )
     _save(path, node, OPENVINO, inputs=["low"], constants={"high": 1.0})
 
 
 def two_inputs(path: Path) -> None:
     """A sound model: `sum` and `difference` of `a` and `b`, f32 [N, 2]."""
-    a, b, s, d = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 2]) for name in ("a", "b", "sum", "file/difference"))
-    nodes = [helper.make_node("Add", ["a", "b"], ["sum"], name="add"), helper.make_node("Sub", ["a", "b"], ["file/difference"], name="sub")]
+    a, b, s, d = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 2])
+        for name in ("a", "b", "sum", "file/difference")
+    )
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["sum"], name="add"),
+        helper.make_node("Sub", ["a", "b"], ["file/difference"], name="sub"),
+    ]
     graph = helper.make_graph(nodes, "two", [a, b], [s, d])
-    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9).SerializeToString())
+    path.write_bytes(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9
+        ).SerializeToString()
+    )
 
 
-def _save(path: Path, node: NodeProto, domain: str, inputs: list[str] | None = None, constants: dict[str, float] | None = None) -> None:
+def _save(
+    path: Path,
+    node: NodeProto,
+    domain: str,
+    inputs: list[str] | None = None,
+    constants: dict[str, float] | None = None,
+) -> None:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])
     scalars = [helper.make_tensor_value_info(name, TensorProto.FLOAT, []) for name in inputs or []]
-    initializers = [numpy_helper.from_array(np.float32(value), name) for name, value in (constants or {}).items()]
+    initializers = [
+        numpy_helper.from_array(np.float32(value), name)
+        for name, value in (constants or {}).items()
+    ]
     graph = helper.make_graph([node], "broken", [x, *scalars], [y], initializers)
     opsets = [helper.make_opsetid("", 19), helper.make_opsetid(domain, 1)]
-    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString())
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    )

@@ -1,4 +1,6 @@
-"""Random Einsums: an equation, shapes that fit it, or almost, and what the shapes are when some sizes are left open."""
+"""Random Einsums: an equation, shapes that fit it, or almost, and what the shapes are when some
+sizes are left open.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ LETTERS = "abcA"
 
 @dataclass(frozen=True)
 class Einsum:
-    """An equation, the shapes of its operands, and the same with symbols, `?`, and None for a shape of unknown rank."""
+    """An equation, the shapes of its operands, and the same with symbols, `?`, and None for a shape
+    of unknown rank.
+    """
 
     equation: str
     shapes: tuple[tuple[int, ...], ...]
@@ -23,13 +27,17 @@ class Einsum:
 
 @st.composite
 def einsums(draw: st.DrawFn, *, wrong: bool = True, unknown_rank: bool = True) -> Einsum:
-    """Labels have one size in all operands, or 1 in some. `wrong`: some have another size, or the result strange labels.
+    """Labels have one size in all operands, or 1 in some. `wrong`: some have another size, or the
+    result strange labels.
 
-    A symbol stands for one size only: `N1` for 1, and so on, but the shape must not show that it knows.
+    A symbol stands for one size only: `N1` for 1, and so on, but the shape must not show that it
+    knows.
     """
     some = st.lists(st.sampled_from(LETTERS), max_size=3)
     terms = draw(st.lists(some, min_size=1, max_size=3))
-    sizes = {label: draw(st.integers(0, 3) if draw(st.booleans()) else st.just(3)) for label in LETTERS}
+    sizes = {
+        label: draw(st.integers(0, 3) if draw(st.booleans()) else st.just(3)) for label in LETTERS
+    }
     dots = [draw(st.integers(1, 3)) for _ in range(draw(st.integers(0, 2)))]
     texts, shapes = [], []
     for term in terms:
@@ -53,7 +61,9 @@ def einsums(draw: st.DrawFn, *, wrong: bool = True, unknown_rank: bool = True) -
             result = result[:-1] if result.count("...") > 1 else result  # that is no equation
         equation += "->" + "".join(result)
     assume(equation)  # one operand without axes; the evaluator takes it for no equation
-    return Einsum(equation, tuple(shapes), tuple(draw(_known(shape, unknown_rank)) for shape in shapes))
+    return Einsum(
+        equation, tuple(shapes), tuple(draw(_known(shape, unknown_rank)) for shape in shapes)
+    )
 
 
 @st.composite

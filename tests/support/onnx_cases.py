@@ -1,4 +1,6 @@
-"""Small ONNX models for the tests of the frontend, and the comparison of an imported graph with ONNX Runtime."""
+"""Small ONNX models for the tests of the frontend, and the comparison of an imported graph with
+ONNX Runtime.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,22 @@ def model(
     types: Mapping[str, int] | None = None,
     functions: Sequence[onnx.FunctionProto] = (),
 ) -> onnx.ModelProto:
-    """A model; inputs are f32 unless `types` says otherwise, constants keep the type of their arrays."""
+    """A model; inputs are f32 unless `types` says otherwise, constants keep the type of their
+    arrays.
+    """
     kinds = types or {}
     shapes = {"x": [2, 3, 4, 5]} if inputs is None else inputs
-    infos = [helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), shape) for name, shape in shapes.items()]
+    infos = [
+        helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), shape)
+        for name, shape in shapes.items()
+    ]
     results = [onnx.ValueInfoProto(name=name) for name in outputs]
     initializers = [tensor(name, value) for name, value in (constants or {}).items()]
     graph = helper.make_graph(list(nodes), "case", infos, results, initializers)
-    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(name, version) for name, version in (domains or {}).items())]
+    imports = [
+        helper.make_opsetid("", opset),
+        *(helper.make_opsetid(name, version) for name, version in (domains or {}).items()),
+    ]
     # IR version 10: the newest one that every tested ONNX Runtime reads; 8 came before int4.
     return helper.make_model(graph, opset_imports=imports, ir_version=10, functions=list(functions))
 
@@ -55,19 +65,25 @@ def tensor(name: str, value: Any) -> TensorProto:
     return numpy_helper.from_array(np.asarray(value), name)
 
 
-def node(op: str, inputs: Sequence[str], outputs: Sequence[str] = ("y",), **attributes: Any) -> NodeProto:
+def node(
+    op: str, inputs: Sequence[str], outputs: Sequence[str] = ("y",), **attributes: Any
+) -> NodeProto:
     """A node."""
     return helper.make_node(op, list(inputs), list(outputs), **attributes)
 
 
-def random(shape: Sequence[int], seed: int = 0, scale: float = 1.0) -> np.ndarray[Any, np.dtype[np.float32]]:
+def random(
+    shape: Sequence[int], seed: int = 0, scale: float = 1.0
+) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Normally distributed f32."""
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
 def run_ort(proto: onnx.ModelProto, feeds: Feeds) -> list[Any]:
     """The outputs of ONNX Runtime without any optimization."""
-    return list(ort_session(proto).run(None, {name: np.asarray(value) for name, value in feeds.items()}))
+    return list(
+        ort_session(proto).run(None, {name: np.asarray(value) for name, value in feeds.items()})
+    )
 
 
 def ort_session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
@@ -88,14 +104,25 @@ def run_import(proto: onnx.ModelProto, feeds: Feeds) -> tuple[Graph, list[Any]]:
     return graph, list(results.values())
 
 
-def compare(proto: onnx.ModelProto, feeds: Feeds, *, rtol: float = 0.0, atol: float = 0.0, expected: Sequence[Any] | None = None) -> Graph:
+def compare(
+    proto: onnx.ModelProto,
+    feeds: Feeds,
+    *,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    expected: Sequence[Any] | None = None,
+) -> Graph:
     """Imports, runs, and compares with ONNX Runtime (or with `expected`); gives the graph."""
     graph, found = run_import(proto, feeds)
-    for name, actual, wanted in zip(graph.outputs, found, run_ort(proto, feeds) if expected is None else expected, strict=True):
+    for name, actual, wanted in zip(
+        graph.outputs, found, run_ort(proto, feeds) if expected is None else expected, strict=True
+    ):
         assert actual.dtype == wanted.dtype, name
         assert actual.shape == wanted.shape, name
         known = graph.type(name).shape
-        assert known is None or all(isinstance(k, str) or k == n for k, n in zip(known, wanted.shape, strict=True)), name
+        assert known is None or all(
+            isinstance(k, str) or k == n for k, n in zip(known, wanted.shape, strict=True)
+        ), name
         np.testing.assert_allclose(actual, wanted, rtol=rtol, atol=atol, err_msg=name)
     return graph
 

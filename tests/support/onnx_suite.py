@@ -1,4 +1,5 @@
-"""ONNX's own backend suite on fqfuse: every case it ships a model for, through `compile` and a session, judged by what it expects.
+"""ONNX's own backend suite on fqfuse: every case it ships a model for, through `compile` and a
+session, judged by what it expects.
 
 The suite's cases of the kind `real` are left out: their models are downloads.
 """
@@ -30,9 +31,13 @@ KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 BACKENDS = ("numpy", "onednn")
 
 EXACT = "exact"
-"""Every output has the type, the shape and the values that the suite expects, within the case's own tolerance."""
+"""Every output has the type, the shape and the values that the suite expects, within the case's own
+tolerance.
+"""
 CONVERTED = "converted"
-"""Exact once arrays of types that NumPy lacks (bf16, 4 bits) are taken as the types that carry them here, see `DType.numpy`."""
+"""Exact once arrays of types that NumPy lacks (bf16, 4 bits) are taken as the types that carry them
+here, see `DType.numpy`.
+"""
 RANDOM = "random"
 """Exact in types and shapes; the values are drawn, by a generator that ONNX leaves open."""
 REFUSED = "refused"
@@ -70,11 +75,24 @@ def cases(kinds: Sequence[str] = KINDS) -> Iterator[Case]:
     """All cases of these kinds."""
     for kind in kinds:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the suite computes its expectations with NumPy, infinities and all
+            warnings.simplefilter(
+                "ignore"
+            )  # the suite computes its expectations with NumPy, infinities and all
             found = load_model_tests(kind=kind)
         for case in sorted(found, key=lambda case: case.name):
-            model, data_sets = (case.model, case.data_sets) if case.model is not None else _from_files(Path(case.model_dir))
-            yield Case(kind, case.name, model, [tuple(_arrays(half) for half in both) for both in data_sets], case.rtol, case.atol)
+            model, data_sets = (
+                (case.model, case.data_sets)
+                if case.model is not None
+                else _from_files(Path(case.model_dir))
+            )
+            yield Case(
+                kind,
+                case.name,
+                model,
+                [tuple(_arrays(half) for half in both) for both in data_sets],
+                case.rtol,
+                case.atol,
+            )
 
 
 def outcomes(case: Case) -> dict[str, Outcome]:
@@ -103,18 +121,35 @@ def _crash(error: Exception) -> Outcome:
     return Outcome(CRASHED, f"{type(error).__name__}: {error}".partition("\n")[0])
 
 
-def _judge(case: Case, session: InferenceSession, inputs: Sequence[Any], expected: Sequence[Any]) -> Outcome:
+def _judge(
+    case: Case, session: InferenceSession, inputs: Sequence[Any], expected: Sequence[Any]
+) -> Outcome:
     plan = session.plan
     named = dict(zip((value.name for value in case.model.graph.input), inputs, strict=False))
-    given = [(plan.type(name).dtype, named[name]) for name in plan.inputs]  # old files list their constants among the inputs
-    wanted = [(plan.type(name).dtype, value) for name, value in zip(plan.outputs, expected, strict=True)]
-    found = session.run(None, {name: _carried(dtype, value) for name, (dtype, value) in zip(plan.inputs, given, strict=True)})
-    pairs = [_comparable(dtype, value, array) for (dtype, value), array in zip(wanted, found, strict=True)]
+    given = [
+        (plan.type(name).dtype, named[name]) for name in plan.inputs
+    ]  # old files list their constants among the inputs
+    wanted = [
+        (plan.type(name).dtype, value) for name, value in zip(plan.outputs, expected, strict=True)
+    ]
+    found = session.run(
+        None,
+        {
+            name: _carried(dtype, value)
+            for name, (dtype, value) in zip(plan.inputs, given, strict=True)
+        },
+    )
+    pairs = [
+        _comparable(dtype, value, array)
+        for (dtype, value), array in zip(wanted, found, strict=True)
+    ]
     drawn = sorted({node.op_type for node in case.model.graph.node} & DRAWN)
     if drawn:
         pairs = [(np.zeros_like(value), np.zeros_like(array)) for value, array in pairs]
     try:
-        Runner.assert_similar_outputs([value for value, _ in pairs], [array for _, array in pairs], case.rtol, case.atol)
+        Runner.assert_similar_outputs(
+            [value for value, _ in pairs], [array for _, array in pairs], case.rtol, case.atol
+        )
     except AssertionError as error:
         return Outcome(WRONG, " ".join(str(error).split()))
     if drawn:
@@ -125,31 +160,47 @@ def _judge(case: Case, session: InferenceSession, inputs: Sequence[Any], expecte
 
 
 def _comparable(dtype: DType, wanted: Any, found: Any) -> tuple[Any, Any]:
-    """What is wanted and found, as the suite compares them: bf16, for which it allows two ULP, in its own type."""
+    """What is wanted and found, as the suite compares them: bf16, for which it allows two ULP, in
+    its own type.
+    """
     if dtype is DType.BF16 and _carried(dtype, wanted) is not wanted:
         return wanted, found.astype(wanted.dtype)
     return _carried(dtype, wanted), found
 
 
 def _carried(dtype: DType, value: Any) -> Any:
-    """The array in the type that carries `dtype` here, where that is another than ONNX's; otherwise the array itself."""
+    """The array in the type that carries `dtype` here, where that is another than ONNX's; otherwise
+    the array itself.
+    """
     given = value.dtype if isinstance(value, np.ndarray) else None
-    return value.astype(dtype.numpy) if given is not None and (given.name == CARRIED.get(dtype) or given.kind == "U") else value
+    return (
+        value.astype(dtype.numpy)
+        if given is not None and (given.name == CARRIED.get(dtype) or given.kind == "U")
+        else value
+    )
 
 
 def _arrays(values: Sequence[Any]) -> list[Any]:
-    return [onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value for value in values]
+    return [
+        onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+        for value in values
+    ]
 
 
 def _from_files(folder: Path) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
     graph = (model := onnx.load(folder / "model.onnx")).graph
     folders = sorted(folder.glob("test_data_set*"))
-    return model, [(_read(data, "input", graph.input), _read(data, "output", graph.output)) for data in folders]
+    return model, [
+        (_read(data, "input", graph.input), _read(data, "output", graph.output)) for data in folders
+    ]
 
 
 def _read(folder: Path, half: str, infos: Sequence[onnx.ValueInfoProto]) -> list[Any]:
     count = len(list(folder.glob(f"{half}_*.pb")))
-    return [_value((folder / f"{half}_{index}.pb").read_bytes(), infos[index].type) for index in range(count)]
+    return [
+        _value((folder / f"{half}_{index}.pb").read_bytes(), infos[index].type)
+        for index in range(count)
+    ]
 
 
 def _value(content: bytes, type_: onnx.TypeProto) -> Any:

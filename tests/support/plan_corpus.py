@@ -31,21 +31,36 @@ def info(name: str, kind: int = F32, shape: Sequence[int | str] | None = ()) -> 
 
 def _loop(**told: Any) -> onnx.NodeProto:
     """Doubles its state in every trip, and keeps each; reads the model's x."""
-    nodes = [node("Add", ["state", "x"], ["next"]), node("Identity", ["going"], ["on"]), node("Identity", ["next"], ["row"])]
+    nodes = [
+        node("Add", ["state", "x"], ["next"]),
+        node("Identity", ["going"], ["on"]),
+        node("Identity", ["next"], ["row"]),
+    ]
     inputs = [info("trip", S64), info("going", BOOL), info("state", F32, [2, 3])]
-    body = helper.make_graph(nodes, "body", inputs, [info("on", BOOL), info("next", F32, [2, 3]), info("row", F32, [2, 3])])
+    body = helper.make_graph(
+        nodes,
+        "body",
+        inputs,
+        [info("on", BOOL), info("next", F32, [2, 3]), info("row", F32, [2, 3])],
+    )
     return node("Loop", ["trips", "", "x"], ["y", "rows"], body=body, **told)
 
 
 def _branch() -> onnx.NodeProto:
-    sides = [helper.make_graph([node(op, ["x"], ["z"])], op, [], [info("z", F32, [2, 3])]) for op in ("Tan", "Relu")]
+    sides = [
+        helper.make_graph([node(op, ["x"], ["z"])], op, [], [info("z", F32, [2, 3])])
+        for op in ("Tan", "Relu")
+    ]
     return node("If", ["yes"], ["y"], then_branch=sides[0], else_branch=sides[1])
 
 
 def _scan() -> onnx.NodeProto:
     nodes = [node("Add", ["sum", "part"], ["total"]), node("Identity", ["total"], ["kept"])]
     body = helper.make_graph(
-        nodes, "body", [info("sum", F32, [3]), info("part", F32, [3])], [info("total", F32, [3]), info("kept", F32, [3])]
+        nodes,
+        "body",
+        [info("sum", F32, [3]), info("part", F32, [3])],
+        [info("total", F32, [3]), info("kept", F32, [3])],
     )
     return node("Scan", ["start", "x"], ["last", "y"], body=body, num_scan_inputs=1)
 
@@ -55,66 +70,146 @@ _SMALL, _IMAGE = {"x": [2, 3]}, {"x": [1, 2, 4, 4]}
 
 
 def _models() -> Iterator[tuple[str, onnx.ModelProto]]:
-    """Operators that stay themselves: rows of the op table whose shapes come from data, and foreign ones."""
+    """Operators that stay themselves: rows of the op table whose shapes come from data, and foreign
+    ones.
+    """
     plain: dict[str, Case] = {
         "loop": ([_loop()], {"trips": np.int64(3)}),
         "branch": ([_branch()], {"yes": np.bool_(True)}),
         "scan": ([_scan()], {"start": np.zeros(3, np.float32)}),
         "tile": ([node("Tile", ["x", "n"])], {"n": np.array([2, 3])}),
         "expand": ([node("Expand", ["x", "n"])], {"n": np.array([4, 2, 3])}),
-        "range": ([node("Range", ["a", "b", "c"], ["r"]), node("Add", ["x", "r"])], dict(zip("abc", np.float32([0, 3, 1]), strict=True))),
-        "filled": ([node("ConstantOfShape", ["n"], ["z"]), node("Add", ["x", "z"])], {"n": np.array([2, 3])}),
+        "range": (
+            [node("Range", ["a", "b", "c"], ["r"]), node("Add", ["x", "r"])],
+            dict(zip("abc", np.float32([0, 3, 1]), strict=True)),
+        ),
+        "filled": (
+            [node("ConstantOfShape", ["n"], ["z"]), node("Add", ["x", "z"])],
+            {"n": np.array([2, 3])},
+        ),
         "pad": ([node("Pad", ["x", "n"], mode="reflect")], {"n": np.array([0, 1, 0, 1])}),
-        "top": ([node("TopK", ["x", "k"], ["v", "i"]), node("Cast", ["i"], to=F32)], {"k": np.array([2])}),
-        "one_hot": ([node("Cast", ["x"], ["i"], to=S64), node("OneHot", ["i", "d", "v"])], {"d": np.int64(4), "v": np.float32([0, 1])}),
+        "top": (
+            [node("TopK", ["x", "k"], ["v", "i"]), node("Cast", ["i"], to=F32)],
+            {"k": np.array([2])},
+        ),
+        "one_hot": (
+            [node("Cast", ["x"], ["i"], to=S64), node("OneHot", ["i", "d", "v"])],
+            {"d": np.int64(4), "v": np.float32([0, 1])},
+        ),
         "eye": ([node("EyeLike", ["x"], ["e"]), node("Mul", ["x", "e"])], {}),
         "einsum": ([node("Einsum", ["x", "x"], equation="ij,kj->ik")], {}),
-        "tan_between": ([node("Relu", ["x"], ["a"]), node("Tan", ["a"], ["b"]), node("Add", ["b", "x"])], {}),
+        "tan_between": (
+            [node("Relu", ["x"], ["a"]), node("Tan", ["a"], ["b"]), node("Add", ["b", "x"])],
+            {},
+        ),
         "non_zero": ([node("NonZero", ["x"], ["i"]), node("Cast", ["i"], to=F32)], {}),
-        "gather": ([node("Gather", ["table", "i"], ["g"]), node("Add", ["x", "g"])], {"table": random([5, 3]), "i": np.array([4, 0])}),
-        "where": ([node("Greater", ["x", "zero"], ["m"]), node("Where", ["m", "x", "zero"])], {"zero": np.float32(0)}),
+        "gather": (
+            [node("Gather", ["table", "i"], ["g"]), node("Add", ["x", "g"])],
+            {"table": random([5, 3]), "i": np.array([4, 0])},
+        ),
+        "where": (
+            [node("Greater", ["x", "zero"], ["m"]), node("Where", ["m", "x", "zero"])],
+            {"zero": np.float32(0)},
+        ),
         "unique": ([node("Unique", ["x"], ["y"])], {}),
         "cumsum": ([node("CumSum", ["x", "axis"])], {"axis": np.int64(1)}),
-        "random": ([node("RandomUniformLike", ["x"], ["r"], seed=1.0), node("Mul", ["r", "zero"], ["z"]), node("Add", ["x", "z"])],
-                   {"zero": np.float32(0)}),
-        "lstm": ([node("LSTM", ["s", "w", "r"], ["", "y"], hidden_size=3)],
-                 {"s": random([2, 1, 4]), "w": random([1, 12, 4], 1), "r": random([1, 12, 3], 2)}),
-    }  # fmt: skip
+        "random": (
+            [
+                node("RandomUniformLike", ["x"], ["r"], seed=1.0),
+                node("Mul", ["r", "zero"], ["z"]),
+                node("Add", ["x", "z"]),
+            ],
+            {"zero": np.float32(0)},
+        ),
+        "lstm": (
+            [node("LSTM", ["s", "w", "r"], ["", "y"], hidden_size=3)],
+            {"s": random([2, 1, 4]), "w": random([1, 12, 4], 1), "r": random([1, 12, 3], 2)},
+        ),
+    }
     for name, (nodes, constants) in plain.items():
-        yield name, model(nodes, inputs=_SMALL, constants=constants, outputs=["y", "rows"] if name == "loop" else ["y"])
+        yield (
+            name,
+            model(
+                nodes,
+                inputs=_SMALL,
+                constants=constants,
+                outputs=["y", "rows"] if name == "loop" else ["y"],
+            ),
+        )
     images: dict[str, Case] = {
         "cubic": ([node("Resize", ["x", "", "s"], mode="cubic")], {"s": np.float32([1, 1, 2, 2])}),
-        "linear": ([node("Resize", ["x", "", "", "n"], mode="linear")], {"n": np.array([1, 2, 8, 8])}),
-        "indices": ([node("MaxPool", ["x"], ["p", "i"], kernel_shape=[2, 2]), node("Cast", ["i"], ["f"], to=F32),
-                     node("Add", ["p", "f"])], {}),
+        "linear": (
+            [node("Resize", ["x", "", "", "n"], mode="linear")],
+            {"n": np.array([1, 2, 8, 8])},
+        ),
+        "indices": (
+            [
+                node("MaxPool", ["x"], ["p", "i"], kernel_shape=[2, 2]),
+                node("Cast", ["i"], ["f"], to=F32),
+                node("Add", ["p", "f"]),
+            ],
+            {},
+        ),
         "grid": ([node("GridSample", ["x", "g"])], {"g": random([1, 2, 2, 2])}),
-        "depth": ([node("SpaceToDepth", ["x"], ["d"], blocksize=2), node("DepthToSpace", ["d"], blocksize=2)], {}),
+        "depth": (
+            [
+                node("SpaceToDepth", ["x"], ["d"], blocksize=2),
+                node("DepthToSpace", ["d"], blocksize=2),
+            ],
+            {},
+        ),
         "lrn": ([node("LRN", ["x"], size=3)], {}),
-        "slices": ([node("Slice", ["x", "a", "b", "c", "d"], ["s"]), node("Concat", ["s", "s"], axis=1)],
-                   {"a": np.array([0]), "b": np.array([4]), "c": np.array([2]), "d": np.array([2])}),
-        "shuffle": ([node("Reshape", ["x", "n"], ["r"]), node("Transpose", ["r"], ["t"], perm=[0, 2, 1, 3, 4]),
-                     node("Reshape", ["t", "m"])],
-                    {"n": np.array([1, 2, 1, 4, 4]), "m": np.array([1, 2, 4, 4])}),
-        "sizes": ([node("Shape", ["x"], ["n"]), node("Gather", ["n", "i"], ["m"]), node("Reshape", ["x", "m"])],
-                  {"i": np.array([0, 3, 1, 2])}),
-    }  # fmt: skip
+        "slices": (
+            [node("Slice", ["x", "a", "b", "c", "d"], ["s"]), node("Concat", ["s", "s"], axis=1)],
+            {"a": np.array([0]), "b": np.array([4]), "c": np.array([2]), "d": np.array([2])},
+        ),
+        "shuffle": (
+            [
+                node("Reshape", ["x", "n"], ["r"]),
+                node("Transpose", ["r"], ["t"], perm=[0, 2, 1, 3, 4]),
+                node("Reshape", ["t", "m"]),
+            ],
+            {"n": np.array([1, 2, 1, 4, 4]), "m": np.array([1, 2, 4, 4])},
+        ),
+        "sizes": (
+            [
+                node("Shape", ["x"], ["n"]),
+                node("Gather", ["n", "i"], ["m"]),
+                node("Reshape", ["x", "m"]),
+            ],
+            {"i": np.array([0, 3, 1, 2])},
+        ),
+    }
     for name, (nodes, constants) in images.items():
         yield name, model(nodes, inputs=_IMAGE, constants=constants)
     yield "indices_symbolic", model(images["indices"][0], inputs={"x": ["N", 2, "H", 4]})
 
 
 def _kinds(plan: Plan) -> set[object]:
-    """What its steps are made of: primitives with the types that they read and write, with their post-ops, and with their parameters."""
+    """What its steps are made of: primitives with the types that they read and write, with their
+    post-ops, and with their parameters.
+    """
     found: set[object] = set()
     for step in plan.steps:
-        types = (*(plan.type(value).dtype for _, value in step.args), *(plan.type(value).dtype for value in step.outputs if value))
-        parts = (types, *map(type, step.attr.post_ops), *step.attr.scales, *step.attr.zero_points, *step.params)
+        types = (
+            *(plan.type(value).dtype for _, value in step.args),
+            *(plan.type(value).dtype for value in step.outputs if value),
+        )
+        parts = (
+            types,
+            *map(type, step.attr.post_ops),
+            *step.attr.scales,
+            *step.attr.zero_points,
+            *step.params,
+        )
         found |= {(plan.target, step.primitive, part) for part in parts}
     return found
 
 
 def every_plan() -> Iterator[tuple[str, Plan]]:
-    """Names and plans; of the laws' corpus those that hold a step of a kind that none in front of them has."""
+    """Names and plans; of the laws' corpus those that hold a step of a kind that none in front of
+    them has.
+    """
     yield "everything", full_plan()
     yield "tiny", tiny_plan()
     first, *others = TARGETS

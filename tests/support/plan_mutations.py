@@ -1,8 +1,10 @@
-"""Plans with one to three things changed, as a seed draws them, sealed again: what someone who knows the format may write.
+"""Plans with one to three things changed, as a seed draws them, sealed again: what someone who
+knows the format may write.
 
-Two kinds of change. In the file: nodes, attributes, tensors, types and metadata as ONNX has them. In the plan: steps, parameters,
-attributes, types and constants as fqfuse has them, so that a change gets past the reader; half of these are told the truth about again (the
-types that their steps give now), so that it gets past the verifier where it can.
+Two kinds of change. In the file: nodes, attributes, tensors, types and metadata as ONNX has them.
+In the plan: steps, parameters, attributes, types and constants as fqfuse has them, so that a change
+gets past the reader; half of these are told the truth about again (the types that their steps give
+now), so that it gets past the verifier where it can.
 """
 
 from __future__ import annotations
@@ -22,7 +24,16 @@ from fqfuse.ir.ops import OPS
 from fqfuse.ir.types import DType, Quantization, TensorType
 from fqfuse.plan import file as plan_file
 from fqfuse.plan import verify_shapes
-from fqfuse.plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
+from fqfuse.plan.attributes import (
+    Binary,
+    DepthwiseConv,
+    Eltwise,
+    Prelu,
+    PrimitiveAttr,
+    Scale,
+    Sum,
+    ZeroPoint,
+)
 from fqfuse.plan.seal import seal
 from fqfuse.plan.types import Plan
 
@@ -52,7 +63,24 @@ INTEGERS = (
     (1 << 63) - 1,
     -(1 << 63),
 )
-FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, 127.5, 1e-45, 1e-20, 1e20, 3.4e38, 1e300, float("inf"), float("-inf"), float("nan"))
+FLOATS = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    2.0,
+    3.0,
+    127.5,
+    1e-45,
+    1e-20,
+    1e20,
+    3.4e38,
+    1e300,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+)
 WORDS = (
     "",
     "NOTSET",
@@ -70,10 +98,36 @@ WORDS = (
     "asymmetric",
 )
 OPERATORS = (
-    "Add", "Loop", "If", "Tile", "Expand", "Range", "ConstantOfShape", "Pad", "Resize", "NonZero", "OneHot", "Gather", "Einsum", "Where",
-    "Cast", "Tan", "Upsample", "RandomNormal", "EyeLike", "Identity", "CumSum", "TopK", "LSTM", "SequenceAt", "Unique", "Compress",
-    "GridSample", "Split", "Bernoulli",
-)  # fmt: skip
+    "Add",
+    "Loop",
+    "If",
+    "Tile",
+    "Expand",
+    "Range",
+    "ConstantOfShape",
+    "Pad",
+    "Resize",
+    "NonZero",
+    "OneHot",
+    "Gather",
+    "Einsum",
+    "Where",
+    "Cast",
+    "Tan",
+    "Upsample",
+    "RandomNormal",
+    "EyeLike",
+    "Identity",
+    "CumSum",
+    "TopK",
+    "LSTM",
+    "SequenceAt",
+    "Unique",
+    "Compress",
+    "GridSample",
+    "Split",
+    "Bernoulli",
+)
 
 
 class Draw(random.Random):
@@ -89,10 +143,19 @@ class Draw(random.Random):
         kind = self.randrange(7)
         if kind == 6:
             return tuple(self.integer() for _ in range(self.randint(0, 5)))
-        return (self.integer(), self.number(), self.choice(WORDS), self.choice(list(DType)), None, bool(self.getrandbits(1)))[kind]
+        return (
+            self.integer(),
+            self.number(),
+            self.choice(WORDS),
+            self.choice(list(DType)),
+            None,
+            bool(self.getrandbits(1)),
+        )[kind]
 
     def items(self, values: Sequence[Any]) -> list[Any]:
-        """A list with one thing in it changed: dropped, repeated, swapped with another, or another value."""
+        """A list with one thing in it changed: dropped, repeated, swapped with another, or another
+        value.
+        """
         found = list(values)
         kind = self.randrange(5)
         if not found or kind == 0:
@@ -116,7 +179,11 @@ class Draw(random.Random):
         if isinstance(value, int):
             return value + self.choice((-1, 1)) if self.random() < 0.3 else self.integer()
         if isinstance(value, float):
-            return value * self.choice((-1.0, 0.5, 2.0, 1e10)) if self.random() < 0.3 else self.number()
+            return (
+                value * self.choice((-1.0, 0.5, 2.0, 1e10))
+                if self.random() < 0.3
+                else self.number()
+            )
         if isinstance(value, str):
             return self.choice(WORDS)
         if isinstance(value, DType):
@@ -126,7 +193,7 @@ class Draw(random.Random):
         return self.anything()
 
 
-# -- in the file -------------------------------------------------------------------------------------------------------------------
+# -- in the file -----------------------------------------------------------------------------------
 
 
 def _tuned(draw: Draw, attribute: AttributeProto) -> None:
@@ -139,7 +206,11 @@ def _tuned(draw: Draw, attribute: AttributeProto) -> None:
         _inside(draw, attribute.g)
         return
     value = draw.varied(
-        tuple(given) if not isinstance(given, int | float | bytes | str) else given.decode() if isinstance(given, bytes) else given
+        tuple(given)
+        if not isinstance(given, int | float | bytes | str)
+        else given.decode()
+        if isinstance(given, bytes)
+        else given
     )
     name = attribute.name
     attribute.Clear()
@@ -156,10 +227,14 @@ def _tuned(draw: Draw, attribute: AttributeProto) -> None:
         attribute.strings.extend(v if isinstance(v, bytes) else v.encode() for v in value)
     elif isinstance(value, tuple) and any(isinstance(v, float) for v in value):
         attribute.type = AttributeProto.FLOATS
-        attribute.floats.extend(float(v) if isinstance(v, int | float) and abs(v) < 3e38 else 0.0 for v in value)
+        attribute.floats.extend(
+            float(v) if isinstance(v, int | float) and abs(v) < 3e38 else 0.0 for v in value
+        )
     else:
         attribute.type = AttributeProto.INTS
-        attribute.ints.extend(int(v) for v in value if isinstance(v, int)) if isinstance(value, tuple) else None
+        attribute.ints.extend(int(v) for v in value if isinstance(v, int)) if isinstance(
+            value, tuple
+        ) else None
 
 
 def _inside(draw: Draw, graph: onnx.GraphProto) -> None:
@@ -167,13 +242,19 @@ def _inside(draw: Draw, graph: onnx.GraphProto) -> None:
     if graph.initializer and draw.random() < 0.4:
         _tensor(draw, draw.choice(graph.initializer))
     elif graph.node:
-        _node(draw, draw.choice(graph.node), [name for node in graph.node for name in (*node.input, *node.output)])
+        _node(
+            draw,
+            draw.choice(graph.node),
+            [name for node in graph.node for name in (*node.input, *node.output)],
+        )
 
 
 def _node(draw: Draw, node: onnx.NodeProto, names: Sequence[str]) -> None:
     kind = draw.randrange(9)
     if kind == 0:
-        node.op_type = draw.choice((*OPS, *OPERATORS, "Convolution", "Eltwise", "Binary", "Reorder", "Softmax", "Pooling"))
+        node.op_type = draw.choice(
+            (*OPS, *OPERATORS, "Convolution", "Eltwise", "Binary", "Reorder", "Softmax", "Pooling")
+        )
     elif kind == 1:
         node.domain = draw.choice(("", "fqfuse", "ai.onnx.ml", "com.microsoft", "x"))
     elif kind in (2, 3):
@@ -182,7 +263,10 @@ def _node(draw: Draw, node: onnx.NodeProto, names: Sequence[str]) -> None:
         if found and draw.random() < 0.7:
             found[draw.randrange(len(found))] = draw.choice((*names, ""))
         else:
-            found = [str(name) if isinstance(name, str) else draw.choice(names) for name in draw.items(found)]
+            found = [
+                str(name) if isinstance(name, str) else draw.choice(names)
+                for name in draw.items(found)
+            ]
         del part[:]
         part.extend(found)
     elif kind == 4 and node.attribute:
@@ -202,7 +286,11 @@ def _told(draw: Draw, entry: Any) -> None:
         entry.value = text[:at] + str(draw.integer()) + text[at + 1 :]
         return
     at = draw.randrange(len(text) + 1)
-    entry.value = text[:at] + draw.choice(("", "null", "true", "[]", "-", '"x"', "0")) + text[at + draw.randint(0, 3) :]
+    entry.value = (
+        text[:at]
+        + draw.choice(("", "null", "true", "[]", "-", '"x"', "0"))
+        + text[at + draw.randint(0, 3) :]
+    )
 
 
 def _tensor(draw: Draw, tensor: onnx.TensorProto) -> None:
@@ -210,14 +298,19 @@ def _tensor(draw: Draw, tensor: onnx.TensorProto) -> None:
     if kind == 0:
         tensor.data_type = draw.choice((1, 2, 3, 6, 7, 9, 10, 11, 12))
     elif kind == 1:
-        dims = [d if isinstance(d, int) and -(1 << 63) <= d < 1 << 63 else 1 for d in draw.items(list(tensor.dims))]
+        dims = [
+            d if isinstance(d, int) and -(1 << 63) <= d < 1 << 63 else 1
+            for d in draw.items(list(tensor.dims))
+        ]
         del tensor.dims[:]
         tensor.dims.extend(dims)
     elif tensor.raw_data:
         raw = bytearray(tensor.raw_data)
         for _ in range(draw.randint(1, 4)):
             raw[draw.randrange(len(raw))] = draw.choice((0, 1, 127, 128, 255, draw.randrange(256)))
-        tensor.raw_data = bytes(raw[: -draw.randint(1, 4)] if kind == 2 and draw.random() < 0.3 else raw)
+        tensor.raw_data = bytes(
+            raw[: -draw.randint(1, 4)] if kind == 2 and draw.random() < 0.3 else raw
+        )
 
 
 def _typed(draw: Draw, info: onnx.ValueInfoProto) -> None:
@@ -256,12 +349,15 @@ def _in_the_file(draw: Draw, model: onnx.ModelProto) -> None:
         infos = [*graph.input, *graph.output, *graph.value_info]
         _typed(draw, draw.choice(infos)) if infos else None
     elif kind == 7:
-        _told(draw, draw.choice([entry for entry in model.metadata_props if entry.key != "fqfuse.digest"]))
+        _told(
+            draw,
+            draw.choice([entry for entry in model.metadata_props if entry.key != "fqfuse.digest"]),
+        )
     elif graph.node:
         _node(draw, draw.choice(graph.node), names)
 
 
-# -- in the plan -------------------------------------------------------------------------------------------------------------------
+# -- in the plan -----------------------------------------------------------------------------------
 
 
 def _type_of(draw: Draw, plan: Plan) -> Plan:
@@ -277,7 +373,12 @@ def _type_of(draw: Draw, plan: Plan) -> Plan:
         new = replace(old, shape=("N",))
     else:
         new = replace(
-            old, shape=tuple(d if isinstance(d, str | int) and not isinstance(d, bool) else 1 for d in draw.items(old.shape)), quant=None
+            old,
+            shape=tuple(
+                d if isinstance(d, str | int) and not isinstance(d, bool) else 1
+                for d in draw.items(old.shape)
+            ),
+            quant=None,
         )
     return _with(plan, values={**plan.values, name: new})
 
@@ -291,11 +392,15 @@ def _constant(draw: Draw, plan: Plan) -> Plan:
     if data.dtype.kind == "O":
         return plan
     if kind == 0:
-        dtype = draw.choice([d for d in DType if d not in (DType.STRING, DType.BF16, DType.U4, DType.S4)])
+        dtype = draw.choice(
+            [d for d in DType if d not in (DType.STRING, DType.BF16, DType.U4, DType.S4)]
+        )
         with np.errstate(all="ignore"):
             data = data.astype(dtype.numpy)
     elif kind == 1:
-        data = data.reshape(draw.choice(((-1,), (1, *data.shape), data.shape[::-1], (*data.shape, 1))))
+        data = data.reshape(
+            draw.choice(((-1,), (1, *data.shape), data.shape[::-1], (*data.shape, 1)))
+        )
     elif kind == 2 and data.ndim:
         data = data[:-1] if draw.getrandbits(1) else np.concatenate([data, data])
     elif data.size:
@@ -309,7 +414,9 @@ def _constant(draw: Draw, plan: Plan) -> Plan:
             else (np.iinfo(data.dtype).min, np.iinfo(data.dtype).max)
         )
         with np.errstate(all="ignore"):
-            data.reshape(-1)[draw.randrange(data.size)] = value if data.dtype.kind == "f" else min(max(int(value), int(low)), int(high))
+            data.reshape(-1)[draw.randrange(data.size)] = (
+                value if data.dtype.kind == "f" else min(max(int(value), int(low)), int(high))
+            )
     return _with(plan, constants={**plan.constants, name: data})
 
 
@@ -320,19 +427,47 @@ def _step(draw: Draw, plan: Plan) -> Plan:
     known = [*plan.values, *plan.constants]
     kind = draw.randrange(12)
     if kind == 0:
-        step = replace(step, primitive=draw.choice((*verify_shapes.PRIMITIVES, *(f"onnx.{op}" for op in OPS), other.primitive)))
+        step = replace(
+            step,
+            primitive=draw.choice(
+                (*verify_shapes.PRIMITIVES, *(f"onnx.{op}" for op in OPS), other.primitive)
+            ),
+        )
     elif kind == 1:
         step = replace(step, op=draw.choice((*OPS, other.op)))
     elif kind == 2:
         op = draw.choice(list(OPS))
         step = replace(
-            step, op=op, primitive=f"onnx.{op}", args=tuple((p.name, v) for p, (_, v) in zip(OPS[op].inputs, step.args, strict=False))
+            step,
+            op=op,
+            primitive=f"onnx.{op}",
+            args=tuple((p.name, v) for p, (_, v) in zip(OPS[op].inputs, step.args, strict=False)),
         )
     elif kind in (3, 4):
-        args = [(role, draw.choice(known) if draw.random() < 0.5 else value) for role, value in step.args]
+        args = [
+            (role, draw.choice(known) if draw.random() < 0.5 else value)
+            for role, value in step.args
+        ]
         if draw.random() < 0.3:
             args.append(
-                (draw.choice(("bias", "src", "src_1", "src_2", "x", "weights", "axes", "sizes", "roi", "low", "x_1")), draw.choice(known))
+                (
+                    draw.choice(
+                        (
+                            "bias",
+                            "src",
+                            "src_1",
+                            "src_2",
+                            "x",
+                            "weights",
+                            "axes",
+                            "sizes",
+                            "roi",
+                            "low",
+                            "x_1",
+                        )
+                    ),
+                    draw.choice(known),
+                )
             )
         elif args and draw.random() < 0.3:
             del args[draw.randrange(len(args))]
@@ -346,7 +481,12 @@ def _step(draw: Draw, plan: Plan) -> Plan:
             if name == "algorithm" and draw.random() < 0.8
             else draw.varied(step.params.get(name, row.attrs.get(name) if row else 0))
         )
-        params = {**step.params, name: value if value is None or isinstance(value, int | float | str | tuple | DType | bytes) else 1}
+        params = {
+            **step.params,
+            name: value
+            if value is None or isinstance(value, int | float | str | tuple | DType | bytes)
+            else 1,
+        }
         if draw.random() < 0.2:
             params.pop(name, None)
         step = replace(step, params=params)
@@ -359,21 +499,38 @@ def _scale(draw: Draw, old: Scale) -> Scale:
     kind = draw.randrange(3)
     if kind == 0:
         return Scale(old.values, draw.choice((0, 1, 2, 3, 4, 8, -1, 1 << 31)))
-    return Scale(tuple(v if isinstance(v, float) else 1.0 for v in draw.items(old.values)), old.mask)
+    return Scale(
+        tuple(v if isinstance(v, float) else 1.0 for v in draw.items(old.values)), old.mask
+    )
 
 
 def _attr(draw: Draw, plan: Plan, attr: PrimitiveAttr, other: PrimitiveAttr) -> PrimitiveAttr:
     roles = ("src", "weights", "dst", "src_0", "src_1", "src_2", "bias")
     kind = draw.randrange(7)
     if kind == 0:
-        return replace(attr, scales={**attr.scales, draw.choice(roles): Scale((draw.number(),), draw.choice((0, 0, 1, 2)))})
+        return replace(
+            attr,
+            scales={
+                **attr.scales,
+                draw.choice(roles): Scale((draw.number(),), draw.choice((0, 0, 1, 2))),
+            },
+        )
     if kind == 1 and attr.scales:
         role = draw.choice(list(attr.scales))
         return replace(attr, scales={**attr.scales, role: _scale(draw, attr.scales[role])})
     if kind == 2:
-        return replace(attr, zero_points={**attr.zero_points, draw.choice(roles): ZeroPoint((draw.integer(),), draw.choice((0, 0, 1)))})
+        return replace(
+            attr,
+            zero_points={
+                **attr.zero_points,
+                draw.choice(roles): ZeroPoint((draw.integer(),), draw.choice((0, 0, 1))),
+            },
+        )
     if kind == 3:
-        return replace(other, output_scales=draw.choice((None, other.output_scales, Scale((draw.number(),), 0))))
+        return replace(
+            other,
+            output_scales=draw.choice((None, other.output_scales, Scale((draw.number(),), 0))),
+        )
     ops = list(attr.post_ops)
     drawn = draw.choice((*other.post_ops, _post_op(draw, plan)))
     if ops and draw.random() < 0.6:
@@ -389,12 +546,26 @@ def _attr(draw: Draw, plan: Plan, attr: PrimitiveAttr, other: PrimitiveAttr) -> 
 def _post_op(draw: Draw, plan: Plan) -> Any:
     value = draw.choice([*plan.values, *plan.constants])
     makers: tuple[Callable[[], Any], ...] = (
-        lambda: Eltwise(draw.choice(sorted(ELTWISE)), draw.number(), draw.number(), draw.choice((1.0, 1.0, draw.number()))),
+        lambda: Eltwise(
+            draw.choice(sorted(ELTWISE)),
+            draw.number(),
+            draw.number(),
+            draw.choice((1.0, 1.0, draw.number())),
+        ),
         lambda: Binary(draw.choice(sorted(BINARY)), value),
-        lambda: Sum(value, draw.number(), draw.choice((0, 0, draw.integer())), draw.choice((None, DType.U8, DType.S8, DType.F32))),
+        lambda: Sum(
+            value,
+            draw.number(),
+            draw.choice((0, 0, draw.integer())),
+            draw.choice((None, DType.U8, DType.S8, DType.F32)),
+        ),
         lambda: Prelu(value, draw.choice((0, 1, 2, 3, 15))),
         lambda: DepthwiseConv(
-            value, draw.choice(("", value)), draw.choice((1, 3, draw.integer())), draw.choice((1, 2, draw.integer())), draw.choice((0, 1))
+            value,
+            draw.choice(("", value)),
+            draw.choice((1, 3, draw.integer())),
+            draw.choice((1, 2, draw.integer())),
+            draw.choice((0, 1)),
         ),
     )
     return draw.choice(makers)()
@@ -406,9 +577,15 @@ def _changed(draw: Draw, plan: Plan, op: Any) -> Any:
     if name in ("operand", "weights", "bias"):
         return replace(op, **{name: draw.choice([*plan.values, *plan.constants])})
     if name == "algorithm":
-        return replace(op, algorithm=draw.choice(sorted(ELTWISE if isinstance(op, Eltwise) else BINARY)))
+        return replace(
+            op, algorithm=draw.choice(sorted(ELTWISE if isinstance(op, Eltwise) else BINARY))
+        )
     new = draw.varied(value)
-    return replace(op, **{name: new}) if type(new) is type(value) or (name == "dtype" and isinstance(new, DType)) else op
+    return (
+        replace(op, **{name: new})
+        if type(new) is type(value) or (name == "dtype" and isinstance(new, DType))
+        else op
+    )
 
 
 def _order(draw: Draw, plan: Plan) -> Plan:
@@ -417,12 +594,19 @@ def _order(draw: Draw, plan: Plan) -> Plan:
     if kind == 0:
         return _with(plan, target=draw.choice(("onednn-v3", "onednn-v2", "unified")))
     if kind == 1:
-        return _with(plan, outputs=tuple(draw.sample([*plan.values, *plan.constants], 1)) + plan.outputs)
+        return _with(
+            plan, outputs=tuple(draw.sample([*plan.values, *plan.constants], 1)) + plan.outputs
+        )
     if kind == 2:
         del steps[draw.randrange(len(steps))]
     else:
         at = draw.randrange(len(steps))
-        steps.insert(at, replace(steps[at], name="again", outputs=tuple(f"{v} again" for v in steps[at].outputs)))
+        steps.insert(
+            at,
+            replace(
+                steps[at], name="again", outputs=tuple(f"{v} again" for v in steps[at].outputs)
+            ),
+        )
         copies = {f"{v} again": plan.values[v] for v in steps[at + 1].outputs if v}
         return _with(plan, steps=tuple(steps), values={**plan.values, **copies})
     return _with(plan, steps=tuple(steps))
@@ -433,7 +617,9 @@ def _with(plan: Plan, **fields: Any) -> Plan:
 
 
 def _told_truly(plan: Plan) -> Plan:
-    """With the types that the steps give now, where one can tell; fates without the steps that they name."""
+    """With the types that the steps give now, where one can tell; fates without the steps that they
+    name.
+    """
     values = dict(plan.values)
     for step in plan.steps:
         seen = _with(plan, values=values)
@@ -445,25 +631,40 @@ def _told_truly(plan: Plan) -> Plan:
             if value in values:
                 dtype = type_.dtype if step.primitive.startswith("onnx.") else values[value].dtype
                 values[value] = TensorType(
-                    dtype, type_.shape, values[value].quant if values[value].shape == type_.shape and dtype is values[value].dtype else None
+                    dtype,
+                    type_.shape,
+                    values[value].quant
+                    if values[value].shape == type_.shape and dtype is values[value].dtype
+                    else None,
                 )
     return _with(plan, values=values)
 
 
 def mutant(plan: Plan, seed: int) -> bytes | None:
-    """The file of a changed plan, with a digest that fits; None where the change cannot be written down.
+    """The file of a changed plan, with a digest that fits; None where the change cannot be written
+    down.
 
     Args:
         plan: a sound plan.
         seed: what is changed, and how.
     """
     draw = Draw(seed)
-    plan = _with(plan, quantizers={}, fates=(), decisions=plan.decisions[:2]) if draw.random() < 0.7 else plan
+    plan = (
+        _with(plan, quantizers={}, fates=(), decisions=plan.decisions[:2])
+        if draw.random() < 0.7
+        else plan
+    )
     changes = draw.choice((1, 1, 1, 2, 2, 3))
     inner = draw.random() < 0.65 and bool(plan.steps)
     if inner:
         for _ in range(changes):
-            plan = draw.choice((_step, _step, _step, _step, _type_of, _constant, _constant, _order))(draw, plan) if plan.steps else plan
+            plan = (
+                draw.choice((_step, _step, _step, _step, _type_of, _constant, _constant, _order))(
+                    draw, plan
+                )
+                if plan.steps
+                else plan
+            )
         plan = _told_truly(plan) if draw.random() < 0.6 else plan
     try:
         model = plan_file._model(plan)

@@ -2,7 +2,8 @@
 
     python plan_worker.py FOLDER FIRST COUNT
 
-For each seed two lines go to standard output: `FIRST` when it starts, and `FIRST outcome message` when it is done.
+For each seed two lines go to standard output: `FIRST` when it starts, and `FIRST outcome message`
+when it is done.
 """
 
 from __future__ import annotations
@@ -26,11 +27,20 @@ from fqfuse.runtime import fallback
 from fqfuse.runtime.compare import Difference, compare_steps
 from fqfuse.runtime.session import InferenceSession
 
-RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+RANDOM = (
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+)
 ADDRESSES = 4 << 30
 FED = 1 << 22
 RUN = 64 << 20
-"""Addresses of a process, elements that are fed, and the byte budget of a run: work within it takes a second at most."""
+"""Addresses of a process, elements that are fed, and the byte budget of a run: work within it takes
+a second at most.
+"""
 
 
 def feeds_for(plan: Plan, seed: int) -> dict[str, np.ndarray] | None:
@@ -39,7 +49,10 @@ def feeds_for(plan: Plan, seed: int) -> dict[str, np.ndarray] | None:
     found, sizes = {}, {}
     for name in plan.inputs:
         kind = plan.type(name)
-        shape = [d if isinstance(d, int) else sizes.setdefault(d, 2) for d in kind.shape or ("N",) * (2 if kind.shape is None else 0)]
+        shape = [
+            d if isinstance(d, int) else sizes.setdefault(d, 2)
+            for d in kind.shape or ("N",) * (2 if kind.shape is None else 0)
+        ]
         if math.prod(shape) > FED or len(shape) > 32:
             return None
         if kind.dtype is DType.STRING:
@@ -59,7 +72,10 @@ def outcome(data: bytes, seed: int) -> tuple[str, str]:
     except PlanError as error:
         return "refused", error.what[:300]
     try:
-        sessions = [InferenceSession(plan, backend=backend, threads=1, run_bytes=RUN) for backend in _backends(plan)]
+        sessions = [
+            InferenceSession(plan, backend=backend, threads=1, run_bytes=RUN)
+            for backend in _backends(plan)
+        ]
     except FqfuseError as error:
         return "unbound", str(error)[:300]
     feeds = feeds_for(plan, seed)
@@ -71,11 +87,19 @@ def outcome(data: bytes, seed: int) -> tuple[str, str]:
             answers.append(session.run(None, feeds))
         except FqfuseError as error:
             refusals.append((session.backend, str(error)))
-    if any("a run may take" in text for _, text in refusals):  # scratch counts, and the runtimes take other scratch
+    if any(
+        "a run may take" in text for _, text in refusals
+    ):  # scratch counts, and the runtimes take other scratch
         return "refused-at-run", refusals[0][1][:300]
     if refusals:
-        return ("FAILURE", f"only {refusals[0][0]} refuses: {refusals[0][1]}") if answers else ("refused-at-run", refusals[0][1][:300])
-    wrong = _misstated(plan, answers[0]) or (_difference(plan, sessions[1], feeds) if len(sessions) > 1 else "")
+        return (
+            ("FAILURE", f"only {refusals[0][0]} refuses: {refusals[0][1]}")
+            if answers
+            else ("refused-at-run", refusals[0][1][:300])
+        )
+    wrong = _misstated(plan, answers[0]) or (
+        _difference(plan, sessions[1], feeds) if len(sessions) > 1 else ""
+    )
     return ("FAILURE", wrong) if wrong else ("ran", "")
 
 
@@ -90,36 +114,60 @@ def _misstated(plan: Plan, answer: list[np.ndarray]) -> str:
         stated = plan.type(name)
         shape = array.shape if stated.shape is None else stated.shape
         typed = array.dtype == stated.dtype.numpy or stated.dtype is DType.STRING
-        if not typed or len(shape) != array.ndim or any(isinstance(d, int) and d != s for d, s in zip(shape, array.shape, strict=True)):
+        if (
+            not typed
+            or len(shape) != array.ndim
+            or any(isinstance(d, int) and d != s for d, s in zip(shape, array.shape, strict=True))
+        ):
             return f"the output {name} of type {stated} is {array.dtype}{list(array.shape)}"
     return ""
 
 
 def _difference(plan: Plan, session: InferenceSession, feeds: dict[str, np.ndarray]) -> str:
     """Where oneDNN does not agree with NumPy, step by step; empty where it does."""
-    wrong = [difference for difference in compare_steps(plan, session._executor, feeds) if not _agrees(plan, difference)]
+    wrong = [
+        difference
+        for difference in compare_steps(plan, session._executor, feeds)
+        if not _agrees(plan, difference)
+    ]
     return f"the runtimes differ: {wrong[0]}" if wrong else ""
 
 
 def _agrees(plan: Plan, difference: Difference) -> bool:
-    """At most a code where a function is approximated or f32 numbers are added; nothing otherwise but the sign of a zero."""
+    """At most a code where a function is approximated or f32 numbers are added; nothing otherwise
+    but the sign of a zero.
+    """
     if difference.step.primitive.removeprefix("onnx.") in RANDOM or not _is_finite(plan):
         return True
-    averages = difference.step.primitive == "pooling" and not plan.type(difference.step.args[0][1]).dtype.is_integer
+    averages = (
+        difference.step.primitive == "pooling"
+        and not plan.type(difference.step.args[0][1]).dtype.is_integer
+    )
     if difference.transcendental or averages:
         return difference.ulp > 0 or difference.largest <= 1
     return difference.largest == 0
 
 
 def _is_finite(plan: Plan) -> bool:
-    """Whether constants and parameters are numbers of ordinary size. What a NaN becomes on its way through f32 post-ops is no part of the
-    agreement, and oneDNN's pooling stores what is beyond 32 bits as 0, where NumPy saturates."""
-    told = [value for step in plan.steps for op in step.attr.post_ops for value in vars(op).values() if isinstance(value, float)]
+    """Whether constants and parameters are numbers of ordinary size. What a NaN becomes on its way
+    through f32 post-ops is no part of the agreement, and oneDNN's pooling stores what is beyond 32
+    bits as 0, where NumPy saturates."""
+    told = [
+        value
+        for step in plan.steps
+        for op in step.attr.post_ops
+        for value in vars(op).values()
+        if isinstance(value, float)
+    ]
     constants = [data for data in plan.constants.values() if data.dtype.kind == "f"]
-    return all(bool((np.abs(data) < 1e30).all()) for data in (*constants, np.asarray(told)))  # not so of NaN
+    return all(
+        bool((np.abs(data) < 1e30).all()) for data in (*constants, np.asarray(told))
+    )  # not so of NaN
 
 
-fallback.MOST_TRIPS = 1 << 12  # each mutant runs four times, and has ten seconds on a machine that does other things as well
+fallback.MOST_TRIPS = (
+    1 << 12
+)  # each mutant runs four times, and has ten seconds on a machine that does other things as well
 
 
 def main(folder: str, first: int, count: int) -> None:
@@ -133,7 +181,10 @@ def main(folder: str, first: int, count: int) -> None:
             kind, message = ("unwritten", "") if data is None else outcome(data, seed)
         except BaseException as error:  # noqa: BLE001  # every one but PlanError and InvalidInput is what is looked for
             last = traceback.extract_tb(error.__traceback__)[-1]
-            kind, message = "FAILURE", f"{type(error).__name__}: {str(error)[:300]} ({last.filename.rpartition('/')[2]}:{last.lineno})"
+            kind, message = (
+                "FAILURE",
+                f"{type(error).__name__}: {str(error)[:300]} ({last.filename.rpartition('/')[2]}:{last.lineno})",
+            )
         print(seed, kind, message.replace("\n", " | "), flush=True)
 
 

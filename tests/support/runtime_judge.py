@@ -1,4 +1,6 @@
-"""One step of a plan on the real oneDNN: the judge of the kernels. Layouts are left to the library."""
+"""One step of a plan on the real oneDNN: the judge of the kernels. Layouts are left to the
+library.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,19 @@ from fqfuse.plan import attributes as planned
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numpy_runtime import run_step
 
-TYPES = {DType.U8: DataType.u8, DType.S8: DataType.s8, DType.S32: DataType.s32, DType.F32: DataType.f32}
-ROLES = {"src": Arg.SRC, "weights": Arg.WEIGHTS, "dst": Arg.DST, "src_0": Arg.SRC, "src_1": Arg.SRC_1}
+TYPES = {
+    DType.U8: DataType.u8,
+    DType.S8: DataType.s8,
+    DType.S32: DataType.s32,
+    DType.F32: DataType.f32,
+}
+ROLES = {
+    "src": Arg.SRC,
+    "weights": Arg.WEIGHTS,
+    "dst": Arg.DST,
+    "src_0": Arg.SRC,
+    "src_1": Arg.SRC_1,
+}
 
 
 @dataclass
@@ -54,11 +67,21 @@ class Judge:
 
     run: Runner
 
-    def __call__(self, plan: Plan, step: Step, live: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> tuple[np.ndarray, PrimitiveDesc]:
+    def __call__(
+        self, plan: Plan, step: Step, live: Mapping[str, np.ndarray], shape: tuple[int, ...]
+    ) -> tuple[np.ndarray, PrimitiveDesc]:
         """The destination of shape `shape`, and the descriptor that made it."""
         return _Request(self.run, plan, step, {**plan.constants, **live}, shape).answer()
 
-    def compare(self, plan: Plan, step: Step, live: Mapping[str, np.ndarray], *, lsb: int = 0, threads: int = 2) -> PrimitiveDesc:
+    def compare(
+        self,
+        plan: Plan,
+        step: Step,
+        live: Mapping[str, np.ndarray],
+        *,
+        lsb: int = 0,
+        threads: int = 2,
+    ) -> PrimitiveDesc:
         """Both runtimes on the same inputs: equal bytes, or at most `lsb` apart."""
         (mine,) = run_step(plan, step, live, threads=threads)
         real, desc = self(plan, step, live, mine.shape)
@@ -67,12 +90,21 @@ class Judge:
             apart = np.abs(mine.astype(np.int64) - real.astype(np.int64)).max(initial=0)
             assert apart <= lsb, f"{apart} LSB apart: {desc} by {desc.impl_info}"
         else:
-            np.testing.assert_array_equal(mine.view(np.uint8), real.view(np.uint8), err_msg=f"{desc} by {desc.impl_info}")
+            np.testing.assert_array_equal(
+                mine.view(np.uint8), real.view(np.uint8), err_msg=f"{desc} by {desc.impl_info}"
+            )
         return desc
 
 
 class _Request:
-    def __init__(self, run: Runner, plan: Plan, step: Step, data: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        run: Runner,
+        plan: Plan,
+        step: Step,
+        data: Mapping[str, np.ndarray],
+        shape: tuple[int, ...],
+    ) -> None:
         self.run, self.plan, self.step, self.data, self.shape = run, plan, step, data, shape
         self.library = run.engine.library
         self.arguments: dict[int, np.ndarray] = {}
@@ -84,7 +116,7 @@ class _Request:
         desc = getattr(self, "_" + self.step.primitive)()
         return self.run(desc, self.arguments, self.old), desc
 
-    # -- pieces ----------------------------------------------------------------------------------------------------------------
+    # -- pieces ------------------------------------------------------------------------------------
 
     def arg(self, role: str) -> np.ndarray | None:
         name = self.step.arg(role)
@@ -104,13 +136,21 @@ class _Request:
         return self.last(array.shape, TYPES[DType.from_numpy(array.dtype)])
 
     def result(self, *, chosen: bool = True) -> MemoryDesc:
-        return MemoryDesc.any(self.library, self.shape, self.dst) if chosen else self.last(self.shape, self.dst)
+        return (
+            MemoryDesc.any(self.library, self.shape, self.dst)
+            if chosen
+            else self.last(self.shape, self.dst)
+        )
 
     def attributes(self) -> Attributes:
         attr = self.step.attr
         scales, zero_points = {}, {}
         for role, scale in attr.scales.items():
-            arg = arg_multiple_src(int(role.removeprefix("src_"))) if self.step.primitive == "concat" else ROLES[role]
+            arg = (
+                arg_multiple_src(int(role.removeprefix("src_")))
+                if self.step.primitive == "concat"
+                else ROLES[role]
+            )
             scales[arg] = scale.mask
             self.arguments[arg_scales(arg)] = scale.array
         for role, zero in attr.zero_points.items():
@@ -137,13 +177,30 @@ class _Request:
 
     def depthwise(self, op: planned.DepthwiseConv) -> PostOp:
         weights = Arg.ATTR_POST_OP_DW | Arg.WEIGHTS
-        self.arguments |= {weights: self.data[op.weights][:, None], Arg.ATTR_POST_OP_DW | Arg.BIAS: self.data[op.bias]}
-        self.arguments |= {arg_scales(weights): op.weights_scale.array, arg_scales(Arg.ATTR_POST_OP_DW | Arg.DST): op.dst_scale.array}
+        self.arguments |= {
+            weights: self.data[op.weights][:, None],
+            Arg.ATTR_POST_OP_DW | Arg.BIAS: self.data[op.bias],
+        }
+        self.arguments |= {
+            arg_scales(weights): op.weights_scale.array,
+            arg_scales(Arg.ATTR_POST_OP_DW | Arg.DST): op.dst_scale.array,
+        }
         self.masks |= {weights: op.weights_scale.mask, Arg.ATTR_POST_OP_DW | Arg.DST: 0}
-        self.shape = (self.shape[0], self.shape[1], *self.arg("src").shape[2:])  # the library wants the 1x1 result's
-        return Depthwise(TYPES[op.weights_dtype], DataType.f32, TYPES[op.dst_dtype], op.kernel, op.stride, op.padding)
+        self.shape = (
+            self.shape[0],
+            self.shape[1],
+            *self.arg("src").shape[2:],
+        )  # the library wants the 1x1 result's
+        return Depthwise(
+            TYPES[op.weights_dtype],
+            DataType.f32,
+            TYPES[op.dst_dtype],
+            op.kernel,
+            op.stride,
+            op.padding,
+        )
 
-    # -- primitives ------------------------------------------------------------------------------------------------------------
+    # -- primitives --------------------------------------------------------------------------------
 
     def _window(self, spatial: int, weights: np.ndarray | None) -> dict[str, tuple[int, ...]]:
         pads = self.ints("pads", (0,) * (2 * spatial))
@@ -178,7 +235,15 @@ class _Request:
         window = self._window(x.ndim - 2, w)
         bias = None if b is None else self.any(b)
         attributes = self.attributes()  # a depthwise post-op changes what the destination is
-        return make(self.run.engine, self.any(x), self.any(w), bias, self.result(), **window, attributes=attributes)
+        return make(
+            self.run.engine,
+            self.any(x),
+            self.any(w),
+            bias,
+            self.result(),
+            **window,
+            attributes=attributes,
+        )
 
     def _matmul(self) -> PrimitiveDesc:
         x, w, b = self.arg("src"), self.arg("weights"), self.arg("bias")
@@ -199,14 +264,35 @@ class _Request:
         if self.step.op.startswith("Global"):
             window["kernel"] = x.shape[2:]
         include = self.step.params.get("count_include_pad", 0)
-        alg = "pooling_max" if "Max" in self.step.op else f"pooling_avg_{'include' if include else 'exclude'}_padding"
-        return pooling(self.run.engine, AlgKind[alg], self.last_of(x), self.result(), **window, attributes=self.attributes())
+        alg = (
+            "pooling_max"
+            if "Max" in self.step.op
+            else f"pooling_avg_{'include' if include else 'exclude'}_padding"
+        )
+        return pooling(
+            self.run.engine,
+            AlgKind[alg],
+            self.last_of(x),
+            self.result(),
+            **window,
+            attributes=self.attributes(),
+        )
 
     def _binary(self) -> PrimitiveDesc:
-        a, b = (v.reshape((1,) * (len(self.shape) - v.ndim) + v.shape) for v in (self.arg("src_0"), self.arg("src_1")))
+        a, b = (
+            v.reshape((1,) * (len(self.shape) - v.ndim) + v.shape)
+            for v in (self.arg("src_0"), self.arg("src_1"))
+        )
         self.arguments |= {Arg.SRC: a, Arg.SRC_1: b}
         alg = AlgKind["binary_" + self.step.params["algorithm"]]
-        return binary(self.run.engine, alg, self.last_of(a), self.last_of(b), self.result(), attributes=self.attributes())
+        return binary(
+            self.run.engine,
+            alg,
+            self.last_of(a),
+            self.last_of(b),
+            self.result(),
+            attributes=self.attributes(),
+        )
 
     def _eltwise(self) -> PrimitiveDesc:
         x, params = self.arg("src"), self.step.params
@@ -214,7 +300,13 @@ class _Request:
         alg = AlgKind["eltwise_" + params["algorithm"]]
         alpha, beta = params.get("alpha", 0.0), params.get("beta", 0.0)
         return eltwise(
-            self.run.engine, alg, self.last_of(x), self.last(self.shape, self.dst), alpha=alpha, beta=beta, attributes=self.attributes()
+            self.run.engine,
+            alg,
+            self.last_of(x),
+            self.last(self.shape, self.dst),
+            alpha=alpha,
+            beta=beta,
+            attributes=self.attributes(),
         )
 
     def _reorder(self) -> PrimitiveDesc:
@@ -222,7 +314,10 @@ class _Request:
         self.arguments[Arg.SRC] = x
         chosen = self.last if self.step.params.get("layout") == "last" else self._plain
         return reorder(
-            self.run.engine, chosen(x.shape, TYPES[DType.from_numpy(x.dtype)]), chosen(self.shape, self.dst), attributes=self.attributes()
+            self.run.engine,
+            chosen(x.shape, TYPES[DType.from_numpy(x.dtype)]),
+            chosen(self.shape, self.dst),
+            attributes=self.attributes(),
         )
 
     def _plain(self, shape: tuple[int, ...], dtype: DataType) -> MemoryDesc:
@@ -234,7 +329,14 @@ class _Request:
         axis = self.step.params.get("axis", -1) % x.ndim
         alg = AlgKind.softmax_log if self.step.op == "LogSoftmax" else AlgKind.softmax_accurate
         plain = MemoryDesc.like(self.library, x)
-        return softmax(self.run.engine, plain, self._plain(self.shape, self.dst), axis=axis, alg=alg, attributes=self.attributes())
+        return softmax(
+            self.run.engine,
+            plain,
+            self._plain(self.shape, self.dst),
+            axis=axis,
+            alg=alg,
+            attributes=self.attributes(),
+        )
 
     def _layer_normalization(self) -> PrimitiveDesc:
         x, epsilon = self.arg("src"), self.step.params.get("epsilon", 1e-5)
@@ -242,45 +344,91 @@ class _Request:
         flags = NormalizationFlags.use_scale | NormalizationFlags.use_shift
         dst = self._plain(self.shape, self.dst)
         plain = MemoryDesc.like(self.library, x)
-        return layer_normalization(self.run.engine, plain, dst, epsilon=epsilon, flags=flags, attributes=self.attributes())
+        return layer_normalization(
+            self.run.engine, plain, dst, epsilon=epsilon, flags=flags, attributes=self.attributes()
+        )
 
     def _reduction(self) -> PrimitiveDesc:
         x = self.arg("src")
         self.arguments[Arg.SRC] = x
         alg = AlgKind["reduction_" + self.step.op.removeprefix("Reduce").lower()]
         return reduction(
-            self.run.engine, alg, MemoryDesc.like(self.library, x), self._plain(self.shape, self.dst), attributes=self.attributes()
+            self.run.engine,
+            alg,
+            MemoryDesc.like(self.library, x),
+            self._plain(self.shape, self.dst),
+            attributes=self.attributes(),
         )
 
     def _resampling(self) -> PrimitiveDesc:
         x = self.arg("src")
         self.arguments[Arg.SRC] = x
         alg = AlgKind["resampling_" + self.step.params["mode"]]
-        return resampling(self.run.engine, alg, self.last_of(x), self.last(self.shape, self.dst), attributes=self.attributes())
+        return resampling(
+            self.run.engine,
+            alg,
+            self.last_of(x),
+            self.last(self.shape, self.dst),
+            attributes=self.attributes(),
+        )
 
     def _prelu(self) -> PrimitiveDesc:
         x, slope = self.arg("src"), self.arg("slope")
         self.arguments |= {Arg.SRC: x, Arg.WEIGHTS: slope}
-        return prelu(self.run.engine, self.last_of(x), self.any(slope), self.last(self.shape, self.dst), attributes=self.attributes())
+        return prelu(
+            self.run.engine,
+            self.last_of(x),
+            self.any(slope),
+            self.last(self.shape, self.dst),
+            attributes=self.attributes(),
+        )
 
     def _lrn(self) -> PrimitiveDesc:
         x, params = self.arg("src"), self.step.params
         self.arguments[Arg.SRC] = x
-        values = {"local_size": params["size"], "alpha": params["alpha"], "beta": params["beta"], "k": params["bias"]}
-        return lrn(self.run.engine, self.last_of(x), self.last(self.shape, self.dst), **values, attributes=self.attributes())
+        values = {
+            "local_size": params["size"],
+            "alpha": params["alpha"],
+            "beta": params["beta"],
+            "k": params["bias"],
+        }
+        return lrn(
+            self.run.engine,
+            self.last_of(x),
+            self.last(self.shape, self.dst),
+            **values,
+            attributes=self.attributes(),
+        )
 
     def _batch_normalization(self) -> PrimitiveDesc:
         x = self.arg("src")
         self.arguments |= {Arg.SRC: x, Arg.SCALE: self.arg("scale"), Arg.SHIFT: self.arg("bias")}
         self.arguments |= {Arg.MEAN: self.arg("mean"), Arg.VARIANCE: self.arg("var")}
-        flags = NormalizationFlags.use_global_stats | NormalizationFlags.use_scale | NormalizationFlags.use_shift
+        flags = (
+            NormalizationFlags.use_global_stats
+            | NormalizationFlags.use_scale
+            | NormalizationFlags.use_shift
+        )
         epsilon = self.step.params.get("epsilon", 1e-5)
         dst = self.last(self.shape, self.dst)
-        return batch_normalization(self.run.engine, self.last_of(x), dst, epsilon=epsilon, flags=flags, attributes=self.attributes())
+        return batch_normalization(
+            self.run.engine,
+            self.last_of(x),
+            dst,
+            epsilon=epsilon,
+            flags=flags,
+            attributes=self.attributes(),
+        )
 
     def _concat(self) -> PrimitiveDesc:
         sources = []
         while (array := self.arg(f"src_{len(sources)}")) is not None:
             self.arguments[arg_multiple_src(len(sources))] = array
             sources.append(self.last_of(array))
-        return concat(self.run.engine, self.step.params["axis"], sources, self.last(self.shape, self.dst), attributes=self.attributes())
+        return concat(
+            self.run.engine,
+            self.step.params["axis"],
+            sources,
+            self.last(self.shape, self.dst),
+            attributes=self.attributes(),
+        )

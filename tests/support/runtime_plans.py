@@ -23,14 +23,26 @@ def one_step(
     constants: Sequence[str] = ("weights", "bias"),
     target: str = "onednn-v3",
 ) -> tuple[Plan, Step, dict[str, np.ndarray]]:
-    """A plan of one step named `step` with the output `y`; arguments are named after their roles, those in `constants` are constants."""
+    """A plan of one step named `step` with the output `y`; arguments are named after their roles,
+    those in `constants` are constants.
+    """
     data = dict(args) | dict(operands or {})
     fixed = {name: array for name, array in data.items() if name in constants}
     live = {name: array for name, array in data.items() if name not in constants}
     step = Step(
-        "step", primitive, op, tuple((role, role) for role, _ in args), ("y",), dict(params or {}), attr or PrimitiveAttr(), ("step",)
+        "step",
+        primitive,
+        op,
+        tuple((role, role) for role, _ in args),
+        ("y",),
+        dict(params or {}),
+        attr or PrimitiveAttr(),
+        ("step",),
     )
-    values = {name: TensorType(DType.from_numpy(array.dtype), tuple(array.shape)) for name, array in live.items()}
+    values = {
+        name: TensorType(DType.from_numpy(array.dtype), tuple(array.shape))
+        for name, array in live.items()
+    }
     values["y"] = TensorType(dst, None)
     plan = Plan("one step", target, tuple(live), ("y",), values, fixed, (step,))
     return plan, step, live

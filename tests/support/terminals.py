@@ -20,9 +20,15 @@ def in_terminal(width: int, *command: object) -> tuple[int, str]:
     """Runs a command in a terminal; (exit code, everything that it showed)."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    clean = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")}
+    clean = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+    }
     environment = {**clean, "TERM": "xterm-256color"}
-    process = subprocess.Popen(list(map(str, command)), stdin=slave, stdout=slave, stderr=slave, env=environment)
+    process = subprocess.Popen(
+        list(map(str, command)), stdin=slave, stdout=slave, stderr=slave, env=environment
+    )
     os.close(slave)
     shown = b""
     while True:

@@ -20,19 +20,48 @@ MATMUL: tuple[Case, ...] = (
     case("MatMul", normal(7), normal(7), exact=False),
     case("MatMul", normal(4, 7, dtype=np.int32) % 1000, normal(7, 5, dtype=np.int32) % 1000),
     case("MatMul", normal(4, 7, dtype=np.float64), normal(7, 5, dtype=np.float64)),
-    case("MatMul", normal(4, 7).astype(np.float16), normal(7, 5).astype(np.float16), oracle="reference"),
+    case(
+        "MatMul",
+        normal(4, 7).astype(np.float16),
+        normal(7, 5).astype(np.float16),
+        oracle="reference",
+    ),
     case("Gemm", normal(4, 7), normal(7, 5)),
     case("Gemm", normal(4, 7), normal(7, 5), normal(5)),
     case("Gemm", normal(7, 4), normal(5, 7), normal(4, 1), transA=1, transB=1, alpha=0.5, beta=2.0),
     case("Gemm", normal(4, 7), normal(5, 7), normal(4, 5), transB=1, beta=-1.0),
     case("Gemm", normal(4, 7), normal(7, 5), np.asarray(2.5, np.float32)),
     case("MatMulInteger", normal(4, 7, dtype=U8), normal(7, 5, dtype=U8)),
-    case("MatMulInteger", normal(4, 7, dtype=U8), normal(7, 5, dtype=S8), np.asarray(131, U8), np.asarray(-2, S8)),
-    case("MatMulInteger", normal(2, 4, 7, dtype=U8), normal(2, 7, 5, dtype=S8), np.asarray(131, U8), None),
-    case("MatMulInteger", normal(4, 7, dtype=U8), normal(7, 5, dtype=S8), np.asarray(131, U8), normal(5, dtype=S8)),
-    # A zero point for each row: ONNX Runtime takes a scalar only, and onnx.reference takes it for one of each column.
     case(
-        "MatMulInteger", normal(4, 7, dtype=U8), normal(7, 5, dtype=U8), np.asarray([0, 5, 9, 255], U8), np.asarray(3, U8), oracle="by hand"
+        "MatMulInteger",
+        normal(4, 7, dtype=U8),
+        normal(7, 5, dtype=S8),
+        np.asarray(131, U8),
+        np.asarray(-2, S8),
+    ),
+    case(
+        "MatMulInteger",
+        normal(2, 4, 7, dtype=U8),
+        normal(2, 7, 5, dtype=S8),
+        np.asarray(131, U8),
+        None,
+    ),
+    case(
+        "MatMulInteger",
+        normal(4, 7, dtype=U8),
+        normal(7, 5, dtype=S8),
+        np.asarray(131, U8),
+        normal(5, dtype=S8),
+    ),
+    # A zero point for each row: ONNX Runtime takes a scalar only, and onnx.reference takes it for
+    # one of each column.
+    case(
+        "MatMulInteger",
+        normal(4, 7, dtype=U8),
+        normal(7, 5, dtype=U8),
+        np.asarray([0, 5, 9, 255], U8),
+        np.asarray(3, U8),
+        oracle="by hand",
     ),
 )
 
@@ -52,7 +81,8 @@ NORMALIZATION: tuple[Case, ...] = (
     case("GroupNormalization", X, *C, num_groups=3),
     case("GroupNormalization", X, *C, num_groups=6, epsilon=1e-2),
     case("LRN", X, size=3),
-    # ONNX Runtime takes odd sizes only, and onnx.reference runs over the images where it should over the channels.
+    # ONNX Runtime takes odd sizes only, and onnx.reference runs over the images where it should
+    # over the channels.
     case("LRN", X, size=4, alpha=0.3, beta=0.6, bias=1.5, oracle="by hand"),
     case("LRN", X, size=5, alpha=0.3, beta=0.6, bias=1.5),
     *(case(op, X, axis=axis) for op in ("Softmax", "LogSoftmax") for axis in (-1, 1, 0)),
@@ -78,14 +108,27 @@ REDUCTION: tuple[Case, ...] = (
     *(case(op, X) for op in _REDUCTIONS),
     *(case(op, X, keepdims=0) for op in _REDUCTIONS),
     *(case(op, X, noop_with_empty_axes=1) for op in _REDUCTIONS),
-    *(case(op, normal(2, 0, 3), [1]) for op in _REDUCTIONS if op != "ReduceMean"),  # 0/0 is NaN, whatever its sign
+    *(
+        case(op, normal(2, 0, 3), [1]) for op in _REDUCTIONS if op != "ReduceMean"
+    ),  # 0/0 is NaN, whatever its sign
     case("ReduceSum", normal(3, 4, dtype=np.int64) % 1000, [1]),
     case("ReduceMax", normal(3, 4, dtype=U8), [1]),
     case("ReduceMin", normal(3, 4, dtype=S8), [0], keepdims=0),
     case("ReduceProd", normal(3, 4, dtype=np.int32) % 7, [1]),
-    *(case(op, X, **attrs) for op in ("ArgMax", "ArgMin") for attrs in ({}, {"axis": -1}, {"axis": 2, "keepdims": 0})),
-    *(case(op, normal(3, 40, dtype=U8) % 5, axis=1, select_last_index=last) for op in ("ArgMax", "ArgMin") for last in (0, 1)),
-    *(case("CumSum", X, np.asarray(axis), exclusive=e, reverse=r) for axis, e, r in ((1, 0, 0), (-1, 1, 0), (2, 0, 1), (0, 1, 1))),
+    *(
+        case(op, X, **attrs)
+        for op in ("ArgMax", "ArgMin")
+        for attrs in ({}, {"axis": -1}, {"axis": 2, "keepdims": 0})
+    ),
+    *(
+        case(op, normal(3, 40, dtype=U8) % 5, axis=1, select_last_index=last)
+        for op in ("ArgMax", "ArgMin")
+        for last in (0, 1)
+    ),
+    *(
+        case("CumSum", X, np.asarray(axis), exclusive=e, reverse=r)
+        for axis, e, r in ((1, 0, 0), (-1, 1, 0), (2, 0, 1), (0, 1, 1))
+    ),
     case("CumSum", normal(3, 4, dtype=np.int32), np.asarray(1, np.int32)),
     case("TopK", X, [3]),
     case("TopK", X, [2], axis=1, largest=0),

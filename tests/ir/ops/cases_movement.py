@@ -49,7 +49,10 @@ MOVEMENT: tuple[Case, ...] = (
     case("Expand", normal(1, 4), [3, 1], exact=True),
     case("Tile", X, [1, 2, 3, 1], exact=True),
     case("Tile", normal(3, dtype=np.int64), [4], exact=True),
-    *(case("DepthToSpace", normal(2, 12, 3, 5), exact=True, blocksize=2, mode=mode) for mode in ("DCR", "CRD")),
+    *(
+        case("DepthToSpace", normal(2, 12, 3, 5), exact=True, blocksize=2, mode=mode)
+        for mode in ("DCR", "CRD")
+    ),
     case("SpaceToDepth", normal(2, 3, 4, 6), exact=True, blocksize=2),
     # The mode is of opset 28, which ONNX Runtime does not know yet.
     case("SpaceToDepth", normal(2, 3, 4, 6), exact=True, blocksize=2, mode="CRD", oracle="by hand"),
@@ -65,8 +68,13 @@ SLICING: tuple[Case, ...] = (
     case("Slice", X, [2**40], [-(2**40)], [1], [-3], exact=True),
     case("Slice", X, [-100], [-200], [1], [-1], exact=True),  # NumPy's slice would be empty
     case("Slice", normal(0, 3), [5], [-5], [0], [-1], exact=True),
-    case("Slice", CODES, LIST([2], np.int32), LIST([4], np.int32), LIST([-3], np.int32), exact=True),
-    *(case("Pad", X, [0, 1, 2, 0, 0, 0, 1, 3], exact=True, mode=mode) for mode in ("constant", "reflect", "edge", "wrap")),
+    case(
+        "Slice", CODES, LIST([2], np.int32), LIST([4], np.int32), LIST([-3], np.int32), exact=True
+    ),
+    *(
+        case("Pad", X, [0, 1, 2, 0, 0, 0, 1, 3], exact=True, mode=mode)
+        for mode in ("constant", "reflect", "edge", "wrap")
+    ),
     case("Pad", X, [0, 1, 2, 0, 1, 0, 1, 3], np.asarray(-1.5, np.float32), exact=True),
     case("Pad", X, [1, -1, 2, 1], np.asarray(0.5, np.float32), [2, -1], exact=True),
     case("Pad", X, [0, -1, -2, 0, 0, 0, 1, -3], exact=True),
@@ -98,23 +106,41 @@ SHAPES: tuple[Case, ...] = (
     case("Range", np.asarray(2), np.asarray(11), np.asarray(3)),
     case("Range", np.asarray(5), np.asarray(-3), np.asarray(-2)),
     case("Range", np.asarray(5), np.asarray(5), np.asarray(1)),
-    case("Range", np.asarray(0.5, np.float32), np.asarray(3.1, np.float32), np.asarray(0.3, np.float32)),
+    case(
+        "Range",
+        np.asarray(0.5, np.float32),
+        np.asarray(3.1, np.float32),
+        np.asarray(0.3, np.float32),
+    ),
 )
 
 _UP, _DOWN = LIST([1, 1, 2.5, 2], np.float32), LIST([1, 1, 0.6, 0.7], np.float32)
-_COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
+_COORDINATES = (
+    "half_pixel",
+    "asymmetric",
+    "align_corners",
+    "pytorch_half_pixel",
+    "half_pixel_symmetric",
+)
 
 RESIZE: tuple[Case, ...] = (
     *(
         # What 0.6 and 0.7, rounded to f32, leave of a symbolic size cannot be written down.
         case(
-            "Resize", normal(1, 2, 6, 7), None, scales, mode=mode, coordinate_transformation_mode=coordinates, unknown=2 * (scales is _DOWN)
+            "Resize",
+            normal(1, 2, 6, 7),
+            None,
+            scales,
+            mode=mode,
+            coordinate_transformation_mode=coordinates,
+            unknown=2 * (scales is _DOWN),
         )
         for mode in ("linear", "cubic")
         for coordinates in _COORDINATES
         for scales in (_UP, _DOWN)
     ),
-    # Where the position lies between two elements exactly, f32 and float64 may round apart; onnx.reference computes in float64.
+    # Where the position lies between two elements exactly, f32 and float64 may round apart;
+    # onnx.reference computes in float64.
     *(
         case(
             "Resize",
@@ -131,18 +157,51 @@ RESIZE: tuple[Case, ...] = (
         for scales in (_UP, LIST([1, 1, 0.5, 3], np.float32))
     ),
     case(
-        "Resize", CODES, None, LIST([1, 1, 2, 2], np.float32), exact=True, coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        "Resize",
+        CODES,
+        None,
+        LIST([1, 1, 2, 2], np.float32),
+        exact=True,
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
     ),
     case("Resize", CODES, None, LIST([1, 1, 2, 3], np.float32), exact=True),
     case("Resize", X, None, None, [2, 6, 9, 3], exact=True),
     case("Resize", X, None, None, [2, 6, 9, 3], mode="linear"),
-    case("Resize", X, None, None, [2, 6, 9, 3], mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1),
-    case("Resize", X, None, None, [2, 6, 1, 1], mode="linear", coordinate_transformation_mode="pytorch_half_pixel"),
-    case("Resize", X, None, None, [2, 6, 1, 1], mode="linear", coordinate_transformation_mode="align_corners"),
+    case(
+        "Resize", X, None, None, [2, 6, 9, 3], mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1
+    ),
+    case(
+        "Resize",
+        X,
+        None,
+        None,
+        [2, 6, 1, 1],
+        mode="linear",
+        coordinate_transformation_mode="pytorch_half_pixel",
+    ),
+    case(
+        "Resize",
+        X,
+        None,
+        None,
+        [2, 6, 1, 1],
+        mode="linear",
+        coordinate_transformation_mode="align_corners",
+    ),
     case("Resize", X, None, None, [9, 3], mode="linear", axes=(2, 3), oracle="reference"),
-    case("Resize", X, None, LIST([2, 0.5], np.float32), exact=True, axes=(3, 2), oracle="reference"),
+    case(
+        "Resize", X, None, LIST([2, 0.5], np.float32), exact=True, axes=(3, 2), oracle="reference"
+    ),
     case("Resize", normal(1, 2, 9), None, LIST([1, 1, 1.7], np.float32), mode="linear", unknown=1),
-    case("Resize", normal(4, 5).astype(np.float16), None, LIST([2, 3], np.float32), mode="linear", oracle="reference"),
+    case(
+        "Resize",
+        normal(4, 5).astype(np.float16),
+        None,
+        LIST([2, 3], np.float32),
+        mode="linear",
+        oracle="reference",
+    ),
 )
 
 CASES = RESHAPING + MOVEMENT + SLICING + SHAPES + RESIZE

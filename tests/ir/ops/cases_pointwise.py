@@ -9,7 +9,12 @@ from fqfuse.ir.types import DType
 from .harness import Case, case, normal, positive
 
 X = np.concatenate(
-    [normal(3, 40), normal(3, 40, scale=20), np.asarray([[0.0] * 4 + [0.5, -0.5] * 2, [1.5, -1.5] * 4, [2.5, -2.5] * 4])], axis=1
+    [
+        normal(3, 40),
+        normal(3, 40, scale=20),
+        np.asarray([[0.0] * 4 + [0.5, -0.5] * 2, [1.5, -1.5] * 4, [2.5, -2.5] * 4]),
+    ],
+    axis=1,
 )
 X = X.astype(np.float32)
 A, B = normal(2, 3, 4, 5), normal(3, 1, 5)
@@ -84,9 +89,16 @@ _PLAIN = (
 )
 
 UNARY: tuple[Case, ...] = (
-    *(case(op, X, exact=op in ("Abs", "Neg", "Round", "Floor", "Ceil", "Sign", "Relu")) for op in _PLAIN if op != "Exp"),
+    *(
+        case(op, X, exact=op in ("Abs", "Neg", "Round", "Floor", "Ceil", "Sign", "Relu"))
+        for op in _PLAIN
+        if op != "Exp"
+    ),
     case("Exp", X / 4),
-    *(case(op, normal(2, 3, 4, dtype=np.float64)) for op in ("Abs", "Neg", "Sqrt", "Relu", "Exp", "Tanh", "Round", "Floor")),
+    *(
+        case(op, normal(2, 3, 4, dtype=np.float64))
+        for op in ("Abs", "Neg", "Sqrt", "Relu", "Exp", "Tanh", "Round", "Floor")
+    ),
     *(case(op, positive(7, 5)) for op in ("Sqrt", "Log", "Reciprocal")),
     case("Sqrt", normal(20)),
     case("Log", normal(20)),
@@ -94,7 +106,10 @@ UNARY: tuple[Case, ...] = (
     *(case(op, normal(30, dtype=np.int32)) for op in ("Abs", "Neg", "Sign", "Relu")),
     *(case(op, normal(30, dtype=np.int8)) for op in ("Abs", "Neg", "Sign")),
     # f16: ONNX Runtime's CPU build has no kernels for these.
-    *(case(op, normal(3, 4).astype(np.float16), oracle="reference") for op in ("Sigmoid", "Tanh", "Erf", "Relu", "Softplus")),
+    *(
+        case(op, normal(3, 4).astype(np.float16), oracle="reference")
+        for op in ("Sigmoid", "Tanh", "Erf", "Relu", "Softplus")
+    ),
     case("Not", BOOLS),
     case("LeakyRelu", X),
     case("LeakyRelu", X, alpha=0.3),
@@ -117,7 +132,10 @@ UNARY: tuple[Case, ...] = (
 )
 
 CASTS: tuple[Case, ...] = (
-    *(case("Cast", X, to=to) for to in (DType.F64, DType.F16, DType.S8, DType.S32, DType.S64, DType.BOOL)),
+    *(
+        case("Cast", X, to=to)
+        for to in (DType.F64, DType.F16, DType.S8, DType.S32, DType.S64, DType.BOOL)
+    ),
     case("Cast", np.abs(X), to=DType.U8),
     *(
         case("Cast", normal(60, dtype=np.int32), to=to)

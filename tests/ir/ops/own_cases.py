@@ -1,4 +1,6 @@
-"""Cases of fqfuse's own ops, which no other runtime has: for the laws of traits and the completeness of the table."""
+"""Cases of fqfuse's own ops, which no other runtime has: for the laws of traits and the
+completeness of the table.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,41 @@ OWN_CASES: tuple[Case, ...] = (
     case("FakeQuantize", X, *_ranges(-1, 1.5, -1, 1.5), levels=256),
     case("FakeQuantize", X, *_ranges(1, -1, 0, 10), levels=9),
     case("FakeQuantize", X, *_ranges(-2, 1, -1, 2), levels=4, auto_broadcast="numpy"),
-    case("FakeQuantize", X, *(np.full(X.shape, v, np.float32) for v in (-1, 2, 3, -4)), levels=17, auto_broadcast="none"),
-    case("Quantize", X, quant=Quantization.of(0.05, 128), dtype=DType.U8, lo=0, hi=255, order="zp_first"),
+    case(
+        "FakeQuantize",
+        X,
+        *(np.full(X.shape, v, np.float32) for v in (-1, 2, 3, -4)),
+        levels=17,
+        auto_broadcast="none",
+    ),
+    case(
+        "Quantize",
+        X,
+        quant=Quantization.of(0.05, 128),
+        dtype=DType.U8,
+        lo=0,
+        hi=255,
+        order="zp_first",
+    ),
     case("Quantize", X, quant=PER_CHANNEL, dtype=DType.S8, lo=-127, hi=127, order="round_first"),
-    case("Quantize", X, quant=Quantization.of(-0.05, 10.5), dtype=DType.U8, lo=0, hi=255, order="zp_first"),
+    case(
+        "Quantize",
+        X,
+        quant=Quantization.of(-0.05, 10.5),
+        dtype=DType.U8,
+        lo=0,
+        hi=255,
+        order="zp_first",
+    ),
     case("Dequantize", normal(2, 3, 4, dtype=np.uint8), quant=Quantization.of(0.05, 128)),
     case("Dequantize", normal(2, 3, 4, dtype=np.int8), quant=PER_CHANNEL),
     case("Dequantize", normal(2, 3, 4, dtype=np.int32), quant=Quantization.of(-0.05)),
-    case("Lookup", normal(2, 3, 4, dtype=np.int8), normal(256, dtype=np.uint8), quant=Quantization.of(0.1, 3)),
+    case(
+        "Lookup",
+        normal(2, 3, 4, dtype=np.int8),
+        normal(256, dtype=np.uint8),
+        quant=Quantization.of(0.1, 3),
+    ),
     case("Lookup", normal(2, 3, 4, dtype=np.uint8), normal(256)),
     case("Shuffle", normal(2, 6, 4), axis=1, group_size=3),
     case("Shuffle", normal(2, 3, 4, dtype=np.uint8), axis=-1, group_size=2),

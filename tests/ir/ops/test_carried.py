@@ -1,4 +1,6 @@
-"""The quantization of a type through ops that move codes: kept only where decoding before and after gives the same values."""
+"""The quantization of a type through ops that move codes: kept only where decoding before and after
+gives the same values.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,12 @@ from fqfuse.ir.types import DType, Quantization, TensorType
 from .cases import CASES
 from .harness import Case, case, infer, normal, rng, run_row, types_of
 
-MOVERS = {name for name, spec in OPS.items() if spec.traits & {Trait.LAYOUT_ONLY, Trait.SELECTS}} | {"Concat", "Pad", "Resize"}
+MOVERS = {
+    name for name, spec in OPS.items() if spec.traits & {Trait.LAYOUT_ONLY, Trait.SELECTS}
+} | {"Concat", "Pad", "Resize"}
 
-# Of the cases for values these have float inputs as well; the codes have the same shapes. Some more, where an axis keeps its size but not
-# its elements, or keeps them although it is named.
+# Of the cases for values these have float inputs as well; the codes have the same shapes. Some
+# more, where an axis keeps its size but not its elements, or keeps them although it is named.
 X = normal(2, 3, 4, 5)
 EXTRA = (
     case("Slice", X, [3], [-1000], [2], [-1]),
@@ -23,7 +27,14 @@ EXTRA = (
     case("Pad", X, [0, 0, 1, 0, 0, 0, -1, 0]),
     case("Pad", X, [0, 1, 0, 0], None, [1, -1]),
     case("MaxPool", X, kernel_shape=(3, 3), pads=(1, 1, 1, 1)),
-    case("Resize", X, None, np.asarray([1, 1, 1.1, 2], np.float32), coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+    case(
+        "Resize",
+        X,
+        None,
+        np.asarray([1, 1, 1.1, 2], np.float32),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    ),
     case("Resize", X, None, None, [2, 3, 4, 10]),
     case("Gather", X, [2, 1, 0], axis=1),
     case("Gather", X, np.asarray([[0, 1], [1, 0]]), axis=0),
@@ -36,7 +47,11 @@ EXTRA = (
     case("ReduceMax", X, [0, 3], keepdims=0),
 )
 
-MOVED = [c for c in (*CASES, *EXTRA) if c.op in MOVERS and c.inputs[0] is not None and c.inputs[0].ndim and c.inputs[0].size]
+MOVED = [
+    c
+    for c in (*CASES, *EXTRA)
+    if c.op in MOVERS and c.inputs[0] is not None and c.inputs[0].ndim and c.inputs[0].size
+]
 
 
 def decode(codes: np.ndarray, quant: Quantization) -> np.ndarray:
@@ -44,12 +59,18 @@ def decode(codes: np.ndarray, quant: Quantization) -> np.ndarray:
     return (codes.astype(np.float32) - zero) * scale
 
 
-def quantized(case: Case, quant: Quantization) -> tuple[list[np.ndarray | None], list[TensorType | None]]:
-    """The case with random codes in place of its data (all inputs of one that joins them), and their types."""
+def quantized(
+    case: Case, quant: Quantization
+) -> tuple[list[np.ndarray | None], list[TensorType | None]]:
+    """The case with random codes in place of its data (all inputs of one that joins them), and
+    their types.
+    """
     inputs = list(case.inputs)
     count = len(inputs) if case.op == "Concat" else 1
     for index in range(count):
-        inputs[index] = rng("codes", str(case), index).integers(-100, 100, inputs[index].shape).astype(np.int8)
+        inputs[index] = (
+            rng("codes", str(case), index).integers(-100, 100, inputs[index].shape).astype(np.int8)
+        )
     if case.op == "Pad" and len(inputs) > 2 and inputs[2] is not None:
         inputs[2] = np.asarray(0, np.int8)
     types = types_of(inputs)
@@ -58,8 +79,12 @@ def quantized(case: Case, quant: Quantization) -> tuple[list[np.ndarray | None],
 
 
 def per_axis(size: int, axis: int) -> Quantization:
-    """Different scales that are powers of two: max pooling over values and over codes agree where they should."""
-    return Quantization(tuple(2.0**-k for k in range(size)), tuple(float(k) for k in range(size)), axis)
+    """Different scales that are powers of two: max pooling over values and over codes agree where
+    they should.
+    """
+    return Quantization(
+        tuple(2.0**-k for k in range(size)), tuple(float(k) for k in range(size)), axis
+    )
 
 
 @pytest.mark.parametrize("case", MOVED, ids=str)
@@ -68,15 +93,22 @@ def test_quantization_that_is_kept_is_right(case: Case):
         return  # floats only
     shapes = [a.shape for a in (case.inputs if case.op == "Concat" else case.inputs[:1])]
     sizes = [{shape[axis] for shape in shapes} for axis in range(len(shapes[0]))]
-    quants = [Quantization.of(0.25, 3), *(per_axis(max(n), axis) for axis, n in enumerate(sizes) if len(n) == 1 and max(n) > 1)]
+    quants = [
+        Quantization.of(0.25, 3),
+        *(per_axis(max(n), axis) for axis, n in enumerate(sizes) if len(n) == 1 and max(n) > 1),
+    ]
     for quant in quants:
         inputs, types = quantized(case, quant)
         count = len(inputs) if case.op == "Concat" else 1
         values = run_row(case, [decode(a, quant) if i < count else a for i, a in enumerate(inputs)])
-        for type_, codes, expected in zip(infer(case, types), run_row(case, inputs), values, strict=True):
+        for type_, codes, expected in zip(
+            infer(case, types), run_row(case, inputs), values, strict=True
+        ):
             if quant.per_tensor and type_.dtype is DType.S8:
                 assert type_.quant == quant
-            if type_.quant is not None and case.op != "Pad":  # what is padded is a code: there is no value to compare it with
+            if (
+                type_.quant is not None and case.op != "Pad"
+            ):  # what is padded is a code: there is no value to compare it with
                 np.testing.assert_array_equal(decode(codes, type_.quant), expected)
 
 

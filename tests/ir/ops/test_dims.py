@@ -20,7 +20,9 @@ OPERATIONS = {
     "positive": (lambda a, _: dims.positive(a), lambda a, _: max(a, 0)),
 }
 
-leaf = st.one_of(st.sampled_from(sorted(SIZES)), st.integers(-9, 9)).map(lambda d: (d, SIZES.get(d, d)))
+leaf = st.one_of(st.sampled_from(sorted(SIZES)), st.integers(-9, 9)).map(
+    lambda d: (d, SIZES.get(d, d))
+)
 
 
 @st.composite
@@ -31,7 +33,9 @@ def formulas(draw: st.DrawFn, depth: int = 4) -> tuple[dims.Dim, int]:
     name = draw(st.sampled_from(sorted(OPERATIONS)))
     (a, x), (b, y) = draw(formulas(depth - 1)), draw(formulas(depth - 1))
     if name in ("floor_div", "ceil_div", "clamp") and not (isinstance(b, int) and b > 0):
-        b = y = draw(st.integers(1, 6))  # divisors are positive numbers; symbolic ones have a test of their own
+        b = y = draw(
+            st.integers(1, 6)
+        )  # divisors are positive numbers; symbolic ones have a test of their own
     symbolic, plain = OPERATIONS[name]
     return symbolic(a, b), plain(x, y)
 
@@ -70,7 +74,10 @@ def test_same_and_differ_are_right(first, second):
         (dims.floor_div(dims.add(dims.floor_div(dims.add("H", 1), 2), 1), 2), "floor((H+3)/4)"),
         (dims.floor_div("H", 2), "floor(H/2)"),
         (dims.floor_div(dims.multiply("H", 2), 2), "H"),
-        (dims.floor_div(dims.product(["N", "S", 768]), dims.multiply("N", 64)), dims.multiply("S", 12)),
+        (
+            dims.floor_div(dims.product(["N", "S", 768]), dims.multiply("N", 64)),
+            dims.multiply("S", 12),
+        ),
         (dims.floor_div("N*C", "M"), "floor((C*N)/M)"),
         (dims.floor_div("N+M", "M+N"), 1),
         (dims.multiply("N", "H"), "H*N"),
@@ -88,7 +95,7 @@ def test_same_and_differ_are_right(first, second):
         (dims.product([]), 1),
         (dims.floor_div(dims.multiply("N", "N"), "N"), "N"),
     ],
-)  # fmt: skip
+)
 def test_canonical_text(found, expected):
     assert found == expected
 
@@ -114,7 +121,21 @@ def test_unknown_equals_nothing():
 
 
 @pytest.mark.parametrize(
-    "text", ["a b", "N+", "(N", "floor(N)", "floor(N/0)", "pos(", "N**2", "-", "é", "`", "(" * 500 + "N" + ")" * 500, "3N"]
+    "text",
+    [
+        "a b",
+        "N+",
+        "(N",
+        "floor(N)",
+        "floor(N/0)",
+        "pos(",
+        "N**2",
+        "-",
+        "é",
+        "`",
+        "(" * 500 + "N" + ")" * 500,
+        "3N",
+    ],
 )
 def test_what_is_no_formula_is_a_name(text):
     assert dims.evaluate(text, {text: 4}) == 4

@@ -1,4 +1,6 @@
-"""The shape of an Einsum is that of what the reference evaluator computes, whatever is known of the operands."""
+"""The shape of an Einsum is that of what the reference evaluator computes, whatever is known of the
+operands.
+"""
 
 from __future__ import annotations
 
@@ -53,13 +55,25 @@ def test_the_shape_of_an_einsum(equation, shapes, expected):
 
 
 REFUSED = [
-    ("ab,bc->ac", [(2, 3)], "number of operands is 1, and that of terms in the equation 'ab,bc->ac' is 2"),
+    (
+        "ab,bc->ac",
+        [(2, 3)],
+        "number of operands is 1, and that of terms in the equation 'ab,bc->ac' is 2",
+    ),
     ("ab,bc->ac", [(2, 3), (4, 5)], "the label 'b' is 3 in one operand and 4 in operand 1"),
     ("a,a->a", [(0,), (3,)], "the label 'a' is 0 in one operand and 3 in operand 1"),
     ("ab->a", [(2, 3, 4)], r"operand 0 is \[2,3,4\], and its term in the equation is 'ab'"),
     ("ab...->a", [(2,)], r"operand 0 is \[2\], and its term in the equation is 'ab\.\.\.'"),
-    ("a...,...->...", [(2, 3), (2, 3)], "the ellipsis stands for 1 of the axes in one operand and for 2 in operand 1"),
-    ("...,...->...", [(2, 3), (4, 3)], "axis 0 of the ellipsis is 2 in one operand and 4 in operand 1"),
+    (
+        "a...,...->...",
+        [(2, 3), (2, 3)],
+        "the ellipsis stands for 1 of the axes in one operand and for 2 in operand 1",
+    ),
+    (
+        "...,...->...",
+        [(2, 3), (4, 3)],
+        "axis 0 of the ellipsis is 2 in one operand and 4 in operand 1",
+    ),
     ("ii->i", [(1, 3)], "the label 'i' is 1 and 3 in operand 0: a diagonal"),
     ("ii->i", [("N", "N+1")], "the label 'i' is N and N"),
     ("a...", [(1,) * 65], "operand 0 has 65 axes"),
@@ -77,7 +91,9 @@ def test_what_is_no_einsum_is_refused(equation, shapes, message):
 def computed(case: Einsum) -> tuple[int, ...] | None:
     """The shape that the reference evaluator gives; None where it refuses."""
     try:
-        return ReferenceEinsum.eval(*(np.ones(shape, np.float32) for shape in case.shapes), equation=case.equation).shape
+        return ReferenceEinsum.eval(
+            *(np.ones(shape, np.float32) for shape in case.shapes), equation=case.equation
+        ).shape
     except (ValueError, TypeError, RuntimeError):
         return None
 

@@ -1,4 +1,6 @@
-"""Every row against ONNX Runtime or onnx.reference, and its inferred types against what it computes."""
+"""Every row against ONNX Runtime or onnx.reference, and its inferred types against what it
+computes.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_types_without_constants(case: Case):
     actual = run_row(case)
     if case.op == "Split" and case.inputs[1:] and case.inputs[1] is not None:
         actual = actual[: case.inputs[1].size]
-    for type_, array in zip(infer(case, types_of(case.inputs), constants=False), actual, strict=True):
+    for type_, array in zip(
+        infer(case, types_of(case.inputs), constants=False), actual, strict=True
+    ):
         assert_describes(type_, array, {})
 
 
@@ -66,13 +70,19 @@ def test_unknown_rank(case: Case):
     types = [None if t is None else TensorType(t.dtype, None) for t in types_of(case.inputs)]
     actual = run_row(case)
     for constants in (True, False):
-        inferred = infer(case, types, constants=constants) if case.op != "Split" or constants or len(types) < 2 else ()
+        inferred = (
+            infer(case, types, constants=constants)
+            if case.op != "Split" or constants or len(types) < 2
+            else ()
+        )
         for type_, array in zip(inferred, actual, strict=False):
             assert_describes(type_, array, {})
 
 
 def assert_describes(type_: TensorType, array: np.ndarray, sizes: dict[str, int]) -> None:
-    """The type is true of the array, and where it has a formula over `sizes`, the formula gives the size."""
+    """The type is true of the array, and where it has a formula over `sizes`, the formula gives the
+    size.
+    """
     assert type_.dtype.numpy == array.dtype
     if type_.shape is None:
         return

@@ -1,4 +1,6 @@
-"""No half-filled rows: every row says what it must, agrees with ONNX's own definition, and its traits are true."""
+"""No half-filled rows: every row says what it must, agrees with ONNX's own definition, and its
+traits are true.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,29 @@ from .harness import ELEMENT_TYPES, ORT_OPSET, rng, run_row
 from .own_cases import OWN_CASES
 from .trait_laws import LAWS, NOT_CLAIMED, NOT_TOLD, PLANNED, SHOWN, applies
 
-PRIMITIVES = {"convolution", "deconvolution", "matmul", "pooling", "eltwise", "binary", "reorder", "concat", "reduction", "softmax",
-              "layer_normalization", "batch_normalization", "resampling", "prelu", "lrn", "shuffle"}  # fmt: skip
+PRIMITIVES = {
+    "convolution",
+    "deconvolution",
+    "matmul",
+    "pooling",
+    "eltwise",
+    "binary",
+    "reorder",
+    "concat",
+    "reduction",
+    "softmax",
+    "layer_normalization",
+    "batch_normalization",
+    "resampling",
+    "prelu",
+    "lrn",
+    "shuffle",
+}
 
 every_row = pytest.mark.parametrize("spec", OPS.values(), ids=lambda spec: spec.name)
-rows_of_onnx = pytest.mark.parametrize("spec", [s for s in OPS.values() if s.onnx], ids=lambda spec: spec.name)
+rows_of_onnx = pytest.mark.parametrize(
+    "spec", [s for s in OPS.values() if s.onnx], ids=lambda spec: spec.name
+)
 
 
 @every_row
@@ -40,7 +60,9 @@ def test_row_is_whole(spec: OpSpec):
     assert all(name.isidentifier() and name == name.lower() for name in [*names, *spec.outputs])
     assert not any(param.variadic for param in spec.inputs[:-1])
     required = [not (param.optional or param.variadic) for param in spec.inputs]
-    assert required == sorted(required, reverse=True), "an input that must be there behind one that may be absent"
+    assert required == sorted(required, reverse=True), (
+        "an input that must be there behind one that may be absent"
+    )
 
 
 @every_row
@@ -50,7 +72,9 @@ def test_names_of_onednn(spec: OpSpec):
     assert spec.primitive is None or spec.primitive in PRIMITIVES
     assert not (spec.eltwise and spec.binary)
     assert len(spec.parameters) <= 2
-    assert all(spec.attrs.get(name) is not None for name in spec.parameters if isinstance(name, str))
+    assert all(
+        spec.attrs.get(name) is not None for name in spec.parameters if isinstance(name, str)
+    )
     if spec.primitive == "eltwise":
         assert spec.eltwise
     if spec.primitive == "binary":
@@ -77,13 +101,19 @@ def test_traits_fit_together(spec: OpSpec):
 
 @rows_of_onnx
 def test_agrees_with_onnx(spec: OpSpec):
-    """Inputs and attributes are those of ONNX's newest definition; what the row leaves out or adds is listed here."""
+    """Inputs and attributes are those of ONNX's newest definition; what the row leaves out or adds
+    is listed here.
+    """
     schema = onnx.defs.get_schema(spec.name)
     optional = [p.optional for p in spec.inputs]
     assert len(spec.inputs) == len(schema.inputs)
     for param, formal in zip(spec.inputs, schema.inputs, strict=True):
-        assert param.variadic == (formal.option == onnx.defs.OpSchema.FormalParameterOption.Variadic), param.name
-        assert param.optional == (formal.option == onnx.defs.OpSchema.FormalParameterOption.Optional), param.name
+        assert param.variadic == (
+            formal.option == onnx.defs.OpSchema.FormalParameterOption.Variadic
+        ), param.name
+        assert param.optional == (
+            formal.option == onnx.defs.OpSchema.FormalParameterOption.Optional
+        ), param.name
     assert schema.min_input <= optional.count(False)
     assert len(spec.outputs) <= len(schema.outputs)
     ours = {"ConstantOfShape": {"dtype"}}.get(spec.name, set())
@@ -99,7 +129,10 @@ def test_agrees_with_onnx(spec: OpSpec):
             else:
                 assert ours_default == (value.decode() if isinstance(value, bytes) else value), name
         else:
-            assert ours_default in ((), None, 0.0) or (spec.name, name) == ("Split", "num_outputs"), name
+            assert ours_default in ((), None, 0.0) or (spec.name, name) == (
+                "Split",
+                "num_outputs",
+            ), name
 
 
 @every_row
@@ -110,8 +143,16 @@ def test_every_row_has_a_case(spec: OpSpec):
 
 @rows_of_onnx
 def test_every_attribute_is_tried(spec: OpSpec):
-    """Each attribute takes a value other than its default in some case, or changes nothing the row gives."""
-    tried = {name for case in CASES if case.op == spec.name for name, value in case.attrs.items() if value != spec.attrs[name]}
+    """Each attribute takes a value other than its default in some case, or changes nothing the row
+    gives.
+    """
+    tried = {
+        name
+        for case in CASES
+        if case.op == spec.name
+        for name, value in case.attrs.items()
+        if value != spec.attrs[name]
+    }
     idle = {
         "Cast": {"saturate", "round_mode"},  # float8 only
         "BatchNormalization": {"momentum", "training_mode"},  # training only
@@ -122,7 +163,11 @@ def test_every_attribute_is_tried(spec: OpSpec):
         "ConvInteger": {"auto_pad", "dilations", "kernel_shape"},  # Conv's own code
         "ConvTranspose": {"kernel_shape"},
         "TopK": {"sorted"},  # sorted is also a legal answer where order does not matter
-        "Resize": {"antialias", "keep_aspect_ratio_policy", "extrapolation_value"},  # not covered, and said so
+        "Resize": {
+            "antialias",
+            "keep_aspect_ratio_policy",
+            "extrapolation_value",
+        },  # not covered, and said so
     }
     assert set(spec.attrs) - tried - idle.get(spec.name, set()) == set()
 
@@ -132,13 +177,22 @@ def test_oracles_take_the_rows_element_types():
     assert onnx.defs.onnx_opset_version() >= ORT_OPSET
 
 
-# -- traits ------------------------------------------------------------------------------------------------------------------------
+# -- traits ----------------------------------------------------------------------------------------
 
 _ALL = [*CASES, *OWN_CASES]
-_CLAIMS = [(case, trait) for case in _ALL for trait in LAWS if trait in OPS[case.op].traits and applies(case, trait)]
+_CLAIMS = [
+    (case, trait)
+    for case in _ALL
+    for trait in LAWS
+    if trait in OPS[case.op].traits and applies(case, trait)
+]
 
 
-@pytest.mark.parametrize(("case", "trait"), _CLAIMS, ids=lambda value: value.value if isinstance(value, Trait) else str(value))
+@pytest.mark.parametrize(
+    ("case", "trait"),
+    _CLAIMS,
+    ids=lambda value: value.value if isinstance(value, Trait) else str(value),
+)
 def test_claimed_traits_hold(case, trait):
     for attempt in range(3):
         assert LAWS[trait](case, rng("trait", str(case), attempt)), f"{case} is not {trait.value}"
@@ -147,13 +201,19 @@ def test_claimed_traits_hold(case, trait):
 @pytest.mark.parametrize("trait", LAWS, ids=lambda trait: trait.value)
 @every_row
 def test_unclaimed_traits_fail_somewhere(spec: OpSpec, trait: Trait):
-    """A trait that every case has, and the row does not claim, is either missing or listed with the reason why it is not claimed."""
+    """A trait that every case has, and the row does not claim, is either missing or listed with the
+    reason why it is not claimed.
+    """
     cases = [case for case in _ALL if case.op == spec.name and applies(case, trait)]
     if trait in spec.traits or not cases:
         return
     if trait is Trait.SELECTS and Trait.LAYOUT_ONLY in spec.traits:
         return  # it selects by place, not by order: LAYOUT_ONLY says more
-    holds = all(LAWS[trait](case, rng("unclaimed", str(case), attempt)) for case in cases for attempt in range(3))
+    holds = all(
+        LAWS[trait](case, rng("unclaimed", str(case), attempt))
+        for case in cases
+        for attempt in range(3)
+    )
     listed = (spec.name, trait) in NOT_CLAIMED
     assert listed == holds
 
@@ -163,7 +223,9 @@ def test_unclaimed_traits_fail_somewhere(spec: OpSpec, trait: Trait):
 def test_some_case_shows_what_the_row_claims(spec: OpSpec, trait: Trait):
     if spec.name == "Onnx":
         return  # anything may be behind it
-    shown = any(SHOWN[trait](case) for case in _ALL if case.op == spec.name and case.op not in NOT_TOLD)
+    shown = any(
+        SHOWN[trait](case) for case in _ALL if case.op == spec.name and case.op not in NOT_TOLD
+    )
     assert shown == (spec.tells_zero if trait is Trait.TELLS_ZERO else trait in spec.traits)
 
 
@@ -188,5 +250,9 @@ def test_no_row_registers_itself_on_import():
 
     source = inspect.getsource(table)
     assert source.count("    *") == len(
-        [line for line in source.splitlines() if line.startswith("from .") and line.split("import ")[1].isupper()]
+        [
+            line
+            for line in source.splitlines()
+            if line.startswith("from .") and line.split("import ")[1].isupper()
+        ]
     )

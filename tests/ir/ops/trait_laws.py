@@ -11,11 +11,14 @@ from fqfuse.ir.ops.spec import UNCOMPUTABLE, OpSpec, Trait
 
 from .harness import Case, run_row
 
-_NEAR = 2e-5  # sums and transcendental functions, relative to the largest value: as in harness.assert_close
+# sums and transcendental functions, relative to the largest value: as in harness.assert_close
+_NEAR = 2e-5
 
 
 def _x(case: Case, generator: np.random.Generator) -> np.ndarray:
-    """Another first input like the case's own: its elements in random order (so they stay in the domain of the op)."""
+    """Another first input like the case's own: its elements in random order (so they stay in the
+    domain of the op).
+    """
     x = case.inputs[0]
     return generator.permutation(x.ravel()).reshape(x.shape)
 
@@ -29,12 +32,17 @@ def _near(a: np.ndarray, b: np.ndarray) -> bool:
     if a.dtype.kind != "f":
         return bool(np.array_equal(a, b))
     tolerance = 4e-3 if a.dtype == np.float16 else _NEAR
-    largest = max(float(np.abs(v[np.isfinite(v)]).max(initial=0)) for v in (a.astype(np.float64), b.astype(np.float64)))
+    largest = max(
+        float(np.abs(v[np.isfinite(v)]).max(initial=0))
+        for v in (a.astype(np.float64), b.astype(np.float64))
+    )
     return bool(np.allclose(a, b, rtol=tolerance, atol=tolerance * largest, equal_nan=True))
 
 
 def elementwise(case: Case, generator: np.random.Generator) -> bool:
-    """A change of one element of the first input changes only the outputs that broadcast from it."""
+    """A change of one element of the first input changes only the outputs that broadcast from
+    it.
+    """
     x = _x(case, generator)
     place = int(generator.integers(x.size))
     before = _run(case, x)
@@ -42,12 +50,18 @@ def elementwise(case: Case, generator: np.random.Generator) -> bool:
         sources = np.broadcast_to(np.arange(x.size).reshape(x.shape), before.shape)
     except ValueError:
         return False
-    # Larger than all others, and one of them: what depends on the range of the whole input shows as well.
-    for value in (x.max() if x.dtype.kind in "iub" else x.max() * 2 + 1, x.flat[(place + 1) % x.size]):
+    # Larger than all others, and one of them: what depends on the range of the whole input shows as
+    # well.
+    for value in (
+        x.max() if x.dtype.kind in "iub" else x.max() * 2 + 1,
+        x.flat[(place + 1) % x.size],
+    ):
         other = x.copy()
         other.flat[place] = value
         after = _run(case, other)
-        if not np.array_equal(before[sources != place], after[sources != place], equal_nan=before.dtype.kind == "f"):
+        if not np.array_equal(
+            before[sources != place], after[sources != place], equal_nan=before.dtype.kind == "f"
+        ):
             return False
     return True
 
@@ -59,12 +73,16 @@ def layout_only(case: Case, generator: np.random.Generator) -> bool:
 
 
 def _bend(x: np.ndarray) -> np.ndarray:
-    wide = x.astype(np.float64) if x.dtype.kind == "f" else x  # NumPy 1 would widen arrays without dimensions, and no others
+    wide = (
+        x.astype(np.float64) if x.dtype.kind == "f" else x
+    )  # NumPy 1 would widen arrays without dimensions, and no others
     return np.asarray(wide * wide - 3 * wide + 1).astype(x.dtype)
 
 
 def selects(case: Case, generator: np.random.Generator) -> bool:
-    """Every output is an element of the input, and increasing functions commute, but decreasing ones do not have to."""
+    """Every output is an element of the input, and increasing functions commute, but decreasing
+    ones do not have to.
+    """
     x = _x(case, generator)
     y = _run(case, x)
     rise = (x // 2) if x.dtype.kind in "iu" else (x * 3 + 1).astype(x.dtype)
@@ -73,7 +91,11 @@ def selects(case: Case, generator: np.random.Generator) -> bool:
 
 
 def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
+    return (
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
+    )
 
 
 def scale_commuting(case: Case, generator: np.random.Generator) -> bool:
@@ -104,26 +126,40 @@ def joins(case: Case, generator: np.random.Generator) -> bool:
 def product(case: Case, generator: np.random.Generator) -> bool:
     """Behind what is added to it: linear in each of the first two inputs, and 0 where one is."""
     x, weights = _x(case, generator), case.inputs[1]
-    other, factor = generator.permutation(weights.ravel()).reshape(weights.shape), np.asarray(-1.5, x.dtype)
+    other, factor = (
+        generator.permutation(weights.ravel()).reshape(weights.shape),
+        np.asarray(-1.5, x.dtype),
+    )
     added = _run(case, x, weights * 0)
     if added.dtype != x.dtype:
         return False
     y, z = _run(case, x, weights) - added, _run(case, x, other) - added
     sums = _run(case, x * factor, weights) - added, _run(case, x, weights + other) - added
-    return _near(_run(case, x * 0, weights), added) and _near(sums[0], y * factor) and _near(sums[1], y + z)
+    return (
+        _near(_run(case, x * 0, weights), added)
+        and _near(sums[0], y * factor)
+        and _near(sums[1], y + z)
+    )
 
 
 def averages(case: Case, generator: np.random.Generator) -> bool:
-    """The sum of two averages is that of the sums; what is 1 everywhere is 1, or less where padding counts."""
+    """The sum of two averages is that of the sums; what is 1 everywhere is 1, or less where padding
+    counts.
+    """
     a, b = _x(case, generator), _x(case, generator)
     ones = _run(case, np.ones_like(a))
-    return _near(_run(case, a + b), _run(case, a) + _run(case, b)) and bool(((ones > 0) & (ones <= 1 + 1e-3)).all())
+    return _near(_run(case, a + b), _run(case, a) + _run(case, b)) and bool(
+        ((ones > 0) & (ones <= 1 + 1e-3)).all()
+    )
 
 
 def keeps_zero(case: Case, generator: np.random.Generator) -> bool:  # noqa: ARG001
     """Zeros give zeros, and numbers next to 0 such numbers."""
     names = [param.name for param in OPS[case.op].inputs]
-    inputs = [None if x is None else x * 0 if name in _ADDED else x for name, x in zip(names, case.inputs, strict=False)]
+    inputs = [
+        None if x is None else x * 0 if name in _ADDED else x
+        for name, x in zip(names, case.inputs, strict=False)
+    ]
     inputs += case.inputs[len(inputs) :]
     if OPS[case.op].inputs[0].variadic:
         inputs = [x * 0 for x in case.inputs]
@@ -155,14 +191,29 @@ LAWS: dict[Trait, Callable[[Case, np.random.Generator], bool]] = {
 
 
 def tells_zero(case: Case) -> bool:
-    """Some output is another, and not by little, where a 0 among the inputs is a number next to it."""
+    """Some output is another, and not by little, where a 0 among the inputs is a number next to
+    it.
+    """
     for place, x in enumerate(case.inputs):
-        if x is None or x.dtype not in (np.float32, np.float64) or not x.size or case.op in _ABOUT_VALUES:
+        if (
+            x is None
+            or x.dtype not in (np.float32, np.float64)
+            or not x.size
+            or case.op in _ABOUT_VALUES
+        ):
             continue
         numbers = np.arange(x.size).reshape(x.shape)
-        for chosen, rest in ((numbers % 2 == 0, x), (numbers == x.size - 1, x * 0)):  # some are next to 0; or all are 0 but one
-            zero, *near = (_given(case, place, np.where(chosen, tiny, rest).astype(x.dtype)) for tiny in (0.0, _TINY, -_TINY))
-            if zero is not None and not all(_close(y, z) for other in near if other for y, z in zip(zero, other, strict=True)):
+        for chosen, rest in (
+            (numbers % 2 == 0, x),
+            (numbers == x.size - 1, x * 0),
+        ):  # some are next to 0; or all are 0 but one
+            zero, *near = (
+                _given(case, place, np.where(chosen, tiny, rest).astype(x.dtype))
+                for tiny in (0.0, _TINY, -_TINY)
+            )
+            if zero is not None and not all(
+                _close(y, z) for other in near if other for y, z in zip(zero, other, strict=True)
+            ):
                 return True
     return False
 
@@ -179,7 +230,9 @@ def _given(case: Case, place: int, x: np.ndarray) -> list[np.ndarray] | None:
 def _close(y: np.ndarray, z: np.ndarray) -> bool:
     if y.shape != z.shape or y.dtype.kind != "f":
         return np.array_equal(y, z)
-    return np.allclose(y.astype(np.float64), z.astype(np.float64), rtol=0.02, atol=0.02, equal_nan=True)
+    return np.allclose(
+        y.astype(np.float64), z.astype(np.float64), rtol=0.02, atol=0.02, equal_nan=True
+    )
 
 
 def nan_below_zero(case: Case) -> bool:
@@ -191,7 +244,10 @@ def nan_below_zero(case: Case) -> bool:
     return below.dtype.kind == "f" and bool(np.isnan(below).any() and not np.isnan(above).any())
 
 
-SHOWN: dict[Trait, Callable[[Case], bool]] = {Trait.TELLS_ZERO: tells_zero, Trait.NAN_BELOW_ZERO: nan_below_zero}
+SHOWN: dict[Trait, Callable[[Case], bool]] = {
+    Trait.TELLS_ZERO: tells_zero,
+    Trait.NAN_BELOW_ZERO: nan_below_zero,
+}
 """What some case of a row shows that claims it, and no case of another."""
 
 PLANNED = frozenset({Trait.QUANTIZER, Trait.POST_OP, Trait.READS_CODES})
@@ -199,9 +255,16 @@ PLANNED = frozenset({Trait.QUANTIZER, Trait.POST_OP, Trait.READS_CODES})
 
 
 def applies(case: Case, trait: Trait) -> bool:
-    """True where the law can be put to the case: the first input is data, finite and not empty, of a type that the law can scale."""
+    """True where the law can be put to the case: the first input is data, finite and not empty, of
+    a type that the law can scale.
+    """
     x, spec = case.inputs[0], OPS[case.op]
-    if x is None or not x.size or case.op in _ABOUT_VALUES or (x.dtype.kind == "f" and not np.isfinite(x).all()):
+    if (
+        x is None
+        or not x.size
+        or case.op in _ABOUT_VALUES
+        or (x.dtype.kind == "f" and not np.isfinite(x).all())
+    ):
         return False
     if trait is Trait.COMMUTATIVE:
         return len(case.inputs) == 2 and case.op not in ("MatMul", "MatMulInteger") and _alike(spec)
@@ -209,8 +272,17 @@ def applies(case: Case, trait: Trait) -> bool:
         return spec.inputs[0].variadic
     if trait is Trait.PRODUCT:
         second = case.inputs[1] if len(case.inputs) > 1 and not spec.inputs[0].variadic else None
-        return x.dtype.kind == "f" and second is not None and second.dtype.kind == "f" and second.size > 0
-    if trait in (Trait.AVERAGES, Trait.KEEPS_ZERO) and spec.traits & {Trait.ELEMENTWISE, Trait.LAYOUT_ONLY, Trait.SELECTS}:
+        return (
+            x.dtype.kind == "f"
+            and second is not None
+            and second.dtype.kind == "f"
+            and second.size > 0
+        )
+    if trait in (Trait.AVERAGES, Trait.KEEPS_ZERO) and spec.traits & {
+        Trait.ELEMENTWISE,
+        Trait.LAYOUT_ONLY,
+        Trait.SELECTS,
+    }:
         return False  # they have traits that say more
     if trait in (Trait.SCALE_COMMUTING, Trait.AVERAGES, Trait.KEEPS_ZERO):
         return x.dtype.kind == "f"  # integers wrap around and truncate
@@ -223,20 +295,37 @@ def _alike(spec: OpSpec) -> bool:
 
 
 _ABOUT_VALUES = frozenset({"ConstantOfShape", "Range", "Shape", "Size"})
-"""Ops whose first input is a shape or a bound, or that look at its shape only: no law says anything of them."""
+"""Ops whose first input is a shape or a bound, or that look at its shape only: no law says anything
+of them.
+"""
 
 NOT_CLAIMED: dict[tuple[str, Trait], str] = {
-    ("BatchNormalization", Trait.ELEMENTWISE): "its vectors run along axis 1, which is not how inputs broadcast",
-    ("Lookup", Trait.ELEMENTWISE): "a pass makes it at the end, of f32 chains that are done: nothing may take it up again",
+    (
+        "BatchNormalization",
+        Trait.ELEMENTWISE,
+    ): "its vectors run along axis 1, which is not how inputs broadcast",
+    (
+        "Lookup",
+        Trait.ELEMENTWISE,
+    ): "a pass makes it at the end, of f32 chains that are done: nothing may take it up again",
     ("Expand", Trait.ELEMENTWISE): "true, but passes take it as what it is, LAYOUT_ONLY",
-    ("Trilu", Trait.ELEMENTWISE): "where an element lies decides whether it stays, which no post-op knows",
+    (
+        "Trilu",
+        Trait.ELEMENTWISE,
+    ): "where an element lies decides whether it stays, which no post-op knows",
     ("Div", Trait.SCALE_COMMUTING): "integers truncate",
     ("Identity", Trait.RESHAPES): "true, and passes drop it: its shape is no other",
     ("Mul", Trait.PRODUCT): "it goes by element and sums nothing",
-    **{(f"{of}Normalization", Trait.KEEPS_ZERO): "it divides by what may be as small" for of in ("Layer", "RMS", "Instance", "Group")},
+    **{
+        (f"{of}Normalization", Trait.KEEPS_ZERO): "it divides by what may be as small"
+        for of in ("Layer", "RMS", "Instance", "Group")
+    },
     ("LRN", Trait.KEEPS_ZERO): "true, and no primitive has a chain behind it",
     ("Resize", Trait.AVERAGES): "of neighbours, not of a window",
-    ("ReduceMean", Trait.AVERAGES): "along axes: it has no windows, and no primitive takes codes for it",
+    (
+        "ReduceMean",
+        Trait.AVERAGES,
+    ): "along axes: it has no windows, and no primitive takes codes for it",
 }
 """(row, trait) that all cases have and the row does not claim -> why not."""
 
