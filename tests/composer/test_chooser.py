@@ -218,20 +218,19 @@ def test_a_negative_factor_behind_relu_is_a_post_op_and_says_why() -> None:
 def test_what_goes_into_the_front_was_weighed_against_a_post_op() -> None:
     for factor, cost in (
         (np.float32(0.5), 0.01),
-        (np.float32([[[0.5]], [[2.0]], [[0.25]], [[1.0]]]), 0.03),
+        (np.float32([0.5, 2.0, 0.25, 1.0]), 0.03),
     ):
         n = Net()
-        x = n.qdq(n.input(("N", 4, 4, 4)), 2**-5, 128)
-        plan = compiled(
-            n, n.op("Mul", n.op("LeakyRelu", n.conv(x, 4, scale=2**-8), alpha=0.25), factor)
-        )
+        x = n.qdq(n.input(("N", 4)), 2**-5, 128)
+        product = n.op("MatMul", x, n.weights((4, 4), 2**-8))
+        plan = compiled(n, n.op("Mul", n.op("LeakyRelu", product, alpha=0.25), factor))
         (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Mul"]
         assert [(home.home, pytest.approx(home.cost)) for home in decision.alternatives][:2] == [
             ("folded", 0.0),
             ("post-op", cost),
         ]
         assert decision.alternatives[2].home == "own step"
-        (step,) = steps(plan, "convolution")
+        (step,) = steps(plan, "matmul")
         assert kinds(step) == ["relu"]
 
 
