@@ -17,19 +17,22 @@ define make_venv
 test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
 endef
 
-.PHONY: help demo test coverage lint types fuzz docs wheel bench decoding models clean
+.PHONY: help demo test test-all coverage lint types fuzz docs wheel bench decoding models clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 demo: .venv/.base  ## compile the digits model, say what was fused, classify 360 real digits in f32 and int8
 	$(BIN)/fqfuse demo
 
-test: .venv/.dev .venv-onednn2/.ready  ## run the tests but the slow ones, in JOBS processes (default 2)
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) -m 'not slow' tests
+test: .venv/.dev .venv-onednn2/.ready  ## run each test on a few of its cases, in JOBS processes (default 2)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) -m 'not slow' --quick tests
 
-coverage: .venv/.dev .venv-onednn2/.ready  ## run a sample of the tests, slow ones too, and demand 90 % line coverage
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --every 8 --cov --cov-report=term --cov-fail-under=90 tests
+test-all: .venv/.dev .venv-onednn2/.ready  ## run every case of every test
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
+
+coverage: .venv/.dev .venv-onednn2/.ready  ## run the tests of `make test` and demand 90 % line coverage
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) -m 'not slow' --quick --cov --cov-report=term --cov-fail-under=90 tests
 
 lint: .venv/.dev  ## ruff's rules and format, and the import rules between the folders
 	$(BIN)/ruff check .

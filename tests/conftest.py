@@ -10,7 +10,8 @@ below tests/golden:
 and runs once for each file in it. `pytest --update-golden` writes the expected halves anew; read
 the diff before you commit it.
 
-`pytest --every 8` runs a sample: of each test with many cases, unless it is slow, every eighth.
+`pytest --quick` runs a sample: of each test with many cases a few, from the first to the last, and
+Hypothesis tests on fewer examples.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-FEW_CASES = 16
-"""Tests with no more run in full in a sample, too."""
+QUICK_CASES = 4
+"""A test with more runs that many of them with --quick."""
 
 GOLDEN = Path(__file__).parent / "golden"
 SEPARATOR = "# -----"
 
-# Timing on a shared machine says nothing about a test, hence no deadline. `make test` draws the
-# same examples every time, so that a failure belongs to the change under test; `make fuzz` looks
-# for new ones.
+# Timing on a shared machine says nothing about a test, hence no deadline. `make test` and `make
+# test-all` draw the same examples every time, so that a failure belongs to the change under test;
+# `make fuzz` looks for new ones.
 settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 settings.register_profile(
     "fuzz", deadline=None, derandomize=False, max_examples=3000
 )  # a profile inherits what it does not say
@@ -80,30 +82,37 @@ class GoldenCase:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --update-golden and --every."""
+    """Add --update-golden and --quick."""
     parser.addoption(
         "--update-golden",
         action="store_true",
         help="write the expected half of the golden files from the actual text",
     )
-    sample = f"of tests with more than {FEW_CASES} cases run every N-th, of slow ones all"
-    parser.addoption("--every", type=int, default=1, metavar="N", help=sample)
+    few = f"of tests with more than {QUICK_CASES} cases run that many, and Hypothesis on fewer examples"
+    parser.addoption("--quick", action="store_true", help=few)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before test modules are imported: they ask the profile how many examples they draw."""
+    if config.getoption("quick"):
+        settings.load_profile("quick")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave every N-th case of each test with many; all of the slow ones, for `make test` runs none
-    of them.
+    """With --quick, leave a few cases of each test with many, spread from the first to the last.
+    Slow tests and golden files are left whole: what runs them wants them.
     """
-    every = config.getoption("every")
+    if not config.getoption("quick"):
+        return
+    whole = ("slow", "golden", "each_case")
     cases: dict[str, list[pytest.Item]] = {}
-    for item in [item for item in items if item.get_closest_marker("slow") is None]:
-        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    left_out = {
-        item
+    for item in items:
+        if not any(item.get_closest_marker(name) for name in whole):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = {item for many in cases.values() for item in many} - {
+        many[place * (len(many) - 1) // (QUICK_CASES - 1)]
         for many in cases.values()
-        if len(many) > FEW_CASES
-        for place, item in enumerate(many)
-        if place % every
+        for place in range(QUICK_CASES)
     }
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])

@@ -92,6 +92,7 @@ def test_versus_wants_a_checkout(tmp_path):
         versus(tmp_path, cases(tmp_path), Settings(), 6, tmp_path, print)
 
 
+@pytest.mark.slow
 def test_a_checkout_against_itself(chain, capsys):
     case = Case(Network("chain", build=build_chain, feeds=dict, logits=""), "qdq", chain)
     shutil.copy(chain / "chain.onnx", case.path)
@@ -256,6 +257,7 @@ def test_the_report_says_what_twice_the_chain_costs(tmp_path):
     assert json.loads((tmp_path / "compile.json").read_text())["plain_chains"][0]["nodes"] == 1000
 
 
+@pytest.mark.slow
 def test_plain_chains_are_timed_by_kind(tmp_path):
     found = compile_plain_chains(
         (20,),

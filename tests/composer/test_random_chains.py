@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
-from laws.budget import examples
+from laws.budget import ENOUGH, examples
 from laws.chain_laws import chain_plan, interval_of, shown, within
 from laws.chains import DrawnChain, chains
 from laws.contracts import GRANTED
@@ -48,7 +48,7 @@ def test_the_intervals_of_chains_say_something() -> None:
             certain.append(float(np.mean(box.low == box.high)))
 
     measure()
-    assert len(certain) > 30
+    assert len(certain) > (30 if ENOUGH else 0)
     assert np.mean(certain) > 0.9, "the code is certain in most places"
 
 

@@ -9,7 +9,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
+from laws.budget import examples
 from laws.corpus import CORPUS, feeds_for
 from support.plan_strategies import plans
 
@@ -37,7 +38,7 @@ def result(plan: Plan, step: Step, live: dict[str, np.ndarray]) -> dict[str, np.
     )
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@examples(100)
 @given(plans())
 def test_any_plan_for_v3_means_the_same_bytes_as_a_unified_one(plan: Plan) -> None:
     """With NaN, infinity and numbers near them among the operands."""

@@ -9,17 +9,21 @@ from typing import Any
 
 from hypothesis import HealthCheck, seed, settings
 
-__all__ = ["examples", "shard"]
+__all__ = ["ENOUGH", "examples", "shard"]
 
 Test = Callable[..., Any]
 
 _RATIO = settings.default.max_examples / 100
-"""The profile's number against Hypothesis' own default: 1 in `make test`, 30 in `make fuzz`."""
+"""The profile's number against Hypothesis' own default: 0.1 in `make test`, 1 in `make test-all`, 30
+in `make fuzz`."""
+
+ENOUGH = _RATIO >= 1
+"""Whether a count over all examples, such as how often a rule fires, says something."""
 
 
 def examples(usual: int, fuzz: int = 0) -> settings:
-    """`usual` examples; in `make fuzz` that many in proportion to the profile, or `fuzz` where it
-    is given.
+    """`usual` examples in `make test-all`; otherwise that many in proportion to the profile, or in
+    `make fuzz` the number `fuzz` where it is given.
 
     Health checks are off: drawing a graph takes longer than Hypothesis expects of a strategy.
     """

@@ -24,11 +24,11 @@ from fqfuse.runtime.session import InferenceSession
 def drawn(block: str, count: int, hold: Callable[[Graph], None]) -> None:
     """Calls `hold` with `count` graphs around a block.
 
-    `make test` draws the same ones every time, `make fuzz` new ones, and more by as much as its
+    `make test-all` draws the same ones every time, `make fuzz` new ones, and more by as much as its
     profile has more examples than the default.
     """
     share = settings(
-        max_examples=count * settings.default.max_examples // 100,
+        max_examples=max(1, count * settings.default.max_examples // 100),
         suppress_health_check=[HealthCheck.too_slow],
     )
     run = share(given(graphs((BLOCKS[block],)))(hold))

@@ -277,8 +277,8 @@ def close(found: np.ndarray, expected: np.ndarray, quantized: float) -> bool:
 @pytest.mark.parametrize("part", range(4))
 def test_models_as_exporters_write_them(part: int) -> None:
     counts: Counter[str] = Counter()
-    more, fresh = settings.default.max_examples // 100, np.random.default_rng()
-    for index in range(part, EXPORTED * more, 4):
+    more, fresh = settings.default.max_examples / 100, np.random.default_rng()
+    for index in range(part, int(EXPORTED * more), 4):
         seed = index if settings.default.derandomize else int(fresh.integers(1 << 40))
         hold_case(drawn_case(source(seed)), seed, counts)
     assert counts["equal bytes"] >= 9 * counts["other bytes"], counts

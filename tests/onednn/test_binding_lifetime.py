@@ -81,6 +81,7 @@ def conv(engine: Engine, channels: int = 32, post_ops: tuple[Any, ...] = ()) -> 
 # as megabytes. The limits leave room for the allocator's own drift.
 
 
+@pytest.mark.slow
 def test_descriptors_memories_and_attributes_do_not_leak(engine: Engine, library: Library) -> None:
     buffer = np.zeros(4096, np.uint8)
 
@@ -94,6 +95,7 @@ def test_descriptors_memories_and_attributes_do_not_leak(engine: Engine, library
     assert growth_kib(work, 2000, 30000) < 1024
 
 
+@pytest.mark.slow
 def test_primitive_descriptors_do_not_leak(engine: Engine, library: Library) -> None:
     operand = channels_last(library, (1, 32, 1, 1), DataType.f32)
     chain = (
@@ -123,6 +125,7 @@ def test_generated_code_is_freed(engine: Engine, library: Library) -> None:
         assert growth_kib(work, 200, 3000) < 2048
 
 
+@pytest.mark.slow
 def test_executions_do_not_leak(engine: Engine, stream: Stream) -> None:
     x = Memory.wrap(engine, np.zeros(16, np.float32))
     primitive = Primitive(eltwise(engine, AlgKind.eltwise_relu, x.desc, x.desc))
@@ -250,6 +253,7 @@ def test_nothing_is_said_when_the_interpreter_ends() -> None:
     assert (done.stdout, done.stderr) == ("", "")
 
 
+@pytest.mark.slow
 def test_a_refused_primitive_leaves_nothing_behind(engine: Engine) -> None:
     md = row_major(engine.library, (4, 8), DataType.s8)
 

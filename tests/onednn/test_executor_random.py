@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
+from laws.budget import examples
 from support.plan_strategies import plans, tame
 
 from fqfuse.plan.attributes import DepthwiseConv
@@ -17,7 +18,7 @@ from fqfuse.runtime.lowering.executor import OneDnnExecutor
 pytestmark = pytest.mark.usefixtures("vnni")
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@examples(60)
 @given(plans())
 def test_random_plans(plan: Plan) -> None:
     plan = tame(plan)

@@ -4,7 +4,7 @@ bytes from NumPy and oneDNN.
 oneDNN computes transcendental functions by polynomials: where the chain has one, the interval
 grants it their error, and the code one least significant bit. NumPy is granted neither.
 
-2,000 chains in `make test`, 50,000 in `make fuzz`, drawn in 16 parts; and some that are as long as
+2,000 chains in `make test-all`, 50,000 in `make fuzz`, drawn in 16 parts; and some that are as long as
 chains may be. Without oneDNN, or on a CPU without VNNI, where int8 products saturate, the chains
 are held on NumPy and the parts then skipped, with the reason.
 """
@@ -38,7 +38,7 @@ generated, or loses bits.
 """
 
 MOST_REFUSED = {"Conv": 0.02, "ConvTranspose": 0.3, "MatMul": 0.02, "Gemm": 0.02}
-"""The largest share of an anchor's chains that runs on NumPy, over a part. In `make test` none of
+"""The largest share of an anchor's chains that runs on NumPy, over a part. In `make test-all` none of
 1,500 does but deconvolutions, 70 of 500: grouped ones of signed or odd numbers of channels, and
 those with a sum that is not the first post-op, have no compiled kernel."""
 

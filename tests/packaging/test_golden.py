@@ -35,12 +35,14 @@ def run(suite: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=suite, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_missing_half_fails_with_a_hint(suite: Path) -> None:
     ran = run(suite)
     assert ran.returncode == 1
     assert "--update-golden" in ran.stdout
 
 
+@pytest.mark.slow
 def test_update_writes_the_half_and_the_next_run_passes(suite: Path) -> None:
     case = suite / "golden" / "upper" / "a.txt"
     assert run(suite, "--update-golden").returncode == 0
@@ -50,6 +52,7 @@ def test_update_writes_the_half_and_the_next_run_passes(suite: Path) -> None:
     assert case.read_text() == "one\n\ntwo\n# -----\nONE\n\nTWO\n"
 
 
+@pytest.mark.slow
 def test_difference_fails(suite: Path) -> None:
     (suite / "golden" / "upper" / "a.txt").write_text("one\n# -----\nONE!\n")
     ran = run(suite)
@@ -57,6 +60,7 @@ def test_difference_fails(suite: Path) -> None:
     assert "ONE!" in ran.stdout
 
 
+@pytest.mark.slow
 def test_folder_without_cases_is_an_error(suite: Path) -> None:
     (suite / "golden" / "upper" / "a.txt").unlink()
     ran = run(suite)

@@ -60,7 +60,7 @@ def test_version_is_the_changelogs_newest() -> None:
 def test_make_lists_every_target_that_is_no_file() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     phony = re.search(r"^\.PHONY: (.*)", makefile, flags=re.MULTILINE)[1].split()
-    described = re.findall(r"^(\w+):.*?## ", makefile, flags=re.MULTILINE)
+    described = re.findall(r"^([\w-]+):.*?## ", makefile, flags=re.MULTILINE)
     assert sorted(phony) == sorted(described)
 
 

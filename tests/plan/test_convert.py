@@ -11,7 +11,8 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
+from laws.budget import examples
 from laws.corpus import CORPUS, feeds_for
 from support.plan_strategies import plans, tame
 
@@ -85,7 +86,7 @@ def test_mechanically_every_step_gives_the_same_numbers(name: str) -> None:
         )  # equal numbers: a zero may change its sign in linear(s, 0)
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@examples(100)
 @given(plans())
 def test_mechanically_random_plans_give_the_same_numbers(plan: Plan) -> None:
     assume(plan.target == "onednn-v2")

@@ -2,7 +2,7 @@
 refused with a PlanError.
 
 Mutants (`plan_mutations.py`) of every kind of plan (`plan_corpus.py`) run in processes of their own
-(`plan_worker.py`), which may crash, hang or ask for too much. `make test` takes the same few
+(`plan_worker.py`), which may crash, hang or ask for too much. `make test-all` takes the same few
 hundred each time, `make fuzz` draws 50,000 anew; a failure names its seed, and `python
 plan_worker.py <folder of plans> <seed> 1` runs that one alone.
 """
