@@ -59,7 +59,9 @@ def test_the_layout_names_each_folder() -> None:
 
 def test_make_targets_in_documents_exist() -> None:
     targets = set(
-        re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+        re.findall(
+            r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE
+        )
     )
     for document in DOCUMENTS:
         named = set(re.findall(r"`make ([\w-]+)`", document.read_text(encoding="utf-8")))
