@@ -5,33 +5,29 @@ of the rules are made from it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from ..ir.rule import Equation
+from ..ir.rule import Rule
 from ..plan.conversion.output_scale import FACTOR, OF_ARGUMENT, UNSCALED
 from ..plan.conversion.real_domain import REAL, TAKEN_APART
-from .formula.algebra import COMMUTING, SIMPLIFYING, Rule
+from .formula.algebra import COMMUTING, SIMPLIFYING
+from .formula.definitions import PRODUCT_OF_CODES, ROUNDED_FIRST
 from .formula.exact_zeros import EXACT_ZERO
-from .formula.formula import ONE_ENTRY
-from .formula.operand_rules import OPERANDS
-from .formula.store_rules import STORING, StoreRule
-from .formula.unary_rules import UNARY
-from .formula.writing import WRITING
-from .mapping.compared_codes import COMPARING, DIFFERENCE
-from .mapping.folding import FOLDING
-from .mapping.legacy_eltwise import LEGACY
-from .mapping.placing import PLACING
+from .formula.store_rules import NARROW_STORE, STORING
+from .formula.writing import ADDING
+from .mapping.compared_codes import DECODED_WITH_CODES, DIFFERENCE
+from .mapping.hoisting import FOLDING
+from .mapping.placing import ELTWISE_SCALE, SECOND_ELTWISE
 from .steps.depthwise import DEPTHWISE
 from .steps.fake_quantize import FAKE_QUANTIZE
 from .steps.prelu import PRELU
 
 __all__ = ["SECTIONS", "AnyRule", "Section", "all_rules"]
 
-AnyRule = Rule | StoreRule | Equation[Callable[..., object]]
+AnyRule = Rule[Callable[..., object]]
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """Rules of one kind: their title in the documentation, where they are applied, and they
     themselves.
     """
@@ -41,8 +37,6 @@ class Section:
     rules: tuple[AnyRule, ...]
 
 
-_SIMPLIFYING = {rule.name for rule in SIMPLIFYING}
-
 SECTIONS: tuple[Section, ...] = (
     Section(
         "FakeQuantize",
@@ -50,39 +44,32 @@ SECTIONS: tuple[Section, ...] = (
         (FAKE_QUANTIZE,),
     ),
     Section(
-        "Vectors",
-        "Applied to every vector of factors, shifts and bounds, before anything else looks at it.",
-        (ONE_ENTRY,),
+        "Operations as basic operations",
+        "Applied to what a node does to the chain x, alone or with codes k*(q-z). What has no guard is no rule but a definition: see "
+        "`definitions.py`, `chain.py` and `placing.py`.",
+        (ROUNDED_FIRST, PRELU, PRODUCT_OF_CODES),
     ),
     Section(
-        "Operations of one operand",
-        "Applied to what changes the chain x by constants alone; the first that fires is taken. Functions that oneDNN has need none.",
-        (*UNARY, PRELU),
+        "Comparisons, maxima and minima",
+        "Applied to a chain and codes s*(q-z), or another tensor t. gt stands for every comparison, max for min, too.",
+        (DECODED_WITH_CODES, DIFFERENCE),
     ),
     Section(
-        "Operations of two operands",
-        "Applied to arithmetic of the chain x with a constant c, an f32 tensor t, codes s*(q-z), or itself; the first that fires is taken.",
-        OPERANDS,
-    ),
-    Section(
-        "Comparisons, maxima and minima with codes",
-        "Applied to a chain and codes s*(q-z); the first that fires is taken. gt stands for every comparison, max for min, too.",
-        (*COMPARING, DIFFERENCE),
-    ),
-    Section(
-        "Writing an operation by others",
-        "Applied to the end of a chain: to residual adds and to stores inside it, and to a store at its end as far as needed.",
-        WRITING,
+        "Writing a residual add as a binary addition",
+        "Applied to the end of a chain; the first that fires is taken, where something behind tells 0 from the numbers next to it, else "
+        "the last.",
+        ADDING,
     ),
     Section(
         "Algebra: simplifying",
-        "Applied to two neighbours of a chain wherever they match.",
+        "Applied to two neighbours of a chain wherever they match, where the affine maps between are one scale and one shift.",
         SIMPLIFYING,
     ),
     Section(
         "Algebra: moving a factor or shift to the front",
-        "Applied where it ends in the weights, the output scale or the bias, or joins one that is computed anyway.",
-        tuple(rule for rule in COMMUTING if rule.name not in _SIMPLIFYING),
+        "Applied where it ends in the weights, the output scale or the bias, or joins one that is computed anyway. What commutes without a "
+        "guard is arithmetic, see `algebra.py`.",
+        COMMUTING,
     ),
     Section(
         "Algebra: into the front",
@@ -92,7 +79,7 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "Algebra: at the store",
         "Applied to the end of a chain that stores codes clip(round(x/s + z)).",
-        STORING,
+        (*STORING, NARROW_STORE),
     ),
     Section(
         "Algebra: where 0 shows",
@@ -100,14 +87,9 @@ SECTIONS: tuple[Section, ...] = (
         (EXACT_ZERO,),
     ),
     Section(
-        "Placing: from operations to post-ops",
-        "Applied to what is left of a chain, from its start on; the first that fires is taken.",
-        PLACING,
-    ),
-    Section(
-        "Placing: a second eltwise of an algorithm, for oneDNN 2",
-        "Applied where its parameters are not those of the first one in the chain; the first that fires is taken.",
-        LEGACY,
+        "Placing: what oneDNN 2 takes",
+        "Applied to the post-ops that a chain has become; those of oneDNN 3 have the definitions of basic operations.",
+        (ELTWISE_SCALE, SECOND_ELTWISE),
     ),
     Section(
         "Placing: a step into the one in front",

@@ -4,18 +4,31 @@ for them, and how they refuse.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-__all__ = ["Equation", "Refusal"]
+__all__ = ["Refusal", "Rule", "first_fired"]
 
+Found = TypeVar("Found")
 Apply_co = TypeVar("Apply_co", bound=Callable[..., object], covariant=True)
 
 
 @dataclass(frozen=True)
-class Equation(Generic[Apply_co]):
-    """One rule.
+class Refusal:
+    """Why an operation has no home: the predicate that failed, what it needs and what it met, and
+    what the user can change.
+    """
+
+    reason: str
+    expected: str = ""
+    found: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Rule(Generic[Apply_co]):
+    """One rule: what matches, its guard, and what it becomes.
 
     Attributes:
         name: the equation itself.
@@ -33,13 +46,17 @@ class Equation(Generic[Apply_co]):
     float: Literal["bitwise", "ties", "ulp"] = "ulp"
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why an operation has no home: the predicate that failed, what it needs and what it met, and
-    what the user can change.
+def first_fired(
+    rules: Iterable[Rule[Callable[..., Found | Refusal | None]]], *arguments: object
+) -> Found | Refusal | None:
+    """What the first rule that fires gives; the last refusal where none does, None where none
+    matches.
     """
-
-    reason: str
-    expected: str = ""
-    found: str = ""
-    hint: str = ""
+    refusal: Refusal | None = None
+    for rule in rules:
+        found = rule.apply(*arguments)
+        if isinstance(found, Refusal):
+            refusal = found
+        elif found is not None:
+            return found
+    return refusal

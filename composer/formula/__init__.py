@@ -4,10 +4,10 @@ operations in normal form.
 - `formula.py`: the basic operations: scale, shift, round, clip, eltwise, binary, residual add,
   store
 - `linked.py`: a sequence that grows at its end and shares its beginning
-- `unary_rules.py`, `operand_rules.py`: what an operation of one operand, or of two, is in basic
-  operations
-- `algebra.py`: the normal form, and the rules that lead to it
-- `store_rules.py`: what a store makes of the operations in front of it
-- `writing.py`: residual adds and stores written by other operations
+- `definitions.py`: what an operation with another operand is in basic operations
+- `algebra.py`: the normal form: affine maps, the rules for what stands between them, and what moves
+  past what
+- `store_rules.py`: what a store makes of the operations in front of it, and its parts as operations
+- `writing.py`: residual adds written by other operations
 - `exact_zeros.py`: the order of scale and shift where a 0 must stay one
 """

@@ -14,9 +14,8 @@ from ...ir.algorithms import BINARY, ELTWISE
 from ...ir.graph import Graph
 from ...ir.node import Node
 from ...ir.ops.spec import Trait
-from ...ir.rule import Refusal
+from ...ir.rule import Refusal, Rule
 from ...ir.types import DType
-from .algebra import Rule
 from .formula import BasicOp, BinaryOp, EltwiseOp, Round, ScaleBy, Shift, vec
 
 __all__ = ["EXACT_ZERO", "exact_zeros", "is_told", "is_told_behind", "tells", "zero_shows"]

@@ -8,17 +8,14 @@ they become attributes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from ...ir.rule import Equation, Refusal
 from ...ir.types import DType
 
 __all__ = [
-    "ONE_ENTRY",
     "Add",
     "BasicOp",
     "BinaryOp",
@@ -32,8 +29,7 @@ __all__ = [
     "Shift",
     "Store",
     "Vec",
-    "VectorRule",
-    "shrink",
+    "decoding",
     "vec",
 ]
 
@@ -41,47 +37,25 @@ Vec = npt.NDArray[np.float64]
 
 
 def vec(values: npt.ArrayLike) -> Vec:
-    """A 1-D f64 vector; equal entries shrink to one."""
-    return shrink(np.asarray(values, np.float64).reshape(-1))
-
-
-def shrink(values: Vec) -> Vec:
-    """The vector with one entry when all its entries are equal."""
-    found = values if values.size < 2 else ONE_ENTRY.apply(values)
-    return values if isinstance(found, Refusal) else found
-
-
-class VectorRule(Equation[Callable[[Vec], "Vec | Refusal"]]):
-    """One equation about a vector of factors, shifts or bounds."""
-
-
-def _one_entry(values: Vec) -> Vec | Refusal:
-    """A vector whose entries are equal has one entry, so that what it multiplies, shifts or bounds
-    is per tensor.
-
-    Legal because: an entry alone serves every channel.
-    Refuses when: two entries differ.
-    """
-    return values[:1] if values.size < 2 or bool((values == values[0]).all()) else _ENTRIES_DIFFER
-
-
-_ENTRIES_DIFFER = Refusal("[a, a, ...] = a needs equal entries", "one number", "different ones")
-
-ONE_ENTRY = VectorRule("[a, a, ...] = a", _one_entry, float="bitwise")
+    """A 1-D f64 vector; equal entries shrink to one, which serves every channel."""
+    entries = np.asarray(values, np.float64).reshape(-1)
+    return entries[:1] if entries.size > 1 and bool((entries == entries[0]).all()) else entries
 
 
 @dataclass(frozen=True, eq=False)
 class ScaleBy:
-    """y = y * values."""
+    """y = y * values. `why`: what keeps it from moving into the front."""
 
     values: Vec
+    why: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """y = y + values."""
+    """y = y + values; `why` as above."""
 
     values: Vec
+    why: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -184,3 +158,10 @@ BasicOp = ScaleBy | Shift | Round | Clip | EltwiseOp | PreluOp | BinaryOp | Add
 
 ChainOp = BasicOp | CodesOp | Store
 """What a chain is given: what is no basic operation yet is written as such."""
+
+
+def decoding(scale: npt.ArrayLike, zero_point: npt.ArrayLike) -> list[BasicOp]:
+    """scale * (y - zero_point) as (y + (-zero_point)) * scale: two operations, each with a home of
+    its own.
+    """
+    return [Shift(vec(np.negative(zero_point))), ScaleBy(vec(scale))]

@@ -1,87 +1,115 @@
 """Rules at the end of a chain: what a store into 8 bits does anyway, nothing in front of it must
-do.
+do; and what a store cannot do goes in front of it.
 
-A rule looks at the last operation and the store behind it, and says whether the operation may go,
-why not (a `Refusal`), or nothing.
+A rule of `STORING` looks at the last operation and the store behind it, and says whether the
+operation may go, why not (a `Refusal`), or nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from ...ir.rule import Refusal
-from .formula import BasicOp, Clip, EltwiseOp, Round, Store, Vec, vec
+from ...ir.rule import Refusal, Rule, first_fired
+from .algebra import as_clip, is_normal
+from .formula import BasicOp, Clip, Round, ScaleBy, Shift, Store, vec
 
-__all__ = ["STORING", "StoreRule", "absorb"]
+__all__ = [
+    "NARROW_STORE",
+    "STORING",
+    "absorb",
+    "scale_apart",
+    "with_factor",
+    "written_out",
+    "zero_point_apart",
+]
 
 
-@dataclass(frozen=True)
-class StoreRule:
-    """One equation, of a store and what stands in front of it.
-
-    Attributes:
-        name: the equation itself.
-        apply: True when the operation may go; its docstring says why that is legal and when it
-            refuses.
-        real: `identity` or `approximation` of real numbers.
-        float: `bitwise`, `ties` or `ulp`: what holds in f32; see `Contract`.
+def written_out(store: Store) -> list[BasicOp]:
+    """clip(round(x*(1/s) + z), l, h): a store that the chain goes on behind. Codes that are known to
+    be codes already need no rounding and no clip.
     """
+    affine = scale_apart(store)[0], Shift(store.zero_point)
+    if store.exact:
+        return [*affine]
+    return [*affine, Round(), Clip(vec(float(store.low)), vec(float(store.high)))]
 
-    name: str
-    apply: Callable[[BasicOp, Store], Literal[True] | Refusal | None]
-    real: Literal["identity", "approximation"] = "identity"
-    float: Literal["bitwise", "ties", "ulp"] = "bitwise"
+
+def scale_apart(store: Store) -> tuple[ScaleBy, Store]:
+    """store(x, s, z) = store(x*(1/s), 1, z): a factor for a destination without a scale."""
+    return ScaleBy(vec(1.0 / store.scale)), replace(store, scale=vec(1.0))
 
 
-def _covers(low: Vec, high: Vec, store: Store, name: str) -> Literal[True] | Refusal:
-    if not bool((store.scale > 0).all()):
-        return Refusal(f"{name} needs s > 0", "s > 0", f"smallest s {store.scale.min():g}")
-    with np.errstate(invalid="ignore"):
-        zeros = (
-            store.zero_point,
-            store.zero_point.astype(np.float32),
-        )  # as it is, and as the store adds it
-        first = np.maximum(*(np.rint(low / store.scale + zero) for zero in zeros))
-        last = np.minimum(*(np.rint(high / store.scale + zero) for zero in zeros))
-    if bool((first <= store.low).all()) and bool((last >= store.high).all()):
-        return True
-    return Refusal(
-        f"{name} needs bounds whose codes are the store's ends, or beyond",
-        f"codes {store.low} and {store.high}",
-        f"{first.max():g} and {last.min():g}",
-    )
+def zero_point_apart(store: Store) -> tuple[Shift, Store]:
+    """store(x, s, z) = store(x + z*s, s, 0): a shift in front of the scale, towards the bias."""
+    return Shift(vec(store.zero_point * store.scale)), replace(store, zero_point=vec(0.0))
+
+
+def with_factor(factor: BasicOp | None, store: Store) -> Store | None:
+    """store(x*A, s) = store(x, s/A) for one A and one s; None for others, and where f32 does not
+    hold s/A.
+    """
+    if not isinstance(factor, ScaleBy) or max(factor.values.size, store.scale.size) > 1:
+        return None
+    quotient = store.scale / factor.values
+    return replace(store, scale=vec(quotient)) if is_normal(quotient) else None
+
+
+def _needs_positive(equation: str, store: Store) -> Refusal | None:
+    if bool((store.scale > 0).all()):
+        return None
+    return Refusal(f"{equation} needs s > 0", "s > 0", f"smallest s {store.scale.min():g}")
+
+
+def _narrow_store(store: Store) -> tuple[Clip, Store] | Refusal:
+    """A store that keeps to fewer codes than its type has becomes a clip and a store of all codes.
+
+    Legal because: quantization is non-decreasing for s > 0, so that it clips alike in front and
+    behind.
+    Refuses when: a scale is not positive: a NaN, which is the lowest code, would become the
+    highest.
+    """
+    ends = (vec((end - store.zero_point) * store.scale) for end in (store.low, store.high))
+    low, high = store.dtype.range
+    refusal = _needs_positive("a clip in front of the store", store)
+    return refusal or (Clip(*ends), replace(store, low=low, high=high))
+
+
+NARROW_STORE = Rule(
+    "store(x, l, h) = store(clip(x, (l-z)*s, (h-z)*s)), s > 0", _narrow_store, float="bitwise"
+)
 
 
 def _store_clip(last: BasicOp, store: Store) -> Literal[True] | Refusal | None:
-    """A clip whose bounds get the first and the last code, or lie beyond, goes.
+    """A clip whose bounds get the first and the last code, or lie beyond, goes; so does a relu
+    whose 0 has the lowest code, or lies below it.
 
     Legal because: quantization is non-decreasing, so what lies beyond a bound gets the bound's code
-    with or without the clip. In f32 a bound beside a tie may get the next code.
+    with or without the clip. In f32 a bound beside a tie may get the next code. relu is a clip to
+    [0, inf).
     Refuses when: a bound's code lies inside (255 levels into s8 clip at -127, the store at -128),
-    or a scale is not positive.
+    or a scale is not positive; a leaky relu does not match.
     """
-    return (
-        _covers(last.low, last.high, store, "store(clip(x,l,h)) = store(x)")
-        if isinstance(last, Clip)
-        else None
-    )
-
-
-def _store_relu(last: BasicOp, store: Store) -> Literal[True] | Refusal | None:
-    """A relu in front of a store whose lowest code is that of 0, or higher, goes.
-
-    Legal because: relu is a clip to [0, inf), and quantization is non-decreasing.
-    Refuses when: codes of negative values exist, or a scale is not positive; a leaky relu does not
-    match.
-    """
-    return (
-        _covers(vec(0.0), vec(np.inf), store, "store(relu(x)) = store(x)")
-        if last == EltwiseOp("relu")
-        else None
+    clip = as_clip(last)
+    if not isinstance(clip, Clip):
+        return None
+    refusal = _needs_positive("store(clip(x,l,h)) = store(x)", store)
+    if refusal is not None:
+        return refusal
+    zero = store.zero_point
+    with np.errstate(invalid="ignore"):  # the zero point as it is, and as the store adds it
+        zeros = (zero, zero.astype(np.float32))
+        first = np.maximum(*(np.rint(clip.low / store.scale + zero) for zero in zeros))
+        last_code = np.minimum(*(np.rint(clip.high / store.scale + zero) for zero in zeros))
+    if bool((first <= store.low).all()) and bool((last_code >= store.high).all()):
+        return True
+    return Refusal(
+        "store(clip(x,l,h)) = store(x) needs bounds whose codes are the store's ends, or beyond",
+        f"codes {store.low} and {store.high}",
+        f"{first.max():g} and {last_code.min():g}",
     )
 
 
@@ -94,8 +122,7 @@ def _store_round(last: BasicOp, store: Store) -> Literal[True] | Refusal | None:
     """
     if not isinstance(last, Round):
         return None
-    even = bool((store.zero_point % 2 == 0).all())
-    if bool((store.scale == 1).all()) and even:
+    if bool((store.scale == 1).all()) and bool((store.zero_point % 2 == 0).all()):
         return True
     found = f"scale {store.scale[0]:g}, zero point {store.zero_point[0]:g}"
     return Refusal(
@@ -103,18 +130,15 @@ def _store_round(last: BasicOp, store: Store) -> Literal[True] | Refusal | None:
     )
 
 
-STORING: tuple[StoreRule, ...] = (
-    StoreRule(
-        "store(clip(x,l,h)) = store(x), l and h at its ends or beyond", _store_clip, float="ties"
-    ),
-    StoreRule("store(relu(x)) = store(x), 0 at its low end or below", _store_relu),
-    StoreRule("store(round(x)) = store(x), s = 1, z even", _store_round, float="ties"),
+STORING: tuple[Rule[Callable[[BasicOp, Store], Literal[True] | Refusal | None]], ...] = (
+    Rule("store(clip(x,l,h)) = store(x), l and h at its ends or beyond", _store_clip, float="ties"),
+    Rule("store(round(x)) = store(x), s = 1, z even", _store_round, float="ties"),
 )
 
 
 def absorb(ops: Sequence[BasicOp], store: Store) -> list[BasicOp]:
     """The chain without what the store does anyway."""
     left = list(ops)
-    while left and any(rule.apply(left[-1], store) is True for rule in STORING):
+    while left and first_fired(STORING, left[-1], store) is True:
         left.pop()
     return left

@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from ...ir.rule import Equation, Refusal
+from ...ir.rule import Refusal, Rule
 from ...ir.types import DType
 from ..formula.formula import (
     BasicOp,
@@ -30,17 +30,16 @@ from ..formula.formula import (
     ScaleBy,
     Shift,
     Store,
+    decoding,
     vec,
 )
 from ..formula.writing import Written
 from .composed import Front
 
 __all__ = [
-    "COMPARING",
+    "DECODED_WITH_CODES",
     "DIFFERENCE",
     "MIRRORED",
-    "ComparingRule",
-    "DifferenceRule",
     "codes_differ",
     "on_codes",
 ]
@@ -82,182 +81,82 @@ def codes_differ(front: Front, chain: Sequence[ChainOp], op: CodesOp, *, told: b
     `told`: the result of a maximum or minimum is compared with something in turn, so that it must
     be exact to the bit.
     """
-    if op.algorithm in ("max", "min") and not told:
+    if op.algorithm in _EXTREMES and not told:
         return False
     return _is_known(front, chain) and _linear(front, chain, op, exact=True) is None
 
 
-class ComparingRule(Equation[Callable[[Front, Sequence[ChainOp]], "Written | Refusal | None"]]):
-    """One equation about a comparison, maximum or minimum with codes, at the end of a chain behind
-    a front.
-    """
-
-
 def on_codes(front: Front, chain: Sequence[ChainOp]) -> Written:
-    """What the first rule that fires makes of the operation with codes at the end of a chain; the
-    last ones always do.
+    """What becomes of the operation with codes at the end of a chain: by `DECODED_WITH_CODES`, or
+    with the chain brought to the grid of the codes::
+
+        x > s*(q-z) = x*(1/s) + z > q            max(x, s*(q-z)) = (max(x*(1/s) + z, q) - z)*s
+
+    for s > 0, else the comparison turns, and a maximum is a minimum. In f32 the two sides of a near
+    tie may change places.
     """
-    return next(
-        found for rule in COMPARING if isinstance(found := rule.apply(front, chain), Written)
-    )
-
-
-def _of(chain: Sequence[ChainOp], algorithms: frozenset[str]) -> CodesOp | None:
-    """The operation at the end, where it is one of these."""
+    found = _decoded_with_codes(front, chain)
+    if isinstance(found, Written):
+        return found
     op = chain[-1]
-    return op if isinstance(op, CodesOp) and op.algorithm in algorithms else None
-
-
-def _with_plain_codes(op: CodesOp) -> tuple[BasicOp, ...]:
-    """The operation with the codes as numbers, for a chain on their grid: a scale below 0 turns the
-    order.
-    """
-    algorithm = op.algorithm if op.scale > 0 else MIRRORED[op.algorithm]
-    return (
-        (BinaryOp("sub", op.operand), BinaryOp(algorithm, op.nothing))
-        if op.nothing
-        else (BinaryOp(algorithm, op.operand),)
-    )
-
-
-def _decoding(op: CodesOp) -> tuple[BasicOp, ...]:
-    return Shift(vec(-op.zero_point)), ScaleBy(vec(op.scale))
-
-
-def _behind_codes(
-    front: Front, chain: Sequence[ChainOp], op: CodesOp
-) -> tuple[BasicOp, ...] | Refusal:
-    """What brings decoded codes to the operand's grid, as eltwise: a scale and a shift would be
-    moved, joined, rounded elsewhere.
-    """
-    linear = _linear(front, chain[:-1], op, exact=False)
-    if linear is None:
-        what = "codes that a step reads, decoded by one scale, in the ratio of the operand's"
-        return Refusal(
-            "codes are told from codes on the operand's grid where the chain is decoded codes",
-            what,
-            "another chain",
-        )
-    return tuple(EltwiseOp("linear", alpha, beta) for alpha, beta in linear)
-
-
-def _compared_decoded(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
-    """Decoded codes are compared with codes on the grid of those, in the shortest form that tells
-    all pairs as the definition does.
-
-    Legal because: (q1 - z1)*s1 > s*(q - z) = (q1 - z1)*(s1/s) + z > q for s > 0; s < 0 turns the
-    comparison. Which form tells all pairs of codes as the definition does was tried on all of them;
-    where none does, it is the one that tells two zeros.
-    Refuses when: the chain does not end with what decodes codes by one scale, or the ratio of the
-    scales is beyond 2^64.
-    """
-    op = _of(chain, _COMPARISONS)
-    if op is None:
-        return None
-    linear = _behind_codes(front, chain, op)
-    return linear if isinstance(linear, Refusal) else Written(3, (*linear, *_with_plain_codes(op)))
-
-
-def _extreme_decoded(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
-    """The maximum of decoded codes and codes of the same scale is that of the codes, decoded behind
-    it; likewise the minimum.
-
-    Legal because: max((q1 - z1)*s, s*(q - z)) = (max(q1 + (z - z1), q) - z)*s for s > 0, in whole
-    numbers; s < 0 makes it a minimum.
-    Refuses when: the chain does not end with what decodes codes by the same scale.
-    """
-    found = _extreme_scaled(front, chain)
-    decode = chain[-2] if isinstance(found, Written) else None
-    if (
-        isinstance(decode, ScaleBy)
-        and isinstance(op := chain[-1], CodesOp)
-        and float(decode.values[0]) != op.scale
-    ):
-        scales = f"{decode.values[0]:g} and {op.scale:g}"
-        return Refusal(
-            "a maximum of codes is one of whole numbers where one scale decodes both",
-            "one scale",
-            scales,
-        )
-    return found
-
-
-def _extreme_scaled(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
-    """The maximum of decoded codes and codes of another scale is taken on the grid of those, so
-    that a 0 is one there, too.
-
-    Legal because: max((q1 - z1)*s1, s*(q - z)) = (max((q1 - z1)*(s1/s) + z, q) - z)*s for s > 0; s
-    < 0 makes it a minimum. The form is one that brings z1 to z exactly.
-    Refuses when: the chain does not end with what decodes codes by one scale, or the ratio of the
-    scales is beyond 2^64.
-    """
-    op = _of(chain, _EXTREMES)
-    if op is None:
-        return None
-    linear = _behind_codes(front, chain, op)
-    return (
-        linear
-        if isinstance(linear, Refusal)
-        else Written(3, (*linear, *_with_plain_codes(op), *_decoding(op)))
-    )
-
-
-def _on_grid(op: CodesOp, *, told: bool) -> tuple[BasicOp, ...]:
-    """`told`: 0 becomes the zero point exactly. A shift would be moved, and joined with others."""
+    assert isinstance(op, CodesOp)
+    # where it is told, 0 becomes the zero point exactly: a shift would be moved, joined with others
+    told = op.algorithm in _COMPARISONS or front.zero_shows
     shift = (
         EltwiseOp("linear", 1.0, op.zero_point)
         if told and op.zero_point
         else Shift(vec(op.zero_point))
     )
-    return ScaleBy(vec(1.0 / op.scale)), shift, *_with_plain_codes(op)
+    return Written(1, (ScaleBy(vec(1.0 / op.scale)), shift, *_with_plain_codes(op)))
 
 
-def _compared(_: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
-    """A chain is compared with codes on their grid.
-
-    Legal because: x > s*(q - z) = x/s + z > q for s > 0; s < 0 turns the comparison. In f32 the two
-    sides of a near tie may change places.
-    Refuses when: never.
+def _with_plain_codes(op: CodesOp) -> tuple[BasicOp, ...]:
+    """The operation with the codes as numbers, for a chain on their grid: a scale below 0 turns the
+    order. What is not told by it is decoded behind it.
     """
-    op = _of(chain, _COMPARISONS)
-    return None if op is None else Written(1, _on_grid(op, told=True))
+    algorithm = op.algorithm if op.scale > 0 else MIRRORED[op.algorithm]
+    if op.algorithm in _EXTREMES:
+        return BinaryOp(algorithm, op.operand), *decoding(op.scale, op.zero_point)
+    if op.nothing:
+        return BinaryOp("sub", op.operand), BinaryOp(algorithm, op.nothing)
+    return (BinaryOp(algorithm, op.operand),)
 
 
-def _extreme(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
-    """The maximum of a chain and codes is taken on their grid, and decoded behind it; likewise the
-    minimum.
+def _decoded_with_codes(front: Front, chain: Sequence[ChainOp]) -> Written | Refusal | None:
+    """Decoded codes are compared with codes on the grid of those, in the shortest form that tells
+    all pairs as the definition does; so is the maximum or minimum taken, and decoded behind it.
 
-    Legal because: max(x, s*(q - z)) = (max(x/s + z, q) - z)*s for s > 0; s < 0 makes it a minimum.
-    Refuses when: never.
+    As eltwise, for a scale and a shift would be moved, joined, rounded elsewhere.
+
+    Legal because: (q1 - z1)*s1 > s*(q - z) = (q1 - z1)*(s1/s) + z > q for s > 0; s < 0 turns the
+    comparison, and makes a maximum a minimum. Which form tells all pairs of codes as the definition
+    does was tried on all of them; where none does, it is the one that tells two zeros. The maximum
+    of codes of one scale, s1 = s, is one of whole numbers, and bitwise the same.
+    Refuses when: the chain does not end with what decodes codes by one scale, or the ratio of the
+    scales is beyond 2^64.
     """
-    op = _of(chain, _EXTREMES)
-    return (
-        None if op is None else Written(1, (*_on_grid(op, told=front.zero_shows), *_decoding(op)))
-    )
+    op = chain[-1]
+    if not isinstance(op, CodesOp):
+        return None
+    linear = _linear(front, chain[:-1], op, exact=False)
+    if linear is None:
+        return Refusal(
+            "codes are told from codes on the operand's grid where the chain is decoded codes",
+            "codes that a step reads, decoded by one scale, in the ratio of the operand's",
+            "another chain",
+        )
+    before = (EltwiseOp("linear", alpha, beta) for alpha, beta in linear)
+    return Written(3, (*before, *_with_plain_codes(op)))
 
 
-COMPARING: tuple[ComparingRule, ...] = (
-    ComparingRule("(q1-z1)*s1 > s*(q-z) = (q1-z1)*(s1/s) + z > q", _compared_decoded, float="ties"),
-    ComparingRule(
-        "max((q1-z1)*s, s*(q-z)) = (max(q1 + (z-z1), q) - z)*s", _extreme_decoded, float="bitwise"
-    ),
-    ComparingRule("max((q1-z1)*s1, s*(q-z)) = (max((q1-z1)*(s1/s) + z, q) - z)*s", _extreme_scaled),
-    ComparingRule("x > s*(q-z) = x*(1/s) + z > q", _compared, float="ties"),
-    ComparingRule("max(x, s*(q-z)) = (max(x*(1/s) + z, q) - z)*s", _extreme),
+DECODED_WITH_CODES = Rule(
+    "f((q1-z1)*s1, s*(q-z)) = f((q1-z1)*(s1/s) + z, q), f = gt, max ...",
+    _decoded_with_codes,
+    float="ties",
 )
 
 
 # -- where a target compares with a single number only ---------------------------------------------
-
-
-class DifferenceRule(
-    Equation[
-        Callable[[BinaryOp | CodesOp, Callable[[], str]], "tuple[ChainOp, ...] | Refusal | None"]
-    ]
-):
-    """The equation of a comparison and a difference; its second argument files a 0, and returns the
-    name.
-    """
 
 
 def _difference(
@@ -278,7 +177,7 @@ def _difference(
     return BinaryOp("sub", op.operand), BinaryOp(op.algorithm, zero)
 
 
-DIFFERENCE = DifferenceRule("x > t = x - t > 0", _difference, float="bitwise")
+DIFFERENCE = Rule("x > t = x - t > 0", _difference, float="bitwise")
 
 
 # -- all pairs of codes ----------------------------------------------------------------------------

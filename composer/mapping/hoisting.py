@@ -2,29 +2,27 @@
 multiplies anyway.
 
 A chain is taken in operation by operation. What stays is a list on which each further scale or
-shift is moved forward, one place at a time, by the rules of `algebra.COMMUTING`. So each operation
-costs one walk over what stayed, at most, and a chain that begins like
-the one before it goes on from where they part (`Fold`): growing a chain by one operation looks at
-that operation alone.
+shift is moved forward, one place at a time (`algebra.in_front`). So each operation costs one walk
+over what stayed, at most, and a chain that begins like the one before it goes on from where they
+part (`Fold`): growing a chain by one operation looks at that operation alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from ...ir.rule import Refusal
-from ..formula.algebra import COMMUTING, does_nothing, merged
-from ..formula.formula import BasicOp, ScaleBy, Shift
+from ...ir.rule import Refusal, Rule, first_fired
+from ..formula.algebra import in_front, is_normal, joined, merged
+from ..formula.formula import BasicOp, ScaleBy, Shift, vec
 from .composed import Front
 from .cost import Home
-from .folding import FOLDING
-from .homes import folding
+from .homes import folded
 
-__all__ = ["Fold", "Hoisted", "Hoister", "commute", "join"]
+__all__ = ["FOLDING", "Fold", "Hoisted", "Hoister", "forward"]
 
 State = TypeVar("State")
 Item = TypeVar("Item")
@@ -67,19 +65,14 @@ class Hoisted:
     """A chain whose scales and shifts have moved.
 
     Attributes:
-        ops: what stayed.
-        reasons: for each of them why it could not move into the front, '' where nothing is to be
-            said.
         front: with what was folded into it.
-        gap: what stood behind the last operation has moved, so that a simplifying rule may fire
-            between it and the next.
+        ops: what stayed; a scale or shift says why it could not move into the front, where there is
+            something to be said.
         folded: the homes of each scale and shift that went into the front, the front itself first.
     """
 
-    ops: tuple[BasicOp, ...]
-    reasons: tuple[str, ...]
     front: Front
-    gap: bool = False
+    ops: tuple[BasicOp, ...] = ()
     folded: tuple[tuple[Home, ...], ...] = ()
 
 
@@ -89,162 +82,129 @@ class Hoister:
     """
 
     def __init__(self, front: Front) -> None:
-        self._fold: Fold[BasicOp, Hoisted] = Fold(Hoisted((), (), front), self._behind)
+        self._fold: Fold[BasicOp, Hoisted] = Fold(Hoisted(front), _taken)
 
     def __call__(self, ops: Sequence[BasicOp]) -> Hoisted:
         """What becomes of a simplified chain."""
         return self._fold(ops)
 
-    @staticmethod
-    def _behind(before: Hoisted, op: BasicOp) -> Hoisted:
-        work = _Work(
-            list(before.ops), list(before.reasons), before.front, before.gap, before.folded
-        )
-        work.take(op)
-        return Hoisted(tuple(work.ops), tuple(work.reasons), work.front, work.gap, work.folded)
 
-
-@dataclass
-class _Work:
-    """A `Hoisted` in the making."""
-
-    ops: list[BasicOp]
-    reasons: list[str]
-    front: Front
-    gap: bool
-    folded: tuple[tuple[Home, ...], ...]
-
-    def take(self, op: BasicOp) -> None:
-        """Takes an operation in behind the others."""
-        pending, gap, self.gap = [op], self.gap, False
-        while pending:
-            op = pending.pop()
-            if (gap or self.gap) and self._merges(op, pending):
+def _taken(before: Hoisted, op: BasicOp) -> Hoisted:
+    """The chain with one operation more."""
+    ops, front, into_front = list(before.ops), before.front, before.folded
+    pending = [op]
+    while pending:
+        op = pending.pop()
+        found = joined(ops, op)  # what stood in between may have moved
+        if found is not None:
+            pending.extend(reversed(found))
+        elif isinstance(op, ScaleBy | Shift):
+            moved, joint = forward(ops, op)
+            first = first_fired(FOLDING, front, moved[0]) if isinstance(moved, list) else moved
+            if isinstance(moved, list) and isinstance(first, Front):
+                ops, front, into_front = moved[1:], first, (*into_front, folded(moved[0]))
                 continue
-            gap = False
-            self._place(op, pending)
-
-    def _merges(self, op: BasicOp, pending: list[BasicOp]) -> bool:
-        """True when a simplifying rule fires between the last operation and this one; what they
-        become joins the pending ones.
-        """
-        if not self.ops:
-            return does_nothing(op)
-        both = merged(self.ops[-1], op)
-        if both is None:
-            return False
-        self.ops.pop()
-        self.reasons.pop()
-        pending.extend(reversed(both))
-        self.gap = True
-        return True
-
-    def _place(self, op: BasicOp, pending: list[BasicOp]) -> None:
-        """Gives an operation its place; what must be looked at again joins the pending ones."""
-        if not isinstance(op, ScaleBy | Shift):
-            self._keep(op, "")
-            return
-        chain = [*self.ops, op]
-        moved = commute(chain, len(self.ops))
-        if isinstance(moved, list):
-            reason = self._into_front(moved[0])
-            if reason is None:
-                self.ops, self.gap = moved[1:], True
-                return
+            why = f"{first.reason}: {first.found}" if isinstance(first, Refusal) else ""
+            if joint is None:
+                ops.append(replace(op, why=why))
+                continue
+            chain, place = joint
+            if len(chain) > len(ops):  # it stands in front of a shift now
+                ops = chain
+                ops[place] = replace(op, why=why)
+            else:  # the joint one may go where neither could
+                ops = chain[:place]
+                pending.extend(reversed(chain[place:]))
         else:
-            reason = _text(moved)
-        joined = join(chain, len(self.ops))
-        if joined is None:
-            self._keep(op, reason)
-            return
-        found, place = joined
-        self.gap = True
-        if len(found) == len(chain):  # it stands in front of a shift now
-            self.ops = found
-            self.reasons.insert(place, reason)
-        else:  # the joint one may go where neither could
-            self.ops = found[:place]
-            del self.reasons[place:]
-            pending.extend(reversed(found[place:]))
-
-    def _keep(self, op: BasicOp, reason: str) -> None:
-        self.ops.append(op)
-        self.reasons.append(reason)
-
-    def _into_front(self, first: BasicOp) -> str | None:
-        """None when the cheapest home of the first operation is the front, which has it now; else
-        why that may not take it.
-        """
-        assert isinstance(first, ScaleBy | Shift)
-        found = next(
-            made for rule in FOLDING if (made := rule.apply(self.front, first)) is not None
-        )
-        homes = folding(first, _text(found) if isinstance(found, Refusal) else "")
-        if isinstance(found, Front) and homes[0].name == "folded":
-            self.front, self.folded = found, (*self.folded, homes)
-            return None
-        return homes[-1].why_not
+            ops.append(op)
+    return Hoisted(front, tuple(ops), into_front)
 
 
-def _text(refusal: Refusal | None) -> str:
-    return "" if refusal is None else f"{refusal.reason}: {refusal.found}"
+def forward(
+    ops: Sequence[BasicOp], op: ScaleBy | Shift
+) -> tuple[list[BasicOp] | Refusal | None, tuple[list[BasicOp], int] | None]:
+    """How far a scale or shift behind a chain gets towards the front.
 
-
-def commute(ops: Sequence[BasicOp], index: int) -> list[BasicOp] | Refusal | None:
-    """The chain with the scale or shift at `index` moved to the front, or why it cannot get there.
-
-    None: an operation in between has no rule for it (nothing that a user could change).
+    Returns:
+        The chain with it in front of all; or why it cannot get there, None where an operation in
+        between has no rule for it (nothing that a user could change).
+        The chain with it at the farthest place that it reaches and where it costs no post-op, and
+        that place; None where none is such. A scale joins a scale, or stands in front of a scalar
+        shift, for a linear computes both; a shift joins a shift.
     """
-    moved = list(ops)
-    for place in range(index, 0, -1):
-        swapped = _swapped(moved[place - 1], moved[place])
+    moved, joint = [*ops, op], None
+    for place in range(len(ops), 0, -1):
+        before, one = moved[place - 1], moved[place]
+        if type(before) is type(one):
+            both = merged(before, one)
+            if both is not None:
+                joint = [*moved[: place - 1], *both, *moved[place + 1 :]], place - 1
+            return None, joint
+        swapped = in_front(before, one)
         if not isinstance(swapped, tuple):
-            return swapped
-        moved[place - 1 : place + 1] = swapped
-    return moved
-
-
-def join(ops: Sequence[BasicOp], index: int) -> tuple[list[BasicOp], int] | None:
-    """The chain with the scale or shift at `index` moved forward to where it costs no post-op, and
-    its place; None where none is such.
-
-    A scale joins a scale, or stands in front of a scalar shift, for a linear computes both; a shift
-    joins a shift. The farthest such place that it can reach is taken.
-    """
-    moved, found = list(ops), None
-    for place in range(index, 0, -1):
-        before, op = moved[place - 1], moved[place]
-        if type(before) is type(op):
-            both = merged(before, op)
-            return (
-                found
-                if both is None
-                else ([*moved[: place - 1], *both, *moved[place + 1 :]], place - 1)
-            )
-        swapped = _swapped(before, op)
-        if not isinstance(swapped, tuple):
-            break
+            return swapped, joint
         moved[place - 1 : place + 1] = swapped
         passed = moved[place]
         last = place == 1 or not isinstance(moved[place - 2], ScaleBy)
-        if (
-            isinstance(op, ScaleBy)
-            and isinstance(passed, Shift)
-            and last
-            and op.values.size == passed.values.size == 1
-        ):
-            found = (list(moved), place - 1)
-    return found
+        scalar = isinstance(passed, Shift) and passed.values.size == op.values.size == 1
+        if isinstance(op, ScaleBy) and scalar and last:
+            joint = list(moved), place - 1
+    return moved, joint
 
 
-def _swapped(a: BasicOp, b: BasicOp) -> tuple[BasicOp, ...] | Refusal | None:
-    """Two neighbours with the second, a scale or shift, in front; or why it stays, as far as there
-    is a rule for them.
+# -- into the front --------------------------------------------------------------------------------
+
+
+def _factor(front: Front, op: BasicOp) -> Front | Refusal | None:
+    """A factor goes into the front's scale, and into its bias.
+
+    Legal because: multiplication distributes over addition.
+    Refuses when: the front has no scale, or one for the tensor against a factor for each channel;
+    it is a maximum or minimum and the factor is not positive; it holds a bias that is computed at
+    run time, which the factor would have to pass; f32 does not hold the product.
     """
-    for rule in COMMUTING:
-        found = rule.apply(a, b)
-        if isinstance(found, tuple):
-            return found if len(found) == 2 and isinstance(found[0], ScaleBy | Shift) else None
-        if found is not None:
-            return found
-    return None
+    if not isinstance(op, ScaleBy):
+        return None
+    if front.scale is None:
+        return Refusal("the front has no place for a factor", "a scale", "none")
+    if op.values.size > 1 and not front.per_channel:
+        return Refusal(
+            "the front has one scale for the tensor", "one factor", f"{op.values.size} factors"
+        )
+    if front.positive and bool((op.values <= 0).any()):
+        return Refusal(
+            "a maximum or minimum is the other one of negated operands",
+            "positive factors",
+            f"{op.values.min():g}",
+        )
+    if front.bias is None and front.primitive != "binary":
+        return Refusal("the bias is computed at run time", "a constant bias", "a computed one")
+    scale = front.scale * op.values
+    if not is_normal(scale):
+        return Refusal(
+            "f32 does not hold the product of the factors", "a normal f32", f"{abs(scale).max():g}"
+        )
+    return replace(
+        front, scale=vec(scale), bias=None if front.bias is None else vec(front.bias * op.values)
+    )
+
+
+def _shift(front: Front, op: BasicOp) -> Front | Refusal | None:
+    """A shift goes into the front's bias.
+
+    Legal because: addition is associative.
+    Refuses when: the front has no place for a constant bias.
+    """
+    if not isinstance(op, Shift):
+        return None
+    if front.bias is None:
+        return Refusal(
+            "the front has no place for a shift", "a constant bias", "none, or a computed one"
+        )
+    return replace(front, bias=vec(front.bias + op.values))
+
+
+FOLDING: tuple[Rule[Callable[[Front, BasicOp], Front | Refusal | None]], ...] = (
+    Rule("(a*x + b)*c = (a*c)*x + b*c", _factor),
+    Rule("(a*x + b) + c = a*x + (b + c)", _shift),
+)

@@ -13,7 +13,7 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, TensorType
 from ...plan.attributes import Binary, Eltwise, PostOp
 from ...plan.targets import Capability, Target
-from ..formula.formula import Add, ScaleBy, Shift, Store
+from ..formula.formula import Add, BasicOp, ScaleBy, Shift, Store
 from .cost import CALL, CHEAP, WRITE_ALLOCATE, Home, cheapest, operand_cost, post_op_cost
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "attributes_cost",
     "chosen_first",
     "depthwise",
-    "folding",
+    "folded",
     "scaling",
     "shifting",
 ]
@@ -112,24 +112,13 @@ def shifting(store: Store, capability: Capability, *, bias: bool) -> tuple[Home,
     )
 
 
-def folding(op: ScaleBy | Shift, why_not: str) -> tuple[Home, ...]:
-    """Homes of a factor or shift that has reached the front: its scale or bias, which are computed
-    anyway, or a post-op.
-
-    `why_not`: why the front cannot take it, or ''.
+def folded(op: BasicOp) -> tuple[Home, Home]:
+    """Homes of a factor or shift that has reached the front, and that its scale or bias takes,
+    which are computed anyway; a post-op would do, too.
     """
-    return chosen_first(
-        [
-            Home("folded", 0.0, why_not) if why_not else _FOLDED,
-            _LINEAR if op.values.size == 1 else _BINARY,
-        ]
-    )
-
-
-_FOLDED = Home("folded", 0.0)
-_LINEAR, _BINARY = (
-    Home("post-op", post_op_cost(op)) for op in (Eltwise("linear"), Binary("mul", ""))
-)
+    scalar = isinstance(op, ScaleBy | Shift) and op.values.size == 1
+    post_op = Eltwise("linear") if scalar else Binary("mul", "")
+    return Home("folded", 0.0), Home("post-op", post_op_cost(post_op))
 
 
 def depthwise(

@@ -1,18 +1,14 @@
-"""Rules that give each operation that is left in a chain a post-op.
-
-A rule looks at the start of what is left, and says how much of it becomes which post-ops. The first
-rule of `PLACING` that fires is taken.
-"""
+"""What each operation that is left in a chain is among the post-ops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ...ir.rule import Equation, Refusal
+from ...ir.rule import Refusal, Rule
 from ...ir.types import DType
 from ...plan.attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
 from ...plan.targets import Target
@@ -23,7 +19,6 @@ from ..formula.formula import (
     BasicOp,
     BinaryOp,
     Clip,
-    EltwiseOp,
     PreluOp,
     Round,
     ScaleBy,
@@ -32,50 +27,15 @@ from ..formula.formula import (
     vec,
 )
 from .composed import Front
-from .legacy_eltwise import distinct_eltwise
 
-__all__ = ["PLACING", "Placed", "PlacingRule", "Slot", "place"]
+__all__ = ["ELTWISE_SCALE", "SECOND_ELTWISE", "Part", "place"]
 
 Constants = dict[str, npt.NDArray[np.float32]]
 
 _FLT_MAX = float(np.finfo(np.float32).max)
 
-
-@dataclass(frozen=True)
-class Slot:
-    """Where a post-op goes.
-
-    Attributes:
-        target: the rules of post-ops.
-        dst: element type of the destination.
-        last: the post-op in front, or None.
-        operand: files a vector as a constant of the step, given how many post-ops of this operation
-            stand in front, and returns its name.
-    """
-
-    target: Target
-    dst: DType
-    last: PostOp | None
-    operand: Callable[[Vec, int], str]
-
-
-@dataclass(frozen=True)
-class Placed:
-    """What became of the operations at the start of what is left.
-
-    Attributes:
-        taken: how many they are.
-        post_ops: what they became.
-        instead: the first post-op takes the place of the one in front.
-    """
-
-    taken: int
-    post_ops: tuple[PostOp, ...]
-    instead: bool = False
-
-
-class PlacingRule(Equation[Callable[[Sequence[BasicOp], Slot], "Placed | Refusal | None"]]):
-    """One equation about the start of what is left of a chain."""
+Part = Eltwise | tuple[str, float]
+"""An eltwise, or a binary of an algorithm with one number."""
 
 
 def place(
@@ -84,331 +44,185 @@ def place(
     """The post-ops of a chain behind `front`, and the constants that they name; or why oneDNN 2
     cannot have them all.
     """
-    post_ops: list[PostOp] = []
-    constants: Constants = {}
-
-    def operand(values: Vec, behind: int = 0) -> str:
-        name = f"{front.step}/post_op{len(post_ops) + behind}"
-        shape = [1] * front.rank
-        if values.size > 1:
-            shape[front.channel_axis] = values.size
-        constants[name] = values.astype(np.float32).reshape(shape)
-        return name
-
+    placing = _Placing(target, front, dst)
     left = exact_zeros(ops, told=front.zero_shows and dst is DType.F32)  # another store rounds
-    start = 0
-    while start < len(left):
-        slot = Slot(target, dst, post_ops[-1] if post_ops else None, operand)
-        placed = next(
-            found
-            for rule in PLACING
-            if isinstance(found := rule.apply(left[start : start + 2], slot), Placed)
-        )
-        if placed.instead:
-            post_ops.pop()
-        post_ops += placed.post_ops
-        start += placed.taken
-    if not target.legacy_eltwise:
-        return tuple(post_ops), constants
-    distinct = distinct_eltwise(post_ops, front.step, front.rank, constants)
-    return distinct if isinstance(distinct, Refusal) else (distinct, constants)
+    while left:
+        left = left[placing.take(left[0], left[1] if len(left) > 1 else None) :]
+    refusal = placing.make_distinct() if target.legacy_eltwise else None
+    return refusal or (tuple(placing.post_ops), placing.constants)
 
 
-# -- scales and shifts -----------------------------------------------------------------------------
+@dataclass
+class _Placing:
+    """Post-ops in the making."""
+
+    target: Target
+    front: Front
+    dst: DType
+    post_ops: list[PostOp] = field(default_factory=list)
+    constants: Constants = field(default_factory=dict)
+
+    def take(self, op: BasicOp, behind: BasicOp | None) -> int:
+        """Adds what an operation is by the definitions of oneDNN, in the shortest form, which may
+        do what stands behind, too; how many operations it did.
+
+        With an entry for each channel, a factor, a shift or a bound is a binary with a constant of
+        the destination's rank, 1 where it is broadcast. An absent bound of a clip is the largest
+        f32, so that an infinity becomes that.
+        """
+        if isinstance(op, ScaleBy):
+            return self._scale(op, behind)
+        if isinstance(op, Shift) and op.values.size > 1:
+            self._binary("add", op.values)
+        elif isinstance(op, Shift):
+            self._eltwise("linear", 1.0, op.values[0])
+        elif isinstance(op, Clip):
+            self._clip(op)
+        elif isinstance(op, Round):
+            self._eltwise("round")
+        elif isinstance(op, PreluOp):
+            self.post_ops.append(Prelu(op.operand, op.mask))
+        elif isinstance(op, BinaryOp):
+            scale = None if op.scale == 1 else Scale((_f32(op.scale),))
+            self.post_ops.append(Binary(op.algorithm, op.operand, scale))
+        elif isinstance(op, Add):  # its zero point is an integer: the composer sees to it
+            dtype = None if op.dtype is self.dst else op.dtype
+            self.post_ops.append(Sum(op.operand, _f32(op.scale), int(op.zero_point), dtype))
+        elif op.algorithm == "hardsigmoid" and self.target.legacy_eltwise:  # 2.6 lacks it
+            self._eltwise("linear", op.alpha, op.beta)
+            self._eltwise("clip", 0.0, 1.0)
+        else:
+            self._eltwise(op.algorithm, op.alpha, op.beta)
+        return 1
+
+    def _scale(self, op: ScaleBy, behind: BasicOp | None) -> int:
+        shift = behind if isinstance(behind, Shift) and behind.values.size == 1 else None
+        last = self.post_ops[-1] if self.post_ops else None
+        scaled = _eltwise_scale(self.target, last, op)
+        if shift is None and isinstance(scaled, Eltwise):
+            self.post_ops[-1] = scaled
+            return 1
+        if op.values.size > 1:
+            self._binary("mul", op.values)
+            return 1
+        self._eltwise("linear", op.values[0], 0.0 if shift is None else shift.values[0])
+        return 1 if shift is None else 2
+
+    def _clip(self, op: Clip) -> None:
+        low, high = np.maximum(op.low, -_FLT_MAX), np.minimum(op.high, _FLT_MAX)
+        bounded = bool((op.low > -np.inf).any()), bool((op.high < np.inf).any())
+        if low.size > 1 or high.size > 1:
+            if bounded[0]:
+                self._binary("max", low)
+            if bounded[1]:
+                self._binary("min", high)
+        elif low[0] == 0 and not bounded[1]:
+            self._eltwise("relu")
+        elif any(bounded):
+            self._eltwise("clip", low[0], high[0])
+
+    def _eltwise(self, algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> None:
+        self.post_ops.append(Eltwise(algorithm, _f32(alpha), _f32(beta)))
+
+    def _binary(self, algorithm: str, values: Vec) -> None:
+        """A binary with a vector, which becomes a constant of the step."""
+        shape = [1] * self.front.rank
+        if values.size > 1:
+            shape[self.front.channel_axis] = values.size
+        name = f"{self.front.step}/post_op{len(self.post_ops)}"
+        self.constants[name] = values.astype(np.float32).reshape(shape)
+        self.post_ops.append(Binary(algorithm, name))
+
+    def make_distinct(self) -> Refusal | None:
+        """Brings each eltwise algorithm under one set of parameters, by `SECOND_ELTWISE`; or which
+        one cannot be written otherwise.
+        """
+        first: dict[str, Eltwise] = {}
+        given, self.post_ops = self.post_ops, []
+        for op in given:
+            used = first.setdefault(op.algorithm, op) if isinstance(op, Eltwise) else None
+            if used is None or used == op or not isinstance(op, Eltwise):
+                self.post_ops.append(op)
+                continue
+            found = _second_eltwise(op, used)
+            if isinstance(found, Refusal):
+                return found
+            for part in found:
+                if isinstance(part, Eltwise):
+                    self.post_ops.append(part)
+                elif part[1] != _NEUTRAL[part[0]]:
+                    name = f"{self.front.step}/scalar{len(self.post_ops)}"
+                    self.constants[name] = np.full((1,) * self.front.rank, part[1], np.float32)
+                    self.post_ops.append(Binary(part[0], name))
+        return None
 
 
-def _eltwise_scale(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
+def _f32(value: float) -> float:
+    return float(np.float32(value))
+
+
+# -- what oneDNN 2 takes ---------------------------------------------------------------------------
+
+
+def _eltwise_scale(target: Target, last: PostOp | None, op: ScaleBy) -> Eltwise | Refusal:
     """A factor behind an eltwise joins its scale.
 
     Legal because: an eltwise of oneDNN 2 multiplies its result by a scale; (k*f(x))*A = (k*A)*f(x).
     Refuses when: the target's eltwise has no scale, there is one A for each channel, no eltwise
-    stands in front, a shift behind the factor would need a post-op anyway, or f32 does not hold
-    k*A.
+    stands in front, or f32 does not hold k*A. (It is not taken where a shift behind the factor would
+    need a post-op anyway.)
     """
-    op, last = ops[0], slot.last
-    if not isinstance(op, ScaleBy):
-        return None
-    if not slot.target.eltwise_scale or not isinstance(last, Eltwise):
+    if not target.eltwise_scale or not isinstance(last, Eltwise):
         found = "an eltwise without one" if isinstance(last, Eltwise) else "no eltwise"
         return Refusal(
             "f(x)*A is one eltwise where that has a scale",
             "an eltwise with a scale in front",
             found,
         )
-    if op.values.size != 1 or _scalar_shift(ops) is not None:
-        found = "one for each channel" if op.values.size != 1 else "a shift behind the factor"
-        return Refusal("f(x)*A is one eltwise where A stands alone", "one factor", found)
+    if op.values.size != 1:
+        reason = "f(x)*A is one eltwise where A stands alone"
+        return Refusal(reason, "one factor", "one for each channel")
     scale = last.scale * float(op.values[0])
     if not is_normal(vec(scale)):
         return Refusal(
             "f(x)*A is one eltwise where f32 holds its scale", "a normal f32", f"{scale:g}"
         )
-    return Placed(1, (replace(last, scale=_f32(scale)),), instead=True)
+    return replace(last, scale=_f32(scale))
 
 
-def _scalar_shift(ops: Sequence[BasicOp]) -> float | None:
-    """The shift behind the first operation, where it is one number for the tensor."""
-    return (
-        float(ops[1].values[0])
-        if len(ops) > 1 and isinstance(ops[1], Shift) and ops[1].values.size == 1
-        else None
+ELTWISE_SCALE = Rule("k*f(x)*A = (k*A)*f(x)", _eltwise_scale)
+
+_NEUTRAL = {"mul": 1.0, "add": 0.0, "max": -_FLT_MAX, "min": _FLT_MAX}
+
+
+def _second_eltwise(op: Eltwise, used: Eltwise) -> tuple[Part, ...] | Refusal:
+    """An eltwise behind another one of its algorithm, which has other parameters: that one with a
+    factor behind it where the scale alone differs; a linear, a clip and a relu as binaries with
+    constants.
+
+    From 2.0 to 2.7 the generated code keeps one set of parameters (alpha, beta, scale) for each
+    algorithm in a chain: the second `linear` computes with the parameters of the first.
+
+    Legal because: k*f(x) = (k1*f(x))*(k/k1); k*(a*x + b) = (x*a + b)*k; clip(x, l, h) = min(max(x,
+    l), h), and relu(x) = max(x, 0).
+    Refuses when: neither is so, k1 is 0, or f32 does not hold k/k1; the slope of a leaky relu needs
+    x twice.
+    """
+    if op.algorithm == "linear":
+        return ("mul", op.alpha), ("add", op.beta), ("mul", op.scale)
+    alike = (used.alpha, used.beta) == (op.alpha, op.beta)
+    if alike and used.scale != 0 and abs(op.scale) <= abs(used.scale) * _FLT_MAX:
+        return used, ("mul", op.scale / used.scale)
+    if op.algorithm == "clip" or (op.algorithm == "relu" and op.alpha == 0):
+        high = op.beta if op.algorithm == "clip" else _FLT_MAX
+        return ("max", op.alpha), ("min", high), ("mul", op.scale)
+    return Refusal(
+        f"oneDNN 2 computes the second {op.algorithm} of a chain with the parameters of the first",
+        f"alpha {used.alpha:g}, beta {used.beta:g}",
+        f"alpha {op.alpha:g}, beta {op.beta:g}",
     )
 
 
-def _linear(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
-    """A factor and the shift behind it are one eltwise.
-
-    Legal because: it is eltwise_linear's definition; an implementation may round once, or behind
-    each operation.
-    Refuses when: the factor or the shift has an entry for each channel.
-    """
-    op = ops[0]
-    if not isinstance(op, ScaleBy) or len(ops) < 2 or not isinstance(ops[1], Shift):
-        return None
-    shift = _scalar_shift(ops)
-    if op.values.size != 1 or shift is None:
-        return _one_number("x*A + B = linear(x, A, B) needs one A and one B")
-    return Placed(2, (Eltwise("linear", _f32(float(op.values[0])), _f32(shift)),))
-
-
-def _one_number(reason: str) -> Refusal:
-    return Refusal(reason, "one for the tensor", "one for each channel")
-
-
-def _linear_scale(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
-    """A factor alone is an eltwise.
-
-    Legal because: it is eltwise_linear's definition.
-    Refuses when: there is one factor for each channel.
-    """
-    op = ops[0]
-    if not isinstance(op, ScaleBy):
-        return None
-    if op.values.size != 1:
-        return _one_number("x*A = linear(x, A, 0) needs one A")
-    return Placed(1, (Eltwise("linear", _f32(float(op.values[0]))),))
-
-
-def _linear_shift(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
-    """A shift alone is an eltwise.
-
-    Legal because: it is eltwise_linear's definition; a factor of 1 rounds nothing.
-    Refuses when: there is one shift for each channel.
-    """
-    op = ops[0]
-    if not isinstance(op, Shift):
-        return None
-    if op.values.size != 1:
-        return _one_number("x + B = linear(x, 1, B) needs one B")
-    return Placed(1, (Eltwise("linear", 1.0, _f32(float(op.values[0]))),))
-
-
-def _binary_mul(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
-    """A factor for each channel is a binary with a constant.
-
-    Legal because: it is binary_mul's definition; the constant has the destination's rank, and 1
-    where it is broadcast.
-    Refuses when: never.
-    """
-    op = ops[0]
-    return (
-        Placed(1, (Binary("mul", slot.operand(op.values, 0)),)) if isinstance(op, ScaleBy) else None
-    )
-
-
-def _binary_add(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
-    """A shift for each channel is a binary with a constant.
-
-    Legal because: it is binary_add's definition.
-    Refuses when: never.
-    """
-    op = ops[0]
-    return (
-        Placed(1, (Binary("add", slot.operand(op.values, 0)),)) if isinstance(op, Shift) else None
-    )
-
-
-# -- clips -----------------------------------------------------------------------------------------
-
-
-def _no_clip(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
-    """A clip without bounds goes.
-
-    Legal because: every number lies between them.
-    Refuses when: there is a bound.
-    """
-    op = ops[0]
-    if not isinstance(op, Clip):
-        return None
-    if bool(np.isfinite(op.low).any() or np.isfinite(op.high).any()):
-        return Refusal("clip(x, -inf, inf) = x", "no bound", f"{op.low[0]:g} and {op.high[0]:g}")
-    return Placed(1, ())
-
-
-def _relu(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
-    """A clip to what is not negative is a relu.
-
-    Legal because: it is relu's definition.
-    Refuses when: the bounds are others.
-    """
-    op = ops[0]
-    if not isinstance(op, Clip):
-        return None
-    if op.low.size != 1 or op.high.size != 1 or op.low[0] != 0 or op.high[0] != np.inf:
-        return Refusal(
-            "clip(x, 0, inf) = relu(x)", "0 and inf", f"{op.low[0]:g} and {op.high[0]:g}"
-        )
-    return Placed(1, (Eltwise("relu"),))
-
-
-def _eltwise_clip(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
-    """A clip is an eltwise.
-
-    Legal because: it is eltwise_clip's definition; an absent bound is the largest f32, so that an
-    infinity becomes that.
-    Refuses when: a bound has an entry for each channel.
-    """
-    op = ops[0]
-    if not isinstance(op, Clip):
-        return None
-    if op.low.size != 1 or op.high.size != 1:
-        return _one_number("clip(x, l, h) = eltwise_clip(x, l, h) needs one l and one h")
-    low, high = float(op.low[0]), float(op.high[0])
-    return Placed(1, (Eltwise("clip", _f32(max(low, -_FLT_MAX)), _f32(min(high, _FLT_MAX))),))
-
-
-def _binary_clip(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
-    """A clip with bounds for each channel is a maximum and a minimum with constants, either of
-    which may be absent.
-
-    Legal because: clip(x, l, h) = min(max(x, l), h).
-    Refuses when: never.
-    """
-    op = ops[0]
-    if not isinstance(op, Clip):
-        return None
-    found: list[PostOp] = []
-    if bool((op.low > -np.inf).any()):
-        found.append(Binary("max", slot.operand(np.maximum(op.low, -_FLT_MAX), 0)))
-    if bool((op.high < np.inf).any()):
-        found.append(Binary("min", slot.operand(np.minimum(op.high, _FLT_MAX), len(found))))
-    return Placed(1, tuple(found))
-
-
-# -- what is a post-op already ---------------------------------------------------------------------
-
-
-def _round(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
-    """A rounding is an eltwise.
-
-    Legal because: both round half to even.
-    Refuses when: never.
-    """
-    return Placed(1, (Eltwise("round"),)) if isinstance(ops[0], Round) else None
-
-
-def _hardsigmoid(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
-    """A hardsigmoid is a linear and a clip for oneDNN 2.6, which lacks it.
-
-    Legal because: it is hardsigmoid's definition.
-    Refuses when: the target has the algorithm.
-    """
-    op = ops[0]
-    if not isinstance(op, EltwiseOp) or op.algorithm != "hardsigmoid":
-        return None
-    if not slot.target.legacy_eltwise:
-        return Refusal(
-            "hardsigmoid is spelled out where the target lacks it", "oneDNN 2.6", slot.target.name
-        )
-    return Placed(1, (Eltwise("linear", _f32(op.alpha), _f32(op.beta)), Eltwise("clip", 0.0, 1.0)))
-
-
-def _eltwise(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
-    """An elementwise function is an eltwise, by oneDNN's names.
-
-    Legal because: `EltwiseOp` has oneDNN's definitions.
-    Refuses when: never.
-    """
-    op = ops[0]
-    return (
-        Placed(1, (Eltwise(op.algorithm, _f32(op.alpha), _f32(op.beta)),))
-        if isinstance(op, EltwiseOp)
-        else None
-    )
-
-
-def _prelu(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
-    """A prelu is a prelu post-op.
-
-    Legal because: `PreluOp` has oneDNN's definition.
-    Refuses when: never.
-    """
-    op = ops[0]
-    return Placed(1, (Prelu(op.operand, op.mask),)) if isinstance(op, PreluOp) else None
-
-
-def _binary(ops: Sequence[BasicOp], _: Slot) -> Placed | Refusal | None:
-    """An operation with another tensor is a binary, by oneDNN's names.
-
-    Legal because: `BinaryOp` has oneDNN's definitions.
-    Refuses when: never.
-    """
-    op = ops[0]
-    if not isinstance(op, BinaryOp):
-        return None
-    return Placed(
-        1, (Binary(op.algorithm, op.operand, None if op.scale == 1 else Scale((_f32(op.scale),))),)
-    )
-
-
-def _sum(ops: Sequence[BasicOp], slot: Slot) -> Placed | Refusal | None:
-    """A residual add whose operand the destination may overwrite is a sum, which reads the operand
-    as its own type.
-
-    Legal because: it is the sum's definition: dst = x + scale*(dst - zero point).
-    Refuses when: the zero point is no integer, see the rule that moves it in front.
-    """
-    op = ops[0]
-    if not isinstance(op, Add):
-        return None
-    if not float(op.zero_point).is_integer():
-        return Refusal(
-            "x + k*(dst-z) = sum(x, k, z) needs an integer z", "an integer", f"{op.zero_point:g}"
-        )
-    return Placed(
-        1,
-        (
-            Sum(
-                op.operand,
-                _f32(op.scale),
-                int(op.zero_point),
-                None if op.dtype is slot.dst else op.dtype,
-            ),
-        ),
-    )
-
-
-PLACING: tuple[PlacingRule, ...] = (
-    PlacingRule("k*f(x)*A = (k*A)*f(x)", _eltwise_scale),
-    PlacingRule("x*A + B = linear(x, A, B)", _linear),
-    PlacingRule("x*A = linear(x, A, 0)", _linear_scale),
-    PlacingRule("x*[a, b, ...] = binary_mul(x, [a, b, ...])", _binary_mul),
-    PlacingRule("x + B = linear(x, 1, B)", _linear_shift),
-    PlacingRule("x + [a, b, ...] = binary_add(x, [a, b, ...])", _binary_add),
-    PlacingRule("clip(x, -inf, inf) = x", _no_clip),
-    PlacingRule("clip(x, 0, inf) = relu(x)", _relu),
-    PlacingRule("clip(x, l, h) = eltwise_clip(x, l, h)", _eltwise_clip),
-    PlacingRule(
-        "clip(x, [l, ...], [h, ...]) = binary_min(binary_max(x, [l, ...]), [h, ...])", _binary_clip
-    ),
-    PlacingRule("round(x) = eltwise_round(x)", _round),
-    PlacingRule("hardsigmoid(x, a, b) = clip(linear(x, a, b), 0, 1)", _hardsigmoid),
-    PlacingRule("f(x, a, b) = eltwise_f(x, a, b)", _eltwise),
-    PlacingRule("prelu(x, slope) = prelu post-op(x, slope)", _prelu),
-    PlacingRule("f(x, k*t) = binary_f(x, k*t)", _binary),
-    PlacingRule("x + k*(dst-z) = sum(x, k, z)", _sum),
+SECOND_ELTWISE = Rule(
+    "k*f(x, a, b) = (k1*f(x, a, b))*(k/k1), or binaries with constants", _second_eltwise
 )
-
-
-def _f32(value: float) -> float:
-    return float(np.float32(value))

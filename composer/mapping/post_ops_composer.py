@@ -13,31 +13,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from ...ir.rule import Refusal
+from ...ir.rule import Refusal, first_fired
 from ...ir.types import DType
 from ...plan.attributes import Binary, Eltwise, PostOp, Sum
 from ...plan.targets import Capability, Target
 from ..formula.algebra import simplify
 from ..formula.exact_zeros import tells
-from ..formula.formula import Add, BasicOp, ChainOp, CodesOp, Store
+from ..formula.formula import Add, BasicOp, BinaryOp, ChainOp, CodesOp, ScaleBy, Shift, Store
 from ..formula.linked import Linked
-from ..formula.store_rules import absorb
-from ..formula.writing import (
-    ADD_IN_UNITS,
-    ADD_IN_UNITS_OF_CHANNELS,
-    ADD_OF_CODES,
-    ADD_SCALED,
-    FACTOR_INTO_STORE,
-    FACTOR_OF_STORE,
+from ..formula.store_rules import (
     NARROW_STORE,
-    SHIFT_OF_STORE,
-    STORE_INSIDE,
-    SUM_OF_CODES,
-    ZERO_POINT_OF_STORE,
-    WritingRule,
-    Written,
-    first_written,
+    absorb,
+    scale_apart,
+    with_factor,
+    written_out,
+    zero_point_apart,
 )
+from ..formula.writing import ADD_OF_CODES, ADDING, zero_point_in_front
 from .compared_codes import on_codes
 from .composed import Composed, Front
 from .cost import Home
@@ -240,7 +232,9 @@ class PostOpsComposer:
             sums,
             self._refuse_dst(dst),
             zero_points=tail.zero_points,
-            unfolded=tuple(why for why in hoisted.reasons if why),
+            unfolded=tuple(
+                op.why for op in hoisted.ops if isinstance(op, ScaleBy | Shift) and op.why
+            ),
             folded=hoisted.folded,
         )
 
@@ -279,17 +273,14 @@ class PostOpsComposer:
         """The basic operations with one operation more: a store as scale, shift, round, clip;
         likewise what compares with codes.
         """
-        if not isinstance(op, CodesOp | Store):
-            return _with(chain.state, op)
-        written = (
-            on_codes(self.front, (*chain.items(), op))
-            if isinstance(op, CodesOp)
-            else STORE_INSIDE.apply([op])
-        )
-        assert isinstance(written, Written)  # both have a form that does not refuse
-        result = chain.state.without(written.replaced - 1)
-        for basic in written.basic:
-            result = _with(result, basic)
+        result, basic = chain.state, [op] if isinstance(op, BasicOp) else []
+        if isinstance(op, CodesOp):
+            written = on_codes(self.front, (*chain.items(), op))
+            result, basic = result.without(written.replaced - 1), [*written.ops]
+        elif isinstance(op, Store):
+            basic = written_out(op)
+        for one in basic:
+            result = result.then(one, _Known(result.state.adds or isinstance(one, Add)))
         return result
 
     # -- residual adds -----------------------------------------------------------------------------
@@ -328,31 +319,27 @@ class PostOpsComposer:
             return replace(done, ops=_simplified(done.ops, op))
         homes = adding(op, self.front.src, dst, done.taken, self.capability)
         summed = homes[0].name == "sum"
-        found = first_written(
-            self._forms(summed=summed, told=told), [*done.ops.last(_READ_BACK - 1), op]
-        )
-        if isinstance(found, Refusal) and not summed:
-            return found
-        ops, basic = (
-            (done.ops.without(found.replaced - 1), found.basic)
-            if isinstance(found, Written)
-            else (done.ops, (op,))
-        )
+        replaced = 1
+        basic: tuple[BasicOp, ...] = (op,)
+        if self.target.operand_scale and not summed:
+            shift, add = zero_point_in_front(op)
+            basic = (shift, BinaryOp("add", add.operand, add.scale))
+        elif summed and not float(op.zero_point).is_integer():  # as that of a sum must be
+            basic = zero_point_in_front(op)
+        elif not summed:  # what tells zeros behind it wants those of codes to be exact
+            found = first_fired(
+                ADDING if told else (ADD_OF_CODES,), [*done.ops.last(_READ_BACK - 1), op]
+            )
+            if isinstance(found, Refusal):
+                return found
+            assert found is not None  # it is an Add
+            replaced, basic = found.replaced, found.ops
+        ops = done.ops.without(replaced - 1)
         for each in basic:
             ops = _simplified(ops, each)
         return _Resolved(
             ops, op.operand if summed else done.taken, {**done.homes, op.operand: homes}
         )
-
-    def _forms(self, *, summed: bool, told: bool) -> tuple[WritingRule, ...]:
-        """How an Add is written, the first that is legal; `told`: something behind it tells 0 from
-        the numbers next to it.
-        """
-        if summed:
-            return (SUM_OF_CODES,)
-        if self.target.operand_scale:
-            return (ADD_SCALED,)
-        return (ADD_IN_UNITS, ADD_IN_UNITS_OF_CHANNELS, ADD_OF_CODES) if told else (ADD_OF_CODES,)
 
     # -- the store ---------------------------------------------------------------------------------
 
@@ -369,27 +356,30 @@ class PostOpsComposer:
         homes = shifting(store, self.capability, bias=in_bias) if store.zero_point.any() else ()
         tail.zero_points = tail.zero_points or homes
         home = homes[0].name if homes else "destination zero point"
-        if (
+        divided = (
             divide
             and store.scale.size == 1
             and home != "shift"
             and (not narrow or store.scale[0] > 0)
-        ):
-            rules = [ZERO_POINT_OF_STORE] * (home == "shift before the scale") + [
-                NARROW_STORE
-            ] * narrow
-            ops, store = _in_front(rules, ops, store)
-            joined = FACTOR_INTO_STORE.apply([*ops[-1:], store])
-            if isinstance(joined, Written):
-                ops, (store,) = ops[:-1], (op for op in joined.ops if isinstance(op, Store))
+        )
+        before: list[BasicOp] = []
+        if not divided:
+            scale, store = scale_apart(store)
+            before.append(scale)
+        if home != "destination zero point":
+            shift, store = zero_point_apart(store)
+            before.append(shift)
+        if narrow:
+            found = NARROW_STORE.apply(store)
+            assert not isinstance(found, Refusal)  # s > 0
+            clip, store = found
+            before.append(clip)
+        ops = simplify(before, behind=ops)
+        if divided:
+            joined = with_factor(ops[-1] if ops else None, store)
+            if joined is not None:
+                ops, store = ops[:-1], joined
             tail.dst_scale, tail.quantize = float(store.scale[0]), "dst_scale"
-        else:
-            rules = (
-                [FACTOR_OF_STORE]
-                + [SHIFT_OF_STORE] * (home != "destination zero point")
-                + [NARROW_STORE] * narrow
-            )
-            ops, store = _in_front(rules, ops, store)
         tail.dst_zero_point = int(store.zero_point[0]) or None
         return ops
 
@@ -397,29 +387,10 @@ class PostOpsComposer:
 _NOTHING = _Resolved(Linked.empty(()), "", {})
 
 
-def _with(ops: Linked[BasicOp, _Known], op: BasicOp) -> Linked[BasicOp, _Known]:
-    return ops.then(op, _Known(ops.state.adds or isinstance(op, Add)))
-
-
 def _simplified(
     ops: Linked[BasicOp, tuple[BasicOp, ...]], op: BasicOp
 ) -> Linked[BasicOp, tuple[BasicOp, ...]]:
     return ops.then(op, tuple(simplify([op], behind=ops.state)))
-
-
-def _in_front(
-    rules: Sequence[WritingRule], ops: list[BasicOp], store: Store
-) -> tuple[list[BasicOp], Store]:
-    """The chain and the store behind it, once the rules have brought parts of the store in front of
-    it.
-    """
-    for rule in rules:
-        found = rule.apply([store])
-        assert isinstance(found, Written)
-        *before, last = found.ops
-        assert isinstance(last, Store)
-        ops, store = simplify([op for op in before if isinstance(op, BasicOp)], behind=ops), last
-    return ops, store
 
 
 def _no_longer(found: Composed, than: Composed | Refusal) -> bool:

@@ -20,15 +20,18 @@ from ...ir.paths import keeps_shape
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
 from ..formula.algebra import is_normal
-from ..formula.formula import Add, BasicOp, Clip, EltwiseOp, Round, ScaleBy, Store, vec
-from ..formula.unary_rules import (
-    Bounds,
-    Decoding,
-    Negation,
-    Power,
-    RoundedFirst,
-    Slopes,
-    written_alone,
+from ..formula.definitions import rounded_first
+from ..formula.formula import (
+    Add,
+    BasicOp,
+    Clip,
+    EltwiseOp,
+    PreluOp,
+    Round,
+    ScaleBy,
+    Store,
+    decoding,
+    vec,
 )
 from ..mapping.composed import Composed
 from ..mapping.cost import Home, post_op_cost
@@ -280,9 +283,7 @@ def _quantize(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Re
         return [*steps_from_zero(node, *vectors)], None
     store = Store(dtype, *vectors, low, high, exact=keeps_codes(graph, node))
     if composer.front.primitive == "pooling" and node.attrs["order"] == "round_first":
-        return [
-            *written_alone(RoundedFirst(store))
-        ], None  # averages of a few codes lie on ties often; sums of products do not
+        return rounded_first(store), None  # averages of a few codes lie on ties often
     return [store], None
 
 
@@ -319,23 +320,24 @@ def _dequantize(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | 
         zero = vec(zero - vec(encode.attr("quant", Quantization).zero_points))
         if not zero.any():
             return [ScaleBy(scale)], None
-    return [*written_alone(Decoding(scale, zero))], None
+    return [*decoding(scale, zero)], None
 
 
 # -- one input -------------------------------------------------------------------------------------
 
 
 def _eltwise(graph: Graph, node: Node) -> Found | Refusal | None:
-    """oneDNN's eltwise algorithm with its parameters, where it has one of the same definition; a
-    power and a negation by rules.
+    """oneDNN's eltwise algorithm with its parameters, where it has one of the same definition; -x =
+    x*(-1), x^2 = square(x), x^p = pow(x, 1, p).
     """
     if node.op == "Neg":
-        return [*written_alone(Negation())], None
+        return [ScaleBy(vec(-1.0))], None
     if node.op == "Pow":
         exponent = graph.constant(node.inputs[1])
         if exponent is None or exponent.size != 1 or graph.constant(node.inputs[0]) is not None:
             return None
-        return [*written_alone(Power(float(np.asarray(exponent).reshape(()))))], None
+        power = float(np.asarray(exponent).reshape(()))
+        return [EltwiseOp("square") if power == 2 else EltwiseOp("pow", 1.0, power)], None
     algorithm = node.spec.eltwise
     if algorithm is None:
         return None
@@ -350,6 +352,7 @@ def _eltwise(graph: Graph, node: Node) -> Found | Refusal | None:
 
 
 def _clip(graph: Graph, node: Node) -> Found | Refusal | None:
+    """min(max(x, l), h) = clip(x, min(l, h), h): with bounds in the wrong order, the upper one."""
     bounds = [-np.inf, np.inf]
     for index in (1, 2):
         if len(node.inputs) > index and node.inputs[index]:
@@ -361,10 +364,12 @@ def _clip(graph: Graph, node: Node) -> Found | Refusal | None:
                     "a computed one",
                 )
             bounds[index - 1] = float(np.asarray(data).reshape(()))
-    return [*written_alone(Bounds(*bounds))], None
+    low, high = bounds
+    return [Clip(vec(min(low, high)), vec(high))], None
 
 
 def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refusal | None:
+    """A leaky relu for one slope."""
     slopes = graph.constant(node.inputs[1])
     if slopes is None:
         return Refusal("the slopes are computed at run time", "constant slopes", "computed ones")
@@ -375,12 +380,11 @@ def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refus
             f"[{composer.front.channels}] along the channels",
             str(list(slopes.shape)),
         )
+    if values.size == 1:
+        return [EltwiseOp("relu", float(values[0]))], None
     axis = composer.front.channel_axis
-
-    def operand() -> str:
-        shape = [-1 if number == axis else 1 for number in range(composer.front.rank)]
-        return graph.add_constant(
-            f"{node.inputs[1]}/slopes", values.astype(np.float32).reshape(shape)
-        )
-
-    return [*written_alone(Slopes(values, operand, 1 << axis))], None
+    shape = [-1 if number == axis else 1 for number in range(composer.front.rank)]
+    operand = graph.add_constant(
+        f"{node.inputs[1]}/slopes", values.astype(np.float32).reshape(shape)
+    )
+    return [PreluOp(operand, 1 << axis)], None

@@ -16,12 +16,12 @@ are neither of the two convolutions'.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.decision import Decision, Outcome
 from ...ir.node import subject
-from ...ir.rule import Equation, Refusal
+from ...ir.rule import Refusal, Rule
 from ...ir.types import DType, TensorType
 from ...plan.attributes import DepthwiseConv, PrimitiveAttr, Scale, Sum
 from ...plan.targets import Target
@@ -30,7 +30,7 @@ from ..mapping.cost import alternatives
 from ..mapping.homes import depthwise
 from .drafts import Drafts
 
-__all__ = ["DEPTHWISE", "DepthwiseRule", "Pair", "fuse_depthwise"]
+__all__ = ["DEPTHWISE", "Pair", "fuse_depthwise"]
 
 _RULE = "depthwise convolution as post-op"
 _CODES = (DType.U8, DType.S8)
@@ -57,10 +57,6 @@ class Pair:
     dst: TensorType
     readers: int = 1
     returned: bool = False
-
-
-class DepthwiseRule(Equation[Callable[[Pair], "DepthwiseConv | Refusal | None"]]):
-    """The equation of a depthwise convolution as a post-op."""
 
 
 def fuse_depthwise(drafts: Drafts) -> None:
@@ -175,7 +171,7 @@ def _as_post_op(pair: Pair) -> DepthwiseConv | Refusal | None:
     return _refusal(pair) or _two_scales(pair) or _post_op(pair)
 
 
-DEPTHWISE = DepthwiseRule(
+DEPTHWISE = Rule(
     "depthwise((q-0)*s), q = store(y, s, 0) = depthwise post-op(y), dst scale s",
     _as_post_op,
     float="bitwise",

@@ -15,7 +15,7 @@ import numpy as np
 from ...ir.graph import Graph
 from ...ir.node import Node
 from ...ir.ranges import Ranges, makes_codes, ranges_of
-from ...ir.rule import Equation, Refusal
+from ...ir.rule import Refusal, Rule
 from ...ir.types import Quantization
 from ..formula.algebra import is_normal
 from ..formula.formula import BasicOp, BinaryOp, Clip, EltwiseOp, Round, ScaleBy, Shift, Vec, vec
@@ -128,13 +128,7 @@ def fake_quantize_operations(
     return found if isinstance(found, Refusal) else [*found, *output]
 
 
-class FakeQuantizeRule(
-    Equation[Callable[[Ranges, Callable[[Vec], str]], "list[BasicOp] | Refusal"]]
-):
-    """The equation of a FakeQuantize."""
-
-
-FAKE_QUANTIZE = FakeQuantizeRule(
+FAKE_QUANTIZE = Rule(
     "fake_quantize(x) = round(clip(x*(1/s) - il/s, 0, L))*((oh-ol)/L) + ol",
     fake_quantize_operations,
     float="ties",

@@ -11,14 +11,14 @@ import numpy as np
 
 from ...ir.graph import Graph
 from ...ir.node import Node
-from ...ir.rule import Equation, Refusal
+from ...ir.rule import Refusal, Rule
 from ...ir.types import DType, Quantization
 from ..formula.formula import BinaryOp, ChainOp, CodesOp, ScaleBy, Vec
 from ..mapping.post_ops_composer import Front
 from .operands import Source
 from .two_operands import along_channels
 
-__all__ = ["PRELU", "PreluOfSource", "PreluRule", "prelu_as_maximum"]
+__all__ = ["PRELU", "PreluOfSource", "prelu_as_maximum"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +36,6 @@ class PreluOfSource:
     value: str
     codes: tuple[DType, float, float] | None
     factors: Callable[[], str]
-
-
-class PreluRule(Equation[Callable[[PreluOfSource], "tuple[ChainOp, ...] | Refusal"]]):
-    """The equation of a prelu and a maximum."""
 
 
 def _as_maximum(prelu: PreluOfSource) -> tuple[ChainOp, ...] | Refusal:
@@ -72,7 +68,7 @@ def _as_maximum(prelu: PreluOfSource) -> tuple[ChainOp, ...] | Refusal:
     ), on_codes  # no scale may be 0: rules divide by them
 
 
-PRELU = PreluRule("prelu(x, a) = max(x, a*x), a <= 1", _as_maximum)
+PRELU = Rule("prelu(x, a) = max(x, a*x), a <= 1", _as_maximum)
 
 
 def prelu_as_maximum(

@@ -20,9 +20,9 @@ from ...ir.ops import dims
 from ...ir.paths import RESHAPES, first_view, reaches, same_bytes
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
+from ..formula.definitions import with_constant, with_itself, with_tensor
 from ..formula.exact_zeros import is_told_behind
-from ..formula.formula import BinaryOp, ChainOp, CodesOp, Vec, vec
-from ..formula.operand_rules import WithCodes, WithConstant, WithItself, WithTensor, written_with
+from ..formula.formula import Add, BinaryOp, ChainOp, CodesOp, Vec, vec
 from ..mapping.compared_codes import DIFFERENCE, MIRRORED, codes_differ
 from ..mapping.post_ops_composer import Front, PostOpsComposer
 from ..mapping.residual import branch_refusal
@@ -50,8 +50,8 @@ def two_operands(
     algorithm = node.spec.binary
     assert algorithm is not None
     if node.inputs[0] == node.inputs[1]:
-        same = written_with(WithItself(algorithm))
-        return same if same is None or isinstance(same, Refusal) else ([*same], None)
+        same = with_itself(algorithm)
+        return None if same is None else ([*same], None)
     first = node.inputs[0] == value
     other = node.inputs[1] if first else node.inputs[0]
     if algorithm in ("gt", "ge", "lt", "le") and not first:
@@ -135,11 +135,8 @@ def _with_vector(
             "finite numbers",
             "infinity or NaN",
         )
-    found = written_with(
-        WithConstant(algorithm, vector, lambda: _operand(graph, node, vector, front), first)
-    )
-    assert found is not None
-    return found if isinstance(found, Refusal) else ([*found], None)
+    operand = partial(_operand, graph, node, vector, front)
+    return [*with_constant(algorithm, vector, operand, first=first)], None
 
 
 def _operand(graph: Graph, node: Node, vector: Vec, front: Front) -> str:
@@ -197,9 +194,10 @@ def _with_values(
         if algorithm in ("add", "sub")
         else ""
     )
-    found = written_with(WithTensor(algorithm, other, first, why_not))
-    assert found is not None
-    return found if isinstance(found, Refusal) else ([*found], None)
+    tensor = Add(other, DType.F32, in_place=not why_not, why_not=why_not)
+    found = with_tensor(algorithm, tensor, first=first)
+    assert not isinstance(found, Refusal)  # f32 values have no zero point
+    return [*found], None
 
 
 def _with_codes(
@@ -216,7 +214,7 @@ def _with_codes(
     """The operation with s*(q - z), q the codes; None when no attributes decode the operand, so
     that a step of its own must.
 
-    Comparisons, maximum and minimum see `compared_codes.py`, the others `operand_rules.py`.
+    Comparisons, maximum and minimum see `compared_codes.py`, the others `definitions.py`.
     """
     quant = decode.attr("quant", Quantization)
     codes, scale, zero = decode.inputs[0], quant.scale[0], quant.zero_point[0]
@@ -229,10 +227,9 @@ def _with_codes(
         if algorithm in ("add", "sub")
         else ""
     )
-    found = written_with(
-        WithCodes(algorithm, codes, graph.type(codes).dtype, scale, zero, first, why_not)
-    )
-    return None if found is None or isinstance(found, Refusal) else ([*found], decode)
+    tensor = Add(codes, graph.type(codes).dtype, scale, zero, not why_not, why_not)
+    found = with_tensor(algorithm, tensor, first=first)
+    return None if isinstance(found, Refusal) else ([*found], decode)
 
 
 _MANY_READERS = (

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ...ir.algorithms import ELTWISE
 from ...ir.ops.spec import Array
-from ...ir.rule import Equation, Refusal
+from ...ir.rule import Refusal, Rule
 from ...ir.types import TensorType
 from ..attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum
 from ..types import Plan, Step
@@ -28,7 +28,6 @@ __all__ = [
     "TAKEN_APART",
     "LeavesF32",
     "Real",
-    "RealRule",
     "Scales",
     "real_post_ops",
     "real_scales",
@@ -88,10 +87,6 @@ class Scales:
     dst: float
 
 
-class ApartRule(Equation[Callable[[Scales, float], "dict[str, Scale] | Refusal"]]):
-    """The equation of an output scale and the scales by argument."""
-
-
 def _taken_apart(scales: Scales, domain: float) -> dict[str, Scale] | Refusal:
     """An output scale is the source's scale, the weights' scales, and the factor that a destination
     scale undoes.
@@ -123,7 +118,7 @@ def _taken_apart(scales: Scales, domain: float) -> dict[str, Scale] | Refusal:
     return {**found, "weights": Scale(tuple(rounded(rest).tolist()), scales.mask)}
 
 
-TAKEN_APART = ApartRule("(acc + b)*o*d = s*w*acc + b*(o*d), w = o*d/s", _taken_apart, float="ties")
+TAKEN_APART = Rule("(acc + b)*o*d = s*w*acc + b*(o*d), w = o*d/s", _taken_apart, float="ties")
 
 
 def real_scales(plan: Plan, step: Step, output: Scale) -> Scales | Refusal:
@@ -197,12 +192,6 @@ def _times(
     if data is None or factor == 1:
         return None if data is None else operand
     return file(f"{operand}/real", rounded(data.astype(np.float64) * factor))
-
-
-class RealRule(Equation[Callable[[PostOp, float, Times], "Real | Refusal | None"]]):
-    """One equation about a post-op and the domain d behind it; the domain in front is the factor of
-    x on the right side.
-    """
 
 
 def _sum(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
@@ -306,11 +295,11 @@ def _otherwise(op: PostOp, domain: float, times: Times) -> Real:
     return 1.0, (op,) if is_one else (op, Eltwise("linear", float(rounded(factor)), 0.0))
 
 
-REAL: tuple[RealRule, ...] = (
-    RealRule("(x + k*(dst-z))*d = x*d + (k*d)*(dst-z)", _sum),
-    RealRule("f(x, t)*d = f(x*d, t), f = prelu, mul, div", _homogeneous),
-    RealRule("f(x, c)*d = f(x*d, c*d), f = add, sub, max, min", _with_constant),
-    RealRule("k*f(x, l, h)*d = f(x*(k*d), l*(k*d), h*(k*d)), f = relu, abs, clip", _rectified),
-    RealRule("k*(a*x + b)*d = x*(k*a*d) + b*(k*d)", _linear),
-    RealRule("k*f(x)*d = linear(f(x), k*d, 0)", _otherwise),
+REAL: tuple[Rule[Callable[[PostOp, float, Times], Real | Refusal | None]], ...] = (
+    Rule("(x + k*(dst-z))*d = x*d + (k*d)*(dst-z)", _sum),
+    Rule("f(x, t)*d = f(x*d, t), f = prelu, mul, div", _homogeneous),
+    Rule("f(x, c)*d = f(x*d, c*d), f = add, sub, max, min", _with_constant),
+    Rule("k*f(x, l, h)*d = f(x*(k*d), l*(k*d), h*(k*d)), f = relu, abs, clip", _rectified),
+    Rule("k*(a*x + b)*d = x*(k*a*d) + b*(k*d)", _linear),
+    Rule("k*f(x)*d = linear(f(x), k*d, 0)", _otherwise),
 )

@@ -15,7 +15,6 @@ from laws.plans import compiled
 from laws.programs import Draws, source
 
 import fqfuse.composer.formula.algebra
-import fqfuse.composer.mapping.hoisting
 from fqfuse.composer.formula.algebra import COMMUTING, SIMPLIFYING
 from fqfuse.composer.formula.formula import (
     Add,
@@ -28,12 +27,12 @@ from fqfuse.composer.formula.formula import (
     Store,
     vec,
 )
-from fqfuse.composer.mapping.hoisting import Fold, Hoister, join
+from fqfuse.composer.mapping.hoisting import Fold, Hoister, forward
 from fqfuse.composer.mapping.post_ops_composer import Front, PostOpsComposer
 from fqfuse.ir.rule import Refusal
 from fqfuse.ir.types import DType
 
-RULES = len(SIMPLIFYING) + len(COMMUTING)
+RULES = len(SIMPLIFYING) + len(COMMUTING) + 2
 BARE = Front(
     "binary", "step", DType.F32, 4, 1, CHANNELS
 )  # nothing in front that a scale or shift could go into
@@ -107,7 +106,7 @@ def test_a_factor_joins_the_farthest_place_that_it_reaches() -> None:
         EltwiseOp("relu"),
         ScaleBy(vec(2.0)),
     ]
-    found = join(ops, 5)
+    _, found = forward(ops[:5], ops[5])
     assert found is not None
     assert found[1] == 1
     assert [float(op.values[0]) for op in found[0] if isinstance(op, ScaleBy | Shift)] == [
@@ -115,7 +114,7 @@ def test_a_factor_joins_the_farthest_place_that_it_reaches() -> None:
         2.0,
         6.0,
     ]
-    assert join([EltwiseOp("tanh"), ScaleBy(vec(2.0))], 1) is None
+    assert forward([EltwiseOp("tanh")], ScaleBy(vec(2.0)))[1] is None
 
 
 def test_each_reason_stays_with_its_operation() -> None:
@@ -129,9 +128,10 @@ def test_each_reason_stays_with_its_operation() -> None:
     ]
     found = Hoister(BARE)(ops)
     assert [type(op) for op in found.ops] == [EltwiseOp, ScaleBy, Round, ScaleBy, Shift, EltwiseOp]
-    assert [bool(reason) for reason in found.reasons] == [False, True, False, False, True, False]
-    assert "needs s > 0" in found.reasons[1]
-    assert "needs even n: 3" in found.reasons[4]
+    reasons = [getattr(op, "why", "") for op in found.ops]
+    assert [bool(reason) for reason in reasons] == [False, True, False, False, True, False]
+    assert "needs s > 0" in reasons[1]
+    assert "needs even n: 3" in reasons[4]
 
 
 # -- the work --------------------------------------------------------------------------------------
@@ -139,7 +139,9 @@ def test_each_reason_stays_with_its_operation() -> None:
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
-    """How many times a rule of the algebra was tried since the last call."""
+    """How many times neighbours were composed, or a rule of the algebra tried, since the last
+    call.
+    """
     count = 0
 
     def counting(apply):
@@ -155,15 +157,12 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
         found, count = count, 0
         return found
 
-    for module, table in (
-        (fqfuse.composer.formula.algebra, "SIMPLIFYING"),
-        (fqfuse.composer.mapping.hoisting, "COMMUTING"),
-    ):
-        monkeypatch.setattr(
-            module,
-            table,
-            tuple(replace(rule, apply=counting(rule.apply)) for rule in getattr(module, table)),
-        )
+    module = fqfuse.composer.formula.algebra
+    for name in ("composed", "_distributed"):
+        monkeypatch.setattr(module, name, counting(getattr(module, name)))
+    for table in ("SIMPLIFYING", "COMMUTING"):
+        counted = [replace(rule, apply=counting(rule.apply)) for rule in getattr(module, table)]
+        monkeypatch.setattr(module, table, tuple(counted))
     return since
 
 

@@ -11,39 +11,48 @@ from laws.programs import Draws, source
 from laws.rational import binary, eltwise
 from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
 
-from fqfuse.composer.mapping.legacy_eltwise import LEGACY
+from fqfuse.composer.mapping.placing import SECOND_ELTWISE
 from fqfuse.plan.attributes import Eltwise
 
-RULES = {rule.name: rule for rule in LEGACY}
+RULES = {SECOND_ELTWISE.name: SECOND_ELTWISE}
 
 FIRES: Fires = {
-    "k*linear(x, a, b) = binary_mul(binary_add(binary_mul(x, a), b), k)": (
-        (Eltwise("linear", 2.0, 3.0, 4.0), Eltwise("linear")),
-        (("mul", 2.0), ("add", 3.0), ("mul", 4.0)),
-    ),
-    "k*f(x) = binary_mul(k1*f(x), k/k1)": (
+    SECOND_ELTWISE.name: (
         (Eltwise("elu", 0.5, scale=3.0), Eltwise("elu", 0.5, scale=2.0)),
         (Eltwise("elu", 0.5, scale=2.0), ("mul", 1.5)),
-    ),
-    "k*clip(x, l, h) = binary_mul(binary_min(binary_max(x, l), h), k)": (
-        (Eltwise("clip", -1.0, 6.0, 2.0), Eltwise("clip", 0.0, 6.0)),
-        (("max", -1.0), ("min", 6.0), ("mul", 2.0)),
     ),
 }
 
 REFUSES: Refuses = {
-    "k*f(x) = binary_mul(k1*f(x), k/k1)": [
+    SECOND_ELTWISE.name: [
         ((Eltwise("elu", 0.5), Eltwise("elu", 0.25)), "the parameters of the first"),
         ((Eltwise("elu", 0.5), Eltwise("elu", 0.5, scale=0.0)), "the parameters of the first"),
         (
             (Eltwise("elu", 0.5, scale=1e30), Eltwise("elu", 0.5, scale=1e-30)),
             "the parameters of the first",
         ),
-    ],
-    "k*clip(x, l, h) = binary_mul(binary_min(binary_max(x, l), h), k)": [
-        ((Eltwise("relu", 0.5), Eltwise("relu")), "of the first")
-    ],
+        ((Eltwise("relu", 0.5), Eltwise("relu")), "of the first"),
+    ]
 }
+
+
+@pytest.mark.parametrize(
+    ("op", "used", "expected"),
+    [
+        (
+            Eltwise("linear", 2.0, 3.0, 4.0),
+            Eltwise("linear"),
+            (("mul", 2.0), ("add", 3.0), ("mul", 4.0)),
+        ),
+        (
+            Eltwise("clip", -1.0, 6.0, 2.0),
+            Eltwise("clip", 0.0, 6.0),
+            (("max", -1.0), ("min", 6.0), ("mul", 2.0)),
+        ),
+    ],
+)
+def test_others_are_binaries(op: Eltwise, used: Eltwise, expected: object) -> None:
+    assert SECOND_ELTWISE.apply(op, used) == expected
 
 
 def test_every_rule_has_a_place_where_it_fires() -> None:
@@ -63,17 +72,11 @@ def test_rule_refuses_with_its_reason(
     check_refuses(RULES[name], arguments, reason)
 
 
-@pytest.mark.parametrize("name", [LEGACY[0].name, LEGACY[2].name])
-def test_rule_says_nothing_elsewhere(name: str) -> None:
-    assert RULES[name].apply(Eltwise("elu", 0.5), Eltwise("tanh")) is None
-
-
-@pytest.mark.parametrize("name", [rule.name for rule in LEGACY])
-def test_a_second_eltwise_holds_in_fractions(name: str) -> None:
+@pytest.mark.parametrize("algorithm", ["linear", "clip", "relu", "abs", "square"])
+def test_a_second_eltwise_holds_in_fractions(algorithm: str) -> None:
     draws, fired = Draws(source(7)), 0
     draw = draws.random.choice
     for _ in range(600):
-        algorithm = draw(["linear", "clip", "relu", "abs", "square"])
         alpha, beta = {
             "clip": (-1.5, 6.0),
             "linear": (draw([2.0, -0.5]), 3.0),
@@ -81,7 +84,7 @@ def test_a_second_eltwise_holds_in_fractions(name: str) -> None:
         }.get(algorithm, (0.0, 0.0))
         op = Eltwise(algorithm, alpha, beta, draw([1.0, 3.0, -0.5]))
         used = Eltwise(algorithm, alpha, draw([beta, beta + 1]), draw([1.0, 0.5, -2.0]))
-        found = RULES[name].apply(op, used)
+        found = SECOND_ELTWISE.apply(op, used)
         if not isinstance(found, tuple):
             continue
         fired += 1

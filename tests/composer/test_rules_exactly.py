@@ -23,12 +23,19 @@ from hypothesis import settings
 from laws.formulas import UNIFIED, V2, V3, conv
 from laws.programs import CHANNELS, Draws, arguments, in_f32, points, source, starts
 from laws.rational import after_all, binary, composed_value, entry, front_value
+from laws.rule_cases import ARITHMETIC, STORES_AND_ADDS
 
 import fqfuse.composer
-from fqfuse.composer.formula.algebra import COMMUTING, SIMPLIFYING, Rule
+from fqfuse.composer.formula.algebra import COMMUTING, SIMPLIFYING
+from fqfuse.composer.formula.definitions import (
+    PRODUCT_OF_CODES,
+    ROUNDED_FIRST,
+    with_constant,
+    with_itself,
+    with_tensor,
+)
 from fqfuse.composer.formula.exact_zeros import EXACT_ZERO
 from fqfuse.composer.formula.formula import (
-    ONE_ENTRY,
     Add,
     BasicOp,
     Clip,
@@ -38,32 +45,23 @@ from fqfuse.composer.formula.formula import (
     Store,
     vec,
 )
-from fqfuse.composer.formula.operand_rules import (
-    OPERANDS,
-    Operands,
-    WithCodes,
-    WithConstant,
-    WithItself,
-    WithTensor,
-)
-from fqfuse.composer.formula.store_rules import STORING, StoreRule
-from fqfuse.composer.formula.unary_rules import UNARY
-from fqfuse.composer.formula.writing import WRITING, Written
-from fqfuse.composer.mapping.compared_codes import COMPARING, DIFFERENCE
+from fqfuse.composer.formula.store_rules import NARROW_STORE, STORING
+from fqfuse.composer.formula.writing import ADDING, Written
+from fqfuse.composer.mapping.compared_codes import DECODED_WITH_CODES, DIFFERENCE
 from fqfuse.composer.mapping.composed import Composed, Front
-from fqfuse.composer.mapping.folding import FOLDING
-from fqfuse.composer.mapping.legacy_eltwise import LEGACY
-from fqfuse.composer.mapping.placing import PLACING, Placed, Slot
+from fqfuse.composer.mapping.hoisting import FOLDING
+from fqfuse.composer.mapping.placing import ELTWISE_SCALE, SECOND_ELTWISE, place
 from fqfuse.composer.registry import AnyRule, all_rules
 from fqfuse.composer.steps.depthwise import DEPTHWISE
 from fqfuse.composer.steps.fake_quantize import FAKE_QUANTIZE
 from fqfuse.composer.steps.prelu import PRELU
 from fqfuse.ir.ranges import Ranges
-from fqfuse.ir.rule import Equation
+from fqfuse.ir.rule import Refusal, Rule
 from fqfuse.ir.types import DType
-from fqfuse.plan.attributes import Binary, Eltwise, PostOp
+from fqfuse.plan.attributes import PostOp
 from fqfuse.plan.conversion.output_scale import FACTOR, OF_ARGUMENT, UNSCALED
 from fqfuse.plan.conversion.real_domain import REAL, TAKEN_APART
+from fqfuse.plan.targets import Target
 from fqfuse.report.rules import rules_document
 
 LEAST, MOST, DRAWS = 50, 60, 16000
@@ -74,10 +72,20 @@ ROUNDINGS = 6 * Fraction(1, 2**24)
 the largest term; and one to spare.
 """
 
-PAIRS: tuple[Rule, ...] = (*SIMPLIFYING, *COMMUTING, EXACT_ZERO)
+PAIRS: tuple[Rule, ...] = (*SIMPLIFYING, *COMMUTING, *ARITHMETIC, EXACT_ZERO)
+WRITING: tuple[Rule, ...] = (
+    *ADDING,
+    *STORES_AND_ADDS,
+    replace(NARROW_STORE, apply=lambda program: _narrowed(program[-1])),
+)
 RULES: dict[str, AnyRule] = {rule.name: rule for rule in (*PAIRS, *STORING, *WRITING)}
 ALL: dict[str, AnyRule] = {rule.name: rule for rule in all_rules()}
 SEED = 0 if settings.default.derandomize else secrets.randbits(32)
+
+
+def _narrowed(end: BasicOp | Store) -> Written | None:
+    found = NARROW_STORE.apply(end) if isinstance(end, Store) else None
+    return Written(1, found) if isinstance(found, tuple) else None
 
 
 @dataclass(frozen=True)
@@ -111,14 +119,14 @@ def firings(rough: bool) -> dict[str, list[Firing]]:
     fired: dict[str, list[Firing]] = {name: [] for name in RULES}
     for _ in range(DRAWS):
         ops = draws.program()
-        for place, (a, b) in enumerate(pairwise(ops)):
+        for at, (a, b) in enumerate(pairwise(ops)):
             for rule in PAIRS:
                 if (
                     len(fired[rule.name]) < MOST
                     and isinstance(found := rule.apply(a, b), tuple)
                     and (rough or exact_in_f64([a, b]))
                 ):
-                    fired[rule.name].append(Firing(list(ops), place, list(found)))
+                    fired[rule.name].append(Firing(list(ops), at, list(found)))
     for _ in range(DRAWS // 4):
         ops, end = draws.stored()
         for stored in STORING:
@@ -130,10 +138,8 @@ def firings(rough: bool) -> dict[str, list[Firing]]:
             if isinstance(written, Written) and (
                 rough or exact_in_f64(program[-written.replaced :])
             ):
-                place = len(program) - written.replaced
-                fired[writing.name].append(
-                    Firing(program, place, list(written.ops), written.replaced)
-                )
+                at = len(program) - written.replaced
+                fired[writing.name].append(Firing(program, at, list(written.ops), written.replaced))
     return fired
 
 
@@ -185,26 +191,28 @@ def test_every_rule_of_the_composer_is_registered_and_described() -> None:
         for found in pkgutil.iter_modules(fqfuse.composer.__path__)
     ]
     values = [value for module in modules for value in vars(module).values()]
-    kinds = Rule | StoreRule | Equation
-    rules = [value for value in values if isinstance(value, kinds)]
+    rules = [value for value in values if isinstance(value, Rule)]
     rules += [
         rule
         for value in values
         if isinstance(value, tuple)
         for rule in value
-        if isinstance(rule, kinds)
+        if isinstance(rule, Rule)
     ]
     assert {rule.name for rule in rules} == set(ALL)
     assert all(f"### `{name}`" in rules_document() for name in ALL)
 
 
 ELSEWHERE = (
-    ONE_ENTRY,
-    *UNARY,
+    FAKE_QUANTIZE,
+    PRODUCT_OF_CODES,
+    *FOLDING,
+    ELTWISE_SCALE,
+    ROUNDED_FIRST,
     PRELU,
-    *COMPARING,
+    DECODED_WITH_CODES,
     DIFFERENCE,
-    *LEGACY,
+    SECOND_ELTWISE,
     OF_ARGUMENT,
     FACTOR,
     UNSCALED,
@@ -212,36 +220,14 @@ ELSEWHERE = (
     TAKEN_APART,
     DEPTHWISE,
 )
-"""Held in test_unary_rules.py, test_comparing_rules.py, test_legacy_eltwise.py,
-test_convert_rules.py, test_depthwise.py.
+"""The first five below; the others in test_unary_rules.py, test_comparing_rules.py,
+test_legacy_eltwise.py, test_convert_rules.py, test_depthwise.py.
 """
 
 
 def test_every_rule_is_held_here_or_in_the_tests_of_its_file() -> None:
-    assert set(ALL) == {
-        *RULES,
-        FAKE_QUANTIZE.name,
-        *(rule.name for rule in (*OPERANDS, *FOLDING, *PLACING, *ELSEWHERE)),
-    }
-    assert all(
-        rule.float == "ulp" and rule.real == "identity" for rule in (*OPERANDS, *FOLDING, *PLACING)
-    ), "more would have to be held"
-
-
-def test_two_rules_of_a_name_are_one() -> None:
-    assert all(
-        ALL[rule.name] == rule
-        for rule in (
-            *PAIRS,
-            *STORING,
-            *WRITING,
-            *OPERANDS,
-            *FOLDING,
-            *PLACING,
-            FAKE_QUANTIZE,
-            *ELSEWHERE,
-        )
-    )
+    arithmetic = {rule.name for rule in (*ARITHMETIC, *STORES_AND_ADDS)}
+    assert set(ALL) == {*RULES, *(rule.name for rule in ELSEWHERE)} - arithmetic
 
 
 def test_every_kind_of_operation_is_drawn() -> None:
@@ -337,58 +323,61 @@ def test_ties_part_by_one_and_only_at_ties(name: str) -> None:
 # -- two operands ----------------------------------------------------------------------------------
 
 
-def _two(draws: Draws) -> tuple[Operands, dict[str, Fraction]]:
-    """An operation with its operand, and what that holds in channel 0; factors of few bits, whose
-    reciprocals are exact.
-    """
+ALGORITHMS = ("add", "sub", "mul", "div", "max", "min")
+
+
+@pytest.mark.parametrize("algorithm", ["add", "mul"])
+def test_the_chain_with_itself_holds_in_fractions(algorithm: str) -> None:
+    found = with_itself(algorithm)
+    assert found is not None
+    for x in Draws(source(SEED)).numbers():
+        assert after_all(found, x, 0, {}) == binary(algorithm, x, x)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, "gt", "le", "eq"])
+def test_a_constant_holds_in_fractions(algorithm: str, first: bool) -> None:
+    """Factors of few bits, whose reciprocals are exact; a comparison has the chain first."""
+    if not first and algorithm not in ALGORITHMS:
+        return
+    draws = Draws(source(SEED))
     draw = draws.random.choice
-    algorithm, first = draw(["add", "sub", "mul", "div", "max", "min"]), draw([True, False])
-    values = vec(
-        [
-            draw([0.5, -2.0, 4.0, 0.25]) * draw([1, 1, 0 if algorithm != "div" else 1])
-            for _ in range(draw([1, CHANNELS]))
-        ]
-    )
-    held = {**draws.operands(), "constant": Fraction(entry(values, 0))}
-    kind = draw([WithItself, WithConstant, WithTensor, WithCodes])
-    if kind is WithItself:
-        return WithItself(draw(["add", "mul"])), held
-    if kind is WithConstant:
-        return WithConstant(algorithm, values, lambda: "constant", first), held
-    if kind is WithTensor:
-        return WithTensor(algorithm, "other", first), held
-    if algorithm in ("mul", "div"):
-        return WithCodes(algorithm, "other", DType.S8, draw([0.5, 4.0]), 0.0, first), held
-    return WithCodes(
-        draw(["add", "sub"]),
-        "skip",
-        DType.U8,
-        draw([0.5, 3.0, -0.75]),
-        draw([0.0, 3.0, 1.5]),
-        first,
-    ), held
+    for _ in range(LEAST):
+        zero = 0 if algorithm != "div" or not first else 1
+        values = vec(
+            [draw([0.5, -2.0, 4.0, 0.25]) * draw([1, 1, zero]) for _ in range(draw([1, CHANNELS]))]
+        )
+        found = with_constant(algorithm, values, lambda: "constant", first=first)
+        for channel in range(CHANNELS):
+            c = Fraction(entry(values, channel))
+            for x in filter(None, draws.numbers()):  # a quotient has it below
+                wanted = binary(algorithm, *((x, c) if first else (c, x)))
+                assert after_all(found, x, channel, {"constant": c}) == wanted, f"{values}: {found}"
 
 
-@pytest.mark.parametrize("name", [rule.name for rule in OPERANDS])
-def test_operations_of_two_operands_hold_in_fractions(name: str) -> None:
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_tensor_holds_in_fractions(algorithm: str, first: bool) -> None:
+    """f32 values, and codes; `PRODUCT_OF_CODES` makes products of them."""
     draws, fired = Draws(source(SEED)), 0
-    for _ in range(DRAWS // 2):
-        both, held = _two(draws)
-        found = ALL[name].apply(both)
-        if not isinstance(found, tuple):
+    draw = draws.random.choice
+    for _ in range(4 * LEAST):
+        codes = algorithm in ("add", "sub", "mul", "div") and draw([True, False])
+        scale, zero = (draw([0.5, 4.0, -0.75]), draw([0.0, 0.0, 3.0, 1.5])) if codes else (1.0, 0.0)
+        if algorithm == "div":
+            scale = abs(scale) if scale != -0.75 else 2.0
+        t = Add("other", DType.U8 if codes else DType.F32, scale, zero)
+        found = with_tensor(algorithm, t, first=first)
+        if isinstance(found, Refusal):
+            assert algorithm in ("mul", "div")
+            assert zero
             continue
         fired += 1
-        for x in filter(None, draws.numbers()):  # a quotient has it below
-            if isinstance(both, WithItself):
-                other = x
-            elif isinstance(both, WithCodes):
-                other = Fraction(both.scale) * (held[both.operand] - Fraction(both.zero_point))
-            else:
-                other = held["constant" if isinstance(both, WithConstant) else "other"]
-            pair = (x, other) if isinstance(both, WithItself) or both.first else (other, x)
-            assert after_all(found, x, 0, held) == binary(both.algorithm, *pair), (
-                f"seed {SEED}, x = {x}, {held}: {both} as {found}"
-            )
+        held = draws.operands()
+        other = Fraction(scale) * (held["other"] - Fraction(zero))
+        for x in filter(None, draws.numbers()):
+            wanted = binary(algorithm, *((x, other) if first else (other, x)))
+            assert after_all(found, x, 0, held) == wanted, f"x = {x}, {held}: {t} as {found}"
     assert fired >= LEAST
 
 
@@ -448,51 +437,36 @@ def test_folding_holds_in_fractions(name: str) -> None:
     assert fired >= LEAST
 
 
-@pytest.mark.parametrize("name", [rule.name for rule in PLACING])
-def test_placing_holds_in_fractions(name: str) -> None:
+@pytest.mark.parametrize("target", [V3, V2, UNIFIED], ids=lambda target: target.name)
+def test_placing_holds_in_fractions(target: Target) -> None:
     """Constants of few bits are the same in f32; an infinite bound is the largest f32, which no
     number here reaches.
     """
-    draws, fired, front = Draws(source(SEED)), 0, replace(conv(), scale=vec(1.0), bias=vec(0.0))
-    for _ in range(DRAWS):
-        ops = draws.program()
-        ops[0] = draws.random.choice(
-            [*[ops[0]] * 8, EltwiseOp("hardsigmoid", 0.25, 0.5), Clip(vec(-np.inf), vec(np.inf))]
-        )
-        target = draws.random.choice([V3, V2, UNIFIED])
-        last = draws.random.choice(
-            [None, Eltwise("relu", scale=2.0 if target is V2 else 1.0), Binary("add", "other")]
-        )
-        constants: dict[str, np.ndarray] = {}
-
-        def operand(
-            values: np.ndarray, behind: int, file: dict[str, np.ndarray] = constants
-        ) -> str:
-            file[f"c{behind}"] = values.astype(np.float32).reshape(1, -1, 1, 1)
-            return f"c{behind}"
-
-        found = (
-            ALL[name].apply(ops, Slot(target, DType.F32, last, operand)) if fired < MOST else None
-        )
-        if not isinstance(found, Placed):
+    draws, placed, front = Draws(source(SEED)), 0, replace(conv(), scale=vec(1.0), bias=vec(0.0))
+    more = [
+        EltwiseOp("hardsigmoid", 0.25, 0.5),
+        Clip(vec(-np.inf), vec(np.inf)),
+        Clip(vec(0.0), vec(np.inf)),
+    ]
+    for _ in range(DRAWS // 20):
+        ops = [op for op in draws.program() if not isinstance(op, Add) or op.zero_point != 1.5]
+        if draws.random.random() < 0.2:
+            ops.insert(0, draws.random.choice(more))
+        found = place(target, front, DType.F32, ops)
+        if isinstance(found, Refusal):
+            assert target is V2
             continue
-        fired += 1
-        before = () if last is None else (last,)
-        after: tuple[PostOp, ...] = (*(() if found.instead else before), *found.post_ops)
+        placed += 1
+        post_ops, constants = found
         held = draws.operands()
         for channel in range(CHANNELS):
-            for x in (*draws.numbers(), *points(ops[: found.taken], channel, held)):
-                wanted = after_all(
-                    ops[: found.taken],
-                    _computed(target, front, before, {}, x, channel, held),
-                    channel,
-                    held,
-                )
-                got = _computed(target, front, after, constants, x, channel, held)
+            for x in (*draws.numbers(), *points(ops, channel, held)):
+                wanted = after_all(ops, x, channel, held)
+                got = _computed(target, front, post_ops, constants, x, channel, held)
                 assert got == wanted, (
-                    f"seed {SEED}, channel {channel}, x = {x}, {held}: {ops[: found.taken]} behind {last} as {found}"
+                    f"seed {SEED}, channel {channel}, x = {x}, {held}: {ops} as {post_ops}"
                 )
-    assert fired >= LEAST
+    assert placed >= 4 * LEAST
 
 
 def _computed(
