@@ -9,7 +9,7 @@ to the other scheme of oneDNN.
 - `verify.py`: everything that a plan states is derived again; `verify_attributes.py`,
   `verify_shapes.py` and `foreign.py` are its parts
 - `accumulator.py`: how large sums of products of codes get
-- `text.py`, `parse.py`: the text form, there and back
+- `text.py`, `parse.py`: the text form, there and back; `words.py`: that of scales and post-ops
 - `file.py`: the plan as one ONNX file; `nodes.py`, `metadata.py` and `seal.py` are its parts
 - `conversion/`: plans for `onednn-v2` become plans for `onednn-v3`
 """

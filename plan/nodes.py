@@ -22,8 +22,9 @@ the text form, and reading takes them from there.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -32,12 +33,11 @@ from ..ir.ops.spec import Array, Attr, OpSpec
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
 from ..ir.types import DType
-from .attributes import Binary, DepthwiseConv, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
+from .attributes import PostOp, PrimitiveAttr, Scale, ZeroPoint
 from .metadata import broken
-from .parse import post_op_from
 from .seal import DOMAIN
-from .text import post_op_text
 from .types import Step
+from .words import post_op_from, post_op_text
 
 __all__ = [
     "ELEMENT_TYPES",
@@ -49,6 +49,9 @@ __all__ = [
     "record_of",
     "step_of",
 ]
+
+_F = TypeVar("_F", Scale, ZeroPoint)
+_T = TypeVar("_T")
 
 Native = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Array | None
 """What an ONNX attribute can hold; None: the attribute is left out."""
@@ -259,15 +262,8 @@ def _fused_record(step: Step) -> NodeRecord:
     if _primitive(op_type) != step.primitive:
         op_type = re.sub("[^A-Za-z0-9_]", "_", step.op) or "Step"
         attributes["primitive"] = step.primitive
-    for role, scale in step.attr.scales.items():
-        attributes |= {f"scales.{role}": scale.values, f"scales.{role}.mask": scale.mask}
-    for role, point in step.attr.zero_points.items():
-        attributes |= {f"zero_points.{role}": point.values, f"zero_points.{role}.mask": point.mask}
-    if step.attr.output_scales is not None:
-        attributes |= {
-            "output_scales": step.attr.output_scales.values,
-            "output_scales.mask": step.attr.output_scales.mask,
-        }
+    for label, held in _factors(step.attr):
+        attributes |= {label: held.values, f"{label}.mask": held.mask}
     inputs = [value for _, value in step.args]
     if step.attr.post_ops:
         attributes["post_ops"] = tuple([_numbered(op, inputs) for op in step.attr.post_ops])
@@ -276,6 +272,15 @@ def _fused_record(step: Step) -> NodeRecord:
     return NodeRecord(
         DOMAIN, op_type, step.name, tuple(inputs), step.outputs, attributes, step.origin
     )
+
+
+def _factors(attr: PrimitiveAttr) -> Iterator[tuple[str, Scale | ZeroPoint]]:
+    for role, scale in attr.scales.items():
+        yield f"scales.{role}", scale
+    for role, point in attr.zero_points.items():
+        yield f"zero_points.{role}", point
+    if attr.output_scales is not None:
+        yield "output_scales", attr.output_scales
 
 
 def _primitive(op_type: str) -> str:
@@ -290,15 +295,11 @@ def _numbered(op: PostOp, inputs: list[str]) -> str:
 
     def number(value: str) -> str:
         if not value:
-            return ""
+            return "_"
         inputs.append(value)
-        return str(len(inputs) - 1)
+        return f"%{len(inputs) - 1}"
 
-    if isinstance(op, Binary | Sum | Prelu):
-        op = replace(op, operand=number(op.operand))
-    elif isinstance(op, DepthwiseConv):
-        op = replace(op, weights=number(op.weights), bias=number(op.bias))
-    return post_op_text(Writer(), op, {})
+    return post_op_text(Writer(), op, number)
 
 
 # -- nodes to steps --------------------------------------------------------------------------------
@@ -344,18 +345,9 @@ def _fused_step(record: NodeRecord) -> Step:
     post_ops = tuple(
         _post_op(record, words) for words in _strings(record, left.pop("post_ops", ()), "post_ops")
     )
-    scales = {
-        role: Scale(_floats(record, v), mask) for role, v, mask in _by_role(record, left, "scales.")
-    }
-    points = {
-        role: ZeroPoint(_ints(record, v), mask)
-        for role, v, mask in _by_role(record, left, "zero_points.")
-    }
-    output = None
-    if "output_scales" in left:
-        output = Scale(
-            _floats(record, left.pop("output_scales")), _mask(record, left, "output_scales")
-        )
+    scales = _by_role(record, left, "scales.", Scale)
+    points = _by_role(record, left, "zero_points.", ZeroPoint)
+    output = _factor(record, left, "output_scales", Scale) if "output_scales" in left else None
     params = {name.removeprefix("param."): value for name, value in left.items()}
     attr = PrimitiveAttr(scales, points, post_ops, output)
     step = Step(
@@ -376,44 +368,41 @@ def _fused_step(record: NodeRecord) -> Step:
     return step
 
 
-def _by_role(record: NodeRecord, left: dict[str, Attr], prefix: str) -> list[tuple[str, Attr, int]]:
+def _by_role(
+    record: NodeRecord, left: dict[str, Attr], prefix: str, kind: type[_F]
+) -> dict[str, _F]:
     names = [
         name
         for name in left
         if name.startswith(prefix)
         and not (name.endswith(".mask") and name.removesuffix(".mask") in left)
     ]
-    return [
-        (name.removeprefix(prefix), left.pop(name), _mask(record, left, name)) for name in names
-    ]
+    return {name.removeprefix(prefix): _factor(record, left, name, kind) for name in names}
 
 
-def _mask(record: NodeRecord, left: dict[str, Attr], name: str) -> int:
-    mask = left.pop(f"{name}.mask", None)
+def _factor(record: NodeRecord, left: dict[str, Attr], name: str, kind: type[_F]) -> _F:
+    values, mask = left.pop(name), left.pop(f"{name}.mask", None)
     if not isinstance(mask, int):
         raise broken(f"the mask of {name} is missing or no integer", f"node {record.name}")
-    return mask
+    if kind is Scale:
+        return kind(_listed(record, values, float, "its scales are no list of floats"), mask)
+    return kind(_listed(record, values, int, "its zero points are no list of integers"), mask)
 
 
 def _strings(record: NodeRecord, value: Attr, name: str) -> tuple[str, ...]:
-    strings = tuple(v for v in value if isinstance(v, str)) if isinstance(value, tuple) else None
-    if strings is None or strings != value:
-        raise broken(f"its attribute {name} is no list of strings", f"node {record.name}")
-    return strings
+    return _listed(record, value, str, f"its attribute {name} is no list of strings")
 
 
-def _floats(record: NodeRecord, value: Attr) -> tuple[float, ...]:
-    floats = tuple(v for v in value if isinstance(v, float)) if isinstance(value, tuple) else None
-    if floats is None or not isinstance(value, tuple) or len(floats) != len(value):
-        raise broken("its scales are no list of floats", f"node {record.name}")
-    return floats
+def _listed(record: NodeRecord, value: Attr, kind: type[_T], otherwise: str) -> tuple[_T, ...]:
+    """The value, where it is a list of that kind.
 
-
-def _ints(record: NodeRecord, value: Attr) -> tuple[int, ...]:
-    ints = tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else None
-    if ints is None or ints != value:
-        raise broken("its zero points are no list of integers", f"node {record.name}")
-    return ints
+    Raises:
+        PlanError: it is not; the message is `otherwise`.
+    """
+    found = tuple(v for v in value if isinstance(v, kind)) if isinstance(value, tuple) else ()
+    if not isinstance(value, tuple) or len(found) != len(value):
+        raise broken(otherwise, f"node {record.name}")
+    return found
 
 
 def _post_op(record: NodeRecord, words: str) -> PostOp:
