@@ -11,5 +11,6 @@ to the other scheme of oneDNN.
 - `accumulator.py`: how large sums of products of codes get
 - `text.py`, `parse.py`: the text form, there and back; `words.py`: that of scales and post-ops
 - `file.py`: the plan as one ONNX file; `nodes.py`, `metadata.py` and `seal.py` are its parts
+- `arguments.py`: which argument of a step is which input of its op
 - `conversion/`: plans for `onednn-v2` become plans for `onednn-v3`
 """

@@ -17,13 +17,14 @@ from google.protobuf.message import DecodeError
 from onnx.reference import ReferenceEvaluator
 
 from ..errors import InvalidModel, PlanError
-from ..ir.ops import dims
+from ..ir.ops import OPS, dims
 from ..ir.ops.einsum import einsum_shape
 from ..ir.ops.foreign_guards import for_inference, foreign_refusal, onnx_speaking
 from ..ir.ops.spec import Attr
 from ..ir.text_write import name_text, type_text
 from ..ir.types import Shape, TensorType
-from .nodes import ELEMENT_TYPES, by_number
+from .arguments import in_order
+from .nodes import ELEMENT_TYPES
 from .types import Plan, Step
 
 __all__ = ["check_foreign", "foreign_model"]
@@ -106,7 +107,7 @@ def _check(plan: Plan, step: Step) -> None:
     with onnx_speaking(lambda said: broken_foreign(step, said)):
         model, positions = foreign_model(step.params, where)
         node = model.graph.node[0]
-        values = by_number(step.args)
+        values = in_order(OPS[step.op], step.args)
         if values is None or len(values) > len(positions) or len(step.outputs) != len(node.output):
             raise broken_foreign(step, "its node has other inputs or outputs than the step")
         if node.op_type != step.params.get("op_type") or node.domain != step.params.get("domain"):

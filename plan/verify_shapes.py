@@ -19,8 +19,8 @@ from ..ir.ops.spec import SWITCHES, Array, OpSpec, Required, ShapeError
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, TensorType, is_static
 from .accumulator import ACCUMULATOR, CODE_REACH, accumulated, reach_of
+from .arguments import positional
 from .attributes import DepthwiseConv
-from .nodes import positional
 from .targets import TARGETS
 from .types import Plan, Step
 from .verify_attributes import destination, type_of
