@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ import numpy.typing as npt
 from ..ir.types import DType
 
 __all__ = [
+    "OPERANDS",
     "Binary",
     "DepthwiseConv",
     "Eltwise",
@@ -35,7 +35,6 @@ __all__ = [
     "Scale",
     "Sum",
     "ZeroPoint",
-    "operand_names",
 ]
 
 # What the fields of a post-op are: the text form, the plan file and the verifier read it from the
@@ -169,13 +168,13 @@ class DepthwiseConv:
 
 PostOp = Eltwise | Binary | Sum | Prelu | DepthwiseConv
 
-
-@cache
-def operand_names(kind: type[PostOp]) -> Mapping[str, str]:
-    """The fields of a kind of post-op that name what it reads -> `Value`, `Constant` or
-    `OptionalConstant`.
-    """
-    return {item.name: str(item.type) for item in fields(kind) if item.type in _OPERANDS}
+OPERANDS: Mapping[type[PostOp], Mapping[str, str]] = {
+    kind: {item.name: str(item.type) for item in fields(kind) if item.type in _OPERANDS}
+    for kind in get_args(PostOp)
+}
+"""Kind of post-op -> its fields that name what it reads -> `Value`, `Constant` or
+`OptionalConstant`.
+"""
 
 
 @dataclass(frozen=True)
@@ -201,6 +200,6 @@ class PrimitiveAttr:
         return tuple(
             value
             for op in self.post_ops
-            for name, what in operand_names(type(op)).items()
+            for name, what in OPERANDS[type(op)].items()
             if (value := getattr(op, name)) or what != "OptionalConstant"
         )

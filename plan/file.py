@@ -25,6 +25,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
 from ..errors import InvalidInput, PlanError
 from ..files import write_atomically
+from ..ir.element_types import DTYPES, ELEMENT_TYPES
 from ..ir.ops.spec import Array
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
@@ -42,7 +43,7 @@ from .metadata import (
     read_at,
     text_of,
 )
-from .nodes import ELEMENT_TYPES, node_of, step_of, tensor_of
+from .nodes import node_of, step_of, tensor_of
 from .seal import DOMAIN, Source, check_structure, content, is_plan, seal, unsealed
 from .types import Plan
 from .verify import check_plan
@@ -55,7 +56,6 @@ SCHEMA = 1
 _IR_VERSION = 10  # the first with metadata on nodes and values
 _STANDARD_OPSET = 26  # the newest that every onnx in the dependency range knows
 _LIMIT = (1 << 31) - (1 << 24)  # protobuf ends at 2 GiB; 16 MiB are left for what is not constants
-_FROM_ONNX = {number: dtype for dtype, number in ELEMENT_TYPES.items()}
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -227,7 +227,7 @@ def _plan(model: ModelProto) -> Plan:
 
 def _type(info: ValueInfoProto) -> TensorType:
     tensor = info.type.tensor_type
-    if tensor.elem_type not in _FROM_ONNX:
+    if tensor.elem_type not in DTYPES:
         raise broken(f"element type {tensor.elem_type} is unknown", info.name)
     shape: tuple[Dim, ...] | None = None
     if tensor.HasField("shape"):
@@ -236,7 +236,7 @@ def _type(info: ValueInfoProto) -> TensorType:
             dim.dim_value if dim.HasField("dim_value") else dim.dim_param
             for dim in tensor.shape.dim
         )
-    plain = TensorType(_FROM_ONNX[tensor.elem_type], shape)
+    plain = TensorType(DTYPES[tensor.elem_type], shape)
     exact = metadata_of(info).get("fqfuse.type")
     if exact is None:
         return plain
@@ -259,7 +259,7 @@ def _constants(graph: GraphProto) -> dict[str, Array]:
 
 
 def _array(tensor: TensorProto) -> Array:
-    dtype = _FROM_ONNX.get(tensor.data_type)
+    dtype = DTYPES.get(tensor.data_type)
     dims = list(tensor.dims)
     if (
         dtype is None

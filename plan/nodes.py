@@ -31,6 +31,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from ..errors import FqfuseError, PlanError
+from ..ir.element_types import ELEMENT_TYPES
 from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Attr
 from ..ir.text_read import Reader
@@ -52,33 +53,13 @@ from .seal import DOMAIN
 from .types import Step
 from .words import post_op_from, post_op_text
 
-__all__ = ["ELEMENT_TYPES", "node_of", "step_of", "tensor_of"]
+__all__ = ["node_of", "step_of", "tensor_of"]
 
 _F = TypeVar("_F", Scale, ZeroPoint)
 _T = TypeVar("_T")
 
 Native = int | float | str | tuple[Attr, ...] | Array | None
 """What an ONNX attribute can hold; None: the attribute is left out."""
-
-ELEMENT_TYPES: Mapping[DType, int] = {
-    DType.F32: 1,
-    DType.U8: 2,
-    DType.S8: 3,
-    DType.U16: 4,
-    DType.S16: 5,
-    DType.S32: 6,
-    DType.S64: 7,
-    DType.STRING: 8,
-    DType.BOOL: 9,
-    DType.F16: 10,
-    DType.F64: 11,
-    DType.U32: 12,
-    DType.U64: 13,
-    DType.BF16: 16,
-    DType.U4: 21,
-    DType.S4: 22,
-}
-"""Numbers of ONNX's TensorProto.DataType, which are part of the file format."""
 
 _RESERVED = re.compile(
     r"(op|roles|post_ops|primitive|output_scales(\.mask)?|(scales|zero_points|param)\..*)",

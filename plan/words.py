@@ -6,16 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar, get_args
+from functools import partial
+from typing import Any, TypeVar
 
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer, name_text
-from .attributes import PostOp, Scale, ZeroPoint, operand_names
+from .attributes import OPERANDS, PostOp, Scale, ZeroPoint
 
 __all__ = ["factors_from", "factors_text", "post_op_from", "post_op_text"]
 
-_KINDS: Mapping[str, type[PostOp]] = {kind.kind: kind for kind in get_args(PostOp)}
+_KINDS: Mapping[str, type[PostOp]] = {kind.kind: kind for kind in OPERANDS}
 _F = TypeVar("_F", Scale, ZeroPoint)
+_ITEMS: Mapping[type, Callable[[Reader], Any]] = {Scale: Reader.number, ZeroPoint: Reader.integer}
 
 
 def factors_text(writer: Writer, held: Scale | ZeroPoint) -> str:
@@ -35,7 +37,7 @@ def factors_from(reader: Reader, kind: type[_F]) -> _F:
     Raises:
         InvalidModel: something else stands here.
     """
-    item: Callable[[], Any] = reader.number if kind is Scale else reader.integer
+    item = partial(_ITEMS[kind], reader)
     if not reader.peek("["):
         return kind((item(),))
     reader.refuse_elided()
@@ -69,7 +71,7 @@ def post_op_text(writer: Writer, op: PostOp, ref: Callable[[str], str]) -> str:
     parts = []
     for item in fields(op):
         value = getattr(op, item.name)
-        if item.name in operand_names(type(op)):
+        if item.name in OPERANDS[type(op)]:
             parts.append(ref(value))
         elif item.type == "Algorithm":
             parts.append(name_text(value))
@@ -100,7 +102,7 @@ def post_op_from(reader: Reader, use: Callable[[], str]) -> PostOp:
     found: dict[str, Any] = {}
     options = {}
     for item in fields(kind):
-        operand = item.name in operand_names(kind)
+        operand = item.name in OPERANDS[kind]
         if not operand and item.type != "Algorithm":
             options[item.name] = item
             continue

@@ -16,23 +16,8 @@ __all__ = [
     "FACTOR",
     "OF_ARGUMENT",
     "UNSCALED",
-    "FactorRule",
-    "OfArgumentRule",
-    "UnscaledRule",
     "argument_of",
 ]
-
-
-class OfArgumentRule(Equation[Callable[[Scale, int | None, str | None], "Scale | Refusal"]]):
-    """The equation of an output scale and the scale of an argument."""
-
-
-class FactorRule(Equation[Callable[[Scale, int, Callable[[Array], str]], PostOp]]):
-    """The equation of an output scale and a post-op."""
-
-
-class UnscaledRule(Equation[Callable[[Eltwise], tuple[PostOp, ...]]]):
-    """The equation of an eltwise with a scale."""
 
 
 def argument_of(plan: Plan, step: Step, scale: Scale) -> tuple[str, int | None]:
@@ -100,6 +85,6 @@ def _unscaled(op: Eltwise) -> tuple[PostOp, ...]:
     return replace(op, scale=1.0), Eltwise("linear", op.scale, 0.0)
 
 
-OF_ARGUMENT = OfArgumentRule("o*x = s*x, s = o", _of_argument, float="bitwise")
-FACTOR = FactorRule("o*(x + b) = mul(x + b, o)", _factor, float="bitwise")
-UNSCALED = UnscaledRule("k*f(x) = linear(f(x), k, 0)", _unscaled, float="bitwise")
+OF_ARGUMENT = Equation("o*x = s*x, s = o", _of_argument, float="bitwise")
+FACTOR = Equation("o*(x + b) = mul(x + b, o)", _factor, float="bitwise")
+UNSCALED = Equation("k*f(x) = linear(f(x), k, 0)", _unscaled, float="bitwise")

@@ -28,7 +28,6 @@ __all__ = [
     "TAKEN_APART",
     "LeavesF32",
     "Real",
-    "RealRule",
     "Scales",
     "real_post_ops",
     "real_scales",
@@ -88,10 +87,6 @@ class Scales:
     dst: float
 
 
-class ApartRule(Equation[Callable[[Scales, float], "dict[str, Scale] | Refusal"]]):
-    """The equation of an output scale and the scales by argument."""
-
-
 def _taken_apart(scales: Scales, domain: float) -> dict[str, Scale] | Refusal:
     """An output scale is the source's scale, the weights' scales, and the factor that a destination
     scale undoes.
@@ -123,7 +118,7 @@ def _taken_apart(scales: Scales, domain: float) -> dict[str, Scale] | Refusal:
     return {**found, "weights": Scale(tuple(rounded(rest).tolist()), scales.mask)}
 
 
-TAKEN_APART = ApartRule("(acc + b)*o*d = s*w*acc + b*(o*d), w = o*d/s", _taken_apart, float="ties")
+TAKEN_APART = Equation("(acc + b)*o*d = s*w*acc + b*(o*d), w = o*d/s", _taken_apart, float="ties")
 
 
 def real_scales(plan: Plan, step: Step, output: Scale) -> Scales | Refusal:
@@ -199,10 +194,10 @@ def _times(
     return file(f"{operand}/real", rounded(data.astype(np.float64) * factor))
 
 
-class RealRule(Equation[Callable[[PostOp, float, Times], "Real | Refusal | None"]]):
-    """One equation about a post-op and the domain d behind it; the domain in front is the factor of
-    x on the right side.
-    """
+RealRule = Equation[Callable[[PostOp, float, Times], "Real | Refusal | None"]]
+"""One equation about a post-op and the domain d behind it; the domain in front is the factor of x
+on the right side.
+"""
 
 
 def _sum(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
@@ -307,10 +302,10 @@ def _otherwise(op: PostOp, domain: float, times: Times) -> Real:
 
 
 REAL: tuple[RealRule, ...] = (
-    RealRule("(x + k*(dst-z))*d = x*d + (k*d)*(dst-z)", _sum),
-    RealRule("f(x, t)*d = f(x*d, t), f = prelu, mul, div", _homogeneous),
-    RealRule("f(x, c)*d = f(x*d, c*d), f = add, sub, max, min", _with_constant),
-    RealRule("k*f(x, l, h)*d = f(x*(k*d), l*(k*d), h*(k*d)), f = relu, abs, clip", _rectified),
-    RealRule("k*(a*x + b)*d = x*(k*a*d) + b*(k*d)", _linear),
-    RealRule("k*f(x)*d = linear(f(x), k*d, 0)", _otherwise),
+    Equation("(x + k*(dst-z))*d = x*d + (k*d)*(dst-z)", _sum),
+    Equation("f(x, t)*d = f(x*d, t), f = prelu, mul, div", _homogeneous),
+    Equation("f(x, c)*d = f(x*d, c*d), f = add, sub, max, min", _with_constant),
+    Equation("k*f(x, l, h)*d = f(x*(k*d), l*(k*d), h*(k*d)), f = relu, abs, clip", _rectified),
+    Equation("k*(a*x + b)*d = x*(k*a*d) + b*(k*d)", _linear),
+    Equation("k*f(x)*d = linear(f(x), k*d, 0)", _otherwise),
 )
