@@ -12,9 +12,9 @@ import numpy.typing as npt
 from onnx import AttributeProto
 
 from ..errors import UnsupportedOp
+from ..ir.element_types import ELEMENT_TYPES
 from ..ir.ops.spec import Array
 from ..ir.types import DType
-from .element_types import ONNX_TYPE
 from .importer import Importer
 from .nodes import OnnxNode, signature
 from .quantize_dequantize import import_dequantize, import_quantize
@@ -105,7 +105,7 @@ def quantized(
     """
     if not scale:
         raise node.invalid(f"{node.op} lacks the scale of its output")
-    attrs = {} if zero_point else {"output_dtype": ONNX_TYPE[ctx.type(like).dtype]}
+    attrs = {} if zero_point else {"output_dtype": ELEMENT_TYPES[ctx.type(like).dtype]}
     inputs = [name for name in (value, scale, zero_point) if name]
     made = ctx.derived(node, "quantize", "QuantizeLinear", inputs, attrs, output=node.output(0))
     import_quantize(ctx, made, stands_for=node)

@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from onnx import TensorProto
 
 from ..errors import InvalidModel, UnsupportedOp
+from ..ir.element_types import DTYPES
 from ..ir.types import DType
 
-__all__ = ["ONNX_TYPE", "dtype_of", "type_name"]
-
-_DTYPES: Final[dict[int, DType]] = {
-    TensorProto.FLOAT: DType.F32,
-    TensorProto.DOUBLE: DType.F64,
-    TensorProto.FLOAT16: DType.F16,
-    TensorProto.BFLOAT16: DType.BF16,
-    TensorProto.INT4: DType.S4,
-    TensorProto.UINT4: DType.U4,
-    TensorProto.INT8: DType.S8,
-    TensorProto.UINT8: DType.U8,
-    TensorProto.INT16: DType.S16,
-    TensorProto.UINT16: DType.U16,
-    TensorProto.INT32: DType.S32,
-    TensorProto.UINT32: DType.U32,
-    TensorProto.INT64: DType.S64,
-    TensorProto.UINT64: DType.U64,
-    TensorProto.BOOL: DType.BOOL,
-    TensorProto.STRING: DType.STRING,
-}
-
-ONNX_TYPE: Final[dict[DType, int]] = {dtype: number for number, dtype in _DTYPES.items()}
-"""The number of a DType in TensorProto.DataType."""
+__all__ = ["dtype_of", "type_name"]
 
 
 def type_name(number: int) -> str:
@@ -48,7 +25,7 @@ def dtype_of(number: int, where: str) -> DType:
         UnsupportedOp: float8, float4, 2-bit integers or complex numbers, which the graph has no
             type for.
     """
-    found = _DTYPES.get(number)
+    found = DTYPES.get(number)
     if found is not None:
         return found
     if number == TensorProto.UNDEFINED or number not in TensorProto.DataType.values():

@@ -20,12 +20,13 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from ..errors import UnsupportedOp
+from ..ir.element_types import ELEMENT_TYPES
 from ..ir.ops import dims
 from ..ir.ops.einsum import einsum_shape
 from ..ir.ops.foreign_guards import for_inference, foreign_refusal, onnx_speaking
 from ..ir.ops.spec import ShapeError
 from ..ir.types import DType, Shape, TensorType
-from .element_types import ONNX_TYPE, dtype_of
+from .element_types import dtype_of
 from .importer import Importer
 from .nodes import OnnxNode
 from .structure import captured_names, subgraphs
@@ -172,7 +173,7 @@ def _single_node_model(
 def _value_info(name: str, type_: TensorType) -> ValueInfoProto:
     # Two unknown sizes must not look equal to the inference, so they go without a name.
     shape = None if type_.shape is None else [None if d == dims.UNKNOWN else d for d in type_.shape]
-    return helper.make_tensor_value_info(name, ONNX_TYPE[type_.dtype], shape)
+    return helper.make_tensor_value_info(name, ELEMENT_TYPES[type_.dtype], shape)
 
 
 def _check_evaluator(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> None:

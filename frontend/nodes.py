@@ -13,8 +13,8 @@ import onnx
 from onnx import AttributeProto, NodeProto, helper
 
 from ..errors import InvalidModel
+from ..ir.element_types import ELEMENT_TYPES
 from ..ir.types import DType
-from .element_types import ONNX_TYPE
 
 __all__ = [
     "DEFAULT_DOMAIN",
@@ -145,7 +145,7 @@ class OnnxNode:
             else:
                 result.attribute.append(
                     helper.make_attribute(
-                        name, ONNX_TYPE[value] if isinstance(value, DType) else value
+                        name, ELEMENT_TYPES[value] if isinstance(value, DType) else value
                     )
                 )
         return result

@@ -16,8 +16,8 @@ and of `onednn-v2`, whose bias lives in the accumulator's domain::
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ import numpy.typing as npt
 from ..ir.types import DType
 
 __all__ = [
+    "OPERANDS",
     "Binary",
     "DepthwiseConv",
     "Eltwise",
@@ -35,6 +36,22 @@ __all__ = [
     "Sum",
     "ZeroPoint",
 ]
+
+# What the fields of a post-op are: the text form, the plan file and the verifier read it from the
+# annotations.
+Algorithm: TypeAlias = str
+"""The name of an algorithm of oneDNN."""
+
+Value: TypeAlias = str
+"""The name of a value or constant of the plan."""
+
+Constant: TypeAlias = str
+"""The name of a constant of the plan."""
+
+OptionalConstant: TypeAlias = str
+"""The name of a constant of the plan, or ''."""
+
+_OPERANDS = ("Value", "Constant", "OptionalConstant")
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,9 @@ class Scale:
     def array(self) -> npt.NDArray[np.float32]:
         """The values as a 1-D f32 array."""
         return np.asarray(self.values, np.float32)
+
+
+_ONE = Scale((1.0,))
 
 
 @dataclass(frozen=True)
@@ -71,7 +91,7 @@ class Eltwise:
 
     kind: ClassVar[str] = "eltwise"
 
-    algorithm: str
+    algorithm: Algorithm
     alpha: float = 0.0
     beta: float = 0.0
     scale: float = 1.0
@@ -87,8 +107,8 @@ class Binary:
 
     kind: ClassVar[str] = "binary"
 
-    algorithm: str
-    operand: str
+    algorithm: Algorithm
+    operand: Value
     scale: Scale | None = None
 
 
@@ -103,7 +123,7 @@ class Sum:
 
     kind: ClassVar[str] = "sum"
 
-    operand: str
+    operand: Value
     scale: float = 1.0
     zero_point: int = 0
     dtype: DType | None = None
@@ -117,7 +137,7 @@ class Prelu:
 
     kind: ClassVar[str] = "prelu"
 
-    operand: str
+    operand: Constant
     mask: int = 2
 
 
@@ -134,19 +154,27 @@ class DepthwiseConv:
 
     kind: ClassVar[str] = "depthwise_conv"
 
-    weights: str
-    bias: str
+    weights: Constant
+    bias: OptionalConstant
     kernel: int
     stride: int
     padding: int
     weights_dtype: DType = DType.S8
     dst_dtype: DType = DType.U8
-    weights_scale: Scale = field(default_factory=lambda: Scale((1.0,)))
-    dst_scale: Scale = field(default_factory=lambda: Scale((1.0,)))
+    weights_scale: Scale = _ONE
+    dst_scale: Scale = _ONE
     src_dtype: DType = DType.U8
 
 
 PostOp = Eltwise | Binary | Sum | Prelu | DepthwiseConv
+
+OPERANDS: Mapping[type[PostOp], Mapping[str, str]] = {
+    kind: {item.name: str(item.type) for item in fields(kind) if item.type in _OPERANDS}
+    for kind in get_args(PostOp)
+}
+"""Kind of post-op -> its fields that name what it reads -> `Value`, `Constant` or
+`OptionalConstant`.
+"""
 
 
 @dataclass(frozen=True)
@@ -169,10 +197,9 @@ class PrimitiveAttr:
     @property
     def operands(self) -> tuple[str, ...]:
         """Values that the post-ops read, in order."""
-        names: list[str] = []
-        for op in self.post_ops:
-            if isinstance(op, Binary | Sum | Prelu):
-                names.append(op.operand)
-            elif isinstance(op, DepthwiseConv):
-                names += [op.weights, *([op.bias] if op.bias else [])]
-        return tuple(names)
+        return tuple(
+            value
+            for op in self.post_ops
+            for name, what in OPERANDS[type(op)].items()
+            if (value := getattr(op, name)) or what != "OptionalConstant"
+        )

@@ -18,36 +18,34 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError, EncodeError
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
-from ..errors import FqfuseError, InvalidInput, PlanError
+from ..errors import InvalidInput, PlanError
 from ..files import write_atomically
-from ..ir.ops.spec import Array, Attr
+from ..ir.element_types import DTYPES, ELEMENT_TYPES
+from ..ir.ops.spec import Array
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
 from ..ir.types import Dim, DType, TensorType
 from .metadata import (
+    add_metadata,
     broken,
     decisions_of,
     demand_text,
     fates_of,
-    json_text,
-    json_value,
     literal_attrs,
     metadata_of,
+    plan_metadata,
     quantizers_of,
     read_at,
-    strings_of,
     text_of,
 )
-from .nodes import ELEMENT_TYPES, Native, NodeRecord, by_number, record_of, step_of
+from .nodes import node_of, step_of, tensor_of
 from .seal import DOMAIN, Source, check_structure, content, is_plan, seal, unsealed
-from .types import Plan, Step
+from .types import Plan
 from .verify import check_plan
 
 __all__ = ["SCHEMA", "is_plan", "plan_bytes", "read_plan", "save_plan"]
@@ -58,7 +56,6 @@ SCHEMA = 1
 _IR_VERSION = 10  # the first with metadata on nodes and values
 _STANDARD_OPSET = 26  # the newest that every onnx in the dependency range knows
 _LIMIT = (1 << 31) - (1 << 24)  # protobuf ends at 2 GiB; 16 MiB are left for what is not constants
-_FROM_ONNX = {number: dtype for dtype, number in ELEMENT_TYPES.items()}
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -122,139 +119,25 @@ def _model(plan: Plan) -> ModelProto:
         for value in sorted(plan.values)
         if value not in shown
     )
-    graph.initializer.extend(_tensor(name, plan.constants[name]) for name in sorted(plan.constants))
+    graph.initializer.extend(
+        tensor_of(name, plan.constants[name]) for name in sorted(plan.constants)
+    )
     versions = {"": _STANDARD_OPSET, DOMAIN: 1}
     for step in plan.steps:
-        node, domain, version = _node(step)
+        node, version = node_of(step)
         graph.node.append(node)
-        versions[domain] = max(versions.get(domain, 1), version)
+        versions[node.domain] = max(versions.get(node.domain, 1), version)
     for domain in sorted(versions):
         model.opset_import.add(domain=domain, version=versions[domain])
-    _add_metadata(model, {"fqfuse.schema": str(SCHEMA)} | metadata_of(plan))
+    add_metadata(model, {"fqfuse.schema": str(SCHEMA)} | plan_metadata(plan))
     return model
 
 
-def _add_metadata(owner: Any, pairs: Mapping[str, str]) -> None:
-    for key, value in pairs.items():
-        owner.metadata_props.add(key=key, value=value)
-
-
 def _value_info(name: str, type_: TensorType) -> ValueInfoProto:
-    info = ValueInfoProto(name=name)
-    tensor = info.type.tensor_type
-    tensor.elem_type = ELEMENT_TYPES[type_.dtype]
-    if type_.shape is not None:
-        tensor.shape.SetInParent()
-        for dim in type_.shape:
-            tensor.shape.dim.add(
-                **({"dim_value": dim} if isinstance(dim, int) else {"dim_param": dim})
-            )
+    info = helper.make_tensor_value_info(name, ELEMENT_TYPES[type_.dtype], type_.shape)
     if type_.quant is not None:
-        _add_metadata(info, {"fqfuse.type": Writer().type(type_)})
+        add_metadata(info, {"fqfuse.type": Writer().type(type_)})
     return info
-
-
-def _tensor(name: str, data: Array) -> TensorProto:
-    tensor = TensorProto(
-        name=name, dims=data.shape, data_type=ELEMENT_TYPES[DType.from_numpy(data.dtype)]
-    )
-    if data.dtype.kind == "O":
-        strings = data.reshape(-1).tolist()
-        if not all(isinstance(text, str) for text in strings):
-            raise PlanError(
-                f"the constant {name} holds objects that are no strings",
-                where=name,
-                hint="strings in a model are UTF-8 text",
-            )
-        tensor.string_data.extend(text.encode() for text in strings)
-        return tensor
-    little = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"), copy=False)
-    tensor.raw_data = little.tobytes()
-    return tensor
-
-
-def _node(step: Step) -> tuple[NodeProto, str, int]:
-    """The node of a step, its domain, and the version of the domain that it needs."""
-    foreign = _foreign_node(step)
-    if foreign is not None:
-        return foreign, foreign.domain, int(str(step.params["opset"]))
-    record = record_of(step)
-    node = NodeProto(
-        op_type=record.op_type,
-        domain=record.domain,
-        name=record.name,
-        input=record.inputs,
-        output=record.outputs,
-    )
-    exact: dict[str, Attr] = {}
-    for name in sorted(record.attributes):
-        value, whole = record.native(name)
-        if value is not None:
-            node.attribute.append(_attribute(name, value))
-        if not whole:
-            exact[name] = record.attributes[name]
-    told = {"fqfuse.exact": Writer(in_place=True).attrs(exact)} if exact else {}
-    _add_metadata(node, {"fqfuse.origin": json_text(record.origin)} | told)
-    return node, record.domain, 1
-
-
-def _attribute(name: str, value: Native) -> AttributeProto:
-    """An attribute of ONNX; an empty list is not met here."""
-    if isinstance(value, np.ndarray):
-        return AttributeProto(name=name, type=AttributeProto.TENSOR, t=_tensor(name, value))
-    if isinstance(value, int):
-        return AttributeProto(name=name, type=AttributeProto.INT, i=value)
-    if isinstance(value, float):
-        return AttributeProto(name=name, type=AttributeProto.FLOAT, f=value)
-    if isinstance(value, str):
-        return AttributeProto(name=name, type=AttributeProto.STRING, s=value.encode())
-    values: Sequence[Any] = value or ()
-    if isinstance(values[0], str):
-        return AttributeProto(
-            name=name, type=AttributeProto.STRINGS, strings=[text.encode() for text in values]
-        )
-    if isinstance(values[0], float):
-        return AttributeProto(name=name, type=AttributeProto.FLOATS, floats=values)
-    return AttributeProto(name=name, type=AttributeProto.INTS, ints=values)
-
-
-def _foreign_node(step: Step) -> NodeProto | None:
-    """A foreign op as the node that it was, reading and writing the plan's values; None where that
-    would lose something.
-    """
-    proto, opset = step.params.get("proto"), step.params.get("opset")
-    if (
-        step.op != "Onnx"
-        or not isinstance(proto, bytes)
-        or not isinstance(opset, int)
-        or not 0 < opset < 1 << 31
-    ):
-        return None
-    node = NodeProto()
-    try:
-        node.ParseFromString(proto)
-    except DecodeError:
-        return None
-    old = {"input": list(node.input), "output": list(node.output), "name": node.name}
-    reads, values = _metadata(node).get("fqfuse.inputs", "").split("\n"), by_number(step.args)
-    own = len(node.input)
-    if values is None or node.domain == DOMAIN or values[own:] != reads[own : len(values)]:
-        return None  # a subgraph reads outer values by their names: they must still have them
-    del node.input[:], node.output[:]
-    node.input.extend(values[:own])
-    node.output.extend(step.outputs)
-    node.name = step.name
-    rest = {
-        "captured": values[own:],
-        "opset": opset,
-        "origin": step.origin,
-        "primitive": step.primitive,
-    }
-    _add_metadata(node, {"fqfuse.foreign": json_text(old | rest)})
-    try:
-        return node if _foreign_step(node) == step else None
-    except FqfuseError:
-        return None
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -318,7 +201,7 @@ def _checked_model(data: bytes) -> ModelProto:
 
 def _plan(model: ModelProto) -> Plan:
     graph = model.graph
-    metadata = _metadata(model)
+    metadata = metadata_of(model)
     constants = _constants(graph)
     values: dict[str, TensorType] = {}
     for info in (*graph.input, *graph.output, *graph.value_info):
@@ -334,7 +217,7 @@ def _plan(model: ModelProto) -> Plan:
         outputs=tuple(info.name for info in graph.output),
         values=values,
         constants=constants,
-        steps=tuple(map(_step, graph.node)),
+        steps=tuple(map(step_of, graph.node)),
         quantizers=quantizers_of(metadata),
         fates=fates_of(metadata),
         decisions=decisions_of(metadata),
@@ -342,15 +225,9 @@ def _plan(model: ModelProto) -> Plan:
     )
 
 
-def _metadata(owner: Any) -> dict[str, str]:
-    for entry in owner.metadata_props:
-        demand_text("metadata", entry.key, entry.value)
-    return {entry.key: entry.value for entry in owner.metadata_props}
-
-
 def _type(info: ValueInfoProto) -> TensorType:
     tensor = info.type.tensor_type
-    if tensor.elem_type not in _FROM_ONNX:
+    if tensor.elem_type not in DTYPES:
         raise broken(f"element type {tensor.elem_type} is unknown", info.name)
     shape: tuple[Dim, ...] | None = None
     if tensor.HasField("shape"):
@@ -359,8 +236,8 @@ def _type(info: ValueInfoProto) -> TensorType:
             dim.dim_value if dim.HasField("dim_value") else dim.dim_param
             for dim in tensor.shape.dim
         )
-    plain = TensorType(_FROM_ONNX[tensor.elem_type], shape)
-    exact = _metadata(info).get("fqfuse.type")
+    plain = TensorType(DTYPES[tensor.elem_type], shape)
+    exact = metadata_of(info).get("fqfuse.type")
     if exact is None:
         return plain
     reader = Reader(exact, source=f"type of {info.name}")
@@ -382,7 +259,7 @@ def _constants(graph: GraphProto) -> dict[str, Array]:
 
 
 def _array(tensor: TensorProto) -> Array:
-    dtype = _FROM_ONNX.get(tensor.data_type)
+    dtype = DTYPES.get(tensor.data_type)
     dims = list(tensor.dims)
     if (
         dtype is None
@@ -424,90 +301,3 @@ def _string_array(tensor: TensorProto, dims: list[int], count: int) -> Array:
     data = data.reshape(dims)
     data.setflags(write=False)
     return data
-
-
-def _step(node: NodeProto) -> Step:
-    metadata = _metadata(node)
-    where = f"node {node.name}"
-    demand_text(
-        where,
-        node.name,
-        node.op_type,
-        node.domain,
-        *node.input,
-        *node.output,
-        *(item.name for item in node.attribute),
-    )
-    if "fqfuse.foreign" in metadata:
-        return _foreign_step(node)
-    exact = literal_attrs(metadata.get("fqfuse.exact", ""), where)
-    attributes = {
-        item.name: _attribute_value(item, where)
-        for item in node.attribute
-        if item.name not in exact
-    }
-    origin = tuple(strings_of(json_value(metadata.get("fqfuse.origin", "[]"), where), where))
-    return step_of(
-        NodeRecord(
-            node.domain,
-            node.op_type,
-            node.name,
-            tuple(node.input),
-            tuple(node.output),
-            attributes | exact,
-            origin,
-        )
-    )
-
-
-def _attribute_value(item: AttributeProto, where: str) -> Attr:
-    readers: Mapping[int, Callable[[], Attr]] = {
-        AttributeProto.INT: lambda: item.i,
-        AttributeProto.FLOAT: lambda: item.f,
-        AttributeProto.STRING: item.s.decode,
-        AttributeProto.INTS: lambda: tuple(item.ints),
-        AttributeProto.FLOATS: lambda: tuple(item.floats),
-        AttributeProto.STRINGS: lambda: tuple(text.decode() for text in item.strings),
-    }
-    if item.type not in readers:
-        raise broken(f"its attribute {item.name} is of a kind that plans do not use", where)
-    try:
-        return readers[item.type]()
-    except UnicodeDecodeError as error:
-        raise broken(f"its attribute {item.name} is no UTF-8", where) from error
-
-
-def _foreign_step(node: NodeProto) -> Step:
-    """The step of a node that `_foreign_node` wrote; its parameter `proto` is the node as it
-    was.
-    """
-    where = f"node {node.name}"
-    rest = json_value(_metadata(node)["fqfuse.foreign"], where)
-    if not isinstance(rest, dict) or [
-        type(rest.get(key)) for key in ("name", "opset", "primitive")
-    ] != [str, int, str]:
-        raise broken("its metadata is malformed", where)
-    captured, origin, inputs, outputs = (
-        strings_of(rest.get(key), where) for key in ("captured", "origin", "input", "output")
-    )
-    own = NodeProto()
-    own.CopyFrom(node)
-    own.name = rest["name"]
-    del own.input[:], own.output[:]
-    own.input.extend(inputs)
-    own.output.extend(outputs)
-    kept = [entry for entry in own.metadata_props if entry.key != "fqfuse.foreign"]
-    del own.metadata_props[:]
-    own.metadata_props.extend(kept)
-    params: dict[str, Attr] = {
-        "op_type": own.op_type,
-        "domain": own.domain,
-        "opset": rest["opset"],
-        "proto": own.SerializeToString(deterministic=True),
-    }
-    args = tuple(
-        (f"x_{index}", value) for index, value in enumerate((*node.input, *captured)) if value
-    )
-    return Step(
-        node.name, rest["primitive"], "Onnx", args, tuple(node.output), params, origin=tuple(origin)
-    )

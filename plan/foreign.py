@@ -17,19 +17,23 @@ from google.protobuf.message import DecodeError
 from onnx.reference import ReferenceEvaluator
 
 from ..errors import InvalidModel, PlanError
-from ..ir.ops import dims
+from ..ir.element_types import ELEMENT_TYPES
+from ..ir.ops import OPS, dims
 from ..ir.ops.einsum import einsum_shape
 from ..ir.ops.foreign_guards import for_inference, foreign_refusal, onnx_speaking
 from ..ir.ops.spec import Attr
 from ..ir.text_write import name_text, type_text
 from ..ir.types import Shape, TensorType
-from .nodes import ELEMENT_TYPES, by_number
+from .arguments import in_order
 from .types import Plan, Step
 
 __all__ = ["check_foreign", "foreign_model"]
 
 _KNOWN_TO_INFERENCE = 1024
 """Elements of a constant that shape inference is shown; the shape of an output cannot need more."""
+
+
+_INFERRED = (np.int64, np.int32, np.float32)
 
 
 def foreign_model(
@@ -61,16 +65,11 @@ def foreign_model(
     notes = {entry.key: entry.value for entry in node.metadata_props}
     positions = notes["fqfuse.inputs"].split("\n") if "fqfuse.inputs" in notes else list(node.input)
     told = types or {}
-    graph = onnx.helper.make_graph(
-        [node],
-        "foreign",
-        [
-            told.get(name) or onnx.ValueInfoProto(name=name)
-            for name in dict.fromkeys(positions)
-            if name
-        ],
-        [told.get(name) or onnx.ValueInfoProto(name=name) for name in node.output if name],
+    inputs, outputs = (
+        [told.get(name) or onnx.ValueInfoProto(name=name) for name in names if name]
+        for names in (dict.fromkeys(positions), node.output)
     )
+    graph = onnx.helper.make_graph([node], "foreign", inputs, outputs)
     try:
         opsets = _opsets(notes.get("fqfuse.opsets", "")) | {domain: opset}
         model = onnx.helper.make_model(
@@ -106,7 +105,7 @@ def _check(plan: Plan, step: Step) -> None:
     with onnx_speaking(lambda said: broken_foreign(step, said)):
         model, positions = foreign_model(step.params, where)
         node = model.graph.node[0]
-        values = by_number(step.args)
+        values = in_order(OPS[step.op], step.args)
         if values is None or len(values) > len(positions) or len(step.outputs) != len(node.output):
             raise broken_foreign(step, "its node has other inputs or outputs than the step")
         if node.op_type != step.params.get("op_type") or node.domain != step.params.get("domain"):
@@ -125,16 +124,11 @@ def _check(plan: Plan, step: Step) -> None:
         if einsum:
             types[node.output[0]].type.tensor_type.ClearField("shape")
         model, _ = foreign_model(step.params, where, types)
-        known = [
-            own
-            for own, value in dict(pairs).items()
-            if value in plan.constants and plan.constants[value].size <= _KNOWN_TO_INFERENCE
-        ]
-        model.graph.initializer.extend(
-            onnx.numpy_helper.from_array(np.asarray(plan.constants[dict(pairs)[own]]), own)
-            for own in known
-            if plan.constants[dict(pairs)[own]].dtype in (np.int64, np.int32, np.float32)
-        )
+        for own, value in dict(pairs).items():
+            data = plan.constants.get(value)
+            if data is not None and data.size <= _KNOWN_TO_INFERENCE and data.dtype in _INFERRED:
+                known = onnx.numpy_helper.from_array(np.asarray(data), own)
+                model.graph.initializer.append(known)
         onnx.checker.check_model(_with_ranks(model))
         onnx.shape_inference.infer_shapes(
             for_inference(model), check_type=True, strict_mode=True, data_prop=True
@@ -173,19 +167,9 @@ def broken_foreign(step: Step, what: str) -> PlanError:
 
 
 def _declared(name: str, type_: TensorType) -> onnx.ValueInfoProto:
-    info = onnx.ValueInfoProto(name=name)
-    tensor = info.type.tensor_type
-    tensor.elem_type = ELEMENT_TYPES[type_.dtype]
-    if type_.shape is not None:
-        tensor.shape.SetInParent()
-        # a name could not be told from one that a subgraph uses; unknown sizes must not look equal
-        for dim in type_.shape:
-            entry = tensor.shape.dim.add()
-            if isinstance(dim, int):
-                entry.dim_value = dim
-            elif dim != dims.UNKNOWN:
-                entry.dim_param = dim
-    return info
+    # a name could not be told from one that a subgraph uses; unknown sizes must not look equal
+    shape = type_.shape and [None if dim == dims.UNKNOWN else dim for dim in type_.shape]
+    return onnx.helper.make_tensor_value_info(name, ELEMENT_TYPES[type_.dtype], shape)
 
 
 def _with_ranks(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import fields
+from enum import Enum
 from typing import Any, TypeVar
 
 from ..errors import InvalidModel, PlanError
@@ -26,6 +28,7 @@ from ..ir.text_write import Writer
 from .types import Plan
 
 __all__ = [
+    "add_metadata",
     "broken",
     "decisions_of",
     "demand_text",
@@ -34,6 +37,7 @@ __all__ = [
     "json_value",
     "literal_attrs",
     "metadata_of",
+    "plan_metadata",
     "quantizers_of",
     "read_at",
     "strings_of",
@@ -68,41 +72,46 @@ def read_at(where: str, read: Callable[[], T]) -> T:
         raise broken(error.what, f"{where}: {error.where}") from error
 
 
-def metadata_of(plan: Plan) -> dict[str, str]:
+def add_metadata(owner: Any, pairs: Mapping[str, str]) -> None:
+    """Appends entries to the metadata of a model, value or node of ONNX."""
+    for key, value in pairs.items():
+        owner.metadata_props.add(key=key, value=value)
+
+
+def metadata_of(owner: Any) -> dict[str, str]:
+    """The metadata of a model, value or node of ONNX.
+
+    Raises:
+        PlanError: an entry is no UTF-8.
+    """
+    for entry in owner.metadata_props:
+        demand_text("metadata", entry.key, entry.value)
+    return {entry.key: entry.value for entry in owner.metadata_props}
+
+
+def plan_metadata(plan: Plan) -> dict[str, str]:
     """The metadata of a plan: fqfuse.name, .target, .options, .quantizers, .fates, .decisions."""
-    decisions = [
-        [
-            d.rule,
-            d.subject,
-            d.outcome.value,
-            d.reason,
-            d.expected,
-            d.found,
-            d.hint,
-            [[a.home, a.cost, a.why_not] for a in d.alternatives],
-        ]
-        for d in plan.decisions
-    ]
     return {
         "fqfuse.name": plan.name,
         "fqfuse.target": plan.target,
         "fqfuse.options": Writer(in_place=True).attrs(plan.options),
-        "fqfuse.quantizers": json_text(
-            [[key, q.name, q.form, q.value] for key, q in plan.quantizers.items()]
-        ),
-        "fqfuse.fates": json_text(
-            [
-                [f.quantizer, f.half.value, f.fate.value, f.reason, f.consumer, f.step]
-                for f in plan.fates
-            ]
-        ),
-        "fqfuse.decisions": json_text(decisions),
+        "fqfuse.quantizers": json_text([[key, *_plain(q)] for key, q in plan.quantizers.items()]),
+        "fqfuse.fates": json_text(plan.fates),
+        "fqfuse.decisions": json_text(plan.decisions),
     }
 
 
 def json_text(value: object) -> str:
-    """JSON in one spelling."""
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
+    """JSON in one spelling; a record is the list of its fields."""
+    return json.dumps(
+        value, ensure_ascii=True, separators=(",", ":"), sort_keys=True, default=_plain
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    return [getattr(value, item.name) for item in fields(value)]
 
 
 def json_value(text: str, where: str) -> Any:

@@ -1,4 +1,4 @@
-"""Steps as records of an ONNX node and back, without onnx: which attribute carries what.
+"""Steps as ONNX nodes and back: which attribute carries what.
 
 A fused step becomes a node of domain `fqfuse` whose op type is the primitive in camel case
 (`Convolution`, `LayerNormalization`). Its inputs are the arguments, then the operands of the
@@ -13,111 +13,98 @@ post-ops. Its attributes:
     <parameter>                what the primitive computes; `param.<name>` where the name is one of the above
     primitive                  where the op type does not say it
 
-A step `onnx.<Op>` of a standard op without attributes becomes that standard node. ONNX attributes
-know neither bool, None, element
-types, empty lists nor f64: the node's metadata `fqfuse.exact` repeats such values in the words of
-the text form, and reading takes them from there.
+A step `onnx.<Op>` of a standard op without attributes becomes that standard node, a foreign step
+the node that it was. ONNX attributes know neither bool, None, element types, empty lists nor f64:
+the node's metadata `fqfuse.exact` repeats such values in the words of the text form, and reading
+takes them from there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto, NodeProto, TensorProto, helper
 
+from ..errors import FqfuseError, PlanError
+from ..ir.element_types import ELEMENT_TYPES
 from ..ir.ops import OPS
-from ..ir.ops.spec import Array, Attr, OpSpec
+from ..ir.ops.spec import Array, Attr
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
 from ..ir.types import DType
-from .attributes import Binary, DepthwiseConv, PostOp, Prelu, PrimitiveAttr, Scale, Sum, ZeroPoint
-from .metadata import broken
-from .parse import post_op_from
+from .arguments import in_order, with_roles
+from .attributes import PostOp, PrimitiveAttr, Scale, ZeroPoint
+from .metadata import (
+    add_metadata,
+    broken,
+    demand_text,
+    json_text,
+    json_value,
+    literal_attrs,
+    metadata_of,
+    strings_of,
+)
 from .seal import DOMAIN
-from .text import post_op_text
 from .types import Step
+from .words import post_op_from, post_op_text
 
-__all__ = [
-    "ELEMENT_TYPES",
-    "Native",
-    "NodeRecord",
-    "by_number",
-    "native",
-    "positional",
-    "record_of",
-    "step_of",
-]
+__all__ = ["node_of", "step_of", "tensor_of"]
 
-Native = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Array | None
+_F = TypeVar("_F", Scale, ZeroPoint)
+_T = TypeVar("_T")
+
+Native = int | float | str | tuple[Attr, ...] | Array | None
 """What an ONNX attribute can hold; None: the attribute is left out."""
-
-ELEMENT_TYPES: Mapping[DType, int] = {
-    DType.F32: 1,
-    DType.U8: 2,
-    DType.S8: 3,
-    DType.U16: 4,
-    DType.S16: 5,
-    DType.S32: 6,
-    DType.S64: 7,
-    DType.STRING: 8,
-    DType.BOOL: 9,
-    DType.F16: 10,
-    DType.F64: 11,
-    DType.U32: 12,
-    DType.U64: 13,
-    DType.BF16: 16,
-    DType.U4: 21,
-    DType.S4: 22,
-}
-"""Numbers of ONNX's TensorProto.DataType, which are part of the file format."""
 
 _RESERVED = re.compile(
     r"(op|roles|post_ops|primitive|output_scales(\.mask)?|(scales|zero_points|param)\..*)",
     re.DOTALL,
 )
-_ABSENT: Mapping[tuple[str, str], Attr] = {
-    ("Split", "num_outputs"): 0
-}  # how a row says that the attribute is absent
 _INT64 = range(-(1 << 63), 1 << 63)
+_FIELDS = {
+    AttributeProto.INT: "i",
+    AttributeProto.FLOAT: "f",
+    AttributeProto.STRING: "s",
+    AttributeProto.INTS: "ints",
+    AttributeProto.FLOATS: "floats",
+    AttributeProto.STRINGS: "strings",
+}
+"""Where attributes hold their values."""
 
 
-@dataclass(frozen=True)
-class NodeRecord:
-    """An ONNX node in plain values.
+def tensor_of(name: str, data: Array) -> TensorProto:
+    """A constant with its data in place.
 
-    Attributes:
-        domain, op_type, name, inputs, outputs: as in NodeProto.
-        attributes: exact values; `native` gives what ONNX can hold of each.
-        origin: names of the nodes in the user's model.
-        tensors: attributes that a standard op holds as a tensor, for other readers; reading takes
-            them from `attributes`.
+    Raises:
+        PlanError: it holds objects that are no strings.
     """
-
-    domain: str
-    op_type: str
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, Attr]
-    origin: tuple[str, ...]
-    tensors: Mapping[str, Array] = field(default_factory=dict)
-
-    def native(self, name: str) -> tuple[Native, bool]:
-        """What ONNX holds of an attribute, and whether that is all of it."""
-        if name in self.tensors:
-            return self.tensors[name], False
-        value = self.attributes[name]
-        if self.domain != DOMAIN and (
-            (self.op_type, name) == ("ConstantOfShape", "dtype") or (self.op_type, name) in _ABSENT
-        ):
-            absent = (self.op_type, name) not in _ABSENT or _ABSENT[self.op_type, name] == value
-            return (None, False) if absent else native(value)
-        return native(value)
+    tensor = TensorProto(
+        name=name, dims=data.shape, data_type=ELEMENT_TYPES[DType.from_numpy(data.dtype)]
+    )
+    if data.dtype.kind == "O":
+        strings = data.reshape(-1).tolist()
+        if not all(isinstance(text, str) for text in strings):
+            raise PlanError(
+                f"the constant {name} holds objects that are no strings",
+                where=name,
+                hint="strings in a model are UTF-8 text",
+            )
+        tensor.string_data.extend(text.encode() for text in strings)
+        return tensor
+    little = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"), copy=False)
+    tensor.raw_data = little.tobytes()
+    return tensor
 
 
-def native(value: Attr) -> tuple[Native, bool]:
+# -- attributes ------------------------------------------------------------------------------------
+
+
+def _native(value: Attr) -> tuple[Native, bool]:
     """What an ONNX attribute holds of a value, and whether that is all of it. Anything strange is
     held as its text.
     """
@@ -125,52 +112,69 @@ def native(value: Attr) -> tuple[Native, bool]:
         return None, False
     if isinstance(value, bool):
         return int(value), False
-    if isinstance(value, int) and value in _INT64:
-        return value, True
-    if isinstance(value, float):
-        return _as_f32(value), _is_f32(value)
-    if isinstance(value, str):
-        return value, True
     if isinstance(value, DType):
         return ELEMENT_TYPES[value], False
-    if isinstance(value, tuple):
-        return _native_tuple(value)
+    items = value if isinstance(value, tuple) else (value,)
+    if all(isinstance(v, str) for v in items) or all(
+        isinstance(v, int) and not isinstance(v, bool) and v in _INT64 for v in items
+    ):
+        return value, True  # type: ignore[return-value]  # by the conditions
+    if all(isinstance(v, float) for v in items):
+        with np.errstate(over="ignore", under="ignore"):
+            near = tuple(np.asarray(items, np.float64).astype(np.float32).tolist())
+        # a NaN is not equal: its payload may be lost
+        return near if isinstance(value, tuple) else near[0], near == items
     return Writer(in_place=True).attr(value), False
 
 
-def _native_tuple(values: tuple[Attr, ...]) -> tuple[Native, bool]:
-    ints = tuple(
-        v for v in values if isinstance(v, int) and not isinstance(v, bool) and v in _INT64
-    )
-    if len(ints) == len(values):
-        return ints, True
-    floats = tuple(v for v in values if isinstance(v, float))
-    if len(floats) == len(values):
-        return tuple(map(_as_f32, floats)), all(map(_is_f32, floats))
-    strings = tuple(v for v in values if isinstance(v, str))
-    if len(strings) == len(values):
-        return strings, True
-    return Writer(in_place=True).attr(values), False
-
-
-def _as_f32(value: float) -> float:
-    with np.errstate(over="ignore", under="ignore"):
-        return float(np.float32(value))
-
-
-def _is_f32(value: float) -> bool:
-    return _as_f32(value) == value  # a NaN is not: its payload may be lost
+def _attribute_value(item: AttributeProto, where: str) -> Attr:
+    if item.type not in _FIELDS:
+        raise broken(f"its attribute {item.name} is of a kind that plans do not use", where)
+    held = getattr(item, _FIELDS[item.type])
+    single = isinstance(held, int | float | bytes)
+    try:
+        values = tuple(
+            v.decode() if isinstance(v, bytes) else v for v in ([held] if single else held)
+        )
+    except UnicodeDecodeError as error:
+        raise broken(f"its attribute {item.name} is no UTF-8", where) from error
+    return values[0] if single else values
 
 
 # -- steps to nodes --------------------------------------------------------------------------------
 
 
-def record_of(step: Step) -> NodeRecord:
-    """The node of a step (foreign ops aside: they are nodes already)."""
-    return _standard_record(step) or _fused_record(step)
+def node_of(step: Step) -> tuple[NodeProto, int]:
+    """The node of a step, and the version of its domain that it needs.
+
+    Raises:
+        PlanError: a parameter holds what ONNX cannot.
+    """
+    foreign = _foreign_node(step)
+    if foreign is not None:
+        return foreign, int(str(step.params["opset"]))
+    node, attributes, shown = _standard_node(step) or _fused_node(step)
+    node.name = step.name
+    node.output.extend(step.outputs)
+    exact: dict[str, Attr] = {}
+    for name in sorted(attributes):
+        value, whole = (shown[name], False) if name in shown else _native(attributes[name])
+        if isinstance(value, np.ndarray):
+            value = tensor_of(name, value)
+        if value is not None:
+            node.attribute.append(helper.make_attribute(name, value))
+        if not whole:
+            exact[name] = attributes[name]
+    told = {"fqfuse.exact": Writer(in_place=True).attrs(exact)} if exact else {}
+    add_metadata(node, {"fqfuse.origin": json_text(step.origin)} | told)
+    return node, 1
 
 
-def _standard_record(step: Step) -> NodeRecord | None:
+_Parts = tuple[NodeProto, Mapping[str, Attr], Mapping[str, Native]]
+"""A node, its attributes, and those of them that ONNX holds in a way of its own."""
+
+
+def _standard_node(step: Step) -> _Parts | None:
     """A standard node, where the step is nothing but the standard op."""
     row = OPS.get(step.op)
     if (
@@ -180,78 +184,27 @@ def _standard_record(step: Step) -> NodeRecord | None:
         or step.attr != PrimitiveAttr()
     ):
         return None
-    inputs = positional(row, step.args)
-    if inputs is None or _roles(row, inputs) != step.args or not any(step.outputs):
+    inputs = in_order(row, step.args)
+    if inputs is None or not any(step.outputs):
         return None
-    return NodeRecord(
-        "", step.op, step.name, inputs, step.outputs, step.params, step.origin, _tensors(step)
-    )
+    return NodeProto(op_type=step.op, domain="", input=inputs), step.params, _shown(step)
 
 
-def _tensors(step: Step) -> Mapping[str, Array]:
+def _shown(step: Step) -> Mapping[str, Native]:
     """ConstantOfShape holds a number and an element type in its row, and a tensor of one element in
-    ONNX.
+    ONNX; the row of Split says by a 0 that the attribute is absent.
     """
-    value, dtype = step.params.get("value"), step.params.get("dtype")
-    if (
-        step.op != "ConstantOfShape"
-        or not isinstance(value, int | float)
-        or not isinstance(dtype, DType)
-    ):
+    if step.op == "Split" and step.params.get("num_outputs") == 0:
+        return {"num_outputs": None}
+    if step.op != "ConstantOfShape":
         return {}
-    return {"value": np.asarray([value]).astype(dtype.numpy)}
+    value, dtype = step.params.get("value"), step.params.get("dtype")
+    if not isinstance(value, int | float) or not isinstance(dtype, DType):
+        return {"dtype": None}
+    return {"dtype": None, "value": np.asarray([value]).astype(dtype.numpy)}
 
 
-def positional(row: OpSpec, args: Sequence[tuple[str, str]]) -> tuple[str, ...] | None:
-    """The values of the arguments by position ('' where absent), or None when a role is not the
-    row's.
-    """
-    fixed = {p.name: i for i, p in enumerate(row.inputs) if not p.variadic}
-    last = row.inputs[-1] if row.inputs and row.inputs[-1].variadic else None
-    places: dict[int, str] = {}
-    for role, value in args:
-        stem, _, number = role.rpartition("_")
-        if role in fixed:
-            places[fixed[role]] = value
-        elif last is not None and stem == last.name and re.fullmatch("0|[1-9][0-9]{0,5}", number):
-            places[len(fixed) + int(number)] = value
-        else:
-            return None
-    return tuple(places.get(i, "") for i in range(max(places, default=-1) + 1))
-
-
-def by_number(args: Sequence[tuple[str, str]]) -> list[str] | None:
-    """The values of a foreign op's arguments x_0, x_1 ... by number, '' where absent; None for
-    other roles.
-    """
-    places = {
-        int(role[2:]): value
-        for role, value in args
-        if role.startswith("x_") and role[2:].isdecimal() and len(role) < 9
-    }
-    values = [places.get(i, "") for i in range(max(places, default=-1) + 1)]
-    return (
-        values if tuple((f"x_{i}", v) for i, v in enumerate(values) if v) == tuple(args) else None
-    )
-
-
-def _roles(row: OpSpec, inputs: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The arguments of a standard node: roles are the names of the row's inputs, `name_0`, `name_1`
-    ... for a repeated one.
-    """
-    fixed = [p.name for p in row.inputs if not p.variadic]
-    repeated = row.inputs[-1].name if row.inputs and row.inputs[-1].variadic else ""
-    pairs = []
-    for index, value in enumerate(inputs):
-        if index >= len(fixed) and not repeated:
-            raise broken(f"{row.name} has {len(inputs)} inputs, and takes {len(fixed)}")
-        role = fixed[index] if index < len(fixed) else f"{repeated}_{index - len(fixed)}"
-        if value:
-            pairs.append((role, value))
-    return tuple(pairs)
-
-
-def _fused_record(step: Step) -> NodeRecord:
+def _fused_node(step: Step) -> _Parts:
     attributes: dict[str, Attr] = {"op": step.op}
     if step.args:
         attributes["roles"] = tuple(role for role, _ in step.args)
@@ -259,23 +212,23 @@ def _fused_record(step: Step) -> NodeRecord:
     if _primitive(op_type) != step.primitive:
         op_type = re.sub("[^A-Za-z0-9_]", "_", step.op) or "Step"
         attributes["primitive"] = step.primitive
-    for role, scale in step.attr.scales.items():
-        attributes |= {f"scales.{role}": scale.values, f"scales.{role}.mask": scale.mask}
-    for role, point in step.attr.zero_points.items():
-        attributes |= {f"zero_points.{role}": point.values, f"zero_points.{role}.mask": point.mask}
-    if step.attr.output_scales is not None:
-        attributes |= {
-            "output_scales": step.attr.output_scales.values,
-            "output_scales.mask": step.attr.output_scales.mask,
-        }
+    for label, held in _factors(step.attr):
+        attributes |= {label: held.values, f"{label}.mask": held.mask}
     inputs = [value for _, value in step.args]
     if step.attr.post_ops:
         attributes["post_ops"] = tuple([_numbered(op, inputs) for op in step.attr.post_ops])
     for name, value in step.params.items():
         attributes[f"param.{name}" if _RESERVED.fullmatch(name) else name] = value
-    return NodeRecord(
-        DOMAIN, op_type, step.name, tuple(inputs), step.outputs, attributes, step.origin
-    )
+    return NodeProto(op_type=op_type, domain=DOMAIN, input=inputs), attributes, {}
+
+
+def _factors(attr: PrimitiveAttr) -> Iterator[tuple[str, Scale | ZeroPoint]]:
+    for role, scale in attr.scales.items():
+        yield f"scales.{role}", scale
+    for role, point in attr.zero_points.items():
+        yield f"zero_points.{role}", point
+    if attr.output_scales is not None:
+        yield "output_scales", attr.output_scales
 
 
 def _primitive(op_type: str) -> str:
@@ -290,143 +243,197 @@ def _numbered(op: PostOp, inputs: list[str]) -> str:
 
     def number(value: str) -> str:
         if not value:
-            return ""
+            return "_"
         inputs.append(value)
-        return str(len(inputs) - 1)
+        return f"%{len(inputs) - 1}"
 
-    if isinstance(op, Binary | Sum | Prelu):
-        op = replace(op, operand=number(op.operand))
-    elif isinstance(op, DepthwiseConv):
-        op = replace(op, weights=number(op.weights), bias=number(op.bias))
-    return post_op_text(Writer(), op, {})
+    return post_op_text(Writer(), op, number)
+
+
+def _foreign_node(step: Step) -> NodeProto | None:
+    """A foreign op as the node that it was, reading and writing the plan's values; None where that
+    would lose something.
+    """
+    proto, opset = step.params.get("proto"), step.params.get("opset")
+    if (
+        step.op != "Onnx"
+        or not isinstance(proto, bytes)
+        or not isinstance(opset, int)
+        or not 0 < opset < 1 << 31
+    ):
+        return None
+    node = NodeProto()
+    try:
+        node.ParseFromString(proto)
+    except DecodeError:
+        return None
+    reads = metadata_of(node).get("fqfuse.inputs", "").split("\n")
+    values, own = in_order(OPS[step.op], step.args), len(node.input)
+    if values is None or node.domain == DOMAIN or [*values[own:]] != reads[own : len(values)]:
+        return None  # a subgraph reads outer values by their names: they must still have them
+    told = {
+        "captured": values[own:],
+        "input": [*node.input],
+        "name": node.name,
+        "opset": opset,
+        "origin": step.origin,
+        "output": [*node.output],
+        "primitive": step.primitive,
+    }
+    _rename(node, step.name, values[:own], step.outputs)
+    add_metadata(node, {"fqfuse.foreign": json_text(told)})
+    try:
+        return node if _foreign_step(node) == step else None
+    except FqfuseError:
+        return None
+
+
+def _rename(node: NodeProto, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    node.name = name
+    node.input[:], node.output[:] = inputs, outputs
 
 
 # -- nodes to steps --------------------------------------------------------------------------------
 
 
-def step_of(record: NodeRecord) -> Step:
-    """The step of a node that `record_of` made.
+def step_of(node: NodeProto) -> Step:
+    """The step of a node that `node_of` made.
 
     Raises:
         PlanError: the node is none of those.
-        InvalidModel: a post-op is in other words than the text form's.
+        InvalidModel: a post-op or an exact value is in other words than the text form's.
     """
-    if record.domain == "":
-        row = OPS.get(record.op_type)
-        if row is None or not row.onnx:
-            raise broken(f"no step runs the op {record.op_type}", f"node {record.name}")
-        args = _roles(row, record.inputs)
-        return Step(
-            record.name,
-            f"onnx.{row.name}",
-            row.name,
-            args,
-            record.outputs,
-            dict(record.attributes),
-            origin=record.origin,
-        )
-    return _fused_step(record)
+    metadata = metadata_of(node)
+    where = f"node {node.name}"
+    names = (item.name for item in node.attribute)
+    demand_text(where, node.name, node.op_type, node.domain, *node.input, *node.output, *names)
+    if "fqfuse.foreign" in metadata:
+        return _foreign_step(node)
+    exact = literal_attrs(metadata.get("fqfuse.exact", ""), where)
+    held = {
+        item.name: _attribute_value(item, where)
+        for item in node.attribute
+        if item.name not in exact
+    }
+    origin = tuple(strings_of(json_value(metadata.get("fqfuse.origin", "[]"), where), where))
+    step = (_fused_step if node.domain else _standard_step)(node, held | exact, where)
+    return replace(step, name=node.name, outputs=tuple(node.output), origin=origin)
 
 
-def _fused_step(record: NodeRecord) -> Step:
-    left = dict(record.attributes)
+def _standard_step(node: NodeProto, attributes: Mapping[str, Attr], where: str) -> Step:
+    row = OPS.get(node.op_type)
+    if row is None or not row.onnx:
+        raise broken(f"no step runs the op {node.op_type}", where)
+    given = len(node.input)
+    if given > len(row.inputs) and not (row.inputs and row.inputs[-1].variadic):
+        raise broken(f"{row.name} has {given} inputs, and takes {len(row.inputs)}")
+    args = with_roles(row, node.input)
+    return Step(node.name, f"onnx.{row.name}", row.name, args, (), attributes)
+
+
+def _fused_step(node: NodeProto, left: dict[str, Attr], where: str) -> Step:
+    """The step of a node of primitives; `left`: its attributes, which are taken out one by one."""
 
     def text(name: str, default: str | None = None) -> str:
         value = left.pop(name, default)
         if not isinstance(value, str):
-            raise broken(f"its attribute {name} is missing or no string", f"node {record.name}")
+            raise broken(f"its attribute {name} is missing or no string", where)
         return value
 
-    op, primitive = text("op"), text("primitive", _primitive(record.op_type))
-    roles = _strings(record, left.pop("roles", ()), "roles")
-    if len(roles) > len(record.inputs):
-        raise broken("it has more roles than inputs", f"node {record.name}")
-    post_ops = tuple(
-        _post_op(record, words) for words in _strings(record, left.pop("post_ops", ()), "post_ops")
-    )
-    scales = {
-        role: Scale(_floats(record, v), mask) for role, v, mask in _by_role(record, left, "scales.")
-    }
-    points = {
-        role: ZeroPoint(_ints(record, v), mask)
-        for role, v, mask in _by_role(record, left, "zero_points.")
-    }
-    output = None
-    if "output_scales" in left:
-        output = Scale(
-            _floats(record, left.pop("output_scales")), _mask(record, left, "output_scales")
-        )
+    def strings(name: str) -> tuple[str, ...]:
+        otherwise = f"its attribute {name} is no list of strings"
+        return _listed(left.pop(name, ()), str, otherwise, where)
+
+    op, primitive = text("op"), text("primitive", _primitive(node.op_type))
+    inputs, roles = tuple(node.input), strings("roles")
+    if len(roles) > len(inputs):
+        raise broken("it has more roles than inputs", where)
+    post_ops = tuple(_post_op(words, inputs, where) for words in strings("post_ops"))
+    scales = _by_role(left, "scales.", Scale, where)
+    points = _by_role(left, "zero_points.", ZeroPoint, where)
+    output = _factor(left, "output_scales", Scale, where) if "output_scales" in left else None
     params = {name.removeprefix("param."): value for name, value in left.items()}
     attr = PrimitiveAttr(scales, points, post_ops, output)
-    step = Step(
-        record.name,
-        primitive,
-        op,
-        tuple(zip(roles, record.inputs, strict=False)),
-        record.outputs,
-        params,
-        attr,
-        record.origin,
-    )
-    if step.inputs != record.inputs:
-        raise broken(
-            "its inputs are not its arguments and the operands of its post-ops",
-            f"node {record.name}",
-        )
+    args = tuple(zip(roles, inputs, strict=False))
+    step = Step(node.name, primitive, op, args, (), params, attr)
+    if step.inputs != inputs:
+        raise broken("its inputs are not its arguments and the operands of its post-ops", where)
     return step
 
 
-def _by_role(record: NodeRecord, left: dict[str, Attr], prefix: str) -> list[tuple[str, Attr, int]]:
+def _by_role(left: dict[str, Attr], prefix: str, kind: type[_F], where: str) -> dict[str, _F]:
     names = [
         name
         for name in left
         if name.startswith(prefix)
         and not (name.endswith(".mask") and name.removesuffix(".mask") in left)
     ]
-    return [
-        (name.removeprefix(prefix), left.pop(name), _mask(record, left, name)) for name in names
-    ]
+    return {name.removeprefix(prefix): _factor(left, name, kind, where) for name in names}
 
 
-def _mask(record: NodeRecord, left: dict[str, Attr], name: str) -> int:
-    mask = left.pop(f"{name}.mask", None)
+def _factor(left: dict[str, Attr], name: str, kind: type[_F], where: str) -> _F:
+    values, mask = left.pop(name), left.pop(f"{name}.mask", None)
     if not isinstance(mask, int):
-        raise broken(f"the mask of {name} is missing or no integer", f"node {record.name}")
-    return mask
+        raise broken(f"the mask of {name} is missing or no integer", where)
+    if kind is Scale:
+        return kind(_listed(values, float, "its scales are no list of floats", where), mask)
+    return kind(_listed(values, int, "its zero points are no list of integers", where), mask)
 
 
-def _strings(record: NodeRecord, value: Attr, name: str) -> tuple[str, ...]:
-    strings = tuple(v for v in value if isinstance(v, str)) if isinstance(value, tuple) else None
-    if strings is None or strings != value:
-        raise broken(f"its attribute {name} is no list of strings", f"node {record.name}")
-    return strings
+def _listed(value: Attr, kind: type[_T], otherwise: str, where: str) -> tuple[_T, ...]:
+    """The value, where it is a list of that kind.
+
+    Raises:
+        PlanError: it is not; the message is `otherwise`.
+    """
+    found = tuple(v for v in value if isinstance(v, kind)) if isinstance(value, tuple) else ()
+    if not isinstance(value, tuple) or len(found) != len(value):
+        raise broken(otherwise, where)
+    return found
 
 
-def _floats(record: NodeRecord, value: Attr) -> tuple[float, ...]:
-    floats = tuple(v for v in value if isinstance(v, float)) if isinstance(value, tuple) else None
-    if floats is None or not isinstance(value, tuple) or len(floats) != len(value):
-        raise broken("its scales are no list of floats", f"node {record.name}")
-    return floats
-
-
-def _ints(record: NodeRecord, value: Attr) -> tuple[int, ...]:
-    ints = tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else None
-    if ints is None or ints != value:
-        raise broken("its zero points are no list of integers", f"node {record.name}")
-    return ints
-
-
-def _post_op(record: NodeRecord, words: str) -> PostOp:
-    reader = Reader(words, source=f"node {record.name}")
+def _post_op(words: str, inputs: Sequence[str], where: str) -> PostOp:
+    reader = Reader(words, source=where)
 
     def operand() -> str:
         sigil, number = reader.reference()
         if sigil == "_":
             return ""
-        if not re.fullmatch("[0-9]{1,9}", number) or int(number) >= len(record.inputs):
+        if not re.fullmatch("[0-9]{1,9}", number) or int(number) >= len(inputs):
             reader.fail_with(f"the node has no input number {number}")
-        return record.inputs[int(number)]
+        return inputs[int(number)]
 
     op = post_op_from(reader, operand)
     reader.end()
     return op
+
+
+def _foreign_step(node: NodeProto) -> Step:
+    """The step of a node that `_foreign_node` wrote; its parameter `proto` is the node as it
+    was.
+    """
+    where = f"node {node.name}"
+    told = json_value(metadata_of(node)["fqfuse.foreign"], where)
+    if not isinstance(told, dict) or [
+        type(told.get(key)) for key in ("name", "opset", "primitive")
+    ] != [str, int, str]:
+        raise broken("its metadata is malformed", where)
+    captured, origin, inputs, outputs = (
+        strings_of(told.get(key), where) for key in ("captured", "origin", "input", "output")
+    )
+    own = NodeProto()
+    own.CopyFrom(node)
+    _rename(own, told["name"], inputs, outputs)
+    kept = [entry for entry in own.metadata_props if entry.key != "fqfuse.foreign"]
+    del own.metadata_props[:]
+    own.metadata_props.extend(kept)
+    params: dict[str, Attr] = {
+        "op_type": own.op_type,
+        "domain": own.domain,
+        "opset": told["opset"],
+        "proto": own.SerializeToString(deterministic=True),
+    }
+    args = with_roles(OPS["Onnx"], [*node.input, *captured])
+    return Step(
+        node.name, told["primitive"], "Onnx", args, tuple(node.output), params, origin=tuple(origin)
+    )

@@ -28,20 +28,11 @@ from ..ir.text_parse import (
 from ..ir.text_read import Reader
 from ..ir.text_write import type_text
 from ..ir.types import DType, TensorType
-from .attributes import (
-    Binary,
-    DepthwiseConv,
-    Eltwise,
-    PostOp,
-    Prelu,
-    PrimitiveAttr,
-    Scale,
-    Sum,
-    ZeroPoint,
-)
+from .attributes import PrimitiveAttr, Scale, ZeroPoint
 from .types import Plan, Step
+from .words import factors_from, post_op_from
 
-__all__ = ["parse_plan", "post_op_from"]
+__all__ = ["parse_plan"]
 
 _T = TypeVar("_T")
 
@@ -195,7 +186,7 @@ class _PlanParser:
         if reader.take("<"):
             op = reader.name("the name of an op")
             reader.expect(">")
-        args = reader.listed("(", ")", lambda: self._arg(reader))
+        args = _by_role(reader, lambda: self._use(reader))
         params = _params(reader, op)
         attr = self._attr(reader)
         tail = tail_from(reader) or Tail(f"{primitive}_{index}", (f"{primitive}_{index}",))
@@ -205,22 +196,17 @@ class _PlanParser:
             Step(tail.name, primitive, op, tuple(args), tuple(outputs), params, attr, tail.origin)
         )
 
-    def _arg(self, reader: Reader) -> tuple[str, str]:
-        role = reader.name("the role of an argument")
-        reader.expect("=")
-        return role, self._use(reader)
-
     def _attr(self, reader: Reader) -> PrimitiveAttr:
         scales: list[tuple[str, Scale]] = []
         points: list[tuple[str, ZeroPoint]] = []
-        output_scales = None
         if reader.take("scales"):
-            scales = reader.listed("(", ")", lambda: _for_role(reader, _scale))
+            scales = _by_role(reader, lambda: factors_from(reader, Scale))
         if reader.take("zero_points"):
-            points = reader.listed("(", ")", lambda: _for_role(reader, _zero_point))
+            points = _by_role(reader, lambda: factors_from(reader, ZeroPoint))
+        output_scales = None
         if reader.take("output_scales"):
             reader.expect("(")
-            output_scales = _scale(reader)
+            output_scales = factors_from(reader, Scale)
             reader.expect(")")
         post_ops = []
         while reader.take("|"):
@@ -289,123 +275,18 @@ def _params(reader: Reader, op: str) -> dict[str, Attr]:
     return plain | told
 
 
-def _for_role(reader: Reader, item: Callable[[Reader], _T]) -> tuple[str, _T]:
-    role = reader.name("the role of an argument")
-    reader.expect("=")
-    return role, item(reader)
+def _by_role(reader: Reader, item: Callable[[], _T]) -> list[tuple[str, _T]]:
+    """`(role=item, ...)`."""
+
+    def pair() -> tuple[str, _T]:
+        role = reader.name("the role of an argument")
+        reader.expect("=")
+        return role, item()
+
+    return reader.listed("(", ")", pair)
 
 
 def _once(reader: Reader, pairs: list[tuple[str, _T]]) -> dict[str, _T]:
     if len(dict(pairs)) != len(pairs):
         reader.fail_with("a role stands here twice")
     return dict(pairs)
-
-
-def _scale(reader: Reader) -> Scale:
-    if not reader.peek("["):
-        return Scale((reader.number(),))
-    reader.refuse_elided()
-    values = reader.listed("[", "]", reader.number)
-    reader.expect(":")
-    return Scale(tuple(values), reader.integer("a mask"))
-
-
-def _zero_point(reader: Reader) -> ZeroPoint:
-    if not reader.peek("["):
-        return ZeroPoint((reader.integer(),))
-    values = reader.listed("[", "]", reader.integer)
-    reader.expect(":")
-    return ZeroPoint(tuple(values), reader.integer("a mask"))
-
-
-def post_op_from(reader: Reader, use: Callable[[], str]) -> PostOp:
-    """A post-op: `eltwise(relu,alpha=0.1)`, `binary(add,@c)`, `sum(%r,scale=0.5)`, `prelu(@s)`,
-    `depthwise_conv(@w,@b,...)`.
-
-    Args:
-        reader: stands at the post-op.
-        use: reads the reference to an operand.
-
-    Raises:
-        InvalidModel: something else stands there.
-    """
-    kinds: Mapping[str, Callable[[Reader, Callable[[], str]], PostOp]] = {
-        "eltwise": _eltwise,
-        "binary": _binary,
-        "sum": _sum,
-        "prelu": _prelu,
-        "depthwise_conv": _depthwise_conv,
-    }
-    start = reader.at
-    read = kinds.get(reader.word("a post-op"))
-    if read is None:
-        reader.at = start
-        reader.fail("a post-op (" + ", ".join(kinds) + ")")
-    reader.expect("(")
-    op = read(reader, use)
-    reader.expect(")")
-    return op
-
-
-def _options(reader: Reader, **readers: Callable[[], object]) -> Iterator[tuple[str, object]]:
-    """Pairs `,key=value` up to the closing parenthesis."""
-    seen: set[str] = set()
-    while reader.take(","):
-        key = reader.word("an option of the post-op")
-        if key not in readers or key in seen:
-            reader.fail_with(
-                f"{key} is no option here, or stands twice; there are {', '.join(readers)}"
-            )
-        seen.add(key)
-        reader.expect("=")
-        yield key, readers[key]()
-
-
-def _eltwise(reader: Reader, _: Callable[[], str]) -> PostOp:
-    algorithm = reader.name("an algorithm")
-    found = dict(_options(reader, alpha=reader.number, beta=reader.number, scale=reader.number))
-    return Eltwise(algorithm, **found)  # type: ignore[arg-type]  # by construction of _options, here and below
-
-
-def _binary(reader: Reader, use: Callable[[], str]) -> PostOp:
-    algorithm = reader.name("an algorithm")
-    reader.expect(",")
-    operand = use()
-    return Binary(algorithm, operand, **dict(_options(reader, scale=lambda: _scale(reader))))  # type: ignore[arg-type]
-
-
-def _sum(reader: Reader, use: Callable[[], str]) -> PostOp:
-    operand = use()
-    found = dict(
-        _options(reader, scale=reader.number, zero_point=reader.integer, dtype=reader.dtype)
-    )
-    return Sum(operand, **found)  # type: ignore[arg-type]
-
-
-def _prelu(reader: Reader, use: Callable[[], str]) -> PostOp:
-    operand = use()
-    return Prelu(operand, **dict(_options(reader, mask=reader.integer)))  # type: ignore[arg-type]
-
-
-def _depthwise_conv(reader: Reader, use: Callable[[], str]) -> PostOp:
-    weights = use()
-    reader.expect(",")
-    bias = use()
-    scale = lambda: _scale(reader)  # noqa: E731
-    found = dict(
-        _options(
-            reader,
-            kernel=reader.integer,
-            stride=reader.integer,
-            padding=reader.integer,
-            weights_dtype=reader.dtype,
-            dst_dtype=reader.dtype,
-            weights_scale=scale,
-            dst_scale=scale,
-            src_dtype=reader.dtype,
-        )
-    )
-    missing = [key for key in ("kernel", "stride", "padding") if key not in found]
-    if missing:
-        reader.fail_with(f"depthwise_conv needs {', '.join(missing)}")
-    return DepthwiseConv(weights, bias, **found)  # type: ignore[arg-type]

@@ -80,17 +80,9 @@ def content(path: str | os.PathLike[str]) -> bytes:
 
 
 def _head_says_plan(head: bytes) -> bool:
-    at = 0
-    while at + 1 < len(head):
-        field, kind = head[at] >> 3, head[at] & 7
-        size, at = _varint(head, at + 1)
-        if kind == 0 and field < 7:  # ir_version, model_version
-            continue
-        if kind != 2 or field >= 7:  # the graph, or no such message
-            return False
-        if field == 4:
-            return head[at : at + size] == DOMAIN.encode()
-        at += size
+    for number, start, end in _fields(head, 0, len(head)):
+        if number in (4, 7):  # the domain stands in front of the graph
+            return number == 4 and head[start:end] == DOMAIN.encode()
     return False
 
 

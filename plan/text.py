@@ -9,29 +9,20 @@ One line a step, for instance::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import assert_never
+from collections.abc import Mapping
+from functools import partial
 
 from ..ir.ops import OPS
 from ..ir.ops.spec import Attr, Required
 from ..ir.text_print import DataForm, Rendered, explanation_lines, tail_text
 from ..ir.text_write import Writer, name_text
 from ..ir.types import DType
-from .attributes import (
-    Binary,
-    DepthwiseConv,
-    Eltwise,
-    PostOp,
-    Prelu,
-    PrimitiveAttr,
-    Scale,
-    Sum,
-    ZeroPoint,
-)
+from .attributes import PrimitiveAttr
 from .parse import parse_plan
 from .types import Plan, Step
+from .words import factors_text, post_op_text
 
-__all__ = ["parse_plan", "post_op_text", "print_plan", "render_plan"]
+__all__ = ["parse_plan", "print_plan", "render_plan"]
 
 _INT8 = (DType.S8, DType.U8)
 
@@ -160,86 +151,10 @@ def _params(writer: Writer, step: Step) -> str:
 
 def _attr_text(writer: Writer, plan: Plan, attr: PrimitiveAttr) -> str:
     text = ""
-    if attr.scales:
-        text += (
-            " scales("
-            + ", ".join(
-                f"{name_text(role)}={_scale(writer, attr.scales[role])}"
-                for role in sorted(attr.scales)
-            )
-            + ")"
-        )
-    if attr.zero_points:
-        points = attr.zero_points
-        text += (
-            " zero_points("
-            + ", ".join(f"{name_text(role)}={_zero_point(points[role])}" for role in sorted(points))
-            + ")"
-        )
+    for label, held in (("scales", attr.scales), ("zero_points", attr.zero_points)):
+        roles = [f"{name_text(role)}={factors_text(writer, held[role])}" for role in sorted(held)]
+        text += f" {label}({', '.join(roles)})" if roles else ""
     if attr.output_scales is not None:
-        text += f" output_scales({_scale(writer, attr.output_scales)})"
-    return text + "".join(f" | {post_op_text(writer, op, plan.constants)}" for op in attr.post_ops)
-
-
-def _scale(writer: Writer, scale: Scale) -> str:
-    """`0.02`, or `[0.1,0.2]:1` with the mask."""
-    if scale.mask == 0 and len(scale.values) == 1:
-        return writer.numbers(scale.values)
-    return f"{writer.listing(scale.values)}:{scale.mask}"
-
-
-def _zero_point(point: ZeroPoint) -> str:
-    if point.mask == 0 and len(point.values) == 1:
-        return str(point.values[0])
-    return f"[{','.join(map(str, point.values))}]:{point.mask}"
-
-
-def post_op_text(writer: Writer, op: PostOp, constants: Mapping[str, object]) -> str:
-    """A post-op, with what differs from its defaults: `eltwise(relu)`, `sum(%r,scale=0.5)`,
-    `binary(add,@c)`.
-    """
-
-    def told(*pairs: tuple[str, str, str]) -> Iterable[str]:
-        return (f"{name}={value}" for name, value, default in pairs if value != default)
-
-    def ref(name: str) -> str:
-        return writer.value(name, constants)
-
-    number: Callable[[float], str] = lambda value: writer.numbers((value,))  # noqa: E731
-    parts: Iterable[str]
-    match op:
-        case Eltwise():
-            head = [name_text(op.algorithm)]
-            parts = told(
-                ("alpha", number(op.alpha), "0"),
-                ("beta", number(op.beta), "0"),
-                ("scale", number(op.scale), "1"),
-            )
-        case Binary():
-            head = [name_text(op.algorithm), ref(op.operand)]
-            parts = told(("scale", "" if op.scale is None else _scale(writer, op.scale), ""))
-        case Sum():
-            head = [ref(op.operand)]
-            dtype = "" if op.dtype is None else op.dtype.value
-            parts = told(
-                ("scale", number(op.scale), "1"),
-                ("zero_point", str(op.zero_point), "0"),
-                ("dtype", dtype, ""),
-            )
-        case Prelu():
-            head, parts = [ref(op.operand)], told(("mask", str(op.mask), "2"))
-        case DepthwiseConv():
-            head = [ref(op.weights), ref(op.bias)]
-            parts = told(
-                ("kernel", str(op.kernel), ""),
-                ("stride", str(op.stride), ""),
-                ("padding", str(op.padding), ""),
-                ("weights_dtype", op.weights_dtype.value, "s8"),
-                ("dst_dtype", op.dst_dtype.value, "u8"),
-                ("weights_scale", _scale(writer, op.weights_scale), "1"),
-                ("dst_scale", _scale(writer, op.dst_scale), "1"),
-                ("src_dtype", op.src_dtype.value, "u8"),
-            )
-        case _:
-            assert_never(op)
-    return f"{op.kind}({','.join([*head, *parts])})"
+        text += f" output_scales({factors_text(writer, attr.output_scales)})"
+    ref = partial(writer.value, constants=plan.constants)
+    return text + "".join(f" | {post_op_text(writer, op, ref)}" for op in attr.post_ops)

@@ -17,11 +17,12 @@ from ..ir.diagnostic import Diagnostic, Finding, diagnose, save_text, summary
 from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.verify import quantization_problem
-from .attributes import DepthwiseConv, Prelu, Sum
+from .attributes import OPERANDS, DepthwiseConv, Sum
+from .findings import about, called, destination
 from .targets import TARGETS
 from .text import print_plan, render_plan
 from .types import Plan, Step
-from .verify_attributes import destination, post_ops_fit, scales_fit, zero_points_fit
+from .verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from .verify_shapes import params_fit, roles_fit, shapes_fit, types_fit
 
 __all__ = ["PLAN", "PlanRow", "check_plan", "verify_plan"]
@@ -125,24 +126,16 @@ def _bound(plan: Plan) -> Iterator[Finding]:
     for step in plan.steps:
         for value in step.inputs:
             if value not in ready:
-                yield Finding(
-                    f"{_called(step)} reads %{name_text(value)} before it is written",
-                    step.name,
-                    token=f"%{name_text(value)}",
-                )
+                shown = f"%{name_text(value)}"
+                yield about(step, f"reads {shown} before it is written", shown)
         if not any(step.outputs):
-            yield Finding(f"{_called(step)} writes nothing", step.name)
+            yield about(step, "writes nothing", "")
         for value in filter(None, step.outputs):
+            shown = f"%{name_text(value)}"
             if value in ready:
-                yield Finding(
-                    f"{_called(step)} writes %{name_text(value)} a second time",
-                    step.name,
-                    token=f"%{name_text(value)}",
-                )
+                yield about(step, f"writes {shown} a second time", shown)
             if value not in plan.values:
-                yield Finding(
-                    f"%{name_text(value)} has no type", step.name, token=f"%{name_text(value)}"
-                )
+                yield Finding(f"{shown} has no type", step.name, token=shown)
             ready.add(value)
 
 
@@ -165,22 +158,16 @@ def _quantization(plan: Plan) -> Iterator[Finding]:
 
 def _constants(plan: Plan) -> Iterator[Finding]:
     for step in plan.steps:
-        for op in step.attr.post_ops:
-            demanded = (
-                (op.operand,)
-                if isinstance(op, Prelu)
-                else (op.weights, op.bias)
-                if isinstance(op, DepthwiseConv)
-                else ()
-            )
-            for value in filter(None, demanded):
-                if value not in plan.constants:
-                    token = f"%{name_text(value)}"
-                    yield Finding(
-                        f"a post-op of {_called(step)} needs {name_text(value)} to be a constant",
-                        step.name,
-                        token=token,
-                    )
+        demanded = [
+            getattr(op, name)
+            for op in step.attr.post_ops
+            for name, what in OPERANDS[type(op)].items()
+            if what != "Value"
+        ]
+        for value in filter(None, demanded):
+            if value not in plan.constants:
+                message = f"a post-op of {called(step)} needs {name_text(value)} to be a constant"
+                yield Finding(message, step.name, token=f"%{name_text(value)}")
 
 
 def _sums(plan: Plan) -> Iterator[Finding]:
@@ -191,16 +178,10 @@ def _sums(plan: Plan) -> Iterator[Finding]:
         for op in sums:
             problem = _sum_problem(plan, step, op, alive=last_read.get(op.operand, index) > index)
             if problem:
-                yield Finding(
-                    f"the sum operand of {_called(step)} {problem}",
-                    step.name,
-                    token=f"%{name_text(op.operand)}",
-                )
+                message = f"the sum operand of {called(step)} {problem}"
+                yield Finding(message, step.name, token=f"%{name_text(op.operand)}")
         if len({op.operand for op in sums}) > 1:
-            yield Finding(
-                f"{_called(step)} has sums over different operands, and just one destination",
-                step.name,
-            )
+            yield about(step, "has sums over different operands, and just one destination", "")
 
 
 def _sum_problem(plan: Plan, step: Step, op: Sum, *, alive: bool) -> str | None:
@@ -226,23 +207,14 @@ def _sum_problem(plan: Plan, step: Step, op: Sum, *, alive: bool) -> str | None:
     return None
 
 
-def _called(step: Step) -> str:
-    return f"{step.primitive} {name_text(step.name)}"
-
-
 # -- fates -----------------------------------------------------------------------------------------
 
-_AT_WORK = {
-    QuantizeFate.DST_SCALE,
-    QuantizeFate.POST_OP,
-    QuantizeFate.STANDALONE,
-    QuantizeFate.FALLBACK,
-    DequantizeFate.SOURCE_SCALE,
-    DequantizeFate.WEIGHTS_SCALE,
-    DequantizeFate.SUM,
-    DequantizeFate.POST_OP,
-    DequantizeFate.STANDALONE,
-    DequantizeFate.FALLBACK,
+_NO_WORK = {
+    QuantizeFate.CONSTANT,
+    QuantizeFate.REDUNDANT,
+    DequantizeFate.BIAS,
+    DequantizeFate.CONSTANT,
+    DequantizeFate.REDUNDANT,
 }
 
 
@@ -257,7 +229,7 @@ def _fates(plan: Plan) -> Iterator[Finding]:
             yield Finding(f"{label} is a fate of the other half")
         if fate.half is Half.DEQUANTIZE and not fate.consumer:
             yield Finding(f"{label} does not say for which consumer")
-        if fate.step is None and fate.fate in _AT_WORK:
+        if fate.step is None and fate.fate not in _NO_WORK:
             yield Finding(f"{label} does not say in which step the work is done")
         if fate.step is not None and not 0 <= fate.step < len(plan.steps):
             yield Finding(f"{label} is in step #{fate.step}, and the plan has {len(plan.steps)}")
@@ -283,7 +255,7 @@ def _fates_are_true(plan: Plan) -> Iterator[Finding]:
         if not _has_it(plan, step, fate.fate):
             told = f"the {fate.half.value} half of {name_text(fate.quantizer)} is told to be `{fate.fate.value}`"
             yield Finding(
-                f"{told} of step #{fate.step}, and {_called(step)} has no such thing",
+                f"{told} of step #{fate.step}, and {called(step)} has no such thing",
                 step.name,
                 token=step.primitive,
             )

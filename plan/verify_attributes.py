@@ -8,15 +8,15 @@ import math
 from collections.abc import Iterator
 
 from ..ir.algorithms import BINARY, ELTWISE
-from ..ir.diagnostic import Finding
 from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, Shape, TensorType
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
-from .targets import TARGETS, Capability, Target
+from .findings import destination, of_target, type_of
+from .targets import Target
 from .types import Plan, Step
 
-__all__ = ["destination", "post_ops_fit", "scales_fit", "type_of", "zero_points_fit"]
+__all__ = ["post_ops_fit", "scales_fit", "zero_points_fit"]
 
 _OPERANDS = (DType.F32, DType.S32, DType.S8, DType.U8)
 _CODES = (DType.U8, DType.S8)
@@ -26,31 +26,12 @@ _SMALLEST = 2.0**-149  # below, it may be 0 there
 _WEIGHTED = ("convolution", "deconvolution", "matmul")
 
 
-def type_of(plan: Plan, value: str | None) -> TensorType | None:
-    """The type of a value or constant, or None where the plan does not say it."""
-    if value and value in plan.constants:
-        data = plan.constants[value]
-        return TensorType(DType.from_numpy(data.dtype), tuple(data.shape))
-    return plan.values.get(value) if value else None
-
-
-def destination(plan: Plan, step: Step) -> TensorType | None:
-    """The type of the step's first output, or None where the plan does not say it."""
-    return type_of(plan, step.outputs[0] if step.outputs else None)
-
-
-def _capable(plan: Plan) -> Iterator[tuple[Step, Target, Capability]]:
-    target = TARGETS.get(plan.target)
-    if target is not None:
-        for step in plan.steps:
-            yield step, target, target.capability(step.primitive)
-
-
 def _role_type(plan: Plan, step: Step, role: str) -> TensorType | None:
     return destination(plan, step) if role == "dst" else type_of(plan, step.arg(role))
 
 
-def _has_scale(step: Step, role: str, target: Target, capability: Capability) -> bool:
+def _has_scale(step: Step, role: str, target: Target) -> bool:
+    capability = target.capability(step.primitive)
     if role == "dst":
         return capability.dst_scale
     if step.arg(role) is None:
@@ -60,7 +41,8 @@ def _has_scale(step: Step, role: str, target: Target, capability: Capability) ->
     return capability.src_scale and role.startswith("src")
 
 
-def _has_zero_point(step: Step, role: str, capability: Capability) -> bool:
+def _has_zero_point(step: Step, role: str, target: Target) -> bool:
+    capability = target.capability(step.primitive)
     if role == "dst":
         return capability.dst_zero_point
     if role == "weights":
@@ -68,39 +50,30 @@ def _has_zero_point(step: Step, role: str, capability: Capability) -> bool:
     return role == "src" and step.arg(role) is not None and capability.src_zero_point
 
 
-def scales_fit(plan: Plan) -> Iterator[Finding]:
+@of_target
+def scales_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
     """Scales stand where the target has them, with a mask that the primitive takes and one value
     for each index of it.
     """
-    for step, target, capability in _capable(plan):
-        for role, scale in step.attr.scales.items():
-            if not _has_scale(step, role, target, capability):
-                yield _about(
-                    step,
-                    f"has a scale of {role}, which {step.primitive} of {target.name} does not take",
-                )
-                continue
-            problem = _mask_problem(plan, step, role, scale) or _value_problem(scale, role)
-            if problem:
-                yield _about(step, f"has a scale of {role} {problem}")
-        if step.attr.output_scales is not None:
-            yield from _output_scales(plan, step, target)
-
-
-def _output_scales(plan: Plan, step: Step, target: Target) -> Iterator[Finding]:
-    scale = step.attr.output_scales
-    if scale is None or target.scales != "output" or step.primitive not in (*_WEIGHTED, "reorder"):
-        yield _about(
-            step, f"has output scales, which {step.primitive} of {target.name} does not take"
-        )
+    for role, scale in step.attr.scales.items():
+        if not _has_scale(step, role, target):
+            yield f"has a scale of {role}, which {step.primitive} of {target.name} does not take"
+            continue
+        problem = _mask_problem(plan, step, role, scale) or _value_problem(scale, role)
+        yield problem and f"has a scale of {role} {problem}"
+    output = step.attr.output_scales
+    if output is None:
+        return
+    if target.scales != "output" or step.primitive not in (*_WEIGHTED, "reorder"):
+        yield f"has output scales, which {step.primitive} of {target.name} does not take"
         return
     dst = destination(plan, step)
-    shape = None if dst is None else dst.shape
     problem = (
-        _value_problem(scale, "dst") or _single_bit(scale.mask) or _count_problem(scale, shape)
+        _value_problem(output, "dst")
+        or _single_bit(output.mask)
+        or _count_problem(output, None if dst is None else dst.shape)
     )
-    if problem:
-        yield _about(step, f"has output scales {problem}")
+    yield problem and f"has output scales {problem}"
 
 
 def _single_bit(mask: int) -> str | None:
@@ -122,29 +95,29 @@ def _value_problem(scale: Scale, role: str) -> str | None:
     )
 
 
-def zero_points_fit(plan: Plan) -> Iterator[Finding]:
+@of_target
+def zero_points_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
     """Zero points stand where the target has them, on integers, with a mask that the primitive
     takes.
     """
-    for step, target, capability in _capable(plan):
-        for role, point in step.attr.zero_points.items():
-            if not _has_zero_point(step, role, capability):
-                yield _about(
-                    step,
-                    f"has a zero point of {role}, which {step.primitive} of {target.name} does not take",
-                )
-                continue
-            problem = _mask_problem(plan, step, role, point)
-            type_ = _role_type(plan, step, role)
-            low, high = DType.S32.range
-            if problem:
-                yield _about(step, f"has a zero point of {role} {problem}")
-            if type_ is not None and not type_.dtype.is_integer:
-                yield _about(
-                    step, f"has a zero point of {role}, which is {type_.dtype.value} and no integer"
-                )
-            if not all(low <= v <= high for v in point.values):
-                yield _about(step, f"has a zero point of {role} that is no s32")
+    for role, point in step.attr.zero_points.items():
+        if not _has_zero_point(step, role, target):
+            yield (
+                f"has a zero point of {role}, which {step.primitive} of {target.name} does not take"
+            )
+            continue
+        problem = _mask_problem(plan, step, role, point)
+        yield problem and f"has a zero point of {role} {problem}"
+        type_ = _role_type(plan, step, role)
+        if type_ is not None and not type_.dtype.is_integer:
+            yield f"has a zero point of {role}, which is {type_.dtype.value} and no integer"
+        if not all(map(_is_s32, point.values)):
+            yield f"has a zero point of {role} that is no s32"
+
+
+def _is_s32(value: int) -> bool:
+    low, high = DType.S32.range
+    return low <= value <= high
 
 
 def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -> str | None:
@@ -201,39 +174,25 @@ def _count_problem(scale: Scale | ZeroPoint, shape: Shape | None) -> str | None:
     )
 
 
-def _about(step: Step, problem: str, token: str = "") -> Finding:
-    return Finding(
-        f"{step.primitive} {name_text(step.name)} {problem}",
-        step.name,
-        token=token or step.primitive,
-    )
-
-
 # -- post-ops --------------------------------------------------------------------------------------
 
 
-def post_ops_fit(plan: Plan) -> Iterator[Finding]:
+@of_target
+def post_ops_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
     """Post-ops are of kinds that the primitive takes, not too many, by known algorithms, and their
     operands fit the destination.
     """
-    for step, target, capability in _capable(plan):
-        if len(step.attr.post_ops) > target.max_post_ops:
-            yield _about(
-                step,
-                f"has {len(step.attr.post_ops)} post-ops, and {target.name} takes {target.max_post_ops}",
+    post_ops = step.attr.post_ops
+    if len(post_ops) > target.max_post_ops:
+        yield f"has {len(post_ops)} post-ops, and {target.name} takes {target.max_post_ops}"
+    for op in post_ops:
+        if op.kind not in target.capability(step.primitive).post_ops:
+            yield (
+                f"has a post-op {op.kind}, which {step.primitive} of {target.name} does not take"
             )
-        dst = destination(plan, step)
-        for op in step.attr.post_ops:
-            kind = op.kind
-            if kind not in capability.post_ops:
-                yield _about(
-                    step,
-                    f"has a post-op {kind}, which {step.primitive} of {target.name} does not take",
-                )
-                continue
-            problem = _post_op_problem(plan, target, op, dst)
-            if problem:
-                yield _about(step, f"has a post-op {kind} {problem}")
+            continue
+        problem = _post_op_problem(plan, target, op, destination(plan, step))
+        yield problem and f"has a post-op {op.kind} {problem}"
 
 
 def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | None) -> str | None:
@@ -257,8 +216,7 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | N
                 return f"with slopes of {slope.dtype.value} instead of f32"
             return _operand_problem(slope, dst) or _prelu_mask_problem(op, slope)
         case Sum():
-            low, high = DType.S32.range
-            if not low <= op.zero_point <= high:
+            if not _is_s32(op.zero_point):
                 return "with a zero point that is no s32"
             return None if _is_f32(op.scale) else "with a scale that is not finite"
         case DepthwiseConv():

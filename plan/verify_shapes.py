@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.algorithms import BINARY, ELTWISE
@@ -19,11 +19,11 @@ from ..ir.ops.spec import SWITCHES, Array, OpSpec, Required, ShapeError
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, TensorType, is_static
 from .accumulator import ACCUMULATOR, CODE_REACH, accumulated, reach_of
+from .arguments import positional
 from .attributes import DepthwiseConv
-from .nodes import positional
-from .targets import TARGETS
+from .findings import about, destination, of_steps, of_target, type_of
+from .targets import Target
 from .types import Plan, Step
-from .verify_attributes import destination, type_of
 
 __all__ = ["PRIMITIVES", "Schema", "params_fit", "roles_fit", "shapes_fit", "types_fit"]
 
@@ -88,29 +88,19 @@ _GEMM = ("convolution", "deconvolution", "matmul")
 _CODES = (DType.U8, DType.S8, DType.S32)
 
 
-def _about(step: Step, problem: str) -> Finding:
-    return Finding(
-        f"{step.primitive} {name_text(step.name)} {problem}", step.name, token=step.primitive
-    )
-
-
 # -- identity and roles ----------------------------------------------------------------------------
 
 
-def roles_fit(plan: Plan) -> Iterator[Finding]:
+@of_steps
+def roles_fit(plan: Plan, step: Step) -> Iterator[str | None]:
     """A step's primitive is one that computes its op, it has the arguments that it needs, each role
     once, and every argument its own.
     """
-    for step in plan.steps:
-        problem = _problem(step)
-        if problem:
-            yield _about(step, problem)
-        for role in PRIMITIVES[step.primitive].constant if step.primitive in PRIMITIVES else ():
-            value = step.arg(role)
-            if value is not None and value not in plan.constants:
-                yield _about(
-                    step, f"computes its {role} at run time, and {step.primitive} needs a constant"
-                )
+    yield _problem(step)
+    for role in PRIMITIVES[step.primitive].constant if step.primitive in PRIMITIVES else ():
+        value = step.arg(role)
+        if value is not None and value not in plan.constants:
+            yield f"computes its {role} at run time, and {step.primitive} needs a constant"
 
 
 def _problem(step: Step) -> str | None:
@@ -157,26 +147,21 @@ def _role_problem(step: Step) -> str | None:
 
 def _row_role_problem(step: Step, roles: list[str]) -> str | None:
     row = OPS[step.op]
-    if positional(row, step.args) is None:
+    places = positional(row, tuple((role, role) for role in roles))
+    if places is None:
         return f"has the roles {', '.join(roles)}, which {step.op} does not have"
-    missing = [p.name if not p.variadic else f"{p.name}_0" for p in row.inputs if not p.optional]
-    missing = [role for role in missing if role not in roles]
+    needed = [p.name if not p.variadic else f"{p.name}_0" for p in row.inputs if not p.optional]
+    missing = [role for role in needed if role not in roles]
     if missing:
         return f"lacks its input {', '.join(missing)}"
-    place = {param.name: index for index, param in enumerate(row.inputs)}
-    return _order_problem(
-        roles,
-        lambda role: (
-            (place[role], 0) if role in place else (len(place), int(role.rpartition("_")[2]))
-        ),
-    )
+    return _order_problem(roles, places)
 
 
-def _order_problem(roles: list[str], place: Callable[[str], tuple[int, int]]) -> str | None:
+def _order_problem(roles: list[str], places: Sequence[str]) -> str | None:
     """Roles stand in their order: much is read by position."""
     return (
         None
-        if roles == sorted(roles, key=place)
+        if roles == [role for role in places if role in roles]
         else f"has its arguments in the order {', '.join(roles)}"
     )
 
@@ -186,42 +171,27 @@ def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
     missing = [role for role in schema.needs if role not in roles]
     if missing:
         return f"lacks its argument {', '.join(missing)}"
-    takes = (
-        tuple(param.name for param in OPS[step.op].inputs[1:])
-        if schema.takes is None
-        else schema.takes
-    )
-    known = (
-        [*schema.needs, *takes] if not schema.repeats else [f"src_{i}" for i in range(len(roles))]
-    )
-    place = {role: number for number, role in enumerate(known)}
-    strange = [role for role in roles if role not in place]
+    takes = schema.takes
+    if takes is None:
+        takes = tuple(param.name for param in OPS[step.op].inputs[1:])
+    known = [f"src_{i}" for i in range(len(roles))] if schema.repeats else [*schema.needs, *takes]
+    strange = [role for role in roles if role not in known]
     if strange:
         return f"has the role {name_text(strange[0])}, which {step.primitive} does not have"
-    disorder = _order_problem(roles, lambda role: (place[role], 0))
-    if disorder:
-        return disorder
-    outputs = [value for value in step.outputs if value]
-    return (
-        None
-        if len(outputs) == len(step.outputs) == 1
-        else f"has {len(step.outputs)} outputs, and {step.primitive} has one"
-    )
+    if len(step.outputs) != 1 or not step.outputs[0]:
+        writes = f"has {len(step.outputs)} outputs, and {step.primitive} has one"
+        return _order_problem(roles, known) or writes
+    return _order_problem(roles, known)
 
 
 # -- parameters ------------------------------------------------------------------------------------
 
 
-def params_fit(plan: Plan) -> Iterator[Finding]:
+@of_steps
+def params_fit(plan: Plan, step: Step) -> Iterator[str]:  # noqa: ARG001  # a row of steps
     """Parameters are those that the op's row has, of its kinds; `eltwise` and `binary` name an
     algorithm.
     """
-    for step in plan.steps:
-        for problem in _param_problems(step):
-            yield _about(step, problem)
-
-
-def _param_problems(step: Step) -> Iterator[str]:
     row = OPS.get(step.op)
     if row is None:
         return
@@ -279,14 +249,11 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
             found = _expected(plan, step)
         except _NO_FIT as error:
             if not _problem(step):  # else the row of roles has said so
-                yield Finding(
-                    f"{step.primitive} {name_text(step.name)}: {error}",
-                    step.name,
-                    token=step.primitive,
-                )
+                message = f"{step.primitive} {name_text(step.name)}: {error}"
+                yield Finding(message, step.name, token=step.primitive)
             continue
         if len(step.outputs) > len(found):
-            yield _about(step, f"has {len(step.outputs)} outputs, and {step.op} gives {len(found)}")
+            yield about(step, f"has {len(step.outputs)} outputs, and {step.op} gives {len(found)}")
         for value, expected in zip(step.outputs, found, strict=False):
             stated = plan.values.get(value)
             differs = stated is not None and stated.shape != expected.shape
@@ -446,43 +413,29 @@ def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorTy
     )
 
 
-def types_fit(plan: Plan) -> Iterator[Finding]:
+@of_target
+def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
     """A primitive reads and writes element types that the target has for it."""
-    target = TARGETS.get(plan.target)
-    for step in plan.steps if target is not None else ():
-        if step.primitive not in PRIMITIVES:
+    if step.primitive not in PRIMITIVES:
+        return
+    capability, end = (
+        target.capability(step.primitive),
+        f"{step.primitive} of {target.name} does not",
+    )
+    dst = destination(plan, step)
+    for role, value in step.args:
+        type_ = type_of(plan, value)
+        if not role.startswith("src") or type_ is None:
             continue
-        assert target is not None
-        capability = target.capability(step.primitive)
-        sources = [
-            (role, type_of(plan, value)) for role, value in step.args if role.startswith("src")
-        ]
-        dst = destination(plan, step)
-        for role, type_ in sources:
-            if type_ is not None and type_.dtype not in capability.src:
-                yield _about(
-                    step,
-                    f"reads {role} as {type_.dtype.value}, which {step.primitive} of {target.name} does not take",
-                )
-            elif (
-                type_ is not None
-                and dst is not None
-                and dst.dtype not in capability.dst.get(type_.dtype, ())
-            ):
-                yield _about(
-                    step,
-                    f"turns {type_.dtype.value} into {dst.dtype.value}, which {step.primitive} of {target.name} does not do",
-                )
-        src, weights, bias = (type_of(plan, step.arg(role)) for role in ("src", "weights", "bias"))
-        if (
-            src is not None
-            and weights is not None
-            and weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8)
-        ):
-            yield _about(step, f"multiplies {src.dtype.value} by {weights.dtype.value}")
-        elif src is not None and weights is not None and src.dtype in (DType.U8, DType.S8):
-            problem = _accumulator_problem(plan, step, src.dtype, weights)
-            if problem:
-                yield _about(step, problem)
-        if bias is not None and bias.dtype is not DType.F32:
-            yield _about(step, f"adds a bias of {bias.dtype.value} instead of f32")
+        if type_.dtype not in capability.src:
+            yield f"reads {role} as {type_.dtype.value}, which {end} take"
+        elif dst is not None and dst.dtype not in capability.dst.get(type_.dtype, ()):
+            yield f"turns {type_.dtype.value} into {dst.dtype.value}, which {end} do"
+    src, weights, bias = (type_of(plan, step.arg(role)) for role in ("src", "weights", "bias"))
+    if src is not None and weights is not None:
+        if weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
+            yield f"multiplies {src.dtype.value} by {weights.dtype.value}"
+        elif src.dtype in (DType.U8, DType.S8):
+            yield _accumulator_problem(plan, step, src.dtype, weights)
+    if bias is not None and bias.dtype is not DType.F32:
+        yield f"adds a bias of {bias.dtype.value} instead of f32"

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import assert_never
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
 
 import numpy as np
 
 from ..ir.decision import Decision, Fate, QuantizeFate
-from ..ir.ops.spec import Attr
 from ..ir.text_write import Writer
 from ..ir.types import Quantization, TensorType
-from ..plan.attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum
+from ..plan.attributes import DepthwiseConv, PostOp
 from ..plan.types import Plan, Step
 from .fates import fates_by_quantizer
-from .summary import post_op_kind, summary_of
+from .summary import summary_of
 
 __all__ = ["INSPECT_SCHEMA", "Json", "decision_json", "plan_json", "summary_json"]
 
@@ -81,7 +82,7 @@ def summary_json(plan: Plan) -> dict[str, Json]:
         "fused": summary.fused,
         "fates": {"quantize": dict(summary.quantize), "dequantize": dict(summary.dequantize)},
         "decisions": {"fired": summary.fired, "refused": summary.refused},
-        "options": {name: _attr(value) for name, value in sorted(plan.options.items())},
+        "options": {name: _json(value) for name, value in sorted(plan.options.items())},
     }
 
 
@@ -132,50 +133,27 @@ def _channel_axis(step: Step, type_: TensorType, channels: int) -> int | None:
 
 
 def _post_op(op: PostOp) -> dict[str, Json]:
-    kind: dict[str, Json] = {"kind": post_op_kind(op)}
-    match op:
-        case Eltwise():
-            return kind | {
-                "algorithm": op.algorithm,
-                "alpha": _number(op.alpha),
-                "beta": _number(op.beta),
-                "scale": _number(op.scale),
-            }
-        case Binary():
-            return kind | {
-                "algorithm": op.algorithm,
-                "operand": op.operand,
-                "scale": None if op.scale is None else _scale(op.scale),
-            }
-        case Sum():
-            dtype = None if op.dtype is None else op.dtype.value
-            return kind | {
-                "operand": op.operand,
-                "scale": _number(op.scale),
-                "zero_point": op.zero_point,
-                "dtype": dtype,
-            }
-        case Prelu():
-            return kind | {"operand": op.operand, "mask": op.mask}
-        case DepthwiseConv():
-            return kind | {
-                "weights": op.weights,
-                "bias": op.bias or None,
-                "kernel": op.kernel,
-                "stride": op.stride,
-                "padding": op.padding,
-                "weights_dtype": op.weights_dtype.value,
-                "dst_dtype": op.dst_dtype.value,
-                "weights_scale": _scale(op.weights_scale),
-                "dst_scale": _scale(op.dst_scale),
-                "src_dtype": op.src_dtype.value,
-            }
-        case _:
-            assert_never(op)
+    no_bias: dict[str, Json] = (
+        {"bias": None} if isinstance(op, DepthwiseConv) and not op.bias else {}
+    )
+    return {"kind": op.kind} | _record(op) | no_bias
 
 
-def _scale(scale: Scale) -> dict[str, Json]:
-    return {"values": [_number(value) for value in scale.values], "mask": scale.mask}
+def _record(value: Any) -> dict[str, Json]:
+    """A dataclass by its fields."""
+    return {item.name: _json(getattr(value, item.name)) for item in fields(value)}
+
+
+def _json(value: object) -> Json:
+    if isinstance(value, tuple):
+        return [_json(item) for item in value]
+    if isinstance(value, float):
+        return _number(value)
+    if is_dataclass(value) and not isinstance(value, TensorType | Quantization):
+        return _record(value)
+    if isinstance(value, Enum):
+        return str(value.value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def _number(value: float) -> float | str:
@@ -208,28 +186,7 @@ def _fate(fate: Fate) -> dict[str, Json]:
 
 def decision_json(decision: Decision) -> dict[str, Json]:
     """A decision as the documents have it."""
-    return {
-        "rule": decision.rule,
-        "subject": decision.subject,
-        "outcome": decision.outcome.value,
-        "reason": decision.reason,
-        "expected": decision.expected,
-        "found": decision.found,
-        "hint": decision.hint,
-        "alternatives": [
-            {
-                "home": weighed.home,
-                "cost": None if weighed.why_not else _number(weighed.cost),
-                "why_not": weighed.why_not,
-            }
-            for weighed in decision.alternatives
-        ],
-    }
-
-
-def _attr(value: Attr) -> Json:
-    if isinstance(value, tuple):
-        return [_attr(item) for item in value]
-    if isinstance(value, float):
-        return _number(value)
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+    weighed: list[Json] = [
+        _record(home) | ({"cost": None} if home.why_not else {}) for home in decision.alternatives
+    ]
+    return _record(decision) | {"alternatives": weighed}

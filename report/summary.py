@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from ..ir.decision import DequantizeFate, Half, Outcome, QuantizeFate
 from ..ir.types import DType
-from ..plan.attributes import PostOp
 from ..plan.types import Plan, Step
 
-__all__ = ["COMPUTE", "COSTLY", "Kind", "Summary", "post_op_kind", "runs_in_int8", "summary_of"]
+__all__ = ["COMPUTE", "COSTLY", "Kind", "Summary", "runs_in_int8", "summary_of"]
 
 COMPUTE = frozenset({"convolution", "deconvolution", "matmul"})
 """Primitives with weights: nearly all arithmetic of a network is in them, so they are what has to
@@ -121,9 +120,7 @@ def summary_of(plan: Plan) -> Summary:
             name: Kind(steps[name], int8[name])
             for name in sorted(steps, key=lambda name: (-steps[name], name))
         },
-        post_ops=_most_frequent(
-            post_op_kind(op) for step in plan.steps for op in step.attr.post_ops
-        ),
+        post_ops=_most_frequent(op.kind for step in plan.steps for op in step.attr.post_ops),
         attributes={name: count for name, count in attributes.items() if count},
         forms=Counter(quantizer.form for quantizer in plan.quantizers.values()),
         quantize=_in_order(
@@ -152,11 +149,6 @@ def runs_in_int8(plan: Plan, step: Step) -> bool:
         return False
     roles = [value for role, value in step.args if role == "weights" or role.startswith("src")]
     return all(plan.type(value).dtype in _INT8 for value in roles or [step.args[0][1]])
-
-
-def post_op_kind(op: PostOp) -> str:
-    """The name of a kind of post-op: `eltwise`, `binary`, `sum`, `prelu`, `depthwise_conv`."""
-    return op.kind
 
 
 def _most_frequent(names: Iterable[str]) -> dict[str, int]:

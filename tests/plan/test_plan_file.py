@@ -23,6 +23,7 @@ from fqfuse.errors import PlanError
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import PrimitiveAttr
 from fqfuse.plan.file import is_plan, plan_bytes, read_plan, save_plan
+from fqfuse.plan.nodes import node_of, step_of
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan, Step
 
@@ -214,13 +215,11 @@ def _type_of_filled(plan: Plan) -> TensorType:
     ],
 )
 def test_whatever_a_step_holds_survives_its_node(primitive, op, params):
-    from fqfuse.plan import file as plan_file
-
     step = Step(
         "odd", primitive, op, (("x", "x"), ("", "y")), ("", "z"), params, PrimitiveAttr(), ("o",)
     )
-    node, _, _ = plan_file._node(step)
-    again = plan_file._step(type(node).FromString(node.SerializeToString()))
+    node, _ = node_of(step)
+    again = step_of(type(node).FromString(node.SerializeToString()))
     assert {k: exactly(v) for k, v in again.params.items()} == {
         k: exactly(v) for k, v in params.items()
     }
@@ -248,13 +247,11 @@ def test_whatever_a_step_holds_survives_its_node(primitive, op, params):
     ],
 )
 def test_a_foreign_op_is_the_users_own_node_where_nothing_is_lost(args, params, kept):
-    from fqfuse.plan import file as plan_file
-
     step = Step("mine", "onnx.NonZero", "Onnx", args, ("b",), params, PrimitiveAttr(), ("o", "p"))
-    node, domain, version = plan_file._node(step)
+    node, version = node_of(step)
     assert (node.op_type, node.domain) == (("NonZero", "") if kept else ("Onnx", "fqfuse"))
-    assert (domain, version) == (("", 13) if kept else ("fqfuse", 1))
-    assert plan_file._step(type(node).FromString(node.SerializeToString())) == step
+    assert version == (13 if kept else 1)
+    assert step_of(type(node).FromString(node.SerializeToString())) == step
     if kept:
         assert list(node.input) == ["a"]
         assert list(node.output) == ["b"]

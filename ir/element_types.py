@@ -1,0 +1,30 @@
+"""The element types of ONNX, by their numbers in TensorProto.DataType, without onnx."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .types import DType
+
+__all__ = ["DTYPES", "ELEMENT_TYPES"]
+
+ELEMENT_TYPES: Mapping[DType, int] = {
+    DType.F32: 1,
+    DType.U8: 2,
+    DType.S8: 3,
+    DType.U16: 4,
+    DType.S16: 5,
+    DType.S32: 6,
+    DType.S64: 7,
+    DType.STRING: 8,
+    DType.BOOL: 9,
+    DType.F16: 10,
+    DType.F64: 11,
+    DType.U32: 12,
+    DType.U64: 13,
+    DType.BF16: 16,
+    DType.U4: 21,
+    DType.S4: 22,
+}
+
+DTYPES: Mapping[int, DType] = {number: dtype for dtype, number in ELEMENT_TYPES.items()}

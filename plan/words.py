@@ -1,0 +1,124 @@
+"""Scales, zero points and post-ops in the words of the text form, there and back. What a post-op has
+to say follows from the fields of its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from functools import partial
+from typing import Any, TypeVar
+
+from ..ir.text_read import Reader
+from ..ir.text_write import Writer, name_text
+from .attributes import OPERANDS, PostOp, Scale, ZeroPoint
+
+__all__ = ["factors_from", "factors_text", "post_op_from", "post_op_text"]
+
+_KINDS: Mapping[str, type[PostOp]] = {kind.kind: kind for kind in OPERANDS}
+_F = TypeVar("_F", Scale, ZeroPoint)
+_ITEMS: Mapping[type, Callable[[Reader], Any]] = {Scale: Reader.number, ZeroPoint: Reader.integer}
+
+
+def factors_text(writer: Writer, held: Scale | ZeroPoint) -> str:
+    """`0.02`, or `[0.1,0.2]:1` with the mask."""
+    single = held.mask == 0 and len(held.values) == 1
+    if isinstance(held, Scale):
+        text = writer.numbers(held.values) if single else writer.listing(held.values)
+    else:
+        text = ",".join(map(str, held.values))
+        text = text if single else f"[{text}]"
+    return text if single else f"{text}:{held.mask}"
+
+
+def factors_from(reader: Reader, kind: type[_F]) -> _F:
+    """What `factors_text` wrote.
+
+    Raises:
+        InvalidModel: something else stands here.
+    """
+    item = partial(_ITEMS[kind], reader)
+    if not reader.peek("["):
+        return kind((item(),))
+    reader.refuse_elided()
+    values = reader.listed("[", "]", item)
+    reader.expect(":")
+    return kind(tuple(values), reader.integer("a mask"))
+
+
+_OPTIONS: Mapping[str, tuple[Callable[[Writer, Any], str], Callable[[Reader], object]]] = {
+    "float": (lambda writer, value: writer.numbers((value,)), Reader.number),
+    "int": (lambda _, value: str(value), Reader.integer),
+    "DType": (lambda _, value: value.value, Reader.dtype),
+    "Scale": (factors_text, lambda reader: factors_from(reader, Scale)),
+}
+"""How an option is written and read, by the type of its field."""
+
+
+def _option(annotation: object) -> tuple[Callable[[Writer, Any], str], Callable[[Reader], object]]:
+    return _OPTIONS[str(annotation).removesuffix(" | None")]
+
+
+def post_op_text(writer: Writer, op: PostOp, ref: Callable[[str], str]) -> str:
+    """A post-op, with what differs from its defaults: `eltwise(relu)`, `sum(%r,scale=0.5)`,
+    `binary(add,@c)`.
+
+    Args:
+        writer: of the text.
+        op: the post-op.
+        ref: writes the reference to an operand.
+    """
+    parts = []
+    for item in fields(op):
+        value = getattr(op, item.name)
+        if item.name in OPERANDS[type(op)]:
+            parts.append(ref(value))
+        elif item.type == "Algorithm":
+            parts.append(name_text(value))
+        elif value is not None:
+            write, _ = _option(item.type)
+            text = write(writer, value)
+            if item.default in (MISSING, None) or text != write(writer, item.default):
+                parts.append(f"{item.name}={text}")
+    return f"{op.kind}({','.join(parts)})"
+
+
+def post_op_from(reader: Reader, use: Callable[[], str]) -> PostOp:
+    """What `post_op_text` wrote: `eltwise(relu,alpha=0.1)`, `depthwise_conv(@w,@b,kernel=3,...)`.
+
+    Args:
+        reader: stands at the post-op.
+        use: reads the reference to an operand.
+
+    Raises:
+        InvalidModel: something else stands there.
+    """
+    start = reader.at
+    kind = _KINDS.get(reader.word("a post-op"))
+    if kind is None:
+        reader.at = start
+        reader.fail("a post-op (" + ", ".join(_KINDS) + ")")
+    reader.expect("(")
+    found: dict[str, Any] = {}
+    options = {}
+    for item in fields(kind):
+        operand = item.name in OPERANDS[kind]
+        if not operand and item.type != "Algorithm":
+            options[item.name] = item
+            continue
+        if found:
+            reader.expect(",")
+        found[item.name] = use() if operand else reader.name("an algorithm")
+    while reader.take(","):
+        key = reader.word("an option of the post-op")
+        if key not in options or key in found:
+            reader.fail_with(
+                f"{key} is no option here, or stands twice; there are {', '.join(options)}"
+            )
+        reader.expect("=")
+        found[key] = _option(options[key].type)[1](reader)
+    missing = [key for key, item in options.items() if item.default is MISSING and key not in found]
+    if missing:
+        reader.fail_with(f"{kind.kind} needs {', '.join(missing)}")
+    reader.expect(")")
+    return kind(**found)
