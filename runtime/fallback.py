@@ -13,14 +13,12 @@ from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
 from onnx.reference.ops.op_tile import Tile as _ReferenceTile
 
 from ..errors import InvalidInput, UnsupportedOp
-from ..ir.graph import Node
 from ..ir.ops.foreign_guards import onnx_speaking
 from ..ir.ops.movement import tiled
 from ..ir.ops.spec import Array, Attr
 from ..plan.foreign import foreign_model
-from ..plan.types import Step
 
-__all__ = ["MOST_TRIPS", "ForeignOp", "foreign_op", "run_foreign", "run_step_foreign"]
+__all__ = ["MOST_TRIPS", "ForeignOp", "foreign_op"]
 
 _PACKAGES = {"PIL": "Pillow"}  # where a package is called otherwise than its module
 
@@ -129,16 +127,6 @@ def _carried(array: Array) -> Array:
         return array.astype(object)
     wider = _CARRIERS.get(array.dtype.name)
     return array if wider is None else array.astype(wider)
-
-
-def run_foreign(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:
-    """A foreign node of a graph, for `ir.interpret.run_graph(foreign=...)`."""
-    return foreign_op(node.attrs, ", ".join(node.origin) or node.name)(arrays)
-
-
-def run_step_foreign(step: Step) -> ForeignOp:
-    """A foreign step of a plan."""
-    return foreign_op(step.params, ", ".join(step.origin) or step.name)
 
 
 class Loop(_ReferenceLoop):

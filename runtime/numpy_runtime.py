@@ -20,9 +20,8 @@ from ..plan.types import Plan, Step
 from .arena import Lifetimes, place, trace
 from .budget import RunBudget
 from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch
-from .kernels.foreign import ForeignKernel
 from .kernels.registry import bind_kernel
-from .kernels.table import EvaluatedKernel, OnnxKernel
+from .kernels.table import EvaluatedKernel
 from .numerics import VNNI_3_2, NumericsProfile
 from .pool import WorkerPool, single_threaded_blas
 from .processors import default_threads
@@ -50,7 +49,7 @@ class _Bound:
         idle: leases that no run uses.
     """
 
-    kernels: list[Kernel | None]
+    kernels: list[Kernel | EvaluatedKernel | None]
     buffers: dict[str, Result]
     offsets: dict[str, int]
     lives: Lifetimes
@@ -74,9 +73,7 @@ class _Lease:
         scratches = [Scratch(bound.local_bytes) for _ in range(threads)]
         values = {**plan.constants, **self.arrays}
         self.programs = [
-            None
-            if kernel is None or isinstance(kernel, EvaluatedKernel)
-            else _program(kernel, step, values, scratches)
+            _program(kernel, step, values, scratches) if isinstance(kernel, Kernel) else None
             for step, kernel in zip(plan.steps, bound.kernels, strict=True)
         ]
 
@@ -207,12 +204,12 @@ class NumpyExecutor:
         plan = self._plan
         known = bind_shapes(plan, shapes, self._budget)
         buffers: dict[str, Result] = {}
-        kernels: list[Kernel | None] = []
+        kernels: list[Kernel | EvaluatedKernel | None] = []
         for step in plan.steps:
             layouts = {name: buffers[name].layout for name in step.inputs if name in buffers}
             kernel = _bind_step(plan, step, known, layouts, self._profile, self._pool.threads)
             kernels.append(kernel)
-            if kernel is None or isinstance(kernel, EvaluatedKernel):
+            if not isinstance(kernel, Kernel):
                 continue
             for name in step.inputs:
                 if name not in buffers and name not in plan.constants:
@@ -220,8 +217,10 @@ class NumpyExecutor:
             buffers |= dict(zip(filter(None, step.outputs), kernel.results, strict=True))
         lives = trace(plan, buffers)
         offsets, size = place(lives, {name: result.size for name, result in buffers.items()})
-        local = max((kernel.local_bytes for kernel in kernels if kernel is not None), default=0)
-        self._budget.check_run(plan, known, size + local * self._pool.threads)
+        bound = [kernel for kernel in kernels if isinstance(kernel, Kernel)]
+        local = max((kernel.local_bytes for kernel in bound), default=0)
+        own = sum(kernel.own_bytes for kernel in bound)
+        self._budget.check_run(plan, known, size + own + local * self._pool.threads)
         unsized = frozenset(
             i
             for i, step in enumerate(plan.steps)
@@ -241,12 +240,10 @@ def _bind_step(
     layouts: Mapping[str, Layout],
     profile: NumericsProfile,
     threads: int,
-) -> Kernel | None:
+) -> Kernel | EvaluatedKernel | None:
     """The kernel of a step; None when a shape is not known yet."""
-    if step.op == "Onnx":
-        return ForeignKernel(plan, step)
     if step.primitive.startswith("onnx."):
-        return OnnxKernel(step, plan.constants)
+        return EvaluatedKernel(plan, step)
     if any(value not in shapes for value in (*step.inputs, step.output)):
         return None
     operands = {

@@ -11,7 +11,7 @@ import enum
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -24,11 +24,14 @@ from ...errors import InternalError
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ...plan.types import Step
-from ..numerics import NumericsProfile
+from ..numerics import F32Array, NumericsProfile
 
 __all__ = [
+    "BETWEEN",
     "Binding",
+    "Block",
     "Call",
+    "InTurn",
     "Kernel",
     "Layout",
     "Operand",
@@ -38,10 +41,15 @@ __all__ = [
     "Tasks",
     "Tile",
     "Values",
+    "as_f32",
+    "cells",
+    "extent",
     "nbytes",
     "part_of",
+    "record_choice",
     "share",
     "tiles",
+    "widened",
 ]
 
 
@@ -153,6 +161,21 @@ class Recorder:
         )  # np.copyto dispatches in Python first
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Where a tile lies, and what is read while it is finished.
+
+    Attributes:
+        tile: its box in the destination, physical order.
+        operands: the run-time operands of the epilogue, physical views.
+        record: takes the calls down, gives scratch.
+    """
+
+    tile: Tile
+    operands: Sequence[Array]
+    record: Recorder
+
+
 @dataclass(frozen=True)
 class Tasks:
     """What a kernel does with one set of arrays: independent tasks.
@@ -180,6 +203,11 @@ class Operand:
     shape: tuple[int, ...]
     layout: Layout = Layout.PLAIN
     data: Array | None = None
+
+    @classmethod
+    def of(cls, data: F32Array) -> Operand:
+        """A constant that is no value of the plan."""
+        return cls("", DType.F32, data.shape, data=data)
 
     def read(self, values: Values) -> Array:
         """The array, logical shape."""
@@ -250,6 +278,21 @@ class Binding:
             )
         return operand
 
+    def constant(self, role: str) -> Array:
+        """The data of the constant in a role.
+
+        Raises:
+            InternalError: it is computed at run time.
+        """
+        data = self.need(role).data
+        if data is None:
+            raise self.refuse(f"{role} that are no constant")
+        return data
+
+    def result(self, layout: Layout = Layout.PLAIN) -> Result:
+        """The output, in a layout."""
+        return Result(self.dtypes[0], self.shapes[0], layout)
+
     def ints(self, param: str, default: Sequence[int]) -> tuple[int, ...]:
         """A parameter that is a tuple of integers; the default where it is absent or empty."""
         value = self.step.params.get(param)
@@ -279,16 +322,56 @@ class Kernel(ABC):
         results: the outputs it writes; empty for a kernel that returns arrays of its own
             (`evaluate`).
         local_bytes: scratch for each worker.
+        own_bytes: further memory of a run.
     """
 
     results: tuple[Result, ...] = ()
     local_bytes: int = 0
+    own_bytes: int = 0
 
     @abstractmethod
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
         """The work for these arrays: reads `values`, writes `outputs` (logical shape, in the
         layouts that `results` announce).
         """
+
+
+def as_f32(array: Array, record: Recorder) -> F32Array:
+    """The array, or a copy of it in scratch where it is of another type."""
+    if array.dtype == np.float32:
+        return array  # type: ignore[return-value]
+    copy = record.take(array.shape, np.float32)
+    record.copy(copy, array)
+    return copy
+
+
+def record_choice(keeps: np.ufunc, y: F32Array, other: F32Array, record: Recorder) -> None:
+    """Takes down y = y where keeps(y, 0), else `other`, which is used as scratch."""
+    keep = record.take(y.shape, np.bool_)
+    record(keeps, y, np.float32(0), keep)
+    record(np.copyto, other, y, "same_kind", keep)
+    record(np.copyto, y, other)
+
+
+BETWEEN = "#between"
+"""What `InTurn` calls the result of its first kernel: no value of a plan, those are the user's names
+without a number sign in front.
+"""
+
+
+class InTurn(Kernel):
+    """Two kernels, the second of which reads what the first writes."""
+
+    def __init__(self, first: Kernel, second: Kernel) -> None:
+        self._first, self._second, self.results = first, second, second.results
+        self.local_bytes = max(first.local_bytes, second.local_bytes)
+        self.own_bytes = first.results[0].size
+
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """Those of the first, then those of the second."""
+        between = self._first.results[0].empty()
+        second = self._second.tasks({**values, BETWEEN: between}, outputs)
+        return replace(self._first.tasks(values, [between]), then=second)
 
 
 def share(size: int, threads: int, most: int, least: int) -> int:
@@ -301,13 +384,32 @@ def share(size: int, threads: int, most: int, least: int) -> int:
     return max(least, min(most, -(-size // threads)))
 
 
+def extent(tile: Tile) -> tuple[int, ...]:
+    """The shape of a box."""
+    return tuple(cut.stop - cut.start for cut in tile)
+
+
+def cells(tile: Tile) -> int:
+    """How many elements a box has."""
+    return math.prod(extent(tile))
+
+
 def part_of(array: Array, tile: Sequence[slice]) -> Array:
-    """The box as a view, also of a number: without the dots, indexing would take it out of its
-    array.
+    """The part of an array that belongs to a box, as a view: dimensions of length 1 are broadcast
+    against the box, and so is a number.
     """
-    box: Any = (*tile, ...)
-    part: Array = array[box]
-    return part
+    if array.ndim == 0:
+        return array
+    return array[
+        tuple(
+            cut if size != 1 else slice(None) for size, cut in zip(array.shape, tile, strict=True)
+        )
+    ]
+
+
+def widened(array: Array, rank: int) -> Array:
+    """The array with leading dimensions of 1, up to `rank`, as NumPy broadcasts."""
+    return array if array.ndim >= rank else array.reshape((1,) * (rank - array.ndim) + array.shape)
 
 
 def tiles(shape: Sequence[int], limit: int, workers: int = 1) -> list[Tile]:

@@ -18,14 +18,12 @@ import numpy as np
 from ...ir.ops import OPS
 from ...ir.ops.convolution import transposed_window
 from ...ir.ops.spec import Array
-from ...ir.types import DType
-from .base import Binding, Kernel, Layout, Recorder, Result, Tasks, Tile, Values
-from .convolution import WindowedGemm, anchor_of, check_types, integer_codes
-from .epilogue import Epilogue
-from .exact_gemm import KSplit, split_for_weights
-from .windows import Window
+from ...ir.ops.windows import Window
+from .base import Binding, Kernel, Layout, Tile
+from .convolution import WindowedGemm
+from .elementwise import Parts
 
-__all__ = ["Deconvolution"]
+__all__ = ["bind_deconvolution"]
 
 
 @dataclass(frozen=True)
@@ -66,80 +64,24 @@ def _axes(stride: int, dilation: int, kernel: int, begin: int, output: int) -> l
     return found
 
 
-class Deconvolution(Kernel):
-    """`deconvolution`, in ONNX layout [IC, OC/groups, kernel...].
-
-    Args:
-        binding: the step; the weights must be constant.
-    """
-
-    def __init__(self, binding: Binding) -> None:
-        src, weights = binding.need("src"), binding.need("weights")
-        if weights.data is None:
-            raise binding.refuse("weights that are no constant")
-        shape = binding.shapes[0]
-        result = Result(binding.dtypes[0], shape, Layout.CHANNELS_LAST)
-        self.results = (result,)
-        self._src = src.name
-        groups = int(binding.number("group", 1))
-        check_types(binding)
-        codes, shift = integer_codes(binding, "src")
-        win = transposed_window(
-            OPS["ConvTranspose"].known(binding.step.params), src.shape[2:], weights.shape[2:]
-        )
-        strides = win.strides
-        per_axis = [
-            _axes(*args)
-            for args in zip(strides, win.dilations, win.kernel, win.begin, win.out, strict=True)
-        ]
-        self._phases: list[tuple[Tile, WindowedGemm]] = []
-        for axes in itertools.product(*per_axis):
-            matrix = _phase_matrix(weights.data, groups, axes)
-            split, magnitude = KSplit((0, matrix.shape[0]), 0, False, False), math.inf
-            if codes is not None:
-                split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
-                magnitude = float(split.bound)
-            part = (
-                slice(None),
-                *(slice(a.residue, None, s) for a, s in zip(axes, strides, strict=True)),
-                slice(None),
-            )
-            anchor = anchor_of(binding, 1, len(shape), magnitude, codes is not None)
-            epilogue = Epilogue(binding, result, anchor, part)
-            physical = (shape[0], *(a.outputs for a in axes), shape[1])
-            gemm = WindowedGemm(
-                _window(axes, src.shape[2:]),
-                matrix,
-                groups,
-                split,
-                epilogue,
-                physical,
-                src.shape[1],
-                shift,
-                binding.threads,
-            )
-            self._phases.append((part, gemm))
-        self.local_bytes = sum(gemm.local_bytes for _, gemm in self._phases)
-
-    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
-        """Tiles of every residue."""
-        x, out = (
-            Layout.CHANNELS_LAST.physical(values[self._src]),
-            Layout.CHANNELS_LAST.physical(outputs[0]),
-        )
-        phases = [gemm.tasks(x, out[part], values) for part, gemm in self._phases]
-        places = [(phase, index) for phase in phases for index in range(phase.count)]
-
-        def prepare(record: Recorder) -> None:
-            for phase in phases:
-                if phase.prepare is not None:
-                    phase.prepare(record)
-
-        def task(index: int, record: Recorder) -> None:
-            phase, inner = places[index]
-            phase.record(inner, record)
-
-        return Tasks(len(places), task, prepare)
+def bind_deconvolution(binding: Binding) -> Kernel:
+    """`deconvolution` with constant weights, in ONNX layout [IC, OC/groups, kernel...]."""
+    src, weights = binding.need("src"), binding.constant("weights")
+    result, groups = binding.result(Layout.CHANNELS_LAST), int(binding.number("group", 1))
+    attrs = OPS["ConvTranspose"].known(binding.step.params)
+    win = transposed_window(attrs, src.shape[2:], weights.shape[2:])
+    per_axis = [
+        _axes(*args)
+        for args in zip(win.strides, win.dilations, win.kernel, win.begin, win.out, strict=True)
+    ]
+    parts: list[tuple[Tile, Kernel]] = []
+    for axes in itertools.product(*per_axis):
+        steps = (slice(a.residue, None, s) for a, s in zip(axes, win.strides, strict=True))
+        part = (slice(None), *steps, slice(None))
+        matrix = _phase_matrix(weights, groups, axes)
+        kernel = WindowedGemm(binding, _window(axes, src.shape[2:]), matrix, groups, result, part)
+        parts.append((part, kernel))
+    return Parts(result, parts, sum(kernel.local_bytes for _, kernel in parts))
 
 
 def _phase_matrix(weights: Array, groups: int, axes: Sequence[_Axis]) -> Array:
@@ -154,12 +96,11 @@ def _phase_matrix(weights: Array, groups: int, axes: Sequence[_Axis]) -> Array:
 
 
 def _window(axes: Sequence[_Axis], spatial: Sequence[int]) -> Window:
-    kernel = tuple(len(a.taps) for a in axes)
-    output, begin = tuple(a.outputs for a in axes), tuple(a.begin for a in axes)
-    ones = (1,) * len(kernel)
-    dilations = tuple(a.dilation for a in axes)
-    end = tuple(
-        o - 1 + (max(k, 1) - 1) * d + 1 - i - b
-        for o, k, d, i, b in zip(output, kernel, dilations, spatial, begin, strict=True)
+    taps, out, begin, dilations = zip(
+        *((len(a.taps), a.outputs, a.begin, a.dilation) for a in axes), strict=True
     )
-    return Window(tuple(spatial), output, kernel, ones, dilations, begin, end)
+    end = tuple(
+        o + max(k - 1, 0) * d - n - b
+        for o, k, d, n, b in zip(out, taps, dilations, spatial, begin, strict=True)
+    )
+    return Window(taps, (1,) * len(taps), dilations, begin, end, out)

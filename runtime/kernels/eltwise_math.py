@@ -8,244 +8,243 @@ operations in the same order as the library's kernels. The others hold within a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ...errors import InternalError
+from ...ir.algorithms import ELTWISE
 from ..numerics import F32Array, FmaWork, NumericsProfile, fused_multiply_add
-from .base import Recorder
+from .base import Block, Recorder, record_choice
 
-__all__ = ["ALGORITHMS", "Algorithm", "EltwiseCall"]
+__all__ = ["ALGORITHMS", "EltwisePass"]
 
 
 @dataclass(frozen=True, slots=True)
-class EltwiseCall:
-    """Arguments of an algorithm.
+class EltwisePass:
+    """y = scale * algorithm(y; alpha, beta).
 
     Attributes:
-        y: f32, contiguous, changed in place.
+        algorithm: oneDNN's name.
         alpha, beta: the algorithm's parameters.
-        record: takes the calls down, gives scratch: at most 24 bytes an element.
+        scale: of the result.
         profile: the float order.
         finite: no element of y is a NaN.
         signed_zero: the sign of a zero will be seen (the destination is f32).
         exact: alpha * y + beta is exact in f64 for every y that there can be.
     """
 
-    y: F32Array
+    algorithm: str
     alpha: np.float32
     beta: np.float32
-    record: Recorder
+    scale: np.float32
     profile: NumericsProfile
     finite: bool
     signed_zero: bool
     exact: bool = False
 
-    def take(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Scratch."""
-        return self.record.take(shape, dtype)
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise InternalError(f"no eltwise algorithm {self.algorithm}")
+
+    @property
+    def plain_relu(self) -> bool:
+        """True for max(y, 0)."""
+        return self.algorithm == "relu" and bool(self.alpha == 0) and bool(self.scale == 1)
+
+    def bound(self, magnitude: float) -> float:
+        """A bound on the result for |y| <= magnitude."""
+        return abs(float(self.scale)) * ELTWISE[self.algorithm].reach(
+            float(self.alpha), float(self.beta), magnitude
+        )
+
+    def __call__(self, y: F32Array, block: Block) -> None:
+        """Takes down y = scale * algorithm(y); y is contiguous."""
+        ALGORITHMS[self.algorithm](self, y, block.record)
+        if self.scale != 1:
+            block.record(np.multiply, y, self.scale, y)
 
 
-Algorithm = Callable[[EltwiseCall], None]
-"""Takes down y = algorithm(y; alpha, beta), in place."""
+Algorithm = Callable[[EltwisePass, F32Array, Recorder], None]
+"""Takes down y = algorithm(y; alpha, beta), in place, with at most 24 bytes of scratch an
+element.
+"""
 
 _F = np.float32
 _SMALLEST_FMA_ADDEND = 2.0**-100
 
 
-def _relu(c: EltwiseCall) -> None:
-    if c.alpha == 0:
-        _record_clip(c, _F(0), _F(np.inf))
+def _relu(op: EltwisePass, y: F32Array, record: Recorder) -> None:
+    if op.alpha == 0:
+        _record_clip(op, _F(0), _F(np.inf), y, record)
         return
-    scaled = c.take(c.y.shape, np.float32)
-    c.record(np.multiply, c.y, c.alpha, scaled)
-    keep = c.take(c.y.shape, np.bool_)
-    c.record(np.greater, c.y, _F(0), keep)
-    c.record(np.copyto, scaled, c.y, "same_kind", keep)
-    c.record(np.copyto, c.y, scaled)
+    scaled = record.take(y.shape, np.float32)
+    record(np.multiply, y, op.alpha, scaled)
+    record_choice(np.greater, y, scaled, record)
 
 
-def _linear(c: EltwiseCall) -> None:
-    if c.beta == 0:
-        c.record(np.multiply, c.y, c.alpha, c.y)
-        if not np.signbit(c.beta):
-            c.record(np.add, c.y, c.beta, c.y)  # -0 + 0 = +0
-    elif c.profile.fma and c.exact:
-        wide = c.take(c.y.shape, np.float64)
-        c.record(np.copyto, wide, c.y)
-        c.record(np.multiply, wide, np.float64(c.alpha), wide)
-        c.record(np.add, wide, np.float64(c.beta), wide)
-        c.record.copy(c.y, wide)
-    elif c.profile.fma:
+def _linear(op: EltwisePass, y: F32Array, record: Recorder) -> None:
+    if op.beta == 0:
+        record(np.multiply, y, op.alpha, y)
+        if not np.signbit(op.beta):
+            record(np.add, y, op.beta, y)  # -0 + 0 = +0
+    elif op.profile.fma and op.exact:
+        wide = record.take(y.shape, np.float64)
+        record(np.copyto, wide, y)
+        record(np.multiply, wide, np.float64(op.alpha), wide)
+        record(np.add, wide, np.float64(op.beta), wide)
+        record.copy(y, wide)
+    elif op.profile.fma:
         # Terms that cancel to a subnormal are multiples of 2**-149 when the addend is not tiny
         # itself: nothing is left to round.
-        work = FmaWork(c.take(c.y.shape, np.float64), c.take(c.y.shape, np.int64))
-        c.record(
+        work = FmaWork(record.take(y.shape, np.float64), record.take(y.shape, np.int64))
+        record(
             fused_multiply_add,
-            c.y,
-            float(c.alpha),
-            c.beta,
-            c.y,
+            y,
+            float(op.alpha),
+            op.beta,
+            y,
             work,
-            abs(float(c.beta)) < _SMALLEST_FMA_ADDEND,
+            abs(float(op.beta)) < _SMALLEST_FMA_ADDEND,
         )
     else:
-        c.record(np.multiply, c.y, c.alpha, c.y)
-        c.record(np.add, c.y, c.beta, c.y)
+        record(np.multiply, y, op.alpha, y)
+        record(np.add, y, op.beta, y)
 
 
-def _clip(c: EltwiseCall) -> None:
-    _record_clip(c, c.alpha, c.beta)
+def _clip(op: EltwisePass, y: F32Array, record: Recorder) -> None:
+    _record_clip(op, op.alpha, op.beta, y, record)
 
 
-def _record_clip(c: EltwiseCall, low: np.float32, high: np.float32) -> None:
+def _record_clip(
+    op: EltwisePass, low: np.float32, high: np.float32, y: F32Array, record: Recorder
+) -> None:
     """min(max(y, low), high), where a NaN becomes `low`, and -0 becomes +0 for low = 0: the
     instruction's second operand.
     """
-    if not c.finite:
-        c.record(np.fmax, c.y, low, c.y)
-    c.record(c.y.clip, low, high, c.y)  # the fastest of NumPy's ways, but it keeps NaN and -0
-    if c.signed_zero and low == 0:
-        c.record(np.add, c.y, _F(0), c.y)
+    if not op.finite:
+        record(np.fmax, y, low, y)
+    record(y.clip, low, high, y)  # the fastest of NumPy's ways, but it keeps NaN and -0
+    if op.signed_zero and low == 0:
+        record(np.add, y, _F(0), y)
 
 
-def _abs(c: EltwiseCall) -> None:
-    c.record(np.abs, c.y, c.y)
+def _elu(op: EltwisePass, y: F32Array, record: Recorder) -> None:
+    below = record.take(y.shape, np.float32)
+    record(np.minimum, y, _F(0), out=below)  # no overflow where the result is not used
+    record(np.expm1, below, below)
+    record(np.multiply, below, op.alpha, below)
+    record_choice(np.greater, y, below, record)
 
 
-def _sqrt(c: EltwiseCall) -> None:
-    c.record(np.sqrt, c.y, c.y)
+def _each(*functions: np.ufunc) -> Algorithm:
+    """Takes down the functions of one argument, one after the other."""
+
+    def algorithm(_: EltwisePass, y: F32Array, record: Recorder) -> None:
+        for function in functions:
+            record(function, y, y)
+
+    return algorithm
 
 
-def _square(c: EltwiseCall) -> None:
-    c.record(np.multiply, c.y, c.y, c.y)
+def _gated(gate: Algorithm) -> Algorithm:
+    """Takes down y = y * gate(y)."""
+
+    def algorithm(op: EltwisePass, y: F32Array, record: Recorder) -> None:
+        copy = record.take(y.shape, np.float32)
+        record(np.copyto, copy, y)
+        gate(op, copy, record)
+        record(np.multiply, y, copy, y)
+
+    return algorithm
 
 
-def _round(c: EltwiseCall) -> None:
-    c.record(np.rint, c.y, c.y)
+def _square(_: EltwisePass, y: F32Array, record: Recorder) -> None:
+    record(np.multiply, y, y, y)
 
 
-def _tanh(c: EltwiseCall) -> None:
-    c.record(np.tanh, c.y, c.y)
+def _logistic(op: EltwisePass, y: F32Array, record: Recorder) -> None:
+    _each(np.negative, np.exp)(op, y, record)
+    record(np.add, y, _F(1), y)
+    record(np.divide, _F(1), y, y)
 
 
-def _exp(c: EltwiseCall) -> None:
-    c.record(np.exp, c.y, c.y)
+def _swish(op: EltwisePass, y: F32Array, record: Recorder) -> None:
+    gate = record.take(y.shape, np.float32)
+    record(np.multiply, y, op.alpha, gate)
+    _logistic(op, gate, record)
+    record(np.multiply, y, gate, y)
 
 
-def _log(c: EltwiseCall) -> None:
-    c.record(np.log, c.y, c.y)
-
-
-def _elu(c: EltwiseCall) -> None:
-    below = c.take(c.y.shape, np.float32)
-    c.record(np.minimum, c.y, _F(0), out=below)  # no overflow where the result is not used
-    c.record(np.expm1, below, below)
-    c.record(np.multiply, below, c.alpha, below)
-    positive = c.take(c.y.shape, np.bool_)
-    c.record(np.greater, c.y, _F(0), positive)
-    c.record(np.copyto, below, c.y, "same_kind", positive)
-    c.record(np.copyto, c.y, below)
-
-
-def _logistic(c: EltwiseCall) -> None:
-    c.record(np.negative, c.y, c.y)
-    c.record(np.exp, c.y, c.y)
-    c.record(np.add, c.y, _F(1), c.y)
-    c.record(np.divide, _F(1), c.y, c.y)
-
-
-def _swish(c: EltwiseCall) -> None:
-    gate = c.take(c.y.shape, np.float32)
-    c.record(np.multiply, c.y, c.alpha, gate)
-    _logistic(replace(c, y=gate))
-    c.record(np.multiply, c.y, gate, c.y)
-
-
-def _soft_relu(c: EltwiseCall) -> None:
+def _soft_relu(op: EltwisePass, y: F32Array, record: Recorder) -> None:
     # ln(1 + e^t) / alpha with t = alpha*y, as max(t, 0) + log1p(e^-|t|): e^t overflows.
-    c.record(np.multiply, c.y, c.alpha, c.y)
-    tail = c.take(c.y.shape, np.float32)
-    c.record(np.abs, c.y, tail)
-    c.record(np.negative, tail, tail)
-    c.record(np.exp, tail, tail)
-    c.record(np.log1p, tail, tail)
-    c.record(np.maximum, c.y, _F(0), out=c.y)
-    c.record(np.add, c.y, tail, c.y)
-    c.record(np.divide, c.y, c.alpha, c.y)
+    record(np.multiply, y, op.alpha, y)
+    tail = record.take(y.shape, np.float32)
+    record(np.abs, y, tail)
+    _each(np.negative, np.exp, np.log1p)(op, tail, record)
+    record(np.maximum, y, _F(0), out=y)
+    record(np.add, y, tail, y)
+    record(np.divide, y, op.alpha, y)
 
 
-def _mish(c: EltwiseCall) -> None:
-    gate = c.take(c.y.shape, np.float32)
-    c.record(np.copyto, gate, c.y)
-    _soft_relu(replace(c, y=gate, alpha=_F(1)))
-    c.record(np.tanh, gate, gate)
-    c.record(np.multiply, c.y, gate, c.y)
+def _mish_gate(op: EltwisePass, y: F32Array, record: Recorder) -> None:
+    _soft_relu(replace(op, alpha=_F(1)), y, record)
+    record(np.tanh, y, y)
 
 
-def _gelu_tanh(c: EltwiseCall) -> None:
-    inner = c.take(c.y.shape, np.float32)
-    c.record(np.multiply, c.y, c.y, inner)
-    c.record(np.multiply, inner, _F(0.044715), inner)
-    c.record(np.add, inner, _F(1), inner)
-    c.record(np.multiply, inner, c.y, inner)
-    c.record(np.multiply, inner, _F(math.sqrt(2 / math.pi)), inner)
-    c.record(np.tanh, inner, inner)
-    c.record(np.add, inner, _F(1), inner)
-    c.record(np.multiply, c.y, _F(0.5), c.y)
-    c.record(np.multiply, c.y, inner, c.y)
+def _gelu_tanh(op: EltwisePass, y: F32Array, record: Recorder) -> None:
+    inner = record.take(y.shape, np.float32)
+    record(np.multiply, y, y, inner)
+    record(np.multiply, inner, _F(0.044715), inner)
+    record(np.add, inner, _F(1), inner)
+    record(np.multiply, inner, y, inner)
+    record(np.multiply, inner, _F(math.sqrt(2 / math.pi)), inner)
+    record(np.tanh, inner, inner)
+    record(np.add, inner, _F(1), inner)
+    record(np.multiply, y, _F(0.5), y)
+    record(np.multiply, y, inner, y)
 
 
 _ERF_P = _F(0.3275911)
 _ERF_A = tuple(_F(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592))
 
 
-def _gelu_erf(c: EltwiseCall) -> None:
+def _gelu_erf(op: EltwisePass, y: F32Array, record: Recorder) -> None:
     # erf by Abramowitz and Stegun 7.1.26 (|error| <= 1.5e-7): erf(x) = sign(x) * (1 - poly(t) *
     # exp(-x*x)), t = 1 / (1 + p*|x|).
-    x = c.take(c.y.shape, np.float32)
-    c.record(np.multiply, c.y, _F(1 / math.sqrt(2)), x)
-    t = c.take(c.y.shape, np.float32)
-    c.record(np.abs, x, t)
-    c.record(np.multiply, t, _ERF_P, t)
-    c.record(np.add, t, _F(1), t)
-    c.record(np.divide, _F(1), t, t)
-    decay = c.take(c.y.shape, np.float32)
-    c.record(np.multiply, x, x, decay)
-    c.record(np.negative, decay, decay)
-    c.record(np.exp, decay, decay)
-    poly = c.take(c.y.shape, np.float32)
-    c.record(np.multiply, t, _ERF_A[0], poly)
+    x = record.take(y.shape, np.float32)
+    record(np.multiply, y, _F(1 / math.sqrt(2)), x)
+    t = record.take(y.shape, np.float32)
+    record(np.abs, x, t)
+    record(np.multiply, t, _ERF_P, t)
+    record(np.add, t, _F(1), t)
+    record(np.divide, _F(1), t, t)
+    decay = record.take(y.shape, np.float32)
+    record(np.multiply, x, x, decay)
+    _each(np.negative, np.exp)(op, decay, record)
+    poly = record.take(y.shape, np.float32)
+    record(np.multiply, t, _ERF_A[0], poly)
     for coefficient in _ERF_A[1:]:
-        c.record(np.add, poly, coefficient, poly)
-        c.record(np.multiply, poly, t, poly)
-    c.record(np.multiply, poly, decay, poly)
-    c.record(np.subtract, _F(1), poly, poly)
-    c.record(np.copysign, poly, x, poly)
-    c.record(np.add, poly, _F(1), poly)
-    c.record(np.multiply, c.y, _F(0.5), c.y)
-    c.record(np.multiply, c.y, poly, c.y)
+        record(np.add, poly, coefficient, poly)
+        record(np.multiply, poly, t, poly)
+    record(np.multiply, poly, decay, poly)
+    record(np.subtract, _F(1), poly, poly)
+    record(np.copysign, poly, x, poly)
+    record(np.add, poly, _F(1), poly)
+    record(np.multiply, y, _F(0.5), y)
+    record(np.multiply, y, poly, y)
 
 
-def _hardsigmoid(c: EltwiseCall) -> None:
-    c.record(np.multiply, c.y, c.alpha, c.y)
-    c.record(np.add, c.y, c.beta, c.y)
-    _record_clip(c, _F(0), _F(1))
+def _hardsigmoid(op: EltwisePass, y: F32Array, record: Recorder) -> None:
+    record(np.multiply, y, op.alpha, y)
+    record(np.add, y, op.beta, y)
+    _record_clip(op, _F(0), _F(1), y, record)
 
 
-def _hardswish(c: EltwiseCall) -> None:
-    gate = c.take(c.y.shape, np.float32)
-    c.record(np.copyto, gate, c.y)
-    _hardsigmoid(replace(c, y=gate))
-    c.record(np.multiply, c.y, gate, c.y)
-
-
-def _pow(c: EltwiseCall) -> None:
-    c.record(np.power, c.y, c.beta, c.y)
-    c.record(np.multiply, c.y, c.alpha, c.y)
+def _pow(op: EltwisePass, y: F32Array, record: Recorder) -> None:
+    record(np.power, y, op.beta, y)
+    record(np.multiply, y, op.alpha, y)
 
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -253,22 +252,22 @@ ALGORITHMS: dict[str, Algorithm] = {
     "linear": _linear,
     "clip": _clip,
     "clip_v2": _clip,
-    "abs": _abs,
-    "sqrt": _sqrt,
+    "abs": _each(np.abs),
+    "sqrt": _each(np.sqrt),
     "square": _square,
-    "round": _round,
-    "tanh": _tanh,
-    "exp": _exp,
-    "log": _log,
+    "round": _each(np.rint),
+    "tanh": _each(np.tanh),
+    "exp": _each(np.exp),
+    "log": _each(np.log),
     "elu": _elu,
     "logistic": _logistic,
     "swish": _swish,
     "soft_relu": _soft_relu,
-    "mish": _mish,
+    "mish": _gated(_mish_gate),
     "gelu_tanh": _gelu_tanh,
     "gelu_erf": _gelu_erf,
     "hardsigmoid": _hardsigmoid,
-    "hardswish": _hardswish,
+    "hardswish": _gated(_hardsigmoid),
     "pow": _pow,
 }
-"""oneDNN's name of an eltwise algorithm -> the function; scratch: at most 24 bytes an element."""
+"""oneDNN's name of an eltwise algorithm -> the function."""

@@ -15,8 +15,10 @@ NumPy call with f32 rounding. Passes that change no bit are left out when it is 
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,27 +26,32 @@ import numpy.typing as npt
 
 from ...ir.ops.spec import Array
 from ...ir.types import DType
-from ...plan.attributes import Binary, Eltwise, Prelu, Sum
-from ..numerics import F32Array, NumericsProfile
-from .base import Binding, Operand, Recorder, Result, Tile, Values, nbytes, part_of, tiles
-from .passes import (
-    BinaryPass,
+from ...plan import attributes as plan_attributes
+from ...plan.attributes import Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
+from ..numerics import F32Array
+from .base import (
+    Binding,
     Block,
-    DividePass,
-    EltwisePass,
-    Pass,
-    PlusPass,
-    PreluPass,
-    Source,
-    SumPass,
-    TimesPass,
-    codes_behind,
-    exact_on_codes,
+    Kernel,
+    Operand,
+    Recorder,
+    Result,
+    Tasks,
+    Tile,
+    Values,
+    as_f32,
+    cells,
+    extent,
+    nbytes,
+    part_of,
+    tiles,
+    widened,
 )
-from .store import Finish, Store
-from .tail_table import with_table
+from .eltwise_math import EltwisePass
+from .passes import BinaryPass, Finish, Pass, PreluPass, Source, Store, SumPass
+from .tail import codes_behind, exact_on_codes, with_table
 
-__all__ = ["Anchor", "Epilogue", "along"]
+__all__ = ["Anchor", "Binary", "Epilogue", "Tiled", "along", "magnitude", "placed"]
 
 _CERTAINLY_FINITE = 1e30
 """Magnitude below which neither an overflow nor, behind it, a NaN is possible in the passes that
@@ -65,6 +72,43 @@ def along(values: npt.ArrayLike, axis: int | None, rank: int) -> F32Array:
     return array.reshape(shape)
 
 
+def placed(values: Scale | ZeroPoint, rank: int) -> F32Array:
+    """Scales or zero points, shaped to broadcast against a tensor."""
+    return along(values.array, values.mask.bit_length() - 1, rank)
+
+
+def magnitude(operand: Operand) -> float:
+    """A bound on the absolute values of an operand."""
+    if operand.data is not None and operand.data.size:
+        return float(np.abs(operand.data.astype(np.float64)).max())
+    return float(max(map(abs, operand.dtype.range))) if operand.dtype.is_integer else math.inf
+
+
+@dataclass(frozen=True)
+class Binary:
+    """y = algorithm(y, operand * scale): a post-op of the plan with its operand at hand.
+
+    Attributes:
+        algorithm: oneDNN's name.
+        operand, scale: what it reads; None: no scale.
+        nan_stays: a maximum or minimum with a NaN of y is NaN, and not the operand.
+    """
+
+    algorithm: str
+    operand: Operand
+    scale: F32Array | None = None
+    nan_stays: bool = False
+
+    def bound(self, y: float) -> float:
+        """A bound on the result for |y| below a bound."""
+        if self.algorithm in ("ge", "gt", "le", "lt", "eq", "ne"):
+            return 1.0
+        if self.algorithm == "div":
+            return math.inf
+        other = magnitude(self.operand) * (1.0 if self.scale is None else _largest(self.scale))
+        return y * other if self.algorithm == "mul" else y + other
+
+
 @dataclass(frozen=True)
 class Anchor:
     """What the kernel hands to the epilogue.
@@ -74,13 +118,15 @@ class Anchor:
         integer: the accumulator is an exact integer.
         scales: factors of the accumulator, each f32 and shaped to broadcast against dst: [src,
             weights] for the compute primitives.
-        bias: f32, or an operand, broadcast against dst; None: none.
+        bias: broadcast against dst; None: none.
+        first: what is done before all of that.
     """
 
     magnitude: float = math.inf
     integer: bool = False
     scales: tuple[F32Array, ...] = ()
-    bias: F32Array | Operand | None = None
+    bias: Operand | None = None
+    first: tuple[Eltwise | Binary, ...] = ()
 
 
 class Epilogue:
@@ -94,40 +140,39 @@ class Epilogue:
             None: all of it.
 
     Attributes:
-        exact: nothing is computed and the destination is s32: the accumulator is stored as it is.
+        result: the destination.
+        plain: nothing is computed: the accumulator is rounded and stored.
     """
 
     def __init__(
         self, binding: Binding, result: Result, anchor: Anchor, part: Tile | None = None
     ) -> None:
         self._binding = binding
-        self._result = result
+        self.result = result
         self._part = part
-        self._profile: NumericsProfile = binding.profile
+        self._profile = binding.profile
         self._live: list[Operand] = []
         self._passes: list[Pass] = []
-        self._finish: Finish
         self._bound = anchor.magnitude
-        attr = binding.step.attr
+        attr, rank = binding.step.attr, len(result.shape)
+        for leading in anchor.first:
+            self._add(leading, signed_zero=True)
         if binding.target == "onednn-v2":
-            self._add_bias(anchor)
-            self._add_scales((*anchor.scales, *self._output_scales()))
+            self._add_bias(anchor.bias)
+            own = () if attr.output_scales is None else (placed(attr.output_scales, rank),)
+            self._add_scales((*anchor.scales, *own))
         else:
             self._add_scales(anchor.scales)
-            self._add_bias(anchor)
+            self._add_bias(anchor.bias)
         for op in attr.post_ops:
-            if isinstance(op, Eltwise | Binary | Sum | Prelu):
-                self._add_post_op(op)
-        self._add_destination()
-        self.exact = anchor.integer and result.dtype is DType.S32 and not self._passes
-        store = Store(result.dtype, binding.profile, finite=self._bound < _CERTAINLY_FINITE)
+            self._add(op, signed_zero=not result.dtype.is_integer)
+        self._add_destination(attr.scales.get("dst"), attr.zero_points.get("dst"))
+        self.plain = not self._passes
+        self._exact = anchor.integer and result.dtype is DType.S32 and self.plain
+        store = Store(result.dtype, binding.profile, finite=self._finite)
         self._drop_relu(store)
+        self._finish: Finish
         self._passes, self._finish = with_table(self._passes, store)
-
-    @property
-    def live(self) -> tuple[Operand, ...]:
-        """The operands that are read at run time."""
-        return tuple(self._live)
 
     def scratch_bytes(self, elements: int) -> int:
         """Scratch that `record` takes for a tile of so many elements."""
@@ -142,15 +187,8 @@ class Epilogue:
 
     def _place(self, array: Array) -> Array:
         """A view of an operand in physical order, and of the part that this epilogue is about."""
-        array = self._result.layout.physical(_to_rank(array, len(self._result.shape)))
-        if self._part is None:
-            return array
-        return array[
-            tuple(
-                cut if size != 1 else slice(None)
-                for size, cut in zip(array.shape, self._part, strict=True)
-            )
-        ]
+        array = self.result.layout.physical(widened(array, len(self.result.shape)))
+        return array if self._part is None else part_of(array, self._part)
 
     def record(
         self, acc: Array, out: Array, tile: Tile, operands: Sequence[Array], record: Recorder
@@ -165,7 +203,7 @@ class Epilogue:
             operands: from `operands`.
             record: takes the calls down, gives scratch.
         """
-        if self.exact:
+        if self._exact:
             record.copy(part_of(out, tile), acc)
             return
         for part in tiles(acc.shape, _BLOCK):
@@ -181,12 +219,7 @@ class Epilogue:
 
     def _record_block(self, acc: Array, target: Array, block: Block) -> None:
         record, scratch = block.record, block.record.scratch
-        y: F32Array
-        if acc.dtype == np.float32:
-            y = acc  # type: ignore[assignment]
-        else:
-            y = record.take(acc.shape, np.float32)
-            record.copy(y, acc)
+        y = as_f32(acc, record)
         for step in self._passes:
             inner = scratch.mark()
             step(y, block)
@@ -195,135 +228,86 @@ class Epilogue:
 
     # -- binding -----------------------------------------------------------------------------------
 
-    def _source(self, value: F32Array | Operand) -> Source:
+    def _source(self, operand: Operand) -> Source:
         """A pass's operand: a constant, brought into physical order, or the index of a run-time
         operand.
         """
-        if isinstance(value, Operand):
-            if value.data is None:
-                self._live.append(value)
-                return Source(index=len(self._live) - 1)
-            value = np.asarray(value.data).astype(np.float32)
+        if operand.data is None:
+            self._live.append(operand)
+            return Source(index=len(self._live) - 1)
+        value = np.asarray(operand.data).astype(np.float32)
         if value.size == 1:
             return Source(data=value.reshape(()))
         return Source(data=np.ascontiguousarray(self._place(value)))
 
-    def _output_scales(self) -> tuple[F32Array, ...]:
-        scale = self._binding.step.attr.output_scales
-        if scale is None:
-            return ()
-        axis = None if scale.mask == 0 else scale.mask.bit_length() - 1
-        return (along(scale.array, axis, len(self._result.shape)),)
+    @property
+    def _finite(self) -> bool:
+        """No value is a NaN."""
+        return self._bound < _CERTAINLY_FINITE
 
-    def _add_scales(self, scales: Sequence[F32Array]) -> None:
+    def _add_scales(self, scales: tuple[F32Array, ...]) -> None:
         factors = [s for s in scales if not _all(s, 1.0)]
-        if not factors:
-            return
-        if self._profile.combine:
-            combined = factors[0]
-            for other in factors[1:]:
-                combined = np.multiply(combined, other)
-            factors = [combined.astype(np.float32)]
+        if self._profile.combine and factors:
+            factors = [functools.reduce(np.multiply, factors)]
         for factor in factors:
-            self._passes.append(TimesPass(self._source(factor)))
-            self._bound *= float(np.abs(factor).max(initial=0.0))
+            self._add_binary(Binary("mul", Operand.of(factor)))
 
-    def _add_bias(self, anchor: Anchor) -> None:
-        bias = anchor.bias
-        if bias is None:
-            return
-        data = bias.data if isinstance(bias, Operand) else bias
-        if data is not None and not np.any(data):
-            return  # acc is never -0.0 behind an integer, and +0.0 changes nothing else
-        self._passes.append(PlusPass(self._source(bias)))
-        self._bound += math.inf if data is None else float(np.abs(data).max(initial=0.0))
+    def _add_bias(self, bias: Operand | None) -> None:
+        # acc is never -0.0 behind an integer, and +0.0 changes nothing else
+        if bias is not None and (bias.data is None or np.any(bias.data)):
+            self._add_binary(Binary("add", bias))
 
-    def _operand(self, name: str) -> Operand:
-        return self._binding.operands[name]
+    def _add(self, op: PostOp | Binary, *, signed_zero: bool) -> None:
+        operands = self._binding.operands
+        match op:
+            case Eltwise():
+                self._add_eltwise(op, signed_zero=signed_zero)
+            case Binary():
+                self._add_binary(op)
+            case plan_attributes.Binary(algorithm, name, scale):
+                rank = max(len(operands[name].shape), 1)
+                factor = None if scale is None else placed(scale, rank)
+                self._add_binary(Binary(algorithm, operands[name], factor))
+            case Sum():
+                self._add_sum(op, operands[op.operand])
+            case Prelu():
+                slopes = operands[op.operand]
+                self._passes.append(PreluPass(self._source(slopes)))
+                self._bound *= max(1.0, magnitude(slopes))
 
-    def _add_post_op(self, op: Eltwise | Binary | Sum | Prelu) -> None:
-        if isinstance(op, Eltwise):
-            finite = self._bound < _CERTAINLY_FINITE
-            alpha, beta, scale = np.float32(op.alpha), np.float32(op.beta), np.float32(op.scale)
-            exact = op.algorithm == "linear" and exact_on_codes(
-                alpha, beta, codes_behind(self._passes)
-            )
-            signed_zero = not self._result.dtype.is_integer
-            step = EltwisePass(
-                op.algorithm, alpha, beta, scale, self._profile, finite, signed_zero, exact
-            )
-            self._passes.append(step)
-            self._bound = step.bound(self._bound)
-        elif isinstance(op, Sum):
-            operand = self._operand(op.operand)
-            dtype = op.dtype or operand.dtype
-            self._passes.append(
-                SumPass(
-                    self._source(operand),
-                    float(np.float32(op.scale)),
-                    op.zero_point,
-                    dtype,
-                    self._profile.fma,
-                    self._bound,
-                )
-            )
-            low, high = dtype.range if dtype.is_integer else (-math.inf, math.inf)
-            self._bound += abs(op.scale) * max(abs(low - op.zero_point), abs(high - op.zero_point))
-        elif isinstance(op, Binary):
-            operand = self._operand(op.operand)
-            factor = None if op.scale is None else self._source(self._scale_of(op, operand))
-            self._passes.append(
-                BinaryPass(
-                    op.algorithm,
-                    self._source(operand),
-                    factor,
-                    finite=self._bound < _CERTAINLY_FINITE,
-                )
-            )
-            self._bound = self._binary_bound(op, operand)
-        else:
-            operand = self._operand(op.operand)
-            self._passes.append(PreluPass(self._source(operand)))
-            slopes = operand.data
-            self._bound *= (
-                math.inf if slopes is None else max(1.0, float(np.abs(slopes).max(initial=0.0)))
-            )
+    def _add_eltwise(self, op: Eltwise, *, signed_zero: bool) -> None:
+        alpha, beta, scale = np.float32(op.alpha), np.float32(op.beta), np.float32(op.scale)
+        exact = op.algorithm == "linear" and exact_on_codes(alpha, beta, codes_behind(self._passes))
+        step = EltwisePass(
+            op.algorithm, alpha, beta, scale, self._profile, self._finite, signed_zero, exact
+        )
+        self._passes.append(step)
+        self._bound = step.bound(self._bound)
 
-    def _scale_of(self, op: Binary, operand: Operand) -> F32Array:
-        if op.scale is None:
-            return np.ones((), np.float32)
-        axis = None if op.scale.mask == 0 else op.scale.mask.bit_length() - 1
-        return along(op.scale.array, axis, max(len(operand.shape), 1))
+    def _add_binary(self, op: Binary) -> None:
+        factor = None if op.scale is None else self._source(Operand.of(op.scale))
+        step = BinaryPass(
+            op.algorithm, self._source(op.operand), factor, nan_stays=self._finite or op.nan_stays
+        )
+        self._passes.append(step)
+        self._bound = op.bound(self._bound)
 
-    def _binary_bound(self, op: Binary, operand: Operand) -> float:
-        if op.scale is not None or op.algorithm not in ("add", "sub", "mul", "max", "min"):
-            return 1.0 if op.algorithm in ("ge", "gt", "le", "lt", "eq", "ne") else math.inf
-        if operand.data is not None:
-            other = float(np.abs(operand.data.astype(np.float64)).max(initial=0.0))
-        else:
-            other = (
-                float(max(map(abs, operand.dtype.range))) if operand.dtype.is_integer else math.inf
-            )
-        return self._bound * other if op.algorithm == "mul" else self._bound + other
+    def _add_sum(self, op: Sum, operand: Operand) -> None:
+        dtype, scale = op.dtype or operand.dtype, float(np.float32(op.scale))
+        source, fma = self._source(operand), self._profile.fma
+        self._passes.append(SumPass(source, scale, op.zero_point, dtype, fma, self._bound))
+        low, high = dtype.range if dtype.is_integer else (-math.inf, math.inf)
+        self._bound += abs(op.scale) * max(abs(low - op.zero_point), abs(high - op.zero_point))
 
-    def _add_destination(self) -> None:
-        attr, result = self._binding.step.attr, self._result
-        scale, zero = attr.scales.get("dst"), attr.zero_points.get("dst")
-        rank = len(result.shape)
+    def _add_destination(self, scale: Scale | None, zero: ZeroPoint | None) -> None:
+        rank = len(self.result.shape)
         if scale is not None and not _all(scale.array, 1.0):
-            axis = None if scale.mask == 0 else scale.mask.bit_length() - 1
-            values = along(scale.array, axis, rank)
+            values, algorithm = placed(scale, rank), "div"
             if self._profile.reciprocal:
-                inverse = np.divide(np.float32(1), values).astype(np.float32)
-                self._passes.append(TimesPass(self._source(inverse)))
-                self._bound *= float(np.abs(inverse).max(initial=0.0))
-            else:
-                self._passes.append(DividePass(self._source(values)))
-                self._bound /= float(np.abs(values).min(initial=math.inf))
+                values, algorithm = np.divide(np.float32(1), values), "mul"
+            self._add_binary(Binary(algorithm, Operand.of(values)))
         if zero is not None and np.any(zero.array):
-            axis = None if zero.mask == 0 else zero.mask.bit_length() - 1
-            self._passes.append(PlusPass(self._source(along(zero.array, axis, rank))))
-            self._bound += float(np.abs(zero.array).max())
+            self._add_binary(Binary("add", Operand.of(placed(zero, rank))))
 
     def _drop_relu(self, finish: Store) -> None:
         """relu, then a positive factor, then a store that clips at 0: the clip alone gives the same
@@ -333,16 +317,82 @@ class Epilogue:
         if not finish.finite or limits is None or limits[0] != 0:
             return
         index = len(self._passes) - 1
-        while index >= 0 and isinstance(step := self._passes[index], TimesPass) and step.positive:
+        while index >= 0 and _positive_factor(self._passes[index]):
             index -= 1
         if index >= 0 and isinstance(step := self._passes[index], EltwisePass) and step.plain_relu:
             del self._passes[index]
+
+
+def _positive_factor(step: Pass) -> bool:
+    factor = step.factor if isinstance(step, BinaryPass) else None
+    return factor is not None and bool(np.all(factor > 0))
+
+
+class Tiled(Kernel):
+    """A kernel that computes one tile of accumulators after the other, each finished by the
+    epilogue while it is in cache.
+
+    Args:
+        epilogue: what follows.
+        sources: what the accumulators are made of.
+        boxes: tiles of the destination, physical order.
+        dtype: of the accumulators: f32, or f64 of exact integers.
+        own_bytes: scratch that `_fill` takes for a tile.
+        direct: accumulators are results as they are: there is nothing to finish.
+    """
+
+    def __init__(
+        self,
+        epilogue: Epilogue,
+        sources: Sequence[Operand],
+        boxes: Sequence[Tile],
+        dtype: npt.DTypeLike = np.float32,
+        own_bytes: Callable[[Tile], int] = lambda _: 0,
+        *,
+        direct: bool = False,
+    ) -> None:
+        self.results = (epilogue.result,)
+        self._epilogue, self._sources, self._tiles = epilogue, sources, boxes
+        self._dtype, self._direct = np.dtype(dtype), direct
+        self.local_bytes = max((self._bytes(tile) + own_bytes(tile) for tile in boxes), default=0)
+
+    def _bytes(self, tile: Tile) -> int:
+        count = cells(tile)
+        return nbytes((count,), self._dtype) + self._epilogue.scratch_bytes(count)
+
+    @abstractmethod
+    def _fill(self, acc: Array, sources: Sequence[Array], tile: Tile, record: Recorder) -> None:
+        """Takes down the accumulators of a tile.
+
+        Args:
+            acc: where they go.
+            sources: physical views, of the destination's rank.
+            tile: the tile.
+            record: takes the calls down, gives scratch.
+        """
+
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """The tiles."""
+        (result,) = self.results
+        rank, layout = len(result.shape), result.layout
+        sources = [layout.physical(widened(s.read(values), rank)) for s in self._sources]
+        out, operands = layout.physical(outputs[0]), self._epilogue.operands(values)
+
+        def task(index: int, record: Recorder) -> None:
+            tile = self._tiles[index]
+            if self._direct:
+                self._fill(part_of(out, tile), sources, tile, record)
+                return
+            acc = record.take(extent(tile), self._dtype)
+            self._fill(acc, sources, tile, record)
+            self._epilogue.record(acc, out, tile, operands, record)
+
+        return Tasks(len(self._tiles), task)
 
 
 def _all(values: F32Array, value: float) -> bool:
     return bool(np.all(values == np.float32(value)))
 
 
-def _to_rank(array: Array, rank: int) -> Array:
-    """Leading dimensions of 1 in front, as NumPy broadcasts."""
-    return array if array.ndim >= rank else array.reshape((1,) * (rank - array.ndim) + array.shape)
+def _largest(values: Array) -> float:
+    return float(np.abs(values).max(initial=0.0))

@@ -10,8 +10,10 @@ follows anyway), more are added in f64.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,26 +59,33 @@ class KSplit:
 
     Attributes:
         cuts: borders of the pieces: 0, ..., K.
-        bound: no accumulator is beyond it in absolute value.
+        bound: no accumulator is beyond it in absolute value (infinity: they are no integers).
         wide: the pieces are added in f64 (the accumulator is f64).
         wraps: the accumulator may leave s32, and wraps there as the hardware's does.
     """
 
     cuts: tuple[int, ...]
-    bound: int
+    bound: float
     wide: bool
     wraps: bool
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the accumulator."""
+        return np.dtype(np.float64 if self.wide else np.float32)
 
-def split_for_weights(weights: Array, codes: Codes, exact: bool) -> KSplit:
-    """The cuts for constant integer weights.
+
+def split_for_weights(weights: Array, codes: Codes | None, exact: bool) -> KSplit:
+    """The cuts for constant weights.
 
     Args:
-        weights: integers [N, K].
-        codes: the range of the other factor.
+        weights: [N, K].
+        codes: the range of the other factor; None where both are f32.
         exact: the exact integer is needed, not its f32 rounding.
     """
     depth = weights.shape[1]
+    if codes is None:
+        return KSplit((0, depth), math.inf, False, False)
     worst = depth * _largest(weights) * codes.magnitude
     if worst <= _EXACT:
         return KSplit((0, depth), worst, False, False)
@@ -97,8 +106,10 @@ def split_for_weights(weights: Array, codes: Codes, exact: bool) -> KSplit:
         pieces = max(pieces + 1, min(-(-max(bounds) * pieces // _EXACT), depth))
 
 
-def split_for_any(depth: int, weights: Codes, codes: Codes, exact: bool) -> KSplit:
-    """The cuts when both factors are only known by their ranges."""
+def split_for_any(depth: int, weights: Codes | None, codes: Codes | None, exact: bool) -> KSplit:
+    """The cuts when both factors are only known by their ranges (None: f32)."""
+    if weights is None or codes is None:
+        return KSplit((0, depth), math.inf, False, False)
     term = max(1, weights.magnitude * codes.magnitude)
     pieces = max(1, -(-depth * term // _EXACT))
     while -(-depth // pieces) * term > _EXACT:
@@ -141,39 +152,27 @@ def scratch_bytes(split: KSplit, rows: int, columns: int) -> int:
     )
 
 
-def record_product(
-    split: KSplit, a: F32Array, w: F32Array, record: Recorder
-) -> F32Array | F64Array:
-    """Takes down the accumulators of one tile: a @ w, exact as `split` says.
+def record_product(split: KSplit, a: F32Array, w: F32Array, acc: Array, record: Recorder) -> None:
+    """Takes down the accumulators of one tile: acc = a @ w, exact as `split` says.
 
     Args:
         split: the cuts.
         a: [..., rows, K] f32 codes.
         w: [..., K, columns] f32 codes (any strides that BLAS takes).
+        acc: [..., rows, columns] of `split.dtype`, contiguous.
         record: takes the calls down, gives scratch.
-
-    Returns:
-        [..., rows, columns], contiguous, in scratch: f32, or f64 when the split is wide.
     """
-    shape = (*np.broadcast_shapes(a.shape[:-2], w.shape[:-2]), a.shape[-2], w.shape[-1])
-    total = record.take(shape, np.float32)
     cuts = split.cuts
+    total = record.take(acc.shape, np.float32) if split.wide else acc
     record(np.matmul, a[..., : cuts[1]], w[..., : cuts[1], :], total)
-    if len(cuts) == 2 and not split.wide:
-        return total
-    piece = record.take(shape, np.float32) if len(cuts) > 2 else total
-    if not split.wide:
-        record(np.matmul, a[..., cuts[1] :], w[..., cuts[1] :, :], piece)
-        record(np.add, total, piece, total)
-        return total
-    wide = record.take(shape, np.float64)
-    record(np.copyto, wide, total)
+    piece = record.take(acc.shape, np.float32) if len(cuts) > 2 else total
+    if split.wide:
+        record(np.copyto, acc, total)
     for start, stop in pairwise(cuts[1:]):
         record(np.matmul, a[..., start:stop], w[..., start:stop, :], piece)
-        record(np.add, wide, piece, wide)
+        record(np.add, acc, piece, acc)
     if split.wraps:
-        record(_wrap, wide)
-    return wide
+        record(_wrap, acc)
 
 
 def _wrap(wide: F64Array) -> None:

@@ -1,34 +1,33 @@
-"""The depthwise post-op: a 1x1 convolution, its result stored in between, and a depthwise
-convolution of that.
+"""Which kernel runs a convolution: dense, grouped, depthwise, or one with a depthwise post-op: a
+1x1 convolution, its result stored in between, and a depthwise convolution of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from ...ir.ops.spec import Array, Attr
+from ...ir.ops.spec import Attr
 from ...plan.attributes import DepthwiseConv, PrimitiveAttr
-from .base import Binding, Kernel, Layout, Operand, Tasks, Values
-from .convolution import Convolution
+from .base import BETWEEN, Binding, InTurn, Kernel, Layout, Operand
+from .convolution import bind_convolution
 from .depthwise import DepthwiseConvolution
 
-__all__ = ["FusedDepthwise", "has_depthwise"]
-
-_BETWEEN = (
-    "#between"  # no value of a plan: those are the user's names, without a number sign in front
-)
+__all__ = ["bind_any_convolution"]
 
 
-def has_depthwise(binding: Binding) -> bool:
-    """True when a post-op of the step is a depthwise convolution."""
-    return any(isinstance(op, DepthwiseConv) for op in binding.step.attr.post_ops)
+def bind_any_convolution(binding: Binding) -> Kernel:
+    """The kernel of a `convolution`."""
+    for index, op in enumerate(binding.step.attr.post_ops):
+        if isinstance(op, DepthwiseConv):
+            return _fused(binding, op, index)
+    # every group has one input channel, and there are groups
+    if binding.number("group", 1) > 1 and binding.need("weights").shape[1] == 1:
+        return DepthwiseConvolution(binding)
+    return bind_convolution(binding)
 
 
-class FusedDepthwise(Kernel):
-    """`convolution` with a depthwise post-op.
+def _fused(binding: Binding, op: DepthwiseConv, at: int) -> Kernel:
+    """A convolution with a depthwise post-op.
 
     The step's dst scale is that of the 1x1 result, and the source scale of the depthwise
     convolution; post-ops behind it, its own dst scale, and the step's dst zero point belong to the
@@ -36,59 +35,37 @@ class FusedDepthwise(Kernel):
 
     Args:
         binding: the step.
+        op: the post-op.
+        at: its place among the post-ops.
     """
-
-    def __init__(self, binding: Binding) -> None:
-        step, attr = binding.step, binding.step.attr
-        at = next(i for i, op in enumerate(attr.post_ops) if isinstance(op, DepthwiseConv))
-        op = attr.post_ops[at]
-        if not isinstance(op, DepthwiseConv):
-            raise binding.refuse("a post-op changed its kind")
-        src, weights = binding.need("src"), binding.operands[op.weights]
-        if weights.data is None:
-            raise binding.refuse("depthwise weights that are no constant")
-        between = op.src_dtype
-        channels = weights.shape[0]
-        source_zero = {role: zero for role, zero in attr.zero_points.items() if role != "dst"}
-        first = replace(
-            step,
-            attr=PrimitiveAttr(attr.scales, source_zero, attr.post_ops[:at], attr.output_scales),
-            outputs=(_BETWEEN,),
-        )
-        shape = (src.shape[0], channels, *src.shape[2:])
-        self._first = Convolution(replace(binding, step=first, dtypes=(between,), shapes=(shape,)))
-        scales = {"weights": op.weights_scale, "dst": op.dst_scale} | (
-            {"src": attr.scales["dst"]} if "dst" in attr.scales else {}
-        )
-        zero = {"dst": attr.zero_points["dst"]} if "dst" in attr.zero_points else {}
-        args = (
-            ("src", _BETWEEN),
-            ("weights", op.weights),
-            *((("bias", op.bias),) if op.bias else ()),
-        )
-        params: dict[str, Attr] = {
-            "group": channels,
-            "strides": (op.stride,) * 2,
-            "pads": (op.padding,) * 4,
-        }
-        second = replace(
-            step,
-            args=args,
-            params=params,
-            attr=PrimitiveAttr(scales, zero, attr.post_ops[at + 1 :]),
-        )
-        kernel = np.asarray(weights.data).reshape(channels, 1, op.kernel, op.kernel)
-        operands = {
-            **binding.operands,
-            _BETWEEN: Operand(_BETWEEN, between, shape, Layout.CHANNELS_LAST),
-            op.weights: Operand(op.weights, weights.dtype, kernel.shape, data=kernel),
-        }
-        self._second = DepthwiseConvolution(replace(binding, step=second, operands=operands))
-        self.results = self._second.results
-        self.local_bytes = max(self._first.local_bytes, self._second.local_bytes)
-
-    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
-        """Tiles of the 1x1 result, then tiles of the destination."""
-        between = self._first.results[0].empty()
-        first = self._first.tasks(values, [between])
-        return replace(first, then=self._second.tasks({**values, _BETWEEN: between}, outputs))
+    step, attr, src = binding.step, binding.step.attr, binding.need("src")
+    channels = binding.operands[op.weights].shape[0]
+    shape = (src.shape[0], channels, *src.shape[2:])
+    zeros = dict(attr.zero_points)
+    last_zero = {"dst": zeros.pop("dst")} if "dst" in zeros else {}
+    first_attr = PrimitiveAttr(attr.scales, zeros, attr.post_ops[:at], attr.output_scales)
+    first = replace(
+        binding,
+        step=replace(step, attr=first_attr, outputs=(BETWEEN,)),
+        dtypes=(op.src_dtype,),
+        shapes=(shape,),
+    )
+    scales = {"weights": op.weights_scale, "dst": op.dst_scale}
+    if "dst" in attr.scales:
+        scales["src"] = attr.scales["dst"]
+    params: dict[str, Attr] = {
+        "group": channels,
+        "strides": (op.stride,) * 2,
+        "pads": (op.padding,) * 4,
+    }
+    bias = (("bias", op.bias),) if op.bias else ()
+    second_step = replace(
+        step,
+        args=(("src", BETWEEN), ("weights", op.weights), *bias),
+        params=params,
+        attr=PrimitiveAttr(scales, last_zero, attr.post_ops[at + 1 :]),
+    )
+    between = Operand(BETWEEN, op.src_dtype, shape, Layout.CHANNELS_LAST)
+    operands = {**binding.operands, BETWEEN: between}
+    second = replace(binding, step=second_step, operands=operands)
+    return InTurn(bind_convolution(first), DepthwiseConvolution(second))

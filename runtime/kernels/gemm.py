@@ -16,23 +16,31 @@ Either way there is one set of tasks without an order among them, and what is do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from ...ir.ops.spec import Array
+from ...ir.types import DType
 from ..numerics import F32Array
-from .base import Recorder, Tasks, Tile, nbytes, tiles
-from .epilogue import Epilogue
-from .exact_gemm import KSplit, record_product, scratch_bytes
+from .base import (
+    Binding,
+    Kernel,
+    Operand,
+    Recorder,
+    Tasks,
+    Tile,
+    Values,
+    cells,
+    extent,
+    nbytes,
+    tiles,
+)
+from .epilogue import Anchor, Epilogue, along
+from .exact_gemm import Codes, KSplit, record_product, scratch_bytes
 
-__all__ = ["Fill", "TiledGemm"]
-
-Fill = Callable[[Array, Tile, F32Array, Recorder], None]
-"""(source, tile of the destination without its channels, [rows, groups * K] to be filled with f32
-codes, recorder).
-"""
+__all__ = ["TiledGemm", "anchor_of", "integer_codes"]
 
 _TILE_BYTES = 768 * 1024  # of gathered rows and accumulators: within the second-level cache
 _FEWEST_ROWS = (
@@ -46,44 +54,81 @@ _LEAST_WORK = 1 << 20  # multiply-adds: about 20 microseconds
 _PER_ELEMENT = 16
 
 
-class TiledGemm:
+def integer_codes(binding: Binding, role: str) -> tuple[Codes | None, int]:
+    """The range of an integer argument minus its zero point, and the zero point; (None, 0) for an
+    f32 argument.
+
+    Raises:
+        InternalError: an element type, or a zero point per channel, that the kernels do not take;
+            the other factor is no code, or this one is none.
+    """
+    operand = binding.need(role)
+    zero = binding.step.attr.zero_points.get(role)
+    src, weights = binding.need("src").dtype, binding.need("weights").dtype
+    if src.is_integer != weights.is_integer:
+        raise binding.refuse(f"{src.value} times {weights.value}")
+    if operand.dtype is DType.F32:
+        if zero is not None and np.any(zero.array):
+            raise binding.refuse(f"a zero point on f32 {role}")
+        return None, 0
+    if operand.dtype not in (DType.U8, DType.S8):
+        raise binding.refuse(f"{role} of type {operand.dtype.value}")
+    if zero is None:
+        return Codes.of(operand.dtype.range), 0
+    if len(set(zero.values)) > 1:
+        raise binding.refuse(f"zero points per channel on {role}")
+    return Codes.of(operand.dtype.range, zero.values[0]), zero.values[0]
+
+
+def anchor_of(binding: Binding, channel: int, split: KSplit) -> Anchor:
+    """Scales of src and weights, and the bias, placed on dst's dimensions.
+
+    Args:
+        binding: the step.
+        channel: the dimension of dst that per-channel weights scales run along.
+        split: of the product.
+    """
+    rank, scales = len(binding.shapes[0]), binding.step.attr.scales
+    factors = tuple(
+        along(scales[role].array, channel, rank) for role in ("src", "weights") if role in scales
+    )
+    bias = binding.arg("bias")
+    if bias is not None and channel != rank - 1:
+        bias = Operand.of(along(binding.constant("bias"), channel, rank))
+    return Anchor(split.bound, split.bound < math.inf, factors, bias)
+
+
+class TiledGemm(Kernel):
     """The product of [rows, groups * K] codes with constant weights, and what follows it.
 
     Args:
+        binding: the step.
         weights: [K, N]; N counts the columns of all groups, K is a group's depth.
         groups: N/groups columns read K of the groups * K entries of a row.
         split: how K is cut.
         epilogue: what follows.
         shape: physical shape of the destination; rows are its leading dimensions, columns its last
             one.
-        fill_bytes: scratch that `fill` takes for a tile.
-        threads: how many workers share the tiles.
-        by_position: `fill` gets the transpose of a contiguous [groups * K, rows] array.
+        by_position: `_fill` gets the transpose of a contiguous [groups * K, rows] array.
     """
 
     def __init__(
         self,
+        binding: Binding,
         weights: Array,
         groups: int,
         split: KSplit,
         epilogue: Epilogue,
         shape: Sequence[int],
-        fill_bytes: Callable[[Tile], int],
-        threads: int,
         *,
         by_position: bool = False,
     ) -> None:
-        self._groups, self._split, self._epilogue, self._shape = (
-            groups,
-            split,
-            epilogue,
-            tuple(shape),
-        )
-        self._columns, self._rows, self._depth = (
-            int(shape[-1]),
-            math.prod(shape[:-1]),
-            int(weights.shape[0]),
-        )
+        self.results = (epilogue.result,)
+        self._src, (_, self._shift) = binding.need("src"), integer_codes(binding, "src")
+        self._groups, self._split, self._epilogue = groups, split, epilogue
+        self._shape = tuple(shape)
+        self._columns, self._rows = int(shape[-1]), math.prod(shape[:-1])
+        self._depth = int(weights.shape[0])
         self._by_position = by_position
         self._convert = weights.dtype != np.float32
         by_columns = (
@@ -92,33 +137,48 @@ class TiledGemm:
             and self._rows <= _FEW_ROWS
             and self._columns >= max(self._rows, 2 * 64)
         )
-        self._tiles = self._all_rows() if by_columns else self._row_tiles(threads)
-        self._blocks = self._column_blocks(threads) if by_columns else []
+        self._tiles = self._all_rows() if by_columns else self._row_tiles(binding.threads)
+        self._blocks = self._column_blocks(binding.threads) if by_columns else []
         packed = [weights[:, block] for block in self._blocks] if by_columns else [weights]
         self._weights = (
             packed if not self._convert else [np.ascontiguousarray(part) for part in packed]
         )
         if by_columns:
-            gathered = nbytes((self._rows, self._depth), np.float32) + fill_bytes(self._tiles[0])
-            self.local_bytes = gathered + max(self._block_bytes(block) for block in self._blocks)
+            gathered = nbytes((self._rows, self._depth), np.float32)
+            self.local_bytes = (
+                gathered
+                + self._fill_bytes(self._tiles[0])
+                + max(self._block_bytes(block) for block in self._blocks)
+            )
         else:
             converted = nbytes(weights.shape, np.float32) if self._convert else 0
             self.local_bytes = converted + max(
-                (self._tile_bytes(t) + fill_bytes(t) for t in self._tiles), default=0
+                (self._tile_bytes(t) + self._fill_bytes(t) for t in self._tiles), default=0
             )
 
-    def tasks(self, source: Array, fill: Fill, out: Array, operands: Sequence[Array]) -> Tasks:
-        """The work for these arrays.
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """Tiles of the destination."""
+        source = self._source(values)
+        out = self.results[0].layout.physical(outputs[0])
+        operands = self._epilogue.operands(values)
+        return (self._by_columns if self._blocks else self._by_rows)(source, out, operands)
 
-        Args:
-            source: handed to `fill`.
-            fill: gathers rows.
-            out: the destination, physical view.
-            operands: of the epilogue.
+    def _source(self, values: Values) -> Array:
+        """What `_fill` reads: as it is where rows are rows of the source."""
+        return self._src.read(values).reshape(*self._shape[:-1], self._depth)
+
+    def _fill_bytes(self, tile: Tile) -> int:
+        """Scratch that `_fill` takes for a tile."""
+        return 0
+
+    def _fill(self, source: Array, tile: Tile, gathered: F32Array, record: Recorder) -> None:
+        """Takes down `gathered` = the rows of a tile (of the destination without its channels), as
+        f32 codes minus the zero point: [rows, groups * K].
         """
-        if self._blocks:
-            return self._by_columns(source, fill, out, operands)
-        return self._by_rows(source, fill, out, operands)
+        part = source[tile]
+        record.copy(gathered.reshape(part.shape), part)
+        if self._shift:
+            record(np.subtract, gathered, np.float32(self._shift), gathered)
 
     # -- by rows -----------------------------------------------------------------------------------
 
@@ -142,17 +202,14 @@ class TiledGemm:
         )
         return max(1, min(threads, work // _LEAST_WORK))
 
-    def _tile_rows(self, tile: Tile) -> int:
-        return math.prod(cut.stop - cut.start for cut in tile)
-
     def _tile_bytes(self, tile: Tile) -> int:
-        rows = self._tile_rows(tile)
+        rows = cells(tile)
         gathered = nbytes((rows, self._groups * self._depth), np.float32)
         merged = nbytes((rows, self._columns), np.float64) if self._groups > 1 else 0
         sums = scratch_bytes(self._split, rows, self._columns // self._groups)
         return gathered + merged + sums + self._epilogue.scratch_bytes(rows * self._columns)
 
-    def _by_rows(self, source: Array, fill: Fill, out: Array, operands: Sequence[Array]) -> Tasks:
+    def _by_rows(self, source: Array, out: Array, operands: Sequence[Array]) -> Tasks:
         converted: dict[int, F32Array] = {}  # scratch of a worker -> its weights in f32
 
         def prepare(record: Recorder) -> None:
@@ -160,15 +217,13 @@ class TiledGemm:
 
         def task(index: int, record: Recorder) -> None:
             tile = self._tiles[index]
-            gathered = self._gathered(self._tile_rows(tile), record)
+            gathered = self._gathered(cells(tile), record)
             mark = record.scratch.mark()
-            fill(source, tile, gathered, record)
+            self._fill(source, tile, gathered, record)
             record.scratch.release(mark)
             acc = self._product(gathered, converted[id(record.scratch)], record)
             place = (*tile, slice(0, self._columns))
-            self._epilogue.record(
-                acc.reshape([cut.stop - cut.start for cut in place]), out, place, operands, record
-            )
+            self._epilogue.record(acc.reshape(extent(place)), out, place, operands, record)
 
         return Tasks(len(self._tiles), task, prepare)
 
@@ -191,24 +246,20 @@ class TiledGemm:
         return converted
 
     def _product(self, gathered: F32Array, weights: F32Array, record: Recorder) -> Array:
+        acc = record.take((gathered.shape[0], weights.shape[1]), self._split.dtype)
         if self._groups == 1:
-            return record_product(self._split, gathered, weights, record)
+            record_product(self._split, gathered, weights, acc, record)
+            return acc
         width = self._columns // self._groups
-        merged = record.take(
-            (gathered.shape[0], self._columns), np.float64 if self._split.wide else np.float32
-        )
         for group in range(self._groups):
             mark = record.scratch.mark()
             columns = slice(group * width, (group + 1) * width)
-            part = record_product(
-                self._split,
-                gathered[:, group * self._depth : (group + 1) * self._depth],
-                weights[:, columns],
-                record,
-            )
-            record(np.copyto, merged[:, columns], part)
+            rows = gathered[:, group * self._depth : (group + 1) * self._depth]
+            part = record.take((rows.shape[0], width), self._split.dtype)
+            record_product(self._split, rows, weights[:, columns], part, record)
+            record(np.copyto, acc[:, columns], part)
             record.scratch.release(mark)
-        return merged
+        return acc
 
     # -- by columns --------------------------------------------------------------------------------
 
@@ -235,23 +286,19 @@ class TiledGemm:
             + self._epilogue.scratch_bytes(self._rows * width)
         )
 
-    def _by_columns(
-        self, source: Array, fill: Fill, out: Array, operands: Sequence[Array]
-    ) -> Tasks:
+    def _by_columns(self, source: Array, out: Array, operands: Sequence[Array]) -> Tasks:
         rows: dict[int, F32Array] = {}  # scratch of a worker -> the gathered rows
         leading = self._tiles[0]
 
         def prepare(record: Recorder) -> None:
             gathered = rows[id(record.scratch)] = self._gathered(self._rows, record)
             mark = record.scratch.mark()
-            fill(source, leading, gathered, record)
+            self._fill(source, leading, gathered, record)
             record.scratch.release(mark)
 
         def task(index: int, record: Recorder) -> None:
             block = self._blocks[index]
-            acc = record_product(
-                self._split, rows[id(record.scratch)], self._f32(index, record), record
-            )
+            acc = self._product(rows[id(record.scratch)], self._f32(index, record), record)
             shape = (*self._shape[:-1], block.stop - block.start)
             self._epilogue.record(acc.reshape(shape), out, (*leading, block), operands, record)
 

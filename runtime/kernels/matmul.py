@@ -12,14 +12,12 @@ import numpy as np
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import F32Array
-from .base import Binding, Kernel, Recorder, Result, Tasks, Tile, Values, nbytes, tiles
-from .convolution import anchor_of, check_types, integer_codes
-from .elementwise import cut, expand
-from .epilogue import Epilogue
-from .exact_gemm import KSplit, record_product, scratch_bytes, split_for_any, split_for_weights
-from .gemm import TiledGemm
+from .base import Binding, Kernel, Recorder, Tile, extent, nbytes, part_of, tiles
+from .epilogue import Epilogue, Tiled
+from .exact_gemm import record_product, scratch_bytes, split_for_any, split_for_weights
+from .gemm import TiledGemm, anchor_of, integer_codes
 
-__all__ = ["BatchedMatmul", "Matmul", "bind_matmul"]
+__all__ = ["BatchedMatmul", "bind_matmul"]
 
 _TILE_BYTES = 1 << 20
 _LEAST_WORK = 1 << 20  # multiply-adds of a task: about 20 microseconds
@@ -27,124 +25,60 @@ _PER_ELEMENT = 64
 
 
 def bind_matmul(binding: Binding) -> Kernel:
-    """The kernel for constant two-dimensional weights, or the one for everything else."""
-    src, weights = binding.need("src"), binding.need("weights")
-    check_types(binding)
-    if len(src.shape) < 2 or len(weights.shape) < 2:
+    """The kernel for constant two-dimensional weights [K, N] (leading dimensions of 1 allowed), or
+    the one for everything else.
+    """
+    weights, result = binding.need("weights"), binding.result()
+    codes, _ = integer_codes(binding, "src")
+    if len(binding.need("src").shape) < 2 or len(weights.shape) < 2:
         raise binding.refuse("a one-dimensional factor")
-    if weights.data is not None and math.prod(weights.shape[:-2]) == 1:
-        return Matmul(binding)
-    return BatchedMatmul(binding)
+    if weights.data is None or math.prod(weights.shape[:-2]) != 1:
+        return BatchedMatmul(binding)
+    matrix = weights.data.reshape(weights.shape[-2:])
+    _, zero = integer_codes(binding, "weights")
+    if zero:
+        matrix = np.subtract(matrix, np.int16(zero), dtype=np.int16)
+    split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
+    epilogue = Epilogue(binding, result, anchor_of(binding, len(result.shape) - 1, split))
+    return TiledGemm(binding, matrix, 1, split, epilogue, result.shape)
 
 
-def _no_split(depth: int) -> KSplit:
-    return KSplit((0, depth), 0, False, False)
-
-
-class Matmul(Kernel):
-    """`matmul` with constant weights [K, N] (leading dimensions of 1 allowed)."""
-
-    def __init__(self, binding: Binding) -> None:
-        src, weights = binding.need("src"), binding.need("weights")
-        if weights.data is None:
-            raise binding.refuse("weights that are no constant")
-        shape = binding.shapes[0]
-        result = Result(binding.dtypes[0], shape)
-        self.results = (result,)
-        self._src, self._leading = src.name, (*shape[:-1], src.shape[-1])
-        codes, self._shift = integer_codes(binding, "src")
-        matrix = weights.data.reshape(weights.shape[-2:])
-        _, weights_zero = integer_codes(binding, "weights")
-        if weights_zero:
-            matrix = np.subtract(matrix, np.int16(weights_zero), dtype=np.int16)
-        split, magnitude = _no_split(matrix.shape[0]), math.inf
-        if codes is not None:
-            split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
-            magnitude = float(split.bound)
-        anchor = anchor_of(binding, len(shape) - 1, len(shape), magnitude, codes is not None)
-        self._epilogue = Epilogue(binding, result, anchor)
-        self._gemm = TiledGemm(
-            matrix, 1, split, self._epilogue, shape, lambda _: 0, binding.threads
-        )
-        self.local_bytes = self._gemm.local_bytes
-
-    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
-        """Tiles of the destination."""
-        x = values[self._src].reshape(self._leading)
-        return self._gemm.tasks(x, self._fill, outputs[0], self._epilogue.operands(values))
-
-    def _fill(self, x: Array, tile: Tile, gathered: F32Array, record: Recorder) -> None:
-        part = x[tile]
-        record.copy(gathered.reshape(part.shape), part)
-        if self._shift:
-            record(np.subtract, gathered, np.float32(self._shift), gathered)
-
-
-class BatchedMatmul(Kernel):
+class BatchedMatmul(Tiled):
     """`matmul` of two activations, or with weights of more than two dimensions: [..., M, K] x [...,
     K, N], leading dimensions broadcast.
     """
 
     def __init__(self, binding: Binding) -> None:
-        src, weights = binding.need("src"), binding.need("weights")
-        shape = binding.shapes[0]
-        result = Result(binding.dtypes[0], shape)
-        self.results = (result,)
-        self._src, self._weights, self._shape = src, weights, shape
-        self._depth = src.shape[-1]
+        src, weights, result = binding.need("src"), binding.need("weights"), binding.result()
+        self._depth, columns = src.shape[-1], result.shape[-1]
         codes, self._shift = integer_codes(binding, "src")
         weights_codes, self._weights_shift = integer_codes(binding, "weights")
-        self._split, magnitude = _no_split(self._depth), math.inf
-        if codes is not None and weights_codes is not None:
-            self._split = split_for_any(
-                self._depth, weights_codes, codes, exact=result.dtype is DType.S32
-            )
-            magnitude = float(self._split.bound)
-        anchor = anchor_of(binding, len(shape) - 1, len(shape), magnitude, codes is not None)
-        self._epilogue = Epilogue(binding, result, anchor)
-        self._tiles = tiles(shape[:-1], self._rows(binding.threads))
-        self.local_bytes = max((self._tile_bytes(t) for t in self._tiles), default=0)
+        exact = result.dtype is DType.S32
+        self._split = split_for_any(self._depth, weights_codes, codes, exact)
+        epilogue = Epilogue(binding, result, anchor_of(binding, len(result.shape) - 1, self._split))
+        rows = tiles(result.shape[:-1], self._rows(result.shape, binding.threads))
+        boxes = [(*tile, slice(0, columns)) for tile in rows]
+        super().__init__(epilogue, [src, weights], boxes, self._split.dtype, self._tile_bytes)
 
-    def _rows(self, threads: int) -> int:
-        rows = math.prod(self._shape[:-1])
-        fit = _TILE_BYTES // (4 * (self._depth + self._shape[-1]) + 1)
-        work = rows * self._shape[-1] * (self._depth + _PER_ELEMENT)
+    def _rows(self, shape: Sequence[int], threads: int) -> int:
+        rows = math.prod(shape[:-1])
+        fit = _TILE_BYTES // (4 * (self._depth + shape[-1]) + 1)
+        work = rows * shape[-1] * (self._depth + _PER_ELEMENT)
         workers = max(1, min(threads, work // _LEAST_WORK))
         return max(1, min(max(fit, 64), -(-rows // workers)))
 
     def _tile_bytes(self, tile: Tile) -> int:
-        sizes = [c.stop - c.start for c in tile]
-        rows, columns = math.prod(sizes), self._shape[-1]
-        batch = math.prod(sizes[:-1])
-        factors = nbytes((rows, self._depth), np.float32) + nbytes(
-            (batch, self._depth, columns), np.float32
-        )
-        return (
-            factors
-            + scratch_bytes(self._split, rows, columns)
-            + self._epilogue.scratch_bytes(rows * columns)
-        )
+        *batch, rows, columns = extent(tile)
+        images = math.prod(batch)
+        left = nbytes((images * rows, self._depth), np.float32)
+        right = nbytes((images, self._depth, columns), np.float32)
+        return left + right + scratch_bytes(self._split, images * rows, columns)
 
-    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
-        """Tiles of the destination."""
-        rank = len(self._shape)
-        a, w = expand(self._src.read(values), rank), expand(self._weights.read(values), rank)
-        operands = self._epilogue.operands(values)
-
-        def task(index: int, record: Recorder) -> None:
-            tile = self._tiles[index]
-            left = _f32(cut(a, (*tile, slice(0, self._depth))), self._shift, record)
-            right = _f32(
-                cut(w, (*tile[:-1], slice(0, self._depth), slice(0, self._shape[-1]))),
-                self._weights_shift,
-                record,
-            )
-            acc = record_product(self._split, left, right, record)
-            self._epilogue.record(
-                acc, outputs[0], (*tile, slice(0, self._shape[-1])), operands, record
-            )
-
-        return Tasks(len(self._tiles), task)
+    def _fill(self, acc: Array, sources: Sequence[Array], tile: Tile, record: Recorder) -> None:
+        (*batch, rows, columns), depth = tile, slice(0, self._depth)
+        left = _f32(part_of(sources[0], (*batch, rows, depth)), self._shift, record)
+        right = _f32(part_of(sources[1], (*batch, depth, columns)), self._weights_shift, record)
+        record_product(self._split, left, right, acc, record)
 
 
 def _f32(part: Array, shift: int, record: Recorder) -> F32Array:

@@ -4,34 +4,26 @@ where oneDNN rounds once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from ...errors import InternalError
-from ...ir.algorithms import BINARY, ELTWISE
+from ...ir.algorithms import BINARY
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import F32Array, FmaWork, NumericsProfile, finish_scaled_codes, fused_multiply_add
-from .base import Recorder, Tile
-from .eltwise_math import ALGORITHMS, EltwiseCall
+from .base import Block, Recorder, as_f32, part_of, record_choice
 
 __all__ = [
     "BinaryPass",
-    "Block",
-    "DividePass",
-    "EltwisePass",
+    "Finish",
     "Pass",
-    "PlusPass",
     "PreluPass",
     "Source",
+    "Store",
     "SumPass",
-    "TimesPass",
-    "codes_behind",
-    "exact_on_codes",
-    "record_binary",
 ]
 
 _SMALLEST_FMA_SCALE = 2.0**-100
@@ -39,21 +31,6 @@ _SMALLEST_FMA_SCALE = 2.0**-100
 # shorter ones
 _LONG = 8192
 _FEWEST_LOOPS = 4  # where repeated values make fewer, repeating them takes memory and saves little
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Where a tile lies, and what its passes may read.
-
-    Attributes:
-        tile: its box in the destination, physical order.
-        operands: the run-time operands of the epilogue, physical views.
-        record: takes the calls down, gives scratch.
-    """
-
-    tile: Tile
-    operands: Sequence[Array]
-    record: Recorder
 
 
 @dataclass(frozen=True)
@@ -72,24 +49,13 @@ class Source:
 
     def read(self, block: Block) -> Array:
         """The part of the operand that broadcasts against the tile."""
-        array = self.data if self.data is not None else block.operands[self.index]
-        if array.ndim == 0:
-            return array
-        return array[
-            tuple(
-                cut if size != 1 else slice(None)
-                for size, cut in zip(array.shape, block.tile, strict=True)
-            )
-        ]
+        return part_of(
+            self.data if self.data is not None else block.operands[self.index], block.tile
+        )
 
     def read_f32(self, block: Block) -> F32Array:
         """The same as f32 (a copy in scratch where it has another type)."""
-        part = self.read(block)
-        if part.dtype == np.float32:
-            return part  # type: ignore[return-value]
-        copy = block.record.take(part.shape, np.float32)
-        block.record.copy(copy, part)
-        return copy
+        return as_f32(self.read(block), block.record)
 
     def against(self, y: F32Array, block: Block) -> tuple[F32Array, F32Array]:
         """(view of y, operand that broadcasts against it): constants along the last dimension are
@@ -123,95 +89,6 @@ class Pass(Protocol):
     def __call__(self, y: F32Array, block: Block) -> None:
         """Takes down y = pass(y)."""
         ...
-
-
-@dataclass(frozen=True)
-class TimesPass:
-    """y * factor."""
-
-    factor: Source
-
-    @property
-    def positive(self) -> bool:
-        """True when the factors are constants above 0."""
-        return self.factor.data is not None and bool(np.all(self.factor.data > 0))
-
-    def __call__(self, y: F32Array, block: Block) -> None:
-        """Takes down y *= factor."""
-        view, factor = self.factor.against(y, block)
-        block.record(np.multiply, view, factor, view)
-
-
-@dataclass(frozen=True)
-class DividePass:
-    """y / divisor."""
-
-    divisor: Source
-
-    def __call__(self, y: F32Array, block: Block) -> None:
-        """Takes down y /= divisor."""
-        view, divisor = self.divisor.against(y, block)
-        block.record(np.divide, view, divisor, view)
-
-
-@dataclass(frozen=True)
-class PlusPass:
-    """y + addend."""
-
-    addend: Source
-
-    def __call__(self, y: F32Array, block: Block) -> None:
-        """Takes down y += addend."""
-        view, addend = self.addend.against(y, block)
-        block.record(np.add, view, addend, view)
-
-
-@dataclass(frozen=True)
-class EltwisePass:
-    """scale * algorithm(y; alpha, beta); `finite`, `signed_zero` and `exact` as in
-    `EltwiseCall`.
-    """
-
-    algorithm: str
-    alpha: np.float32
-    beta: np.float32
-    scale: np.float32
-    profile: NumericsProfile
-    finite: bool
-    signed_zero: bool
-    exact: bool = False
-
-    def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            raise InternalError(f"no eltwise algorithm {self.algorithm}")
-
-    @property
-    def plain_relu(self) -> bool:
-        """True for max(y, 0)."""
-        return self.algorithm == "relu" and bool(self.alpha == 0) and bool(self.scale == 1)
-
-    def bound(self, magnitude: float) -> float:
-        """A bound on the result for |y| <= magnitude."""
-        return abs(float(self.scale)) * ELTWISE[self.algorithm].reach(
-            float(self.alpha), float(self.beta), magnitude
-        )
-
-    def __call__(self, y: F32Array, block: Block) -> None:
-        """Takes down y = scale * algorithm(y)."""
-        ALGORITHMS[self.algorithm](
-            EltwiseCall(
-                y,
-                self.alpha,
-                self.beta,
-                block.record,
-                self.profile,
-                self.finite,
-                self.signed_zero,
-                self.exact,
-            )
-        )
-        if self.scale != 1:
-            block.record(np.multiply, y, self.scale, y)
 
 
 @dataclass(frozen=True)
@@ -281,18 +158,9 @@ class SumPass:
         record(finish_scaled_codes, old, self.zero_point, self.scale, y, wide, size)
 
 
-_Ufunc = Callable[..., Array]
-
-_ARITHMETIC: dict[str, _Ufunc] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "max": np.maximum,
-    "min": np.minimum,
-}
-_WITHOUT_NAN: dict[str, _Ufunc] = {"max": np.fmax, "min": np.fmin}
-_COMPARE: dict[str, _Ufunc] = {
+_ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+_EXTREMES = {"max": (np.maximum, np.fmax), "min": (np.minimum, np.fmin)}  # and those without NaN
+_COMPARE = {
     "ge": np.greater_equal,
     "gt": np.greater,
     "le": np.less_equal,
@@ -302,49 +170,54 @@ _COMPARE: dict[str, _Ufunc] = {
 }
 
 
-def record_binary(
-    algorithm: str, y: F32Array, other: F32Array, record: Recorder, *, finite: bool
-) -> None:
-    """Takes down y = algorithm(y, other), in place; comparisons give 0 and 1.
+@dataclass(frozen=True)
+class BinaryPass:
+    """algorithm(y, operand * scale); comparisons give 0 and 1.
 
     A maximum or minimum with a NaN on either side is the second operand, as of the instruction
     (measured on oneDNN 3.2 and 2.6).
-    `finite`: no element of y is a NaN.
+
+    Attributes:
+        algorithm: oneDNN's name.
+        operand, scale: what it reads; None: no scale.
+        nan_stays: no element of y is a NaN, or the result is one then.
     """
-    if algorithm in _WITHOUT_NAN and not finite:
-        record(
-            _WITHOUT_NAN[algorithm], y, other, out=y
-        )  # then a NaN of y is gone; one of `other` comes back below
-    if algorithm in _ARITHMETIC:
-        record(_ARITHMETIC[algorithm], y, other, out=y)
-        return
-    answer = record.take(y.shape, np.bool_)
-    record(_COMPARE[algorithm], y, other, answer)
-    record(np.copyto, y, answer)
-
-
-@dataclass(frozen=True)
-class BinaryPass:
-    """algorithm(y, operand * scale); `finite`: no element of y is a NaN."""
 
     algorithm: str
     operand: Source
     scale: Source | None = None
-    finite: bool = False
+    nan_stays: bool = False
 
     def __post_init__(self) -> None:
         if self.algorithm not in BINARY:
             raise InternalError(f"no binary algorithm {self.algorithm}")
 
+    @property
+    def factor(self) -> F32Array | None:
+        """The constant that y is multiplied by; None where it is something else."""
+        return self.operand.data if self.algorithm == "mul" and self.scale is None else None
+
     def __call__(self, y: F32Array, block: Block) -> None:
         """Takes down y = algorithm(y, operand * scale)."""
-        other, record = self.operand.read_f32(block), block.record
-        if self.scale is not None:
-            factor = self.scale.read_f32(block)
+        record = block.record
+        if self.scale is None:
+            y, other = self.operand.against(y, block)
+        else:
+            other, factor = self.operand.read_f32(block), self.scale.read_f32(block)
             scaled = record.take(np.broadcast_shapes(other.shape, factor.shape), np.float32)
             record(np.multiply, other, factor, scaled)
             other = scaled
-        record_binary(self.algorithm, y, other, record, finite=self.finite)
+        if self.algorithm in _ARITHMETIC:
+            record(_ARITHMETIC[self.algorithm], y, other, y)
+        elif self.algorithm in _EXTREMES:
+            extreme, without_nan = _EXTREMES[self.algorithm]
+            if not self.nan_stays:  # a NaN of y is gone behind this; one of `other` comes back
+                record(without_nan, y, other, y)
+            record(extreme, y, other, out=y)
+        else:
+            answer = record.take(y.shape, np.bool_)
+            record(_COMPARE[self.algorithm], y, other, answer)
+            record(np.copyto, y, answer)
 
 
 @dataclass(frozen=True)
@@ -355,42 +228,57 @@ class PreluPass:
 
     def __call__(self, y: F32Array, block: Block) -> None:
         """Takes down y = prelu(y)."""
-        record = block.record
-        scaled, keep = record.take(y.shape, np.float32), record.take(y.shape, np.bool_)
-        record(np.multiply, y, self.slope.read_f32(block), scaled)
-        record(np.greater_equal, y, np.float32(0), keep)
-        record(np.copyto, scaled, y, "same_kind", keep)
-        record(np.copyto, y, scaled)
+        scaled = block.record.take(y.shape, np.float32)
+        block.record(np.multiply, y, self.slope.read_f32(block), scaled)
+        record_choice(np.greater_equal, y, scaled, block.record)
 
 
-def codes_behind(passes: Sequence[Pass]) -> tuple[int, int] | None:
-    """The range of the integers that every value is behind the passes, or None: a `round` and a
-    `clip` at the end, in either order.
+# -- the last pass: an f32 value becomes an element of the destination ----------------------------
+
+_LARGEST_S32 = 2147483520
+"""The largest f32 below 2**31: what oneDNN saturates s32 to."""
+
+
+class Finish(Protocol):
+    """What turns the values of a tile into the destination's elements."""
+
+    def __call__(self, y: F32Array, target: Array, block: Block) -> None:
+        """Takes down target = finish(y); y is used as scratch."""
+        ...
+
+
+@dataclass(frozen=True)
+class Store:
+    """Clips, rounds half to even and stores; an f32 destination takes the value as it is.
+
+    Attributes:
+        dtype: of the destination.
+        profile: says what a NaN becomes.
+        finite: no value is a NaN.
     """
-    low, high, integral = -np.inf, np.inf, False
-    for step in passes:
-        if isinstance(step, EltwisePass) and step.algorithm == "round" and step.scale == 1:
-            low, high, integral = float(np.rint(low)), float(np.rint(high)), True
-        elif (
-            isinstance(step, EltwisePass)
-            and step.algorithm in ("clip", "clip_v2")
-            and step.scale == 1
-        ):
-            ends = float(step.alpha), float(step.beta)
-            integral = integral and all(end.is_integer() for end in ends)
-            low, high = ends
-        else:
-            low, high, integral = -np.inf, np.inf, False
-    return (int(low), int(high)) if integral and np.isfinite(low) and np.isfinite(high) else None
+
+    dtype: DType
+    profile: NumericsProfile
+    finite: bool
+
+    @property
+    def limits(self) -> tuple[np.float32, np.float32] | None:
+        """What values are clipped to; None for a float."""
+        if not self.dtype.is_integer:
+            return None
+        low, high = self.dtype.range
+        return np.float32(low), np.float32(min(high, _LARGEST_S32))
+
+    def __call__(self, y: F32Array, target: Array, block: Block) -> None:
+        """Takes down target = saturate(round(y))."""
+        if self.limits is not None:
+            if not self.finite:
+                block.record(_replace_nan, y, np.float32(self.profile.nan(self.dtype)))
+            block.record(y.clip, *self.limits, y)
+            block.record(np.rint, y, y)
+        block.record.copy(target, y)
 
 
-def exact_on_codes(alpha: np.float32, beta: np.float32, codes: tuple[int, int] | None) -> bool:
-    """True when alpha * k + beta is exact in f64 for every integer k of a (small) range."""
-    if codes is None or codes[1] - codes[0] > 1 << 16:
-        return False
-    product = np.arange(codes[0], codes[1] + 1, dtype=np.float64) * np.float64(alpha)
-    total = product + np.float64(beta)
-    part = total - product
-    return bool(
-        np.all((product - (total - part)) + (np.float64(beta) - part) == 0)
-    )  # TwoSum's error
+def _replace_nan(y: F32Array, value: np.float32) -> None:
+    """y = value where y is NaN."""
+    np.copyto(y, value, where=np.isnan(y))

@@ -6,45 +6,39 @@ from collections.abc import Callable
 
 from ...errors import InternalError
 from .base import Binding, Kernel
-from .concat import Concat
-from .convolution import Convolution
-from .deconvolution import Deconvolution
-from .depthwise import DepthwiseConvolution, is_depthwise
-from .elementwise import BinaryKernel, EltwiseKernel, Reorder
-from .fused_depthwise import FusedDepthwise, has_depthwise
+from .deconvolution import bind_deconvolution
+from .elementwise import bind_binary, bind_concat, bind_eltwise, bind_reorder
+from .fused_depthwise import bind_any_convolution
 from .matmul import bind_matmul
 from .pooling import Pooling
-from .table import RowKernel
+from .table import bind_row
 
 __all__ = ["PRIMITIVES", "bind_kernel"]
 
-
-def _convolution(binding: Binding) -> Kernel:
-    if has_depthwise(binding):
-        return FusedDepthwise(binding)
-    return DepthwiseConvolution(binding) if is_depthwise(binding) else Convolution(binding)
-
-
 PRIMITIVES: dict[str, Callable[[Binding], Kernel]] = {
-    "convolution": _convolution,
-    "deconvolution": Deconvolution,
+    "convolution": bind_any_convolution,
+    "deconvolution": bind_deconvolution,
     "matmul": bind_matmul,
     "pooling": Pooling,
-    "binary": BinaryKernel,
-    "eltwise": EltwiseKernel,
-    "reorder": Reorder,
-    "concat": Concat,
-    "reduction": RowKernel,
-    "softmax": RowKernel,
-    "layer_normalization": RowKernel,
-    "batch_normalization": RowKernel,
-    "resampling": RowKernel,
-    "shuffle": RowKernel,
-    "prelu": RowKernel,
-    "lrn": RowKernel,
+    "binary": bind_binary,
+    "eltwise": bind_eltwise,
+    "reorder": bind_reorder,
+    "concat": bind_concat,
+    **dict.fromkeys(
+        (
+            "reduction",
+            "softmax",
+            "layer_normalization",
+            "batch_normalization",
+            "resampling",
+            "shuffle",
+            "prelu",
+            "lrn",
+        ),
+        bind_row,
+    ),
 }
-"""Primitive -> what binds its kernel. `onnx.<Op>` steps are `table.OnnxKernel`; foreign ops go
-through runtime/fallback.py.
+"""Primitive -> what binds its kernel. `onnx.<Op>` steps are `table.EvaluatedKernel`.
 """
 
 

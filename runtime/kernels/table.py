@@ -4,26 +4,24 @@ the shared epilogue behind the row.
 
 from __future__ import annotations
 
-import math
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from ...errors import FqfuseError, InternalError, InvalidInput
 from ...ir.ops import OPS
 from ...ir.ops.spec import Array, Attr, Evaluate, OpSpec
-from ...plan.types import Step
-from ..shapes import row_inputs
-from .base import Binding, Kernel, Recorder, Result, Tasks, Values, nbytes, part_of, tiles
-from .epilogue import Anchor, Epilogue, along
+from ...ir.types import DType, TensorType
+from ...plan.types import Plan, Step
+from ..shapes import bound_otherwise, row_inputs
+from .base import BETWEEN, Binding, InTurn, Kernel, Operand, Result, Tasks, Values
+from .elementwise import bind_elementwise
+from .epilogue import Anchor, placed
 
-__all__ = ["EvaluatedKernel", "OnnxKernel", "RowKernel", "row_of"]
-
-_TILE = 1 << 15
+__all__ = ["EvaluatedKernel", "bind_row"]
 
 
-def row_of(step: Step) -> OpSpec:
+def _row_of(step: Step) -> OpSpec:
     """The op-table row of a step.
 
     Raises:
@@ -35,51 +33,75 @@ def row_of(step: Step) -> OpSpec:
     return spec
 
 
-class EvaluatedKernel(Kernel):
-    """A kernel that returns arrays of its own: they may be views of its inputs, and their shapes
-    may depend on data.
-    """
+class EvaluatedKernel:
+    """`onnx.<Op>`: the row's own evaluation, in whatever element type; of a foreign op the node as
+    the user's model has it, run by the fallback.
 
-    @abstractmethod
-    def evaluate(self, values: Values) -> Sequence[Array]:
-        """The outputs."""
-
-    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
-        """One task: copies what `evaluate` returns into the outputs."""
-
-        def copy() -> None:
-            for out, array in zip(outputs, self.evaluate(values), strict=False):
-                np.copyto(out, array)
-
-        return Tasks(1, lambda _, record: record(copy))
-
-
-class OnnxKernel(EvaluatedKernel):
-    """`onnx.<Op>`: the row's own evaluation, in whatever element type.
+    It returns arrays of its own: they may be views of its inputs, and their shapes may depend on
+    data.
 
     Args:
+        plan: the plan.
         step: the step.
-        constants: data of the constants among its inputs.
+
+    Raises:
+        UnsupportedOp: nothing can run the op.
     """
 
-    def __init__(self, step: Step, constants: Mapping[str, Array]) -> None:
-        spec = row_of(step)
-        if spec.evaluate is None:
-            raise InternalError(f"step {step.name}: the row {spec.name} cannot be evaluated")
-        self._step, self._evaluate, self._constants = step, spec.evaluate, constants
+    def __init__(self, plan: Plan, step: Step) -> None:
+        spec = _row_of(step)
+        self._plan, self._step = plan, step
         self._inputs = row_inputs(step, spec)
-        self._attrs = spec.complete(step.params)
+        self._run: Callable[[Sequence[Array | None]], Sequence[Array]]
+        if step.op == "Onnx":
+            # imports onnx.reference: only plans with a foreign op pay for it
+            from ..fallback import foreign_op
+
+            self._run = foreign_op(step.params, ", ".join(step.origin) or step.name)
+        else:
+            evaluate, attrs = _evaluation(step, spec), spec.complete(step.params)
+            self._run = lambda arrays: _call_row(step, evaluate, arrays, attrs)
 
     def evaluate(self, values: Values) -> Sequence[Array]:
-        """The outputs of the row's evaluation."""
-        arrays = [
-            (self._constants[v] if v in self._constants else values[v]) if v else None
-            for v in self._inputs
-        ]
-        return call_row(self._step, self._evaluate, arrays, self._attrs)
+        """The outputs.
+
+        Raises:
+            InvalidInput: the arrays do not fit the op, or an output of a foreign op is of another
+                type than the model says: those who read it were bound for that.
+        """
+        constants = self._plan.constants
+        found = self._run(
+            [(constants[v] if v in constants else values[v]) if v else None for v in self._inputs]
+        )
+        if self._step.op == "Onnx":
+            for value, array in zip(self._step.outputs, found, strict=True):
+                if value and not _is_of(array, self._plan.values[value]):
+                    raise bound_otherwise(self._plan, value, array, str(self._plan.values[value]))
+        return found
 
 
-def call_row(
+def _evaluation(step: Step, spec: OpSpec) -> Evaluate:
+    if spec.evaluate is None:
+        raise InternalError(f"step {step.name}: the row {spec.name} cannot be evaluated")
+    return spec.evaluate
+
+
+def _is_of(array: Array, type_: TensorType) -> bool:
+    if array.dtype != type_.dtype.numpy and not (
+        type_.dtype is DType.STRING and array.dtype.kind in "OU"
+    ):
+        return False
+    if type_.shape is None:
+        return True
+    if array.ndim != len(type_.shape):
+        return False
+    return all(
+        isinstance(dim, str) or dim == size
+        for dim, size in zip(type_.shape, array.shape, strict=True)
+    )
+
+
+def _call_row(
     step: Step, evaluate: Evaluate, arrays: Sequence[Array | None], attrs: Mapping[str, Attr]
 ) -> Sequence[Array]:
     """Runs a row's evaluation.
@@ -107,66 +129,39 @@ def call_row(
         ) from error
 
 
-class RowKernel(Kernel):
+class _Row(Kernel):
+    """The row of a primitive in f32."""
+
+    def __init__(self, binding: Binding) -> None:
+        self._step = step = binding.step
+        spec = _row_of(step)
+        self._evaluate, self._attrs = _evaluation(step, spec), spec.known(step.params)
+        self._operands = [binding.operands[v] if v else None for v in row_inputs(step, spec)]
+        self.results = (Result(DType.F32, binding.shapes[0]),)
+
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """One task."""
+        arrays = [None if operand is None else operand.read(values) for operand in self._operands]
+        return Tasks(1, lambda _, record: record(self._evaluate_into, arrays, outputs[0]))
+
+    def _evaluate_into(self, arrays: Sequence[Array | None], target: Array) -> None:
+        floats = [None if array is None else _codes_as_f32(array) for array in arrays]
+        np.copyto(target, _call_row(self._step, self._evaluate, floats, self._attrs)[0])
+
+
+def _codes_as_f32(array: Array) -> Array:
+    """Codes become f32; what is no data (axes, sizes: s64) stays."""
+    return array.astype(np.float32) if array.dtype in (np.uint8, np.int8, np.int32) else array
+
+
+def bind_row(binding: Binding) -> Kernel:
     """softmax, layer_normalization, batch_normalization, resampling, reduction, prelu, shuffle,
     lrn: the row in f32, then the epilogue.
 
     The scale of src multiplies the *result* of the row (oneDNN's softmax and layer_normalization do
     so), not its input.
     """
-
-    def __init__(self, binding: Binding) -> None:
-        step = binding.step
-        spec = row_of(step)
-        if spec.evaluate is None:
-            raise binding.refuse(f"the row {spec.name} cannot be evaluated")
-        self._step, self._evaluate = step, spec.evaluate
-        self._attrs = spec.complete(
-            {name: value for name, value in step.params.items() if name in spec.attrs}
-        )
-        self._operands = [binding.operands[v] if v else None for v in row_inputs(step, spec)]
-        shape = binding.shapes[0]
-        result = Result(binding.dtypes[0], shape)
-        self.results = (result,)
-        scale = step.attr.scales.get("src")
-        factors = (
-            ()
-            if scale is None
-            else (
-                along(scale.array, scale.mask.bit_length() - 1 if scale.mask else None, len(shape)),
-            )
-        )
-        self._epilogue = Epilogue(binding, result, Anchor(magnitude=math.inf, scales=factors))
-        self._tiles = tiles(shape, _TILE)
-        cells = max((math.prod(c.stop - c.start for c in t) for t in self._tiles), default=0)
-        self.local_bytes = (
-            nbytes(shape, np.float32)
-            + nbytes((cells,), np.float32)
-            + self._epilogue.scratch_bytes(cells)
-        )
-
-    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
-        """One task: the row in f32, then the epilogue tile by tile."""
-        operands = self._epilogue.operands(values)
-        arrays = [None if operand is None else operand.read(values) for operand in self._operands]
-
-        def task(_: int, record: Recorder) -> None:
-            full = record.take(outputs[0].shape, np.float32)
-            record(self._evaluate_into, arrays, full)
-            for tile in self._tiles:
-                mark = record.scratch.mark()
-                y = record.take([c.stop - c.start for c in tile], np.float32)
-                record(np.copyto, y, part_of(full, tile))
-                self._epilogue.record(y, outputs[0], tile, operands, record)
-                record.scratch.release(mark)
-
-        return Tasks(1, task)
-
-    def _evaluate_into(self, arrays: Sequence[Array | None], target: Array) -> None:
-        floats = [None if array is None else _codes_as_f32(array) for array in arrays]
-        np.copyto(target, call_row(self._step, self._evaluate, floats, self._attrs)[0])
-
-
-def _codes_as_f32(array: Array) -> Array:
-    """Codes become f32; what is no data (axes, sizes: s64) stays."""
-    return array.astype(np.float32) if array.dtype in (np.uint8, np.int8, np.int32) else array
+    shape, scale = binding.shapes[0], binding.step.attr.scales.get("src")
+    anchor = Anchor(scales=() if scale is None else (placed(scale, len(shape)),))
+    behind = bind_elementwise(binding, [Operand(BETWEEN, DType.F32, shape)], anchor)
+    return InTurn(_Row(binding), behind)

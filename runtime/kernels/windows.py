@@ -1,108 +1,34 @@
-"""Geometry of sliding windows: resolved padding, and im2col of one tile in channels-last order."""
+"""Sliding windows over channels-last tensors: what a tile of outputs reads, and im2col of it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import InternalError
 from ...ir.ops.spec import Array
-from .base import Binding, Layout, Recorder, Tile, nbytes
+from ...ir.ops.windows import Window
+from .base import Layout, Recorder, Tile, nbytes
 
-__all__ = ["Window", "record_slab", "resolve_window", "slab_bytes", "slab_shape", "window_view"]
-
-
-@dataclass(frozen=True)
-class Window:
-    """A sliding window over spatial dimensions.
-
-    Attributes:
-        input, output: spatial sizes.
-        kernel, strides, dilations: one entry for each spatial dimension (dilation 1: no holes).
-        begin, end: padding, in elements; negative crops.
-    """
-
-    input: tuple[int, ...]
-    output: tuple[int, ...]
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    begin: tuple[int, ...]
-    end: tuple[int, ...]
-
-    @property
-    def taps(self) -> int:
-        """Positions of the kernel."""
-        return math.prod(self.kernel)
-
-    @property
-    def pointwise(self) -> bool:
-        """True when output positions are input positions."""
-        return (
-            self.taps == 1
-            and set(self.strides) <= {1}
-            and not any(self.begin)
-            and not any(self.end)
-        )
-
-    def reach(self, axis: int, cut: slice) -> tuple[int, int]:
-        """First padded input index that a range of outputs reads, and the index behind the last."""
-        step = self.strides[axis]
-        return cut.start * step, (cut.stop - 1) * step + (self.kernel[axis] - 1) * self.dilations[
-            axis
-        ] + 1
+__all__ = ["record_slab", "slab_bytes", "window_view"]
 
 
-def resolve_window(
-    binding: Binding, spatial: Sequence[int], kernel: Sequence[int], output: Sequence[int]
-) -> Window:
-    """The window of a convolution or pooling step: defaults filled in, auto_pad resolved, the end
-    padding as large as the outputs need.
-    """
-    rank = len(spatial)
-    strides = binding.ints("strides", (1,) * rank)
-    dilations = binding.ints("dilations", (1,) * rank)
-    pads = binding.ints("pads", (0,) * (2 * rank))
-    auto = binding.text("auto_pad", "NOTSET")
-    extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    needed = [
-        max((o - 1) * s + e - i, 0)
-        for o, s, e, i in zip(output, strides, extent, spatial, strict=True)
-    ]
-    if auto == "SAME_UPPER":
-        begin = tuple(n // 2 for n in needed)
-    elif auto == "SAME_LOWER":
-        begin = tuple(n - n // 2 for n in needed)
-    elif auto == "VALID":
-        begin = (0,) * rank
-    elif auto == "NOTSET":
-        begin = pads[:rank]
-    else:
-        raise InternalError(f"auto_pad {auto}")
-    end = tuple(
-        (o - 1) * s + e - i - b
-        for o, s, e, i, b in zip(output, strides, extent, spatial, begin, strict=True)
-    )
-    return Window(tuple(spatial), tuple(output), tuple(kernel), strides, dilations, begin, end)
+def _reach(window: Window, axis: int, cut: slice) -> tuple[int, int]:
+    """First padded input index that a range of outputs reads, and the index behind the last."""
+    step, taps = window.strides[axis], window.kernel[axis]
+    return cut.start * step, (cut.stop - 1) * step + (taps - 1) * window.dilations[axis] + 1
 
 
-def slab_shape(
-    window: Window, images: int, cuts: Sequence[slice], channels: int
-) -> tuple[int, ...]:
-    """Shape of the padded input that a tile reads."""
-    spans = (window.reach(axis, cut) for axis, cut in enumerate(cuts))
-    return (images, *(stop - start for start, stop in spans), channels)
+def slab_bytes(window: Window, tile: Tile, channels: int, dtype: npt.DTypeLike) -> int:
+    """Scratch that `record_slab` takes for a tile of (N, output spatial...)."""
+    return nbytes((*_slab_shape(window, tile), channels), dtype)
 
 
-def slab_bytes(
-    window: Window, images: int, cuts: Sequence[slice], channels: int, dtype: npt.DTypeLike
-) -> int:
-    """Scratch that `record_slab` takes."""
-    return nbytes(slab_shape(window, images, cuts, channels), dtype)
+def _slab_shape(window: Window, tile: Tile) -> tuple[int, ...]:
+    """Images and spatial sizes of the padded input that a tile reads."""
+    spans = (_reach(window, axis, cut) for axis, cut in enumerate(tile[1:]))
+    return (tile[0].stop - tile[0].start, *(stop - start for start, stop in spans))
 
 
 def record_slab(
@@ -130,19 +56,18 @@ def record_slab(
         planar: keep the channels apart in memory; the result's shape is the same.
     """
     cuts = tile[1:]
-    shape = slab_shape(window, tile[0].stop - tile[0].start, cuts, x.shape[-1])
-    layout = Layout.CHANNELS_LAST if planar else Layout.PLAIN
-    slab = layout.physical(
-        record.take((shape[0], shape[-1], *shape[1:-1]) if planar else shape, dtype)
-    )
+    images, *spatial = _slab_shape(window, tile)
+    if planar:
+        shape = (images, x.shape[-1], *spatial)
+        slab = Layout.CHANNELS_LAST.physical(record.take(shape, dtype))
+    else:
+        slab = record.take((images, *spatial, x.shape[-1]), dtype)
     source: list[slice] = [tile[0]]
     target: list[slice] = [slice(None)]
     for axis, cut in enumerate(cuts):
-        start, stop = window.reach(axis, cut)
+        start, stop = _reach(window, axis, cut)
         start, stop = start - window.begin[axis], stop - window.begin[axis]
-        inside = slice(
-            min(max(start, 0), window.input[axis]), max(min(stop, window.input[axis]), 0)
-        )
+        inside = slice(min(max(start, 0), x.shape[axis + 1]), max(min(stop, x.shape[axis + 1]), 0))
         inside = slice(inside.start, max(inside.start, inside.stop))
         place = slice(inside.start - start, inside.stop - start)
         if place.start > 0 or place.stop < stop - start:

@@ -10,8 +10,7 @@ from ...ir.ops.spec import Array
 from ...onednn.enums import CpuIsa
 from ...plan.types import Plan, Step
 from ..budget import RunBudget
-from ..kernels.foreign import ForeignKernel
-from ..kernels.table import EvaluatedKernel, OnnxKernel
+from ..kernels.table import EvaluatedKernel
 from ..numpy_runtime import NumpyExecutor
 from ..shapes import step_shapes
 from .host_calls import FOLLOWERS, single_call
@@ -57,10 +56,8 @@ class HostStep:
         }
         self.single_call = single_call(plan, step, constants, isa)
         self.follows = self.single_call is not None and step.primitive in FOLLOWERS
-        if step.op == "Onnx":
-            self._kernel = ForeignKernel(plan, step)
-        elif step.primitive.startswith("onnx."):
-            self._kernel = OnnxKernel(step, constants)
+        if step.primitive.startswith("onnx."):
+            self._kernel = EvaluatedKernel(plan, step)
         else:
             values = {name: plan.type(name) for name in (*self.inputs, *self.outputs)}
             alone = Plan(

@@ -11,9 +11,9 @@ import pytest
 
 from fqfuse.ir.algorithms import BINARY, ELTWISE
 from fqfuse.onednn.enums import AlgKind
-from fqfuse.runtime.kernels.base import Recorder, Scratch
-from fqfuse.runtime.kernels.eltwise_math import ALGORITHMS, EltwiseCall
-from fqfuse.runtime.kernels.passes import record_binary
+from fqfuse.runtime.kernels.base import Block, Recorder, Scratch
+from fqfuse.runtime.kernels.eltwise_math import ALGORITHMS, EltwisePass
+from fqfuse.runtime.kernels.passes import BinaryPass, Source
 from fqfuse.runtime.numerics import VNNI_3_2
 
 EDGES = np.array([0.0, 1e-30, -1e-30, 0.5, -0.5, 1.0, -1.0, 3.25, -3.25, 17.0, -17.0], np.float32)
@@ -23,11 +23,16 @@ PARAMETERS = [(0.0, 0.0), (1.0, 0.0), (0.5, 0.25), (-0.5, 2.0)]
 def computed(algorithm: str, x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     y = x.copy()
     record = Recorder(Scratch(64 * y.nbytes + 4096))
-    ALGORITHMS[algorithm](
-        EltwiseCall(
-            y, np.float32(alpha), np.float32(beta), record, VNNI_3_2, finite=True, signed_zero=True
-        )
+    step = EltwisePass(
+        algorithm,
+        np.float32(alpha),
+        np.float32(beta),
+        np.float32(1),
+        VNNI_3_2,
+        finite=True,
+        signed_zero=True,
     )
+    step(y, Block((slice(0, y.size),), [], record))
     run(record)
     return y
 
@@ -72,12 +77,8 @@ def test_what_does_not_tell_zero_is_continuous_there(name: str) -> None:
 def test_a_binary_algorithm_tells_zero_or_is_continuous_there(name: str) -> None:
     found = EDGES[:3].copy()
     record = Recorder(Scratch(4096))
-    record_binary(
-        name,
-        found,
-        np.zeros(3, np.float32) if name != "div" else np.ones(3, np.float32),
-        record,
-        finite=True,
-    )
+    other = np.zeros(3, np.float32) if name != "div" else np.ones(3, np.float32)
+    step = BinaryPass(name, Source(other), nan_stays=True)
+    step(found, Block((slice(0, 3),), [], record))
     run(record)
     assert BINARY[name].tells_zero == (np.ptp(found) == 1)

@@ -22,7 +22,8 @@ U8, S8 = Codes(0, 255), Codes(-128, 127)
 
 def product(split: KSplit, a: np.ndarray, w: np.ndarray) -> np.ndarray:
     record = Recorder(Scratch(scratch_bytes(split, a.shape[0], w.shape[1])))
-    result = record_product(split, a.astype(np.float32), w.astype(np.float32), record)
+    result = record.take((a.shape[0], w.shape[1]), split.dtype)
+    record_product(split, a.astype(np.float32), w.astype(np.float32), result, record)
     for call in record.calls:
         call()
     return result

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fqfuse.ir.types import DType
-from fqfuse.runtime.kernels.base import Recorder, Scratch
-from fqfuse.runtime.kernels.passes import Block, Source, SumPass
+from fqfuse.runtime.kernels.base import Block, Recorder, Scratch
+from fqfuse.runtime.kernels.passes import Source, SumPass
 from fqfuse.runtime.numerics import VNNI_3_2, FmaWork, fused_multiply_add
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -9,10 +9,8 @@ from support.runtime_plans import one_step
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Binary, Eltwise, PostOp, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.runtime.kernels import epilogue as epilogue_module
-from fqfuse.runtime.kernels.passes import Source, SumPass, TimesPass
-from fqfuse.runtime.kernels.store import Store
-from fqfuse.runtime.kernels.tail_affine import AffineTail, affine_tail
-from fqfuse.runtime.kernels.tail_table import TailTable, with_table
+from fqfuse.runtime.kernels.passes import BinaryPass, Source, Store, SumPass
+from fqfuse.runtime.kernels.tail import AffineTail, TailTable, affine_tail, with_table
 from fqfuse.runtime.numerics import VNNI_3_2
 from fqfuse.runtime.numpy_runtime import run_step
 
@@ -129,7 +127,7 @@ def test_affine_tails(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_wrong_entry_refuses_an_affine_tail() -> None:
     profile = VNNI_3_2
     tail = [
-        TimesPass(Source(np.asarray(0.5, np.float32))),
+        BinaryPass("mul", Source(np.asarray(0.5, np.float32))),
         SumPass(Source(index=0), 0.75, 0, DType.U8, profile.fma, 1e3),
     ]
     store = Store(DType.U8, profile, finite=True)

@@ -16,7 +16,7 @@ from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.verify import IMPORTED, check
-from fqfuse.runtime.fallback import run_foreign
+from fqfuse.runtime.fallback import foreign_op
 
 NEWEST_OF_ORT = 26
 """The newest opset that the tested ONNX Runtime accepts."""
@@ -100,7 +100,9 @@ def run_import(proto: onnx.ModelProto, feeds: Feeds) -> tuple[Graph, list[Any]]:
     graph = graph_from_onnx(proto)
     check(graph, IMPORTED)
     arrays = {name: np.asarray(value) for name, value in feeds.items()}
-    results = run_graph(graph, arrays, foreign=run_foreign)
+    results = run_graph(
+        graph, arrays, foreign=lambda node, given: foreign_op(node.attrs, node.name)(given)
+    )
     return graph, list(results.values())
 
 
