@@ -9,7 +9,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.ops import OPS
 from ..ir.ops.spec import Trait
-from .base import Contract, fired
+from .base import Contract, decide
 
 __all__ = ["MergeDuplicates"]
 
@@ -62,7 +62,9 @@ class MergeDuplicates:
                 kept, gone, again = node, kept, True
             else:
                 gone = node
-            self._merge(graph, kept, gone)
+            graph.replace_uses(gone.output, kept.output)
+            graph.erase(gone)
+            decide(graph, self.name, gone, f"the same as {kept.name}")
             merged.setdefault(kept.name, [kept]).extend(merged.pop(gone.name, [gone]))
             first[key] = kept.name
         for name, nodes in merged.items():
@@ -71,8 +73,3 @@ class MergeDuplicates:
             )
             graph.relabel(replace(graph.node(name), origin=origin_of(*nodes), quantizer=quantizers))
         return again
-
-    def _merge(self, graph: Graph, kept: Node, node: Node) -> None:
-        graph.replace_uses(node.output, kept.output)
-        graph.erase(node)
-        fired(graph, self.name, node, f"the same as {kept.name}")

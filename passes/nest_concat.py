@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.graph import Graph
-from ..ir.node import Node
-from .base import Contract, fired, swap
+from .base import Contract, decide, swap
 
 __all__ = ["NestConcat"]
 
@@ -43,7 +42,7 @@ class NestConcat:
         whole: dict[int, str] = {}  # prefix -> the node that joins just that
         for node in graph.each("Concat"):
             if len(node.inputs) == 1 and graph.type(node.inputs[0]) == graph.type(node.output):
-                fired(graph, self.name, node, "it has one input")
+                decide(graph, self.name, node, "it has one input")
                 swap(graph, node, node.inputs[0])
                 continue
             rank = graph.type(node.output).shape
@@ -56,9 +55,8 @@ class NestConcat:
                     found = count, whole[prefix]
             whole.setdefault(prefix, node.name)
             if found is not None:
-                self._nest(graph, node, *found)
-
-    def _nest(self, graph: Graph, node: Node, count: int, earlier: str) -> None:
-        value = graph.node(earlier).output
-        graph.set_inputs(node, [value, *node.inputs[count:]])
-        fired(graph, self.name, node, f"its first {count} inputs are joined by {earlier} already")
+                count, earlier = found
+                value = graph.node(earlier).output
+                graph.set_inputs(node, [value, *node.inputs[count:]])
+                verdict = f"its first {count} inputs are joined by {earlier} already"
+                decide(graph, self.name, node, verdict)
