@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,8 @@ class Contract:
     ulps: int = 0
 
 
-class Pass(Protocol):
+@dataclass(frozen=True)
+class Pass:
     """A frozen dataclass whose fields are its options. `run` edits the graph in place; running it
     twice changes nothing more.
     """
@@ -59,16 +60,16 @@ class Pass(Protocol):
     @property
     def name(self) -> str:
         """What it is called in decisions and documents."""
-        ...
+        raise NotImplementedError
 
     @property
     def contract(self) -> Contract:
         """What it promises about the numbers."""
-        ...
+        raise NotImplementedError
 
     def run(self, graph: Graph) -> None:
         """Rewrites the graph; leaves a Decision for every place where its anchor matched."""
-        ...
+        raise NotImplementedError
 
 
 Observer = Callable[[Pass, Graph], None]
@@ -101,15 +102,13 @@ def decide(graph: Graph, rule: str, node: Node, verdict: Verdict) -> None:
         graph.decide(Decision(rule, subject(node), Outcome.FIRED, verdict))
 
 
-class NodePass:
+class NodePass(Pass):
     """A pass that looks at each node of some ops, in topological order, and decides there.
 
     Attributes:
         ops: the ops.
     """
 
-    name: ClassVar[str]
-    contract: ClassVar[Contract]
     ops: ClassVar[tuple[str, ...]]
 
     def run(self, graph: Graph) -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
 
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.paths import chain_anchor
-from .base import Contract, decide
+from .base import Contract, Pass, decide
 
 __all__ = ["ChooseResidualSum"]
 
 
-@dataclass(frozen=True)
-class ChooseResidualSum:
+class ChooseResidualSum(Pass):
     """Puts the branch that shall absorb a residual add first.
 
     Before -> after::
@@ -31,8 +28,8 @@ class ChooseResidualSum:
     nothing else reads.
     """
 
-    name: ClassVar[str] = "choose_residual_sum"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "choose_residual_sum"
+    contract = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
         """Orders the operands of every Add of two computed values."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate
 from ..ir.graph import Graph
@@ -16,7 +13,6 @@ from .retyping import carries_codes
 __all__ = ["DecodeWideCodes"]
 
 
-@dataclass(frozen=True)
 class DecodeWideCodes(NodePass):
     """Moves Dequantize of 16-bit codes in front of what moves them, next to their Quantize.
 
@@ -34,9 +30,9 @@ class DecodeWideCodes(NodePass):
     would turn).
     """
 
-    name: ClassVar[str] = "decode_wide_codes"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
-    ops: ClassVar[tuple[str, ...]] = ("Quantize",)
+    name = "decode_wide_codes"
+    contract = Contract("identity", "bitwise")
+    ops = ("Quantize",)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Decodes the codes of a Quantize to u16 or s16."""

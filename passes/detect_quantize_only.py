@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ..ir.graph import Graph
@@ -17,7 +14,6 @@ from .split_fake_quantize import Split, emit_split, needs_comparison, split_of, 
 __all__ = ["DetectQuantizeOnly"]
 
 
-@dataclass(frozen=True)
 class DetectQuantizeOnly(NodePass):
     """Recognizes FakeQuantize whose output scale is 1 and whose output low is an integer of u8 or
     s8.
@@ -35,9 +31,9 @@ class DetectQuantizeOnly(NodePass):
     Refuses when: never; a FakeQuantize with another output range is left to `split_fake_quantize`.
     """
 
-    name: ClassVar[str] = "detect_quantize_only"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
-    ops: ClassVar[tuple[str, ...]] = ("FakeQuantize",)
+    name = "detect_quantize_only"
+    contract = Contract("identity", "ties")
+    ops = ("FakeQuantize",)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Rewrites a quantize-only FakeQuantize."""

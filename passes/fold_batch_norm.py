@@ -4,9 +4,6 @@ there are such.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import numpy.typing as npt
 
@@ -19,7 +16,6 @@ __all__ = ["FoldBatchNorm"]
 F64 = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
 class FoldBatchNorm(NodePass):
     """Removes batch normalization with constant statistics.
 
@@ -38,9 +34,9 @@ class FoldBatchNorm(NodePass):
     weights in front of it.
     """
 
-    name: ClassVar[str] = "fold_batch_norm"
-    contract: ClassVar[Contract] = Contract("identity", "ulp", 256)
-    ops: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
+    name = "fold_batch_norm"
+    contract = Contract("identity", "ulp", 256)
+    ops = ("BatchNormalization",)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Folds a BatchNormalization."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -44,9 +43,9 @@ class FoldConstants(NodePass):
     the operation cannot be computed (an index out of range, say): whoever runs it reports that.
     """
 
-    name: ClassVar[str] = "fold_constants"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
-    ops: ClassVar[tuple[str, ...]] = ()
+    name = "fold_constants"
+    contract = Contract("identity", "bitwise")
+    ops = ()
     max_bytes: int = 1 << 30
     max_work: int = 1 << 30
 

@@ -5,7 +5,6 @@ which are post-ops.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,6 @@ _DEEPEST = 32
 """Operations between codes and a mask."""
 
 
-@dataclass(frozen=True)
 class MaskToBounds(NodePass):
     """Writes a choice between values and constants, by a constant mask, as bounds of the values.
 
@@ -45,9 +43,9 @@ class MaskToBounds(NodePass):
     is known of x.
     """
 
-    name: ClassVar[str] = "mask_to_bounds"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
-    ops: ClassVar[tuple[str, ...]] = ("Where",)
+    name = "mask_to_bounds"
+    contract = Contract("identity", "bitwise")
+    ops = ("Where",)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Rewrites a choice."""

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.ops import OPS
 from ..ir.ops.spec import Trait
-from .base import Contract, decide
+from .base import Contract, Pass, decide
 
 __all__ = ["MergeDuplicates"]
 
 _MERGED = frozenset(name for name, row in OPS.items() if Trait.QUANTIZER in row.traits)
 
 
-@dataclass(frozen=True)
-class MergeDuplicates:
+class MergeDuplicates(Pass):
     """Merges Quantize, Dequantize and FakeQuantize nodes that do the same to the same value.
 
     Before -> after::
@@ -31,8 +29,8 @@ class MergeDuplicates:
     Refuses when: the graph returns both (each output keeps its name), or the value is constant.
     """
 
-    name: ClassVar[str] = "merge_duplicates"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "merge_duplicates"
+    contract = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
         """Merges in topological order, so that chains of duplicates collapse in one sweep.

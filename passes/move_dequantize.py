@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from ..ir.ops.spec import Trait
 from ..ir.paths import keeps_shape
 from ..ir.types import Quantization
 from .base import Contract, Refusal, decide, fits_f32, settle, swap
-from .group import Group, Rewrite, Visitor
+from .group import Local, Rewrite, Visitor
 from .retyping import moves_codes
 from .tabulate import to_be_tabulated
 from .unify_concat_types import Joins
@@ -28,8 +27,7 @@ _MERGED = frozenset({"Mul", "Div", "Add", "Sub"})
 """What joins a scale or a zero point, where the other operand is constant."""
 
 
-@dataclass(frozen=True)
-class MoveDequantize:
+class MoveDequantize(Local):
     """Moves Dequantize behind operations that commute with it.
 
     Before -> after::
@@ -59,12 +57,8 @@ class MoveDequantize:
     same f32 operations gives other codes than the model.
     """
 
-    name: ClassVar[str] = "move_dequantize"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
-
-    def run(self, graph: Graph) -> None:
-        """One walk in topological order; the readers of a Dequantize that moved are met again."""
-        Group((self,)).run(graph)
+    name = "move_dequantize"
+    contract = Contract("identity", "ties")
 
     def visitor(self, graph: Graph) -> Visitor:
         """What moves Dequantize behind a node. It ends: each operation is crossed once, and works

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
-from .base import Contract, Refusal, decide, swap
+from .base import Contract, Pass, Refusal, decide, swap
 from .retyping import moves_codes
 
 __all__ = ["MoveQuantize"]
 
 
-@dataclass(frozen=True)
-class MoveQuantize:
+class MoveQuantize(Pass):
     """Moves Quantize in front of operations that commute with it.
 
     Before -> after::
@@ -34,8 +30,8 @@ class MoveQuantize:
     the codes have 16 bits: primitives join f32 only.
     """
 
-    name: ClassVar[str] = "move_quantize"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "move_quantize"
+    contract = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
         """Against topological order, so that a Quantize goes as far as it can in one run."""

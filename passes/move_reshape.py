@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
@@ -13,15 +11,14 @@ from ..ir.ops import dims
 from ..ir.ops.spec import Trait
 from ..ir.paths import chain_anchor
 from ..ir.types import DType
-from .base import Contract, Refusal, Verdict, decide, swap
+from .base import Contract, Pass, Refusal, Verdict, decide, swap
 from .reshape_runs import Run, joins, rebuilt, runs, view, views_for
 from .reshaping import is_reshape, known_shape, source_of, target_of, viewed
 
 __all__ = ["MoveReshape"]
 
 
-@dataclass(frozen=True)
-class MoveReshape:
+class MoveReshape(Pass):
     """Moves Reshape, Flatten, Squeeze and Unsqueeze (below: R) behind elementwise operations and
     products of rows.
 
@@ -46,8 +43,8 @@ class MoveReshape:
     convolution or product, too, which takes the Add itself; nothing in front takes Op.
     """
 
-    name: ClassVar[str] = "move_reshape"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
+    name = "move_reshape"
+    contract = Contract("identity", "ties")
 
     def run(self, graph: Graph) -> None:
         """Again and again in topological order: where one has moved, another may meet it. Each time

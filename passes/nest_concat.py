@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ..ir.graph import Graph
-from .base import Contract, decide, swap
+from .base import Contract, Pass, decide, swap
 
 __all__ = ["NestConcat"]
 
 
-@dataclass(frozen=True)
-class NestConcat:
+class NestConcat(Pass):
     """Lets a concatenation start from the longest earlier one that joins the same first values
     along the same axis.
 
@@ -29,8 +25,8 @@ class NestConcat:
     is none.
     """
 
-    name: ClassVar[str] = "nest_concat"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "nest_concat"
+    contract = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
         """Walks the concatenations in execution order; a tree of prefixes finds the longest one in

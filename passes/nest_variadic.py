@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ..ir.graph import Graph
@@ -16,7 +13,6 @@ __all__ = ["NestVariadic"]
 _PAIRWISE = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
 
 
-@dataclass(frozen=True)
 class NestVariadic(NodePass):
     """Writes operators of any number of inputs by those of two.
 
@@ -33,9 +29,9 @@ class NestVariadic(NodePass):
     Refuses when: never; what has one input only stays as it is.
     """
 
-    name: ClassVar[str] = "nest_variadic"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
-    ops: ClassVar[tuple[str, ...]] = tuple(_PAIRWISE)
+    name = "nest_variadic"
+    contract = Contract("identity", "bitwise")
+    ops = tuple(_PAIRWISE)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Rewrites an operator with two inputs or more that is no operation of two already."""

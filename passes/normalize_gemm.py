@@ -4,9 +4,6 @@ done at compile time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ..ir.graph import Graph
@@ -16,7 +13,6 @@ from .base import Contract, NodePass, Verdict, decide, swap
 __all__ = ["NormalizeGemm"]
 
 
-@dataclass(frozen=True)
 class NormalizeGemm(NodePass):
     """Writes Gemm as MatMul, so that one anchor serves both.
 
@@ -33,9 +29,9 @@ class NormalizeGemm(NodePass):
     Refuses when: never.
     """
 
-    name: ClassVar[str] = "normalize_gemm"
-    contract: ClassVar[Contract] = Contract("identity", "ulp", 256)
-    ops: ClassVar[tuple[str, ...]] = ("Gemm",)
+    name = "normalize_gemm"
+    contract = Contract("identity", "ulp", 256)
+    ops = ("Gemm",)
 
     def run(self, graph: Graph) -> None:
         """Rewrites every Gemm, and then every Transpose of constant codes."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -18,7 +16,6 @@ from .base import Contract, NodePass, Refusal, Verdict, swap
 __all__ = ["PadIntoConvolution"]
 
 
-@dataclass(frozen=True)
 class PadIntoConvolution(NodePass):
     """Hands a Pad with zeros to the convolutions that read it.
 
@@ -37,9 +34,9 @@ class PadIntoConvolution(NodePass):
     the window, a quantizer does not give 0 for 0, or sizes are only known at run time.
     """
 
-    name: ClassVar[str] = "pad_into_convolution"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
-    ops: ClassVar[tuple[str, ...]] = ("Pad",)
+    name = "pad_into_convolution"
+    contract = Contract("identity", "bitwise")
+    ops = ("Pad",)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Builds each convolution anew on what the Pad reads. Nothing is changed where shapes come

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -35,7 +34,6 @@ class _Core:
     nodes: tuple[Node, ...]
 
 
-@dataclass(frozen=True)
 class RecognizeActivations(NodePass):
     """Writes decomposed activations as the one operation that they are.
 
@@ -54,9 +52,9 @@ class RecognizeActivations(NodePass):
     Refuses when: a value in between is read elsewhere, or a constant is another.
     """
 
-    name: ClassVar[str] = "recognize_activations"
-    contract: ClassVar[Contract] = Contract("identity", "ulp", 64)
-    ops: ClassVar[tuple[str, ...]] = ("Erf", "Tanh", "Sigmoid", "HardSigmoid", "Clip")
+    name = "recognize_activations"
+    contract = Contract("identity", "ulp", 64)
+    ops = ("Erf", "Tanh", "Sigmoid", "HardSigmoid", "Clip")
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Looks at an operation that such a product is built on."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
@@ -16,7 +13,6 @@ from .reshaping import is_reshape, known_shape
 __all__ = ["RecognizeShuffle"]
 
 
-@dataclass(frozen=True)
 class RecognizeShuffle(NodePass):
     """Recognizes channel shuffles.
 
@@ -34,9 +30,9 @@ class RecognizeShuffle(NodePass):
     Refuses when: others read what is in between, or the transposition moves other axes, too.
     """
 
-    name: ClassVar[str] = "recognize_shuffle"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
-    ops: ClassVar[tuple[str, ...]] = ("Transpose",)
+    name = "recognize_shuffle"
+    contract = Contract("identity", "bitwise")
+    ops = ("Transpose",)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Rewrites a Transpose between two reshapes to the same shape."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ..ir.graph import Graph
@@ -17,7 +14,6 @@ _POOLS = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 _RANKS = range(3, 6)
 
 
-@dataclass(frozen=True)
 class ReductionToPooling(NodePass):
     """Writes a mean or maximum over exactly the spatial axes of [N, C, spatial...] as global
     pooling.
@@ -37,9 +33,9 @@ class ReductionToPooling(NodePass):
     rank is unknown or not 3 to 5.
     """
 
-    name: ClassVar[str] = "reduction_to_pooling"
-    contract: ClassVar[Contract] = Contract("identity", "ulp", 64)
-    ops: ClassVar[tuple[str, ...]] = tuple(_POOLS)
+    name = "reduction_to_pooling"
+    contract = Contract("identity", "ulp", 64)
+    ops = tuple(_POOLS)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Rewrites a mean or maximum along all spatial axes."""

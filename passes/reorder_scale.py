@@ -4,9 +4,6 @@ front of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import numpy.typing as npt
 
@@ -23,7 +20,6 @@ __all__ = ["ReorderScale"]
 F64 = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
 class ReorderScale(NodePass):
     """Moves a multiplication by a constant towards the convolution in front, where it costs
     nothing.
@@ -41,9 +37,9 @@ class ReorderScale(NodePass):
     others too, or nothing in front could take c.
     """
 
-    name: ClassVar[str] = "reorder_scale"
-    contract: ClassVar[Contract] = Contract("identity", "ulp", 256)
-    ops: ClassVar[tuple[str, ...]] = ("Mul",)
+    name = "reorder_scale"
+    contract = Contract("identity", "ulp", 256)
+    ops = ("Mul",)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Moves a multiplication that ends in weights; others stay where they are."""

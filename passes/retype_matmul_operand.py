@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.types import DType
@@ -14,7 +11,6 @@ from .retyping import made_with, retype
 __all__ = ["RetypeMatmulOperand"]
 
 
-@dataclass(frozen=True)
 class RetypeMatmulOperand(NodePass):
     """Writes u8 codes that are the second operand of a MatMul as s8 codes with 128 less.
 
@@ -34,9 +30,9 @@ class RetypeMatmulOperand(NodePass):
     made by a Quantize; the operand is constant (the composer rewrites those).
     """
 
-    name: ClassVar[str] = "retype_matmul_operand"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
-    ops: ClassVar[tuple[str, ...]] = ("MatMul",)
+    name = "retype_matmul_operand"
+    contract = Contract("identity", "ties")
+    ops = ("MatMul",)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Retypes the second operand of a MatMul whose operands are both decoded codes."""

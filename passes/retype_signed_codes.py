@@ -5,20 +5,18 @@ those of averages of u8 codes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from ..ir.types import DType
-from .base import Contract, Refusal, decide
+from .base import Contract, Pass, Refusal, decide
 from .retyping import is_padded, moves_codes, retype, shifted
 
 __all__ = ["RetypeSignedCodes"]
 
 
-@dataclass(frozen=True)
-class RetypeSignedCodes:
+class RetypeSignedCodes(Pass):
     """Writes s8 codes as u8 codes with 128 more for products, for scales along an axis, and for
     averages between codes of two types.
 
@@ -50,8 +48,8 @@ class RetypeSignedCodes:
     in s8 codes only. The products stay on s8, which costs no more than the average in f32.
     """
 
-    name: ClassVar[str] = "retype_signed_codes"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
+    name = "retype_signed_codes"
+    contract = Contract("identity", "ties")
 
     def run(self, graph: Graph) -> None:
         """Looks at every Dequantize that gains by it."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ..ir.graph import Graph
@@ -14,7 +11,6 @@ from .base import Contract, NodePass, Verdict, swap
 __all__ = ["SeparateComputedBias"]
 
 
-@dataclass(frozen=True)
 class SeparateComputedBias(NodePass):
     """Takes a bias that is no constant out of convolutions.
 
@@ -31,9 +27,9 @@ class SeparateComputedBias(NodePass):
     itself.
     """
 
-    name: ClassVar[str] = "separate_computed_bias"
-    contract: ClassVar[Contract] = Contract("identity", "ulp", 4)
-    ops: ClassVar[tuple[str, ...]] = ("Conv", "ConvTranspose")
+    name = "separate_computed_bias"
+    contract = Contract("identity", "ulp", 4)
+    ops = ("Conv", "ConvTranspose")
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Rewrites a Conv or ConvTranspose with such a bias."""

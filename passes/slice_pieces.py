@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import ClassVar
 
 import numpy as np
 
@@ -15,7 +13,6 @@ from .base import Contract, NodePass, Refusal, Verdict
 __all__ = ["SlicePieces"]
 
 
-@dataclass(frozen=True)
 class SlicePieces(NodePass):
     """Writes a Split as slices, which have one output each.
 
@@ -32,9 +29,9 @@ class SlicePieces(NodePass):
     Refuses when: the pieces or the size of what is split are known at run time only.
     """
 
-    name: ClassVar[str] = "slice_pieces"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
-    ops: ClassVar[tuple[str, ...]] = ("Split",)
+    name = "slice_pieces"
+    contract = Contract("identity", "bitwise")
+    ops = ("Split",)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Rewrites a Split whose bounds are known."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -216,7 +215,6 @@ def _snap(zero: F64, levels: int) -> F64:
     return result
 
 
-@dataclass(frozen=True)
 class SplitFakeQuantize(NodePass):
     """Splits FakeQuantize into its two halves, so that each can move to a home of its own.
 
@@ -241,9 +239,9 @@ class SplitFakeQuantize(NodePass):
     small or too far from zero, or there are more than 256 levels.
     """
 
-    name: ClassVar[str] = "split_fake_quantize"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
-    ops: ClassVar[tuple[str, ...]] = ("FakeQuantize",)
+    name = "split_fake_quantize"
+    contract = Contract("identity", "ties")
+    ops = ("FakeQuantize",)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Splits a FakeQuantize that can be split."""

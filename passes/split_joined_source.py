@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -58,9 +57,9 @@ class SplitJoinedSource(NodePass):
 
     most: int = 8
 
-    name: ClassVar[str] = "split_joined_source"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
-    ops: ClassVar[tuple[str, ...]] = tuple(_AXES)
+    name = "split_joined_source"
+    contract = Contract("identity", "ties")
+    ops = tuple(_AXES)
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Rewrites a product whose source was joined of codes with several scales or zero

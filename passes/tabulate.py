@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from ..ir.node import Node, origin_of, subject
 from ..ir.ops import dims
 from ..ir.ops.spec import Array, Trait
 from ..ir.types import DType
-from .base import Contract, Refusal, decide, settle, swap
+from .base import Contract, Pass, Refusal, decide, settle, swap
 
 __all__ = ["Tabulate", "to_be_tabulated"]
 
@@ -27,8 +26,7 @@ _CONSTANT = ""
 """What a value depends on when it is one constant number."""
 
 
-@dataclass(frozen=True)
-class Tabulate:
+class Tabulate(Pass):
     """Replaces elementwise arithmetic between two 8-bit values by a lookup in a table.
 
     Before -> after::
@@ -47,8 +45,8 @@ class Tabulate:
     it, a sigmoid for one: its codes were moved since they were made, or others read them too.
     """
 
-    name: ClassVar[str] = "tabulate"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "tabulate"
+    contract = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
         """Finds what each value depends on in one sweep, then replaces from the outermost quantizer

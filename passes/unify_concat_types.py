@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.types import DType
 from .base import Contract, Refusal, decide
-from .group import Group, Rewrite, Visitor
+from .group import Local, Rewrite, Visitor
 from .retyping import made_by, readers_behind, retype
 
 __all__ = ["Joins", "UnifyConcatTypes"]
 
 
-@dataclass(frozen=True)
-class UnifyConcatTypes:
+class UnifyConcatTypes(Local):
     """Writes s8 codes as u8 codes with 128 more, when u8 and s8 codes meet in a concatenation.
 
     Before -> after::
@@ -33,12 +29,8 @@ class UnifyConcatTypes:
     by a Quantize.
     """
 
-    name: ClassVar[str] = "unify_concat_types"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
-
-    def run(self, graph: Graph) -> None:
-        """Looks at every concatenation of decoded values."""
-        Group((self,)).run(graph)
+    name = "unify_concat_types"
+    contract = Contract("identity", "ties")
 
     def visitor(self, graph: Graph) -> Visitor:
         """What looks at a concatenation. It ends: each rewrite leaves fewer Quantize that make s8
