@@ -11,18 +11,18 @@ copied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import takewhile
 from operator import ne
 from typing import TYPE_CHECKING
 
 from .decision import Decision, Fate, Outcome, Quantizer
-from .narrowing import narrowed
 from .node import GraphError, Node, Use
 from .ops import OPS
 from .ops.spec import Array, Attr, OpSpec, ShapeError, same_bits
 from .order import Rank, in_order
-from .types import DType, Quantization, TensorType
+from .types import DType, Quantization, TensorType, narrower
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -186,10 +186,23 @@ class Graph:
         """The data of a constant value, or None."""
         return self._constants.get(value)
 
-    def producer(self, value: str) -> Node | None:
-        """The node that produces a value; None for inputs and constants."""
+    def producer(self, value: str, *ops: str) -> Node | None:
+        """The node that produces a value, if it is one of these ops (default: any); None for inputs
+        and constants.
+        """
         name = self._producer.get(value)
-        return None if name is None else self._nodes[name]
+        if name is None or (ops and self._nodes[name].op not in ops):
+            return None
+        return self._nodes[name]
+
+    def decoder(self, value: str) -> Node | None:
+        """The Dequantize that makes a value of codes which are computed, or None."""
+        found = self.producer(value, "Dequantize")
+        return None if found is None or found.inputs[0] in self._constants else found
+
+    def computed(self, inputs: Iterable[str]) -> list[str]:
+        """Those inputs of a node that are there and no constants."""
+        return [value for value in inputs if value and value not in self._constants]
 
     def uses(self, value: str) -> list[Use]:
         """Every input of a node that reads the value, in the order in which they came to be."""
@@ -324,7 +337,7 @@ class Graph:
         names = (self.fresh(node_name + ".out"),) if outputs is None else tuple(outputs)
         try:
             complete = spec.complete(attrs or {})
-            found = tuple(types) if types is not None else self._infer(spec, inputs, complete)
+            found = tuple(types) if types is not None else self._infer(spec, inputs, complete, {})
         except ShapeError as error:
             raise GraphError(f"{node_name} ({op}): {error}") from error
         node = Node(
@@ -346,6 +359,35 @@ class Graph:
         self._connect(node)
         self._touch()
         return node
+
+    def again(
+        self,
+        node: Node,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr] | None = None,
+        *,
+        value: str = "",
+        origin: Iterable[str] | None = None,
+    ) -> Node:
+        """A further node like one that stays: the same op on other inputs, with its name, origin
+        and quantizers.
+
+        Args:
+            node: the node that it is like.
+            inputs: as in `add`.
+            attrs: other attributes.
+            value: wanted name of the output (made fresh when taken); default: named after the node.
+            origin: another origin.
+        """
+        return self.add(
+            node.op,
+            inputs,
+            node.attrs if attrs is None else attrs,
+            name=node.name,
+            outputs=[self.fresh(value)] if value else None,
+            origin=node.origin if origin is None else origin,
+            quantizer=node.quantizer,
+        )
 
     def set_inputs(self, node: Node, inputs: Sequence[str]) -> Node:
         """Makes a node read other values; what they say of the shapes of its outputs may be more
@@ -371,7 +413,7 @@ class Graph:
         if node.op != "Onnx" and not (
             alike and all(self._alike(node.inputs[place], inputs[place]) for place in places)
         ):
-            self._types.update(narrowed(self, node, inputs))
+            self._types.update(self._narrowed(node, inputs))
         before = places
         if not alike or len(inputs) <= _MANY_INPUTS:
             before, places = list(range(len(node.inputs))), list(range(len(inputs)))
@@ -392,16 +434,10 @@ class Graph:
                 would change their types.
         """
         chosen = None if only is None else {node.name for node in only}
-        readers: dict[str, list[int]] = {}
-        for name, place in self._uses[old]:
-            readers.setdefault(name, []).append(place)
-        for name, places in readers.items():
+        for name, places in self._places(old).items():
             if chosen is None or name in chosen:
                 node = self._nodes[name]
-                inputs = list(node.inputs)
-                for place in places:
-                    inputs[place] = new
-                self._set(node, inputs, sorted(places))
+                self._set(node, _with(node.inputs, places, new), places)
         if chosen is None and old in self._returned:
             self._check_known("the graph's outputs", [new])
             self._return(old, new)
@@ -456,16 +492,13 @@ class Graph:
         self._nodes[producer.name] = replace(
             producer, outputs=tuple(new if v == old else v for v in producer.outputs)
         )
+        places = self._places(old)
         self._uses[new] = {}
-        places: dict[str, list[int]] = {}
-        for name, place in self._uses.pop(old):
-            places.setdefault(name, []).append(place)
+        del self._uses[old]
         for name, renamed in places.items():
-            inputs = list(self._nodes[name].inputs)
-            for place in renamed:
-                inputs[place] = new
+            inputs = _with(self._nodes[name].inputs, renamed, new)
             self._nodes[name] = replace(self._nodes[name], inputs=tuple(inputs))
-            self._uses[new].update(dict.fromkeys((name, place) for place in sorted(renamed)))
+            self._uses[new].update(dict.fromkeys((name, place) for place in renamed))
             for place, value in enumerate(inputs) if len(inputs) <= _MANY_INPUTS else ():
                 if value:
                     self._uses[value][name, place] = self._uses[value].pop((name, place))
@@ -483,26 +516,11 @@ class Graph:
 
     def copy(self) -> Graph:
         """An independent graph with the same nodes and values; constant data is shared."""
-        twin = Graph(self.name)
+        twin = Graph()
+        vars(twin).update({name: copy(held) for name, held in vars(self).items()})
         twin.outputs = self.outputs
-        twin._decisions, twin.fates, twin.quantizers = (
-            dict(self._decisions),
-            list(self.fates),
-            dict(self.quantizers),
-        )
-        twin._inputs, twin._types, twin._constants = (
-            list(self._inputs),
-            dict(self._types),
-            dict(self._constants),
-        )
-        twin._nodes, twin._producer, twin._rank = (
-            dict(self._nodes),
-            dict(self._producer),
-            dict(self._rank),
-        )
-        twin._late = dict(self._late)
         twin._uses = {value: dict(uses) for value, uses in self._uses.items()}
-        twin._counter, twin._index, twin.version = self._counter, self._index.copy(), self.version
+        twin._index = self._index.copy()
         return twin
 
     def __eq__(self, other: object) -> bool:
@@ -539,10 +557,49 @@ class Graph:
             raise GraphError(f"{reader} cannot read unknown values: {', '.join(unknown)}")
 
     def _infer(
-        self, spec: OpSpec, inputs: Sequence[str], attrs: Mapping[str, Attr]
+        self,
+        spec: OpSpec,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr],
+        known: Mapping[str, TensorType],
     ) -> tuple[TensorType, ...]:
-        types = [self._types[v] if v else None for v in inputs]
-        return spec.infer(types, attrs, [self._constants.get(v) for v in inputs])
+        """Types of the outputs of an op that reads `inputs`; `known` goes before the graph's."""
+        types = [(known.get(value) or self._types[value]) if value else None for value in inputs]
+        return spec.infer(types, attrs, [self._constants.get(value) for value in inputs])
+
+    def _narrowed(self, node: Node, inputs: Sequence[str]) -> dict[str, TensorType]:
+        """The types that change when `node` reads `inputs`: of its outputs, and of everything
+        behind it (a shape that was computed and is constant now).
+
+        Raises:
+            GraphError: the inputs do not fit an op, or a value would change its type other than
+                that unknown dimensions become known; the graph is what it was.
+        """
+        found: dict[str, TensorType] = {}
+        pending = [(node, inputs)]
+        while pending:
+            reader, values = pending.pop()
+            try:
+                types = self._infer(reader.spec, values, reader.attrs, found)
+            except ShapeError as error:
+                raise GraphError(f"{reader.name} ({reader.op}): {error}") from error
+            for value, type_ in zip(reader.outputs, types, strict=False):
+                if not value or type_ == (old := found.get(value) or self._types[value]):
+                    continue
+                if not narrower(type_, old):
+                    raise GraphError(f"{reader.name} would turn {value} from {old} into {type_}")
+                found[value] = type_
+                pending += [
+                    (next_, next_.inputs) for next_ in self.consumers(value) if next_.op != "Onnx"
+                ]
+        return found
+
+    def _places(self, value: str) -> dict[str, list[int]]:
+        """By which of its inputs, in order, each node reads a value."""
+        found: dict[str, list[int]] = {}
+        for name, place in self._uses[value]:
+            found.setdefault(name, []).append(place)
+        return {name: sorted(places) for name, places in found.items()}
 
     def _rank_for(self, node: Node, after_all: bool) -> Rank:
         # (place, counter): a rewritten node takes the place of its latest producer, so schedules
@@ -608,6 +665,14 @@ def _new_index() -> DiGraph[str]:
     from networkx import DiGraph
 
     return DiGraph()
+
+
+def _with(inputs: Sequence[str], places: Iterable[int], value: str) -> list[str]:
+    """The inputs with a value at some places."""
+    result = list(inputs)
+    for place in places:
+        result[place] = value
+    return result
 
 
 def _parts(graph: Graph) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from .ops import OPS
 from .ops.spec import Attr, OpSpec, Trait
+from .types import Quantization
 
 T = TypeVar("T")
 
@@ -66,6 +67,15 @@ class Node:
         if not isinstance(value, kind):
             raise GraphError(f"{self.name}: attribute {name} is no {kind.__name__} but {value!r}")
         return value
+
+    def operand(self, index: int) -> str:
+        """An input, or '' where it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+    @property
+    def quant(self) -> Quantization:
+        """The parameters of a Quantize or Dequantize."""
+        return self.attr("quant", Quantization)
 
     def has(self, *traits: Trait) -> bool:
         """True when the op's row has one of the traits."""

@@ -14,7 +14,16 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["DType", "Dim", "Quantization", "Shape", "TensorType", "dimensions", "is_static"]
+__all__ = [
+    "DType",
+    "Dim",
+    "Quantization",
+    "Shape",
+    "TensorType",
+    "dimensions",
+    "is_static",
+    "narrower",
+]
 
 Dim = int | str
 """A dimension: a size, or the name (or formula) of a size that is only known at run time."""
@@ -61,6 +70,11 @@ class DType(enum.Enum):
     def is_float(self) -> bool:
         """True of the floating-point types."""
         return self in (DType.F32, DType.F64, DType.F16, DType.BF16)
+
+    @property
+    def is_code(self) -> bool:
+        """True of the types of 8-bit codes, which primitives read and store."""
+        return self in (DType.U8, DType.S8)
 
     @property
     def is_wide_code(self) -> bool:
@@ -272,6 +286,21 @@ class TensorType:
     def __str__(self) -> str:
         dims = "*" if self.shape is None else ",".join(map(str, self.shape))
         return f"{self.dtype.value}[{dims}]{self.quant or ''}"
+
+
+def narrower(new: TensorType, old: TensorType) -> bool:
+    """True when `new` says all that `old` says, and more."""
+    if (
+        new.dtype is not old.dtype
+        or (old.quant is not None and new.quant != old.quant)
+        or new.shape is None
+    ):
+        return False
+    if old.shape is None:
+        return True
+    return len(new.shape) == len(old.shape) and all(
+        isinstance(b, str) or a == b for a, b in zip(new.shape, old.shape, strict=True)
+    )
 
 
 def is_static(shape: Shape | None) -> bool:

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.decision import Decision, Outcome
+from ..ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
+from ..ir.rule import Refusal
+from ..ir.types import Quantization
 
-__all__ = ["Contract", "Observer", "Pass", "fired", "fits_f32", "refused", "run_pipeline", "swap"]
+__all__ = [
+    "Contract",
+    "NodePass",
+    "Observer",
+    "Pass",
+    "Refusal",
+    "Verdict",
+    "decide",
+    "fits_f32",
+    "rescaled",
+    "run_pipeline",
+    "settle",
+    "swap",
+]
 
 
 @dataclass(frozen=True)
@@ -36,7 +51,8 @@ class Contract:
     ulps: int = 0
 
 
-class Pass(Protocol):
+@dataclass(frozen=True)
+class Pass:
     """A frozen dataclass whose fields are its options. `run` edits the graph in place; running it
     twice changes nothing more.
     """
@@ -44,16 +60,16 @@ class Pass(Protocol):
     @property
     def name(self) -> str:
         """What it is called in decisions and documents."""
-        ...
+        raise NotImplementedError
 
     @property
     def contract(self) -> Contract:
         """What it promises about the numbers."""
-        ...
+        raise NotImplementedError
 
     def run(self, graph: Graph) -> None:
         """Rewrites the graph; leaves a Decision for every place where its anchor matched."""
-        ...
+        raise NotImplementedError
 
 
 Observer = Callable[[Pass, Graph], None]
@@ -71,23 +87,54 @@ def run_pipeline(graph: Graph, passes: Iterable[Pass], observers: Sequence[Obser
     return graph
 
 
-def fired(graph: Graph, rule: str, node: Node, reason: str) -> None:
-    """Records that a rule fired at a node."""
-    graph.decide(Decision(rule, subject(node), Outcome.FIRED, reason))
+Verdict = str | Refusal | None
+"""What a pass says of a place: what it did there, why it did nothing, or nothing at all where its
+anchor does not match.
+"""
 
 
-def refused(
+def decide(graph: Graph, rule: str, node: Node, verdict: Verdict) -> None:
+    """Records what a rule did at a node, or which predicate failed there."""
+    if isinstance(verdict, Refusal):
+        why = (verdict.reason, verdict.expected, verdict.found, verdict.hint)
+        graph.decide(Decision(rule, subject(node), Outcome.REFUSED, *why))
+    elif verdict is not None:
+        graph.decide(Decision(rule, subject(node), Outcome.FIRED, verdict))
+
+
+class NodePass(Pass):
+    """A pass that looks at each node of some ops, in topological order, and decides there.
+
+    Attributes:
+        ops: the ops.
+    """
+
+    ops: ClassVar[tuple[str, ...]]
+
+    def run(self, graph: Graph) -> None:
+        """Shows every node of the ops to `rewrite`, and records the verdict."""
+        for node in graph.each(*self.ops):
+            decide(graph, self.name, node, self.rewrite(graph, node))
+
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Rewrites the graph at a node, or leaves it as it is."""
+        raise NotImplementedError
+
+
+def settle(
     graph: Graph,
-    rule: str,
-    node: Node,
+    quantizers: Iterable[str],
+    fate: QuantizeFate | DequantizeFate,
     reason: str,
-    *,
-    expected: str = "",
-    found: str = "",
-    hint: str = "",
+    readers: Iterable[str] = (),
 ) -> None:
-    """Records that a rule whose anchor matched was refused, and which predicate failed."""
-    graph.decide(Decision(rule, subject(node), Outcome.REFUSED, reason, expected, found, hint))
+    """Records where a half of each quantizer went: the quantize half, or the dequantize half for
+    each reader.
+    """
+    half = Half.QUANTIZE if isinstance(fate, QuantizeFate) else Half.DEQUANTIZE
+    for quantizer in quantizers:
+        for reader in readers if half is Half.DEQUANTIZE else ("",):
+            graph.fates.append(Fate(quantizer, half, fate, reason, reader))
 
 
 def fits_f32(values: npt.NDArray[np.float64]) -> bool:
@@ -97,6 +144,16 @@ def fits_f32(values: npt.NDArray[np.float64]) -> bool:
     return bool(np.all((magnitude >= info.tiny) & (magnitude <= info.max)))
 
 
+def rescaled(
+    quant: Quantization, factor: npt.NDArray[np.float64], axis: int | None
+) -> Quantization | None:
+    """The parameters of the same codes when what they decode to is multiplied, along `axis` where
+    the factor has several entries; None where a scale is no normal f32.
+    """
+    scales = quant.scales.astype(np.float64) * factor
+    return Quantization.of(scales, quant.zero_points, axis) if fits_f32(scales) else None
+
+
 def swap(graph: Graph, old: Node, value: str) -> None:
     """Makes readers of `old` read `value` (of the same type), and erases `old`.
 
@@ -104,18 +161,15 @@ def swap(graph: Graph, old: Node, value: str) -> None:
     outputs keep their names; a value without a producer, or one that the graph returns too, stays
     behind an Identity.
     """
-    name = old.output
-    producer = graph.producer(value)
-    if graph.is_output(name) and (producer is None or graph.is_output(value)):
-        keeper = graph.add(
+    name, returned = old.output, graph.is_output(old.output)
+    if returned and (graph.producer(value) is None or graph.is_output(value)):
+        value = graph.add(
             "Identity",
             [value],
             name=old.name,
             outputs=[graph.fresh(f"{name}/kept")],
             origin=old.origin,
-        )
-        value, producer = keeper.output, keeper
-    returned = graph.is_output(name)
+        ).output
     graph.replace_uses(name, value)
     graph.erase(old)
     if returned:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ..ir.cleanup import erase_unread
-from ..ir.decision import DequantizeFate, Fate, Half
+from ..ir.decision import DequantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
 from ..ir.types import DType, Quantization
-from .base import Contract, fired, refused, swap
+from .base import Contract, NodePass, Refusal, Verdict, settle, swap
 from .retyping import carries_codes
 
 __all__ = ["DecodeWideCodes"]
 
 
-@dataclass(frozen=True)
-class DecodeWideCodes:
+class DecodeWideCodes(NodePass):
     """Moves Dequantize of 16-bit codes in front of what moves them, next to their Quantize.
 
     Before -> after::
@@ -34,68 +30,45 @@ class DecodeWideCodes:
     would turn).
     """
 
-    name: ClassVar[str] = "decode_wide_codes"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "decode_wide_codes"
+    contract = Contract("identity", "bitwise")
+    ops = ("Quantize",)
 
-    def run(self, graph: Graph) -> None:
-        """Each Quantize to u16 or s16 in execution order."""
-        for node in graph.each("Quantize"):
-            if node.attr("dtype", DType).is_wide_code:
-                self._decode(graph, node)
-
-    def _decode(self, graph: Graph, node: Node) -> None:
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Decodes the codes of a Quantize to u16 or s16."""
         moves, decodes, other = _readers(graph, node)
-        if not moves:
-            return
-        quant = node.attr("quant", Quantization)
-        found = other or _mismatch(quant, decodes)
+        if not node.attr("dtype", DType).is_wide_code or not moves:
+            return None
+        found = other or _mismatch(node.quant, decodes)
         if found:
             expected = "Dequantize with the quantizer's parameters, per tensor, scale > 0"
-            reason = "16-bit codes stay codes behind what moves them"
-            refused(graph, self.name, node, reason, expected=expected, found=found)
-            return
-        own = tuple(
+            return Refusal("16-bit codes stay codes behind what moves them", expected, found)
+        own = [
             name for name in node.quantizer if any(name in decode.quantizer for decode in decodes)
-        )
-        value = graph.fresh(f"{node.output}/values")
+        ]
         made = graph.add(
             "Dequantize",
             [node.output],
-            {"quant": quant},
+            {"quant": node.quant},
             name=decodes[0].name,
-            outputs=[value],
+            outputs=[graph.fresh(f"{node.output}/values")],
             origin=origin_of(*decodes),
             quantizer=own,
         )
         real = {node.output: made.name}  # names of nodes: a value that the graph returns is renamed
         for move in moves:
             inputs = [graph.node(real[move.inputs[0]]).output, *move.inputs[1:]]
-            value = graph.fresh(f"{move.output}/values")
-            real[move.output] = graph.add(
-                move.op, inputs, move.attrs, name=move.name, outputs=[value], origin=move.origin
-            ).name
-        fired(
-            graph, self.name, node, f"decoded in front of {', '.join(move.name for move in moves)}"
-        )
+            real[move.output] = graph.again(move, inputs, value=f"{move.output}/values").name
         for decode in decodes:
-            _settle_others(graph, decode, own)
+            # Quantizers between the two that had repeated these codes: one Dequantize serves all.
+            readers = [subject(reader) for reader in graph.consumers(decode.output)]
+            readers += [f"output {decode.output}"] if graph.is_output(decode.output) else []
+            reason = "it repeated codes that are decoded where they are made"
+            others = [name for name in decode.quantizer if name not in own]
+            settle(graph, others, DequantizeFate.REDUNDANT, reason, readers)
             swap(graph, decode, graph.node(real[decode.inputs[0]]).output)
         erase_unread(graph, moves)
-
-
-def _settle_others(graph: Graph, decode: Node, own: tuple[str, ...]) -> None:
-    """Fates of quantizers between the two that had repeated these codes: one Dequantize serves
-    all.
-    """
-    readers = [subject(reader) for reader in graph.consumers(decode.output)]
-    readers += [f"output {decode.output}"] if graph.is_output(decode.output) else []
-    reason = "it repeated codes that are decoded where they are made"
-    others = [name for name in decode.quantizer if name not in own]
-    graph.fates += [
-        Fate(name, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, reader)
-        for name in others
-        for reader in readers
-    ]
+        return f"decoded in front of {', '.join(move.name for move in moves)}"
 
 
 def _readers(graph: Graph, node: Node) -> tuple[list[Node], list[Node], str]:
@@ -112,7 +85,7 @@ def _readers(graph: Graph, node: Node) -> tuple[list[Node], list[Node], str]:
         for reader in graph.consumers(value):
             if reader.op == "Dequantize":
                 decodes[reader.name] = reader
-            elif _moves_codes(reader, value):
+            elif carries_codes(reader):
                 moves[reader.name] = reader
                 pending.append(reader.output)
             else:
@@ -120,18 +93,11 @@ def _readers(graph: Graph, node: Node) -> tuple[list[Node], list[Node], str]:
     return graph.in_order(moves.values()), graph.in_order(decodes.values()), other
 
 
-def _moves_codes(node: Node, value: str) -> bool:
-    """True when the node moves or selects elements of `value`, its first input, and of nothing
-    else.
-    """
-    return node.inputs[0] == value and value not in node.inputs[1:] and carries_codes(node)
-
-
 def _mismatch(quant: Quantization, decodes: list[Node]) -> str:
     """Why the codes cannot be decoded at once, or ''."""
     if not decodes:
         return "no Dequantize"
-    if any(decode.attr("quant", Quantization) != quant for decode in decodes):
+    if any(decode.quant != quant for decode in decodes):
         return "a Dequantize with other parameters"
     if not quant.per_tensor:
         return f"axis {quant.axis}"

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ranges import Ranges, ranges_of
 from ..ir.types import DType, Quantization
-from .base import Contract, fired
+from .base import Contract, NodePass, Verdict
 from .split_fake_quantize import Split, emit_split, needs_comparison, split_of, split_refusal
 
 __all__ = ["DetectQuantizeOnly"]
 
 
-@dataclass(frozen=True)
-class DetectQuantizeOnly:
+class DetectQuantizeOnly(NodePass):
     """Recognizes FakeQuantize whose output scale is 1 and whose output low is an integer of u8 or
     s8.
 
@@ -35,30 +31,21 @@ class DetectQuantizeOnly:
     Refuses when: never; a FakeQuantize with another output range is left to `split_fake_quantize`.
     """
 
-    name: ClassVar[str] = "detect_quantize_only"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
+    name = "detect_quantize_only"
+    contract = Contract("identity", "ties")
+    ops = ("FakeQuantize",)
 
-    def run(self, graph: Graph) -> None:
-        """Rewrites every quantize-only FakeQuantize."""
-        for node in graph.each("FakeQuantize"):
-            ranges = ranges_of(graph, node)
-            if (
-                isinstance(ranges, Ranges)
-                and split_refusal(ranges) is None
-                and not needs_comparison(ranges)
-            ):
-                found = quantize_only(ranges)
-                if found is not None:
-                    self._rewrite(graph, node, found)
-
-    def _rewrite(self, graph: Graph, node: Node, split: Split) -> None:
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Rewrites a quantize-only FakeQuantize."""
+        ranges = ranges_of(graph, node)
+        if isinstance(ranges, str) or split_refusal(ranges) or needs_comparison(ranges):
+            return None
+        split = quantize_only(ranges)
+        if split is None:
+            return None
         emit_split(graph, node, split)
-        fired(
-            graph,
-            self.name,
-            node,
-            f"output scale 1, integer output low: {split.dtype.value} codes {split.low}..{split.high}",
-        )
+        codes = f"{split.dtype.value} codes {split.low}..{split.high}"
+        return f"output scale 1, integer output low: {codes}"
 
 
 def quantize_only(ranges: Ranges) -> Split | None:

@@ -4,24 +4,19 @@ there are such.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
-from ..ir.types import Quantization
-from .base import Contract, fired, fits_f32, refused, swap
+from .base import Contract, NodePass, Refusal, Verdict, rescaled, swap
 
 __all__ = ["FoldBatchNorm"]
 
 F64 = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class FoldBatchNorm:
+class FoldBatchNorm(NodePass):
     """Removes batch normalization with constant statistics.
 
     Before -> after::
@@ -39,63 +34,35 @@ class FoldBatchNorm:
     weights in front of it.
     """
 
-    name: ClassVar[str] = "fold_batch_norm"
-    contract: ClassVar[Contract] = Contract("identity", "ulp", 256)
+    name = "fold_batch_norm"
+    contract = Contract("identity", "ulp", 256)
+    ops = ("BatchNormalization",)
 
-    def run(self, graph: Graph) -> None:
-        """Folds every BatchNormalization."""
-        for node in graph.each("BatchNormalization"):
-            self._fold(graph, node)
-
-    def _fold(self, graph: Graph, node: Node) -> None:
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Folds a BatchNormalization."""
         parameters = [graph.constant(value) for value in node.inputs[1:5]]
         if any(array is None for array in parameters):
-            refused(
-                graph,
-                self.name,
-                node,
+            return Refusal(
                 "a parameter of the normalization is computed at run time",
-                expected="constant scale, bias, mean, variance",
-                found="a computed one",
-                hint="export the model in inference mode",
+                "constant scale, bias, mean, variance",
+                "a computed one",
+                "export the model in inference mode",
             )
-            return
         scale, bias, mean, variance = (np.asarray(array, np.float64) for array in parameters)
-        epsilon = node.attr("epsilon", float)
-        factor = scale / np.sqrt(variance + epsilon)
+        factor = scale / np.sqrt(variance + node.attr("epsilon", float))
         offset = bias - mean * factor
-        anchor = graph.producer(node.inputs[0])
-        if (
-            anchor is not None
-            and anchor.op in ("Conv", "ConvTranspose")
-            and graph.sole_consumer(anchor.output) is node
-        ):
+        anchor = graph.producer(node.inputs[0], "Conv", "ConvTranspose")
+        if anchor is not None and graph.sole_consumer(anchor.output) is node:
             weights = scaled_weights(graph, anchor, factor)
             if weights is not None:
-                value = _scaled_anchor(graph, node, anchor, weights, factor, offset)
-                fired(graph, self.name, node, f"folded into the weights of {anchor.name}")
-                swap(graph, node, value)
+                swap(graph, node, _scaled_anchor(graph, node, anchor, weights, factor, offset))
                 graph.erase(anchor)
-                return
+                return f"folded into the weights of {anchor.name}"
         if graph.type(node.inputs[0]).shape is None:
             reason = "factors for each channel need the number of dimensions"
-            refused(
-                graph,
-                self.name,
-                node,
-                reason,
-                expected="a tensor of known rank",
-                found="one of unknown rank",
-            )
-            return
-        value = _scale_shift(graph, node, factor, offset)
-        fired(
-            graph,
-            self.name,
-            node,
-            "no weights in front of it that take its factors: written as multiply and add",
-        )
-        swap(graph, node, value)
+            return Refusal(reason, "a tensor of known rank", "one of unknown rank")
+        swap(graph, node, _scale_shift(graph, node, factor, offset))
+        return "no weights in front of it that take its factors: written as multiply and add"
 
 
 def scaled_weights(graph: Graph, anchor: Node, factor: F64) -> str | None:
@@ -113,28 +80,17 @@ def scaled_weights(graph: Graph, anchor: Node, factor: F64) -> str | None:
         return (
             graph.add_constant(f"{value}/scaled", product) if np.all(np.isfinite(product)) else None
         )
-    decode = graph.producer(value)
-    if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is None:
+    decode = graph.producer(value, "Dequantize")
+    if (
+        decode is None
+        or graph.constant(decode.inputs[0]) is None
+        or (axis != 0 and groups != 1)
+        or decode.quant.axis not in (None, axis)
+        or not np.all(factor)
+        or (quant := rescaled(decode.quant, factor, axis)) is None
+    ):
         return None
-    quant = decode.attr("quant", Quantization)
-    if axis != 0 and groups != 1:
-        return None
-    if quant.axis not in (None, axis) or not np.all(factor):
-        return None
-    scales = quant.scales.astype(np.float64) * factor
-    if not fits_f32(scales):
-        return None
-    merged = Quantization.of(scales, np.broadcast_to(quant.zero_points, scales.shape), axis)
-    twin = graph.add(
-        "Dequantize",
-        decode.inputs,
-        {"quant": merged},
-        name=decode.name,
-        outputs=[graph.fresh(f"{value}/scaled")],
-        origin=decode.origin,
-        quantizer=decode.quantizer,
-    )
-    return twin.output
+    return graph.again(decode, decode.inputs, {"quant": quant}, value=f"{value}/scaled").output
 
 
 def _channel_axis(anchor: Node) -> tuple[int, int]:
@@ -159,16 +115,10 @@ def _multiply(
 def _scaled_anchor(
     graph: Graph, node: Node, anchor: Node, weights: str, factor: F64, offset: F64
 ) -> str:
-    old = (
-        graph.constant(anchor.inputs[2])
-        if len(anchor.inputs) > 2 and anchor.inputs[2]
-        else np.zeros(1)
-    )
-    origin = origin_of(anchor, node)
+    old = graph.constant(anchor.inputs[2]) if anchor.operand(2) else np.zeros(1)
+    origin, inputs = origin_of(anchor, node), [anchor.inputs[0], weights]
     if old is None:  # a bias computed at run time: it passes through the same multiply and add
-        bare = graph.add(
-            anchor.op, [anchor.inputs[0], weights], anchor.attrs, name=anchor.name, origin=origin
-        )
+        bare = graph.again(anchor, inputs, origin=origin)
         rank = graph.type(bare.output).rank
         shape = graph.add_constant(
             f"{anchor.name}/bias_shape", np.asarray([-1, *[1] * (rank - 2)], np.int64)
@@ -189,9 +139,7 @@ def _scaled_anchor(
         ).output
     bias = (np.asarray(old, np.float64) * factor + offset).astype(np.float32)
     name = graph.add_constant(f"{node.name}/bias", bias)
-    return graph.add(
-        anchor.op, [anchor.inputs[0], weights, name], anchor.attrs, name=anchor.name, origin=origin
-    ).output
+    return graph.again(anchor, [*inputs, name], origin=origin).output
 
 
 def _scale_shift(graph: Graph, node: Node, factor: F64, offset: F64) -> str:

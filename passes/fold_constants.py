@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
+from ..ir.cleanup import erase_unread
+from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops.spec import UNCOMPUTABLE, Array, Trait
 from ..ir.ranges import makes_codes, ranges_of
 from ..ir.types import is_static
-from .base import Contract, fired, refused
+from .base import Contract, NodePass, Refusal, Verdict, settle
 from .split_fake_quantize import split_refusal
 
 __all__ = ["FoldConstants"]
@@ -26,7 +26,7 @@ takes it.
 
 
 @dataclass(frozen=True)
-class FoldConstants:
+class FoldConstants(NodePass):
     """Evaluates operations whose inputs are all constant, and drops Identity and casts to the type
     a value has already.
 
@@ -43,75 +43,44 @@ class FoldConstants:
     the operation cannot be computed (an index out of range, say): whoever runs it reports that.
     """
 
-    name: ClassVar[str] = "fold_constants"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "fold_constants"
+    contract = Contract("identity", "bitwise")
+    ops = ()
     max_bytes: int = 1 << 30
     max_work: int = 1 << 30
 
-    def run(self, graph: Graph) -> None:
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Folds in topological order, so that a constant subgraph goes in one run."""
-        for node in graph.each():
-            if node.op == "Identity" or (
-                node.op == "Cast"
-                and graph.type(node.inputs[0]).dtype is graph.type(node.output).dtype
-            ):
-                _bypass(graph, node)
-            elif self._foldable(graph, node):
-                self._fold(graph, node)
-
-    def _foldable(self, graph: Graph, node: Node) -> bool:
-        if node.op == "Shape" and is_static(graph.type(node.inputs[0]).shape):
-            return True
-        inputs = [value for value in node.inputs if value]
-        if (
-            node.spec.evaluate is None
-            or not inputs
-            or any(graph.constant(value) is None for value in inputs)
+        if node.op == "Identity" or (
+            node.op == "Cast" and graph.type(node.inputs[0]).dtype is graph.type(node.output).dtype
         ):
-            return False
-        if node.op == "FakeQuantize":
-            return _stays_whole(graph, node)
-        return node.op not in _KEPT or not _may_be_weights(graph, node)
+            _bypass(graph, node)
+            return None
+        return self._fold(graph, node) if _foldable(graph, node) else None
 
-    def _fold(self, graph: Graph, node: Node) -> None:
-        size, work = (
-            sum(_bytes(graph, value) for value in node.outputs if value),
-            _work(graph, node),
-        )
+    def _fold(self, graph: Graph, node: Node) -> str | Refusal:
+        size = sum(_bytes(graph, value) for value in node.outputs if value)
+        work = _work(graph, node)
         if size > self.max_bytes:
-            self._leave(
-                graph,
-                node,
+            return Refusal(
                 "the folded constant would be too large",
                 f"at most {self.max_bytes} bytes",
                 f"{size} bytes",
                 "raise the budget for folded constants",
             )
-            return
         if work > self.max_work:
-            expected = f"at most {self.max_work} multiply-adds"
-            self._leave(
-                graph,
-                node,
+            return Refusal(
                 "it would take long to compute",
-                expected,
+                f"at most {self.max_work} multiply-adds",
                 f"{work} multiply-adds",
                 "store its result in the model",
             )
-            return
         try:
             with np.errstate(all="ignore"):
                 results = _computed(graph, node)
         except UNCOMPUTABLE as error:
-            self._leave(
-                graph,
-                node,
-                "it cannot be computed",
-                "constants that the operation takes",
-                str(error),
-                "correct its constants",
-            )
-            return
+            expected, hint = "constants that the operation takes", "correct its constants"
+            return Refusal("it cannot be computed", expected, str(error), hint)
         _settle(graph, node)
         for value, array in zip(node.outputs, results, strict=False):
             if value and graph.read_count(value):
@@ -120,13 +89,18 @@ class FoldConstants:
                     f"{value}/folded", np.asarray(array, kind.dtype.numpy), kind.dtype, kind.quant
                 )
                 graph.replace_uses(value, constant, only=graph.consumers(value))
-        if not any(value and graph.is_read(value) for value in node.outputs):
-            graph.erase(node)
+        erase_unread(graph, [node])
+        return "all inputs are constant"
 
-    def _leave(
-        self, graph: Graph, node: Node, reason: str, expected: str, found: str, hint: str
-    ) -> None:
-        refused(graph, self.name, node, reason, expected=expected, found=found, hint=hint)
+
+def _foldable(graph: Graph, node: Node) -> bool:
+    if node.op == "Shape" and is_static(graph.type(node.inputs[0]).shape):
+        return True
+    if node.spec.evaluate is None or not any(node.inputs) or graph.computed(node.inputs):
+        return False
+    if node.op == "FakeQuantize":
+        return _stays_whole(graph, node)
+    return node.op not in _KEPT or not _may_be_weights(graph, node)
 
 
 def _computed(graph: Graph, node: Node) -> tuple[Array, ...]:
@@ -141,7 +115,7 @@ def _computed(graph: Graph, node: Node) -> tuple[Array, ...]:
         shape = graph.type(node.inputs[0]).static_shape
         end = None if node.attrs["end"] is None else node.attr("end", int)
         return (np.asarray(shape[node.attr("start", int) : end], np.int64),)
-    return evaluate([graph.constant(value) if value else None for value in node.inputs], node.attrs)
+    return evaluate([graph.constant(value) for value in node.inputs], node.attrs)
 
 
 def _stays_whole(graph: Graph, node: Node) -> bool:
@@ -211,23 +185,13 @@ def _bypass(graph: Graph, node: Node) -> None:
 
 def _settle(graph: Graph, node: Node) -> None:
     """Records the fate of the quantizer half that a folded node was."""
-    for quantizer in node.quantizer:
-        if node.op in ("Quantize", "FakeQuantize"):
-            stored = "codes" if node.op == "Quantize" else "quantized values"
-            graph.fates.append(
-                Fate(
-                    quantizer,
-                    Half.QUANTIZE,
-                    QuantizeFate.CONSTANT,
-                    f"the value is constant: its {stored} are stored",
-                )
-            )
-        if node.op in ("Dequantize", "FakeQuantize"):
-            for use in graph.uses(node.output):
-                reason = "the constant is stored as f32, which is what its reader takes"
-                is_bias = use.node.op == "Add" or (use.node.has(Trait.PRODUCT) and use.index == 2)
-                fate = DequantizeFate.BIAS if is_bias else DequantizeFate.CONSTANT
-                graph.fates.append(
-                    Fate(quantizer, Half.DEQUANTIZE, fate, reason, subject(use.node))
-                )
-    fired(graph, "fold_constants", node, "all inputs are constant")
+    if node.op in ("Quantize", "FakeQuantize"):
+        stored = "codes" if node.op == "Quantize" else "quantized values"
+        reason = f"the value is constant: its {stored} are stored"
+        settle(graph, node.quantizer, QuantizeFate.CONSTANT, reason)
+    if node.op in ("Dequantize", "FakeQuantize"):
+        for use in graph.uses(node.output):
+            reason = "the constant is stored as f32, which is what its reader takes"
+            is_bias = use.node.op == "Add" or (use.node.has(Trait.PRODUCT) and use.index == 2)
+            fate = DequantizeFate.BIAS if is_bias else DequantizeFate.CONSTANT
+            settle(graph, node.quantizer, fate, reason, [subject(use.node)])

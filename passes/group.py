@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ..errors import InternalError
 from ..ir.graph import Graph
@@ -42,21 +41,23 @@ class Visitor:
         """Nothing is left to do: for who has put something off."""
 
 
-class Local(Pass, Protocol):
-    """A pass whose rewrites each begin at one node, so that it can take turns with others. Its
-    `run` is `Group((self,)).run`.
-    """
+class Local(Pass):
+    """A pass whose rewrites each begin at one node, so that it can take turns with others."""
 
     def visitor(self, graph: Graph) -> Visitor:
         """Starts work on a graph."""
-        ...
+        raise NotImplementedError
+
+    def run(self, graph: Graph) -> None:
+        """One walk in topological order; what has become of a node is met again."""
+        Group((self,)).run(graph)
 
 
 _LOOSEST = ("bitwise", "ties", "ulp")
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(Pass):
     """Passes that are run as one, because what one of them does lets another do more.
 
     They share one walk in topological order: each looks at a node in turn, and where one has

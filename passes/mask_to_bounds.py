@@ -5,7 +5,6 @@ which are post-ops.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +12,8 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
-from ..ir.types import DType, Quantization
-from .base import Contract, fired, refused, swap
+from ..ir.types import DType
+from .base import Contract, NodePass, Refusal, Verdict, swap
 
 __all__ = ["MaskToBounds"]
 
@@ -25,8 +24,7 @@ _DEEPEST = 32
 """Operations between codes and a mask."""
 
 
-@dataclass(frozen=True)
-class MaskToBounds:
+class MaskToBounds(NodePass):
     """Writes a choice between values and constants, by a constant mask, as bounds of the values.
 
     Before -> after::
@@ -45,40 +43,29 @@ class MaskToBounds:
     is known of x.
     """
 
-    name: ClassVar[str] = "mask_to_bounds"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "mask_to_bounds"
+    contract = Contract("identity", "bitwise")
+    ops = ("Where",)
 
-    def run(self, graph: Graph) -> None:
-        """Looks at every choice."""
-        for node in graph.each("Where"):
-            obstacle = self._rewrite(graph, node)
-            if obstacle is not None:
-                reason, expected, found = obstacle
-                refused(graph, self.name, node, reason, expected=expected, found=found)
-
-    def _rewrite(self, graph: Graph, node: Node) -> tuple[str, str, str] | None:
-        """Rewrites a choice, or says why not: reason, what is expected, what is found."""
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Rewrites a choice."""
         mask, *choices = (graph.constant(value) for value in node.inputs)
         fixed = [index for index, choice in enumerate(choices) if choice is not None]
-        if graph.type(node.output).dtype is not DType.F32:
-            return "what is chosen is no f32", "f32", str(graph.type(node.output).dtype.value)
+        kind = graph.type(node.output).dtype
+        if kind is not DType.F32:
+            return Refusal("what is chosen is no f32", "f32", str(kind.value))
         if mask is None:
-            return (
-                "which elements are hidden is known at run time only",
-                "a constant mask",
-                "one that is computed",
-            )
+            reason = "which elements are hidden is known at run time only"
+            return Refusal(reason, "a constant mask", "one that is computed")
         if len(fixed) != 1:
-            return "a choice between two values", "values and a constant", f"{len(fixed)} constants"
+            found = f"{len(fixed)} constants"
+            return Refusal("a choice between two values", "values and a constant", found)
         chosen = np.asarray(choices[fixed[0]], np.float32)
         x = node.inputs[2 - fixed[0]]
         bound = _Magnitudes(graph).of(x)
         if bound is None or not bound < _LARGEST or np.isnan(chosen).any():
-            return (
-                "the values might be anything, and what bounds let through might be a NaN",
-                "codes, and what is computed from them",
-                x,
-            )
+            reason = "the values might be anything, and what bounds let through might be a NaN"
+            return Refusal(reason, "codes, and what is computed from them", x)
         limit = np.float32(2.0 ** np.ceil(np.log2(max(bound, 1.0)) + 1))
         where = np.asarray(mask, np.bool_) if fixed[0] == 0 else ~np.asarray(mask, np.bool_)
         value, bounds = x, list[str]()
@@ -88,7 +75,7 @@ class MaskToBounds:
         ):
             if needed:
                 ends: npt.NDArray[np.float32] = np.where(where, chosen, beyond).astype(np.float32)
-                operand = graph.add_constant(graph.fresh(f"{node.name}/{op.lower()}"), ends)
+                operand = graph.add_constant(f"{node.name}/{op.lower()}", ends)
                 value = graph.add(
                     op,
                     [value, operand],
@@ -96,14 +83,8 @@ class MaskToBounds:
                     origin=node.origin,
                 ).output
                 bounds.append(op)
-        fired(
-            graph,
-            self.name,
-            node,
-            f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(bounds)}",
-        )
         swap(graph, node, value)
-        return None
+        return f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(bounds)}"
 
 
 @dataclass
@@ -143,12 +124,10 @@ class _Magnitudes:
             return None
         return self.of(node.inputs[0], depth + 1)
 
-    def _decoded(self, node: Node) -> float | None:
-        quant, kind = node.attrs.get("quant"), self.graph.type(node.inputs[0]).dtype
-        if not isinstance(quant, Quantization) or not kind.is_integer:
-            return None
-        scale, zero = (np.asarray(values, np.float64) for values in (quant.scale, quant.zero_point))
-        return max(float(np.abs((end - zero) * scale).max()) for end in kind.range)
+    def _decoded(self, node: Node) -> float:
+        low, high = self.graph.type(node.inputs[0]).dtype.range
+        scale, zero = (np.asarray(v, np.float64) for v in (node.quant.scale, node.quant.zero_point))
+        return max(float(np.abs((end - zero) * scale).max()) for end in (low, high))
 
     def _of_two(self, node: Node, depth: int) -> float | None:
         one, other = (self.of(value, depth + 1) for value in node.inputs)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.ops import OPS
 from ..ir.ops.spec import Trait
-from .base import Contract, fired
+from .base import Contract, Pass, decide
 
 __all__ = ["MergeDuplicates"]
 
 _MERGED = frozenset(name for name, row in OPS.items() if Trait.QUANTIZER in row.traits)
 
 
-@dataclass(frozen=True)
-class MergeDuplicates:
+class MergeDuplicates(Pass):
     """Merges Quantize, Dequantize and FakeQuantize nodes that do the same to the same value.
 
     Before -> after::
@@ -31,8 +29,8 @@ class MergeDuplicates:
     Refuses when: the graph returns both (each output keeps its name), or the value is constant.
     """
 
-    name: ClassVar[str] = "merge_duplicates"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "merge_duplicates"
+    contract = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
         """Merges in topological order, so that chains of duplicates collapse in one sweep.
@@ -62,7 +60,9 @@ class MergeDuplicates:
                 kept, gone, again = node, kept, True
             else:
                 gone = node
-            self._merge(graph, kept, gone)
+            graph.replace_uses(gone.output, kept.output)
+            graph.erase(gone)
+            decide(graph, self.name, gone, f"the same as {kept.name}")
             merged.setdefault(kept.name, [kept]).extend(merged.pop(gone.name, [gone]))
             first[key] = kept.name
         for name, nodes in merged.items():
@@ -71,8 +71,3 @@ class MergeDuplicates:
             )
             graph.relabel(replace(graph.node(name), origin=origin_of(*nodes), quantizer=quantizers))
         return again
-
-    def _merge(self, graph: Graph, kept: Node, node: Node) -> None:
-        graph.replace_uses(node.output, kept.output)
-        graph.erase(node)
-        fired(graph, self.name, node, f"the same as {kept.name}")

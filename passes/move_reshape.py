@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Sequence
 
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
@@ -11,16 +10,15 @@ from ..ir.node import Node, subject
 from ..ir.ops import dims
 from ..ir.ops.spec import Trait
 from ..ir.paths import chain_anchor
-from ..ir.types import DType, Quantization, Shape
-from .base import Contract, fired, refused, swap
-from .reshape_runs import Blocked, Run, joins, rebuilt, runs, view, views_for
-from .reshaping import is_reshape, source_of, target_of, viewed
+from ..ir.types import DType
+from .base import Contract, Pass, Refusal, Verdict, decide, swap
+from .reshape_runs import Run, joins, rebuilt, runs, view, views_for
+from .reshaping import is_reshape, known_shape, source_of, target_of, viewed
 
 __all__ = ["MoveReshape"]
 
 
-@dataclass(frozen=True)
-class MoveReshape:
+class MoveReshape(Pass):
     """Moves Reshape, Flatten, Squeeze and Unsqueeze (below: R) behind elementwise operations and
     products of rows.
 
@@ -45,8 +43,8 @@ class MoveReshape:
     convolution or product, too, which takes the Add itself; nothing in front takes Op.
     """
 
-    name: ClassVar[str] = "move_reshape"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
+    name = "move_reshape"
+    contract = Contract("identity", "ties")
 
     def run(self, graph: Graph) -> None:
         """Again and again in topological order: where one has moved, another may meet it. Each time
@@ -65,145 +63,110 @@ class MoveReshape:
         return times
 
     def _rewrite(self, graph: Graph, node: Node) -> bool:
-        if self._merge(graph, node):
-            return True
-        for run in runs(graph, node):
-            meets = run.end is not None and is_reshape(graph, run.end)
-            if self._meet(graph, node, run) if meets else self._join(graph, node, run):
+        """Applies what matches first; what is refused before it is said, too."""
+        for verdict in _tried(graph, node):
+            decide(graph, self.name, node, verdict)
+            if isinstance(verdict, str):
                 return True
         return False
 
-    def _merge(self, graph: Graph, node: Node) -> bool:
-        """R(R(x)) -> R(x) or x; R(x) -> x where x has that shape already."""
-        shape = _shape(graph, node.output)
-        source = source_of(graph, node.inputs[0], shape)
-        if source is None or (
-            source == node.inputs[0] and not dims.same_shape(_shape(graph, source), shape)
-        ):
-            return False
-        front = graph.producer(node.inputs[0])
-        attempt = _Attempt(graph)
-        merged = viewed(graph, source, shape, node)
-        if not attempt.replaces(node, merged):
-            return False
-        fired(
+
+def _tried(graph: Graph, node: Node) -> Iterator[Verdict]:
+    yield _merged(graph, node)
+    for run in runs(graph, node):
+        meets = run.end is not None and is_reshape(graph, run.end)
+        yield _met(graph, node, run) if meets else _joined(graph, node, run)
+
+
+def _merged(graph: Graph, node: Node) -> str | None:
+    """R(R(x)) -> R(x) or x; R(x) -> x where x has that shape already."""
+    shape = known_shape(graph, node.output)
+    source = source_of(graph, node.inputs[0], shape)
+    if source is None or (
+        source == node.inputs[0] and not dims.same_shape(known_shape(graph, source), shape)
+    ):
+        return None
+    front = graph.producer(node.inputs[0])
+    gone = [] if front is None else [front]
+    merged = _replaced(graph, node, lambda: viewed(graph, source, shape, node), gone)
+    if merged == source:
+        return "its input has the shape already"
+    return None if merged is None else "one reshape does the work of several"
+
+
+def _met(graph: Graph, node: Node, run: Run) -> str | None:
+    """Moves the reshape up to the one behind the run, and makes one of the two, or none."""
+    end = run.end
+    assert end is not None
+    shape = known_shape(graph, end.output)
+    gone = dims.same_shape(run.view.before, shape)
+    if (
+        not run.nodes
+        or (run.shared and not gone)
+        or (not gone and target_of(run.view.before, shape) is None)
+        or _replaced(
             graph,
-            self.name,
-            node,
-            "its input has the shape already"
-            if merged == source
-            else "one reshape does the work of several",
+            end,
+            lambda: viewed(graph, rebuilt(graph, node, run.nodes), shape, end),
+            [node, *run.nodes],
         )
-        swap(graph, node, merged)
-        erase_unread(graph, [] if front is None else [front])
-        return True
-
-    def _meet(self, graph: Graph, node: Node, run: Run) -> bool:
-        """Moves the reshape up to the one behind the run, and makes one of the two, or none."""
-        end = run.end
-        assert end is not None
-        shape = _shape(graph, end.output)
-        gone = dims.same_shape(run.view.before, shape)
-        if (
-            not run.nodes
-            or (run.shared and not gone)
-            or (not gone and target_of(run.view.before, shape) is None)
-        ):
-            return False
-        attempt = _Attempt(graph)
-        merged = viewed(graph, rebuilt(graph, node, run.nodes), shape, end)
-        if not attempt.replaces(end, merged):
-            return False
-        fired(
-            graph,
-            self.name,
-            node,
-            f"behind {_named(run)}, where {subject(end)} {'undoes it' if gone else 'does its work, too'}",
-        )
-        swap(graph, end, merged)
-        erase_unread(graph, [node, *run.nodes])
-        return True
-
-    def _join(self, graph: Graph, node: Node, run: Run) -> bool:
-        """Moves the reshape behind what the step in front takes in."""
-        product = next(
-            (place for place, found in enumerate(run.nodes) if found.op == "MatMul"), None
-        )
-        whole = product is not None or run.end is None or not joins(graph, run.end)
-        nodes = run.nodes[:product]
-        while nodes and nodes[-1].op == "Dequantize":
-            nodes = nodes[:-1]
-        maker = _maker(graph, node.inputs[0])
-        if maker is None or run.shared or not _takes(graph, maker, whole=whole):
-            return False
-        if not nodes or graph.sole_consumer(node.inputs[0]) is None:
-            self._refuse(graph, node, run)
-            return False
-        why_not = _not_taken(graph, node, maker, nodes) or _leaves_a_step(
-            graph, node, run, nodes, whole=whole
-        )
-        if why_not is not None:
-            refused(graph, self.name, node, why_not[0], expected=why_not[1], found=why_not[2])
-            return False
-        last = nodes[-1]
-        attempt = _Attempt(graph)
-        moved = rebuilt(graph, node, nodes)
-        outputs = [graph.fresh(f"{last.output}/reshaped")]
-        again = graph.add(
-            node.op,
-            [moved, *node.inputs[1:]],
-            node.attrs,
-            name=node.name,
-            origin=node.origin,
-            outputs=outputs,
-        )
-        if not attempt.replaces(last, again.output):
-            return False
-        fired(
-            graph,
-            self.name,
-            node,
-            f"behind {', '.join(map(subject, nodes))}, for what is in front of it to take in",
-        )
-        swap(graph, last, again.output)
-        erase_unread(graph, [node, *nodes])
-        return True
-
-    def _refuse(self, graph: Graph, node: Node, run: Run) -> None:
-        source = node.inputs[0]
-        if run.nodes and graph.sole_consumer(source) is None:
-            found = f"{graph.read_count(source) + graph.is_output(source)} consumers"
-            refused(
-                graph,
-                self.name,
-                node,
-                "others read the values in front of the reshape, too",
-                expected="one consumer",
-                found=found,
-            )
-        elif run.blocked is not None:
-            reason, expected, found = run.blocked
-            refused(graph, self.name, node, reason, expected=expected, found=found)
+        is None
+    ):
+        return None
+    passed = ", ".join(dict.fromkeys(map(subject, run.nodes)))
+    return f"behind {passed}, where {subject(end)} {'undoes it' if gone else 'does its work, too'}"
 
 
-class _Attempt:
-    """What the graph held before a rewrite was tried."""
+def _joined(graph: Graph, node: Node, run: Run) -> Verdict:
+    """Moves the reshape behind what the step in front takes in."""
+    product = next((place for place, found in enumerate(run.nodes) if found.op == "MatMul"), None)
+    whole = product is not None or run.end is None or not joins(graph, run.end)
+    nodes = run.nodes[:product]
+    while nodes and nodes[-1].op == "Dequantize":
+        nodes = nodes[:-1]
+    source = node.inputs[0]
+    maker = _maker(graph, source)
+    if maker is None or run.shared or not _takes(graph, maker, whole=whole):
+        return None
+    shared = graph.sole_consumer(source) is None
+    if run.nodes and shared:
+        found = f"{graph.read_count(source) + graph.is_output(source)} consumers"
+        reason = "others read the values in front of the reshape, too"
+        return Refusal(reason, "one consumer", found)
+    if not nodes or shared:
+        return run.blocked
+    refusal = _not_taken(graph, node, maker, nodes) or _leaves_a_step(
+        graph, node, run, nodes, whole=whole
+    )
+    if refusal is not None:
+        return refusal
+    last = nodes[-1]
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph, self._newest = graph, graph.newest()
+    def moved() -> str:
+        inputs = [rebuilt(graph, node, nodes), *node.inputs[1:]]
+        return graph.again(node, inputs, value=f"{last.output}/reshaped").output
 
-    def replaces(self, old: Node, value: str) -> bool:
-        """True when `value` has the type of what `old` makes; else nothing is left of the
-        attempt.
-        """
-        graph = self._graph
-        if graph.type(value) == graph.type(old.output):
-            return True
-        nodes, constants = graph.added_since(*self._newest)
-        erase_unread(graph, nodes)
-        for name in constants:
-            graph.forget_constant(name)
-        return False
+    if _replaced(graph, last, moved, [node, *nodes]) is None:
+        return None
+    passed = ", ".join(map(subject, nodes))
+    return f"behind {passed}, for what is in front of it to take in"
+
+
+def _replaced(graph: Graph, old: Node, make: Callable[[], str], gone: Sequence[Node]) -> str | None:
+    """Puts the value that `make` adds in the place of what `old` makes, and erases what is gone by
+    that; None where the value has another type: then nothing is left of the attempt.
+    """
+    newest = graph.newest()
+    value = make()
+    if graph.type(value) == graph.type(old.output):
+        swap(graph, old, value)
+        erase_unread(graph, gone)
+        return value
+    nodes, constants = graph.added_since(*newest)
+    erase_unread(graph, nodes)
+    for name in constants:
+        graph.forget_constant(name)
+    return None
 
 
 def _computes(node: Node) -> bool:
@@ -219,12 +182,9 @@ def _maker(graph: Graph, value: str) -> Node | None:
     """
     node = graph.producer(value)
     while node is not None and not _computes(node):
-        computed = [found for found in node.inputs if found and graph.constant(found) is None]
-        front = (
-            graph.producer(computed[0])
-            if len(computed) == 1 and graph.sole_consumer(computed[0]) is not None
-            else None
-        )
+        computed = graph.computed(node.inputs)
+        alone = len(computed) == 1 and graph.sole_consumer(computed[0]) is not None
+        front = graph.producer(computed[0]) if alone else None
         if front is None or not (_computes(front) or joins(graph, front)):
             return chain_anchor(graph, value) or node
         node = front
@@ -243,25 +203,18 @@ def _takes(graph: Graph, node: Node, *, whole: bool) -> bool:
     return node.has(Trait.PRODUCT) or (whole and (_computes(node) or joins(graph, node)))
 
 
-def _not_taken(graph: Graph, node: Node, maker: Node, nodes: tuple[Node, ...]) -> Blocked | None:
+def _not_taken(graph: Graph, node: Node, maker: Node, nodes: tuple[Node, ...]) -> Refusal | None:
     """Why the step that begins with `maker` does not take in all of `nodes`: from f32, products,
     convolutions and pools store no codes, and quantizers along an axis are post-ops along the
     channels only. There would be one step more than before in the end."""
-    quants = [
-        found.attr("quant", Quantization)
-        for found in nodes
-        if found.op in ("Quantize", "Dequantize")
-    ]
+    quants = [found.quant for found in nodes if "quant" in found.attrs]
     axes = {view(graph, node).axis_back(quant.axis) for quant in quants if quant.axis is not None}
     channels = {"MatMul": graph.type(maker.output).rank - 1, "Conv": 1, "ConvTranspose": 1}.get(
         maker.op
     )
     if not axes <= {channels}:
-        return (
-            "the quantization runs along another axis than the channels",
-            "per tensor, or along the channels",
-            f"axes {axes}",
-        )
+        reason = "the quantization runs along another axis than the channels"
+        return Refusal(reason, "per tensor, or along the channels", f"axes {axes}")
     if nodes[-1].op != "Quantize":
         return None
     if maker.has(Trait.PRODUCT):
@@ -271,17 +224,15 @@ def _not_taken(graph: Graph, node: Node, maker: Node, nodes: tuple[Node, ...]) -
         )
     else:
         stores = not _computes(maker) or _codes(graph, maker.inputs[0]) is nodes[-1].attrs["dtype"]
+    if stores:
+        return None
     found = f"{maker.op} of {graph.type(maker.inputs[0])}"
-    return (
-        None
-        if stores
-        else ("the step in front cannot store the codes", "codes that it reads", found)
-    )
+    return Refusal("the step in front cannot store the codes", "codes that it reads", found)
 
 
 def _leaves_a_step(
     graph: Graph, node: Node, run: Run, nodes: tuple[Node, ...], *, whole: bool
-) -> Blocked | None:
+) -> Refusal | None:
     """Why views of other operands would be more steps than what the chain behind the reshape has
     been: one.
     """
@@ -289,17 +240,11 @@ def _leaves_a_step(
     if not views:
         return None
     if len(views) > 1:
-        return (
-            "several operands would have to be reshaped",
-            "one, for the step that is saved",
-            ", ".join(sorted(views)),
-        )
+        reason = "several operands would have to be reshaped"
+        return Refusal(reason, "one, for the step that is saved", ", ".join(sorted(views)))
     if not whole:
-        return (
-            "an operand would have to be reshaped, and a part of the chain stays a step",
-            "the whole chain",
-            f"{len(nodes)} operations",
-        )
+        reason = "an operand would have to be reshaped, and a part of the chain stays a step"
+        return Refusal(reason, "the whole chain", f"{len(nodes)} operations")
     behind = run.nodes[len(nodes) : len(nodes) + 1]
     readers = graph.consumers(behind[0].output) if behind and behind[0].op == "Dequantize" else []
     if not behind or (
@@ -308,34 +253,17 @@ def _leaves_a_step(
         and all(reader.has(Trait.PRODUCT) for reader in readers)
     ):
         return None
+    reason = "an operand would have to be reshaped, and decoding the result stays a step"
     found = ", ".join(map(subject, readers)) or "the caller"
-    return (
-        "an operand would have to be reshaped, and decoding the result stays a step",
-        "a convolution or product that reads codes",
-        found,
-    )
+    return Refusal(reason, "a convolution or product that reads codes", found)
 
 
 def _codes(graph: Graph, value: str, *, anyhow: bool = False) -> DType | None:
     """The type of the 8-bit codes that are decoded to `value`, per tensor and with an integer zero
     point, or `anyhow`; else None.
     """
-    decode = graph.producer(value)
-    if decode is None or decode.op != "Dequantize":
+    decode = graph.producer(value, "Dequantize")
+    if decode is None or not (anyhow or (decode.quant.per_tensor and decode.quant.integral)):
         return None
-    quant, kind = decode.attr("quant", Quantization), graph.type(decode.inputs[0]).dtype
-    return (
-        kind
-        if kind in (DType.U8, DType.S8) and (anyhow or (quant.per_tensor and quant.integral))
-        else None
-    )
-
-
-def _shape(graph: Graph, value: str) -> Shape:
-    shape = graph.type(value).shape
-    assert shape is not None
-    return shape
-
-
-def _named(run: Run) -> str:
-    return ", ".join(dict.fromkeys(map(subject, run.nodes)))
+    kind = graph.type(decode.inputs[0]).dtype
+    return kind if kind.is_code else None

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ..ir.graph import Graph
-from ..ir.node import Node
-from .base import Contract, fired, swap
+from .base import Contract, Pass, decide, swap
 
 __all__ = ["NestConcat"]
 
 
-@dataclass(frozen=True)
-class NestConcat:
+class NestConcat(Pass):
     """Lets a concatenation start from the longest earlier one that joins the same first values
     along the same axis.
 
@@ -30,8 +25,8 @@ class NestConcat:
     is none.
     """
 
-    name: ClassVar[str] = "nest_concat"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "nest_concat"
+    contract = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
         """Walks the concatenations in execution order; a tree of prefixes finds the longest one in
@@ -43,7 +38,7 @@ class NestConcat:
         whole: dict[int, str] = {}  # prefix -> the node that joins just that
         for node in graph.each("Concat"):
             if len(node.inputs) == 1 and graph.type(node.inputs[0]) == graph.type(node.output):
-                fired(graph, self.name, node, "it has one input")
+                decide(graph, self.name, node, "it has one input")
                 swap(graph, node, node.inputs[0])
                 continue
             rank = graph.type(node.output).shape
@@ -56,9 +51,8 @@ class NestConcat:
                     found = count, whole[prefix]
             whole.setdefault(prefix, node.name)
             if found is not None:
-                self._nest(graph, node, *found)
-
-    def _nest(self, graph: Graph, node: Node, count: int, earlier: str) -> None:
-        value = graph.node(earlier).output
-        graph.set_inputs(node, [value, *node.inputs[count:]])
-        fired(graph, self.name, node, f"its first {count} inputs are joined by {earlier} already")
+                count, earlier = found
+                value = graph.node(earlier).output
+                graph.set_inputs(node, [value, *node.inputs[count:]])
+                verdict = f"its first {count} inputs are joined by {earlier} already"
+                decide(graph, self.name, node, verdict)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from .base import Contract, fired, swap
+from .base import Contract, NodePass, Verdict, swap
 
 __all__ = ["NestVariadic"]
 
 _PAIRWISE = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
 
 
-@dataclass(frozen=True)
-class NestVariadic:
+class NestVariadic(NodePass):
     """Writes operators of any number of inputs by those of two.
 
     Before -> after::
@@ -33,31 +29,22 @@ class NestVariadic:
     Refuses when: never; what has one input only stays as it is.
     """
 
-    name: ClassVar[str] = "nest_variadic"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "nest_variadic"
+    contract = Contract("identity", "bitwise")
+    ops = tuple(_PAIRWISE)
 
-    def run(self, graph: Graph) -> None:
-        """Rewrites every such operator with two inputs or more that is no operation of two
-        already.
-        """
-        for node in graph.each(*_PAIRWISE):
-            if len(node.inputs) > (2 if node.op in ("Max", "Min") else 1):
-                self._rewrite(graph, node)
-
-    def _rewrite(self, graph: Graph, node: Node) -> None:
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Rewrites an operator with two inputs or more that is no operation of two already."""
+        if len(node.inputs) <= (2 if node.op in ("Max", "Min") else 1):
+            return None
         op, total = _PAIRWISE[node.op], node.inputs[0]
         for number, value in enumerate(node.inputs[1:], 1):
-            total = graph.add(
-                op,
-                [total, value],
-                name=graph.fresh(f"{node.name}/{op.lower()}{number}"),
-                origin=node.origin,
-            ).output
+            name = graph.fresh(f"{node.name}/{op.lower()}{number}")
+            total = graph.add(op, [total, value], name=name, origin=node.origin).output
         if node.op == "Mean":
             count = np.asarray(len(node.inputs), graph.type(total).dtype.numpy)
-            divisor = graph.add_constant(graph.fresh(f"{node.name}/count"), count)
-            total = graph.add(
-                "Div", [total, divisor], name=graph.fresh(f"{node.name}/mean"), origin=node.origin
-            ).output
-        fired(graph, self.name, node, f"{len(node.inputs)} inputs, combined from left to right")
+            divisor = graph.add_constant(f"{node.name}/count", count)
+            name = graph.fresh(f"{node.name}/mean")
+            total = graph.add("Div", [total, divisor], name=name, origin=node.origin).output
         swap(graph, node, total)
+        return f"{len(node.inputs)} inputs, combined from left to right"

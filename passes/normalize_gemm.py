@@ -4,21 +4,16 @@ done at compile time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.types import Quantization
-from .base import Contract, fired, swap
+from .base import Contract, NodePass, Verdict, decide, swap
 
 __all__ = ["NormalizeGemm"]
 
 
-@dataclass(frozen=True)
-class NormalizeGemm:
+class NormalizeGemm(NodePass):
     """Writes Gemm as MatMul, so that one anchor serves both.
 
     Before -> after::
@@ -34,61 +29,53 @@ class NormalizeGemm:
     Refuses when: never.
     """
 
-    name: ClassVar[str] = "normalize_gemm"
-    contract: ClassVar[Contract] = Contract("identity", "ulp", 256)
+    name = "normalize_gemm"
+    contract = Contract("identity", "ulp", 256)
+    ops = ("Gemm",)
 
     def run(self, graph: Graph) -> None:
-        """Rewrites every Gemm, and every Transpose of constant codes."""
-        for node in graph.each("Gemm"):
-            self._rewrite(graph, node)
+        """Rewrites every Gemm, and then every Transpose of constant codes."""
+        super().run(graph)
         for node in graph.each("Transpose"):
             turned = _turned(graph, node.inputs[0], _permutation(graph, node))
             if turned is not None:
-                fired(graph, self.name, node, "constant codes are transposed at compile time")
+                verdict = "constant codes are transposed at compile time"
+                decide(graph, self.name, node, verdict)
                 swap(graph, node, turned)
 
-    def _rewrite(self, graph: Graph, node: Node) -> None:
-        alpha, beta = node.attr("alpha", float), node.attr("beta", float)
-        left = transposed(graph, node, node.inputs[0]) if node.attrs["transA"] else node.inputs[0]
-        right = transposed(graph, node, node.inputs[1]) if node.attrs["transB"] else node.inputs[1]
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Rewrites a Gemm."""
+        left, right = (
+            transposed(graph, node, value) if node.attrs[flag] else value
+            for value, flag in zip(node.inputs, ("transA", "transB"), strict=False)
+        )
         value = graph.add("MatMul", [left, right], name=node.name, origin=node.origin).output
-        if alpha != 1:
-            value = graph.add(
-                "Mul",
-                [value, _factor(graph, node, "alpha", alpha)],
-                name=f"{node.name}/scaled",
-                origin=node.origin,
-            ).output
-        if len(node.inputs) > 2 and node.inputs[2] and beta != 0:
-            addend = self._addend(graph, node, node.inputs[2], beta)
+        value = _times(graph, node, value, "alpha", "scaled")
+        if node.operand(2) and node.attr("beta", float) != 0:
+            addend = _times(graph, node, node.inputs[2], "beta", "addend")
             value = graph.add(
                 "Add", [value, addend], name=f"{node.name}/biased", origin=node.origin
             ).output
-        fired(graph, self.name, node, "a matrix product with what is behind it")
         swap(graph, node, value)
-
-    def _addend(self, graph: Graph, node: Node, value: str, beta: float) -> str:
-        if beta == 1:
-            return value
-        data, kind = graph.constant(value), graph.type(value).dtype
-        if data is not None and not kind.is_integer:
-            return graph.add_constant(
-                f"{value}/beta", (np.asarray(data, np.float64) * beta).astype(kind.numpy), kind
-            )
-        return graph.add(
-            "Mul",
-            [value, _factor(graph, node, "beta", beta)],
-            name=f"{node.name}/addend",
-            origin=node.origin,
-        ).output
+        return "a matrix product with what is behind it"
 
 
-def _factor(graph: Graph, node: Node, role: str, value: float) -> str:
-    """A constant of the matrices' own type, which holds it: the row takes no fractions for
-    integers.
-    """
+def _times(graph: Graph, node: Node, value: str, role: str, name: str) -> str:
+    """A value times an attribute of the Gemm: formed at once for a constant of floats."""
+    factor, data, kind = node.attr(role, float), graph.constant(value), graph.type(value).dtype
+    if factor == 1:
+        return value
+    if data is not None and not kind.is_integer:
+        product = (np.asarray(data, np.float64) * factor).astype(kind.numpy)
+        return graph.add_constant(f"{value}/{role}", product, kind)
+    # A constant of the matrices' own type, which holds it: the row takes no fractions for integers.
     kind = graph.type(node.output).dtype
-    return graph.add_constant(f"{node.name}/{role}", np.asarray(value).astype(kind.numpy), kind)
+    constant = graph.add_constant(
+        f"{node.name}/{role}", np.asarray(factor).astype(kind.numpy), kind
+    )
+    return graph.add(
+        "Mul", [value, constant], name=f"{node.name}/{name}", origin=node.origin
+    ).output
 
 
 def transposed(graph: Graph, node: Node, value: str) -> str:
@@ -118,22 +105,14 @@ def _permutation(graph: Graph, node: Node) -> tuple[int, ...]:
 
 def _turned(graph: Graph, value: str, perm: tuple[int, ...]) -> str | None:
     """Constant codes behind a Dequantize with their axes permuted; None for anything else."""
-    decode = graph.producer(value)
-    if decode is None or decode.op != "Dequantize":
+    decode = graph.producer(value, "Dequantize")
+    codes = None if decode is None else graph.constant(decode.inputs[0])
+    if decode is None or codes is None:
         return None
-    codes, quant = graph.constant(decode.inputs[0]), decode.attr("quant", Quantization)
-    if codes is None:
-        return None
-    name = graph.fresh(f"{decode.inputs[0]}/transposed")
     turned = graph.add_constant(
-        name, np.ascontiguousarray(codes.transpose(perm)), graph.type(decode.inputs[0]).dtype
+        f"{decode.inputs[0]}/transposed",
+        np.ascontiguousarray(codes.transpose(perm)),
+        graph.type(decode.inputs[0]).dtype,
     )
-    axis = None if quant.axis is None else perm.index(quant.axis)
-    return graph.add(
-        "Dequantize",
-        [turned],
-        {"quant": quant.with_axis(axis)},
-        name=decode.name,
-        origin=decode.origin,
-        quantizer=decode.quantizer,
-    ).output
+    axis = None if decode.quant.axis is None else perm.index(decode.quant.axis)
+    return graph.again(decode, [turned], {"quant": decode.quant.with_axis(axis)}).output

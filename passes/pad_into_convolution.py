@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -13,17 +11,12 @@ from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops import OPS
 from ..ir.ops.spec import Trait
-from ..ir.types import Quantization
-from .base import Contract, fired, refused, swap
+from .base import Contract, NodePass, Refusal, Verdict, swap
 
 __all__ = ["PadIntoConvolution"]
 
-Obstacle = tuple[str, str, str]
-"""Reason, what is expected, what is found."""
 
-
-@dataclass(frozen=True)
-class PadIntoConvolution:
+class PadIntoConvolution(NodePass):
     """Hands a Pad with zeros to the convolutions that read it.
 
     Before -> after::
@@ -41,63 +34,42 @@ class PadIntoConvolution:
     the window, a quantizer does not give 0 for 0, or sizes are only known at run time.
     """
 
-    name: ClassVar[str] = "pad_into_convolution"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "pad_into_convolution"
+    contract = Contract("identity", "bitwise")
+    ops = ("Pad",)
 
-    def run(self, graph: Graph) -> None:
-        """Looks at every Pad."""
-        for node in graph.each("Pad"):
-            obstacle = (
-                _no_zeros(graph, node)
-                or next(_readers_obstacles(graph, node), None)
-                or self._rewrite(graph, node)
-            )
-            if obstacle is not None:
-                reason, expected, found = obstacle
-                refused(graph, self.name, node, reason, expected=expected, found=found)
-
-    def _rewrite(self, graph: Graph, node: Node) -> Obstacle | None:
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Builds each convolution anew on what the Pad reads. Nothing is changed where shapes come
         out in other words.
         """
+        refusal = _no_zeros(graph, node) or next(_refusals(graph, node), None)
+        if refusal is not None:
+            return refusal
         widths, readers = _widths(graph, node), list(_readers(graph, node))
-        values, made = {node.output: node.inputs[0]}, dict[str, Node]()
+        values = {node.output: node.inputs[0]}
+        made: list[tuple[Node, Node]] = []
         for reader in readers:
             inputs = [values[reader.inputs[0]], *reader.inputs[1:]]
-            attrs = dict(reader.attrs)
+            attrs, origin = dict(reader.attrs), reader.origin
             if reader.op == "Conv":
                 own = _own_pads(graph, reader)
-                attrs["pads"] = tuple(own[i] + widths[i] for i in range(len(own)))
-            new = graph.add(
-                reader.op,
-                inputs,
-                attrs,
-                name=reader.name,
-                origin=(*reader.origin, *node.origin) if reader.op == "Conv" else reader.origin,
-                quantizer=reader.quantizer,
-            )
+                attrs["pads"] = tuple(a + b for a, b in zip(own, widths, strict=True))
+                origin += node.origin
+            new = graph.again(reader, inputs, attrs, origin=origin)
             values[reader.output] = new.output
-            made[reader.name] = new
-        convolutions = [reader for reader in readers if reader.op == "Conv"]
-        other = next(
-            (c for c in convolutions if graph.type(made[c.name].output) != graph.type(c.output)),
-            None,
-        )
-        if other is not None:
-            found = f"{graph.type(made[other.name].output)} for {graph.type(other.output)}"
-            erase_unread(graph, made.values())
-            return "the sizes are known at run time only", "spatial sizes that are numbers", found
-        if convolutions:
-            fired(
-                graph,
-                self.name,
-                node,
-                f"zeros that {', '.join(map(subject, convolutions))} can pad with",
-            )
-        for reader in convolutions:
-            swap(graph, reader, made[reader.name].output)
+            made.append((reader, new))
+        for old, new in made:
+            if old.op == "Conv" and graph.type(new.output) != graph.type(old.output):
+                found = f"{graph.type(new.output)} for {graph.type(old.output)}"
+                erase_unread(graph, [new for _, new in made])
+                reason = "the sizes are known at run time only"
+                return Refusal(reason, "spatial sizes that are numbers", found)
+        convolutions = [(old, new) for old, new in made if old.op == "Conv"]
+        for old, new in convolutions:
+            swap(graph, old, new.output)
         erase_unread(graph, [node, *readers])
-        return None
+        takers = ", ".join(subject(old) for old, _ in convolutions)
+        return f"zeros that {takers} can pad with" if takers else None
 
 
 def _readers(graph: Graph, node: Node) -> Iterator[Node]:
@@ -112,39 +84,31 @@ def _readers(graph: Graph, node: Node) -> Iterator[Node]:
                     waiting.append(reader.output)
 
 
-def _readers_obstacles(graph: Graph, node: Node) -> Iterator[Obstacle]:
+def _refusals(graph: Graph, node: Node) -> Iterator[Refusal]:
     """Why what reads the padded values cannot pad itself."""
     readers, widths = list(_readers(graph, node)), _widths(graph, node)
-    for value in (
-        node.output,
-        *(reader.output for reader in readers if reader.has(Trait.QUANTIZER)),
-    ):
+    quantizers = [reader for reader in readers if reader.has(Trait.QUANTIZER)]
+    for value in (node.output, *(reader.output for reader in quantizers)):
         if graph.is_output(value):
-            yield "the padded values are returned", "convolutions that read them", f"output {value}"
+            expected, found = "convolutions that read them", f"output {value}"
+            yield Refusal("the padded values are returned", expected, found)
     padded = {node.output, *(reader.output for reader in readers)}
     for reader in readers:
-        if not (reader.has(Trait.QUANTIZER) or reader.op == "Conv") or padded & set(
-            reader.inputs[1:]
-        ):
-            yield "something else reads the padded values", "convolutions", subject(reader)
-        elif reader.has(Trait.QUANTIZER) and not _keeps_zero(graph, reader):
-            yield (
-                "a quantizer makes something else of the zeros",
-                "a zero point among its codes",
-                subject(reader),
-            )
+        if not (reader in quantizers or reader.op == "Conv") or padded & set(reader.inputs[1:]):
+            reason = "something else reads the padded values"
+            yield Refusal(reason, "convolutions", subject(reader))
         elif reader.op == "Conv":
-            yield from _window_obstacles(graph, reader, widths)
+            yield from _window_refusals(graph, reader, widths)
+        elif not _keeps_zero(graph, reader):
+            reason = "a quantizer makes something else of the zeros"
+            yield Refusal(reason, "a zero point among its codes", subject(reader))
 
 
-def _window_obstacles(graph: Graph, node: Node, widths: tuple[int, ...]) -> Iterator[Obstacle]:
+def _window_refusals(graph: Graph, node: Node, widths: tuple[int, ...]) -> Iterator[Refusal]:
     kernel, rank = graph.type(node.inputs[1]).shape, len(widths) // 2
     if node.attrs["auto_pad"] != "NOTSET" or kernel is None or len(kernel) != rank + 2:
-        yield (
-            "its padding follows from sizes that are known at run time",
-            "explicit pads",
-            str(node.attrs["auto_pad"]),
-        )
+        reason = "its padding follows from sizes that are known at run time"
+        yield Refusal(reason, "explicit pads", str(node.attrs["auto_pad"]))
         return
     dilations = node.attr("dilations", tuple) or (1,) * rank
     own = _own_pads(graph, node)
@@ -152,53 +116,36 @@ def _window_obstacles(graph: Graph, node: Node, widths: tuple[int, ...]) -> Iter
         size = kernel[axis + 2]
         reach = (size - 1) * dilations[axis] if isinstance(size, int) else 0
         if any(own[side] + widths[side] > reach for side in (axis, axis + rank)):
-            yield (
-                "padding would reach beyond the window",
-                f"at most {reach} at axis {axis + 2}",
-                str(list(widths)),
-            )
+            expected, found = f"at most {reach} at axis {axis + 2}", str(list(widths))
+            yield Refusal("padding would reach beyond the window", expected, found)
 
 
 def _own_pads(graph: Graph, node: Node) -> tuple[int, ...]:
     return node.attr("pads", tuple) or (0,) * (2 * (graph.type(node.output).rank - 2))
 
 
-def _no_zeros(graph: Graph, node: Node) -> Obstacle | None:
+def _no_zeros(graph: Graph, node: Node) -> Refusal | None:
     """Why a Pad is not zeros around spatial axes."""
     shape, pads = graph.type(node.inputs[0]).shape, graph.constant(node.inputs[1])
-    given = [graph.constant(value) if value else None for value in (*node.inputs[2:], "", "")[:2]]
-    computed = [
-        value
-        for value, data in zip(node.inputs[2:4], given, strict=False)
-        if value and data is None
-    ]
+    fill, computed = graph.constant(node.operand(2)), graph.computed(node.inputs[2:])
     if shape is None or pads is None or computed:
-        return (
-            "how it pads is computed at run time",
-            "constant pads, value and axes",
-            ", ".join(computed) or node.inputs[1],
-        )
-    if node.attrs["mode"] != "constant" or (given[0] is not None and given[0].any()):
-        found = str(node.attrs["mode"]) if given[0] is None else str(given[0].reshape(-1).tolist())
-        return "it does not pad with zeros", "mode constant, value 0", found
+        expected, found = "constant pads, value and axes", ", ".join(computed) or node.inputs[1]
+        return Refusal("how it pads is computed at run time", expected, found)
+    if node.attrs["mode"] != "constant" or (fill is not None and fill.any()):
+        found = str(node.attrs["mode"]) if fill is None else str(fill.reshape(-1).tolist())
+        return Refusal("it does not pad with zeros", "mode constant, value 0", found)
     before, after = _by_axis(graph, node)
     if len(shape) < 3 or min(*before, *after) < 0 or any((*before[:2], *after[:2])):
-        return (
-            "it pads or crops more than spatial axes",
-            "no negative pads, none for batch and channels",
-            str(pads.reshape(-1).tolist()),
-        )
+        reason = "it pads or crops more than spatial axes"
+        expected = "no negative pads, none for batch and channels"
+        return Refusal(reason, expected, str(pads.reshape(-1).tolist()))
     return None
 
 
 def _by_axis(graph: Graph, node: Node) -> tuple[list[int], list[int]]:
     """What a Pad with constant inputs puts before and after each axis."""
     rank, pads = graph.type(node.inputs[0]).rank, graph.constant(node.inputs[1])
-    axes = (
-        graph.constant(node.inputs[3])
-        if len(node.inputs) > 3 and node.inputs[3]
-        else np.arange(rank)
-    )
+    axes = graph.constant(node.inputs[3]) if node.operand(3) else np.arange(rank)
     assert pads is not None
     assert axes is not None
     before, after = [0] * rank, [0] * rank
@@ -224,18 +171,14 @@ def _keeps_zero(graph: Graph, node: Node) -> bool:
             return False
         zeros = np.zeros(np.broadcast_shapes((1,), *(data.shape for data in known)), np.float32)
         return not np.any(evaluate([zeros, *known], node.attrs)[0])
-    quant = node.attr("quant", Quantization)
+    quant = node.quant
     if not quant.integral:
         return False
     if node.op == "Dequantize":
-        front = graph.producer(node.inputs[0])
-        zeros_code = (
-            front.attr("quant", Quantization).zero_point
-            if front is not None and front.op == "Quantize"
-            else (0.0,)
-        )
-        return set(zeros_code) == set(quant.zero_point) and (
-            len(set(zeros_code)) == 1 or zeros_code == quant.zero_point
+        front = graph.producer(node.inputs[0], "Quantize")
+        code = front.quant.zero_point if front is not None else (0.0,)
+        return set(code) == set(quant.zero_point) and (
+            len(set(code)) == 1 or code == quant.zero_point
         )
     low, high = node.attr("lo", int), node.attr("hi", int)
     return all(low <= zero <= high for zero in quant.zero_point)

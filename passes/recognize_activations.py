@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.ops.spec import Attr
-from .base import Contract, fired, swap
+from .base import Contract, NodePass, Verdict, decide, swap
 
 __all__ = ["RecognizeActivations"]
 
@@ -35,8 +34,7 @@ class _Core:
     nodes: tuple[Node, ...]
 
 
-@dataclass(frozen=True)
-class RecognizeActivations:
+class RecognizeActivations(NodePass):
     """Writes decomposed activations as the one operation that they are.
 
     Before -> after::
@@ -54,20 +52,16 @@ class RecognizeActivations:
     Refuses when: a value in between is read elsewhere, or a constant is another.
     """
 
-    name: ClassVar[str] = "recognize_activations"
-    contract: ClassVar[Contract] = Contract("identity", "ulp", 64)
+    name = "recognize_activations"
+    contract = Contract("identity", "ulp", 64)
+    ops = ("Erf", "Tanh", "Sigmoid", "HardSigmoid", "Clip")
 
-    def run(self, graph: Graph) -> None:
-        """Looks at every operation that such a product is built on."""
-        for node in graph.each(*_CORES):
-            core = _CORES[node.op](graph, node)
-            if core is not None:
-                self._rewrite(graph, core)
-
-    def _rewrite(self, graph: Graph, core: _Core) -> None:
-        product = _product(graph, core)
-        if product is None:
-            return
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Looks at an operation that such a product is built on."""
+        core = _CORES[node.op](graph, node)
+        product = None if core is None else _product(graph, core)
+        if core is None or product is None:
+            return None
         last, nodes = product
         merged = graph.add(
             core.op,
@@ -77,9 +71,10 @@ class RecognizeActivations:
             outputs=[graph.fresh(f"{last.output}/{core.op}")],
             origin=origin_of(*core.nodes, *nodes),
         )
-        fired(graph, self.name, last, f"it is {core.op}")
+        decide(graph, self.name, last, f"it is {core.op}")
         swap(graph, last, merged.output)
         erase_unread(graph, [*core.nodes, *nodes])
+        return None
 
 
 def _scalar(graph: Graph, value: str) -> float | None:
@@ -91,36 +86,26 @@ def _near(value: float | None, wanted: float) -> bool:
     return value is not None and math.isclose(value, wanted, rel_tol=_CLOSE)
 
 
-def _factor(graph: Graph, value: str) -> tuple[str, float, Node] | None:
-    """`value` as x * factor: (x, factor, node), when it is a product or quotient with a
-    constant.
-    """
-    node = graph.producer(value)
-    if node is None or node.op not in ("Mul", "Div"):
+def _by_constant(graph: Graph, value: str, *ops: str) -> tuple[str, float, Node] | None:
+    """`value` as x times a constant (Mul, Div), or plus one (Add): (x, constant, node)."""
+    node = graph.producer(value, *ops)
+    if node is None:
         return None
     for index in (0, 1):
         constant = _scalar(graph, node.inputs[1 - index])
         if constant and not (node.op == "Div" and index == 1):
-            return node.inputs[index], constant if node.op == "Mul" else 1.0 / constant, node
+            return node.inputs[index], 1.0 / constant if node.op == "Div" else constant, node
     return None
 
 
-def _plus(graph: Graph, value: str) -> tuple[str, float, Node] | None:
-    """`value` as x + constant: (x, constant, node)."""
-    node = graph.producer(value)
-    if node is None or node.op != "Add":
-        return None
-    for index in (0, 1):
-        constant = _scalar(graph, node.inputs[1 - index])
-        if constant is not None:
-            return node.inputs[index], constant, node
-    return None
+def _factor(graph: Graph, value: str) -> tuple[str, float, Node] | None:
+    return _by_constant(graph, value, "Mul", "Div")
 
 
 def _one_plus(graph: Graph, node: Node) -> Node | None:
     """The node 1 + node, when it alone reads node."""
     reader = graph.sole_consumer(node.output)
-    found = None if reader is None else _plus(graph, reader.output)
+    found = None if reader is None else _by_constant(graph, reader.output, "Add")
     return reader if found is not None and found[0] == node.output and found[1] == 1 else None
 
 
@@ -134,8 +119,8 @@ def _erf(graph: Graph, node: Node) -> _Core | None:
 
 
 def _tanh(graph: Graph, node: Node) -> _Core | None:
-    soft = graph.producer(node.inputs[0])
-    if soft is not None and soft.op == "Softplus":
+    soft = graph.producer(node.inputs[0], "Softplus")
+    if soft is not None:
         return _Core(node.output, soft.inputs[0], 1.0, "Mish", {}, (soft, node))
     inner, total = _factor(graph, node.inputs[0]), _one_plus(graph, node)
     if inner is None or total is None or not _near(inner[1], math.sqrt(2 / math.pi)):
@@ -155,8 +140,8 @@ def _tanh(graph: Graph, node: Node) -> _Core | None:
 
 def _cubic(graph: Graph, value: str) -> tuple[str, tuple[Node, ...]] | None:
     """x and the nodes of x + 0.044715 * x^3."""
-    node = graph.producer(value)
-    if node is None or node.op != "Add":
+    node = graph.producer(value, "Add")
+    if node is None:
         return None
     for index in (0, 1):
         x, scaled = node.inputs[index], _factor(graph, node.inputs[1 - index])
@@ -170,8 +155,8 @@ def _cubic(graph: Graph, value: str) -> tuple[str, tuple[Node, ...]] | None:
             ):
                 return x, (power, scaled[2], node)
             if power is not None and power.op == "Mul" and x in power.inputs:
-                square = graph.producer(power.inputs[1 - power.inputs.index(x)])
-                if square is not None and square.op == "Mul" and square.inputs == (x, x):
+                square = graph.producer(power.inputs[1 - power.inputs.index(x)], "Mul")
+                if square is not None and square.inputs == (x, x):
                     return x, (square, power, scaled[2], node)
     return None
 
@@ -187,8 +172,8 @@ def _hard_sigmoid(_graph: Graph, node: Node) -> _Core | None:
 
 
 def _clip(graph: Graph, node: Node) -> _Core | None:
-    bounds = [_scalar(graph, value) if value else None for value in (*node.inputs[1:], "", "")][:2]
-    inner = _plus(graph, node.inputs[0])
+    bounds = [_scalar(graph, node.operand(index)) for index in (1, 2)]
+    inner = _by_constant(graph, node.inputs[0], "Add")
     if bounds != [0.0, 6.0] or inner is None or inner[1] != 3:
         return None
     return _Core(node.output, inner[0], 1 / 6, "HardSwish", {}, (inner[2], node))

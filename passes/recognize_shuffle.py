@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
+from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.ops import dims
 from ..ir.types import Shape
-from .base import Contract, fired, refused, swap
-from .reshaping import is_reshape
+from .base import Contract, NodePass, Refusal, Verdict, swap
+from .reshaping import is_reshape, known_shape
 
 __all__ = ["RecognizeShuffle"]
 
 
-@dataclass(frozen=True)
-class RecognizeShuffle:
+class RecognizeShuffle(NodePass):
     """Recognizes channel shuffles.
 
     Before -> after::
@@ -33,82 +30,54 @@ class RecognizeShuffle:
     Refuses when: others read what is in between, or the transposition moves other axes, too.
     """
 
-    name: ClassVar[str] = "recognize_shuffle"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "recognize_shuffle"
+    contract = Contract("identity", "bitwise")
+    ops = ("Transpose",)
 
-    def run(self, graph: Graph) -> None:
-        """Looks at every Transpose between two reshapes to the same shape."""
-        for node in graph.each("Transpose"):
-            first = graph.producer(node.inputs[0])
-            last = graph.sole_consumer(node.output)
-            if (
-                first is not None
-                and last is not None
-                and is_reshape(graph, first)
-                and is_reshape(graph, last)
-            ):
-                self._rewrite(graph, first, node, last)
-
-    def _rewrite(self, graph: Graph, first: Node, node: Node, last: Node) -> None:
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Rewrites a Transpose between two reshapes to the same shape."""
+        first, last = graph.producer(node.inputs[0]), graph.sole_consumer(node.output)
+        if (
+            first is None
+            or last is None
+            or not is_reshape(graph, first)
+            or not is_reshape(graph, last)
+        ):
+            return None
         value = first.inputs[0]
-        shape, split, after = (
-            graph.type(found).shape for found in (value, first.output, last.output)
-        )
-        assert shape is not None
-        assert split is not None
-        if after is None or not dims.same_shape(shape, after):
-            return
+        shape, split = known_shape(graph, value), known_shape(graph, first.output)
+        if not dims.same_shape(shape, graph.type(last.output).shape):
+            return None
         perm = _swapped(node, len(split))
         if perm is None:
-            refused(
-                graph,
-                self.name,
-                node,
-                "more than two neighbouring axes move",
-                expected="two axes swapped",
-                found=str(_perm(node)),
-            )
-            return
+            reason = "more than two neighbouring axes move"
+            return Refusal(reason, "two axes swapped", str(_perm(node)))
         found = _axis(shape, split, perm)
         if found is None:
-            return
+            return None
         if graph.sole_consumer(first.output) is None:
-            refused(
-                graph,
-                self.name,
-                node,
-                "others read the groups, too",
-                expected="one consumer",
-                found=first.output,
-            )
-            return
+            return Refusal("others read the groups, too", "one consumer", first.output)
         axis, size = found
         groups = split[perm]
         if 1 in (groups, size) and graph.type(value) == graph.type(last.output):
-            fired(
-                graph, self.name, node, "one group, or groups of one element, stay where they are"
-            )
-            swap(graph, last, value)
+            verdict = "one group, or groups of one element, stay where they are"
         else:
-            attrs = {"axis": axis, "group_size": size}
-            name = graph.fresh(f"{last.output}/shuffled")
             made = graph.add(
                 "Shuffle",
                 [value],
-                attrs,
+                {"axis": axis, "group_size": size},
                 name=node.name,
-                outputs=[name],
+                outputs=[graph.fresh(f"{last.output}/shuffled")],
                 origin=origin_of(first, node, last),
             )
-            if graph.type(made.output) != graph.type(
-                last.output
-            ):  # of codes with a scale for each element along an axis
+            if graph.type(made.output) != graph.type(last.output):
+                # of codes with a scale for each element along an axis
                 graph.erase(made)
-                return
-            fired(graph, self.name, node, f"{groups} groups of {size} along axis {axis}")
-            swap(graph, last, made.output)
-        graph.erase(graph.node(node.name))
-        graph.erase(graph.node(first.name))
+                return None
+            verdict, value = f"{groups} groups of {size} along axis {axis}", made.output
+        swap(graph, last, value)
+        erase_unread(graph, [first, node])
+        return verdict
 
 
 def _perm(node: Node) -> list[int]:

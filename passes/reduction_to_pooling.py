@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from .base import Contract, fired, refused, swap
+from .base import Contract, NodePass, Refusal, Verdict, swap
 
 __all__ = ["ReductionToPooling"]
 
@@ -17,8 +14,7 @@ _POOLS = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 _RANKS = range(3, 6)
 
 
-@dataclass(frozen=True)
-class ReductionToPooling:
+class ReductionToPooling(NodePass):
     """Writes a mean or maximum over exactly the spatial axes of [N, C, spatial...] as global
     pooling.
 
@@ -37,60 +33,39 @@ class ReductionToPooling:
     rank is unknown or not 3 to 5.
     """
 
-    name: ClassVar[str] = "reduction_to_pooling"
-    contract: ClassVar[Contract] = Contract("identity", "ulp", 64)
+    name = "reduction_to_pooling"
+    contract = Contract("identity", "ulp", 64)
+    ops = tuple(_POOLS)
 
-    def run(self, graph: Graph) -> None:
-        """Looks at every mean and every maximum along axes."""
-        for node in graph.each(*_POOLS):
-            obstacle = _obstacle(graph, node)
-            if obstacle is None:
-                self._rewrite(graph, node)
-            else:
-                reason, expected, found = obstacle
-                refused(graph, self.name, node, reason, expected=expected, found=found)
-
-    def _rewrite(self, graph: Graph, node: Node) -> None:
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Rewrites a mean or maximum along all spatial axes."""
+        refusal = _refusal(graph, node)
+        if refusal is not None:
+            return refusal
         pool = _POOLS[node.op]
         value = graph.add(pool, [node.inputs[0]], name=node.name, origin=node.origin).output
         if not node.attr("keepdims", int):
             spatial = np.arange(2, graph.type(value).rank, dtype=np.int64)
-            axes = graph.add_constant(graph.fresh(f"{node.name}/spatial"), spatial)
-            value = graph.add(
-                "Squeeze",
-                [value, axes],
-                name=graph.fresh(f"{node.name}/squeezed"),
-                origin=node.origin,
-            ).output
-        fired(graph, self.name, node, f"{node.op} over all spatial axes is {pool}")
+            axes = graph.add_constant(f"{node.name}/spatial", spatial)
+            name = graph.fresh(f"{node.name}/squeezed")
+            value = graph.add("Squeeze", [value, axes], name=name, origin=node.origin).output
         swap(graph, node, value)
+        return f"{node.op} over all spatial axes is {pool}"
 
 
-def _obstacle(graph: Graph, node: Node) -> tuple[str, str, str] | None:
-    """Why a reduction is no global pooling: reason, what is expected, what is found; None where it
-    is.
-    """
+def _refusal(graph: Graph, node: Node) -> Refusal | None:
+    """Why a reduction is no global pooling; None where it is."""
     shape = graph.type(node.inputs[0]).shape
     if shape is None or len(shape) not in _RANKS:
         found = "unknown" if shape is None else f"rank {len(shape)}"
-        return (
-            "what is reduced is no batch of channels with spatial axes",
-            f"rank {_RANKS.start} to {_RANKS.stop - 1}",
-            found,
-        )
-    rank, given = len(shape), node.inputs[1] if len(node.inputs) > 1 else ""
-    axes = graph.constant(given) if given else None
+        expected = f"rank {_RANKS.start} to {_RANKS.stop - 1}"
+        reason = "what is reduced is no batch of channels with spatial axes"
+        return Refusal(reason, expected, found)
+    spatial, axes = list(range(2, len(shape))), graph.constant(node.operand(1))
+    reason = "a reduction over other axes than the spatial ones"
     if axes is None:
-        found = "computed at run time" if given else "none"
-        return (
-            "a reduction over other axes than the spatial ones",
-            f"constant axes {list(range(2, rank))}",
-            found,
-        )
-    if sorted(int(axis) % rank for axis in axes.reshape(-1)) != list(range(2, rank)):
-        return (
-            "a reduction over other axes than the spatial ones",
-            f"axes {list(range(2, rank))}",
-            str(axes.reshape(-1).tolist()),
-        )
+        found = "computed at run time" if node.operand(1) else "none"
+        return Refusal(reason, f"constant axes {spatial}", found)
+    if sorted(int(axis) % len(shape) for axis in axes.reshape(-1)) != spatial:
+        return Refusal(reason, f"axes {spatial}", str(axes.reshape(-1).tolist()))
     return None

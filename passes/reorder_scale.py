@@ -4,18 +4,15 @@ front of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import numpy.typing as npt
 
+from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.ops.spec import Trait
 from ..ir.paths import keeps_shape
-from ..ir.types import Quantization
-from .base import Contract, fired, fits_f32, refused, swap
+from .base import Contract, NodePass, Refusal, Verdict, rescaled, swap
 from .fold_batch_norm import scaled_weights
 
 __all__ = ["ReorderScale"]
@@ -23,8 +20,7 @@ __all__ = ["ReorderScale"]
 F64 = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class ReorderScale:
+class ReorderScale(NodePass):
     """Moves a multiplication by a constant towards the convolution in front, where it costs
     nothing.
 
@@ -41,157 +37,102 @@ class ReorderScale:
     others too, or nothing in front could take c.
     """
 
-    name: ClassVar[str] = "reorder_scale"
-    contract: ClassVar[Contract] = Contract("identity", "ulp", 256)
+    name = "reorder_scale"
+    contract = Contract("identity", "ulp", 256)
+    ops = ("Mul",)
 
-    def run(self, graph: Graph) -> None:
-        """Moves every multiplication that ends in weights; others stay where they are."""
-        for node in graph.each("Mul"):
-            self._reorder(graph, node)
-
-    def _reorder(self, graph: Graph, node: Node) -> None:
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Moves a multiplication that ends in weights; others stay where they are."""
         left, right = (graph.constant(value) for value in node.inputs)
         if (left is None) == (right is None):
-            return
-        value = node.inputs[0] if left is None else node.inputs[1]
+            return None
         constant = np.asarray(right if left is None else left, np.float64)
-        path = self._path(graph, node, value, constant)
-        if path is None:
-            return
+        path = _path(graph, node, node.inputs[0 if left is None else 1], constant)
+        if path is None or isinstance(path, Refusal):
+            return path
         anchor, between = path
         factor = _per_channel(graph, anchor, constant)
         if factor is None or not np.all(np.isfinite(constant)) or not np.all(constant):
-            refused(
-                graph,
-                self.name,
-                node,
+            return Refusal(
                 "the factor cannot be folded into weights",
-                expected="finite, not 0, one value or one for each channel",
-                found=f"shape {list(constant.shape)}",
+                "finite, not 0, one value or one for each channel",
+                f"shape {list(constant.shape)}",
             )
-            return
         weights = scaled_weights(graph, anchor, factor)
-        if weights is not None:
-            self._apply(graph, node, anchor, between, weights, constant, factor)
-
-    def _path(
-        self, graph: Graph, node: Node, value: str, constant: F64
-    ) -> tuple[Node, list[Node]] | None:
-        """The convolution that the factor can reach, and the nodes between it and the
-        multiplication, last first.
-        """
-        between: list[Node] = []
-        reader = node
-        while True:
-            front = graph.producer(value)
-            if front is None or graph.sole_consumer(value) is not reader:
-                return None
-            if front.op in ("Conv", "ConvTranspose"):
-                bias = front.inputs[2] if len(front.inputs) > 2 else ""
-                return (front, between) if not bias or graph.constant(bias) is not None else None
-            passes = _passes_scales(graph, front)
-            if passes:
-                if np.any(constant <= 0):
-                    refused(
-                        graph,
-                        self.name,
-                        node,
-                        f"{front.op.lower()}(x)*c = {front.op.lower()}(x*c) needs c > 0",
-                        expected="c > 0",
-                        found=f"smallest factor {constant.min():g}",
-                    )
-                    return None
-            elif (
-                front.op != "Add"
-                or constant.size != 1
-                or _scaled_skip(graph, front, constant) is None
-            ):
-                return None
-            between.append(front)
-            reader = front
-            value = front.inputs[0] if passes else front.inputs[1 - _decoded_index(graph, front)]
-
-    def _apply(
-        self,
-        graph: Graph,
-        node: Node,
-        anchor: Node,
-        between: list[Node],
-        weights: str,
-        constant: F64,
-        factor: F64,
-    ) -> None:
+        if weights is None:
+            return None
         inputs = [anchor.inputs[0], weights]
-        if len(anchor.inputs) > 2 and anchor.inputs[2]:
+        if anchor.operand(2):
             bias = np.asarray(graph.constant(anchor.inputs[2]), np.float64) * factor
             inputs.append(graph.add_constant(f"{anchor.inputs[2]}/scaled", bias.astype(np.float32)))
-        value = graph.add(
-            anchor.op, inputs, anchor.attrs, name=anchor.name, origin=origin_of(anchor, node)
-        ).output
-        for op in reversed(between):
-            if op.op != "Add":
-                value = graph.add(
-                    op.op, [value, *op.inputs[1:]], op.attrs, name=op.name, origin=op.origin
-                ).output
-                continue
-            decode, scaled = _decoded(graph, op), _scaled_skip(graph, op, constant)
-            assert decode is not None
-            skip = graph.add(
-                "Dequantize",
-                decode.inputs,
-                {"quant": scaled},
-                name=decode.name,
-                origin=decode.origin,
-                quantizer=decode.quantizer,
-            )
-            pair = [value, skip.output] if _decoded_index(graph, op) == 1 else [skip.output, value]
-            value = graph.add("Add", pair, op.attrs, name=op.name, origin=op.origin).output
-        fired(graph, self.name, node, f"folded into the weights of {anchor.name}")
+        value = graph.again(anchor, inputs, origin=origin_of(anchor, node)).output
+        gone = [anchor]
+        for op, place in reversed(between):
+            inputs = list(op.inputs)
+            inputs[place] = value
+            if op.op == "Add":
+                skip = 1 - place
+                decode = graph.decoder(inputs[skip])
+                assert decode is not None
+                quant = rescaled(decode.quant, constant.reshape(()), decode.quant.axis)
+                inputs[skip] = graph.again(decode, decode.inputs, {"quant": quant}).output
+                gone.insert(0, decode)
+            value = graph.again(op, inputs).output
+            gone.append(op)
         swap(graph, node, value)
-        for op in [*between, anchor]:
-            decode = _decoded(graph, op) if op.op == "Add" else None
-            graph.erase(op)
-            if decode is not None and not graph.is_read(decode.output):
-                graph.erase(decode)
+        erase_unread(graph, gone)
+        return f"folded into the weights of {anchor.name}"
+
+
+_Path = tuple[Node, list[tuple[Node, int]]]
+
+
+def _path(graph: Graph, node: Node, value: str, constant: F64) -> _Path | Refusal | None:
+    """The convolution that the factor can reach, and the nodes between it and the multiplication,
+    last first, with the number of the input by which each passes it on.
+    """
+    between: list[tuple[Node, int]] = []
+    reader = node
+    while (front := graph.producer(value)) and graph.sole_consumer(value) is reader:
+        if front.op in ("Conv", "ConvTranspose"):
+            bias = front.operand(2)
+            return (front, between) if not bias or graph.constant(bias) is not None else None
+        if _passes_scales(graph, front):
+            if np.any(constant <= 0):
+                op, found = front.op.lower(), f"smallest factor {constant.min():g}"
+                return Refusal(f"{op}(x)*c = {op}(x*c) needs c > 0", "c > 0", found)
+            place: int | None = 0
+        else:
+            place = _beside_codes(graph, front, constant)
+        if place is None:
+            return None
+        between.append((front, place))
+        reader, value = front, front.inputs[place]
+    return None
 
 
 def _passes_scales(graph: Graph, node: Node) -> bool:
     """True for an elementwise operation of one computed value that commutes with positive
     factors.
     """
-    computed = [value for value in node.inputs if value and graph.constant(value) is None]
-    alone = computed == [node.inputs[0]] and keeps_shape(graph, node, node.inputs[0])
+    alone = graph.computed(node.inputs) == [node.inputs[0]] and keeps_shape(
+        graph, node, node.inputs[0]
+    )
     return alone and node.has(Trait.ELEMENTWISE) and node.has(Trait.SCALE_COMMUTING)
 
 
-def _decoded_index(graph: Graph, add: Node) -> int:
-    """Which operand of an Add is a Dequantize of per-tensor codes: 1, 0, or -1 for none."""
-    for index in (1, 0):
-        front = graph.producer(add.inputs[index])
-        if (
-            front is not None
-            and front.op == "Dequantize"
-            and graph.constant(front.inputs[0]) is None
-        ):
-            return index
-    return -1
-
-
-def _decoded(graph: Graph, add: Node) -> Node | None:
-    index = _decoded_index(graph, add)
-    return None if index < 0 else graph.producer(add.inputs[index])
-
-
-def _scaled_skip(graph: Graph, add: Node, constant: F64) -> Quantization | None:
-    """How the decoded operand of an Add decodes when it is multiplied by one value; None without
-    one, or beyond f32.
+def _beside_codes(graph: Graph, node: Node, constant: F64) -> int | None:
+    """The operand of an Add whose other one is decoded, where these codes can decode to as much
+    more as one value says; else None.
     """
-    decode = _decoded(graph, add)
-    if decode is None:
+    if node.op != "Add" or constant.size != 1:
         return None
-    quant = decode.attr("quant", Quantization)
-    scales = quant.scales.astype(np.float64) * constant.reshape(())
-    return Quantization.of(scales, quant.zero_points, quant.axis) if fits_f32(scales) else None
+    for index in (1, 0):
+        decode = graph.decoder(node.inputs[index])
+        if decode is not None:
+            factor = constant.reshape(())
+            return None if rescaled(decode.quant, factor, decode.quant.axis) is None else 1 - index
+    return None
 
 
 def _per_channel(graph: Graph, anchor: Node, constant: F64) -> F64 | None:

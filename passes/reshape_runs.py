@@ -9,13 +9,11 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops import dims
 from ..ir.paths import chain_anchor
-from ..ir.types import DType, Quantization, Shape, is_static
-from .reshaping import View, is_reshape, source_of, view_of, viewed, viewed_constant
+from ..ir.rule import Refusal
+from ..ir.types import DType, Shape, is_static
+from .reshaping import View, is_reshape, known_shape, source_of, view_of, viewed, viewed_constant
 
-__all__ = ["Blocked", "Run", "joins", "rebuilt", "runs", "view", "views_for"]
-
-Blocked = tuple[str, str, str]
-"""Why a reshape stops: the reason, what was expected, what was found."""
+__all__ = ["Run", "joins", "rebuilt", "runs", "view", "views_for"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Run:
     end: Node | None
     view: View
     shared: bool
-    blocked: Blocked | None = None
+    blocked: Refusal | None = None
 
 
 def runs(graph: Graph, node: Node) -> Iterator[Run]:
@@ -81,19 +79,13 @@ def _follow(graph: Graph, reshape: Node, taken: list[Node], reader: Node, *, sha
 
 def view(graph: Graph, node: Node) -> View:
     """What a reshape does."""
-    return view_of(_shape(graph, node.inputs[0]), _shape(graph, node.output))
+    return view_of(known_shape(graph, node.inputs[0]), known_shape(graph, node.output))
 
 
 def _rows(graph: Graph, product: Node, view: View) -> View:
     """The reshape behind a product with a matrix."""
-    columns = _shape(graph, product.inputs[1])[1]
+    columns = known_shape(graph, product.inputs[1])[1]
     return view_of((*view.before[:-1], columns), (*view.after[:-1], columns))
-
-
-def _shape(graph: Graph, value: str) -> Shape:
-    shape = graph.type(value).shape
-    assert shape is not None
-    return shape
 
 
 # -- one operation ---------------------------------------------------------------------------------
@@ -125,15 +117,14 @@ def _may_cross(graph: Graph, node: Node, value: str, view: View) -> bool:
 
 
 def _is_matrix(graph: Graph, value: str) -> bool:
-    decode = graph.producer(value)
-    codes = decode.inputs[0] if decode is not None and decode.op == "Dequantize" else value
-    data = graph.constant(codes)
+    decode = graph.producer(value, "Dequantize")
+    data = graph.constant(decode.inputs[0] if decode is not None else value)
     return data is not None and data.ndim == 2
 
 
 def _blocked(
     graph: Graph, node: Node, value: str, view: View, *, front: str | None
-) -> Blocked | None:
+) -> Refusal | None:
     """Why a reshape of `value` does not move behind the node; `front`: what the reshape reads, None
     where a product stands behind it.
     """
@@ -141,82 +132,62 @@ def _blocked(
         return None
     if node.op in ("Quantize", "Dequantize"):
         return _quantizer(node, view)
-    if not dims.same_shape(_shape(graph, node.output), view.after):
-        return (
-            "the values are broadcast behind the reshape",
-            _text(view.after),
-            str(graph.type(node.output)),
-        )
+    if not dims.same_shape(known_shape(graph, node.output), view.after):
+        reason, found = "the values are broadcast behind the reshape", str(graph.type(node.output))
+        return Refusal(reason, _text(view.after), found)
     others = [found for found in node.inputs if found and found != value]
     for other in others:
-        back, data = view.back(_shape(graph, other)), graph.constant(other)
+        back, data = view.back(known_shape(graph, other)), graph.constant(other)
         if back is None or (data is not None and data.size > 1 and not is_static(back)):
-            return (
-                f"an operand of {node.op} varies along a part of what the reshape merges or splits",
-                _shown(view),
-                str(graph.type(other)),
+            part = (
+                f"an operand of {node.op} varies along a part of what the reshape merges or splits"
             )
-    computed = [other for other in others if graph.constant(other) is None]
+            shown = f"{_text(view.before)} -> {_text(view.after)}"
+            return Refusal(part, shown, str(graph.type(other)))
+    computed = graph.computed(others)
     if not computed:
         return None
     if len(node.inputs) != 2 or node.spec.binary is None:
-        return (
-            f"{node.op} reads several computed values",
-            "one, or an operation of two",
-            str(len(computed) + 1),
-        )
+        reason, found = f"{node.op} reads several computed values", str(len(computed) + 1)
+        return Refusal(reason, "one, or an operation of two", found)
     return _operand(graph, node, computed[0], view, front=front)
 
 
-def _quantizer(node: Node, view: View) -> Blocked | None:
-    quant = node.attr("quant", Quantization)
-    if view.quant_back(quant) is not None:
+def _quantizer(node: Node, view: View) -> Refusal | None:
+    if view.quant_back(node.quant) is not None:
         return None
     reason = "the quantization runs along an axis that the reshape merges or splits"
-    return reason, "per tensor, or along another axis", f"axis {quant.axis}"
+    return Refusal(reason, "per tensor, or along another axis", f"axis {node.quant.axis}")
 
 
 def _operand(
     graph: Graph, node: Node, other: str, view: View, *, front: str | None
-) -> Blocked | None:
+) -> Refusal | None:
     """Why the other operand of an operation of two cannot be read under the shape in front of the
     reshape, for nothing or for a view.
     """
-    back = view.back(_shape(graph, other))
+    back = view.back(known_shape(graph, other))
     assert back is not None
     source = _source(graph, other, back)
     if source is None:
-        return (
-            "no Reshape with a constant shape makes the other operand fit",
-            _text(back),
-            str(graph.type(other)),
-        )
-    if dims.same_shape(_shape(graph, source), back):
+        reason = "no Reshape with a constant shape makes the other operand fit"
+        return Refusal(reason, _text(back), str(graph.type(other)))
+    if dims.same_shape(known_shape(graph, source), back):
         return None
     if front is not None and chain_anchor(graph, front) is None:
-        return (
-            f"nothing in front of the reshape takes {node.op}",
-            "a convolution or matrix product",
-            "none",
-        )
+        reason = f"nothing in front of the reshape takes {node.op}"
+        return Refusal(reason, "a convolution or matrix product", "none")
     if chain_anchor(graph, other) is not None:
-        return (
-            f"the primitive that makes the other operand takes {node.op}",
-            "an operand that no convolution or product ends in",
-            other,
-        )
+        reason = f"the primitive that makes the other operand takes {node.op}"
+        return Refusal(reason, "an operand that no convolution or product ends in", other)
     return None
 
 
 def _source(graph: Graph, value: str, shape: Shape) -> str | None:
     """`source_of` the value, or of the codes that are decoded to it."""
-    decode = graph.producer(value)
-    inside = (
-        decode is not None
-        and decode.op == "Dequantize"
-        and decode.attr("quant", Quantization).per_tensor
-    )
-    return source_of(graph, decode.inputs[0] if inside and decode is not None else value, shape)
+    decode = graph.producer(value, "Dequantize")
+    inside = decode is not None and decode.quant.per_tensor
+    return source_of(graph, decode.inputs[0] if decode and inside else value, shape)
 
 
 def views_for(graph: Graph, reshape: Node, nodes: tuple[Node, ...]) -> set[str]:
@@ -225,25 +196,12 @@ def views_for(graph: Graph, reshape: Node, nodes: tuple[Node, ...]) -> set[str]:
     """
     seen, inside = view(graph, reshape), {reshape.output, *(node.output for node in nodes)}
     found = set()
-    for value in [
-        value
-        for node in nodes
-        for value in node.inputs
-        if value not in inside and value and graph.constant(value) is None
-    ]:
-        back = seen.back(_shape(graph, value))
+    for value in graph.computed(value for node in nodes for value in node.inputs):
+        back = None if value in inside else seen.back(known_shape(graph, value))
         source = None if back is None else _source(graph, value, back)
-        if (
-            back is not None
-            and source is not None
-            and not dims.same_shape(_shape(graph, source), back)
-        ):
+        if source is not None and not dims.same_shape(known_shape(graph, source), back):
             found.add(source)
     return found
-
-
-def _shown(view: View) -> str:
-    return f"{_text(view.before)} -> {_text(view.after)}"
 
 
 def _text(shape: Shape) -> str:
@@ -268,17 +226,9 @@ def rebuilt(graph: Graph, reshape: Node, nodes: tuple[Node, ...]) -> str:
                 current if found == value else _viewed(graph, found, seen, node)
                 for found in node.inputs
             ]
-        if node.op in ("Quantize", "Dequantize"):
-            attrs["quant"] = seen.quant_back(node.attr("quant", Quantization))
-        made = graph.add(
-            node.op,
-            inputs,
-            attrs,
-            name=node.name,
-            origin=node.origin,
-            quantizer=node.quantizer,
-            outputs=[graph.fresh(f"{node.output}/unshaped")],
-        )
+        if "quant" in attrs:
+            attrs["quant"] = seen.quant_back(node.quant)
+        made = graph.again(node, inputs, attrs, value=f"{node.output}/unshaped")
         value, current = node.output, made.output
         if node.op == "MatMul":
             seen = _rows(graph, node, seen)
@@ -288,7 +238,7 @@ def rebuilt(graph: Graph, reshape: Node, nodes: tuple[Node, ...]) -> str:
 def _viewed(graph: Graph, value: str, view: View, node: Node) -> str:
     if not value:
         return value
-    back = view.back(_shape(graph, value))
+    back = view.back(known_shape(graph, value))
     assert back is not None
     return (
         viewed(graph, value, back, node)

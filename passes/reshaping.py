@@ -19,21 +19,33 @@ from ..ir.ops import dims
 from ..ir.ops.spec import Trait
 from ..ir.types import Dim, Quantization, Shape
 
-__all__ = ["View", "is_reshape", "source_of", "target_of", "view_of", "viewed", "viewed_constant"]
+__all__ = [
+    "View",
+    "is_reshape",
+    "known_shape",
+    "source_of",
+    "target_of",
+    "view_of",
+    "viewed",
+    "viewed_constant",
+]
 
 
 def is_reshape(graph: Graph, node: Node | None) -> bool:
     """True of a shape-only operation with a constant target, between known ranks and without empty
     dimensions.
     """
-    if (
-        node is None
-        or not node.has(Trait.RESHAPES)
-        or any(value and graph.constant(value) is None for value in node.inputs[1:])
-    ):
+    if node is None or not node.has(Trait.RESHAPES) or graph.computed(node.inputs[1:]):
         return False
     shapes = (graph.type(node.inputs[0]).shape, graph.type(node.output).shape)
     return all(shape is not None and 0 not in shape for shape in shapes)
+
+
+def known_shape(graph: Graph, value: str) -> Shape:
+    """The shape of a value whose rank is known."""
+    shape = graph.type(value).shape
+    assert shape is not None
+    return shape
 
 
 def target_of(before: Shape, after: Shape) -> list[int] | None:
@@ -178,28 +190,15 @@ def viewed(graph: Graph, value: str, shape: Shape, node: Node) -> str:
 
     Codes are reshaped in front of what decodes them.
     """
-    decode = graph.producer(value)
-    if (
-        decode is not None
-        and decode.op == "Dequantize"
-        and decode.attr("quant", Quantization).per_tensor
-    ):
+    decode = graph.producer(value, "Dequantize")
+    if decode is not None and decode.quant.per_tensor:
         codes = viewed(graph, decode.inputs[0], shape, node)
         if codes == decode.inputs[0]:
             return value
-        return graph.add(
-            "Dequantize",
-            [codes],
-            decode.attrs,
-            name=decode.name,
-            origin=decode.origin,
-            quantizer=decode.quantizer,
-            outputs=[graph.fresh(f"{value}/viewed")],
-        ).output
+        return graph.again(decode, [codes], value=f"{value}/viewed").output
     source = source_of(graph, value, shape)
     assert source is not None
-    kind = graph.type(source).shape
-    assert kind is not None
+    kind = known_shape(graph, source)
     if dims.same_shape(kind, shape):
         return source
     target = target_of(kind, shape)

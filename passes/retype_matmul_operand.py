@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.types import DType
-from .base import Contract, fired, refused
+from .base import Contract, NodePass, Refusal, Verdict
 from .retyping import made_with, retype
 
 __all__ = ["RetypeMatmulOperand"]
 
 
-@dataclass(frozen=True)
-class RetypeMatmulOperand:
+class RetypeMatmulOperand(NodePass):
     """Writes u8 codes that are the second operand of a MatMul as s8 codes with 128 less.
 
     Before -> after::
@@ -34,32 +30,25 @@ class RetypeMatmulOperand:
     made by a Quantize; the operand is constant (the composer rewrites those).
     """
 
-    name: ClassVar[str] = "retype_matmul_operand"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
+    name = "retype_matmul_operand"
+    contract = Contract("identity", "ties")
+    ops = ("MatMul",)
 
-    def run(self, graph: Graph) -> None:
-        """Looks at every MatMul whose first operand is decoded 8-bit codes too."""
-        for node in graph.each("MatMul"):
-            self._retype(graph, node)
-
-    def _retype(self, graph: Graph, node: Node) -> None:
-        first, second = (graph.producer(value) for value in node.inputs)
-        if first is None or second is None or first.op != "Dequantize" or second.op != "Dequantize":
-            return
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Retypes the second operand of a MatMul whose operands are both decoded codes."""
+        first, second = graph.producer(node.inputs[0], "Dequantize"), graph.decoder(node.inputs[1])
+        if first is None or second is None:
+            return None
         codes = second.inputs[0]
-        if graph.type(codes).dtype is not DType.U8 or graph.constant(codes) is not None:
-            return
+        if graph.type(codes).dtype is not DType.U8:
+            return None
         path = made_with(graph, codes)
         if path is None:
-            refused(
-                graph,
-                self.name,
-                node,
+            return Refusal(
                 "the second operand cannot be written as s8",
-                expected="codes that only Dequantize and data movement read",
-                found=f"{codes} is read or made by others",
-                hint="give this operand a quantizer of its own",
+                "codes that only Dequantize and data movement read",
+                f"{codes} is read or made by others",
+                "give this operand a quantizer of its own",
             )
-            return
         retype(graph, path, -128, DType.S8)
-        fired(graph, self.name, node, f"{codes} is s8 now")
+        return f"{codes} is s8 now"

@@ -5,20 +5,18 @@ those of averages of u8 codes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
-from ..ir.types import DType, Quantization
-from .base import Contract, fired, refused
-from .retyping import carries_codes, moves_codes, retype, shifted
+from ..ir.types import DType
+from .base import Contract, Pass, Refusal, decide
+from .retyping import is_padded, moves_codes, retype, shifted
 
 __all__ = ["RetypeSignedCodes"]
 
 
-@dataclass(frozen=True)
-class RetypeSignedCodes:
+class RetypeSignedCodes(Pass):
     """Writes s8 codes as u8 codes with 128 more for products, for scales along an axis, and for
     averages between codes of two types.
 
@@ -50,45 +48,31 @@ class RetypeSignedCodes:
     in s8 codes only. The products stay on s8, which costs no more than the average in f32.
     """
 
-    name: ClassVar[str] = "retype_signed_codes"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
+    name = "retype_signed_codes"
+    contract = Contract("identity", "ties")
 
     def run(self, graph: Graph) -> None:
         """Looks at every Dequantize that gains by it."""
-        refusals: dict[str, _Obstacle] = {}
+        refusals: dict[str, Refusal] = {}
         order = {node.name: place for place, node in enumerate(graph.nodes())}
         for node in graph.each("Dequantize"):
             codes = node.inputs[0]
             if not _signed(graph, codes) or not _gains(graph, node):
                 continue
             region = _Region(graph)
-            obstacle = refusals.get(codes) or region.grow(codes)
-            if obstacle is None:
-                retype(
-                    graph,
-                    sorted(region.nodes.values(), key=lambda maker: order[maker.name]),
-                    128,
-                    DType.U8,
-                )
-                fired(graph, self.name, node, f"{codes} is u8 now, with all that it is made of")
-                continue
-            refusals.update(dict.fromkeys(region.values, obstacle))
-            refused(
-                graph,
-                self.name,
-                node,
-                "the codes keep their type",
-                expected=obstacle.expected,
-                found=obstacle.found,
-            )
+            refusal = refusals.get(codes) or region.grow(codes)
+            if refusal is None:
+                makers = sorted(region.nodes.values(), key=lambda maker: order[maker.name])
+                retype(graph, makers, 128, DType.U8)
+                verdict = f"{codes} is u8 now, with all that it is made of"
+                decide(graph, self.name, node, verdict)
+            else:
+                refusals.update(dict.fromkeys(region.values, refusal))
+                decide(graph, self.name, node, refusal)
 
 
-@dataclass(frozen=True)
-class _Obstacle:
-    """Why codes cannot be retyped."""
-
-    expected: str
-    found: str
+class _ObstacleError(Exception):
+    """Why codes cannot be retyped: what is expected, and what is found."""
 
 
 @dataclass
@@ -99,90 +83,64 @@ class _Region:
     values: dict[str, None] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
 
-    def grow(self, codes: str) -> _Obstacle | None:
+    def grow(self, codes: str) -> Refusal | None:
         """Collects all that hangs together with `codes`; returns what forbids to retype it, or
         None.
         """
         pending = [codes]
-        while pending:
-            value = pending.pop()
-            if value in self.values:
-                continue
-            self.values[value] = None
-            found = self._around(value)
-            if isinstance(found, _Obstacle):
-                return found
-            pending.extend(found)
+        try:
+            while pending:
+                value = pending.pop()
+                if value not in self.values:
+                    self.values[value] = None
+                    pending += self._around(value)
+        except _ObstacleError as obstacle:
+            return Refusal("the codes keep their type", *obstacle.args)
         return None
 
-    def _around(self, value: str) -> list[str] | _Obstacle:
+    def _around(self, value: str) -> list[str]:
         """The codes that must be of the type of `value`."""
         graph = self.graph
         if graph.is_output(value):
-            return _Obstacle("codes that the graph does not return", value)
-        found = self._maker(value)
-        if isinstance(found, _Obstacle):
-            return found
+            raise _ObstacleError("codes that the graph does not return", value)
+        found = self._makers(value)
         for reader in graph.consumers(value):
             if reader.op == "Dequantize":
-                behind = self._behind(reader)
-            elif reader.has(Trait.JOINS) or (
-                carries_codes(reader) and value not in reader.inputs[1:]
-            ):
-                behind = [reader.output]
+                found += self._behind(reader)
+            elif moves_codes(reader):
+                found.append(reader.output)
             else:
-                behind = _Obstacle(
-                    "codes that only Dequantize and data movement read",
-                    f"{reader.op} reads {value}",
-                )
-            if isinstance(behind, _Obstacle):
-                return behind
-            found += behind
+                expected = "codes that only Dequantize and data movement read"
+                raise _ObstacleError(expected, f"{reader.op} reads {value}")
         return found
 
-    def _maker(self, value: str) -> list[str] | _Obstacle:
+    def _makers(self, value: str) -> list[str]:
         """Records the node that makes `value`; the codes that it makes it of."""
         node = self.graph.producer(value)
-        if node is not None and node.op == "Quantize":
-            self.nodes[node.name] = node
-            return self._averaged(node)
-        if node is not None and moves_codes(node):
-            self.nodes[node.name] = node
+        if node is None or not (node.op == "Quantize" or moves_codes(node)):
+            found = f"{value} comes from {node.op if node else 'outside'}"
+            raise _ObstacleError("codes that a Quantize of this graph makes", found)
+        self.nodes[node.name] = node
+        if node.op != "Quantize":
             return list(node.inputs) if node.has(Trait.JOINS) else [node.inputs[0]]
-        return _Obstacle(
-            "codes that a Quantize of this graph makes",
-            f"{value} comes from {node.op if node else 'outside'}",
-        )
-
-    def _averaged(self, quantize: Node) -> list[str]:
-        """The s8 codes whose average a Quantize stores."""
-        codes = _averaged_by(self.graph, quantize)
+        codes = _averaged_by(self.graph, node)
         return [codes] if codes is not None and _signed(self.graph, codes) else []
 
-    def _behind(self, decode: Node) -> list[str] | _Obstacle:
+    def _behind(self, decode: Node) -> list[str]:
         """The s8 codes that average pools make of the decoded values."""
+        graph = self.graph
         made: list[str] = []
-        for reader in self.graph.consumers(decode.output):
+        for reader in graph.consumers(decode.output):
+            found = f"{reader.op} reads {decode.output}"
             if reader.has(Trait.AVERAGES):
-                stored = [
-                    store.output
-                    for store in _stores(self.graph, reader)
-                    if _signed(self.graph, store.output)
-                ]
-                if (
-                    stored
-                    and _counts_padding(reader)
-                    and decode.attr("quant", Quantization).symmetric
-                ):
-                    return _Obstacle(
-                        "averages whose padding does not count: it is code 0",
-                        f"{reader.op} reads {decode.output}",
-                    )
+                values = [store.output for store in _stores(graph, reader)]
+                stored = [value for value in values if _signed(graph, value)]
+                if stored and _counts_padding(reader) and decode.quant.symmetric:
+                    expected = "averages whose padding does not count: it is code 0"
+                    raise _ObstacleError(expected, found)
                 made += stored
-            elif not _takes_a_zero_point(self.graph, reader, decode.output):
-                return _Obstacle(
-                    "readers that a zero point costs nothing", f"{reader.op} reads {decode.output}"
-                )
+            elif not _takes_a_zero_point(graph, reader, decode.output):
+                raise _ObstacleError("readers that a zero point costs nothing", found)
         return made
 
 
@@ -193,14 +151,10 @@ def _gains(graph: Graph, decode: Node) -> bool:
     Also for those with a zero point of -128 in front of an average whose padding counts: as u8
     codes they have none, and are averaged so.
     """
-    if not decode.attr("quant", Quantization).per_tensor or _averages_unsigned(
-        graph, decode.inputs[0]
-    ):
+    quant, readers = decode.quant, graph.consumers(decode.output)
+    if not quant.per_tensor or _averages_unsigned(graph, decode.inputs[0]):
         return True
-    readers = graph.consumers(decode.output)
-    if shifted(decode.attr("quant", Quantization), 128).symmetric and any(
-        map(_counts_padding, readers)
-    ):
+    if shifted(quant, 128).symmetric and any(map(_counts_padding, readers)):
         return True
     return any(
         _is_source(graph, reader, decode.output) or _stored_unsigned(graph, reader)
@@ -212,19 +166,13 @@ def _counts_padding(node: Node) -> bool:
     """True for an average over padding, which is code 0 to a pool of codes: the real 0 for a zero
     point of 0 only.
     """
-    pads = node.attrs.get("pads")
-    padded = (isinstance(pads, tuple) and any(pads)) or node.attrs.get(
-        "auto_pad", "NOTSET"
-    ) not in ("NOTSET", "VALID")
-    return node.op == "AveragePool" and padded and bool(node.attrs.get("count_include_pad"))
+    return bool(node.attrs.get("count_include_pad")) and is_padded(node)
 
 
 def _averages_unsigned(graph: Graph, codes: str) -> bool:
     """True for codes that a Quantize makes of an average of u8 codes."""
-    encode = graph.producer(codes)
-    averaged = (
-        _averaged_by(graph, encode) if encode is not None and encode.op == "Quantize" else None
-    )
+    encode = graph.producer(codes, "Quantize")
+    averaged = None if encode is None else _averaged_by(graph, encode)
     return averaged is not None and graph.type(averaged).dtype is DType.U8
 
 
@@ -242,10 +190,9 @@ def _averaged_by(graph: Graph, quantize: Node) -> str | None:
     node = graph.producer(quantize.inputs[0])
     while node is not None and _unary(graph, node):
         node = graph.producer(node.inputs[0])
-    decode = (
-        graph.producer(node.inputs[0]) if node is not None and node.has(Trait.AVERAGES) else None
-    )
-    return decode.inputs[0] if decode is not None and decode.op == "Dequantize" else None
+    averages = node is not None and node.has(Trait.AVERAGES)
+    decode = graph.producer(node.inputs[0], "Dequantize") if node and averages else None
+    return None if decode is None else decode.inputs[0]
 
 
 def _stores(graph: Graph, pool: Node) -> list[Node]:
@@ -263,8 +210,7 @@ def _stores(graph: Graph, pool: Node) -> list[Node]:
 
 def _unary(graph: Graph, node: Node) -> bool:
     """True for an elementwise operation whose first input is computed, and no other."""
-    computed = [value for value in node.inputs if value and graph.constant(value) is None]
-    return node.has(Trait.ELEMENTWISE) and computed == [node.inputs[0]]
+    return node.has(Trait.ELEMENTWISE) and graph.computed(node.inputs) == [node.inputs[0]]
 
 
 def _takes_a_zero_point(graph: Graph, reader: Node, value: str) -> bool:
@@ -273,9 +219,9 @@ def _takes_a_zero_point(graph: Graph, reader: Node, value: str) -> bool:
     """
     if reader.op in ("Conv", "MatMul"):
         return _is_source(graph, reader, value)
-    computed = sum(graph.constant(v) is None for v in reader.inputs if v)
     return reader.op == "Quantize" or (
-        reader.has(Trait.ELEMENTWISE) and (computed == 1 or reader.op in ("Add", "Sub"))
+        reader.has(Trait.ELEMENTWISE)
+        and (len(graph.computed(reader.inputs)) == 1 or reader.op in ("Add", "Sub"))
     )
 
 
@@ -285,8 +231,8 @@ def _is_source(graph: Graph, reader: Node, value: str) -> bool:
     """
     if reader.op not in ("Conv", "MatMul") or value in reader.inputs[1:]:
         return False
-    weights = graph.producer(reader.inputs[1])
-    if weights is None or weights.op != "Dequantize":
+    weights = graph.producer(reader.inputs[1], "Dequantize")
+    if weights is None:
         return False
     shape = graph.type(weights.output).shape
     return (

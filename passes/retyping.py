@@ -8,14 +8,16 @@ from collections.abc import Iterable, Sequence
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.ops.spec import Attr, Trait
+from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
 from .base import swap
 
 __all__ = [
     "carries_codes",
+    "is_padded",
     "made_by",
     "made_with",
+    "maker_of",
     "moves_codes",
     "readers_behind",
     "retype",
@@ -34,8 +36,8 @@ def moves_codes(node: Node) -> bool:
 
 
 def carries_codes(node: Node) -> bool:
-    """True when an operation only moves or selects the codes of its first input, into one
-    output.
+    """True when an operation only moves or selects the codes of its first input, into one output;
+    what else it reads are indices and shapes.
     """
     return moves_codes(node) and not node.has(Trait.JOINS)
 
@@ -51,14 +53,13 @@ def made_by(graph: Graph, value: str) -> list[Node] | None:
     ):
         return None
     path: list[Node] = []
-    current = value
-    while (node := graph.producer(current)) is not None:
+    while (node := graph.producer(value)) is not None:
         path.append(node)
         if node.op == "Quantize":
             return path[::-1]
-        if not carries_codes(node) or graph.sole_consumer(node.inputs[0]) is not node:
+        value = node.inputs[0]
+        if not carries_codes(node) or graph.sole_consumer(value) is not node:
             return None
-        current = node.inputs[0]
     return None
 
 
@@ -69,22 +70,26 @@ def made_with(graph: Graph, value: str) -> list[Node] | None:
     They can when nothing but Dequantize reads what data movement leaves: one product that is split
     into the operands of others, say.
     """
-    maker = graph.producer(value)
-    while maker is not None and maker.op != "Quantize":
-        maker = graph.producer(maker.inputs[0]) if carries_codes(maker) else None
+    maker = maker_of(graph, value)
     if maker is None:
         return None
     region, pending = {maker.name: maker}, [maker.output]
     while pending:
         codes = pending.pop()
         movers = [reader for reader in graph.consumers(codes) if reader.op != "Dequantize"]
-        if graph.is_output(codes) or any(
-            not carries_codes(mover) or codes in mover.inputs[1:] for mover in movers
-        ):
+        if graph.is_output(codes) or not all(map(carries_codes, movers)):
             return None
         region |= {mover.name: mover for mover in movers}
         pending += [mover.output for mover in movers]
     return graph.in_order(region.values())
+
+
+def maker_of(graph: Graph, value: str) -> Node | None:
+    """The Quantize that makes the codes `value`, maybe in front of data movement."""
+    maker = graph.producer(value)
+    while maker is not None and carries_codes(maker):
+        maker = graph.producer(maker.inputs[0])
+    return maker if maker is not None and maker.op == "Quantize" else None
 
 
 def retype(graph: Graph, nodes: Sequence[Node], offset: int, dtype: DType) -> dict[str, str]:
@@ -104,23 +109,20 @@ def retype(graph: Graph, nodes: Sequence[Node], offset: int, dtype: DType) -> di
     again: dict[str, str] = {}
     decodes: dict[str, str] = {}
     for node in nodes:
-        attrs = _shifted_attrs(node, offset, dtype) if node.op == "Quantize" else node.attrs
+        attrs = dict(node.attrs)
+        if node.op == "Quantize":
+            low, high = node.attr("lo", int) + offset, node.attr("hi", int) + offset
+            attrs |= {"quant": shifted(node.quant, offset), "dtype": dtype, "lo": low, "hi": high}
         inputs = [again.get(value, value) for value in node.inputs]
-        name = graph.fresh(f"{node.output}/{dtype.value}")
-        made = graph.add(
-            node.op,
-            inputs,
-            attrs,
-            name=node.name,
-            outputs=[name],
-            origin=node.origin,
-            quantizer=node.quantizer,
-        )
+        made = graph.again(node, inputs, attrs, value=f"{node.output}/{dtype.value}")
         again[node.output] = made.output
     for old, new in again.items():
         for reader in graph.consumers(old):
             if reader.op == "Dequantize":
-                decodes[reader.name] = _decode_again(graph, reader, new, offset)
+                attrs = {"quant": shifted(reader.quant, offset)}
+                values = graph.again(reader, [new], attrs, value=f"{reader.output}/values")
+                swap(graph, reader, values.output)
+                decodes[reader.name] = values.name
     for node in reversed(nodes):
         graph.erase(
             graph.node(node.name)
@@ -144,27 +146,7 @@ def shifted(quant: Quantization, offset: int) -> Quantization:
     return Quantization(quant.scale, tuple(zero + offset for zero in quant.zero_point), quant.axis)
 
 
-def _shifted_attrs(quantize: Node, offset: int, dtype: DType) -> dict[str, Attr]:
-    return {
-        **quantize.attrs,
-        "quant": shifted(quantize.attr("quant", Quantization), offset),
-        "dtype": dtype,
-        "lo": quantize.attr("lo", int) + offset,
-        "hi": quantize.attr("hi", int) + offset,
-    }
-
-
-def _decode_again(graph: Graph, reader: Node, codes: str, offset: int) -> str:
-    quant = shifted(reader.attr("quant", Quantization), offset)
-    name = graph.fresh(f"{reader.output}/values")
-    values = graph.add(
-        "Dequantize",
-        [codes],
-        {"quant": quant},
-        name=reader.name,
-        outputs=[name],
-        origin=reader.origin,
-        quantizer=reader.quantizer,
-    )
-    swap(graph, reader, values.output)
-    return values.name
+def is_padded(node: Node) -> bool:
+    """True of a convolution or pool that pads its input."""
+    automatic = node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    return automatic or ("pads" in node.attrs and any(node.attr("pads", tuple)))

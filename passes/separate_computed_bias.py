@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from .base import Contract, fired, swap
+from .base import Contract, NodePass, Verdict, swap
 
 __all__ = ["SeparateComputedBias"]
 
 
-@dataclass(frozen=True)
-class SeparateComputedBias:
+class SeparateComputedBias(NodePass):
     """Takes a bias that is no constant out of convolutions.
 
     Before -> after::
@@ -31,27 +27,25 @@ class SeparateComputedBias:
     itself.
     """
 
-    name: ClassVar[str] = "separate_computed_bias"
-    contract: ClassVar[Contract] = Contract("identity", "ulp", 4)
+    name = "separate_computed_bias"
+    contract = Contract("identity", "ulp", 4)
+    ops = ("Conv", "ConvTranspose")
 
-    def run(self, graph: Graph) -> None:
-        """Rewrites every Conv and ConvTranspose with such a bias."""
-        for node in graph.each("Conv", "ConvTranspose"):
-            bias = node.inputs[2] if len(node.inputs) > 2 else ""
-            if bias and graph.constant(bias) is None and graph.type(node.output).shape is not None:
-                self._rewrite(graph, node)
-
-    def _rewrite(self, graph: Graph, node: Node) -> None:
-        rank = graph.type(node.output).rank
-        bare = graph.add(node.op, node.inputs[:2], node.attrs, name=node.name, origin=node.origin)
-        shape = graph.add_constant(
-            f"{node.name}/bias_shape", np.asarray([1, -1, *[1] * (rank - 2)], np.int64)
-        )
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Rewrites a Conv or ConvTranspose with such a bias."""
+        bias, shape = node.operand(2), graph.type(node.output).shape
+        if not bias or graph.constant(bias) is not None or shape is None:
+            return None
+        bare = graph.again(node, node.inputs[:2])
+        target = np.asarray([1, -1, *[1] * (len(shape) - 2)], np.int64)
         along = graph.add(
-            "Reshape", [node.inputs[2], shape], name=f"{node.name}/bias", origin=node.origin
+            "Reshape",
+            [bias, graph.add_constant(f"{node.name}/bias_shape", target)],
+            name=f"{node.name}/bias",
+            origin=node.origin,
         )
         total = graph.add(
             "Add", [bare.output, along.output], name=f"{node.name}/biased", origin=node.origin
         )
-        fired(graph, self.name, node, "its bias is computed at run time: an addition behind it")
         swap(graph, node, total.output)
+        return "its bias is computed at run time: an addition behind it"

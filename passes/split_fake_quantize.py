@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,7 @@ from ..ir.node import Node
 from ..ir.ops.spec import Attr
 from ..ir.ranges import Ranges, makes_codes, ranges_of
 from ..ir.types import DType, Quantization
-from .base import Contract, fired, refused, swap
+from .base import Contract, NodePass, Refusal, Verdict, swap
 
 __all__ = [
     "Split",
@@ -36,8 +35,8 @@ and a code off by 1 at most.
 class Split:
     """The two halves: how to encode (with the codes' type and range) and how to decode.
 
-    `grid`: the codes of output_low and output_high for each channel, with their number of levels,
-    where only the definition's comparisons encode; then `encode` keeps the numbers as they are.
+    `grid`: the codes of output_low and output_high for each channel, with their number of levels
+    and the channels' axis, where only the definition's comparisons encode; then `encode` keeps the numbers as they are.
     """
 
     dtype: DType
@@ -45,7 +44,7 @@ class Split:
     high: int
     encode: Quantization
     decode: Quantization
-    grid: tuple[F64, F64, int] | None = None
+    grid: tuple[F64, F64, int, int | None] | None = None
 
 
 def needs_comparison(ranges: Ranges) -> bool:
@@ -146,7 +145,12 @@ def _two_codes(ranges: Ranges) -> Split:
     least, most = int(min(low.min(), high.min())), int(max(low.max(), high.max()))
     decode = _quantization(scale, zero, ranges.axis)
     return Split(
-        DType.S8 if least < 0 else DType.U8, least, most, _AS_IT_IS, decode, (low, high, 2)
+        DType.S8 if least < 0 else DType.U8,
+        least,
+        most,
+        _AS_IT_IS,
+        decode,
+        (low, high, 2, ranges.axis),
     )
 
 
@@ -194,7 +198,7 @@ def _compared(ranges: Ranges) -> Split:
         ranges.levels - 1 - shift,
         _AS_IT_IS,
         decode,
-        (low, high, ranges.levels),
+        (low, high, ranges.levels, ranges.axis),
     )
 
 
@@ -211,8 +215,7 @@ def _snap(zero: F64, levels: int) -> F64:
     return result
 
 
-@dataclass(frozen=True)
-class SplitFakeQuantize:
+class SplitFakeQuantize(NodePass):
     """Splits FakeQuantize into its two halves, so that each can move to a home of its own.
 
     Before -> after::
@@ -236,85 +239,68 @@ class SplitFakeQuantize:
     small or too far from zero, or there are more than 256 levels.
     """
 
-    name: ClassVar[str] = "split_fake_quantize"
-    contract: ClassVar[Contract] = Contract("identity", "ties")
+    name = "split_fake_quantize"
+    contract = Contract("identity", "ties")
+    ops = ("FakeQuantize",)
 
-    def run(self, graph: Graph) -> None:
-        """Splits every FakeQuantize that can be split."""
-        for node in graph.each("FakeQuantize"):
-            self._split(graph, node)
-
-    def _split(self, graph: Graph, node: Node) -> None:
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Splits a FakeQuantize that can be split."""
         if makes_codes(graph, node):
-            return
+            return None
         ranges = ranges_of(graph, node)
         reason = ranges if isinstance(ranges, str) else split_refusal(ranges)
         if reason is not None or isinstance(ranges, str):
-            hint = "calibrate it to finite ranges, equal for the tensor or along one axis, and at most 256 levels"
-            refused(
-                graph,
-                self.name,
-                node,
+            return Refusal(
                 f"FakeQuantize stays whole: {reason}",
-                expected="finite ranges on a grid of at most 256 levels",
-                found=str(reason),
-                hint=hint,
+                "finite ranges on a grid of at most 256 levels",
+                str(reason),
+                "calibrate it to finite ranges, equal for the tensor or along one axis, and at most 256 levels",
             )
-            return
         split = split_of(ranges)
         emit_split(graph, node, split)
         how = ", made by comparisons" if split.grid is not None else ""
-        fired(graph, self.name, node, f"{split.dtype.value} codes {split.low}..{split.high}{how}")
+        return f"{split.dtype.value} codes {split.low}..{split.high}{how}"
 
 
 def emit_split(graph: Graph, node: Node, split: Split) -> None:
     """Replaces a FakeQuantize node by the two halves; they keep its name, origin and quantizer."""
-    attrs: dict[str, Attr] = {
+    encode: dict[str, Attr] = {
         "quant": split.encode,
         "dtype": split.dtype,
         "lo": split.low,
         "hi": split.high,
         "order": "zp_first",
     }
-    quantize = graph.add(
-        "Quantize",
-        [node.inputs[0] if split.grid is None else _emit_grid(graph, node, split.grid)],
-        attrs,
-        name=f"{node.name}/quantize",
-        outputs=[graph.fresh(f"{node.output}/codes")],
-        origin=node.origin,
-        quantizer=node.quantizer,
-    )
-    dequantize = graph.add(
-        "Dequantize",
-        [quantize.output],
-        {"quant": split.decode},
-        name=f"{node.name}/dequantize",
-        outputs=[graph.fresh(f"{node.output}/values")],
-        origin=node.origin,
-        quantizer=node.quantizer,
-    )
-    swap(graph, node, dequantize.output)
+    value = node.inputs[0] if split.grid is None else _emit_grid(graph, node, *split.grid)
+    for op, attrs, what in (
+        ("Quantize", encode, "codes"),
+        ("Dequantize", {"quant": split.decode}, "values"),
+    ):
+        value = graph.add(
+            op,
+            [value],
+            attrs,
+            name=f"{node.name}/{op.lower()}",
+            outputs=[graph.fresh(f"{node.output}/{what}")],
+            origin=node.origin,
+            quantizer=node.quantizer,
+        ).output
+    swap(graph, node, value)
 
 
-def _emit_grid(graph: Graph, node: Node, grid: tuple[F64, F64, int]) -> str:
+def _emit_grid(graph: Graph, node: Node, low: F64, high: F64, levels: int, axis: int | None) -> str:
     """The FakeQuantize whose output is the codes, as numbers."""
-    low, high, levels = grid
-    found = ranges_of(graph, node)
-    axis = None if isinstance(found, str) else found.axis
     rank = graph.type(node.inputs[0]).rank if axis is not None else 0
     shape = [low.size if i == axis else 1 for i in range(rank)]
     ends = [
         graph.add_constant(f"{node.output}/{name}", v.astype(np.float32).reshape(shape))
         for name, v in (("low", low), ("high", high))
     ]
-    attrs: dict[str, Attr] = {**node.attrs, "levels": levels}
-    name = graph.fresh(f"{node.output}/grid")
     return graph.add(
         "FakeQuantize",
         [*node.inputs[:3], *ends],
-        attrs,
+        {**node.attrs, "levels": levels},
         name=f"{node.name}/grid",
-        outputs=[name],
+        outputs=[graph.fresh(f"{node.output}/grid")],
         origin=node.origin,
     ).output

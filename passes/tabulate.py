@@ -7,19 +7,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from ..ir.algorithms import ELTWISE, Cost
 from ..ir.cleanup import erase_unread
-from ..ir.decision import DequantizeFate, Fate, Half, QuantizeFate
+from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
 from ..ir.ops import dims
 from ..ir.ops.spec import Array, Trait
-from ..ir.types import DType, Quantization
-from .base import Contract, fired, refused, swap
+from ..ir.types import DType
+from .base import Contract, Pass, Refusal, decide, settle, swap
 
 __all__ = ["Tabulate", "to_be_tabulated"]
 
@@ -27,8 +26,7 @@ _CONSTANT = ""
 """What a value depends on when it is one constant number."""
 
 
-@dataclass(frozen=True)
-class Tabulate:
+class Tabulate(Pass):
     """Replaces elementwise arithmetic between two 8-bit values by a lookup in a table.
 
     Before -> after::
@@ -47,8 +45,8 @@ class Tabulate:
     it, a sigmoid for one: its codes were moved since they were made, or others read them too.
     """
 
-    name: ClassVar[str] = "tabulate"
-    contract: ClassVar[Contract] = Contract("identity", "bitwise")
+    name = "tabulate"
+    contract = Contract("identity", "bitwise")
 
     def run(self, graph: Graph) -> None:
         """Finds what each value depends on in one sweep, then replaces from the outermost quantizer
@@ -73,44 +71,35 @@ class Tabulate:
                 if chain is None or (
                     chain.costly and _is_alone(graph, chain, depends[node.output] or "")
                 ):
-                    found |= self._tabulate(
-                        graph, graph.node(node.name), depends[node.output] or "", place
-                    )
+                    current = graph.node(node.name)
+                    verdict = _tabulated(graph, current, depends[node.output] or "", place)
+                    decide(graph, self.name, current, verdict)
+                    found |= isinstance(verdict, str)
         return found
 
-    def _tabulate(self, graph: Graph, node: Node, codes: str, place: Mapping[str, int]) -> bool:
-        """Replaces what lies between `codes` and `node`; False when it stays."""
-        region = _region(graph, node, codes, place)
-        escaping = _escaping(graph, region, codes)
-        if escaping is not None:
-            reason = f"{escaping} is read elsewhere too"
-            refused(
-                graph,
-                self.name,
-                node,
-                reason,
-                expected="values that nothing else reads",
-                found="another reader",
-            )
-            return False
-        kind = graph.type(node.output)
-        table = graph.add_constant(f"{node.output}/table", _evaluate(graph, region, codes))
-        name = graph.fresh(f"{node.output}/looked_up")
-        looked_up = graph.add(
-            "Lookup",
-            [codes, table],
-            {"quant": kind.quant},
-            name=node.name,
-            outputs=[name],
-            origin=origin_of(*region),
-        )
-        _settle(graph, region)
-        fired(
-            graph, self.name, node, f"{len(region)} operations on {codes} are a table of 256 codes"
-        )
-        swap(graph, node, looked_up.output)
-        erase_unread(graph, region)
-        return True
+
+def _tabulated(graph: Graph, node: Node, codes: str, place: Mapping[str, int]) -> str | Refusal:
+    """Replaces what lies between `codes` and `node`, or says why it stays."""
+    region = _region(graph, node, codes, place)
+    escaping = _escaping(graph, region, codes)
+    if escaping is not None:
+        reason = f"{escaping} is read elsewhere too"
+        return Refusal(reason, "values that nothing else reads", "another reader")
+    kind = graph.type(node.output)
+    table = graph.add_constant(f"{node.output}/table", _evaluate(graph, region, codes))
+    name = graph.fresh(f"{node.output}/looked_up")
+    looked_up = graph.add(
+        "Lookup",
+        [codes, table],
+        {"quant": kind.quant},
+        name=node.name,
+        outputs=[name],
+        origin=origin_of(*region),
+    )
+    _settle(graph, region)
+    swap(graph, node, looked_up.output)
+    erase_unread(graph, region)
+    return f"{len(region)} operations on {codes} are a table of 256 codes"
 
 
 def to_be_tabulated(graph: Graph) -> frozenset[str]:
@@ -135,35 +124,26 @@ def _dependence(graph: Graph) -> dict[str, str | None]:
         value: _CONSTANT if data.size == 1 else None for value, data in graph.constants.items()
     }
     for node in graph.nodes():
-        if not node.has(Trait.ELEMENTWISE) or len(node.outputs) != 1:
-            continue
-        if node.op == "Dequantize":
-            codes = node.inputs[0]
-            quant = node.attr("quant", Quantization)
-            eligible = (
-                graph.constant(codes) is None
-                and quant.per_tensor
-                and graph.type(codes).dtype in (DType.U8, DType.S8)
-            )
-            found[node.output] = (found.get(codes) or codes) if eligible else None
-        elif node.op == "Quantize" and (
-            not node.attr("quant", Quantization).per_tensor
-            or node.attrs["dtype"] not in (DType.U8, DType.S8)
-        ):
-            found[node.output] = None
-        else:
-            sources = {found.get(value) for value in node.inputs if value} - {_CONSTANT}
-            constants = [
-                data for value in node.inputs if (data := graph.constant(value)) is not None
-            ]
-            only = next(iter(sources)) if len(sources) == 1 else None
-            # A constant of one element may have more dimensions than the codes, and give them to
-            # the result.
-            alike = bool(only) and all(
-                dims.fits(data.shape, graph.type(only or "").shape) for data in constants
-            )
-            found[node.output] = only if alike else None
+        if node.has(Trait.ELEMENTWISE) and len(node.outputs) == 1:
+            found[node.output] = _source(graph, node, found)
     return found
+
+
+def _source(graph: Graph, node: Node, found: Mapping[str, str | None]) -> str | None:
+    """What the result of an elementwise operation depends on."""
+    if node.op in ("Quantize", "Dequantize"):
+        codes = node.output if node.op == "Quantize" else node.inputs[0]
+        if not node.quant.per_tensor or not graph.type(codes).dtype.is_code:
+            return None
+    if node.op == "Dequantize":
+        return None if graph.constant(codes) is not None else found.get(codes) or codes
+    sources = {found.get(value) for value in node.inputs if value} - {_CONSTANT}
+    only = next(iter(sources)) if len(sources) == 1 else None
+    # A constant of one element may have more dimensions than the codes, and give them to the
+    # result.
+    constants = [data for value in node.inputs if (data := graph.constant(value)) is not None]
+    alike = only and all(dims.fits(data.shape, graph.type(only).shape) for data in constants)
+    return only if alike else None
 
 
 def _region(graph: Graph, last: Node, codes: str, place: Mapping[str, int]) -> list[Node]:
@@ -218,13 +198,13 @@ def _chains(graph: Graph, depends: Mapping[str, str | None]) -> dict[str, _Chain
             if node.has(Trait.ELEMENTWISE) and len(node.outputs) == 1
             else None
         )
-        computed = {value for value in node.inputs if value and graph.constant(value) is None}
+        computed = set(graph.computed(node.inputs))
         if not codes or len(computed) != 1 or not _is_post_op(graph, node):
             continue
         (source,) = computed
         before = _Chain(node.name, costly=False) if source == codes else found.get(source)
-        maker = graph.producer(source)
-        decoded = maker is not None and maker.op == "Dequantize" and maker.inputs[0] == codes
+        maker = graph.producer(source, "Dequantize")
+        decoded = maker is not None and maker.inputs[0] == codes
         sole = graph.read_count(source) == node.inputs.count(source) and not graph.is_output(source)
         if before is not None and (source == codes or decoded or sole):
             found[node.output] = _Chain(before.first, before.costly or _is_costly(node))
@@ -272,10 +252,8 @@ def _evaluate(graph: Graph, region: list[Node], codes: str) -> Array:
     for node in region:
         inputs: list[Array | None] = []
         for value in node.inputs:
-            constant = graph.constant(value) if value else None
-            inputs.append(
-                constant.reshape(()) if constant is not None else arrays[value] if value else None
-            )
+            constant = graph.constant(value)
+            inputs.append(arrays.get(value) if constant is None else constant.reshape(()))
         evaluate = node.spec.evaluate
         assert evaluate is not None  # elementwise rows evaluate
         arrays[node.output] = evaluate(inputs, node.attrs)[0]
@@ -285,14 +263,8 @@ def _evaluate(graph: Graph, region: list[Node], codes: str) -> Array:
 def _settle(graph: Graph, region: list[Node]) -> None:
     reason = "tabulated: the function from codes to codes is stored"
     for node in region:
-        for quantizer in node.quantizer:
-            if node.op == "Quantize":
-                graph.fates.append(Fate(quantizer, Half.QUANTIZE, QuantizeFate.CONSTANT, reason))
-            elif node.op == "Dequantize":
-                readers = [reader for reader in region if node.output in reader.inputs]
-                graph.fates += [
-                    Fate(
-                        quantizer, Half.DEQUANTIZE, DequantizeFate.CONSTANT, reason, subject(reader)
-                    )
-                    for reader in readers
-                ]
+        if node.op == "Quantize":
+            settle(graph, node.quantizer, QuantizeFate.CONSTANT, reason)
+        elif node.op == "Dequantize":
+            readers = [subject(reader) for reader in region if node.output in reader.inputs]
+            settle(graph, node.quantizer, DequantizeFate.CONSTANT, reason, readers)

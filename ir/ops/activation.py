@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from ..types import Shape
-from . import dims
-from .broadcasting import broadcast_shapes
-from .elementwise import same_shape
-from .rows import FLOATS, NUMBERS, A, Call, number, row, text
-from .spec import Attr, Attrs, OpSpec, ShapeError, Trait
+from .elementwise import unary
+from .rows import A, Call, number, row, text
+from .spec import Attrs, OpSpec, Trait
 from .special import erf
 
 __all__ = ["ACTIVATION"]
@@ -78,70 +75,37 @@ def _swish(x: A, attrs: Attrs) -> A:
     return x * _sigmoid(x * _constant(x, number(attrs, "alpha")))
 
 
-def _mish(x: A, attrs: Attrs) -> A:  # noqa: ARG001
+def _mish(x: A) -> A:
     return x * np.tanh(_softplus(x))
 
 
-def _prelu(x: A, slope: A, attrs: Attrs) -> A:  # noqa: ARG001
+def _prelu(x: A, slope: A) -> A:
     return np.where(x >= 0, x, x * slope)
 
 
 def _prelu_shape(call: Call) -> Shape:
-    x, found = call.shape(0), broadcast_shapes([call.shape(0), call.shape(1)], "x and slope")
-    if len(found) > len(x) or any(dims.differ(f, d) for f, d in zip(found, x, strict=True)):
-        raise ShapeError(f"slope must broadcast to x, {call.type(0)}, found {call.type(1)}")
-    return x
+    call.broadcasts(1, call.shape(0))
+    return call.shape(0)
 
 
-def _activation(
-    name: str,
-    doc: str,
-    function: Callable[[A, Attrs], Any],
-    *,
-    attrs: dict[str, Attr] | None = None,
-    traits: frozenset[Trait] = frozenset(),
-    eltwise: str | None = None,
-    parameters: tuple[str | float, ...] = (),
-    integers_too: bool = False,
-    shape: Callable[[Call], Shape] = same_shape,
-) -> OpSpec:
-    """A row of one float input; half precision is computed in f32 and rounded once."""
-
-    def compute(x: A, attributes: Attrs) -> A:
-        with np.errstate(all="ignore"):
-            y = function(x.astype(np.float32) if x.dtype == np.float16 else x, attributes)
-        return np.asarray(y).astype(x.dtype, copy=False)
-
-    return row(
-        name,
-        doc,
-        "x:T",
-        attrs=attrs or {},
-        types={"T": NUMBERS if integers_too else FLOATS},
-        shape=shape,
-        compute=compute,
-        traits=traits | {_E},
-        primitive="eltwise" if eltwise else None,
-        eltwise=eltwise,
-        parameters=parameters,
-    )
+_activation = partial(unary, wide=1)
 
 
 ACTIVATION: tuple[OpSpec, ...] = (
     _activation(
         "Relu",
         "max(x, 0).",
-        lambda x, _: np.maximum(x, _constant(x, 0)),
-        traits=frozenset({_S}),
+        lambda x: np.maximum(x, _constant(x, 0)),
+        traits={_S},
         eltwise="relu",
-        integers_too=True,
+        letter="N",
     ),
     _activation(
         "LeakyRelu",
         "x where x >= 0, else alpha * x.",
         _leaky_relu,
         attrs={"alpha": 0.01},
-        traits=frozenset({_S}),
+        traits={_S},
         eltwise="relu",
         parameters=("alpha",),
     ),
@@ -162,17 +126,17 @@ ACTIVATION: tuple[OpSpec, ...] = (
     _activation(
         "Celu", "max(x, 0) + min(0, alpha * (e**(x/alpha) - 1)).", _celu, attrs={"alpha": 1.0}
     ),
-    _activation("Sigmoid", "1 / (1 + e**-x).", lambda x, _: _sigmoid(x), eltwise="logistic"),
-    _activation("Tanh", "Hyperbolic tangent.", lambda x, _: np.tanh(x), eltwise="tanh"),
-    _activation("Erf", "The error function.", lambda x, _: erf(x)),
+    _activation("Sigmoid", "1 / (1 + e**-x).", _sigmoid, eltwise="logistic"),
+    _activation("Tanh", "Hyperbolic tangent.", np.tanh, eltwise="tanh"),
+    _activation("Erf", "The error function.", erf),
     _activation(
         "Softplus",
         "log(1 + e**x).",
-        lambda x, _: _softplus(x),
+        _softplus,
         eltwise="soft_relu",
         parameters=(1.0,),
     ),
-    _activation("Softsign", "x / (1 + |x|).", lambda x, _: x / (1 + np.abs(x))),
+    _activation("Softsign", "x / (1 + |x|).", lambda x: x / (1 + np.abs(x))),
     _activation(
         "HardSigmoid",
         "alpha * x + beta, held between 0 and 1.",
@@ -184,7 +148,7 @@ ACTIVATION: tuple[OpSpec, ...] = (
     _activation(
         "HardSwish",
         "x * hardsigmoid(x; 1/6, 1/2).",
-        lambda x, _: x * _hard_sigmoid(x, 1 / 6, 0.5),
+        lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5),
         eltwise="hardswish",
         parameters=(1 / 6, 0.5),
     ),
@@ -208,8 +172,7 @@ ACTIVATION: tuple[OpSpec, ...] = (
     row(
         "PRelu",
         "x where x >= 0, else slope * x; slope broadcasts to x.",
-        "x:T slope:T",
-        types={"T": NUMBERS},
+        "x:N slope:N",
         shape=_prelu_shape,
         compute=_prelu,
         traits={_E, _S, Trait.POST_OP},

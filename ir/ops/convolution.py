@@ -15,7 +15,7 @@ import numpy as np
 
 from ..types import Dim, DType, Shape
 from . import dims
-from .rows import FLOATS, A, Call, integer, integers, row, text
+from .rows import A, Call, integer, integers, row, text
 from .spec import Attr, Attrs, OpSpec, Required, ShapeError, Trait
 from .windows import (
     AUTO_PADS,
@@ -240,11 +240,8 @@ def _check_channels(call: Call, expected: Dim, found: Dim, what: str) -> None:
 
 
 def _conv_shape(call: Call) -> Shape:
-    kernel, (x, weights), group = (
-        _kernel(call),
-        (call.shape(0), call.shape(1)),
-        integer(call.attrs, "group"),
-    )
+    kernel, x, weights = _kernel(call), call.shape(0), call.shape(1)
+    group = integer(call.attrs, "group")
     _check_channels(call, dims.multiply(weights[1], group), x[1], "channels of the input")
     if isinstance(weights[0], int) and weights[0] % group:
         raise ShapeError(f"{weights[0]} output channels cannot be split into {group} groups")
@@ -267,23 +264,14 @@ def _with_bias(y: A, bias: A | None) -> A:
     return y
 
 
-def _working(x: A) -> A:
-    # Half precision is computed in f32 and rounded once, at the end.
-    return x.astype(np.float32) if x.dtype == np.float16 else x
-
-
 def _conv(x: A, weights: A, bias: A | None, attrs: Attrs) -> A:
     win = window(attrs, x.shape[2:], weights.shape[2:])
-    y = convolve(_working(x), _working(weights), win, integer(attrs, "group"))
-    return _with_bias(y, bias).astype(x.dtype, copy=False)
+    return _with_bias(convolve(x, weights, win, integer(attrs, "group")), bias)
 
 
 def _conv_transpose_shape(call: Call) -> Shape:
-    kernel, (x, weights), group = (
-        _kernel(call),
-        (call.shape(0), call.shape(1)),
-        integer(call.attrs, "group"),
-    )
+    kernel, x, weights = _kernel(call), call.shape(0), call.shape(1)
+    group = integer(call.attrs, "group")
     _check_channels(call, weights[0], x[1], "channels of the input")
     channels = dims.multiply(weights[1], group)
     if call.has(2):
@@ -295,9 +283,7 @@ def _conv_transpose_shape(call: Call) -> Shape:
 
 
 def _conv_transpose(x: A, weights: A, bias: A | None, attrs: Attrs) -> A:
-    return _with_bias(deconvolve(_working(x), _working(weights), attrs), bias).astype(
-        x.dtype, copy=False
-    )
+    return _with_bias(deconvolve(x, weights, attrs), bias)
 
 
 def _conv_integer(x: A, weights: A, x_zero: A | None, w_zero: A | None, attrs: Attrs) -> A:
@@ -320,9 +306,9 @@ CONVOLUTION: tuple[OpSpec, ...] = (
     row(
         "Conv",
         "Convolution in 1, 2 or 3 spatial dimensions, weights [OC, IC/group, *kernel].",
-        "x:T weights:T bias:T?",
+        "x:F weights:F bias:F?",
         attrs=_WINDOW,
-        types={"T": FLOATS},
+        wide=2,
         shape=_conv_shape,
         compute=_conv,
         traits=_PRODUCT,
@@ -331,9 +317,9 @@ CONVOLUTION: tuple[OpSpec, ...] = (
     row(
         "ConvTranspose",
         "Transposed convolution (deconvolution), weights [IC, OC/group, *kernel].",
-        "x:T weights:T bias:T?",
+        "x:F weights:F bias:F?",
         attrs={**_WINDOW, "output_padding": (), "output_shape": ()},
-        types={"T": FLOATS},
+        wide=2,
         shape=_conv_transpose_shape,
         compute=_conv_transpose,
         traits=_PRODUCT,

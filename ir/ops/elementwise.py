@@ -4,7 +4,7 @@ Cast, Identity.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import reduce
 from typing import Any
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from ..types import DType, Shape
 from .broadcasting import broadcast_shapes
-from .carried import as_it_is
-from .rows import ANY, FLOATS, LAYOUT, NUMBERS, A, Call, not_covered, row
+from .carried import axis_stays
+from .rows import FLOATS, INDICES, LAYOUT, A, Call, not_covered, row
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["ELEMENTWISE", "broadcast_inputs", "same_shape"]
+__all__ = ["ELEMENTWISE", "broadcast_inputs", "same_shape", "unary"]
 
 _E, _C, _S = Trait.ELEMENTWISE, Trait.COMMUTATIVE, Trait.SCALE_COMMUTING
 _TELLS, _NAN = frozenset({Trait.TELLS_ZERO}), Trait.NAN_BELOW_ZERO
@@ -37,62 +37,42 @@ def broadcast_inputs(call: Call) -> Shape:
 def _binary(
     name: str,
     doc: str,
-    function: Callable[[A, A], A],
+    function: Callable[..., A],
     *,
-    allowed: frozenset[DType] = NUMBERS,
+    inputs: str = "a:N b:N",
     result: DType | None = None,
-    traits: frozenset[Trait] = frozenset(),
+    traits: Collection[Trait] = (),
     algorithm: str | None = None,
 ) -> OpSpec:
-    """A row of two broadcast inputs of one type. A comparison has an algorithm but no primitive:
+    """A row of broadcast inputs of one type. A comparison has an algorithm but no primitive:
     oneDNN's stores 0 and 1, not bool.
     """
-
-    def compute(a: A, b: A, attrs: Attrs) -> A:  # noqa: ARG001
-        with np.errstate(all="ignore"):  # IEEE: inf and NaN are results here
-            return function(a, b)
-
     return row(
         name,
         doc,
-        "a:T b:T",
-        types={"T": allowed},
+        inputs,
         shape=broadcast_inputs,
-        compute=compute,
+        compute=function,
         result=result,
-        traits=traits | {_E},
+        traits={_E, *traits},
         primitive="binary" if algorithm is not None and result is None else None,
         binary=algorithm,
     )
 
 
-def _variadic(
-    name: str,
-    doc: str,
-    function: Callable[[A, A], A],
-    *,
-    algorithm: str | None,
-    divided: bool = False,
-) -> OpSpec:
+def _variadic(name: str, doc: str, function: Callable[[A, A], A], algorithm: str) -> OpSpec:
     """A row of any number of broadcast inputs of one type, combined from left to right."""
 
-    def compute(*arrays: Any) -> A:
-        *values, _ = arrays
-        with np.errstate(all="ignore"):
-            total: A = reduce(function, values)
-            return np.divide(total, np.asarray(len(values), total.dtype)) if divided else total
+    def compute(*values: A) -> A:
+        return reduce(function, values)
 
-    return row(
-        name,
-        doc,
-        "x:T*",
-        types={"T": FLOATS if divided else NUMBERS},
-        shape=broadcast_inputs,
-        compute=compute,
-        traits={_E, _C},
-        primitive="binary" if algorithm is not None else None,
-        binary=algorithm,
-    )
+    return _binary(name, doc, compute, inputs="x:N*", traits={_C}, algorithm=algorithm)
+
+
+def _mean(*values: A) -> A:
+    total = reduce(np.add, values)
+    mean: A = np.divide(total, np.asarray(len(values), total.dtype))
+    return mean
 
 
 def _divide(a: A, b: A) -> A:
@@ -103,23 +83,19 @@ def _divide(a: A, b: A) -> A:
     return quotient + ((quotient < 0) & (quotient * b != a)) if a.dtype.kind == "i" else quotient
 
 
-def _power(x: A, exponent: A, attrs: Attrs) -> A:  # noqa: ARG001
-    with np.errstate(all="ignore"):
-        if x.dtype.kind == "f":
-            y: A = np.power(x, exponent.astype(x.dtype))
-        elif exponent.dtype.kind == "f":
-            y = np.power(x.astype(np.float64), exponent)
-        else:  # x ** -n of integers: 1/x**n towards zero
-            whole = np.power(x.astype(np.int64), np.maximum(exponent, 0))
-            y = np.where(
-                exponent >= 0,
-                whole,
-                np.trunc(np.power(x.astype(np.float64), exponent)).astype(np.int64),
-            )
-        return y.astype(x.dtype, copy=False)
+def _power(x: A, exponent: A) -> A:
+    if x.dtype.kind == "f":
+        y: A = np.power(x, exponent.astype(x.dtype))
+    elif exponent.dtype.kind == "f":
+        y = np.power(x.astype(np.float64), exponent)
+    else:  # x ** -n of integers: 1/x**n towards zero
+        whole = np.power(x.astype(np.int64), np.maximum(exponent, 0))
+        fraction = np.trunc(np.power(x.astype(np.float64), exponent)).astype(np.int64)
+        y = np.where(exponent >= 0, whole, fraction)
+    return y.astype(x.dtype, copy=False)
 
 
-def _clip(x: A, low: A | None, high: A | None, attrs: Attrs) -> A:  # noqa: ARG001
+def _clip(x: A, low: A | None, high: A | None) -> A:
     y = x if low is None else np.maximum(x, low.reshape(()))
     return y if high is None else np.minimum(y, high.reshape(()))
 
@@ -131,29 +107,31 @@ def _clip_shape(call: Call) -> Shape:
     return call.shape(0)
 
 
-def _cast_to(call: Call) -> DType:
-    to = call.attrs["to"]
+def _cast_to(attrs: Attrs) -> DType:
+    to = attrs["to"]
     if not isinstance(to, DType):
         raise ShapeError(f"attribute to must be an element type, found {to!r}")
+    return to
+
+
+def _cast_result(call: Call) -> DType:
+    to = _cast_to(call.attrs)
     if DType.STRING in (to, call.type(0).dtype):
         raise not_covered("a cast from or to strings")
     return to
 
 
 def _cast(x: A, attrs: Attrs) -> A:
-    to = attrs["to"]
-    if not isinstance(to, DType):
-        raise ShapeError(f"attribute to must be an element type, found {to!r}")
-    with np.errstate(all="ignore"):  # out of range: what the machine gives, as ONNX leaves it open
-        if to is DType.BF16:
-            return _round_to_bf16(x.astype(np.float32))
-        if to in (DType.S4, DType.U4):
-            codes = x.astype(np.int64)  # the lowest four bits, as for the wider integers
-            return ((codes + 8) % 16 - 8 if to is DType.S4 else codes % 16).astype(to.numpy)
-        if x.dtype.kind == "f" and to.is_integer:
-            wide = np.uint64 if to is DType.U64 else np.int64
-            return x.astype(wide).astype(to.numpy, copy=False)
-        return x.astype(to.numpy, copy=False)
+    # Out of range: what the machine gives, as ONNX leaves it open.
+    to = _cast_to(attrs)
+    if to is DType.BF16:
+        return _round_to_bf16(x.astype(np.float32))
+    if to in (DType.S4, DType.U4):
+        codes = x.astype(np.int64)  # the lowest four bits, as for the wider integers
+        return ((codes + 8) % 16 - 8 if to is DType.S4 else codes % 16).astype(to.numpy)
+    if x.dtype.kind == "f" and to.is_integer:
+        x = x.astype(np.uint64 if to is DType.U64 else np.int64)
+    return x.astype(to.numpy, copy=False)
 
 
 def _round_to_bf16(x: A) -> A:
@@ -163,90 +141,88 @@ def _round_to_bf16(x: A) -> A:
     return np.where(np.isnan(x), x, rounded.view(np.float32))
 
 
-def _unary(
+def unary(
     name: str,
     doc: str,
-    function: Callable[[A], A],
+    function: Callable[..., A],
     *,
-    allowed: frozenset[DType] = FLOATS,
-    traits: frozenset[Trait] = frozenset(),
+    letter: str = "F",
+    shape: Callable[[Call], Shape] = same_shape,
+    traits: Collection[Trait] = (),
     eltwise: str | None = None,
+    **more: Any,
 ) -> OpSpec:
-    """A row of one input, computed in its own type."""
-
-    def compute(x: A, attrs: Attrs) -> A:  # noqa: ARG001
-        with np.errstate(all="ignore"):
-            return function(x)
-
+    """A row of one input."""
     return row(
         name,
         doc,
-        "x:T",
-        types={"T": allowed},
-        shape=same_shape,
-        compute=compute,
-        traits=traits | {_E},
+        f"x:{letter}",
+        shape=shape,
+        compute=function,
+        traits={_E, *traits},
         primitive="eltwise" if eltwise else None,
         eltwise=eltwise,
+        **more,
     )
 
 
-_BOOL = frozenset({DType.BOOL})
 _SIGNED = frozenset({DType.S8, DType.S16, DType.S32, DType.S64}) | FLOATS
 
 _ARITHMETIC = (
-    _binary("Add", "a + b.", np.add, traits=frozenset({_C}), algorithm="add"),
+    _binary("Add", "a + b.", np.add, traits={_C}, algorithm="add"),
     _binary("Sub", "a - b.", np.subtract, algorithm="sub"),
-    _binary("Mul", "a * b.", np.multiply, traits=frozenset({_C, _S}), algorithm="mul"),
+    _binary("Mul", "a * b.", np.multiply, traits={_C, _S}, algorithm="mul"),
     # Integer division truncates: only of floats it would commute with scales, so the row claims
     # nothing.
     _binary(
         "Div", "a / b; of integers, rounded towards zero.", _divide, traits=_TELLS, algorithm="div"
     ),
-    _variadic("Max", "The largest of the inputs.", np.maximum, algorithm="max"),
-    _variadic("Min", "The smallest of the inputs.", np.minimum, algorithm="min"),
-    _variadic("Sum", "The sum of the inputs, from left to right.", np.add, algorithm="add"),
-    _variadic(
+    _variadic("Max", "The largest of the inputs.", np.maximum, "max"),
+    _variadic("Min", "The smallest of the inputs.", np.minimum, "min"),
+    _variadic("Sum", "The sum of the inputs, from left to right.", np.add, "add"),
+    _binary(
         "Mean",
         "The sum of the inputs, from left to right, divided by their number.",
-        np.add,
-        algorithm=None,
-        divided=True,
+        _mean,
+        inputs="x:F*",
+        traits={_C},
     ),
     row(
         "Pow",
         "x ** exponent, in the type of x; oneDNN's pow where the exponent is a constant scalar.",
-        "x:T exponent:E",
-        types={"T": FLOATS | {DType.S32, DType.S64}, "E": NUMBERS},
+        "x:T exponent:N",
+        types={"T": FLOATS | INDICES},
         shape=broadcast_inputs,
         compute=_power,
         traits={_E, _NAN},
         eltwise="pow",
     ),
-    _unary("Neg", "-x.", np.negative, allowed=_SIGNED, traits=frozenset({_S}), eltwise="linear"),
-    _unary("Abs", "|x|.", np.abs, allowed=NUMBERS, traits=frozenset({_S}), eltwise="abs"),
-    _unary(
+    unary(
+        "Neg", "-x.", np.negative, letter="T", types={"T": _SIGNED}, traits={_S}, eltwise="linear"
+    ),
+    unary("Abs", "|x|.", np.abs, letter="N", traits={_S}, eltwise="abs"),
+    unary(
         "Sqrt",
         "Square root; NaN of negative numbers.",
         np.sqrt,
-        traits=frozenset({_NAN}),
+        traits={_NAN},
         eltwise="sqrt",
     ),
-    _unary("Exp", "e ** x.", np.exp, eltwise="exp"),
-    _unary(
+    unary("Exp", "e ** x.", np.exp, eltwise="exp"),
+    unary(
         "Log",
         "Natural logarithm; NaN of negative numbers.",
         np.log,
-        traits=frozenset({_NAN}),
+        traits={_NAN},
         eltwise="log",
     ),
-    _unary("Reciprocal", "1 / x.", np.reciprocal, traits=_TELLS),
-    _unary("Round", "The nearest integer, ties to even.", np.rint, eltwise="round"),
-    _unary("Floor", "The largest integer <= x.", np.floor, traits=_TELLS),
-    _unary("Ceil", "The smallest integer >= x.", np.ceil, traits=_TELLS),
-    _unary("Sign", "-1, 0 or 1.", np.sign, allowed=NUMBERS, traits=_TELLS),
-    _unary("Sin", "Sine of x in radians.", np.sin),
-    _unary("Cos", "Cosine of x in radians.", np.cos),
+    unary("Reciprocal", "1 / x.", np.reciprocal, traits=_TELLS),
+    unary("Round", "The nearest integer, ties to even.", np.rint, eltwise="round"),
+    unary("Floor", "The largest integer <= x.", np.floor, traits=_TELLS),
+    unary("Ceil", "The smallest integer >= x.", np.ceil, traits=_TELLS),
+    unary("Sign", "-1, 0 or 1.", np.sign, letter="N", traits=_TELLS),
+    unary("Sin", "Sine of x in radians.", np.sin),
+    unary("Cos", "Cosine of x in radians.", np.cos),
 )
 
 _COMPARISON = (
@@ -254,9 +230,9 @@ _COMPARISON = (
         "Equal",
         "a == b.",
         np.equal,
-        allowed=ANY,
+        inputs="a:T b:T",
         result=DType.BOOL,
-        traits=frozenset({_C}),
+        traits={_C},
         algorithm="eq",
     ),
     _binary("Greater", "a > b.", np.greater, result=DType.BOOL, algorithm="gt"),
@@ -266,19 +242,16 @@ _COMPARISON = (
 )
 
 _LOGIC = (
-    _binary("And", "a and b.", np.logical_and, allowed=_BOOL, traits=frozenset({_C})),
-    _binary("Or", "a or b.", np.logical_or, allowed=_BOOL, traits=frozenset({_C})),
-    _binary(
-        "Xor", "One of the two, not both.", np.logical_xor, allowed=_BOOL, traits=frozenset({_C})
-    ),
-    _unary("Not", "not x.", np.logical_not, allowed=_BOOL),
+    _binary("And", "a and b.", np.logical_and, inputs="a:B b:B", traits={_C}),
+    _binary("Or", "a or b.", np.logical_or, inputs="a:B b:B", traits={_C}),
+    _binary("Xor", "One of the two, not both.", np.logical_xor, inputs="a:B b:B", traits={_C}),
+    unary("Not", "not x.", np.logical_not, letter="B"),
     row(
         "Where",
         "a where the condition holds, else b.",
         "condition:B a:T b:T",
-        types={"B": _BOOL},
         shape=broadcast_inputs,
-        compute=lambda condition, a, b, _: np.where(condition, a, b),
+        compute=np.where,
         result=lambda call: call.type(1).dtype,
         traits={_E},
     ),
@@ -288,8 +261,7 @@ _OTHERS = (
     row(
         "Clip",
         "min(max(x, low), high); an absent bound does not act.",
-        "x:T min:T? max:T?",
-        types={"T": NUMBERS},
+        "x:N min:N? max:N?",
         shape=_clip_shape,
         compute=_clip,
         traits={_E},
@@ -303,7 +275,7 @@ _OTHERS = (
         attrs={"to": REQUIRED, "saturate": 1, "round_mode": "up"},
         shape=same_shape,
         compute=_cast,
-        result=_cast_to,
+        result=_cast_result,
         traits={_E},
     ),
     row(
@@ -311,8 +283,8 @@ _OTHERS = (
         "x.",
         "x",
         shape=same_shape,
-        compute=lambda x, _: x,
-        quant=as_it_is,
+        compute=lambda x: x,
+        carries=axis_stays,
         traits={_E, *LAYOUT},
     ),
 )

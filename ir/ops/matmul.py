@@ -30,7 +30,7 @@ def _product(a: A, b: A) -> A:
     return product
 
 
-def _matmul(a: A, b: A, attrs: Attrs) -> A:  # noqa: ARG001
+def _matmul(a: A, b: A) -> A:
     if a.dtype == np.float16:
         return _product(a.astype(np.float32), b.astype(np.float32)).astype(np.float16)
     return _product(a, b)
@@ -58,7 +58,7 @@ def _gemm_shape(call: Call) -> Shape:
 
 def _gemm(a: A, b: A, c: A | None, attrs: Attrs) -> A:
     left, right = a.T if flag(attrs, "transA") else a, b.T if flag(attrs, "transB") else b
-    y = _matmul(left, right, attrs)
+    y = _matmul(left, right)
     alpha, beta = (np.asarray(number(attrs, name), y.dtype) for name in ("alpha", "beta"))
     if alpha != 1:
         y = y * alpha
@@ -67,7 +67,7 @@ def _gemm(a: A, b: A, c: A | None, attrs: Attrs) -> A:
     return y
 
 
-def _matmul_integer(a: A, b: A, a_zero: A | None, b_zero: A | None, attrs: Attrs) -> A:  # noqa: ARG001
+def _matmul_integer(a: A, b: A, a_zero: A | None, b_zero: A | None) -> A:
     # float64 holds every partial sum of 8-bit products exactly, and runs on BLAS.
     left, right = a.astype(np.float64), b.astype(np.float64)
     if a_zero is not None:  # one entry, or one a row of a

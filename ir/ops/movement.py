@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..types import Dim, DType, Quantization, Shape
+from ..types import Dim, Quantization, Shape
 from . import dims
 from .broadcasting import broadcast_shapes
-from .carried import common, outside_of, permuted, where_size_stays
-from .rows import LAYOUT, A, Call, UnknownRankError, integer, integers, row, text
+from .carried import beside_axis, where_size_stays
+from .rows import LAYOUT, A, Call, UnknownRankError, integer, integers, row, text, unknown
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["MOVEMENT", "tiled"]
-
-_SHAPE_TYPE = frozenset({DType.S64})
 
 
 def _perm(attrs: Attrs, rank: int) -> tuple[int, ...]:
@@ -32,16 +30,15 @@ def _transpose_shape(call: Call) -> Shape:
     return tuple(x[axis] for axis in _perm(call.attrs, len(x)))
 
 
-def _transpose_quant(call: Call, shape: Shape | None) -> Quantization | None:
-    return permuted(
-        call.type(0).quant,
-        _perm(call.attrs, len(shape)) if shape is not None else integers(call.attrs, "perm"),
-    )
+def _transpose_carries(call: Call, axis: int, shape: Shape | None) -> int | None:
+    known = shape is not None
+    perm = _perm(call.attrs, len(shape or ())) if known else integers(call.attrs, "perm")
+    return perm.index(axis) if axis in perm else None
 
 
 def _concat_shape(call: Call) -> Shape:
     first = call.at_least(0, 1)
-    axis = call.axis(integer(call.attrs, "axis"), len(first))
+    axis = call.along(len(first))
     result = list(first)
     for index in range(1, len(call.types)):
         shape = call.rank(index, len(first))
@@ -63,7 +60,11 @@ def _concat(*arrays: Any) -> A:
 
 
 def _concat_quant(call: Call, shape: Shape | None) -> Quantization | None:
-    return common(call, integer(call.attrs, "axis") % max(len(shape or ()), 1))
+    # What all inputs have in common, unless it runs along the axis that they are joined along.
+    quants = {t.quant for t in call.types if t is not None}
+    quant = quants.pop() if len(quants) == 1 else None
+    axis = integer(call.attrs, "axis") % max(len(shape or ()), 1)
+    return None if quant is not None and quant.axis == axis else quant
 
 
 # -- Split -----------------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ def _split_shapes(call: Call) -> list[Shape]:
         if not count:
             count = len(call.constant(1) or ())
         raise UnknownRankError(count)
-    axis = call.axis(integer(call.attrs, "axis"), len(x))
+    axis = call.along(len(x))
     constant = call.constant(1) if call.has(1) else None
     if constant is not None:
         sizes: list[Dim] = list(constant)
@@ -129,19 +130,17 @@ def _expand_shape(call: Call) -> Shape:
             raise ShapeError(f"shape must hold sizes >= 0, found {list(wanted)}")
         return broadcast_shapes([call.shape(0), wanted], "x and shape")
     (count,) = call.rank(1, 1)
-    if not isinstance(count, int):
-        raise UnknownRankError
-    return (dims.UNKNOWN,) * max(count, len(call.shape(0)))
+    return unknown(max(len(unknown(count)), len(call.shape(0))))
 
 
-def _expand(x: A, shape: A, attrs: Attrs) -> A:  # noqa: ARG001
+def _expand(x: A, shape: A) -> A:
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(d) for d in shape)))
 
 
 def _tile_shape(call: Call) -> Shape:
     x, repeats = call.shape(0), call.constant(1, lone=False)
     if repeats is None:
-        return (dims.UNKNOWN,) * len(x)
+        return unknown(len(x))
     if len(repeats) != len(x) or min(repeats, default=0) < 0:
         raise ShapeError(f"repeats must hold {len(x)} numbers >= 0, found {list(repeats)}")
     return tuple(dims.multiply(d, r) for d, r in zip(x, repeats, strict=True))
@@ -157,10 +156,6 @@ def tiled(x: A, repeats: A) -> A:
     if repeats.shape != (x.ndim,) or (repeats < 0).any():
         raise ValueError(f"repeats must hold {x.ndim} numbers >= 0, found {repeats.tolist()}")
     return np.tile(x, tuple(int(r) for r in repeats))
-
-
-def _tile(x: A, repeats: A, attrs: Attrs) -> A:  # noqa: ARG001
-    return tiled(x, repeats)
 
 
 # -- blocks of pixels as channels ------------------------------------------------------------------
@@ -219,14 +214,14 @@ def _space_to_depth(x: A, attrs: Attrs) -> A:
     )
 
 
-def _repeated(call: Call, shape: Shape | None) -> Quantization | None:
-    # Expand may put dimensions in front; a dimension that grows from 1 has one scale, which is per
+def _expand_carries(call: Call, axis: int, shape: Shape | None) -> int | None:
+    # Dimensions may come in front; a dimension that grows from 1 has one scale, which is per
     # tensor.
-    quant, x = call.type(0).quant, call.type(0).shape
-    if quant is None or quant.axis is None or shape is None or x is None:
-        return quant if quant is None or quant.axis is None else None
-    axis = quant.axis + len(shape) - len(x)
-    return quant.with_axis(axis) if dims.same(x[quant.axis], shape[axis]) else None
+    x = call.shape(0)
+    if shape is None:
+        return None
+    behind = axis + len(shape) - len(x)
+    return behind if dims.same(x[axis], shape[behind]) else None
 
 
 # -- shuffling channels ----------------------------------------------------------------------------
@@ -234,16 +229,10 @@ def _repeated(call: Call, shape: Shape | None) -> Quantization | None:
 
 def _shuffle_shape(call: Call) -> Shape:
     x, size = call.shape(0), integer(call.attrs, "group_size")
-    length = x[call.axis(integer(call.attrs, "axis"), len(x))]
+    length = x[call.along(len(x))]
     if size < 1 or (isinstance(length, int) and length % size):
         raise ShapeError(f"groups of {size} do not fill {call.type(0)}")
     return x
-
-
-def _shuffle_quant(call: Call, shape: Shape | None) -> Quantization | None:
-    return outside_of(
-        call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape
-    )
 
 
 def _shuffle(x: A, attrs: Attrs) -> A:
@@ -260,7 +249,7 @@ MOVEMENT: tuple[OpSpec, ...] = (
         attrs={"perm": ()},
         shape=_transpose_shape,
         compute=lambda x, attrs: x.transpose(_perm(attrs, x.ndim)),
-        quant=_transpose_quant,
+        carries=_transpose_carries,
         traits=LAYOUT,
     ),
     row(
@@ -277,34 +266,29 @@ MOVEMENT: tuple[OpSpec, ...] = (
     row(
         "Split",
         "x cut along an axis into pieces of the given sizes, or into num_outputs equal ones (the last may be smaller).",
-        "x split:S?",
+        "x split:L?",
         attrs={"axis": 0, "num_outputs": 0},
-        types={"S": _SHAPE_TYPE},
         shape=_split_shapes,
         compute=_split,
-        quant=lambda call, shape: outside_of(
-            call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape
-        ),
+        carries=beside_axis,
         traits=LAYOUT,
     ),
     row(
         "Expand",
         "x broadcast with a shape.",
-        "x shape:S",
-        types={"S": _SHAPE_TYPE},
+        "x shape:L",
         shape=_expand_shape,
         compute=_expand,
-        quant=_repeated,
+        carries=_expand_carries,
         traits=LAYOUT,
     ),
     row(
         "Tile",
         "x repeated along each axis.",
-        "x repeats:S",
-        types={"S": _SHAPE_TYPE},
+        "x repeats:L",
         shape=_tile_shape,
-        compute=_tile,
-        quant=where_size_stays,
+        compute=tiled,
+        carries=where_size_stays,
         traits=LAYOUT,
     ),
     row(
@@ -314,7 +298,7 @@ MOVEMENT: tuple[OpSpec, ...] = (
         attrs={"blocksize": REQUIRED, "mode": "DCR"},
         shape=_depth_to_space_shape,
         compute=_depth_to_space,
-        quant=where_size_stays,
+        carries=where_size_stays,
         traits=LAYOUT,
     ),
     row(
@@ -324,7 +308,7 @@ MOVEMENT: tuple[OpSpec, ...] = (
         attrs={"blocksize": REQUIRED, "mode": "DCR"},
         shape=_space_to_depth_shape,
         compute=_space_to_depth,
-        quant=where_size_stays,
+        carries=where_size_stays,
         traits=LAYOUT,
     ),
     row(
@@ -334,7 +318,7 @@ MOVEMENT: tuple[OpSpec, ...] = (
         attrs={"axis": REQUIRED, "group_size": REQUIRED},
         shape=_shuffle_shape,
         compute=_shuffle,
-        quant=_shuffle_quant,
+        carries=beside_axis,
         traits=LAYOUT,
         onnx=False,
         primitive="shuffle",

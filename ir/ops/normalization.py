@@ -6,8 +6,7 @@ import numpy as np
 
 from ..types import Dim, DType, Shape
 from . import dims
-from .broadcasting import broadcast_shapes
-from .rows import FLOATS, A, Call, flag, integer, not_covered, number, row
+from .rows import A, Call, flag, integer, not_covered, number, row
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError
 
 __all__ = ["NORMALIZATION"]
@@ -20,10 +19,6 @@ def _per_channel(call: Call, channels: Dim, indices: tuple[int, ...]) -> None:
             raise ShapeError(
                 f"{call.name(index)} must have {channels} entries, one a channel, found {call.type(index)}"
             )
-
-
-def _wide(x: A) -> A:
-    return x.astype(np.float32) if x.dtype == np.float16 else x
 
 
 def _along_channels(values: A, rank: int) -> A:
@@ -40,51 +35,36 @@ def _batch_norm_shape(call: Call) -> Shape:
 
 def _batch_norm(x: A, scale: A, bias: A, mean: A, var: A, attrs: Attrs) -> A:
     factor = scale / np.sqrt(var + np.asarray(number(attrs, "epsilon"), var.dtype))
-    y = (_wide(x) - _along_channels(mean, x.ndim)) * _along_channels(
-        factor, x.ndim
-    ) + _along_channels(bias, x.ndim)
-    return y.astype(x.dtype, copy=False)
-
-
-def _layer_axes(call: Call) -> int:
-    return call.axis(integer(call.attrs, "axis"), len(call.at_least(0, 1)))
+    centred = x - _along_channels(mean, x.ndim)
+    return centred * _along_channels(factor, x.ndim) + _along_channels(bias, x.ndim)
 
 
 def _layer_norm_shapes(call: Call) -> list[Shape]:
-    x, axis = call.shape(0), _layer_axes(call)
+    x = call.at_least(0, 1)
+    axis = call.along(len(x))
     for index in range(1, len(call.params)):
-        if not call.has(index):
-            continue
-        found = broadcast_shapes([x, call.shape(index)], f"x and {call.name(index)}")
-        if len(found) != len(x) or any(dims.differ(a, b) for a, b in zip(found, x, strict=True)):
-            raise ShapeError(
-                f"{call.name(index)} must broadcast to x, {call.type(0)}, found {call.type(index)}"
-            )
+        if call.has(index):
+            call.broadcasts(index, x)
     reduced = (*x[:axis], *[1] * (len(x) - axis))
     return [x, reduced, reduced]
 
 
 def _layer_norm(x: A, scale: A, bias: A | None, attrs: Attrs) -> tuple[A, A, A]:
-    wide = _wide(x)
     axes = tuple(range(integer(attrs, "axis") % x.ndim, x.ndim))
-    mean = wide.mean(axis=axes, keepdims=True)
-    centred = wide - mean
+    mean = x.mean(axis=axes, keepdims=True)
+    centred = x - mean
     inverse = 1 / np.sqrt(
         np.mean(centred * centred, axis=axes, keepdims=True)
-        + np.asarray(number(attrs, "epsilon"), wide.dtype)
+        + np.asarray(number(attrs, "epsilon"), x.dtype)
     )
     y = centred * inverse * scale
     if bias is not None:
         y += bias
-    return (
-        y.astype(x.dtype, copy=False),
-        mean.astype(np.float32, copy=False),
-        inverse.astype(np.float32, copy=False),
-    )
+    return y, mean.astype(np.float32, copy=False), inverse.astype(np.float32, copy=False)
 
 
 def _rms_norm(x: A, scale: A, attrs: Attrs) -> A:
-    wide = _wide(x)
+    wide = x.astype(np.float32) if x.dtype == np.float16 else x
     axes = tuple(range(integer(attrs, "axis") % x.ndim, x.ndim))
     square = np.mean(wide * wide, axis=axes, keepdims=True)
     y: A = wide / np.sqrt(square + np.asarray(number(attrs, "epsilon"), wide.dtype))
@@ -106,10 +86,8 @@ def _instance_norm_shape(call: Call) -> Shape:
 
 
 def _instance_norm(x: A, scale: A, bias: A, attrs: Attrs) -> A:
-    y = _normalized(_wide(x), tuple(range(2, x.ndim)), number(attrs, "epsilon"))
-    return (y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)).astype(
-        x.dtype, copy=False
-    )
+    y = _normalized(x, tuple(range(2, x.ndim)), number(attrs, "epsilon"))
+    return y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)
 
 
 def _group_norm_shape(call: Call) -> Shape:
@@ -122,12 +100,8 @@ def _group_norm_shape(call: Call) -> Shape:
 
 def _group_norm(x: A, scale: A, bias: A, attrs: Attrs) -> A:
     n, groups = x.shape[0], integer(attrs, "num_groups")
-    y = _normalized(_wide(x).reshape(n, groups, -1), (2,), number(attrs, "epsilon")).reshape(
-        x.shape
-    )
-    return (y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)).astype(
-        x.dtype, copy=False
-    )
+    y = _normalized(x.reshape(n, groups, -1), (2,), number(attrs, "epsilon")).reshape(x.shape)
+    return y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)
 
 
 def _lrn_shape(call: Call) -> Shape:
@@ -140,27 +114,26 @@ def _lrn(x: A, attrs: Attrs) -> A:
     size, channels = integer(attrs, "size"), x.shape[1]
     most = max(channels - 1, 0)  # a window that reaches further sees no more
     before, after = min((size - 1) // 2, most), min(size // 2, most)
-    wide = _wide(x)
-    squares = np.zeros((x.shape[0], before + channels + after, *x.shape[2:]), wide.dtype)
-    np.multiply(wide, wide, out=squares[:, before : before + channels])
+    squares = np.zeros((x.shape[0], before + channels + after, *x.shape[2:]), x.dtype)
+    np.multiply(x, x, out=squares[:, before : before + channels])
     total = sum(
         (squares[:, tap : tap + channels] for tap in range(1, before + after + 1)),
         squares[:, :channels],
     )
     alpha, beta, bias = (
-        np.asarray(number(attrs, name), wide.dtype) for name in ("alpha", "beta", "bias")
+        np.asarray(number(attrs, name), x.dtype) for name in ("alpha", "beta", "bias")
     )
-    y: A = wide / (bias + alpha / size * total) ** beta
-    return y.astype(x.dtype, copy=False)
+    y: A = x / (bias + alpha / size * total) ** beta
+    return y
 
 
 NORMALIZATION: tuple[OpSpec, ...] = (
     row(
         "BatchNormalization",
         "(x - mean) / sqrt(var + epsilon) * scale + bias, channel by channel (inference only).",
-        "x:T scale bias mean var",
+        "x:F scale bias mean var",
         attrs={"epsilon": 1e-5, "momentum": 0.9, "training_mode": 0},
-        types={"T": FLOATS},
+        wide=1,
         shape=_batch_norm_shape,
         compute=_batch_norm,
         primitive="batch_normalization",
@@ -168,9 +141,9 @@ NORMALIZATION: tuple[OpSpec, ...] = (
     row(
         "LayerNormalization",
         "(x - mean) / sqrt(variance + epsilon) * scale + bias over the axes from `axis` on; also gives the mean and 1/deviation.",
-        "x:T scale:T bias:T?",
+        "x:F scale:F bias:F?",
         attrs={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
-        types={"T": FLOATS},
+        wide=1,
         shape=_layer_norm_shapes,
         compute=_layer_norm,
         result=lambda call: (call.type(0).dtype, DType.F32, DType.F32),
@@ -180,36 +153,35 @@ NORMALIZATION: tuple[OpSpec, ...] = (
     row(
         "RMSNormalization",
         "x / sqrt(mean(x^2) + epsilon) * scale over the axes from `axis` on.",
-        "x:T scale:T",
+        "x:F scale:F",
         attrs={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
-        types={"T": FLOATS},
         shape=lambda call: _layer_norm_shapes(call)[0],
         compute=_rms_norm,
     ),
     row(
         "InstanceNormalization",
         "(x - mean) / sqrt(variance + epsilon) * scale + bias, each channel of each image by itself.",
-        "x:T scale:T bias:T",
+        "x:F scale:F bias:F",
         attrs={"epsilon": 1e-5},
-        types={"T": FLOATS},
+        wide=1,
         shape=_instance_norm_shape,
         compute=_instance_norm,
     ),
     row(
         "GroupNormalization",
         "(x - mean) / sqrt(variance + epsilon) * scale + bias, each group of channels of each image by itself.",
-        "x:T scale:T bias:T",
+        "x:F scale:F bias:F",
         attrs={"num_groups": REQUIRED, "epsilon": 1e-5, "stash_type": 1},
-        types={"T": FLOATS},
+        wide=1,
         shape=_group_norm_shape,
         compute=_group_norm,
     ),
     row(
         "LRN",
         "x / (bias + alpha/size * sum of squares over `size` neighbouring channels) ** beta.",
-        "x:T",
+        "x:F",
         attrs={"size": REQUIRED, "alpha": 0.0001, "beta": 0.75, "bias": 1.0},
-        types={"T": FLOATS},
+        wide=1,
         shape=_lrn_shape,
         compute=_lrn,
         primitive="lrn",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..types import Shape
-from .carried import outside_of, where_size_stays
-from .rows import FLOATS, NUMBERS, A, Call, flag, integers, row
+from .carried import where_size_stays
+from .rows import A, Call, flag, integers, row
 from .spec import REQUIRED, Attr, Attrs, OpSpec, Required, Trait
 from .windows import Window, lowest, pad_spatial, taps_within, window, window_shape
 
@@ -47,12 +47,12 @@ def _max_pool(x: A, attrs: Attrs) -> A:
 
 
 def _average_pool(x: A, attrs: Attrs) -> A:
-    padded, win = _prepared(x.astype(np.float32) if x.dtype == np.float16 else x, attrs, 0)
+    padded, win = _prepared(x, attrs, 0)
     total = np.zeros((*x.shape[:2], *win.out), padded.dtype)
     for _, view in win.taps(padded):
         total += view
     total /= _counts(win, x.shape[2:], flag(attrs, "count_include_pad")).astype(total.dtype)
-    return total.astype(x.dtype, copy=False)
+    return total
 
 
 def _counts(win: Window, spatial: tuple[int, ...], include_pad: bool) -> A:
@@ -73,13 +73,13 @@ def _global_shape(call: Call) -> Shape:
     return (*x[:2], *[1] * (len(x) - 2))
 
 
-def _global_mean(x: A, attrs: Attrs) -> A:  # noqa: ARG001
+def _global_mean(x: A) -> A:
     wide = np.float32 if x.dtype == np.float16 else x.dtype
     y: A = x.mean(axis=tuple(range(2, x.ndim)), keepdims=True, dtype=wide)
     return y.astype(x.dtype, copy=False)
 
 
-def _global_max(x: A, attrs: Attrs) -> A:  # noqa: ARG001
+def _global_max(x: A) -> A:
     axes = tuple(range(2, x.ndim))
     if x.dtype.kind != "f":  # integers have no infinity, as in ReduceMax
         return np.asarray(x.max(axis=axes, keepdims=True))
@@ -96,23 +96,20 @@ POOLING: tuple[OpSpec, ...] = (
         # A node that also wants the indices has more outputs than the row: a foreign op. Finding
         # them would cost every network double.
         "The largest element of each window; padding never wins. `storage_order` is about the indices, which the row does not give.",
-        "x:T",
+        "x:N",
         attrs={**_WINDOW, "storage_order": 0},
-        types={"T": NUMBERS},
         shape=_pool_shape,
         compute=_max_pool,
-        quant=lambda call, shape: (
-            outside_of(call, range(2, len(call.shape(0))), shape) if shape is not None else None
-        ),
+        carries=lambda call, axis, shape: where_size_stays(call, axis, shape) if axis < 2 else None,
         traits=_SELECTS,
         primitive="pooling",
     ),
     row(
         "AveragePool",
         "The mean of each window; padding counts as zeros with count_include_pad, else not at all.",
-        "x:T",
+        "x:F",
         attrs={**_WINDOW, "count_include_pad": 0},
-        types={"T": FLOATS},
+        wide=1,
         shape=_pool_shape,
         compute=_average_pool,
         traits=_AVERAGES,
@@ -121,8 +118,7 @@ POOLING: tuple[OpSpec, ...] = (
     row(
         "GlobalAveragePool",
         "The mean of each channel.",
-        "x:T",
-        types={"T": FLOATS},
+        "x:F",
         shape=_global_shape,
         compute=_global_mean,
         traits=_AVERAGES,
@@ -131,11 +127,10 @@ POOLING: tuple[OpSpec, ...] = (
     row(
         "GlobalMaxPool",
         "The largest element of each channel.",
-        "x:T",
-        types={"T": NUMBERS},
+        "x:N",
         shape=_global_shape,
         compute=_global_max,
-        quant=where_size_stays,
+        carries=where_size_stays,
         traits=_SELECTS,
         primitive="pooling",
     ),

@@ -8,7 +8,6 @@ import numpy as np
 
 from ..types import DType, Quantization, Shape
 from . import dims
-from .broadcasting import broadcast_shapes
 from .rows import FLOATS, INTEGERS, A, Call, integer, row, text
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
@@ -53,13 +52,11 @@ def _fake_quantize_shape(call: Call) -> Shape:
         raise ShapeError(f"levels must be 2 or more, found {call.attrs['levels']!r}")
     numpy_rule = text(call.attrs, "auto_broadcast", ("none", "numpy")) == "numpy"
     for index in range(1, 5):
-        ranges = call.shape(index)
-        found = broadcast_shapes([x, ranges], f"x and {call.name(index)}") if numpy_rule else ranges
-        if len(found) != len(x) or any(dims.differ(f, d) for f, d in zip(found, x, strict=True)):
-            raise ShapeError(
-                f"{call.name(index)} must broadcast to x, {call.type(0)}, found {call.type(index)}"
-            )
-        x = found
+        if numpy_rule:
+            x = call.broadcasts(index, x)
+        else:
+            call.check_covered(index, call.shape(index), x)
+            x = call.shape(index)
     return x
 
 
@@ -112,8 +109,7 @@ def _quantize_shape(call: Call) -> Shape:
 def _quantize(x: A, attrs: Attrs) -> A:
     dtype, lo, hi = _dtype_of(attrs), integer(attrs, "lo"), integer(attrs, "hi")
     scale, zero = _quant_of(attrs).shaped(x.ndim)
-    with np.errstate(all="ignore"):
-        t = np.asarray(np.divide(x, scale, dtype=np.float32))  # of scalars NumPy gives no array
+    t = np.asarray(np.divide(x, scale, dtype=np.float32))  # of scalars NumPy gives no array
     if max(-lo, hi) > _EXACT_IN_F32:  # f32 has neither the bounds nor what lies near them
         t = t.astype(np.float64)
     zero = zero.astype(t.dtype)
@@ -161,7 +157,7 @@ def _lookup(x: A, table: A, attrs: Attrs) -> A:  # noqa: ARG001
 # -- DynamicQuantizeLinear -------------------------------------------------------------------------
 
 
-def _dynamic_quantize(x: A, attrs: Attrs) -> tuple[A, A, A]:  # noqa: ARG001
+def _dynamic_quantize(x: A) -> tuple[A, A, A]:
     low = np.minimum(np.min(x, initial=0), np.float32(0))
     high = np.maximum(np.max(x, initial=0), np.float32(0))
     scale = np.asarray((high - low) / np.float32(255), np.float32)
@@ -176,9 +172,9 @@ QUANTIZATION: tuple[OpSpec, ...] = (
     row(
         "FakeQuantize",
         "`levels` equal steps from input_low to input_high, mapped to output_low .. output_high (OpenVINO's FakeQuantize-1).",
-        "x:T input_low:R input_high:R output_low:R output_high:R",
+        "x:T input_low:F input_high:F output_low:F output_high:F",
         attrs={"levels": REQUIRED, "auto_broadcast": "numpy"},
-        types={"T": FLOATS, "R": FLOATS},
+        types={"T": FLOATS},
         shape=_fake_quantize_shape,
         compute=_fake_quantize,
         result=DType.F32,

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
-from ..types import Dim, DType, Quantization, Shape
+from ..types import Dim, DType, Shape
 from . import dims
-from .carried import outside_of
-from .rows import FLOATS, INDICES, NUMBERS, A, Call, UnknownRankError, flag, integer, row
+from .carried import beside_axis
+from .rows import FLOATS, A, Call, UnknownRankError, flag, integer, row, unknown
 from .spec import Attr, Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["REDUCTION"]
 
 _Axes = tuple[int, ...]
+_WIDE = FLOATS | {DType.S32, DType.S64, DType.U32, DType.U64}
 
 
 def _reduced_axes(call: Call) -> _Axes | None:
@@ -26,10 +27,7 @@ def _reduced_axes(call: Call) -> _Axes | None:
         return None
     if not constant:
         return () if flag(call.attrs, "noop_with_empty_axes") else tuple(range(rank))
-    axes = tuple(call.axis(a, rank) for a in constant)
-    if len(set(axes)) != len(axes):
-        raise ShapeError(f"axes must differ, found {list(constant)}")
-    return axes
+    return call.axes(constant, rank)
 
 
 def _reduced_shape(call: Call) -> Shape:
@@ -37,25 +35,19 @@ def _reduced_shape(call: Call) -> Shape:
     if axes is None:
         (count,) = call.rank(1, 1)
         if keep:
-            return (dims.UNKNOWN,) * len(x)
+            return unknown(len(x))
         if not isinstance(count, int) or count == 0:
             raise UnknownRankError
-        return (dims.UNKNOWN,) * (len(x) - count)
+        return unknown(len(x) - count)
     return tuple(1 if a in axes else d for a, d in enumerate(x) if keep or a not in axes)
 
 
-def _reduced_quant(call: Call, shape: Shape | None) -> Quantization | None:
+def _reduced_carries(call: Call, axis: int, shape: Shape | None) -> int | None:
     # Of an op that selects: an axis that is kept moves by the dimensions that went before it.
-    quant, axes = (
-        call.type(0).quant,
-        _reduced_axes(call) if call.type(0).shape is not None else None,
-    )
-    if quant is None or quant.axis is None:
-        return quant
-    if shape is None or axes is None or quant.axis in axes:
+    axes = _reduced_axes(call)
+    if shape is None or axes is None or axis in axes:
         return None
-    gone = 0 if flag(call.attrs, "keepdims") else sum(a < quant.axis for a in axes)
-    return quant.with_axis(quant.axis - gone)
+    return axis if flag(call.attrs, "keepdims") else axis - sum(a < axis for a in axes)
 
 
 Reduce = Callable[[A, _Axes, bool], Any]
@@ -66,34 +58,32 @@ def _reduction(
     doc: str,
     function: Reduce,
     *,
-    allowed: frozenset[DType] = FLOATS,
-    traits: frozenset[Trait] = frozenset(),
-    primitive: bool = True,
+    letter: str = "F",
+    traits: Collection[Trait] = (),
+    primitive: str | None = "reduction",
 ) -> OpSpec:
-    """A row of x and optional axes. `primitive`: oneDNN's reduction has it."""
+    """A row of x and optional axes."""
 
     def compute(x: A, axes: A | None, attrs: Attrs) -> A:
         if axes is None or axes.size == 0:
             chosen = () if flag(attrs, "noop_with_empty_axes") else tuple(range(x.ndim))
         else:
             chosen = tuple(int(a) % x.ndim for a in axes)
-        wide = x.astype(np.float32) if x.dtype == np.float16 else x
-        with np.errstate(all="ignore"):
-            return np.asarray(function(wide, chosen, flag(attrs, "keepdims"))).astype(
-                x.dtype, copy=False
-            )
+        y: A = function(x, chosen, flag(attrs, "keepdims"))
+        return y
 
     return row(
         name,
         doc,
-        "x:T axes:S?",
+        f"x:{letter} axes:L?",
         attrs={"keepdims": 1, "noop_with_empty_axes": 0},
-        types={"T": allowed, "S": {DType.S64}},
+        types={"W": _WIDE},
         shape=_reduced_shape,
         compute=compute,
-        quant=_reduced_quant if Trait.SELECTS in traits else None,
+        wide=1,
+        carries=_reduced_carries if Trait.SELECTS in traits else None,
         traits=traits,
-        primitive="reduction" if primitive else None,
+        primitive=primitive,
     )
 
 
@@ -128,7 +118,7 @@ def _mean(x: A, axes: _Axes, keep: bool) -> Any:
 
 def _arg_shape(call: Call) -> Shape:
     x = call.at_least(0, 1)
-    axis, keep = call.axis(integer(call.attrs, "axis"), len(x)), flag(call.attrs, "keepdims")
+    axis, keep = call.along(len(x)), flag(call.attrs, "keepdims")
     flag(call.attrs, "select_last_index")
     if x[axis] == 0:
         raise ShapeError(f"axis {axis} has no elements, so none of them is the largest or smallest")
@@ -172,7 +162,7 @@ def _cum_sum(x: A, axis: A, attrs: Attrs) -> A:
 
 def _top_k_shapes(call: Call) -> list[Shape]:
     x, k = call.at_least(0, 1), call.constant(1)
-    axis = call.axis(integer(call.attrs, "axis"), len(x))
+    axis = call.along(len(x))
     if k is not None and len(k) != 1:
         raise ShapeError(f"k must be one number, found {list(k)}")
     size: Dim = dims.UNKNOWN if k is None else k[0]
@@ -200,7 +190,6 @@ def _top_k(x: A, k: A, attrs: Attrs) -> tuple[A, A]:
     return np.take_along_axis(x, indices, axis), indices
 
 
-_WIDE = FLOATS | {DType.S32, DType.S64, DType.U32, DType.U64}
 _ARG_ATTRS: dict[str, Attr] = {"axis": 0, "keepdims": 1, "select_last_index": 0}
 _KEEPS = frozenset({Trait.KEEPS_ZERO})
 _SCALE = frozenset({Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO})
@@ -214,28 +203,28 @@ REDUCTION: tuple[OpSpec, ...] = (
         "ReduceSum",
         "The sum over the axes.",
         lambda x, a, k: np.sum(x, axis=a, keepdims=k, dtype=x.dtype),
-        allowed=_WIDE,
+        letter="W",
         traits=_SCALE,
     ),
     _reduction(
         "ReduceMax",
         "The largest element over the axes.",
         _extreme(np.max, -math.inf),
-        allowed=NUMBERS,
+        letter="N",
         traits=_SELECTS,
     ),
     _reduction(
         "ReduceMin",
         "The smallest element over the axes.",
         _extreme(np.min, math.inf),
-        allowed=NUMBERS,
+        letter="N",
         traits=_SELECTS,
     ),
     _reduction(
         "ReduceProd",
         "The product over the axes.",
         lambda x, a, k: np.prod(x, axis=a, keepdims=k, dtype=x.dtype),
-        allowed=_WIDE,
+        letter="W",
         traits=_KEEPS,
     ),
     _reduction(
@@ -254,21 +243,20 @@ REDUCTION: tuple[OpSpec, ...] = (
         "ReduceSumSquare",
         "The sum of x^2 over the axes.",
         lambda x, a, k: np.sum(x * x, axis=a, keepdims=k, dtype=x.dtype),
-        allowed=_WIDE,
+        letter="W",
         traits=_KEEPS,
     ),
     _reduction(
         "ReduceLogSumExp",
         "The logarithm of the sum of e^x over the axes.",
         _log_sum_exp,
-        primitive=False,
+        primitive=None,
     ),
     row(
         "ArgMax",
         "Index of the largest element along an axis: the first of equals, or the last on request.",
-        "x:T",
+        "x:N",
         attrs=_ARG_ATTRS,
-        types={"T": NUMBERS},
         shape=_arg_shape,
         compute=_arg(np.argmax),
         traits={Trait.TELLS_ZERO},
@@ -277,9 +265,8 @@ REDUCTION: tuple[OpSpec, ...] = (
     row(
         "ArgMin",
         "Index of the smallest element along an axis: the first of equals, or the last on request.",
-        "x:T",
+        "x:N",
         attrs=_ARG_ATTRS,
-        types={"T": NUMBERS},
         shape=_arg_shape,
         compute=_arg(np.argmin),
         traits={Trait.TELLS_ZERO},
@@ -288,9 +275,9 @@ REDUCTION: tuple[OpSpec, ...] = (
     row(
         "CumSum",
         "The sum of the elements up to each one along an axis (without itself: exclusive; from the end: reverse).",
-        "x:T axis:I",
+        "x:W axis:I",
         attrs={"exclusive": 0, "reverse": 0},
-        types={"T": _WIDE, "I": INDICES},
+        types={"W": _WIDE},
         shape=_cum_shape,
         compute=_cum_sum,
         traits=_SCALE,
@@ -298,15 +285,12 @@ REDUCTION: tuple[OpSpec, ...] = (
     row(
         "TopK",
         "The k largest (or smallest) elements along an axis in order, and their indices; the lower index first among equals.",
-        "x:T k:S",
+        "x:N k:L",
         attrs={"axis": -1, "largest": 1, "sorted": 1},
-        types={"T": NUMBERS, "S": {DType.S64}},
         shape=_top_k_shapes,
         compute=_top_k,
         result=lambda call: (call.type(0).dtype, DType.S64),
-        quant=lambda call, shape: outside_of(
-            call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape
-        ),
+        carries=beside_axis,
         outputs=("values", "indices"),
         traits=_SELECTS | {Trait.TELLS_ZERO},  # its indices, as those of ArgMax
     ),

@@ -9,28 +9,20 @@ from collections.abc import Collection
 
 import numpy as np
 
-from ..types import Dim, DType, Shape, dimensions
+from ..types import Dim, Shape, dimensions
 from . import dims
 from .carried import reshaped
-from .rows import INDICES, LAYOUT, A, Call, UnknownRankError, flag, integer, row
+from .rows import LAYOUT, A, Call, UnknownRankError, flag, integer, row, unknown
 from .spec import Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["RESHAPING"]
-
-_SHAPE_TYPE = frozenset({DType.S64})
-
-
-def _unknown(rank: Dim) -> Shape:
-    if not isinstance(rank, int):
-        raise UnknownRankError
-    return (dims.UNKNOWN,) * rank
 
 
 def _reshape_shape(call: Call) -> Shape:
     wanted = call.constant(1, lone=False)
     (count,) = call.rank(1, 1)
     if wanted is None:
-        return _unknown(count)
+        return unknown(count)
     if call.type(0).shape is None:
         return tuple(d if d > 0 else dims.UNKNOWN for d in wanted)
     x, keep_zero = call.shape(0), flag(call.attrs, "allowzero")
@@ -120,12 +112,7 @@ def _flatten(x: A, attrs: Attrs) -> A:
 
 def _axes(call: Call, rank: int) -> tuple[int, ...] | None:
     found = call.constant(1)
-    if found is None:
-        return None
-    axes = tuple(call.axis(a, rank) for a in found)
-    if len(set(axes)) != len(axes):
-        raise ShapeError(f"axes must differ, found {list(found)}")
-    return axes
+    return None if found is None else call.axes(found, rank)
 
 
 def _squeeze_shape(call: Call) -> Shape:
@@ -138,7 +125,7 @@ def _squeeze_shape(call: Call) -> Shape:
             )
         axes = _axes(call, len(x))
         if axes is None:
-            return _unknown(dims.subtract(len(x), count))
+            return unknown(dims.subtract(len(x), count))
     elif any(not isinstance(d, int) for d in x):
         raise UnknownRankError  # which of the symbolic dimensions are 1 is not known
     chosen = axes if axes is not None else tuple(a for a, d in enumerate(x) if d == 1)
@@ -150,7 +137,7 @@ def _squeeze_shape(call: Call) -> Shape:
     return tuple(d for a, d in enumerate(x) if a not in chosen)
 
 
-def _squeeze(x: A, axes: A | None, attrs: Attrs) -> A:  # noqa: ARG001
+def _squeeze(x: A, axes: A | None) -> A:
     return np.squeeze(x, None if axes is None else tuple(int(a) for a in axes.ravel()))
 
 
@@ -162,12 +149,12 @@ def _unsqueeze_shape(call: Call) -> Shape:
         raise UnknownRankError
     axes = _axes(call, len(x) + count)
     if axes is None:
-        return (dims.UNKNOWN,) * (len(x) + count)
+        return unknown(len(x) + count)
     rest = iter(x)
     return tuple(1 if axis in axes else next(rest) for axis in range(len(x) + count))
 
 
-def _unsqueeze(x: A, axes: A, attrs: Attrs) -> A:  # noqa: ARG001
+def _unsqueeze(x: A, axes: A) -> A:
     return np.expand_dims(x, tuple(int(a) for a in axes.ravel()))
 
 
@@ -177,12 +164,11 @@ RESHAPING: tuple[OpSpec, ...] = (
     row(
         "Reshape",
         "The elements in order, in another shape; 0 copies a dimension (not with allowzero), -1 takes what is left.",
-        "x shape:S",
+        "x shape:L",
         attrs={"allowzero": 0},
-        types={"S": _SHAPE_TYPE},
         shape=_reshape_shape,
         compute=_reshape,
-        quant=reshaped,
+        carries=reshaped,
         traits=_RESHAPES,
     ),
     row(
@@ -192,27 +178,25 @@ RESHAPING: tuple[OpSpec, ...] = (
         attrs={"axis": 1},
         shape=_flatten_shape,
         compute=_flatten,
-        quant=reshaped,
+        carries=reshaped,
         traits=_RESHAPES,
     ),
     row(
         "Squeeze",
         "x without the given dimensions of size 1 (without all of them when no axes are given).",
-        "x axes:S?",
-        types={"S": INDICES},
+        "x axes:I?",
         shape=_squeeze_shape,
         compute=_squeeze,
-        quant=reshaped,
+        carries=reshaped,
         traits=_RESHAPES,
     ),
     row(
         "Unsqueeze",
         "x with dimensions of size 1 put in at the given axes of the result.",
-        "x axes:S",
-        types={"S": INDICES},
+        "x axes:I",
         shape=_unsqueeze_shape,
         compute=_unsqueeze,
-        quant=reshaped,
+        carries=reshaped,
         traits=_RESHAPES,
     ),
 )

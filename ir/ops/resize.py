@@ -12,10 +12,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from ..types import Dim, DType, Quantization, Shape, dimensions
+from ..types import Dim, DType, Shape, dimensions
 from . import dims
-from .carried import outside_of
-from .rows import FLOATS, NUMBERS, A, Call, flag, integers, not_covered, number, row, text
+from .carried import where_size_stays
+from .rows import FLOATS, A, Call, flag, integers, not_covered, number, row, text
 from .spec import Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["RESIZE", "source_positions"]
@@ -162,17 +162,15 @@ def _check_covered(call: Call) -> None:
         raise not_covered(f"Resize of {call.type(0)} in mode {mode}")
 
 
-def _quant(call: Call, shape: Shape | None) -> Quantization | None:
-    if text(call.attrs, "mode") != "nearest":
-        return None
+def _carries(call: Call, axis: int, shape: Shape | None) -> int | None:
     data, sizes = (call.data[2], False) if _is_given(call, 2) else (call.data[3], True)
-    if shape is None or data is None:
-        return outside_of(call, None, shape)
+    if shape is None or data is None or text(call.attrs, "mode") != "nearest":
+        return None
     x = call.shape(0)
-    wanted = zip(_axes(call.attrs, len(x)), data.ravel().tolist(), strict=True)
-    return outside_of(
-        call, [axis for axis, value in wanted if value != (x[axis] if sizes else 1)], shape
-    )
+    for resized, value in zip(_axes(call.attrs, len(x)), data.ravel().tolist(), strict=True):
+        if resized == axis and value != (x[axis] if sizes else 1):
+            return None
+    return where_size_stays(call, axis, shape)
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -180,7 +178,7 @@ def _quant(call: Call, shape: Shape | None) -> Quantization | None:
 
 def _resize(x: A, roi: A | None, scales: A | None, sizes: A | None, attrs: Attrs) -> A:  # noqa: ARG001  (roi: tf_crop_and_resize only)
     axes = _axes(attrs, x.ndim)
-    y = x.astype(np.float32) if x.dtype == np.float16 else x
+    y = x
     if scales is not None and scales.size:
         wanted = [
             (int(np.floor(np.float32(x.shape[a]) * np.float32(s))), float(s))
@@ -196,7 +194,7 @@ def _resize(x: A, roi: A | None, scales: A | None, sizes: A | None, attrs: Attrs
     for axis, (out, scale) in zip(axes, wanted, strict=True):
         if out != y.shape[axis] or scale != 1:
             y = _along(y, axis, *_taps(attrs, y.shape[axis], out, scale))
-    return y.astype(x.dtype, copy=False)
+    return y
 
 
 def _along(x: A, axis: int, indices: A, weights: A | None) -> A:
@@ -213,7 +211,7 @@ RESIZE: tuple[OpSpec, ...] = (
     row(
         "Resize",
         "x with each axis resized by a scale, or to a size: nearest element, or linear or cubic interpolation.",
-        "x:T roi:R? scales:S? sizes:I?",
+        "x:N roi:F? scales:S? sizes:L?",
         attrs={
             "mode": "nearest",
             "coordinate_transformation_mode": "half_pixel",
@@ -225,10 +223,11 @@ RESIZE: tuple[OpSpec, ...] = (
             "axes": (),
             "keep_aspect_ratio_policy": "stretch",
         },
-        types={"T": NUMBERS, "R": FLOATS, "S": {DType.F32}, "I": {DType.S64}},
+        types={"S": {DType.F32}},
         shape=_shape,
         compute=_resize,
-        quant=_quant,
+        carries=_carries,
+        wide=1,
         traits={Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO, Trait.READS_CODES},
         primitive="resampling",
     ),

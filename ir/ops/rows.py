@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..types import DType, Quantization, Shape, TensorType, dimensions
+from ..types import Dim, DType, Quantization, Shape, TensorType, dimensions
+from . import dims
+from .broadcasting import broadcast_shapes
 from .spec import Array, Attr, Attrs, NotCovered, OpSpec, Param, Required, ShapeError, Trait
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "number",
     "row",
     "text",
+    "unknown",
 ]
 
 A = npt.NDArray[Any]
@@ -96,6 +99,13 @@ def text(attrs: Attrs, name: str, allowed: Collection[str] = ()) -> str:
 
 
 # -- what shape functions are given ----------------------------------------------------------------
+
+
+def unknown(rank: Dim) -> Shape:
+    """A shape of that rank of which nothing else is known."""
+    if not isinstance(rank, int):
+        raise UnknownRankError
+    return (dims.UNKNOWN,) * rank
 
 
 class UnknownRankError(Exception):
@@ -181,6 +191,32 @@ class Call:
             raise ShapeError(f"axis {axis} is out of range for {dimensions(rank)}")
         return axis % rank
 
+    def along(self, rank: int) -> int:
+        """The attribute `axis`, counted from 0 (ShapeError when it is out of range)."""
+        return self.axis(integer(self.attrs, "axis"), rank)
+
+    def axes(self, found: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Axes that differ, counted from 0 (ShapeError otherwise)."""
+        axes = tuple(self.axis(a, rank) for a in found)
+        if len(set(axes)) != len(axes):
+            raise ShapeError(f"axes must differ, found {list(found)}")
+        return axes
+
+    def broadcasts(self, index: int, x: Shape) -> Shape:
+        """x, with what an input that must broadcast to it says of its sizes (ShapeError where it
+        makes x larger).
+        """
+        found = broadcast_shapes([x, self.shape(index)], f"x and {self.name(index)}")
+        self.check_covered(index, found, x)
+        return found
+
+    def check_covered(self, index: int, found: Shape, x: Shape) -> None:
+        """Raises ShapeError unless `found`, of an input, may be the shape x of the first one."""
+        if len(found) != len(x) or any(dims.differ(f, d) for f, d in zip(found, x, strict=True)):
+            raise ShapeError(
+                f"{self.name(index)} must broadcast to x, {self.type(0)}, found {self.type(index)}"
+            )
+
     def constant(self, index: int, *, lone: bool = True) -> tuple[int, ...] | None:
         """The integers of a constant input in order, or None when it is absent or known at run time
         only.
@@ -204,8 +240,17 @@ class Call:
 
 Shapes = Shape | list[Shape]
 ShapeOf = Callable[[Call], Shapes]
+AxisOf = Callable[[Call, int, Shape | None], int | None]
 QuantOf = Callable[[Call, Shape | None], Quantization | None]
 Result = DType | tuple[DType, ...] | Callable[[Call], DType | tuple[DType, ...]]
+
+_LETTERS: Mapping[str, Collection[DType]] = {
+    "F": FLOATS,
+    "N": NUMBERS,
+    "I": INDICES,
+    "L": frozenset({DType.S64}),
+    "B": frozenset({DType.BOOL}),
+}
 
 
 def row(
@@ -218,34 +263,39 @@ def row(
     attrs: Mapping[str, Attr | Required] | None = None,
     types: Mapping[str, Collection[DType]] | None = None,
     result: Result | None = None,
+    carries: AxisOf | None = None,
     quant: QuantOf | None = None,
+    wide: int = 0,
     outputs: tuple[str, ...] = ("y",),
     traits: Collection[Trait] = (),
-    onnx: bool = True,
-    primitive: str | None = None,
-    eltwise: str | None = None,
-    parameters: tuple[str | float, ...] = (),
-    binary: str | None = None,
+    **more: Any,
 ) -> OpSpec:
     """A row of the op table.
 
     Args:
         name: the op's name.
         doc: what it computes, one line.
-        inputs: its inputs, `x:T weights:T bias:T?`: a name, the letter of its element type, `?`
-            when optional, `*` when it repeats.
+        inputs: its inputs, `x:F axes:I?`: a name, the letter of its element type, `?` when
+            optional, `*` when it repeats. F: floats, N: numbers, I: indices, L: s64, B: bool; any
+            other letter: all types, unless `types` says which. All inputs with one letter have the
+            same type.
         shape: shapes of the outputs; a tuple for one output, a list for several.
-        compute: `compute(input, ..., attrs)`: one array (or None) an input, repeating inputs one
-            after another; gives one array or a tuple of them. May return views of its inputs.
+        compute: `compute(input, ...)`: one array (or None) an input, repeating inputs one after
+            another, and behind them the attributes where the row has any; gives one array or a
+            tuple of them. May return views of its inputs. Infinity and NaN are results.
         attrs: attributes and their defaults.
-        types: which element types each letter stands for (all inputs with one letter have the same
-            type).
+        types: what further letters stand for.
         result: element type of each output; default: that of the first input.
-        quant: quantization of the first output; default: none.
-        outputs, traits, onnx, primitive, eltwise, parameters, binary: as in OpSpec.
+        carries: for ops whose first output holds elements of the first input: (call, axis, shape)
+            -> the axis of the result that the axis of a quantization has become, or None.
+        quant: quantization of the first output, where `carries` cannot tell; default: none.
+        wide: how many inputs are computed in f32 where they are half precision; the first output is
+            rounded once then.
+        outputs, traits: as in OpSpec.
+        **more: onnx, primitive, eltwise, parameters, binary: as in OpSpec.
     """
     params, letters = _params(inputs)
-    allowed = types or {}
+    allowed = {**_LETTERS, **(types or {})}
 
     def infer(
         given: Sequence[TensorType | None], attributes: Attrs, data: Sequence[Array | None]
@@ -265,17 +315,22 @@ def row(
         # The first output holds elements of the first input; so do all pieces where the one named
         # output repeats (Split).
         holds = len(shapes) if len(outputs) == 1 else 1
-        quants = [
-            quant(call, s) if quant is not None and i < holds else None
-            for i, s in enumerate(shapes)
-        ]
+        told = quant or (_carried(carries) if carries else lambda _call, _shape: None)
+        quants = [told(call, s) if i < holds else None for i, s in enumerate(shapes)]
         return tuple(TensorType(d, s, q) for d, s, q in zip(several, shapes, quants, strict=True))
 
     def evaluate(arrays: Sequence[Array | None], attributes: Attrs) -> tuple[Array, ...]:
-        missing = (None,) * (len(params) - len(arrays))
-        found = compute(*arrays, *missing, attributes)
+        given = [*arrays, *[None] * (len(params) - len(arrays))]
+        for place, array in enumerate(given[:wide]):
+            if array is not None and array.dtype == np.float16:
+                given[place] = array.astype(np.float32)
+        with np.errstate(all="ignore"):
+            found = compute(*given, attributes) if attrs else compute(*given)
         # NumPy gives scalars, which are no arrays, where all operands have no dimensions.
-        return tuple(np.asarray(y) for y in (found if isinstance(found, tuple) else (found,)))
+        results = [np.asarray(y) for y in (found if isinstance(found, tuple) else (found,))]
+        if wide and arrays[0] is not None:
+            results[0] = results[0].astype(arrays[0].dtype, copy=False)
+        return tuple(results)
 
     return OpSpec(
         name=name,
@@ -286,12 +341,26 @@ def row(
         evaluate=evaluate,
         outputs=outputs,
         traits=frozenset(traits),
-        onnx=onnx,
-        primitive=primitive,
-        eltwise=eltwise,
-        parameters=parameters,
-        binary=binary,
+        **more,
     )
+
+
+def _carried(carries: AxisOf) -> QuantOf:
+    """The quantization of the first input, along the axis that its axis has become; none where that
+    cannot be told.
+    """
+
+    def quant(call: Call, shape: Shape | None) -> Quantization | None:
+        found = call.type(0).quant
+        if found is None or found.axis is None:
+            return found
+        try:
+            axis = carries(call, found.axis, shape)
+        except UnknownRankError:
+            return None
+        return None if axis is None else found.with_axis(axis)
+
+    return quant
 
 
 def _params(inputs: str) -> tuple[tuple[Param, ...], tuple[str, ...]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..types import DType, Shape
 from . import dims
-from .rows import ANY, A, Call, UnknownRankError, integer, row
+from .rows import ANY, A, Call, integer, row, unknown
 from .spec import Attrs, OpSpec, ShapeError
 
 __all__ = ["SHAPE"]
@@ -49,9 +49,7 @@ def _constant_shape(call: Call) -> Shape:
             raise ShapeError(f"sizes must not be negative, found {list(wanted)}")
         return wanted
     (count,) = call.rank(0, 1)
-    if not isinstance(count, int):
-        raise UnknownRankError
-    return (dims.UNKNOWN,) * count
+    return unknown(count)
 
 
 def _constant_of_shape(shape: A, attrs: Attrs) -> A:
@@ -110,15 +108,14 @@ SHAPE: tuple[OpSpec, ...] = (
         "The number of elements of x, as s64.",
         "x",
         shape=lambda _: (),
-        compute=lambda x, _: np.asarray(x.size, np.int64),
+        compute=lambda x: np.asarray(x.size, np.int64),
         result=DType.S64,
     ),
     row(
         "ConstantOfShape",
         "An array of the given shape, filled with `value` in the element type `dtype` (ONNX writes both as one tensor).",
-        "shape:S",
+        "shape:L",
         attrs={"value": 0.0, "dtype": DType.F32},
-        types={"S": {DType.S64}},
         shape=_constant_shape,
         compute=_constant_of_shape,
         result=_constant_dtype,

@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from ..types import Dim, DType, Quantization, Shape, dimensions
+from ..types import Dim, Shape, dimensions
 from . import dims
-from .carried import outside_of
-from .rows import INDICES, LAYOUT, A, Call, integer, row, text
+from .carried import beside_axis, where_size_stays
+from .rows import LAYOUT, A, Call, integer, row, text, unknown
 from .spec import Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["SLICING", "cut"]
@@ -35,13 +35,13 @@ def _slice_axes(axes: tuple[int, ...] | None, count: int, call: Call) -> tuple[i
 def _slice_shape(call: Call) -> Shape:
     x, starts, ends = call.shape(0), call.constant(1), call.constant(2)
     if call.has(3) and call.constant(3) is None:
-        return (dims.UNKNOWN,) * len(x)
+        return unknown(len(x))
     (count,) = call.rank(1, 1)
     for index in (2, 3, 4):
         if call.has(index) and call.type(index).shape is not None:
             call.rank(index, 1)
     if not isinstance(count, int):
-        return (dims.UNKNOWN,) * len(x)
+        return unknown(len(x))
     axes = _slice_axes(call.constant(3), count, call)
     steps = call.constant(4) if call.has(4) else (1,) * count
     for index, found in ((2, ends), (4, steps)):
@@ -83,7 +83,7 @@ def _length(size: Dim, start: int, end: int, step: int) -> Dim:
     return dims.minimum(dims.positive(dims.ceil_div(dims.subtract(first, last), -step)), size)
 
 
-def _slice(x: A, starts: A, ends: A, axes: A | None, steps: A | None, attrs: Attrs) -> A:  # noqa: ARG001
+def _slice(x: A, starts: A, ends: A, axes: A | None, steps: A | None) -> A:
     box = [slice(None)] * x.ndim
     where = range(len(starts)) if axes is None else [int(a) for a in axes]
     for i, axis in enumerate(where):
@@ -106,13 +106,12 @@ def cut(size: int, start: int, end: int, step: int) -> slice:
     return slice(first, None if last < 0 else last, step)
 
 
-def _slice_quant(call: Call, shape: Shape | None) -> Quantization | None:
-    if shape is None or (call.has(3) and call.constant(3) is None):
-        return outside_of(call, None, shape)
+def _slice_carries(call: Call, axis: int, shape: Shape | None) -> int | None:
     (count,) = call.shape(1)
-    if not isinstance(count, int):
-        return outside_of(call, None, shape)
-    return outside_of(call, _slice_axes(call.constant(3), count, call), shape)
+    if not isinstance(count, int) or (call.has(3) and call.constant(3) is None):
+        return None
+    moved = axis in _slice_axes(call.constant(3), count, call)
+    return None if moved else where_size_stays(call, axis, shape)
 
 
 # -- Pad -------------------------------------------------------------------------------------------
@@ -122,7 +121,7 @@ def _pad_shape(call: Call) -> Shape:
     x, pads = call.shape(0), call.constant(1, lone=False)
     text(call.attrs, "mode", _PAD_MODES)
     if pads is None or (call.has(3) and call.constant(3) is None):
-        return (dims.UNKNOWN,) * len(x)
+        return unknown(len(x))
     axes = call.constant(3, lone=False) if call.has(3) else None
     where = _slice_axes(axes, len(x) if axes is None else len(axes), call)
     if len(pads) != 2 * len(where):
@@ -139,18 +138,17 @@ def _pad_shape(call: Call) -> Shape:
     return tuple(result)
 
 
-def _pad_quant(call: Call, shape: Shape | None) -> Quantization | None:
+def _pad_carries(call: Call, axis: int, shape: Shape | None) -> int | None:
     """Codes stay codes, and the constant is a code as well; but along an axis that is padded or
     cropped the entries no longer fit.
     """
     pads = call.constant(1)
     if shape is None or pads is None or (call.has(3) and call.constant(3) is None):
-        return outside_of(call, None, shape)
+        return None
     axes = call.constant(3) if call.has(3) else None
     where = _slice_axes(axes, len(shape) if axes is None else len(axes), call)
-    return outside_of(
-        call, [axis for i, axis in enumerate(where) if pads[i] or pads[i + len(where)]], shape
-    )
+    moved = any(pads[i] or pads[i + len(where)] for i, a in enumerate(where) if a == axis)
+    return None if moved else where_size_stays(call, axis, shape)
 
 
 _PadMode = Literal["constant", "reflect", "edge", "wrap"]
@@ -189,21 +187,16 @@ def _pad(x: A, pads: A, value: A | None, axes: A | None, attrs: Attrs) -> A:
 
 def _gather_shape(call: Call) -> Shape:
     x = call.at_least(0, 1)
-    axis = call.axis(integer(call.attrs, "axis"), len(x))
+    axis = call.along(len(x))
     return (*x[:axis], *call.shape(1), *x[axis + 1 :])
 
 
-def _gather_quant(call: Call, shape: Shape | None) -> Quantization | None:
+def _gather_carries(call: Call, axis: int, shape: Shape | None) -> int | None:  # noqa: ARG001
     # Dimensions behind the gathered one move by the rank of the indices, less the one they replace.
-    quant, x, indices = call.type(0).quant, call.type(0).shape, call.type(1).shape
-    if quant is None or quant.axis is None:
-        return quant
-    if shape is None or x is None or indices is None:
+    gathered = call.along(len(call.shape(0)))
+    if axis == gathered:
         return None
-    axis = integer(call.attrs, "axis") % len(x)
-    if quant.axis == axis:
-        return None
-    return quant if quant.axis < axis else quant.with_axis(quant.axis + len(indices) - 1)
+    return axis if axis < gathered else axis + len(call.shape(1)) - 1
 
 
 def _gather(x: A, indices: A, attrs: Attrs) -> A:
@@ -212,7 +205,7 @@ def _gather(x: A, indices: A, attrs: Attrs) -> A:
 
 def _gather_elements_shape(call: Call) -> Shape:
     x, indices = call.at_least(0, 1), call.shape(1)
-    axis = call.axis(integer(call.attrs, "axis"), len(x))
+    axis = call.along(len(x))
     if len(indices) != len(x):
         raise ShapeError(f"indices must have {dimensions(len(x))} as x, found {call.type(1)}")
     if any(
@@ -247,22 +240,20 @@ SLICING: tuple[OpSpec, ...] = (
     row(
         "Slice",
         "Elements starts[i], starts[i] + steps[i] ... before ends[i] of dimension axes[i]; negative bounds count from the end.",
-        "x starts:S ends:S axes:S? steps:S?",
-        types={"S": INDICES},
+        "x starts:I ends:I axes:I? steps:I?",
         shape=_slice_shape,
         compute=_slice,
-        quant=_slice_quant,
+        carries=_slice_carries,
         traits=LAYOUT,
     ),
     row(
         "Pad",
         "x with elements put before and after each of the axes (all without `axes`): a constant, or copies by mode; negative pads crop.",
-        "x:T pads:S constant_value:T? axes:I?",
+        "x:T pads:L constant_value:T? axes:I?",
         attrs={"mode": "constant"},
-        types={"S": {DType.S64}, "I": INDICES},
         shape=_pad_shape,
         compute=_pad,
-        quant=_pad_quant,
+        carries=_pad_carries,
         traits={Trait.KEEPS_ZERO},  # a constant other than 0 is neither scaled nor an element of x
     ),
     row(
@@ -270,10 +261,9 @@ SLICING: tuple[OpSpec, ...] = (
         "Slices of x along an axis, picked by indices of any shape (negative ones count from the end).",
         "x indices:I",
         attrs={"axis": 0},
-        types={"I": INDICES},
         shape=_gather_shape,
         compute=_gather,
-        quant=_gather_quant,
+        carries=_gather_carries,
         traits=LAYOUT,
     ),
     row(
@@ -281,20 +271,16 @@ SLICING: tuple[OpSpec, ...] = (
         "Elements of x along an axis, one for each index.",
         "x indices:I",
         attrs={"axis": 0},
-        types={"I": INDICES},
         shape=_gather_elements_shape,
         compute=_gather_elements,
-        quant=lambda call, shape: outside_of(
-            call, None if shape is None else (integer(call.attrs, "axis") % len(shape),), shape
-        ),
+        carries=beside_axis,
         traits=LAYOUT,
     ),
     row(
         "Trilu",
         "The upper (or lower) triangle of the matrices in x, from the k-th diagonal on; zeros elsewhere.",
-        "x k:K?",
+        "x k:L?",
         attrs={"upper": 1},
-        types={"K": {DType.S64}},
         shape=_trilu_shape,
         compute=_trilu,
         traits={Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO},

@@ -25,7 +25,7 @@ ALLOWED = {
     ("passes/nest_concat.py", "graph.type(node.inputs[0]) == graph.type(node.output)"): WORDS,
     (
         "passes/pad_into_convolution.py",
-        "graph.type(made[c.name].output) != graph.type(c.output)",
+        "graph.type(new.output) != graph.type(old.output)",
     ): WORDS,
     ("passes/recognize_shuffle.py", "graph.type(value) == graph.type(last.output)"): WORDS,
     ("passes/recognize_shuffle.py", "graph.type(made.output) != graph.type(last.output)"): WORDS,
