@@ -13,6 +13,7 @@ from .detect_quantize_only import DetectQuantizeOnly
 from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
 from .group import Group, passes_of
+from .group_to_layer_normalization import GroupToLayerNormalization
 from .mask_to_bounds import MaskToBounds
 from .merge_duplicates import MergeDuplicates
 from .move_dequantize import MoveDequantize
@@ -48,6 +49,8 @@ PIPELINE: tuple[Pass, ...] = (
     # because: its axes are constant by now, and quantizers move past a pool of codes to what is in
     # front of it
     ReductionToPooling(),
+    # because: its factor and shift take the activation and the quantizer behind them
+    GroupToLayerNormalization(),
     # because: its zeros are constant by now, and it stands between what makes a value and its
     # quantizer
     PadIntoConvolution(),

@@ -38,7 +38,6 @@ OWN_TYPE = "oneDNN pools codes into codes of the same type only, and f32 into f3
 F32_ONLY = "no compiled kernel of the primitive reads codes, or stores them"
 F32_SOURCE = "the scale of the source multiplies the result, and there is no zero point: the codes are decoded in front"
 NO_POST_OPS = "the primitive takes no post-ops"
-NO_PRIMITIVE = "oneDNN 3.2 has no such primitive, or only its reference implementation"
 NO_ZERO_POINTS = (
     "a product or maximum wants codes less their zero points, and binary has scales only"
 )
@@ -106,6 +105,8 @@ _REDUCTION = _before_prelu(
     ("*", "reorder reduction reorder", F32_ONLY),
 )
 
+_GROUP = "onnx.Reshape reorder layer_normalization onnx.Reshape binary"
+
 STEPS: dict[str, tuple[Row, ...]] = {
     **dict.fromkeys(
         (name for name in ANCHORS if name.startswith("convolution")), _one("convolution")
@@ -156,7 +157,7 @@ STEPS: dict[str, tuple[Row, ...]] = {
         ("mul add/*", "reorder layer_normalization", F32_SOURCE),
         *_without_post_ops("reorder layer_normalization", NO_POST_OPS),
     ),
-    "group normalization": _without_post_ops("reorder onnx.GroupNormalization", NO_PRIMITIVE),
+    "group normalization": _before_prelu(_GROUP, ("*", _GROUP, F32_SOURCE)),
     "batch normalization": _before_prelu("binary", ("*", "binary", "")),
     **dict.fromkeys(
         ("resize nearest", "resize linear"), _before_prelu("resampling", ("*", "resampling", ""))

@@ -369,6 +369,7 @@ _HANDLERS: dict[str, _Handler] = {
     "Softmax": softmax,
     "LayerNormalization": layer_norm,
     "GroupNormalization": group_norm,
+    "InstanceNormalization": group_norm,
     "LRN": lrn,
     "Resize": resize,
     "Quantize": _quantize,

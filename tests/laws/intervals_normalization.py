@@ -64,9 +64,10 @@ def _normalized(
 
 
 def group_norm(run: Run, node: Node) -> Box:
-    """A layer normalization of each group, with a gain and an offset for each channel."""
+    """A layer normalization of each group, or channel, with a gain and an offset for each channel."""
     x = run.operand(node, 0)
-    groups, channels = node.attr("num_groups", int), x.low.shape[1]
+    channels = x.low.shape[1]
+    groups = node.attr("num_groups", int) if node.op == "GroupNormalization" else channels
     each = (-1, groups, channels // groups, *x.low.shape[2:])
     low, high = x.low.reshape(each), x.high.reshape(each)
     shape = (1, groups, channels // groups, *[1] * (x.low.ndim - 2))
