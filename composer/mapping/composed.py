@@ -49,6 +49,13 @@ class Front:
     positive: bool = False
     zero_shows: bool = False
 
+    def along_channels(self, values: Vec) -> npt.NDArray[np.float32]:
+        """A vector in f32, of the destination's rank, 1 where it is broadcast."""
+        shape = [1] * self.rank
+        if values.size > 1:
+            shape[self.channel_axis] = values.size
+        return values.astype(np.float32).reshape(shape)
+
 
 @dataclass(frozen=True, eq=False)
 class Composed:

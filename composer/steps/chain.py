@@ -98,11 +98,12 @@ class Chain:
 
 
 def grow(
-    graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, claimed: Claimed
+    graph: Graph, composer: PostOpsComposer, anchor: Node, claimed: Claimed
 ) -> Chain | Refusal:
-    """The longest chain behind `value` that fits the composer, or why not even the anchor alone can
-    be stored.
+    """The longest chain behind `anchor` that fits the composer, or why not even the anchor alone
+    can be stored.
     """
+    value = anchor.output
     links: list[Link] = []
     not_summed: dict[str, str] = {}
     storable = _is_storable(graph.type(value).dtype)
@@ -382,9 +383,5 @@ def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refus
         )
     if values.size == 1:
         return [EltwiseOp("relu", float(values[0]))], None
-    axis = composer.front.channel_axis
-    shape = [-1 if number == axis else 1 for number in range(composer.front.rank)]
-    operand = graph.add_constant(
-        f"{node.inputs[1]}/slopes", values.astype(np.float32).reshape(shape)
-    )
-    return [PreluOp(operand, 1 << axis)], None
+    operand = graph.add_constant(f"{node.inputs[1]}/slopes", composer.front.along_channels(values))
+    return [PreluOp(operand, 1 << composer.front.channel_axis)], None

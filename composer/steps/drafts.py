@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ...errors import InternalError, UnsupportedOp
 from ...ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate
 from ...ir.graph import Graph
-from ...ir.node import Node, origin_of, subject
+from ...ir.node import Node, subject
 from ...ir.ops.spec import Array, Trait
 from ...ir.ranges import makes_codes
 from ...ir.rule import Refusal
@@ -214,7 +214,7 @@ class Drafts:
                         step.name,
                     )
             elif node.op == "Dequantize":
-                for reader in [follower] if follower is not None else self._readers_of(node):
+                for reader in [follower] if follower is not None else self.readers_of(node):
                     self.decoded(
                         node,
                         DequantizeFate.POST_OP,
@@ -234,7 +234,7 @@ class Drafts:
         encode = QuantizeFate.STANDALONE if alone else QuantizeFate.POST_OP
         self.encoded(node, encode, self.why_alone(node) if alone else _COMPARED, step.name)
         fate = DequantizeFate.STANDALONE if alone else DequantizeFate.POST_OP
-        for reader in [follower] if follower is not None else self._readers_of(node):
+        for reader in [follower] if follower is not None else self.readers_of(node):
             self.decoded(
                 node, fate, "the output range is scale and shift behind the grid", reader, step.name
             )
@@ -295,7 +295,7 @@ class Drafts:
         )
         return f"; no sum: {chain.not_summed.get(codes) or unlike or 'the primitive has none, or has one for another operand'}"
 
-    def _readers_of(self, node: Node) -> list[Node | str]:
+    def readers_of(self, node: Node) -> list[Node | str]:
         """What reads decoded values; of 16-bit codes behind what moves them, since
         `decode_wide_codes` decodes them in front of that.
         """
@@ -355,8 +355,3 @@ def _missing_quantize(name: str, form: str, read: bool) -> Fate:
     if form.startswith("DequantizeLinear") and read:
         return Fate(name, Half.QUANTIZE, QuantizeFate.CONSTANT, "the model stores the codes")
     return Fate(name, Half.QUANTIZE, QuantizeFate.REDUNDANT, "nothing reads the codes")
-
-
-def origins(anchor: Node, chain: Chain) -> tuple[str, ...]:
-    """Names of the model's nodes in a step: the anchor, what it decodes and what it absorbed."""
-    return origin_of(anchor, *(link.node for link in chain.links))
