@@ -20,6 +20,7 @@ from ..formula.formula import ChainOp, Vec
 from ..mapping.post_ops_composer import Composed, Front, PostOpsComposer
 from .chain import Chain, grow
 from .drafts import Drafts
+from .records import record
 
 __all__ = [
     "add_alone",
@@ -108,7 +109,10 @@ def build_step(
     step = Step(
         node.name, primitive, op or node.op, tuple(args), (chain.value,), params, attr, origin
     )
-    drafts.add_chain(step, node, chain)
+    for name, array in chain.composed.constants.items():
+        drafts.file_constant(name, array)
+    drafts.add(step, [node, *(link.node for link in chain.links)])
+    record(drafts, step, node, chain)
     for decode, fate, how in decoded:
         if decode is not None:
             drafts.decoded(decode, fate, how, node, step.name)
