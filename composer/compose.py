@@ -16,7 +16,7 @@ from ..ir.ops.spec import Attr
 from ..ir.types import DType
 from ..plan.targets import check_target
 from ..plan.types import Plan
-from .steps.anchors import matmul, weighted
+from .steps.anchors import PRIMITIVES, anchor
 from .steps.depthwise import fuse_depthwise
 from .steps.drafts import Drafts
 from .steps.elementwise import elementwise, is_arithmetic
@@ -52,12 +52,8 @@ def plan_from_graph(
 
 def _anchors(drafts: Drafts, nodes: list[Node]) -> None:
     for node in nodes:
-        if not _is_float32(drafts, node):
-            continue
-        if node.op in ("Conv", "ConvTranspose"):
-            weighted(drafts, node)
-        elif node.op == "MatMul":
-            matmul(drafts, node)
+        if node.op in PRIMITIVES and _is_float32(drafts, node):
+            anchor(drafts, node)
 
 
 def _is_float32(drafts: Drafts, node: Node) -> bool:

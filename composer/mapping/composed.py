@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...ir.rule import Refusal
 from ...ir.types import DType
-from ...plan.attributes import PostOp
+from ...plan.attributes import PostOp, Sum
 from ..formula.formula import Vec
 from .cost import Home
 
@@ -49,6 +49,13 @@ class Front:
     positive: bool = False
     zero_shows: bool = False
 
+    def along_channels(self, values: Vec) -> npt.NDArray[np.float32]:
+        """A vector in f32, of the destination's rank, 1 where it is broadcast."""
+        shape = [1] * self.rank
+        if values.size > 1:
+            shape[self.channel_axis] = values.size
+        return values.astype(np.float32).reshape(shape)
+
 
 @dataclass(frozen=True, eq=False)
 class Composed:
@@ -64,7 +71,6 @@ class Composed:
         constants: data of the constants that the post-ops name.
         quantize: `dst_scale` when the store does all the quantizing, `post_op` when post-ops do
             part of it, '' when dst is f32.
-        sums: operands whose buffer the destination takes over.
         refusal: why the chain may not end here (the destination's type); the attributes are those
             it would have.
         adds: operand of each residual add -> the homes that it had, the chosen one first.
@@ -82,10 +88,14 @@ class Composed:
     dst: DType
     constants: dict[str, npt.NDArray[np.float32]]
     quantize: str
-    sums: tuple[str, ...] = ()
     refusal: Refusal | None = None
     adds: Mapping[str, tuple[Home, ...]] = field(default_factory=dict)
     scales: tuple[Home, ...] = ()
     zero_points: tuple[Home, ...] = ()
     unfolded: tuple[str, ...] = ()
     folded: tuple[tuple[Home, ...], ...] = ()
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """Operands whose buffer the destination takes over."""
+        return tuple(op.operand for op in self.post_ops if isinstance(op, Sum))

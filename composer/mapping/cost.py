@@ -1,4 +1,4 @@
-"""The cost model of the chooser: what a home of an operation costs, in passes over the destination
+"""The cost model: what a home of an operation costs, in passes over the destination
 tensor.
 
     cost = bytes moved / bytes of the destination + weights of post-ops in registers + CALL for each

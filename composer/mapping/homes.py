@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.rule import Refusal
 from ...ir.types import DType, TensorType
 from ...plan.attributes import Binary, Eltwise, PostOp
 from ...plan.targets import Capability, Target
@@ -55,42 +54,39 @@ def adding(op: Add, src: DType, dst: DType, taken: str, capability: Capability) 
         taken: the operand that the destination's buffer holds already, or ''.
         capability: of the primitive.
     """
-    dst_size = dst.numpy.itemsize
-    read = op.dtype.numpy.itemsize / dst_size
-    why_not = op.why_not
-    if not why_not and not op.in_place:
-        why_not = "the skip does not die here"
-    if not why_not and op.dtype.numpy.itemsize != dst_size:
-        why_not = f"{op.dtype.value} does not fill a destination of {dst_size} byte{'s' if dst_size > 1 else ''} an element"
-    if not why_not and "sum" not in capability.post_ops:
-        why_not = "the primitive has no sum"
-    if not why_not and not (op.dtype is dst or capability.sum_type):
-        why_not = "the primitive's sum reads the destination's type only"
-    if not why_not and op.zero_point and not capability.sum_zero_point:
-        why_not = "the primitive's sum has no zero point"
-    if not why_not and src is not dst and not capability.sum_converts:
-        why_not = f"the primitive has no sum from {src.value} to {dst.value}"
-    if not why_not and taken:
-        why_not = f"the destination's buffer holds {taken}"
+    size = dst.numpy.itemsize
+    read = op.dtype.numpy.itemsize / size
+    many = "s" if size > 1 else ""
+    refusals = {
+        op.why_not: bool(op.why_not),
+        "the skip does not die here": not op.in_place,
+        f"{op.dtype.value} does not fill a destination of {size} byte{many} an element": read != 1,
+        "the primitive has no sum": "sum" not in capability.post_ops,
+        "the primitive's sum reads the destination's type only": op.dtype is not dst
+        and not capability.sum_type,
+        "the primitive's sum has no zero point": op.zero_point and not capability.sum_zero_point,
+        f"the primitive has no sum from {src.value} to {dst.value}": src is not dst
+        and not capability.sum_converts,
+        f"the destination's buffer holds {taken}": bool(taken),
+    }
+    why_not = next((why for why, holds in refusals.items() if holds), "")
     binary = read + post_op_cost(Binary("add", op.operand)) + WRITE_ALLOCATE
     return chosen_first([Home("sum", read + CHEAP, why_not), Home("binary", binary)])
 
 
 def scaling(
-    divided: float, other: float, refusal: Refusal | None, *, why_not: str, folds: bool
+    divided: float, other: float, *, why_not: str, refused: str, folds: bool
 ) -> tuple[Home, ...]:
     """Homes of the store's scale: the destination's, or one that the rest of the primitive takes.
 
     Args:
         divided: cost of all attributes with a destination scale.
         other: their cost without one.
-        refusal: why they are illegal without one, or None.
         why_not: why a destination scale is illegal, or ''.
+        refused: why they are illegal without one, or ''.
         folds: without one no post-op is added.
     """
-    elsewhere = Home(
-        "folded" if folds else "post-op", other, "" if refusal is None else refusal.reason
-    )
+    elsewhere = Home("folded" if folds else "post-op", other, refused)
     return chosen_first([Home("destination scale", divided, why_not), elsewhere])
 
 

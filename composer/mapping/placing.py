@@ -126,11 +126,8 @@ class _Placing:
 
     def _binary(self, algorithm: str, values: Vec) -> None:
         """A binary with a vector, which becomes a constant of the step."""
-        shape = [1] * self.front.rank
-        if values.size > 1:
-            shape[self.front.channel_axis] = values.size
         name = f"{self.front.step}/post_op{len(self.post_ops)}"
-        self.constants[name] = values.astype(np.float32).reshape(shape)
+        self.constants[name] = self.front.along_channels(values)
         self.post_ops.append(Binary(algorithm, name))
 
     def make_distinct(self) -> Refusal | None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import NamedTuple
 
 from ...ir.rule import Refusal, first_fired
 from ...ir.types import DType
-from ...plan.attributes import Binary, Eltwise, PostOp, Sum
+from ...plan.attributes import Binary, Eltwise, PostOp
 from ...plan.targets import Capability, Target
 from ..formula.algebra import simplify
 from ..formula.exact_zeros import tells
@@ -79,13 +80,12 @@ class _Known:
         return (dst, told) if self.adds else (DType.F32, False)
 
 
-@dataclass
-class _Tail:
-    """What the store is left to do."""
+class _Lowered(NamedTuple):
+    """A chain, and what the destination does behind it; the homes of its zero point."""
 
-    dst_scale: float | None = None
-    dst_zero_point: int | None = None
-    quantize: str = ""
+    ops: list[BasicOp]
+    scale: float | None = None
+    zero_point: int | None = None
     zero_points: tuple[Home, ...] = ()
 
 
@@ -163,51 +163,41 @@ class PostOpsComposer:
         if isinstance(divided, Refusal) and not self.capability.dst_scale:
             return divided
         scaled = isinstance(divided, Composed) and divided.dst_scale is not None
-        other = (
-            self._attributes(ops, store, store.dtype, divide=False)
-            if scaled or isinstance(divided, Refusal)
-            else divided
-        )
-        if isinstance(other, Refusal) and isinstance(divided, Refusal):
+        other = divided
+        if scaled or isinstance(divided, Refusal):
+            other = self._attributes(ops, store, store.dtype, divide=False)
+        why_not, refused, folds = "", "", False
+        if isinstance(divided, Refusal):
+            why_not = divided.reason
+        elif not scaled:
+            why_not = "it is one number for the whole tensor"
+            why_not = why_not if self.capability.dst_scale else "the primitive has none"
+        if isinstance(other, Refusal):
+            refused = other.reason
+        elif isinstance(divided, Composed) and scaled:
+            folds = len(other.post_ops) <= len(divided.post_ops)
+        else:
+            folds = other.quantize == "dst_scale"
+        if refused and isinstance(divided, Refusal):
             return divided
-        why_not = (
-            ""
-            if scaled
-            else "the primitive has none"
-            if not self.capability.dst_scale
-            else "it is one number for the whole tensor"
-        )
-        costs = (
-            inf if isinstance(divided, Refusal) else self._cost(divided),
-            inf if isinstance(other, Refusal) else self._cost(other),
-        )
-        refused = other if isinstance(other, Refusal) else None
-        folds = isinstance(other, Composed) and (
-            other.quantize == "dst_scale" if not scaled else _no_longer(other, divided)
-        )
-        homes = scaling(
-            *costs,
-            refused,
-            why_not=divided.reason if isinstance(divided, Refusal) else why_not,
-            folds=folds,
-        )
-        if homes[0].name == "destination scale":
-            assert isinstance(divided, Composed)
+        costs = self._cost(divided), self._cost(other)
+        homes = scaling(*costs, why_not=why_not, refused=refused, folds=folds)
+        if isinstance(divided, Composed) and homes[0].name == "destination scale":
             return replace(divided, scales=homes)
         assert isinstance(other, Composed)
         return replace(other, scales=homes, quantize="dst_scale" if folds else other.quantize)
 
-    def _cost(self, found: Composed) -> float:
+    def _cost(self, found: Composed | Refusal) -> float:
+        if isinstance(found, Refusal):
+            return inf
         return attributes_cost(self.target, found.post_ops, dst_scale=found.dst_scale is not None)
 
     def _attributes(
         self, ops: list[BasicOp], store: Store | None, dst: DType, *, divide: bool
     ) -> Composed | Refusal:
         """A simplified chain as attributes; `divide`: the store has a scale."""
-        tail = _Tail()
-        if store is not None:
-            ops = self._lower(ops, store, tail, divide=divide)
-        hoisted = self._hoisted(ops)
+        lowered = _Lowered(ops) if store is None else self._lower(ops, store, divide=divide)
+        hoisted = self._hoisted(lowered.ops)
         placed = place(self.target, self.front, dst, hoisted.ops)
         if isinstance(placed, Refusal):
             return placed
@@ -215,23 +205,20 @@ class PostOpsComposer:
         refusal = self._refuse_post_ops(post_ops)
         if refusal is not None:
             return refusal
-        if store is not None and not tail.quantize:
-            tail.quantize = (
-                "post_op" if post_ops and _quantizes(post_ops[-1], constants) else "dst_scale"
-            )
-        sums = tuple(op.operand for op in post_ops if isinstance(op, Sum))
+        quantize = "" if store is None else "dst_scale"
+        if quantize and lowered.scale is None and post_ops and _quantizes(post_ops[-1], constants):
+            quantize = "post_op"
         return Composed(
             hoisted.front.scale,
             hoisted.front.bias,
             post_ops,
-            tail.dst_scale,
-            tail.dst_zero_point,
+            lowered.scale,
+            lowered.zero_point,
             dst,
             constants,
-            tail.quantize,
-            sums,
+            quantize,
             self._refuse_dst(dst),
-            zero_points=tail.zero_points,
+            zero_points=lowered.zero_points,
             unfolded=tuple(
                 op.why for op in hoisted.ops if isinstance(op, ScaleBy | Shift) and op.why
             ),
@@ -343,10 +330,8 @@ class PostOpsComposer:
 
     # -- the store ---------------------------------------------------------------------------------
 
-    def _lower(
-        self, ops: list[BasicOp], store: Store, tail: _Tail, *, divide: bool
-    ) -> list[BasicOp]:
-        """The chain with what the destination cannot do of the store; `tail` gets what it can."""
+    def _lower(self, ops: list[BasicOp], store: Store, *, divide: bool) -> _Lowered:
+        """The chain with what the destination cannot do of the store."""
         low, high = store.dtype.range
         if store.exact:  # what stands in front keeps to the codes, so it must stay
             store = replace(store, low=low, high=high)
@@ -354,7 +339,6 @@ class PostOpsComposer:
         narrow = store.low > low or store.high < high
         in_bias = self.front.bias is not None and divide and store.scale.size == 1
         homes = shifting(store, self.capability, bias=in_bias) if store.zero_point.any() else ()
-        tail.zero_points = tail.zero_points or homes
         home = homes[0].name if homes else "destination zero point"
         divided = (
             divide
@@ -364,8 +348,8 @@ class PostOpsComposer:
         )
         before: list[BasicOp] = []
         if not divided:
-            scale, store = scale_apart(store)
-            before.append(scale)
+            factor, store = scale_apart(store)
+            before.append(factor)
         if home != "destination zero point":
             shift, store = zero_point_apart(store)
             before.append(shift)
@@ -375,13 +359,10 @@ class PostOpsComposer:
             clip, store = found
             before.append(clip)
         ops = simplify(before, behind=ops)
-        if divided:
-            joined = with_factor(ops[-1] if ops else None, store)
-            if joined is not None:
-                ops, store = ops[:-1], joined
-            tail.dst_scale, tail.quantize = float(store.scale[0]), "dst_scale"
-        tail.dst_zero_point = int(store.zero_point[0]) or None
-        return ops
+        if divided and (joined := with_factor(ops[-1] if ops else None, store)) is not None:
+            ops, store = ops[:-1], joined
+        scale = float(store.scale[0]) if divided else None
+        return _Lowered(ops, scale, int(store.zero_point[0]) or None, homes)
 
 
 _NOTHING = _Resolved(Linked.empty(()), "", {})
@@ -391,10 +372,6 @@ def _simplified(
     ops: Linked[BasicOp, tuple[BasicOp, ...]], op: BasicOp
 ) -> Linked[BasicOp, tuple[BasicOp, ...]]:
     return ops.then(op, tuple(simplify([op], behind=ops.state)))
-
-
-def _no_longer(found: Composed, than: Composed | Refusal) -> bool:
-    return isinstance(than, Composed) and len(found.post_ops) <= len(than.post_ops)
 
 
 def _quantizes(last: PostOp, constants: Mapping[str, object]) -> bool:

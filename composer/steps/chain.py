@@ -8,7 +8,7 @@ prefix that the target can store is kept.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,6 @@ from ..formula.formula import (
     vec,
 )
 from ..mapping.composed import Composed
-from ..mapping.cost import Home, post_op_cost
 from ..mapping.post_ops_composer import PostOpsComposer
 from .fake_quantize import compare, keeps_codes
 from .two_operands import Found, along_channels, comparable, decoded, two_operands
@@ -54,7 +53,7 @@ __all__ = [
 Claimed = Callable[[Node], bool]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Link:
     """One operation of the graph that a chain absorbed.
 
@@ -62,102 +61,76 @@ class Link:
         node: the operation.
         decoded: a Dequantize on its other input that went into the step with it, and where to
             (`sum`, `post_op`), or None.
-        cost: passes that the step's post-ops cost more with it, without the bytes of a second
-            tensor.
-        post_ops: how many post-ops the step has more with it.
-        unfolded: why a scale or shift of it stays among the post-ops; '' where none does.
-        folded: homes of each scale and shift of it that went into the front.
+        no_sum: why its other operand, where it is added, could not be a sum.
+        before, after: the attributes of the chain without it, and with it.
     """
 
     node: Node
-    decoded: Node | None = None
-    cost: float = 0.0
-    post_ops: int = 0
-    unfolded: str = ""
-    folded: tuple[tuple[Home, ...], ...] = ()
+    decoded: Node | None
+    no_sum: str
+    before: Composed
+    after: Composed
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Chain:
     """The operations that an anchor absorbed, and the attributes that they became.
 
     Attributes:
         value: the graph value that the step writes.
+        composed: the attributes.
         links: absorbed operations, in order, without the anchor.
-        composed: their attributes.
-        not_summed: operands of residual adds that could not be a sum, and why.
         refusal: why the chain ends where it ends, with the node that was refused; None when the
             value is read by several or returned.
     """
 
     value: str
     composed: Composed
-    links: list[Link] = field(default_factory=list)
-    not_summed: dict[str, str] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
     refusal: tuple[Node, Refusal] | None = None
 
 
 def grow(
-    graph: Graph, composer: PostOpsComposer, value: str, anchor: Node, claimed: Claimed
+    graph: Graph, composer: PostOpsComposer, anchor: Node, claimed: Claimed
 ) -> Chain | Refusal:
-    """The longest chain behind `value` that fits the composer, or why not even the anchor alone can
-    be stored.
+    """The longest chain behind `anchor` that fits the composer, or why not even the anchor alone
+    can be stored.
     """
     links: list[Link] = []
-    not_summed: dict[str, str] = {}
-    storable = _is_storable(graph.type(value).dtype)
-    legal = Chain(value, composer.result) if composer.result.refusal is None and storable else None
+    legal: tuple[str, Composed, int] | None = None
     refusal: tuple[Node, Refusal] | None = None
-    current, taken = value, 0
-    while (node := _only_reader(graph, current)) is not None and not claimed(node):
-        found = operations_of(graph, node, current, composer, anchor)
+    last = anchor
+    while True:
+        result, decodes = composer.result, last.op == "Dequantize" and last is not anchor
+        if result.refusal is not None:
+            refusal = (last, result.refusal) if links and not decodes else refusal
+        elif _is_storable(graph.type(last.output).dtype) and not (
+            decodes and _read_as_codes(graph, last)
+        ):
+            # Codes are decoded inside the step for an operation behind that the step takes too, or
+            # that no primitive reads as codes.
+            legal, refusal = (last.output, result, len(links)), None
+        node = _only_reader(graph, last.output)
+        if node is None or claimed(node):
+            break
+        found = operations_of(graph, node, last.output, composer, anchor)
         if found is None:
             break
-        before = composer.result
         outcome = found if isinstance(found, Refusal) else composer.append(found[0])
         if outcome is not None:
             refusal = (node, outcome)
             break
         assert not isinstance(found, Refusal)
-        links.append(_link(node, found[1], before, composer.result))
-        not_summed |= {
-            op.operand: op.why_not for op in found[0] if isinstance(op, Add) and op.why_not
-        }
-        current = node.output
-        if composer.result.refusal is not None:
-            refusal = (node, composer.result.refusal) if node.op != "Dequantize" else refusal
-        elif _is_storable(graph.type(current).dtype) and (
-            node.op != "Dequantize" or not _read_as_codes(graph, node)
-        ):
-            # Codes are decoded inside the step for an operation behind that the step takes too, or
-            # that no primitive reads as codes.
-            legal, taken, refusal = (
-                Chain(current, composer.result, not_summed=dict(not_summed)),
-                len(links),
-                None,
-            )
-    if legal is None:
-        kind = graph.type(value).dtype
-        what = "truth values" if kind is DType.BOOL else "such codes"
-        ended = (
-            Refusal(f"no primitive stores {what}", "f32", kind.value)
-            if refusal is None
-            else refusal[1]
-        )
-        return composer.result.refusal or ended
-    legal.links, legal.refusal = links[:taken], refusal
-    return legal
-
-
-def _link(node: Node, decode: Node | None, before: Composed, after: Composed) -> Link:
-    cost = sum(map(post_op_cost, after.post_ops)) - sum(map(post_op_cost, before.post_ops))
-    unfolded = next((why for why in after.unfolded if why not in before.unfolded), "")
-    folded = tuple(
-        homes for homes in after.folded if all(homes is not known for known in before.folded)
-    )
-    return Link(
-        node, decode, round(cost, 6), len(after.post_ops) - len(before.post_ops), unfolded, folded
-    )
+        no_sum = next((op.why_not for op in found[0] if isinstance(op, Add)), "")
+        links.append(Link(node, found[1], no_sum, result, composer.result))
+        last = node
+    if legal is not None:
+        value, composed, taken = legal
+        return Chain(value, composed, tuple(links[:taken]), refusal)
+    kind = graph.type(anchor.output).dtype
+    what = "truth values" if kind is DType.BOOL else "such codes"
+    ended = Refusal(f"no primitive stores {what}", "f32", kind.value)
+    return composer.result.refusal or (ended if refusal is None else refusal[1])
 
 
 def _only_reader(graph: Graph, value: str) -> Node | None:
@@ -382,9 +355,5 @@ def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refus
         )
     if values.size == 1:
         return [EltwiseOp("relu", float(values[0]))], None
-    axis = composer.front.channel_axis
-    shape = [-1 if number == axis else 1 for number in range(composer.front.rank)]
-    operand = graph.add_constant(
-        f"{node.inputs[1]}/slopes", values.astype(np.float32).reshape(shape)
-    )
-    return [PreluOp(operand, 1 << axis)], None
+    operand = graph.add_constant(f"{node.inputs[1]}/slopes", composer.front.along_channels(values))
+    return [PreluOp(operand, 1 << composer.front.channel_axis)], None

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from ...errors import InternalError, UnsupportedOp
 from ...ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate
 from ...ir.graph import Graph
-from ...ir.node import Node, origin_of, subject
+from ...ir.node import Node, subject
 from ...ir.ops.spec import Array, Trait
-from ...ir.ranges import makes_codes
 from ...ir.rule import Refusal
 from ...ir.types import DType, TensorType
 from ...plan.targets import Target
 from ...plan.types import Step
-from .chain import Chain
-from .chooser import weighed
 
 __all__ = ["Draft", "Drafts"]
 
@@ -99,23 +96,6 @@ class Drafts:
         self._drafts[second.step.name] = Draft(step, second.last)
         self.merged[first.step.name] = step.name
 
-    def add_chain(self, step: Step, anchor: Node, chain: Chain) -> None:
-        """Adds a step made of an anchor and the chain behind it, and settles what became of the
-        chain's quantizers.
-        """
-        for name, array in chain.composed.constants.items():
-            self.file_constant(name, array)
-        self.add(step, [anchor, *(link.node for link in chain.links)])
-        self._settle_chain(step, anchor, chain)
-        for decision in weighed(self.graph, anchor, chain):
-            self.graph.decide(decision)
-        if chain.refusal is not None:
-            node, refusal = chain.refusal
-            self.refuse(f"fuse into {step.primitive}", node, refusal)
-            self._ended[node.name] = (
-                f"{step.primitive} {step.name} in front does not take it: {refusal.reason}"
-            )
-
     def file_constant(self, name: str, array: Array) -> str:
         """Keeps the data of a constant that a step names."""
         self._constants[name] = array
@@ -164,6 +144,13 @@ class Drafts:
         )
         self.graph.decide(decision)
 
+    def refuse_chain(self, step: Step, node: Node, refusal: Refusal) -> None:
+        """Records why a chain ends in front of a node."""
+        self.refuse(f"fuse into {step.primitive}", node, refusal)
+        self._ended[node.name] = (
+            f"{step.primitive} {step.name} in front does not take it: {refusal.reason}"
+        )
+
     def encoded(self, node: Node, fate: QuantizeFate, reason: str, step: str = "") -> None:
         """Settles the quantize half of a Quantize node."""
         self._fates += [(Fate(name, Half.QUANTIZE, fate, reason), step) for name in node.quantizer]
@@ -176,68 +163,6 @@ class Drafts:
         self._fates += [
             (Fate(name, Half.DEQUANTIZE, fate, reason, reader), step) for name in node.quantizer
         ]
-
-    def _settle_chain(self, step: Step, anchor: Node, chain: Chain) -> None:
-        if anchor.op == "FakeQuantize":
-            self._settle_compared(
-                step, anchor, chain.links[0].node if chain.links else None, alone=True
-            )
-        for number, link in enumerate(chain.links):
-            node = link.node
-            before = chain.links[number - 1].node if number else anchor
-            follower = chain.links[number + 1].node if number + 1 < len(chain.links) else None
-            if node.op == "FakeQuantize":
-                self._settle_compared(step, node, follower, alone=False)
-            elif (
-                node.op == "Quantize"
-                and before.op == "FakeQuantize"
-                and makes_codes(self.graph, before)
-            ):
-                alone = before is anchor
-                fate = QuantizeFate.STANDALONE if alone else QuantizeFate.POST_OP
-                self.encoded(node, fate, self.why_alone(before) if alone else _COMPARED, step.name)
-            elif node.op == "Quantize":
-                if follower is None and (
-                    chain.composed.quantize == "dst_scale" or not step.attr.post_ops
-                ):
-                    self.encoded(node, QuantizeFate.DST_SCALE, _how_stored(step), step.name)
-                else:
-                    why = (
-                        "the chain goes on behind it"
-                        if follower is not None
-                        else "the target has no place for it at the destination"
-                    )
-                    self.encoded(
-                        node,
-                        QuantizeFate.POST_OP,
-                        f"scale, round and clip among the post-ops: {why}",
-                        step.name,
-                    )
-            elif node.op == "Dequantize":
-                for reader in [follower] if follower is not None else self._readers_of(node):
-                    self.decoded(
-                        node,
-                        DequantizeFate.POST_OP,
-                        "undone inside the chain, by scale and shift",
-                        reader,
-                        step.name,
-                    )
-            if link.decoded is not None:
-                self._settle_operand(step, chain, link.decoded, node)
-
-    def _settle_compared(
-        self, step: Step, node: Node, follower: Node | None, *, alone: bool
-    ) -> None:
-        """Both halves of a FakeQuantize that stayed whole; one that makes codes leaves them to the
-        Quantize and Dequantize behind it.
-        """
-        encode = QuantizeFate.STANDALONE if alone else QuantizeFate.POST_OP
-        self.encoded(node, encode, self.why_alone(node) if alone else _COMPARED, step.name)
-        fate = DequantizeFate.STANDALONE if alone else DequantizeFate.POST_OP
-        for reader in [follower] if follower is not None else self._readers_of(node):
-            self.decoded(
-                node, fate, "the output range is scale and shift behind the grid", reader, step.name
-            )
 
     def why_alone(self, node: Node) -> str:
         """Why a quantizer starts a step: what ended the step in front, or what it reads."""
@@ -255,47 +180,7 @@ class Drafts:
             return f"others read the f32 values of {producer.name} too"
         return f"{producer.name} cannot store what it makes"
 
-    def _settle_operand(self, step: Step, chain: Chain, decode: Node, consumer: Node) -> None:
-        codes = decode.inputs[0]
-        if codes in chain.composed.sums:
-            self.decoded(
-                decode,
-                DequantizeFate.SUM,
-                "the destination's buffer holds the codes: a sum with their scale and zero point",
-                consumer,
-                step.name,
-            )
-        elif codes in step.inputs and not step.attr.post_ops:  # the operation of binary itself
-            self.decoded(
-                decode,
-                DequantizeFate.SOURCE_SCALE,
-                "a source of binary, in units of its codes",
-                consumer,
-                step.name,
-            )
-        elif codes in step.inputs:
-            self.decoded(
-                decode,
-                DequantizeFate.POST_OP,
-                f"a binary post-op reads the codes, scale and shift are applied around it{self._why_no_sum(chain, codes, consumer)}",
-                consumer,
-                step.name,
-            )
-        # otherwise the step reads the decoded f32 values, and the standalone step that decodes them
-        # settles it
-
-    def _why_no_sum(self, chain: Chain, codes: str, consumer: Node) -> str:
-        if consumer.op not in ("Add", "Sub"):
-            return ""
-        dst, src = chain.composed.dst, self.graph.type(codes).dtype
-        unlike = (
-            f"{src.value} codes do not fill a destination of {dst.value}"
-            if dst.numpy.itemsize != src.numpy.itemsize
-            else ""
-        )
-        return f"; no sum: {chain.not_summed.get(codes) or unlike or 'the primitive has none, or has one for another operand'}"
-
-    def _readers_of(self, node: Node) -> list[Node | str]:
+    def readers_of(self, node: Node) -> list[Node | str]:
         """What reads decoded values; of 16-bit codes behind what moves them, since
         `decode_wide_codes` decodes them in front of that.
         """
@@ -338,25 +223,7 @@ class Drafts:
         return tuple(dict.fromkeys(fates))
 
 
-_COMPARED = (
-    "comparisons with its bounds among the post-ops: no scale and zero point encode such ranges"
-)
-
-
-def _how_stored(step: Step) -> str:
-    """How a store quantizes, in the words of the step's own attributes."""
-    if "dst" in step.attr.scales:
-        return f"{step.primitive} divides its result by the scale and stores the codes"
-    where = "output scales" if step.attr.output_scales is not None else "own factors"
-    return f"the scale is part of {step.primitive}'s {where}, and the store rounds and saturates"
-
-
 def _missing_quantize(name: str, form: str, read: bool) -> Fate:
     if form.startswith("DequantizeLinear") and read:
         return Fate(name, Half.QUANTIZE, QuantizeFate.CONSTANT, "the model stores the codes")
     return Fate(name, Half.QUANTIZE, QuantizeFate.REDUNDANT, "nothing reads the codes")
-
-
-def origins(anchor: Node, chain: Chain) -> tuple[str, ...]:
-    """Names of the model's nodes in a step: the anchor, what it decodes and what it absorbed."""
-    return origin_of(anchor, *(link.node for link in chain.links))

@@ -12,20 +12,19 @@ from ...ir.decision import DequantizeFate
 from ...ir.graph import Graph
 from ...ir.node import Node
 from ...ir.ops import OPS
-from ...ir.ops.spec import Attr, Trait
+from ...ir.ops.spec import Trait
 from ...ir.paths import keeps_shape
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
-from ...plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum
-from ...plan.types import Step
+from ...plan.attributes import Binary, Eltwise, PrimitiveAttr, Sum
 from ..formula.exact_zeros import is_told, zero_shows
 from ..formula.formula import Shift, vec
-from ..mapping.post_ops_composer import Front, PostOpsComposer
-from .chain import Chain, Found, grow, operations_of
+from ..mapping.post_ops_composer import PostOpsComposer
+from .build import attributes_of, build_step, codes_behind, front_of, grown, scale_of
+from .chain import Chain, grow, operations_of
 from .drafts import Drafts
 from .operands import Source, source_of
 from .prelu import prelu_as_maximum
-from .step_parts import attributes_of, codes_behind, simple_step, size_along
 from .steps import plain
 from .two_operands import comparable
 
@@ -93,70 +92,50 @@ def _chain_operand(drafts: Drafts, node: Node, computed: list[str]) -> str:
 
 
 def _binary(drafts: Drafts, node: Node) -> bool:
-    graph, target = drafts.graph, drafts.target
+    graph = drafts.graph
     algorithm = node.spec.binary
     assert algorithm is not None
     if any(graph.type(value).dtype is not DType.F32 for value in node.inputs) or not is_arithmetic(
         graph, node
     ):
         return False
-    shifts = algorithm in ("add", "sub") and not zero_shows(
-        graph, node
-    )  # behind the sum, where zeros would not add up to 0
-    capability = replace(target.capability("binary"), src_zero_point=shifts)
-    found = [source_of(graph, value, capability) for value in node.inputs]
-    sources = [
-        s if isinstance(s, Source) else Source(v, DType.F32)
-        for s, v in zip(found, node.inputs, strict=True)
-    ]
-    shift = (
-        -sources[0].zero_point * sources[0].scale
-        - (1 if algorithm == "add" else -1) * sources[1].zero_point * sources[1].scale
-    )
-    integer = all(source.decode is not None for source in sources)
-    rank = graph.type(node.output).rank
-    axis = min(1, rank - 1) if rank else 0
-    src = next((source.dtype for source in sources if source.decode is not None), DType.F32)
-    foldable = integer and algorithm in ("add", "sub", "max", "min")
-    front = Front(
+    # a shift behind the sum, where zeros would not add up to 0
+    shifts = algorithm in ("add", "sub") and not zero_shows(graph, node)
+    capability = replace(drafts.target.capability("binary"), src_zero_point=shifts)
+    sources: list[Source] = []
+    for value in node.inputs:
+        found = source_of(graph, value, capability)
+        sources.append(found if isinstance(found, Source) else Source(value, DType.F32))
+    first, second = (source.zero_point * source.scale for source in sources)
+    shift = -first - (1 if algorithm == "add" else -1) * second
+    foldable = algorithm in ("add", "sub", "max", "min") and all(s.decode for s in sources)
+    front = front_of(
+        drafts,
+        node,
         "binary",
-        node.name,
-        src,
-        rank,
-        axis,
-        size_along(drafts, node.output, axis),
-        vec(1.0) if foldable else None,
-        None,
+        next((source.dtype for source in sources if source.decode), DType.F32),
+        scale=vec(1.0) if foldable else None,
         per_channel=False,
         positive=algorithm in ("max", "min"),
-        zero_shows=zero_shows(graph, node, rounded=True),
     )
-    composer = PostOpsComposer(target, front)
-    if shift and composer.append([Shift(vec(shift))]) is not None:
-        return False
-    chain = grow(graph, composer, node.output, node, drafts.is_claimed)
+    chain = grown(drafts, node, front, [Shift(vec(shift))] if shift else ())
     if isinstance(chain, Refusal):
         drafts.refuse("binary", node, chain)
         return False
     factor = 1.0 if chain.composed.scale is None else float(chain.composed.scale[0])
-    scales = {
-        f"src_{i}": Scale((float(np.float32(s.scale * factor)),))
-        for i, s in enumerate(sources)
-        if s.decode is not None
-    }
-    attr = attributes_of(chain.composed, scales)
-    args = [(f"src_{i}", source.value) for i, source in enumerate(sources)]
-    step = replace(simple_step(node, "binary", args, chain, attr), params={"algorithm": algorithm})
-    drafts.add_chain(step, node, chain)
-    for source in sources:
-        if source.decode is not None:
-            drafts.decoded(
-                source.decode,
-                DequantizeFate.SOURCE_SCALE,
-                "scale of a source of binary",
-                node,
-                step.name,
-            )
+    roles = {f"src_{number}": source for number, source in enumerate(sources)}
+    scales = {role: scale_of(s.scale * factor) for role, s in roles.items() if s.decode}
+    how = "scale of a source of binary"
+    build_step(
+        drafts,
+        node,
+        "binary",
+        [(role, source.value) for role, source in roles.items()],
+        chain,
+        attributes_of(chain.composed, scales),
+        params={"algorithm": algorithm},
+        decoded=[(source.decode, DequantizeFate.SOURCE_SCALE, how) for source in sources],
+    )
     return True
 
 
@@ -190,41 +169,23 @@ def _unary(drafts: Drafts, node: Node, value: str) -> bool:
 def _from_source(drafts: Drafts, node: Node, value: str, codes: Source, along: Node | None) -> bool:
     """The step that reads `codes`; `along`: what decodes them among the post-ops."""
     graph = drafts.graph
-    axis = _vector_axis(drafts, node, along)
-    front = Front(
-        "binary",
-        node.name,
-        codes.dtype,
-        graph.type(node.output).rank,
-        axis,
-        size_along(drafts, node.output, axis),
-        zero_shows=zero_shows(graph, node, rounded=True),
-    )
+    front = front_of(drafts, node, "binary", codes.dtype, _vector_axis(drafts, node, along))
     composer = PostOpsComposer(drafts.target, front)
-    decoding: Found | Refusal | None = (
-        ([], None)
-        if along is None
-        else operations_of(graph, along, along.inputs[0], composer, node)
-    )
-    if not isinstance(decoding, tuple) or composer.append(decoding[0]) is not None:
-        return False
+    if along is not None:
+        decoding = operations_of(graph, along, along.inputs[0], composer, node)
+        if not isinstance(decoding, tuple) or composer.append(decoding[0]) is not None:
+            return False
     found = operations_of(graph, node, value, composer, node)
     doubled = not isinstance(found, tuple) or composer.append(found[0]) is not None
     if doubled and not _append_prelu(drafts, node, codes, composer):
         return False
-    chain = grow(graph, composer, node.output, node, drafts.is_claimed)
+    chain = grow(graph, composer, node, drafts.is_claimed)
     if isinstance(chain, Refusal) or (doubled and codes.decode is None and not chain.links):
         return False  # the primitive prelu itself reads the tensor once
-    step = one_source_step(drafts, node, codes, chain)
-    drafts.add_chain(step, node, chain)
+    one_source_step(drafts, node, codes, chain)
     if codes.decode is not None:
-        drafts.decoded(
-            codes.decode,
-            DequantizeFate.SOURCE_SCALE,
-            "scale of a source of binary, zero point as its second source",
-            node,
-            step.name,
-        )
+        how = "scale of a source of binary, zero point as its second source"
+        drafts.decoded(codes.decode, DequantizeFate.SOURCE_SCALE, how, node, node.name)
     return True
 
 
@@ -245,56 +206,53 @@ def _append_prelu(drafts: Drafts, node: Node, source: Source, composer: PostOpsC
     return refusal is None
 
 
-def one_source_step(drafts: Drafts, node: Node, source: Source, chain: Chain) -> Step:
-    """A step of one source with post-ops: `eltwise` from f32 to f32 where its first operation is
-    one, else `binary` with a constant.
+def one_source_step(drafts: Drafts, node: Node, source: Source, chain: Chain) -> None:
+    """Adds a step of one source with post-ops: `eltwise` from f32 to f32 where its first operation
+    is one, else `binary` with a constant.
     """
     post_ops = chain.composed.post_ops
     first = post_ops[0] if post_ops else None
     pure = source.decode is None and chain.composed.dst is DType.F32
-    if (
-        pure
-        and isinstance(first, Eltwise)
-        and first.scale == 1
-        and not any(isinstance(op, Sum) for op in post_ops)
-    ):
-        params: dict[str, Attr] = {
-            "algorithm": first.algorithm,
-            "alpha": first.alpha,
-            "beta": first.beta,
-        }
-        step = simple_step(
-            node, "eltwise", [("src", source.value)], chain, PrimitiveAttr(post_ops=post_ops[1:])
+    pure = pure and not any(isinstance(op, Sum) for op in post_ops)
+    if pure and isinstance(first, Eltwise) and first.scale == 1:
+        numbers = {"alpha": first.alpha, "beta": first.beta}
+        build_step(
+            drafts,
+            node,
+            "eltwise",
+            [("src", source.value)],
+            chain,
+            PrimitiveAttr(post_ops=post_ops[1:]),
+            op="Identity",
+            params={"algorithm": first.algorithm, **numbers},
         )
-        return replace(step, op="Identity", params=params)
-    scales = (
-        {"src_0": Scale((source.scale,))} if source.decode is not None and source.scale != 1 else {}
-    )
+        return
+    scale, shift = source.scale, -source.zero_point * source.scale
     if (
         source.decode is not None
-        and source.scale == 1
-        and not source.zero_point
+        and (scale, shift) == (1, 0)
         and isinstance(first, Eltwise)
         and _is_half(first)
-    ):
-        scales = {"src_0": Scale((first.alpha,))} if first.alpha != 1 else {}
-        source, post_ops = replace(source, zero_point=-first.beta), post_ops[1:]
+    ):  # the scale of the source does it, or the second source
+        scale, shift = first.alpha, first.beta
+        post_ops = post_ops[1:]
         first = post_ops[0] if post_ops else None
-        chain = replace(chain, composed=replace(chain.composed, post_ops=post_ops))
-    if (
-        isinstance(first, Binary) and not source.zero_point
-    ):  # the first post-op is the operation itself
-        attr = replace(attributes_of(chain.composed, scales), post_ops=post_ops[1:])
-        step = simple_step(
-            node, "binary", [("src_0", source.value), ("src_1", first.operand)], chain, attr
-        )
-        return replace(step, op=_ROW_OF[first.algorithm], params={"algorithm": first.algorithm})
-    shift = np.full(
-        [1] * drafts.graph.type(node.output).rank, -source.zero_point * source.scale, np.float32
+    if isinstance(first, Binary) and not shift:  # the first post-op is the operation itself
+        algorithm, second, post_ops = first.algorithm, first.operand, post_ops[1:]
+    else:
+        constant = np.full([1] * drafts.graph.type(node.output).rank, shift, np.float32)
+        algorithm, second = "add", drafts.file_constant(f"{node.name}/shift", constant)
+    scales = {"src_0": scale_of(scale)} if source.decode is not None and scale != 1 else {}
+    build_step(
+        drafts,
+        node,
+        "binary",
+        [("src_0", source.value), ("src_1", second)],
+        chain,
+        replace(attributes_of(chain.composed, scales), post_ops=post_ops),
+        op=_ROW_OF[algorithm],
+        params={"algorithm": algorithm},
     )
-    args = [("src_0", source.value), ("src_1", drafts.file_constant(f"{node.name}/shift", shift))]
-    step = simple_step(node, "binary", args, chain, attributes_of(chain.composed, scales))
-    return replace(step, op="Add", params={"algorithm": "add"})
 
 
 def _is_half(op: Eltwise) -> bool:

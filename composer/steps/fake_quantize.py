@@ -52,10 +52,7 @@ def compare(graph: Graph, node: Node, value: str, front: Front) -> list[BasicOp]
         )
 
     def operand(values: Vec) -> str:
-        shape = [values.size if axis == front.channel_axis else 1 for axis in range(front.rank)]
-        return graph.add_constant(
-            f"{node.output}/threshold", values.astype(np.float32).reshape(shape)
-        )
+        return graph.add_constant(f"{node.output}/threshold", front.along_channels(values))
 
     return FAKE_QUANTIZE.apply(ranges, operand)
 

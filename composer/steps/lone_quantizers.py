@@ -11,15 +11,12 @@ from ...ir.node import Node
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
 from ...plan.attributes import PrimitiveAttr, Scale, ZeroPoint
-from ...plan.types import Step
-from ..formula.exact_zeros import zero_shows
-from ..formula.formula import BasicOp, ScaleBy, Shift, Store, vec
-from ..mapping.post_ops_composer import Front, PostOpsComposer
-from .chain import Chain, grow, is_decoded_at_once, quantizing, steps_from_zero
+from ..formula.formula import ChainOp, Store, decoding, vec
+from .build import add_alone, codes_behind, front_of, grown, knows_axis, scale_of
+from .chain import Chain, is_decoded_at_once, quantizing, steps_from_zero
 from .drafts import Drafts
 from .elementwise import one_source_step
 from .operands import Source
-from .step_parts import codes_behind, knows_axis, quantization_of, size_along
 from .steps import plain
 
 __all__ = ["dequantize_alone", "quantize_alone"]
@@ -30,78 +27,69 @@ UNKNOWN_RANK = (
 
 UNKNOWN_SIZE = "the model does not tell the size of the axis that the scales run along, which primitives must know"
 
+_CODES = (DType.U8, DType.S8)
+
 
 def quantize_alone(drafts: Drafts, node: Node) -> None:
     """A Quantize that no primitive took: a reorder, of codes where its input is a Dequantize, or
     post-ops of a binary with what follows.
     """
+    reason = _encode(drafts, node)
+    if reason:
+        plain(drafts, node)
+        drafts.encoded(node, QuantizeFate.FALLBACK, reason, node.name)
+
+
+def _encode(drafts: Drafts, node: Node) -> str:
+    """Adds the step of a Quantize, or says why it stays the operation itself; '' when it is done."""
+    graph = drafts.graph
     quant, dtype, low, high = quantizing(node)
-    wide = is_decoded_at_once(drafts.graph, node)
-    if (dtype not in (DType.U8, DType.S8) and not wide) or drafts.graph.type(
-        node.inputs[0]
-    ).dtype is not DType.F32:
-        plain(drafts, node)
-        drafts.encoded(
-            node, QuantizeFate.FALLBACK, f"no primitive stores {dtype.value} codes", node.name
-        )
-        return
-    unknown = _unknown(drafts, node)
-    if unknown:
-        plain(drafts, node)
-        drafts.encoded(node, QuantizeFate.FALLBACK, unknown, node.name)
-        return
+    wide = is_decoded_at_once(graph, node)
+    no_codes = f"no primitive stores {dtype.value} codes"
+    if (dtype not in _CODES and not wide) or graph.type(node.inputs[0]).dtype is not DType.F32:
+        return no_codes
+    if unknown := _unknown(drafts, node):
+        return unknown
     decode = codes_behind(drafts, node.inputs[0])
-    inner = quantization_of(decode)
-    if inner is not None and len({q.axis for q in (quant, inner)} - {None}) > 1:
-        decode, inner = None, None
-    chain = _requantizing_chain(drafts, node, decode, inner)
-    if isinstance(chain, Refusal):
+    inner = None if decode is None else decode.attr("quant", Quantization)
+    if inner is not None and len({quant.axis, inner.axis} - {None}) > 1:
+        decode = inner = None
+    source = _source(drafts, node.inputs[0], decode)
+    scale, zero = vec(quant.scales), vec(quant.zero_points)
+    own: list[ChainOp] = [Store(dtype, scale, zero, low, high)]
+    if dtype.is_wide_code:
+        own = [*steps_from_zero(node, scale, zero)]
+    axis = quant.axis if inner is None or quant.axis is not None else inner.axis
+    start = [] if inner is None else decoding(inner.scales, inner.zero_points)
+    chain = grown(
+        drafts, node, front_of(drafts, node, "binary", source.dtype, axis), [*start, *own]
+    )
+    if isinstance(chain, Refusal):  # what decodes 16-bit codes must fit too
+        assert dtype.is_wide_code  # binary takes every other quantizer, into both 8-bit types
         drafts.refuse("fuse into binary", node, chain)
-        plain(drafts, node)
-        drafts.encoded(
-            node, QuantizeFate.FALLBACK, f"no primitive stores {dtype.value} codes", node.name
-        )
-        return
-    source = (
-        Source(node.inputs[0], DType.F32)
-        if decode is None
-        else Source(decode.inputs[0], drafts.graph.type(decode.inputs[0]).dtype, decode=decode)
-    )
-    simple = (
-        not wide
-        and (low, high) == dtype.range
-        and _fits_reorder(quant)
-        and (inner is None or _fits_reorder(inner))
-    )
+        return no_codes
+    simple = not wide and (low, high) == dtype.range and not chain.links
+    simple = simple and all(_fits_reorder(q) for q in (quant, inner) if q is not None)
     if inner is not None and not (inner.per_tensor and quant.per_tensor):
-        simple = (
-            False  # oneDNN 3.2 takes its reference reorder for it: 17 ms where a binary takes 60 us
-        )
-    if simple and not chain.links:
+        simple = False  # oneDNN 3.2 takes its reference reorder: 17 ms where a binary takes 60 us
+    if simple:
         attr = _reorder_attributes(drafts, inner, quant)
-        step = Step(
-            node.name,
-            "reorder",
-            "Identity",
-            (("src", source.value),),
-            node.outputs,
-            {},
-            attr,
-            node.origin,
-        )
-        drafts.add(step, [node])
+        add_alone(drafts, node, "reorder", [("src", source.value)], attr)
     else:
-        step = one_source_step(drafts, node, source, chain)
-        drafts.add_chain(step, node, chain)
-    drafts.encoded(node, QuantizeFate.STANDALONE, drafts.why_alone(node), step.name)
+        one_source_step(drafts, node, source, chain)
+    drafts.encoded(node, QuantizeFate.STANDALONE, drafts.why_alone(node), node.name)
     if decode is not None:
-        drafts.decoded(
-            decode,
-            DequantizeFate.SOURCE_SCALE,
-            "requantized in one step, from codes to codes",
-            node,
-            step.name,
-        )
+        how = "requantized in one step, from codes to codes"
+        drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, how, node, node.name)
+    return ""
+
+
+def _source(drafts: Drafts, value: str, decode: Node | None) -> Source:
+    """A value in f32, or the codes that are decoded to it."""
+    if decode is None:
+        return Source(value, DType.F32)
+    codes = decode.inputs[0]
+    return Source(codes, drafts.graph.type(codes).dtype, decode=decode)
 
 
 def _unknown(drafts: Drafts, node: Node) -> str:
@@ -111,53 +99,6 @@ def _unknown(drafts: Drafts, node: Node) -> str:
     if drafts.graph.type(node.output).shape is None:
         return UNKNOWN_RANK
     return "" if knows_axis(drafts, node) else UNKNOWN_SIZE
-
-
-def _requantizing_chain(
-    drafts: Drafts, node: Node, decode: Node | None, inner: Quantization | None
-) -> Chain | Refusal:
-    """A Quantize as post-ops of a binary, with what decodes its input in front and what follows
-    behind.
-
-    Only 16-bit codes can be refused: what decodes them must fit too.
-    """
-    graph = drafts.graph
-    quant, dtype, low, high = quantizing(node)
-    rank = graph.type(node.output).rank
-    axis = next(
-        (q.axis for q in (quant, inner) if q is not None and q.axis is not None),
-        max(0, min(1, rank - 1)),
-    )
-    src = DType.F32 if decode is None else graph.type(decode.inputs[0]).dtype
-    channels = size_along(drafts, node.output, axis)
-    front = Front(
-        "binary",
-        node.name,
-        src,
-        rank,
-        axis,
-        channels,
-        zero_shows=zero_shows(drafts.graph, node, rounded=True),
-    )
-    composer = PostOpsComposer(drafts.target, front)
-    start: list[BasicOp] = (
-        [] if inner is None else [Shift(-vec(inner.zero_points)), ScaleBy(vec(inner.scales))]
-    )
-    scale, zero = vec(quant.scales), vec(quant.zero_points)
-    own = (
-        steps_from_zero(node, scale, zero)
-        if dtype.is_wide_code
-        else [Store(dtype, scale, zero, low, high)]
-    )
-    refusal = composer.append([*start, *own])
-    if refusal is not None:
-        assert (
-            dtype.is_wide_code
-        )  # binary takes every post-op that a quantizer needs, into both 8-bit types
-        return refusal
-    chain = grow(graph, composer, node.output, node, drafts.is_claimed)
-    assert isinstance(chain, Chain) or dtype.is_wide_code
-    return chain
 
 
 def _fits_reorder(quant: Quantization) -> bool:
@@ -172,25 +113,20 @@ def _reorder_attributes(
 ) -> PrimitiveAttr:
     scales: dict[str, Scale] = {}
     zero_points: dict[str, ZeroPoint] = {}
+    factor = np.asarray(1.0)
     for role, quant in (("src", source), ("dst", destination)):
         if quant is None:
             continue
         mask = 0 if quant.axis is None else 1 << quant.axis
         scales[role] = Scale(quant.scale, mask)
-        zeros = tuple(int(zero) for zero in quant.zero_point)
-        if any(zeros):
-            zero_points[role] = (
-                ZeroPoint(zeros[:1], 0) if len(set(zeros)) == 1 else ZeroPoint(zeros, mask)
-            )
+        if quant.zero_point[0]:
+            zero_points[role] = ZeroPoint((int(quant.zero_point[0]),))
+        wide = quant.scales.astype(np.float64)
+        factor = factor * wide if role == "src" else factor / wide
     if drafts.target.scales == "arguments":
         return PrimitiveAttr(scales, zero_points)
-    factor = np.asarray(1.0) if source is None else source.scales.astype(np.float64)
-    factor = factor if destination is None else factor / destination.scales.astype(np.float64)
-    values = np.atleast_1d(factor).astype(np.float32)
     mask = max((scale.mask for scale in scales.values()), default=0)
-    return PrimitiveAttr(
-        {}, zero_points, (), Scale(tuple(values.tolist()), mask if values.size > 1 else 0)
-    )
+    return PrimitiveAttr({}, zero_points, (), scale_of(factor, mask))
 
 
 def dequantize_alone(drafts: Drafts, node: Node) -> None:
@@ -198,79 +134,31 @@ def dequantize_alone(drafts: Drafts, node: Node) -> None:
     for other than 8-bit codes.
     """
     graph = drafts.graph
-    quant = node.attr("quant", Quantization)
-    readers: list[Node | str] = [
-        reader for reader in graph.consumers(node.output) if drafts.reads(reader, node.output)
-    ]
-    if graph.is_output(node.output):
-        readers.append(f"output {node.output}")
-    evaluate = node.spec.evaluate
-    codes = graph.constant(node.inputs[0])
+    quant, value = node.attr("quant", Quantization), node.inputs[0]
+    evaluate, codes = node.spec.evaluate, graph.constant(value)
+    fate, why, step = DequantizeFate.STANDALONE, "its reader takes f32", node.name
+    unknown = _unknown(drafts, node)
     if codes is not None and evaluate is not None and not graph.is_output(node.output):
         drafts.file_constant(node.output, evaluate([codes], node.attrs)[0])
         drafts.claim(node)
-        for reader in readers:
-            drafts.decoded(
-                node,
-                DequantizeFate.CONSTANT,
-                "decoded at compile time: its reader takes f32",
-                reader,
-            )
-        return
-    codes_of_primitives = graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) and codes is None
-    unknown = _unknown(drafts, node)
-    simple = codes_of_primitives and not unknown
-    if simple and _fits_reorder(quant):
-        attr = _reorder_attributes(drafts, quant, None)
-        drafts.add(
-            Step(
-                node.name,
-                "reorder",
-                "Identity",
-                (("src", node.inputs[0]),),
-                node.outputs,
-                {},
-                attr,
-                node.origin,
-            ),
-            [node],
-        )
-    elif simple:
-        chain = _decoding_chain(drafts, node, quant)
-        source = Source(node.inputs[0], graph.type(node.inputs[0]).dtype, decode=node)
-        drafts.add_chain(one_source_step(drafts, node, source, chain), node, chain)
-    else:
+        fate, step = DequantizeFate.CONSTANT, ""
+        why = "decoded at compile time: its reader takes f32"
+    elif graph.type(value).dtype not in _CODES or codes is not None or unknown:
         plain(drafts, node)
-    fate = DequantizeFate.STANDALONE if simple else DequantizeFate.FALLBACK
-    for reader in readers:
-        why = (
-            "its reader takes f32"
-            if simple
-            else unknown
-            if codes_of_primitives
-            else "codes that no primitive reads"
-        )
-        drafts.decoded(node, fate, why, reader, node.name)
-
-
-def _decoding_chain(drafts: Drafts, node: Node, quant: Quantization) -> Chain:
-    """Shift and scale of a Dequantize as post-ops of a binary: fractional zero points, or one for
-    each channel.
-    """
-    rank = drafts.graph.type(node.output).rank
-    axis = quant.axis if quant.axis is not None else max(0, min(1, rank - 1))
-    src = drafts.graph.type(node.inputs[0]).dtype
-    channels = size_along(drafts, node.output, axis)
-    front = Front(
-        "binary",
-        node.name,
-        src,
-        rank,
-        axis,
-        channels,
-        zero_shows=zero_shows(drafts.graph, node, rounded=True),
-    )
-    composer = PostOpsComposer(drafts.target, front)
-    refusal = composer.append([Shift(-vec(quant.zero_points)), ScaleBy(vec(quant.scales))])
-    assert refusal is None  # binary takes scale and shift from both 8-bit types, into f32
-    return Chain(node.output, composer.result)
+        fate = DequantizeFate.FALLBACK
+        readable = graph.type(value).dtype in _CODES and codes is None
+        why = unknown if readable else "codes that no primitive reads"
+    elif _fits_reorder(quant):
+        attr = _reorder_attributes(drafts, quant, None)
+        add_alone(drafts, node, "reorder", [("src", value)], attr)
+    else:  # fractional zero points, or one for each channel, as post-ops
+        source = _source(drafts, node.output, node)
+        front = front_of(drafts, node, "binary", source.dtype, quant.axis)
+        chain = grown(drafts, node, front, decoding(quant.scales, quant.zero_points))
+        assert isinstance(chain, Chain)  # binary takes both from both 8-bit types, into f32
+        one_source_step(drafts, node, source, chain)
+    for reader in graph.consumers(node.output):
+        if drafts.reads(reader, node.output):
+            drafts.decoded(node, fate, why, reader, step)
+    if graph.is_output(node.output):
+        drafts.decoded(node, fate, why, f"output {node.output}", step)

@@ -25,7 +25,6 @@ __all__ = [
     "Weights",
     "accumulator_refusal",
     "float_weights",
-    "grouped_source_of",
     "source_of",
     "weights_of",
 ]
@@ -72,10 +71,19 @@ class Weights:
 
 
 def source_of(
-    graph: Graph, value: str, capability: Capability, *, fraction: bool = False
+    graph: Graph, value: str, capability: Capability, *, fraction: bool = False, groups: int = 1
 ) -> Source | Refusal:
-    """A source as codes, or why it must be read in f32. `fraction`: the primitive has a place for a
-    fraction of the zero point.
+    """A source as codes, or why it must be read in f32.
+
+    Scales along the channels of a grouped convolution are legal when each group has one: the sum
+    over a group of s[g]*(q - z)*w is s[g] * sum of (q - z)*w, so s[g] multiplies the scale of the
+    weights of the group's outputs.
+
+    Args:
+        graph, value: what is read.
+        capability: of the primitive.
+        fraction: the primitive has a place for a fraction of the zero point.
+        groups: of a convolution.
     """
     node = graph.producer(value)
     if node is None or node.op != "Dequantize":
@@ -85,17 +93,18 @@ def source_of(
             str(graph.type(value)),
             "quantize the input of this operation",
         )
-    found = decoded(graph, value)
-    quant = node.attr("quant", Quantization)
-    if found is None:
-        what = f"{graph.type(node.inputs[0]).dtype.value}, axis {quant.axis}"
+    codes, quant = node.inputs[0], node.attr("quant", Quantization)
+    dtype = graph.type(codes).dtype
+    along = groups > 1 and quant.axis == 1 and len(quant.scale) % groups == 0
+    if along and dtype in capability.src and graph.constant(codes) is None:
+        return _grouped_source(node, dtype, groups)
+    if decoded(graph, value) is None:
         return Refusal(
             "the source has no per-tensor 8-bit codes",
             "per-tensor u8 or s8",
-            what,
+            f"{dtype.value}, axis {quant.axis}",
             "quantize activations per tensor, to 8 bits",
         )
-    dtype = graph.type(node.inputs[0]).dtype
     if dtype not in capability.src:
         return Refusal(
             f"the primitive takes no {dtype.value} source",
@@ -115,32 +124,12 @@ def source_of(
         return Refusal(
             "the primitive takes no zero point on its source", "zero point 0", f"{zero:g}"
         )
-    return Source(node.inputs[0], dtype, quant.scale[0], zero - part, node, fraction=part)
+    return Source(codes, dtype, quant.scale[0], zero - part, node, fraction=part)
 
 
-def grouped_source_of(
-    graph: Graph, node: Node, capability: Capability, *, fraction: bool = False
-) -> Source | Refusal:
-    """The source of a grouped convolution: scales along its channels are legal when each group has
-    one.
-
-    sum over a group of s[g]*(q - z)*w = s[g] * sum of (q - z)*w, so s[g] multiplies the scale of
-    the weights of the group's outputs.
-    """
-    plain = source_of(graph, node.inputs[0], capability, fraction=fraction)
-    decode = graph.producer(node.inputs[0])
-    groups = node.attr("group", int)
-    if isinstance(plain, Source) or decode is None or decode.op != "Dequantize" or groups == 1:
-        return plain
-    quant, codes = decode.attr("quant", Quantization), decode.inputs[0]
+def _grouped_source(decode: Node, dtype: DType, groups: int) -> Source | Refusal:
+    quant = decode.attr("quant", Quantization)
     zeros = set(quant.zero_point)
-    if (
-        quant.axis != 1
-        or graph.constant(codes) is not None
-        or graph.type(codes).dtype not in capability.src
-        or len(quant.scale) % groups
-    ):
-        return plain
     if len(zeros) != 1 or not quant.integral:
         return Refusal(
             "the zero points of the source differ between channels",
@@ -155,7 +144,7 @@ def grouped_source_of(
             "several",
             "quantize activations per tensor",
         )
-    return Source(codes, graph.type(codes).dtype, 1.0, zeros.pop(), decode, by_group[:, 0])
+    return Source(decode.inputs[0], dtype, 1.0, zeros.pop(), decode, by_group[:, 0])
 
 
 def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights | Refusal:
@@ -213,12 +202,9 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
         return Weights(codes, scale, zero, decode)
     array = np.asarray(data)
     if kind is DType.U8:
-        array, zero = (array.astype(np.int16) - 128).astype(np.int8), zero - 128
-        codes = graph.add_constant(f"{codes}/s8", array)
-    elif kind is DType.U4:
+        array, zero = array.astype(np.int16) - 128, zero - 128
+    if kind is not DType.S8:
         codes = graph.add_constant(f"{codes}/s8", array.astype(np.int8))
-    elif kind is DType.S4:
-        codes = graph.add_constant(f"{codes}/s8", array.view())
     return Weights(codes, scale, zero, decode)
 
 

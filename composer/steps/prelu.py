@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -82,7 +83,6 @@ def prelu_as_maximum(
     if slopes is None or not np.isfinite(slopes).all():
         what = "the slopes are computed, or vary along another axis than the channels"
         return Refusal(what, "constant slopes along the channels", "others")
-    found = slopes
     codes = None
     if source.decode is not None:
         quant = source.decode.attr("quant", Quantization)
@@ -92,12 +92,7 @@ def prelu_as_maximum(
             )
         codes = (source.dtype, quant.scale[0], quant.zero_point[0])
 
-    def factors() -> str:
-        shape = [found.size if axis == front.channel_axis else 1 for axis in range(front.rank)]
-        return graph.add_constant(
-            f"{node.inputs[1]}/factors", found.astype(np.float32).reshape(shape)
-        )
-
+    factors = partial(graph.add_constant, f"{node.inputs[1]}/factors", front.along_channels(slopes))
     return PRELU.apply(
         PreluOfSource(slopes, node.inputs[0] if codes is None else source.value, codes, factors)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,13 +13,21 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
 from ...plan.attributes import PrimitiveAttr, Scale
 from ...plan.types import Step
-from ..formula.exact_zeros import zero_shows
-from ..formula.formula import ScaleBy, Shift, Vec, vec
-from ..mapping.post_ops_composer import Front, PostOpsComposer
-from .chain import Chain, decoded, grow, quantizing
+from ..formula.formula import Vec, decoding, vec
+from ..mapping.composed import Front
+from .build import (
+    add_alone,
+    attributes_of,
+    build_step,
+    front_of,
+    grown,
+    is_padded,
+    scale_of,
+    size_along,
+)
+from .chain import Chain, decoded, quantizing
 from .drafts import Drafts
 from .operands import Source, source_of
-from .step_parts import attributes_of, simple_step, size_along
 
 __all__ = ["concat", "plain", "pooling"]
 
@@ -27,57 +36,37 @@ def pooling(drafts: Drafts, node: Node) -> None:
     """Average pooling or resizing, whose weights add up to 1: on codes where the target stores what
     follows, in f32 otherwise.
     """
-    graph, primitive = drafts.graph, node.spec.primitive
+    primitive = node.spec.primitive
     assert primitive is not None
-    source = source_of(
-        graph, node.inputs[0], replace(drafts.target.capability(primitive), src_zero_point=True)
-    )
-    if isinstance(source, Source):
-        refusal = _padding_refusal(node, source)
-        if refusal is None:
-            chain = _pooled(drafts, node, source, primitive)
-            if isinstance(chain, Chain):
-                args = [("src", source.value), *_roles(node)[1:]]
-                step = simple_step(node, primitive, args, chain, attr=attributes_of(chain.composed))
-                drafts.add_chain(step, node, chain)
-                assert source.decode is not None
-                how = "pools codes" if primitive == "pooling" else "resizes codes"
-                how += "; the scale is applied to the average"
-                drafts.decoded(source.decode, DequantizeFate.SOURCE_SCALE, how, node, step.name)
-                return
-            refusal = chain
-        drafts.refuse(f"{primitive} in int8", node, refusal)
-    elif graph.type(node.inputs[0]).dtype is DType.F32:
-        drafts.refuse(f"{primitive} in int8", node, source)
+    capability = replace(drafts.target.capability(primitive), src_zero_point=True)
+    source = source_of(drafts.graph, node.inputs[0], capability)
+    found: Chain | Refusal
+    if isinstance(source, Refusal):
+        found = source
+    else:
+        front = front_of(drafts, node, primitive, source.dtype)
+        found = _padding_refusal(node, source) or grown(
+            drafts, node, front, decoding(source.scale, source.zero_point)
+        )
+        if isinstance(found, Chain):
+            what = "pools" if primitive == "pooling" else "resizes"
+            how = f"{what} codes; the scale is applied to the average"
+            build_step(
+                drafts,
+                node,
+                primitive,
+                [("src", source.value), *_roles(node)[1:]],
+                found,
+                attributes_of(found.composed),
+                decoded=[(source.decode, DequantizeFate.SOURCE_SCALE, how)],
+            )
+            return
+    drafts.refuse(f"{primitive} in int8", node, found)
     plain(drafts, node)
 
 
-def _pooled(drafts: Drafts, node: Node, source: Source, primitive: str) -> Chain | Refusal:
-    rank = drafts.graph.type(node.output).rank
-    shape = drafts.graph.type(node.output).shape
-    channels = shape[1] if shape is not None and isinstance(shape[1], int) else 0
-    front = Front(
-        primitive,
-        node.name,
-        source.dtype,
-        rank,
-        1,
-        channels,
-        zero_shows=zero_shows(drafts.graph, node, rounded=True),
-    )
-    composer = PostOpsComposer(drafts.target, front)
-    refusal = composer.append([Shift(vec(-source.zero_point)), ScaleBy(vec(source.scale))])
-    if refusal is not None:
-        return refusal
-    return grow(drafts.graph, composer, node.output, node, drafts.is_claimed)
-
-
 def _padding_refusal(node: Node, source: Source) -> Refusal | None:
-    pads = node.attrs.get("pads")
-    padded = (isinstance(pads, tuple) and any(pads)) or node.attrs.get(
-        "auto_pad", "NOTSET"
-    ) not in ("NOTSET", "VALID")
-    if source.zero_point and padded and node.attrs.get("count_include_pad"):
+    if source.zero_point and is_padded(node) and node.attrs.get("count_include_pad"):
         return Refusal(
             "padding counts as code 0, which is not the real 0",
             "zero point 0, or count_include_pad=0",
@@ -92,107 +81,60 @@ def _padding_refusal(node: Node, source: Source) -> Refusal | None:
     return None
 
 
+# -- concatenation ---------------------------------------------------------------------------------
+
+
 def concat(drafts: Drafts, node: Node) -> None:
     """A concatenation of codes or f32 values; symmetric codes of another scale are rescaled by the
     primitive itself.
     """
-    graph = drafts.graph
-    dtype = graph.type(node.output).dtype
-    args: list[tuple[str, str]] = []
-    scales: dict[str, Scale] = {}
-    folded: list[tuple[Node, Node]] = []
-    for number, value in enumerate(node.inputs):
-        requant = _rescaling(drafts, value) if dtype in (DType.U8, DType.S8) else None
-        if requant is None:
-            args.append((f"src_{number}", value))
-            continue
-        quantize, decode, factor = requant
-        scales[f"src_{number}"] = Scale((factor,))
-        folded.append((quantize, decode))
-        args.append((f"src_{number}", decode.inputs[0]))
+    dtype = drafts.graph.type(node.output).dtype
     if dtype not in (DType.U8, DType.S8, DType.F32):
         plain(drafts, node)
         return
-    stored = _stored_otherwise(drafts, node) if not scales else None
-    output, nodes = node.output, [node]
+    args = [(f"src_{number}", value) for number, value in enumerate(node.inputs)]
+    nodes, output = [node], node.output
+    scales: dict[str, Scale] = {}
+    folded: list[tuple[Node, Node]] = []
+    for number, (role, value) in enumerate(args):
+        requant = None if dtype is DType.F32 else _rescaling(drafts, value)
+        if requant is not None:
+            quantize, decode, factor = requant
+            scales[role] = scale_of(factor)
+            folded.append((quantize, decode))
+            args[number] = role, decode.inputs[0]
+    stored = None if scales else _stored_otherwise(drafts, node)
     if stored is not None:
-        decode, quantize, factors = stored
-        scales |= {
-            role: Scale((factor,))
-            for (role, _), factor in zip(args, factors, strict=True)
-            if factor != 1
-        }
+        quantize, decode, factors = stored
+        pairs = zip(args, factors, strict=True)
+        scales = {role: scale_of(factor) for (role, _), factor in pairs if factor != 1}
         output, nodes = quantize.output, [node, decode, quantize]
         folded.append((quantize, decode))
-    origin = origin_of(*nodes)
-    step = Step(
-        node.name,
-        "concat",
-        "Concat",
-        tuple(args),
-        (output,),
-        node.attrs,
-        PrimitiveAttr(scales),
-        origin,
-    )
+    attr, origin = PrimitiveAttr(scales), origin_of(*nodes)
+    step = Step(node.name, "concat", "Concat", tuple(args), (output,), node.attrs, attr, origin)
     drafts.add(step, nodes)
+    how = "concat rescales its source"
     for quantize, decode in folded:
         drafts.claim(quantize)
-        drafts.encoded(quantize, QuantizeFate.DST_SCALE, "concat rescales its source", step.name)
-        drafts.decoded(
-            decode, DequantizeFate.SOURCE_SCALE, "concat rescales its source", quantize, step.name
-        )
+        drafts.encoded(quantize, QuantizeFate.DST_SCALE, how, step.name)
+        drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, how, quantize, step.name)
 
 
-def _stored_otherwise(drafts: Drafts, node: Node) -> tuple[Node, Node, list[float]] | None:
-    """What decodes joined codes and the Quantize behind it, when scales of the sources can do both:
-    the two, and a factor for each source.
-
-    Neither has a zero point, nothing else reads the codes in between, and each source has one
-    scale.
+def _rescaled_by(drafts: Drafts, quantize: Node | None, decode: Node | None) -> float | None:
+    """The scale of a Quantize behind a Dequantize that scales of concat's sources can do both: all
+    codes of 8 bits, no zero points; None for others.
     """
-    graph = drafts.graph
-    decode = graph.sole_consumer(node.output)
-    quantize = (
-        graph.sole_consumer(decode.output)
-        if decode is not None and decode.op == "Dequantize"
-        else None
-    )
-    shape = graph.type(node.output).shape
-    if (
-        decode is None
-        or quantize is None
-        or quantize.op != "Quantize"
-        or not drafts.target.capability("concat").src_scale
-        or shape is None
-    ):
+    if quantize is None or decode is None or drafts.is_claimed(quantize):
+        return None
+    if quantize.op != "Quantize" or decode.op != "Dequantize":
         return None
     quant, dtype, low, high = quantizing(quantize)
-    inner = decode.attr("quant", Quantization)
-    axis = node.attr("axis", int) % len(shape)
-    plain = quant.per_tensor and quant.symmetric and inner.symmetric and inner.axis in (None, axis)
-    if (
-        drafts.is_claimed(quantize)
-        or not plain
-        or dtype not in (DType.U8, DType.S8)
-        or (low, high) != dtype.range
-    ):
-        return None
-    scales = np.broadcast_to(
-        inner.scales.astype(np.float64), (size_along(drafts, node.output, axis) or 1,)
+    symmetric = (
+        quant.per_tensor and quant.symmetric and decode.attr("quant", Quantization).symmetric
     )
-    factors: list[float] = []
-    start = 0
-    for value in node.inputs:
-        own = (
-            scales[start : (start := start + size_along(drafts, value, axis))]
-            if scales.size > 1
-            else scales
-        )
-        if own.size == 0 or bool((own != own[0]).any()):
-            return None
-        factors.append(float(np.float32(own[0] / quant.scale[0])))
-    return decode, quantize, factors
+    full = dtype in (DType.U8, DType.S8) and (low, high) == dtype.range
+    takes = drafts.target.capability("concat").src_scale
+    return quant.scale[0] if symmetric and full and takes else None
 
 
 def _rescaling(drafts: Drafts, value: str) -> tuple[Node, Node, float] | None:
@@ -201,23 +143,46 @@ def _rescaling(drafts: Drafts, value: str) -> tuple[Node, Node, float] | None:
     """
     graph = drafts.graph
     quantize = graph.producer(value)
-    if (
-        quantize is None
-        or quantize.op != "Quantize"
-        or drafts.is_claimed(quantize)
-        or graph.read_count(value) != 1
-        or graph.is_output(value)
-    ):
+    if quantize is None or graph.read_count(value) != 1 or graph.is_output(value):
         return None
-    decode = decoded(graph, quantize.inputs[0])
-    quant, dtype, low, high = quantizing(quantize)
-    if decode is None or not drafts.target.capability("concat").src_scale:
+    decode = decoded(graph, quantize.inputs[0]) if quantize.inputs else None
+    scale = _rescaled_by(drafts, quantize, decode)
+    if decode is None or scale is None:
         return None
-    inner = decode.attr("quant", Quantization)
-    full = (low, high) == dtype.range
-    if not (full and quant.per_tensor and quant.symmetric and inner.symmetric):
+    return quantize, decode, decode.attr("quant", Quantization).scale[0] / scale
+
+
+def _stored_otherwise(drafts: Drafts, node: Node) -> tuple[Node, Node, list[float]] | None:
+    """The Quantize behind what decodes joined codes, when scales of the sources can do both: the
+    two, and a factor for each source.
+
+    Neither has a zero point, nothing else reads the codes in between, and each source has one
+    scale.
+    """
+    graph = drafts.graph
+    decode = graph.sole_consumer(node.output)
+    quantize = None if decode is None else graph.sole_consumer(decode.output)
+    scale = _rescaled_by(drafts, quantize, decode)
+    shape = graph.type(node.output).shape
+    if decode is None or quantize is None or scale is None or shape is None:
         return None
-    return quantize, decode, float(np.float32(inner.scale[0] / quant.scale[0]))
+    inner, axis = decode.attr("quant", Quantization), node.attr("axis", int) % len(shape)
+    if inner.axis not in (None, axis):
+        return None
+    size = size_along(drafts, node.output, axis) or 1
+    scales = np.broadcast_to(inner.scales.astype(np.float64), (size,))
+    factors: list[float] = []
+    start = 0
+    for value in node.inputs:
+        end = start + size_along(drafts, value, axis)
+        own, start = scales[start:end] if size > 1 else scales, end
+        if own.size == 0 or bool((own != own[0]).any()):
+            return None
+        factors.append(float(np.float32(own[0] / scale)))
+    return quantize, decode, factors
+
+
+# -- as itself -------------------------------------------------------------------------------------
 
 
 def plain(drafts: Drafts, node: Node) -> None:
@@ -229,61 +194,44 @@ def plain(drafts: Drafts, node: Node) -> None:
     roles = _roles(node)
     if primitive is None:
         operator = node.attr("op_type", str) if node.op == "Onnx" else node.op
-        drafts.add(
-            Step(
-                node.name,
-                f"onnx.{operator}",
-                node.op,
-                tuple(roles),
-                node.outputs,
-                node.attrs,
-                origin=node.origin,
-            ),
-            [node],
-        )
+        add_alone(drafts, node, f"onnx.{operator}", roles)
         _settle_foreign(drafts, node)
         return
     roles[0] = ("src", roles[0][1])
     if graph.type(node.output).dtype is not DType.F32:
-        drafts.add(
-            Step(
-                node.name,
-                primitive,
-                node.op,
-                tuple(roles),
-                node.outputs,
-                node.attrs,
-                origin=node.origin,
-            ),
-            [node],
-        )
+        add_alone(drafts, node, primitive, roles)
         return
-    rank = graph.type(node.output).rank
-    axis = rank - 1 if primitive == "layer_normalization" else max(0, min(1, rank - 1))
-    scale, bias = (
-        _normalization_parameters(drafts, node)
-        if primitive == "layer_normalization"
-        else (None, None)
-    )
-    shows = zero_shows(graph, node, rounded=True)
-    front = Front(
-        primitive,
-        node.name,
-        DType.F32,
-        rank,
-        axis,
-        size_along(drafts, node.output, axis),
-        scale,
-        bias,
-        zero_shows=shows,
-    )
-    chain = grow(graph, PostOpsComposer(drafts.target, front), node.output, node, drafts.is_claimed)
+    axis: int | None = None
+    parameters: tuple[Vec, ...] = ()
+    if primitive == "layer_normalization":
+        axis = graph.type(node.output).rank - 1
+        parameters = _normalization_parameters(drafts, node, axis)
+    front = front_of(drafts, node, primitive, DType.F32, axis, *parameters)
+    chain = grown(drafts, node, front)
     assert isinstance(chain, Chain)  # every primitive can store f32
-    if scale is not None and chain.links:
-        roles = [roles[0], *_folded_parameters(drafts, node, chain)]
-    drafts.add_chain(
-        simple_step(node, primitive, roles, chain, attributes_of(chain.composed)), node, chain
-    )
+    if parameters and chain.links:
+        roles = [roles[0], *_folded_parameters(drafts, front, chain)]
+    build_step(drafts, node, primitive, roles, chain, attributes_of(chain.composed))
+
+
+def _normalization_parameters(drafts: Drafts, node: Node, axis: int) -> tuple[Vec, ...]:
+    """Scale and bias of a LayerNormalization over the last axis, which take factors and shifts
+    behind it; none when computed, or when the model does not tell the size of that axis."""
+    _, scale, bias = (*node.inputs, "")[:3]
+    data = drafts.graph.constant(scale), drafts.graph.constant(bias) if bias else vec(0.0)
+    last = node.attr("axis", int) in (-1, axis)
+    known = last and size_along(drafts, node.output, axis) > 0
+    found = tuple(vec(values) for values in data if values is not None)
+    return found if known and len(found) == 2 else ()
+
+
+def _folded_parameters(drafts: Drafts, front: Front, chain: Chain) -> Sequence[tuple[str, str]]:
+    found = []
+    for role, values in (("scale", chain.composed.scale), ("bias", chain.composed.bias)):
+        assert values is not None
+        array = np.full(front.channels, values, np.float32)
+        found.append((role, drafts.file_constant(f"{front.step}/{role}", array)))
+    return found
 
 
 _FROM_ONE_SOURCE = frozenset(
@@ -312,11 +260,8 @@ def _primitive_of(drafts: Drafts, node: Node) -> str | None:
     floats = all(type_.dtype is DType.F32 for type_ in types)
     known = all(type_.shape for type_ in types)  # of a known rank that is not 0
     alone = len([value for value in node.outputs if value]) == 1
-    return (
-        node.spec.primitive
-        if node.spec.primitive in _FROM_ONE_SOURCE and (floats or pools_codes) and known and alone
-        else None
-    )
+    fits = node.spec.primitive in _FROM_ONE_SOURCE and (floats or pools_codes) and known and alone
+    return node.spec.primitive if fits else None
 
 
 def _settle_foreign(drafts: Drafts, node: Node) -> None:
@@ -330,39 +275,8 @@ def _settle_foreign(drafts: Drafts, node: Node) -> None:
     if not decodes:
         drafts.encoded(node, QuantizeFate.FALLBACK, reason, node.name)
     if decodes or node.op == "FakeQuantize":  # a whole one, which belongs to a quantizer
-        readers: list[Node | str] = [*drafts.graph.consumers(node.output)]
-        if drafts.graph.is_output(node.output):
-            readers.append(f"output {node.output}")
-        for reader in readers:
+        for reader in drafts.readers_of(node):
             drafts.decoded(node, DequantizeFate.FALLBACK, reason, reader, node.name)
-
-
-def _normalization_parameters(drafts: Drafts, node: Node) -> tuple[Vec | None, Vec | None]:
-    """Scale and bias of a LayerNormalization over the last axis, which take factors and shifts
-    behind it; None when computed, or when the model does not tell the size of that axis."""
-    rank = drafts.graph.type(node.output).rank
-    data = [drafts.graph.constant(value) if value else None for value in (*node.inputs[1:], "")][:2]
-    if not size_along(drafts, node.output, rank - 1):
-        return None, None
-    if (
-        node.attr("axis", int) not in (-1, rank - 1)
-        or data[0] is None
-        or (len(node.inputs) > 2 and node.inputs[2] and data[1] is None)
-    ):
-        return None, None
-    return vec(data[0]), vec(0.0 if data[1] is None else data[1])
-
-
-def _folded_parameters(drafts: Drafts, node: Node, chain: Chain) -> list[tuple[str, str]]:
-    size = size_along(drafts, node.output, drafts.graph.type(node.output).rank - 1)
-    found = []
-    for role, values in (("scale", chain.composed.scale), ("bias", chain.composed.bias)):
-        assert values is not None
-        array = np.ascontiguousarray(
-            np.broadcast_to(values, (size or values.size,)).astype(np.float32)
-        )  # 0: it is not known
-        found.append((role, drafts.file_constant(f"{node.name}/{role}", array)))
-    return found
 
 
 def _roles(node: Node) -> list[tuple[str, str]]:

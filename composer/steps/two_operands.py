@@ -135,14 +135,9 @@ def _with_vector(
             "finite numbers",
             "infinity or NaN",
         )
-    operand = partial(_operand, graph, node, vector, front)
+    filed = front.along_channels(vector)
+    operand = partial(graph.add_constant, f"{node.output}/operand", filed)
     return [*with_constant(algorithm, vector, operand, first=first)], None
-
-
-def _operand(graph: Graph, node: Node, vector: Vec, front: Front) -> str:
-    """Files a vector as a constant of the destination's rank."""
-    shape = [vector.size if axis == front.channel_axis else 1 for axis in range(front.rank)]
-    return graph.add_constant(f"{node.output}/operand", vector.astype(np.float32).reshape(shape))
 
 
 def comparable(graph: Graph, ops: Sequence[ChainOp], composer: PostOpsComposer) -> list[ChainOp]:

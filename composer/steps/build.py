@@ -1,0 +1,189 @@
+"""The recipe of a step: what stands in front of the post-ops, the chain that fits behind, the step,
+and what became of the quantizers that it decodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...ir.decision import DequantizeFate
+from ...ir.node import Node, origin_of
+from ...ir.ops.spec import Attr
+from ...ir.rule import Refusal
+from ...ir.types import DType, Quantization
+from ...plan.attributes import PrimitiveAttr, Scale, ZeroPoint
+from ...plan.types import Step
+from ..formula.exact_zeros import zero_shows
+from ..formula.formula import ChainOp, Vec
+from ..mapping.post_ops_composer import Composed, Front, PostOpsComposer
+from .chain import Chain, grow
+from .drafts import Drafts
+from .records import record
+
+__all__ = [
+    "add_alone",
+    "attributes_of",
+    "build_step",
+    "codes_behind",
+    "front_of",
+    "grown",
+    "is_padded",
+    "knows_axis",
+    "scale_of",
+    "size_along",
+]
+
+Roles = Sequence[tuple[str, str]]
+
+
+def front_of(
+    drafts: Drafts,
+    node: Node,
+    primitive: str,
+    src: DType = DType.F32,
+    axis: int | None = None,
+    scale: Vec | None = None,
+    bias: Vec | None = None,
+    *,
+    per_channel: bool = True,
+    positive: bool = False,
+) -> Front:
+    """What `primitive` computes in front of the post-ops, in the place of `node`; `axis`: that of
+    vectors, the channels where there is none.
+    """
+    rank = drafts.graph.type(node.output).rank
+    axis = max(0, min(1, rank - 1)) if axis is None else axis
+    return Front(
+        primitive,
+        node.name,
+        src,
+        rank,
+        axis,
+        size_along(drafts, node.output, axis),
+        scale,
+        bias,
+        per_channel,
+        positive,
+        zero_shows(drafts.graph, node, rounded=True),
+    )
+
+
+def grown(
+    drafts: Drafts, node: Node, front: Front, start: Sequence[ChainOp] = ()
+) -> Chain | Refusal:
+    """The longest chain behind a node that fits the primitive, which begins with `start`; or why
+    not even that does.
+    """
+    composer = PostOpsComposer(drafts.target, front)
+    refusal = composer.append(start) if start else None
+    return refusal or grow(drafts.graph, composer, node, drafts.is_claimed)
+
+
+def build_step(
+    drafts: Drafts,
+    node: Node,
+    primitive: str,
+    args: Roles,
+    chain: Chain,
+    attr: PrimitiveAttr,
+    *,
+    op: str = "",
+    params: Mapping[str, Attr] | None = None,
+    inside: Sequence[Node] = (),
+    decoded: Sequence[tuple[Node | None, DequantizeFate, str]] = (),
+) -> None:
+    """Adds the step of a node and the chain behind it.
+
+    Args:
+        drafts: gets the step.
+        node: with the step's name and, where nothing else is given, its row and parameters.
+        primitive, args, attr, op, params: of the step.
+        chain: what it takes in.
+        inside: further nodes that it stands for.
+        decoded: what became of each Dequantize in front of it, and how.
+    """
+    origin = origin_of(node, *(link.node for link in chain.links), *inside)
+    params = node.attrs if params is None else params
+    step = Step(
+        node.name, primitive, op or node.op, tuple(args), (chain.value,), params, attr, origin
+    )
+    for name, array in chain.composed.constants.items():
+        drafts.file_constant(name, array)
+    drafts.add(step, [node, *(link.node for link in chain.links)])
+    record(drafts, step, node, chain)
+    for decode, fate, how in decoded:
+        if decode is not None:
+            drafts.decoded(decode, fate, how, node, step.name)
+
+
+def add_alone(
+    drafts: Drafts, node: Node, primitive: str, args: Roles, attr: PrimitiveAttr | None = None
+) -> None:
+    """Adds the step of a node alone; a reorder has no parameters."""
+    op, params = ("Identity", {}) if primitive == "reorder" else (node.op, node.attrs)
+    attr = attr or PrimitiveAttr()
+    step = Step(node.name, primitive, op, tuple(args), node.outputs, params, attr, node.origin)
+    drafts.add(step, [node])
+
+
+def scale_of(values: Vec | float, mask: int = 0) -> Scale:
+    """Factors in f32; the mask is that of more than one."""
+    floats = tuple(np.ravel(values).astype(np.float32).tolist())
+    return Scale(floats, mask if len(floats) > 1 else 0)
+
+
+def attributes_of(
+    composed: Composed,
+    scales: Mapping[str, Scale] | None = None,
+    zero_points: Mapping[str, int] | None = None,
+    output_scales: Scale | None = None,
+) -> PrimitiveAttr:
+    """The attributes of a composed chain, with scales and zero points of sources added."""
+    found = dict(scales or {})
+    if composed.dst_scale is not None:
+        found["dst"] = scale_of(composed.dst_scale)
+    zeros = {**(zero_points or {}), "dst": composed.dst_zero_point or 0}
+    points = {role: ZeroPoint((zero,)) for role, zero in zeros.items() if zero}
+    return PrimitiveAttr(found, points, composed.post_ops, output_scales)
+
+
+# -- what the graph tells --------------------------------------------------------------------------
+
+
+def size_along(drafts: Drafts, value: str, axis: int) -> int:
+    """The size of a value along an axis; 0 when it is symbolic or unknown."""
+    shape = drafts.graph.type(value).shape
+    size = shape[axis] if shape is not None and 0 <= axis < len(shape) else 0
+    return size if isinstance(size, int) else 0
+
+
+def knows_axis(drafts: Drafts, quantizer: Node) -> bool:
+    """True when the model tells the size of the axis that a Quantize or Dequantize has parameters
+    along, of what it reads.
+    """
+    axis = quantizer.attr("quant", Quantization).axis
+    return axis is None or size_along(drafts, quantizer.inputs[0], axis) > 0
+
+
+def codes_behind(drafts: Drafts, value: str) -> Node | None:
+    """The Dequantize of 8-bit codes made at run time, per tensor or along an axis of known size,
+    that produces a value, or None.
+    """
+    node = drafts.graph.producer(value)
+    if (
+        node is None
+        or node.op != "Dequantize"
+        or drafts.graph.constant(node.inputs[0]) is not None
+        or not knows_axis(drafts, node)
+    ):
+        return None
+    return node if drafts.graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
+
+
+def is_padded(node: Node) -> bool:
+    """True when windows of a convolution or pooling reach beyond what it reads."""
+    pads = node.attrs.get("pads")
+    automatic = node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    return automatic or (isinstance(pads, tuple) and any(pads))
