@@ -18,6 +18,7 @@ from onnx import GraphProto, NodeProto, TypeProto
 from ..ir.decision import Decision, Outcome, Quantizer
 from ..ir.graph import Graph, GraphError
 from ..ir.ops.spec import Array, Attr, NotCovered, ShapeError
+from ..ir.rule import Refusal
 from ..ir.types import DType, TensorType
 from .budgets import Budgets
 from .folding import Folder
@@ -272,20 +273,10 @@ class Importer:
         self.graph.quantizers[unique] = Quantizer(unique, form, value)
         return unique
 
-    def refuse(
-        self,
-        node: OnnxNode,
-        rule: str,
-        reason: str,
-        *,
-        expected: str = "",
-        found: str = "",
-        hint: str = "",
-    ) -> None:
+    def refuse(self, node: OnnxNode, rule: str, why: Refusal) -> None:
         """Leaves the decision that a rule of the import did not take a node, and why."""
-        self.graph.decide(
-            Decision(rule, node.origin, Outcome.REFUSED, reason, expected, found, hint)
-        )
+        told = (why.reason, why.expected, why.found, why.hint)
+        self.graph.decide(Decision(rule, node.origin, Outcome.REFUSED, *told))
 
     def cast(self, node: OnnxNode, value: str, dtype: DType, role: str, output: str = "") -> str:
         """The value as elements of `dtype`: itself when it is of that type and no name for the

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..errors import UnsupportedOp
 from ..ir.ops.spec import Attr
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
 from .derived import Derived, written
 from .importer import Handler
@@ -229,14 +230,8 @@ def _refuse(at: Derived, mode: str, dtype: DType | None) -> None:
         found = f"rounding mode {mode}"
     else:
         found = "more than 32 bits" if dtype is None else "scale or zero point in another form"
-    at.ctx.refuse(
-        at.node,
-        _RULE,
-        "no Quantize rounds like this; it runs as float arithmetic",
-        expected=expected,
-        found=found,
-        hint=_HINT,
-    )
+    reason = "no Quantize rounds like this; it runs as float arithmetic"
+    at.ctx.refuse(at.node, _RULE, Refusal(reason, expected, found, _HINT))
 
 
 # -- written out -----------------------------------------------------------------------------------

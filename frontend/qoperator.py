@@ -16,11 +16,12 @@ from typing import Final
 import onnx
 from onnx import TensorProto
 
+from ..ir.rule import Refusal
 from .derived import Derived, written
 from .foreign import import_foreign
 from .importer import Handler
 from .nodes import DEFAULT_DOMAIN
-from .quantize_dequantize import RULE
+from .quantize_dequantize import FOLD_HINT, RULE
 from .standard import import_standard
 
 __all__ = ["HANDLERS"]
@@ -50,8 +51,7 @@ def _matrix_product(at: Derived) -> None:
     if any(shape is None or len(shape) > 1 for shape in scales_of_rank):
         found = ", ".join(str(shape) for shape in scales_of_rank)
         why = "scales for each matrix of a batch have no per-axis form"
-        at.ctx.refuse(at.node, RULE, why, expected="scalars or vectors", found=found)
-        import_foreign(at.ctx, at.node)
+        _leave(at, Refusal(why, "scalars or vectors", found))
         return
     if _stays_foreign(at):
         return
@@ -178,16 +178,14 @@ def _stays_foreign(at: Derived) -> bool:
     ]
     if not computed or at.node.domain != DEFAULT_DOMAIN:
         return False
-    at.ctx.refuse(
-        at.node,
-        RULE,
-        "a parameter is known at run time only",
-        expected="constant scales and zero points",
-        found=f"{computed[0]} is computed",
-        hint="make scale and zero point initializers: static quantization and constant folding before export do",
-    )
-    import_foreign(at.ctx, at.node)
+    why, expected = "a parameter is known at run time only", "constant scales and zero points"
+    _leave(at, Refusal(why, expected, f"{computed[0]} is computed", FOLD_HINT))
     return True
+
+
+def _leave(at: Derived, why: Refusal) -> None:
+    at.ctx.refuse(at.node, RULE, why)
+    import_foreign(at.ctx, at.node)
 
 
 def _is_vector(at: Derived, index: int) -> bool:
