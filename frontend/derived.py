@@ -18,10 +18,13 @@ from ..ir.ops.spec import Array
 from ..ir.types import DType
 from .importer import Handler, Importer
 from .nodes import OnnxNode, signature
-from .quantize_dequantize import import_dequantize, import_quantize
-from .standard import import_standard
 
-__all__ = ["Derived", "written"]
+__all__ = ["FOLD_HINT", "RULE", "Derived", "written"]
+
+RULE: Final = "import_quantize_dequantize"
+"""Name of the rule in decisions: from codes, scales and zero points to Quantize and Dequantize."""
+
+FOLD_HINT: Final = "make scale and zero point initializers: static quantization and constant folding before export do"
 
 _TYPES: Final[dict[int, tuple[type, ...]]] = {
     AttributeProto.INT: (int,),
@@ -57,7 +60,7 @@ class Derived:
         """Imports an op of ONNX's own in the node's place; its output."""
         made = self.ctx.derived(self.node, role, op, inputs, attrs, output=output, version=version)
         _check_kinds(made)
-        import_standard(self.ctx, made)
+        self.ctx.take(made)
         return made.output(0)
 
     def decoded(self, first: int, role: str, *, axis: int | None = None) -> str:
@@ -81,7 +84,7 @@ class Derived:
             attrs = {} if axis is None else {"axis": axis}
             inputs = [name for name in (codes, scale, zero_point) if name]
             made = ctx.derived(node, role, "DequantizeLinear", inputs, attrs)
-            import_dequantize(ctx, made)
+            ctx.take(made)
             ctx.decoded[key] = made.output(0)
         return ctx.decoded[key]
 
@@ -101,7 +104,9 @@ class Derived:
         )
         inputs = [name for name in (value, scale, zero_point) if name]
         made = ctx.derived(node, "quantize", "QuantizeLinear", inputs, attrs, output=node.output(0))
-        import_quantize(ctx, made, stands_for=node)
+        name = ctx.add_quantizer(node.name, node.op, node.output(0))
+        ctx.codes[node.output(0)] = (name,)
+        ctx.take(made)
 
     def data(self, value: str, role: str) -> Array:
         """The data of an input that must be constant.

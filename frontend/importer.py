@@ -91,6 +91,7 @@ class Importer:
         opsets: Mapping[str, int],
         tensors: TensorReader,
         budgets: Budgets,
+        handler_of: Callable[[str, str], Handler],
     ) -> None:
         self.graph = Graph(source.name)
         self.source = source
@@ -98,6 +99,7 @@ class Importer:
         self.opsets = opsets
         self.tensors = tensors
         self.budgets = budgets
+        self._handler_of = handler_of
         self.absorbed: set[int] = set()
         self.model_outputs = frozenset(value.name for value in source.output)
         self.codes: dict[str, tuple[str, ...]] = {}
@@ -192,6 +194,10 @@ class Importer:
             newest,
             proto,
         )
+
+    def take(self, node: OnnxNode) -> None:
+        """Imports a node: its dialect does, the op table, or nobody (then it stays as it is)."""
+        self._handler_of(node.op, node.domain)(self, node)
 
     # -- writing -----------------------------------------------------------------------------------
 

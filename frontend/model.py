@@ -48,7 +48,8 @@ def _import(source: Source, budgets: Budgets) -> Graph:
     graph = inlined(model, HANDLERS.keys(), budgets)
     check_known(graph.node, opsets)
     wiring = check_wiring(graph, model.graph)
-    ctx = Importer(graph, wiring, opsets, TensorReader(budgets, source.folder), budgets)
+    tensors = TensorReader(budgets, source.folder)
+    ctx = Importer(graph, wiring, opsets, tensors, budgets, handler_of)
     _add_inputs(ctx, model)
     _add_constants(ctx, model)
     for index in wiring.order:
@@ -69,7 +70,7 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
     node = read_node(proto, ctx.node_name(proto), ctx.opsets)
     _check_text_inputs(ctx, node)
     try:
-        handler_of(node.op, node.domain)(ctx, node)
+        ctx.take(node)
     except NotCovered as error:  # a dialect's op on types that it is not made for
         raise node.invalid(str(error), "correct the types of what feeds this node") from None
 

@@ -17,12 +17,10 @@ import onnx
 from onnx import TensorProto
 
 from ..ir.rule import Refusal
-from .derived import Derived, written
+from .derived import FOLD_HINT, RULE, Derived, written
 from .foreign import import_foreign
 from .importer import Handler
 from .nodes import DEFAULT_DOMAIN
-from .quantize_dequantize import FOLD_HINT, RULE
-from .standard import import_standard
 
 __all__ = ["HANDLERS"]
 
@@ -150,7 +148,7 @@ def _dynamic_quantize_matmul(at: Derived) -> None:
     codes, scale, zero = (
         ctx.fresh(f"{node.name}.{part}") for part in ("codes", "scale", "zero_point")
     )
-    import_standard(ctx, dynamic.rewritten(outputs=(codes, scale, zero)))
+    ctx.take(dynamic.rewritten(outputs=(codes, scale, zero)))
     product = at.real("MatMulInteger", [codes, b, zero, *([b_zero] if b_zero else [])])
     as_float = at.real("Cast", [product], {"to": TensorProto.FLOAT}, role="float")
     factor = at.real("Mul", [scale, b_scale], role="factor")

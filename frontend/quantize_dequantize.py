@@ -25,41 +25,30 @@ from ..ir.ops.spec import Attr
 from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization, dimensions
 from .blocked import decode_blocks
+from .derived import FOLD_HINT, RULE
 from .element_types import dtype_of
 from .foreign import import_foreign
 from .importer import Handler, Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 
-__all__ = ["FOLD_HINT", "HANDLERS", "RULE", "import_dequantize", "import_quantize"]
-
-RULE: Final = "import_quantize_dequantize"
-"""Name of the rule in decisions: from codes, scales and zero points to Quantize and Dequantize."""
+__all__ = ["HANDLERS"]
 
 _LEAST_SCALE: Final = 2.0**-63
 _LARGEST_SCALE: Final = 2.0**63
 _EVALUATOR_KNOWS: Final = (
     21  # onnx.reference has DequantizeLinear from 19 on, and blocks came with 21
 )
-FOLD_HINT: Final = "make scale and zero point initializers: static quantization and constant folding before export do"
 _AXIS_HINT: Final = "set axis to the dimension that the scales run along"
 
 
-def import_quantize(ctx: Importer, node: OnnxNode, *, stands_for: OnnxNode | None = None) -> None:
+def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
     """QuantizeLinear(x, y_scale, y_zero_point?){axis, block_size, output_dtype, precision,
     saturate}.
-
-    Args:
-        ctx: the import.
-        node: the node.
-        stands_for: the node of the user's model that it is a part of, when it is no node of its
-            own.
     """
     _check_wires(node)
-    x = node.input(0)
-    if stands_for is None:
-        name = ctx.add_quantizer(node.name, node.op, x)
-    else:  # what it quantizes has no name in the model
-        name = ctx.add_quantizer(stands_for.name, stands_for.op, stands_for.output(0))
+    x, output = node.input(0), node.output(0)
+    # A part of a dialect's node has a quantizer already.
+    names = ctx.codes.get(output) or (ctx.add_quantizer(node.name, node.op, x),)
     dtype = _code_type(ctx, node)
     quant = _precision(node) or _quantization(ctx, node)
     if isinstance(quant, Refusal):
@@ -72,8 +61,8 @@ def import_quantize(ctx: Importer, node: OnnxNode, *, stands_for: OnnxNode | Non
                 where=node.where,
                 hint=quant.hint,
             )
-        ctx.codes[node.output(0)] = (name,)
-        _keep(ctx, node, quant, (name,))
+        ctx.codes[output] = names
+        _keep(ctx, node, quant, names)
         return
     lo, hi, output, absorbed = _clipped(ctx, node, dtype)
     is_half = ctx.type(x).dtype in {DType.F16, DType.BF16}
@@ -86,12 +75,12 @@ def import_quantize(ctx: Importer, node: OnnxNode, *, stands_for: OnnxNode | Non
         "order": "round_first",
     }
     ctx.emit(
-        node, "Quantize", (source,), attrs, outputs=(output,), quantizer=(name,), absorbed=absorbed
+        node, "Quantize", (source,), attrs, outputs=(output,), quantizer=names, absorbed=absorbed
     )
-    ctx.codes[output] = (name,)
+    ctx.codes[output] = names
 
 
-def import_dequantize(ctx: Importer, node: OnnxNode) -> None:
+def _import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     """DequantizeLinear(x, x_scale, x_zero_point?){axis, block_size, output_dtype}."""
     _check_wires(node)
     x = node.input(0)
@@ -306,7 +295,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     (domain, op): handler
     for domain in (DEFAULT_DOMAIN, "com.microsoft")
     for op, handler in (
-        ("QuantizeLinear", import_quantize),
-        ("DequantizeLinear", import_dequantize),
+        ("QuantizeLinear", _import_quantize),
+        ("DequantizeLinear", _import_dequantize),
     )
 }
