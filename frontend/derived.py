@@ -4,7 +4,8 @@ in the node's place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,12 +16,15 @@ from ..errors import UnsupportedOp
 from ..ir.element_types import ELEMENT_TYPES
 from ..ir.ops.spec import Array
 from ..ir.types import DType
-from .importer import Importer
+from .importer import Handler, Importer
 from .nodes import OnnxNode, signature
-from .quantize_dequantize import import_dequantize, import_quantize
-from .standard import import_standard
 
-__all__ = ["constant", "dequantized", "product_of_scales", "quantized", "real"]
+__all__ = ["FOLD_HINT", "RULE", "Derived", "written"]
+
+RULE: Final = "import_quantize_dequantize"
+"""Name of the rule in decisions: from codes, scales and zero points to Quantize and Dequantize."""
+
+FOLD_HINT: Final = "make scale and zero point initializers: static quantization and constant folding before export do"
 
 _TYPES: Final[dict[int, tuple[type, ...]]] = {
     AttributeProto.INT: (int,),
@@ -32,22 +36,119 @@ _TYPES: Final[dict[int, tuple[type, ...]]] = {
 _LISTS: Final = frozenset({AttributeProto.INTS, AttributeProto.FLOATS})
 
 
-def real(
-    ctx: Importer,
-    node: OnnxNode,
-    op: str,
-    inputs: Sequence[str],
-    attrs: Mapping[str, Any] | None = None,
-    *,
-    role: str = "",
-    output: str = "",
-    version: int = 0,
-) -> str:
-    """Imports an op of ONNX's own in the node's place; its output."""
-    made = ctx.derived(node, role, op, inputs, attrs, output=output, version=version)
-    _check_kinds(made)
-    import_standard(ctx, made)
-    return made.output(0)
+@dataclass(frozen=True)
+class Derived:
+    """Writes what a dialect's node means."""
+
+    ctx: Importer
+    node: OnnxNode
+
+    def input(self, index: int) -> str:
+        """Input `index` of the node, '' when it is absent."""
+        return self.node.input(index)
+
+    def real(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        role: str = "",
+        output: str = "",
+        version: int = 0,
+    ) -> str:
+        """Imports an op of ONNX's own in the node's place; its output."""
+        made = self.ctx.derived(self.node, role, op, inputs, attrs, output=output, version=version)
+        _check_kinds(made)
+        self.ctx.take(made)
+        return made.output(0)
+
+    def decoded(self, first: int, role: str, *, axis: int | None = None) -> str:
+        """The real value of the codes that input `first` holds; their scale and zero point are the
+        two behind it.
+        """
+        codes, scale, zero_point = (self.input(first + i) for i in range(3))
+        return self.dequantized(codes, scale, zero_point, role, axis=axis)
+
+    def dequantized(
+        self, codes: str, scale: str, zero_point: str, role: str, *, axis: int | None = None
+    ) -> str:
+        """The real value of codes: a DequantizeLinear in the node's place, one for all nodes that
+        read the same.
+        """
+        ctx, node = self.ctx, self.node
+        if not codes or not scale:
+            raise node.invalid(f"{node.op} lacks {'a tensor' if not codes else 'a scale'} ({role})")
+        key = (codes, scale, zero_point, str(axis))
+        if key not in ctx.decoded:
+            attrs = {} if axis is None else {"axis": axis}
+            inputs = [name for name in (codes, scale, zero_point) if name]
+            made = ctx.derived(node, role, "DequantizeLinear", inputs, attrs)
+            ctx.take(made)
+            ctx.decoded[key] = made.output(0)
+        return ctx.decoded[key]
+
+    def quantized(self, value: str, first: int, *, like: int = 0) -> None:
+        """The codes of a real value, as the node's output: a QuantizeLinear in its place, whose
+        scale is input `first`, and the zero point the one behind it. The quantizer is called like
+        the node.
+
+        Without a zero point the codes are of the type that the codes of input `like` have.
+        """
+        ctx, node = self.ctx, self.node
+        scale, zero_point = self.input(first), self.input(first + 1)
+        if not scale:
+            raise node.invalid(f"{node.op} lacks the scale of its output")
+        attrs = (
+            {} if zero_point else {"output_dtype": ELEMENT_TYPES[ctx.type(self.input(like)).dtype]}
+        )
+        inputs = [name for name in (value, scale, zero_point) if name]
+        made = ctx.derived(node, "quantize", "QuantizeLinear", inputs, attrs, output=node.output(0))
+        name = ctx.add_quantizer(node.name, node.op, node.output(0))
+        ctx.codes[node.output(0)] = (name,)
+        ctx.take(made)
+
+    def data(self, value: str, role: str) -> Array:
+        """The data of an input that must be constant.
+
+        Raises:
+            UnsupportedOp: it is known at run time only.
+        """
+        data = self.ctx.constant(value)
+        if data is None:
+            hint = (
+                "make it an initializer: static quantization and constant folding before export do"
+            )
+            raise UnsupportedOp(
+                f"the {role} of {self.node.op}, {value!r}, is known at run time only",
+                where=self.node.where,
+                hint=hint,
+            )
+        return data
+
+    def floats(self, value: str, role: str) -> npt.NDArray[np.float32]:
+        """The same in f32."""
+        return np.asarray(self.data(value, role), np.float32)
+
+    def constant(self, role: str, data: npt.ArrayLike) -> str:
+        """A new f32 constant; its name."""
+        return self.ctx.add_constant(self.node, role, data, DType.F32)
+
+    def product_of_scales(self, scales: Sequence[str], factor: float = 1.0) -> str:
+        """A new constant: the product of scales, in f32, which is what an int32 bias is quantized
+        with.
+        """
+        product: npt.NDArray[np.float32] = np.asarray(factor, np.float32)
+        for name in scales:
+            product = product * self.floats(name, "scale").reshape(-1)
+        return self.constant(
+            "bias_scale", product.reshape(-1) if product.size > 1 else product.reshape(())
+        )
+
+
+def written(run: Callable[[Derived], object]) -> Handler:
+    """The handler that says by `run` what a node means."""
+    return lambda ctx, node: run(Derived(ctx, node))
 
 
 def _check_kinds(made: OnnxNode) -> None:
@@ -63,83 +164,3 @@ def _check_kinds(made: OnnxNode) -> None:
             isinstance(v, types) for v in values
         ):
             raise made.invalid(f"the attribute {name!r} has the wrong kind: {value!r}")
-
-
-def dequantized(
-    ctx: Importer,
-    node: OnnxNode,
-    codes: str,
-    scale: str,
-    zero_point: str,
-    role: str,
-    *,
-    axis: int | None = None,
-) -> str:
-    """The real value of codes: a DequantizeLinear in the node's place, one for all nodes that read
-    the same.
-    """
-    if not codes or not scale:
-        raise node.invalid(f"{node.op} lacks {'a tensor' if not codes else 'a scale'} ({role})")
-    key = (codes, scale, zero_point, str(axis))
-    if key not in ctx.decoded:
-        attrs = {} if axis is None else {"axis": axis}
-        made = ctx.derived(
-            node,
-            role,
-            "DequantizeLinear",
-            [name for name in (codes, scale, zero_point) if name],
-            attrs,
-        )
-        import_dequantize(ctx, made)
-        ctx.decoded[key] = made.output(0)
-    return ctx.decoded[key]
-
-
-def quantized(
-    ctx: Importer, node: OnnxNode, value: str, scale: str, zero_point: str, *, like: str
-) -> None:
-    """The codes of a real value, as the node's output: a QuantizeLinear in its place. The quantizer
-    is called like the node.
-
-    Without a zero point the codes are of the type that the codes `like` have.
-    """
-    if not scale:
-        raise node.invalid(f"{node.op} lacks the scale of its output")
-    attrs = {} if zero_point else {"output_dtype": ELEMENT_TYPES[ctx.type(like).dtype]}
-    inputs = [name for name in (value, scale, zero_point) if name]
-    made = ctx.derived(node, "quantize", "QuantizeLinear", inputs, attrs, output=node.output(0))
-    import_quantize(ctx, made, stands_for=node)
-
-
-def constant(ctx: Importer, node: OnnxNode, value: str, role: str) -> Array:
-    """The data of an input that must be constant.
-
-    Raises:
-        UnsupportedOp: it is known at run time only.
-    """
-    data = ctx.constant(value)
-    if data is None:
-        hint = "make it an initializer: static quantization and constant folding before export do"
-        raise UnsupportedOp(
-            f"the {role} of {node.op}, {value!r}, is known at run time only",
-            where=node.where,
-            hint=hint,
-        )
-    return data
-
-
-def product_of_scales(
-    ctx: Importer, node: OnnxNode, scales: Sequence[str], factor: float = 1.0
-) -> str:
-    """A new constant: the product of scales, in f32, which is what an int32 bias is quantized
-    with.
-    """
-    product: npt.NDArray[np.float32] = np.asarray(factor, np.float32)
-    for name in scales:
-        product = product * np.asarray(constant(ctx, node, name, "scale"), np.float32).reshape(-1)
-    return ctx.add_constant(
-        node,
-        "bias_scale",
-        product.reshape(-1) if product.size > 1 else product.reshape(()),
-        DType.F32,
-    )

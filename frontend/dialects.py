@@ -10,7 +10,7 @@ import onnx
 from onnx import NodeProto
 
 from ..errors import UnsupportedOp
-from . import fake_quantize, integer_ops, qonnx, qoperator, quantize_dequantize
+from . import fake_quantize, qonnx, qoperator, quantize_dequantize
 from .foreign import import_foreign
 from .importer import Handler
 from .nodes import DEFAULT_DOMAIN, normal_domain, signature
@@ -24,7 +24,6 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **fake_quantize.HANDLERS,
         **quantize_dequantize.HANDLERS,
         **qoperator.HANDLERS,
-        **integer_ops.HANDLERS,
         **qonnx.HANDLERS,
     }
 )

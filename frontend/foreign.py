@@ -15,17 +15,16 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any, Final
 
-import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from ..errors import UnsupportedOp
-from ..ir.element_types import ELEMENT_TYPES
 from ..ir.ops import dims
 from ..ir.ops.einsum import einsum_shape
-from ..ir.ops.foreign_guards import for_inference, foreign_refusal, onnx_speaking
+from ..ir.ops.foreign_guards import for_inference, onnx_speaking
 from ..ir.ops.spec import ShapeError
 from ..ir.types import DType, Shape, TensorType
+from ..plan.foreign import declared, known_tensor, shown_problem
 from .element_types import dtype_of
 from .importer import Importer
 from .nodes import OnnxNode
@@ -35,11 +34,6 @@ __all__ = ["INPUTS_KEY", "OPSETS_KEY", "import_foreign"]
 
 INPUTS_KEY: Final = "fqfuse.inputs"
 OPSETS_KEY: Final = "fqfuse.opsets"
-
-_KNOWN_TO_INFERENCE: Final = 1024
-"""Elements of an integer constant that shape inference is shown; the shape of an output cannot need
-more.
-"""
 
 _SCHEMA_TYPES: Final = {
     "tensor(float)": DType.F32,
@@ -75,7 +69,9 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         always = ctx.add_constant(node, "cond", True, DType.BOOL)
         node = node.rewritten(inputs=(node.input(0), always, *node.inputs[2:]))
     proto = _self_contained(ctx, node)
-    _check_shown(node, proto)
+    problem = shown_problem(proto)
+    if problem:
+        raise node.invalid(problem, "correct the attribute")
     reads = (*node.inputs, *(name for name in captured_names(proto) if name not in node.inputs))
     opsets = {**ctx.opsets, node.domain: node.version}
     model = _single_node_model(ctx, proto, reads, opsets)
@@ -89,25 +85,6 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         "proto": proto.SerializeToString(deterministic=True),
     }
     ctx.emit(node, "Onnx", reads, attrs, outputs=node.outputs, quantizer=quantizer, types=types)
-
-
-def _check_shown(node: OnnxNode, proto: NodeProto) -> None:
-    """Refuses what ONNX's own code crashes or never ends on.
-
-    Raises:
-        InvalidModel: such a node, or one inside a subgraph.
-    """
-    attributes = {
-        found.name: helper.get_attribute_value(found)
-        for found in proto.attribute
-        if found.type != AttributeProto.UNDEFINED
-    }
-    problem = foreign_refusal(proto.op_type, attributes, len(proto.input), len(proto.output))
-    if problem:
-        raise node.invalid(problem, "correct the attribute")
-    for body in subgraphs(proto):
-        for inner in body.node:
-            _check_shown(node, inner)
 
 
 def _self_contained(ctx: Importer, node: OnnxNode) -> NodeProto:
@@ -153,27 +130,17 @@ def _single_node_model(
     """A model of this node alone, whose inputs have the types that the import has found."""
     inputs, constants = [], []
     for name in dict.fromkeys(filter(None, reads)):
-        data = ctx.constant(name)
-        if (
-            data is not None
-            and data.size <= _KNOWN_TO_INFERENCE
-            and data.dtype in (np.int64, np.int32, np.float32)
-        ):
-            constants.append(numpy_helper.from_array(np.asarray(data), name))
+        known = known_tensor(name, ctx.constant(name))
+        if known is None:
+            inputs.append(declared(name, ctx.type(name)))
         else:
-            inputs.append(_value_info(name, ctx.type(name)))
+            constants.append(known)
     outputs = [ValueInfoProto(name=name) for name in proto.output if name]
     graph = helper.make_graph([proto], "foreign", inputs, outputs, constants)
     return helper.make_model(
         graph,
         opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()],
     )
-
-
-def _value_info(name: str, type_: TensorType) -> ValueInfoProto:
-    # Two unknown sizes must not look equal to the inference, so they go without a name.
-    shape = None if type_.shape is None else [None if d == dims.UNKNOWN else d for d in type_.shape]
-    return helper.make_tensor_value_info(name, ELEMENT_TYPES[type_.dtype], shape)
 
 
 def _check_evaluator(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> None:

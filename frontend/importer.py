@@ -18,6 +18,7 @@ from onnx import GraphProto, NodeProto, TypeProto
 from ..ir.decision import Decision, Outcome, Quantizer
 from ..ir.graph import Graph, GraphError
 from ..ir.ops.spec import Array, Attr, NotCovered, ShapeError
+from ..ir.rule import Refusal
 from ..ir.types import DType, TensorType
 from .budgets import Budgets
 from .folding import Folder
@@ -90,6 +91,7 @@ class Importer:
         opsets: Mapping[str, int],
         tensors: TensorReader,
         budgets: Budgets,
+        handler_of: Callable[[str, str], Handler],
     ) -> None:
         self.graph = Graph(source.name)
         self.source = source
@@ -97,6 +99,7 @@ class Importer:
         self.opsets = opsets
         self.tensors = tensors
         self.budgets = budgets
+        self._handler_of = handler_of
         self.absorbed: set[int] = set()
         self.model_outputs = frozenset(value.name for value in source.output)
         self.codes: dict[str, tuple[str, ...]] = {}
@@ -192,6 +195,10 @@ class Importer:
             proto,
         )
 
+    def take(self, node: OnnxNode) -> None:
+        """Imports a node: its dialect does, the op table, or nobody (then it stays as it is)."""
+        self._handler_of(node.op, node.domain)(self, node)
+
     # -- writing -----------------------------------------------------------------------------------
 
     def add_constant(self, node: OnnxNode, role: str, data: npt.ArrayLike, dtype: DType) -> str:
@@ -272,20 +279,10 @@ class Importer:
         self.graph.quantizers[unique] = Quantizer(unique, form, value)
         return unique
 
-    def refuse(
-        self,
-        node: OnnxNode,
-        rule: str,
-        reason: str,
-        *,
-        expected: str = "",
-        found: str = "",
-        hint: str = "",
-    ) -> None:
+    def refuse(self, node: OnnxNode, rule: str, why: Refusal) -> None:
         """Leaves the decision that a rule of the import did not take a node, and why."""
-        self.graph.decide(
-            Decision(rule, node.origin, Outcome.REFUSED, reason, expected, found, hint)
-        )
+        told = (why.reason, why.expected, why.found, why.hint)
+        self.graph.decide(Decision(rule, node.origin, Outcome.REFUSED, *told))
 
     def cast(self, node: OnnxNode, value: str, dtype: DType, role: str, output: str = "") -> str:
         """The value as elements of `dtype`: itself when it is of that type and no name for the

@@ -22,7 +22,7 @@ from .functions import inlined
 from .importer import Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, read_node, signature
 from .source import Source
-from .structure import check_wiring, count_nodes
+from .structure import check_wiring, count_nodes, initializer_names
 from .tensors import Constant, TensorReader
 from .texts import check_texts
 
@@ -48,7 +48,8 @@ def _import(source: Source, budgets: Budgets) -> Graph:
     graph = inlined(model, HANDLERS.keys(), budgets)
     check_known(graph.node, opsets)
     wiring = check_wiring(graph, model.graph)
-    ctx = Importer(graph, wiring, opsets, TensorReader(budgets, source.folder), budgets)
+    tensors = TensorReader(budgets, source.folder)
+    ctx = Importer(graph, wiring, opsets, tensors, budgets, handler_of)
     _add_inputs(ctx, model)
     _add_constants(ctx, model)
     for index in wiring.order:
@@ -69,7 +70,7 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
     node = read_node(proto, ctx.node_name(proto), ctx.opsets)
     _check_text_inputs(ctx, node)
     try:
-        handler_of(node.op, node.domain)(ctx, node)
+        ctx.take(node)
     except NotCovered as error:  # a dialect's op on types that it is not made for
         raise node.invalid(str(error), "correct the types of what feeds this node") from None
 
@@ -128,9 +129,7 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
 
 def _add_inputs(ctx: Importer, model: onnx.ModelProto) -> None:
     """The inputs; one that an initializer of the same name gives a value is a constant."""
-    constants = {tensor.name for tensor in model.graph.initializer} | {
-        sparse.values.name for sparse in model.graph.sparse_initializer
-    }
+    constants = set(initializer_names(model.graph))
     inputs = [value for value in ctx.source.input if value.name not in constants]
     names: dict[str, str] = {}
     for given in dict.fromkeys(
@@ -201,15 +200,17 @@ def _add_constants(ctx: Importer, model: onnx.ModelProto) -> None:
     """
     for tensor in model.graph.initializer:
         if _is_read(ctx, tensor.name):
-            _add(ctx, tensor.name, ctx.tensors.read(tensor, f"initializer {tensor.name[:200]!r}"))
+            where = f"initializer {tensor.name[:200]!r}"
+            ctx.graph.add_constant(tensor.name, *ctx.tensors.read(tensor, where))
     for sparse in model.graph.sparse_initializer:
         name = sparse.values.name
         if _is_read(ctx, name):
-            _add(ctx, name, ctx.tensors.read_sparse(sparse, f"sparse initializer {name[:200]!r}"))
+            where = f"sparse initializer {name[:200]!r}"
+            ctx.graph.add_constant(name, *ctx.tensors.read_sparse(sparse, where))
     for proto in ctx.source.node:
         if _is_constant(proto) and proto.output and _is_read(ctx, proto.output[0]):
             node = read_node(proto, proto.name, ctx.opsets)
-            _add(ctx, node.output(0), _constant_value(ctx, proto, node.where))
+            ctx.graph.add_constant(node.output(0), *_constant_value(ctx, proto, node.where))
 
 
 def _is_read(ctx: Importer, name: str) -> bool:
@@ -220,8 +221,13 @@ def _is_constant(proto: NodeProto) -> bool:
     return proto.op_type == "Constant" and normal_domain(proto.domain) == DEFAULT_DOMAIN
 
 
-def _add(ctx: Importer, name: str, constant: Constant) -> None:
-    ctx.graph.add_constant(name, *constant)
+_NUMBERS: Final = {
+    "value_int": ("i", DType.S64),
+    "value_ints": ("ints", DType.S64),
+    "value_float": ("f", DType.F32),
+    "value_floats": ("floats", DType.F32),
+}
+"""Attribute of Constant -> where protobuf holds its numbers, and their type."""
 
 
 def _constant_value(ctx: Importer, proto: NodeProto, where: str) -> Constant:
@@ -238,28 +244,20 @@ def _constant_value(ctx: Importer, proto: NodeProto, where: str) -> Constant:
 
 def _constant_forms(ctx: Importer, proto: NodeProto, where: str) -> Iterator[tuple[str, Constant]]:
     for attribute in proto.attribute:
-        match attribute.name:
-            case "value":
-                yield attribute.name, ctx.tensors.read(attribute.t, where)
-            case "sparse_value":
-                yield attribute.name, ctx.tensors.read_sparse(attribute.sparse_tensor, where)
-            case "value_int":
-                yield attribute.name, (np.asarray(attribute.i, np.int64), DType.S64)
-            case "value_ints":
-                yield attribute.name, (np.asarray(attribute.ints, np.int64), DType.S64)
-            case "value_float":
-                yield attribute.name, (np.asarray(attribute.f, np.float32), DType.F32)
-            case "value_floats":
-                yield attribute.name, (np.asarray(attribute.floats, np.float32), DType.F32)
-            case "value_string" | "value_strings":
-                texts = (
-                    [attribute.s] if attribute.name == "value_string" else list(attribute.strings)
-                )
-                shape = [] if attribute.name == "value_string" else [len(texts)]
-                yield (
-                    attribute.name,
-                    ctx.tensors.read(
-                        TensorProto(data_type=TensorProto.STRING, dims=shape, string_data=texts),
-                        where,
-                    ),
-                )
+        name = attribute.name
+        if name == "value":
+            yield name, ctx.tensors.read(attribute.t, where)
+        elif name == "sparse_value":
+            yield name, ctx.tensors.read_sparse(attribute.sparse_tensor, where)
+        elif name in _NUMBERS:
+            field, dtype = _NUMBERS[name]
+            yield name, (np.asarray(getattr(attribute, field), dtype.numpy), dtype)
+        elif name in ("value_string", "value_strings"):
+            single = name == "value_string"
+            texts = [attribute.s] if single else list(attribute.strings)
+            tensor = TensorProto(
+                data_type=TensorProto.STRING,
+                dims=[] if single else [len(texts)],
+                string_data=texts,
+            )
+            yield name, ctx.tensors.read(tensor, where)

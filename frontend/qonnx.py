@@ -20,9 +20,10 @@ import numpy.typing as npt
 
 from ..errors import UnsupportedOp
 from ..ir.ops.spec import Attr
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
-from .derived import constant, real
-from .importer import Handler, Importer
+from .derived import Derived, written
+from .importer import Handler
 from .nodes import OnnxNode
 
 __all__ = ["HANDLERS"]
@@ -33,24 +34,23 @@ _HINT: Final = "export again with Brevitas' export_qonnx, or in the QCDQ form (e
 _NEXT_BELOW_ZERO: Final = -float(np.finfo(np.float32).smallest_subnormal)
 
 
-def _quant(ctx: Importer, node: OnnxNode) -> None:
+def _quant(at: Derived) -> None:
     """Quant(x, scale, zeropt, bitwidth){signed, narrow, rounding_mode}."""
+    ctx, node = at.ctx, at.node
     x, scale, zero, _ = _inputs(node, 4)
     mode = _rounding(node, "ROUND")
-    bits = _bits(ctx, node, node.input(3))
+    bits = _bits(at, at.input(3))
     signed, narrow = bool(node.attr("signed", 1)), bool(node.attr("narrow", 0))
     if bits == 1 and signed:
-        _one_bit(ctx, node)
+        _one_bit(at)
         return
     low, high = _range(bits, signed, narrow)
-    quant = _quantization(ctx, node, scale, zero)
+    quant = _quantization(at, scale, zero)
     dtype = _code_type(low, high)
     if quant is None or dtype is None or mode != "ROUND":
-        _refuse(ctx, node, mode, dtype)
-        codes = _rounded(
-            ctx, node, _clipped(ctx, node, _shifted(ctx, node, x, scale, zero), low, high), mode
-        )
-        _restored(ctx, node, codes, scale, zero)
+        _refuse(at, mode, dtype)
+        codes = _rounded(at, _clipped(at, _shifted(at, x, scale, zero), low, high), mode)
+        _restored(at, codes, scale, zero)
         return
     quantizer = (ctx.add_quantizer(node.name, node.op, x),)
     attrs: dict[str, Attr] = {
@@ -72,31 +72,32 @@ def _quant(ctx: Importer, node: OnnxNode) -> None:
     )
 
 
-def _bipolar(ctx: Importer, node: OnnxNode) -> None:
+def _bipolar(at: Derived) -> None:
     """BipolarQuant(x, scale): scale where x >= 0, -scale elsewhere."""
-    x, scale = _inputs(node, 2)
-    _two_levels(ctx, node, x, scale)
+    x, scale = _inputs(at.node, 2)
+    _two_levels(at, x, scale)
 
 
-def _one_bit(ctx: Importer, node: OnnxNode) -> None:
+def _one_bit(at: Derived) -> None:
     """Quant with one signed bit, which QONNX takes for bipolar."""
-    x, scale, zero, _ = _inputs(node, 4)
-    scales, zeros = constant(ctx, node, scale, "scale"), constant(ctx, node, zero, "zero point")
-    if np.any(zeros) or np.any(np.asarray(scales, np.float32) <= 0):
+    x, scale, zero, _ = _inputs(at.node, 4)
+    scales, zeros = at.floats(scale, "scale"), at.data(zero, "zero point")
+    if np.any(zeros) or np.any(scales <= 0):
         raise UnsupportedOp(
             "Quant with one bit and a zero point, or a scale that is not positive",
-            where=node.where,
+            where=at.node.where,
             hint=_HINT,
         )
-    _two_levels(ctx, node, x, scale)
+    _two_levels(at, x, scale)
 
 
-def _two_levels(ctx: Importer, node: OnnxNode, x: str, scale: str) -> None:
-    high = np.asarray(constant(ctx, node, scale, "scale"), np.float32)
-    threshold = ctx.add_constant(node, "threshold", _NEXT_BELOW_ZERO, DType.F32)
+def _two_levels(at: Derived, x: str, scale: str) -> None:
+    ctx, node = at.ctx, at.node
+    high = at.floats(scale, "scale")
+    threshold = at.constant("threshold", _NEXT_BELOW_ZERO)
     lower, upper = (
-        ctx.add_constant(node, "low", -high, DType.F32),
-        ctx.add_constant(node, "high", high, DType.F32),
+        at.constant("low", -high),
+        at.constant("high", high),
     )
     quantizer = (ctx.add_quantizer(node.name, node.op, x),)
     inputs = (x, threshold, threshold, lower, upper)
@@ -105,40 +106,37 @@ def _two_levels(ctx: Importer, node: OnnxNode, x: str, scale: str) -> None:
     )
 
 
-def _trunc(ctx: Importer, node: OnnxNode) -> None:
+def _trunc(at: Derived) -> None:
     """Trunc-1(x, scale, zeropt, in_bits, out_bits); Trunc-2(x, scale, zeropt, in_bits, out_scale,
     [out_zeropt,] out_bits).
 
     Drops low bits of round(x/scale + zeropt): divides by a power of two and rounds (FLOOR by
     default).
     """
+    node = at.node
     count = len(node.inputs)
     if count not in {5, 6, 7}:
         raise node.invalid(f"Trunc has 5 to 7 inputs, not {count}", _HINT)
     x, scale, zero = _inputs(node, 3, at_least=True)
     mode = _rounding(node, "FLOOR")
-    _refuse(ctx, node, mode, DType.S8)
-    steps = real(ctx, node, "Round", [_shifted(ctx, node, x, scale, zero)], role="steps")
-    out_bits = _bits(ctx, node, node.input(count - 1))
+    _refuse(at, mode, DType.S8)
+    steps = at.real("Round", [_shifted(at, x, scale, zero)], role="steps")
+    out_bits = _bits(at, at.input(count - 1))
     if count == 5:
-        divisor = np.float32(2.0) ** np.float32(_bits(ctx, node, node.input(3)) - out_bits)
-        codes = _rounded(ctx, node, _divided(ctx, node, steps, divisor), mode)
-        _restored(ctx, node, codes, scale, zero)
+        divisor = np.float32(2.0) ** np.float32(_bits(at, at.input(3)) - out_bits)
+        codes = _rounded(at, _divided(at, steps, divisor), mode)
+        _restored(at, codes, scale, zero)
         return
-    out_scale = np.asarray(constant(ctx, node, node.input(4), "output scale"), np.float32)
-    in_scale = np.asarray(constant(ctx, node, scale, "scale"), np.float32)
+    out_scale = at.floats(at.input(4), "output scale")
+    in_scale = at.floats(scale, "scale")
     ratio = out_scale / in_scale
     if not (np.isfinite(ratio).all() and (ratio > 0).all()):
         raise node.invalid("the scales of Trunc must be positive", _HINT)
     divisor = np.exp2(np.rint(np.log2(ratio)))
     low, high = _range(out_bits, bool(node.attr("signed", 1)), bool(node.attr("narrow", 0)))
-    codes = _rounded(
-        ctx, node, _clipped(ctx, node, _divided(ctx, node, steps, divisor), low, high), mode
-    )
-    shift = np.asarray(constant(ctx, node, zero, "zero point"), np.float32) / divisor
-    _restored(
-        ctx, node, codes, node.input(4), ctx.add_constant(node, "out_zero_point", shift, DType.F32)
-    )
+    codes = _rounded(at, _clipped(at, _divided(at, steps, divisor), low, high), mode)
+    shift = at.floats(zero, "zero point") / divisor
+    _restored(at, codes, at.input(4), at.constant("out_zero_point", shift))
 
 
 # -- parameters ------------------------------------------------------------------------------------
@@ -165,17 +163,19 @@ def _rounding(node: OnnxNode, default: str) -> str:
     return mode
 
 
-def _bits(ctx: Importer, node: OnnxNode, value: str) -> int:
-    data = np.asarray(constant(ctx, node, value, "bit width"))
+def _bits(at: Derived, value: str) -> int:
+    data = np.asarray(at.data(value, "bit width"))
     if data.size < 1 or data.min() != data.max():
         raise UnsupportedOp(
             "bit widths that differ from channel to channel",
-            where=node.where,
+            where=at.node.where,
             hint="use one bit width for each tensor",
         )
     bits = float(data.flat[0])
     if not bits.is_integer() or not 1 <= bits <= 64:
-        raise node.invalid(f"the bit width is {bits}, and must be an integer from 1 to 64", _HINT)
+        raise at.node.invalid(
+            f"the bit width is {bits}, and must be an integer from 1 to 64", _HINT
+        )
     return int(bits)
 
 
@@ -195,9 +195,9 @@ def _code_type(low: int, high: int) -> DType | None:
     )
 
 
-def _quantization(ctx: Importer, node: OnnxNode, scale: str, zero: str) -> Quantization | None:
+def _quantization(at: Derived, scale: str, zero: str) -> Quantization | None:
     """Scale and zero point along at most one axis of x; None when they have no such form."""
-    scales, zeros = ctx.constant(scale), ctx.constant(zero)
+    scales, zeros = at.ctx.constant(scale), at.ctx.constant(zero)
     if scales is None or zeros is None:
         return None
     s, z = np.asarray(scales, np.float32), np.asarray(zeros, np.float32)
@@ -205,13 +205,13 @@ def _quantization(ctx: Importer, node: OnnxNode, scale: str, zero: str) -> Quant
         return None
     if s.size == z.size == 1:
         return Quantization.of(s.reshape(-1), z.reshape(-1))
-    shape = ctx.type(node.input(0)).shape
+    shape = at.ctx.type(at.input(0)).shape
     if shape is None or max(s.ndim, z.ndim) > len(shape):
         return None
     try:
         s, z = np.broadcast_arrays(s, z)
     except ValueError:
-        raise node.invalid(
+        raise at.node.invalid(
             f"scale and zero point have the shapes {list(s.shape)} and {list(z.shape)}", _HINT
         ) from None
     long = [axis for axis, size in enumerate(s.shape) if size > 1]
@@ -222,86 +222,67 @@ def _quantization(ctx: Importer, node: OnnxNode, scale: str, zero: str) -> Quant
     )
 
 
-def _refuse(ctx: Importer, node: OnnxNode, mode: str, dtype: DType | None) -> None:
+def _refuse(at: Derived, mode: str, dtype: DType | None) -> None:
     expected = "Quant that rounds to even, of 32 bits at most, with constant scale and zero point along one axis"
-    if node.op == "Trunc":
+    if at.node.op == "Trunc":
         found = "Trunc, which drops bits"
     elif mode != "ROUND":
         found = f"rounding mode {mode}"
     else:
         found = "more than 32 bits" if dtype is None else "scale or zero point in another form"
-    ctx.refuse(
-        node,
-        _RULE,
-        "no Quantize rounds like this; it runs as float arithmetic",
-        expected=expected,
-        found=found,
-        hint=_HINT,
-    )
+    reason = "no Quantize rounds like this; it runs as float arithmetic"
+    at.ctx.refuse(at.node, _RULE, Refusal(reason, expected, found, _HINT))
 
 
 # -- written out -----------------------------------------------------------------------------------
 
 
-def _shifted(ctx: Importer, node: OnnxNode, x: str, scale: str, zero: str) -> str:
+def _shifted(at: Derived, x: str, scale: str, zero: str) -> str:
     """x / scale + zero."""
-    return real(
-        ctx, node, "Add", [real(ctx, node, "Div", [x, scale], role="scale"), zero], role="shift"
-    )
+    return at.real("Add", [at.real("Div", [x, scale], role="scale"), zero], role="shift")
 
 
-def _divided(ctx: Importer, node: OnnxNode, value: str, divisor: npt.ArrayLike) -> str:
-    return real(
-        ctx,
-        node,
+def _divided(at: Derived, value: str, divisor: npt.ArrayLike) -> str:
+    return at.real(
         "Div",
-        [value, ctx.add_constant(node, "divisor", divisor, DType.F32)],
+        [value, at.constant("divisor", divisor)],
         role="drop",
     )
 
 
-def _clipped(ctx: Importer, node: OnnxNode, value: str, low: int, high: int) -> str:
-    bounds = [
-        ctx.add_constant(node, role, bound, DType.F32)
-        for role, bound in (("lowest", low), ("highest", high))
-    ]
-    return real(ctx, node, "Clip", [value, *bounds], role="clip")
+def _clipped(at: Derived, value: str, low: int, high: int) -> str:
+    bounds = [at.constant(role, bound) for role, bound in (("lowest", low), ("highest", high))]
+    return at.real("Clip", [value, *bounds], role="clip")
 
 
-def _rounded(ctx: Importer, node: OnnxNode, value: str, mode: str) -> str:
+def _rounded(at: Derived, value: str, mode: str) -> str:
     """The integer that the mode picks; HALF_UP and HALF_DOWN away from and towards zero."""
     plain = {"ROUND": "Round", "CEIL": "Ceil", "FLOOR": "Floor"}.get(mode)
     if plain is not None:
-        return real(ctx, node, plain, [value], role="round")
-    size = real(ctx, node, "Abs", [value], role="size")
+        return at.real(plain, [value], role="round")
+    size = at.real("Abs", [value], role="size")
     if mode.startswith("HALF"):
-        half = ctx.add_constant(node, "half", 0.5 if mode == "HALF_UP" else -0.5, DType.F32)
-        size = real(ctx, node, "Add", [size, half], role="half")
-    whole = real(
-        ctx, node, "Floor" if mode in {"DOWN", "HALF_UP"} else "Ceil", [size], role="round"
-    )
-    return real(
-        ctx, node, "Mul", [whole, real(ctx, node, "Sign", [value], role="sign")], role="signed"
-    )
+        half = at.constant("half", 0.5 if mode == "HALF_UP" else -0.5)
+        size = at.real("Add", [size, half], role="half")
+    whole = at.real("Floor" if mode in {"DOWN", "HALF_UP"} else "Ceil", [size], role="round")
+    return at.real("Mul", [whole, at.real("Sign", [value], role="sign")], role="signed")
 
 
-def _restored(ctx: Importer, node: OnnxNode, codes: str, scale: str, zero: str) -> None:
+def _restored(at: Derived, codes: str, scale: str, zero: str) -> None:
     """(codes - zero) * scale, as the node's output."""
-    real(
-        ctx,
-        node,
+    at.real(
         "Mul",
-        [real(ctx, node, "Sub", [codes, zero], role="unshift"), scale],
-        output=node.output(0),
+        [at.real("Sub", [codes, zero], role="unshift"), scale],
+        output=at.node.output(0),
     )
 
 
 _DOMAINS: Final = ("qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas")
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
-    (domain, op): handler
+    (domain, op): written(run)
     for domain in _DOMAINS
-    for op, handler in (
+    for op, run in (
         ("Quant", _quant),
         ("IntQuant", _quant),
         ("BipolarQuant", _bipolar),

@@ -1,273 +1,241 @@
-"""The QOperator form: QLinearConv, QLinearMatMul, and ONNX Runtime's QLinear* and QGemm
-(com.microsoft).
+"""The QOperator form: QLinearConv, QLinearMatMul, ONNX Runtime's QLinear* and QGemm (com.microsoft),
+and what it fuses dynamic quantization into, MatMulIntegerToFloat and DynamicQuantizeMatMul.
 
 Each computes on codes. All become one form: Dequantize each operand, the op on real numbers,
 Quantize its result; the int32 bias of QLinearConv and QGemm is quantized with the product of the
 operands' scales. ONNX Runtime multiplies integers and requantizes in one step, so results may
-differ from its by 1 where a real number lies on a rounding tie.
+differ from its by 1 where a real number lies on a rounding tie. ONNX's own ConvInteger,
+MatMulInteger and DynamicQuantizeLinear have rows in the op table and need nothing here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import onnx
+from onnx import TensorProto
 
-from .derived import dequantized, product_of_scales, quantized, real
+from ..ir.rule import Refusal
+from .derived import FOLD_HINT, RULE, Derived, written
 from .foreign import import_foreign
-from .importer import Handler, Importer
-from .nodes import DEFAULT_DOMAIN, OnnxNode
-from .quantize_dequantize import RULE
+from .importer import Handler
+from .nodes import DEFAULT_DOMAIN
 
-__all__ = ["HANDLERS", "MICROSOFT"]
+__all__ = ["HANDLERS"]
 
-MICROSOFT: Final = "com.microsoft"
+_MICROSOFT: Final = "com.microsoft"
 
 
-def _convolution(ctx: Importer, node: OnnxNode) -> None:
+def _convolution(at: Derived) -> None:
     """QLinearConv(x, xs, xz, w, ws, wz, ys, yz, B?); channels_last (com.microsoft): x and y are [N,
     spatial, C], w is not.
     """
-    if _stays_foreign(ctx, node, (1, 2, 4, 5, 6, 7)):
+    if _stays_foreign(at):
         return
-    x, xs, xz, w, ws, wz, ys, yz, bias = (node.input(i) for i in range(9))
-    inputs = [
-        _channels_first(ctx, node, dequantized(ctx, node, x, xs, xz, "x")),
-        dequantized(ctx, node, w, ws, wz, "weights", axis=0),
-    ]
-    if bias:
-        inputs.append(
-            dequantized(ctx, node, bias, product_of_scales(ctx, node, (xs, ws)), "", "bias", axis=0)
-        )
-    quantized(
-        ctx,
-        node,
-        _channels_last(ctx, node, real(ctx, node, "Conv", inputs, _attrs(node, "channels_last"))),
-        ys,
-        yz,
-        like=x,
-    )
+    inputs = [_channels_first(at, at.decoded(0, "x")), at.decoded(3, "weights", axis=0)]
+    if at.input(8):
+        scale = at.product_of_scales((at.input(1), at.input(4)))
+        inputs.append(at.dequantized(at.input(8), scale, "", "bias", axis=0))
+    attrs = {name: value for name, value in at.node.attrs.items() if name != "channels_last"}
+    at.quantized(_channels_last(at, at.real("Conv", inputs, attrs)), 6)
 
 
-def _matrix_product(ctx: Importer, node: OnnxNode) -> None:
+def _matrix_product(at: Derived) -> None:
     """QLinearMatMul(a, as, az, b, bs, bz, ys, yz): scales of one entry, one for each row of a, one
     for each column of b.
     """
-    scales_of_rank = [ctx.type(node.input(i)).shape for i in (1, 4) if node.input(i)]
+    scales_of_rank = [at.ctx.type(at.input(i)).shape for i in (1, 4) if at.input(i)]
     if any(shape is None or len(shape) > 1 for shape in scales_of_rank):
         found = ", ".join(str(shape) for shape in scales_of_rank)
-        ctx.refuse(
-            node,
-            RULE,
-            "scales for each matrix of a batch have no per-axis form",
-            expected="scalars or vectors",
-            found=found,
-        )
-        import_foreign(ctx, node)
+        why = "scales for each matrix of a batch have no per-axis form"
+        _leave(at, Refusal(why, "scalars or vectors", found))
         return
-    if _stays_foreign(ctx, node, (1, 2, 4, 5, 6, 7)):
+    if _stays_foreign(at):
         return
-    a, a_scale, a_zero, b, b_scale, b_zero, ys, yz = (node.input(i) for i in range(8))
-    left = dequantized(
-        ctx, node, a, a_scale, a_zero, "a", axis=-2 if _is_vector(ctx, a_scale) else None
-    )
-    right = dequantized(
-        ctx, node, b, b_scale, b_zero, "b", axis=-1 if _is_vector(ctx, b_scale) else None
-    )
-    quantized(ctx, node, real(ctx, node, "MatMul", [left, right]), ys, yz, like=a)
+    operands = [
+        at.decoded(0, "a", axis=-2 if _is_vector(at, 1) else None),
+        at.decoded(3, "b", axis=-1 if _is_vector(at, 4) else None),
+    ]
+    at.quantized(at.real("MatMul", operands), 6)
 
 
-def _gemm(ctx: Importer, node: OnnxNode) -> None:
+def _gemm(at: Derived) -> None:
     """QGemm(A, as, az, B, bs, bz, C?, ys?, yz?){transA, transB, alpha}: alpha * A @ B + C; C has
     the scale alpha * as * bs.
 
     Without ys the result is real.
     """
-    a, a_scale, a_zero, b, b_scale, b_zero, c, ys, yz = (node.input(i) for i in range(9))
-    columns = 0 if node.attr("transB", 0) else 1
-    left = dequantized(ctx, node, a, a_scale, a_zero, "a")
-    right = dequantized(
-        ctx, node, b, b_scale, b_zero, "b", axis=columns if _is_vector(ctx, b_scale) else None
-    )
-    inputs = [left, right]
-    if c:
-        scale = product_of_scales(ctx, node, (a_scale, b_scale), node.attr("alpha", 1.0))
-        inputs.append(
-            dequantized(ctx, node, c, scale, "", "c", axis=-1 if _is_vector(ctx, b_scale) else None)
-        )
-    attrs = {
-        name: value for name, value in node.attrs.items() if name in {"transA", "transB", "alpha"}
-    }
-    if ys:
-        quantized(ctx, node, real(ctx, node, "Gemm", inputs, attrs), ys, yz, like=a)
+    columns, by_column = 0 if at.node.attr("transB", 0) else 1, _is_vector(at, 4)
+    inputs = [at.decoded(0, "a"), at.decoded(3, "b", axis=columns if by_column else None)]
+    if at.input(6):
+        factor = at.node.attr("alpha", 1.0)
+        scale = at.product_of_scales((at.input(1), at.input(4)), factor)
+        inputs.append(at.dequantized(at.input(6), scale, "", "c", axis=-1 if by_column else None))
+    attrs = _attrs(at, "transA", "transB", "alpha")
+    if at.input(7):
+        at.quantized(at.real("Gemm", inputs, attrs), 7)
     else:
-        real(ctx, node, "Gemm", inputs, attrs, output=node.output(0))
+        at.real("Gemm", inputs, attrs, output=at.node.output(0))
 
 
-def _elementwise(op: str) -> Handler:
+def _elementwise(op: str) -> _Run:
     """QLinearAdd, QLinearMul(A, as, az, B, bs, bz, cs, cz)."""
-
-    def run(ctx: Importer, node: OnnxNode) -> None:
-        a, a_scale, a_zero, b, b_scale, b_zero, cs, cz = (node.input(i) for i in range(8))
-        operands = [
-            dequantized(ctx, node, a, a_scale, a_zero, "a"),
-            dequantized(ctx, node, b, b_scale, b_zero, "b"),
-        ]
-        quantized(ctx, node, real(ctx, node, op, operands), cs, cz, like=a)
-
-    return run
+    return lambda at: at.quantized(at.real(op, [at.decoded(0, "a"), at.decoded(3, "b")]), 6)
 
 
-def _unary(op: str, *kept: str) -> Handler:
+def _unary(op: str, *kept: str, version: int = 0) -> _Run:
     """QLinearLeakyRelu, QLinearSigmoid, the pools(X, xs, xz, ys, yz){attributes of the op,
-    channels_last}.
+    channels_last}; `version`: the opset whose meaning the op has, 0 for the newest.
     """
 
-    def run(ctx: Importer, node: OnnxNode) -> None:
-        x, xs, xz, ys, yz = (node.input(i) for i in range(5))
-        value = _channels_first(ctx, node, dequantized(ctx, node, x, xs, xz, "x"))
-        result = real(
-            ctx, node, op, [value], {name: node.attrs[name] for name in kept if name in node.attrs}
-        )
-        quantized(ctx, node, _channels_last(ctx, node, result), ys, yz, like=x)
+    def run(at: Derived) -> None:
+        value = _channels_first(at, at.decoded(0, "x"))
+        result = at.real(op, [value], _attrs(at, *kept), version=version)
+        at.quantized(_channels_last(at, result), 3)
 
     return run
 
 
-def _softmax(ctx: Importer, node: OnnxNode) -> None:
+def _softmax(at: Derived) -> None:
     """QLinearSoftmax(X, xs, xz, ys, yz){axis, opset}: what Softmax means in that opset."""
-    x, xs, xz, ys, yz = (node.input(i) for i in range(5))
-    attrs = {"axis": node.attrs["axis"]} if "axis" in node.attrs else {}
-    opset = node.attr("opset", 0)
+    opset = at.node.attr("opset", 0)
     if not isinstance(opset, int) or opset < 1:
-        raise node.invalid(f"QLinearSoftmax needs the attribute opset, and has {opset!r}")
-    value = dequantized(ctx, node, x, xs, xz, "x")
-    quantized(
-        ctx,
-        node,
-        real(
-            ctx, node, "Softmax", [value], attrs, version=min(opset, onnx.defs.onnx_opset_version())
-        ),
-        ys,
-        yz,
-        like=x,
-    )
+        raise at.node.invalid(f"QLinearSoftmax needs the attribute opset, and has {opset!r}")
+    _unary("Softmax", "axis", version=min(opset, onnx.defs.onnx_opset_version()))(at)
 
 
-def _reduce_mean(ctx: Importer, node: OnnxNode) -> None:
-    """QLinearReduceMean(data, s, z, rs, rz){axes, keepdims}: ReduceMean as opset 13 has it."""
-    x, xs, xz, ys, yz = (node.input(i) for i in range(5))
-    attrs = {name: node.attrs[name] for name in ("axes", "keepdims") if name in node.attrs}
-    value = real(
-        ctx, node, "ReduceMean", [dequantized(ctx, node, x, xs, xz, "x")], attrs, version=13
-    )
-    quantized(ctx, node, value, ys, yz, like=x)
-
-
-def _concat(ctx: Importer, node: OnnxNode) -> None:
+def _concat(at: Derived) -> None:
     """QLinearConcat(ys, yz, (x, xs, xz)*){axis}: each part has its own scale."""
-    parts = node.inputs[2:]
-    if not parts or len(parts) % 3:
-        raise node.invalid(
-            f"QLinearConcat needs a tensor, a scale and a zero point for each part, and has {len(parts)} inputs for them"
+    count = len(at.node.inputs) - 2
+    if count < 1 or count % 3:
+        raise at.node.invalid(
+            f"QLinearConcat needs a tensor, a scale and a zero point for each part, and has {max(count, 0)} inputs for them"
         )
-    triples = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    values = [
-        dequantized(ctx, node, x, scale, zero, f"part{index}")
-        for index, (x, scale, zero) in enumerate(triples)
-    ]
-    quantized(
-        ctx,
-        node,
-        real(ctx, node, "Concat", values, {"axis": node.attr("axis", 0)}),
-        node.input(0),
-        node.input(1),
-        like=parts[0],
-    )
+    values = [at.decoded(2 + 3 * index, f"part{index}") for index in range(count // 3)]
+    at.quantized(at.real("Concat", values, {"axis": at.node.attr("axis", 0)}), 0, like=2)
 
 
-def _where(ctx: Importer, node: OnnxNode) -> None:
+def _where(at: Derived) -> None:
     """QLinearWhere(condition, X, xs, xz, Y, ys, yz, zs, zz)."""
-    condition, x, xs, xz, y, ys, yz, zs, zz = (node.input(i) for i in range(9))
-    values = [dequantized(ctx, node, x, xs, xz, "x"), dequantized(ctx, node, y, ys, yz, "y")]
-    quantized(ctx, node, real(ctx, node, "Where", [condition, *values]), zs, zz, like=x)
+    inputs = [at.input(0), at.decoded(1, "x"), at.decoded(4, "y")]
+    at.quantized(at.real("Where", inputs), 7, like=1)
+
+
+def _matmul_integer_to_float(at: Derived) -> None:
+    """MatMulIntegerToFloat(A, B, as, bs, az?, bz?, bias?): real(A) @ real(B) + bias; bs for each
+    column of B, or one.
+    """
+    a, b, a_scale, b_scale, a_zero, b_zero, bias = (at.input(i) for i in range(7))
+    columns = at.ctx.constant(b_scale)
+    axis = -1 if columns is None or columns.size > 1 else None
+    left = at.dequantized(a, a_scale, a_zero, "a")
+    right = at.dequantized(b, b_scale, b_zero, "b", axis=axis)
+    _with_bias(at, "MatMul", [left, right], "", bias)
+
+
+def _dynamic_quantize_matmul(at: Derived) -> None:
+    """DynamicQuantizeMatMul(A, B, bs, bz?, bias?): A is quantized with the range it has at run
+    time.
+
+    DynamicQuantizeLinear(A) -> MatMulInteger -> Cast -> Mul(as * bs) -> Add(bias).
+    """
+    ctx, node = at.ctx, at.node
+    a, b, b_scale, b_zero, bias = (at.input(i) for i in range(5))
+    if not a or not b or not b_scale:
+        raise node.invalid("DynamicQuantizeMatMul needs A, B and the scale of B")
+    dynamic = ctx.derived(node, "quantize", "DynamicQuantizeLinear", [a])
+    codes, scale, zero = (
+        ctx.fresh(f"{node.name}.{part}") for part in ("codes", "scale", "zero_point")
+    )
+    ctx.take(dynamic.rewritten(outputs=(codes, scale, zero)))
+    product = at.real("MatMulInteger", [codes, b, zero, *([b_zero] if b_zero else [])])
+    as_float = at.real("Cast", [product], {"to": TensorProto.FLOAT}, role="float")
+    factor = at.real("Mul", [scale, b_scale], role="factor")
+    _with_bias(at, "Mul", [as_float, factor], "scale", bias)
 
 
 # -- parts of them ---------------------------------------------------------------------------------
 
 
-def _stays_foreign(ctx: Importer, node: OnnxNode, parameters: tuple[int, ...]) -> bool:
+def _with_bias(at: Derived, op: str, inputs: list[str], role: str, bias: str) -> None:
+    output = at.node.output(0)
+    result = at.real(op, inputs, role=role, output="" if bias else output)
+    if bias:
+        at.real("Add", [result, bias], role="bias", output=output)
+
+
+def _stays_foreign(at: Derived) -> bool:
     """ONNX's own QLinear ops with parameters known at run time only are left to the reference
     evaluator, which has them.
     """
     computed = [
-        node.input(i) for i in parameters if node.input(i) and ctx.constant(node.input(i)) is None
+        at.input(i)
+        for i in (1, 2, 4, 5, 6, 7)
+        if at.input(i) and at.ctx.constant(at.input(i)) is None
     ]
-    if not computed or node.domain != DEFAULT_DOMAIN:
+    if not computed or at.node.domain != DEFAULT_DOMAIN:
         return False
-    hint = "make scale and zero point initializers: static quantization and constant folding before export do"
-    why = "a parameter is known at run time only"
-    ctx.refuse(
-        node,
-        RULE,
-        why,
-        expected="constant scales and zero points",
-        found=f"{computed[0]} is computed",
-        hint=hint,
-    )
-    import_foreign(ctx, node)
+    why, expected = "a parameter is known at run time only", "constant scales and zero points"
+    _leave(at, Refusal(why, expected, f"{computed[0]} is computed", FOLD_HINT))
     return True
 
 
-def _is_vector(ctx: Importer, scale: str) -> bool:
-    data = ctx.constant(scale)
+def _leave(at: Derived, why: Refusal) -> None:
+    at.ctx.refuse(at.node, RULE, why)
+    import_foreign(at.ctx, at.node)
+
+
+def _is_vector(at: Derived, index: int) -> bool:
+    data = at.ctx.constant(at.input(index))
     return data is not None and data.size > 1
 
 
-def _attrs(node: OnnxNode, *drop: str) -> dict[str, Any]:
-    return {name: value for name, value in node.attrs.items() if name not in drop}
+def _attrs(at: Derived, *kept: str) -> dict[str, object]:
+    return {name: value for name, value in at.node.attrs.items() if name in kept}
 
 
-def _channels_first(ctx: Importer, node: OnnxNode, value: str) -> str:
+def _channels_first(at: Derived, value: str) -> str:
     """[N, spatial, C] -> [N, C, spatial] where the node has channels_last."""
-    if not node.attr("channels_last", 0):
+    return _transposed(at, value, "channels_first", lambda last: (0, last, *range(1, last)))
+
+
+def _channels_last(at: Derived, value: str) -> str:
+    return _transposed(at, value, "channels_last", lambda last: (0, *range(2, last + 1), 1))
+
+
+def _transposed(at: Derived, value: str, role: str, order: Callable[[int], tuple[int, ...]]) -> str:
+    if not at.node.attr("channels_last", 0):
         return value
-    rank = ctx.rank(node, value)
-    return real(
-        ctx,
-        node,
-        "Transpose",
-        [value],
-        {"perm": (0, rank - 1, *range(1, rank - 1))},
-        role="channels_first",
-    )
+    perm = order(at.ctx.rank(at.node, value) - 1)
+    return at.real("Transpose", [value], {"perm": perm}, role=role)
 
 
-def _channels_last(ctx: Importer, node: OnnxNode, value: str) -> str:
-    if not node.attr("channels_last", 0):
-        return value
-    rank = ctx.rank(node, value)
-    return real(
-        ctx, node, "Transpose", [value], {"perm": (0, *range(2, rank), 1)}, role="channels_last"
-    )
-
-
+_Run = Callable[[Derived], None]
 _POOL: Final = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+_OF_ONNX: Final[Mapping[str, _Run]] = {
+    "QLinearConv": _convolution,
+    "QLinearMatMul": _matrix_product,
+}
+_OF_MICROSOFT: Final[Mapping[str, _Run]] = {
+    "DynamicQuantizeMatMul": _dynamic_quantize_matmul,
+    "MatMulIntegerToFloat": _matmul_integer_to_float,
+    "QLinearConv": _convolution,
+    "QGemm": _gemm,
+    "QLinearAdd": _elementwise("Add"),
+    "QLinearMul": _elementwise("Mul"),
+    "QLinearAveragePool": _unary("AveragePool", *_POOL),
+    "QLinearGlobalAveragePool": _unary("GlobalAveragePool"),
+    "QLinearLeakyRelu": _unary("LeakyRelu", "alpha"),
+    "QLinearSigmoid": _unary("Sigmoid"),
+    "QLinearSoftmax": _softmax,
+    "QLinearReduceMean": _unary("ReduceMean", "axes", "keepdims", version=13),
+    "QLinearConcat": _concat,
+    "QLinearWhere": _where,
+}
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
-    (DEFAULT_DOMAIN, "QLinearConv"): _convolution,
-    (DEFAULT_DOMAIN, "QLinearMatMul"): _matrix_product,
-    (MICROSOFT, "QLinearConv"): _convolution,
-    (MICROSOFT, "QGemm"): _gemm,
-    (MICROSOFT, "QLinearAdd"): _elementwise("Add"),
-    (MICROSOFT, "QLinearMul"): _elementwise("Mul"),
-    (MICROSOFT, "QLinearAveragePool"): _unary("AveragePool", *_POOL),
-    (MICROSOFT, "QLinearGlobalAveragePool"): _unary("GlobalAveragePool"),
-    (MICROSOFT, "QLinearLeakyRelu"): _unary("LeakyRelu", "alpha"),
-    (MICROSOFT, "QLinearSigmoid"): _unary("Sigmoid"),
-    (MICROSOFT, "QLinearSoftmax"): _softmax,
-    (MICROSOFT, "QLinearReduceMean"): _reduce_mean,
-    (MICROSOFT, "QLinearConcat"): _concat,
-    (MICROSOFT, "QLinearWhere"): _where,
+    (domain, op): written(run)
+    for domain, runs in ((DEFAULT_DOMAIN, _OF_ONNX), (_MICROSOFT, _OF_MICROSOFT))
+    for op, run in runs.items()
 }

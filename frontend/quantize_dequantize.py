@@ -13,7 +13,6 @@ Runtime divides in f32 as well.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,57 +22,36 @@ from onnx import TensorProto
 from ..errors import UnsupportedOp
 from ..ir.decision import Decision, Outcome
 from ..ir.ops.spec import Attr
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization, dimensions
 from .blocked import decode_blocks
+from .derived import FOLD_HINT, RULE
 from .element_types import dtype_of
 from .foreign import import_foreign
 from .importer import Handler, Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 
-__all__ = ["HANDLERS", "RULE", "import_dequantize", "import_quantize"]
-
-RULE: Final = "import_quantize_dequantize"
-"""Name of the rule in decisions: from codes, scales and zero points to Quantize and Dequantize."""
+__all__ = ["HANDLERS"]
 
 _LEAST_SCALE: Final = 2.0**-63
 _LARGEST_SCALE: Final = 2.0**63
 _EVALUATOR_KNOWS: Final = (
     21  # onnx.reference has DequantizeLinear from 19 on, and blocks came with 21
 )
-_FOLD_HINT: Final = "make scale and zero point initializers: static quantization and constant folding before export do"
 _AXIS_HINT: Final = "set axis to the dimension that the scales run along"
 
 
-@dataclass(frozen=True)
-class _Refusal:
-    """Why a node stays foreign."""
-
-    reason: str
-    expected: str
-    found: str
-    hint: str
-
-
-def import_quantize(ctx: Importer, node: OnnxNode, *, stands_for: OnnxNode | None = None) -> None:
+def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
     """QuantizeLinear(x, y_scale, y_zero_point?){axis, block_size, output_dtype, precision,
     saturate}.
-
-    Args:
-        ctx: the import.
-        node: the node.
-        stands_for: the node of the user's model that it is a part of, when it is no node of its
-            own.
     """
     _check_wires(node)
-    x = node.input(0)
-    name = (
-        ctx.add_quantizer(node.name, node.op, x)
-        if stands_for is None
-        else _quantizer_of(ctx, stands_for)
-    )
+    x, output = node.input(0), node.output(0)
+    # A part of a dialect's node has a quantizer already.
+    names = ctx.codes.get(output) or (ctx.add_quantizer(node.name, node.op, x),)
     dtype = _code_type(ctx, node)
     quant = _precision(node) or _quantization(ctx, node)
-    if isinstance(quant, _Refusal):
+    if isinstance(quant, Refusal):
         if dtype in {
             DType.S4,
             DType.U4,
@@ -83,13 +61,12 @@ def import_quantize(ctx: Importer, node: OnnxNode, *, stands_for: OnnxNode | Non
                 where=node.where,
                 hint=quant.hint,
             )
-        ctx.codes[node.output(0)] = (name,)
-        _keep(ctx, node, quant, (name,))
+        ctx.codes[output] = names
+        _keep(ctx, node, quant, names)
         return
     lo, hi, output, absorbed = _clipped(ctx, node, dtype)
-    source = (
-        ctx.cast(node, x, DType.F32, "f32") if ctx.type(x).dtype in {DType.F16, DType.BF16} else x
-    )
+    is_half = ctx.type(x).dtype in {DType.F16, DType.BF16}
+    source = ctx.cast(node, x, DType.F32, "f32") if is_half else x
     attrs: dict[str, Attr] = {
         "quant": quant,
         "dtype": dtype,
@@ -98,20 +75,20 @@ def import_quantize(ctx: Importer, node: OnnxNode, *, stands_for: OnnxNode | Non
         "order": "round_first",
     }
     ctx.emit(
-        node, "Quantize", (source,), attrs, outputs=(output,), quantizer=(name,), absorbed=absorbed
+        node, "Quantize", (source,), attrs, outputs=(output,), quantizer=names, absorbed=absorbed
     )
-    ctx.codes[output] = (name,)
+    ctx.codes[output] = names
 
 
-def import_dequantize(ctx: Importer, node: OnnxNode) -> None:
+def _import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     """DequantizeLinear(x, x_scale, x_zero_point?){axis, block_size, output_dtype}."""
     _check_wires(node)
     x = node.input(0)
     names = ctx.codes.get(x) or (ctx.add_quantizer(node.name, _source_form(ctx, x), x),)
     quant = _quantization(ctx, node)
-    if isinstance(quant, _Refusal):
+    if isinstance(quant, Refusal):
         if node.attr("block_size", 0) > 0 and decode_blocks(ctx, node, names):
-            _decide(ctx, node, quant)
+            ctx.refuse(node, RULE, quant)
         else:
             _keep(ctx, node, quant, names)
         return
@@ -124,11 +101,6 @@ def import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     else:
         real = ctx.emit(node, "Dequantize", (x,), {"quant": quant}, quantizer=names)
         ctx.cast(node, real, result, "cast", output=node.output(0))
-
-
-def _quantizer_of(ctx: Importer, owner: OnnxNode) -> str:
-    # The value is the owner's output: what it quantizes has no name in the model.
-    return ctx.add_quantizer(owner.name, owner.op, owner.output(0))
 
 
 def _check_wires(node: OnnxNode) -> None:
@@ -150,22 +122,11 @@ def _source_form(ctx: Importer, value: str) -> str:
     return "DequantizeLinear on an input" if value in ctx.graph.inputs else "DequantizeLinear"
 
 
-def _keep(ctx: Importer, node: OnnxNode, refusal: _Refusal, names: tuple[str, ...]) -> None:
+def _keep(ctx: Importer, node: OnnxNode, refusal: Refusal, names: tuple[str, ...]) -> None:
     """Leaves the node foreign, in ONNX's own domain: the twins of com.microsoft mean the same."""
-    _decide(ctx, node, refusal)
+    ctx.refuse(node, RULE, refusal)
     version = max(ctx.opsets.get(DEFAULT_DOMAIN, 0), _EVALUATOR_KNOWS)
     import_foreign(ctx, node.rewritten(domain=DEFAULT_DOMAIN, version=version), quantizer=names)
-
-
-def _decide(ctx: Importer, node: OnnxNode, refusal: _Refusal) -> None:
-    ctx.refuse(
-        node,
-        RULE,
-        refusal.reason,
-        expected=refusal.expected,
-        found=refusal.found,
-        hint=refusal.hint,
-    )
 
 
 # -- parameters ------------------------------------------------------------------------------------
@@ -184,12 +145,12 @@ def _code_type(ctx: Importer, node: OnnxNode) -> DType:
     return dtype
 
 
-def _precision(node: OnnxNode) -> _Refusal | None:
+def _precision(node: OnnxNode) -> Refusal | None:
     wanted = node.attr("precision", TensorProto.UNDEFINED)
     if wanted in {TensorProto.UNDEFINED, TensorProto.FLOAT}:
         return None
     name = dtype_of(wanted, node.where).value
-    return _Refusal(
+    return Refusal(
         "x/scale is asked for in another precision",
         "f32",
         name,
@@ -197,7 +158,7 @@ def _precision(node: OnnxNode) -> _Refusal | None:
     )
 
 
-def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | _Refusal:
+def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | Refusal:
     """Scale, zero point and axis as constants.
 
     Raises:
@@ -211,29 +172,29 @@ def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | _Refusal:
         )
     if block:
         hint = "quantize per tensor or per channel where int8 arithmetic is wanted"
-        return _Refusal(
+        return Refusal(
             "the scales are in blocks", "per-tensor or per-axis scales", f"blocks of {block}", hint
         )
     scale = ctx.constant(node.input(1))
     zero = ctx.constant(node.input(2)) if node.input(2) else np.zeros((), np.int8)
     if scale is None or zero is None:
         which = node.input(1) if scale is None else node.input(2)
-        return _Refusal(
+        return Refusal(
             "a parameter is known at run time only",
             "constant scale and zero point",
             f"{which} is computed",
-            _FOLD_HINT,
+            FOLD_HINT,
         )
     scales, zeros = scale.astype(np.float32), zero.astype(np.float32)
     if not scales.size or not zeros.size:
-        return _Refusal(
+        return Refusal(
             "there are no parameters",
             "a scale and a zero point",
             "none",
             "leave out what has no elements",
         )
     if not np.isfinite(scales).all() or not scales.all():
-        return _Refusal(
+        return Refusal(
             "a scale is zero or not finite",
             "finite scales other than 0",
             _worst(scales, scales == 0),
@@ -247,7 +208,7 @@ def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | _Refusal:
 
 def _per_axis(
     ctx: Importer, node: OnnxNode, scales: npt.NDArray[np.float32], zeros: npt.NDArray[np.float32]
-) -> Quantization | _Refusal:
+) -> Quantization | Refusal:
     if scales.ndim != 1 or zeros.shape not in {(), (1,), scales.shape}:
         found = f"{list(scales.shape)} and {list(zeros.shape)}"
         raise node.invalid(
@@ -257,7 +218,7 @@ def _per_axis(
     shape = ctx.type(node.input(0)).shape
     if shape is None:
         hint = "give the graph's inputs a shape (sizes may stay symbolic)"
-        return _Refusal(
+        return Refusal(
             "the axis of the scales cannot be told", "a value of known rank", "unknown rank", hint
         )
     rank = len(shape)
@@ -282,16 +243,9 @@ def _tell_odd(ctx: Importer, node: OnnxNode, scales: npt.NDArray[np.float32]) ->
     if odd.any():
         reason = "taken as it is: a scale is negative, or so small or large that products of two leave the range of f32"
         expected = f"scales from {_LEAST_SCALE:g} to {_LARGEST_SCALE:g}"
+        worst = _worst(scales, odd)
         ctx.graph.decide(
-            Decision(
-                RULE,
-                node.origin,
-                Outcome.FIRED,
-                reason,
-                expected,
-                _worst(scales, odd),
-                "calibrate again",
-            )
+            Decision(RULE, node.origin, Outcome.FIRED, reason, expected, worst, "calibrate again")
         )
 
 
@@ -341,7 +295,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     (domain, op): handler
     for domain in (DEFAULT_DOMAIN, "com.microsoft")
     for op, handler in (
-        ("QuantizeLinear", import_quantize),
-        ("DequantizeLinear", import_dequantize),
+        ("QuantizeLinear", _import_quantize),
+        ("DequantizeLinear", _import_dequantize),
     )
 }

@@ -12,6 +12,7 @@ from onnx import helper
 
 from ..ir.ops import OPS
 from ..ir.ops.spec import Attr, NotCovered, OpSpec, Trait
+from ..ir.rule import Refusal
 from ..ir.types import DType
 from .element_types import dtype_of
 from .foreign import import_foreign
@@ -54,7 +55,8 @@ def import_standard(ctx: Importer, node: OnnxNode) -> None:
 
 def _keep(ctx: Importer, node: OnnxNode, reason: NotCovered) -> None:
     why = "the op table does not cover this use; the node runs unfused"
-    ctx.refuse(node, _RULE, why, expected=f"{node.op} as inference uses it", found=str(reason))
+    expected = f"{node.op} as inference uses it"
+    ctx.refuse(node, _RULE, Refusal(why, expected, str(reason)))
     import_foreign(ctx, node)
 
 

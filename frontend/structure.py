@@ -139,12 +139,11 @@ def check_wiring(graph: GraphProto, constants: GraphProto) -> Wiring:
             readers[name].append(index)
             if name not in producer and name not in given:
                 missing.append(f"{name!r} (read by {_label(graph.node[index])})")
-    unmade = [
-        value.name
+    missing += [
+        f"{value.name!r} (an output of the graph)"
         for value in graph.output
         if value.name not in producer and value.name not in given
     ]
-    missing += [f"{name!r} (an output of the graph)" for name in unmade]
     if missing:
         shown = ", ".join(missing[:_SHOWN]) + (
             f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
@@ -155,25 +154,19 @@ def check_wiring(graph: GraphProto, constants: GraphProto) -> Wiring:
 
 
 def _given_names(graph: GraphProto, constants: GraphProto) -> set[str]:
-    given: set[str] = set()
-    for value in graph.input:
-        if not value.name or value.name in given:
-            raise InvalidModel(
-                f"there are two graph inputs {value.name!r}"
-                if value.name
-                else "a graph input has no name",
-                hint=_EXPORT,
-            )
-        given.add(value.name)
-    seen: set[str] = set()
-    for name in initializer_names(constants):
-        if not name or name in seen:
-            raise InvalidModel(
-                f"there are two initializers {name!r}" if name else "an initializer has no name",
-                hint=_EXPORT,
-            )
-        seen.add(name)
-    return given | seen
+    """Names of the inputs and the initializers, which may be the same."""
+    inputs = [value.name for value in graph.input]
+    initializers = list(initializer_names(constants))
+    for kind, names in (("graph input", inputs), ("initializer", initializers)):
+        seen: set[str] = set()
+        for name in names:
+            if not name:
+                article = "an" if kind == "initializer" else "a"
+                raise InvalidModel(f"{article} {kind} has no name", hint=_EXPORT)
+            if name in seen:
+                raise InvalidModel(f"there are two {kind}s {name!r}", hint=_EXPORT)
+            seen.add(name)
+    return {*inputs, *initializers}
 
 
 def _order(

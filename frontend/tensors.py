@@ -82,15 +82,13 @@ class TensorReader:
         shape = checked_shape(tensor.dims, where)
         self._charge(dtype, shape, where)
         if tensor.HasField("segment"):
-            raise InvalidModel(
-                "the tensor is stored in segments, which ONNX never came to define",
-                where=where,
-                hint=_REWRITE,
+            raise _broken(
+                "the tensor is stored in segments, which ONNX never came to define", where
             )
         if uses_external_data(tensor):
             tensor = self._load_external(tensor, _stored_bytes(dtype, shape), where)
         elif tensor.HasField("raw_data") and dtype is DType.STRING:
-            raise InvalidModel("strings cannot be stored as raw_data", where=where, hint=_REWRITE)
+            raise _broken("strings cannot be stored as raw_data", where)
         _check_fields(tensor, dtype, where)
         flat = (
             _from_raw(tensor, dtype, shape, where)
@@ -116,28 +114,18 @@ class TensorReader:
             or index_type is not DType.S64
             or indices.shape not in {(values.size,), (values.size, len(shape))}
         ):
-            raise InvalidModel(
-                "values and indices of the sparse tensor do not fit together",
-                where=where,
-                hint=_REWRITE,
-            )
+            raise _broken("values and indices of the sparse tensor do not fit together", where)
         positions = np.asarray(indices, np.int64)
         if positions.ndim == 2 and positions.size:
             if (positions < 0).any() or (positions >= np.asarray(shape, np.int64)).any():
-                raise InvalidModel(
-                    "an index of the sparse tensor lies outside its shape",
-                    where=where,
-                    hint=_REWRITE,
-                )
+                raise _broken("an index of the sparse tensor lies outside its shape", where)
             positions = np.ravel_multi_index(tuple(positions.T), shape)
         positions = positions.reshape(-1)
         if positions.size and (
             positions.min() < 0 or positions.max() >= count or (np.diff(positions) <= 0).any()
         ):
-            raise InvalidModel(
-                "the indices of the sparse tensor are out of range, repeated or unsorted",
-                where=where,
-                hint=_REWRITE,
+            raise _broken(
+                "the indices of the sparse tensor are out of range, repeated or unsorted", where
             )
         dense = (
             np.zeros(count, values.dtype)
@@ -177,17 +165,13 @@ class TensorReader:
                 hint=hint,
             )
         if "\0" in entries.get("location", ""):  # C would end the name there
-            raise InvalidModel(
-                "the name of the data file holds a null character", where=place, hint=_REWRITE
-            )
+            raise _broken("the name of the data file holds a null character", place)
         length = entries.get("length", str(size))
         if not (
             length.isascii() and length.isdigit() and length.lstrip("0") == str(size).lstrip("0")
         ):
-            raise InvalidModel(
-                f"external data of {length[:40]} bytes cannot fill a tensor of {size} bytes",
-                where=place,
-                hint=_REWRITE,
+            raise _broken(
+                f"external data of {length[:40]} bytes cannot fill a tensor of {size} bytes", place
             )
         loaded = TensorProto(
             name=tensor.name,
@@ -225,20 +209,20 @@ def checked_shape(dims: Sequence[int], where: str) -> tuple[int, ...]:
     """
     shape = tuple(int(d) for d in dims)
     if any(d < 0 for d in shape):
-        raise InvalidModel(
-            f"a constant cannot have the shape {list(shape)}", where=where, hint=_REWRITE
-        )
+        raise _broken(f"a constant cannot have the shape {list(shape)}", where)
     # Of the sizes other than 0: NumPy computes strides from them even when there are no elements.
     if (
         len(shape) > _MOST_DIMS
         or math.prod(max(d, 1) for d in shape) > np.iinfo(np.int64).max // 16
     ):
-        raise InvalidModel(
-            f"no array can have the shape {list(shape[:8])}{'...' if len(shape) > 8 else ''}",
-            where=where,
-            hint=_REWRITE,
+        raise _broken(
+            f"no array can have the shape {list(shape[:8])}{'...' if len(shape) > 8 else ''}", where
         )
     return shape
+
+
+def _broken(what: str, where: str) -> InvalidModel:
+    return InvalidModel(what, where=where, hint=_REWRITE)
 
 
 def _stored_bytes(dtype: DType, shape: Sequence[int]) -> int:
@@ -253,18 +237,15 @@ def _check_fields(tensor: TensorProto, dtype: DType, where: str) -> None:
     wanted = "raw_data" if tensor.HasField("raw_data") else _FIELDS.get(dtype, _INT32_FIELD)
     others = [name for name in _ALL_FIELDS if name != wanted and len(getattr(tensor, name))]
     if others:
-        raise InvalidModel(
-            f"the data lies in {others[0]}, where {wanted} belongs", where=where, hint=_REWRITE
-        )
+        raise _broken(f"the data lies in {others[0]}, where {wanted} belongs", where)
 
 
 def _from_raw(tensor: TensorProto, dtype: DType, shape: Sequence[int], where: str) -> Array:
     data, count, needed = tensor.raw_data, math.prod(shape), _stored_bytes(dtype, shape)
     if len(data) != needed:
-        raise InvalidModel(
+        raise _broken(
             f"a tensor of shape {list(shape)} needs {needed} bytes of data, and has {len(data)}",
-            where=where,
-            hint=_REWRITE,
+            where,
         )
     stored = np.frombuffer(data, np.dtype(_RAW.get(dtype, dtype.numpy)).newbyteorder("<"))
     return _unpacked(stored, dtype, count, where)
@@ -277,9 +258,7 @@ def _from_field(tensor: TensorProto, dtype: DType, shape: Sequence[int], where: 
     needed = (count + 1) // 2 if dtype in {DType.S4, DType.U4} else count
     if len(data) != needed:
         found = f"{needed} entries of {name}, and has {len(data)}"
-        raise InvalidModel(
-            f"a tensor of shape {list(shape)} needs {found}", where=where, hint=_REWRITE
-        )
+        raise _broken(f"a tensor of shape {list(shape)} needs {found}", where)
     if dtype is DType.STRING:
         return _strings(data)
     if name != _INT32_FIELD and dtype is not DType.U32:
@@ -290,9 +269,7 @@ def _from_field(tensor: TensorProto, dtype: DType, shape: Sequence[int], where: 
     )
     limits = np.iinfo(stored_as)
     if needed and (int(wide.min()) < limits.min or int(wide.max()) > limits.max):
-        raise InvalidModel(
-            f"{name} holds numbers that do not fit in {dtype.value}", where=where, hint=_REWRITE
-        )
+        raise _broken(f"{name} holds numbers that do not fit in {dtype.value}", where)
     narrow = wide.astype(stored_as)
     return narrow.view(np.float16) if dtype is DType.F16 else _unpacked(narrow, dtype, count, where)
 
@@ -308,7 +285,7 @@ def _unpacked(stored: npt.NDArray[Any], dtype: DType, count: int, where: str) ->
         return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if dtype is DType.BOOL:
         if stored.size and stored.max() > np.uint8(1):
-            raise InvalidModel("a bool is neither 0 nor 1", where=where, hint=_REWRITE)
+            raise _broken("a bool is neither 0 nor 1", where)
         return stored.view(np.bool_)
     if dtype in {DType.S4, DType.U4}:  # two in a byte, the low half first
         codes = np.stack([stored & np.uint8(15), stored >> np.uint8(4)], axis=-1).reshape(-1)[

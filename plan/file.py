@@ -30,6 +30,7 @@ from ..ir.ops.spec import Array
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
 from ..ir.types import Dim, DType, TensorType
+from .foreign import check_foreign
 from .metadata import (
     add_metadata,
     broken,
@@ -167,8 +168,6 @@ def _check(plan: Plan, source: str) -> None:
     """Holds a plan to the same before it is written and behind it: what is saved can be loaded."""
     check_plan(plan, source=source)
     if any(step.op == "Onnx" for step in plan.steps):
-        from .foreign import check_foreign  # onnx.reference takes 0.1 s to import
-
         read_at(source or plan.name, lambda: check_foreign(plan))
 
 

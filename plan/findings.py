@@ -10,7 +10,7 @@ from ..ir.types import TensorType
 from .targets import TARGETS, Target
 from .types import Plan, Step
 
-__all__ = ["about", "called", "destination", "of_steps", "of_target", "type_of"]
+__all__ = ["about", "called", "destination", "of_steps", "of_target"]
 
 Problems = Iterable[str | None]
 """What is wrong with a step, as the ends of sentences that begin with its name; None: nothing."""
@@ -52,12 +52,6 @@ def of_target(
     )
 
 
-def type_of(plan: Plan, value: str | None) -> TensorType | None:
-    """The type of a value or constant, or None where the plan does not say it."""
-    known = value and (value in plan.constants or value in plan.values)
-    return plan.type(value) if value and known else None
-
-
 def destination(plan: Plan, step: Step) -> TensorType | None:
     """The type of the step's first output, or None where the plan does not say it."""
-    return type_of(plan, step.outputs[0] if step.outputs else None)
+    return plan.find(step.outputs[0] if step.outputs else None)

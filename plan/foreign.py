@@ -14,20 +14,19 @@ from dataclasses import replace
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx.reference import ReferenceEvaluator
 
 from ..errors import InvalidModel, PlanError
 from ..ir.element_types import ELEMENT_TYPES
 from ..ir.ops import OPS, dims
 from ..ir.ops.einsum import einsum_shape
 from ..ir.ops.foreign_guards import for_inference, foreign_refusal, onnx_speaking
-from ..ir.ops.spec import Attr
+from ..ir.ops.spec import Array, Attr
 from ..ir.text_write import name_text, type_text
 from ..ir.types import Shape, TensorType
 from .arguments import in_order
 from .types import Plan, Step
 
-__all__ = ["check_foreign", "foreign_model"]
+__all__ = ["check_foreign", "declared", "foreign_model", "known_tensor", "shown_problem"]
 
 _KNOWN_TO_INFERENCE = 1024
 """Elements of a constant that shape inference is shown; the shape of an output cannot need more."""
@@ -101,6 +100,8 @@ def check_foreign(plan: Plan) -> None:
 
 
 def _check(plan: Plan, step: Step) -> None:
+    from onnx.reference import ReferenceEvaluator  # takes 0.1 s to import
+
     where = f"node {step.name}"
     with onnx_speaking(lambda said: broken_foreign(step, said)):
         model, positions = foreign_model(step.params, where)
@@ -114,21 +115,21 @@ def _check(plan: Plan, step: Step) -> None:
             positions[len(values) :]
         ):
             raise broken_foreign(step, "an input of its node is not there")
-        _check_shown(step, node)
+        problem = shown_problem(node)
+        if problem:
+            raise broken_foreign(step, problem)
         pairs = [
             *zip(positions, values, strict=False),
             *zip(node.output, step.outputs, strict=True),
         ]
-        types = {own: _declared(own, plan.type(value)) for own, value in pairs if own and value}
+        types = {own: declared(own, plan.type(value)) for own, value in pairs if own and value}
         einsum = node.op_type == "Einsum" and not node.domain
         if einsum:
             types[node.output[0]].type.tensor_type.ClearField("shape")
         model, _ = foreign_model(step.params, where, types)
         for own, value in dict(pairs).items():
-            data = plan.constants.get(value)
-            if data is not None and data.size <= _KNOWN_TO_INFERENCE and data.dtype in _INFERRED:
-                known = onnx.numpy_helper.from_array(np.asarray(data), own)
-                model.graph.initializer.append(known)
+            known = known_tensor(own, plan.constants.get(value))
+            model.graph.initializer.extend([] if known is None else [known])
         onnx.checker.check_model(_with_ranks(model))
         onnx.shape_inference.infer_shapes(
             for_inference(model), check_type=True, strict_mode=True, data_prop=True
@@ -166,10 +167,19 @@ def broken_foreign(step: Step, what: str) -> PlanError:
     )
 
 
-def _declared(name: str, type_: TensorType) -> onnx.ValueInfoProto:
-    # a name could not be told from one that a subgraph uses; unknown sizes must not look equal
+def declared(name: str, type_: TensorType) -> onnx.ValueInfoProto:
+    """A value for ONNX's inference. Two unknown sizes must not look equal, so they go without a
+    name.
+    """
     shape = type_.shape and [None if dim == dims.UNKNOWN else dim for dim in type_.shape]
     return onnx.helper.make_tensor_value_info(name, ELEMENT_TYPES[type_.dtype], shape)
+
+
+def known_tensor(name: str, data: Array | None) -> onnx.TensorProto | None:
+    """A constant that ONNX's inference is shown; None for one that no shape depends on."""
+    if data is None or data.size > _KNOWN_TO_INFERENCE or data.dtype not in _INFERRED:
+        return None
+    return onnx.numpy_helper.from_array(np.asarray(data), name)
 
 
 def _with_ranks(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -181,8 +191,10 @@ def _with_ranks(model: onnx.ModelProto) -> onnx.ModelProto:
     return ranked
 
 
-def _check_shown(step: Step, node: onnx.NodeProto) -> None:
-    """Refuses what ONNX's own code crashes or never ends on."""
+def shown_problem(node: onnx.NodeProto) -> str | None:
+    """What ONNX's own code crashes or never ends on, in a node or inside its subgraphs; None where
+    nothing is.
+    """
     for inner in _nodes(node):
         attributes = {
             a.name: onnx.helper.get_attribute_value(a)
@@ -191,7 +203,8 @@ def _check_shown(step: Step, node: onnx.NodeProto) -> None:
         }
         problem = foreign_refusal(inner.op_type, attributes, len(inner.input), len(inner.output))
         if problem:
-            raise broken_foreign(step, problem)
+            return problem
+    return None
 
 
 def _nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:

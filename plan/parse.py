@@ -97,10 +97,10 @@ class _PlanParser:
         )
 
     def _line(self, reader: Reader) -> None:
-        lines: Mapping[str, Callable[[Reader], None]] = {
-            "in": self._input,
+        lines: Mapping[str, Callable[[Reader], object]] = {
+            "in": lambda r: self.inputs.append(self._bound(r)),
             "const": self._constant,
-            "value": self._value,
+            "value": self._bound,
             "#": self._step,
             "out": self._outputs,
             "option": self._option,
@@ -111,18 +111,12 @@ class _PlanParser:
         for word, read in lines.items():
             if reader.take(word):
                 read(reader)
+                if not reader.peek(";"):  # a comment
+                    reader.end()
                 return
         reader.fail(
             "`in`, `const`, a step (`#0 %y : f32[1,8] = ...`), `out`, `option`, `quantizer`, `fate` or `decision`"
         )
-
-    def _input(self, reader: Reader) -> None:
-        self.inputs.append(self._bound(reader))
-        _end(reader)
-
-    def _value(self, reader: Reader) -> None:
-        self._bound(reader)
-        _end(reader)
 
     def _bound(self, reader: Reader) -> str:
         """`%name : type`, `_` for an absent output, `?` for a type that is not known (which the
@@ -161,7 +155,6 @@ class _PlanParser:
             )
         reader.expect("=")
         self.constants[name] = reader.constant(type_)
-        _end(reader)
 
     def _use(self, reader: Reader) -> str:
         start = reader.at
@@ -219,7 +212,6 @@ class _PlanParser:
         if self.outputs is not None:
             reader.fail_with("a second line `out`")
         self.outputs = () if reader.done else tuple(reader.separated(lambda: self._use(reader)))
-        _end(reader)
 
     def _option(self, reader: Reader) -> None:
         key = reader.name("the name of an option")
@@ -227,19 +219,12 @@ class _PlanParser:
             reader.fail_with(f"the option {key} stands here twice")
         reader.expect("=")
         self.options[key] = reader.attr()
-        _end(reader)
 
     def _quantizer(self, reader: Reader) -> None:
         key, quantizer = quantizer_from(reader)
         if key in self.quantizers:
             reader.fail_with(f"the quantizer {key} stands here twice")
         self.quantizers[key] = quantizer
-
-
-def _end(reader: Reader) -> None:
-    """The end of a line, or a comment."""
-    if not reader.peek(";"):
-        reader.end()
 
 
 def _params(reader: Reader, op: str) -> dict[str, Attr]:
@@ -263,15 +248,14 @@ def _params(reader: Reader, op: str) -> dict[str, Attr]:
 
     if reader.peek("{"):
         reader.listed("{", "}", item)
-    defaults = (
-        {}
-        if row is None
-        else {name: value for name, value in row.attrs.items() if name not in absent}
-    )
-    for name, value in defaults.items():
-        if isinstance(value, Required) and name not in told:
+    plain: dict[str, Attr] = {}
+    for name, value in () if row is None else row.attrs.items():
+        if name in absent:
+            continue
+        if not isinstance(value, Required):
+            plain[name] = value
+        elif name not in told:
             reader.fail_with(f"{op} needs the parameter {name}")
-    plain = {name: value for name, value in defaults.items() if not isinstance(value, Required)}
     return plain | told
 
 

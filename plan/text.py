@@ -16,15 +16,12 @@ from ..ir.ops import OPS
 from ..ir.ops.spec import Attr, Required
 from ..ir.text_print import DataForm, Rendered, explanation_lines, tail_text
 from ..ir.text_write import Writer, name_text
-from ..ir.types import DType
 from .attributes import PrimitiveAttr
 from .parse import parse_plan
-from .types import Plan, Step
+from .types import Plan, Step, runs_in_int8
 from .words import factors_text, post_op_text
 
 __all__ = ["parse_plan", "print_plan", "render_plan"]
-
-_INT8 = (DType.S8, DType.U8)
 
 
 def print_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) -> str:
@@ -70,7 +67,7 @@ def render_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) ->
 
 
 def _header(plan: Plan) -> str:
-    int8 = sum(_runs_in_int8(plan, step) for step in plan.steps)
+    int8 = sum(runs_in_int8(plan, step) for step in plan.steps)
     size = sum(
         array.nbytes for array in plan.constants.values() if array.dtype.kind != "O"
     )  # strings: pointers tell nothing
@@ -83,18 +80,6 @@ def _header(plan: Plan) -> str:
     }
     return f"plan {name_text(plan.name)}  target={name_text(plan.target)} " + " ".join(
         f"{key}={count}" for key, count in totals.items()
-    )
-
-
-def _runs_in_int8(plan: Plan, step: Step) -> bool:
-    """True when the step's first argument is of 8-bit codes."""
-    first = step.args[0][1] if step.args else ""
-    data = plan.constants.get(first)
-    type_ = plan.values.get(first)
-    return (
-        DType.from_numpy(data.dtype) in _INT8
-        if data is not None
-        else type_ is not None and type_.dtype in _INT8
     )
 
 

@@ -11,7 +11,9 @@ from ..ir.ops.spec import Array, Attr, same_bits
 from ..ir.types import DType, TensorType
 from .attributes import PrimitiveAttr
 
-__all__ = ["Plan", "Step"]
+__all__ = ["Plan", "Step", "runs_in_int8"]
+
+_INT8 = (DType.S8, DType.U8)
 
 _NO_ATTRS: Mapping[str, Attr] = MappingProxyType({})
 
@@ -90,12 +92,19 @@ class Plan:
     decisions: tuple[Decision, ...] = ()
     options: Mapping[str, Attr] = field(default_factory=dict)
 
+    def find(self, value: str | None) -> TensorType | None:
+        """The type of a value or constant; None where the plan does not say it."""
+        if not value or value in self.values:
+            return self.values[value] if value else None
+        data = self.constants.get(value)
+        return None if data is None else TensorType(DType.from_numpy(data.dtype), data.shape)
+
     def type(self, value: str) -> TensorType:
         """The type of a value or constant (KeyError when there is none)."""
-        if value in self.values:
-            return self.values[value]
-        data = self.constants[value]
-        return TensorType(DType.from_numpy(data.dtype), tuple(data.shape))
+        found = self.find(value)
+        if found is None:
+            raise KeyError(value)
+        return found
 
     def __eq__(self, other: object) -> bool:
         """Equal in every field; constants bit for bit."""
@@ -109,3 +118,17 @@ class Plan:
         )
 
     __hash__ = None  # type: ignore[assignment]  # it holds mappings
+
+
+def runs_in_int8(plan: Plan, step: Step) -> bool:
+    """True when a step computes on 8-bit codes: all its sources, and its weights where it has some,
+    are of type u8 or s8.
+
+    A reorder never does: it only converts. Of a step that runs as the ONNX operator itself the
+    first input decides.
+    """
+    if step.primitive == "reorder" or not step.args:
+        return False
+    roles = [value for role, value in step.args if role == "weights" or role.startswith("src")]
+    types = map(plan.find, roles or [step.args[0][1]])
+    return all(type_ is not None and type_.dtype in _INT8 for type_ in types)

@@ -12,7 +12,7 @@ from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, Shape, TensorType
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
-from .findings import destination, of_target, type_of
+from .findings import destination, of_target
 from .targets import Target
 from .types import Plan, Step
 
@@ -27,7 +27,7 @@ _WEIGHTED = ("convolution", "deconvolution", "matmul")
 
 
 def _role_type(plan: Plan, step: Step, role: str) -> TensorType | None:
-    return destination(plan, step) if role == "dst" else type_of(plan, step.arg(role))
+    return destination(plan, step) if role == "dst" else plan.find(step.arg(role))
 
 
 def _has_scale(step: Step, role: str, target: Target) -> bool:
@@ -204,14 +204,14 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | N
                 return f"by the unknown algorithm {name_text(op.algorithm)}"
             if op.scale is not None and not target.operand_scale:
                 return f"with a scale of its operand, which {target.name} does not have"
-            operand = type_of(plan, op.operand)
+            operand = plan.find(op.operand)
             return _operand_problem(operand, dst) or (
                 None
                 if op.scale is None
                 else _single_bit(op.scale.mask) or _scale_problem(op.scale, operand)
             )
         case Prelu():
-            slope = type_of(plan, op.operand)
+            slope = plan.find(op.operand)
             if slope is not None and slope.dtype is not DType.F32:
                 return f"with slopes of {slope.dtype.value} instead of f32"
             return _operand_problem(slope, dst) or _prelu_mask_problem(op, slope)
@@ -227,7 +227,7 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | N
 
 def _depthwise_problem(plan: Plan, op: DepthwiseConv, dst: TensorType | None) -> str | None:
     """What is between are codes; weights are codes, too, with a scale for each channel, or one."""
-    weights = type_of(plan, op.weights)
+    weights = plan.find(op.weights)
     if weights is not None and (
         weights.dtype is not op.weights_dtype or weights.dtype is not DType.S8
     ):

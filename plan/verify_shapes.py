@@ -21,7 +21,7 @@ from ..ir.types import DType, TensorType, is_static
 from .accumulator import ACCUMULATOR, CODE_REACH, accumulated, reach_of
 from .arguments import positional
 from .attributes import DepthwiseConv
-from .findings import about, destination, of_steps, of_target, type_of
+from .findings import about, destination, of_steps, of_target
 from .targets import Target
 from .types import Plan, Step
 
@@ -242,7 +242,7 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
                 value=value,
             )
     for step in plan.steps:
-        types = [type_of(plan, value) for _, value in step.args]
+        types = [plan.find(value) for _, value in step.args]
         if None in types or step.op == "Onnx":
             continue  # other rows speak of these; a foreign op gives shapes that no row knows
         try:
@@ -324,8 +324,8 @@ def _behind_depthwise(
     plan: Plan, step: Step, between: TensorType, ops: list[DepthwiseConv]
 ) -> TensorType:
     """The type behind a depthwise post-op, which a 1x1 convolution of feature maps has."""
-    op, shape, weights = ops[0], between.shape, type_of(plan, ops[0].weights)
-    kernel = type_of(plan, step.arg("weights"))
+    op, shape, weights = ops[0], between.shape, plan.find(ops[0].weights)
+    kernel = plan.find(step.arg("weights"))
     if (
         len(ops) > 1
         or shape is None
@@ -352,7 +352,7 @@ def _behind_depthwise(
         raise ShapeError(
             f"a depthwise post-op with a kernel of {op.kernel} takes weights [{channels}, 1, {op.kernel}, {op.kernel}]"
         )
-    bias = type_of(plan, op.bias) if op.bias else None
+    bias = plan.find(op.bias) if op.bias else None
     if bias is not None and (bias.shape != (channels,) or bias.dtype is not DType.F32):
         raise ShapeError(
             f"the bias of a depthwise post-op is {type_text(bias)}, and there are {channels} channels"
@@ -424,14 +424,14 @@ def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
     )
     dst = destination(plan, step)
     for role, value in step.args:
-        type_ = type_of(plan, value)
+        type_ = plan.find(value)
         if not role.startswith("src") or type_ is None:
             continue
         if type_.dtype not in capability.src:
             yield f"reads {role} as {type_.dtype.value}, which {end} take"
         elif dst is not None and dst.dtype not in capability.dst.get(type_.dtype, ()):
             yield f"turns {type_.dtype.value} into {dst.dtype.value}, which {end} do"
-    src, weights, bias = (type_of(plan, step.arg(role)) for role in ("src", "weights", "bias"))
+    src, weights, bias = (plan.find(step.arg(role)) for role in ("src", "weights", "bias"))
     if src is not None and weights is not None:
         if weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
             yield f"multiplies {src.dtype.value} by {weights.dtype.value}"

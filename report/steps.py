@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text as RichText
 
-from ..plan.types import Plan, Step
+from ..plan.types import Plan, Step, runs_in_int8
 from .layout import Layout, Text, folded, heading, listed, plain_table
 from .notation import Notation, middle_cut, short_names
-from .summary import runs_in_int8
 
 __all__ = ["steps_part"]
 

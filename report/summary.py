@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..ir.decision import DequantizeFate, Half, Outcome, QuantizeFate
-from ..ir.types import DType
-from ..plan.types import Plan, Step
+from ..plan.types import Plan, runs_in_int8
 
-__all__ = ["COMPUTE", "COSTLY", "Kind", "Summary", "runs_in_int8", "summary_of"]
+__all__ = ["COMPUTE", "COSTLY", "Kind", "Summary", "summary_of"]
 
 COMPUTE = frozenset({"convolution", "deconvolution", "matmul"})
 """Primitives with weights: nearly all arithmetic of a network is in them, so they are what has to
@@ -28,8 +27,6 @@ COSTLY = frozenset(
     }
 )
 """Fates that leave a quantizer a step of its own."""
-
-_INT8 = frozenset({DType.S8, DType.U8})
 
 
 @dataclass(frozen=True)
@@ -136,19 +133,6 @@ def summary_of(plan: Plan) -> Summary:
         constants=len(plan.constants),
         constant_bytes=sum(data.nbytes for data in plan.constants.values()),
     )
-
-
-def runs_in_int8(plan: Plan, step: Step) -> bool:
-    """True when a step computes on 8-bit codes: all its sources, and its weights where it has some,
-    are of type u8 or s8.
-
-    A reorder never does: it only converts. Of a step that runs as the ONNX operator itself the
-    first input decides.
-    """
-    if step.primitive == "reorder" or not step.args:
-        return False
-    roles = [value for role, value in step.args if role == "weights" or role.startswith("src")]
-    return all(plan.type(value).dtype in _INT8 for value in roles or [step.args[0][1]])
 
 
 def _most_frequent(names: Iterable[str]) -> dict[str, int]:

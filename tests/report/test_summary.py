@@ -9,7 +9,8 @@ import fqfuse
 from fqfuse.models.digits import digits_model_path
 from fqfuse.plan.file import save_plan
 from fqfuse.plan.text import parse_plan
-from fqfuse.report.summary import Kind, runs_in_int8, summary_of
+from fqfuse.plan.types import runs_in_int8
+from fqfuse.report.summary import Kind, summary_of
 
 STEPS = """plan p target=onednn-v3
   in %u : u8[N,4,2,2]
