@@ -24,7 +24,7 @@ from ..processors import default_threads
 from ..shapes import StaticShape, bind_settled
 from .binding import Binder, NotCompiled
 from .constants import Constants
-from .program import Action, Program
+from .program import Program
 from .registry import LOWERINGS
 from .runs import Run
 
@@ -121,12 +121,6 @@ class OneDnnExecutor:
     def run_all(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Every value that a step writes, in execution order, as new C-contiguous arrays."""
         return self._with_run(_shapes(feeds), lambda run: run.execute_all(feeds))
-
-    def profile(self, feeds: Mapping[str, Array], rounds: int = 10) -> list[tuple[Action, float]]:
-        """Each action of a run (primitives, reorders between them, NumPy steps) with the least of
-        its times, in seconds.
-        """
-        return self._with_run(_shapes(feeds), lambda run: run.timings(feeds, rounds))
 
     def placement(self) -> tuple[Placement, ...]:
         """Where each step runs, for the shapes that were bound last.

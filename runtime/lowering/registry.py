@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from ...plan.types import Step
 from .binary import binary
 from .binding import RESHAPES, Binder
-from .boxes import gather, slice_
 from .compute import convolution, deconvolution
 from .matmul import matmul
+from .moves import gather, reshape, shuffle, slice_, transpose
 from .normalization import (
     batch_normalization,
     layer_normalization,
@@ -21,7 +21,6 @@ from .normalization import (
 )
 from .pointwise import concat, eltwise, pooling
 from .reorder import quantizing_reorder
-from .views import reshape, shuffle, transpose
 
 __all__ = ["LOWERINGS"]
 
