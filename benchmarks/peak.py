@@ -15,7 +15,7 @@ from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.loading import load
 from fqfuse.onednn.memory import Memory, MemoryDesc
 from fqfuse.onednn.primitive import ExecArgs, Primitive
-from fqfuse.onednn.primitives import matmul, reorder
+from fqfuse.onednn.primitive_desc import describe
 
 __all__ = ["SHAPES", "measure_peak"]
 
@@ -54,11 +54,11 @@ def _rate(engine: Engine, shape: tuple[int, int, int], seconds: float) -> float:
         MemoryDesc.any(library, (inner, columns), DataType.s8),
         row_major(library, (rows, columns), DataType.s32),
     ]
-    desc = matmul(engine, descs[0], descs[1], None, descs[2])
+    desc = describe(engine, "matmul", descs[0], descs[1], None, descs[2])
     weights = Memory.allocate(engine, desc.weights_md())
     plain = Memory.wrap(engine, rng.integers(-127, 128, (inner, columns), np.int8))
     stream = Stream(engine)
-    packing = Primitive(reorder(engine, plain.desc, weights.desc))
+    packing = Primitive(describe(engine, "reorder", plain.desc, weights.desc))
     packing.execute(stream, ExecArgs(packing.desc, {Arg.SRC: plain, Arg.DST: weights}))
     arguments = ExecArgs(
         desc,

@@ -11,8 +11,8 @@ arguments that write into those arrays.
 - `strides.py`, `memory.py`, `layouts.py`: shape, type and layout -> `MemoryDesc`; with an array ->
   `Memory`
 - `attributes.py`: scales, zero points and post-ops -> `Attributes`
-- `primitive_desc.py`, `primitives.py`: descriptors, parameters and attributes -> `PrimitiveDesc`,
-  bound to one implementation
+- `primitive_desc.py`: descriptors, parameters and attributes -> `PrimitiveDesc`, bound to one
+  implementation
 - `saturation.py`, `defects.py`: whether that implementation computes exactly; what oneDNN is known
   to compute wrongly
 - `code_generation.py`, `primitive.py`: compiled -> `Primitive`; with memories -> `ExecArgs`, and
@@ -24,7 +24,7 @@ arguments that write into those arrays.
     library.set_threads(2)                                  # OpenMP threads of the calling thread
     engine = Engine(library)
     stream = Stream(engine)
-    desc = convolution(engine, src_md, weights_md, bias_md, dst_md, strides=..., attributes=Attributes(...), origin="Conv_3")
+    desc = describe(engine, "convolution", src_md, weights_md, bias_md, dst_md, strides=..., attributes=Attributes(...), origin="Conv_3")
     primitive = Primitive(desc)
     args = ExecArgs(desc, {Arg.SRC: Memory.wrap(engine, x), ...})  # once
     primitive.execute(stream, args)                          # one C call

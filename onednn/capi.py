@@ -8,8 +8,10 @@ addresses (`c_void_p`), and new ones come back through a leading out-pointer.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..errors import BackendUnavailable, FqfuseError
@@ -77,62 +79,112 @@ class Signature(NamedTuple):
 
     Attributes:
         function: `dnnl_<function>_primitive_desc_create`.
-        arguments: its arguments between the out-pointer and the attributes, by name: operands,
-            parameters, and what is always the same.
+        arguments: its arguments between the out-pointer and the attributes, by name: operands
+            (`OPERANDS`), parameters, and what is always the same.
         text: the parameters in messages.
+        defaults: parameters that need not be given.
     """
 
     function: str
     arguments: str
     text: str = ""
+    defaults: Mapping[str, Any] = MappingProxyType({})
 
+    @property
+    def operands(self) -> list[str]:
+        """Those among the arguments that are memory descriptors, in their order."""
+        return [word for word in self.arguments.split() if word in OPERANDS]
+
+
+OPERANDS = frozenset({"src", "src0", "src1", "weights", "bias", "dst"})
 
 _WINDOW = "strides={strides} dilations={dilations} padding={padding_l}..{padding_r}"
 _CONVOLUTION = "engine prop alg src weights bias dst strides dilations padding_l padding_r"
 
 PRIMITIVES = {
-    "convolution": Signature("convolution_forward", _CONVOLUTION, _WINDOW),
-    "deconvolution": Signature("deconvolution_forward", _CONVOLUTION, _WINDOW),
+    # src (N, C, spatial...), weights (O, I, spatial...), with groups (G, O/G, I/G, spatial...),
+    # bias (O), dst (N, O, spatial...). Scales on SRC (mask 0), WEIGHTS (0, 1, or 3 with groups) and
+    # DST (0), zero points on SRC and DST. The algorithm is the direct one.
+    "convolution": Signature("convolution_forward", _CONVOLUTION, _WINDOW, {"alg": 1}),
+    # Transposed convolution; arguments as of convolution, weights still (O, I, spatial...).
+    "deconvolution": Signature("deconvolution_forward", _CONVOLUTION, _WINDOW, {"alg": 10}),
+    # src (..., M, K) times weights (..., K, N) plus bias (broadcast to dst, same number of
+    # dimensions). Leading dimensions are equal or 1. Weights scales: mask 0, or 1 << (ndims - 1)
+    # for one value per column.
     "matmul": Signature("matmul", "engine src weights bias dst"),
+    # Over (N, C, spatial...) by `AlgKind.pooling_*`; it takes neither scales nor zero points.
     "pooling": Signature(
         "pooling_forward",
         "engine prop alg src dst strides kernel dilations padding_l padding_r",
         "{alg.name} strides={strides} kernel={kernel} dilations={dilations} padding={padding_l}..{padding_r}",
     ),
+    # dst = alg(src; alpha, beta), same shape and type; on int8 and s32 oneDNN 3.2 takes relu and
+    # linear only.
     "eltwise": Signature(
-        "eltwise_forward", "engine prop alg src dst alpha beta", "{alg.name}({alpha:g}, {beta:g})"
+        "eltwise_forward",
+        "engine prop alg src dst alpha beta",
+        "{alg.name}({alpha:g}, {beta:g})",
+        {"alpha": 0.0, "beta": 0.0},
     ),
+    # dst = alg(src0 * scale0, src1 * scale1); dimensions of 1 broadcast. Scales on SRC_0 and SRC_1
+    # (mask 0), none on DST.
     "binary": Signature("binary", "engine alg src0 src1 dst", "{alg.name}"),
+    # dst = src where src > 0, else weights * src; weights have the number of dimensions of src,
+    # each 1 or equal.
     "prelu": Signature("prelu_forward", "engine prop src weights dst"),
+    # The sources, joined along `axis`, are `arg_multiple_src(i)`, each with an optional scale (mask
+    # 0). dst None: chosen.
     "concat": Signature("concat", "engine dst count axis sources", "axis={axis}"),
+    # Copy between layouts and types: dst = scale_src * (src - zp_src) / scale_dst + zp_dst, rounded
+    # half to even. It packs weights too: the `dst` that a primitive wants (`weights_md`) carries
+    # what compensation it needs.
     "reorder": Signature("reorder", "src engine dst engine"),
+    # View `axis` as (C/group_size, group_size) and transpose the two, as channel shuffle does.
     "shuffle": Signature(
         "shuffle_forward",
         "engine prop src dst axis group_size",
         "axis={axis} group_size={group_size}",
     ),
+    # Resize the spatial dimensions of (N, C, spatial...) with half-pixel coordinates, by the ratios
+    # of the shapes.
     "resampling": Signature("resampling_forward", "engine prop alg factors src dst", "{alg.name}"),
-    "reduction": Signature("reduction", "engine alg src dst p epsilon", "{alg.name}"),
+    # Reduce every dimension that is 1 in `dst` and not in `src`.
+    "reduction": Signature(
+        "reduction", "engine alg src dst p epsilon", "{alg.name}", {"p": 0.0, "epsilon": 0.0}
+    ),
+    # Softmax (or `softmax_log`) along `axis`. On int8 tensors the SRC scale multiplies the
+    # *result*: it is no dequantization of the input.
     "softmax": Signature(
         "softmax_forward", "engine prop alg src dst axis", "{alg.name} axis={axis}"
     ),
+    # Over the last dimension; `Arg.SCALE` and `Arg.SHIFT` (f32, C) with `use_scale` and
+    # `use_shift`. It takes no post-ops in 3.2, and as with softmax the SRC scale multiplies the
+    # result.
     "layer_normalization": Signature(
         "layer_normalization_forward",
         "engine prop src dst statistics epsilon flags",
         "epsilon={epsilon:g} flags={flags:d}",
     ),
+    # Each channel of (N, C, spatial...); with `use_global_stats` by `Arg.MEAN` and `Arg.VARIANCE`
+    # (f32, C).
     "batch_normalization": Signature(
         "batch_normalization_forward",
         "engine prop src dst epsilon flags",
         "epsilon={epsilon:g} flags={flags:d}",
     ),
+    # Across channels: src * (k + alpha / local_size * sum of squares) ** -beta. Float types only.
     "lrn": Signature(
         "lrn_forward",
         "engine prop alg src dst local_size alpha beta k",
-        "{alg.name} local_size={local_size} alpha={alpha:g} beta={beta:g} k={k:g}",
+        "lrn_across_channels local_size={local_size} alpha={alpha:g} beta={beta:g} k={k:g}",
+        {"alg": 2815},
     ),
 }
-"""Kind of primitive -> how its descriptor is asked for."""
+"""Kind of primitive -> how its descriptor is asked for.
+
+Layouts may be `any` where the library may choose. Spatial parameters have one entry for each
+spatial dimension; dilations are 0-based (0: none; ONNX's value minus 1).
+"""
 
 # name without `dnnl_` -> argument types, and the type of the result where it is no status
 PROTOTYPES = {
@@ -187,21 +239,7 @@ _TYPES: dict[str, Any] = {
     "sources": POINTER(c_void_p),
     "factors": POINTER(c_float),
     "size": c_size_t,
-    **dict.fromkeys(
-        (
-            "handle",
-            "address",
-            "engine",
-            "src",
-            "src0",
-            "src1",
-            "weights",
-            "bias",
-            "statistics",
-            "dst",
-        ),
-        c_void_p,
-    ),
+    **dict.fromkeys(("handle", "address", "engine", "statistics", *OPERANDS), c_void_p),
     **dict.fromkeys(
         ("int", "prop", "alg", "flags", "axis", "count"), c_int
     ),  # each C enum is an int

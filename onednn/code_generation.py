@@ -13,12 +13,12 @@ from __future__ import annotations
 import itertools
 import threading
 
-from .attributes import Attributes, Binary, PRelu
+from .attributes import Binary, PRelu
 from .capi import OneDnnError, Status, failure
 from .enums import AlgKind, DataType
 from .layouts import row_major
 from .library import Engine, create
-from .primitive_desc import PrimitiveDesc, Request
+from .primitive_desc import PrimitiveDesc, describe
 from .workers import in_new_thread
 
 __all__ = ["compiled", "generates", "may_be_half_made"]
@@ -103,10 +103,7 @@ def generates(engine: Engine) -> bool:
     it lets go again.
     """
     desc = row_major(engine.library, (next(_sizes),), DataType.f32)
-    kept = {"alg": AlgKind.eltwise_linear, "alpha": 1.0, "beta": 0.0}
-    probe = PrimitiveDesc(
-        engine, Request("eltwise", {"src": desc, "dst": desc}, kept, Attributes(), "")
-    )
+    probe = describe(engine, "eltwise", desc, desc, alg=AlgKind.eltwise_linear, alpha=1.0)
     try:
         pointer = create(engine.library.c.dnnl_primitive_create, lambda: _call(probe), probe)
     except OneDnnError:

@@ -97,8 +97,6 @@ class CpuIsa(IntFlag):
 class AlgKind(IntEnum):
     """`dnnl_alg_kind_t`, forward algorithms."""
 
-    convolution_direct = 1
-    deconvolution_direct = 10
     eltwise_relu = 32
     eltwise_tanh = 33
     eltwise_elu = 34
@@ -123,7 +121,6 @@ class AlgKind(IntEnum):
     pooling_max = 511
     pooling_avg_include_padding = 767
     pooling_avg_exclude_padding = 1023
-    lrn_across_channels = 2815
     binary_add = 131056
     binary_mul = 131057
     binary_max = 131058

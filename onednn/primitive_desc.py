@@ -1,7 +1,7 @@
 """Primitive descriptors: which implementation the library chose, in which layouts it wants its
 arguments, how much scratchpad.
 
-They are made by the functions in `primitives`; `primitive` compiles and executes them.
+`describe` makes them, by the rows of `capi.PRIMITIVES`; `primitive` compiles and executes them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from .attributes import Attributes, Binary, Depthwise, attr_of
-from .capi import PRIMITIVES, Status, check, failure, int64_array
+from .capi import OPERANDS, PRIMITIVES, Status, check, failure, int64_array
 from .enums import Query
 from .library import Engine, Handle, create
 from .memory import MemoryDesc
 
-__all__ = ["PrimitiveDesc", "Request"]
+__all__ = ["PrimitiveDesc", "Request", "describe"]
 
 _ALWAYS = {
     "prop": 96,
     "factors": None,
     "statistics": None,
 }  # inference (dnnl_forward_inference), and what the library finds by itself
+
+
+_PLAIN = Attributes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,45 @@ class Request:
             )
             if part
         )
+
+
+def describe(
+    engine: Engine,
+    kind: str,
+    *operands: MemoryDesc | None,
+    attributes: Attributes = _PLAIN,
+    origin: str = "",
+    **parameters: Any,
+) -> PrimitiveDesc:
+    """Asks the library for a primitive.
+
+    Args:
+        engine: the engine.
+        kind: a key of `PRIMITIVES`.
+        operands: in the order of its row (concat: the sources, then dst); None: absent.
+        attributes: scales, zero points and post-ops.
+        origin: the names of the model's nodes, for messages.
+        parameters: those of the row.
+
+    Raises:
+        Unimplemented: no implementation takes the request.
+        OneDnnError: any other refusal.
+        ValueError: these are not the row's operands and parameters.
+    """
+    row = PRIMITIVES[kind]
+    names = row.operands
+    if kind == "concat":
+        names = [*(f"src{index}" for index in range(len(operands) - 1)), "dst"]
+        handles = [source.pointer for source in operands[:-1] if source is not None]
+        sources = (ctypes.c_void_p * len(handles))(*handles)
+        parameters |= {"count": len(handles), "sources": sources}
+    given = {**row.defaults, **parameters}
+    wanted = set(row.arguments.split()) - OPERANDS - _ALWAYS.keys() - {"engine"}
+    if given.keys() != wanted or len(names) != len(operands):
+        raise ValueError(f"{kind} takes {', '.join((*names, *sorted(wanted)))}")
+    return PrimitiveDesc(
+        engine, Request(kind, dict(zip(names, operands, strict=True)), given, attributes, origin)
+    )
 
 
 class PrimitiveDesc(Handle):

@@ -1,12 +1,13 @@
 """The oneDNN runtime. In: a plan and the shapes of a run. Out: a program of the library's
 primitives and host calls, and its runs.
 
-- `tensors.py`, `values.py`, `constants.py`: where the values of a plan lie
+- `values.py`, `constants.py`: where the values of a plan lie
 - `translation.py`: attributes of a plan as attributes of the library
-- `registry.py`: which file lowers a primitive: `affine`, `binary`, `boxes`, `compute`, `matmul`,
-  `normalization`, `pointwise`, `reorder`, `stem`, `views`
-- `joining.py`: neighbours that become one primitive
+- `binary.py`, `compute.py`, `matmul.py`, `moves.py`, `normalization.py`, `pointwise.py`,
+  `reorder.py`: the lowerings
+- `convolving.py`: convolutions, and what runs as one
+- `joining.py`: neighbouring dimensions that become one
 - `host.py`, `host_calls.py`: steps that no primitive takes run on NumPy
 - `binding.py`: one plan bound to shapes; `program.py`: what came of it; `runs.py`: memory of a run
-- `executor.py`: sessions and their threads
+- `executor.py`: which lowering serves which primitive; sessions and their threads
 """

@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
-from ...onednn import primitives
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import relaid, row_major
 from ...onednn.memory import Memory, MemoryDesc
-from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan import attributes as plan_attributes
-from ...plan.attributes import PrimitiveAttr
 from ...plan.types import Step
-from .affine import affine
-from .binding import Binder, NotLowered, Wanted, first_accepted
-from .joining import Groups, join_axes, joined, joined_frame, wide
-from .pointwise import layouts, need
-from .translation import Translated, algorithm, translate
+from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, first_lowered, need
+from .convolving import affine
+from .joining import Way, join_axes, joined, joined_frame, wide
+from .pointwise import layouts
+from .translation import algorithm, translate
+from .values import Args
 
 __all__ = ["binary"]
 
@@ -47,63 +45,24 @@ _BLIND_TO_THE_SIGN_OF_ZERO = frozenset({"linear", "relu", "clip", "round", "abs"
 _SOURCES = ("src_0", "src_1")
 
 
-@dataclass(frozen=True)
-class _Way:
-    """One way to run the step.
-
-    Attributes:
-        groups: the dimensions of the primitive.
-        written_out: constants to broadcast beforehand.
-    """
-
-    groups: Groups
-    written_out: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class _Order:
-    """The roles that become the first and the second source, the algorithm, and the attributes
-    then.
-    """
-
-    first: str
-    second: str
-    algorithm: str
-    attr: PrimitiveAttr
-
-
 def binary(binder: Binder, step: Step) -> None:
     """algorithm(src_0 * scale_0, src_1 * scale_1) with post-ops.
 
     Codes are converted by a reorder where the destination is f32, which is exact.
     """
-    if not isinstance(step.params.get("algorithm"), str):
-        raise NotLowered("it names no algorithm")
     try:
         affine(binder, step)
     except NotLowered:
         pass
     else:
         return
-    refusals: list[str] = []
-    tried: set[_Way] = set()
-    for way in _ways(binder, step):
-        if way in tried:
-            continue
-        tried.add(way)
-        try:
-            _binary(binder, step, way)
-        except NotLowered as refusal:
-            refusals += str(refusal).split("; ")
-        else:
-            return
-    raise NotLowered("; ".join(dict.fromkeys(refusals)))
+    first_lowered(_ways(binder, step), lambda way: _binary(binder, step, way))
 
 
-def _ways(binder: Binder, step: Step) -> Iterator[_Way]:
+def _ways(binder: Binder, step: Step) -> Iterator[Way]:
     """How to run the step, best first."""
     dims = binder.dims(step.output)
-    yield _Way(tuple((axis,) for axis in range(len(dims))))
+    yield Way(tuple((axis,) for axis in range(len(dims))))
     names = {need(step, role) for role in _SOURCES}
     names |= {
         op.operand
@@ -116,21 +75,25 @@ def _ways(binder: Binder, step: Step) -> Iterator[_Way]:
         groups = join_axes(
             dims, [wide(binder.dims(name), len(dims)) for name in sorted(names - absent)]
         )
-        yield _Way(((), *groups) if len(groups) < 2 else groups, frozenset(absent))
+        yield Way(((), *groups) if len(groups) < 2 else groups, frozenset(absent))
 
 
-def _orders(binder: Binder, step: Step) -> list[_Order]:
-    """The orders of the sources that give the same numbers."""
-    name = str(step.params["algorithm"])
-    found = [_Order("src_0", "src_1", name, step.attr)]
-    attr = _renamed(step.attr, {"src_1": "src_0", "src_0": "src_1"})
-    if name in _MIRRORED:
-        found.append(_Order("src_1", "src_0", _MIRRORED[name], attr))
-    elif name == "sub" and _may_lose_a_sign(binder, step):
+def _orders(binder: Binder, step: Step) -> list[Step]:
+    """The step, and the same with its sources the other way round where that gives the same
+    numbers.
+    """
+    name, attr = str(step.params["algorithm"]), step.attr
+    roles = dict(zip(_SOURCES, reversed(_SOURCES), strict=True))
+    attr = replace(attr, scales={roles[role]: scale for role, scale in attr.scales.items()})
+    if name == "sub" and _may_lose_a_sign(binder, step):
         negated = plan_attributes.Eltwise("linear", -1.0, 0.0)
-        attr = PrimitiveAttr(attr.scales, attr.zero_points, (negated, *attr.post_ops))
-        found.append(_Order("src_1", "src_0", name, attr))
-    return found
+        attr = replace(attr, post_ops=(negated, *attr.post_ops))
+    elif name in _MIRRORED:
+        name = _MIRRORED[name]
+    else:
+        return [step]
+    args = tuple((roles[role], value) for role, value in step.args)
+    return [step, replace(step, args=args, params={"algorithm": name}, attr=attr)]
 
 
 def _may_lose_a_sign(binder: Binder, step: Step) -> bool:
@@ -153,27 +116,23 @@ def _may_lose_a_sign(binder: Binder, step: Step) -> bool:
     return blind and binder.dtype(step.output) != DataType.f32
 
 
-def _binary(binder: Binder, step: Step, way: _Way) -> None:
-    dims, dtype = joined(binder.dims(step.output), way.groups), binder.dtype(step.output)
-    made: dict[int, tuple[Translated, Wanted | Memory, Wanted | Memory]] = {}
+def _binary(binder: Binder, step: Step, way: Way) -> None:
+    whole, dtype = binder.dims(step.output), binder.dtype(step.output)
+    dims = joined(whole, way.groups)
 
     def shape(value: str) -> tuple[int, ...]:
-        return (
-            dims
-            if value in way.written_out
-            else joined(wide(binder.dims(value), len(binder.dims(step.output))), way.groups)
-        )
+        written = value in way.written_out
+        return dims if written else joined(wide(binder.dims(value), len(whole)), way.groups)
 
     def source(value: str, desc: MemoryDesc) -> Wanted | Memory:
-        if value in way.written_out or (
-            binder.is_constant(value) and desc.dtype != binder.dtype(value)
-        ):
-            return binder.written_out(value, binder.dims(step.output), desc)
+        other_type = desc.dtype != binder.dtype(value)
+        if value in way.written_out or (binder.is_constant(value) and other_type):
+            return binder.written_out(value, whole, desc)
         return Wanted(value, desc)
 
-    def attempt(candidate: tuple[int, bool, _Order]) -> PrimitiveDesc:
+    def attempt(candidate: tuple[int, bool, Step]) -> Offer:
         layout, converted, order = candidate
-        value, other = need(step, order.first), need(step, order.second)
+        value, other = (need(order, role) for role in _SOURCES)
         plain = row_major(binder.library, dims, binder.dtype(value))
         options = [plain] if value in way.written_out else layouts(binder, value, shape(value))
         src0 = options[min(layout, len(options) - 1)]
@@ -181,43 +140,31 @@ def _binary(binder: Binder, step: Step, way: _Way) -> None:
             src0 = _f32(src0)
         src1 = _second(binder, other, shape(other), dims, src0)
         target = relaid(src0, dims, dtype) or MemoryDesc.any(binder.library, dims, dtype)
-        frame = joined_frame(
-            binder.dims(step.output),
-            way.groups,
-            target if target.is_plain else src0,
-            way.written_out,
-        )
+        like = target if target.is_plain else src0
+        frame = joined_frame(whole, way.groups, like, way.written_out)
         translated = translate(binder, order.attr, frame, dtype)
-        alg = algorithm("binary", order.algorithm)
-        desc = primitives.binary(
-            binder.engine,
-            alg,
-            src0,
-            src1,
-            target,
-            attributes=translated.attributes,
-            origin=binder.origin(step),
+        alg = algorithm("binary", str(order.params["algorithm"]))
+        desc = binder.describe(
+            step, "binary", src0, src1, target, alg=alg, attributes=translated.attributes
         )
-        made[id(desc)] = translated, source(value, src0), source(other, src1)
-        return desc
+        args: Args = {Arg.SRC_0: source(value, src0), Arg.SRC_1: source(other, src1)}
+        return translated.offer(desc, args)
 
-    whole = [order for order in _orders(binder, step) if shape(need(step, order.first)) == dims]
-    if not whole:
+    orders = [order for order in _orders(binder, step) if shape(need(order, "src_0")) == dims]
+    if not orders:
         raise NotLowered(
             "its first source is broadcast, for which oneDNN has only the reference implementation ref:any"
         )
     candidates = [
-        (layout, binder.dtype(need(step, order.first)) in _INT8 and dtype not in _INT8, order)
+        (layout, binder.dtype(need(order, "src_0")) in _INT8 and dtype not in _INT8, order)
         for layout in range(3)
-        for order in whole
+        for order in orders
     ]
-    found = first_accepted(binder, candidates, attempt)
-    translated, src0, src1 = made[id(found)]
+    offer = first_accepted(binder, candidates, attempt)
+    src0 = offer.args[Arg.SRC_0]
     if isinstance(src0, Wanted) and src0.desc.dtype != binder.dtype(src0.value):
-        src0 = binder.convert(src0.value, src0.desc)
-    binder.commit(
-        step, found, {**translated.args, Arg.SRC_0: src0, Arg.SRC_1: src1}, translated.sum_operand
-    )
+        offer = offer.reading({Arg.SRC_0: binder.convert(src0.value, src0.desc)})
+    binder.commit(step, offer)
 
 
 def _f32(desc: MemoryDesc) -> MemoryDesc:
@@ -232,15 +179,10 @@ def _second(
 ) -> MemoryDesc:
     kind = binder.dtype(value)
     desc = relaid(like, shape, kind)
-    if desc is None:
-        if shape != dims and len([d for d in shape if d != 1]) <= 1:
-            return row_major(binder.library, shape, kind)
-        if shape == dims and kind == like.dtype:
-            return like
-        raise NotLowered(f"{value} cannot lie as {like}")
-    return desc
-
-
-def _renamed(attr: PrimitiveAttr, names: dict[str, str]) -> PrimitiveAttr:
-    scales = {names.get(role, role): scale for role, scale in attr.scales.items()}
-    return PrimitiveAttr(scales, attr.zero_points, attr.post_ops)
+    if desc is not None:
+        return desc
+    if shape == dims and kind == like.dtype:
+        return like
+    if shape != dims and len([d for d in shape if d != 1]) <= 1:
+        return row_major(binder.library, shape, kind)
+    raise NotLowered(f"{value} cannot lie as {like}")

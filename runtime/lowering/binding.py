@@ -8,7 +8,8 @@ for; a reorder makes the further ones, once each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -18,9 +19,8 @@ from ...onednn.defects import defect_of
 from ...onednn.enums import Arg
 from ...onednn.layouts import relaid, row_major, spaced, viewed
 from ...onednn.library import Engine
-from ...onednn.memory import Memory, MemoryDesc
-from ...onednn.primitive_desc import PrimitiveDesc
-from ...onednn.primitives import reorder
+from ...onednn.memory import MemoryDesc
+from ...onednn.primitive_desc import PrimitiveDesc, describe
 from ...onednn.saturation import cannot_saturate, may_saturate
 from ...plan.types import Plan, Step
 from ..budget import RunBudget
@@ -28,22 +28,41 @@ from ..placement import Placement
 from ..shapes import StaticShape
 from .constants import Constants
 from .host import HostStep
-from .program import HostAction, PrimitiveAction, Program, plan_buffers
-from .tensors import Buffer, Home, Tensor, data_type
-from .values import NotCompiled, NotLowered, Values, Wanted
+from .program import (
+    Buffer,
+    Home,
+    HostAction,
+    PrimitiveAction,
+    Program,
+    Tensor,
+    data_type,
+    plan_buffers,
+)
+from .values import NotCompiled, NotLowered, Offer, Values, Wanted
 
-__all__ = ["REFUSED", "RESHAPES", "Binder", "NotCompiled", "NotLowered", "Wanted", "first_accepted"]
+__all__ = [
+    "RESHAPES",
+    "Binder",
+    "Lowering",
+    "NotCompiled",
+    "NotLowered",
+    "Offer",
+    "Wanted",
+    "distinct",
+    "first_accepted",
+    "first_lowered",
+    "is_refusal",
+    "need",
+]
 
 Lowering = Callable[["Binder", Step], None]
 C = TypeVar("C")
+H = TypeVar("H", bound=Hashable)
 
 RESHAPES = frozenset(
     {"onnx.Reshape", "onnx.Flatten", "onnx.Squeeze", "onnx.Unsqueeze", "onnx.Identity"}
 )
 """Steps whose output is their first input under another shape."""
-
-REFUSED = (Status.unimplemented, Status.invalid_arguments)
-"""What the library answers where it does not take a request."""
 
 # of one primitive that are looked at; the list repeats itself where one is in the library's cache
 _IMPLEMENTATIONS = 8
@@ -56,7 +75,7 @@ class Binder(Values):
         told: the user's plan: its steps are placed, and run on NumPy.
         plan: the same steps with the attributes of `onednn-v3`: they are lowered.
         shapes: the shape of every value that is known.
-        settled: the values whose data is known, too (`bind_settled`).
+        settled: the values whose data is known, too (`bind_shapes`).
         engine: the engine; its library's threads are set already.
         constants: the plan's constants, shared by all programs.
         threads: for steps on NumPy.
@@ -172,77 +191,64 @@ class Binder(Values):
                 return f"{desc.impl_info} may saturate: its int8 products are added in 16 bits"
         return ""
 
-    def origin(self, step: Step) -> str:
-        """The step's place in the user's model, for messages."""
-        return ", ".join(step.origin) or step.name
+    def describe(
+        self, step: Step, kind: str, *operands: MemoryDesc | None, **parameters: Any
+    ) -> PrimitiveDesc:
+        """Asks the library for a primitive, see `primitive_desc.describe`."""
+        origin = ", ".join(step.origin) or step.name
+        return describe(self.engine, kind, *operands, origin=origin, **parameters)
 
     # -- what lowerings do -------------------------------------------------------------------------
 
     def commit(
         self,
         step: Step,
-        desc: PrimitiveDesc,
-        args: Mapping[int, Wanted | Memory],
-        sum_operand: Wanted | None = None,
+        offer: Offer,
         *,
         home: MemoryDesc | None = None,
+        relay: MemoryDesc | None = None,
     ) -> None:
         """Runs a primitive as the step: fetches its arguments in the layouts asked for, and makes
         the tensor of its output.
 
         Args:
             step: the step.
-            desc: the descriptor.
-            args: execution argument -> what it reads.
-            sum_operand: the value that a `sum` post-op expects in the destination; its layout is
-                the destination's.
+            offer: the primitive.
             home: how the bytes that the primitive writes are the step's output; None: as the
                 primitive sees them, under that shape.
+            relay: the layout that a reorder behind the primitive brings its result into; None: it
+                stays.
         """
-        wanted = desc.dst_md()
+        wanted = offer.desc.dst_md()
         home = home or viewed(wanted, self.dims(step.output))
         if home is None:
             raise NotLowered(
-                f"{desc.impl_info} writes a layout that cannot be seen as {list(self.dims(step.output))}"
+                f"{offer.desc.impl_info} writes a layout that cannot be seen as {list(self.dims(step.output))}"
             )
+        summed = None
+        if offer.sum_operand is not None:
+            kind = self.dtype(offer.sum_operand)
+            like = wanted if kind == wanted.dtype else relaid(wanted, wanted.dims, kind)
+            if like is None:
+                raise NotLowered(f"the operand of sum cannot lie as {wanted}")
+            summed = Wanted(offer.sum_operand, like)
         found = {
             arg: self.fetch(need) if isinstance(need, Wanted) else need
-            for arg, need in args.items()
+            for arg, need in offer.args.items()
         }
         read = {arg.buffer for arg in found.values() if isinstance(arg, Tensor)}
         buffer = (
             Buffer(step.output, Home.ARENA, wanted.size)
-            if sum_operand is None
-            else self._in_place(step, sum_operand, read)
+            if summed is None
+            else self._in_place(summed, read)
         )
         dst = Tensor(buffer, wanted)
-        self._run(desc, {**found, Arg.DST: dst}, dst, desc.kind)
-        self._define(step.output, dst if home == wanted else Tensor(buffer, home))
-
-    def commit_and_relay(
-        self,
-        step: Step,
-        desc: PrimitiveDesc,
-        args: Mapping[int, Wanted | Memory],
-        target: MemoryDesc,
-        *,
-        home: MemoryDesc | None = None,
-    ) -> None:
-        """As `commit`, with a reorder behind the primitive that brings its result into the layout
-        `target` (of the output's shape).
-        """
-        found = {
-            arg: self.fetch(need) if isinstance(need, Wanted) else need
-            for arg, need in args.items()
-        }
-        between = Tensor(Buffer(step.output, Home.ARENA, desc.dst_md().size), desc.dst_md())
-        self._run(desc, {**found, Arg.DST: between}, between, desc.kind)
-        if home is not None:
-            between = Tensor(between.buffer, home)
-        last = Tensor(Buffer(step.output, Home.ARENA, target.size), target)
-        move = reorder(self.engine, between.desc, target, origin=self.origin(step))
-        self._run(move, {Arg.SRC: between, Arg.DST: last}, last, f"layout of {step.output}")
-        self._define(step.output, last)
+        self._run(offer.desc, {**found, Arg.DST: dst})
+        out = dst if home == wanted else Tensor(buffer, home)
+        if relay is not None:
+            last = Buffer(step.output, Home.ARENA, relay.size)
+            out = self._moved(out, relay, last, f"layout of {step.output}")
+        self._define(step.output, out)
 
     def commit_box(
         self,
@@ -300,18 +306,10 @@ class Binder(Values):
         Raises:
             NotLowered: the library has the reference implementation only.
         """
-        move = reorder(self.engine, part, target, origin=self.origin(step))
+        move = self.describe(step, "reorder", part, target)
         if move.is_reference:
             raise NotLowered(f"oneDNN copies it by {move.impl_info}")
-        buffer = Buffer(step.output, Home.ARENA, target.size)
-        copy = Tensor(buffer, target)
-        self._run(
-            move,
-            {Arg.SRC: Tensor(source.buffer, part), Arg.DST: copy},
-            copy,
-            f"moved to {step.output}",
-        )
-        self._define(step.output, Tensor(buffer, home))
+        self.commit(step, Offer(move, {Arg.SRC: Tensor(source.buffer, part)}), home=home)
 
     def alias(self, step: Step, desc: MemoryDesc, source: str) -> None:
         """Defines the step's output as another view of a value's bytes.
@@ -372,7 +370,7 @@ class Binder(Values):
         )
         inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
         outputs: dict[str, Tensor] = {}
-        self._actions.append(HostAction(runner, inputs, outputs, self.index, step.primitive))
+        self._actions.append(HostAction(runner, inputs, outputs))
         for value in runner.outputs:
             shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
             if shape is not None and kind is not None and 0 not in shape:
@@ -411,19 +409,37 @@ class Binder(Values):
             )
 
 
+def need(step: Step, role: str) -> str:
+    """The value in a role. NotLowered where the step has none."""
+    value = step.arg(role)
+    if value is None:
+        raise NotLowered(f"it has no {role}")
+    return value
+
+
+def distinct(*layouts: MemoryDesc | None) -> list[MemoryDesc]:
+    """Those that there are, once each."""
+    return list(dict.fromkeys(layout for layout in layouts if layout is not None))
+
+
+def is_refusal(error: OneDnnError) -> bool:
+    """True where the library does not take a request, and has not failed otherwise."""
+    return error.status in (Status.unimplemented, Status.invalid_arguments)
+
+
 def first_accepted(
     binder: Binder,
     candidates: Iterable[C],
-    attempt: Callable[[C], PrimitiveDesc],
+    attempt: Callable[[C], Offer],
     weights: Callable[[], NDArray[Any] | None] | None = None,
-) -> PrimitiveDesc:
-    """The first descriptor that the library makes and nothing objects to.
+) -> Offer:
+    """The first primitive that the library makes and nothing objects to.
 
     Args:
         binder: the binder.
         candidates: what to try, best first.
-        attempt: makes the descriptor of a candidate; the library's refusals and `NotLowered` lead
-            to the next one.
+        attempt: makes the primitive of a candidate; the library's refusals and `NotLowered` lead to
+            the next one.
         weights: gives the weights in the primitive's shape, or None where they are computed at run
             time; asked only if they matter.
 
@@ -434,9 +450,9 @@ def first_accepted(
     reasons: list[str] = []
     for candidate in candidates:
         try:
-            desc = attempt(candidate)
+            offer = attempt(candidate)
         except OneDnnError as error:
-            if error.status not in REFUSED:
+            if not is_refusal(error):
                 raise
             reasons.append(error.what)
             continue
@@ -444,10 +460,29 @@ def first_accepted(
             reasons.append(str(refusal))
             continue
         for _ in range(_IMPLEMENTATIONS):
-            objection = binder.objection(desc, weights)
+            objection = binder.objection(offer.desc, weights)
             if not objection:
-                return desc
+                return offer
             reasons.append(objection)
-            if desc.is_reference or not desc.next_impl():
+            if offer.desc.is_reference or not offer.desc.next_impl():
                 break
     raise NotLowered("; ".join(dict.fromkeys(reasons)))
+
+
+def first_lowered(ways: Iterable[H], lower: Callable[[H], None]) -> None:
+    """Lowers a step in the first way that goes, best first.
+
+    Raises:
+        NotLowered: none does; the message says why, for each.
+    """
+    refusals: dict[H, list[str]] = {}
+    for way in ways:
+        if way in refusals:
+            continue
+        try:
+            lower(way)
+        except NotLowered as refusal:
+            refusals[way] = str(refusal).split("; ")
+        else:
+            return
+    raise NotLowered("; ".join(dict.fromkeys(chain.from_iterable(refusals.values()))))

@@ -14,7 +14,7 @@ from ...onednn.enums import Arg
 from ...onednn.library import Engine, Stream
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import run_once
-from ...onednn.primitives import reorder
+from ...onednn.primitive_desc import describe
 from ...onednn.slabs import Slabs
 from ...plan.types import Plan
 
@@ -79,11 +79,11 @@ class Constants:
         if given == desc:
             return Memory(self._engine, desc, array)
         memory = Memory(self._engine, desc, self._slabs.take(desc.size))
-        pack = reorder(self._engine, given, desc, origin="packing constants")
+        pack = describe(self._engine, "reorder", given, desc, origin="packing constants")
         if defect_of(pack) is not None:
             array = _with_gaps(array)
             given = MemoryDesc.like(library, array)
-            pack = reorder(self._engine, given, desc, origin="packing constants")
+            pack = describe(self._engine, "reorder", given, desc, origin="packing constants")
         run_once(self._stream, pack, {Arg.SRC: Memory(self._engine, given, array), Arg.DST: memory})
         return memory
 

@@ -21,17 +21,55 @@ from ...plan.types import Plan
 from ..budget import RunBudget
 from ..placement import Placement
 from ..processors import default_threads
-from ..shapes import StaticShape, bind_settled
-from .binding import Binder, NotCompiled
+from ..shapes import StaticShape, bind_shapes
+from .binary import binary
+from .binding import RESHAPES, Binder, Lowering, NotCompiled
+from .compute import convolution, deconvolution
 from .constants import Constants
-from .program import Action, Program
-from .registry import LOWERINGS
+from .matmul import matmul
+from .moves import gather, reshape, shuffle, slice_, transpose
+from .normalization import (
+    batch_normalization,
+    layer_normalization,
+    lrn,
+    prelu,
+    reduction,
+    resampling,
+    softmax,
+)
+from .pointwise import concat, eltwise, pooling
+from .program import Program
+from .reorder import quantizing_reorder
 from .runs import Run
 
 __all__ = ["OneDnnExecutor"]
 
 _PROGRAMS = 8  # shapes of the inputs that stay bound
 _IDLE_RUNS = 4  # memories kept for the next runs of one program
+
+LOWERINGS: Mapping[str, Lowering] = {
+    "convolution": convolution,
+    "deconvolution": deconvolution,
+    "matmul": matmul,
+    "pooling": pooling,
+    "binary": binary,
+    "eltwise": eltwise,
+    "reorder": quantizing_reorder,
+    "concat": concat,
+    "softmax": softmax,
+    "layer_normalization": layer_normalization,
+    "batch_normalization": batch_normalization,
+    "lrn": lrn,
+    "prelu": prelu,
+    "reduction": reduction,
+    "resampling": resampling,
+    "shuffle": shuffle,
+    **dict.fromkeys(RESHAPES, reshape),
+    "onnx.Transpose": transpose,
+    "onnx.Gather": gather,
+    "onnx.Slice": slice_,
+}
+"""Which lowering serves which primitive of a plan; what is missing here runs on NumPy."""
 
 T = TypeVar("T")
 
@@ -122,12 +160,6 @@ class OneDnnExecutor:
         """Every value that a step writes, in execution order, as new C-contiguous arrays."""
         return self._with_run(_shapes(feeds), lambda run: run.execute_all(feeds))
 
-    def profile(self, feeds: Mapping[str, Array], rounds: int = 10) -> list[tuple[Action, float]]:
-        """Each action of a run (primitives, reorders between them, NumPy steps) with the least of
-        its times, in seconds.
-        """
-        return self._with_run(_shapes(feeds), lambda run: run.timings(feeds, rounds))
-
     def placement(self) -> tuple[Placement, ...]:
         """Where each step runs, for the shapes that were bound last.
 
@@ -188,7 +220,7 @@ class OneDnnExecutor:
         with state.lock:
             bound = state.programs.get(key)
             if bound is None:
-                known, settled = bind_settled(self._lowered, shapes, self._budget)
+                known, settled = bind_shapes(self._lowered, shapes, self._budget)
                 with workers.making():
                     bound = state.programs[key] = _Bound(self._bind(known, settled, state))
                 if len(state.programs) > _PROGRAMS:

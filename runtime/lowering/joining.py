@@ -5,17 +5,31 @@ dimensions, in few patterns.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...onednn.memory import MemoryDesc
 from .translation import Frame
 
-__all__ = ["Groups", "alike", "join_axes", "joined", "joined_frame", "wide"]
+__all__ = ["Groups", "Way", "alike", "join_axes", "joined", "joined_frame", "wide"]
 
 Groups = tuple[tuple[int, ...], ...]
 """Each dimension of a primitive: the axes of the plan's tensor that it joins, neighbours all; none:
 a dimension of length 1.
 """
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to see a step.
+
+    Attributes:
+        groups: the dimensions of the primitive.
+        written_out: constant operands to broadcast beforehand.
+    """
+
+    groups: Groups
+    written_out: frozenset[str] = frozenset()
 
 
 def wide(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
@@ -53,7 +67,7 @@ def joined(shape: Sequence[int], groups: Groups) -> tuple[int, ...]:
 
 
 def joined_frame(
-    dims: tuple[int, ...], groups: Groups, like: MemoryDesc, written_out: Collection[str] = ()
+    dims: tuple[int, ...], groups: Groups, like: MemoryDesc, written_out: frozenset[str]
 ) -> Frame:
     """The destination as a primitive sees it; operands must run along all axes of a joined
     dimension, or along none.
@@ -68,10 +82,7 @@ def joined_frame(
 
     def operand(shape: tuple[int, ...]) -> tuple[int, ...] | None:
         found = joined(shape, groups)
-        return (
-            found
-            if all(size in (1, whole) for size, whole in zip(found, full, strict=True))
-            else None
-        )
+        fits = all(size in (1, whole) for size, whole in zip(found, full, strict=True))
+        return found if fits else None
 
-    return Frame(dims, full, operand, like, frozenset(written_out))
+    return Frame(dims, full, operand, like, written_out)

@@ -9,16 +9,17 @@ from itertools import product
 
 import numpy as np
 
-from ...onednn import primitives
-from ...onednn.attributes import Attributes
+from ...ir.ops import OPS
+from ...ir.ops.rows import integer, number
+from ...ir.ops.windows import Window
 from ...onednn.enums import AlgKind, Arg, DataType, NormalizationFlags
 from ...onednn.layouts import row_major
-from ...onednn.memory import Memory, MemoryDesc
-from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan.types import Step
-from .binding import Binder, NotLowered, Wanted, first_accepted
-from .pointwise import follow, need
+from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, need
+from .joining import wide
+from .pointwise import follow, pool
 from .translation import same_frame, translate
+from .values import Args
 
 __all__ = [
     "batch_normalization",
@@ -33,33 +34,23 @@ __all__ = [
 
 def softmax(binder: Binder, step: Step) -> None:
     """Softmax or LogSoftmax along an axis."""
-    axis = _axis(step, "axis", -1, len(binder.dims(step.output)))
     # LogSoftmax of the library is off by up to 3.5e-6, beyond the few ulp that f32 results are held
     # to.
     if step.op != "Softmax":
         raise NotLowered("oneDNN's log-softmax is less exact than the contract asks")
-
-    def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        return primitives.softmax(
-            binder.engine,
-            source,
-            target,
-            axis=axis,
-            attributes=attributes,
-            origin=binder.origin(step),
-        )
-
-    follow(binder, step, make)
+    axis = integer(OPS[step.op].known(step.params), "axis") % len(binder.dims(step.output))
+    follow(binder, step, "softmax", alg=AlgKind.softmax_accurate, axis=axis)
 
 
 def layer_normalization(binder: Binder, step: Step) -> None:
     """LayerNormalization over the last dimensions, seen as one."""
     src, dims, dtype = need(step, "src"), binder.dims(step.output), binder.dtype(step.output)
-    axis = _axis(step, "axis", -1, len(dims))
+    attrs = OPS[step.op].known(step.params)
+    axis = integer(attrs, "axis") % len(dims)
     if step.attr.post_ops:
         raise NotLowered("oneDNN's layer_normalization takes no post-ops")
     inner = (math.prod(dims[:axis]), math.prod(dims[axis:]))
-    flags, args = NormalizationFlags.none, dict[int, Wanted | Memory]()
+    flags, args = NormalizationFlags.none, dict[int, Wanted]()
     for role, flag, arg in (
         ("scale", NormalizationFlags.use_scale, Arg.SCALE),
         ("bias", NormalizationFlags.use_shift, Arg.SHIFT),
@@ -70,26 +61,23 @@ def layer_normalization(binder: Binder, step: Step) -> None:
                 raise NotLowered(f"{name} {list(binder.dims(name))} is broadcast")
             flags |= flag
             args[arg] = Wanted(name, row_major(binder.library, (inner[1],), DataType.f32))
-    source, target = (
-        row_major(binder.library, inner, binder.dtype(src)),
-        row_major(binder.library, inner, dtype),
-    )
-    translated = translate(binder, step.attr, same_frame(inner, target), dtype)
-    epsilon = _number(step, "epsilon", 1e-5)
-    found = first_accepted(
-        binder,
-        [source],
-        lambda desc: primitives.layer_normalization(
-            binder.engine,
-            desc,
+    source, target = (row_major(binder.library, inner, kind) for kind in (binder.dtype(src), dtype))
+    args[Arg.SRC] = Wanted(src, source)
+
+    def attempt(epsilon: float) -> Offer:
+        translated = translate(binder, step.attr, same_frame(inner, target), dtype)
+        desc = binder.describe(
+            step,
+            "layer_normalization",
+            source,
             target,
             epsilon=epsilon,
             flags=flags,
             attributes=translated.attributes,
-            origin=binder.origin(step),
-        ),
-    )
-    binder.commit(step, found, {**translated.args, **args, Arg.SRC: Wanted(src, source)})
+        )
+        return translated.offer(desc, args)
+
+    binder.commit(step, first_accepted(binder, [number(attrs, "epsilon")], attempt))
 
 
 def batch_normalization(binder: Binder, step: Step) -> None:
@@ -99,80 +87,32 @@ def batch_normalization(binder: Binder, step: Step) -> None:
         | NormalizationFlags.use_scale
         | NormalizationFlags.use_shift
     )
-    args: dict[int, Wanted | Memory] = {}
-    for role, arg in (
-        ("scale", Arg.SCALE),
-        ("bias", Arg.SHIFT),
-        ("mean", Arg.MEAN),
-        ("var", Arg.VARIANCE),
-    ):
-        name = need(step, role)
-        args[arg] = Wanted(name, row_major(binder.library, binder.dims(name), DataType.f32))
-    epsilon = _number(step, "epsilon", 1e-5)
-    follow(
-        binder,
-        step,
-        lambda source, target, attributes: primitives.batch_normalization(
-            binder.engine,
-            source,
-            target,
-            epsilon=epsilon,
-            flags=flags,
-            attributes=attributes,
-            origin=binder.origin(step),
-        ),
-        args,
-    )
+    roles = {"scale": Arg.SCALE, "bias": Arg.SHIFT, "mean": Arg.MEAN, "var": Arg.VARIANCE}
+    args: Args = {
+        arg: Wanted(name, row_major(binder.library, binder.dims(name), DataType.f32))
+        for role, arg in roles.items()
+        if (name := need(step, role))
+    }
+    epsilon = number(OPS[step.op].known(step.params), "epsilon")
+    follow(binder, step, "batch_normalization", args, epsilon=epsilon, flags=flags)
 
 
 def lrn(binder: Binder, step: Step) -> None:
     """LRN across channels."""
-    size = step.params.get("size")
-    if not isinstance(size, int):
-        raise NotLowered("it has no size")
-    alpha, beta, bias = (
-        _number(step, "alpha", 1e-4),
-        _number(step, "beta", 0.75),
-        _number(step, "bias", 1.0),
-    )
-    follow(
-        binder,
-        step,
-        lambda source, target, attributes: primitives.lrn(
-            binder.engine,
-            source,
-            target,
-            local_size=size,
-            alpha=alpha,
-            beta=beta,
-            k=bias,
-            attributes=attributes,
-            origin=binder.origin(step),
-        ),
-    )
+    attrs = OPS[step.op].known(step.params)
+    alpha, beta, k = (number(attrs, name) for name in ("alpha", "beta", "bias"))
+    size = integer(attrs, "size")
+    follow(binder, step, "lrn", local_size=size, alpha=alpha, beta=beta, k=k)
 
 
 def prelu(binder: Binder, step: Step) -> None:
     """PRelu with a slope for each element, channel, or in between."""
     name = need(step, "slope")
-    rank = len(binder.dims(step.output))
     if binder.is_constant(name) and not np.isfinite(binder.constants.data(name)).all():
         raise NotLowered("oneDNN multiplies infinite slopes by the 0 of what is positive, too")
-    shape = (1,) * (rank - len(binder.dims(name))) + binder.dims(name)
+    shape = wide(binder.dims(name), len(binder.dims(step.output)))
     weights = row_major(binder.library, shape, binder.dtype(name))
-    follow(
-        binder,
-        step,
-        lambda source, target, attributes: primitives.prelu(
-            binder.engine,
-            source,
-            weights,
-            target,
-            attributes=attributes,
-            origin=binder.origin(step),
-        ),
-        {Arg.WEIGHTS: Wanted(name, weights)},
-    )
+    follow(binder, step, "prelu", {Arg.WEIGHTS: Wanted(name, weights)}, [weights])
 
 
 def reduction(binder: Binder, step: Step) -> None:
@@ -187,26 +127,10 @@ def reduction(binder: Binder, step: Step) -> None:
     # difference.
     if step.op == "ReduceMean" and binder.dtype(src) != DataType.f32:
         raise NotLowered("oneDNN has only the reference implementation ref:any for a mean of codes")
-    if step.op not in kinds or spatial < 1 or dims != (*shape[:2], *[1] * spatial):
-        raise NotLowered("oneDNN has only the reference implementation ref:any for reductions")
     ones, zeros = (1,) * spatial, (0,) * spatial
-
-    def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        return primitives.pooling(
-            binder.engine,
-            kinds[step.op],
-            source,
-            target,
-            kernel=shape[2:],
-            strides=ones,
-            dilations=zeros,
-            padding_l=zeros,
-            padding_r=zeros,
-            attributes=attributes,
-            origin=binder.origin(step),
-        )
-
-    follow(binder, step, make)
+    if step.op not in kinds or spatial < 1 or dims != (*shape[:2], *ones):
+        raise NotLowered("oneDNN has only the reference implementation ref:any for reductions")
+    pool(binder, step, kinds[step.op], Window(shape[2:], ones, ones, zeros, zeros, ones))
 
 
 def resampling(binder: Binder, step: Step) -> None:
@@ -217,18 +141,11 @@ def resampling(binder: Binder, step: Step) -> None:
     _check_scales(binder, step, shape, dims)
     mode = step.params.get("mode", "nearest")
     if mode == "nearest" and _repeats(step, shape[2:], dims[2:]):
-        alg = AlgKind.resampling_nearest
+        follow(binder, step, "resampling", alg=AlgKind.resampling_nearest)
     elif mode == "linear" and _plainly_linear(step, shape[2:], dims[2:]):
-        alg = AlgKind.resampling_linear
+        follow(binder, step, "resampling", alg=AlgKind.resampling_linear)
     else:
         raise NotLowered("oneDNN resamples with half-pixel coordinates only")
-
-    def make(source: MemoryDesc, target: MemoryDesc, attributes: Attributes) -> PrimitiveDesc:
-        return primitives.resampling(
-            binder.engine, alg, source, target, attributes=attributes, origin=binder.origin(step)
-        )
-
-    follow(binder, step, make)
 
 
 def _check_scales(
@@ -280,15 +197,3 @@ def _plainly_linear(step: Step, before: tuple[int, ...], after: tuple[int, ...])
         step.params.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
         and step.arg("roi") is None
     )
-
-
-def _axis(step: Step, param: str, default: int, rank: int) -> int:
-    value = step.params.get(param, default)
-    if not isinstance(value, int):
-        raise NotLowered(f"it has no {param}")
-    return value % rank
-
-
-def _number(step: Step, param: str, default: float) -> float:
-    value = step.params.get(param, default)
-    return float(value) if isinstance(value, int | float) else default

@@ -1,20 +1,85 @@
-"""A plan bound for one set of input shapes: the actions of a run, in order, and the memory that a
-run needs.
+"""A plan bound for one set of input shapes: where its values lie, the actions of a run, in order,
+and the memory that a run needs.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ...onednn.memory import Memory
+from ...ir.types import DType
+from ...onednn.enums import DataType
+from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import Primitive
 from ..arena import Lifetimes, place
 from ..placement import Placement
 from .host import HostStep
-from .tensors import Buffer, Home, Tensor
 
-__all__ = ["Action", "HostAction", "PrimitiveAction", "Program", "plan_buffers"]
+__all__ = [
+    "Action",
+    "Buffer",
+    "Home",
+    "HostAction",
+    "PrimitiveAction",
+    "Program",
+    "Tensor",
+    "data_type",
+    "plan_buffers",
+]
+
+_DATA_TYPES = {
+    DType.F32: DataType.f32,
+    DType.S32: DataType.s32,
+    DType.S8: DataType.s8,
+    DType.U8: DataType.u8,
+}
+
+
+class Home(enum.Enum):
+    """Who owns the memory of a buffer."""
+
+    ARENA = "arena"
+    """The program: a place in the arena of each run."""
+    INPUT = "input"
+    """The caller: the array that was fed."""
+    HOST = "host"
+    """A NumPy step: the array that it returned in this run."""
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory that one value, or several that never live at the same time, lie in.
+
+    Attributes:
+        name: the value that it was made for, for messages.
+        home: who owns it.
+        size: bytes.
+        values: values of the plan whose data may lie in it.
+    """
+
+    name: str
+    home: Home
+    size: int = 0
+    values: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A buffer seen through a descriptor; one object for each memory handle that a run needs.
+
+    Attributes:
+        buffer: the memory.
+        desc: shape (0-d values have shape [1]), type and layout.
+    """
+
+    buffer: Buffer
+    desc: MemoryDesc
+
+
+def data_type(dtype: DType) -> DataType | None:
+    """oneDNN's type, or None where its primitives take none of that."""
+    return _DATA_TYPES.get(dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,16 +89,10 @@ class PrimitiveAction:
     Attributes:
         primitive: the primitive; all runs share it.
         args: execution argument -> tensor of the run, or a constant memory that all runs share.
-        writes: the tensors among them that it writes.
-        step: index of the step it serves.
-        label: what it is, for profiles: `convolution`, or `reorder of <value>`.
     """
 
     primitive: Primitive
     args: Mapping[int, Tensor | Memory]
-    writes: tuple[Tensor, ...]
-    step: int
-    label: str
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -50,15 +109,11 @@ class HostAction:
         inputs: value -> tensor that holds it; values that only live on the host (types that oneDNN
             lacks, unknown shapes) are absent.
         outputs: value -> tensor through which primitives read it.
-        step: index of the step.
-        label: what it is, for profiles.
     """
 
     runner: HostStep
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
-    step: int
-    label: str
 
     @property
     def tensors(self) -> list[Tensor]:

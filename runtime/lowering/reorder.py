@@ -7,19 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...onednn import primitives
 from ...onednn.attributes import Attributes, Eltwise
 from ...onednn.enums import AlgKind, Arg, DataType
 from ...onednn.layouts import channels_last, relaid, row_major
 from ...onednn.memory import Memory
-from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan.attributes import PrimitiveAttr, Sum
 from ...plan.types import Step
-from .binding import Binder, NotLowered, Wanted, first_accepted
-from .compute import convolution_window
-from .pointwise import need
-from .stem import stem_of
-from .translation import Translated, same_frame, translate
+from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, need
+from .convolving import convolution_window, stem_of
+from .translation import same_frame, translate
 
 __all__ = ["quantizing_reorder"]
 
@@ -56,33 +52,19 @@ def quantizing_reorder(binder: Binder, step: Step) -> None:
         if dense and math.prod(dims) >= _SMALLEST.get(source.dtype, 0)
         else None
     )
-    made: dict[int, dict[int, Wanted | Memory]] = {}
-    operand: list[Wanted | None] = [None]
 
-    def attempt(by_binary: bool) -> PrimitiveDesc:
-        if by_binary:
-            assert affine is not None
-            desc, args = _binary(binder, step, affine, binder.flattened(src, source), dtype)
-            made[id(desc)] = args
-            return desc
-        translated: Translated = translate(binder, attr, same_frame(dims, target), dtype)
-        desc = primitives.reorder(
-            binder.engine,
-            source,
-            target,
-            attributes=translated.attributes,
-            origin=binder.origin(step),
-        )
-        made[id(desc)] = {**translated.args, Arg.SRC: Wanted(src, source)}
-        operand[0] = translated.sum_operand
-        return desc
+    def attempt(found: _Affine | None) -> Offer:
+        if found is not None:
+            return _binary(binder, step, found, binder.flattened(src, source), dtype)
+        translated = translate(binder, attr, same_frame(dims, target), dtype)
+        attributes = translated.attributes
+        desc = binder.describe(step, "reorder", source, target, attributes=attributes)
+        return translated.offer(desc, {Arg.SRC: Wanted(src, source)})
 
-    found = first_accepted(binder, (True, False) if affine is not None else (False,), attempt)
-    args, home = made[id(found)], target if found.kind == "binary" else None
-    if wished is None or wished == target or operand[0] is not None:
-        binder.commit(step, found, args, operand[0], home=home)
-    else:
-        binder.commit_and_relay(step, found, args, wished, home=home)
+    offer = first_accepted(binder, dict.fromkeys((affine, None)), attempt)
+    home = target if offer.desc.kind == "binary" else None
+    relay = None if wished == target or offer.sum_operand is not None else wished
+    binder.commit(step, offer, home=home, relay=relay)
 
 
 @dataclass(frozen=True)
@@ -129,9 +111,7 @@ def _affine(attr: PrimitiveAttr, src: DataType, dst: DataType) -> _Affine | None
     return found if found.shift or factors else None
 
 
-def _binary(
-    binder: Binder, step: Step, affine: _Affine, source: Wanted, dtype: DataType
-) -> tuple[PrimitiveDesc, dict[int, Wanted | Memory]]:
+def _binary(binder: Binder, step: Step, affine: _Affine, source: Wanted, dtype: DataType) -> Offer:
     """x - shift, or x * the first factor, as a binary with the rest as post-ops.
 
     Elements are taken in the order of their addresses: with channels last, unless the channels fill
@@ -147,19 +127,12 @@ def _binary(
     if affine.zero:
         chain.append(Eltwise(AlgKind.eltwise_linear, 1.0, affine.zero))
     target = row_major(binder.library, source.desc.dims, dtype)
-    desc = primitives.binary(
-        binder.engine,
-        algorithm,
-        source.desc,
-        scalar,
-        target,
-        attributes=Attributes(post_ops=tuple(chain)),
-        origin=binder.origin(step),
+    attributes = Attributes(post_ops=tuple(chain))
+    desc = binder.describe(
+        step, "binary", source.desc, scalar, target, alg=algorithm, attributes=attributes
     )
-    return desc, {
-        Arg.SRC_0: source,
-        Arg.SRC_1: Memory(binder.engine, scalar, np.asarray([operand], np.float32)),
-    }
+    number = Memory(binder.engine, scalar, np.asarray([operand], np.float32))
+    return Offer(desc, {Arg.SRC_0: source, Arg.SRC_1: number})
 
 
 def _convolved(binder: Binder, value: str) -> bool:

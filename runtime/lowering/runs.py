@@ -4,9 +4,7 @@ meanwhile.
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +18,12 @@ from ...onednn.layouts import row_major
 from ...onednn.library import Engine, Stream
 from ...onednn.memory import Memory, view
 from ...onednn.primitive import ExecArgs, run_once
-from ...onednn.primitives import reorder
+from ...onednn.primitive_desc import describe
 from ...onednn.slabs import arena_bytes
 from ...onednn.workers import making
 from ...plan.types import Plan
 from ..shapes import bound_otherwise
-from .program import Action, HostAction, PrimitiveAction, Program
-from .tensors import Home, Tensor
+from .program import Action, Home, HostAction, PrimitiveAction, Program, Tensor
 
 __all__ = ["Run"]
 
@@ -81,36 +78,22 @@ class Run:
         value later.
         """
         found: dict[str, Array] = {}
-        for index, _ in self._actions(feeds):
+
+        def keep(index: int) -> None:
             for value in self._program.written.get(index, ()):
                 found[value] = self._reader(value, first=True)()
-        return {value: found[value] for step in self._plan.steps for value in step.outputs if value}
 
-    def timings(self, feeds: Mapping[str, Array], rounds: int) -> list[tuple[Action, float]]:
-        """Each action with the least of its times in seconds."""
-        least = [math.inf] * len(self._calls)
-        for _ in range(rounds):
-            for index, seconds in self._actions(feeds):
-                if index >= 0:
-                    least[index] = min(least[index], seconds)
-        return list(zip(self._program.actions, least, strict=True))
-
-    def _actions(self, feeds: Mapping[str, Array]) -> Iterator[tuple[int, float]]:
-        """Runs one action after the other, and yields the index and the seconds of each when it is
-        done; -1 when the inputs are there.
-        """
         try:
             self._feed(feeds)
-            yield -1, 0.0
+            keep(-1)
             for index, call in enumerate(self._calls):
-                start = time.perf_counter()
                 status = call()
-                seconds = time.perf_counter() - start
                 if status:
                     raise self._failure(index, status)
-                yield index, seconds
+                keep(index)
         finally:
             self._release()
+        return {value: found[value] for step in self._plan.steps for value in step.outputs if value}
 
     def _failure(self, index: int, status: int) -> Exception:
         action = self._program.actions[index]
@@ -158,7 +141,7 @@ class Run:
         with making():
             run_once(
                 self._stream,
-                reorder(self._engine, tensor.desc, desc),
+                describe(self._engine, "reorder", tensor.desc, desc),
                 {Arg.SRC: self._memory(tensor), Arg.DST: target},
             )
         return target.view()

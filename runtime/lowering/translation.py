@@ -7,20 +7,21 @@ They are those of `onednn-v3`: plans for `onednn-v2` were converted (`executor.p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...errors import InternalError
 from ...onednn.attributes import Attributes, Binary, Eltwise, PostOp, PRelu, Sum
 from ...onednn.enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_points
 from ...onednn.layouts import relaid, row_major, viewed
 from ...onednn.memory import Memory, MemoryDesc
+from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan import attributes as plan_attributes
 from ...plan.attributes import PrimitiveAttr
-from .binding import Binder, NotLowered, Wanted
-from .tensors import data_type
+from .binding import Binder, NotLowered, Offer, Wanted
+from .program import data_type
+from .values import Args
 
 __all__ = ["Frame", "Translated", "algorithm", "same_frame", "translate"]
 
@@ -65,7 +66,11 @@ class Translated:
 
     attributes: Attributes
     args: dict[int, Wanted | Memory] = field(default_factory=dict)
-    sum_operand: Wanted | None = None
+    sum_operand: str | None = None
+
+    def offer(self, desc: PrimitiveDesc, args: Args) -> Offer:
+        """A primitive with these attributes, and what else it reads."""
+        return Offer(desc, {**self.args, **args}, self.sum_operand)
 
 
 def algorithm(kind: str, name: str) -> AlgKind:
@@ -85,7 +90,7 @@ def translate(
     attr: PrimitiveAttr,
     frame: Frame,
     dtype: DataType,
-    masks: Mapping[str, int] | None = None,
+    weights_mask: int = 0,
 ) -> Translated:
     """The attributes of a step.
 
@@ -94,7 +99,7 @@ def translate(
         attr: the step's attributes, in the order of `onednn-v3`.
         frame: the destination.
         dtype: of the destination.
-        masks: role -> mask of its scales where they are not per tensor, if it is not the plan's.
+        weights_mask: of the scales of the weights as the primitive sees them, if not per tensor.
 
     Raises:
         NotLowered: the library has no such attribute.
@@ -103,11 +108,12 @@ def translate(
     scales: dict[int, int] = {}
     zero_points: dict[int, int] = {}
     for role, scale in attr.scales.items():
-        arg = _role(role)
-        scales[arg] = (masks or {}).get(role, scale.mask) if len(scale.values) > 1 else 0
+        arg = _ROLES[role]
+        mask = weights_mask if role == "weights" else scale.mask
+        scales[arg] = mask if len(scale.values) > 1 else 0
         result.args[arg_scales(arg)] = binder.constants.vector(scale.array)
     for role, zero in attr.zero_points.items():
-        arg = _role(role)
+        arg = _ROLES[role]
         zero_points[arg] = zero.mask if len(zero.values) > 1 else 0
         result.args[arg_zero_points(arg)] = binder.constants.vector(zero.array)
     chain: list[PostOp] = []
@@ -115,12 +121,6 @@ def translate(
         _append(binder, op, frame, dtype, chain, result)
     result.attributes = Attributes(scales, zero_points, tuple(chain))
     return result
-
-
-def _role(role: str) -> int:
-    if role in _ROLES:
-        return _ROLES[role]
-    raise InternalError(f"no argument {role}")
 
 
 def _append(
@@ -145,9 +145,7 @@ def _append(
                 raise NotLowered("a sum of that type, or a second sum")
             binder.desc(operand)  # refuses what lies outside of oneDNN's reach
             chain.append(Sum(scale, zero_point, DataType.undef if read_as == dtype else read_as))
-            result.sum_operand = Wanted(
-                operand, frame.like
-            )  # the layout is settled when the destination's is known
+            result.sum_operand = operand
         case plan_attributes.Prelu(operand):
             mask, slopes = _slopes(binder, operand, frame)
             chain.append(PRelu(mask))
@@ -182,13 +180,10 @@ def _operand(binder: Binder, name: str, frame: Frame) -> Wanted | Memory:
             f"the operand {name} {list(given)} of a post-op does not fit {list(frame.dims)}"
         )
     kind = binder.dtype(name)
-    desc = relaid(frame.like, dims, kind)
-    if desc is None:
-        desc = (
-            frame.like
-            if (dims, kind) == (frame.like.dims, frame.like.dtype)
-            else row_major(binder.library, dims, kind)
-        )
+    same = (dims, kind) == (frame.like.dims, frame.like.dtype)
+    desc = relaid(frame.like, dims, kind) or (
+        frame.like if same else row_major(binder.library, dims, kind)
+    )
     if not binder.is_constant(name):
         lies = viewed(binder.desc(name), dims)
         if lies is not None and math.prod(dims) == max(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,15 +17,13 @@ from ...onednn.layouts import relaid, row_major, viewed
 from ...onednn.library import Engine, Library
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import Primitive
-from ...onednn.primitive_desc import PrimitiveDesc
-from ...onednn.primitives import reorder, resampling
-from ...plan.types import Plan, Step
+from ...onednn.primitive_desc import PrimitiveDesc, describe
+from ...plan.types import Plan
 from ..shapes import StaticShape
 from .constants import Constants
-from .program import Action, PrimitiveAction
-from .tensors import Buffer, Home, Tensor, data_type
+from .program import Action, Buffer, Home, PrimitiveAction, Tensor, data_type
 
-__all__ = ["NotCompiled", "NotLowered", "Values", "Wanted"]
+__all__ = ["Args", "NotCompiled", "NotLowered", "Offer", "Values", "Wanted"]
 
 
 _LARGEST_WRITTEN_OUT = 128 << 20
@@ -61,6 +59,29 @@ class Wanted:
 
     value: str
     desc: MemoryDesc
+
+
+Args = Mapping[int, Wanted | Tensor | Memory]
+"""Execution argument -> what a primitive reads there."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A primitive for a step.
+
+    Attributes:
+        desc: the descriptor.
+        args: what it reads.
+        sum_operand: the value that a `sum` post-op expects in the destination.
+    """
+
+    desc: PrimitiveDesc
+    args: Args
+    sum_operand: str | None = None
+
+    def reading(self, args: Args) -> Offer:
+        """The same with further arguments."""
+        return replace(self, args={**self.args, **args})
 
 
 class Values:
@@ -233,14 +254,16 @@ class Values:
             given = relaid(desc, self.dims(value), desc.dtype) or row_major(
                 self.library, self.dims(value), desc.dtype
             )
-            source = self.fetch(Wanted(value, given))
-            found = self._spread[value, desc] = Tensor(
-                Buffer(value, Home.ARENA, desc.size, {value}), desc
+            found = self._spread[value, desc] = Tensor(_buffer(value, desc), desc)
+            made = describe(
+                self.engine,
+                "resampling",
+                given,
+                desc,
+                alg=AlgKind.resampling_nearest,
+                origin=f"broadcast of {value}",
             )
-            made = resampling(
-                self.engine, AlgKind.resampling_nearest, given, desc, origin=f"broadcast of {value}"
-            )
-            self._run(made, {Arg.SRC: source, Arg.DST: found}, found, f"broadcast of {value}")
+            self._run(made, {Arg.SRC: self.fetch(Wanted(value, given)), Arg.DST: found})
         return found
 
     def rearranged(
@@ -257,16 +280,9 @@ class Values:
             seen: the copy's bytes as the primitive sees them.
         """
         if name not in self._tensors:
-            straight = self._straight(value)
+            source = Tensor(self._straight(value).buffer, view)
             buffer = Buffer(name, Home.ARENA, target.size, {value})
-            move = reorder(self.engine, view, target, origin=f"layout of {value}")
-            copy = Tensor(buffer, target)
-            self._run(
-                move,
-                {Arg.SRC: Tensor(straight.buffer, view), Arg.DST: copy},
-                copy,
-                f"layout of {value}",
-            )
+            self._moved(source, target, buffer, f"layout of {value}")
             self._tensors[name] = [Tensor(buffer, seen)]
         return Wanted(name, seen)
 
@@ -328,17 +344,20 @@ class Values:
             assert view is not None
         return first if view is first.desc else Tensor(first.buffer, view)
 
-    def _reordered(
-        self, value: str, source: Tensor, desc: MemoryDesc, buffer: Buffer | None = None
-    ) -> Tensor:
+    def _reordered(self, value: str, source: Tensor | Memory, desc: MemoryDesc) -> Tensor:
         """A copy in another layout or type."""
-        tensor = Tensor(buffer or Buffer(value, Home.ARENA, desc.size, {value}), desc)
-        made = reorder(self.engine, source.desc, desc, origin=f"layout of {value}")
-        self._run(made, {Arg.SRC: source, Arg.DST: tensor}, tensor, f"reorder of {value}")
         self._reorders += 1
+        return self._moved(source, desc, _buffer(value, desc), f"layout of {value}")
+
+    def _moved(
+        self, source: Tensor | Memory, desc: MemoryDesc, buffer: Buffer, origin: str
+    ) -> Tensor:
+        tensor = Tensor(buffer, desc)
+        made = describe(self.engine, "reorder", source.desc, desc, origin=origin)
+        self._run(made, {Arg.SRC: source, Arg.DST: tensor})
         return tensor
 
-    def _in_place(self, step: Step, operand: Wanted, read: set[Buffer]) -> Buffer:
+    def _in_place(self, operand: Wanted, read: set[Buffer]) -> Buffer:
         """The buffer of a destination that holds the operand of `sum`: the operand's own where
         nothing reads it later, else a copy.
         """
@@ -354,22 +373,14 @@ class Values:
                     for value in tensor.buffer.values:
                         self._tensors[value] = []
                     return tensor.buffer
-        buffer = Buffer(step.output, Home.ARENA, operand.desc.size)
-        if self.is_constant(operand.value):
-            memory = self.fetch(operand)
-            copy = reorder(
-                self.engine, operand.desc, operand.desc, origin=f"copy of {operand.value}"
-            )
-            target = Tensor(buffer, operand.desc)
-            self._run(copy, {Arg.SRC: memory, Arg.DST: target}, target, f"copy of {operand.value}")
-            self._reorders += 1
-        else:
-            self._reordered(
-                operand.value,
-                self._viewable(operand.value, operand.desc.dims),
-                operand.desc,
-                buffer,
-            )
+        source = (
+            self.fetch(operand)
+            if self.is_constant(operand.value)
+            else self._viewable(operand.value, operand.desc.dims)
+        )
+        buffer = Buffer(operand.value, Home.ARENA, operand.desc.size)
+        self._moved(source, operand.desc, buffer, f"copy of {operand.value}")
+        self._reorders += 1
         return buffer
 
     def _dies_here(self, buffer: Buffer) -> bool:
@@ -377,12 +388,15 @@ class Values:
             self._last_use.get(value, -1) <= self.index for value in buffer.values
         )
 
-    def _run(
-        self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory], dst: Tensor, label: str
-    ) -> None:
+    def _run(self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory]) -> None:
         try:
             primitive = Primitive(desc)
         except OneDnnError as error:
             raise NotCompiled(self.index, error.what) from error
         self._impl.append(desc.impl_info)
-        self._actions.append(PrimitiveAction(primitive, args, (dst,), self.index, label))
+        self._actions.append(PrimitiveAction(primitive, args))
+
+
+def _buffer(value: str, desc: MemoryDesc) -> Buffer:
+    """Memory for a value in a layout."""
+    return Buffer(value, Home.ARENA, desc.size, {value})

@@ -30,14 +30,14 @@ from fqfuse.onednn.layouts import row_major
 from fqfuse.onednn.library import Engine, Library, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc
 from fqfuse.onednn.primitive import ExecArgs, Primitive
-from fqfuse.onednn.primitive_desc import PrimitiveDesc
-from fqfuse.onednn.primitives import convolution, eltwise, matmul, pooling
+from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 
 
 def small_matmul(engine: Engine, attributes: Attributes, origin: str = "") -> Any:
     library = engine.library
-    return matmul(
+    return describe(
         engine,
+        "matmul",
         MemoryDesc.any(library, (4, 16), DataType.u8),
         MemoryDesc.any(library, (16, 8), DataType.s8),
         None,
@@ -148,7 +148,7 @@ def test_contradicting_shapes_are_invalid_arguments(engine: Engine) -> None:
     library = engine.library
     descs = [MemoryDesc.any(library, shape, DataType.f32) for shape in ((4, 16), (15, 8), (4, 8))]
     with pytest.raises(OneDnnError) as caught:
-        matmul(engine, descs[0], descs[1], None, descs[2])
+        describe(engine, "matmul", descs[0], descs[1], None, descs[2])
     assert caught.value.status is Status.invalid_arguments
     assert not isinstance(caught.value, Unimplemented)
 
@@ -166,9 +166,9 @@ def test_too_few_spatial_parameters_never_reach_the_library(engine: Engine) -> N
         "padding_r": (1, 1),
     }
     with pytest.raises(ValueError, match=r"needs 2 entries for u8\[1,8,5,5\]:any"):
-        convolution(engine, image, weights, None, image, **window)
+        describe(engine, "convolution", image, weights, None, image, **window)
     with pytest.raises(ValueError, match="needs 2 entries"):
-        pooling(engine, AlgKind.pooling_max, image, image, kernel=(3, 3), **window)
+        describe(engine, "pooling", image, image, alg=AlgKind.pooling_max, kernel=(3, 3), **window)
 
 
 def test_missing_argument_names_the_primitive_and_its_origin(
@@ -242,7 +242,7 @@ def test_operands_that_do_not_broadcast_are_refused(engine: Engine, shape: tuple
 def test_int8_eltwise_takes_two_algorithms_only(engine: Engine) -> None:
     md = row_major(engine.library, (4, 8), DataType.s8)
     with pytest.raises(OneDnnError, match=r"eltwise eltwise_tanh\(0, 0\) src=s8"):
-        eltwise(engine, AlgKind.eltwise_tanh, md, md)
+        describe(engine, "eltwise", md, md, alg=AlgKind.eltwise_tanh)
 
 
 # ---- what ExecArgs checks, because the library would crash or read past the end ----

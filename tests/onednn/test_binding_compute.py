@@ -24,7 +24,7 @@ from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_scales, arg_zero_poi
 from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.memory import MemoryDesc
-from fqfuse.onednn.primitives import convolution, deconvolution, matmul, pooling
+from fqfuse.onednn.primitive_desc import describe
 from fqfuse.onednn.saturation import may_saturate
 
 U8, S8, S32, FLOAT = DataType.u8, DataType.s8, DataType.s32, DataType.f32
@@ -85,8 +85,9 @@ def conv_case(
 
     def build(attributes: Attributes, dst: DataType, bias: bool) -> Any:
         library = run.engine.library
-        return convolution(
+        return describe(
             run.engine,
+            "convolution",
             MemoryDesc.any(library, g.src, src),
             MemoryDesc.any(library, g.weights, S8),
             MemoryDesc.any(library, (acc.shape[1],), FLOAT) if bias else None,
@@ -179,8 +180,9 @@ def test_depthwise_post_op(run: Runner, draw: Draw, between: DataType, end: Data
         },
         post_ops=(relu(), Depthwise(S8, FLOAT, end, 3, 1, 1), relu()),
     )
-    desc = convolution(
+    desc = describe(
         run.engine,
+        "convolution",
         MemoryDesc.any(library, x.shape, U8),
         MemoryDesc.any(library, w.shape, S8),
         MemoryDesc.any(library, (channels,), FLOAT),
@@ -231,8 +233,9 @@ def deconv_case(
 
     def build(attributes: Attributes, dst: DataType, bias: bool) -> Any:
         library = run.engine.library
-        return deconvolution(
+        return describe(
             run.engine,
+            "deconvolution",
             MemoryDesc.any(library, shape, src),
             MemoryDesc.any(library, kernel, S8),
             MemoryDesc.any(library, (48,), FLOAT) if bias else None,
@@ -302,8 +305,9 @@ def test_matmul(
     def build(attributes: Attributes, dst: DataType, bias: bool) -> Any:
         library = run.engine.library
         bias_md = row_major(library, (1,) * (len(left) - 1) + (33,), FLOAT)
-        return matmul(
+        return describe(
             run.engine,
+            "matmul",
             MemoryDesc.any(library, left, src),
             MemoryDesc.any(library, right, S8),
             bias_md if bias else None,
@@ -321,8 +325,9 @@ def test_matmul_weights_zero_point(run: Runner, draw: Draw) -> None:
         MemoryDesc.any(run.engine.library, shape, dtype)
         for shape, dtype in ((x.shape, U8), (w.shape, S8), ((5, 33), FLOAT))
     ]
-    desc = matmul(
+    desc = describe(
         run.engine,
+        "matmul",
         descs[0],
         descs[1],
         None,
@@ -348,11 +353,12 @@ def test_matmul_weights_zero_point(run: Runner, draw: Draw) -> None:
 def test_pooling(run: Runner, draw: Draw, alg: AlgKind, dtype: DataType) -> None:
     x = draw.integers(dtype, (2, 16, 9, 8))
     library = run.engine.library
-    desc = pooling(
+    desc = describe(
         run.engine,
-        alg,
+        "pooling",
         channels_last(library, x.shape, dtype),
         MemoryDesc.any(library, (2, 16, 5, 4), dtype),
+        alg=alg,
         kernel=(3, 3),
         strides=(2, 2),
         dilations=(0, 0),

@@ -302,14 +302,14 @@ from fqfuse.onednn.enums import AlgKind, Arg
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.loading import load
 from fqfuse.onednn.memory import Memory
-from fqfuse.onednn.primitives import eltwise
+from fqfuse.onednn.primitive_desc import describe
 from fqfuse.onednn.primitive import ExecArgs, Primitive
 library = load()
 library.set_threads(int(sys.argv[1]))
 engine = Engine(library)
 x = Memory.wrap(engine, np.zeros((1, 64, 64, 64), np.float32))
 before = len(os.listdir("/proc/self/task"))
-desc = eltwise(engine, AlgKind.eltwise_tanh, x.desc, x.desc)
+desc = describe(engine, "eltwise", x.desc, x.desc, alg=AlgKind.eltwise_tanh)
 Primitive(desc).execute(Stream(engine), ExecArgs(desc, {Arg.SRC: x, Arg.DST: x}))
 print(len(os.listdir("/proc/self/task")) - before)
 """

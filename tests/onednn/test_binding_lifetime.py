@@ -25,8 +25,7 @@ from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine, Handle, Library, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc
 from fqfuse.onednn.primitive import ExecArgs, Primitive
-from fqfuse.onednn.primitive_desc import PrimitiveDesc
-from fqfuse.onednn.primitives import convolution, eltwise, reorder
+from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 
 
 def resident_kib() -> int:
@@ -61,8 +60,9 @@ def growth_kib(work: Callable[[], None], warm: int, rounds: int) -> int:
 
 def conv(engine: Engine, channels: int = 32, post_ops: tuple[Any, ...] = ()) -> PrimitiveDesc:
     library = engine.library
-    return convolution(
+    return describe(
         engine,
+        "convolution",
         MemoryDesc.any(library, (1, channels, 8, 8), DataType.u8),
         MemoryDesc.any(library, (channels, channels, 3, 3), DataType.s8),
         MemoryDesc.any(library, (channels,), DataType.f32),
@@ -109,7 +109,7 @@ def test_primitive_descriptors_do_not_leak(engine: Engine, library: Library) -> 
         assert desc.scratchpad_size
         Primitive(desc)
         with pytest.raises(OneDnnError):
-            eltwise(engine, AlgKind.eltwise_tanh, desc.dst_md(), desc.dst_md())
+            describe(engine, "eltwise", desc.dst_md(), desc.dst_md(), alg=AlgKind.eltwise_tanh)
 
     assert growth_kib(work, 200, 3000) < 1024
 
@@ -119,7 +119,7 @@ def test_generated_code_is_freed(engine: Engine, library: Library) -> None:
     md = row_major(library, (64, 64), DataType.f32)
 
     def work() -> None:
-        Primitive(eltwise(engine, AlgKind.eltwise_gelu_erf, md, md))
+        Primitive(describe(engine, "eltwise", md, md, alg=AlgKind.eltwise_gelu_erf))
 
     with no_primitive_cache(library):
         assert growth_kib(work, 200, 3000) < 2048
@@ -128,7 +128,7 @@ def test_generated_code_is_freed(engine: Engine, library: Library) -> None:
 @pytest.mark.slow
 def test_executions_do_not_leak(engine: Engine, stream: Stream) -> None:
     x = Memory.wrap(engine, np.zeros(16, np.float32))
-    primitive = Primitive(eltwise(engine, AlgKind.eltwise_relu, x.desc, x.desc))
+    primitive = Primitive(describe(engine, "eltwise", x.desc, x.desc, alg=AlgKind.eltwise_relu))
     args = ExecArgs(primitive.desc, {Arg.SRC: x, Arg.DST: x})
 
     def work() -> None:
@@ -150,13 +150,12 @@ import gc
 
 from fqfuse.errors import FqfuseError
 from fqfuse.onednn.attributes import Attributes, Binary
-from fqfuse.onednn.primitives import matmul
 from fqfuse.onednn.enums import AlgKind, DataType
 from fqfuse.onednn.layouts import row_major
 from fqfuse.onednn.library import Engine
 from fqfuse.onednn.loading import load
 from fqfuse.onednn.memory import MemoryDesc
-from fqfuse.onednn.primitives import eltwise
+from fqfuse.onednn.primitive_desc import describe
 from fqfuse.onednn.primitive import Primitive
 
 engine = Engine(load())
@@ -169,8 +168,8 @@ def desc(dims, dtype):
 failures = 0
 for _ in range(3):
     compared = Attributes(post_ops=(Binary(AlgKind.binary_ge, desc((5, 17), DataType.f32)),))
-    product = matmul(
-        engine, desc((5, 16), DataType.u8), desc((16, 17), DataType.s8), None, desc((5, 17), DataType.f32), attributes=compared
+    product = describe(
+        engine, "matmul", desc((5, 16), DataType.u8), desc((16, 17), DataType.s8), None, desc((5, 17), DataType.f32), attributes=compared
     )
     try:
         Primitive(product)
@@ -180,7 +179,7 @@ for _ in range(3):
     gc.collect()
 for length in range(1, 1500):
     shape = desc((length,), DataType.f32)
-    Primitive(eltwise(engine, AlgKind.eltwise_relu, shape, shape))
+    Primitive(describe(engine, "eltwise", shape, shape, alg=AlgKind.eltwise_relu))
 print(failures)
 """
 
@@ -259,11 +258,12 @@ def test_a_refused_primitive_leaves_nothing_behind(engine: Engine) -> None:
 
     def work() -> None:
         with pytest.raises(OneDnnError):
-            eltwise(
+            describe(
                 engine,
-                AlgKind.eltwise_tanh,
+                "eltwise",
                 md,
                 md,
+                alg=AlgKind.eltwise_tanh,
                 attributes=Attributes({Arg.SRC: 0}, post_ops=(Sum(),) * 8),
             )
 
@@ -278,7 +278,7 @@ def test_an_engine_outlives_what_was_made_from_it(library: Library) -> None:
             Memory.wrap(engine, np.arange(8, dtype=np.float32)),
             Memory.wrap(engine, out),
         )
-        desc = reorder(engine, source.desc, target.desc)
+        desc = describe(engine, "reorder", source.desc, target.desc)
         return (
             Primitive(desc),
             Stream(engine),
@@ -297,7 +297,9 @@ def test_an_engine_outlives_what_was_made_from_it(library: Library) -> None:
 
 def test_call_returns_the_status(engine: Engine, stream: Stream) -> None:
     x = Memory.wrap(engine, np.full(4, -1, np.float32))
-    primitive = Primitive(eltwise(engine, AlgKind.eltwise_relu, x.desc, x.desc, origin="Relu_1"))
+    primitive = Primitive(
+        describe(engine, "eltwise", x.desc, x.desc, alg=AlgKind.eltwise_relu, origin="Relu_1")
+    )
     args = ExecArgs(primitive.desc, {Arg.SRC: x, Arg.DST: x})
     assert primitive.call(stream, args)() == Status.success
     assert x.view().sum() == 0
@@ -322,7 +324,7 @@ def test_four_threads_on_one_primitive(engine: Engine, library: Library) -> None
     primitive = Primitive(desc)
     weights = Memory.allocate(engine, desc.weights_md())
     plain = Memory.wrap(engine, rng.integers(-128, 128, (channels, channels, 3, 3)).astype(np.int8))
-    pack = reorder(engine, plain.desc, weights.desc)
+    pack = describe(engine, "reorder", plain.desc, weights.desc)
     scratchpad = Memory.allocate(engine, pack.scratchpad_md)
     Primitive(pack).execute(
         Stream(engine),
@@ -379,7 +381,7 @@ def test_four_threads_on_one_primitive(engine: Engine, library: Library) -> None
 def test_cost_of_a_prepared_execution(engine: Engine, stream: Stream, library: Library) -> None:
     library.set_threads(1)
     x = Memory.wrap(engine, np.zeros((1, 16), np.float32))
-    primitive = Primitive(eltwise(engine, AlgKind.eltwise_relu, x.desc, x.desc))
+    primitive = Primitive(describe(engine, "eltwise", x.desc, x.desc, alg=AlgKind.eltwise_relu))
     args = ExecArgs(primitive.desc, {Arg.SRC: x, Arg.DST: x})
     call = primitive.call(stream, args)
 

@@ -18,7 +18,7 @@ from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine, Handle, Library, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc, data_type_of, numpy_dtype, view
 from fqfuse.onednn.primitive import ExecArgs, Primitive
-from fqfuse.onednn.primitives import convolution, reorder
+from fqfuse.onednn.primitive_desc import describe
 
 TYPES = [DataType.u8, DataType.s8, DataType.s32, DataType.f32]
 
@@ -84,8 +84,9 @@ def test_hidden_compensation_makes_a_layout_unequal_and_not_plain(engine: Engine
     library = engine.library
 
     def weights_md(src: DataType) -> MemoryDesc:
-        return convolution(
+        return describe(
             engine,
+            "convolution",
             MemoryDesc.any(library, (1, 32, 6, 6), src),
             MemoryDesc.any(library, (32, 32, 3, 3), DataType.s8),
             None,
@@ -229,7 +230,7 @@ def test_set_data_moves_a_prepared_argument(engine: Engine, stream: Stream) -> N
     first, second = np.arange(8, dtype=np.float32), np.arange(8, 16, dtype=np.float32)
     out = np.zeros(8, np.float32)
     source = Memory.wrap(engine, first)
-    primitive = Primitive(reorder(engine, source.desc, source.desc))
+    primitive = Primitive(describe(engine, "reorder", source.desc, source.desc))
     args = ExecArgs(primitive.desc, {Arg.SRC: source, Arg.DST: Memory.wrap(engine, out)})
     primitive.execute(stream, args)
     np.testing.assert_array_equal(out, first)

@@ -14,25 +14,7 @@ from fqfuse.onednn.enums import AlgKind, Arg, DataType, NormalizationFlags
 from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine
 from fqfuse.onednn.memory import MemoryDesc
-from fqfuse.onednn.primitive_desc import PrimitiveDesc
-from fqfuse.onednn.primitives import (
-    batch_normalization,
-    binary,
-    concat,
-    convolution,
-    deconvolution,
-    eltwise,
-    layer_normalization,
-    lrn,
-    matmul,
-    pooling,
-    prelu,
-    reduction,
-    reorder,
-    resampling,
-    shuffle,
-    softmax,
-)
+from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 
 WINDOW = {"strides": (1, 2), "dilations": (0, 1), "padding_l": (1, 0), "padding_r": (2, 3)}
 WINDOW_TEXT = "strides=[1, 2] {}dilations=[0, 1] padding=[1, 0]..[2, 3]"
@@ -76,28 +58,51 @@ def requests(engine: Engine) -> Mapping[str, Callable[[], PrimitiveDesc]]:
     image, kernel, x, maps = chosen(1, 8, 5, 5), chosen(8, 8, 3, 3), plain(4, 8), last(1, 8, 5, 5)
     both = NormalizationFlags.use_scale | NormalizationFlags.use_shift
     return {
-        "convolution": lambda: convolution(
-            engine, image, kernel, chosen(8), chosen(1, 8, 6, 2), **WINDOW
+        "convolution": lambda: describe(
+            engine, "convolution", image, kernel, chosen(8), chosen(1, 8, 6, 2), **WINDOW
         ),
-        "deconvolution": lambda: deconvolution(
-            engine, image, kernel, None, chosen(1, 8, 4, 10), **WINDOW
+        "deconvolution": lambda: describe(
+            engine, "deconvolution", image, kernel, None, chosen(1, 8, 4, 10), **WINDOW
         ),
-        "matmul": lambda: matmul(engine, x, chosen(8, 3), chosen(1, 3), chosen(4, 3)),
-        "pooling": lambda: pooling(
-            engine, AlgKind.pooling_max, maps, chosen(1, 8, 6, 2), kernel=(3, 3), **WINDOW
+        "matmul": lambda: describe(engine, "matmul", x, chosen(8, 3), chosen(1, 3), chosen(4, 3)),
+        "pooling": lambda: describe(
+            engine,
+            "pooling",
+            maps,
+            chosen(1, 8, 6, 2),
+            alg=AlgKind.pooling_max,
+            kernel=(3, 3),
+            **WINDOW,
         ),
-        "eltwise": lambda: eltwise(engine, AlgKind.eltwise_clip, x, x, alpha=-1.5, beta=2),
-        "binary": lambda: binary(engine, AlgKind.binary_add, x, plain(1, 8), x),
-        "prelu": lambda: prelu(engine, x, plain(1, 8), x),
-        "concat": lambda: concat(engine, 1, [x, plain(4, 3)], plain(4, 11)),
-        "reorder": lambda: reorder(engine, x, x),
-        "shuffle": lambda: shuffle(engine, maps, maps, axis=1, group_size=4),
-        "resampling": lambda: resampling(engine, AlgKind.resampling_linear, maps, last(1, 8, 9, 9)),
-        "reduction": lambda: reduction(engine, AlgKind.reduction_mean, x, plain(4, 1)),
-        "softmax": lambda: softmax(engine, x, x, axis=1),
-        "layer_normalization": lambda: layer_normalization(engine, x, x, epsilon=1e-5, flags=both),
-        "batch_normalization": lambda: batch_normalization(engine, maps, maps, epsilon=1e-3),
-        "lrn": lambda: lrn(engine, maps, maps, local_size=5, alpha=0.3, beta=0.75, k=1.5),
+        "eltwise": lambda: describe(
+            engine, "eltwise", x, x, alg=AlgKind.eltwise_clip, alpha=-1.5, beta=2
+        ),
+        "binary": lambda: describe(engine, "binary", x, plain(1, 8), x, alg=AlgKind.binary_add),
+        "prelu": lambda: describe(engine, "prelu", x, plain(1, 8), x),
+        "concat": lambda: describe(engine, "concat", *[x, plain(4, 3)], plain(4, 11), axis=1),
+        "reorder": lambda: describe(engine, "reorder", x, x),
+        "shuffle": lambda: describe(engine, "shuffle", maps, maps, axis=1, group_size=4),
+        "resampling": lambda: describe(
+            engine, "resampling", maps, last(1, 8, 9, 9), alg=AlgKind.resampling_linear
+        ),
+        "reduction": lambda: describe(
+            engine, "reduction", x, plain(4, 1), alg=AlgKind.reduction_mean
+        ),
+        "softmax": lambda: describe(engine, "softmax", x, x, alg=AlgKind.softmax_accurate, axis=1),
+        "layer_normalization": lambda: describe(
+            engine, "layer_normalization", x, x, epsilon=1e-5, flags=both
+        ),
+        "batch_normalization": lambda: describe(
+            engine,
+            "batch_normalization",
+            maps,
+            maps,
+            epsilon=1e-3,
+            flags=NormalizationFlags.use_global_stats,
+        ),
+        "lrn": lambda: describe(
+            engine, "lrn", maps, maps, local_size=5, alpha=0.3, beta=0.75, k=1.5
+        ),
     }
 
 
@@ -111,8 +116,9 @@ def test_the_text_of_a_primitive(engine: Engine, kind: str) -> None:
 def test_a_refusal_says_what_was_asked_for_and_where(engine: Engine) -> None:
     x = row_major(engine.library, (4, 8), DataType.f32)
     with pytest.raises(Unimplemented) as caught:
-        reorder(
+        describe(
             engine,
+            "reorder",
             x,
             x,
             attributes=Attributes({Arg.SRC: 0}, post_ops=(PRelu(2),)),

@@ -19,7 +19,7 @@ from fqfuse.onednn.enums import AlgKind, Arg, DataType, NormalizationFlags, arg_
 from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.memory import MemoryDesc, numpy_dtype
-from fqfuse.onednn.primitives import batch_normalization, layer_normalization, lrn, softmax
+from fqfuse.onednn.primitive_desc import describe
 
 U8, S8, FLOAT = DataType.u8, DataType.s8, DataType.f32
 FLAGS = NormalizationFlags
@@ -50,9 +50,13 @@ def softmax_f64(x: Any, axis: int) -> Any:
 def test_softmax_f32(run: Runner, rng: np.random.Generator) -> None:
     x = rng.normal(0, 3, (4, 6, 50)).astype(F32)
     md = MemoryDesc.like(run.engine.library, x)
-    got = run(softmax(run.engine, md, md, axis=2), {Arg.SRC: x})
+    got = run(
+        describe(run.engine, "softmax", md, md, alg=AlgKind.softmax_accurate, axis=2), {Arg.SRC: x}
+    )
     np.testing.assert_allclose(got, softmax_f64(x.astype(np.float64), 2), rtol=2e-6, atol=1e-7)
-    log = run(softmax(run.engine, md, md, axis=2, alg=AlgKind.softmax_log), {Arg.SRC: x})
+    log = run(
+        describe(run.engine, "softmax", md, md, axis=2, alg=AlgKind.softmax_log), {Arg.SRC: x}
+    )
     np.testing.assert_allclose(
         log, np.log(softmax_f64(x.astype(np.float64), 2)), rtol=2e-6, atol=5e-6
     )  # its log: 4e-6
@@ -61,10 +65,12 @@ def test_softmax_f32(run: Runner, rng: np.random.Generator) -> None:
 def test_softmax_f32_into_u8(run: Runner, rng: np.random.Generator) -> None:
     x = rng.normal(0, 1, (4, 6, 50)).astype(F32)
     library = run.engine.library
-    desc = softmax(
+    desc = describe(
         run.engine,
+        "softmax",
         MemoryDesc.like(library, x),
         row_major(library, x.shape, U8),
+        alg=AlgKind.softmax_accurate,
         axis=2,
         attributes=Attributes({Arg.DST: 0}, post_ops=(Eltwise(AlgKind.eltwise_linear, 2.0, 0.0),)),
     )
@@ -78,7 +84,15 @@ def test_softmax_source_scale_multiplies_the_result(run: Runner, rng: np.random.
     library = run.engine.library
     md, dst = MemoryDesc.like(library, x), row_major(library, x.shape, FLOAT)
     got = run(
-        softmax(run.engine, md, dst, axis=2, attributes=Attributes({Arg.SRC: 0})),
+        describe(
+            run.engine,
+            "softmax",
+            md,
+            dst,
+            alg=AlgKind.softmax_accurate,
+            axis=2,
+            attributes=Attributes({Arg.SRC: 0}),
+        ),
         {Arg.SRC: x, arg_scales(Arg.SRC): f32([0.25])},
     )
     np.testing.assert_allclose(got, softmax_f64(x.astype(np.float64), 2) * 0.25, rtol=2e-6)
@@ -95,8 +109,13 @@ def test_layer_normalization_f32(run: Runner, rng: np.random.Generator) -> None:
     x = rng.normal(1, 3, (4, 6, 64)).astype(F32)
     gamma, beta = f32(rng.uniform(0.5, 1.5, 64)), f32(rng.normal(0, 1, 64))
     md = MemoryDesc.like(run.engine.library, x)
-    desc = layer_normalization(
-        run.engine, md, md, epsilon=1e-5, flags=FLAGS.use_scale | FLAGS.use_shift
+    desc = describe(
+        run.engine,
+        "layer_normalization",
+        md,
+        md,
+        epsilon=1e-5,
+        flags=FLAGS.use_scale | FLAGS.use_shift,
     )
     got = run(desc, {Arg.SRC: x, Arg.SCALE: gamma, Arg.SHIFT: beta})
     np.testing.assert_allclose(got, normalize(x, 1e-5, 2) * gamma + beta, rtol=1e-5, atol=2e-6)
@@ -114,12 +133,14 @@ def test_layer_normalization_into_int8(
     )
     library = run.engine.library
     scales = {Arg.DST: 0} if src == FLOAT else {Arg.SRC: 0, Arg.DST: 0}
-    desc = layer_normalization(
+    desc = describe(
         run.engine,
+        "layer_normalization",
         MemoryDesc.like(library, x),
         row_major(library, x.shape, S8),
         epsilon=1e-5,
         attributes=Attributes(scales),
+        flags=NormalizationFlags.none,
     )
     got = run(
         desc, {Arg.SRC: x, arg_scales(Arg.SRC): f32([0.5]), arg_scales(Arg.DST): f32([1 / 32])}
@@ -132,12 +153,14 @@ def test_layer_normalization_into_int8(
 def test_layer_normalization_refuses_post_ops(run: Runner) -> None:
     md = row_major(run.engine.library, (4, 64), FLOAT)
     with pytest.raises(Unimplemented):
-        layer_normalization(
+        describe(
             run.engine,
+            "layer_normalization",
             md,
             md,
             epsilon=1e-5,
             attributes=Attributes(post_ops=(Eltwise(AlgKind.eltwise_relu),)),
+            flags=NormalizationFlags.none,
         )
 
 
@@ -153,7 +176,7 @@ def test_batch_normalization(run: Runner, rng: np.random.Generator, dtype: DataT
     gamma, beta = f32(rng.uniform(0.5, 1.5, 16)), f32(rng.normal(0, 1, 16))
     flags = FLAGS.use_global_stats | FLAGS.use_scale | FLAGS.use_shift
     md = channels_last(run.engine.library, shape, dtype)
-    desc = batch_normalization(run.engine, md, md, epsilon=1e-3, flags=flags)
+    desc = describe(run.engine, "batch_normalization", md, md, epsilon=1e-3, flags=flags)
     got = run(
         desc,
         {Arg.SRC: x, Arg.MEAN: mean, Arg.VARIANCE: variance, Arg.SCALE: gamma, Arg.SHIFT: beta},
@@ -172,7 +195,9 @@ def test_batch_normalization(run: Runner, rng: np.random.Generator, dtype: DataT
 def test_lrn(run: Runner, rng: np.random.Generator) -> None:
     x = rng.normal(0, 2, (2, 16, 5, 6)).astype(F32)
     md = channels_last(run.engine.library, x.shape, FLOAT)
-    got = run(lrn(run.engine, md, md, local_size=5, alpha=0.3, beta=0.75, k=1.5), {Arg.SRC: x})
+    got = run(
+        describe(run.engine, "lrn", md, md, local_size=5, alpha=0.3, beta=0.75, k=1.5), {Arg.SRC: x}
+    )
     squares = np.pad(x.astype(np.float64) ** 2, ((0, 0), (2, 2), (0, 0), (0, 0)))
     total = sum(squares[:, start : start + 16] for start in range(5))
     np.testing.assert_allclose(got, x * (1.5 + 0.3 / 5 * total) ** -0.75, rtol=1e-5)

@@ -35,16 +35,7 @@ from fqfuse.onednn.layouts import channels_last
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc, numpy_dtype
 from fqfuse.onednn.primitive import run_once
-from fqfuse.onednn.primitives import (
-    binary,
-    concat,
-    eltwise,
-    prelu,
-    reduction,
-    reorder,
-    resampling,
-    shuffle,
-)
+from fqfuse.onednn.primitive_desc import describe
 
 U8, S8, S32, FLOAT = DataType.u8, DataType.s8, DataType.s32, DataType.f32
 SHAPE = (2, 16, 5, 6)
@@ -95,7 +86,9 @@ def test_eltwise_f32(run: Runner, rng: np.random.Generator, alg: AlgKind) -> Non
     if alg == AlgKind.eltwise_sqrt:
         x = np.abs(x)
     alpha, beta = PARAMETERS.get(alg, (0.0, 0.0))
-    desc = eltwise(run.engine, alg, nhwc(run, FLOAT), nhwc(run, FLOAT), alpha=alpha, beta=beta)
+    desc = describe(
+        run.engine, "eltwise", nhwc(run, FLOAT), nhwc(run, FLOAT), alg=alg, alpha=alpha, beta=beta
+    )
     np.testing.assert_array_equal(
         run(desc, {Arg.SRC: x}), EXACT[alg](x, alpha, beta), err_msg=desc.impl_info
     )
@@ -105,7 +98,9 @@ def test_eltwise_f32(run: Runner, rng: np.random.Generator, alg: AlgKind) -> Non
 def test_eltwise_f32_transcendental(run: Runner, rng: np.random.Generator, alg: AlgKind) -> None:
     x = data(rng, FLOAT)
     alpha, beta = PARAMETERS.get(alg, (0.0, 0.0))
-    desc = eltwise(run.engine, alg, nhwc(run, FLOAT), nhwc(run, FLOAT), alpha=alpha, beta=beta)
+    desc = describe(
+        run.engine, "eltwise", nhwc(run, FLOAT), nhwc(run, FLOAT), alg=alg, alpha=alpha, beta=beta
+    )
     want = TRANSCENDENTAL[alg](x.astype(np.float64), alpha, beta)
     # The library's polynomials: 1e-6 absolute where the result is near 0, a few ulp (6e-8 each)
     # elsewhere.
@@ -123,7 +118,9 @@ def test_eltwise_integers(
     alpha, beta = (
         (0.5, 0.0) if alg == AlgKind.eltwise_relu else (0.5, 1.0)
     )  # 0.5: every odd number is a tie
-    desc = eltwise(run.engine, alg, nhwc(run, dtype), nhwc(run, dtype), alpha=alpha, beta=beta)
+    desc = describe(
+        run.engine, "eltwise", nhwc(run, dtype), nhwc(run, dtype), alg=alg, alpha=alpha, beta=beta
+    )
     want = saturate(f32(EXACT[alg](x.astype(F32), alpha, beta)), dtype)
     np.testing.assert_array_equal(run(desc, {Arg.SRC: x}), want, err_msg=desc.impl_info)
 
@@ -145,12 +142,13 @@ def test_binary_scales(
     if alg == AlgKind.binary_div:
         b = np.where(b == 0, 1, b).astype(b.dtype)
     s0, s1 = f32([0.5]), f32([rng.uniform(0.1, 0.9)])
-    desc = binary(
+    desc = describe(
         run.engine,
-        alg,
+        "binary",
         nhwc(run, first),
         nhwc(run, second),
         nhwc(run, dst),
+        alg=alg,
         attributes=Attributes({Arg.SRC_0: 0, Arg.SRC_1: 0}),
     )
     got = run(
@@ -176,12 +174,13 @@ def test_binary_broadcast_and_post_ops(run: Runner, rng: np.random.Generator) ->
         Binary(AlgKind.binary_mul, nhwc(run, FLOAT, (1, 16, 1, 1))),
         Eltwise(AlgKind.eltwise_relu),
     )
-    desc = binary(
+    desc = describe(
         run.engine,
-        AlgKind.binary_add,
+        "binary",
         nhwc(run, U8),
         nhwc(run, FLOAT, (1, 16, 1, 1)),
         nhwc(run, U8),
+        alg=AlgKind.binary_add,
         attributes=Attributes({Arg.SRC_0: 0}, post_ops=chain),
     )
     arguments = {
@@ -198,12 +197,13 @@ def test_binary_broadcast_and_post_ops(run: Runner, rng: np.random.Generator) ->
 
 def test_binary_refuses_a_destination_scale(run: Runner) -> None:
     with pytest.raises(Unimplemented):
-        binary(
+        describe(
             run.engine,
-            AlgKind.binary_add,
+            "binary",
             nhwc(run, U8),
             nhwc(run, U8),
             nhwc(run, U8),
+            alg=AlgKind.binary_add,
             attributes=Attributes({Arg.DST: 0}),
         )
 
@@ -214,8 +214,9 @@ def test_binary_refuses_a_destination_scale(run: Runner) -> None:
 @pytest.mark.parametrize("dtype", [FLOAT, S8, U8], ids=lambda d: d.name)
 def test_prelu(run: Runner, rng: np.random.Generator, dtype: DataType) -> None:
     x, slopes = data(rng, dtype), f32(rng.uniform(-0.5, 0.5, (1, 16, 1, 1)))
-    desc = prelu(
+    desc = describe(
         run.engine,
+        "prelu",
         nhwc(run, dtype),
         MemoryDesc.any(run.engine.library, slopes.shape, FLOAT),
         nhwc(run, dtype),
@@ -234,11 +235,12 @@ def test_prelu(run: Runner, rng: np.random.Generator, dtype: DataType) -> None:
 def test_concat_scales(run: Runner, rng: np.random.Generator, dst: DataType) -> None:
     parts = [data(rng, U8), data(rng, U8, (2, 24, 5, 6))]
     scales = [f32([0.5]), f32([rng.uniform(0.2, 0.9)])]
-    desc = concat(
+    desc = describe(
         run.engine,
-        1,
-        [nhwc(run, U8, part.shape) for part in parts],
+        "concat",
+        *[nhwc(run, U8, part.shape) for part in parts],
         nhwc(run, dst, (2, 40, 5, 6)),
+        axis=1,
         attributes=Attributes({arg_multiple_src(0): 0, arg_multiple_src(1): 0}),
     )
     arguments = {arg_multiple_src(index): part for index, part in enumerate(parts)}
@@ -255,7 +257,7 @@ def test_concat_lets_the_library_choose_the_destination(
     run: Runner, rng: np.random.Generator
 ) -> None:
     parts = [data(rng, S8), data(rng, S8)]
-    desc = concat(run.engine, 1, [nhwc(run, S8)] * 2)
+    desc = describe(run.engine, "concat", *[nhwc(run, S8)] * 2, None, axis=1)
     assert desc.dst_md() == nhwc(run, S8, (2, 32, 5, 6))
     np.testing.assert_array_equal(
         run(desc, {arg_multiple_src(0): parts[0], arg_multiple_src(1): parts[1]}),
@@ -285,8 +287,9 @@ def requantize_reorder(run: Runner, x: Any, dst: DataType, numbers: dict[str, fl
         memories[kind(arg)] = Memory.wrap(
             run.engine, np.array([value], F32 if kind is arg_scales else np.int32)
         )
-    desc = reorder(
+    desc = describe(
         run.engine,
+        "reorder",
         memories[Arg.SRC].desc,
         nhwc(run, dst),
         attributes=Attributes(masks[arg_scales], masks[arg_zero_points]),
@@ -325,8 +328,9 @@ def test_reorder_adds_the_zero_point_before_it_rounds(run: Runner) -> None:
 
 def test_reorder_with_a_sum(run: Runner, rng: np.random.Generator) -> None:
     x, old = data(rng, FLOAT), data(rng, FLOAT)
-    desc = reorder(
+    desc = describe(
         run.engine,
+        "reorder",
         MemoryDesc.like(run.engine.library, x),
         nhwc(run, FLOAT),
         attributes=Attributes(post_ops=(Sum(0.5),)),
@@ -343,7 +347,9 @@ def test_reorder_with_a_sum(run: Runner, rng: np.random.Generator) -> None:
 def test_shuffle(run: Runner, rng: np.random.Generator, dtype: DataType, size: int) -> None:
     """The group size is the length of a group, not how many there are."""
     x = data(rng, dtype)
-    desc = shuffle(run.engine, nhwc(run, dtype), nhwc(run, dtype), axis=1, group_size=size)
+    desc = describe(
+        run.engine, "shuffle", nhwc(run, dtype), nhwc(run, dtype), axis=1, group_size=size
+    )
     want = x.reshape(2, 16 // size, size, 5, 6).swapaxes(1, 2).reshape(SHAPE)
     np.testing.assert_array_equal(run(desc, {Arg.SRC: x}), want)
 
@@ -351,16 +357,24 @@ def test_shuffle(run: Runner, rng: np.random.Generator, dtype: DataType, size: i
 @pytest.mark.parametrize("dtype", [U8, S8, FLOAT], ids=lambda d: d.name)
 def test_resampling_nearest(run: Runner, rng: np.random.Generator, dtype: DataType) -> None:
     x = data(rng, dtype)
-    desc = resampling(
-        run.engine, AlgKind.resampling_nearest, nhwc(run, dtype), nhwc(run, dtype, (2, 16, 10, 12))
+    desc = describe(
+        run.engine,
+        "resampling",
+        nhwc(run, dtype),
+        nhwc(run, dtype, (2, 16, 10, 12)),
+        alg=AlgKind.resampling_nearest,
     )
     np.testing.assert_array_equal(run(desc, {Arg.SRC: x}), x.repeat(2, axis=2).repeat(2, axis=3))
 
 
 def test_resampling_linear(run: Runner, rng: np.random.Generator) -> None:
     x = data(rng, FLOAT)
-    desc = resampling(
-        run.engine, AlgKind.resampling_linear, nhwc(run, FLOAT), nhwc(run, FLOAT, (2, 16, 10, 12))
+    desc = describe(
+        run.engine,
+        "resampling",
+        nhwc(run, FLOAT),
+        nhwc(run, FLOAT, (2, 16, 10, 12)),
+        alg=AlgKind.resampling_linear,
     )
     got = run(desc, {Arg.SRC: x})
     # Along an axis of factor 2, half-pixel: 0.75 and 0.25 of the two neighbours; borders repeat.
@@ -392,7 +406,9 @@ REDUCTIONS = {
 @pytest.mark.parametrize("alg", REDUCTIONS, ids=lambda a: a.name)
 def test_reduction(run: Runner, rng: np.random.Generator, alg: AlgKind, dtype: DataType) -> None:
     x = data(rng, dtype)
-    desc = reduction(run.engine, alg, nhwc(run, dtype), nhwc(run, FLOAT, (2, 16, 1, 1)))
+    desc = describe(
+        run.engine, "reduction", nhwc(run, dtype), nhwc(run, FLOAT, (2, 16, 1, 1)), alg=alg
+    )
     total = x.astype(np.int64)
     if alg == AlgKind.reduction_mean:
         want = f32(total.sum((2, 3), keepdims=True)) / F32(30)
@@ -404,11 +420,12 @@ def test_reduction(run: Runner, rng: np.random.Generator, alg: AlgKind, dtype: D
 def test_reduction_post_ops(run: Runner, rng: np.random.Generator) -> None:
     x = data(rng, U8)
     chain = (Eltwise(AlgKind.eltwise_relu),)
-    desc = reduction(
+    desc = describe(
         run.engine,
-        AlgKind.reduction_mean,
+        "reduction",
         nhwc(run, U8),
         nhwc(run, U8, (2, 16, 1, 1)),
+        alg=AlgKind.reduction_mean,
         attributes=Attributes(post_ops=chain),
     )
     want = saturate(f32(x.sum((2, 3), keepdims=True, dtype=np.int64)) / F32(30), U8)

@@ -21,8 +21,7 @@ from fqfuse.onednn.enums import AlgKind, Arg, DataType
 from fqfuse.onednn.layouts import row_major
 from fqfuse.onednn.library import Engine, Library
 from fqfuse.onednn.memory import MemoryDesc
-from fqfuse.onednn.primitive_desc import PrimitiveDesc
-from fqfuse.onednn.primitives import deconvolution
+from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 from fqfuse.passes import optimize
 from fqfuse.plan.attributes import Binary as PlanBinary
 from fqfuse.plan.types import Plan
@@ -47,7 +46,7 @@ from fqfuse.onednn.library import Engine
 from fqfuse.onednn.loading import load
 from fqfuse.onednn.memory import MemoryDesc
 from fqfuse.onednn.primitive import Primitive
-from fqfuse.onednn.primitives import deconvolution, eltwise
+from fqfuse.onednn.primitive_desc import describe
 
 engine = Engine(load())
 
@@ -61,7 +60,7 @@ def compared():
     attributes = Attributes({Arg.SRC: 0, Arg.WEIGHTS: 0}, {}, (Binary(AlgKind.binary_ge, threshold),))
     operands = (any_layout(DataType.s8, 2, 4, 4, 4), any_layout(DataType.s8, 3, 4, 2, 2), None, any_layout(DataType.u8, 2, 3, 8, 8))
     window = {"strides": (2, 2), "dilations": (0, 0), "padding_l": (0, 0), "padding_r": (0, 0)}
-    return deconvolution(engine, *operands, **window, attributes=attributes)
+    return describe(engine, "deconvolution", *operands, **window, attributes=attributes)
 
 
 print(compared().impl_info)
@@ -72,7 +71,7 @@ for _ in range(3):
     except OneDnnError as error:
         print("refused" if "runtime_error" in str(error) else error)
 shape = row_major(engine.library, (77,), DataType.f32)
-Primitive(eltwise(engine, AlgKind.eltwise_relu, shape, shape))
+Primitive(describe(engine, "eltwise", shape, shape, alg=AlgKind.eltwise_relu))
 print("others are made")
 """
 
@@ -134,8 +133,9 @@ def compute(engine: Engine, *post_ops: object) -> PrimitiveDesc:
     ]
     src, weights, dst = (MemoryDesc.any(library, dims, dtype) for dims, dtype in shapes)
     window = {"strides": (2, 2), "dilations": (0, 0), "padding_l": (0, 0), "padding_r": (0, 0)}
-    return deconvolution(
+    return describe(
         engine,
+        "deconvolution",
         src,
         weights,
         None,

@@ -23,16 +23,7 @@ from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc
 from fqfuse.onednn.primitive import run_once
-from fqfuse.onednn.primitive_desc import PrimitiveDesc
-from fqfuse.onednn.primitives import (
-    binary,
-    convolution,
-    deconvolution,
-    pooling,
-    reorder,
-    resampling,
-    softmax,
-)
+from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 from fqfuse.runtime.lowering.constants import _with_gaps
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "onednn-defects.md"
@@ -77,7 +68,10 @@ class Bare:
         self.execute(desc, {**memories, Arg.DST: dst})
         beside = bool((room[:GUARD] != 0x7F).any() or (room[GUARD + wanted.size :] != 0x7F).any())
         straight = Memory.allocate(self.engine, row_major(self.library, wanted.dims, wanted.dtype))
-        self.execute(reorder(self.engine, wanted, straight.desc), {Arg.SRC: dst, Arg.DST: straight})
+        self.execute(
+            describe(self.engine, "reorder", wanted, straight.desc),
+            {Arg.SRC: dst, Arg.DST: straight},
+        )
         return straight.view().copy(), beside
 
     def memory(self, array: np.ndarray, desc: PrimitiveDesc, arg: int) -> Memory:
@@ -91,7 +85,9 @@ class Bare:
         ):
             return given
         packed = Memory.allocate(self.engine, wanted)
-        self.execute(reorder(self.engine, given.desc, wanted), {Arg.SRC: given, Arg.DST: packed})
+        self.execute(
+            describe(self.engine, "reorder", given.desc, wanted), {Arg.SRC: given, Arg.DST: packed}
+        )
         return packed
 
     def execute(self, desc: PrimitiveDesc, memories: Mapping[int, Memory]) -> None:
@@ -128,8 +124,9 @@ def rows_of(bare: Bare, kernel: int, stride: int, extra: int, zero: int) -> Case
     zeros = {arg_zero_points(Arg.SRC): np.array([zero], np.int32)} if zero else {}
 
     def make() -> PrimitiveDesc:
-        return deconvolution(
+        return describe(
             bare.engine,
+            "deconvolution",
             bare.any(x.shape, DataType.s8),
             bare.any(w.shape, DataType.s8),
             None,
@@ -158,8 +155,9 @@ def depthwise(bare: Bare) -> Case:
 
     def make() -> PrimitiveDesc:
         chain = (Binary(AlgKind.binary_add, bare.last(shift.shape)),)
-        return convolution(
+        return describe(
             bare.engine,
+            "convolution",
             bare.any(x.shape, DataType.u8),
             bare.any(w.shape, DataType.s8),
             None,
@@ -180,8 +178,9 @@ def five_positions(bare: Bare) -> Case:
     x, w = bare.rng.integers(0, 256, (1, 16, 5)).astype(np.uint8), bare.small(80, 16, 1)
 
     def make() -> PrimitiveDesc:
-        return convolution(
+        return describe(
             bare.engine,
+            "convolution",
             bare.any(x.shape, DataType.u8),
             bare.any(w.shape, DataType.s8),
             None,
@@ -205,8 +204,9 @@ def large_padding(bare: Bare) -> Case:
     )
 
     def make() -> PrimitiveDesc:
-        return convolution(
+        return describe(
             bare.engine,
+            "convolution",
             bare.any(x.shape, DataType.u8),
             bare.any(w.shape, DataType.s8),
             None,
@@ -236,9 +236,10 @@ def wide_padding(bare: Bare, *, turned: bool) -> Case:
     x, w = bare.rng.integers(-128, 128, (1, 55, 9)).astype(np.int8), bare.small(64, 55, 6)
 
     def make() -> PrimitiveDesc:
-        primitive, padding = (deconvolution, 1) if turned else (convolution, 4)
-        return primitive(
+        kind, padding = ("deconvolution", 1) if turned else ("convolution", 4)
+        return describe(
             bare.engine,
+            kind,
             bare.any(x.shape, DataType.s8),
             bare.any(w.shape, DataType.s8),
             None,
@@ -267,8 +268,9 @@ def packed_by_eights(bare: Bare) -> Case:
     x, w = bare.rng.integers(-128, 128, (1, 8, 9)).astype(np.int8), bare.small(8, 8, 1)
 
     def make() -> PrimitiveDesc:
-        return convolution(
+        return describe(
             bare.engine,
+            "convolution",
             bare.any(x.shape, DataType.s8),
             bare.any(w.shape, DataType.s8),
             None,
@@ -288,7 +290,15 @@ def softmax_with_channels(bare: Bare) -> Case:
     def make() -> PrimitiveDesc:
         desc = bare.plain(x.shape)
         chain = (Binary(AlgKind.binary_mul, bare.plain(factor.shape)),)
-        return softmax(bare.engine, desc, desc, axis=3, attributes=Attributes(post_ops=chain))
+        return describe(
+            bare.engine,
+            "softmax",
+            desc,
+            desc,
+            alg=AlgKind.softmax_accurate,
+            axis=3,
+            attributes=Attributes(post_ops=chain),
+        )
 
     powers = np.exp(x - x.max(3, keepdims=True))
     return (
@@ -304,8 +314,14 @@ def vectors(bare: Bare) -> Case:
     def make() -> PrimitiveDesc:
         desc = bare.plain(a.shape)
         chain = (Binary(AlgKind.binary_add, bare.plain(shift.shape)),)
-        return binary(
-            bare.engine, AlgKind.binary_mul, desc, desc, desc, attributes=Attributes(post_ops=chain)
+        return describe(
+            bare.engine,
+            "binary",
+            desc,
+            desc,
+            desc,
+            alg=AlgKind.binary_mul,
+            attributes=Attributes(post_ops=chain),
         )
 
     return make, {Arg.SRC_0: a, Arg.SRC_1: b, arg_post_op(0, Arg.SRC_1): shift}, a * b + shift
@@ -316,11 +332,12 @@ def pooled_rows(bare: Bare) -> Case:
 
     def make() -> PrimitiveDesc:
         chain = (Binary(AlgKind.binary_add, bare.plain(more.shape)),)
-        return pooling(
+        return describe(
             bare.engine,
-            AlgKind.pooling_max,
+            "pooling",
             bare.plain(x.shape),
             bare.plain(more.shape),
+            alg=AlgKind.pooling_max,
             kernel=(2, 2),
             strides=(2, 2),
             dilations=(0, 0),
@@ -340,11 +357,12 @@ def pooled_sum(bare: Bare) -> Case:
     x = bare.normal(1, 3, 4, 4)
 
     def make() -> PrimitiveDesc:
-        return pooling(
+        return describe(
             bare.engine,
-            AlgKind.pooling_max,
+            "pooling",
             bare.plain(x.shape),
             bare.plain(x.shape),
+            alg=AlgKind.pooling_max,
             kernel=(1, 1),
             strides=(1, 1),
             dilations=(0, 0),
@@ -365,11 +383,12 @@ def resampled(bare: Bare) -> Case:
 
     def make() -> PrimitiveDesc:
         chain = (Binary(AlgKind.binary_add, bare.last(more.shape)),)
-        return resampling(
+        return describe(
             bare.engine,
-            AlgKind.resampling_nearest,
+            "resampling",
             bare.last(x.shape),
             bare.last(more.shape),
+            alg=AlgKind.resampling_nearest,
             attributes=Attributes(post_ops=chain),
         )
 
@@ -381,11 +400,12 @@ def resampled_vector(bare: Bare) -> Case:
 
     def make() -> PrimitiveDesc:
         chain = (Binary(AlgKind.binary_add, bare.plain(more.shape)),)
-        return resampling(
+        return describe(
             bare.engine,
-            AlgKind.resampling_nearest,
+            "resampling",
             bare.plain(x.shape),
             bare.plain(x.shape),
+            alg=AlgKind.resampling_nearest,
             attributes=Attributes(post_ops=chain),
         )
 
@@ -403,7 +423,9 @@ def blocks_into_codes(bare: Bare) -> Case:
             tagged(bare.library, x.shape, DataType.f32, NCHW16C),
             bare.any(x.shape, DataType.u8),
         )
-        return binary(bare.engine, AlgKind.binary_mul, blocked, bare.plain(one.shape), codes)
+        return describe(
+            bare.engine, "binary", blocked, bare.plain(one.shape), codes, alg=AlgKind.binary_mul
+        )
 
     return make, {Arg.SRC_0: x, Arg.SRC_1: one}, x.astype(np.uint8)
 
@@ -507,7 +529,12 @@ def test_weights_packed_by_eights(bare: Bare) -> None:
         wanted = desc.weights_md()
         if (
             defect_of(
-                reorder(bare.engine, MemoryDesc.like(bare.library, arrays[Arg.WEIGHTS]), wanted)
+                describe(
+                    bare.engine,
+                    "reorder",
+                    MemoryDesc.like(bare.library, arrays[Arg.WEIGHTS]),
+                    wanted,
+                )
             )
             is None
         ):
@@ -518,7 +545,9 @@ def test_weights_packed_by_eights(bare: Bare) -> None:
             bare.memory(arrays[Arg.SRC], desc, Arg.SRC),
         )
         given = Memory(bare.engine, MemoryDesc.like(bare.library, wide), wide)
-        bare.execute(reorder(bare.engine, given.desc, wanted), {Arg.SRC: given, Arg.DST: packed})
+        bare.execute(
+            describe(bare.engine, "reorder", given.desc, wanted), {Arg.SRC: given, Arg.DST: packed}
+        )
         dst = Memory.allocate(bare.engine, desc.dst_md())
         bare.execute(desc, {Arg.SRC: src, Arg.WEIGHTS: packed, Arg.DST: dst})
         assert np.array_equal(dst.view(), want), desc

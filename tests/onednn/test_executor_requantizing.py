@@ -50,7 +50,7 @@ def run(plan: Plan, feeds: dict[str, np.ndarray], threads: int = 2) -> list[str]
     executor.run(feeds)
     return [
         action.primitive.desc.kind
-        for action, _ in executor.profile(feeds, 1)
+        for action in executor._latest().actions
         if isinstance(action, PrimitiveAction)
     ]
 

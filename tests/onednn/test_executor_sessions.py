@@ -17,14 +17,12 @@ from support.runtime_networks import residual_network
 
 import fqfuse
 from fqfuse.errors import BackendUnavailable, InvalidInput
-from fqfuse.ir.decision import Outcome
 from fqfuse.onednn.library import Library
 from fqfuse.onednn.slabs import Slabs, arena_bytes
 from fqfuse.plan.file import save_plan
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
-from fqfuse.runtime.placement import Placement, split_offs
 from fqfuse.runtime.session import InferenceSession
 
 pytestmark = pytest.mark.usefixtures("vnni")
@@ -279,7 +277,6 @@ def test_placement(session: InferenceSession, plan: Plan) -> None:
     assert all(
         placement.implementation for placement in placements if placement.runtime == "onednn"
     )
-    assert split_offs(placements) == ()
     assert session.backend == "onednn"
     assert "oneDNN 3" in session.backend_reason
 
@@ -294,34 +291,6 @@ def test_placement_on_numpy(plan: Plan) -> None:
     placements = InferenceSession(plan, "numpy", 1).placement()
     assert {placement.runtime for placement in placements} == {"numpy"}
     assert {placement.reason for placement in placements} == {"the backend numpy was asked for"}
-
-
-def test_a_split_off_is_a_refusal(plan: Plan) -> None:
-    convolution, flatten = plan.steps[1], plan.steps[6]
-    (decision,) = split_offs(
-        [
-            Placement(convolution, "numpy", reason="only ref:any"),
-            Placement(flatten, "numpy", reason="no primitive"),
-        ]
-    )
-    assert decision.outcome is Outcome.REFUSED
-    assert decision.subject == convolution.name
-    assert "only ref:any" in decision.reason
-
-
-def test_profile(session: InferenceSession) -> None:
-    executor = session._executor
-    assert isinstance(executor, OneDnnExecutor)
-    profile = executor.profile({"image": images(2)}, rounds=3)
-    # Step 0 changes type and layout one after the other, the view of step 6 is no action, and an
-    # output becomes row-major at the end.
-    assert [action.step for action, _ in profile] == [0, 0, 1, 2, 3, 4, 5, 7, 7]
-    assert all(0 < seconds < 10 for _, seconds in profile)
-    assert [action.label for action, _ in profile][:3] == [
-        "binary",
-        "layout of codes",
-        "convolution",
-    ]
 
 
 WITHOUT = """

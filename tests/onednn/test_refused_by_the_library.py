@@ -12,8 +12,7 @@ from fqfuse.onednn.enums import AlgKind, Arg, DataType
 from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine
 from fqfuse.onednn.memory import MemoryDesc
-from fqfuse.onednn.primitive_desc import PrimitiveDesc
-from fqfuse.onednn.primitives import binary, pooling
+from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 
 U8, S8, F32 = DataType.u8, DataType.s8, DataType.f32
 SHAPE = (2, 16, 6, 6)
@@ -34,11 +33,12 @@ def averaged(
     source = channels_last(engine.library, SHAPE, src)
     target = MemoryDesc.any(engine.library, (2, 16, 3, 3), dst)
     two, none = (2, 2), (0, 0)
-    return pooling(
+    return describe(
         engine,
-        AlgKind.pooling_avg_exclude_padding,
+        "pooling",
         source,
         target,
+        alg=AlgKind.pooling_avg_exclude_padding,
         kernel=two,
         strides=two,
         dilations=none,
@@ -73,9 +73,11 @@ def test_binary_takes_no_zero_point_and_no_destination_scale(
     engine: Engine, attributes: Attributes
 ) -> None:
     codes = row_major(engine.library, SHAPE, U8)
-    binary(engine, AlgKind.binary_mul, codes, codes, codes)
+    describe(engine, "binary", codes, codes, codes, alg=AlgKind.binary_mul)
     with pytest.raises(OneDnnError):
-        binary(engine, AlgKind.binary_mul, codes, codes, codes, attributes=attributes)
+        describe(
+            engine, "binary", codes, codes, codes, alg=AlgKind.binary_mul, attributes=attributes
+        )
 
 
 @pytest.mark.parametrize("dtype", [U8, F32])
@@ -85,8 +87,8 @@ def test_with_a_prelu_neither_has_a_compiled_kernel(engine: Engine, dtype: DataT
     for plain, behind in (
         (averaged(engine, dtype, dtype), averaged(engine, dtype, dtype, prelu)),
         (
-            binary(engine, AlgKind.binary_mul, data, data, data),
-            binary(engine, AlgKind.binary_mul, data, data, data, attributes=prelu),
+            describe(engine, "binary", data, data, data, alg=AlgKind.binary_mul),
+            describe(engine, "binary", data, data, data, alg=AlgKind.binary_mul, attributes=prelu),
         ),
     ):
         assert plain.impl_info.startswith("jit")

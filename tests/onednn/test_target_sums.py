@@ -17,7 +17,7 @@ from fqfuse.onednn.enums import AlgKind, DataType
 from fqfuse.onednn.layouts import channels_last
 from fqfuse.onednn.library import Engine
 from fqfuse.onednn.memory import MemoryDesc
-from fqfuse.onednn.primitives import binary, resampling
+from fqfuse.onednn.primitive_desc import describe
 from fqfuse.plan.targets import TARGETS
 
 SHAPE = (1, 16, 8, 8)
@@ -32,15 +32,21 @@ def is_compiled(engine: Engine, primitive: str, src: DType, dst: DType, total: S
     try:
         if primitive == "binary":
             both = memory(src, 8, 8), memory(DType.F32, 8, 8)
-            desc = binary(
-                engine, AlgKind.binary_add, *both, memory(dst, 8, 8), attributes=attributes
+            desc = describe(
+                engine,
+                "binary",
+                *both,
+                memory(dst, 8, 8),
+                alg=AlgKind.binary_add,
+                attributes=attributes,
             )
         else:
-            desc = resampling(
+            desc = describe(
                 engine,
-                AlgKind.resampling_nearest,
+                "resampling",
                 memory(src, 4, 4),
                 memory(dst, 8, 8),
+                alg=AlgKind.resampling_nearest,
                 attributes=attributes,
             )
     except Unimplemented:

@@ -18,8 +18,7 @@ from fqfuse.onednn.enums import AlgKind, Arg, DataType
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc, numpy_dtype
 from fqfuse.onednn.primitive import run_once
-from fqfuse.onednn.primitive_desc import PrimitiveDesc
-from fqfuse.onednn.primitives import reorder
+from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 
 F32 = np.float32
 LIMITS = {
@@ -195,7 +194,9 @@ class Runner:
 
     def reorder(self, src: Memory, dst: Memory) -> None:
         run_once(
-            self.stream, reorder(self.engine, src.desc, dst.desc), {Arg.SRC: src, Arg.DST: dst}
+            self.stream,
+            describe(self.engine, "reorder", src.desc, dst.desc),
+            {Arg.SRC: src, Arg.DST: dst},
         )
 
     def _place(self, desc: PrimitiveDesc, arg: int, array: NDArray[Any]) -> Memory:

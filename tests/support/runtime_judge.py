@@ -24,24 +24,7 @@ from fqfuse.onednn.enums import (
 )
 from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.memory import MemoryDesc
-from fqfuse.onednn.primitive_desc import PrimitiveDesc
-from fqfuse.onednn.primitives import (
-    batch_normalization,
-    binary,
-    concat,
-    convolution,
-    deconvolution,
-    eltwise,
-    layer_normalization,
-    lrn,
-    matmul,
-    pooling,
-    prelu,
-    reduction,
-    reorder,
-    resampling,
-    softmax,
-)
+from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 from fqfuse.plan import attributes as planned
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numpy_runtime import run_step
@@ -215,12 +198,12 @@ class _Request:
         return found
 
     def _convolution(self) -> PrimitiveDesc:
-        return self._product(convolution, transposed=False)
+        return self._product("convolution", transposed=False)
 
     def _deconvolution(self) -> PrimitiveDesc:
-        return self._product(deconvolution, transposed=True)
+        return self._product("deconvolution", transposed=True)
 
-    def _product(self, make: object, *, transposed: bool) -> PrimitiveDesc:
+    def _product(self, kind: str, *, transposed: bool) -> PrimitiveDesc:
         x, w, b = self.arg("src"), self.arg("weights"), self.arg("bias")
         groups = self.step.params.get("group", 1)
         if transposed:  # ONNX [IC, OC/g, k...] -> [g, OC/g, IC/g, k...]
@@ -235,8 +218,9 @@ class _Request:
         window = self._window(x.ndim - 2, w)
         bias = None if b is None else self.any(b)
         attributes = self.attributes()  # a depthwise post-op changes what the destination is
-        return make(
+        return describe(
             self.run.engine,
+            kind,
             self.any(x),
             self.any(w),
             bias,
@@ -255,7 +239,9 @@ class _Request:
             bias = self.any(b)
         plain = MemoryDesc.like(self.library, x)
         dst = row_major(self.library, self.shape, self.dst)
-        return matmul(self.run.engine, plain, self.any(w), bias, dst, attributes=self.attributes())
+        return describe(
+            self.run.engine, "matmul", plain, self.any(w), bias, dst, attributes=self.attributes()
+        )
 
     def _pooling(self) -> PrimitiveDesc:
         x = self.arg("src")
@@ -269,11 +255,12 @@ class _Request:
             if "Max" in self.step.op
             else f"pooling_avg_{'include' if include else 'exclude'}_padding"
         )
-        return pooling(
+        return describe(
             self.run.engine,
-            AlgKind[alg],
+            "pooling",
             self.last_of(x),
             self.result(),
+            alg=AlgKind[alg],
             **window,
             attributes=self.attributes(),
         )
@@ -285,12 +272,13 @@ class _Request:
         )
         self.arguments |= {Arg.SRC: a, Arg.SRC_1: b}
         alg = AlgKind["binary_" + self.step.params["algorithm"]]
-        return binary(
+        return describe(
             self.run.engine,
-            alg,
+            "binary",
             self.last_of(a),
             self.last_of(b),
             self.result(),
+            alg=alg,
             attributes=self.attributes(),
         )
 
@@ -299,11 +287,12 @@ class _Request:
         self.arguments[Arg.SRC] = x
         alg = AlgKind["eltwise_" + params["algorithm"]]
         alpha, beta = params.get("alpha", 0.0), params.get("beta", 0.0)
-        return eltwise(
+        return describe(
             self.run.engine,
-            alg,
+            "eltwise",
             self.last_of(x),
             self.last(self.shape, self.dst),
+            alg=alg,
             alpha=alpha,
             beta=beta,
             attributes=self.attributes(),
@@ -313,8 +302,9 @@ class _Request:
         x = self.arg("src")
         self.arguments[Arg.SRC] = x
         chosen = self.last if self.step.params.get("layout") == "last" else self._plain
-        return reorder(
+        return describe(
             self.run.engine,
+            "reorder",
             chosen(x.shape, TYPES[DType.from_numpy(x.dtype)]),
             chosen(self.shape, self.dst),
             attributes=self.attributes(),
@@ -329,8 +319,9 @@ class _Request:
         axis = self.step.params.get("axis", -1) % x.ndim
         alg = AlgKind.softmax_log if self.step.op == "LogSoftmax" else AlgKind.softmax_accurate
         plain = MemoryDesc.like(self.library, x)
-        return softmax(
+        return describe(
             self.run.engine,
+            "softmax",
             plain,
             self._plain(self.shape, self.dst),
             axis=axis,
@@ -344,19 +335,26 @@ class _Request:
         flags = NormalizationFlags.use_scale | NormalizationFlags.use_shift
         dst = self._plain(self.shape, self.dst)
         plain = MemoryDesc.like(self.library, x)
-        return layer_normalization(
-            self.run.engine, plain, dst, epsilon=epsilon, flags=flags, attributes=self.attributes()
+        return describe(
+            self.run.engine,
+            "layer_normalization",
+            plain,
+            dst,
+            epsilon=epsilon,
+            flags=flags,
+            attributes=self.attributes(),
         )
 
     def _reduction(self) -> PrimitiveDesc:
         x = self.arg("src")
         self.arguments[Arg.SRC] = x
         alg = AlgKind["reduction_" + self.step.op.removeprefix("Reduce").lower()]
-        return reduction(
+        return describe(
             self.run.engine,
-            alg,
+            "reduction",
             MemoryDesc.like(self.library, x),
             self._plain(self.shape, self.dst),
+            alg=alg,
             attributes=self.attributes(),
         )
 
@@ -364,19 +362,21 @@ class _Request:
         x = self.arg("src")
         self.arguments[Arg.SRC] = x
         alg = AlgKind["resampling_" + self.step.params["mode"]]
-        return resampling(
+        return describe(
             self.run.engine,
-            alg,
+            "resampling",
             self.last_of(x),
             self.last(self.shape, self.dst),
+            alg=alg,
             attributes=self.attributes(),
         )
 
     def _prelu(self) -> PrimitiveDesc:
         x, slope = self.arg("src"), self.arg("slope")
         self.arguments |= {Arg.SRC: x, Arg.WEIGHTS: slope}
-        return prelu(
+        return describe(
             self.run.engine,
+            "prelu",
             self.last_of(x),
             self.any(slope),
             self.last(self.shape, self.dst),
@@ -392,8 +392,9 @@ class _Request:
             "beta": params["beta"],
             "k": params["bias"],
         }
-        return lrn(
+        return describe(
             self.run.engine,
+            "lrn",
             self.last_of(x),
             self.last(self.shape, self.dst),
             **values,
@@ -411,8 +412,9 @@ class _Request:
         )
         epsilon = self.step.params.get("epsilon", 1e-5)
         dst = self.last(self.shape, self.dst)
-        return batch_normalization(
+        return describe(
             self.run.engine,
+            "batch_normalization",
             self.last_of(x),
             dst,
             epsilon=epsilon,
@@ -425,10 +427,11 @@ class _Request:
         while (array := self.arg(f"src_{len(sources)}")) is not None:
             self.arguments[arg_multiple_src(len(sources))] = array
             sources.append(self.last_of(array))
-        return concat(
+        return describe(
             self.run.engine,
-            self.step.params["axis"],
-            sources,
+            "concat",
+            *sources,
             self.last(self.shape, self.dst),
+            axis=self.step.params["axis"],
             attributes=self.attributes(),
         )

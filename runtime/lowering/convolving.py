@@ -1,0 +1,363 @@
+"""Convolutions as oneDNN primitives, weights packed once, and what runs as a convolution of another
+form because that is faster: the first one of an image network, and a step that scales and shifts
+codes channel by channel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir.ops.windows import Window
+from ...onednn.attributes import Attributes
+from ...onednn.capi import OneDnnError
+from ...onednn.enums import Arg, DataType
+from ...onednn.layouts import channels_last, row_major
+from ...onednn.memory import Memory, MemoryDesc
+from ...onednn.primitive_desc import PrimitiveDesc
+from ...plan.attributes import Binary, PrimitiveAttr, Scale, Sum
+from ...plan.types import Step
+from ..windows import window_of
+from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, is_refusal, need
+from .translation import same_frame, translate
+
+__all__ = ["Weights", "affine", "bias_of", "convolution_window", "offered", "stem", "stem_of"]
+
+_CODES = (DataType.u8, DataType.s8)
+_LARGE_MAP = 28 * 28
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights argument.
+
+    Attributes:
+        name: the plan's constant or value.
+        dims, dtype: what the primitive sees.
+        form: how the constant becomes it, in words: with the name it identifies the content.
+        data: gives the weights in the primitive's shape; None where they are computed at run time.
+    """
+
+    name: str
+    dims: tuple[int, ...]
+    dtype: DataType
+    form: str
+    data: Callable[[], NDArray[Any]] | None
+
+    @classmethod
+    def of(
+        cls,
+        binder: Binder,
+        name: str,
+        dims: tuple[int, ...],
+        view: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+        form: str = "weights",
+    ) -> Weights:
+        """Weights of the plan, reshaped or seen by `view`."""
+
+        def data() -> NDArray[Any]:
+            array = binder.constants.data(name)
+            return array.reshape(dims) if view is None else view(array)
+
+        constant = data if binder.is_constant(name) else None
+        return cls(name, dims, binder.dtype(name), f"{form} {list(dims)}", constant)
+
+    def known(self) -> NDArray[Any] | None:
+        """The data, or None."""
+        return None if self.data is None else self.data()
+
+    def argument(self, binder: Binder, desc: MemoryDesc) -> Wanted | Memory:
+        """The weights in the layout `desc`: packed once when constant."""
+        if self.data is None:
+            return Wanted(self.name, desc)
+        return binder.constants.packed(self.name, self.form, self.data(), desc)
+
+
+def bias_of(binder: Binder, step: Step, dims: Sequence[int]) -> Wanted | None:
+    """The bias of a step in the primitive's shape; None where it has none."""
+    name = step.arg("bias")
+    return (
+        None if name is None else Wanted(name, row_major(binder.library, dims, binder.dtype(name)))
+    )
+
+
+def offered(
+    binder: Binder,
+    step: Step,
+    attr: PrimitiveAttr,
+    source: MemoryDesc,
+    weights: Weights,
+    bias: Wanted | Memory | None,
+    win: Window,
+    kind: str = "convolution",
+    written_out: frozenset[str] = frozenset(),
+    *,
+    guessed: bool = False,
+) -> Offer:
+    """A (de)convolution for a step, but for its source, whose post-op operands have the
+    destination's layout: channels last, else as the library chose it.
+
+    Args:
+        binder: the binder.
+        step: the step.
+        attr: the attributes.
+        source: how the source is given.
+        weights, bias, win: the other arguments, and the window.
+        kind: `deconvolution`, too.
+        written_out: operands of post-ops that are broadcast beforehand.
+        guessed: channels last only.
+    """
+    dims, dtype, library = binder.dims(step.output), binder.dtype(step.output), binder.library
+    mask = 1 if len(weights.dims) == len(dims) else 3
+    kernel = MemoryDesc.any(library, weights.dims, weights.dtype)
+    bias_desc = None if bias is None else bias.desc
+
+    def make(attributes: Attributes) -> PrimitiveDesc:
+        return binder.describe(
+            step,
+            kind,
+            source,
+            kernel,
+            bias_desc,
+            MemoryDesc.any(library, dims, dtype),
+            strides=win.strides,
+            dilations=tuple(d - 1 for d in win.dilations),
+            padding_l=win.begin,
+            padding_r=win.end,
+            attributes=attributes,
+        )
+
+    def attempt(like: MemoryDesc) -> Offer:
+        translated = translate(binder, attr, same_frame(dims, like, written_out), dtype, mask)
+        return translated.offer(make(translated.attributes), {})
+
+    def layouts() -> Iterator[MemoryDesc]:
+        yield (guess := channels_last(library, dims, dtype))
+        if guessed:
+            return
+        try:
+            bare = make(Attributes()).dst_md()  # what the library would take without operands
+        except OneDnnError as error:
+            if not is_refusal(error):
+                raise
+            return
+        if bare != guess:
+            yield bare
+
+    offer = first_accepted(binder, layouts(), attempt, weights.known)
+    if kind == "convolution":
+        faster = _faster_depthwise(binder, offer.desc, win)
+        offer = replace(offer, desc=faster or make(offer.desc.attributes))
+    args: dict[int, Wanted | Memory] = {
+        Arg.WEIGHTS: weights.argument(binder, offer.desc.weights_md())
+    }
+    if bias is not None:
+        args[Arg.BIAS] = bias
+    return offer.reading(args)
+
+
+def _faster_depthwise(binder: Binder, desc: PrimitiveDesc, win: Window) -> PrimitiveDesc | None:
+    """The same descriptor, on another implementation where that is faster; None where looking for
+    one has lost the first.
+    """
+    if (
+        not desc.impl_info.startswith("brdgmm_dw")
+        or max(win.strides) > 1
+        or math.prod(win.out) < _LARGE_MAP
+        or math.prod(win.kernel) == 1
+    ):
+        return desc
+    # Measured on AVX-512: for 3x3 windows over maps of 28x28 and more the older kernel takes 0.75
+    # to 0.9 of the time.
+    if desc.next_impl() and desc.impl_info.startswith("jit_int8") and not binder.objection(desc):
+        return desc
+    return None
+
+
+def convolution_window(binder: Binder, step: Step) -> Window:
+    """The window of a (de)convolution, its padding resolved."""
+    spatial, kernel = (binder.dims(need(step, role))[2:] for role in ("src", "weights"))
+    return window_of(step, spatial, kernel)
+
+
+# -- the first convolution of an image network -----------------------------------------------------
+
+_FEW = 4  # channels
+_WIDE = 5  # smallest kernel; a 3x3 one gains nothing
+
+
+@dataclass(frozen=True)
+class Stem:
+    """A convolution by space to depth: one that qualifies, and the one over blocks that it becomes.
+
+    oneDNN's fast int8 kernels want channels in fours and more; for a 7x7 convolution with stride 2
+    over three channels it takes an older kernel. Blocks of 2x2 pixels seen as one pixel of four
+    times the channels turn it into a 4x4 convolution with stride 1, which takes 0.8 of the time.
+    The sums are the same integers: taps that the larger window adds have zero weights, and the
+    input is brought into that order by the same reorder that would have transposed it.
+
+    Attributes:
+        image: [N, C, H, W], H and W even.
+        window: over blocks.
+        lead: zero taps in front of the first one, in each direction.
+    """
+
+    image: tuple[int, ...]
+    window: Window
+    lead: tuple[int, ...]
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The image's shape with blocks as pixels; channels in the order (row, column, channel)."""
+        n, c, h, w = self.image
+        return n, 4 * c, h // 2, w // 2
+
+    def weights(self, data: NDArray[Any]) -> NDArray[Any]:
+        """[OC, C, kh, kw] as [OC, 4 * C, *kernel]."""
+        oc, c, kh, kw = data.shape
+        (rows, columns), (top, left) = self.window.kernel, self.lead
+        wide = np.zeros((oc, c, 2 * rows, 2 * columns), data.dtype)
+        wide[:, :, top : top + kh, left : left + kw] = data
+        parts = wide.reshape(oc, c, rows, 2, columns, 2).transpose(0, 3, 5, 1, 2, 4)
+        return np.ascontiguousarray(parts.reshape(oc, 4 * c, rows, columns))
+
+
+def stem_of(binder: Binder, step: Step, win: Window) -> Stem | None:
+    """What a convolution becomes; None where it does not qualify."""
+    src, weights = need(step, "src"), need(step, "weights")
+    image = binder.dims(src)
+    if (
+        len(image) != 4
+        or not binder.is_constant(weights)
+        or min(win.kernel) < _WIDE
+        or set(win.strides) != {2}
+        or set(win.dilations) != {1}
+        or image[1] > _FEW
+        or binder.dims(weights)[1] != image[1]
+        or image[2] % 2
+        or image[3] % 2
+        or binder.dtype(src) not in _CODES
+    ):
+        return None
+    before = tuple((pad + 1) // 2 for pad in win.begin)
+    lead = tuple(2 * blocks - pad for blocks, pad in zip(before, win.begin, strict=True))
+    kernel = tuple(
+        (size - 1 + extra) // 2 + 1 for size, extra in zip(win.kernel, lead, strict=True)
+    )
+    after = tuple(
+        o + k - 1 - b - size // 2
+        for o, k, b, size in zip(win.out, kernel, before, image[2:], strict=True)
+    )
+    if min(after) < 0:
+        return None
+    ones = (1, 1)
+    return Stem(image, Window(kernel, ones, ones, before, after, win.out), lead)
+
+
+def stem(binder: Binder, step: Step, found: Stem) -> None:
+    """Runs such a convolution over blocks.
+
+    Raises:
+        NotLowered: no fast implementation takes it, or it has a sum.
+    """
+    if any(isinstance(op, Sum) for op in step.attr.post_ops):
+        raise NotLowered("a sum")
+    src, name = need(step, "src"), need(step, "weights")
+    blocks = channels_last(binder.library, found.blocks, binder.dtype(src))
+    channels = binder.dims(name)[0]
+    dims = (channels, found.blocks[1], *found.window.kernel)
+    weights = Weights.of(binder, name, dims, found.weights, f"blocks {found.lead}")
+    bias = bias_of(binder, step, (channels,))
+    offer = offered(binder, step, step.attr, blocks, weights, bias, found.window, guessed=True)
+    if not offer.desc.impl_info.startswith("brgconv"):
+        raise NotLowered("no faster kernel")
+    binder.commit(step, offer.reading({Arg.SRC: _blocks(binder, src, found, blocks)}))
+
+
+def _blocks(binder: Binder, value: str, found: Stem, seen: MemoryDesc) -> Wanted:
+    """The image in blocks: [N, C, H/2, 2, W/2, 2] written in the order (N, H/2, W/2, row, column,
+    C).
+    """
+    (n, c, h, w), kind, library = found.image, binder.dtype(value), binder.library
+    split = (n, c, h // 2, 2, w // 2, 2)
+    row = 4 * c * (w // 2)
+    order = MemoryDesc.with_strides(library, split, kind, (row * (h // 2), 1, row, 2 * c, 4 * c, c))
+    return binder.rearranged(
+        value, f"{value} in blocks", row_major(library, split, kind), order, seen
+    )
+
+
+# -- codes scaled and shifted channel by channel ---------------------------------------------------
+
+
+def affine(binder: Binder, step: Step) -> None:
+    """src_0 * factor[c] + shift[c] with post-ops, for codes [N, C, spatial...], as a depthwise 1x1
+    convolution.
+
+    oneDNN's binary finds the channel of each vector by a division; its depthwise convolution knows
+    it, and is four times as fast. The arithmetic is the same: the codes times weights of 2 are
+    exact, then come half the factor (a weights scale), the shift (the bias) and the post-ops.
+    Weights of 2, not of 1: without VNNI, kernels halve the weights of a signed source and round
+    them.
+
+    Raises:
+        NotLowered: the step is something else.
+    """
+    src, factor, attr = need(step, "src_0"), need(step, "src_1"), step.attr
+    if step.params["algorithm"] != "mul" or attr.zero_points:
+        raise NotLowered("no product")
+    dims, kind = binder.dims(step.output), binder.dtype(src)
+    maps = len(dims) in (3, 4) and binder.dims(src) == dims
+    if binder.is_constant(src) or kind not in _CODES or not maps:
+        raise NotLowered("no codes of feature maps")
+    if binder.desc(src) != channels_last(binder.library, dims, kind):
+        raise NotLowered("not channels last")
+    if any(scale.values != (1.0,) for scale in attr.scales.values()):
+        raise NotLowered("a further scale, which would be rounded into the factors")
+    if any(isinstance(op, Sum) for op in attr.post_ops):
+        raise NotLowered("a sum")
+    factors, post_ops, bias = _per_channel(binder, factor, dims), attr.post_ops, None
+    match post_ops:
+        case (Binary("add", operand, None), *_):  # a leading shift along the channels
+            bias = binder.constants.vector(_per_channel(binder, operand, dims))
+            post_ops = post_ops[1:]
+    channels, ones = dims[1], (1,) * (len(dims) - 2)
+    zeros = (0,) * len(ones)
+    twos = np.full((channels, 1, 1, *ones), 2, np.int8)
+    offer = offered(
+        binder,
+        step,
+        PrimitiveAttr({"weights": Scale(tuple((factors / 2).tolist()), 3)}, {}, post_ops),
+        MemoryDesc.any(binder.library, dims, kind),
+        Weights("twos", twos.shape, DataType.s8, f"{channels} depthwise", lambda: twos),
+        bias,
+        Window(ones, ones, ones, zeros, zeros, dims[2:]),
+        guessed=True,
+    )
+    binder.commit(step, offer.reading({Arg.SRC: Wanted(src, offer.desc.src_md())}))
+
+
+def _per_channel(
+    binder: Binder, name: str, dims: Sequence[int]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """The values of a constant along the channels.
+
+    Raises:
+        NotLowered: it is computed at run time, is not f32, or varies along another axis.
+    """
+    if not binder.is_constant(name):
+        raise NotLowered(f"{name} is computed at run time")
+    data = binder.constants.data(name)
+    wide = data.reshape((1,) * (len(dims) - data.ndim) + data.shape)
+    if (
+        data.dtype != np.float32
+        or wide.size not in (1, dims[1])
+        or (wide.size > 1 and wide.shape[1] != wide.size)
+    ):
+        raise NotLowered(f"{name} {list(data.shape)} does not run along the channels")
+    return np.ascontiguousarray(np.broadcast_to(wide.reshape(-1), (dims[1],)))
