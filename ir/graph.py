@@ -389,6 +389,20 @@ class Graph:
             quantizer=node.quantizer,
         )
 
+    def part(
+        self,
+        node: Node,
+        op: str,
+        inputs: Sequence[str],
+        what: str = "",
+        attrs: Mapping[str, Attr] | None = None,
+    ) -> str:
+        """The value of a further operation that does a part of what a node does: it has the node's
+        origin, and its name, with `what` behind it.
+        """
+        name = f"{node.name}/{what}" if what else ""
+        return self.add(op, inputs, attrs, name=name, origin=node.origin).output
+
     def set_inputs(self, node: Node, inputs: Sequence[str]) -> Node:
         """Makes a node read other values; what they say of the shapes of its outputs may be more
         than before, never something else.

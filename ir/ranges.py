@@ -57,7 +57,7 @@ def ranges_of(graph: Graph, node: Node) -> Ranges | str:
     data = [graph.constant(value) for value in node.inputs[1:]]
     if any(array is None for array in data):
         return "a range is not constant"
-    rank = graph.type(node.inputs[0]).rank if graph.type(node.inputs[0]).shape is not None else None
+    rank = graph.type(node.input).rank if graph.type(node.input).shape is not None else None
     arrays = [np.asarray(array, np.float64) for array in data]
     if rank is None:
         if any(array.size != 1 for array in arrays):

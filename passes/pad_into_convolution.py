@@ -46,10 +46,10 @@ class PadIntoConvolution(NodePass):
         if refusal is not None:
             return refusal
         widths, readers = _widths(graph, node), list(_readers(graph, node))
-        values = {node.output: node.inputs[0]}
+        values = {node.output: node.input}
         made: list[tuple[Node, Node]] = []
         for reader in readers:
-            inputs = [values[reader.inputs[0]], *reader.inputs[1:]]
+            inputs = [values[reader.input], *reader.inputs[1:]]
             attrs, origin = dict(reader.attrs), reader.origin
             if reader.op == "Conv":
                 own = _own_pads(graph, reader)
@@ -126,7 +126,7 @@ def _own_pads(graph: Graph, node: Node) -> tuple[int, ...]:
 
 def _no_zeros(graph: Graph, node: Node) -> Refusal | None:
     """Why a Pad is not zeros around spatial axes."""
-    shape, pads = graph.type(node.inputs[0]).shape, graph.constant(node.inputs[1])
+    shape, pads = graph.type(node.input).shape, graph.constant(node.inputs[1])
     fill, computed = graph.constant(node.operand(2)), graph.computed(node.inputs[2:])
     if shape is None or pads is None or computed:
         expected, found = "constant pads, value and axes", ", ".join(computed) or node.inputs[1]
@@ -144,7 +144,7 @@ def _no_zeros(graph: Graph, node: Node) -> Refusal | None:
 
 def _by_axis(graph: Graph, node: Node) -> tuple[list[int], list[int]]:
     """What a Pad with constant inputs puts before and after each axis."""
-    rank, pads = graph.type(node.inputs[0]).rank, graph.constant(node.inputs[1])
+    rank, pads = graph.type(node.input).rank, graph.constant(node.inputs[1])
     axes = graph.constant(node.inputs[3]) if node.operand(3) else np.arange(rank)
     assert pads is not None
     assert axes is not None
@@ -175,7 +175,7 @@ def _keeps_zero(graph: Graph, node: Node) -> bool:
     if not quant.integral:
         return False
     if node.op == "Dequantize":
-        front = graph.producer(node.inputs[0], "Quantize")
+        front = graph.producer(node.input, "Quantize")
         code = front.quant.zero_point if front is not None else (0.0,)
         return set(code) == set(quant.zero_point) and (
             len(set(code)) == 1 or code == quant.zero_point

@@ -271,7 +271,7 @@ def emit_split(graph: Graph, node: Node, split: Split) -> None:
         "hi": split.high,
         "order": "zp_first",
     }
-    value = node.inputs[0] if split.grid is None else _emit_grid(graph, node, *split.grid)
+    value = node.input if split.grid is None else _emit_grid(graph, node, *split.grid)
     for op, attrs, what in (
         ("Quantize", encode, "codes"),
         ("Dequantize", {"quant": split.decode}, "values"),
@@ -290,7 +290,7 @@ def emit_split(graph: Graph, node: Node, split: Split) -> None:
 
 def _emit_grid(graph: Graph, node: Node, low: F64, high: F64, levels: int, axis: int | None) -> str:
     """The FakeQuantize whose output is the codes, as numbers."""
-    rank = graph.type(node.inputs[0]).rank if axis is not None else 0
+    rank = graph.type(node.input).rank if axis is not None else 0
     shape = [low.size if i == axis else 1 for i in range(rank)]
     ends = [
         graph.add_constant(f"{node.output}/{name}", v.astype(np.float32).reshape(shape))

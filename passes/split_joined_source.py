@@ -65,14 +65,14 @@ class SplitJoinedSource(NodePass):
         """Rewrites a product whose source was joined of codes with several scales or zero
         points.
         """
-        shape, weights = graph.type(node.inputs[0]).shape, _weights(graph, node)
+        shape, weights = graph.type(node.input).shape, _weights(graph, node)
         if shape is None or weights is None or node.attrs.get("group", 1) != 1:
             return None
         axis = _AXES[node.op][0] % len(shape)
-        parts, start = _parts(graph, node.inputs[0], axis) or [], 0
+        parts, start = _parts(graph, node.input, axis) or [], 0
         groups: dict[tuple[Quantization, DType], list[tuple[_Part, range]]] = {}
         for part in parts:
-            if _beside(graph, part.codes, axis) != _beside(graph, node.inputs[0], axis):
+            if _beside(graph, part.codes, axis) != _beside(graph, node.input, axis):
                 # a size is known of some pieces only: a sum of products would have a wider type
                 # than the one product
                 return None
@@ -98,9 +98,7 @@ class SplitJoinedSource(NodePass):
             inputs += node.inputs[2:] if number == len(groups) else ()
             product = graph.again(node, inputs).output
             if total:
-                pair = [product, total]
-                sum_ = graph.add("Add", pair, name=f"{node.name}/sum", origin=node.origin)
-                product = sum_.output
+                product = graph.part(node, "Add", [product, total], "sum")
             total = product
         before = [graph.producer(value) for value in node.inputs[:2]]
         swap(graph, node, total)
@@ -141,7 +139,7 @@ def _decoded(graph: Graph, decode: Node, axis: int) -> list[_Part] | None:
     """The parts of decoded codes: a scale for each channel where each part has one."""
     quant, start = decode.quant, 0
     found: list[_Part] = []
-    for codes in _segments(graph, decode.inputs[0], axis, whole=quant.per_tensor):
+    for codes in _segments(graph, decode.input, axis, whole=quant.per_tensor):
         kind, own = graph.type(codes), quant
         size = kind.shape[axis] if kind.shape is not None else 0
         if not isinstance(size, int):
@@ -172,9 +170,9 @@ def _weights(graph: Graph, node: Node) -> Node | None:
     int8 product takes; else None.
     """
     decode = graph.producer(node.inputs[1], "Dequantize")
-    if decode is None or graph.constant(decode.inputs[0]) is None:
+    if decode is None or graph.constant(decode.input) is None:
         return None
-    quant, kind = decode.quant, graph.type(decode.inputs[0])
+    quant, kind = decode.quant, graph.type(decode.input)
     zeros = {zero - (128 if kind.dtype is DType.U8 else 0) for zero in quant.zero_point}
     plain = zeros == {0} or (node.op == "MatMul" and len(zeros) == 1 and quant.integral)
     flat = node.op != "MatMul" or kind.rank == 2
@@ -187,8 +185,7 @@ def _joined(graph: Graph, node: Node, parts: Sequence[_Part], axis: int) -> str:
     """The decoded codes of one scale."""
     codes = [part.codes for part in parts]
     if len(parts) > 1:
-        name = f"{node.name}/joined"
-        codes = [graph.add("Concat", codes, {"axis": axis}, name=name, origin=node.origin).output]
+        codes = [graph.part(node, "Concat", codes, "joined", {"axis": axis})]
     return graph.add(
         "Dequantize",
         codes,
@@ -210,7 +207,7 @@ def _quantizers(graph: Graph, part: _Part) -> tuple[str, ...]:
 
 def _share(graph: Graph, node: Node, weights: Node, chosen: Sequence[int]) -> str:
     """The decoded weights of the chosen channels."""
-    codes = weights.inputs[0]
+    codes = weights.input
     data = graph.constant(codes)
     assert data is not None
     taken = np.ascontiguousarray(np.take(data, chosen, _AXES[node.op][2]))
