@@ -501,23 +501,13 @@ class Graph:
         producer = self.producer(old)
         if producer is None or new in self._types:
             raise GraphError(f"cannot rename {old} to {new}")
-        self._types[new] = self._types.pop(old)
-        self._producer[new] = self._producer.pop(old)
-        self._nodes[producer.name] = replace(
-            producer, outputs=tuple(new if v == old else v for v in producer.outputs)
-        )
-        places = self._places(old)
-        self._uses[new] = {}
-        del self._uses[old]
-        for name, renamed in places.items():
-            inputs = _with(self._nodes[name].inputs, renamed, new)
-            self._nodes[name] = replace(self._nodes[name], inputs=tuple(inputs))
-            self._uses[new].update(dict.fromkeys((name, place) for place in renamed))
-            for place, value in enumerate(inputs) if len(inputs) <= _MANY_INPUTS else ():
-                if value:
-                    self._uses[value][name, place] = self._uses[value].pop((name, place))
+        self._bind(new, self._types[old])
+        self._producer[new] = producer.name
+        outputs = tuple(new if value == old else value for value in producer.outputs)
+        self._nodes[producer.name] = replace(producer, outputs=outputs)
+        self.replace_uses(old, new)
+        del self._types[old], self._producer[old], self._uses[old]
         self._release(old)
-        self._return(old, new)
         self._touch()
 
     def relabel(self, node: Node) -> None:
