@@ -406,17 +406,16 @@ def _joined_quant(graph: Graph, node: Node, decodes: list[Node]) -> Quantization
     if joined is None:
         return "tensors of unknown rank"
     axis = node.attr("axis", int) % len(joined)
-    scales: list[float] = []
-    zeros: list[float] = []
+    entries: list[tuple[float, float]] = []
     for decode, quant in zip(decodes, quants, strict=True):
-        size = graph.type(decode.input).shape
-        length = size[axis] if size is not None else "?"
+        shape = graph.type(decode.input).shape
+        length = shape[axis] if shape is not None else "?"
         if not isinstance(length, int) or quant.axis not in (None, axis):
             return f"a length of {length}, quantized along axis {quant.axis}"
-        repeat = length if quant.per_tensor else 1
-        scales += list(quant.scale) * repeat
-        zeros += list(quant.zero_point) * repeat
-    return Quantization(tuple(scales), tuple(zeros), axis)
+        own = list(zip(quant.scale, quant.zero_point, strict=True))
+        entries += own * length if quant.per_tensor else own
+    scales, zeros = tuple(scale for scale, _ in entries), tuple(zero for _, zero in entries)
+    return Quantization(scales, zeros, axis)
 
 
 def _pad_code(graph: Graph, node: Node, decode: Node, quant: Quantization) -> list[str] | None:

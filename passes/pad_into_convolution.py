@@ -10,6 +10,7 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops import OPS
+from ..ir.ops.slicing import pad_widths
 from ..ir.ops.spec import Trait
 from .base import Contract, NodePass, Refusal, Verdict, swap
 
@@ -134,31 +135,25 @@ def _no_zeros(graph: Graph, node: Node) -> Refusal | None:
     if node.attrs["mode"] != "constant" or (fill is not None and fill.any()):
         found = str(node.attrs["mode"]) if fill is None else str(fill.reshape(-1).tolist())
         return Refusal("it does not pad with zeros", "mode constant, value 0", found)
-    before, after = _by_axis(graph, node)
-    if len(shape) < 3 or min(*before, *after) < 0 or any((*before[:2], *after[:2])):
+    widths = _by_axis(graph, node)
+    if len(shape) < 3 or min(map(min, widths)) < 0 or any(map(any, widths[:2])):
         reason = "it pads or crops more than spatial axes"
         expected = "no negative pads, none for batch and channels"
         return Refusal(reason, expected, str(pads.reshape(-1).tolist()))
     return None
 
 
-def _by_axis(graph: Graph, node: Node) -> tuple[list[int], list[int]]:
+def _by_axis(graph: Graph, node: Node) -> list[tuple[int, int]]:
     """What a Pad with constant inputs puts before and after each axis."""
-    rank, pads = graph.type(node.input).rank, graph.constant(node.inputs[1])
-    axes = graph.constant(node.inputs[3]) if node.operand(3) else np.arange(rank)
+    pads = graph.constant(node.inputs[1])
     assert pads is not None
-    assert axes is not None
-    before, after = [0] * rank, [0] * rank
-    for place, axis in enumerate(axes.reshape(-1)):
-        before[int(axis) % rank] = int(pads[place])
-        after[int(axis) % rank] = int(pads[place + axes.size])
-    return before, after
+    return pad_widths(pads, graph.constant(node.operand(3)), graph.type(node.input).rank)
 
 
 def _widths(graph: Graph, node: Node) -> tuple[int, ...]:
     """The same as a convolution's pads: before each spatial axis, then after each."""
-    before, after = _by_axis(graph, node)
-    return (*before[2:], *after[2:])
+    before, after = zip(*_by_axis(graph, node)[2:], strict=True)
+    return (*before, *after)
 
 
 def _keeps_zero(graph: Graph, node: Node) -> bool:

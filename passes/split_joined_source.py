@@ -115,31 +115,30 @@ def _parts(graph: Graph, value: str, axis: int) -> list[_Part] | None:
     """What was joined along `axis` into the decoded `value`, each with one scale; None when
     anything else makes it.
     """
-    node = graph.producer(value)
-    if node is None:
-        return None
-    if node.op == "Dequantize":
-        return _decoded(graph, node, axis)
-    if not _joins(graph, node, axis):
-        return None
     found: list[_Part] = []
-    for joined in node.inputs:
-        inner = _parts(graph, joined, axis)
+    for piece in _pieces(graph, value, axis):
+        decode = graph.producer(piece, "Dequantize")
+        inner = None if decode is None else _decoded(graph, decode, axis)
         if inner is None:
             return None
         found += inner
     return found
 
 
-def _joins(graph: Graph, node: Node, axis: int) -> bool:
-    return node.op == "Concat" and node.attr("axis", int) % graph.type(node.output).rank == axis
+def _pieces(graph: Graph, value: str, axis: int) -> list[str]:
+    """The values that were joined along `axis`, over any number of concatenations."""
+    node = graph.producer(value, "Concat")
+    if node is None or node.attr("axis", int) % graph.type(value).rank != axis:
+        return [value]
+    return [piece for joined in node.inputs for piece in _pieces(graph, joined, axis)]
 
 
 def _decoded(graph: Graph, decode: Node, axis: int) -> list[_Part] | None:
     """The parts of decoded codes: a scale for each channel where each part has one."""
     quant, start = decode.quant, 0
     found: list[_Part] = []
-    for codes in _segments(graph, decode.input, axis, whole=quant.per_tensor):
+    joined = [decode.input] if quant.per_tensor else _pieces(graph, decode.input, axis)
+    for codes in joined:
         kind, own = graph.type(codes), quant
         size = kind.shape[axis] if kind.shape is not None else 0
         if not isinstance(size, int):
@@ -155,14 +154,6 @@ def _decoded(graph: Graph, decode: Node, axis: int) -> list[_Part] | None:
             return None
         found.append(_Part(codes, own, size, decode))
     return found
-
-
-def _segments(graph: Graph, codes: str, axis: int, *, whole: bool) -> list[str]:
-    """The codes that were joined along `axis`; `whole`: as they are."""
-    node = graph.producer(codes)
-    if whole or node is None or not _joins(graph, node, axis):
-        return [codes]
-    return [part for value in node.inputs for part in _segments(graph, value, axis, whole=False)]
 
 
 def _weights(graph: Graph, node: Node) -> Node | None:
