@@ -389,6 +389,20 @@ class Graph:
             quantizer=node.quantizer,
         )
 
+    def part(
+        self,
+        node: Node,
+        op: str,
+        inputs: Sequence[str],
+        what: str = "",
+        attrs: Mapping[str, Attr] | None = None,
+    ) -> str:
+        """The value of a further operation that does a part of what a node does: it has the node's
+        origin, and its name, with `what` behind it.
+        """
+        name = f"{node.name}/{what}" if what else ""
+        return self.add(op, inputs, attrs, name=name, origin=node.origin).output
+
     def set_inputs(self, node: Node, inputs: Sequence[str]) -> Node:
         """Makes a node read other values; what they say of the shapes of its outputs may be more
         than before, never something else.
@@ -487,23 +501,13 @@ class Graph:
         producer = self.producer(old)
         if producer is None or new in self._types:
             raise GraphError(f"cannot rename {old} to {new}")
-        self._types[new] = self._types.pop(old)
-        self._producer[new] = self._producer.pop(old)
-        self._nodes[producer.name] = replace(
-            producer, outputs=tuple(new if v == old else v for v in producer.outputs)
-        )
-        places = self._places(old)
-        self._uses[new] = {}
-        del self._uses[old]
-        for name, renamed in places.items():
-            inputs = _with(self._nodes[name].inputs, renamed, new)
-            self._nodes[name] = replace(self._nodes[name], inputs=tuple(inputs))
-            self._uses[new].update(dict.fromkeys((name, place) for place in renamed))
-            for place, value in enumerate(inputs) if len(inputs) <= _MANY_INPUTS else ():
-                if value:
-                    self._uses[value][name, place] = self._uses[value].pop((name, place))
+        self._bind(new, self._types[old])
+        self._producer[new] = producer.name
+        outputs = tuple(new if value == old else value for value in producer.outputs)
+        self._nodes[producer.name] = replace(producer, outputs=outputs)
+        self.replace_uses(old, new)
+        del self._types[old], self._producer[old], self._uses[old]
         self._release(old)
-        self._return(old, new)
         self._touch()
 
     def relabel(self, node: Node) -> None:

@@ -168,12 +168,10 @@ def _sizes_hint(sizes: Mapping[str, int]) -> str:
 def _checked(node: Node, value: str, array: Array, type_: TensorType) -> Array:
     """The result, if it is of the type the graph says."""
     shape = type_.shape
-    static = (
-        []
-        if shape is None
-        else [(d, n) for d, n in zip(shape, array.shape, strict=False) if isinstance(d, int)]
+    fits = shape is None or (
+        len(shape) == array.ndim
+        and all(isinstance(d, str) or d == n for d, n in zip(shape, array.shape, strict=True))
     )
-    fits = (shape is None or len(shape) == array.ndim) and all(d == n for d, n in static)
     if array.dtype != type_.dtype.numpy or not fits:
         raise InternalError(
             f"{describe(node)} at {where(node)} gave {array.dtype}{list(array.shape)} for {value}, whose type is {type_}"

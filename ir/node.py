@@ -51,6 +51,11 @@ class Node:
         return OPS[self.op]
 
     @property
+    def input(self) -> str:
+        """The first input: what most ops work on."""
+        return self.inputs[0]
+
+    @property
     def output(self) -> str:
         """The first output (most ops have just one)."""
         return self.outputs[0]

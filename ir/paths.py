@@ -98,7 +98,7 @@ def same_bytes(graph: Graph, value: str) -> tuple[str, ...]:
         found += [
             reader.output
             for reader in graph.consumers(each)
-            if reader.has(Trait.RESHAPES) and reader.inputs[0] == each
+            if reader.has(Trait.RESHAPES) and reader.input == each
         ]
     return tuple(found)
 
@@ -106,5 +106,5 @@ def same_bytes(graph: Graph, value: str) -> tuple[str, ...]:
 def first_view(graph: Graph, value: str) -> str:
     """The value that was computed, of which the value is a view under another shape."""
     while (producer := graph.producer(value)) is not None and producer.has(Trait.RESHAPES):
-        value = producer.inputs[0]
+        value = producer.input
     return value

@@ -57,24 +57,22 @@ def ranges_of(graph: Graph, node: Node) -> Ranges | str:
     data = [graph.constant(value) for value in node.inputs[1:]]
     if any(array is None for array in data):
         return "a range is not constant"
-    rank = graph.type(node.inputs[0]).rank if graph.type(node.inputs[0]).shape is not None else None
+    known = graph.type(node.input).shape
     arrays = [np.asarray(array, np.float64) for array in data]
-    if rank is None:
-        if any(array.size != 1 for array in arrays):
-            return "the rank of the input is unknown and the ranges are not scalars"
-        rank = 0
+    if known is None and any(array.size != 1 for array in arrays):
+        return "the rank of the input is unknown and the ranges are not scalars"
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     long = [i for i, size in enumerate(shape) if size != 1]
     if len(long) > 1:
         return f"the ranges vary along {len(long)} axes"
-    levels = node.attr("levels", int)
-    axis = None if not long else rank - len(shape) + long[0]
+    axis = len(known or ()) - len(shape) + long[0] if long else None
     if axis is not None and axis < 0:
         return "the ranges have more dimensions than the input"
-    low, high, out_low, out_high = (np.broadcast_to(array, shape).reshape(-1) for array in arrays)
-    if axis is not None and all(np.all(v == v[0]) for v in (low, high, out_low, out_high)):
-        axis, low, high, out_low, out_high = None, low[:1], high[:1], out_low[:1], out_high[:1]
-    return Ranges(low, high, out_low, out_high, axis, levels)
+    vectors = [np.broadcast_to(array, shape).reshape(-1) for array in arrays]
+    if axis is not None and all(np.all(v == v[0]) for v in vectors):
+        axis, vectors = None, [v[:1] for v in vectors]
+    low, high, out_low, out_high = vectors
+    return Ranges(low, high, out_low, out_high, axis, node.attr("levels", int))
 
 
 def makes_codes(graph: Graph, node: Node) -> bool:

@@ -16,7 +16,7 @@ import math
 import re
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
@@ -127,17 +127,23 @@ class Cursor:
 
     # -- errors ------------------------------------------------------------------------------------
 
-    def fail(self, expected: str) -> NoReturn:
-        """Raises InvalidModel: something else was expected here."""
+    def fail(self, expected: str, *, at: int | None = None) -> NoReturn:
+        """Raises InvalidModel: something else was expected here, or at another place."""
+        self.at = self.at if at is None else at
         rest = self.text[self.at : self.at + 24]
         self.fail_with(
             f"expected {expected}, found {json.dumps(rest, ensure_ascii=False) if rest else 'the end of the line'}"
         )
 
     def fail_with(
-        self, what: str, *, hint: str = "the grammar is in docs/text-form.md"
+        self,
+        what: str,
+        *,
+        hint: str = "the grammar is in docs/text-form.md",
+        at: int | None = None,
     ) -> NoReturn:
-        """Raises InvalidModel about this place."""
+        """Raises InvalidModel about this place, or another one."""
+        self.at = self.at if at is None else at
         start = max(0, self.at - 60)
         shown = self.text[start : self.at + 60]
         pointer = " " * (self.at - start) + "^"
@@ -196,29 +202,29 @@ class Cursor:
             self.space()
         return found
 
+    def token(self, pattern: re.Pattern[str], expected: str) -> str:
+        """What the pattern matches here."""
+        found = self.match(pattern)
+        return found.group() if found else self.fail(expected)
+
     def word(self, expected: str) -> str:
         """A word of letters, digits and underscores."""
-        found = self.match(_WORD)
-        return found.group() if found else self.fail(expected)
+        return self.token(_WORD, expected)
 
     def string(self, expected: str = "a quoted string") -> str:
         """A quoted string."""
         start = self.at
-        found = self.match(_STRING)
-        if not found:
-            self.fail(expected)
+        found = self.token(_STRING, expected)
         try:
-            return str(json.loads(found.group()))
+            return str(json.loads(found))
         except ValueError:
-            self.at = start
-            self.fail("a string with valid escapes")
+            self.fail("a string with valid escapes", at=start)
 
     def name(self, expected: str = "a name") -> str:
         """A bare or quoted name."""
         if self.text.startswith('"', self.at):
             return self.string(expected)
-        found = self.match(BARE_NAME)
-        return found.group() if found else self.fail(expected)
+        return self.token(BARE_NAME, expected)
 
     def names(self) -> tuple[str, ...]:
         """Names with commas between them; `[]` for none."""
@@ -226,6 +232,17 @@ class Cursor:
             self.expect("]")
             return ()
         return tuple(self.separated(self.name))
+
+    def keyword(self, known: Mapping[str, _T], expected: str) -> _T:
+        """What one of several words stands for."""
+        for word, meaning in known.items():
+            if self.take(word):
+                return meaning
+        return self.fail(expected)
+
+    def quoted(self, keyword: str) -> str:
+        """A quoted string behind a keyword; '' where the keyword does not come next."""
+        return self.string() if self.take(keyword) else ""
 
     def separated(self, item: Callable[[], _T]) -> list[_T]:
         """One or more items with commas between them."""
@@ -256,13 +273,11 @@ class Cursor:
 
     def integer(self, expected: str = "an integer") -> int:
         """An integer."""
-        found = self.match(INT)
-        return int(found.group()) if found else self.fail(expected)
+        return int(self.token(INT, expected))
 
     def number(self, expected: str = "a number") -> float:
         """A float: the nearest f32 value of the decimal, or the f64 value where it ends in `d`."""
-        found = self.match(NUMBER)
-        return self.float_of(found.group()) if found else self.fail(expected)
+        return self.float_of(self.token(NUMBER, expected))
 
     def float_of(self, token: str) -> float:
         """The value of a token of `NUMBER`."""

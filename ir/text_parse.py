@@ -133,11 +133,9 @@ def check_totals(cursor: Reader, stated: Mapping[str, str], found: Mapping[str, 
     """
     for key, count in found.items():
         if key in stated and stated[key] != str(count):
-            cursor.at = max(0, cursor.text.find(f"{key}="))
-            cursor.fail_with(
-                f"the header says {key}={stated[key]}, the text has {count}",
-                hint="mend the header, or leave the total out",
-            )
+            what = f"the header says {key}={stated[key]}, the text has {count}"
+            at = max(0, cursor.text.find(f"{key}="))
+            cursor.fail_with(what, hint="mend the header, or leave the total out", at=at)
 
 
 def tail_from(cursor: Reader) -> Tail | None:
@@ -171,15 +169,8 @@ def quantizer_from(cursor: Reader) -> tuple[str, Quantizer]:
 def fate_from(cursor: Reader) -> Fate:
     """The rest of a line `fate QUANTIZER HALF of CONSUMER -> FATE at #STEP : "reason"`."""
     quantizer = cursor.name("the name of a quantizer")
-    half = (
-        Half.QUANTIZE
-        if cursor.take("quantize")
-        else Half.DEQUANTIZE
-        if cursor.take("dequantize")
-        else None
-    )
-    if half is None:
-        cursor.fail("`quantize` or `dequantize`")
+    halves = {half.value: half for half in Half}
+    half = cursor.keyword(halves, "`quantize` or `dequantize`")
     consumer = cursor.name("the consumer's name") if cursor.take("of") else ""
     cursor.expect("->")
     known = _FATES[half]
@@ -200,23 +191,14 @@ def decision_from(cursor: Reader) -> Decision:
     """The rest of a line `decision OUTCOME RULE at SUBJECT : "reason" expected "..." found "..."
     hint "..." weighed HOME COST ...`.
     """
-    outcome = (
-        Outcome.FIRED
-        if cursor.take("fired")
-        else Outcome.REFUSED
-        if cursor.take("refused")
-        else None
-    )
-    if outcome is None:
-        cursor.fail("`fired` or `refused`")
+    outcomes = {outcome.value: outcome for outcome in Outcome}
+    outcome = cursor.keyword(outcomes, "`fired` or `refused`")
     rule = cursor.name("the name of a rule")
     cursor.expect("at")
     subject = cursor.name("the name of a node")
     cursor.expect(":")
     reason = cursor.string("the reason, quoted")
-    expected = cursor.string() if cursor.take("expected") else ""
-    found = cursor.string() if cursor.take("found") else ""
-    hint = cursor.string() if cursor.take("hint") else ""
+    expected, found, hint = (cursor.quoted(word) for word in ("expected", "found", "hint"))
     weighed: list[Alternative] = []
     while cursor.take("weighed"):
         weighed.append(
@@ -245,8 +227,7 @@ class _GraphParser:
         for last in cursors:
             self._line(last)
         if not self.returned:
-            last.at = len(last.text)
-            last.fail_with("the text ends without a line `out`")
+            last.fail_with("the text ends without a line `out`", at=len(last.text))
         graph = self.graph
         check_totals(
             header,
@@ -260,23 +241,21 @@ class _GraphParser:
         return graph
 
     def _line(self, cursor: Reader) -> None:
+        if cursor.text.startswith(("%", "_"), cursor.at):
+            self._node(cursor)
+            return
         readers: Mapping[str, Callable[[Reader], None]] = {
             "in": self._input,
             "const": self._constant,
             "out": self._outputs,
             "quantizer": self._quantizer,
-            "fate": self._fate,
-            "decision": self._decision,
+            "fate": lambda cursor: self.graph.fates.append(fate_from(cursor)),
+            "decision": lambda cursor: self.graph.decide(decision_from(cursor)),
         }
-        for word, read in readers.items():
-            if cursor.take(word):
-                read(cursor)
-                return
-        if not cursor.text.startswith(("%", "_"), cursor.at):
-            cursor.fail(
-                "`in`, `const`, a node (`%y : f32[1,8] = Relu(%x) ; relu`), `out`, `quantizer`, `fate` or `decision`"
-            )
-        self._node(cursor)
+        cursor.keyword(
+            readers,
+            "`in`, `const`, a node (`%y : f32[1,8] = Relu(%x) ; relu`), `out`, `quantizer`, `fate` or `decision`",
+        )(cursor)
 
     def _input(self, cursor: Reader) -> None:
         name = self._new(cursor, "%")
@@ -296,24 +275,19 @@ class _GraphParser:
         start = cursor.at
         found, name = cursor.reference()
         if found != sigil:
-            cursor.at = start
-            cursor.fail(f"`{sigil}` and a new name")
+            cursor.fail(f"`{sigil}` and a new name", at=start)
         if name in self.graph.values:
-            cursor.at = start
-            cursor.fail_with(f"{sigil}{name} is defined a second time")
+            cursor.fail_with(f"{sigil}{name} is defined a second time", at=start)
         return name
 
     def _use(self, cursor: Reader) -> str:
         start = cursor.at
         sigil, name = cursor.reference()
         if name and name not in self.graph.values:
-            cursor.at = start
-            cursor.fail_with(f"{sigil}{name} is read before it is defined")
+            cursor.fail_with(f"{sigil}{name} is read before it is defined", at=start)
         if name and (name in self.graph.constants) != (sigil == "@"):
-            cursor.at = start
-            cursor.fail_with(
-                f"{name} is {'a constant: write @' if sigil == '%' else 'no constant: write %'}{name}"
-            )
+            wanted = "a constant: write @" if sigil == "%" else "no constant: write %"
+            cursor.fail_with(f"{name} is {wanted}{name}", at=start)
         return name
 
     def _node(self, cursor: Reader) -> None:
@@ -326,7 +300,10 @@ class _GraphParser:
         inputs = cursor.listed("(", ")", lambda: self._use(cursor))
         attrs = cursor.attrs()
         tail_at = cursor.at
-        tail = tail_from(cursor) or _own_tail(self.graph.fresh(op or "node"))
+        tail = tail_from(cursor)
+        if tail is None:
+            own = self.graph.fresh(op or "node")
+            tail = Tail(own, (own,))
         types = self._foreign_types(cursor, outputs) if op == "Onnx" else None
         try:
             node = self.graph.add(
@@ -343,14 +320,11 @@ class _GraphParser:
         except (
             _BAD_NODE
         ) as error:  # rows rely on attributes of the right kind, which a text need not have
-            cursor.at = op_at
-            cursor.fail_with(
-                f"this node does not fit the op table: {error}",
-                hint="mend the node, its inputs or its attributes",
-            )
+            hint = "mend the node, its inputs or its attributes"
+            what = f"this node does not fit the op table: {error}"
+            cursor.fail_with(what, hint=hint, at=op_at)
         if node.name != tail.name:
-            cursor.at = tail_at
-            cursor.fail_with(f"a second node is called {tail.name}")
+            cursor.fail_with(f"a second node is called {tail.name}", at=tail_at)
         self._compare(cursor, start, outputs)
 
     def _defined(self, cursor: Reader) -> tuple[str, TensorType | None]:
@@ -373,15 +347,11 @@ class _GraphParser:
     ) -> None:
         for name, stated in outputs:
             if name and name not in self.graph.values:
-                cursor.at = start
-                cursor.fail_with(f"the op has no output for %{name}")
+                cursor.fail_with(f"the op has no output for %{name}", at=start)
             if name and stated is not None and self.graph.type(name) != stated:
-                cursor.at = start
                 gives = type_text(self.graph.type(name))
-                cursor.fail_with(
-                    f"%{name} is stated as {type_text(stated)}, and the op gives {gives}",
-                    hint="leave the type out",
-                )
+                what = f"%{name} is stated as {type_text(stated)}, and the op gives {gives}"
+                cursor.fail_with(what, hint="leave the type out", at=start)
 
     def _outputs(self, cursor: Reader) -> None:
         if self.returned:
@@ -396,17 +366,6 @@ class _GraphParser:
         if key in self.graph.quantizers:
             cursor.fail_with(f"the quantizer {key} stands here twice")
         self.graph.quantizers[key] = quantizer
-
-    def _fate(self, cursor: Reader) -> None:
-        self.graph.fates.append(fate_from(cursor))
-
-    def _decision(self, cursor: Reader) -> None:
-        self.graph.decide(decision_from(cursor))
-
-
-def _own_tail(name: str) -> Tail:
-    """The tail of a node that was written without one."""
-    return Tail(name, (name,))
 
 
 def _end(cursor: Reader) -> None:

@@ -35,10 +35,7 @@ class Reader(Cursor):
         """An element type."""
         start = self.at
         found = _DTYPES.get(self.word("an element type"))
-        if found is None:
-            self.at = start
-            self.fail("an element type (" + ", ".join(_DTYPES) + ")")
-        return found
+        return found or self.fail("an element type (" + ", ".join(_DTYPES) + ")", at=start)
 
     def type(self) -> TensorType:
         """`u8[1,64,56,56]{s=0.02,z=0}`."""
@@ -58,25 +55,20 @@ class Reader(Cursor):
     def quant(self) -> Quantization:
         """`{s=0.02,z=3}`, `{s=[0.1,0.2],z=[0,0],axis=0}`."""
         start = self.at
-        self.expect("{")
-        self.expect("s")
-        self.expect("=")
-        scale = self.numbers()
-        self.expect(",")
-        self.expect("z")
-        self.expect("=")
-        zero_point = self.numbers()
-        axis = None
-        if self.take(","):
-            self.expect("axis")
-            self.expect("=")
-            axis = self.integer()
+        scale = self._after("{", "s", "=").numbers()
+        zero_point = self._after(",", "z", "=").numbers()
+        axis = self._after("axis", "=").integer() if self.take(",") else None
         self.expect("}")
         try:
             return Quantization(scale, zero_point, axis)
         except ValueError as error:
-            self.at = start
-            self.fail_with(f"this quantization is impossible: {error}")
+            self.fail_with(f"this quantization is impossible: {error}", at=start)
+
+    def _after(self, *tokens: str) -> Reader:
+        """The reader, behind the given tokens."""
+        for token in tokens:
+            self.expect(token)
+        return self
 
     def attr(self) -> Attr:
         """An attribute's value."""
@@ -100,8 +92,7 @@ class Reader(Cursor):
         if word in _KEYWORDS:
             return _KEYWORDS[word]
         if word not in _DTYPES:
-            self.at = start
-            self.fail("a value of an attribute")
+            self.fail("a value of an attribute", at=start)
         return self._type_from(_DTYPES[word]) if self.peek("[") else _DTYPES[word]
 
     def _tuple(self) -> tuple[Attr, ...]:
@@ -139,8 +130,7 @@ class Reader(Cursor):
             start = self.at
             name = self.name("the name of an attribute")
             if name in result:
-                self.at = start
-                self.fail_with(f"the attribute {name} stands here twice")
+                self.fail_with(f"the attribute {name} stands here twice", at=start)
             self.expect("=")
             result[name] = self.attr()
 
@@ -202,18 +192,13 @@ class Reader(Cursor):
             return self._bytes() if self.text.startswith('b"', self.at) else self.string()
         if dtype.kind == "b":
             word = self.word("`true` or `false`")
-            return (
-                {"true": True, "false": False}[word]
-                if word in ("true", "false")
-                else self.fail("`true` or `false`")
-            )
+            return word == "true" if word in ("true", "false") else self.fail("`true` or `false`")
         if dtype.kind in "iu":
             return self.integer()
         bits = self.match(_BITS)
         if bits:
             return int(bits.group(), 16)
-        found = self.match(NUMBER)
-        token = found.group() if found else self.fail("a number")
+        token = self.token(NUMBER, "a number")
         return (
             float(token.rstrip("d"))
             if ":" not in token

@@ -231,13 +231,11 @@ class Writer:
         """What follows `=` in a constant's line: the elements, `fill(x)`, or a digest with the
         range behind it.
         """
-        inline = data.size <= INLINE
-        if data.dtype.kind == "O" and not (self.display and not inline):
+        strings = data.dtype.kind == "O"
+        if data.size <= INLINE or (strings and not self.display):
             return self._listed(data)
-        if data.dtype.kind == "O":
+        if strings:
             return f"[{data.size} values]"
-        if inline:
-            return self._listed(data)
         raw = _little_endian(data)
         size = data.dtype.itemsize
         if raw == raw[:size] * data.size:

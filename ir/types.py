@@ -107,43 +107,22 @@ class DType(enum.Enum):
         return found
 
 
-_NUMPY: dict[DType, np.dtype[np.generic]] = {
-    DType.F32: np.dtype(np.float32),
-    DType.F64: np.dtype(np.float64),
-    DType.F16: np.dtype(np.float16),
-    DType.BF16: np.dtype(np.float32),
-    DType.S4: np.dtype(np.int8),
-    DType.U4: np.dtype(np.uint8),
-    DType.S8: np.dtype(np.int8),
-    DType.U8: np.dtype(np.uint8),
-    DType.S16: np.dtype(np.int16),
-    DType.U16: np.dtype(np.uint16),
-    DType.S32: np.dtype(np.int32),
-    DType.U32: np.dtype(np.uint32),
-    DType.S64: np.dtype(np.int64),
-    DType.U64: np.dtype(np.uint64),
-    DType.BOOL: np.dtype(np.bool_),
-    DType.STRING: np.dtype(np.object_),
-}
+def _carrier(name: str) -> np.dtype[np.generic]:
+    """The NumPy type for the name of an element type: a letter and the number of bits, mostly."""
+    found = {"bf16": "float32", "s4": "int8", "u4": "uint8", "bool": "bool", "string": "object"}
+    kinds = {"f": "float", "s": "int", "u": "uint"}
+    return np.dtype(found.get(name) or kinds[name[0]] + name[1:])
+
+
+def _range(name: str) -> tuple[int, int]:
+    values = 1 << int(name[1:])
+    return (-values // 2, values // 2 - 1) if name[0] == "s" else (0, values - 1)
+
+
+_NUMPY = {dtype: _carrier(dtype.value) for dtype in DType}
 _CARRIED_BY_ANOTHER = (DType.BF16, DType.S4, DType.U4)
 _FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items() if dtype not in _CARRIED_BY_ANOTHER}
-_RANGES = {
-    DType.S4: (-8, 7),
-    DType.U4: (0, 15),
-    **{
-        d: (int(np.iinfo(_NUMPY[d].name).min), int(np.iinfo(_NUMPY[d].name).max))
-        for d in (
-            DType.S8,
-            DType.U8,
-            DType.S16,
-            DType.U16,
-            DType.S32,
-            DType.U32,
-            DType.S64,
-            DType.U64,
-        )
-    },
-}
+_RANGES = {d: _range(d.value) for d, numpy in _NUMPY.items() if numpy.kind in "iu"}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from .decision import DequantizeFate, Half, Outcome, QuantizeFate
 from .diagnostic import Diagnostic, Finding, diagnose, save_text, summary
 from .graph import Graph, GraphError, Node
 from .ops import OPS
-from .ops.spec import ShapeError
+from .ops.spec import ShapeError, Trait
 from .ranges import makes_codes
 from .text_print import known_nodes, print_graph, render_graph
 from .text_write import name_text, type_text
@@ -101,18 +101,17 @@ def check(graph: Graph, stage: Stage, *, blame: str = "") -> None:
 
 
 def each_node(
-    holds: Callable[[Graph, Node], bool], message: Callable[[Node], str]
+    problem: Callable[[Graph, Node], str | None],
 ) -> Callable[[Graph], Iterator[Finding]]:
-    """The `find` of a row that is a predicate over nodes: `message(node)` wherever `holds(graph,
-    node)` is false.
+    """The `find` of a row about nodes: what `problem` says behind the name of a node, if anything,
+    is wrong with it.
     """
 
     def find(graph: Graph) -> Iterator[Finding]:
-        return (
-            Finding(message(node), node.name, token=node.op)
-            for node in known_nodes(graph)
-            if not holds(graph, node)
-        )
+        for node in known_nodes(graph):
+            found = problem(graph, node)
+            if found:
+                yield _about(node, found)
 
     return find
 
@@ -124,17 +123,21 @@ def _called(node: Node) -> str:
     return f"{node.op} {name_text(node.name)}"
 
 
+def _about(node: Node, problem: str) -> Finding:
+    return Finding(_called(node) + problem, node.name, token=node.op)
+
+
 def _bound_once(graph: Graph) -> Iterator[Finding]:
-    written = Counter(value for node in known_nodes(graph) for value in node.outputs if value)
-    defined = Counter(graph.inputs) + Counter(list(graph.constants)) + written
-    for value, times in defined.items():
-        if times > 1:
-            yield Finding(f"%{name_text(value)} is defined {times} times", value=value)
-        if value not in graph.values:
-            yield Finding(f"%{name_text(value)} has no type", value=value)
-    for value in graph.values:
-        if value not in defined:
-            yield Finding(f"%{name_text(value)} has a type, and nothing defines it", value=value)
+    written = [value for node in known_nodes(graph) for value in node.outputs if value]
+    defined = Counter([*graph.inputs, *graph.constants, *written])
+    for value in dict.fromkeys([*defined, *graph.values]):
+        problems = {
+            f"is defined {defined[value]} times": defined[value] > 1,
+            "has no type": value not in graph.values,
+            "has a type, and nothing defines it": value not in defined,
+        }
+        for problem in (said for said, holds in problems.items() if holds):
+            yield Finding(f"%{name_text(value)} {problem}", value=value)
 
 
 def _bound_before_use(graph: Graph) -> Iterator[Finding]:
@@ -149,11 +152,8 @@ def _bound_before_use(graph: Graph) -> Iterator[Finding]:
                 known = (
                     " before it is computed" if value in graph.values else ", which nothing defines"
                 )
-                yield Finding(
-                    f"{_called(node)} reads %{name_text(value)}{known}",
-                    node.name,
-                    token=f"%{name_text(value)}",
-                )
+                token = f"%{name_text(value)}"
+                yield Finding(f"{_called(node)} reads {token}{known}", node.name, token=token)
         ready.update(node.outputs)
 
 
@@ -169,11 +169,7 @@ def _acyclic(graph: Graph) -> Iterator[Finding]:
             for name in free:
                 del left[name]
         for node in left.values():
-            yield Finding(
-                f"{_called(node)} depends on itself, or on a node that does",
-                node.name,
-                token=node.op,
-            )
+            yield _about(node, " depends on itself, or on a node that does")
 
 
 def _index(graph: Graph) -> Iterator[Finding]:
@@ -219,26 +215,18 @@ def _outputs_exist(graph: Graph) -> Iterator[Finding]:
             )
 
 
-def _counts(graph: Graph) -> Iterator[Finding]:
-    for node in known_nodes(graph):
-        problem = _count_problem(node) if node.op in OPS else None
-        if problem:
-            yield Finding(f"{_called(node)} {problem}", node.name, token=node.op)
-
-
-def _count_problem(node: Node) -> str | None:
+def _count_problem(_graph: Graph, node: Node) -> str | None:
     """What is wrong with the number of a node's inputs and outputs against its row, or None."""
-    row = OPS[node.op]
+    row = OPS.get(node.op)
+    if row is None:
+        return None
     variadic = bool(row.inputs) and row.inputs[-1].variadic
     if len(node.inputs) > len(row.inputs) and not variadic:
-        return f"has {len(node.inputs)} inputs, and the op takes {len(row.inputs)}"
+        return f" has {len(node.inputs)} inputs, and the op takes {len(row.inputs)}"
     for index, param in enumerate(row.inputs):
-        absent = index >= len(node.inputs) or not node.inputs[index]
-        if absent and not param.optional:
-            return f"lacks its input `{param.name}`"
-    if not any(node.outputs):
-        return "has no output"
-    return None
+        if not node.operand(index) and not param.optional:
+            return f" lacks its input `{param.name}`"
+    return None if any(node.outputs) else " has no output"
 
 
 def _attributes(graph: Graph) -> Iterator[Finding]:
@@ -259,7 +247,7 @@ def _types(graph: Graph) -> Iterator[Finding]:
             row is None
             or node.op == "Onnx"
             or not bound
-            or _count_problem(node)
+            or _count_problem(graph, node)
             or node.attrs.keys() != row.attrs.keys()
         ):
             continue
@@ -270,18 +258,14 @@ def _types(graph: Graph) -> Iterator[Finding]:
                 [graph.constant(v) for v in node.inputs],
             )
         except ShapeError as error:
-            yield Finding(f"{_called(node)}: {error}", node.name, token=node.op)
+            yield _about(node, f": {error}")
             continue
         yield from _type_problems(graph, node, found)
 
 
 def _type_problems(graph: Graph, node: Node, found: tuple[TensorType, ...]) -> Iterator[Finding]:
     if len(node.outputs) > len(found):
-        yield Finding(
-            f"{_called(node)} has {len(node.outputs)} outputs, and the op gives {len(found)}",
-            node.name,
-            token=node.op,
-        )
+        yield _about(node, f" has {len(node.outputs)} outputs, and the op gives {len(found)}")
     for value, type_ in zip(node.outputs, found, strict=False):
         if value and graph.type(value) != type_:
             token = f"%{name_text(value)}"
@@ -386,15 +370,12 @@ WELL_FORMED = Stage(
         Row(
             "known-op",
             "every op has a row in the op table",
-            each_node(
-                lambda _, node: node.op in OPS,
-                lambda node: f"{_called(node)}: no such op in the op table",
-            ),
+            each_node(lambda _, node: None if node.op in OPS else ": no such op in the op table"),
         ),
         Row(
             "counts",
             "inputs and outputs fit the row",
-            _counts,
+            each_node(_count_problem),
             "give the node the inputs and outputs that ONNX demands",
         ),
         Row("attributes", "attributes are those of the row", _attributes),
@@ -416,8 +397,7 @@ WELL_FORMED = Stage(
             "origin",
             "every node says where it came from",
             each_node(
-                lambda _, node: bool(node.origin),
-                lambda node: f"{_called(node)} has no origin in the user's model",
+                lambda _, node: None if node.origin else " has no origin in the user's model"
             ),
         ),
     ),
@@ -425,8 +405,6 @@ WELL_FORMED = Stage(
 """What holds between any two passes."""
 
 # -- the stages ------------------------------------------------------------------------------------
-
-_HALVES = ("FakeQuantize", "Quantize", "Dequantize")
 
 
 def _every_quantizer_stands(graph: Graph) -> Iterator[Finding]:
@@ -438,9 +416,14 @@ def _every_quantizer_stands(graph: Graph) -> Iterator[Finding]:
     )
 
 
-def _explained(graph: Graph, node: Node) -> bool:
+def _unexplained(graph: Graph, node: Node) -> str | None:
+    """A FakeQuantize behind the split that makes no codes, and that no refusal is about."""
+    if node.op != "FakeQuantize" or makes_codes(graph, node):
+        return None
     names = {node.name, *node.origin, *node.quantizer}
-    return any(d.outcome is Outcome.REFUSED and d.subject in names for d in graph.decisions)
+    if any(d.outcome is Outcome.REFUSED and d.subject in names for d in graph.decisions):
+        return None
+    return " may no longer occur, and no refusal says why it stays"
 
 
 IMPORTED = Stage(
@@ -451,8 +434,11 @@ IMPORTED = Stage(
             "quantizer-named",
             "a quantizing node belongs to a quantizer",
             each_node(
-                lambda _, node: node.op not in _HALVES or bool(node.quantizer),
-                lambda node: f"{_called(node)} belongs to no quantizer",
+                lambda _, node: (
+                    " belongs to no quantizer"
+                    if node.op in OPS and node.has(Trait.QUANTIZER) and not node.quantizer
+                    else None
+                )
             ),
         ),
         Row("quantizer-stands", "every quantizer of the model is there", _every_quantizer_stands),
@@ -467,14 +453,7 @@ SPLIT = Stage(
         Row(
             "no-fake-quantize",
             "a FakeQuantize makes codes for a Quantize, or a decision says why it is left",
-            each_node(
-                lambda graph, node: (
-                    node.op != "FakeQuantize" or makes_codes(graph, node) or _explained(graph, node)
-                ),
-                lambda node: (
-                    f"{_called(node)} may no longer occur, and no refusal says why it stays"
-                ),
-            ),
+            each_node(_unexplained),
         ),
     ),
 )

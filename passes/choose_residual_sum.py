@@ -35,7 +35,7 @@ class ChooseResidualSum(Pass):
         """Orders the operands of every Add of two computed values."""
         place = graph.places()
         for node in graph.each("Add"):
-            if node.inputs[0] != node.inputs[1] and len(graph.computed(node.inputs)) == 2:
+            if node.input != node.inputs[1] and len(graph.computed(node.inputs)) == 2:
                 decide(graph, self.name, node, _ordered(graph, node, place))
 
 
@@ -43,11 +43,10 @@ def _ordered(graph: Graph, node: Node, place: Mapping[str, int]) -> str | None:
     first, second = (chain_anchor(graph, value) for value in node.inputs)
     if second is None or (
         first is not None
-        and _rank(graph, node.inputs[1], first, place)
-        >= _rank(graph, node.inputs[0], second, place)
+        and _rank(graph, node.inputs[1], first, place) >= _rank(graph, node.input, second, place)
     ):
         return None
-    graph.set_inputs(node, [node.inputs[1], node.inputs[0]])
+    graph.set_inputs(node, [node.inputs[1], node.input])
     return f"{second.name} absorbs the add"
 
 

@@ -57,7 +57,7 @@ class DecodeWideCodes(NodePass):
         )
         real = {node.output: made.name}  # names of nodes: a value that the graph returns is renamed
         for move in moves:
-            inputs = [graph.node(real[move.inputs[0]]).output, *move.inputs[1:]]
+            inputs = [graph.node(real[move.input]).output, *move.inputs[1:]]
             real[move.output] = graph.again(move, inputs, value=f"{move.output}/values").name
         for decode in decodes:
             # Quantizers between the two that had repeated these codes: one Dequantize serves all.
@@ -66,7 +66,7 @@ class DecodeWideCodes(NodePass):
             reason = "it repeated codes that are decoded where they are made"
             others = [name for name in decode.quantizer if name not in own]
             settle(graph, others, DequantizeFate.REDUNDANT, reason, readers)
-            swap(graph, decode, graph.node(real[decode.inputs[0]]).output)
+            swap(graph, decode, graph.node(real[decode.input]).output)
         erase_unread(graph, moves)
         return f"decoded in front of {', '.join(move.name for move in moves)}"
 

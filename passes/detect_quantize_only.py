@@ -57,15 +57,9 @@ def quantize_only(ranges: Ranges) -> Split | None:
         return None
     if high[0] - low[0] != ranges.levels - 1 or not float(low[0]).is_integer():
         return None
-    dtype = next(
-        (
-            kind
-            for kind in (DType.U8, DType.S8)
-            if kind.range[0] <= low[0] and high[0] <= kind.range[1]
-        ),
-        None,
-    )
-    if dtype is None:
+    least, most = int(low[0]), int(high[0])
+    smallest, largest = (DType.S8 if least < 0 else DType.U8).range
+    if least < smallest or most > largest:
         return None
     plain = split_of(ranges)
     # split_of counts codes from its own lowest; here they start at ol.
@@ -74,4 +68,4 @@ def quantize_only(ranges: Ranges) -> Split | None:
         plain.encode.zero_points.astype(np.float64) - plain.low + low[0],
         ranges.axis,
     )
-    return Split(dtype, int(low[0]), int(high[0]), encode, Quantization((1.0,), (0.0,)))
+    return Split(least, most, encode, Quantization((1.0,), (0.0,)))

@@ -51,14 +51,14 @@ class FoldBatchNorm(NodePass):
         scale, bias, mean, variance = (np.asarray(array, np.float64) for array in parameters)
         factor = scale / np.sqrt(variance + node.attr("epsilon", float))
         offset = bias - mean * factor
-        anchor = graph.producer(node.inputs[0], "Conv", "ConvTranspose")
+        anchor = graph.producer(node.input, "Conv", "ConvTranspose")
         if anchor is not None and graph.sole_consumer(anchor.output) is node:
             weights = scaled_weights(graph, anchor, factor)
             if weights is not None:
                 swap(graph, node, _scaled_anchor(graph, node, anchor, weights, factor, offset))
                 graph.erase(anchor)
                 return f"folded into the weights of {anchor.name}"
-        if graph.type(node.inputs[0]).shape is None:
+        if graph.type(node.input).shape is None:
             reason = "factors for each channel need the number of dimensions"
             return Refusal(reason, "a tensor of known rank", "one of unknown rank")
         swap(graph, node, _scale_shift(graph, node, factor, offset))
@@ -83,7 +83,7 @@ def scaled_weights(graph: Graph, anchor: Node, factor: F64) -> str | None:
     decode = graph.producer(value, "Dequantize")
     if (
         decode is None
-        or graph.constant(decode.inputs[0]) is None
+        or graph.constant(decode.input) is None
         or (axis != 0 and groups != 1)
         or decode.quant.axis not in (None, axis)
         or not np.all(factor)
@@ -116,7 +116,7 @@ def _scaled_anchor(
     graph: Graph, node: Node, anchor: Node, weights: str, factor: F64, offset: F64
 ) -> str:
     old = graph.constant(anchor.inputs[2]) if anchor.operand(2) else np.zeros(1)
-    origin, inputs = origin_of(anchor, node), [anchor.inputs[0], weights]
+    origin, inputs = origin_of(anchor, node), [anchor.input, weights]
     if old is None:  # a bias computed at run time: it passes through the same multiply and add
         bare = graph.again(anchor, inputs, origin=origin)
         rank = graph.type(bare.output).rank
@@ -143,20 +143,11 @@ def _scaled_anchor(
 
 
 def _scale_shift(graph: Graph, node: Node, factor: F64, offset: F64) -> str:
-    rank = graph.type(node.inputs[0]).rank
-    product = graph.add(
-        "Mul",
-        [node.inputs[0], _channels(graph, f"{node.name}/scale", factor, rank)],
-        name=f"{node.name}/mul",
-        origin=node.origin,
-    )
-    total = graph.add(
-        "Add",
-        [product.output, _channels(graph, f"{node.name}/shift", offset, rank)],
-        name=f"{node.name}/add",
-        origin=node.origin,
-    )
-    return total.output
+    rank = graph.type(node.input).rank
+    scale = _channels(graph, f"{node.name}/scale", factor, rank)
+    product = graph.part(node, "Mul", [node.input, scale], "mul")
+    shift = _channels(graph, f"{node.name}/shift", offset, rank)
+    return graph.part(node, "Add", [product, shift], "add")
 
 
 def _channels(graph: Graph, name: str, values: F64, rank: int) -> str:

@@ -52,7 +52,7 @@ class FoldConstants(NodePass):
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Folds in topological order, so that a constant subgraph goes in one run."""
         if node.op == "Identity" or (
-            node.op == "Cast" and graph.type(node.inputs[0]).dtype is graph.type(node.output).dtype
+            node.op == "Cast" and graph.type(node.input).dtype is graph.type(node.output).dtype
         ):
             _bypass(graph, node)
             return None
@@ -94,7 +94,7 @@ class FoldConstants(NodePass):
 
 
 def _foldable(graph: Graph, node: Node) -> bool:
-    if node.op == "Shape" and is_static(graph.type(node.inputs[0]).shape):
+    if node.op == "Shape" and is_static(graph.type(node.input).shape):
         return True
     if node.spec.evaluate is None or not any(node.inputs) or graph.computed(node.inputs):
         return False
@@ -112,7 +112,7 @@ def _computed(graph: Graph, node: Node) -> tuple[Array, ...]:
     evaluate = node.spec.evaluate
     assert evaluate is not None
     if node.op == "Shape":
-        shape = graph.type(node.inputs[0]).static_shape
+        shape = graph.type(node.input).static_shape
         end = None if node.attrs["end"] is None else node.attr("end", int)
         return (np.asarray(shape[node.attr("start", int) : end], np.int64),)
     return evaluate([graph.constant(value) for value in node.inputs], node.attrs)
@@ -134,7 +134,7 @@ def _may_be_weights(graph: Graph, node: Node) -> bool:
 
     The composer takes 8 bits and less, and says of the others why it does not.
     """
-    if graph.type(node.inputs[0]).dtype.range[1] >= 1 << 16:
+    if graph.type(node.input).dtype.range[1] >= 1 << 16:
         return False
     return any(
         (use.node.has(Trait.PRODUCT) and use.index < 2)
@@ -178,8 +178,8 @@ def _read_for_each(graph: Graph, node: Node) -> int:
 
 
 def _bypass(graph: Graph, node: Node) -> None:
-    if not graph.is_output(node.output) and graph.type(node.output) == graph.type(node.inputs[0]):
-        graph.replace_uses(node.output, node.inputs[0])
+    if not graph.is_output(node.output) and graph.type(node.output) == graph.type(node.input):
+        graph.replace_uses(node.output, node.input)
         graph.erase(node)
 
 

@@ -76,12 +76,7 @@ class MaskToBounds(NodePass):
             if needed:
                 ends: npt.NDArray[np.float32] = np.where(where, chosen, beyond).astype(np.float32)
                 operand = graph.add_constant(f"{node.name}/{op.lower()}", ends)
-                value = graph.add(
-                    op,
-                    [value, operand],
-                    name=graph.fresh(f"{node.name}/{op.lower()}imum"),
-                    origin=node.origin,
-                ).output
+                value = graph.part(node, op, [value, operand], f"{op.lower()}imum")
                 bounds.append(op)
         swap(graph, node, value)
         return f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(bounds)}"
@@ -122,10 +117,10 @@ class _Magnitudes:
             return self._quotient(node, depth)
         if not (node.has(Trait.LAYOUT_ONLY, Trait.SELECTS) or node.op in ("Relu", "Neg")):
             return None
-        return self.of(node.inputs[0], depth + 1)
+        return self.of(node.input, depth + 1)
 
     def _decoded(self, node: Node) -> float:
-        low, high = self.graph.type(node.inputs[0]).dtype.range
+        low, high = self.graph.type(node.input).dtype.range
         scale, zero = (np.asarray(v, np.float64) for v in (node.quant.scale, node.quant.zero_point))
         return max(float(np.abs((end - zero) * scale).max()) for end in (low, high))
 
@@ -137,12 +132,12 @@ class _Magnitudes:
             return one + other
         if node.op in ("Min", "Max"):
             return max(one, other)
-        shape = self.graph.type(node.inputs[0]).shape
+        shape = self.graph.type(node.input).shape
         length = 1 if node.op == "Mul" else shape[-1] if shape else None
         return one * other * length if isinstance(length, int) else None
 
     def _quotient(self, node: Node, depth: int) -> float | None:
-        dividend, divisor = self.of(node.inputs[0], depth + 1), self.graph.constant(node.inputs[1])
+        dividend, divisor = self.of(node.input, depth + 1), self.graph.constant(node.inputs[1])
         least = (
             0.0
             if divisor is None

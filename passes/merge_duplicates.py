@@ -46,7 +46,7 @@ class MergeDuplicates(Pass):
         first: dict[tuple[object, ...], str] = {}
         merged: dict[str, list[Node]] = {}
         for node in graph.each(*_MERGED):
-            if graph.constant(node.inputs[0]) is not None:
+            if graph.constant(node.input) is not None:
                 # nothing is computed twice: constants are stored once, and each reader has a
                 # quantizer of its own
                 continue

@@ -109,7 +109,7 @@ class _Mover(Visitor):
         if not isinstance(found, _Crossed):
             decide(graph, self._name, node, found)
             return None
-        makers = [graph.producer(decode.inputs[0], "Quantize") for decode in decodes]
+        makers = [graph.producer(decode.input, "Quantize") for decode in decodes]
         again = graph.again(
             decodes[0],
             [found.codes],
@@ -127,10 +127,10 @@ class _Mover(Visitor):
     def _cancelled(self, node: Node) -> Rewrite | None:
         """Removes a Quantize of what was just decoded from the same codes."""
         graph = self._graph
-        decode = graph.decoder(node.inputs[0])
+        decode = graph.decoder(node.input)
         if decode is None:
             return None
-        codes, bounds = decode.inputs[0], (node.attrs["lo"], node.attrs["hi"])
+        codes, bounds = decode.input, (node.attrs["lo"], node.attrs["hi"])
         kind, encode = graph.type(codes), graph.producer(codes, "Quantize")
         covers = bounds == kind.dtype.range or (
             encode is not None and bounds == (encode.attrs["lo"], encode.attrs["hi"])
@@ -221,14 +221,14 @@ def _decodes(graph: Graph, node: Node) -> list[Node]:
         found = [graph.decoder(value) for value in node.inputs]
         return [] if None in found else [decode for decode in found if decode is not None]
     swapped = node.op in _MERGED and node.has(Trait.COMMUTATIVE)
-    second = swapped and graph.producer(node.inputs[0], "Dequantize") is None
+    second = swapped and graph.producer(node.input, "Dequantize") is None
     decode = graph.decoder(node.operand(1 if second else 0))
     return [] if decode is None else [decode]
 
 
 def _moved(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None:
     """An operation that moves or selects elements works on their codes."""
-    quant, codes = decode.quant, decode.inputs[0]
+    quant, codes = decode.quant, decode.input
     if not graph.type(codes).dtype.is_code:
         return None
     if node.op == "Relu":
@@ -257,7 +257,7 @@ def _moved(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None:
 
 def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
     """A relu goes where codes never fall below that of 0, or works on codes whose 0 is 0."""
-    quant, codes = decode.quant, decode.inputs[0]
+    quant, codes = decode.quant, decode.input
     zeros, zero = set(quant.zero_point), quant.zero_point[0]
     if len(zeros) > 1 or not zero.is_integer() or min(quant.scale) <= 0:
         return Refusal(
@@ -296,7 +296,7 @@ def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
 
 def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None:
     """Arithmetic with a constant joins the scale and the zero point."""
-    left = node.inputs[0] == decode.output
+    left = node.input == decode.output
     constant = graph.constant(node.inputs[1 if left else 0])
     if constant is None or not (left or node.has(Trait.COMMUTATIVE)):
         return None
@@ -311,7 +311,7 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
             "finite, not 0, one value or along the same axis",
             f"shape {list(constant.shape)}" if known else "a tensor of unknown rank",
         )
-    return _Crossed(decode.inputs[0], quant, "joined the scale and zero point")
+    return _Crossed(decode.input, quant, "joined the scale and zero point")
 
 
 def _joined(graph: Graph, node: Node, decodes: list[Node]) -> _Crossed | Refusal:
@@ -324,7 +324,7 @@ def _joined(graph: Graph, node: Node, decodes: list[Node]) -> _Crossed | Refusal
             quant,
             "calibrate the inputs of a concatenation together",
         )
-    codes = [decode.inputs[0] for decode in decodes]
+    codes = [decode.input for decode in decodes]
     moved = graph.again(node, codes, value=f"{node.output}/codes")
     apart = "" if quant.per_tensor else ", each input with its own scale and zero point"
     return _Crossed(moved.output, quant, f"works on codes{apart}")
@@ -347,10 +347,9 @@ def _are_read(graph: Graph, value: str) -> bool:
 def _maker(graph: Graph, node: Node, decode: Node) -> Node | None:
     """The Quantize that makes the codes behind `decode` for `node` alone, or None."""
     alone = (
-        graph.sole_consumer(decode.inputs[0]) is decode
-        and graph.sole_consumer(decode.output) is node
+        graph.sole_consumer(decode.input) is decode and graph.sole_consumer(decode.output) is node
     )
-    return graph.producer(decode.inputs[0], "Quantize") if alone else None
+    return graph.producer(decode.input, "Quantize") if alone else None
 
 
 def _repeats_for_codes(graph: Graph, node: Node) -> bool:
@@ -397,7 +396,7 @@ def _joined_quant(graph: Graph, node: Node, decodes: list[Node]) -> Quantization
     """How the concatenated codes decode: as each input does, along the concatenated axis; or why
     they cannot be joined.
     """
-    dtypes = {graph.type(d.inputs[0]).dtype for d in decodes}
+    dtypes = {graph.type(d.input).dtype for d in decodes}
     if len(dtypes) != 1 or not all(dtype.is_code for dtype in dtypes):
         return "codes of " + " and ".join(sorted(dtype.value for dtype in dtypes))
     quants = [d.quant for d in decodes]
@@ -407,24 +406,23 @@ def _joined_quant(graph: Graph, node: Node, decodes: list[Node]) -> Quantization
     if joined is None:
         return "tensors of unknown rank"
     axis = node.attr("axis", int) % len(joined)
-    scales: list[float] = []
-    zeros: list[float] = []
+    entries: list[tuple[float, float]] = []
     for decode, quant in zip(decodes, quants, strict=True):
-        size = graph.type(decode.inputs[0]).shape
-        length = size[axis] if size is not None else "?"
+        shape = graph.type(decode.input).shape
+        length = shape[axis] if shape is not None else "?"
         if not isinstance(length, int) or quant.axis not in (None, axis):
             return f"a length of {length}, quantized along axis {quant.axis}"
-        repeat = length if quant.per_tensor else 1
-        scales += list(quant.scale) * repeat
-        zeros += list(quant.zero_point) * repeat
-    return Quantization(tuple(scales), tuple(zeros), axis)
+        own = list(zip(quant.scale, quant.zero_point, strict=True))
+        entries += own * length if quant.per_tensor else own
+    scales, zeros = tuple(scale for scale, _ in entries), tuple(zero for _, zero in entries)
+    return Quantization(scales, zeros, axis)
 
 
 def _pad_code(graph: Graph, node: Node, decode: Node, quant: Quantization) -> list[str] | None:
     """Inputs of the Pad on codes (without the data): pads, the code to fill with, axes; None when
     the value has no code.
     """
-    dtype = graph.type(decode.inputs[0]).dtype
+    dtype = graph.type(decode.input).dtype
     inputs = [node.operand(index) for index in (1, 2, 3)]
     if node.attrs["mode"] != "constant":
         return inputs

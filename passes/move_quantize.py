@@ -40,7 +40,7 @@ class MoveQuantize(Pass):
             name = pending.pop()
             if name in graph:
                 node = graph.node(name)
-                op = graph.producer(node.inputs[0])
+                op = graph.producer(node.input)
                 if op is not None and moves_codes(op):
                     verdict = _refusal(graph, node, op) or f"in front of {op.name}"
                     decide(graph, self.name, node, verdict)
@@ -91,9 +91,8 @@ def _shared_codes(graph: Graph, concat: Node, quant: Quantization) -> str | None
         decode = graph.producer(value, "Dequantize")
         if decode is not None and decode.quant != quant:
             alone = (
-                graph.sole_consumer(value) is concat
-                and graph.sole_consumer(decode.inputs[0]) is decode
+                graph.sole_consumer(value) is concat and graph.sole_consumer(decode.input) is decode
             )
-            if not alone or graph.producer(decode.inputs[0]) is None:
+            if not alone or graph.producer(decode.input) is None:
                 return value
     return None

@@ -81,12 +81,12 @@ def _tried(graph: Graph, node: Node) -> Iterator[Verdict]:
 def _merged(graph: Graph, node: Node) -> str | None:
     """R(R(x)) -> R(x) or x; R(x) -> x where x has that shape already."""
     shape = known_shape(graph, node.output)
-    source = source_of(graph, node.inputs[0], shape)
+    source = source_of(graph, node.input, shape)
     if source is None or (
-        source == node.inputs[0] and not dims.same_shape(known_shape(graph, source), shape)
+        source == node.input and not dims.same_shape(known_shape(graph, source), shape)
     ):
         return None
-    front = graph.producer(node.inputs[0])
+    front = graph.producer(node.input)
     gone = [] if front is None else [front]
     merged = _replaced(graph, node, lambda: viewed(graph, source, shape, node), gone)
     if merged == source:
@@ -124,7 +124,7 @@ def _joined(graph: Graph, node: Node, run: Run) -> Verdict:
     nodes = run.nodes[:product]
     while nodes and nodes[-1].op == "Dequantize":
         nodes = nodes[:-1]
-    source = node.inputs[0]
+    source = node.input
     maker = _maker(graph, source)
     if maker is None or run.shared or not _takes(graph, maker, whole=whole):
         return None
@@ -223,10 +223,10 @@ def _not_taken(graph: Graph, node: Node, maker: Node, nodes: tuple[Node, ...]) -
             _codes(graph, source) is not None and _codes(graph, weights, anyhow=True) is not None
         )
     else:
-        stores = not _computes(maker) or _codes(graph, maker.inputs[0]) is nodes[-1].attrs["dtype"]
+        stores = not _computes(maker) or _codes(graph, maker.input) is nodes[-1].attrs["dtype"]
     if stores:
         return None
-    found = f"{maker.op} of {graph.type(maker.inputs[0])}"
+    found = f"{maker.op} of {graph.type(maker.input)}"
     return Refusal("the step in front cannot store the codes", "codes that it reads", found)
 
 
@@ -265,5 +265,5 @@ def _codes(graph: Graph, value: str, *, anyhow: bool = False) -> DType | None:
     decode = graph.producer(value, "Dequantize")
     if decode is None or not (anyhow or (decode.quant.per_tensor and decode.quant.integral)):
         return None
-    kind = graph.type(decode.inputs[0]).dtype
+    kind = graph.type(decode.input).dtype
     return kind if kind.is_code else None

@@ -37,9 +37,9 @@ class NestConcat(Pass):
         ] = {}  # (prefix, next value) -> longer prefix; negative: the empty prefix of an axis
         whole: dict[int, str] = {}  # prefix -> the node that joins just that
         for node in graph.each("Concat"):
-            if len(node.inputs) == 1 and graph.type(node.inputs[0]) == graph.type(node.output):
+            if len(node.inputs) == 1 and graph.type(node.input) == graph.type(node.output):
                 decide(graph, self.name, node, "it has one input")
-                swap(graph, node, node.inputs[0])
+                swap(graph, node, node.input)
                 continue
             rank = graph.type(node.output).shape
             axis = node.attr("axis", int)

@@ -37,14 +37,12 @@ class NestVariadic(NodePass):
         """Rewrites an operator with two inputs or more that is no operation of two already."""
         if len(node.inputs) <= (2 if node.op in ("Max", "Min") else 1):
             return None
-        op, total = _PAIRWISE[node.op], node.inputs[0]
+        op, total = _PAIRWISE[node.op], node.input
         for number, value in enumerate(node.inputs[1:], 1):
-            name = graph.fresh(f"{node.name}/{op.lower()}{number}")
-            total = graph.add(op, [total, value], name=name, origin=node.origin).output
+            total = graph.part(node, op, [total, value], f"{op.lower()}{number}")
         if node.op == "Mean":
             count = np.asarray(len(node.inputs), graph.type(total).dtype.numpy)
             divisor = graph.add_constant(f"{node.name}/count", count)
-            name = graph.fresh(f"{node.name}/mean")
-            total = graph.add("Div", [total, divisor], name=name, origin=node.origin).output
+            total = graph.part(node, "Div", [total, divisor], "mean")
         swap(graph, node, total)
         return f"{len(node.inputs)} inputs, combined from left to right"

@@ -37,7 +37,7 @@ class NormalizeGemm(NodePass):
         """Rewrites every Gemm, and then every Transpose of constant codes."""
         super().run(graph)
         for node in graph.each("Transpose"):
-            turned = _turned(graph, node.inputs[0], _permutation(graph, node))
+            turned = _turned(graph, node.input, _permutation(graph, node))
             if turned is not None:
                 verdict = "constant codes are transposed at compile time"
                 decide(graph, self.name, node, verdict)
@@ -53,9 +53,7 @@ class NormalizeGemm(NodePass):
         value = _times(graph, node, value, "alpha", "scaled")
         if node.operand(2) and node.attr("beta", float) != 0:
             addend = _times(graph, node, node.inputs[2], "beta", "addend")
-            value = graph.add(
-                "Add", [value, addend], name=f"{node.name}/biased", origin=node.origin
-            ).output
+            value = graph.part(node, "Add", [value, addend], "biased")
         swap(graph, node, value)
         return "a matrix product with what is behind it"
 
@@ -73,9 +71,7 @@ def _times(graph: Graph, node: Node, value: str, role: str, name: str) -> str:
     constant = graph.add_constant(
         f"{node.name}/{role}", np.asarray(factor).astype(kind.numpy), kind
     )
-    return graph.add(
-        "Mul", [value, constant], name=f"{node.name}/{name}", origin=node.origin
-    ).output
+    return graph.part(node, "Mul", [value, constant], name)
 
 
 def transposed(graph: Graph, node: Node, value: str) -> str:
@@ -90,9 +86,7 @@ def transposed(graph: Graph, node: Node, value: str) -> str:
     turned = _turned(graph, value, (1, 0))
     if turned is not None:
         return turned
-    return graph.add(
-        "Transpose", [value], {"perm": (1, 0)}, name=f"{node.name}/transposed", origin=node.origin
-    ).output
+    return graph.part(node, "Transpose", [value], "transposed", {"perm": (1, 0)})
 
 
 def _permutation(graph: Graph, node: Node) -> tuple[int, ...]:
@@ -100,19 +94,19 @@ def _permutation(graph: Graph, node: Node) -> tuple[int, ...]:
     perm = node.attrs.get("perm")
     if isinstance(perm, tuple):
         return tuple(axis for axis in perm if isinstance(axis, int))
-    return tuple(reversed(range(graph.type(node.inputs[0]).rank)))
+    return tuple(reversed(range(graph.type(node.input).rank)))
 
 
 def _turned(graph: Graph, value: str, perm: tuple[int, ...]) -> str | None:
     """Constant codes behind a Dequantize with their axes permuted; None for anything else."""
     decode = graph.producer(value, "Dequantize")
-    codes = None if decode is None else graph.constant(decode.inputs[0])
+    codes = None if decode is None else graph.constant(decode.input)
     if decode is None or codes is None:
         return None
     turned = graph.add_constant(
-        f"{decode.inputs[0]}/transposed",
+        f"{decode.input}/transposed",
         np.ascontiguousarray(codes.transpose(perm)),
-        graph.type(decode.inputs[0]).dtype,
+        graph.type(decode.input).dtype,
     )
     axis = None if decode.quant.axis is None else perm.index(decode.quant.axis)
     return graph.again(decode, [turned], {"quant": decode.quant.with_axis(axis)}).output

@@ -10,6 +10,7 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops import OPS
+from ..ir.ops.slicing import pad_widths
 from ..ir.ops.spec import Trait
 from .base import Contract, NodePass, Refusal, Verdict, swap
 
@@ -46,10 +47,10 @@ class PadIntoConvolution(NodePass):
         if refusal is not None:
             return refusal
         widths, readers = _widths(graph, node), list(_readers(graph, node))
-        values = {node.output: node.inputs[0]}
+        values = {node.output: node.input}
         made: list[tuple[Node, Node]] = []
         for reader in readers:
-            inputs = [values[reader.inputs[0]], *reader.inputs[1:]]
+            inputs = [values[reader.input], *reader.inputs[1:]]
             attrs, origin = dict(reader.attrs), reader.origin
             if reader.op == "Conv":
                 own = _own_pads(graph, reader)
@@ -126,7 +127,7 @@ def _own_pads(graph: Graph, node: Node) -> tuple[int, ...]:
 
 def _no_zeros(graph: Graph, node: Node) -> Refusal | None:
     """Why a Pad is not zeros around spatial axes."""
-    shape, pads = graph.type(node.inputs[0]).shape, graph.constant(node.inputs[1])
+    shape, pads = graph.type(node.input).shape, graph.constant(node.inputs[1])
     fill, computed = graph.constant(node.operand(2)), graph.computed(node.inputs[2:])
     if shape is None or pads is None or computed:
         expected, found = "constant pads, value and axes", ", ".join(computed) or node.inputs[1]
@@ -134,31 +135,25 @@ def _no_zeros(graph: Graph, node: Node) -> Refusal | None:
     if node.attrs["mode"] != "constant" or (fill is not None and fill.any()):
         found = str(node.attrs["mode"]) if fill is None else str(fill.reshape(-1).tolist())
         return Refusal("it does not pad with zeros", "mode constant, value 0", found)
-    before, after = _by_axis(graph, node)
-    if len(shape) < 3 or min(*before, *after) < 0 or any((*before[:2], *after[:2])):
+    widths = _by_axis(graph, node)
+    if len(shape) < 3 or min(map(min, widths)) < 0 or any(map(any, widths[:2])):
         reason = "it pads or crops more than spatial axes"
         expected = "no negative pads, none for batch and channels"
         return Refusal(reason, expected, str(pads.reshape(-1).tolist()))
     return None
 
 
-def _by_axis(graph: Graph, node: Node) -> tuple[list[int], list[int]]:
+def _by_axis(graph: Graph, node: Node) -> list[tuple[int, int]]:
     """What a Pad with constant inputs puts before and after each axis."""
-    rank, pads = graph.type(node.inputs[0]).rank, graph.constant(node.inputs[1])
-    axes = graph.constant(node.inputs[3]) if node.operand(3) else np.arange(rank)
+    pads = graph.constant(node.inputs[1])
     assert pads is not None
-    assert axes is not None
-    before, after = [0] * rank, [0] * rank
-    for place, axis in enumerate(axes.reshape(-1)):
-        before[int(axis) % rank] = int(pads[place])
-        after[int(axis) % rank] = int(pads[place + axes.size])
-    return before, after
+    return pad_widths(pads, graph.constant(node.operand(3)), graph.type(node.input).rank)
 
 
 def _widths(graph: Graph, node: Node) -> tuple[int, ...]:
     """The same as a convolution's pads: before each spatial axis, then after each."""
-    before, after = _by_axis(graph, node)
-    return (*before[2:], *after[2:])
+    before, after = zip(*_by_axis(graph, node)[2:], strict=True)
+    return (*before, *after)
 
 
 def _keeps_zero(graph: Graph, node: Node) -> bool:
@@ -175,7 +170,7 @@ def _keeps_zero(graph: Graph, node: Node) -> bool:
     if not quant.integral:
         return False
     if node.op == "Dequantize":
-        front = graph.producer(node.inputs[0], "Quantize")
+        front = graph.producer(node.input, "Quantize")
         code = front.quant.zero_point if front is not None else (0.0,)
         return set(code) == set(quant.zero_point) and (
             len(set(code)) == 1 or code == quant.zero_point

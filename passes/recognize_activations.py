@@ -110,7 +110,7 @@ def _one_plus(graph: Graph, node: Node) -> Node | None:
 
 
 def _erf(graph: Graph, node: Node) -> _Core | None:
-    inner, total = _factor(graph, node.inputs[0]), _one_plus(graph, node)
+    inner, total = _factor(graph, node.input), _one_plus(graph, node)
     if inner is None or total is None or not _near(inner[1], math.sqrt(0.5)):
         return None
     return _Core(
@@ -119,10 +119,10 @@ def _erf(graph: Graph, node: Node) -> _Core | None:
 
 
 def _tanh(graph: Graph, node: Node) -> _Core | None:
-    soft = graph.producer(node.inputs[0], "Softplus")
+    soft = graph.producer(node.input, "Softplus")
     if soft is not None:
-        return _Core(node.output, soft.inputs[0], 1.0, "Mish", {}, (soft, node))
-    inner, total = _factor(graph, node.inputs[0]), _one_plus(graph, node)
+        return _Core(node.output, soft.input, 1.0, "Mish", {}, (soft, node))
+    inner, total = _factor(graph, node.input), _one_plus(graph, node)
     if inner is None or total is None or not _near(inner[1], math.sqrt(2 / math.pi)):
         return None
     found = _cubic(graph, inner[0])
@@ -150,7 +150,7 @@ def _cubic(graph: Graph, value: str) -> tuple[str, tuple[Node, ...]] | None:
             if (
                 power is not None
                 and power.op == "Pow"
-                and power.inputs[0] == x
+                and power.input == x
                 and _near(_scalar(graph, power.inputs[1]), 3.0)
             ):
                 return x, (power, scaled[2], node)
@@ -162,18 +162,18 @@ def _cubic(graph: Graph, value: str) -> tuple[str, tuple[Node, ...]] | None:
 
 
 def _sigmoid(_graph: Graph, node: Node) -> _Core | None:
-    return _Core(node.output, node.inputs[0], 1.0, "Swish", {"alpha": 1.0}, (node,))
+    return _Core(node.output, node.input, 1.0, "Swish", {"alpha": 1.0}, (node,))
 
 
 def _hard_sigmoid(_graph: Graph, node: Node) -> _Core | None:
     if not (_near(node.attr("alpha", float), 1 / 6) and _near(node.attr("beta", float), 0.5)):
         return None
-    return _Core(node.output, node.inputs[0], 1.0, "HardSwish", {}, (node,))
+    return _Core(node.output, node.input, 1.0, "HardSwish", {}, (node,))
 
 
 def _clip(graph: Graph, node: Node) -> _Core | None:
     bounds = [_scalar(graph, node.operand(index)) for index in (1, 2)]
-    inner = _by_constant(graph, node.inputs[0], "Add")
+    inner = _by_constant(graph, node.input, "Add")
     if bounds != [0.0, 6.0] or inner is None or inner[1] != 3:
         return None
     return _Core(node.output, inner[0], 1 / 6, "HardSwish", {}, (inner[2], node))
@@ -199,7 +199,7 @@ def _product(graph: Graph, core: _Core) -> tuple[Node, list[Node]] | None:
         if (
             node is None
             or node.op not in ("Mul", "Div")
-            or (node.op == "Div" and node.inputs[0] != value)
+            or (node.op == "Div" and node.input != value)
         ):
             return None
         other = node.inputs[1 - node.inputs.index(value)]

@@ -36,7 +36,7 @@ class RecognizeShuffle(NodePass):
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Rewrites a Transpose between two reshapes to the same shape."""
-        first, last = graph.producer(node.inputs[0]), graph.sole_consumer(node.output)
+        first, last = graph.producer(node.input), graph.sole_consumer(node.output)
         if (
             first is None
             or last is None
@@ -44,7 +44,7 @@ class RecognizeShuffle(NodePass):
             or not is_reshape(graph, last)
         ):
             return None
-        value = first.inputs[0]
+        value = first.input
         shape, split = known_shape(graph, value), known_shape(graph, first.output)
         if not dims.same_shape(shape, graph.type(last.output).shape):
             return None

@@ -43,19 +43,18 @@ class ReductionToPooling(NodePass):
         if refusal is not None:
             return refusal
         pool = _POOLS[node.op]
-        value = graph.add(pool, [node.inputs[0]], name=node.name, origin=node.origin).output
+        value = graph.add(pool, [node.input], name=node.name, origin=node.origin).output
         if not node.attr("keepdims", int):
             spatial = np.arange(2, graph.type(value).rank, dtype=np.int64)
             axes = graph.add_constant(f"{node.name}/spatial", spatial)
-            name = graph.fresh(f"{node.name}/squeezed")
-            value = graph.add("Squeeze", [value, axes], name=name, origin=node.origin).output
+            value = graph.part(node, "Squeeze", [value, axes], "squeezed")
         swap(graph, node, value)
         return f"{node.op} over all spatial axes is {pool}"
 
 
 def _refusal(graph: Graph, node: Node) -> Refusal | None:
     """Why a reduction is no global pooling; None where it is."""
-    shape = graph.type(node.inputs[0]).shape
+    shape = graph.type(node.input).shape
     if shape is None or len(shape) not in _RANKS:
         found = "unknown" if shape is None else f"rank {len(shape)}"
         expected = f"rank {_RANKS.start} to {_RANKS.stop - 1}"

@@ -61,7 +61,7 @@ class ReorderScale(NodePass):
         weights = scaled_weights(graph, anchor, factor)
         if weights is None:
             return None
-        inputs = [anchor.inputs[0], weights]
+        inputs = [anchor.input, weights]
         if anchor.operand(2):
             bias = np.asarray(graph.constant(anchor.inputs[2]), np.float64) * factor
             inputs.append(graph.add_constant(f"{anchor.inputs[2]}/scaled", bias.astype(np.float32)))
@@ -115,9 +115,7 @@ def _passes_scales(graph: Graph, node: Node) -> bool:
     """True for an elementwise operation of one computed value that commutes with positive
     factors.
     """
-    alone = graph.computed(node.inputs) == [node.inputs[0]] and keeps_shape(
-        graph, node, node.inputs[0]
-    )
+    alone = graph.computed(node.inputs) == [node.input] and keeps_shape(graph, node, node.input)
     return alone and node.has(Trait.ELEMENTWISE) and node.has(Trait.SCALE_COMMUTING)
 
 

@@ -62,9 +62,7 @@ def _follow(graph: Graph, reshape: Node, taken: list[Node], reader: Node, *, sha
     while True:
         if is_reshape(graph, reader) or not _may_cross(graph, reader, value, seen):
             return Run(tuple(nodes), reader, seen, shared)
-        blocked = _blocked(
-            graph, reader, value, seen, front=None if products else reshape.inputs[0]
-        )
+        blocked = _blocked(graph, reader, value, seen, front=None if products else reshape.input)
         if blocked is not None:
             return Run(tuple(nodes), reader, seen, shared, blocked)
         if reader.op == "MatMul":
@@ -79,7 +77,7 @@ def _follow(graph: Graph, reshape: Node, taken: list[Node], reader: Node, *, sha
 
 def view(graph: Graph, node: Node) -> View:
     """What a reshape does."""
-    return view_of(known_shape(graph, node.inputs[0]), known_shape(graph, node.output))
+    return view_of(known_shape(graph, node.input), known_shape(graph, node.output))
 
 
 def _rows(graph: Graph, product: Node, view: View) -> View:
@@ -109,7 +107,7 @@ def _may_cross(graph: Graph, node: Node, value: str, view: View) -> bool:
     """
     if node.op == "MatMul":
         return (
-            node.inputs[0] == value != node.inputs[1]
+            node.input == value != node.inputs[1]
             and _is_matrix(graph, node.inputs[1])
             and view.keeps_last
         )
@@ -118,7 +116,7 @@ def _may_cross(graph: Graph, node: Node, value: str, view: View) -> bool:
 
 def _is_matrix(graph: Graph, value: str) -> bool:
     decode = graph.producer(value, "Dequantize")
-    data = graph.constant(decode.inputs[0] if decode is not None else value)
+    data = graph.constant(decode.input if decode is not None else value)
     return data is not None and data.ndim == 2
 
 
@@ -187,7 +185,7 @@ def _source(graph: Graph, value: str, shape: Shape) -> str | None:
     """`source_of` the value, or of the codes that are decoded to it."""
     decode = graph.producer(value, "Dequantize")
     inside = decode is not None and decode.quant.per_tensor
-    return source_of(graph, decode.inputs[0] if decode and inside else value, shape)
+    return source_of(graph, decode.input if decode and inside else value, shape)
 
 
 def views_for(graph: Graph, reshape: Node, nodes: tuple[Node, ...]) -> set[str]:
@@ -216,7 +214,7 @@ def rebuilt(graph: Graph, reshape: Node, nodes: tuple[Node, ...]) -> str:
     value. The old ones stay.
     """
     seen = view(graph, reshape)
-    value, current = reshape.output, reshape.inputs[0]
+    value, current = reshape.output, reshape.input
     for node in nodes:
         attrs = dict(node.attrs)
         if node.op == "MatMul":

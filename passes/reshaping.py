@@ -37,7 +37,7 @@ def is_reshape(graph: Graph, node: Node | None) -> bool:
     """
     if node is None or not node.has(Trait.RESHAPES) or graph.computed(node.inputs[1:]):
         return False
-    shapes = (graph.type(node.inputs[0]).shape, graph.type(node.output).shape)
+    shapes = (graph.type(node.input).shape, graph.type(node.output).shape)
     return all(shape is not None and 0 not in shape for shape in shapes)
 
 
@@ -175,7 +175,7 @@ def source_of(graph: Graph, value: str, shape: Shape) -> str | None:
     """
     while is_reshape(graph, producer := graph.producer(value)):
         assert producer is not None
-        value = producer.inputs[0]
+        value = producer.input
     kind = graph.type(value).shape
     return (
         None
@@ -192,8 +192,8 @@ def viewed(graph: Graph, value: str, shape: Shape, node: Node) -> str:
     """
     decode = graph.producer(value, "Dequantize")
     if decode is not None and decode.quant.per_tensor:
-        codes = viewed(graph, decode.inputs[0], shape, node)
-        if codes == decode.inputs[0]:
+        codes = viewed(graph, decode.input, shape, node)
+        if codes == decode.input:
             return value
         return graph.again(decode, [codes], value=f"{value}/viewed").output
     source = source_of(graph, value, shape)

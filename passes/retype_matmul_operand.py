@@ -36,10 +36,10 @@ class RetypeMatmulOperand(NodePass):
 
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Retypes the second operand of a MatMul whose operands are both decoded codes."""
-        first, second = graph.producer(node.inputs[0], "Dequantize"), graph.decoder(node.inputs[1])
+        first, second = graph.producer(node.input, "Dequantize"), graph.decoder(node.inputs[1])
         if first is None or second is None:
             return None
-        codes = second.inputs[0]
+        codes = second.input
         if graph.type(codes).dtype is not DType.U8:
             return None
         path = made_with(graph, codes)

@@ -56,7 +56,7 @@ class RetypeSignedCodes(Pass):
         refusals: dict[str, Refusal] = {}
         order = {node.name: place for place, node in enumerate(graph.nodes())}
         for node in graph.each("Dequantize"):
-            codes = node.inputs[0]
+            codes = node.input
             if not _signed(graph, codes) or not _gains(graph, node):
                 continue
             region = _Region(graph)
@@ -122,7 +122,7 @@ class _Region:
             raise _ObstacleError("codes that a Quantize of this graph makes", found)
         self.nodes[node.name] = node
         if node.op != "Quantize":
-            return list(node.inputs) if node.has(Trait.JOINS) else [node.inputs[0]]
+            return list(node.inputs) if node.has(Trait.JOINS) else [node.input]
         codes = _averaged_by(self.graph, node)
         return [codes] if codes is not None and _signed(self.graph, codes) else []
 
@@ -152,7 +152,7 @@ def _gains(graph: Graph, decode: Node) -> bool:
     codes they have none, and are averaged so.
     """
     quant, readers = decode.quant, graph.consumers(decode.output)
-    if not quant.per_tensor or _averages_unsigned(graph, decode.inputs[0]):
+    if not quant.per_tensor or _averages_unsigned(graph, decode.input):
         return True
     if shifted(quant, 128).symmetric and any(map(_counts_padding, readers)):
         return True
@@ -187,12 +187,12 @@ def _averaged_by(graph: Graph, quantize: Node) -> str | None:
     """The codes whose average a Quantize stores, as it is or behind operations of one input; None
     when it stores something else.
     """
-    node = graph.producer(quantize.inputs[0])
+    node = graph.producer(quantize.input)
     while node is not None and _unary(graph, node):
-        node = graph.producer(node.inputs[0])
+        node = graph.producer(node.input)
     averages = node is not None and node.has(Trait.AVERAGES)
-    decode = graph.producer(node.inputs[0], "Dequantize") if node and averages else None
-    return None if decode is None else decode.inputs[0]
+    decode = graph.producer(node.input, "Dequantize") if node and averages else None
+    return None if decode is None else decode.input
 
 
 def _stores(graph: Graph, pool: Node) -> list[Node]:
@@ -210,7 +210,7 @@ def _stores(graph: Graph, pool: Node) -> list[Node]:
 
 def _unary(graph: Graph, node: Node) -> bool:
     """True for an elementwise operation whose first input is computed, and no other."""
-    return node.has(Trait.ELEMENTWISE) and graph.computed(node.inputs) == [node.inputs[0]]
+    return node.has(Trait.ELEMENTWISE) and graph.computed(node.inputs) == [node.input]
 
 
 def _takes_a_zero_point(graph: Graph, reader: Node, value: str) -> bool:

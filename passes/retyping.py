@@ -57,7 +57,7 @@ def made_by(graph: Graph, value: str) -> list[Node] | None:
         path.append(node)
         if node.op == "Quantize":
             return path[::-1]
-        value = node.inputs[0]
+        value = node.input
         if not carries_codes(node) or graph.sole_consumer(value) is not node:
             return None
     return None
@@ -88,7 +88,7 @@ def maker_of(graph: Graph, value: str) -> Node | None:
     """The Quantize that makes the codes `value`, maybe in front of data movement."""
     maker = graph.producer(value)
     while maker is not None and carries_codes(maker):
-        maker = graph.producer(maker.inputs[0])
+        maker = graph.producer(maker.input)
     return maker if maker is not None and maker.op == "Quantize" else None
 
 

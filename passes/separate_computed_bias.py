@@ -38,14 +38,7 @@ class SeparateComputedBias(NodePass):
             return None
         bare = graph.again(node, node.inputs[:2])
         target = np.asarray([1, -1, *[1] * (len(shape) - 2)], np.int64)
-        along = graph.add(
-            "Reshape",
-            [bias, graph.add_constant(f"{node.name}/bias_shape", target)],
-            name=f"{node.name}/bias",
-            origin=node.origin,
-        )
-        total = graph.add(
-            "Add", [bare.output, along.output], name=f"{node.name}/biased", origin=node.origin
-        )
-        swap(graph, node, total.output)
+        shape_of_bias = graph.add_constant(f"{node.name}/bias_shape", target)
+        along = graph.part(node, "Reshape", [bias, shape_of_bias], "bias")
+        swap(graph, node, graph.part(node, "Add", [bare.output, along], "biased"))
         return "its bias is computed at run time: an addition behind it"

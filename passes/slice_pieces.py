@@ -37,7 +37,7 @@ class SlicePieces(NodePass):
         """Rewrites a Split whose bounds are known."""
         bounds = _bounds(graph, node)
         if bounds is None:
-            found = str(graph.type(node.inputs[0]))
+            found = str(graph.type(node.input))
             reason = "where the pieces begin is known at run time only"
             return Refusal(reason, "constant sizes", found)
         axis = _indices(graph, node, "axis", node.attr("axis", int))
@@ -48,11 +48,10 @@ class SlicePieces(NodePass):
                     _indices(graph, node, f"{what}{number}", place)
                     for what, place in zip(("start", "end"), ends, strict=True)
                 )
-                name = graph.fresh(f"{node.name}/piece{number}")
-                inputs = [node.inputs[0], start, end, axis]
-                piece = graph.add("Slice", inputs, name=name, origin=node.origin)
-                graph.replace_uses(value, piece.output)
-                pieces.append((piece.output, value))
+                inputs = [node.input, start, end, axis]
+                piece = graph.part(node, "Slice", inputs, f"piece{number}")
+                graph.replace_uses(value, piece)
+                pieces.append((piece, value))
         graph.erase(node)
         for piece_name, value in pieces:
             graph.rename_value(piece_name, value)
@@ -61,7 +60,7 @@ class SlicePieces(NodePass):
 
 def _bounds(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
     """First and last + 1 of each piece along the axis; None where only a run knows them."""
-    shape, outputs = graph.type(node.inputs[0]).shape, len(node.outputs)
+    shape, outputs = graph.type(node.input).shape, len(node.outputs)
     size = None if shape is None else shape[node.attr("axis", int)]
     if not isinstance(size, int):
         return None

@@ -33,18 +33,22 @@ and a code off by 1 at most.
 
 @dataclass(frozen=True)
 class Split:
-    """The two halves: how to encode (with the codes' type and range) and how to decode.
+    """The two halves: how to encode (with the codes' range) and how to decode.
 
     `grid`: the codes of output_low and output_high for each channel, with their number of levels
     and the channels' axis, where only the definition's comparisons encode; then `encode` keeps the numbers as they are.
     """
 
-    dtype: DType
     low: int
     high: int
     encode: Quantization
     decode: Quantization
     grid: tuple[F64, F64, int, int | None] | None = None
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the codes."""
+        return DType.S8 if self.low < 0 else DType.U8
 
 
 def needs_comparison(ranges: Ranges) -> bool:
@@ -100,13 +104,10 @@ def split_of(ranges: Ranges) -> Split:
     zero_in = _snap(-ranges.input_low / ranges.input_scale, ranges.levels)
     zero_out = _snap(-ranges.output_low / ranges.output_scale, ranges.levels)
     middle = ranges.levels // 2
-    signed = bool(np.all(zero_out == middle))
-    shift = middle if signed else 0
+    shift = middle if np.all(zero_out == middle) else 0
     encode = _quantization(ranges.input_scale, zero_in - shift, ranges.axis)
     decode = _quantization(ranges.output_scale, zero_out - shift, ranges.axis)
-    return Split(
-        DType.S8 if signed else DType.U8, -shift, ranges.levels - 1 - shift, encode, decode
-    )
+    return Split(-shift, ranges.levels - 1 - shift, encode, decode)
 
 
 def _quantization(scale: F64, zero: F64, axis: int | None) -> Quantization:
@@ -144,14 +145,7 @@ def _two_codes(ranges: Ranges) -> Split:
     low, high, scale, zero = (np.asarray(column, np.float64) for column in zip(*found, strict=True))
     least, most = int(min(low.min(), high.min())), int(max(low.max(), high.max()))
     decode = _quantization(scale, zero, ranges.axis)
-    return Split(
-        DType.S8 if least < 0 else DType.U8,
-        least,
-        most,
-        _AS_IT_IS,
-        decode,
-        (low, high, 2, ranges.axis),
-    )
+    return Split(least, most, _AS_IT_IS, decode, (low, high, 2, ranges.axis))
 
 
 def _code_pair(low: float, high: float) -> tuple[int, int, float, float]:
@@ -192,14 +186,8 @@ def _compared(ranges: Ranges) -> Split:
     low = np.where(constant, code, 0.0) - shift
     high = np.where(constant, code, ranges.levels - 1.0) - shift
     decode = _quantization(scale, zero - shift, ranges.axis)
-    return Split(
-        DType.S8 if shift else DType.U8,
-        -shift,
-        ranges.levels - 1 - shift,
-        _AS_IT_IS,
-        decode,
-        (low, high, ranges.levels, ranges.axis),
-    )
+    grid = (low, high, ranges.levels, ranges.axis)
+    return Split(-shift, ranges.levels - 1 - shift, _AS_IT_IS, decode, grid)
 
 
 def _snap(zero: F64, levels: int) -> F64:
@@ -271,7 +259,7 @@ def emit_split(graph: Graph, node: Node, split: Split) -> None:
         "hi": split.high,
         "order": "zp_first",
     }
-    value = node.inputs[0] if split.grid is None else _emit_grid(graph, node, *split.grid)
+    value = node.input if split.grid is None else _emit_grid(graph, node, *split.grid)
     for op, attrs, what in (
         ("Quantize", encode, "codes"),
         ("Dequantize", {"quant": split.decode}, "values"),
@@ -290,7 +278,7 @@ def emit_split(graph: Graph, node: Node, split: Split) -> None:
 
 def _emit_grid(graph: Graph, node: Node, low: F64, high: F64, levels: int, axis: int | None) -> str:
     """The FakeQuantize whose output is the codes, as numbers."""
-    rank = graph.type(node.inputs[0]).rank if axis is not None else 0
+    rank = graph.type(node.input).rank if axis is not None else 0
     shape = [low.size if i == axis else 1 for i in range(rank)]
     ends = [
         graph.add_constant(f"{node.output}/{name}", v.astype(np.float32).reshape(shape))

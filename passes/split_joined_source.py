@@ -65,14 +65,14 @@ class SplitJoinedSource(NodePass):
         """Rewrites a product whose source was joined of codes with several scales or zero
         points.
         """
-        shape, weights = graph.type(node.inputs[0]).shape, _weights(graph, node)
+        shape, weights = graph.type(node.input).shape, _weights(graph, node)
         if shape is None or weights is None or node.attrs.get("group", 1) != 1:
             return None
         axis = _AXES[node.op][0] % len(shape)
-        parts, start = _parts(graph, node.inputs[0], axis) or [], 0
+        parts, start = _parts(graph, node.input, axis) or [], 0
         groups: dict[tuple[Quantization, DType], list[tuple[_Part, range]]] = {}
         for part in parts:
-            if _beside(graph, part.codes, axis) != _beside(graph, node.inputs[0], axis):
+            if _beside(graph, part.codes, axis) != _beside(graph, node.input, axis):
                 # a size is known of some pieces only: a sum of products would have a wider type
                 # than the one product
                 return None
@@ -98,9 +98,7 @@ class SplitJoinedSource(NodePass):
             inputs += node.inputs[2:] if number == len(groups) else ()
             product = graph.again(node, inputs).output
             if total:
-                pair = [product, total]
-                sum_ = graph.add("Add", pair, name=f"{node.name}/sum", origin=node.origin)
-                product = sum_.output
+                product = graph.part(node, "Add", [product, total], "sum")
             total = product
         before = [graph.producer(value) for value in node.inputs[:2]]
         swap(graph, node, total)
@@ -117,31 +115,30 @@ def _parts(graph: Graph, value: str, axis: int) -> list[_Part] | None:
     """What was joined along `axis` into the decoded `value`, each with one scale; None when
     anything else makes it.
     """
-    node = graph.producer(value)
-    if node is None:
-        return None
-    if node.op == "Dequantize":
-        return _decoded(graph, node, axis)
-    if not _joins(graph, node, axis):
-        return None
     found: list[_Part] = []
-    for joined in node.inputs:
-        inner = _parts(graph, joined, axis)
+    for piece in _pieces(graph, value, axis):
+        decode = graph.producer(piece, "Dequantize")
+        inner = None if decode is None else _decoded(graph, decode, axis)
         if inner is None:
             return None
         found += inner
     return found
 
 
-def _joins(graph: Graph, node: Node, axis: int) -> bool:
-    return node.op == "Concat" and node.attr("axis", int) % graph.type(node.output).rank == axis
+def _pieces(graph: Graph, value: str, axis: int) -> list[str]:
+    """The values that were joined along `axis`, over any number of concatenations."""
+    node = graph.producer(value, "Concat")
+    if node is None or node.attr("axis", int) % graph.type(value).rank != axis:
+        return [value]
+    return [piece for joined in node.inputs for piece in _pieces(graph, joined, axis)]
 
 
 def _decoded(graph: Graph, decode: Node, axis: int) -> list[_Part] | None:
     """The parts of decoded codes: a scale for each channel where each part has one."""
     quant, start = decode.quant, 0
     found: list[_Part] = []
-    for codes in _segments(graph, decode.inputs[0], axis, whole=quant.per_tensor):
+    joined = [decode.input] if quant.per_tensor else _pieces(graph, decode.input, axis)
+    for codes in joined:
         kind, own = graph.type(codes), quant
         size = kind.shape[axis] if kind.shape is not None else 0
         if not isinstance(size, int):
@@ -159,22 +156,14 @@ def _decoded(graph: Graph, decode: Node, axis: int) -> list[_Part] | None:
     return found
 
 
-def _segments(graph: Graph, codes: str, axis: int, *, whole: bool) -> list[str]:
-    """The codes that were joined along `axis`; `whole`: as they are."""
-    node = graph.producer(codes)
-    if whole or node is None or not _joins(graph, node, axis):
-        return [codes]
-    return [part for value in node.inputs for part in _segments(graph, value, axis, whole=False)]
-
-
 def _weights(graph: Graph, node: Node) -> Node | None:
     """The Dequantize of constant 8-bit weights, one scale for each output channel at most, that an
     int8 product takes; else None.
     """
     decode = graph.producer(node.inputs[1], "Dequantize")
-    if decode is None or graph.constant(decode.inputs[0]) is None:
+    if decode is None or graph.constant(decode.input) is None:
         return None
-    quant, kind = decode.quant, graph.type(decode.inputs[0])
+    quant, kind = decode.quant, graph.type(decode.input)
     zeros = {zero - (128 if kind.dtype is DType.U8 else 0) for zero in quant.zero_point}
     plain = zeros == {0} or (node.op == "MatMul" and len(zeros) == 1 and quant.integral)
     flat = node.op != "MatMul" or kind.rank == 2
@@ -187,8 +176,7 @@ def _joined(graph: Graph, node: Node, parts: Sequence[_Part], axis: int) -> str:
     """The decoded codes of one scale."""
     codes = [part.codes for part in parts]
     if len(parts) > 1:
-        name = f"{node.name}/joined"
-        codes = [graph.add("Concat", codes, {"axis": axis}, name=name, origin=node.origin).output]
+        codes = [graph.part(node, "Concat", codes, "joined", {"axis": axis})]
     return graph.add(
         "Dequantize",
         codes,
@@ -210,7 +198,7 @@ def _quantizers(graph: Graph, part: _Part) -> tuple[str, ...]:
 
 def _share(graph: Graph, node: Node, weights: Node, chosen: Sequence[int]) -> str:
     """The decoded weights of the chosen channels."""
-    codes = weights.inputs[0]
+    codes = weights.input
     data = graph.constant(codes)
     assert data is not None
     taken = np.ascontiguousarray(np.take(data, chosen, _AXES[node.op][2]))

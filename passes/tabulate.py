@@ -132,7 +132,7 @@ def _dependence(graph: Graph) -> dict[str, str | None]:
 def _source(graph: Graph, node: Node, found: Mapping[str, str | None]) -> str | None:
     """What the result of an elementwise operation depends on."""
     if node.op in ("Quantize", "Dequantize"):
-        codes = node.output if node.op == "Quantize" else node.inputs[0]
+        codes = node.output if node.op == "Quantize" else node.input
         if not node.quant.per_tensor or not graph.type(codes).dtype.is_code:
             return None
     if node.op == "Dequantize":
@@ -167,7 +167,7 @@ def _escaping(graph: Graph, region: list[Node], codes: str) -> str | None:
     """
     reads = Counter(value for node in region for value in node.inputs)
     for node in region[:-1]:
-        if node.op == "Dequantize" and node.inputs[0] == codes:
+        if node.op == "Dequantize" and node.input == codes:
             continue
         if graph.is_output(node.output) or graph.read_count(node.output) > reads[node.output]:
             return node.output
@@ -204,7 +204,7 @@ def _chains(graph: Graph, depends: Mapping[str, str | None]) -> dict[str, _Chain
         (source,) = computed
         before = _Chain(node.name, costly=False) if source == codes else found.get(source)
         maker = graph.producer(source, "Dequantize")
-        decoded = maker is not None and maker.inputs[0] == codes
+        decoded = maker is not None and maker.input == codes
         sole = graph.read_count(source) == node.inputs.count(source) and not graph.is_output(source)
         if before is not None and (source == codes or decoded or sole):
             found[node.output] = _Chain(before.first, before.costly or _is_costly(node))
@@ -217,10 +217,10 @@ def _is_post_op(graph: Graph, node: Node) -> bool:
     """
     if node.op == "Cast":
         return (
-            graph.type(node.inputs[0]).dtype is DType.BOOL
+            graph.type(node.input).dtype is DType.BOOL
             and graph.type(node.output).dtype is DType.F32
         )
-    if len(node.inputs) == 2 and node.inputs[0] == node.inputs[1]:
+    if len(node.inputs) == 2 and node.input == node.inputs[1]:
         return node.op in ("Add", "Mul")
     return node.spec.is_post_op
 

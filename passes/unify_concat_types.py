@@ -53,7 +53,7 @@ class _Unifier(Visitor):
         if node.op != "Concat" or self._joins.waits(node):
             return None
         decodes = [graph.producer(value, "Dequantize") for value in node.inputs]
-        codes = {d.inputs[0]: graph.type(d.inputs[0]).dtype for d in decodes if d is not None}
+        codes = {d.input: graph.type(d.input).dtype for d in decodes if d is not None}
         if None in decodes or set(codes.values()) != {DType.U8, DType.S8}:
             return None
         signed = [value for value, dtype in codes.items() if dtype is DType.S8]

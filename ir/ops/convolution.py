@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -70,21 +71,13 @@ def convolve(x: A, weights: A, win: Window, group: int) -> A:
     images = max(1, _BLOCK // (row_elements * max(win.out[0], 1)))
     for image in range(0, n, images):
         for top in range(0, win.out[0], rows):
-            part = _rows_of(win, top, min(rows, win.out[0] - top))
+            part = replace(win, out=(min(rows, win.out[0] - top), *win.out[1:]))
             start = top * win.strides[0]
             block = padded[image : image + images, :, start : start + part.reach[0]]
             columns = _columns(block, part, group)
             product = np.matmul(matrix, columns).reshape(len(block), oc, *part.out)
             out[image : image + images, :, top : top + part.out[0]] = product
     return out
-
-
-def _rows_of(win: Window, top: int, count: int) -> Window:
-    return (
-        Window(win.kernel, win.strides, win.dilations, win.begin, win.end, (count, *win.out[1:]))
-        if top or count != win.out[0]
-        else win
-    )
 
 
 def _columns(padded: A, win: Window, group: int) -> A:
@@ -113,7 +106,7 @@ def deconvolve(x: A, weights: A, attrs: Attrs) -> A:
     group = integer(attrs, "group")
     n, ic = x.shape[:2]
     ocg, kernel, spatial = weights.shape[1], weights.shape[2:], x.shape[2:]
-    strides, dilations, begin, out = _transposed(attrs, spatial, kernel)
+    win = transposed_window(attrs, spatial, kernel)
     matrix = weights.reshape(group, ic // group, -1).transpose(0, 2, 1)
     products = np.matmul(matrix, x.reshape(n, group, ic // group, -1)).reshape(
         n, group * ocg, *kernel, *spatial
@@ -121,21 +114,12 @@ def deconvolve(x: A, weights: A, attrs: Attrs) -> A:
     by_tap: A = np.moveaxis(
         products, (0, 1), (len(kernel), len(kernel) + 1)
     )  # [*kernel, N, OC, *spatial]
-    full = tuple(
-        max((i - 1) * s + (k - 1) * d + 1, int(b) + int(o))
-        for i, s, k, d, b, o in zip(spatial, strides, kernel, dilations, begin, out, strict=True)
-    )
+    under = replace(win, out=spatial)
+    full = [max(r, b + o) for r, b, o in zip(under.reach, win.begin, win.out, strict=True)]
     result = np.zeros((n, group * ocg, *full), x.dtype)
-    for tap in np.ndindex(*kernel):
-        under = tuple(
-            slice(t * d, t * d + (i - 1) * s + 1, s)
-            for t, d, i, s in zip(tap, dilations, spatial, strides, strict=True)
-        )
-        view = at(result, under)
-        view += by_tap[tap]
-    return at(
-        result, tuple(slice(int(b), int(b) + int(o)) for b, o in zip(begin, out, strict=True))
-    )
+    for tap, view in under.taps(result):
+        np.add(view, by_tap[tap], out=view)
+    return at(result, tuple(slice(b, b + o) for b, o in zip(win.begin, win.out, strict=True)))
 
 
 def transposed_window(attrs: Attrs, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
@@ -147,17 +131,11 @@ def transposed_window(attrs: Attrs, spatial: Sequence[int], kernel: Sequence[int
     Raises:
         ShapeError: attributes that do not fit together.
     """
-    strides, dilations, first, shape = _transposed(attrs, tuple(spatial), tuple(kernel))
-    begin, out = (
-        tuple(d for d in first if isinstance(d, int)),
-        tuple(d for d in shape if isinstance(d, int)),
-    )
-    covered = [
-        (i - 1) * s + (k - 1) * d + 1
-        for i, s, k, d in zip(spatial, strides, kernel, dilations, strict=True)
-    ]
-    end = tuple(c - o - b for c, o, b in zip(covered, out, begin, strict=True))
-    return Window(tuple(kernel), strides, dilations, begin, end, out)
+    strides, dilations, *ends = _transposed(attrs, tuple(spatial), tuple(kernel))
+    begin, out = (tuple(d for d in shape if isinstance(d, int)) for shape in ends)
+    win = Window(tuple(kernel), strides, dilations, begin, begin, tuple(spatial))
+    end = tuple(c - o - b for c, o, b in zip(win.reach, out, begin, strict=True))
+    return replace(win, end=end, out=out)
 
 
 def _transposed(

@@ -91,7 +91,7 @@ def _within(attributes: _Values, op: str, name: str, least: int, most: int) -> s
     return f"{name} of {op} is {found[0]}, and has to be from {least} to {most}" if found else ""
 
 
-def _einsum(attributes: _Values, inputs: int, outputs: int) -> str:  # noqa: ARG001  (the guards share a signature)
+def _einsum(attributes: _Values) -> str:
     equation = attributes.get("equation", b"")
     text = equation.decode("utf-8", "replace") if isinstance(equation, bytes) else str(equation)
     if _EQUATION.fullmatch(text) is not None:
@@ -99,24 +99,7 @@ def _einsum(attributes: _Values, inputs: int, outputs: int) -> str:  # noqa: ARG
     return f"{text[:100]!r} is no equation of an Einsum: terms of letters, each with at most one ellipsis, as in 'bij,bjk->bik'"
 
 
-def _split(attributes: _Values, inputs: int, outputs: int) -> str:  # noqa: ARG001
-    count = attributes.get("num_outputs", outputs)
-    return "" if count == outputs else f"Split has {outputs} outputs, and num_outputs is {count}"
-
-
-def _scan(attributes: _Values, inputs: int, outputs: int) -> str:  # noqa: ARG001
-    return _within(attributes, "Scan", "num_scan_inputs", 1, inputs)
-
-
-def _blocks(attributes: _Values, inputs: int, outputs: int) -> str:  # noqa: ARG001
-    return _within(attributes, "a quantizer", "block_size", 0, _MOST_BLOCK)
-
-
-def _roi_align(attributes: _Values, inputs: int, outputs: int) -> str:  # noqa: ARG001
-    return _within(attributes, "RoiAlign", "sampling_ratio", 0, _MOST_SAMPLES)
-
-
-def _tf_idf(attributes: _Values, inputs: int, outputs: int) -> str:  # noqa: ARG001
+def _tf_idf(attributes: _Values) -> str:
     pools = [
         pool
         for name in ("pool_int64s", "pool_strings")
@@ -133,14 +116,19 @@ def _tf_idf(attributes: _Values, inputs: int, outputs: int) -> str:  # noqa: ARG
     return lengths or _within(attributes, "TfIdfVectorizer", "max_skip_count", 0, _MOST_SKIPS)
 
 
+def _split(attributes: _Values, outputs: int) -> str:
+    count = attributes.get("num_outputs", outputs)
+    return "" if count == outputs else f"Split has {outputs} outputs, and num_outputs is {count}"
+
+
 _GUARDS: Final[Mapping[str, Callable[[_Values, int, int], str]]] = {
-    "DequantizeLinear": _blocks,
-    "Einsum": _einsum,
-    "QuantizeLinear": _blocks,
-    "RoiAlign": _roi_align,
-    "Scan": _scan,
-    "Split": _split,
-    "TfIdfVectorizer": _tf_idf,
+    "DequantizeLinear": lambda a, *_: _within(a, "a quantizer", "block_size", 0, _MOST_BLOCK),
+    "Einsum": lambda a, *_: _einsum(a),
+    "QuantizeLinear": lambda a, *_: _within(a, "a quantizer", "block_size", 0, _MOST_BLOCK),
+    "RoiAlign": lambda a, *_: _within(a, "RoiAlign", "sampling_ratio", 0, _MOST_SAMPLES),
+    "Scan": lambda a, inputs, _: _within(a, "Scan", "num_scan_inputs", 1, inputs),
+    "Split": lambda a, _, outputs: _split(a, outputs),
+    "TfIdfVectorizer": lambda a, *_: _tf_idf(a),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..types import DType, Shape
+from ..types import Dim, DType, Shape
 from . import dims
 from .broadcasting import broadcast_shapes
 from .rows import FLOATS, NUMBERS, A, Call, flag, not_covered, number, row
@@ -13,13 +13,17 @@ from .spec import Attrs, OpSpec, ShapeError, Trait
 __all__ = ["MATMUL"]
 
 
+def _check_inner(call: Call, a: Dim, b: Dim) -> None:
+    if dims.differ(a, b):
+        raise ShapeError(
+            f"the inner dimensions must be equal: {a} of {call.type(0)} is not {b} of {call.type(1)}"
+        )
+
+
 def _matmul_shape(call: Call) -> Shape:
     a, b = call.at_least(0, 1), call.at_least(1, 1)
     inner_a, inner_b = a[-1], b[-2] if len(b) > 1 else b[0]
-    if dims.differ(inner_a, inner_b):
-        raise ShapeError(
-            f"the inner dimensions must be equal: {inner_a} of {call.type(0)} is not {inner_b} of {call.type(1)}"
-        )
+    _check_inner(call, inner_a, inner_b)
     rows: Shape = a[-2:-1]
     columns: Shape = b[-1:] if len(b) > 1 else ()
     return (*broadcast_shapes([a[:-2], b[:-2]], "batch dimensions"), *rows, *columns)
@@ -45,10 +49,7 @@ def _gemm_shape(call: Call) -> Shape:
     a, b = call.rank(0, 2), call.rank(1, 2)
     m, k = a[::-1] if flag(call.attrs, "transA") else a
     k2, n = b[::-1] if flag(call.attrs, "transB") else b
-    if dims.differ(k, k2):
-        raise ShapeError(
-            f"the inner dimensions must be equal: {k} of {call.type(0)} is not {k2} of {call.type(1)}"
-        )
+    _check_inner(call, k, k2)
     if call.has(2):
         found = broadcast_shapes([(m, n), call.shape(2)], "a*b and c")
         if len(found) > 2 or any(dims.differ(f, d) for f, d in zip(found, (m, n), strict=True)):
@@ -71,11 +72,8 @@ def _matmul_integer(a: A, b: A, a_zero: A | None, b_zero: A | None) -> A:
     # float64 holds every partial sum of 8-bit products exactly, and runs on BLAS.
     left, right = a.astype(np.float64), b.astype(np.float64)
     if a_zero is not None:  # one entry, or one a row of a
-        left -= (
-            a_zero.astype(np.float64)[:, None]
-            if a_zero.ndim == 1 and a_zero.size > 1
-            else a_zero.astype(np.float64)
-        )
+        rows = a_zero.astype(np.float64)
+        left -= rows[:, None] if rows.ndim == 1 and rows.size > 1 else rows
     if b_zero is not None:  # one entry, or one a column of b
         right -= b_zero.astype(np.float64)
     return (

@@ -185,17 +185,12 @@ def _depth_to_space_shape(call: Call) -> Shape:
 def _depth_to_space(x: A, attrs: Attrs) -> A:
     n, c, h, w = x.shape
     b = integer(attrs, "blocksize")
+    rest = c // (b * b)
     if text(attrs, "mode") == "DCR":
-        return (
-            x.reshape(n, b, b, c // (b * b), h, w)
-            .transpose(0, 3, 4, 1, 5, 2)
-            .reshape(n, c // (b * b), h * b, w * b)
-        )
-    return (
-        x.reshape(n, c // (b * b), b, b, h, w)
-        .transpose(0, 1, 4, 2, 5, 3)
-        .reshape(n, c // (b * b), h * b, w * b)
-    )
+        blocks, order = (b, b, rest), (0, 3, 4, 1, 5, 2)
+    else:
+        blocks, order = (rest, b, b), (0, 1, 4, 2, 5, 3)
+    return x.reshape(n, *blocks, h, w).transpose(order).reshape(n, rest, h * b, w * b)
 
 
 def _space_to_depth_shape(call: Call) -> Shape:

@@ -25,6 +25,11 @@ def _along_channels(values: A, rank: int) -> A:
     return values.reshape(-1, *[1] * (rank - 2))
 
 
+def _affine(x: A, factor: A, shift: A) -> A:
+    y: A = x * _along_channels(factor, x.ndim) + _along_channels(shift, x.ndim)
+    return y
+
+
 def _batch_norm_shape(call: Call) -> Shape:
     if flag(call.attrs, "training_mode"):
         raise not_covered("BatchNormalization in training mode")
@@ -35,8 +40,7 @@ def _batch_norm_shape(call: Call) -> Shape:
 
 def _batch_norm(x: A, scale: A, bias: A, mean: A, var: A, attrs: Attrs) -> A:
     factor = scale / np.sqrt(var + np.asarray(number(attrs, "epsilon"), var.dtype))
-    centred = x - _along_channels(mean, x.ndim)
-    return centred * _along_channels(factor, x.ndim) + _along_channels(bias, x.ndim)
+    return _affine(x - _along_channels(mean, x.ndim), factor, bias)
 
 
 def _layer_norm_shapes(call: Call) -> list[Shape]:
@@ -53,10 +57,7 @@ def _layer_norm(x: A, scale: A, bias: A | None, attrs: Attrs) -> tuple[A, A, A]:
     axes = tuple(range(integer(attrs, "axis") % x.ndim, x.ndim))
     mean = x.mean(axis=axes, keepdims=True)
     centred = x - mean
-    inverse = 1 / np.sqrt(
-        np.mean(centred * centred, axis=axes, keepdims=True)
-        + np.asarray(number(attrs, "epsilon"), x.dtype)
-    )
+    inverse = 1 / _deviation(centred, axes, attrs)
     y = centred * inverse * scale
     if bias is not None:
         y += bias
@@ -65,17 +66,20 @@ def _layer_norm(x: A, scale: A, bias: A | None, attrs: Attrs) -> tuple[A, A, A]:
 
 def _rms_norm(x: A, scale: A, attrs: Attrs) -> A:
     wide = x.astype(np.float32) if x.dtype == np.float16 else x
-    axes = tuple(range(integer(attrs, "axis") % x.ndim, x.ndim))
-    square = np.mean(wide * wide, axis=axes, keepdims=True)
-    y: A = wide / np.sqrt(square + np.asarray(number(attrs, "epsilon"), wide.dtype))
+    y: A = wide / _deviation(wide, tuple(range(integer(attrs, "axis") % x.ndim, x.ndim)), attrs)
     return y.astype(x.dtype, copy=False) * scale
 
 
-def _normalized(x: A, axes: tuple[int, ...], epsilon: float) -> A:
+def _deviation(centred: A, axes: tuple[int, ...], attrs: Attrs) -> A:
+    """The root of the mean square and epsilon."""
+    square: A = np.mean(centred * centred, axis=axes, keepdims=True)
+    root: A = np.sqrt(square + np.asarray(number(attrs, "epsilon"), centred.dtype))
+    return root
+
+
+def _normalized(x: A, axes: tuple[int, ...], attrs: Attrs) -> A:
     centred = x - x.mean(axis=axes, keepdims=True)
-    y: A = centred / np.sqrt(
-        np.mean(centred * centred, axis=axes, keepdims=True) + np.asarray(epsilon, x.dtype)
-    )
+    y: A = centred / _deviation(centred, axes, attrs)
     return y
 
 
@@ -86,8 +90,8 @@ def _instance_norm_shape(call: Call) -> Shape:
 
 
 def _instance_norm(x: A, scale: A, bias: A, attrs: Attrs) -> A:
-    y = _normalized(x, tuple(range(2, x.ndim)), number(attrs, "epsilon"))
-    return y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)
+    y = _normalized(x, tuple(range(2, x.ndim)), attrs)
+    return _affine(y, scale, bias)
 
 
 def _group_norm_shape(call: Call) -> Shape:
@@ -100,8 +104,8 @@ def _group_norm_shape(call: Call) -> Shape:
 
 def _group_norm(x: A, scale: A, bias: A, attrs: Attrs) -> A:
     n, groups = x.shape[0], integer(attrs, "num_groups")
-    y = _normalized(x.reshape(n, groups, -1), (2,), number(attrs, "epsilon")).reshape(x.shape)
-    return y * _along_channels(scale, x.ndim) + _along_channels(bias, x.ndim)
+    y = _normalized(x.reshape(n, groups, -1), (2,), attrs).reshape(x.shape)
+    return _affine(y, scale, bias)
 
 
 def _lrn_shape(call: Call) -> Shape:

@@ -12,7 +12,7 @@ from .carried import beside_axis, where_size_stays
 from .rows import LAYOUT, A, Call, integer, row, text, unknown
 from .spec import Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["SLICING", "cut"]
+__all__ = ["SLICING", "cut", "pad_widths"]
 
 _NO_END = (
     2**31 - 1
@@ -32,9 +32,13 @@ def _slice_axes(axes: tuple[int, ...] | None, count: int, call: Call) -> tuple[i
     return found
 
 
+def _computes_axes(call: Call) -> bool:
+    return call.has(3) and call.constant(3) is None
+
+
 def _slice_shape(call: Call) -> Shape:
     x, starts, ends = call.shape(0), call.constant(1), call.constant(2)
-    if call.has(3) and call.constant(3) is None:
+    if _computes_axes(call):
         return unknown(len(x))
     (count,) = call.rank(1, 1)
     for index in (2, 3, 4):
@@ -108,7 +112,7 @@ def cut(size: int, start: int, end: int, step: int) -> slice:
 
 def _slice_carries(call: Call, axis: int, shape: Shape | None) -> int | None:
     (count,) = call.shape(1)
-    if not isinstance(count, int) or (call.has(3) and call.constant(3) is None):
+    if not isinstance(count, int) or (_computes_axes(call)):
         return None
     moved = axis in _slice_axes(call.constant(3), count, call)
     return None if moved else where_size_stays(call, axis, shape)
@@ -120,7 +124,7 @@ def _slice_carries(call: Call, axis: int, shape: Shape | None) -> int | None:
 def _pad_shape(call: Call) -> Shape:
     x, pads = call.shape(0), call.constant(1, lone=False)
     text(call.attrs, "mode", _PAD_MODES)
-    if pads is None or (call.has(3) and call.constant(3) is None):
+    if pads is None or (_computes_axes(call)):
         return unknown(len(x))
     axes = call.constant(3, lone=False) if call.has(3) else None
     where = _slice_axes(axes, len(x) if axes is None else len(axes), call)
@@ -143,7 +147,7 @@ def _pad_carries(call: Call, axis: int, shape: Shape | None) -> int | None:
     cropped the entries no longer fit.
     """
     pads = call.constant(1)
-    if shape is None or pads is None or (call.has(3) and call.constant(3) is None):
+    if shape is None or pads is None or (_computes_axes(call)):
         return None
     axes = call.constant(3) if call.has(3) else None
     where = _slice_axes(axes, len(shape) if axes is None else len(axes), call)
@@ -155,19 +159,21 @@ _PadMode = Literal["constant", "reflect", "edge", "wrap"]
 _PAD_MODES: tuple[_PadMode, ...] = ("constant", "reflect", "edge", "wrap")
 
 
-def _pad(x: A, pads: A, value: A | None, axes: A | None, attrs: Attrs) -> A:
-    where = [int(a) % x.ndim for a in axes] if axes is not None else list(range(x.ndim))
-    before, after = [0] * x.ndim, [0] * x.ndim
+def pad_widths(pads: A, axes: A | None, rank: int) -> list[tuple[int, int]]:
+    """How many elements a Pad puts before and after each axis; negative: takes away."""
+    where = range(rank) if axes is None else [int(axis) % rank for axis in axes.reshape(-1)]
+    widths = [(0, 0)] * rank
     for i, axis in enumerate(where):
-        before[axis], after[axis] = int(pads[i]), int(pads[i + len(where)])
+        widths[axis] = int(pads[i]), int(pads[i + len(where)])
+    return widths
+
+
+def _pad(x: A, pads: A, value: A | None, axes: A | None, attrs: Attrs) -> A:
+    widths = pad_widths(pads, axes, x.ndim)
     # Negative pads crop, before anything is added.
-    x = x[
-        tuple(
-            slice(max(-b, 0), n - max(-a, 0))
-            for b, a, n in zip(before, after, x.shape, strict=True)
-        )
-    ]
-    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
+    kept = [slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(widths, x.shape, strict=True)]
+    x = x[tuple(kept)]
+    widths = [(max(b, 0), max(a, 0)) for b, a in widths]
     if not any(b or a for b, a in widths):
         return x
     mode = next(m for m in _PAD_MODES if m == text(attrs, "mode", _PAD_MODES))

@@ -8,7 +8,7 @@ of the weights.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -99,16 +99,14 @@ def window(attrs: Attrs, spatial: Sequence[int], kernel: Sequence[int]) -> Windo
     strides, dilations, pads = _resolved(attrs, len(spatial))
     out = tuple(d for d in window_shape(attrs, spatial, kernel) if isinstance(d, int))
     count = len(spatial)
-    begin, end = pads[:count], pads[count:]
+    win = Window(tuple(kernel), strides, dilations, pads[:count], pads[count:], out)
     auto = text(attrs, "auto_pad", AUTO_PADS)
     if auto.startswith("SAME"):
-        total = [
-            max((o - 1) * s + (k - 1) * d + 1 - n, 0)
-            for o, s, k, d, n in zip(out, strides, kernel, dilations, spatial, strict=True)
-        ]
-        half = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
-        begin, end = tuple(half), tuple(t - h for t, h in zip(total, half, strict=True))
-    return Window(tuple(kernel), strides, dilations, begin, end, out)
+        total = [max(r - n, 0) for r, n in zip(win.reach, spatial, strict=True)]
+        begin = tuple(t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total)
+        end = tuple(t - h for t, h in zip(total, begin, strict=True))
+        return replace(win, begin=begin, end=end)
+    return win
 
 
 def window_shape(attrs: Attrs, spatial: Sequence[Dim], kernel: Sequence[int]) -> Shape:
