@@ -11,7 +11,7 @@ from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import Dim, DType, TensorType
 from ..plan.attributes import Binary, DepthwiseConv, Sum
-from ..plan.nodes import positional
+from ..plan.arguments import positional
 from ..plan.types import Plan, Step
 from .budget import RunBudget
 
