@@ -25,7 +25,7 @@ from .findings import about, destination, of_steps, of_target
 from .targets import Target
 from .types import Plan, Step
 
-__all__ = ["PRIMITIVES", "Schema", "params_fit", "roles_fit", "shapes_fit", "types_fit"]
+__all__ = ["SCHEMAS", "Schema", "params_fit", "roles_fit", "shapes_fit", "types_fit"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Schema:
 
 
 _WEIGHTED = ("src", "weights")
-PRIMITIVES: Mapping[str, Schema] = {
+SCHEMAS: Mapping[str, Schema] = {
     "convolution": Schema(_WEIGHTED, ("bias",), constant=("weights", "bias")),
     "deconvolution": Schema(_WEIGHTED, ("bias",), constant=("weights", "bias")),
     "matmul": Schema(_WEIGHTED, ("bias",)),
@@ -97,7 +97,7 @@ def roles_fit(plan: Plan, step: Step) -> Iterator[str | None]:
     once, and every argument its own.
     """
     yield _problem(step)
-    for role in PRIMITIVES[step.primitive].constant if step.primitive in PRIMITIVES else ():
+    for role in SCHEMAS[step.primitive].constant if step.primitive in SCHEMAS else ():
         value = step.arg(role)
         if value is not None and value not in plan.constants:
             yield f"computes its {role} at run time, and {step.primitive} needs a constant"
@@ -119,7 +119,7 @@ def _identity_problem(step: Step) -> str | None:
     if step.primitive.startswith("onnx."):
         op = str(step.params.get("op_type")) if step.op == "Onnx" else step.op
         return None if step.primitive == f"onnx.{op}" else f"is of the op {name_text(op)}"
-    if step.primitive not in PRIMITIVES:
+    if step.primitive not in SCHEMAS:
         return "is no primitive"
     algorithms = {"eltwise": row.eltwise, "binary": row.binary}
     by = step.params.get("algorithm")
@@ -167,7 +167,7 @@ def _order_problem(roles: list[str], places: Sequence[str]) -> str | None:
 
 
 def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
-    schema = PRIMITIVES[step.primitive]
+    schema = SCHEMAS[step.primitive]
     missing = [role for role in schema.needs if role not in roles]
     if missing:
         return f"lacks its argument {', '.join(missing)}"
@@ -416,7 +416,7 @@ def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorTy
 @of_target
 def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
     """A primitive reads and writes element types that the target has for it."""
-    if step.primitive not in PRIMITIVES:
+    if step.primitive not in SCHEMAS:
         return
     capability, end = (
         target.capability(step.primitive),

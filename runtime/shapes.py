@@ -10,8 +10,8 @@ from ..errors import FqfuseError, InternalError, InvalidInput, PlanError
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import Dim, DType, TensorType
-from ..plan.attributes import Binary, DepthwiseConv, Sum
 from ..plan.arguments import positional
+from ..plan.attributes import Binary, DepthwiseConv, Sum
 from ..plan.types import Plan, Step
 from .budget import RunBudget
 

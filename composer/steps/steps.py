@@ -13,6 +13,7 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
 from ...plan.attributes import PrimitiveAttr, Scale
 from ...plan.types import Step
+from ...plan.verify_shapes import SCHEMAS, Schema
 from ..formula.formula import Vec, decoding, vec
 from ..mapping.composed import Front
 from .build import (
@@ -234,19 +235,7 @@ def _folded_parameters(drafts: Drafts, front: Front, chain: Chain) -> Sequence[t
     return found
 
 
-_FROM_ONE_SOURCE = frozenset(
-    {
-        "pooling",
-        "softmax",
-        "layer_normalization",
-        "batch_normalization",
-        "lrn",
-        "reduction",
-        "resampling",
-        "shuffle",
-        "prelu",
-    }
-)
+_FROM_ONE_SOURCE = frozenset(name for name, schema in SCHEMAS.items() if schema == Schema())
 
 
 def _primitive_of(drafts: Drafts, node: Node) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import InternalError
+from ...plan.verify_shapes import SCHEMAS
 from .base import Binding, Kernel
 from .deconvolution import bind_deconvolution
 from .elementwise import bind_binary, bind_concat, bind_eltwise, bind_reorder
@@ -13,9 +14,9 @@ from .matmul import bind_matmul
 from .pooling import Pooling
 from .table import bind_row
 
-__all__ = ["PRIMITIVES", "bind_kernel"]
+__all__ = ["KERNELS", "bind_kernel"]
 
-PRIMITIVES: dict[str, Callable[[Binding], Kernel]] = {
+KERNELS: dict[str, Callable[[Binding], Kernel]] = {
     "convolution": bind_any_convolution,
     "deconvolution": bind_deconvolution,
     "matmul": bind_matmul,
@@ -24,21 +25,9 @@ PRIMITIVES: dict[str, Callable[[Binding], Kernel]] = {
     "eltwise": bind_eltwise,
     "reorder": bind_reorder,
     "concat": bind_concat,
-    **dict.fromkeys(
-        (
-            "reduction",
-            "softmax",
-            "layer_normalization",
-            "batch_normalization",
-            "resampling",
-            "shuffle",
-            "prelu",
-            "lrn",
-        ),
-        bind_row,
-    ),
 }
-"""Primitive -> what binds its kernel. `onnx.<Op>` steps are `table.EvaluatedKernel`.
+"""Primitive -> what binds its kernel; that of any other is its operator's row of the op table.
+`onnx.<Op>` steps are `table.EvaluatedKernel`.
 """
 
 
@@ -48,9 +37,8 @@ def bind_kernel(binding: Binding) -> Kernel:
     Raises:
         InternalError: the step's primitive has no kernel.
     """
-    binder = PRIMITIVES.get(binding.step.primitive)
-    if binder is None:
+    if binding.step.primitive not in SCHEMAS:
         raise InternalError(
             f"step {binding.step.name}: no kernel for the primitive {binding.step.primitive}"
         )
-    return binder(binding)
+    return KERNELS.get(binding.step.primitive, bind_row)(binding)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from onnx import ModelProto
 from support.onnx_cases import model, node
 
 ROOT = Path(__file__).parents[2]
@@ -103,23 +104,36 @@ def test_a_dialect(tmp_path: Path) -> None:
     run_commands(copy, guide)
 
 
-@pytest.mark.slow
-def test_an_eltwise_algorithm(tmp_path: Path) -> None:
-    """The guide adds what is there: its lines are taken out first."""
-    guide = (ROOT / "docs" / "new-eltwise.md").read_text(encoding="utf-8")
-    copy = copied(tmp_path)
+def taken_out_and_put_back(
+    folder: Path, name: str, files: int, proto: ModelProto, shown: tuple[str, str]
+) -> None:
+    """Follows a guide that adds what is there: its lines are taken out first, and `inspect` shows
+    the one text without them, and the other with them.
+    """
+    guide = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    copy = copied(folder)
     wanted = edits(guide)
-    assert len({edit.path for edit in wanted}) == 3  # what a new algorithm may touch
+    assert len({edit.path for edit in wanted}) == files
     for edit in wanted:
         replace(copy / edit.path, edit.after, edit.before)
-    path = tmp_path / "mish.onnx"
-    weights = node("Conv", ["x", "w"], ["c"])
-    constants = {"w": np.ones((1, 1, 1, 1), np.float32)}
-    proto = model([weights, node("Mish", ["c"])], inputs={"x": [1, 1, 4, 4]}, constants=constants)
+    path = folder / "model.onnx"
     path.write_bytes(proto.SerializeToString())
-    inspected = ["inspect", "--text", str(path)]
-    command = [".venv/bin/python", "-m", "fqfuse", *inspected]
-    assert "onnx.Mish" in run(copy, command)
+    command = [".venv/bin/python", "-m", "fqfuse", "inspect", "--text", str(path)]
+    assert shown[0] in run(copy, command)
     follow(copy, guide)
-    assert "eltwise(mish)" in run(copy, command)
+    assert shown[1] in run(copy, command)
     run_commands(copy, guide)
+
+
+@pytest.mark.slow
+def test_an_eltwise_algorithm(tmp_path: Path) -> None:
+    nodes = [node("Conv", ["x", "w"], ["c"]), node("Mish", ["c"])]
+    constants = {"w": np.ones((1, 1, 1, 1), np.float32)}
+    proto = model(nodes, inputs={"x": [1, 1, 4, 4]}, constants=constants)
+    taken_out_and_put_back(tmp_path, "new-eltwise.md", 3, proto, ("onnx.Mish", "eltwise(mish)"))
+
+
+@pytest.mark.slow
+def test_a_primitive(tmp_path: Path) -> None:
+    proto = model([node("LRN", ["x"], size=3)], inputs={"x": [1, 4, 4, 4]})
+    taken_out_and_put_back(tmp_path, "new-primitive.md", 5, proto, ("= onnx.LRN", "= lrn<LRN>"))

@@ -430,7 +430,7 @@ def _step(draw: Draw, plan: Plan) -> Plan:
         step = replace(
             step,
             primitive=draw.choice(
-                (*verify_shapes.PRIMITIVES, *(f"onnx.{op}" for op in OPS), other.primitive)
+                (*verify_shapes.SCHEMAS, *(f"onnx.{op}" for op in OPS), other.primitive)
             ),
         )
     elif kind == 1:

@@ -14,30 +14,12 @@ from fqfuse.ir.algorithms import BINARY, ELTWISE
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.ops.spec import REQUIRED, OpSpec, Trait
 from fqfuse.ir.types import DType
+from fqfuse.plan.verify_shapes import SCHEMAS
 
 from .cases import CASES
 from .harness import ELEMENT_TYPES, ORT_OPSET, rng, run_row
 from .own_cases import OWN_CASES
 from .trait_laws import LAWS, NOT_CLAIMED, NOT_TOLD, PLANNED, SHOWN, applies
-
-PRIMITIVES = {
-    "convolution",
-    "deconvolution",
-    "matmul",
-    "pooling",
-    "eltwise",
-    "binary",
-    "reorder",
-    "concat",
-    "reduction",
-    "softmax",
-    "layer_normalization",
-    "batch_normalization",
-    "resampling",
-    "prelu",
-    "lrn",
-    "shuffle",
-}
 
 every_row = pytest.mark.parametrize("spec", OPS.values(), ids=lambda spec: spec.name)
 rows_of_onnx = pytest.mark.parametrize(
@@ -69,7 +51,7 @@ def test_row_is_whole(spec: OpSpec):
 def test_names_of_onednn(spec: OpSpec):
     assert spec.eltwise is None or spec.eltwise in ELTWISE
     assert spec.binary is None or spec.binary in BINARY
-    assert spec.primitive is None or spec.primitive in PRIMITIVES
+    assert spec.primitive is None or spec.primitive in SCHEMAS
     assert not (spec.eltwise and spec.binary)
     assert len(spec.parameters) <= 2
     assert all(
