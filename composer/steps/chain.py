@@ -7,7 +7,7 @@ prefix that the target can store is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,13 +33,14 @@ from ..formula.formula import (
     decoding,
     vec,
 )
-from ..mapping.composed import Composed
+from ..mapping.composed import Composed, Front
 from ..mapping.post_ops_composer import PostOpsComposer
 from .fake_quantize import compare, keeps_codes
-from .two_operands import Found, along_channels, comparable, decoded, two_operands
+from .two_operands import End, Found, along_channels, comparable, decoded, two_operands
 
 __all__ = [
     "Chain",
+    "End",
     "Found",
     "Link",
     "decoded",
@@ -113,7 +114,7 @@ def grow(
         node = _only_reader(graph, last.output)
         if node is None or claimed(node):
             break
-        found = operations_of(graph, node, last.output, composer, anchor)
+        found = operations_of(End(graph, node, last.output, composer, anchor))
         if found is None:
             break
         outcome = found if isinstance(found, Refusal) else composer.append(found[0])
@@ -155,51 +156,36 @@ def _read_as_codes(graph: Graph, decode: Node) -> bool:
     )
 
 
-def operations_of(
-    graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node
-) -> Found | Refusal | None:
-    """What `node` does to `value`, as basic operations, with the Dequantize that it takes in on its
-    other input.
+def operations_of(end: End) -> Found | Refusal | None:
+    """What a node does to the chain, as basic operations, with the Dequantize that it takes in on
+    its other input.
 
     None: the node is not one that post-ops could ever do (it moves data, is an anchor itself, or
     changes the shape).
     """
-    if node.op == "Quantize":
-        return _quantize(graph, node, composer)
-    if node.op == "Dequantize":
-        return _dequantize(graph, node, composer)
-    if node.op == "FakeQuantize":
-        compared = compare(graph, node, value, composer.front)
-        return (
-            compared
-            if isinstance(compared, Refusal)
-            else (comparable(graph, compared, composer), None)
-        )
-    if not node.has(Trait.ELEMENTWISE) or not _is_real(graph, node):
+    graph, node, value = end.graph, end.node, end.value
+    found: Found | Refusal | None
+    if node.op in _QUANTIZERS:
+        found = _QUANTIZERS[node.op](end)
+    elif not node.has(Trait.ELEMENTWISE) or not _is_real(graph, node):
         return None
-    if not keeps_shape(graph, node, value):
+    elif not keeps_shape(graph, node, value):
         return Refusal(
             "the result is larger than the chain: the chain's value is broadcast",
             f"{graph.type(value)}",
             f"{graph.type(node.output)}",
         )
-    if node.op == "Clip":
-        return _clip(graph, node)
-    if node.op == "PRelu":
-        return _prelu(graph, node, composer)
-    if node.op == "Cast":  # of a comparison: post-ops give 0 and 1 in f32
-        return ([], None) if graph.type(value).dtype is DType.BOOL else None
-    if node.spec.binary is not None and len(node.inputs) == 2:
-        found = two_operands(graph, node, value, composer, anchor)
-        return (
-            (comparable(graph, found[0], composer), found[1]) if isinstance(found, tuple) else found
-        )
-    others = [v for i, v in enumerate(node.inputs) if v and v != value]
-    return (
-        _eltwise(graph, node)
-        if not others or all(graph.constant(v) is not None for v in others)
-        else None
-    )
+    elif node.op in _WITH_CONSTANTS:
+        found = _WITH_CONSTANTS[node.op](end)
+    elif node.spec.binary is not None and len(node.inputs) == 2:
+        found = two_operands(end)
+    elif all(v == value or not v or graph.constant(v) is not None for v in node.inputs):
+        found = _eltwise(end)
+    else:
+        return None
+    if not isinstance(found, tuple):
+        return found
+    return comparable(graph, found[0], end.composer), found[1]
 
 
 def _is_real(graph: Graph, node: Node) -> bool:
@@ -216,15 +202,15 @@ def _is_real(graph: Graph, node: Node) -> bool:
 
 
 def _axis_vectors(
-    quant: Quantization, composer: PostOpsComposer
+    quant: Quantization, front: Front
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | Refusal:
-    if quant.axis not in (None, composer.front.channel_axis):
+    if quant.axis not in (None, front.channel_axis):
         return Refusal(
             "the quantization runs along another axis than the channels",
-            f"axis {composer.front.channel_axis}",
+            f"axis {front.channel_axis}",
             f"axis {quant.axis}",
         )
-    if quant.axis is not None and len(quant.scale) != composer.front.channels:
+    if quant.axis is not None and len(quant.scale) != front.channels:
         return Refusal(
             "the model does not tell the size of the axis that the scales run along",
             f"{len(quant.scale)}",
@@ -243,19 +229,20 @@ def quantizing(node: Node) -> tuple[Quantization, DType, int, int]:
     )
 
 
-def _quantize(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refusal:
+def _quantize(end: End) -> Found | Refusal:
+    graph, node = end.graph, end.node
     quant, dtype, low, high = quantizing(node)
     if dtype not in (DType.U8, DType.S8) and not is_decoded_at_once(graph, node):
         return Refusal(
             "no primitive stores such codes", "u8 or s8", dtype.value, "quantize to 8 bits"
         )
-    vectors = _axis_vectors(quant, composer)
+    vectors = _axis_vectors(quant, end.front)
     if isinstance(vectors, Refusal):
         return vectors
     if dtype.is_wide_code:
         return [*steps_from_zero(node, *vectors)], None
     store = Store(dtype, *vectors, low, high, exact=keeps_codes(graph, node))
-    if composer.front.primitive == "pooling" and node.attrs["order"] == "round_first":
+    if end.front.primitive == "pooling" and node.attrs["order"] == "round_first":
         return rounded_first(store), None  # averages of a few codes lie on ties often
     return [store], None
 
@@ -282,9 +269,10 @@ def steps_from_zero(
     return [ScaleBy(vec(1.0 / scale)), Round(), Clip(vec(low), vec(high))]
 
 
-def _dequantize(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refusal:
+def _dequantize(end: End) -> Found | Refusal:
+    graph, node = end.graph, end.node
     quant = node.attr("quant", Quantization)
-    vectors = _axis_vectors(quant, composer)
+    vectors = _axis_vectors(quant, end.front)
     if isinstance(vectors, Refusal):
         return vectors
     scale, zero = vectors
@@ -296,13 +284,19 @@ def _dequantize(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | 
     return [*decoding(scale, zero)], None
 
 
+def _fake_quantize(end: End) -> Found | Refusal:
+    found = compare(end.graph, end.node, end.value, end.front)
+    return found if isinstance(found, Refusal) else ([*found], None)
+
+
 # -- one input -------------------------------------------------------------------------------------
 
 
-def _eltwise(graph: Graph, node: Node) -> Found | Refusal | None:
+def _eltwise(end: End) -> Found | None:
     """oneDNN's eltwise algorithm with its parameters, where it has one of the same definition; -x =
     x*(-1), x^2 = square(x), x^p = pow(x, 1, p).
     """
+    graph, node = end.graph, end.node
     if node.op == "Neg":
         return [ScaleBy(vec(-1.0))], None
     if node.op == "Pow":
@@ -324,8 +318,9 @@ def _eltwise(graph: Graph, node: Node) -> Found | Refusal | None:
     return [Round() if algorithm == "round" else EltwiseOp(algorithm, alpha, beta)], None
 
 
-def _clip(graph: Graph, node: Node) -> Found | Refusal | None:
+def _clip(end: End) -> Found | Refusal:
     """min(max(x, l), h) = clip(x, min(l, h), h): with bounds in the wrong order, the upper one."""
+    graph, node = end.graph, end.node
     bounds = [-np.inf, np.inf]
     for index in (1, 2):
         if len(node.inputs) > index and node.inputs[index]:
@@ -341,19 +336,38 @@ def _clip(graph: Graph, node: Node) -> Found | Refusal | None:
     return [Clip(vec(min(low, high)), vec(high))], None
 
 
-def _prelu(graph: Graph, node: Node, composer: PostOpsComposer) -> Found | Refusal | None:
+def _prelu(end: End) -> Found | Refusal:
     """A leaky relu for one slope."""
+    graph, node, front = end.graph, end.node, end.front
     slopes = graph.constant(node.inputs[1])
     if slopes is None:
         return Refusal("the slopes are computed at run time", "constant slopes", "computed ones")
-    values = along_channels(np.asarray(slopes), composer.front)
+    values = along_channels(np.asarray(slopes), front)
     if values is None:
         return Refusal(
             "the slopes vary along another axis than the channels",
-            f"[{composer.front.channels}] along the channels",
+            f"[{front.channels}] along the channels",
             str(list(slopes.shape)),
         )
     if values.size == 1:
         return [EltwiseOp("relu", float(values[0]))], None
-    operand = graph.add_constant(f"{node.inputs[1]}/slopes", composer.front.along_channels(values))
-    return [PreluOp(operand, 1 << composer.front.channel_axis)], None
+    operand = graph.add_constant(f"{node.inputs[1]}/slopes", front.along_channels(values))
+    return [PreluOp(operand, 1 << front.channel_axis)], None
+
+
+def _cast(end: End) -> Found | None:
+    """Of a comparison: post-ops give 0 and 1 in f32."""
+    return ([], None) if end.graph.type(end.value).dtype is DType.BOOL else None
+
+
+_QUANTIZERS: Mapping[str, Callable[[End], Found | Refusal]] = {
+    "Quantize": _quantize,
+    "Dequantize": _dequantize,
+    "FakeQuantize": _fake_quantize,
+}
+
+_WITH_CONSTANTS: Mapping[str, Callable[[End], Found | Refusal | None]] = {
+    "Clip": _clip,
+    "PRelu": _prelu,
+    "Cast": _cast,
+}

@@ -16,7 +16,7 @@ are neither of the two convolutions'.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...ir.decision import Decision, Outcome
@@ -114,13 +114,13 @@ def _pair(drafts: Drafts, first: Step, second: Step, readers: Mapping[str, int])
     return Pair(drafts.target, first, second, weights, *types, readers[between], returned)
 
 
-def _ints(step: Step, param: str, default: Sequence[int]) -> tuple[int, ...]:
+_DEFAULTS = {"pads": (0, 0, 0, 0), "strides": (1, 1), "dilations": (1, 1)}
+
+
+def _ints(step: Step, param: str) -> tuple[int, ...]:
     found = step.params.get(param)
-    return (
-        tuple(v for v in found if isinstance(v, int))
-        if isinstance(found, tuple) and found
-        else tuple(default)
-    )
+    given = tuple(v for v in found if isinstance(v, int)) if isinstance(found, tuple) else ()
+    return given or _DEFAULTS[param]
 
 
 def _weights_shape(drafts: Drafts, step: Step) -> tuple[int, ...]:
@@ -140,8 +140,8 @@ def _weights_shape(drafts: Drafts, step: Step) -> tuple[int, ...]:
 def _is_pointwise(step: Step, weights: tuple[int, ...], gives: TensorType) -> bool:
     if len(weights) != 4 or weights[2:] != (1, 1) or gives.dtype not in _CODES:
         return False
-    plain = step.params.get("group", 1) == 1 and not any(_ints(step, "pads", (0,) * 4))
-    return plain and _ints(step, "strides", (1, 1)) == (1, 1)
+    plain = step.params.get("group", 1) == 1 and not any(_ints(step, "pads"))
+    return plain and _ints(step, "strides") == (1, 1)
 
 
 def _is_depthwise(step: Step, weights: tuple[int, ...]) -> bool:
@@ -192,12 +192,12 @@ def _needed_elsewhere(pair: Pair) -> Refusal | None:
 
 def _sizes(pair: Pair) -> Refusal | None:
     second, kernel = pair.second, pair.weights[1][2:]
-    pads, strides = _ints(second, "pads", (0,) * 4), _ints(second, "strides", (1, 1))
+    pads, strides = _ints(second, "pads"), _ints(second, "strides")
     one_number = (
         len({*kernel}) == len({*pads}) == len({*strides}) == 1
         and second.params.get("auto_pad", "NOTSET") == "NOTSET"
     )
-    dilations = _ints(second, "dilations", (1, 1))
+    dilations = _ints(second, "dilations")
     if one_number and dilations == (1, 1):
         return None
     what = f"kernel {list(kernel)}, strides {list(strides)}, pads {list(pads)}, dilations {list(dilations)}"
@@ -245,26 +245,17 @@ def _two_scales(pair: Pair) -> Refusal | None:
 
 
 def _post_op(pair: Pair) -> DepthwiseConv:
-    second, strides, pads = (
-        pair.second,
-        _ints(pair.second, "strides", (1, 1)),
-        _ints(pair.second, "pads", (0,) * 4),
-    )
-    scales = second.attr.scales.get("weights", _ONE), second.attr.scales.get("dst", _ONE)
-    weights, bias, kernel = (
+    second, scales = pair.second, pair.second.attr.scales
+    return DepthwiseConv(
         second.arg("weights") or "",
         second.arg("bias") or "",
         pair.weights[1][2],
-    )
-    return DepthwiseConv(
-        weights,
-        bias,
-        kernel,
-        strides[0],
-        pads[0],
+        _ints(second, "strides")[0],
+        _ints(second, "pads")[0],
         DType.S8,
         pair.dst.dtype,
-        *scales,
+        scales.get("weights", _ONE),
+        scales.get("dst", _ONE),
         src_dtype=pair.between.dtype,
     )
 

@@ -21,7 +21,7 @@ from ..formula.exact_zeros import is_told, zero_shows
 from ..formula.formula import Shift, vec
 from ..mapping.post_ops_composer import PostOpsComposer
 from .build import attributes_of, build_step, codes_behind, front_of, grown, scale_of
-from .chain import Chain, grow, operations_of
+from .chain import Chain, End, grow, operations_of
 from .drafts import Drafts
 from .operands import Source, source_of
 from .prelu import prelu_as_maximum
@@ -172,10 +172,10 @@ def _from_source(drafts: Drafts, node: Node, value: str, codes: Source, along: N
     front = front_of(drafts, node, "binary", codes.dtype, _vector_axis(drafts, node, along))
     composer = PostOpsComposer(drafts.target, front)
     if along is not None:
-        decoding = operations_of(graph, along, along.inputs[0], composer, node)
+        decoding = operations_of(End(graph, along, along.inputs[0], composer, node))
         if not isinstance(decoding, tuple) or composer.append(decoding[0]) is not None:
             return False
-    found = operations_of(graph, node, value, composer, node)
+    found = operations_of(End(graph, node, value, composer, node))
     doubled = not isinstance(found, tuple) or composer.append(found[0]) is not None
     if doubled and not _append_prelu(drafts, node, codes, composer):
         return False

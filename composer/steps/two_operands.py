@@ -9,6 +9,7 @@ brought to their grid and taken back behind it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -28,11 +29,11 @@ from ..mapping.post_ops_composer import Front, PostOpsComposer
 from ..mapping.residual import branch_refusal
 
 __all__ = [
+    "End",
     "Found",
     "along_channels",
     "comparable",
     "decoded",
-    "overwriting_refusal",
     "two_operands",
 ]
 
@@ -41,43 +42,78 @@ Found = tuple[list[ChainOp], Node | None]
 """
 
 
-def two_operands(
-    graph: Graph, node: Node, value: str, composer: PostOpsComposer, anchor: Node
-) -> Found | Refusal | None:
-    """What `node` does to the chain at `value`, or why post-ops cannot do it; None when the node
-    reads nothing but the chain otherwise.
+@dataclass(frozen=True, eq=False)
+class End:
+    """The end of a chain, and a node of the graph that reads it.
+
+    Attributes:
+        graph, node: the graph, and what reads.
+        value: what is read.
+        composer: has the chain so far.
+        anchor: what the chain begins with.
     """
+
+    graph: Graph
+    node: Node
+    value: str
+    composer: PostOpsComposer
+    anchor: Node
+
+    @property
+    def front(self) -> Front:
+        """What stands in front of the chain."""
+        return self.composer.front
+
+
+def two_operands(end: End) -> Found | Refusal | None:
+    """What a node does to the chain, or why post-ops cannot do it; None when the node reads nothing
+    but the chain otherwise.
+    """
+    graph, node, front = end.graph, end.node, end.front
     algorithm = node.spec.binary
     assert algorithm is not None
     if node.inputs[0] == node.inputs[1]:
         same = with_itself(algorithm)
         return None if same is None else ([*same], None)
-    first = node.inputs[0] == value
+    first = node.inputs[0] == end.value
     other = node.inputs[1] if first else node.inputs[0]
     if algorithm in ("gt", "ge", "lt", "le") and not first:
         algorithm = MIRRORED[algorithm]
-    constant = graph.constant(other)
-    if constant is not None:
-        vector = along_channels(np.asarray(constant), composer.front)
-        if vector is not None:
-            return _with_vector(graph, node, vector, algorithm, composer.front, first=first)
-        other = _in_rank(graph, other, composer.front.rank)
-    elsewhere = branch_refusal(graph, node, value) if node.op == "Add" else None
+    data = graph.constant(other)
+    vector = None if data is None else along_channels(np.asarray(data), front)
+    if vector is not None:
+        infinite_bound = node.op in ("Max", "Min") and not np.isnan(vector).any()
+        if not (np.isfinite(vector).all() or infinite_bound):
+            reason = f"no basic operation for {node.op} by this constant"
+            return Refusal(reason, "finite numbers", "infinity or NaN")
+        filed = front.along_channels(vector)
+        operand = partial(graph.add_constant, f"{node.output}/operand", filed)
+        return [*with_constant(algorithm, vector, operand, first=first)], None
+    if data is not None and data.ndim < front.rank:  # as post-ops want it
+        shape = (1,) * (front.rank - data.ndim) + data.shape
+        other = graph.add_constant(f"{other}/rank{front.rank}", data.reshape(shape))
+    elsewhere = branch_refusal(graph, node, end.value) if node.op == "Add" else None
     if elsewhere is not None:
         return elsewhere
-    if not _fits(graph, other, value):
+    if not _fits(graph, other, end.value):
         return Refusal(
             "the other operand does not broadcast to the chain",
-            str(graph.type(value)),
+            str(graph.type(end.value)),
             str(graph.type(other)),
         )
-    codes = decoded(graph, other)
-    found = (
-        None
-        if codes is None
-        else _with_codes(graph, node, value, codes, algorithm, anchor, composer, first=first)
-    )
-    return found or _with_values(graph, node, value, other, algorithm, anchor, first=first)
+    decode = decoded(graph, other)
+    codes = None if decode is None else _with_codes(end, decode, algorithm, first=first)
+    if codes is not None:
+        return codes, decode
+    if graph.type(other).dtype is not DType.F32:
+        return Refusal(
+            "the other operand is neither f32 nor 8-bit codes",
+            "f32, or per-tensor u8 or s8",
+            graph.type(other).dtype.value,
+        )
+    found = with_tensor(algorithm, _tensor(end, Add(other, DType.F32), other), first=first)
+    assert not isinstance(found, Refusal)  # f32 values have no zero point
+    return [*found], None
 
 
 def decoded(graph: Graph, value: str) -> Node | None:
@@ -114,32 +150,6 @@ def along_channels(data: npt.NDArray[np.generic], front: Front) -> Vec | None:
     return None
 
 
-def _in_rank(graph: Graph, constant: str, rank: int) -> str:
-    """A constant with dimensions of 1 in front, as broadcasting reads it: post-ops want the
-    destination's rank.
-    """
-    data = graph.constant(constant)
-    if data is None or data.ndim >= rank:
-        return constant
-    return graph.add_constant(
-        f"{constant}/rank{rank}", data.reshape((1,) * (rank - data.ndim) + data.shape)
-    )
-
-
-def _with_vector(
-    graph: Graph, node: Node, vector: Vec, algorithm: str, front: Front, *, first: bool
-) -> Found | Refusal:
-    if np.isnan(vector).any() or not (np.isfinite(vector).all() or node.op in ("Max", "Min")):
-        return Refusal(
-            f"no basic operation for {node.op} by this constant",
-            "finite numbers",
-            "infinity or NaN",
-        )
-    filed = front.along_channels(vector)
-    operand = partial(graph.add_constant, f"{node.output}/operand", filed)
-    return [*with_constant(algorithm, vector, operand, first=first)], None
-
-
 def comparable(graph: Graph, ops: Sequence[ChainOp], composer: PostOpsComposer) -> list[ChainOp]:
     """The operations, by `DIFFERENCE` where the target compares with a single number only and the
     operand is no such.
@@ -147,18 +157,15 @@ def comparable(graph: Graph, ops: Sequence[ChainOp], composer: PostOpsComposer) 
     front = composer.front
     if front.channels % composer.target.comparison_lanes == 0:
         return list(ops)
+    zero = np.zeros((1,) * front.rank, np.float32)
     result: list[ChainOp] = []
     for op in ops:
         found = None
         if isinstance(op, BinaryOp | CodesOp) and not _is_single(graph, op.operand):
-            found = DIFFERENCE.apply(op, partial(_nothing, graph, op.operand, front.rank))
+            nothing = partial(graph.add_constant, f"{op.operand}/zero", zero)
+            found = DIFFERENCE.apply(op, nothing)
         result += found if isinstance(found, tuple) else (op,)
     return result
-
-
-def _nothing(graph: Graph, beside: str, rank: int) -> str:
-    """Files a 0 of the destination's rank."""
-    return graph.add_constant(f"{beside}/zero", np.zeros((1,) * rank, np.float32))
 
 
 def _is_single(graph: Graph, value: str) -> bool:
@@ -175,56 +182,27 @@ def _fits(graph: Graph, other: str, value: str) -> bool:
     return a is not None and b is not None and len(a) == len(b) and dims.fits(a, b)
 
 
-def _with_values(
-    graph: Graph, node: Node, value: str, other: str, algorithm: str, anchor: Node, *, first: bool
-) -> Found | Refusal:
-    if graph.type(other).dtype is not DType.F32:
-        return Refusal(
-            "the other operand is neither f32 nor 8-bit codes",
-            "f32, or per-tensor u8 or s8",
-            graph.type(other).dtype.value,
-        )
-    why_not = (
-        overwriting_refusal(graph, other, other, value, node, anchor)
-        if algorithm in ("add", "sub")
-        else ""
-    )
-    tensor = Add(other, DType.F32, in_place=not why_not, why_not=why_not)
-    found = with_tensor(algorithm, tensor, first=first)
-    assert not isinstance(found, Refusal)  # f32 values have no zero point
-    return [*found], None
+def _tensor(end: End, stored: Add, read: str) -> Add:
+    """What is stored, and read as `read`, with what is known of its buffer."""
+    why_not = _overwriting_refusal(end, stored.operand, read)
+    return replace(stored, in_place=not why_not, why_not=why_not)
 
 
-def _with_codes(
-    graph: Graph,
-    node: Node,
-    value: str,
-    decode: Node,
-    algorithm: str,
-    anchor: Node,
-    composer: PostOpsComposer,
-    *,
-    first: bool,
-) -> Found | None:
+def _with_codes(end: End, decode: Node, algorithm: str, *, first: bool) -> list[ChainOp] | None:
     """The operation with s*(q - z), q the codes; None when no attributes decode the operand, so
     that a step of its own must.
 
     Comparisons, maximum and minimum see `compared_codes.py`, the others `definitions.py`.
     """
-    quant = decode.attr("quant", Quantization)
-    codes, scale, zero = decode.inputs[0], quant.scale[0], quant.zero_point[0]
+    quant, codes = decode.attr("quant", Quantization), decode.inputs[0]
+    numbers = end.graph.type(codes).dtype, quant.scale[0], quant.zero_point[0]
     if algorithm in MIRRORED:
-        op = CodesOp(algorithm, codes, graph.type(codes).dtype, scale, zero)
-        differ = codes_differ(composer.front, composer.chain, op, told=is_told_behind(graph, node))
-        return None if differ else ([op], decode)
-    why_not = (
-        overwriting_refusal(graph, codes, decode.output, value, node, anchor)
-        if algorithm in ("add", "sub")
-        else ""
-    )
-    tensor = Add(codes, graph.type(codes).dtype, scale, zero, not why_not, why_not)
+        op = CodesOp(algorithm, codes, *numbers)
+        told = is_told_behind(end.graph, end.node)
+        return None if codes_differ(end.front, end.composer.chain, op, told=told) else [op]
+    tensor = _tensor(end, Add(codes, *numbers), decode.output)
     found = with_tensor(algorithm, tensor, first=first)
-    return None if isinstance(found, Refusal) else ([*found], decode)
+    return None if isinstance(found, Refusal) else [*found]
 
 
 _MANY_READERS = (
@@ -232,15 +210,16 @@ _MANY_READERS = (
 )
 
 
-def overwriting_refusal(
-    graph: Graph, stored: str, read: str, value: str, node: Node, anchor: Node
-) -> str:
-    """Why the step may not write over the buffer of `stored`, which `node` reads as `read`; '' when
-    it may.
+def _overwriting_refusal(end: End, stored: str, read: str) -> str:
+    """Why the step may not write over the buffer of `stored`, which the node reads as `read`; ''
+    when it may, or adds nothing.
 
     It may when the buffer dies there: the shapes agree, the graph does not own it, and every other
     reader has run before the anchor.
     """
+    graph, value, node, anchor = end.graph, end.value, end.node, end.anchor
+    if node.spec.binary not in ("add", "sub"):
+        return ""
     if not dims.same_shape(graph.type(stored).shape, graph.type(value).shape):
         return f"the skip has another shape: {graph.type(stored)} against {graph.type(value)}"
     if graph.producer(first := first_view(graph, stored)) is None:

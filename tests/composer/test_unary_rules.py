@@ -30,7 +30,7 @@ from fqfuse.composer.formula.formula import (
     vec,
 )
 from fqfuse.composer.mapping.post_ops_composer import PostOpsComposer
-from fqfuse.composer.steps.chain import operations_of
+from fqfuse.composer.steps.chain import End, operations_of
 from fqfuse.composer.steps.prelu import PRELU, PreluOfSource
 from fqfuse.ir.types import DType
 
@@ -97,7 +97,7 @@ def written(op: str, *constants: object, **attrs: object) -> list[ChainOp]:
     graph = n.done(y)
     node = graph.producer(graph.outputs[0])
     assert node is not None
-    found = operations_of(graph, node, node.inputs[0], PostOpsComposer(V3, conv()), node)
+    found = operations_of(End(graph, node, node.inputs[0], PostOpsComposer(V3, conv()), node))
     assert isinstance(found, tuple)
     return found[0]
 

@@ -56,7 +56,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text(text, encoding="utf-8")
     algebra = (copy / "composer" / "formula" / "algebra.py").read_text(encoding="utf-8")
-    mark = "SIMPLIFYING: tuple[Rule, ...] = ("
+    mark = "SIMPLIFYING: tuple[Rule[Rewrite], ...] = ("
     assert algebra.count(mark) == 1
     (copy / "composer" / "formula" / "algebra.py").write_text(
         algebra.replace(mark, f"{rule}\n\n{mark}"), encoding="utf-8"
