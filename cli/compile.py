@@ -13,12 +13,10 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput
-from ..files import is_there
 from .options import AsJson, Color, ColorOption, Target
+from .out import refuse_over
 
-__all__ = ["COMPILE_SCHEMA", "command"]
-
-COMPILE_SCHEMA = "fqfuse.compile/1"
+__all__ = ["command"]
 
 
 def command(
@@ -40,12 +38,7 @@ def command(
             where=str(model),
             hint="inspect or run it as it is, or compile the model it was made of",
         )
-    if is_there(output) and output.samefile(model):
-        raise InvalidInput(
-            "the plan would replace the model",
-            where=str(output),
-            hint="name another file with --output",
-        )
+    refuse_over(output, model, "the plan would replace the model")
     plan = compiled(model, target)
     save_plan(plan, output)
 
@@ -58,7 +51,7 @@ def command(
     if as_json:
         print_json(
             {
-                "schema": COMPILE_SCHEMA,
+                "schema": "fqfuse.compile/1",
                 "model": str(model),
                 "plan": str(output),
                 "bytes": size,

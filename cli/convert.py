@@ -18,12 +18,10 @@ from typing import Annotated
 import typer
 
 from ..errors import FqfuseError, InvalidInput
-from ..files import is_there
 from .options import AsJson, Color, ColorOption, choice
+from .out import refuse_over
 
-__all__ = ["CONVERT_SCHEMA", "command"]
-
-CONVERT_SCHEMA = "fqfuse.convert/1"
+__all__ = ["command"]
 
 
 class To(enum.StrEnum):
@@ -72,12 +70,7 @@ def command(
             where=str(plan),
             hint=f"compile the model: fqfuse compile MODEL -o PLAN --target {to}",
         )
-    if is_there(output) and output.samefile(plan):
-        raise InvalidInput(
-            "the new plan would replace the old one",
-            where=str(output),
-            hint="name another file with --output",
-        )
+    refuse_over(output, plan, "the new plan would replace the old one")
     old = load_plan(plan)
     try:
         new = convert(old, to.value, how.value)
@@ -106,7 +99,7 @@ def command(
     if as_json:
         print_json(
             {
-                "schema": CONVERT_SCHEMA,
+                "schema": "fqfuse.convert/1",
                 "source": str(plan),
                 "plan": str(output),
                 "bytes": size,
@@ -122,9 +115,9 @@ def command(
     else:
         kinds = ", ".join(f"{count:,} {way}" for way, count in ways.items() if count)
         rows = {
-            "converted": f"{len(decisions):,} of {len(new.steps):,} steps: {kinds or 'none has attributes of oneDNN 2'}"
+            "converted": f"{len(decisions):,} of {len(new.steps):,} steps: {kinds or 'none has attributes of oneDNN 2'}",
+            "plan": f"{output} ({size:,} bytes)",
         }
-        rows["plan"] = f"{output} ({size:,} bytes)"
         show(
             converted_report(new, decisions, layout_of_stdout(), title_text(plan.name), rows), color
         )

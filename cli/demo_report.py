@@ -4,8 +4,6 @@ classifying them compare.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -13,10 +11,8 @@ from rich.text import Text
 from ..report.json import Json, plan_json, summary_json
 from ..report.layout import Layout, heading, plain_table
 from ..report.text import short_report
+from .demo_result import Demo
 from .digits_art import GAP, drawn_row, drawn_width
-
-if TYPE_CHECKING:
-    from .demo import Demo
 
 __all__ = ["demo_json", "demo_report"]
 
@@ -81,11 +77,9 @@ def _digits(demo: Demo, count: int) -> Text:
 
 def demo_json(demo: Demo) -> dict[str, Json]:
     """The demo for programs."""
-    from .demo import DEMO_SCHEMA
-
     f32, unfused = demo.runs[0], demo.runs[-2]
     return {
-        "schema": DEMO_SCHEMA,
+        "schema": "fqfuse.demo/1",
         "form": demo.form.value,
         "target": demo.plan.target,
         "backend": demo.backend,

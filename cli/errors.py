@@ -27,9 +27,7 @@ import typer
 from ..errors import FqfuseError, InternalError, printable
 from .out import STDOUT, write_out
 
-__all__ = ["ERROR_SCHEMA", "Failure", "exit_code_of"]
-
-ERROR_SCHEMA = "fqfuse.error/1"
+__all__ = ["Failure", "exit_code_of"]
 
 USER, BUG, INTERRUPTED = 2, 3, 130
 
@@ -76,7 +74,7 @@ class Failure:
         where = "\n".join(filter(None, (where, self.excerpt)))
         error = {"kind": self.kind, "what": what, "where": where, "hint": hint, "saved": self.saved}
         return json.dumps(
-            {"schema": ERROR_SCHEMA, "error": error, "exit_code": self.exit_code}, indent=2
+            {"schema": "fqfuse.error/1", "error": error, "exit_code": self.exit_code}, indent=2
         )
 
 
@@ -151,24 +149,18 @@ def _traceback(error: BaseException) -> str:
     return f"{first}Traceback (most recent call last):\n{frames}{message}\n"
 
 
-def _frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """The frames of an exception that lie in fqfuse, this file left out."""
-    root, here = Path(__file__).resolve().parents[1], Path(__file__).resolve()
-    frames = traceback.extract_tb(error.__traceback__)
-    return [
-        frame
-        for frame in frames
-        if (path := Path(frame.filename).resolve()).is_relative_to(root) and path != here
-    ]
-
-
 def _place(error: BaseException) -> str:
-    """The innermost line of fqfuse that the exception went through, as module and line."""
-    frames = _frames(error)
-    if not frames:
-        return ""
-    path = Path(frames[-1].filename).resolve().relative_to(Path(__file__).resolve().parents[1])
-    return f"{'.'.join(('fqfuse', *path.with_suffix('').parts))}, line {frames[-1].lineno}"
+    """The innermost line of fqfuse that the exception went through, as module and line; this file
+    is left out.
+    """
+    here = Path(__file__).resolve()
+    root = here.parents[1]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename).resolve()
+        if path.is_relative_to(root) and path != here:
+            module = path.relative_to(root).with_suffix("").parts
+            return f"{'.'.join(('fqfuse', *module))}, line {frame.lineno}"
+    return ""
 
 
 def _tell(failure: Failure, *, as_json: bool) -> None:

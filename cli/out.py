@@ -8,10 +8,12 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 
 from ..errors import InvalidInput
+from ..files import is_there
 
-__all__ = ["STDOUT", "json_safe", "write_out"]
+__all__ = ["STDOUT", "json_safe", "refuse_over", "write_out"]
 
 STDOUT = "standard output"
 
@@ -46,3 +48,13 @@ def write_out(text: str) -> None:
             where=STDOUT,
             hint="send it elsewhere",
         ) from error
+
+
+def refuse_over(output: Path, source: Path, what: str) -> None:
+    """Refuses to write over the file that was read.
+
+    Raises:
+        InvalidInput: they are the same; the message is `what`.
+    """
+    if is_there(output) and output.samefile(source):
+        raise InvalidInput(what, where=str(output), hint="name another file with --output")

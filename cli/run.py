@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from ..report.json import Json
     from .feeds import Feed
 
-__all__ = ["RUN_SCHEMA", "command"]
-
-RUN_SCHEMA = "fqfuse.run/1"
+__all__ = ["command"]
 
 
 def command(
@@ -118,7 +116,7 @@ def _report(
     given = {name: _type(array) for name, array in outputs.items()}
     if as_json:
         document: Json = {
-            "schema": RUN_SCHEMA,
+            "schema": "fqfuse.run/1",
             "model": str(model),
             "target": session.plan.target,
             "backend": session.backend,

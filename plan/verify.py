@@ -8,8 +8,7 @@ check_plan(plan, blame="plan_from_graph")     # the compiler made it: InternalEr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ..errors import InternalError, PlanError
 from ..ir.decision import DequantizeFate, Half, QuantizeFate
@@ -25,7 +24,7 @@ from .types import Plan, Step
 from .verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from .verify_shapes import params_fit, roles_fit, shapes_fit, types_fit
 
-__all__ = ["PLAN", "PlanRow", "check_plan", "verify_plan"]
+__all__ = ["PLAN", "check_plan", "verify_plan"]
 
 _SAVED_DATA = (
     64 << 20
@@ -33,28 +32,13 @@ _SAVED_DATA = (
 _SHOWN = 50
 
 
-@dataclass(frozen=True)
-class PlanRow:
-    """One rule of plans.
-
-    Attributes:
-        name: `bound-before-use`.
-        says: what must hold, one sentence.
-        find: where it does not hold.
-    """
-
-    name: str
-    says: str
-    find: Callable[[Plan], Iterable[Finding]]
-
-
 def verify_plan(plan: Plan) -> list[Diagnostic]:
     """Everything in the plan that breaks a rule (the first 50); empty when it is sound."""
-    broken = [(row, finding) for row in PLAN for finding in row.find(plan)][:_SHOWN]
+    broken = [(row, found) for row, find in PLAN.items() for found in find(plan)][:_SHOWN]
     if not broken:
         return []
     text = render_plan(plan, data="digest", explain=False)
-    return [diagnose(f"plan/{row.name}", "", finding, text) for row, finding in broken]
+    return [diagnose(f"plan/{row}", "", found, text) for row, found in broken]
 
 
 def check_plan(plan: Plan, *, source: str = "", blame: str = "") -> None:
@@ -89,17 +73,20 @@ def check_plan(plan: Plan, *, source: str = "", blame: str = "") -> None:
 
 
 def _target(plan: Plan) -> Iterator[Finding]:
+    """The target is known."""
     if plan.target not in TARGETS:
         yield Finding(f"there is no target {name_text(plan.target)}")
 
 
 def _names(plan: Plan) -> Iterator[Finding]:
+    """Steps have names of their own."""
     for name, times in Counter(step.name for step in plan.steps).items():
         if times > 1 or not name:
             yield Finding(f"{times} steps are called {name_text(name)}", name)
 
 
 def _defined(plan: Plan) -> Iterator[Finding]:
+    """Values with a type are inputs, or written by a step."""
     times = Counter(plan.inputs)
     for value in plan.inputs:
         if value not in plan.values or value in plan.constants or times[value] > 1:
@@ -122,6 +109,7 @@ def _defined(plan: Plan) -> Iterator[Finding]:
 
 
 def _bound(plan: Plan) -> Iterator[Finding]:
+    """A value is written once, has a type, and is written before it is read."""
     ready = {*plan.inputs, *plan.constants}
     for step in plan.steps:
         for value in step.inputs:
@@ -140,6 +128,7 @@ def _bound(plan: Plan) -> Iterator[Finding]:
 
 
 def _outputs(plan: Plan) -> Iterator[Finding]:
+    """The plan returns values that exist."""
     if not plan.outputs:
         yield Finding("the plan returns nothing")
     for value in plan.outputs:
@@ -150,6 +139,7 @@ def _outputs(plan: Plan) -> Iterator[Finding]:
 
 
 def _quantization(plan: Plan) -> Iterator[Finding]:
+    """Dimensions and quantization fit each other."""
     for value, type_ in plan.values.items():
         problem = quantization_problem(type_)
         if problem:
@@ -157,6 +147,7 @@ def _quantization(plan: Plan) -> Iterator[Finding]:
 
 
 def _constants(plan: Plan) -> Iterator[Finding]:
+    """Slopes and weights of post-ops are constants."""
     for step in plan.steps:
         demanded = [
             getattr(op, name)
@@ -171,6 +162,7 @@ def _constants(plan: Plan) -> Iterator[Finding]:
 
 
 def _sums(plan: Plan) -> Iterator[Finding]:
+    """What a sum overwrites is dead afterwards, and fills the destination."""
     last_read = {value: index for index, step in enumerate(plan.steps) for value in step.inputs}
     last_read |= dict.fromkeys(plan.outputs, len(plan.steps))
     for index, step in enumerate(plan.steps):
@@ -219,6 +211,7 @@ _NO_WORK = {
 
 
 def _fates(plan: Plan) -> Iterator[Finding]:
+    """Fates are about quantizers and steps that exist."""
     for fate in plan.fates:
         label = f"the {fate.half.value} fate `{fate.fate.value}` of {name_text(fate.quantizer)}"
         if fate.quantizer not in plan.quantizers:
@@ -236,6 +229,7 @@ def _fates(plan: Plan) -> Iterator[Finding]:
 
 
 def _fates_add_up(plan: Plan) -> Iterator[Finding]:
+    """Both halves of every quantizer have a fate."""
     told = {(fate.quantizer, fate.half) for fate in plan.fates}
     for name, quantizer in plan.quantizers.items():
         if quantizer.name != name:
@@ -248,6 +242,7 @@ def _fates_add_up(plan: Plan) -> Iterator[Finding]:
 
 
 def _fates_are_true(plan: Plan) -> Iterator[Finding]:
+    """A step has what a fate says of it."""
     for fate in plan.fates:
         if fate.step is None or not 0 <= fate.step < len(plan.steps):
             continue
@@ -279,41 +274,24 @@ def _has_it(plan: Plan, step: Step, fate: QuantizeFate | DequantizeFate) -> bool
     return True
 
 
-PLAN: tuple[PlanRow, ...] = (
-    PlanRow("target", "the target is known", _target),
-    PlanRow("step-names", "steps have names of their own", _names),
-    PlanRow("defined", "values with a type are inputs, or written by a step", _defined),
-    PlanRow(
-        "bound-before-use",
-        "a value is written once, has a type, and is written before it is read",
-        _bound,
-    ),
-    PlanRow("outputs-exist", "the plan returns values that exist", _outputs),
-    PlanRow("quantization", "dimensions and quantization fit each other", _quantization),
-    PlanRow(
-        "roles",
-        "a primitive computes its op, and has the arguments that it needs, in known roles",
-        roles_fit,
-    ),
-    PlanRow("params", "parameters are those that the op's row has, of its kinds", params_fit),
-    PlanRow("shapes", "what a step writes has the shape that its op gives", shapes_fit),
-    PlanRow(
-        "types", "a primitive reads and writes element types that the target has for it", types_fit
-    ),
-    PlanRow(
-        "scales",
-        "scales stand where the target has them, one for each index of their mask",
-        scales_fit,
-    ),
-    PlanRow(
-        "zero-points", "zero points stand where the target has them, on integers", zero_points_fit
-    ),
-    PlanRow(
-        "post-ops", "post-ops are those that the target has, with operands that fit", post_ops_fit
-    ),
-    PlanRow("constants", "slopes and weights of post-ops are constants", _constants),
-    PlanRow("sum", "what a sum overwrites is dead afterwards, and fills the destination", _sums),
-    PlanRow("fates", "fates are about quantizers and steps that exist", _fates),
-    PlanRow("fates-add-up", "both halves of every quantizer have a fate", _fates_add_up),
-    PlanRow("fates-true", "a step has what a fate says of it", _fates_are_true),
-)
+PLAN: Mapping[str, Callable[[Plan], Iterable[Finding]]] = {
+    "target": _target,
+    "step-names": _names,
+    "defined": _defined,
+    "bound-before-use": _bound,
+    "outputs-exist": _outputs,
+    "quantization": _quantization,
+    "roles": roles_fit,
+    "params": params_fit,
+    "shapes": shapes_fit,
+    "types": types_fit,
+    "scales": scales_fit,
+    "zero-points": zero_points_fit,
+    "post-ops": post_ops_fit,
+    "constants": _constants,
+    "sum": _sums,
+    "fates": _fates,
+    "fates-add-up": _fates_add_up,
+    "fates-true": _fates_are_true,
+}
+"""The rules of plans: name -> where it does not hold. What must hold says the docstring of each."""

@@ -54,15 +54,20 @@ SCHEMAS: Mapping[str, Schema] = {
     "concat": Schema(("src_0",), (), repeats=True),
     "eltwise": Schema(takes=()),
     "reorder": Schema(takes=()),
-    "pooling": Schema(),
-    "softmax": Schema(),
-    "layer_normalization": Schema(),
-    "batch_normalization": Schema(),
-    "reduction": Schema(),
-    "resampling": Schema(),
-    "shuffle": Schema(),
-    "prelu": Schema(),
-    "lrn": Schema(),
+    **dict.fromkeys(
+        (
+            "pooling",
+            "softmax",
+            "layer_normalization",
+            "batch_normalization",
+            "reduction",
+            "resampling",
+            "shuffle",
+            "prelu",
+            "lrn",
+        ),
+        Schema(),
+    ),
 }
 """The primitives."""
 

@@ -4,8 +4,6 @@ from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rich.console import Group, RenderableType
 from rich.text import Text as RichText
 
@@ -22,59 +20,37 @@ what is fused.
 """
 
 
-@dataclass(frozen=True)
-class _Row:
-    index: int
-    primitive: Text
-    types: Text
-    fused: RichText
-    origin: RichText
-
-
 def steps_part(plan: Plan, layout: Layout) -> list[RenderableType]:
     """Heading and table of the steps; a long table keeps its beginning and its end. Nothing when
     there are none.
     """
     if not plan.steps:
         return []
-    notation = Notation(plan)
+    notation, wide = Notation(plan), layout.is_wide
     head, hidden, tail = folded(tuple(enumerate(plan.steps)), layout)
-    rows = [[_row(notation, index, step, layout) for index, step in part] for part in (head, tail)]
-    return [
-        heading("Steps", "what is fused stands in the order in which it is applied"),
-        _table(rows[0], hidden, rows[1], layout),
-    ]
-
-
-def _table(head: list[_Row], hidden: int, tail: list[_Row], layout: Layout) -> RenderableType:
-    wide = layout.is_wide
     table = plain_table("#", "primitive", "types", "fused", *(["from"] if wide else []))
     table.columns[1].justify = "right"
     table.columns[2].no_wrap = wide
-    for row in head:
-        table.add_row("", *_cells(row, wide))
+    for index, step in head:
+        table.add_row("", *_cells(notation, index, step, layout))
     if hidden:
         table.add_row("", "…", Text(f"{hidden:,} more: see --all", style="dim"))
-    for row in tail:
-        table.add_row("", *_cells(row, wide))
-    return table
+    for index, step in tail:
+        table.add_row("", *_cells(notation, index, step, layout))
+    return [heading("Steps", "what is fused stands in the order in which it is applied"), table]
 
 
-def _cells(row: _Row, wide: bool) -> list[RenderableType]:
-    beside: list[RenderableType] = (
-        [row.fused, row.origin] if wide else [Group(*filter(None, (row.fused, row.origin)))]
-    )
-    return [str(row.index), row.primitive, row.types, *beside]
-
-
-def _row(notation: Notation, index: int, step: Step, layout: Layout) -> _Row:
-    return _Row(
-        index,
-        Text(notation.primitive(step), style=_style(notation.plan, step)),
-        Text(notation.types(step)),
+def _cells(notation: Notation, index: int, step: Step, layout: Layout) -> list[RenderableType]:
+    beside = [
         listed(notation.fused(step) or ["-"]),
         _origin(notation, step, layout),
-    )
+    ]
+    return [
+        str(index),
+        Text(notation.primitive(step), style=_style(notation.plan, step)),
+        Text(notation.types(step)),
+        *(beside if layout.is_wide else [Group(*(part for part in beside if part))]),
+    ]
 
 
 def _style(plan: Plan, step: Step) -> str:

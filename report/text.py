@@ -45,7 +45,7 @@ def plan_report(
         refusals_part(plan.decisions, layout),
         decisions_part(plan, layout) if decisions else [],
     ]
-    return _spaced([part for part in parts if part])
+    return _spaced(parts)
 
 
 def summary_report(
@@ -68,22 +68,13 @@ def converted_report(
         title: stands in front.
         more: further rows of the totals.
     """
-    parts = (
-        _summary_part(plan, title, more),
-        refusals_part(decisions, layout, "Converted mechanically"),
-    )
-    return _spaced([part for part in parts if part])
+    refusals = refusals_part(decisions, layout, "Converted mechanically")
+    return _spaced([_summary_part(plan, title, more), refusals])
 
 
 def short_report(plan: Plan, layout: Layout = PIPE, *, title: str = "") -> RenderableType:
     """Totals, and the fates without their reasons, as `fqfuse demo` prints them."""
-    return _spaced(
-        [
-            part
-            for part in (_summary_part(plan, title), fates_part(plan, layout, reasons=False))
-            if part
-        ]
-    )
+    return _spaced([_summary_part(plan, title), fates_part(plan, layout, reasons=False)])
 
 
 def _summary_part(
@@ -111,31 +102,28 @@ def _summary_part(
 
 def _totals(summary: Summary, plan: Plan) -> list[tuple[str, RichText]]:
     kinds = ", ".join(f"{kind.steps} {name}" for name, kind in summary.kinds.items())
-    rows: list[tuple[str, RichText]] = [
-        ("inputs", _values(plan, plan.inputs)),
-        ("outputs", _values(plan, plan.outputs)),
-        (
-            "steps",
-            Text(
-                f"{summary.steps:,}: {kinds}" if summary.steps else "none: the outputs are constant"
-            ),
-        ),
-        ("int8", _int8(summary)),
-    ]
     attributes = [
         f"{name} on {count_text(count, 'step')}" for name, count in summary.attributes.items()
     ]
     post_ops = [f"{count} {name}" for name, count in summary.post_ops.items()]
-    rows.append(("attributes", Text(", ".join(attributes) or "none")))
-    rows.append(("post-ops", Text(", ".join(post_ops) or "none")))
-    rows.append(("constants", Text(f"{summary.constants:,}, {bytes_text(summary.constant_bytes)}")))
-    rows.append(("quantizers", _quantizers(summary)))
-    if summary.quantizers:
-        rows.append(("  quantize", _fates(summary.quantize)))
-        rows.append(("  dequantize", _fates(summary.dequantize)))
-    refused = count_text(summary.refused, "refusal")
-    rows.append(("decisions", Text(f"{summary.fired:,} fired, {refused}")))
-    return rows
+    steps = f"{summary.steps:,}: {kinds}" if summary.steps else "none: the outputs are constant"
+    decisions = f"{summary.fired:,} fired, {count_text(summary.refused, 'refusal')}"
+    halves = [
+        ("  quantize", _fates(summary.quantize)),
+        ("  dequantize", _fates(summary.dequantize)),
+    ]
+    return [
+        ("inputs", _values(plan, plan.inputs)),
+        ("outputs", _values(plan, plan.outputs)),
+        ("steps", Text(steps)),
+        ("int8", _int8(summary)),
+        ("attributes", Text(", ".join(attributes) or "none")),
+        ("post-ops", Text(", ".join(post_ops) or "none")),
+        ("constants", Text(f"{summary.constants:,}, {bytes_text(summary.constant_bytes)}")),
+        ("quantizers", _quantizers(summary)),
+        *(halves if summary.quantizers else []),
+        ("decisions", Text(decisions)),
+    ]
 
 
 def _values(plan: Plan, names: tuple[str, ...]) -> RichText:
@@ -176,8 +164,9 @@ def _fates(fates: Mapping[str, int]) -> RichText:
     return Text(", ").join(parts)
 
 
-def _spaced(parts: list[list[RenderableType]]) -> RenderableType:
+def _spaced(parts: Sequence[list[RenderableType]]) -> RenderableType:
+    """The parts that are not empty, with a blank line between."""
     rows: list[RenderableType] = []
-    for part in parts:
+    for part in filter(None, parts):
         rows += [*([Text()] if rows else []), *part]
     return Group(*rows)
