@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -30,24 +31,16 @@ __all__ = ["BACKENDS", "InferenceSession", "NodeArg", "check_backend"]
 
 BACKENDS = ("auto", "numpy", "onednn")
 
+_STATE = {"plan": bytes, "backend": str, "threads": int, "run_bytes": int | None}
+
 _MOST_THREADS = 1024  # each has memory of its own
 
-_ORT_TYPES = {
+_ORT_TYPES = {  # where it is not NumPy's name of what carries the elements
     DType.F32: "float",
     DType.F64: "double",
-    DType.F16: "float16",
     DType.BF16: "bfloat16",
     DType.S4: "int4",
     DType.U4: "uint4",
-    DType.S8: "int8",
-    DType.U8: "uint8",
-    DType.S16: "int16",
-    DType.U16: "uint16",
-    DType.S32: "int32",
-    DType.U32: "uint32",
-    DType.S64: "int64",
-    DType.U64: "uint64",
-    DType.BOOL: "bool",
     DType.STRING: "string",
 }
 
@@ -103,7 +96,7 @@ class InferenceSession:
         self._asked = backend
         self._threads = _checked_threads(threads)
         self._run_bytes = run_bytes
-        self.plan = path_or_plan if isinstance(path_or_plan, Plan) else _load(path_or_plan)
+        self.plan = path_or_plan if isinstance(path_or_plan, Plan) else read_plan(path_or_plan)
         self._executor, self.backend, self.backend_reason = _executor(
             self.plan, backend, self._threads, RunBudget.of(run_bytes)
         )
@@ -119,12 +112,10 @@ class InferenceSession:
             shape is not None and all(isinstance(dim, int) for dim in shape) for shape in shapes
         )
         if self._static:
-            try:
+            with _memory_enough():
                 self._executor.bind(
                     {name: type_.static_shape for name, type_ in self._inputs.items()}
                 )
-            except MemoryError as error:
-                raise _no_memory(error) from error
 
     @property
     def threads(self) -> int:
@@ -157,10 +148,8 @@ class InferenceSession:
         """
         wanted = () if output_names is None else self._wanted(output_names)
         arrays = self._checked(feeds)
-        try:
+        with _memory_enough():
             found = self._executor.run(arrays)
-        except MemoryError as error:
-            raise _no_memory(error) from error
         if not wanted:
             return found
         by_name = dict(zip(self.plan.outputs, found, strict=True))
@@ -173,10 +162,8 @@ class InferenceSession:
             InvalidInput: as `run`.
         """
         arrays = self._checked(feeds)
-        try:
+        with _memory_enough():
             return self._executor.run_all(arrays)
-        except MemoryError as error:
-            raise _no_memory(error) from error
 
     def placement(self) -> tuple[Placement, ...]:
         """Where each step runs, and why: on oneDNN by which implementation, as a mere view, or on
@@ -202,28 +189,14 @@ class InferenceSession:
         }
 
     def __setstate__(self, state: object) -> None:
-        if not isinstance(state, dict) or state.keys() != {
-            "plan",
-            "backend",
-            "threads",
-            "run_bytes",
-        }:
-            raise InvalidInput("this is not the state of a session")
-        plan, backend, threads, run_bytes = (
-            state["plan"],
-            state["backend"],
-            state["threads"],
-            state["run_bytes"],
-        )
         if (
-            not isinstance(plan, bytes)
-            or not isinstance(backend, str)
-            or not isinstance(threads, int)
+            not isinstance(state, dict)
+            or state.keys() != _STATE.keys()
+            or not all(isinstance(state[name], kind) for name, kind in _STATE.items())
         ):
             raise InvalidInput("this is not the state of a session")
-        if not isinstance(run_bytes, int | None):
-            raise InvalidInput("this is not the state of a session")
-        InferenceSession.__init__(self, read_plan(plan), backend, threads, run_bytes=run_bytes)
+        plan, backend, threads = read_plan(state["plan"]), state["backend"], state["threads"]
+        InferenceSession.__init__(self, plan, backend, threads, run_bytes=state["run_bytes"])
 
     # -- feeds -------------------------------------------------------------------------------------
 
@@ -345,9 +318,14 @@ def _listed(names: Sequence[object]) -> str:
     return ", ".join(name if isinstance(name, str) else repr(name) for name in names) or "none"
 
 
-def _no_memory(error: MemoryError) -> InvalidInput:
-    what = f"there is not enough memory for this run: {error}".rstrip(": ")
-    return InvalidInput(what, hint="feed smaller inputs, or use a larger machine")
+@contextmanager
+def _memory_enough() -> Iterator[None]:
+    """Raises InvalidInput where memory runs out."""
+    try:
+        yield
+    except MemoryError as error:
+        what = f"there is not enough memory for this run: {error}".rstrip(": ")
+        raise InvalidInput(what, hint="feed smaller inputs, or use a larger machine") from error
 
 
 def check_backend(backend: object) -> None:
@@ -376,7 +354,9 @@ def _checked_threads(threads: int | None) -> int:
 
 
 def _node_arg(name: str, type_: TensorType) -> NodeArg:
-    return NodeArg(name, type_.shape, f"tensor({_ORT_TYPES[type_.dtype]})")
+    return NodeArg(
+        name, type_.shape, f"tensor({_ORT_TYPES.get(type_.dtype, type_.dtype.numpy.name)})"
+    )
 
 
 def _executor(
@@ -403,8 +383,3 @@ def _executor(
             f"oneDNN cannot be used: {error.what}",
         )
     return executor, "onednn", executor.description
-
-
-def _load(source: str | PathLike[str]) -> Plan:
-    """The plan in a plan file (`fqfuse.InferenceSession` also takes models)."""
-    return read_plan(source)

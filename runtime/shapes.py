@@ -11,6 +11,7 @@ from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import Dim, DType, TensorType
 from ..plan.attributes import Binary, DepthwiseConv, Sum
+from ..plan.nodes import positional
 from ..plan.types import Plan, Step
 from .budget import RunBudget
 
@@ -88,43 +89,24 @@ def step_shapes(plan: Plan, step: Step, arrays: Mapping[str, Array]) -> dict[str
     }
 
 
-def row_inputs(step: Step, spec: OpSpec) -> list[str]:
+def row_inputs(step: Step, spec: OpSpec) -> Sequence[str]:
     """The values that a step reads, in the order of its op's row ('' where an optional one is
     absent).
+
+    Raises:
+        InternalError: the row has no such inputs.
     """
-    if step.primitive.startswith("onnx."):
-        return _by_name(step, spec)
-    values = [value for role, value in step.args if not (step.op == "MatMul" and role == "bias")]
-    if len(values) <= 1 or step.primitive in ("binary", "concat", "sum"):
+    values = [value for _, value in step.args]
+    if step.primitive in ("binary", "concat"):
         return values
     if step.primitive in ("convolution", "deconvolution", "matmul"):
-        return [step.arg(role) or "" for role in ("src", "weights", "bias")][: len(values)]
-    renamed = [("src", spec.inputs[0].name)]
-    return _by_name(step, spec, dict(renamed))
-
-
-def _by_name(step: Step, spec: OpSpec, aliases: Mapping[str, str] | None = None) -> list[str]:
-    found = {(aliases or {}).get(role, role): value for role, value in step.args}
-    result: list[str] = []
-    for param in spec.inputs:
-        if param.variadic:
-            numbers = [
-                int(role.removeprefix(prefix))
-                for role in found
-                if role.startswith(prefix := f"{param.name}_") and role != prefix
-            ]
-            # A gap is an absent input: a foreign op may have one in the middle.
-            result += [
-                found.pop(f"{param.name}_{index}", "")
-                for index in range(max(numbers, default=-1) + 1)
-            ]
-        else:
-            result.append(found.pop(param.name, ""))
-    if found:
-        raise InternalError(f"step {step.name}: {step.op} has no input {', '.join(found)}")
-    while result and not result[-1]:
-        result.pop()
-    return result
+        return values[: len(spec.inputs)]  # a MatMul has no bias
+    named = ((spec.inputs[0].name if role == "src" else role, value) for role, value in step.args)
+    found = positional(spec, tuple(named))
+    if found is None:
+        roles = ", ".join(role for role, _ in step.args)
+        raise InternalError(f"step {step.name}: {step.op} has no inputs {roles}")
+    return found
 
 
 def symbol_sizes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
@@ -295,11 +277,8 @@ class _Binder:
         compute = step.primitive.startswith("onnx.")
         types = [self._type(v, compute) if v else None for v in values]
         known = [self._known.get(v) if v else None for v in values]
-        attrs = spec.complete(
-            {name: value for name, value in step.params.items() if name in spec.attrs}
-        )
         try:
-            found = spec.infer(types, attrs, known)
+            found = spec.infer(types, spec.known(step.params), known)
         except ShapeError as error:
             raise self._refusal(step, values, str(error)) from error
         if compute:

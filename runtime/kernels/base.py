@@ -293,22 +293,10 @@ class Binding:
         """The output, in a layout."""
         return Result(self.dtypes[0], self.shapes[0], layout)
 
-    def ints(self, param: str, default: Sequence[int]) -> tuple[int, ...]:
-        """A parameter that is a tuple of integers; the default where it is absent or empty."""
-        value = self.step.params.get(param)
-        if not isinstance(value, tuple) or not value:
-            return tuple(default)
-        return tuple(v for v in value if isinstance(v, int))
-
     def number(self, param: str, default: float) -> float:
         """A numeric parameter."""
         value = self.step.params.get(param)
         return float(value) if isinstance(value, int | float) else default
-
-    def text(self, param: str, default: str) -> str:
-        """A parameter that is text."""
-        value = self.step.params.get(param)
-        return value if isinstance(value, str) else default
 
     def refuse(self, what: str) -> InternalError:
         """The error for a step that no plan should hold."""

@@ -11,18 +11,18 @@ import math
 
 import numpy as np
 
-from ...ir.ops import OPS
 from ...ir.ops.spec import Array
-from ...ir.ops.windows import Window, window
+from ...ir.ops.windows import Window
 from ...ir.types import DType
 from ..numerics import F32Array
+from ..windows import window_of
 from .base import Binding, Kernel, Layout, Recorder, Result, Tile, Values, extent
 from .epilogue import Epilogue
 from .exact_gemm import split_for_weights
-from .gemm import TiledGemm, anchor_of, integer_codes
+from .gemm import TiledGemm, anchor_of, integer_codes, kernel_matrix
 from .windows import record_slab, slab_bytes, window_view
 
-__all__ = ["WindowedGemm", "bind_convolution", "kernel_matrix", "window_of"]
+__all__ = ["WindowedGemm", "bind_convolution"]
 
 # window elements side by side in memory; below, gathering runs along the outputs instead (first
 # layers)
@@ -88,15 +88,10 @@ def bind_convolution(binding: Binding) -> Kernel:
     """`convolution` with dense or grouped constant weights, in ONNX layout [OC, IC/groups,
     kernel...].
     """
-    matrix, groups = kernel_matrix(binding.constant("weights")), int(binding.number("group", 1))
+    weights, groups = binding.constant("weights"), int(binding.number("group", 1))
+    win = window_of(binding.step, binding.need("src").shape[2:], weights.shape[2:])
     result = binding.result(Layout.CHANNELS_LAST)
-    return WindowedGemm(binding, window_of(binding), matrix, groups, result)
-
-
-def window_of(binding: Binding) -> Window:
-    """The window of a convolution."""
-    spatial, kernel = (binding.need(role).shape[2:] for role in ("src", "weights"))
-    return window(OPS["Conv"].known(binding.step.params), spatial, kernel)
+    return WindowedGemm(binding, win, kernel_matrix(weights), groups, result)
 
 
 def record_windows(
@@ -120,9 +115,3 @@ def record_windows(
         view = view.reshape(*view.shape[:-1], groups, view.shape[-1] // groups)
         view = np.moveaxis(view, -2, 1 + len(sizes))
     record(np.copyto, gathered.reshape(view.shape), view)
-
-
-def kernel_matrix(weights: Array) -> Array:
-    """[OC, IC/groups, kernel...] as a contiguous [kernel... * IC/groups, OC]."""
-    turned = np.moveaxis(weights, (0, 1), (-1, -2))
-    return np.ascontiguousarray(turned).reshape(math.prod(weights.shape[1:]), weights.shape[0])

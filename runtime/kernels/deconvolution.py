@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.ops import OPS
-from ...ir.ops.convolution import transposed_window
 from ...ir.ops.spec import Array
 from ...ir.ops.windows import Window
+from ..windows import window_of
 from .base import Binding, Kernel, Layout, Tile
 from .convolution import WindowedGemm
 from .elementwise import Parts
@@ -68,8 +67,7 @@ def bind_deconvolution(binding: Binding) -> Kernel:
     """`deconvolution` with constant weights, in ONNX layout [IC, OC/groups, kernel...]."""
     src, weights = binding.need("src"), binding.constant("weights")
     result, groups = binding.result(Layout.CHANNELS_LAST), int(binding.number("group", 1))
-    attrs = OPS["ConvTranspose"].known(binding.step.params)
-    win = transposed_window(attrs, src.shape[2:], weights.shape[2:])
+    win = window_of(binding.step, src.shape[2:], weights.shape[2:])
     per_axis = [
         _axes(*args)
         for args in zip(win.strides, win.dilations, win.kernel, win.begin, win.out, strict=True)

@@ -9,11 +9,11 @@ import numpy as np
 
 from ...ir.ops.spec import Array
 from ...ir.types import DType
+from ..windows import window_of
 from .base import Binding, Layout, Recorder, Tile, cells, extent, nbytes, share, tiles
-from .convolution import kernel_matrix, window_of
 from .epilogue import Epilogue, Tiled
 from .exact_gemm import split_for_weights
-from .gemm import anchor_of, integer_codes
+from .gemm import anchor_of, integer_codes, kernel_matrix
 from .windows import record_slab, slab_bytes
 
 __all__ = ["DepthwiseConvolution"]
@@ -37,11 +37,12 @@ class DepthwiseConvolution(Tiled):
     """
 
     def __init__(self, binding: Binding) -> None:
-        src, matrix = binding.need("src"), kernel_matrix(binding.constant("weights"))
+        src, weights = binding.need("src"), binding.constant("weights")
+        matrix = kernel_matrix(weights)
         result = binding.result(Layout.CHANNELS_LAST)
         self._channels = result.shape[1]
         self._multiplier = self._channels // src.shape[1] if src.shape[1] else 1
-        self._window = window_of(binding)
+        self._window = window_of(binding.step, src.shape[2:], weights.shape[2:])
         codes, self._shift = integer_codes(binding, "src")
         split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
         dtype = np.dtype(np.float32 if len(split.cuts) == 2 else np.float64)

@@ -80,7 +80,7 @@ def bind_binary(binding: Binding) -> Kernel:
     """`binary`: algorithm(src_0 * scale_0, src_1 * scale_1), then the epilogue; the sources
     broadcast in both directions.
     """
-    algorithm = binding.text("algorithm", "")
+    algorithm = str(binding.step.params.get("algorithm"))
     if algorithm not in BINARY:
         raise binding.refuse(f"no binary algorithm {algorithm!r}")
     sources = [binding.need("src_0"), binding.need("src_1")]
@@ -100,7 +100,7 @@ def bind_binary(binding: Binding) -> Kernel:
 
 def bind_eltwise(binding: Binding) -> Kernel:
     """`eltwise`: algorithm(src; alpha, beta) in f32, then the epilogue."""
-    algorithm = binding.text("algorithm", "")
+    algorithm = str(binding.step.params.get("algorithm"))
     if algorithm not in ALGORITHMS:
         raise binding.refuse(f"no eltwise algorithm {algorithm!r}")
     src = binding.need("src")

@@ -40,7 +40,7 @@ from .base import (
 from .epilogue import Anchor, Epilogue, along
 from .exact_gemm import Codes, KSplit, record_product, scratch_bytes
 
-__all__ = ["TiledGemm", "anchor_of", "integer_codes"]
+__all__ = ["TiledGemm", "anchor_of", "integer_codes", "kernel_matrix"]
 
 _TILE_BYTES = 768 * 1024  # of gathered rows and accumulators: within the second-level cache
 _FEWEST_ROWS = (
@@ -98,6 +98,12 @@ def anchor_of(binding: Binding, channel: int, split: KSplit) -> Anchor:
     return Anchor(split.bound, split.bound < math.inf, factors, bias)
 
 
+def kernel_matrix(weights: Array) -> Array:
+    """[OC, IC/groups, kernel...] as a contiguous [kernel... * IC/groups, OC]."""
+    turned = np.moveaxis(weights, (0, 1), (-1, -2))
+    return np.ascontiguousarray(turned).reshape(math.prod(weights.shape[1:]), weights.shape[0])
+
+
 class TiledGemm(Kernel):
     """The product of [rows, groups * K] codes with constant weights, and what follows it.
 
@@ -137,31 +143,56 @@ class TiledGemm(Kernel):
             and self._rows <= _FEW_ROWS
             and self._columns >= max(self._rows, 2 * 64)
         )
-        self._tiles = self._all_rows() if by_columns else self._row_tiles(binding.threads)
-        self._blocks = self._column_blocks(binding.threads) if by_columns else []
+        self._by_columns = by_columns
+        whole = tuple(slice(0, d) for d in self._shape[:-1])
+        self._tiles = [whole] if by_columns else self._row_tiles(binding.threads)
+        self._blocks = (
+            self._column_blocks(binding.threads) if by_columns else [slice(0, self._columns)]
+        )
         packed = [weights[:, block] for block in self._blocks] if by_columns else [weights]
         self._weights = (
             packed if not self._convert else [np.ascontiguousarray(part) for part in packed]
         )
-        if by_columns:
-            gathered = nbytes((self._rows, self._depth), np.float32)
-            self.local_bytes = (
-                gathered
-                + self._fill_bytes(self._tiles[0])
-                + max(self._block_bytes(block) for block in self._blocks)
-            )
-        else:
-            converted = nbytes(weights.shape, np.float32) if self._convert else 0
-            self.local_bytes = converted + max(
-                (self._tile_bytes(t) + self._fill_bytes(t) for t in self._tiles), default=0
-            )
+        self.local_bytes = max(
+            (self._bytes(tile, block) for tile in self._tiles for block in self._blocks), default=0
+        )
+
+    def _bytes(self, tile: Tile, block: slice) -> int:
+        """Scratch for a tile of rows times a block of columns."""
+        rows, width = cells(tile), block.stop - block.start
+        gathered = nbytes((rows, self._groups * self._depth), np.float32)
+        converted = nbytes((self._depth, width), np.float32) if self._convert else 0
+        merged = nbytes((rows, width), np.float64) if self._groups > 1 else 0
+        sums = scratch_bytes(self._split, rows, width // self._groups)
+        finish = self._epilogue.scratch_bytes(rows * width)
+        return gathered + self._fill_bytes(tile) + converted + merged + sums + finish
 
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
-        """Tiles of the destination."""
+        """Tiles of rows, or blocks of columns; every worker prepares what they share."""
         source = self._source(values)
         out = self.results[0].layout.physical(outputs[0])
         operands = self._epilogue.operands(values)
-        return (self._by_columns if self._blocks else self._by_rows)(source, out, operands)
+        shared: dict[int, F32Array] = {}  # scratch of a worker -> gathered rows, or weights in f32
+
+        def prepare(record: Recorder) -> None:
+            shared[id(record.scratch)] = (
+                self._gathered(source, self._tiles[0], record)
+                if self._by_columns
+                else self._f32(0, record)
+            )
+
+        def task(index: int, record: Recorder) -> None:
+            kept = shared[id(record.scratch)]
+            if self._by_columns:
+                tile, block = self._tiles[0], self._blocks[index]
+                acc = self._product(kept, self._f32(index, record), record)
+            else:
+                tile, block = self._tiles[index], self._blocks[0]
+                acc = self._product(self._gathered(source, tile, record), kept, record)
+            place = (*tile, block)
+            self._epilogue.record(acc.reshape(extent(place)), out, place, operands, record)
+
+        return Tasks(max(len(self._tiles), len(self._blocks)) if self._tiles else 0, task, prepare)
 
     def _source(self, values: Values) -> Array:
         """What `_fill` reads: as it is where rows are rows of the source."""
@@ -179,8 +210,6 @@ class TiledGemm(Kernel):
         record.copy(gathered.reshape(part.shape), part)
         if self._shift:
             record(np.subtract, gathered, np.float32(self._shift), gathered)
-
-    # -- by rows -----------------------------------------------------------------------------------
 
     def _row_tiles(self, threads: int) -> list[Tile]:
         # The gathered rows of all groups and the accumulators stay in cache; every worker gets a
@@ -202,39 +231,18 @@ class TiledGemm(Kernel):
         )
         return max(1, min(threads, work // _LEAST_WORK))
 
-    def _tile_bytes(self, tile: Tile) -> int:
-        rows = cells(tile)
-        gathered = nbytes((rows, self._groups * self._depth), np.float32)
-        merged = nbytes((rows, self._columns), np.float64) if self._groups > 1 else 0
-        sums = scratch_bytes(self._split, rows, self._columns // self._groups)
-        return gathered + merged + sums + self._epilogue.scratch_bytes(rows * self._columns)
-
-    def _by_rows(self, source: Array, out: Array, operands: Sequence[Array]) -> Tasks:
-        converted: dict[int, F32Array] = {}  # scratch of a worker -> its weights in f32
-
-        def prepare(record: Recorder) -> None:
-            converted[id(record.scratch)] = self._f32(0, record)
-
-        def task(index: int, record: Recorder) -> None:
-            tile = self._tiles[index]
-            gathered = self._gathered(cells(tile), record)
-            mark = record.scratch.mark()
-            self._fill(source, tile, gathered, record)
-            record.scratch.release(mark)
-            acc = self._product(gathered, converted[id(record.scratch)], record)
-            place = (*tile, slice(0, self._columns))
-            self._epilogue.record(acc.reshape(extent(place)), out, place, operands, record)
-
-        return Tasks(len(self._tiles), task, prepare)
-
-    def _gathered(self, rows: int, record: Recorder) -> F32Array:
-        """Memory for gathered rows, [rows, groups * K]."""
-        width = self._groups * self._depth
-        return (
+    def _gathered(self, source: Array, tile: Tile, record: Recorder) -> F32Array:
+        """The rows of a tile, [rows, groups * K], gathered in scratch."""
+        rows, width = cells(tile), self._groups * self._depth
+        gathered: F32Array = (
             record.take((width, rows), np.float32).T
             if self._by_position
             else record.take((rows, width), np.float32)
         )
+        mark = record.scratch.mark()
+        self._fill(source, tile, gathered, record)
+        record.scratch.release(mark)
+        return gathered
 
     def _f32(self, part: int, record: Recorder) -> F32Array:
         """A part of the weights as f32, converted into scratch."""
@@ -261,11 +269,6 @@ class TiledGemm(Kernel):
             record.scratch.release(mark)
         return acc
 
-    # -- by columns --------------------------------------------------------------------------------
-
-    def _all_rows(self) -> list[Tile]:
-        return [tuple(slice(0, d) for d in self._shape[:-1])]
-
     def _column_blocks(self, threads: int) -> list[slice]:
         workers = self._workers(threads)
         width = max(
@@ -276,30 +279,3 @@ class TiledGemm(Kernel):
         count = -(-count // workers) * workers
         cuts = [self._columns * i // count // 16 * 16 for i in range(count)] + [self._columns]
         return [slice(a, b) for a, b in pairwise(cuts) if a < b]
-
-    def _block_bytes(self, block: slice) -> int:
-        width = block.stop - block.start
-        own = nbytes((width, self._depth), np.float32) if self._convert else 0
-        return (
-            own
-            + scratch_bytes(self._split, self._rows, width)
-            + self._epilogue.scratch_bytes(self._rows * width)
-        )
-
-    def _by_columns(self, source: Array, out: Array, operands: Sequence[Array]) -> Tasks:
-        rows: dict[int, F32Array] = {}  # scratch of a worker -> the gathered rows
-        leading = self._tiles[0]
-
-        def prepare(record: Recorder) -> None:
-            gathered = rows[id(record.scratch)] = self._gathered(self._rows, record)
-            mark = record.scratch.mark()
-            self._fill(source, leading, gathered, record)
-            record.scratch.release(mark)
-
-        def task(index: int, record: Recorder) -> None:
-            block = self._blocks[index]
-            acc = self._product(rows[id(record.scratch)], self._f32(index, record), record)
-            shape = (*self._shape[:-1], block.stop - block.start)
-            self._epilogue.record(acc.reshape(shape), out, (*leading, block), operands, record)
-
-        return Tasks(len(self._blocks), task, prepare)

@@ -11,7 +11,7 @@ from ...ir.ops.spec import Array
 from ...ir.ops.windows import lowest, taps_within
 from ...ir.types import DType
 from ..numerics import F32Array
-from ..windows import pooling_window
+from ..windows import window_of
 from .base import Binding, Layout, Operand, Recorder, Tile, extent, share, tiles
 from .epilogue import Anchor, Binary, Epilogue, Tiled, magnitude
 from .windows import record_slab, slab_bytes, window_view
@@ -34,7 +34,7 @@ class Pooling(Tiled):
     def __init__(self, binding: Binding) -> None:
         src, result = binding.need("src"), binding.result(Layout.CHANNELS_LAST)
         self._max = "Max" in binding.step.op
-        self._window = pooling_window(binding.step, src.shape[2:])
+        self._window = window_of(binding.step, src.shape[2:])
         taps = max(1, math.prod(self._window.kernel))
         first = () if self._max else (Binary("mul", Operand.of(self._inverse_counts(binding))),)
         # An average is no larger than what it is of.

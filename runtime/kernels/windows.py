@@ -14,25 +14,25 @@ from .base import Layout, Recorder, Tile, nbytes
 __all__ = ["record_slab", "slab_bytes", "window_view"]
 
 
-def _reach(window: Window, axis: int, cut: slice) -> tuple[int, int]:
+def _reach(win: Window, axis: int, cut: slice) -> tuple[int, int]:
     """First padded input index that a range of outputs reads, and the index behind the last."""
-    step, taps = window.strides[axis], window.kernel[axis]
-    return cut.start * step, (cut.stop - 1) * step + (taps - 1) * window.dilations[axis] + 1
+    step, taps = win.strides[axis], win.kernel[axis]
+    return cut.start * step, (cut.stop - 1) * step + (taps - 1) * win.dilations[axis] + 1
 
 
-def slab_bytes(window: Window, tile: Tile, channels: int, dtype: npt.DTypeLike) -> int:
+def slab_bytes(win: Window, tile: Tile, channels: int, dtype: npt.DTypeLike) -> int:
     """Scratch that `record_slab` takes for a tile of (N, output spatial...)."""
-    return nbytes((*_slab_shape(window, tile), channels), dtype)
+    return nbytes((*_slab_shape(win, tile), channels), dtype)
 
 
-def _slab_shape(window: Window, tile: Tile) -> tuple[int, ...]:
+def _slab_shape(win: Window, tile: Tile) -> tuple[int, ...]:
     """Images and spatial sizes of the padded input that a tile reads."""
-    spans = (_reach(window, axis, cut) for axis, cut in enumerate(tile[1:]))
+    spans = (_reach(win, axis, cut) for axis, cut in enumerate(tile[1:]))
     return (tile[0].stop - tile[0].start, *(stop - start for start, stop in spans))
 
 
 def record_slab(
-    window: Window,
+    win: Window,
     x: Array,
     tile: Tile,
     dtype: npt.DTypeLike,
@@ -46,7 +46,7 @@ def record_slab(
     minus `shift`; the padding holds `fill`.
 
     Args:
-        window: the window.
+        win: the window.
         x: input, channels last: [N, spatial..., C].
         tile: cuts of (N, output spatial...).
         dtype: element type of the result.
@@ -56,7 +56,7 @@ def record_slab(
         planar: keep the channels apart in memory; the result's shape is the same.
     """
     cuts = tile[1:]
-    images, *spatial = _slab_shape(window, tile)
+    images, *spatial = _slab_shape(win, tile)
     if planar:
         shape = (images, x.shape[-1], *spatial)
         slab = Layout.CHANNELS_LAST.physical(record.take(shape, dtype))
@@ -65,8 +65,8 @@ def record_slab(
     source: list[slice] = [tile[0]]
     target: list[slice] = [slice(None)]
     for axis, cut in enumerate(cuts):
-        start, stop = _reach(window, axis, cut)
-        start, stop = start - window.begin[axis], stop - window.begin[axis]
+        start, stop = _reach(win, axis, cut)
+        start, stop = start - win.begin[axis], stop - win.begin[axis]
         inside = slice(min(max(start, 0), x.shape[axis + 1]), max(min(stop, x.shape[axis + 1]), 0))
         inside = slice(inside.start, max(inside.start, inside.stop))
         place = slice(inside.start - start, inside.stop - start)
@@ -85,18 +85,18 @@ def record_slab(
     return slab
 
 
-def window_view(window: Window, slab: Array, sizes: Sequence[int]) -> Array:
+def window_view(win: Window, slab: Array, sizes: Sequence[int]) -> Array:
     """All windows of a slab as a view: [N, output sizes..., kernel..., C].
 
     Args:
-        window: the window.
-        slab: padded input [N, spatial..., C] that begins at the first output's window.
+        win: the window.
+        slab: padded input [N, spatial..., C] that begins at the first output's win.
         sizes: how many outputs along each spatial dimension.
     """
     first, *steps, last = slab.strides
-    outer = [s * stride for s, stride in zip(steps, window.strides, strict=True)]
-    inner = [s * dilation for s, dilation in zip(steps, window.dilations, strict=True)]
-    shape = (slab.shape[0], *sizes, *window.kernel, slab.shape[-1])
+    outer = [s * stride for s, stride in zip(steps, win.strides, strict=True)]
+    inner = [s * dilation for s, dilation in zip(steps, win.dilations, strict=True)]
+    shape = (slab.shape[0], *sizes, *win.kernel, slab.shape[-1])
     return np.lib.stride_tricks.as_strided(
         slab, shape, (first, *outer, *inner, last), writeable=False
     )

@@ -3,11 +3,11 @@ primitives and host calls, and its runs.
 
 - `values.py`, `constants.py`: where the values of a plan lie
 - `translation.py`: attributes of a plan as attributes of the library
-- `registry.py`: which file lowers a primitive: `binary`, `compute`, `matmul`, `moves`,
-  `normalization`, `pointwise`, `reorder`
+- `binary.py`, `compute.py`, `matmul.py`, `moves.py`, `normalization.py`, `pointwise.py`,
+  `reorder.py`: the lowerings
 - `convolving.py`: convolutions, and what runs as one
 - `joining.py`: neighbouring dimensions that become one
 - `host.py`, `host_calls.py`: steps that no primitive takes run on NumPy
 - `binding.py`: one plan bound to shapes; `program.py`: what came of it; `runs.py`: memory of a run
-- `executor.py`: sessions and their threads
+- `executor.py`: which lowering serves which primitive; sessions and their threads
 """

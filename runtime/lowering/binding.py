@@ -43,6 +43,7 @@ from .values import NotCompiled, NotLowered, Offer, Values, Wanted
 __all__ = [
     "RESHAPES",
     "Binder",
+    "Lowering",
     "NotCompiled",
     "NotLowered",
     "Offer",

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.ops import OPS
-from ...ir.ops.convolution import transposed_window
 from ...ir.ops.rows import integer
 from ...ir.ops.windows import Window
 from ...onednn.enums import Arg
@@ -45,15 +44,12 @@ def deconvolution(binder: Binder, step: Step) -> None:
     """A transposed convolution: with its own kernel, or with one that has zero taps behind it,
     which changes no sum.
     """
-    name = need(step, "weights")
-    if not binder.is_constant(name):
+    if not binder.is_constant(need(step, "weights")):
         raise NotLowered("weights of a deconvolution that are computed at run time")
-    win = transposed_window(
-        OPS["ConvTranspose"].known(step.params),
-        binder.dims(need(step, "src"))[2:],
-        binder.dims(name)[2:],
+    first_lowered(
+        _with_zero_taps(convolution_window(binder, step)),
+        lambda win: _transposed(binder, step, win),
     )
-    first_lowered(_with_zero_taps(win), lambda win: _transposed(binder, step, win))
 
 
 def _transposed(binder: Binder, step: Step, win: Window) -> None:

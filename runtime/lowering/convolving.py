@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.ops import OPS
-from ...ir.ops.windows import Window, window
+from ...ir.ops.windows import Window
 from ...onednn.attributes import Attributes
 from ...onednn.capi import OneDnnError
 from ...onednn.enums import Arg, DataType
@@ -23,6 +22,7 @@ from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan.attributes import Binary, PrimitiveAttr, Scale, Sum
 from ...plan.types import Step
+from ..windows import window_of
 from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, is_refusal, need
 from .translation import same_frame, translate
 
@@ -180,9 +180,9 @@ def _faster_depthwise(binder: Binder, desc: PrimitiveDesc, win: Window) -> Primi
 
 
 def convolution_window(binder: Binder, step: Step) -> Window:
-    """The window of a convolution, its padding resolved."""
-    kernel = binder.dims(need(step, "weights"))[2:]
-    return window(OPS["Conv"].known(step.params), binder.dims(need(step, "src"))[2:], kernel)
+    """The window of a (de)convolution, its padding resolved."""
+    spatial, kernel = (binder.dims(need(step, role))[2:] for role in ("src", "weights"))
+    return window_of(step, spatial, kernel)
 
 
 # -- the first convolution of an image network -----------------------------------------------------

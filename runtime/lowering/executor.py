@@ -22,16 +22,54 @@ from ..budget import RunBudget
 from ..placement import Placement
 from ..processors import default_threads
 from ..shapes import StaticShape, bind_settled
-from .binding import Binder, NotCompiled
+from .binary import binary
+from .binding import RESHAPES, Binder, Lowering, NotCompiled
+from .compute import convolution, deconvolution
 from .constants import Constants
+from .matmul import matmul
+from .moves import gather, reshape, shuffle, slice_, transpose
+from .normalization import (
+    batch_normalization,
+    layer_normalization,
+    lrn,
+    prelu,
+    reduction,
+    resampling,
+    softmax,
+)
+from .pointwise import concat, eltwise, pooling
 from .program import Program
-from .registry import LOWERINGS
+from .reorder import quantizing_reorder
 from .runs import Run
 
 __all__ = ["OneDnnExecutor"]
 
 _PROGRAMS = 8  # shapes of the inputs that stay bound
 _IDLE_RUNS = 4  # memories kept for the next runs of one program
+
+LOWERINGS: Mapping[str, Lowering] = {
+    "convolution": convolution,
+    "deconvolution": deconvolution,
+    "matmul": matmul,
+    "pooling": pooling,
+    "binary": binary,
+    "eltwise": eltwise,
+    "reorder": quantizing_reorder,
+    "concat": concat,
+    "softmax": softmax,
+    "layer_normalization": layer_normalization,
+    "batch_normalization": batch_normalization,
+    "lrn": lrn,
+    "prelu": prelu,
+    "reduction": reduction,
+    "resampling": resampling,
+    "shuffle": shuffle,
+    **dict.fromkeys(RESHAPES, reshape),
+    "onnx.Transpose": transpose,
+    "onnx.Gather": gather,
+    "onnx.Slice": slice_,
+}
+"""Which lowering serves which primitive of a plan; what is missing here runs on NumPy."""
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from ...onednn.layouts import channels_last, relaid, row_major, viewed
 from ...onednn.memory import Memory, MemoryDesc
 from ...plan import attributes as plan_attributes
 from ...plan.types import Step
-from ..windows import pooling_window
+from ..windows import window_of
 from .binding import (
     Binder,
     NotLowered,
@@ -72,7 +72,7 @@ def pooling(binder: Binder, step: Step) -> None:
     shape = binder.dims(need(step, "src"))
     if len(shape) < 3:
         raise NotLowered("it has no spatial dimensions")
-    win = pooling_window(step, shape[2:])
+    win = window_of(step, shape[2:])
     counted = step.op == "AveragePool" and step.params.get("count_include_pad")
     beyond = (
         reach - size - begin > end
