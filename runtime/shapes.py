@@ -88,9 +88,9 @@ def row_inputs(step: Step, spec: OpSpec) -> Sequence[str]:
         InternalError: the row has no such inputs.
     """
     values = [value for _, value in step.args]
-    if step.primitive == "concat":
+    if step.primitive in ("binary", "concat"):
         return values
-    if step.primitive in _IN_ORDER:
+    if step.primitive in ("convolution", "deconvolution", "matmul"):
         return values[: len(spec.inputs)]  # a MatMul has no bias
     named = ((spec.inputs[0].name if role == "src" else role, value) for role, value in step.args)
     found = positional(spec, tuple(named))
