@@ -26,7 +26,6 @@ __all__ = [
 
 StaticShape = tuple[int, ...]
 
-_IN_ORDER = frozenset({"convolution", "deconvolution", "matmul", "binary"})
 _SMALL = 4096
 """Elements up to which a value that depends on shapes alone is computed while binding."""
 

@@ -37,6 +37,7 @@ __all__ = [
     "with_tensor",
 ]
 
+_LARGEST = float(np.finfo(np.float32).max)
 _TURNED = ScaleBy(vec(-1.0))
 
 
@@ -55,7 +56,8 @@ def with_constant(
         x - c = x + (-c)                c - x = x*(-1) + c
         x/c = x*(1/c)                   c/x = pow(x, c, -1), [c, ...]/x = pow(x, 1, -1)*[c, ...]
         max(x, c) = clip(x, c, inf)     min(x, c) = clip(x, -inf, c)
-        f(x, c) = f(x, t), t = c        otherwise: comparisons, and c = 0, for rules divide by factors
+        f(x, c) = f(x, t), t = c        otherwise: comparisons; c = 0, for rules divide by factors;
+                                        max(x, inf), for an infinite bound is none; NaN
 
     `operand` files c as a constant of the step. A comparison has the chain first.
     """
@@ -63,16 +65,18 @@ def with_constant(
         return [Shift(c)]
     if algorithm == "sub":
         return [Shift(-c)] if first else [_TURNED, Shift(c)]
-    if algorithm == "max":
+    if algorithm == "max" and bool((c < np.inf).all()):
         return [Clip(c, vec(np.inf))]
-    if algorithm == "min":
+    if algorithm == "min" and bool((c > -np.inf).all()):
         return [Clip(vec(-np.inf), c)]
     if algorithm == "div" and not first:
         if c.size == 1:
             return [EltwiseOp("pow", float(c[0]), -1.0)]
         return [EltwiseOp("pow", 1.0, -1.0), BinaryOp("mul", operand())]
     if algorithm in ("mul", "div") and c.all():
-        return [ScaleBy(c if algorithm == "mul" else 1.0 / c)]
+        factor = c if algorithm == "mul" else 1.0 / c
+        if bool((np.abs(factor) <= _LARGEST).all()):
+            return [ScaleBy(factor)]
     return [BinaryOp(algorithm, operand())]
 
 

@@ -185,6 +185,10 @@ def operations_of(end: End) -> Found | Refusal | None:
         return None
     if not isinstance(found, tuple):
         return found
+    for op in found[0]:
+        if isinstance(op, EltwiseOp) and not np.isfinite(np.float32([op.alpha, op.beta])).all():
+            expected = "numbers that f32 holds"
+            return Refusal("a parameter of an eltwise is finite", expected, f"{op.alpha:g}")
     return comparable(graph, found[0], end.composer), found[1]
 
 
@@ -333,6 +337,9 @@ def _clip(end: End) -> Found | Refusal:
                 )
             bounds[index - 1] = float(np.asarray(data).reshape(()))
     low, high = bounds
+    if not (low < np.inf and high > -np.inf):
+        reason = "a clip whose bound is no number, or infinite on the other side, is no clip"
+        return Refusal(reason, "numbers", f"{low:g} and {high:g}")
     return [Clip(vec(min(low, high)), vec(high))], None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..types import Dim, DType, Shape
@@ -104,8 +106,8 @@ def _group_norm_shape(call: Call) -> Shape:
 
 def _group_norm(x: A, scale: A, bias: A, attrs: Attrs) -> A:
     n, groups = x.shape[0], integer(attrs, "num_groups")
-    y = _normalized(x.reshape(n, groups, -1), (2,), attrs).reshape(x.shape)
-    return _affine(y, scale, bias)
+    rows = x.reshape(n, groups, math.prod(x.shape[1:]) // groups)
+    return _affine(_normalized(rows, (2,), attrs).reshape(x.shape), scale, bias)
 
 
 def _lrn_shape(call: Call) -> Shape:

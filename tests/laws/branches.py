@@ -108,6 +108,20 @@ def _normalized(d: Draft, x: Value) -> Value:
     return d.maybe_quantized(d.net.op("Relu", y) if d.yes() else y)
 
 
+def _grouped(d: Draft, x: Value) -> Value:
+    """A group or instance normalization with its activation between two convolutions."""
+    x = d.maybe_quantized(d.convolved(x, 4))
+    gamma, offset = d.net.rng.integers(1, 9, 4) / 4, d.net.rng.standard_normal(4)
+    if d.yes():
+        y = d.net.op("InstanceNormalization", x, gamma, offset, epsilon=0.5)
+    else:
+        groups = d.draw(st.sampled_from([1, 2, 4]))
+        y = d.net.op("GroupNormalization", x, gamma, offset, num_groups=groups, epsilon=0.5)
+    if d.yes():
+        y = d.net.op("Mul", y, d.net.op("Sigmoid", y)) if d.yes() else d.net.op("Relu", y)
+    return d.convolved(d.quantized(y), d.draw(st.sampled_from([2, 4])))
+
+
 def _attention(d: Draft, x: Value) -> Value:
     """A product of two activations, the second transposed, with scale, mask and softmax behind."""
     left = d.quantized(d.convolved(d.maybe_quantized(x), d.channels(x)) if d.yes() else x)
@@ -399,6 +413,7 @@ BLOCKS: dict[str, Block] = {
     "residual": _residual,
     "concat": _concat,
     "normalized": _dense,
+    "grouped": _grouped,
     "attention": _attention,
     "gate": _gate,
     "several_quantizers": _several_quantizers,

@@ -35,6 +35,7 @@ PASSES = {
     "residual": ("choose_residual_sum", "nest_variadic", "split_fake_quantize"),
     "concat": ("unify_concat_types", "nest_concat", "move_quantize", "split_joined_source"),
     "normalized": ("fold_batch_norm", "retype_signed_codes"),
+    "grouped": ("group_to_layer_normalization",),
     "attention": ("retype_matmul_operand", "mask_to_bounds"),
     "gate": ("normalize_gemm", "reduction_to_pooling"),
     "several_quantizers": ("merge_duplicates",),
