@@ -21,7 +21,6 @@ __all__ = [
     "VNNI_3_2",
     "F32Array",
     "F64Array",
-    "FmaWork",
     "NumericsProfile",
     "U32Array",
     "finish_scaled_codes",
@@ -67,14 +66,6 @@ class NumericsProfile:
         return {DType.S8: self.nan_s8, DType.U8: self.nan_u8, DType.S32: self.nan_s32}.get(dtype, 0)
 
 
-@dataclass(frozen=True)
-class FmaWork:
-    """Scratch of `fused_multiply_add`: two arrays of the operands' shape."""
-
-    wide: F64Array
-    bits: npt.NDArray[np.int64]
-
-
 VNNI_3_2 = NumericsProfile()
 """The VNNI kernels of oneDNN 3.2 (implementations `*:avx512_core_vnni` and `*:avx2_vnni`)."""
 
@@ -84,7 +75,8 @@ def fused_multiply_add(
     factor: float,
     addend: F32Array | np.float32,
     out: F32Array,
-    work: FmaWork,
+    wide: F64Array,
+    bits: npt.NDArray[np.int64],
     subnormal: bool,
 ) -> None:
     """out = fma(x, factor, addend): the sum is rounded to f32 once.
@@ -98,11 +90,10 @@ def fused_multiply_add(
         factor: an f32 value.
         addend: f32, broadcast against x.
         out: f32, contiguous, x's shape; may be x or `addend`.
-        work: scratch.
+        wide, bits: scratch of that shape.
         subnormal: whether a result below 2**-126 may have to be rounded (False where the caller
             knows better: it saves three passes).
     """
-    wide, bits = work.wide, work.bits
     np.copyto(wide, x)
     np.multiply(wide, np.float64(factor), wide)
     np.add(wide, addend, wide)

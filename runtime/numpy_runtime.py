@@ -202,7 +202,7 @@ class NumpyExecutor:
 
     def _bind(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         plan = self._plan
-        known = bind_shapes(plan, shapes, self._budget)
+        known, _ = bind_shapes(plan, shapes, self._budget)
         buffers: dict[str, Result] = {}
         kernels: list[Kernel | EvaluatedKernel | None] = []
         for step in plan.steps:

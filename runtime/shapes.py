@@ -17,7 +17,6 @@ from .budget import RunBudget
 
 __all__ = [
     "StaticShape",
-    "bind_settled",
     "bind_shapes",
     "bound_otherwise",
     "row_inputs",
@@ -33,11 +32,14 @@ _SMALL = 4096
 
 def bind_shapes(
     plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: RunBudget | None = None
-) -> dict[str, StaticShape]:
-    """The shape of every value and constant that the shapes of the inputs decide.
+) -> tuple[dict[str, StaticShape], frozenset[str]]:
+    """The shape of every value and constant that the shapes of the inputs decide, and the names of
+    the values whose data is settled: constants, and what was computed from shapes.
 
     Values whose shape depends on data (behind NonZero, say) are absent: their readers are bound
     while they run. What is computed from shapes (Shape -> Gather -> Concat -> Reshape) is followed.
+    The shape behind a Squeeze may be known before its axes are. What the axes are is looked at
+    where they are settled; otherwise the run has to.
 
     Args:
         plan: the plan.
@@ -46,18 +48,6 @@ def bind_shapes(
 
     Raises:
         InvalidInput: the shapes do not fit the model, or a value is too large.
-    """
-    return bind_settled(plan, input_shapes, budget)[0]
-
-
-def bind_settled(
-    plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: RunBudget | None = None
-) -> tuple[dict[str, StaticShape], frozenset[str]]:
-    """As `bind_shapes`, with the names of the values whose data is settled: constants, and what was
-    computed from shapes.
-
-    The shape behind a Squeeze may be known before its axes are. What the axes are is looked at
-    where they are settled; otherwise the run has to.
     """
     given = {name: tuple(input_shapes[name]) for name in plan.inputs}
     if budget is not None:

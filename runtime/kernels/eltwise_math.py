@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import InternalError
 from ...ir.algorithms import ELTWISE
-from ..numerics import F32Array, FmaWork, NumericsProfile, fused_multiply_add
+from ..numerics import F32Array, NumericsProfile, fused_multiply_add
 from .base import Block, Recorder, record_choice
 
 __all__ = ["ALGORITHMS", "EltwisePass"]
@@ -98,16 +98,9 @@ def _linear(op: EltwisePass, y: F32Array, record: Recorder) -> None:
     elif op.profile.fma:
         # Terms that cancel to a subnormal are multiples of 2**-149 when the addend is not tiny
         # itself: nothing is left to round.
-        work = FmaWork(record.take(y.shape, np.float64), record.take(y.shape, np.int64))
-        record(
-            fused_multiply_add,
-            y,
-            float(op.alpha),
-            op.beta,
-            y,
-            work,
-            abs(float(op.beta)) < _SMALLEST_FMA_ADDEND,
-        )
+        wide, bits = record.take(y.shape, np.float64), record.take(y.shape, np.int64)
+        subnormal = abs(float(op.beta)) < _SMALLEST_FMA_ADDEND
+        record(fused_multiply_add, y, float(op.alpha), op.beta, y, wide, bits, subnormal)
     else:
         record(np.multiply, y, op.alpha, y)
         record(np.add, y, op.beta, y)

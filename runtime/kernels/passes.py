@@ -13,7 +13,7 @@ from ...errors import InternalError
 from ...ir.algorithms import BINARY
 from ...ir.ops.spec import Array
 from ...ir.types import DType
-from ..numerics import F32Array, FmaWork, NumericsProfile, finish_scaled_codes, fused_multiply_add
+from ..numerics import F32Array, NumericsProfile, finish_scaled_codes, fused_multiply_add
 from .base import Block, Recorder, as_f32, part_of, record_choice
 
 __all__ = [
@@ -125,8 +125,8 @@ class SumPass:
         if self.zero_point:
             record(np.subtract, addend, np.float32(self.zero_point), addend)
         if self.scale != 1 and self.fma:
-            work = FmaWork(record.take(y.shape, np.float64), record.take(y.shape, np.int64))
-            record(fused_multiply_add, addend, self.scale, y, y, work, True)
+            wide, bits = record.take(y.shape, np.float64), record.take(y.shape, np.int64)
+            record(fused_multiply_add, addend, self.scale, y, y, wide, bits, True)
             return
         if self.scale != 1:
             record(np.multiply, addend, np.float32(self.scale), addend)

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from ...ir.algorithms import ELTWISE
 from ...ir.ops.spec import Array
@@ -30,7 +29,7 @@ from .base import Block, Recorder, Scratch, nbytes
 from .eltwise_math import EltwisePass
 from .passes import BinaryPass, Finish, Pass, Source, Store, SumPass
 
-__all__ = ["AffineTail", "TailTable", "affine_tail", "codes_behind", "exact_on_codes", "with_table"]
+__all__ = ["TailTable", "affine_tail", "codes_behind", "exact_on_codes", "with_table"]
 
 _CODES = 256
 _WORTH = (
@@ -114,11 +113,12 @@ def with_table(passes: list[Pass], finish: Store) -> tuple[list[Pass], Finish]:
     sums = [step for step in tail if isinstance(step, SumPass)]
     if high - low >= _CODES or len(sums) > 1 or not all(map(_per_tensor, tail)) or not _pays(tail):
         return passes, finish
-    table = _filled(tail, finish, low, high, sums)
+    table = filled(tail, finish, low, high)
     affine = affine_tail(tail, finish, low, table)
-    return passes[:start], affine or TailTable(
-        table.reshape(-1), low, sums[0].old if sums else None
-    )
+    if affine is not None:
+        return [*passes[:start], *affine], finish
+    old = sums[0].old if sums else None
+    return passes[:start], TailTable(table.reshape(-1), low, old)
 
 
 def _first_codes(passes: Sequence[Pass]) -> tuple[int, int, int]:
@@ -154,12 +154,11 @@ def _pays(tail: Sequence[Pass]) -> bool:
     return costly or len(tail) >= _WORTH
 
 
-def _filled(
-    tail: Sequence[Pass], finish: Store, low: int, high: int, sums: Sequence[SumPass]
-) -> Array:
+def filled(tail: Sequence[Pass], finish: Store, low: int, high: int) -> Array:
     """The table, [codes, bytes of the old value], by the passes themselves on every combination of
     codes.
     """
+    sums = [step for step in tail if isinstance(step, SumPass)]
     olds = _CODES if sums else 1
     shape = (high - low + 1, olds)
     record = Recorder(Scratch(nbytes((*shape, _BYTES), np.uint8) + 64 * 8 * len(tail)))
@@ -183,40 +182,9 @@ def _filled(
 # -- the affine function ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class AffineTail:
-    """target = finish(gain * y + weight * old + offset), each operation rounded to f32.
-
-    Attributes:
-        gain, weight, offset: the coefficients.
-        old: the sum whose operand is read; None: no sum.
-        finish: clips, rounds and stores.
-    """
-
-    gain: np.float32
-    weight: np.float32
-    offset: np.float32
-    old: SumPass | None
-    finish: Store
-
-    def __call__(self, y: F32Array, target: Array, block: Block) -> None:
-        """Takes down the arithmetic and the store."""
-        record = block.record
-        record(np.multiply, y, self.gain, y)
-        if self.old is not None:
-            old = self.old.old.read(block).view(self.old.dtype.numpy)
-            addend = record.take(old.shape, np.float32)
-            record.copy(addend, old)
-            record(np.multiply, addend, self.weight, addend)
-            record(np.add, y, addend, y)
-        if self.offset:
-            record(np.add, y, self.offset, y)
-        self.finish(y, target, block)
-
-
-def affine_tail(tail: Sequence[Pass], finish: Store, low: int, table: Array) -> AffineTail | None:
-    """The affine function that gives every entry of a table; None where there is none, or none is
-    found.
+def affine_tail(tail: Sequence[Pass], finish: Store, low: int, table: Array) -> list[Pass] | None:
+    """Passes that compute gain * y + weight * old + offset, each operation rounded to f32, and give
+    every entry of a table; None where there are none, or none are found.
 
     Args:
         tail: the passes that the table stands for.
@@ -228,20 +196,14 @@ def affine_tail(tail: Sequence[Pass], finish: Store, low: int, table: Array) -> 
     if found is None:
         return None
     old = next((step for step in tail if isinstance(step, SumPass)), None)
-    codes = np.arange(low, low + table.shape[0], dtype=np.float32)[:, None]
-    olds = (
-        np.zeros(1, np.float32)
-        if old is None
-        else np.arange(256, dtype=np.uint8).view(old.dtype.numpy).astype(np.float32)
-    )
     for gain, weight, offset in _neighbours(*found):
-        values = codes * gain
+        passes: list[Pass] = [BinaryPass("mul", Source(gain))]
         if old is not None:
-            values = values + olds * weight
+            passes.append(replace(old, scale=float(weight), zero_point=0, fma=False))
         if offset:
-            values = values + offset
-        if np.array_equal(_stored(values, finish), table):
-            return AffineTail(gain, weight, offset, old, finish)
+            passes.append(BinaryPass("add", Source(offset)))
+        if np.array_equal(filled(passes, finish, low, low + table.shape[0] - 1), table):
+            return passes
     return None
 
 
@@ -279,21 +241,15 @@ def _affine(step: Pass) -> tuple[float, float] | None:
 
 def _neighbours(
     gain: float, weight: float, offset: float
-) -> Iterator[tuple[np.float32, np.float32, np.float32]]:
+) -> Iterator[tuple[F32Array, F32Array, F32Array]]:
     """The coefficients in f32, and f32 numbers beside them, the nearest first."""
     steps = sorted(
         product(range(-_REACH, _REACH + 1), repeat=2), key=lambda step: abs(step[0]) + abs(step[1])
     )
     for first, second in steps:
-        yield _beside(gain, first), _beside(weight, second), np.float32(offset)
+        yield _beside(gain, first), _beside(weight, second), np.asarray(offset, np.float32)
 
 
-def _beside(value: float, steps: int) -> np.float32:
-    rounded = np.float32(value)
-    return np.float32(rounded + steps * np.spacing(rounded)) if rounded else rounded
-
-
-def _stored(values: npt.NDArray[np.float32], finish: Store) -> Array:
-    """What the store makes of finite values."""
-    low, high = finish.dtype.range
-    return np.rint(np.clip(values, np.float32(low), np.float32(high))).astype(finish.dtype.numpy)
+def _beside(value: float, steps: int) -> F32Array:
+    rounded = np.asarray(value, np.float32)
+    return np.asarray(rounded + steps * np.spacing(rounded) if rounded else rounded, np.float32)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import relaid, row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...plan import attributes as plan_attributes
-from ...plan.attributes import PrimitiveAttr
 from ...plan.types import Step
 from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, first_lowered, need
 from .convolving import affine
@@ -44,18 +43,6 @@ _MIRRORED = {
 _INT8 = (DataType.u8, DataType.s8)
 _BLIND_TO_THE_SIGN_OF_ZERO = frozenset({"linear", "relu", "clip", "round", "abs"})
 _SOURCES = ("src_0", "src_1")
-
-
-@dataclass(frozen=True)
-class _Order:
-    """The roles that become the first and the second source, the algorithm, and the attributes
-    then.
-    """
-
-    first: str
-    second: str
-    algorithm: str
-    attr: PrimitiveAttr
 
 
 def binary(binder: Binder, step: Step) -> None:
@@ -91,20 +78,22 @@ def _ways(binder: Binder, step: Step) -> Iterator[Way]:
         yield Way(((), *groups) if len(groups) < 2 else groups, frozenset(absent))
 
 
-def _orders(binder: Binder, step: Step) -> list[_Order]:
-    """The orders of the sources that give the same numbers."""
-    name = str(step.params["algorithm"])
-    found = [_Order("src_0", "src_1", name, step.attr)]
-    swapped = {"src_0": "src_1", "src_1": "src_0"}
-    scales = {swapped[role]: scale for role, scale in step.attr.scales.items()}
-    attr = replace(step.attr, scales=scales)
-    if name in _MIRRORED:
-        found.append(_Order("src_1", "src_0", _MIRRORED[name], attr))
-    elif name == "sub" and _may_lose_a_sign(binder, step):
+def _orders(binder: Binder, step: Step) -> list[Step]:
+    """The step, and the same with its sources the other way round where that gives the same
+    numbers.
+    """
+    name, attr = str(step.params["algorithm"]), step.attr
+    roles = dict(zip(_SOURCES, reversed(_SOURCES), strict=True))
+    attr = replace(attr, scales={roles.get(r, r): scale for r, scale in attr.scales.items()})
+    if name == "sub" and _may_lose_a_sign(binder, step):
         negated = plan_attributes.Eltwise("linear", -1.0, 0.0)
         attr = replace(attr, post_ops=(negated, *attr.post_ops))
-        found.append(_Order("src_1", "src_0", name, attr))
-    return found
+    elif name in _MIRRORED:
+        name = _MIRRORED[name]
+    else:
+        return [step]
+    args = tuple((roles[role], value) for role, value in step.args)
+    return [step, replace(step, args=args, params={"algorithm": name}, attr=attr)]
 
 
 def _may_lose_a_sign(binder: Binder, step: Step) -> bool:
@@ -141,9 +130,9 @@ def _binary(binder: Binder, step: Step, way: Way) -> None:
             return binder.written_out(value, whole, desc)
         return Wanted(value, desc)
 
-    def attempt(candidate: tuple[int, bool, _Order]) -> Offer:
+    def attempt(candidate: tuple[int, bool, Step]) -> Offer:
         layout, converted, order = candidate
-        value, other = need(step, order.first), need(step, order.second)
+        value, other = (need(order, role) for role in _SOURCES)
         plain = row_major(binder.library, dims, binder.dtype(value))
         options = [plain] if value in way.written_out else layouts(binder, value, shape(value))
         src0 = options[min(layout, len(options) - 1)]
@@ -154,20 +143,20 @@ def _binary(binder: Binder, step: Step, way: Way) -> None:
         like = target if target.is_plain else src0
         frame = joined_frame(whole, way.groups, like, way.written_out)
         translated = translate(binder, order.attr, frame, dtype)
-        alg = algorithm("binary", order.algorithm)
+        alg = algorithm("binary", str(order.params["algorithm"]))
         desc = binder.describe(
             step, "binary", src0, src1, target, alg=alg, attributes=translated.attributes
         )
         args: Args = {Arg.SRC_0: source(value, src0), Arg.SRC_1: source(other, src1)}
         return translated.offer(desc, args)
 
-    orders = [order for order in _orders(binder, step) if shape(need(step, order.first)) == dims]
+    orders = [order for order in _orders(binder, step) if shape(need(order, "src_0")) == dims]
     if not orders:
         raise NotLowered(
             "its first source is broadcast, for which oneDNN has only the reference implementation ref:any"
         )
     candidates = [
-        (layout, binder.dtype(need(step, order.first)) in _INT8 and dtype not in _INT8, order)
+        (layout, binder.dtype(need(order, "src_0")) in _INT8 and dtype not in _INT8, order)
         for layout in range(3)
         for order in orders
     ]

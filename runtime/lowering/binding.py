@@ -75,7 +75,7 @@ class Binder(Values):
         told: the user's plan: its steps are placed, and run on NumPy.
         plan: the same steps with the attributes of `onednn-v3`: they are lowered.
         shapes: the shape of every value that is known.
-        settled: the values whose data is known, too (`bind_settled`).
+        settled: the values whose data is known, too (`bind_shapes`).
         engine: the engine; its library's threads are set already.
         constants: the plan's constants, shared by all programs.
         threads: for steps on NumPy.

@@ -21,7 +21,7 @@ from ...plan.types import Plan
 from ..budget import RunBudget
 from ..placement import Placement
 from ..processors import default_threads
-from ..shapes import StaticShape, bind_settled
+from ..shapes import StaticShape, bind_shapes
 from .binary import binary
 from .binding import RESHAPES, Binder, Lowering, NotCompiled
 from .compute import convolution, deconvolution
@@ -220,7 +220,7 @@ class OneDnnExecutor:
         with state.lock:
             bound = state.programs.get(key)
             if bound is None:
-                known, settled = bind_settled(self._lowered, shapes, self._budget)
+                known, settled = bind_shapes(self._lowered, shapes, self._budget)
                 with workers.making():
                     bound = state.programs[key] = _Bound(self._bind(known, settled, state))
                 if len(state.programs) > _PROGRAMS:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fqfuse.ir.types import DType
 from fqfuse.runtime.kernels.base import Block, Recorder, Scratch
 from fqfuse.runtime.kernels.passes import Source, SumPass
-from fqfuse.runtime.numerics import VNNI_3_2, FmaWork, fused_multiply_add
+from fqfuse.runtime.numerics import VNNI_3_2, fused_multiply_add
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -46,7 +46,8 @@ def _fma(a: float, b: float, c: float) -> np.float32:
         float(np.float32(b)),
         np.array([c], np.float32),
         out,
-        FmaWork(np.empty(1), np.empty(1, np.int64)),
+        np.empty(1),
+        np.empty(1, np.int64),
         True,
     )
     return out[0]
