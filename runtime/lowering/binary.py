@@ -84,7 +84,7 @@ def _orders(binder: Binder, step: Step) -> list[Step]:
     """
     name, attr = str(step.params["algorithm"]), step.attr
     roles = dict(zip(_SOURCES, reversed(_SOURCES), strict=True))
-    attr = replace(attr, scales={roles[role]: scale for role, scale in attr.scales.items()})
+    attr = replace(attr, scales={roles.get(r, r): scale for r, scale in attr.scales.items()})
     if name == "sub" and _may_lose_a_sign(binder, step):
         negated = plan_attributes.Eltwise("linear", -1.0, 0.0)
         attr = replace(attr, post_ops=(negated, *attr.post_ops))
