@@ -17,10 +17,10 @@ from ..ir.types import DType
 from ..plan.targets import check_target
 from ..plan.types import Plan
 from .steps.anchors import PRIMITIVES, anchor
+from .steps.builder import StepBuilder
 from .steps.depthwise import fuse_depthwise
-from .steps.drafts import Drafts
 from .steps.elementwise import elementwise, is_arithmetic
-from .steps.lone_quantizers import dequantize_alone, quantize_alone
+from .steps.standalone_quantizers import dequantize_alone, quantize_alone
 from .steps.steps import concat, plain, pooling
 
 __all__ = ["plan_from_graph"]
@@ -41,65 +41,65 @@ def plan_from_graph(
     Raises:
         InvalidInput: no such target.
     """
-    drafts = Drafts(graph, check_target(target))
+    builder = StepBuilder(graph, check_target(target))
     nodes = graph.nodes()
-    _anchors(drafts, nodes)
-    _primitives(drafts, nodes)
-    _leftovers(drafts, nodes)
-    fuse_depthwise(drafts)
-    return _frozen(graph, drafts, target, options or {})
+    _anchors(builder, nodes)
+    _primitives(builder, nodes)
+    _leftovers(builder, nodes)
+    fuse_depthwise(builder)
+    return _frozen(graph, builder, target, options or {})
 
 
-def _anchors(drafts: Drafts, nodes: list[Node]) -> None:
+def _anchors(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
-        if node.op in PRIMITIVES and _is_float32(drafts, node):
-            anchor(drafts, node)
+        if node.op in PRIMITIVES and _is_float32(builder, node):
+            anchor(builder, node)
 
 
-def _is_float32(drafts: Drafts, node: Node) -> bool:
+def _is_float32(builder: StepBuilder, node: Node) -> bool:
     """True when the node computes f32 of f32, with a known rank: what primitives and their chains
     can do.
     """
-    types = [drafts.graph.type(value) for value in (*node.inputs, node.output) if value]
+    types = [builder.graph.type(value) for value in (*node.inputs, node.output) if value]
     return all(type_.dtype is DType.F32 and type_.shape is not None for type_ in types)
 
 
-def _primitives(drafts: Drafts, nodes: list[Node]) -> None:
+def _primitives(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
-        if drafts.is_claimed(node) or node.op in ("Quantize", "Dequantize"):
+        if builder.is_claimed(node) or node.op in ("Quantize", "Dequantize"):
             continue
-        if node.op in _POOLING and _is_float32(drafts, node):
-            pooling(drafts, node)
+        if node.op in _POOLING and _is_float32(builder, node):
+            pooling(builder, node)
         elif node.op == "Concat":
-            concat(drafts, node)
-        elif not is_arithmetic(drafts.graph, node):
-            plain(drafts, node)
+            concat(builder, node)
+        elif not is_arithmetic(builder.graph, node):
+            plain(builder, node)
 
 
-def _leftovers(drafts: Drafts, nodes: list[Node]) -> None:
+def _leftovers(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
-        if not drafts.is_claimed(node) and node.op != "Dequantize":
-            (quantize_alone if node.op == "Quantize" else elementwise)(drafts, node)
+        if not builder.is_claimed(node) and node.op != "Dequantize":
+            (quantize_alone if node.op == "Quantize" else elementwise)(builder, node)
     for node in nodes:
         if (
             node.op == "Dequantize"
-            and not drafts.is_claimed(node)
-            and drafts.is_needed(node.output)
+            and not builder.is_claimed(node)
+            and builder.is_needed(node.output)
         ):
-            dequantize_alone(drafts, node)
+            dequantize_alone(builder, node)
 
 
-def _frozen(graph: Graph, drafts: Drafts, target: str, options: Mapping[str, Attr]) -> Plan:
+def _frozen(graph: Graph, builder: StepBuilder, target: str, options: Mapping[str, Attr]) -> Plan:
     place = graph.places()
-    ordered = sorted(drafts.drafts, key=lambda draft: place[draft.last.name])
-    steps = tuple(draft.step for draft in ordered)
-    index = {draft.step.name: number for number, draft in enumerate(ordered)}
-    index |= {name: index[into] for name, into in drafts.merged.items()}
+    ordered = sorted(builder.pending, key=lambda pending: place[pending.last.name])
+    steps = tuple(pending.step for pending in ordered)
+    index = {pending.step.name: number for number, pending in enumerate(ordered)}
+    index |= {name: index[into] for name, into in builder.merged.items()}
     known = {*graph.inputs, *(value for step in steps for value in step.outputs if value)}
     read = {value for step in steps for value in step.inputs} | set(graph.outputs)
-    constants = {value: drafts.constant(value) for value in sorted(read) if value not in known}
+    constants = {value: builder.constant(value) for value in sorted(read) if value not in known}
     values = {value: graph.type(value) for value in graph.inputs}
-    values |= {value: drafts.type(value) for step in steps for value in step.outputs if value}
+    values |= {value: builder.type(value) for step in steps for value in step.outputs if value}
     return Plan(
         name=graph.name,
         target=target,
@@ -109,7 +109,7 @@ def _frozen(graph: Graph, drafts: Drafts, target: str, options: Mapping[str, Att
         constants=MappingProxyType(constants),
         steps=steps,
         quantizers=MappingProxyType(dict(graph.quantizers)),
-        fates=drafts.settled_fates(index),
+        fates=builder.settled_fates(index),
         decisions=graph.decisions,
         options=MappingProxyType(dict(options)),
     )

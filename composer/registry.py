@@ -16,8 +16,8 @@ from .formula.exact_zeros import EXACT_ZERO
 from .formula.store_rules import NARROW_STORE, STORING
 from .formula.writing import ADDING
 from .mapping.compared_codes import DECODED_WITH_CODES, DIFFERENCE
-from .mapping.hoisting import FOLDING
-from .mapping.placing import ELTWISE_SCALE, SECOND_ELTWISE
+from .mapping.scale_propagation import FOLDING
+from .mapping.to_post_ops import ELTWISE_SCALE, SECOND_ELTWISE
 from .steps.depthwise import DEPTHWISE
 from .steps.fake_quantize import FAKE_QUANTIZE
 from .steps.prelu import PRELU
@@ -46,7 +46,7 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "Operations as basic operations",
         "Applied to what a node does to the chain x, alone or with codes k*(q-z). What has no guard is no rule but a definition: see "
-        "`definitions.py`, `chain.py` and `placing.py`.",
+        "`definitions.py`, `chain.py` and `to_post_ops.py`.",
         (ROUNDED_FIRST, PRELU, PRODUCT_OF_CODES),
     ),
     Section(

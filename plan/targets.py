@@ -67,7 +67,7 @@ class Target:
         fold_dst_scale: the scale of the codes goes into the factors in front of the post-ops where
             it can get there. Those multiply anyway, while a destination scale is one more
             multiplication for each element (measured on oneDNN 3.2: 1 to 4 % of a network).
-        legacy_eltwise: eltwise post-ops have the limits of oneDNN 2, see `placing.py`.
+        legacy_eltwise: eltwise post-ops have the limits of oneDNN 2, see `to_post_ops.py`.
         max_post_ops: how many post-ops a primitive takes.
         comparison_lanes: where the channels are no multiple of it, a binary post-op compares with a
             single number only.

@@ -5,7 +5,7 @@ What needs a guard is a rule: an object named by its equation, which looks at tw
 b)` of the chain, b behind a, and returns what replaces them, a `Refusal` when it matched but the
 guard failed, or None when it has nothing to say. `SIMPLIFYING` always pays; `COMMUTING` moves a
 scale or shift one place towards the front, where weights and bias take it for nothing
-(`hoisting.py`).
+(`scale_propagation.py`).
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from ...ir.rule import Refusal, Rule
 from ...ir.types import DType
 from .formula import BasicOp, BinaryOp, EltwiseOp, Round, ScaleBy, Shift, vec
 
-__all__ = ["EXACT_ZERO", "exact_zeros", "is_told", "is_told_behind", "tells", "zero_shows"]
+__all__ = ["EXACT_ZERO", "exact_zeros", "is_told", "is_told_behind", "tells", "zero_sensitive"]
 
 _FAR = 16  # nodes that are looked at
 
 
-def zero_shows(graph: Graph, node: Node, *, rounded: bool = False) -> bool:
+def zero_sensitive(graph: Graph, node: Node, *, rounded: bool = False) -> bool:
     """True when 0 and the numbers next to it are not the same to who reads what `node` computes, be
     it moved and scaled on the way.
 

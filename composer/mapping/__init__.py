@@ -5,7 +5,7 @@ a refusal.
 - `cost.py`: the cost model
 - `homes.py`, `residual.py`: where an operation or a residual add may go, cheapest first
 - `compared_codes.py`: comparisons, maxima and minima with codes
-- `hoisting.py`: factors and shifts that go into the front's scale and bias, past what stands between
-- `placing.py`: operations that become post-ops
+- `scale_propagation.py`: factors and shifts that go into the front's scale and bias, past what stands between
+- `to_post_ops.py`: operations that become post-ops
 - `post_ops_composer.py`: the whole, one operation at a time
 """

@@ -101,7 +101,7 @@ def on_codes(front: Front, chain: Sequence[ChainOp]) -> Written:
     op = chain[-1]
     assert isinstance(op, CodesOp)
     # where it is told, 0 becomes the zero point exactly: a shift would be moved, joined with others
-    told = op.algorithm in _COMPARISONS or front.zero_shows
+    told = op.algorithm in _COMPARISONS or front.zero_sensitive
     shift = (
         EltwiseOp("linear", 1.0, op.zero_point)
         if told and op.zero_point

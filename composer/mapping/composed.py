@@ -34,7 +34,7 @@ class Front:
         per_channel: the scale may have one entry for each channel.
         positive: the scale takes factors above 0 only, since it stands in front of a maximum or
             minimum.
-        zero_shows: what reads the chain tells 0 from the numbers next to it.
+        zero_sensitive: what reads the chain tells 0 from the numbers next to it.
     """
 
     primitive: str
@@ -47,7 +47,7 @@ class Front:
     bias: Vec | None = None
     per_channel: bool = True
     positive: bool = False
-    zero_shows: bool = False
+    zero_sensitive: bool = False
 
     def along_channels(self, values: Vec) -> npt.NDArray[np.float32]:
         """A vector in f32, of the destination's rank, 1 where it is broadcast."""

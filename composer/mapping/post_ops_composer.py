@@ -2,8 +2,8 @@
 
 Operations are appended one at a time. Each append checks first and commits then: on a refusal the
 composer is what it was before. The rules write the formula otherwise (`writing.py`), simplify it
-(`algebra.py`), bring factors and shifts to the front (`hoisting.py`), leave to the store what it
-does anyway (`store_rules.py`), and give what is left a post-op (`placing.py`); this file chooses
+(`algebra.py`), bring factors and shifts to the front (`scale_propagation.py`), leave to the store what it
+does anyway (`store_rules.py`), and give what is left a post-op (`to_post_ops.py`); this file chooses
 between homes.
 """
 
@@ -34,9 +34,9 @@ from ..formula.writing import ADD_OF_CODES, ADDING, zero_point_in_front
 from .compared_codes import on_codes
 from .composed import Composed, Front
 from .cost import Home
-from .hoisting import Hoister
 from .homes import adding, attributes_cost, scaling, shifting
-from .placing import place
+from .scale_propagation import ScalePropagation
+from .to_post_ops import place
 
 __all__ = ["Composed", "Front", "PostOpsComposer"]
 
@@ -103,11 +103,11 @@ class PostOpsComposer:
     front: Front
     result: Composed = field(init=False)
     _chain: Linked[ChainOp, Linked[BasicOp, _Known]] = field(init=False, repr=False, compare=False)
-    _hoisted: Hoister = field(init=False, repr=False, compare=False)
+    _propagated: ScalePropagation = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._chain = Linked.empty(Linked.empty(_Known()))
-        self._hoisted = Hoister(self.front)
+        self._propagated = ScalePropagation(self.front)
         found = self._map(self._chain)
         assert isinstance(found, Composed)
         self.result = found
@@ -197,8 +197,8 @@ class PostOpsComposer:
     ) -> Composed | Refusal:
         """A simplified chain as attributes; `divide`: the store has a scale."""
         lowered = _Lowered(ops) if store is None else self._lower(ops, store, divide=divide)
-        hoisted = self._hoisted(lowered.ops)
-        placed = place(self.target, self.front, dst, hoisted.ops)
+        propagated = self._propagated(lowered.ops)
+        placed = place(self.target, self.front, dst, propagated.ops)
         if isinstance(placed, Refusal):
             return placed
         post_ops, constants = placed
@@ -209,8 +209,8 @@ class PostOpsComposer:
         if quantize and lowered.scale is None and post_ops and _quantizes(post_ops[-1], constants):
             quantize = "post_op"
         return Composed(
-            hoisted.front.scale,
-            hoisted.front.bias,
+            propagated.front.scale,
+            propagated.front.bias,
             post_ops,
             lowered.scale,
             lowered.zero_point,
@@ -220,9 +220,9 @@ class PostOpsComposer:
             self._refuse_dst(dst),
             zero_points=lowered.zero_points,
             unfolded=tuple(
-                op.why for op in hoisted.ops if isinstance(op, ScaleBy | Shift) and op.why
+                op.why for op in propagated.ops if isinstance(op, ScaleBy | Shift) and op.why
             ),
-            folded=hoisted.folded,
+            folded=propagated.folded,
         )
 
     def _refuse_post_ops(self, post_ops: Sequence[PostOp]) -> Refusal | None:
@@ -279,7 +279,7 @@ class PostOpsComposer:
         How an Add is written depends on what tells zeros behind it. What is known of the beginning
         of the chain is not looked for again.
         """
-        told, missing, known = self.front.zero_shows and dst is DType.F32, [], None
+        told, missing, known = self.front.zero_sensitive and dst is DType.F32, [], None
         while (
             chain.item is not None
             and (known := chain.state.found.get(chain.state.key(dst, told=told))) is None

@@ -5,8 +5,8 @@ outcomes of quantizers, decisions.
 - `chain.py`: the longest chain behind a value that fits a primitive
 - `operands.py`, `prelu.py`: the source, weights and bias that a primitive reads
 - `records.py`: fates and decisions of a step, and what was weighed
-- `drafts.py`: steps in the making: who claimed which node, what became of which quantizer
+- `builder.py`: steps in the making: who claimed which node, what became of which quantizer
 - `build.py`: the recipe of a step, which all kinds have in common
 - `depthwise.py`: a depthwise convolution as a post-op of the one in front
-- `steps.py`, `anchors.py`, `elementwise.py`, `lone_quantizers.py`: one file for each kind of step
+- `steps.py`, `anchors.py`, `elementwise.py`, `standalone_quantizers.py`: one file for each kind of step
 """

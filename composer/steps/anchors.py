@@ -16,8 +16,8 @@ from ...ir.types import DType, Quantization
 from ..formula.formula import Vec, vec
 from ..mapping.post_ops_composer import Composed, Front
 from .build import attributes_of, build_step, front_of, grown, is_padded, scale_of, size_along
+from .builder import StepBuilder
 from .chain import Chain
-from .drafts import Drafts
 from .operands import Source, Weights, accumulator_refusal, float_weights, source_of, weights_of
 from .steps import plain
 
@@ -27,22 +27,22 @@ PRIMITIVES = {"Conv": "convolution", "ConvTranspose": "deconvolution", "MatMul":
 """The primitive of each operation with weights."""
 
 
-def anchor(drafts: Drafts, node: Node) -> None:
+def anchor(builder: StepBuilder, node: Node) -> None:
     """An operation with weights: in int8 when source and weights are codes (of a matrix product,
     the second operand s8), in f32 otherwise.
     """
-    ranks = [drafts.graph.type(value).rank for value in node.inputs[:2]]
+    ranks = [builder.graph.type(value).rank for value in node.inputs[:2]]
     if min(ranks) < 2:
-        plain(drafts, node)  # a matrix product of vectors
+        plain(builder, node)  # a matrix product of vectors
     else:
-        _Anchor(drafts, node, PRIMITIVES[node.op], ranks[1]).build()
+        _Anchor(builder, node, PRIMITIVES[node.op], ranks[1]).build()
 
 
 class _Anchor:
     """Builds the step of one anchor with weights.
 
     Attributes:
-        drafts, graph, target, v2: what is being compiled, and for which attributes.
+        builder, graph, target, v2: what is being compiled, and for which attributes.
         node, primitive: the anchor.
         groups: of a convolution.
         weights_axis: where output channels run in the weights; `mask` selects their scales'
@@ -52,10 +52,15 @@ class _Anchor:
             time.
     """
 
-    def __init__(self, drafts: Drafts, node: Node, primitive: str, rank: int) -> None:
-        self.drafts, self.graph, self.node, self.primitive = drafts, drafts.graph, node, primitive
-        self.target = drafts.target
-        self.v2 = drafts.target.scales == "output"
+    def __init__(self, builder: StepBuilder, node: Node, primitive: str, rank: int) -> None:
+        self.builder, self.graph, self.node, self.primitive = (
+            builder,
+            builder.graph,
+            node,
+            primitive,
+        )
+        self.target = builder.target
+        self.v2 = builder.target.scales == "output"
         self.groups, self.axis = 1, 1
         if primitive == "matmul":
             self.weights_axis, self.axis = rank - 1, self.graph.type(node.output).rank - 1
@@ -64,7 +69,7 @@ class _Anchor:
             self.weights_axis = 0 if primitive == "convolution" else 1
             self.groups = node.attr("group", int)
             self.mask = 1 if self.groups == 1 else 3
-        self.channels = size_along(drafts, node.output, self.axis)
+        self.channels = size_along(builder, node.output, self.axis)
         self.bias_value = node.inputs[2] if len(node.inputs) > 2 else ""
         data = float_weights(self.graph, self.bias_value) if self.bias_value else vec(0.0)
         self.bias = None if data is None else vec(data)
@@ -89,7 +94,7 @@ class _Anchor:
                 self._int8(source, weights)
                 return
         assert refusal is not None
-        self.drafts.refuse(f"{self.primitive} in int8", self.node, refusal)
+        self.builder.refuse(f"{self.primitive} in int8", self.node, refusal)
         self._f32(refusal.reason)
 
     def _refusal(self, source: Source, weights: Weights) -> Refusal | None:
@@ -128,14 +133,14 @@ class _Anchor:
         return plain_rank and self.bias is not None
 
     def _grow(self, front: Front) -> Chain:
-        found = grown(self.drafts, self.node, front)
+        found = grown(self.builder, self.node, front)
         assert isinstance(found, Chain)  # every anchor with weights can store f32
         return found
 
     def _front(self, src: DType, scale: Vec | None) -> Front:
         per_channel = self.channels > 0
         return front_of(
-            self.drafts,
+            self.builder,
             self.node,
             self.primitive,
             src,
@@ -170,7 +175,7 @@ class _Anchor:
         zero_points = {"src": int(source.zero_point), "weights": weights.zero_point}
         bias = self._bias_args(chain.composed, factors if self.v2 else vec(1.0))
         build_step(
-            self.drafts,
+            self.builder,
             self.node,
             self.primitive,
             [("src", source.value), ("weights", weights.value), *bias],
@@ -204,7 +209,7 @@ class _Anchor:
         if not bias.any():
             return []
         values = np.broadcast_to(bias, (self.channels or bias.size,)).astype(np.float32)
-        return [("bias", self.drafts.file_constant(f"{self.node.name}/bias", values))]
+        return [("bias", self.builder.file_constant(f"{self.node.name}/bias", values))]
 
     # -- f32 ---------------------------------------------------------------------------------------
 
@@ -212,7 +217,7 @@ class _Anchor:
         weights = self.node.inputs[1]
         data = float_weights(self.graph, weights)
         if data is None and self.primitive != "matmul":
-            plain(self.drafts, self.node)  # weights computed at run time cannot be packed
+            plain(self.builder, self.node)  # weights computed at run time cannot be packed
             return
         chain = self._grow(self._front(DType.F32, None if data is None else vec(1.0)))
         composed = chain.composed
@@ -222,11 +227,11 @@ class _Anchor:
             if (composed.scale != 1).any():
                 data = self._scaled(data, composed.scale)
             if (composed.scale != 1).any() or self.graph.constant(weights) is None:
-                weights = self.drafts.file_constant(f"{self.node.name}/weights", data)
+                weights = self.builder.file_constant(f"{self.node.name}/weights", data)
         folded = data is not None and decode is not None and decode.op == "Dequantize"
         how = f"decoded at compile time, the step runs in f32: {reason}"
         build_step(
-            self.drafts,
+            self.builder,
             self.node,
             self.primitive,
             [

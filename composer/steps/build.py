@@ -15,11 +15,11 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
 from ...plan.attributes import PrimitiveAttr, Scale, ZeroPoint
 from ...plan.types import Step
-from ..formula.exact_zeros import zero_shows
+from ..formula.exact_zeros import zero_sensitive
 from ..formula.formula import ChainOp, Vec
 from ..mapping.post_ops_composer import Composed, Front, PostOpsComposer
+from .builder import StepBuilder
 from .chain import Chain, grow
-from .drafts import Drafts
 from .records import record
 
 __all__ = [
@@ -39,7 +39,7 @@ Roles = Sequence[tuple[str, str]]
 
 
 def front_of(
-    drafts: Drafts,
+    builder: StepBuilder,
     node: Node,
     primitive: str,
     src: DType = DType.F32,
@@ -53,7 +53,7 @@ def front_of(
     """What `primitive` computes in front of the post-ops, in the place of `node`; `axis`: that of
     vectors, the channels where there is none.
     """
-    rank = drafts.graph.type(node.output).rank
+    rank = builder.graph.type(node.output).rank
     axis = max(0, min(1, rank - 1)) if axis is None else axis
     return Front(
         primitive,
@@ -61,28 +61,28 @@ def front_of(
         src,
         rank,
         axis,
-        size_along(drafts, node.output, axis),
+        size_along(builder, node.output, axis),
         scale,
         bias,
         per_channel,
         positive,
-        zero_shows(drafts.graph, node, rounded=True),
+        zero_sensitive(builder.graph, node, rounded=True),
     )
 
 
 def grown(
-    drafts: Drafts, node: Node, front: Front, start: Sequence[ChainOp] = ()
+    builder: StepBuilder, node: Node, front: Front, start: Sequence[ChainOp] = ()
 ) -> Chain | Refusal:
     """The longest chain behind a node that fits the primitive, which begins with `start`; or why
     not even that does.
     """
-    composer = PostOpsComposer(drafts.target, front)
+    composer = PostOpsComposer(builder.target, front)
     refusal = composer.append(start) if start else None
-    return refusal or grow(drafts.graph, composer, node, drafts.is_claimed)
+    return refusal or grow(builder.graph, composer, node, builder.is_claimed)
 
 
 def build_step(
-    drafts: Drafts,
+    builder: StepBuilder,
     node: Node,
     primitive: str,
     args: Roles,
@@ -97,7 +97,7 @@ def build_step(
     """Adds the step of a node and the chain behind it.
 
     Args:
-        drafts: gets the step.
+        builder: gets the step.
         node: with the step's name and, where nothing else is given, its row and parameters.
         primitive, args, attr, op, params: of the step.
         chain: what it takes in.
@@ -110,22 +110,22 @@ def build_step(
         node.name, primitive, op or node.op, tuple(args), (chain.value,), params, attr, origin
     )
     for name, array in chain.composed.constants.items():
-        drafts.file_constant(name, array)
-    drafts.add(step, [node, *(link.node for link in chain.links)])
-    record(drafts, step, node, chain)
+        builder.file_constant(name, array)
+    builder.add(step, [node, *(link.node for link in chain.links)])
+    record(builder, step, node, chain)
     for decode, fate, how in decoded:
         if decode is not None:
-            drafts.decoded(decode, fate, how, node, step.name)
+            builder.decoded(decode, fate, how, node, step.name)
 
 
 def add_alone(
-    drafts: Drafts, node: Node, primitive: str, args: Roles, attr: PrimitiveAttr | None = None
+    builder: StepBuilder, node: Node, primitive: str, args: Roles, attr: PrimitiveAttr | None = None
 ) -> None:
     """Adds the step of a node alone; a reorder has no parameters."""
     op, params = ("Identity", {}) if primitive == "reorder" else (node.op, node.attrs)
     attr = attr or PrimitiveAttr()
     step = Step(node.name, primitive, op, tuple(args), node.outputs, params, attr, node.origin)
-    drafts.add(step, [node])
+    builder.add(step, [node])
 
 
 def scale_of(values: Vec | float, mask: int = 0) -> Scale:
@@ -152,34 +152,34 @@ def attributes_of(
 # -- what the graph tells --------------------------------------------------------------------------
 
 
-def size_along(drafts: Drafts, value: str, axis: int) -> int:
+def size_along(builder: StepBuilder, value: str, axis: int) -> int:
     """The size of a value along an axis; 0 when it is symbolic or unknown."""
-    shape = drafts.graph.type(value).shape
+    shape = builder.graph.type(value).shape
     size = shape[axis] if shape is not None and 0 <= axis < len(shape) else 0
     return size if isinstance(size, int) else 0
 
 
-def knows_axis(drafts: Drafts, quantizer: Node) -> bool:
+def knows_axis(builder: StepBuilder, quantizer: Node) -> bool:
     """True when the model tells the size of the axis that a Quantize or Dequantize has parameters
     along, of what it reads.
     """
     axis = quantizer.attr("quant", Quantization).axis
-    return axis is None or size_along(drafts, quantizer.inputs[0], axis) > 0
+    return axis is None or size_along(builder, quantizer.inputs[0], axis) > 0
 
 
-def codes_behind(drafts: Drafts, value: str) -> Node | None:
+def codes_behind(builder: StepBuilder, value: str) -> Node | None:
     """The Dequantize of 8-bit codes made at run time, per tensor or along an axis of known size,
     that produces a value, or None.
     """
-    node = drafts.graph.producer(value)
+    node = builder.graph.producer(value)
     if (
         node is None
         or node.op != "Dequantize"
-        or drafts.graph.constant(node.inputs[0]) is not None
-        or not knows_axis(drafts, node)
+        or builder.graph.constant(node.inputs[0]) is not None
+        or not knows_axis(builder, node)
     ):
         return None
-    return node if drafts.graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
+    return node if builder.graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
 
 
 def is_padded(node: Node) -> bool:

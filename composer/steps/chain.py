@@ -186,7 +186,10 @@ def operations_of(end: End) -> Found | Refusal | None:
     if not isinstance(found, tuple):
         return found
     for op in found[0]:
-        if isinstance(op, EltwiseOp) and not np.isfinite(np.float32([op.alpha, op.beta])).all():
+        if (
+            isinstance(op, EltwiseOp)
+            and not np.isfinite(np.array([op.alpha, op.beta], np.float32)).all()
+        ):
             expected = "numbers that f32 holds"
             return Refusal("a parameter of an eltwise is finite", expected, f"{op.alpha:g}")
     return comparable(graph, found[0], end.composer), found[1]

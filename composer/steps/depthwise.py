@@ -28,7 +28,7 @@ from ...plan.targets import Target
 from ...plan.types import Step
 from ..mapping.cost import alternatives
 from ..mapping.homes import depthwise
-from .drafts import Drafts
+from .builder import StepBuilder
 
 __all__ = ["DEPTHWISE", "Pair", "fuse_depthwise"]
 
@@ -59,28 +59,30 @@ class Pair:
     returned: bool = False
 
 
-def fuse_depthwise(drafts: Drafts) -> None:
+def fuse_depthwise(builder: StepBuilder) -> None:
     """Merges each pair of steps where a post-op costs less, and leaves a decision for every pair of
     a 1x1 and a depthwise convolution.
     """
-    writers = {value: draft for draft in drafts.drafts for value in draft.step.outputs if value}
+    writers = {
+        value: pending for pending in builder.pending for value in pending.step.outputs if value
+    }
     readers = Counter(
-        value for draft in drafts.drafts for value in dict.fromkeys(draft.step.inputs)
+        value for pending in builder.pending for value in dict.fromkeys(pending.step.inputs)
     )
-    for second in drafts.drafts:
+    for second in builder.pending:
         first = writers.get(second.step.arg("src") or "")
-        pair = None if first is None else _pair(drafts, first.step, second.step, readers)
+        pair = None if first is None else _pair(builder, first.step, second.step, readers)
         found = None if pair is None else DEPTHWISE.apply(pair)
         if first is None or pair is None or found is None:
             continue
         homes = depthwise(
             pair.between, pair.dst, pair.target, found.reason if isinstance(found, Refusal) else ""
         )
-        node = drafts.graph.node(second.step.name)
+        node = builder.graph.node(second.step.name)
         if isinstance(found, DepthwiseConv) and homes[0].name == "post-op":
-            drafts.merge(first, second, _merged(first.step, second.step, found))
+            builder.merge(first, second, _merged(first.step, second.step, found))
             reason = (
-                f"what {subject(drafts.graph.node(first.step.name))} gives stays inside the step"
+                f"what {subject(builder.graph.node(first.step.name))} gives stays inside the step"
             )
             decision = Decision(_RULE, subject(node), Outcome.FIRED, reason)
         else:
@@ -88,7 +90,7 @@ def fuse_depthwise(drafts: Drafts) -> None:
             decision = Decision(
                 _RULE, subject(node), Outcome.REFUSED, why.reason, why.expected, why.found, why.hint
             )
-        drafts.graph.decide(replace(decision, alternatives=alternatives(homes[0], homes)))
+        builder.graph.decide(replace(decision, alternatives=alternatives(homes[0], homes)))
 
 
 def _why_apart(pair: Pair) -> Refusal:
@@ -102,16 +104,18 @@ def _why_apart(pair: Pair) -> Refusal:
     return _refusal(pair) or (None if slower else _two_scales(pair)) or dearer
 
 
-def _pair(drafts: Drafts, first: Step, second: Step, readers: Mapping[str, int]) -> Pair | None:
+def _pair(
+    builder: StepBuilder, first: Step, second: Step, readers: Mapping[str, int]
+) -> Pair | None:
     """The two steps, where the second is a depthwise convolution; `readers`: how many steps read a
     value.
     """
-    deep, between = _weights_shape(drafts, second), first.output
+    deep, between = _weights_shape(builder, second), first.output
     if not _is_depthwise(second, deep):
         return None
-    types = drafts.type(between), drafts.type(second.output)
-    weights, returned = (_weights_shape(drafts, first), deep), drafts.graph.is_output(between)
-    return Pair(drafts.target, first, second, weights, *types, readers[between], returned)
+    types = builder.type(between), builder.type(second.output)
+    weights, returned = (_weights_shape(builder, first), deep), builder.graph.is_output(between)
+    return Pair(builder.target, first, second, weights, *types, readers[between], returned)
 
 
 _DEFAULTS = {"pads": (0, 0, 0, 0), "strides": (1, 1), "dilations": (1, 1)}
@@ -123,17 +127,17 @@ def _ints(step: Step, param: str) -> tuple[int, ...]:
     return given or _DEFAULTS[param]
 
 
-def _weights_shape(drafts: Drafts, step: Step) -> tuple[int, ...]:
+def _weights_shape(builder: StepBuilder, step: Step) -> tuple[int, ...]:
     """The shape of a convolution's constant s8 weights; () where they are others."""
     name = step.arg("weights")
     if (
         step.primitive != "convolution"
         or name is None
-        or drafts.graph.producer(name) is not None
-        or name in drafts.graph.inputs
+        or builder.graph.producer(name) is not None
+        or name in builder.graph.inputs
     ):
         return ()
-    data = drafts.constant(name)
+    data = builder.constant(name)
     return data.shape if data.dtype == DType.S8.numpy else ()
 
 

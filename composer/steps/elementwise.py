@@ -17,12 +17,12 @@ from ...ir.paths import keeps_shape
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
 from ...plan.attributes import Binary, Eltwise, PrimitiveAttr, Sum
-from ..formula.exact_zeros import is_told, zero_shows
+from ..formula.exact_zeros import is_told, zero_sensitive
 from ..formula.formula import Shift, vec
 from ..mapping.post_ops_composer import PostOpsComposer
 from .build import attributes_of, build_step, codes_behind, front_of, grown, scale_of
+from .builder import StepBuilder
 from .chain import Chain, End, grow, operations_of
-from .drafts import Drafts
 from .operands import Source, source_of
 from .prelu import prelu_as_maximum
 from .steps import plain
@@ -51,24 +51,24 @@ def is_arithmetic(graph: Graph, node: Node) -> bool:
     return cast is not None and cast.op == "Cast" and graph.type(cast.output).dtype is DType.F32
 
 
-def elementwise(drafts: Drafts, node: Node) -> None:
+def elementwise(builder: StepBuilder, node: Node) -> None:
     """What no anchor took: a binary primitive of two tensors, or one tensor with a chain of
     post-ops; as itself where neither fits.
     """
-    computed = [value for value in node.inputs if value and drafts.graph.constant(value) is None]
-    if not all(drafts.graph.type(value).shape for value in (*computed, node.output)):
-        plain(drafts, node)  # a scalar, or of unknown rank
+    computed = [value for value in node.inputs if value and builder.graph.constant(value) is None]
+    if not all(builder.graph.type(value).shape for value in (*computed, node.output)):
+        plain(builder, node)  # a scalar, or of unknown rank
         return
     if node.spec.binary is not None and len(computed) == 2 and computed[0] != computed[1]:
-        chain = _chain_operand(drafts, node, computed)
-        built = (bool(chain) and _unary(drafts, node, chain)) or _binary(drafts, node)
+        chain = _chain_operand(builder, node, computed)
+        built = (bool(chain) and _unary(builder, node, chain)) or _binary(builder, node)
     else:
-        built = bool(computed) and len(set(computed)) == 1 and _unary(drafts, node, computed[0])
+        built = bool(computed) and len(set(computed)) == 1 and _unary(builder, node, computed[0])
     if not built:
-        plain(drafts, node)
+        plain(builder, node)
 
 
-def _chain_operand(drafts: Drafts, node: Node, computed: list[str]) -> str:
+def _chain_operand(builder: StepBuilder, node: Node, computed: list[str]) -> str:
     """The operand whose codes a chain of post-ops decodes better than the scales of `binary`, or
     ''.
 
@@ -77,22 +77,22 @@ def _chain_operand(drafts: Drafts, node: Node, computed: list[str]) -> str:
     it taken off before. The other operand must be of the same size: post-ops read a smaller one
     slowly.
     """
-    graph = drafts.graph
+    graph = builder.graph
     if not all(keeps_shape(graph, node, value) for value in computed):
         return ""
     decodes = {
-        value: decode for value in computed if (decode := codes_behind(drafts, value)) is not None
+        value: decode for value in computed if (decode := codes_behind(builder, value)) is not None
     }
     quants = {value: decode.attr("quant", Quantization) for value, decode in decodes.items()}
     along = [value for value, quant in quants.items() if not quant.per_tensor]
-    if node.spec.binary in ("add", "sub") and not zero_shows(graph, node):
+    if node.spec.binary in ("add", "sub") and not zero_sensitive(graph, node):
         return next(iter(along), "")
     shifted = [value for value, quant in quants.items() if not quant.symmetric]
     return next(iter(along or shifted), "")
 
 
-def _binary(drafts: Drafts, node: Node) -> bool:
-    graph = drafts.graph
+def _binary(builder: StepBuilder, node: Node) -> bool:
+    graph = builder.graph
     algorithm = node.spec.binary
     assert algorithm is not None
     if any(graph.type(value).dtype is not DType.F32 for value in node.inputs) or not is_arithmetic(
@@ -100,8 +100,8 @@ def _binary(drafts: Drafts, node: Node) -> bool:
     ):
         return False
     # a shift behind the sum, where zeros would not add up to 0
-    shifts = algorithm in ("add", "sub") and not zero_shows(graph, node)
-    capability = replace(drafts.target.capability("binary"), src_zero_point=shifts)
+    shifts = algorithm in ("add", "sub") and not zero_sensitive(graph, node)
+    capability = replace(builder.target.capability("binary"), src_zero_point=shifts)
     sources: list[Source] = []
     for value in node.inputs:
         found = source_of(graph, value, capability)
@@ -110,7 +110,7 @@ def _binary(drafts: Drafts, node: Node) -> bool:
     shift = -first - (1 if algorithm == "add" else -1) * second
     foldable = algorithm in ("add", "sub", "max", "min") and all(s.decode for s in sources)
     front = front_of(
-        drafts,
+        builder,
         node,
         "binary",
         next((source.dtype for source in sources if source.decode), DType.F32),
@@ -118,16 +118,16 @@ def _binary(drafts: Drafts, node: Node) -> bool:
         per_channel=False,
         positive=algorithm in ("max", "min"),
     )
-    chain = grown(drafts, node, front, [Shift(vec(shift))] if shift else ())
+    chain = grown(builder, node, front, [Shift(vec(shift))] if shift else ())
     if isinstance(chain, Refusal):
-        drafts.refuse("binary", node, chain)
+        builder.refuse("binary", node, chain)
         return False
     factor = 1.0 if chain.composed.scale is None else float(chain.composed.scale[0])
     roles = {f"src_{number}": source for number, source in enumerate(sources)}
     scales = {role: scale_of(s.scale * factor) for role, s in roles.items() if s.decode}
     how = "scale of a source of binary"
     build_step(
-        drafts,
+        builder,
         node,
         "binary",
         [(role, source.value) for role, source in roles.items()],
@@ -139,74 +139,78 @@ def _binary(drafts: Drafts, node: Node) -> bool:
     return True
 
 
-def _unary(drafts: Drafts, node: Node, value: str) -> bool:
+def _unary(builder: StepBuilder, node: Node, value: str) -> bool:
     """One tensor with post-ops. Codes, or an 8-bit destination, go through `binary` with a constant
     second source: see the target.
     """
-    graph = drafts.graph
+    graph = builder.graph
     if graph.type(value).dtype is not DType.F32:
         return False
-    capability = replace(drafts.target.capability("binary"), src_zero_point=True)
+    capability = replace(builder.target.capability("binary"), src_zero_point=True)
     source = source_of(graph, value, capability)
-    along = codes_behind(drafts, value) if isinstance(source, Refusal) else None
+    along = codes_behind(builder, value) if isinstance(source, Refusal) else None
     codes = source if isinstance(source, Source) else Source(value, DType.F32)
     if (
-        is_told(node) or zero_shows(graph, node)
+        is_told(node) or zero_sensitive(graph, node)
     ) and codes.decode is not None:  # (q - z)*s rounds once, q*s - z*s twice
         along = codes.decode
     if along is not None:
         codes = Source(along.inputs[0], graph.type(along.inputs[0]).dtype, decode=along)
-    if _from_source(drafts, node, value, codes, along):
+    if _from_source(builder, node, value, codes, along):
         return True
     # A prelu of codes with several scales has a form on what they decode to.
     return (
         node.op == "PRelu"
         and codes.decode is not None
-        and _from_source(drafts, node, value, Source(value, DType.F32), None)
+        and _from_source(builder, node, value, Source(value, DType.F32), None)
     )
 
 
-def _from_source(drafts: Drafts, node: Node, value: str, codes: Source, along: Node | None) -> bool:
+def _from_source(
+    builder: StepBuilder, node: Node, value: str, codes: Source, along: Node | None
+) -> bool:
     """The step that reads `codes`; `along`: what decodes them among the post-ops."""
-    graph = drafts.graph
-    front = front_of(drafts, node, "binary", codes.dtype, _vector_axis(drafts, node, along))
-    composer = PostOpsComposer(drafts.target, front)
+    graph = builder.graph
+    front = front_of(builder, node, "binary", codes.dtype, _vector_axis(builder, node, along))
+    composer = PostOpsComposer(builder.target, front)
     if along is not None:
         decoding = operations_of(End(graph, along, along.inputs[0], composer, node))
         if not isinstance(decoding, tuple) or composer.append(decoding[0]) is not None:
             return False
     found = operations_of(End(graph, node, value, composer, node))
     doubled = not isinstance(found, tuple) or composer.append(found[0]) is not None
-    if doubled and not _append_prelu(drafts, node, codes, composer):
+    if doubled and not _append_prelu(builder, node, codes, composer):
         return False
-    chain = grow(graph, composer, node, drafts.is_claimed)
+    chain = grow(graph, composer, node, builder.is_claimed)
     if isinstance(chain, Refusal) or (doubled and codes.decode is None and not chain.links):
         return False  # the primitive prelu itself reads the tensor once
-    one_source_step(drafts, node, codes, chain)
+    one_source_step(builder, node, codes, chain)
     if codes.decode is not None:
         how = "scale of a source of binary, zero point as its second source"
-        drafts.decoded(codes.decode, DequantizeFate.SOURCE_SCALE, how, node, node.name)
+        builder.decoded(codes.decode, DequantizeFate.SOURCE_SCALE, how, node, node.name)
     return True
 
 
-def _append_prelu(drafts: Drafts, node: Node, source: Source, composer: PostOpsComposer) -> bool:
+def _append_prelu(
+    builder: StepBuilder, node: Node, source: Source, composer: PostOpsComposer
+) -> bool:
     """Takes a PRelu in as a maximum of the source and its multiple; False for other operations, and
     where that is not legal.
     """
     if node.op != "PRelu":
         return False
-    ops = prelu_as_maximum(drafts.graph, node, source, composer.front)
+    ops = prelu_as_maximum(builder.graph, node, source, composer.front)
     refusal = (
         ops
         if isinstance(ops, Refusal)
-        else composer.append(comparable(drafts.graph, ops, composer))
+        else composer.append(comparable(builder.graph, ops, composer))
     )
     if refusal is not None:
-        drafts.refuse("prelu as maximum", node, refusal)
+        builder.refuse("prelu as maximum", node, refusal)
     return refusal is None
 
 
-def one_source_step(drafts: Drafts, node: Node, source: Source, chain: Chain) -> None:
+def one_source_step(builder: StepBuilder, node: Node, source: Source, chain: Chain) -> None:
     """Adds a step of one source with post-ops: `eltwise` from f32 to f32 where its first operation
     is one, else `binary` with a constant.
     """
@@ -217,7 +221,7 @@ def one_source_step(drafts: Drafts, node: Node, source: Source, chain: Chain) ->
     if pure and isinstance(first, Eltwise) and first.scale == 1:
         numbers = {"alpha": first.alpha, "beta": first.beta}
         build_step(
-            drafts,
+            builder,
             node,
             "eltwise",
             [("src", source.value)],
@@ -240,11 +244,11 @@ def one_source_step(drafts: Drafts, node: Node, source: Source, chain: Chain) ->
     if isinstance(first, Binary) and not shift:  # the first post-op is the operation itself
         algorithm, second, post_ops = first.algorithm, first.operand, post_ops[1:]
     else:
-        constant = np.full([1] * drafts.graph.type(node.output).rank, shift, np.float32)
-        algorithm, second = "add", drafts.file_constant(f"{node.name}/shift", constant)
+        constant = np.full([1] * builder.graph.type(node.output).rank, shift, np.float32)
+        algorithm, second = "add", builder.file_constant(f"{node.name}/shift", constant)
     scales = {"src_0": scale_of(scale)} if source.decode is not None and scale != 1 else {}
     build_step(
-        drafts,
+        builder,
         node,
         "binary",
         [("src_0", source.value), ("src_1", second)],
@@ -260,15 +264,15 @@ def _is_half(op: Eltwise) -> bool:
     return op.algorithm == "linear" and op.scale == 1 and (op.alpha == 1 or op.beta == 0)
 
 
-def _vector_axis(drafts: Drafts, node: Node, decode: Node | None) -> int:
+def _vector_axis(builder: StepBuilder, node: Node, decode: Node | None) -> int:
     """The axis along which the node's codes or constant vary; the channels without one."""
-    rank = drafts.graph.type(node.output).rank
+    rank = builder.graph.type(node.output).rank
     if decode is not None:
         quant = decode.attr("quant", Quantization)
         if quant.axis is not None:
             return quant.axis
     for value in node.inputs:
-        data = drafts.graph.constant(value) if value else None
+        data = builder.graph.constant(value) if value else None
         if data is not None and data.size > 1:
             long = [i for i, size in enumerate(data.shape) if size != 1]
             return rank - data.ndim + long[-1]

@@ -26,54 +26,59 @@ from ..mapping.cost import (
     post_op_cost,
 )
 from ..mapping.residual import absorbing
+from .builder import StepBuilder
 from .chain import Chain, Link
-from .drafts import Drafts
 
 __all__ = ["record"]
 
 
-def record(drafts: Drafts, step: Step, anchor: Node, chain: Chain) -> None:
+def record(builder: StepBuilder, step: Step, anchor: Node, chain: Chain) -> None:
     """Leaves the fates and the decisions of a step made of an anchor and the chain behind it."""
     nodes = [anchor, *(link.node for link in chain.links)]
     followers = [*nodes[1:], None]
-    _settle(drafts, step, chain, None, anchor, followers[0])
+    _settle(builder, step, chain, None, anchor, followers[0])
     for before, link, follower in zip(nodes, chain.links, followers[1:], strict=False):
-        _settle(drafts, step, chain, before, link.node, follower)
-        _settle_operand(drafts, step, chain, link)
-    for decision in _weighed(drafts.graph, anchor, chain):
-        drafts.graph.decide(decision)
+        _settle(builder, step, chain, before, link.node, follower)
+        _settle_operand(builder, step, chain, link)
+    for decision in _weighed(builder.graph, anchor, chain):
+        builder.graph.decide(decision)
     if chain.refusal is not None:
-        drafts.refuse_chain(step, *chain.refusal)
+        builder.refuse_chain(step, *chain.refusal)
 
 
 # -- fates -----------------------------------------------------------------------------------------
 
 
 def _settle(
-    drafts: Drafts, step: Step, chain: Chain, before: Node | None, node: Node, follower: Node | None
+    builder: StepBuilder,
+    step: Step,
+    chain: Chain,
+    before: Node | None,
+    node: Node,
+    follower: Node | None,
 ) -> None:
     """The fate of a quantizer: an anchor (`before` is None), or what the chain absorbed."""
-    readers = [follower] if follower is not None else drafts.readers_of(node)
+    readers = [follower] if follower is not None else builder.readers_of(node)
     alone = before is None
     if node.op == "FakeQuantize":
         # One that makes codes leaves its halves to the Quantize and Dequantize behind it.
-        _settle_compared(drafts, step, node, node if alone else None)
+        _settle_compared(builder, step, node, node if alone else None)
         fate = DequantizeFate.STANDALONE if alone else DequantizeFate.POST_OP
         how = "the output range is scale and shift behind the grid"
         for reader in readers:
-            drafts.decoded(node, fate, how, reader, step.name)
+            builder.decoded(node, fate, how, reader, step.name)
     elif before is None:
         return  # an anchor settles its own halves
     elif node.op == "Dequantize":
         how = "undone inside the chain, by scale and shift"
         for reader in readers:
-            drafts.decoded(node, DequantizeFate.POST_OP, how, reader, step.name)
+            builder.decoded(node, DequantizeFate.POST_OP, how, reader, step.name)
     elif node.op != "Quantize":
         return
-    elif before.op == "FakeQuantize" and makes_codes(drafts.graph, before):
-        _settle_compared(drafts, step, node, before if before.name == step.name else None)
+    elif before.op == "FakeQuantize" and makes_codes(builder.graph, before):
+        _settle_compared(builder, step, node, before if before.name == step.name else None)
     elif follower is None and (chain.composed.quantize == "dst_scale" or not step.attr.post_ops):
-        drafts.encoded(node, QuantizeFate.DST_SCALE, _how_stored(step), step.name)
+        builder.encoded(node, QuantizeFate.DST_SCALE, _how_stored(step), step.name)
     else:
         why = (
             "the chain goes on behind it"
@@ -81,19 +86,19 @@ def _settle(
             else "the target has no place for it at the destination"
         )
         how = f"scale, round and clip among the post-ops: {why}"
-        drafts.encoded(node, QuantizeFate.POST_OP, how, step.name)
+        builder.encoded(node, QuantizeFate.POST_OP, how, step.name)
 
 
-def _settle_compared(drafts: Drafts, step: Step, node: Node, anchor: Node | None) -> None:
+def _settle_compared(builder: StepBuilder, step: Step, node: Node, anchor: Node | None) -> None:
     """The quantize half of comparisons, which begin a step with `anchor`, or stand in a chain."""
     if anchor is not None:
-        why = drafts.why_alone(anchor)
-        drafts.encoded(node, QuantizeFate.STANDALONE, why, step.name)
+        why = builder.why_alone(anchor)
+        builder.encoded(node, QuantizeFate.STANDALONE, why, step.name)
         return
     how = (
         "comparisons with its bounds among the post-ops: no scale and zero point encode such ranges"
     )
-    drafts.encoded(node, QuantizeFate.POST_OP, how, step.name)
+    builder.encoded(node, QuantizeFate.POST_OP, how, step.name)
 
 
 def _how_stored(step: Step) -> str:
@@ -104,7 +109,7 @@ def _how_stored(step: Step) -> str:
     return f"the scale is part of {step.primitive}'s {where}, and the store rounds and saturates"
 
 
-def _settle_operand(drafts: Drafts, step: Step, chain: Chain, link: Link) -> None:
+def _settle_operand(builder: StepBuilder, step: Step, chain: Chain, link: Link) -> None:
     """The fate of the Dequantize of a second operand. Where the step reads the decoded f32 values,
     the standalone step that decodes them settles it.
     """
@@ -120,12 +125,12 @@ def _settle_operand(drafts: Drafts, step: Step, chain: Chain, link: Link) -> Non
         fate = DequantizeFate.POST_OP
         how = "a binary post-op reads the codes, scale and shift are applied around it"
         if link.node.op in ("Add", "Sub"):
-            dst, src = chain.composed.dst, drafts.graph.type(codes).dtype
+            dst, src = chain.composed.dst, builder.graph.type(codes).dtype
             why_not = link.no_sum or "the primitive has none, or has one for another operand"
             if not link.no_sum and dst.numpy.itemsize != src.numpy.itemsize:
                 why_not = f"{src.value} codes do not fill a destination of {dst.value}"
             how += f"; no sum: {why_not}"
-    drafts.decoded(link.decoded, fate, how, link.node, step.name)
+    builder.decoded(link.decoded, fate, how, link.node, step.name)
 
 
 # -- decisions -------------------------------------------------------------------------------------

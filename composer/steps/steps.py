@@ -26,34 +26,34 @@ from .build import (
     scale_of,
     size_along,
 )
+from .builder import StepBuilder
 from .chain import Chain, decoded, quantizing
-from .drafts import Drafts
 from .operands import Source, source_of
 
 __all__ = ["concat", "plain", "pooling"]
 
 
-def pooling(drafts: Drafts, node: Node) -> None:
+def pooling(builder: StepBuilder, node: Node) -> None:
     """Average pooling or resizing, whose weights add up to 1: on codes where the target stores what
     follows, in f32 otherwise.
     """
     primitive = node.spec.primitive
     assert primitive is not None
-    capability = replace(drafts.target.capability(primitive), src_zero_point=True)
-    source = source_of(drafts.graph, node.inputs[0], capability)
+    capability = replace(builder.target.capability(primitive), src_zero_point=True)
+    source = source_of(builder.graph, node.inputs[0], capability)
     found: Chain | Refusal
     if isinstance(source, Refusal):
         found = source
     else:
-        front = front_of(drafts, node, primitive, source.dtype)
+        front = front_of(builder, node, primitive, source.dtype)
         found = _padding_refusal(node, source) or grown(
-            drafts, node, front, decoding(source.scale, source.zero_point)
+            builder, node, front, decoding(source.scale, source.zero_point)
         )
         if isinstance(found, Chain):
             what = "pools" if primitive == "pooling" else "resizes"
             how = f"{what} codes; the scale is applied to the average"
             build_step(
-                drafts,
+                builder,
                 node,
                 primitive,
                 [("src", source.value), *_roles(node)[1:]],
@@ -62,8 +62,8 @@ def pooling(drafts: Drafts, node: Node) -> None:
                 decoded=[(source.decode, DequantizeFate.SOURCE_SCALE, how)],
             )
             return
-    drafts.refuse(f"{primitive} in int8", node, found)
-    plain(drafts, node)
+    builder.refuse(f"{primitive} in int8", node, found)
+    plain(builder, node)
 
 
 def _padding_refusal(node: Node, source: Source) -> Refusal | None:
@@ -85,26 +85,26 @@ def _padding_refusal(node: Node, source: Source) -> Refusal | None:
 # -- concatenation ---------------------------------------------------------------------------------
 
 
-def concat(drafts: Drafts, node: Node) -> None:
+def concat(builder: StepBuilder, node: Node) -> None:
     """A concatenation of codes or f32 values; symmetric codes of another scale are rescaled by the
     primitive itself.
     """
-    dtype = drafts.graph.type(node.output).dtype
+    dtype = builder.graph.type(node.output).dtype
     if dtype not in (DType.U8, DType.S8, DType.F32):
-        plain(drafts, node)
+        plain(builder, node)
         return
     args = [(f"src_{number}", value) for number, value in enumerate(node.inputs)]
     nodes, output = [node], node.output
     scales: dict[str, Scale] = {}
     folded: list[tuple[Node, Node]] = []
     for number, (role, value) in enumerate(args):
-        requant = None if dtype is DType.F32 else _rescaling(drafts, value)
+        requant = None if dtype is DType.F32 else _rescaling(builder, value)
         if requant is not None:
             quantize, decode, factor = requant
             scales[role] = scale_of(factor)
             folded.append((quantize, decode))
             args[number] = role, decode.inputs[0]
-    stored = None if scales else _stored_otherwise(drafts, node)
+    stored = None if scales else _stored_otherwise(builder, node)
     if stored is not None:
         quantize, decode, factors = stored
         pairs = zip(args, factors, strict=True)
@@ -113,19 +113,19 @@ def concat(drafts: Drafts, node: Node) -> None:
         folded.append((quantize, decode))
     attr, origin = PrimitiveAttr(scales), origin_of(*nodes)
     step = Step(node.name, "concat", "Concat", tuple(args), (output,), node.attrs, attr, origin)
-    drafts.add(step, nodes)
+    builder.add(step, nodes)
     how = "concat rescales its source"
     for quantize, decode in folded:
-        drafts.claim(quantize)
-        drafts.encoded(quantize, QuantizeFate.DST_SCALE, how, step.name)
-        drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, how, quantize, step.name)
+        builder.claim(quantize)
+        builder.encoded(quantize, QuantizeFate.DST_SCALE, how, step.name)
+        builder.decoded(decode, DequantizeFate.SOURCE_SCALE, how, quantize, step.name)
 
 
-def _rescaled_by(drafts: Drafts, quantize: Node | None, decode: Node | None) -> float | None:
+def _rescaled_by(builder: StepBuilder, quantize: Node | None, decode: Node | None) -> float | None:
     """The scale of a Quantize behind a Dequantize that scales of concat's sources can do both: all
     codes of 8 bits, no zero points; None for others.
     """
-    if quantize is None or decode is None or drafts.is_claimed(quantize):
+    if quantize is None or decode is None or builder.is_claimed(quantize):
         return None
     if quantize.op != "Quantize" or decode.op != "Dequantize":
         return None
@@ -134,48 +134,48 @@ def _rescaled_by(drafts: Drafts, quantize: Node | None, decode: Node | None) -> 
         quant.per_tensor and quant.symmetric and decode.attr("quant", Quantization).symmetric
     )
     full = dtype in (DType.U8, DType.S8) and (low, high) == dtype.range
-    takes = drafts.target.capability("concat").src_scale
+    takes = builder.target.capability("concat").src_scale
     return quant.scale[0] if symmetric and full and takes else None
 
 
-def _rescaling(drafts: Drafts, value: str) -> tuple[Node, Node, float] | None:
+def _rescaling(builder: StepBuilder, value: str) -> tuple[Node, Node, float] | None:
     """A Quantize(Dequantize(codes)) read by nothing else, with zero points 0, that a source scale
     can do: both nodes and the factor.
     """
-    graph = drafts.graph
+    graph = builder.graph
     quantize = graph.producer(value)
     if quantize is None or graph.read_count(value) != 1 or graph.is_output(value):
         return None
     decode = decoded(graph, quantize.inputs[0]) if quantize.inputs else None
-    scale = _rescaled_by(drafts, quantize, decode)
+    scale = _rescaled_by(builder, quantize, decode)
     if decode is None or scale is None:
         return None
     return quantize, decode, decode.attr("quant", Quantization).scale[0] / scale
 
 
-def _stored_otherwise(drafts: Drafts, node: Node) -> tuple[Node, Node, list[float]] | None:
+def _stored_otherwise(builder: StepBuilder, node: Node) -> tuple[Node, Node, list[float]] | None:
     """The Quantize behind what decodes joined codes, when scales of the sources can do both: the
     two, and a factor for each source.
 
     Neither has a zero point, nothing else reads the codes in between, and each source has one
     scale.
     """
-    graph = drafts.graph
+    graph = builder.graph
     decode = graph.sole_consumer(node.output)
     quantize = None if decode is None else graph.sole_consumer(decode.output)
-    scale = _rescaled_by(drafts, quantize, decode)
+    scale = _rescaled_by(builder, quantize, decode)
     shape = graph.type(node.output).shape
     if decode is None or quantize is None or scale is None or shape is None:
         return None
     inner, axis = decode.attr("quant", Quantization), node.attr("axis", int) % len(shape)
     if inner.axis not in (None, axis):
         return None
-    size = size_along(drafts, node.output, axis) or 1
+    size = size_along(builder, node.output, axis) or 1
     scales = np.broadcast_to(inner.scales.astype(np.float64), (size,))
     factors: list[float] = []
     start = 0
     for value in node.inputs:
-        end = start + size_along(drafts, value, axis)
+        end = start + size_along(builder, value, axis)
         own, start = scales[start:end] if size > 1 else scales, end
         if own.size == 0 or bool((own != own[0]).any()):
             return None
@@ -186,63 +186,65 @@ def _stored_otherwise(drafts: Drafts, node: Node) -> tuple[Node, Node, list[floa
 # -- as itself -------------------------------------------------------------------------------------
 
 
-def plain(drafts: Drafts, node: Node) -> None:
+def plain(builder: StepBuilder, node: Node) -> None:
     """The operation itself: a primitive where the target has one for f32, with the chain behind it;
     else the ONNX operator.
     """
-    graph = drafts.graph
-    primitive = _primitive_of(drafts, node)
+    graph = builder.graph
+    primitive = _primitive_of(builder, node)
     roles = _roles(node)
     if primitive is None:
         operator = node.attr("op_type", str) if node.op == "Onnx" else node.op
-        add_alone(drafts, node, f"onnx.{operator}", roles)
-        _settle_foreign(drafts, node)
+        add_alone(builder, node, f"onnx.{operator}", roles)
+        _settle_foreign(builder, node)
         return
     roles[0] = ("src", roles[0][1])
     if graph.type(node.output).dtype is not DType.F32:
-        add_alone(drafts, node, primitive, roles)
+        add_alone(builder, node, primitive, roles)
         return
     axis: int | None = None
     parameters: tuple[Vec, ...] = ()
     if primitive == "layer_normalization":
         axis = graph.type(node.output).rank - 1
-        parameters = _normalization_parameters(drafts, node, axis)
-    front = front_of(drafts, node, primitive, DType.F32, axis, *parameters)
-    chain = grown(drafts, node, front)
+        parameters = _normalization_parameters(builder, node, axis)
+    front = front_of(builder, node, primitive, DType.F32, axis, *parameters)
+    chain = grown(builder, node, front)
     assert isinstance(chain, Chain)  # every primitive can store f32
     if parameters and chain.links:
-        roles = [roles[0], *_folded_parameters(drafts, front, chain)]
-    build_step(drafts, node, primitive, roles, chain, attributes_of(chain.composed))
+        roles = [roles[0], *_folded_parameters(builder, front, chain)]
+    build_step(builder, node, primitive, roles, chain, attributes_of(chain.composed))
 
 
-def _normalization_parameters(drafts: Drafts, node: Node, axis: int) -> tuple[Vec, ...]:
+def _normalization_parameters(builder: StepBuilder, node: Node, axis: int) -> tuple[Vec, ...]:
     """Scale and bias of a LayerNormalization over the last axis, which take factors and shifts
     behind it; none when computed, or when the model does not tell the size of that axis."""
     _, scale, bias = (*node.inputs, "")[:3]
-    data = drafts.graph.constant(scale), drafts.graph.constant(bias) if bias else vec(0.0)
+    data = builder.graph.constant(scale), builder.graph.constant(bias) if bias else vec(0.0)
     last = node.attr("axis", int) in (-1, axis)
-    known = last and size_along(drafts, node.output, axis) > 0
+    known = last and size_along(builder, node.output, axis) > 0
     found = tuple(vec(values) for values in data if values is not None)
     return found if known and len(found) == 2 else ()
 
 
-def _folded_parameters(drafts: Drafts, front: Front, chain: Chain) -> Sequence[tuple[str, str]]:
+def _folded_parameters(
+    builder: StepBuilder, front: Front, chain: Chain
+) -> Sequence[tuple[str, str]]:
     found = []
     for role, values in (("scale", chain.composed.scale), ("bias", chain.composed.bias)):
         assert values is not None
         array = np.full(front.channels, values, np.float32)
-        found.append((role, drafts.file_constant(f"{front.step}/{role}", array)))
+        found.append((role, builder.file_constant(f"{front.step}/{role}", array)))
     return found
 
 
 _FROM_ONE_SOURCE = frozenset(name for name, schema in SCHEMAS.items() if schema == Schema())
 
 
-def _primitive_of(drafts: Drafts, node: Node) -> str | None:
+def _primitive_of(builder: StepBuilder, node: Node) -> str | None:
     """The primitive that computes the node in f32 (or pools, resizes or shuffles codes), or None:
     the ONNX operator itself does.
     """
-    types = [drafts.graph.type(value) for value in (*node.inputs[:1], *node.outputs) if value]
+    types = [builder.graph.type(value) for value in (*node.inputs[:1], *node.outputs) if value]
     pools_codes = node.spec.primitive in ("pooling", "resampling", "shuffle") and types[
         -1
     ].dtype in (DType.U8, DType.S8)
@@ -253,7 +255,7 @@ def _primitive_of(drafts: Drafts, node: Node) -> str | None:
     return node.spec.primitive if fits else None
 
 
-def _settle_foreign(drafts: Drafts, node: Node) -> None:
+def _settle_foreign(builder: StepBuilder, node: Node) -> None:
     """The fate of a quantizer that stayed an ONNX operator: scales computed at run time, blocks,
     other types.
     """
@@ -262,10 +264,10 @@ def _settle_foreign(drafts: Drafts, node: Node) -> None:
     reason = "it stays the ONNX operator: its parameters have no form that a primitive takes"
     decodes = "Dequantize" in str(node.attrs.get("op_type", node.op))
     if not decodes:
-        drafts.encoded(node, QuantizeFate.FALLBACK, reason, node.name)
+        builder.encoded(node, QuantizeFate.FALLBACK, reason, node.name)
     if decodes or node.op == "FakeQuantize":  # a whole one, which belongs to a quantizer
-        for reader in drafts.readers_of(node):
-            drafts.decoded(node, DequantizeFate.FALLBACK, reason, reader, node.name)
+        for reader in builder.readers_of(node):
+            builder.decoded(node, DequantizeFate.FALLBACK, reason, reader, node.name)
 
 
 def _roles(node: Node) -> list[tuple[str, str]]:

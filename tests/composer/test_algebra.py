@@ -29,7 +29,7 @@ from fqfuse.composer.formula.formula import (
     Shift,
     vec,
 )
-from fqfuse.composer.mapping.hoisting import forward
+from fqfuse.composer.mapping.scale_propagation import forward
 from fqfuse.ir.rule import Refusal, Rule
 from fqfuse.ir.types import DType
 

@@ -11,7 +11,7 @@ from laws.programs import Draws, source
 from laws.rational import binary, eltwise
 from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
 
-from fqfuse.composer.mapping.placing import SECOND_ELTWISE
+from fqfuse.composer.mapping.to_post_ops import SECOND_ELTWISE
 from fqfuse.plan.attributes import Eltwise
 
 RULES = {SECOND_ELTWISE.name: SECOND_ELTWISE}

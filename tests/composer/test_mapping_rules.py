@@ -39,8 +39,8 @@ from fqfuse.composer.formula.store_rules import (
     zero_point_apart,
 )
 from fqfuse.composer.formula.writing import ADDING, Written, zero_point_in_front
-from fqfuse.composer.mapping.hoisting import FOLDING
-from fqfuse.composer.mapping.placing import ELTWISE_SCALE, place
+from fqfuse.composer.mapping.scale_propagation import FOLDING
+from fqfuse.composer.mapping.to_post_ops import ELTWISE_SCALE, place
 from fqfuse.composer.steps.fake_quantize import FAKE_QUANTIZE
 from fqfuse.ir.ranges import Ranges
 from fqfuse.ir.types import DType

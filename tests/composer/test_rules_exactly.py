@@ -49,8 +49,8 @@ from fqfuse.composer.formula.store_rules import NARROW_STORE, STORING
 from fqfuse.composer.formula.writing import ADDING, Written
 from fqfuse.composer.mapping.compared_codes import DECODED_WITH_CODES, DIFFERENCE
 from fqfuse.composer.mapping.composed import Composed, Front
-from fqfuse.composer.mapping.hoisting import FOLDING
-from fqfuse.composer.mapping.placing import ELTWISE_SCALE, SECOND_ELTWISE, place
+from fqfuse.composer.mapping.scale_propagation import FOLDING
+from fqfuse.composer.mapping.to_post_ops import ELTWISE_SCALE, SECOND_ELTWISE, place
 from fqfuse.composer.registry import AnyRule, all_rules
 from fqfuse.composer.steps.depthwise import DEPTHWISE
 from fqfuse.composer.steps.fake_quantize import FAKE_QUANTIZE
@@ -438,7 +438,7 @@ def test_folding_holds_in_fractions(name: str) -> None:
 
 
 @pytest.mark.parametrize("target", [V3, V2, UNIFIED], ids=lambda target: target.name)
-def test_placing_holds_in_fractions(target: Target) -> None:
+def test_post_ops_hold_in_fractions(target: Target) -> None:
     """Constants of few bits are the same in f32; an infinite bound is the largest f32, which no
     number here reaches.
     """

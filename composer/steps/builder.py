@@ -17,18 +17,18 @@ from ...ir.types import DType, TensorType
 from ...plan.targets import Target
 from ...plan.types import Step
 
-__all__ = ["Draft", "Drafts"]
+__all__ = ["PendingStep", "StepBuilder"]
 
 
 @dataclass(frozen=True)
-class Draft:
+class PendingStep:
     """A step and the last node of the graph in it, which gives it its place."""
 
     step: Step
     last: Node
 
 
-class Drafts:
+class StepBuilder:
     """Collects steps while the graph is being cut into primitives.
 
     Attributes:
@@ -40,7 +40,7 @@ class Drafts:
     def __init__(self, graph: Graph, target: Target) -> None:
         self.graph = graph
         self.target = target
-        self._drafts: dict[str, Draft] = {}  # by the step's name
+        self._pending: dict[str, PendingStep] = {}  # by the step's name
         self.merged: dict[str, str] = {}
         self._claimed: set[str] = set()
         self._constants: dict[str, Array] = {}
@@ -51,9 +51,9 @@ class Drafts:
         self._ended: dict[str, str] = {}
 
     @property
-    def drafts(self) -> list[Draft]:
+    def pending(self) -> list[PendingStep]:
         """The steps so far."""
-        return list(self._drafts.values())
+        return list(self._pending.values())
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -81,19 +81,19 @@ class Drafts:
         """
         taken = list(nodes)
         self._claimed.update(node.name for node in taken)
-        self._drafts[step.name] = Draft(step, taken[-1])
+        self._pending[step.name] = PendingStep(step, taken[-1])
         for value in dict.fromkeys(step.inputs):
             self._readers.setdefault(value, []).append(frozenset(node.name for node in taken))
         self._needed.update(step.inputs)
         if type_ is not None:
             self._types[step.output] = type_
 
-    def merge(self, first: Draft, second: Draft, step: Step) -> None:
+    def merge(self, first: PendingStep, second: PendingStep, step: Step) -> None:
         """Replaces two steps, of which the second alone reads the first, by one in the second's
         place.
         """
-        del self._drafts[first.step.name]
-        self._drafts[second.step.name] = Draft(step, second.last)
+        del self._pending[first.step.name]
+        self._pending[second.step.name] = PendingStep(step, second.last)
         self.merged[first.step.name] = step.name
 
     def file_constant(self, name: str, array: Array) -> str:

@@ -27,8 +27,8 @@ from fqfuse.composer.formula.formula import (
     Store,
     vec,
 )
-from fqfuse.composer.mapping.hoisting import Fold, Hoister, forward
 from fqfuse.composer.mapping.post_ops_composer import Front, PostOpsComposer
+from fqfuse.composer.mapping.scale_propagation import Fold, ScalePropagation, forward
 from fqfuse.ir.rule import Refusal
 from fqfuse.ir.types import DType
 
@@ -77,9 +77,9 @@ def test_a_fold_computes_what_it_has_not_seen() -> None:
     assert calls == [a, b, c, d, b]
 
 
-def test_what_hoisting_uncovers_is_simplified() -> None:
+def test_what_propagation_uncovers_is_simplified() -> None:
     """The shift between the two clips joins the one in front, and the clips are one."""
-    found = Hoister(BARE)(
+    found = ScalePropagation(BARE)(
         [Shift(vec(1.0)), Clip(vec(-4.0), vec(4.0)), Shift(vec(2.0)), Clip(vec(-3.0), vec(3.0))]
     )
     assert [type(op) for op in found.ops] == [Shift, Clip]
@@ -89,7 +89,7 @@ def test_what_hoisting_uncovers_is_simplified() -> None:
 
 def test_two_factors_that_join_may_go_where_neither_could() -> None:
     """Each is negative, and stays behind relu; their product does not."""
-    found = Hoister(conv())(
+    found = ScalePropagation(conv())(
         [EltwiseOp("relu"), ScaleBy(vec(-1.0)), Add("skip", DType.U8, 0.5, 3.0), ScaleBy(vec(-2.0))]
     )
     assert [type(op) for op in found.ops] == [EltwiseOp, Add]
@@ -126,7 +126,7 @@ def test_each_reason_stays_with_its_operation() -> None:
         EltwiseOp("relu"),
         ScaleBy(vec(2.0)),
     ]
-    found = Hoister(BARE)(ops)
+    found = ScalePropagation(BARE)(ops)
     assert [type(op) for op in found.ops] == [EltwiseOp, ScaleBy, Round, ScaleBy, Shift, EltwiseOp]
     reasons = [getattr(op, "why", "") for op in found.ops]
     assert [bool(reason) for reason in reasons] == [False, True, False, False, True, False]

@@ -22,7 +22,7 @@ from .composed import Front
 from .cost import Home
 from .homes import folded
 
-__all__ = ["FOLDING", "Fold", "Hoisted", "Hoister", "forward"]
+__all__ = ["FOLDING", "Fold", "Propagated", "ScalePropagation", "forward"]
 
 State = TypeVar("State")
 Item = TypeVar("Item")
@@ -61,7 +61,7 @@ def _alike(a: object, b: object) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Hoisted:
+class Propagated:
     """A chain whose scales and shifts have moved.
 
     Attributes:
@@ -76,20 +76,20 @@ class Hoisted:
     folded: tuple[tuple[Home, ...], ...] = ()
 
 
-class Hoister:
+class ScalePropagation:
     """Moves scales and shifts of simplified chains: those that can reach the front into its scale
     and bias, others to where they join.
     """
 
     def __init__(self, front: Front) -> None:
-        self._fold: Fold[BasicOp, Hoisted] = Fold(Hoisted(front), _taken)
+        self._fold: Fold[BasicOp, Propagated] = Fold(Propagated(front), _taken)
 
-    def __call__(self, ops: Sequence[BasicOp]) -> Hoisted:
+    def __call__(self, ops: Sequence[BasicOp]) -> Propagated:
         """What becomes of a simplified chain."""
         return self._fold(ops)
 
 
-def _taken(before: Hoisted, op: BasicOp) -> Hoisted:
+def _taken(before: Propagated, op: BasicOp) -> Propagated:
     """The chain with one operation more."""
     ops, front, into_front = list(before.ops), before.front, before.folded
     pending = [op]
@@ -117,7 +117,7 @@ def _taken(before: Hoisted, op: BasicOp) -> Hoisted:
                 pending.extend(reversed(chain[place:]))
         else:
             ops.append(op)
-    return Hoisted(front, tuple(ops), into_front)
+    return Propagated(front, tuple(ops), into_front)
 
 
 def forward(

@@ -13,8 +13,8 @@ from ...ir.types import DType, Quantization
 from ...plan.attributes import PrimitiveAttr, Scale, ZeroPoint
 from ..formula.formula import ChainOp, Store, decoding, vec
 from .build import add_alone, codes_behind, front_of, grown, knows_axis, scale_of
+from .builder import StepBuilder
 from .chain import Chain, is_decoded_at_once, quantizing, steps_from_zero
-from .drafts import Drafts
 from .elementwise import one_source_step
 from .operands import Source
 from .steps import plain
@@ -30,31 +30,31 @@ UNKNOWN_SIZE = "the model does not tell the size of the axis that the scales run
 _CODES = (DType.U8, DType.S8)
 
 
-def quantize_alone(drafts: Drafts, node: Node) -> None:
+def quantize_alone(builder: StepBuilder, node: Node) -> None:
     """A Quantize that no primitive took: a reorder, of codes where its input is a Dequantize, or
     post-ops of a binary with what follows.
     """
-    reason = _encode(drafts, node)
+    reason = _encode(builder, node)
     if reason:
-        plain(drafts, node)
-        drafts.encoded(node, QuantizeFate.FALLBACK, reason, node.name)
+        plain(builder, node)
+        builder.encoded(node, QuantizeFate.FALLBACK, reason, node.name)
 
 
-def _encode(drafts: Drafts, node: Node) -> str:
+def _encode(builder: StepBuilder, node: Node) -> str:
     """Adds the step of a Quantize, or says why it stays the operation itself; '' when it is done."""
-    graph = drafts.graph
+    graph = builder.graph
     quant, dtype, low, high = quantizing(node)
     wide = is_decoded_at_once(graph, node)
     no_codes = f"no primitive stores {dtype.value} codes"
     if (dtype not in _CODES and not wide) or graph.type(node.inputs[0]).dtype is not DType.F32:
         return no_codes
-    if unknown := _unknown(drafts, node):
+    if unknown := _unknown(builder, node):
         return unknown
-    decode = codes_behind(drafts, node.inputs[0])
+    decode = codes_behind(builder, node.inputs[0])
     inner = None if decode is None else decode.attr("quant", Quantization)
     if inner is not None and len({quant.axis, inner.axis} - {None}) > 1:
         decode = inner = None
-    source = _source(drafts, node.inputs[0], decode)
+    source = _source(builder, node.inputs[0], decode)
     scale, zero = vec(quant.scales), vec(quant.zero_points)
     own: list[ChainOp] = [Store(dtype, scale, zero, low, high)]
     if dtype.is_wide_code:
@@ -62,43 +62,43 @@ def _encode(drafts: Drafts, node: Node) -> str:
     axis = quant.axis if inner is None or quant.axis is not None else inner.axis
     start = [] if inner is None else decoding(inner.scales, inner.zero_points)
     chain = grown(
-        drafts, node, front_of(drafts, node, "binary", source.dtype, axis), [*start, *own]
+        builder, node, front_of(builder, node, "binary", source.dtype, axis), [*start, *own]
     )
     if isinstance(chain, Refusal):  # what decodes 16-bit codes must fit too
         assert dtype.is_wide_code  # binary takes every other quantizer, into both 8-bit types
-        drafts.refuse("fuse into binary", node, chain)
+        builder.refuse("fuse into binary", node, chain)
         return no_codes
     simple = not wide and (low, high) == dtype.range and not chain.links
     simple = simple and all(_fits_reorder(q) for q in (quant, inner) if q is not None)
     if inner is not None and not (inner.per_tensor and quant.per_tensor):
         simple = False  # oneDNN 3.2 takes its reference reorder: 17 ms where a binary takes 60 us
     if simple:
-        attr = _reorder_attributes(drafts, inner, quant)
-        add_alone(drafts, node, "reorder", [("src", source.value)], attr)
+        attr = _reorder_attributes(builder, inner, quant)
+        add_alone(builder, node, "reorder", [("src", source.value)], attr)
     else:
-        one_source_step(drafts, node, source, chain)
-    drafts.encoded(node, QuantizeFate.STANDALONE, drafts.why_alone(node), node.name)
+        one_source_step(builder, node, source, chain)
+    builder.encoded(node, QuantizeFate.STANDALONE, builder.why_alone(node), node.name)
     if decode is not None:
         how = "requantized in one step, from codes to codes"
-        drafts.decoded(decode, DequantizeFate.SOURCE_SCALE, how, node, node.name)
+        builder.decoded(decode, DequantizeFate.SOURCE_SCALE, how, node, node.name)
     return ""
 
 
-def _source(drafts: Drafts, value: str, decode: Node | None) -> Source:
+def _source(builder: StepBuilder, value: str, decode: Node | None) -> Source:
     """A value in f32, or the codes that are decoded to it."""
     if decode is None:
         return Source(value, DType.F32)
     codes = decode.inputs[0]
-    return Source(codes, drafts.graph.type(codes).dtype, decode=decode)
+    return Source(codes, builder.graph.type(codes).dtype, decode=decode)
 
 
-def _unknown(drafts: Drafts, node: Node) -> str:
+def _unknown(builder: StepBuilder, node: Node) -> str:
     """What a primitive must know of the tensor that the quantizer reads, and the model does not
     tell; '' for nothing.
     """
-    if drafts.graph.type(node.output).shape is None:
+    if builder.graph.type(node.output).shape is None:
         return UNKNOWN_RANK
-    return "" if knows_axis(drafts, node) else UNKNOWN_SIZE
+    return "" if knows_axis(builder, node) else UNKNOWN_SIZE
 
 
 def _fits_reorder(quant: Quantization) -> bool:
@@ -109,7 +109,7 @@ def _fits_reorder(quant: Quantization) -> bool:
 
 
 def _reorder_attributes(
-    drafts: Drafts, source: Quantization | None, destination: Quantization | None
+    builder: StepBuilder, source: Quantization | None, destination: Quantization | None
 ) -> PrimitiveAttr:
     scales: dict[str, Scale] = {}
     zero_points: dict[str, ZeroPoint] = {}
@@ -123,42 +123,42 @@ def _reorder_attributes(
             zero_points[role] = ZeroPoint((int(quant.zero_point[0]),))
         wide = quant.scales.astype(np.float64)
         factor = factor * wide if role == "src" else factor / wide
-    if drafts.target.scales == "arguments":
+    if builder.target.scales == "arguments":
         return PrimitiveAttr(scales, zero_points)
     mask = max((scale.mask for scale in scales.values()), default=0)
     return PrimitiveAttr({}, zero_points, (), scale_of(factor, mask))
 
 
-def dequantize_alone(drafts: Drafts, node: Node) -> None:
+def dequantize_alone(builder: StepBuilder, node: Node) -> None:
     """A Dequantize whose f32 values something reads: a constant, a reorder, or the operation itself
     for other than 8-bit codes.
     """
-    graph = drafts.graph
+    graph = builder.graph
     quant, value = node.attr("quant", Quantization), node.inputs[0]
     evaluate, codes = node.spec.evaluate, graph.constant(value)
     fate, why, step = DequantizeFate.STANDALONE, "its reader takes f32", node.name
-    unknown = _unknown(drafts, node)
+    unknown = _unknown(builder, node)
     if codes is not None and evaluate is not None and not graph.is_output(node.output):
-        drafts.file_constant(node.output, evaluate([codes], node.attrs)[0])
-        drafts.claim(node)
+        builder.file_constant(node.output, evaluate([codes], node.attrs)[0])
+        builder.claim(node)
         fate, step = DequantizeFate.CONSTANT, ""
         why = "decoded at compile time: its reader takes f32"
     elif graph.type(value).dtype not in _CODES or codes is not None or unknown:
-        plain(drafts, node)
+        plain(builder, node)
         fate = DequantizeFate.FALLBACK
         readable = graph.type(value).dtype in _CODES and codes is None
         why = unknown if readable else "codes that no primitive reads"
     elif _fits_reorder(quant):
-        attr = _reorder_attributes(drafts, quant, None)
-        add_alone(drafts, node, "reorder", [("src", value)], attr)
+        attr = _reorder_attributes(builder, quant, None)
+        add_alone(builder, node, "reorder", [("src", value)], attr)
     else:  # fractional zero points, or one for each channel, as post-ops
-        source = _source(drafts, node.output, node)
-        front = front_of(drafts, node, "binary", source.dtype, quant.axis)
-        chain = grown(drafts, node, front, decoding(quant.scales, quant.zero_points))
+        source = _source(builder, node.output, node)
+        front = front_of(builder, node, "binary", source.dtype, quant.axis)
+        chain = grown(builder, node, front, decoding(quant.scales, quant.zero_points))
         assert isinstance(chain, Chain)  # binary takes both from both 8-bit types, into f32
-        one_source_step(drafts, node, source, chain)
+        one_source_step(builder, node, source, chain)
     for reader in graph.consumers(node.output):
-        if drafts.reads(reader, node.output):
-            drafts.decoded(node, fate, why, reader, step)
+        if builder.reads(reader, node.output):
+            builder.decoded(node, fate, why, reader, step)
     if graph.is_output(node.output):
-        drafts.decoded(node, fate, why, f"output {node.output}", step)
+        builder.decoded(node, fate, why, f"output {node.output}", step)

@@ -45,7 +45,7 @@ def place(
     cannot have them all.
     """
     placing = _Placing(target, front, dst)
-    left = exact_zeros(ops, told=front.zero_shows and dst is DType.F32)  # another store rounds
+    left = exact_zeros(ops, told=front.zero_sensitive and dst is DType.F32)  # another store rounds
     while left:
         left = left[placing.take(left[0], left[1] if len(left) > 1 else None) :]
     refusal = placing.make_distinct() if target.legacy_eltwise else None
