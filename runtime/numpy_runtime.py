@@ -7,7 +7,7 @@ It is the definition of the plan's numerics; other runtimes are held against it 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,15 +20,44 @@ from ..plan.types import Plan, Step
 from .arena import Lifetimes, place, trace
 from .budget import RunBudget
 from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch
-from .kernels.registry import bind_kernel
-from .kernels.table import EvaluatedKernel
+from .kernels.deconvolution import bind_deconvolution
+from .kernels.elementwise import bind_binary, bind_concat, bind_eltwise, bind_reorder
+from .kernels.fused_depthwise import bind_any_convolution
+from .kernels.matmul import bind_matmul
+from .kernels.pooling import Pooling
+from .kernels.table import EvaluatedKernel, bind_row
 from .numerics import VNNI_3_2, NumericsProfile
 from .pool import WorkerPool, single_threaded_blas
 from .processors import default_threads
 from .program import StepProgram
 from .shapes import StaticShape, bind_shapes, bound_otherwise, step_shapes
 
-__all__ = ["NumpyExecutor", "run_step"]
+__all__ = ["PRIMITIVES", "NumpyExecutor", "run_step"]
+
+PRIMITIVES: dict[str, Callable[[Binding], Kernel]] = {
+    "convolution": bind_any_convolution,
+    "deconvolution": bind_deconvolution,
+    "matmul": bind_matmul,
+    "pooling": Pooling,
+    "binary": bind_binary,
+    "eltwise": bind_eltwise,
+    "reorder": bind_reorder,
+    "concat": bind_concat,
+    **dict.fromkeys(
+        (
+            "reduction",
+            "softmax",
+            "layer_normalization",
+            "batch_normalization",
+            "resampling",
+            "shuffle",
+            "prelu",
+            "lrn",
+        ),
+        bind_row,
+    ),
+}
+"""Primitive -> what binds its kernel."""
 
 _PROGRAMS = 8  # shapes of the inputs that stay bound
 _IDLE_LEASES = 8  # buffers kept for the next runs of one shape
@@ -258,7 +287,10 @@ def _bind_step(
     }
     dtypes = tuple(plan.type(value).dtype for value in step.outputs if value)
     found = tuple(shapes[value] for value in step.outputs if value)
-    return bind_kernel(Binding(step, plan.target, operands, dtypes, found, profile, threads))
+    binder = PRIMITIVES.get(step.primitive)
+    if binder is None:
+        raise InternalError(f"step {step.name}: no kernel for the primitive {step.primitive}")
+    return binder(Binding(step, plan.target, operands, dtypes, found, profile, threads))
 
 
 def _run_once(

@@ -14,9 +14,8 @@ from fqfuse.errors import InternalError, InvalidInput
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
-from fqfuse.runtime.kernels.registry import PRIMITIVES
 from fqfuse.runtime.numerics import NumericsProfile
-from fqfuse.runtime.numpy_runtime import run_step
+from fqfuse.runtime.numpy_runtime import PRIMITIVES, run_step
 
 U8, S8, S32, F32 = DType.U8, DType.S8, DType.S32, DType.F32
 
