@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .attributes import Binary, PRelu, Sum
@@ -85,11 +85,15 @@ def _spans(request: Request) -> Sequence[int]:
     return [(k - 1) * (d + 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
 
 
-def _behind_the_last_tap(request: Request) -> bool:
+def _axes(request: Request) -> Iterator[tuple[int, ...]]:
+    """(source, destination, stride, padding in front, span of the kernel) of each axis."""
+    src, dst = (_operand(request, role).dims[2:] for role in ("src", "dst"))
     strides, begin = request.parameters["strides"], request.parameters["padding_l"]
-    src, dst = _operand(request, "src").dims[2:], _operand(request, "dst").dims[2:]
-    axes = zip(src, dst, strides, begin, _spans(request), strict=True)
-    return any(b + out > (n - 1) * s + span for n, out, s, b, span in axes)
+    return zip(src, dst, strides, begin, _spans(request), strict=True)
+
+
+def _behind_the_last_tap(request: Request) -> bool:
+    return any(b + out > (n - 1) * s + span for n, out, s, b, span in _axes(request))
 
 
 def _compensated_gaps(request: Request) -> bool:
@@ -122,10 +126,7 @@ def _five_positions(request: Request) -> bool:
 
 
 def _left_of_few_windows(request: Request) -> bool:
-    src, dst = _operand(request, "src").dims[2:], _operand(request, "dst").dims[2:]
-    strides, begin = request.parameters["strides"], request.parameters["padding_l"]
-    axes = zip(src, dst, strides, begin, _spans(request), strict=True)
-    return any(b > out and (out - 1) * s + span < b + n for n, out, s, b, span in axes)
+    return any(b > out and (out - 1) * s + span < b + n for n, out, s, b, span in _axes(request))
 
 
 def _wide_padding_of_zero_points(request: Request) -> bool:

@@ -7,7 +7,7 @@ It is the definition of the plan's numerics; other runtimes are held against it 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,18 +17,35 @@ from ..errors import InternalError
 from ..ir.ops.spec import Array
 from ..locks import ProcessLock
 from ..plan.types import Plan, Step
+from ..plan.verify_shapes import SCHEMAS
 from .arena import Lifetimes, place, trace
 from .budget import RunBudget
 from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch
-from .kernels.registry import bind_kernel
-from .kernels.table import EvaluatedKernel
+from .kernels.deconvolution import bind_deconvolution
+from .kernels.elementwise import bind_binary, bind_concat, bind_eltwise, bind_reorder
+from .kernels.fused_depthwise import bind_any_convolution
+from .kernels.matmul import bind_matmul
+from .kernels.pooling import Pooling
+from .kernels.table import EvaluatedKernel, bind_row
 from .numerics import VNNI_3_2, NumericsProfile
 from .pool import WorkerPool, single_threaded_blas
 from .processors import default_threads
 from .program import StepProgram
 from .shapes import StaticShape, bind_shapes, bound_otherwise, step_shapes
 
-__all__ = ["NumpyExecutor", "run_step"]
+__all__ = ["KERNELS", "NumpyExecutor", "run_step"]
+
+KERNELS: dict[str, Callable[[Binding], Kernel]] = {
+    "convolution": bind_any_convolution,
+    "deconvolution": bind_deconvolution,
+    "matmul": bind_matmul,
+    "pooling": Pooling,
+    "binary": bind_binary,
+    "eltwise": bind_eltwise,
+    "reorder": bind_reorder,
+    "concat": bind_concat,
+}
+"""Primitive -> what binds its kernel; that of any other is its operator's row of the op table."""
 
 _PROGRAMS = 8  # shapes of the inputs that stay bound
 _IDLE_LEASES = 8  # buffers kept for the next runs of one shape
@@ -258,7 +275,10 @@ def _bind_step(
     }
     dtypes = tuple(plan.type(value).dtype for value in step.outputs if value)
     found = tuple(shapes[value] for value in step.outputs if value)
-    return bind_kernel(Binding(step, plan.target, operands, dtypes, found, profile, threads))
+    if step.primitive not in SCHEMAS:
+        raise InternalError(f"step {step.name}: no kernel for the primitive {step.primitive}")
+    binder = KERNELS.get(step.primitive, bind_row)
+    return binder(Binding(step, plan.target, operands, dtypes, found, profile, threads))
 
 
 def _run_once(

@@ -27,11 +27,10 @@ from ..budget import RunBudget
 from ..placement import Placement
 from ..shapes import StaticShape
 from .constants import Constants
-from .host import HostStep
+from .host import HostAction, HostStep
 from .program import (
     Buffer,
     Home,
-    HostAction,
     PrimitiveAction,
     Program,
     Tensor,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from ..kernels.table import EvaluatedKernel
 from ..numpy_runtime import NumpyExecutor
 from ..shapes import step_shapes
 from .host_calls import FOLLOWERS, single_call
+from .program import Tensor
 
-__all__ = ["HostStep"]
+__all__ = ["HostAction", "HostStep"]
 
 
 class HostStep:
@@ -88,6 +90,27 @@ class HostStep:
             }
         assert self._executor is not None
         return dict(zip(self.outputs, self._executor.run(arrays), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class HostAction:
+    """One step on NumPy.
+
+    Attributes:
+        runner: the bound step.
+        inputs: value -> tensor that holds it; values that only live on the host (types that oneDNN
+            lacks, unknown shapes) are absent.
+        outputs: value -> tensor through which primitives read it.
+    """
+
+    runner: HostStep
+    inputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that it touches."""
+        return [*self.inputs.values(), *self.outputs.values()]
 
 
 def _own(array: Array, inputs: Sequence[Array]) -> Array:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ...ir.types import DType
 from ...onednn.enums import DataType
@@ -14,13 +15,11 @@ from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import Primitive
 from ..arena import Lifetimes, place
 from ..placement import Placement
-from .host import HostStep
 
 __all__ = [
     "Action",
     "Buffer",
     "Home",
-    "HostAction",
     "PrimitiveAction",
     "Program",
     "Tensor",
@@ -82,6 +81,15 @@ def data_type(dtype: DType) -> DataType | None:
     return _DATA_TYPES.get(dtype)
 
 
+class Action(Protocol):
+    """Something that a run does: a `PrimitiveAction`, or a `HostAction`."""
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that it touches."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class PrimitiveAction:
     """One execution of a primitive.
@@ -98,30 +106,6 @@ class PrimitiveAction:
     def tensors(self) -> list[Tensor]:
         """Everything that it touches."""
         return [arg for arg in self.args.values() if isinstance(arg, Tensor)]
-
-
-@dataclass(frozen=True, eq=False)
-class HostAction:
-    """One step on NumPy.
-
-    Attributes:
-        runner: the bound step.
-        inputs: value -> tensor that holds it; values that only live on the host (types that oneDNN
-            lacks, unknown shapes) are absent.
-        outputs: value -> tensor through which primitives read it.
-    """
-
-    runner: HostStep
-    inputs: Mapping[str, Tensor]
-    outputs: Mapping[str, Tensor]
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """Everything that it touches."""
-        return [*self.inputs.values(), *self.outputs.values()]
-
-
-Action = PrimitiveAction | HostAction
 
 
 @dataclass(eq=False)

@@ -23,7 +23,8 @@ from ...onednn.slabs import arena_bytes
 from ...onednn.workers import making
 from ...plan.types import Plan
 from ..shapes import bound_otherwise
-from .program import Action, Home, HostAction, PrimitiveAction, Program, Tensor
+from .host import HostAction
+from .program import Action, Home, PrimitiveAction, Program, Tensor
 
 __all__ = ["Run"]
 
@@ -164,11 +165,10 @@ class Run:
         return memory
 
     def _call(self, action: Action) -> Callable[[], int]:
-        return (
-            self._primitive_call(action)
-            if isinstance(action, PrimitiveAction)
-            else self._host_call(action)
-        )
+        if isinstance(action, PrimitiveAction):
+            return self._primitive_call(action)
+        assert isinstance(action, HostAction)
+        return self._host_call(action)
 
     def _primitive_call(self, action: PrimitiveAction) -> Callable[[], int]:
         desc = action.primitive.desc

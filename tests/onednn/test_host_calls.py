@@ -15,7 +15,8 @@ from fqfuse.ir.types import DType
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
-from fqfuse.runtime.lowering.program import Home, HostAction
+from fqfuse.runtime.lowering.host import HostAction
+from fqfuse.runtime.lowering.program import Home
 from fqfuse.runtime.numpy_runtime import NumpyExecutor
 
 
