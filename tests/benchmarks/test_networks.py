@@ -14,6 +14,8 @@ from fqfuse.benchmarks.networks.chain import NODES_PER_CONVOLUTION, build_chain
 from fqfuse.benchmarks.networks.layers import rounded
 from fqfuse.benchmarks.networks.samples import sample_images
 
+pytestmark = pytest.mark.slow  # builds networks of full size
+
 # Parameters: of torchvision's models, to the last one. MACs: those its model pages give (4.09, 0.30
 # and 2.83 billion).
 PUBLISHED = {

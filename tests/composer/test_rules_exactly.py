@@ -20,6 +20,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from hypothesis import settings
+from laws.budget import ENOUGH, examples
 from laws.formulas import UNIFIED, V2, V3, conv
 from laws.programs import CHANNELS, Draws, arguments, in_f32, points, source, starts
 from laws.rational import after_all, binary, composed_value, entry, front_value
@@ -448,7 +449,7 @@ def test_post_ops_hold_in_fractions(target: Target) -> None:
         Clip(vec(-np.inf), vec(np.inf)),
         Clip(vec(0.0), vec(np.inf)),
     ]
-    for _ in range(DRAWS // 20):
+    for _ in range(examples(DRAWS // 20).max_examples):
         ops = [op for op in draws.program() if not isinstance(op, Add) or op.zero_point != 1.5]
         if draws.random.random() < 0.2:
             ops.insert(0, draws.random.choice(more))
@@ -466,7 +467,7 @@ def test_post_ops_hold_in_fractions(target: Target) -> None:
                 assert got == wanted, (
                     f"seed {SEED}, channel {channel}, x = {x}, {held}: {ops} as {post_ops}"
                 )
-    assert placed >= 4 * LEAST
+    assert placed >= (4 * LEAST if ENOUGH else 1)
 
 
 def _computed(

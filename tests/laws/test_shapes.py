@@ -180,6 +180,7 @@ def test_batch_of_random_graphs(block: str) -> None:
     mostly_equal(counts)
 
 
+@pytest.mark.slow
 def test_batch_of_the_corpus() -> None:
     counts: Counter[str] = Counter()
     for name in sorted(CORPUS.keys() - set(SLOW))[::16]:

@@ -184,6 +184,7 @@ print(failures)
 """
 
 
+@pytest.mark.slow
 def test_a_failed_primitive_leaves_nothing_that_crashes_later(library: Library) -> None:
     if not library.effective_isa().has_vnni:
         pytest.skip("the failure is one of the AVX-512 code generator")

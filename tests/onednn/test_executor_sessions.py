@@ -232,7 +232,7 @@ print(megabytes() - before)
 @pytest.mark.parametrize(
     ("what", "count"),
     [
-        ("sessions", 300),
+        pytest.param("sessions", 300, marks=pytest.mark.slow),
         ("runs", 3_000),
         pytest.param("sessions", 10_000, marks=pytest.mark.slow),
         pytest.param("runs", 1_000_000, marks=pytest.mark.slow),

@@ -47,7 +47,7 @@ print(states.count(0))
 
 
 @pytest.mark.parametrize("backend", ["numpy", "onednn"])
-@pytest.mark.parametrize("children", [20, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("children", [2, pytest.param(100, marks=pytest.mark.slow)])
 def test_forks_while_threads_run(backend: str, children: int) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", FORKS, backend, str(children)],
