@@ -30,7 +30,7 @@ from .constants import Constants
 from .host import HostAction, HostStep
 from .program import (
     Buffer,
-    Home,
+    Owner,
     PrimitiveAction,
     Program,
     Tensor,
@@ -204,7 +204,7 @@ class Binder(Values):
         step: Step,
         offer: Offer,
         *,
-        home: MemoryDesc | None = None,
+        layout: MemoryDesc | None = None,
         relay: MemoryDesc | None = None,
     ) -> None:
         """Runs a primitive as the step: fetches its arguments in the layouts asked for, and makes
@@ -213,14 +213,14 @@ class Binder(Values):
         Args:
             step: the step.
             offer: the primitive.
-            home: how the bytes that the primitive writes are the step's output; None: as the
+            layout: how the bytes that the primitive writes are the step's output; None: as the
                 primitive sees them, under that shape.
             relay: the layout that a reorder behind the primitive brings its result into; None: it
                 stays.
         """
         wanted = offer.desc.dst_md()
-        home = home or viewed(wanted, self.dims(step.output))
-        if home is None:
+        layout = layout or viewed(wanted, self.dims(step.output))
+        if layout is None:
             raise NotLowered(
                 f"{offer.desc.impl_info} writes a layout that cannot be seen as {list(self.dims(step.output))}"
             )
@@ -237,15 +237,15 @@ class Binder(Values):
         }
         read = {arg.buffer for arg in found.values() if isinstance(arg, Tensor)}
         buffer = (
-            Buffer(step.output, Home.ARENA, wanted.size)
+            Buffer(step.output, Owner.ARENA, wanted.size)
             if summed is None
             else self._in_place(summed, read)
         )
         dst = Tensor(buffer, wanted)
         self._run(offer.desc, {**found, Arg.DST: dst})
-        out = dst if home == wanted else Tensor(buffer, home)
+        out = dst if layout == wanted else Tensor(buffer, layout)
         if relay is not None:
-            last = Buffer(step.output, Home.ARENA, relay.size)
+            last = Buffer(step.output, Owner.ARENA, relay.size)
             out = self._moved(out, relay, last, f"layout of {step.output}")
         self._define(step.output, out)
 
@@ -285,13 +285,13 @@ class Binder(Values):
         target = (
             straight if len(shape) != len(dims) else relaid(first.desc, dims, box.dtype) or straight
         )
-        home = viewed(target, shape)
-        if home is None:
+        layout = viewed(target, shape)
+        if layout is None:
             raise NotLowered(f"{target} cannot be seen as {list(shape)}")
-        self.commit_move(step, first, box, target, home)
+        self.commit_move(step, first, box, target, layout)
 
     def commit_move(
-        self, step: Step, source: Tensor, part: MemoryDesc, target: MemoryDesc, home: MemoryDesc
+        self, step: Step, source: Tensor, part: MemoryDesc, target: MemoryDesc, layout: MemoryDesc
     ) -> None:
         """Moves elements by one reorder.
 
@@ -300,7 +300,7 @@ class Binder(Values):
             source: where they lie.
             part: how they are read there.
             target: how they are written, of the shape of `part`.
-            home: the same bytes as the step's output.
+            layout: the same bytes as the step's output.
 
         Raises:
             NotLowered: the library has the reference implementation only.
@@ -308,7 +308,7 @@ class Binder(Values):
         move = self.describe(step, "reorder", part, target)
         if move.is_reference:
             raise NotLowered(f"oneDNN copies it by {move.impl_info}")
-        self.commit(step, Offer(move, {Arg.SRC: Tensor(source.buffer, part)}), home=home)
+        self.commit(step, Offer(move, {Arg.SRC: Tensor(source.buffer, part)}), layout=layout)
 
     def alias(self, step: Step, desc: MemoryDesc, source: str) -> None:
         """Defines the step's output as another view of a value's bytes.
@@ -373,14 +373,14 @@ class Binder(Values):
         for value in runner.outputs:
             shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
             if shape is not None and kind is not None and 0 not in shape:
-                home = Home.ARENA if runner.single_call is not None and shape else Home.HOST
+                owner = Owner.ARENA if runner.single_call is not None and shape else Owner.HOST
                 like = (
                     relaid(inputs[runner.inputs[0]].desc, shape or (1,), kind)
                     if runner.follows and runner.inputs[0] in inputs
                     else None
                 )
                 desc = like or row_major(self.library, shape, kind)
-                outputs[value] = Tensor(Buffer(value, home, desc.size, {value}), desc)
+                outputs[value] = Tensor(Buffer(value, owner, desc.size, {value}), desc)
                 self._define(value, outputs[value])
             else:
                 self._written.setdefault(len(self._actions) - 1, []).append(value)
@@ -404,7 +404,7 @@ class Binder(Values):
         kind, shape = data_type(self.plan.type(name).dtype), self._shapes[name]
         if kind is not None and 0 not in shape:
             self._define(
-                name, Tensor(Buffer(name, Home.INPUT), row_major(self.library, shape, kind))
+                name, Tensor(Buffer(name, Owner.INPUT), row_major(self.library, shape, kind))
             )
 
 

@@ -17,7 +17,14 @@ from ...onednn.memory import MemoryDesc
 from ...plan.attributes import Binary
 from ...plan.types import Step
 from .binding import Binder, NotLowered, Wanted, first_lowered, need
-from .convolving import Weights, bias_of, convolution_window, offered, stem, stem_of
+from .convolving import (
+    Weights,
+    bias_of,
+    convolution_window,
+    offered,
+    space_to_depth,
+    space_to_depth_of,
+)
 from .joining import wide
 
 __all__ = ["convolution", "deconvolution"]
@@ -29,10 +36,10 @@ def convolution(binder: Binder, step: Step) -> None:
     shape, groups = binder.dims(name), integer(OPS["Conv"].known(step.params), "group")
     dims = shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])
     win = convolution_window(binder, step)
-    blocks = stem_of(binder, step, win)
+    blocks = space_to_depth_of(binder, step, win)
     if blocks is not None:
         try:
-            stem(binder, step, blocks)
+            space_to_depth(binder, step, blocks)
         except NotLowered:
             pass  # as any other convolution, then
         else:

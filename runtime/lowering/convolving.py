@@ -26,7 +26,15 @@ from ..windows import window_of
 from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, is_refusal, need
 from .translation import same_frame, translate
 
-__all__ = ["Weights", "affine", "bias_of", "convolution_window", "offered", "stem", "stem_of"]
+__all__ = [
+    "Weights",
+    "affine",
+    "bias_of",
+    "convolution_window",
+    "offered",
+    "space_to_depth",
+    "space_to_depth_of",
+]
 
 _CODES = (DataType.u8, DataType.s8)
 _LARGE_MAP = 28 * 28
@@ -192,7 +200,7 @@ _WIDE = 5  # smallest kernel; a 3x3 one gains nothing
 
 
 @dataclass(frozen=True)
-class Stem:
+class SpaceToDepth:
     """A convolution by space to depth: one that qualifies, and the one over blocks that it becomes.
 
     oneDNN's fast int8 kernels want channels in fours and more; for a 7x7 convolution with stride 2
@@ -227,7 +235,7 @@ class Stem:
         return np.ascontiguousarray(parts.reshape(oc, 4 * c, rows, columns))
 
 
-def stem_of(binder: Binder, step: Step, win: Window) -> Stem | None:
+def space_to_depth_of(binder: Binder, step: Step, win: Window) -> SpaceToDepth | None:
     """What a convolution becomes; None where it does not qualify."""
     src, weights = need(step, "src"), need(step, "weights")
     image = binder.dims(src)
@@ -256,10 +264,10 @@ def stem_of(binder: Binder, step: Step, win: Window) -> Stem | None:
     if min(after) < 0:
         return None
     ones = (1, 1)
-    return Stem(image, Window(kernel, ones, ones, before, after, win.out), lead)
+    return SpaceToDepth(image, Window(kernel, ones, ones, before, after, win.out), lead)
 
 
-def stem(binder: Binder, step: Step, found: Stem) -> None:
+def space_to_depth(binder: Binder, step: Step, found: SpaceToDepth) -> None:
     """Runs such a convolution over blocks.
 
     Raises:
@@ -279,7 +287,7 @@ def stem(binder: Binder, step: Step, found: Stem) -> None:
     binder.commit(step, offer.reading({Arg.SRC: _blocks(binder, src, found, blocks)}))
 
 
-def _blocks(binder: Binder, value: str, found: Stem, seen: MemoryDesc) -> Wanted:
+def _blocks(binder: Binder, value: str, found: SpaceToDepth, seen: MemoryDesc) -> Wanted:
     """The image in blocks: [N, C, H/2, 2, W/2, 2] written in the order (N, H/2, W/2, row, column,
     C).
     """

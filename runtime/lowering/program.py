@@ -19,7 +19,7 @@ from ..placement import Placement
 __all__ = [
     "Action",
     "Buffer",
-    "Home",
+    "Owner",
     "PrimitiveAction",
     "Program",
     "Tensor",
@@ -35,7 +35,7 @@ _DATA_TYPES = {
 }
 
 
-class Home(enum.Enum):
+class Owner(enum.Enum):
     """Who owns the memory of a buffer."""
 
     ARENA = "arena"
@@ -52,13 +52,13 @@ class Buffer:
 
     Attributes:
         name: the value that it was made for, for messages.
-        home: who owns it.
+        owner: who has the memory.
         size: bytes.
         values: values of the plan whose data may lie in it.
     """
 
     name: str
-    home: Home
+    owner: Owner
     size: int = 0
     values: set[str] = field(default_factory=set)
 
@@ -167,7 +167,7 @@ def plan_buffers(
 
 def _extend(lives: Lifetimes, buffers: dict[str, Buffer], tensor: Tensor, index: int) -> None:
     buffer = tensor.buffer
-    if buffer.home is Home.ARENA:
+    if buffer.owner is Owner.ARENA:
         key = f"{id(buffer)}"
         buffers[key] = buffer
         lives.first[key] = min(lives.first.get(key, index), index)

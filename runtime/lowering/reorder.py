@@ -14,7 +14,7 @@ from ...onednn.memory import Memory
 from ...plan.attributes import PrimitiveAttr, Sum
 from ...plan.types import Step
 from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, need
-from .convolving import convolution_window, stem_of
+from .convolving import convolution_window, space_to_depth_of
 from .translation import same_frame, translate
 
 __all__ = ["quantizing_reorder"]
@@ -62,9 +62,9 @@ def quantizing_reorder(binder: Binder, step: Step) -> None:
         return translated.offer(desc, {Arg.SRC: Wanted(src, source)})
 
     offer = first_accepted(binder, dict.fromkeys((affine, None)), attempt)
-    home = target if offer.desc.kind == "binary" else None
+    layout = target if offer.desc.kind == "binary" else None
     relay = None if wished == target or offer.sum_operand is not None else wished
-    binder.commit(step, offer, home=home, relay=relay)
+    binder.commit(step, offer, layout=layout, relay=relay)
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,6 @@ def _convolved(binder: Binder, value: str) -> bool:
     readers = [step for step in binder.readers(value) if step.primitive in kinds]
     return len(binder.dims(value)) >= 3 and any(
         step.primitive != "convolution"
-        or stem_of(binder, step, convolution_window(binder, step)) is None
+        or space_to_depth_of(binder, step, convolution_window(binder, step)) is None
         for step in readers
     )

@@ -24,7 +24,7 @@ from ...onednn.workers import making
 from ...plan.types import Plan
 from ..shapes import bound_otherwise
 from .host import HostAction
-from .program import Action, Home, PrimitiveAction, Program, Tensor
+from .program import Action, Owner, PrimitiveAction, Program, Tensor
 
 __all__ = ["Run"]
 
@@ -156,7 +156,7 @@ class Run:
     def _memory(self, tensor: Tensor) -> Memory:
         memory = self._memories.get(tensor)
         if memory is None:
-            if tensor.buffer.home is Home.ARENA:
+            if tensor.buffer.owner is Owner.ARENA:
                 memory = Memory(self._engine, tensor.desc, self._place(tensor))
             else:
                 memory = Memory(self._engine, tensor.desc)
@@ -212,7 +212,7 @@ class Run:
             return 0
 
         result = outputs.get(runner.outputs[0])
-        if runner.single_call is None or result is None or result.buffer.home is not Home.ARENA:
+        if runner.single_call is None or result is None or result.buffer.owner is not Owner.ARENA:
             return general
         out = view(result.desc, self._place(result)).reshape(
             self._program.shapes[runner.outputs[0]]
@@ -236,10 +236,12 @@ class Run:
                 self._program.shapes[value],
             )
             return lambda: see().reshape(form)
-        if tensor is None or (tensor.buffer.home is not Home.ARENA and tensor.buffer.name == value):
+        if tensor is None or (
+            tensor.buffer.owner is not Owner.ARENA and tensor.buffer.name == value
+        ):
             return lambda: arrays[value]
         shape, desc, base = self._program.shapes[value], tensor.desc, tensor.buffer.name
-        if tensor.buffer.home is Home.ARENA:
+        if tensor.buffer.owner is Owner.ARENA:
             fixed = view(desc, self._place(tensor)).reshape(shape)
             return lambda: fixed
         return lambda: view(desc, arrays[base]).reshape(shape)

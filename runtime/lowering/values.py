@@ -21,7 +21,7 @@ from ...onednn.primitive_desc import PrimitiveDesc, describe
 from ...plan.types import Plan
 from ..shapes import StaticShape
 from .constants import Constants
-from .program import Action, Buffer, Home, PrimitiveAction, Tensor, data_type
+from .program import Action, Buffer, Owner, PrimitiveAction, Tensor, data_type
 
 __all__ = ["Args", "NotCompiled", "NotLowered", "Offer", "Values", "Wanted"]
 
@@ -281,7 +281,7 @@ class Values:
         """
         if name not in self._tensors:
             source = Tensor(self._straight(value).buffer, view)
-            buffer = Buffer(name, Home.ARENA, target.size, {value})
+            buffer = Buffer(name, Owner.ARENA, target.size, {value})
             self._moved(source, target, buffer, f"layout of {value}")
             self._tensors[name] = [Tensor(buffer, seen)]
         return Wanted(name, seen)
@@ -378,13 +378,13 @@ class Values:
             if self.is_constant(operand.value)
             else self._viewable(operand.value, operand.desc.dims)
         )
-        buffer = Buffer(operand.value, Home.ARENA, operand.desc.size)
+        buffer = Buffer(operand.value, Owner.ARENA, operand.desc.size)
         self._moved(source, operand.desc, buffer, f"copy of {operand.value}")
         self._reorders += 1
         return buffer
 
     def _dies_here(self, buffer: Buffer) -> bool:
-        return buffer.home is Home.ARENA and all(
+        return buffer.owner is Owner.ARENA and all(
             self._last_use.get(value, -1) <= self.index for value in buffer.values
         )
 
@@ -399,4 +399,4 @@ class Values:
 
 def _buffer(value: str, desc: MemoryDesc) -> Buffer:
     """Memory for a value in a layout."""
-    return Buffer(value, Home.ARENA, desc.size, {value})
+    return Buffer(value, Owner.ARENA, desc.size, {value})

@@ -1,4 +1,4 @@
-"""The judge itself: it must find what is broken, and must not grant more than rounding."""
+"""The oracle itself: it must find what is broken, and must not grant more than rounding."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The layout law: wherever a value lies, and whatever lies around it, each runtime computes the
 same, and what the model says.
 
-The judge is ONNX Runtime without optimizations. Each model runs three times, in memory poisoned
+The oracle is ONNX Runtime without optimizations. Each model runs three times, in memory poisoned
 with another byte each time: the results are the same to the bit, and nothing is written around a
 buffer.
 """

@@ -1,4 +1,4 @@
-"""Runs single primitives on oneDNN 2.6: the judge of the target `onednn-v2`, in a process of its
+"""Runs single primitives on oneDNN 2.6: the oracle of the target `onednn-v2`, in a process of its
 own.
 
 It needs NumPy and the wheel onednn-cpu-gomp 2022.2.1 in the environment of its interpreter, nothing

@@ -35,9 +35,9 @@ def test_both_runtimes_agree_with_onnx_runtime(backend, shape, groups) -> None:
     assert "layer_normalization" in {step.primitive for step in session.plan.steps}
     x = random(shape, 3, scale=4)
     (found,) = session.run(None, {"x": x})
-    judge = onnxruntime.InferenceSession(
+    oracle = onnxruntime.InferenceSession(
         proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    (expected,) = judge.run(None, {"x": x})
+    (expected,) = oracle.run(None, {"x": x})
     # Means and variances of up to 72 numbers are summed in another order.
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)

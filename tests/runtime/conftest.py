@@ -1,4 +1,4 @@
-"""The real library for the tests that have it as their judge; without it they are skipped, and say
+"""The real library for the tests that have it as their oracle; without it they are skipped, and say
 why.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from support.binding_order import Runner
-from support.runtime_judge import Judge
+from support.runtime_oracle import Oracle
 
 from fqfuse.errors import BackendUnavailable
 from fqfuse.onednn.library import Engine, Stream
@@ -14,7 +14,7 @@ from fqfuse.onednn.loading import load
 
 
 @pytest.fixture(scope="session")
-def judge() -> Judge:
+def oracle() -> Oracle:
     try:
         library = load()
     except BackendUnavailable as error:
@@ -25,4 +25,4 @@ def judge() -> Judge:
         )
     library.set_threads(2)
     engine = Engine(library)
-    return Judge(Runner(engine, Stream(engine)))
+    return Oracle(Runner(engine, Stream(engine)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from support.runtime_draws import CHAINS, TRANSCENDENTAL, Draw, attributes
-from support.runtime_judge import Judge
+from support.runtime_oracle import Oracle
 from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
@@ -88,7 +88,7 @@ DECONVOLUTIONS = {
 
 
 def check_window(
-    judge: Judge, draw: Draw, g: Geometry, src: DType, dst: DType, chain: str, *, lsb: int = 0
+    oracle: Oracle, draw: Draw, g: Geometry, src: DType, dst: DType, chain: str, *, lsb: int = 0
 ) -> None:
     """One convolution or deconvolution on both runtimes."""
     x, w = draw.data(src, g.src), draw.data(S8, g.weights)
@@ -112,7 +112,7 @@ def check_window(
         operands=draw.operands,
         constants=constants(draw),
     )
-    judge.compare(plan, step, live, lsb=lsb)
+    oracle.compare(plan, step, live, lsb=lsb)
     (got,) = run_step(plan, step, live)
     assert len(np.unique(got)) > 1 or chain in ("max_min", "compare", "hardsigmoid"), (
         "the case is degenerate"
@@ -145,26 +145,26 @@ def transcendental(name: str, dst: DType) -> tuple[Eltwise, ...]:
 
 @pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
 @pytest.mark.parametrize("geometry", CONVOLUTIONS)
-def test_convolution_geometries(judge: Judge, draw: Draw, geometry: str, src: DType) -> None:
-    check_window(judge, draw, CONVOLUTIONS[geometry], src, U8, "sum_scale_relu")
+def test_convolution_geometries(oracle: Oracle, draw: Draw, geometry: str, src: DType) -> None:
+    check_window(oracle, draw, CONVOLUTIONS[geometry], src, U8, "sum_scale_relu")
 
 
 @pytest.mark.parametrize("dst", [U8, S8, F32], ids=lambda d: d.value)
 @pytest.mark.parametrize("chain", CHAINS)
-def test_convolution_post_ops(judge: Judge, draw: Draw, chain: str, dst: DType) -> None:
-    check_window(judge, draw, CONVOLUTIONS["3x3"], U8, dst, chain)
+def test_convolution_post_ops(oracle: Oracle, draw: Draw, chain: str, dst: DType) -> None:
+    check_window(oracle, draw, CONVOLUTIONS["3x3"], U8, dst, chain)
 
 
 @pytest.mark.parametrize("chain", TRANSCENDENTAL)
-def test_convolution_transcendental(judge: Judge, draw: Draw, chain: str) -> None:
+def test_convolution_transcendental(oracle: Oracle, draw: Draw, chain: str) -> None:
     # One LSB: the library's polynomials are a few ulp off, which flips a rounding now and then.
-    check_window(judge, draw, CONVOLUTIONS["1x1"], U8, U8, chain, lsb=1)
+    check_window(oracle, draw, CONVOLUTIONS["1x1"], U8, U8, chain, lsb=1)
 
 
 @pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 1, 1), (3, 2, 1)])
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_depthwise_post_op(
-    judge: Judge, draw: Draw, per_channel: bool, kernel: int, stride: int, padding: int
+    oracle: Oracle, draw: Draw, per_channel: bool, kernel: int, stride: int, padding: int
 ) -> None:
     channels = 48
     depthwise = DepthwiseConv(
@@ -194,20 +194,20 @@ def test_depthwise_post_op(
         "dw_bias": draw.bias(channels, 3.0),
     }
     held = ("weights", "bias", "dw", "dw_bias")
-    judge.compare(
+    oracle.compare(
         *one_step("convolution", "Conv", args, U8, attr=attr, operands=operands, constants=held)
     )
 
 
 @pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
 @pytest.mark.parametrize("geometry", DECONVOLUTIONS)
-def test_deconvolution_geometries(judge: Judge, draw: Draw, geometry: str, src: DType) -> None:
-    check_window(judge, draw, DECONVOLUTIONS[geometry], src, S8, "relu")
+def test_deconvolution_geometries(oracle: Oracle, draw: Draw, geometry: str, src: DType) -> None:
+    check_window(oracle, draw, DECONVOLUTIONS[geometry], src, S8, "relu")
 
 
 @pytest.mark.parametrize("chain", ["linear", "sum", "mul_add", "prelu"])
-def test_deconvolution_post_ops(judge: Judge, draw: Draw, chain: str) -> None:
-    check_window(judge, draw, DECONVOLUTIONS["stride1"], U8, U8, chain)
+def test_deconvolution_post_ops(oracle: Oracle, draw: Draw, chain: str) -> None:
+    check_window(oracle, draw, DECONVOLUTIONS["stride1"], U8, U8, chain)
 
 
 MATMULS = {
@@ -221,7 +221,7 @@ MATMULS = {
 
 
 def check_matmul(
-    judge: Judge,
+    oracle: Oracle,
     draw: Draw,
     shapes: str,
     src: DType,
@@ -247,7 +247,7 @@ def check_matmul(
     bias = draw.bias(columns, span / 4).reshape((1,) * (len(shape) - 1) + (columns,))
     held = tuple(name for name in constants(draw) if not (live_weights and name == "weights"))
     args = [("src", a), ("weights", w), ("bias", bias)]
-    judge.compare(
+    oracle.compare(
         *one_step("matmul", "MatMul", args, dst, attr=attr, operands=draw.operands, constants=held),
         lsb=lsb,
     )
@@ -257,25 +257,25 @@ def check_matmul(
 @pytest.mark.parametrize("live_weights", [False, True], ids=["constant", "live"])
 @pytest.mark.parametrize("shapes", MATMULS)
 def test_matmul_shapes(
-    judge: Judge, draw: Draw, shapes: str, live_weights: bool, src: DType
+    oracle: Oracle, draw: Draw, shapes: str, live_weights: bool, src: DType
 ) -> None:
-    check_matmul(judge, draw, shapes, src, U8, "none", live_weights=live_weights)
+    check_matmul(oracle, draw, shapes, src, U8, "none", live_weights=live_weights)
 
 
 # Without comparisons: behind a matmul whose N is no multiple of 16, oneDNN 3.2 fails to generate
 # their code, and everything after it.
 @pytest.mark.parametrize("dst", [U8, S8, F32], ids=lambda d: d.value)
 @pytest.mark.parametrize("chain", [chain for chain in CHAINS if chain != "compare"])
-def test_matmul_post_ops(judge: Judge, draw: Draw, chain: str, dst: DType) -> None:
-    check_matmul(judge, draw, "2d", U8, dst, chain)
+def test_matmul_post_ops(oracle: Oracle, draw: Draw, chain: str, dst: DType) -> None:
+    check_matmul(oracle, draw, "2d", U8, dst, chain)
 
 
 @pytest.mark.parametrize("chain", TRANSCENDENTAL)
-def test_matmul_transcendental(judge: Judge, draw: Draw, chain: str) -> None:
-    check_matmul(judge, draw, "2d", S8, S8, chain, lsb=1)  # as for convolution
+def test_matmul_transcendental(oracle: Oracle, draw: Draw, chain: str) -> None:
+    check_matmul(oracle, draw, "2d", S8, S8, chain, lsb=1)  # as for convolution
 
 
-def test_weights_zero_point_is_exact_integer_arithmetic(judge: Judge, draw: Draw) -> None:
+def test_weights_zero_point_is_exact_integer_arithmetic(oracle: Oracle, draw: Draw) -> None:
     a, w = draw.data(U8, (37, 129)), draw.data(S8, (129, 70))
     attr = PrimitiveAttr(
         {
@@ -285,18 +285,18 @@ def test_weights_zero_point_is_exact_integer_arithmetic(judge: Judge, draw: Draw
         },
         {"src": draw.zero_point(U8), "weights": ZeroPoint((7,)), "dst": draw.zero_point(U8)},
     )
-    judge.compare(*one_step("matmul", "MatMul", [("src", a), ("weights", w)], U8, attr=attr))
+    oracle.compare(*one_step("matmul", "MatMul", [("src", a), ("weights", w)], U8, attr=attr))
 
 
 @pytest.mark.parametrize("post_ops", [(), (Eltwise("relu"),)], ids=["exact", "through f32"])
 @pytest.mark.parametrize("depth", [64, 4096, 70000])
-def test_s32_destination(judge: Judge, depth: int, post_ops: tuple[Eltwise, ...]) -> None:
+def test_s32_destination(oracle: Oracle, depth: int, post_ops: tuple[Eltwise, ...]) -> None:
     # Without attributes the s32 accumulator is stored as it is (and wraps around); else it goes
     # through f32.
     a, w = np.full((4, depth), 255, np.uint8), np.full((depth, 16), 127, np.int8)
     w[:, ::3] = -128
     w[0] = 1
-    judge.compare(
+    oracle.compare(
         *one_step(
             "matmul",
             "MatMul",
@@ -319,9 +319,9 @@ def test_s32_destination(judge: Judge, depth: int, post_ops: tuple[Eltwise, ...]
     ],
     ids=lambda ops: "-".join(op.algorithm for op in ops),
 )
-def test_nan(judge: Judge, draw: Draw, dst: DType, post_ops: tuple[Eltwise, ...]) -> None:
+def test_nan(oracle: Oracle, draw: Draw, dst: DType, post_ops: tuple[Eltwise, ...]) -> None:
     a, w = draw.data(U8, (16, 32)), draw.data(S8, (32, 64))
     attr = PrimitiveAttr(
         {"src": Scale((0.02,)), "weights": Scale((0.01,)), "dst": Scale((0.25,))}, {}, post_ops
     )
-    judge.compare(*one_step("matmul", "MatMul", [("src", a), ("weights", w)], dst, attr=attr))
+    oracle.compare(*one_step("matmul", "MatMul", [("src", a), ("weights", w)], dst, attr=attr))

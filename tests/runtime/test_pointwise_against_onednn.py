@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from support.runtime_draws import Draw
-from support.runtime_judge import Judge
+from support.runtime_oracle import Oracle
 from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
@@ -44,13 +44,13 @@ POOLS = {
 @pytest.mark.parametrize("dtype", [U8, S8], ids=name)
 @pytest.mark.parametrize("op", ["max", "exclude", "include", "exclude_linear", "include_linear"])
 @pytest.mark.parametrize("window", POOLS)
-def test_pooling(judge: Judge, draw: Draw, window: str, op: str, dtype: DType) -> None:
+def test_pooling(oracle: Oracle, draw: Draw, window: str, op: str, dtype: DType) -> None:
     shape, params = POOLS[window]
     attr = PrimitiveAttr(post_ops=(Eltwise("linear", 0.7, 3.25),) if op.endswith("linear") else ())
     kind = "MaxPool" if op == "max" else "AveragePool"
     if op != "max":
         params = params | {"count_include_pad": int(op.startswith("include"))}
-    judge.compare(
+    oracle.compare(
         *one_step(
             "pooling", kind, [("src", draw.data(dtype, shape))], dtype, params=params, attr=attr
         )
@@ -59,21 +59,21 @@ def test_pooling(judge: Judge, draw: Draw, window: str, op: str, dtype: DType) -
 
 @pytest.mark.parametrize("dtype", [U8, S8], ids=name)
 @pytest.mark.parametrize("spatial", [(7, 7), (6, 5), (11,), (3, 4, 5)], ids=str)
-def test_global_average(judge: Judge, draw: Draw, spatial: tuple[int, ...], dtype: DType) -> None:
-    judge.compare(
+def test_global_average(oracle: Oracle, draw: Draw, spatial: tuple[int, ...], dtype: DType) -> None:
+    oracle.compare(
         *one_step(
             "pooling", "GlobalAveragePool", [("src", draw.data(dtype, (2, 64, *spatial)))], dtype
         )
     )
 
 
-def test_float_pooling(judge: Judge, draw: Draw) -> None:
+def test_float_pooling(oracle: Oracle, draw: Draw) -> None:
     shape, params = POOLS["3x3"]
     x = draw.data(F32, shape)
-    judge.compare(*one_step("pooling", "MaxPool", [("src", x)], F32, params=params))
+    oracle.compare(*one_step("pooling", "MaxPool", [("src", x)], F32, params=params))
     plan, step, live = one_step("pooling", "AveragePool", [("src", x)], F32, params=params)
     (mine,) = run_step(plan, step, live)
-    real, _ = judge(plan, step, live, mine.shape)
+    real, _ = oracle(plan, step, live, mine.shape)
     # Nine f32 additions in another order: the rounding errors are relative to the largest partial
     # sum.
     np.testing.assert_allclose(
@@ -88,7 +88,7 @@ def test_float_pooling(judge: Judge, draw: Draw) -> None:
     "types", list(itertools.product(TYPES, TYPES, TYPES)), ids=lambda t: "-".join(map(name, t))
 )
 def test_binary(
-    judge: Judge, draw: Draw, types: tuple[DType, DType, DType], algorithm: str
+    oracle: Oracle, draw: Draw, types: tuple[DType, DType, DType], algorithm: str
 ) -> None:
     a, b = draw.data(types[0], SHAPE), draw.data(types[1], SHAPE)
     if algorithm == "div":
@@ -100,7 +100,7 @@ def test_binary(
         else ()
     )
     attr = PrimitiveAttr(scales, {}, post_ops)
-    judge.compare(
+    oracle.compare(
         *one_step(
             "binary",
             "Add",
@@ -118,21 +118,21 @@ def test_binary(
     ids=str,
 )
 def test_binary_broadcasts(
-    judge: Judge, draw: Draw, shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    oracle: Oracle, draw: Draw, shapes: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> None:
     attr = PrimitiveAttr({"src_0": draw.scale(0.1, 1), "src_1": draw.scale(0.1, 1)})
     args = [("src_0", draw.data(U8, shapes[0])), ("src_1", draw.data(S8, shapes[1]))]
-    judge.compare(*one_step("binary", "Mul", args, U8, params={"algorithm": "mul"}, attr=attr))
+    oracle.compare(*one_step("binary", "Mul", args, U8, params={"algorithm": "mul"}, attr=attr))
 
 
-def test_binary_with_a_sum(judge: Judge, draw: Draw) -> None:
+def test_binary_with_a_sum(oracle: Oracle, draw: Draw) -> None:
     attr = PrimitiveAttr(
         {"src_0": draw.scale(0.1, 1), "src_1": draw.scale(0.1, 1)},
         {},
         (Sum("old", 0.25 if draw.ties else 0.3),),
     )
     args = [("src_0", draw.data(U8, SHAPE)), ("src_1", draw.data(U8, SHAPE))]
-    judge.compare(
+    oracle.compare(
         *one_step(
             "binary",
             "Add",
@@ -148,7 +148,7 @@ def test_binary_with_a_sum(judge: Judge, draw: Draw) -> None:
 @pytest.mark.parametrize("layout", ["plain", "last"])
 @pytest.mark.parametrize("src", [*TYPES, S32], ids=name)
 @pytest.mark.parametrize("dst", [*TYPES, S32], ids=name)
-def test_reorder(judge: Judge, draw: Draw, src: DType, dst: DType, layout: str) -> None:
+def test_reorder(oracle: Oracle, draw: Draw, src: DType, dst: DType, layout: str) -> None:
     for scaled, zero in itertools.product(
         [(), ("src",), ("dst",), ("src", "dst")], [(), ("src",), ("dst",), ("src", "dst")]
     ):
@@ -162,7 +162,7 @@ def test_reorder(judge: Judge, draw: Draw, src: DType, dst: DType, layout: str) 
         scales = {role: draw.scale(0.02, 0.1) for role in scaled}
         zero_points = {role: ZeroPoint((int(draw.rng.integers(1, 50)),)) for role in zero}
         attr = PrimitiveAttr(scales, zero_points)
-        judge.compare(
+        oracle.compare(
             *one_step(
                 "reorder",
                 "Identity",
@@ -178,20 +178,22 @@ def test_reorder(judge: Judge, draw: Draw, src: DType, dst: DType, layout: str) 
 @pytest.mark.parametrize(
     "types", [(F32, U8), (U8, F32), (F32, S8), (S8, F32)], ids=lambda t: "-".join(map(name, t))
 )
-def test_reorder_per_axis(judge: Judge, draw: Draw, types: tuple[DType, DType], axis: int) -> None:
+def test_reorder_per_axis(
+    oracle: Oracle, draw: Draw, types: tuple[DType, DType], axis: int
+) -> None:
     role = "dst" if types[0] is F32 else "src"
     attr = PrimitiveAttr({role: draw.scale(0.02, 0.1, SHAPE[axis], 1 << axis)})
-    judge.compare(
+    oracle.compare(
         *one_step("reorder", "Identity", [("src", draw.data(types[0], SHAPE))], types[1], attr=attr)
     )
 
 
 @pytest.mark.parametrize("dst", [U8, S8, S32], ids=name)
-def test_quantizing_a_nan(judge: Judge, draw: Draw, dst: DType) -> None:
+def test_quantizing_a_nan(oracle: Oracle, draw: Draw, dst: DType) -> None:
     x = draw.data(F32, SHAPE)
     x.ravel()[::3] = np.nan
     x.ravel()[1::7] = np.inf
-    judge.compare(
+    oracle.compare(
         *one_step(
             "reorder",
             "Identity",
@@ -206,14 +208,14 @@ def test_quantizing_a_nan(judge: Judge, draw: Draw, dst: DType) -> None:
 @pytest.mark.parametrize("dst", [U8, S8], ids=name)
 @pytest.mark.parametrize("axis", [0, 1, 3])
 def test_concat(
-    judge: Judge, draw: Draw, axis: int, dst: DType, scales: tuple[float | None, float | None]
+    oracle: Oracle, draw: Draw, axis: int, dst: DType, scales: tuple[float | None, float | None]
 ) -> None:
     other = tuple(n + 16 if i == axis else n for i, n in enumerate(SHAPE))
     args = [("src_0", draw.data(U8, SHAPE)), ("src_1", draw.data(U8, other))]
     attr = PrimitiveAttr(
         {f"src_{i}": Scale((float(np.float32(s)),)) for i, s in enumerate(scales) if s is not None}
     )
-    judge.compare(*one_step("concat", "Concat", args, dst, params={"axis": axis}, attr=attr))
+    oracle.compare(*one_step("concat", "Concat", args, dst, params={"axis": axis}, attr=attr))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ def test_concat(
         "hardsigmoid",
     ],
 )
-def test_eltwise(judge: Judge, draw: Draw, algorithm: str) -> None:
+def test_eltwise(oracle: Oracle, draw: Draw, algorithm: str) -> None:
     ends = {
         "leaky": (0.1, 0),
         "linear": (1.3, 0.7),
@@ -249,7 +251,7 @@ def test_eltwise(judge: Judge, draw: Draw, algorithm: str) -> None:
         "beta": beta,
     }
     x = draw.data(F32, SHAPE) / 20
-    judge.compare(
+    oracle.compare(
         *one_step(
             "eltwise",
             "Identity",
@@ -276,7 +278,7 @@ FLOAT_BOUNDS |= {"soft_relu": 4e-6, "log": 4e-6, "pow": 2e-6}
 
 
 @pytest.mark.parametrize("algorithm", FLOAT_BOUNDS)
-def test_transcendental_eltwise(judge: Judge, draw: Draw, algorithm: str) -> None:
+def test_transcendental_eltwise(oracle: Oracle, draw: Draw, algorithm: str) -> None:
     x = np.clip(draw.data(F32, SHAPE) / 10, -8, 8)
     if algorithm in ("log", "pow"):
         x = np.abs(x) + np.float32(0.01)
@@ -294,7 +296,7 @@ def test_transcendental_eltwise(judge: Judge, draw: Draw, algorithm: str) -> Non
         params={"algorithm": algorithm, "alpha": alpha, "beta": beta},
     )
     (mine,) = run_step(plan, step, live)
-    real, _ = judge(plan, step, live, mine.shape)
+    real, _ = oracle(plan, step, live, mine.shape)
     np.testing.assert_allclose(
         mine, real, rtol=FLOAT_BOUNDS[algorithm], atol=FLOAT_BOUNDS[algorithm]
     )
@@ -302,7 +304,7 @@ def test_transcendental_eltwise(judge: Judge, draw: Draw, algorithm: str) -> Non
 
 @pytest.mark.parametrize("dst", TYPES, ids=name)
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "LayerNormalization"])
-def test_normalizing(judge: Judge, draw: Draw, op: str, dst: DType) -> None:
+def test_normalizing(oracle: Oracle, draw: Draw, op: str, dst: DType) -> None:
     x = draw.data(F32, (2, 16, 33)) / 20
     attr = PrimitiveAttr() if dst is F32 else PrimitiveAttr({"dst": draw.scale(0.005, 0.05)})
     args, params, primitive = [("src", x)], {"axis": -1}, "softmax"
@@ -316,10 +318,10 @@ def test_normalizing(judge: Judge, draw: Draw, op: str, dst: DType) -> None:
         primitive, op, args, dst, params=params, attr=attr, constants=("scale", "bias")
     )
     if dst is not F32:
-        judge.compare(plan, step, live, lsb=1)  # exp, and sums in another order
+        oracle.compare(plan, step, live, lsb=1)  # exp, and sums in another order
         return
     (mine,) = run_step(plan, step, live)
-    real, _ = judge(plan, step, live, mine.shape)
+    real, _ = oracle(plan, step, live, mine.shape)
     # exp, and sums of 33 terms in another order; the library's log alone is 4e-6 off.
     np.testing.assert_allclose(mine, real, rtol=2e-6, atol=5e-6 if op == "LogSoftmax" else 2e-6)
 
@@ -328,10 +330,10 @@ def test_normalizing(judge: Judge, draw: Draw, op: str, dst: DType) -> None:
 @pytest.mark.parametrize("dtype", [U8, S8], ids=name)
 @pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"])
 def test_reduction(
-    judge: Judge, draw: Draw, op: str, dtype: DType, post_ops: tuple[Eltwise, ...]
+    oracle: Oracle, draw: Draw, op: str, dtype: DType, post_ops: tuple[Eltwise, ...]
 ) -> None:
     args = [("src", draw.data(dtype, SHAPE)), ("axes", np.array([2, 3]))]
-    judge.compare(
+    oracle.compare(
         *one_step(
             "reduction", op, args, dtype, attr=PrimitiveAttr(post_ops=post_ops), constants=("axes",)
         )
@@ -340,30 +342,30 @@ def test_reduction(
 
 @pytest.mark.parametrize("dtype", TYPES, ids=name)
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
-def test_resampling_doubles(judge: Judge, draw: Draw, mode: str, dtype: DType) -> None:
+def test_resampling_doubles(oracle: Oracle, draw: Draw, mode: str, dtype: DType) -> None:
     args = [("src", draw.data(dtype, SHAPE)), ("scales", np.array([1, 1, 2, 2], np.float32))]
     plan, step, live = one_step(
         "resampling", "Resize", args, dtype, params={"mode": mode}, constants=("scales",)
     )
     if dtype is not F32 or mode == "nearest":
-        judge.compare(plan, step, live)
+        oracle.compare(plan, step, live)
         return
     (mine,) = run_step(plan, step, live)
-    real, _ = judge(plan, step, live, mine.shape)
+    real, _ = oracle(plan, step, live, mine.shape)
     np.testing.assert_allclose(
         mine, real, rtol=0, atol=4 * np.finfo(np.float32).eps * np.abs(args[0][1]).max()
     )  # four terms, another order
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=name)
-def test_prelu(judge: Judge, draw: Draw, dtype: DType) -> None:
+def test_prelu(oracle: Oracle, draw: Draw, dtype: DType) -> None:
     slope = draw.rng.normal(0, 0.5, (1, 16, 1, 1)).astype(np.float32)
-    judge.compare(
+    oracle.compare(
         *one_step("prelu", "PRelu", [("src", draw.data(dtype, SHAPE)), ("slope", slope)], dtype)
     )
 
 
-def test_batch_normalization_of_codes(judge: Judge, draw: Draw) -> None:
+def test_batch_normalization_of_codes(oracle: Oracle, draw: Draw) -> None:
     parameters = {
         key: draw.rng.normal(0, 1, 16).astype(np.float32) for key in ("scale", "bias", "mean")
     }
@@ -374,16 +376,16 @@ def test_batch_normalization_of_codes(judge: Judge, draw: Draw) -> None:
         [("src", draw.data(S8, SHAPE)), *parameters.items()],
         S8,
     )
-    judge.compare(*plan, lsb=1)  # the library folds the parameters into one multiply-add
+    oracle.compare(*plan, lsb=1)  # the library folds the parameters into one multiply-add
 
 
-def test_local_response_normalization(judge: Judge, draw: Draw) -> None:
+def test_local_response_normalization(oracle: Oracle, draw: Draw) -> None:
     params = {"size": 5, "alpha": 0.01, "beta": 0.75, "bias": 1.0}
     plan, step, live = one_step(
         "lrn", "LRN", [("src", draw.data(F32, SHAPE) / 20)], F32, params=params
     )
     (mine,) = run_step(plan, step, live)
-    real, _ = judge(plan, step, live, mine.shape)
+    real, _ = oracle(plan, step, live, mine.shape)
     np.testing.assert_allclose(
         mine, real, rtol=1e-6, atol=1e-6
     )  # a power, and five squares in another order

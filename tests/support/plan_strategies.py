@@ -304,7 +304,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 def tame(plan: Plan) -> Plan:
     """The plan with operands and post-ops of ordinary size: what becomes of NaN, infinity and
-    numbers near them is the judge's business.
+    numbers near them is the oracle's business.
     """
     rng = np.random.default_rng(0)
     weights = {step.arg("weights") for step in plan.steps}

@@ -1,4 +1,4 @@
-"""One step of a plan on the real oneDNN: the judge of the kernels. Layouts are left to the
+"""One step of a plan on the real oneDNN: the oracle of the kernels. Layouts are left to the
 library.
 """
 
@@ -45,7 +45,7 @@ ROLES = {
 
 
 @dataclass
-class Judge:
+class Oracle:
     """Runs steps on the library."""
 
     run: Runner
