@@ -10,12 +10,14 @@ import onnx
 from onnx import NodeProto
 
 from ..errors import UnsupportedOp
+from ..ir.ops.spec import NotCovered
 from . import fake_quantize, qonnx, qoperator, quantize_dequantize
 from .foreign import import_foreign
-from .importer import Handler
-from .nodes import DEFAULT_DOMAIN, normal_domain, signature
-from .standard import import_standard
+from .importer import Handler, Importer
+from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, signature
+from .standard import import_newest, keep
 from .structure import subgraphs
+from .upgrade import newest
 
 __all__ = ["HANDLERS", "check_known", "handler_of"]
 
@@ -51,8 +53,18 @@ _HINTS: Final = {
 def handler_of(op: str, domain: str) -> Handler:
     """Who imports the op: its dialect, the op table, or nobody (then it stays as it is)."""
     return HANDLERS.get((domain, op)) or (
-        import_standard if domain == DEFAULT_DOMAIN else import_foreign
+        _import_standard if domain == DEFAULT_DOMAIN else import_foreign
     )
+
+
+def _import_standard(ctx: Importer, node: OnnxNode) -> None:
+    try:
+        upgraded = newest(ctx, node)
+    except NotCovered as reason:  # training, say: the reference evaluator knows the old forms
+        keep(ctx, node, reason)
+        return
+    if upgraded is not None:
+        import_newest(ctx, upgraded)
 
 
 def check_known(nodes: Iterable[NodeProto], opsets: Mapping[str, int]) -> None:

@@ -1,5 +1,5 @@
-"""ONNX's own ops: upgraded to the newest form, then taken by their row of the op table, or kept as
-they are where none covers them.
+"""ONNX's own ops in their newest form: taken by their row of the op table, or kept as they are
+where none covers them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from .element_types import dtype_of
 from .foreign import import_foreign
 from .importer import Importer
 from .nodes import OnnxNode
-from .upgrade import newest
 
-__all__ = ["import_standard"]
+__all__ = ["import_newest", "keep"]
 
 _RULE: Final = "import_by_row"
 
@@ -29,31 +28,25 @@ _TYPES: Final = frozenset({"dtype", "output_dtype", "stash_type", "to"})
 """Attributes that hold the number of an element type."""
 
 
-def import_standard(ctx: Importer, node: OnnxNode) -> None:
-    """Imports a node of ONNX's own domain.
+def import_newest(ctx: Importer, node: OnnxNode) -> None:
+    """Imports a node of ONNX's own domain in its newest form.
 
     Raises:
         InvalidModel: shapes or attributes that do not fit.
         UnsupportedOp: no row covers it, and the reference evaluator does not know it.
     """
-    try:
-        upgraded = newest(ctx, node)
-    except NotCovered as reason:  # training, say: the reference evaluator knows the old forms
-        _keep(ctx, node, reason)
-        return
-    if upgraded is None:
-        return
-    spec = OPS.get(upgraded.op)
+    spec = OPS.get(node.op)
     if spec is None or not spec.onnx:
-        import_foreign(ctx, upgraded)
+        import_foreign(ctx, node)
         return
     try:
-        _import_by_row(ctx, upgraded, spec)
+        _import_by_row(ctx, node, spec)
     except NotCovered as reason:
-        _keep(ctx, upgraded, reason)
+        keep(ctx, node, reason)
 
 
-def _keep(ctx: Importer, node: OnnxNode, reason: NotCovered) -> None:
+def keep(ctx: Importer, node: OnnxNode, reason: NotCovered) -> None:
+    """Leaves the node as it is, and says that the op table does not cover it."""
     why = "the op table does not cover this use; the node runs unfused"
     expected = f"{node.op} as inference uses it"
     ctx.refuse(node, _RULE, Refusal(why, expected, str(reason)))

@@ -16,7 +16,7 @@ from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.lowering.host import HostAction
-from fqfuse.runtime.lowering.program import Home
+from fqfuse.runtime.lowering.program import Owner
 from fqfuse.runtime.numpy_runtime import NumpyExecutor
 
 
@@ -51,7 +51,7 @@ def single(executor: OneDnnExecutor) -> bool:
     program = executor._latest()
     action = next(action for action in program.actions if isinstance(action, HostAction))
     return action.runner.single_call is not None and all(
-        tensor.buffer.home is Home.ARENA for tensor in action.outputs.values()
+        tensor.buffer.owner is Owner.ARENA for tensor in action.outputs.values()
     )
 
 
