@@ -31,9 +31,8 @@ __all__ = [
 
 _WORD = 500  # characters of a name that are shown; generated names have up to about 200
 _ROOM = 4000  # characters of a whole sentence: room for a list of a hundred names
-_WORDS = re.compile(
-    r"[^ ]{50,}"
-)  # what may take more than 500 characters: an escaped one takes up to ten
+# what may take more than 500 characters: an escaped one takes up to ten
+_WORDS = re.compile(r"[^ ]{50,}")
 
 
 def printable(text: str) -> str:

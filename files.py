@@ -186,9 +186,8 @@ def _mode_of(target: Path) -> int | None:
         return None
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(
-        found.st_mode
-    ):  # replacing /dev/null or a pipe would take it away from everyone else
+    # replacing /dev/null or a pipe would take it away from everyone else
+    if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
     return found.st_mode & (stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
 

@@ -20,9 +20,8 @@ __all__ = ["ENGINES", "PEERS", "Engine", "Opened", "Unavailable"]
 Run = Callable[[Feeds], Sequence[Array]]
 
 
-class Unavailable(
-    Exception
-):  # it names a state of the machine, as FqfuseError's BackendUnavailable does
+# it names a state of the machine, as FqfuseError's BackendUnavailable does
+class Unavailable(Exception):
     """The engine's package is not installed, or lacks what is needed."""
 
 

@@ -100,9 +100,8 @@ def quantize_with_nncf(
     source: Path, target: Path, feeds: Sequence[Feeds], transformer: bool
 ) -> None:
     """Quantize as ``quantize_nncf`` does, with feeds that need not be of one shape."""
-    os.environ.setdefault(
-        "NNCF_CI", "1"
-    )  # switches off NNCF's usage reports; read when it is imported
+    # switches off NNCF's usage reports; read when it is imported
+    os.environ.setdefault("NNCF_CI", "1")
     nncf: Any = import_module("nncf")
     model_type = nncf.ModelType.TRANSFORMER if transformer else None
     quantized = nncf.quantize(

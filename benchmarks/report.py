@@ -273,9 +273,8 @@ def _plot(folder: Path, chains: Sequence[CompileRow], plain: Sequence[CompileRow
     left.set_ylabel("file to ready session, s")
     left.set_xlabel("nodes in the ONNX file")
     colours = pyplot.get_cmap("tab20").colors
-    for (kind, points), colour in zip(
-        _kinds(plain, PLOTTED).items(), cycle(colours), strict=False
-    ):  # colours begin again
+    # colours begin again
+    for (kind, points), colour in zip(_kinds(plain, PLOTTED).items(), cycle(colours), strict=False):
         right.loglog(*zip(*points, strict=True), marker="o", label=kind, color=colour)
     right.set_title(f"without weights, {PLOTTED}")
     right.set_xlabel("nodes in the ONNX file (many-pieces: outputs of one)")

@@ -20,6 +20,7 @@ from ..ir.ops.spec import Array
 
 __all__ = ["check_destination", "write_outputs"]
 
+# the first date a ZIP archive knows: the same arrays give the same bytes
 _LONG_AGO = (
     1980,
     1,
@@ -27,7 +28,7 @@ _LONG_AGO = (
     0,
     0,
     0,
-)  # the first date a ZIP archive knows: the same arrays give the same bytes
+)
 
 
 def check_destination(path: Path, outputs: Sequence[str]) -> None:

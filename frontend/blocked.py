@@ -57,9 +57,8 @@ def decode_blocks(ctx: Importer, node: OnnxNode, quantizers: Sequence[str]) -> b
     real = codes.astype(np.float32) - _spread(zero, block, axis, codes.shape)
     real *= _spread(scale, block, axis, codes.shape)
     decoded = ctx.add_constant(node, "decoded", real, result)
-    ctx.emit(
-        node, "Identity", (decoded,), outputs=node.outputs[:1], quantizer=quantizers
-    )  # what is imported has a node
+    # what is imported has a node
+    ctx.emit(node, "Identity", (decoded,), outputs=node.outputs[:1], quantizer=quantizers)
     consumers = [proto.name or proto.output[0] for _, proto in ctx.readers(node.output(0))]
     if node.output(0) in ctx.model_outputs:
         consumers.append(f"output {node.output(0)}")

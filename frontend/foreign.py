@@ -63,9 +63,8 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
             where=node.where,
             hint=hint,
         )
-    if node.op == "Loop" and not node.input(
-        1
-    ):  # the evaluator would take an absent condition for false
+    # the evaluator would take an absent condition for false
+    if node.op == "Loop" and not node.input(1):
         always = ctx.add_constant(node, "cond", True, DType.BOOL)
         node = node.rewritten(inputs=(node.input(0), always, *node.inputs[2:]))
     proto = _self_contained(ctx, node)

@@ -52,10 +52,11 @@ def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
     dtype = _code_type(ctx, node)
     quant = _precision(node) or _quantization(ctx, node)
     if isinstance(quant, Refusal):
+        # they travel in 8 bits, and the evaluator would saturate there
         if dtype in {
             DType.S4,
             DType.U4,
-        }:  # they travel in 8 bits, and the evaluator would saturate there
+        }:
             raise UnsupportedOp(
                 f"quantizing to 4 bits is not supported where {quant.reason}",
                 where=node.where,

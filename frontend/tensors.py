@@ -296,6 +296,5 @@ def _unpacked(stored: npt.NDArray[Any], dtype: DType, count: int, where: str) ->
             if dtype is DType.U4
             else ((codes.astype(np.int8) ^ np.int8(8)) - np.int8(8)).astype(np.int8)
         )
-    return stored.astype(
-        dtype.numpy, copy=False
-    )  # no copy where the machine's bytes are ordered as the file's
+    # no copy where the machine's bytes are ordered as the file's
+    return stored.astype(dtype.numpy, copy=False)

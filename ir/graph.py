@@ -331,9 +331,8 @@ class Graph:
         if spec is None:
             raise GraphError(f"no op {op} in the op table")
         self._check_known(name or op, inputs)
-        node_name = (
-            name if name and name not in self._nodes else self.fresh(name or op)
-        )  # a value may share a node's name
+        # a value may share a node's name
+        node_name = name if name and name not in self._nodes else self.fresh(name or op)
         names = (self.fresh(node_name + ".out"),) if outputs is None else tuple(outputs)
         try:
             complete = spec.complete(attrs or {})

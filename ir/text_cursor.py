@@ -91,9 +91,8 @@ class DataSection:
         try:
             packed = base64.b64decode("".join(self.entries[digest]), validate=True)
             unpacker = zlib.decompressobj()
-            raw = unpacker.decompress(
-                packed, size + 1
-            )  # bounded: a stream that grows beyond its constant is refused, not unpacked
+            # bounded: a stream that grows beyond its constant is refused, not unpacked
+            raw = unpacker.decompress(packed, size + 1)
         except (binascii.Error, ValueError, zlib.error) as error:
             cursor.fail_with(f"the data of #{digest} is damaged ({error})")
         if len(raw) != size:

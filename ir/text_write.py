@@ -91,9 +91,10 @@ def _float_text(value: float) -> str:
 def _number_text(value: float) -> str:
     """A float where only floats can stand: integers go without a point."""
     value = float(value)
+    # that one is -0.0
     plain = (
         math.isfinite(value) and value.is_integer() and abs(value) < 1e6 and _bits(value) != 1 << 63
-    )  # that one is -0.0
+    )
     return str(int(value)) if plain else _float_text(value)
 
 
@@ -250,9 +251,8 @@ class Writer:
     def _stored(self, raw: bytes) -> str:
         full = hashlib.sha256(raw).hexdigest()
         length = 16
-        while (
-            self._data.get(full[:length], raw) != raw
-        ):  # two different data with the same short digest
+        # two different data with the same short digest
+        while self._data.get(full[:length], raw) != raw:
             length += 8
         self._data[full[:length]] = raw
         return "#" + full[:length]

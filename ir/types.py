@@ -216,9 +216,8 @@ def _number(value: float) -> str:
     """Shortest text that gives the same f32 back; integers without a point."""
     if float(value).is_integer() and abs(value) < 1e6:
         return str(int(value))
-    with np.errstate(
-        over="ignore", under="ignore"
-    ):  # values that are no f32 are for the verifier to refuse
+    # values that are no f32 are for the verifier to refuse
+    with np.errstate(over="ignore", under="ignore"):
         return str(np.float32(value))
 
 

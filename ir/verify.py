@@ -27,9 +27,8 @@ from .types import TensorType
 
 __all__ = ["IMPORTED", "SPLIT", "WELL_FORMED", "Row", "Stage", "check", "each_node", "verify"]
 
-_SAVED_DATA = (
-    64 << 20
-)  # a report holds the constants up to this many bytes, and their digests beyond
+# a report holds the constants up to this many bytes, and their digests beyond
+_SAVED_DATA = 64 << 20
 _SHOWN = 50
 
 

@@ -23,12 +23,13 @@ from .digits_quantizers import (
 OPSET: Final = 19
 IR_VERSION: Final = 9
 FAKE_QUANTIZE_DOMAIN: Final = "org.openvinotoolkit"
+# in the order of BatchNormalization's inputs
 BATCH_NORM_KEYS: Final = (
     "gamma",
     "beta",
     "mean",
     "variance",
-)  # in the order of BatchNormalization's inputs
+)
 
 Arrays = dict[str, NDArray[np.float32]]
 

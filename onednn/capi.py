@@ -240,9 +240,8 @@ _TYPES: dict[str, Any] = {
     "factors": POINTER(c_float),
     "size": c_size_t,
     **dict.fromkeys(("handle", "address", "engine", "statistics", *OPERANDS), c_void_p),
-    **dict.fromkeys(
-        ("int", "prop", "alg", "flags", "axis", "count"), c_int
-    ),  # each C enum is an int
+    # each C enum is an int
+    **dict.fromkeys(("int", "prop", "alg", "flags", "axis", "count"), c_int),
     **dict.fromkeys(("int64", "local_size", "group_size"), c_int64),
     **dict.fromkeys(("float", "alpha", "beta", "k", "p", "epsilon"), c_float),
     **dict.fromkeys(

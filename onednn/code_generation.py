@@ -25,9 +25,8 @@ __all__ = ["compiled", "generates", "may_be_half_made"]
 
 _LONG_CHAIN = 8  # post-ops; code for many of them may outgrow the generator's buffer
 
-_sizes = itertools.count(
-    1
-)  # a size that was never asked for: the primitive cache would answer without generating anything
+# a size that was never asked for: the primitive cache would answer without generating anything
+_sizes = itertools.count(1)
 _thread = threading.local()  # `spoiled` where code generation failed in it
 _not_generated: set[str] = set()  # requests whose code the library cannot generate
 

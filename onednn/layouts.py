@@ -91,9 +91,8 @@ def viewed(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:
     except OneDnnError:
         return None
     if 1 in shape and view.is_plain and not view.offset:
-        return MemoryDesc.with_strides(
-            desc.library, shape, desc.dtype, view.strides
-        )  # settles the strides of length 1
+        # settles the strides of length 1
+        return MemoryDesc.with_strides(desc.library, shape, desc.dtype, view.strides)
     return view
 
 

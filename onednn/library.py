@@ -127,9 +127,8 @@ class Handle:
         self._destroy: Any = getattr(library.c, f"dnnl_{kind}_destroy")
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        destroy = getattr(
-            self, "_destroy", None
-        )  # there is none where the library refused to make the object
+        # there is none where the library refused to make the object
+        destroy = getattr(self, "_destroy", None)
         if destroy is not None and not ending():
             destroy(self.pointer)
 

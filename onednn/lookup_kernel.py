@@ -38,10 +38,11 @@ It reads and writes exactly that many bytes, and lets other Python threads run m
 # used are the callee's to change.
 LISTING: Final = (
     ("f30f1efa", "endbr64"),  # may be called
+    # the table as 128 words: entry 2i is the low byte of word i
     (
         "62e1fe486f01",
         "vmovdqu64 zmm16, [rcx]",
-    ),  # the table as 128 words: entry 2i is the low byte of word i
+    ),
     ("62e1fe486f4901", "vmovdqu64 zmm17, [rcx+64]"),
     ("62e1fe486f5102", "vmovdqu64 zmm18, [rcx+128]"),
     ("62e1fe486f5903", "vmovdqu64 zmm19, [rcx+192]"),
@@ -59,10 +60,11 @@ LISTING: Final = (
     ("730a", "jae .+0xc"),
     ("c442e8f5c0", "bzhi r8, r8, rdx"),
     ("c4c1fb92f0", "kmovq k6, r8"),
+    # 64 codes: c in the low byte of each word, d in the high one
     (
         "62e17fce6f3e",
         "vmovdqu8 zmm23{k6}{z}, [rsi]",
-    ),  # 64 codes: c in the low byte of each word, d in the high one
+    ),
     ("62b13d4071d701", "vpsrlw zmm24, zmm23, 1"),  # word of c
     ("62b1354071d709", "vpsrlw zmm25, zmm23, 9"),  # word of d
     ("6201fd486fd0", "vmovdqa64 zmm26, zmm24"),

@@ -98,9 +98,8 @@ def _check_layout(desc: PrimitiveDesc, arg: int, memory: Memory) -> None:
             )
         return
     wanted = desc.exec_arg_md(arg)
-    if (
-        wanted.dims and wanted != memory.desc
-    ):  # no dims: nothing is prescribed, as for the slopes of a prelu post-op
+    # no dims: nothing is prescribed, as for the slopes of a prelu post-op
+    if wanted.dims and wanted != memory.desc:
         raise ValueError(f"{desc.request} wants {arg_name(arg)} as {wanted}, not as {memory.desc}")
 
 
@@ -192,9 +191,8 @@ def _execute_function(cdll: ctypes.CDLL) -> Any:
     """
     function = cdll.__dict__.get("_fqfuse_execute")
     if function is None:
-        function = cdll[
-            "dnnl_primitive_execute"
-        ]  # item access makes a new function object; attribute access shares one
+        # item access makes a new function object; attribute access shares one
+        function = cdll["dnnl_primitive_execute"]
         function.restype = ctypes.c_int
         cdll.__dict__["_fqfuse_execute"] = function
     return function

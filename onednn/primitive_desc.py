@@ -20,11 +20,12 @@ from .memory import MemoryDesc
 
 __all__ = ["PrimitiveDesc", "Request", "describe"]
 
+# inference (dnnl_forward_inference), and what the library finds by itself
 _ALWAYS = {
     "prop": 96,
     "factors": None,
     "statistics": None,
-}  # inference (dnnl_forward_inference), and what the library finds by itself
+}
 
 
 _PLAIN = Attributes()

@@ -19,9 +19,8 @@ from .primitive_desc import PrimitiveDesc
 
 __all__ = ["cannot_saturate", "may_saturate", "pairs_fit"]
 
-_NO_VNNI = frozenset(
-    {"sse41", "avx", "avx2", "avx512_core"}
-)  # instruction sets in impl_info whose int8 code saturates
+# instruction sets in impl_info whose int8 code saturates
+_NO_VNNI = frozenset({"sse41", "avx", "avx2", "avx512_core"})
 _LARGEST = 255  # of u8 data
 _SAFE = 64  # any two products with weights of this magnitude fit: 2 * 64 * 255 = 32640
 
@@ -69,9 +68,8 @@ def cannot_saturate(desc: PrimitiveDesc, weights: NDArray[Any]) -> bool:
     if desc.kind != "matmul" and src is not None and src.dtype == DataType.s8:
         # Halved weights are at most 64 in magnitude, so their pairs always fit.
         return not bool((weights & 1).any())
-    if (
-        "gemm" in desc.impl_info
-    ):  # its pairs run along the columns that it lays out, whatever their order
+    # its pairs run along the columns that it lays out, whatever their order
+    if "gemm" in desc.impl_info:
         return bool(np.abs(weights.astype(np.int16)).max(initial=0) <= _SAFE)
     if desc.kind == "matmul":
         return pairs_fit(weights, weights.ndim - 2)

@@ -383,12 +383,10 @@ def _with_constant(
     else:
         moved = zero - values / scale if op == "Add" else zero + values / scale
         nearest = np.rint(moved)
-        close = (
-            np.abs(moved - nearest) <= np.maximum(np.abs(nearest), 1) * 2.0**-22
-        )  # c and s are f32: see split
-        zero = np.where(
-            close & (nearest != zero), nearest, moved
-        )  # what is added to keep a divisor from 0 must not vanish
+        # c and s are f32: see split
+        close = np.abs(moved - nearest) <= np.maximum(np.abs(nearest), 1) * 2.0**-22
+        # what is added to keep a divisor from 0 must not vanish
+        zero = np.where(close & (nearest != zero), nearest, moved)
     return Quantization.of(scale, zero, axis) if fits_f32(scale) and values.size else None
 
 

@@ -143,9 +143,8 @@ def _per_channel(graph: Graph, anchor: Node, constant: F64) -> F64 | None:
     channels = kind.shape[1]
     if constant.size == 1:
         return np.full(channels, constant.reshape(()))
-    axis = (
-        constant.ndim - kind.rank + 1
-    )  # where the channels are in the constant, aligned at the right
+    # where the channels are in the constant, aligned at the right
+    axis = constant.ndim - kind.rank + 1
     if axis < 0 or constant.shape[axis] != channels or constant.size != channels:
         return None
     return constant.reshape(-1)

@@ -156,9 +156,8 @@ def _code_pair(low: float, high: float) -> tuple[int, int, float, float]:
     ratio = (low if larger == high else high) / larger
     for size in range(1, 128):
         code = round(ratio * size)
-        if abs(ratio * size - code) <= 2.0**-23 * abs(
-            code
-        ):  # as exact as f32 states the two values
+        # as exact as f32 states the two values
+        if abs(ratio * size - code) <= 2.0**-23 * abs(code):
             sign = 1 if larger > 0 else -1
             pair = (code * sign, size * sign) if larger == high else (size * sign, code * sign)
             return *pair, abs(larger) / size, 0.0

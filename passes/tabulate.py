@@ -61,9 +61,8 @@ class Tabulate(Pass):
     def _sweep(self, graph: Graph) -> bool:
         depends = _dependence(graph)
         chains = _chains(graph, depends)
-        place = (
-            graph.places()
-        )  # a lookup takes the name, and so the place, of the quantizer that it replaces
+        # a lookup takes the name, and so the place, of the quantizer that it replaces
+        place = graph.places()
         found = False
         for node in reversed(graph.nodes()):
             if node.op == "Quantize" and node.name in graph and depends.get(node.output):

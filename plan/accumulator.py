@@ -44,7 +44,6 @@ def accumulated(
     bound = math.prod(shape[axis] for axis in summed) * 255 * reach
     if bound <= ACCUMULATOR or data is None:
         return bound
-    sums = np.abs(data.astype(np.int32) - zero_point).sum(
-        tuple(summed), dtype=np.int64
-    )  # the weights themselves say more
+    # the weights themselves say more
+    sums = np.abs(data.astype(np.int32) - zero_point).sum(tuple(summed), dtype=np.int64)
     return float(sums.max(initial=0)) * reach

@@ -121,13 +121,11 @@ def _raw_sizes(data: bytes) -> Iterator[int]:
     """
     for number, start, end in _fields(data, 0, len(data)):
         yield 0
-        for inner, first, last in (
-            _fields(data, start, end) if number == 7 else ()
-        ):  # ModelProto.graph
+        # ModelProto.graph
+        for inner, first, last in _fields(data, start, end) if number == 7 else ():
             yield 0
-            for leaf, begin, stop in (
-                _fields(data, first, last) if inner == 5 else ()
-            ):  # GraphProto.initializer
+            # GraphProto.initializer
+            for leaf, begin, stop in _fields(data, first, last) if inner == 5 else ():
                 yield stop - begin if leaf == 9 else 0  # TensorProto.raw_data
 
 

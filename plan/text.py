@@ -68,9 +68,8 @@ def render_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) ->
 
 def _header(plan: Plan) -> str:
     int8 = sum(runs_in_int8(plan, step) for step in plan.steps)
-    size = sum(
-        array.nbytes for array in plan.constants.values() if array.dtype.kind != "O"
-    )  # strings: pointers tell nothing
+    # strings: pointers tell nothing
+    size = sum(array.nbytes for array in plan.constants.values() if array.dtype.kind != "O")
     totals = {
         "steps": len(plan.steps),
         "int8": int8,

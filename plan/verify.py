@@ -26,9 +26,8 @@ from .verify_shapes import params_fit, roles_fit, shapes_fit, types_fit
 
 __all__ = ["PLAN", "check_plan", "verify_plan"]
 
-_SAVED_DATA = (
-    64 << 20
-)  # a report holds the constants up to this many bytes, and their digests beyond
+# a report holds the constants up to this many bytes, and their digests beyond
+_SAVED_DATA = 64 << 20
 _SHOWN = 50
 
 
@@ -259,9 +258,8 @@ def _fates_are_true(plan: Plan) -> Iterator[Finding]:
 def _has_it(plan: Plan, step: Step, fate: QuantizeFate | DequantizeFate) -> bool:
     """Whether the step has what the fate says of it."""
     if fate is QuantizeFate.DST_SCALE:
-        between = any(
-            isinstance(op, DepthwiseConv) for op in step.attr.post_ops
-        )  # the scale of codes that stay inside the step
+        # the scale of codes that stay inside the step
+        between = any(isinstance(op, DepthwiseConv) for op in step.attr.post_ops)
         return between or any(
             plan.values[v].dtype.is_integer for v in step.outputs if v in plan.values
         )

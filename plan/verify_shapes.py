@@ -72,9 +72,8 @@ SCHEMAS: Mapping[str, Schema] = {
 """The primitives."""
 
 _ALGORITHMS = {"eltwise": ELTWISE, "binary": BINARY}
-_KINDS: Mapping[type, tuple[type, ...]] = {
-    float: (float, int)
-}  # what else may stand for a default of that type
+# what else may stand for a default of that type
+_KINDS: Mapping[type, tuple[type, ...]] = {float: (float, int)}
 _NO_FIT = (
     ShapeError,
     ValueError,
@@ -239,9 +238,8 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
     too.
     """
     for value, type_ in plan.values.items():
-        if (
-            len(type_.shape or ()) > _MOST_DIMENSIONS
-        ):  # how many bytes is the business of the run's budget
+        # how many bytes is the business of the run's budget
+        if len(type_.shape or ()) > _MOST_DIMENSIONS:
             yield Finding(
                 f"%{name_text(value)} of type {type_text(type_)} has more than {_MOST_DIMENSIONS} dimensions",
                 value=value,

@@ -101,9 +101,8 @@ def compare_steps(
     for step in plan.steps:
         inputs = {name: values[name] for name in step.inputs if name not in plan.constants}
         expected = run_step(plan, step, inputs, threads=threads)
-        for name, reference in zip(
-            step.outputs, expected, strict=False
-        ):  # a step may leave out outputs at the end
+        # a step may leave out outputs at the end
+        for name, reference in zip(step.outputs, expected, strict=False):
             if not name:
                 continue
             difference = _difference(

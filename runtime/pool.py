@@ -53,9 +53,8 @@ class _Job:
 
     def work(self, slot: int) -> None:
         """Runs tasks until none is left."""
-        with np.errstate(
-            all="ignore"
-        ):  # infinities and NaN are values here; the error state is each thread's own
+        # infinities and NaN are values here; the error state is each thread's own
+        with np.errstate(all="ignore"):
             own = self._shares[slot]
             done = 0
             while (index := self._next(own)) >= 0:
@@ -128,9 +127,8 @@ class WorkerPool:
         with self._start_lock:
             if self._owner == os.getpid():
                 return
-            self._queue = (
-                queue.SimpleQueue()
-            )  # a forked child has the parent's queue, but none of its threads
+            # a forked child has the parent's queue, but none of its threads
+            self._queue = queue.SimpleQueue()
             for number in range(self.threads - 1):
                 threading.Thread(
                     target=_serve, args=(self._queue,), name=f"fqfuse-{number}", daemon=True

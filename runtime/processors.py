@@ -54,9 +54,8 @@ def quota(control_groups: Path = _GROUPS, own: Path = _OWN) -> float | None:
     settings = _settings(
         control_groups, own, "cpu", "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"
     )
-    plain = (
-        words for words in settings if len(words) == 2 and all(map(str.isdigit, words))
-    )  # "max" and -1: no limit
+    # "max" and -1: no limit
+    plain = (words for words in settings if len(words) == 2 and all(map(str.isdigit, words)))
     return min(
         (int(words[0]) / int(words[1]) for words in plain if int(words[0]) and int(words[1])),
         default=None,

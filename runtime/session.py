@@ -101,9 +101,10 @@ class InferenceSession:
             self.plan, backend, self._threads, RunBudget.of(run_bytes)
         )
         self._inputs = {name: self.plan.type(name) for name in self.plan.inputs}
+        # what needs no further check
         self._exactly = {
             name: (type_.dtype.numpy, type_.shape) for name, type_ in self._inputs.items()
-        }  # what needs no further check
+        }
         shapes = [type_.shape for type_ in self._inputs.values()]
         self._strings = [
             name for name, type_ in self._inputs.items() if type_.dtype is DType.STRING

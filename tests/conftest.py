@@ -33,9 +33,8 @@ SEPARATOR = "# -----"
 # `make fuzz` looks for new ones.
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
-settings.register_profile(
-    "fuzz", deadline=None, derandomize=False, max_examples=3000
-)  # a profile inherits what it does not say
+# a profile inherits what it does not say
+settings.register_profile("fuzz", deadline=None, derandomize=False, max_examples=3000)
 settings.load_profile("default")
 
 

@@ -232,12 +232,13 @@ def one_source_step(builder: StepBuilder, node: Node, source: Source, chain: Cha
         )
         return
     scale, shift = source.scale, -source.zero_point * source.scale
+    # the scale of the source does it, or the second source
     if (
         source.decode is not None
         and (scale, shift) == (1, 0)
         and isinstance(first, Eltwise)
         and _is_half(first)
-    ):  # the scale of the source does it, or the second source
+    ):
         scale, shift = first.alpha, first.beta
         post_ops = post_ops[1:]
         first = post_ops[0] if post_ops else None

@@ -191,9 +191,8 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
     zero = int(zeros[0])
     scale = vec(quant.scales)
     if groups > 1 and axis == 1 and scale.size > 1:
-        scale = np.tile(
-            scale, groups
-        )  # ConvTranspose: entry j serves output channel j of every group
+        # ConvTranspose: entry j serves output channel j of every group
+        scale = np.tile(scale, groups)
     if data is None:
         if kind is not DType.S8:
             return Refusal(

@@ -111,9 +111,8 @@ def deconvolve(x: A, weights: A, attrs: Attrs) -> A:
     products = np.matmul(matrix, x.reshape(n, group, ic // group, -1)).reshape(
         n, group * ocg, *kernel, *spatial
     )
-    by_tap: A = np.moveaxis(
-        products, (0, 1), (len(kernel), len(kernel) + 1)
-    )  # [*kernel, N, OC, *spatial]
+    # [*kernel, N, OC, *spatial]
+    by_tap: A = np.moveaxis(products, (0, 1), (len(kernel), len(kernel) + 1))
     under = replace(win, out=spatial)
     full = [max(r, b + o) for r, b, o in zip(under.reach, win.begin, win.out, strict=True)]
     result = np.zeros((n, group * ocg, *full), x.dtype)

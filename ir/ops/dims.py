@@ -213,9 +213,8 @@ def _times(a: _Poly, b: _Poly) -> _Poly:
 
 
 def _positive(poly: _Poly) -> _Poly:
-    if all(
-        c >= 0 for c in poly.values()
-    ):  # names stand for sizes >= 0, and so do floor and pos of them
+    # names stand for sizes >= 0, and so do floor and pos of them
+    if all(c >= 0 for c in poly.values()):
         return poly
     if all(c <= 0 for c in poly.values()):
         return {}
@@ -238,9 +237,8 @@ def _divide(a: _Poly, b: _Poly) -> _Poly:
             whole[left] = quotient
         if remainder:
             rest[monomial] = remainder
-    if not rest or (
-        not below and set(rest) == {()}
-    ):  # a constant rest lies between 0 and the divisor
+    # a constant rest lies between 0 and the divisor
+    if not rest or (not below and set(rest) == {()}):
         return whole
     nested = None if below else _unnest(rest, divisor)
     return _plus(whole, nested or _floor(rest, b))
@@ -334,9 +332,8 @@ def _poly(dim: Dim) -> _Poly:
 def _read(text: str) -> _Frozen:
     if not _NAME.fullmatch(text):
         poly = _Reader(text).formula()
-        if poly is None or set(poly) <= {
-            ()
-        }:  # no formula, or a bare number: the model's own name for a size
+        # no formula, or a bare number: the model's own name for a size
+        if poly is None or set(poly) <= {()}:
             return (((_Atom(f"`{text}`"),), 1),)
         return _frozen(poly)
     return (((_Atom(text),), 1),)

@@ -76,9 +76,8 @@ def _matmul_integer(a: A, b: A, a_zero: A | None, b_zero: A | None) -> A:
         left -= rows[:, None] if rows.ndim == 1 and rows.size > 1 else rows
     if b_zero is not None:  # one entry, or one a column of b
         right -= b_zero.astype(np.float64)
-    return (
-        _product(left, right).astype(np.int64).astype(np.int32)
-    )  # int64 first: what exceeds s32 wraps around
+    # int64 first: what exceeds s32 wraps around
+    return _product(left, right).astype(np.int64).astype(np.int32)
 
 
 _CODES = frozenset({DType.U8, DType.S8})

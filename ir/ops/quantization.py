@@ -143,9 +143,8 @@ def _lookup_shape(call: Call) -> Shape:
 
 
 def _lookup(x: A, table: A, attrs: Attrs) -> A:  # noqa: ARG001
-    codes = (
-        np.ascontiguousarray(x).view(np.uint8).reshape(x.shape)
-    )  # a scalar would come back as [1]
+    # a scalar would come back as [1]
+    codes = np.ascontiguousarray(x).view(np.uint8).reshape(x.shape)
     if table.dtype.itemsize > 1:
         return np.take(table, codes)
     # bytes.translate is the table lookup for bytes: several times as fast as indexing, which widens

@@ -14,9 +14,8 @@ from .spec import Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["SLICING", "cut", "pad_widths"]
 
-_NO_END = (
-    2**31 - 1
-)  # exporters write INT_MAX or INT64_MAX for "to the end"; no dimension is as long
+# exporters write INT_MAX or INT64_MAX for "to the end"; no dimension is as long
+_NO_END = 2**31 - 1
 
 
 # -- Slice -----------------------------------------------------------------------------------------

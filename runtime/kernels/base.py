@@ -143,9 +143,8 @@ class Recorder:
         """Takes down function(*args), or function(*args, out=out); positional is faster, where
         NumPy allows it.
         """
-        args = tuple(
-            np.asarray(arg) if isinstance(arg, np.generic) else arg for arg in args
-        )  # NumPy would make an array at every call
+        # NumPy would make an array at every call
+        args = tuple(np.asarray(arg) if isinstance(arg, np.generic) else arg for arg in args)
         self.calls.append(
             partial(function, *args) if out is None else partial(function, *args, out=out)
         )
@@ -156,9 +155,8 @@ class Recorder:
 
     def copy(self, target: Array, source: Array) -> None:
         """Takes down target[...] = source, converting the element type as C does."""
-        self.calls.append(
-            partial(target.__setitem__, ..., source)
-        )  # np.copyto dispatches in Python first
+        # np.copyto dispatches in Python first
+        self.calls.append(partial(target.__setitem__, ..., source))
 
 
 @dataclass(frozen=True, slots=True)

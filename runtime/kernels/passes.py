@@ -114,9 +114,8 @@ class SumPass:
         """Takes down y += scale * (old - zero_point)."""
         old, record = self.old.read(block), block.record
         if old.dtype != self.dtype.numpy:
-            old = old.view(
-                self.dtype.numpy
-            )  # oneDNN reads the same bytes as another type of that size
+            # oneDNN reads the same bytes as another type of that size
+            old = old.view(self.dtype.numpy)
         if self._codes_suffice:
             self._scaled_codes(old, y, record)
             return

@@ -68,9 +68,8 @@ class TailTable:
             record(np.bitwise_or, codes, self.old.read(block).view(np.uint8), codes)
         places = record.take(y.shape, np.intp)
         record(np.copyto, places, codes)
-        record(
-            self.table.take, places, None, target, "clip"
-        )  # `raise` would look the indices over first, and buffer the result
+        # `raise` would look the indices over first, and buffer the result
+        record(self.table.take, places, None, target, "clip")
 
 
 def codes_behind(passes: Sequence[Pass]) -> tuple[int, int] | None:
@@ -97,9 +96,8 @@ def exact_on_codes(alpha: np.float32, beta: np.float32, codes: tuple[int, int] |
     product = np.arange(codes[0], codes[1] + 1, dtype=np.float64) * np.float64(alpha)
     total = product + np.float64(beta)
     part = total - product
-    return bool(
-        np.all((product - (total - part)) + (np.float64(beta) - part) == 0)
-    )  # TwoSum's error
+    # TwoSum's error
+    return bool(np.all((product - (total - part)) + (np.float64(beta) - part) == 0))
 
 
 def with_table(passes: list[Pass], finish: Store) -> tuple[list[Pass], Finish]:

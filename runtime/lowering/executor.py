@@ -194,9 +194,8 @@ class OneDnnExecutor:
     def _with_run_here(self, shapes: Mapping[str, StaticShape], work: Callable[[Run], T]) -> T:
         library = self._library
         before = library.max_threads()
-        library.set_threads(
-            self._threads
-        )  # OpenMP's number belongs to the calling thread, who may want his own back
+        # OpenMP's number belongs to the calling thread, who may want his own back
+        library.set_threads(self._threads)
         try:
             bound = self._bound(shapes)
             try:

@@ -186,9 +186,8 @@ def _operand(binder: Binder, name: str, frame: Frame) -> Wanted | Memory:
     )
     if not binder.is_constant(name):
         lies = viewed(binder.desc(name), dims)
-        if lies is not None and math.prod(dims) == max(
-            dims
-        ):  # one dimension at most: any layout is the same
+        # one dimension at most: any layout is the same
+        if lies is not None and math.prod(dims) == max(dims):
             desc = lies
     return Wanted(name, desc)
 

@@ -134,9 +134,10 @@ def test_peak_is_measured_through_the_binding():
 
 def test_sqnr_and_top1_of_known_errors():
     reference = np.array([[3.0, 4.0], [0.0, 5.0]])
+    # 50 over 0.5
     assert sqnr_db(reference, reference + np.array([[0.3, -0.4], [0.5, 0.0]])) == pytest.approx(
         20.0
-    )  # 50 over 0.5
+    )
     assert sqnr_db(reference, reference) == math.inf
     assert top1_agreement(reference, np.array([[4.0, 3.0], [0.0, 1.0]])) == 0.5
 
@@ -196,9 +197,8 @@ def test_summary_means_count_only_files_of_both_peers():
     assert summary["geometric_mean_both_peers_convolutional"] == pytest.approx(math.sqrt(0.8 * 0.5))
     assert summary["geometric_mean_both_peers"] == pytest.approx((0.8 * 0.5 * 2.0) ** (1 / 3))
     assert summary["files_both_peers_convolutional"] == 2
-    assert summary["worst_ratio_convolutional"] == pytest.approx(
-        0.9
-    )  # the crash file still counts against the living peer
+    # the crash file still counts against the living peer
+    assert summary["worst_ratio_convolutional"] == pytest.approx(0.9)
     assert summarize(files[:0], frozenset())["worst_ratio_convolutional"] is None
 
 

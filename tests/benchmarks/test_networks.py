@@ -67,9 +67,8 @@ def test_size_is_that_of_the_published_architecture(built):
         return
     parameters, macs = PUBLISHED[network.name]
     assert count_parameters(model) == parameters
-    assert count_macs(model) == pytest.approx(
-        macs, rel=0.005
-    )  # the published figures have two or three digits
+    # the published figures have two or three digits
+    assert count_macs(model) == pytest.approx(macs, rel=0.005)
     assert op_histogram(model)["Conv"] == CONVOLUTIONS[network.name]
 
 
@@ -111,9 +110,8 @@ def test_one_sample_cannot_calibrate_the_head():
 def test_rounded_keeps_eight_significant_bits():
     values = np.array([1.0, -0.3, 3e-20, 1e9, 0.0])
     result = rounded(values)
-    np.testing.assert_allclose(
-        result, values, rtol=2.0**-8
-    )  # half a step of 2^-8 below a mantissa of at least one half
+    # half a step of 2^-8 below a mantissa of at least one half
+    np.testing.assert_allclose(result, values, rtol=2.0**-8)
     mantissa, _ = np.frexp(result.astype(np.float64))
     np.testing.assert_array_equal(mantissa * 256, np.round(mantissa * 256))
 
@@ -134,9 +132,8 @@ def test_chain_has_the_promised_nodes_and_quantized_outputs():
     assert len(model.graph.node) == 7 * NODES_PER_CONVOLUTION + 2
     x = np.random.default_rng(0).uniform(0, 4, (1, 16, 8, 8)).astype(np.float32)
     steps = run(model, {"input": x})["output"] / np.float32(0.03)
-    np.testing.assert_allclose(
-        steps, steps.round(), atol=1e-3
-    )  # one multiplication and one division in f32 of at most 255
+    # one multiplication and one division in f32 of at most 255
+    np.testing.assert_allclose(steps, steps.round(), atol=1e-3)
     assert len(np.unique(steps.round())) > 20
     with pytest.raises(ValueError, match="at least one"):
         build_chain(0)

@@ -192,9 +192,8 @@ def test_unwritable_outputs(
         fqfuse.save_plan(fqfuse.compile(model, target="onednn-v2"), tmp_path / "v2")
     before = sorted(tmp_path.rglob("*"))
     ran = spawn(*arguments, "-o", output, cwd=tmp_path)
-    if (
-        command == "run" and taken.is_dir()
-    ):  # a folder is a fine place for outputs, whatever its name
+    # a folder is a fine place for outputs, whatever its name
+    if command == "run" and taken.is_dir():
         assert ran.returncode == 0
         assert (taken / "logits.npy").exists()
         return
@@ -360,9 +359,8 @@ def test_wrong_forms_of_output_are_refused_before_anything_runs(
 ) -> None:
     cli_files.two_inputs(tmp_path / "two.onnx")
     (tmp_path / "there").touch()
-    result = call(
-        "run", tmp_path / "two.onnx", "-o", tmp_path / output
-    )  # the inputs are missing, too: that would be told later
+    # the inputs are missing, too: that would be told later
+    result = call("run", tmp_path / "two.onnx", "-o", tmp_path / output)
     assert_one_message(result.exit_code, result.stdout, result.stderr, OUTPUTS[output])
 
 

@@ -131,11 +131,12 @@ def test_a_store_scale_for_each_channel_is_no_destination_scale() -> None:
     ("zero", "home", "why_not"),
     [
         (3.0, "destination zero point", ""),
+        # the scale is among the post-ops, and one linear holds both
         (
             3.5,
             "shift",
             "3.5 is no integer",
-        ),  # the scale is among the post-ops, and one linear holds both
+        ),
         ([1.0, 2.0, 3.0], "shift before the scale", "there is one for each channel"),
     ],
 )

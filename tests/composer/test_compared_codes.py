@@ -32,15 +32,17 @@ QUANTIZERS = {
     "same": ((0.1, 3), (0.1, 3)),
     "zero points differ": ((0.1, 3), (0.1, 7)),
     "around the middle": ((0.0123, 127), (0.0123, 128)),
+    # (q - 121)*r + 3 and q*r + (3 - 121*r) part in f32
     "scales differ": (
         (0.0123, 121),
         (0.0371, 3),
-    ),  # (q - 121)*r + 3 and q*r + (3 - 121*r) part in f32
+    ),
     "twice": ((0.1, 3), (0.05, 5)),
+    # f32(0.1)*3 is not f32(0.3): some multiples are equal, others miss each other
     "a third": (
         (0.1, 3),
         (0.3, 5),
-    ),  # f32(0.1)*3 is not f32(0.3): some multiples are equal, others miss each other
+    ),
     "three times": ((0.3, 3), (0.1, 5)),
     "no zero point in front": ((0.03, 0), (0.01, 5)),
     "no zero point": ((0.07, 0), (0.021, 0)),

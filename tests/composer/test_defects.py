@@ -20,9 +20,8 @@ from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession
 
 targets = pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2"])
-X = (
-    np.random.default_rng(0).uniform(-3, 3, (2, 3, 4, 4)).astype(np.float32)
-)  # no number of it lies on a tie of these grids
+# no number of it lies on a tie of these grids
+X = np.random.default_rng(0).uniform(-3, 3, (2, 3, 4, 4)).astype(np.float32)
 
 
 def compiled(graph: Graph, target: str) -> Plan:
@@ -115,18 +114,16 @@ def test_inverted_ranges(target: str) -> None:
     """
     n = Net()
     wanted, found, plan = both(n, n.fq(conv(n), 1.0, -1.0, 0.0, 1.0), target)
-    np.testing.assert_allclose(
-        found, wanted, rtol=0, atol=2**-23
-    )  # the same codes; code * scale rounds once more than the definition
+    # the same codes; code * scale rounds once more than the definition
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2**-23)
     assert [step.primitive for step in plan.steps] == ["reorder", "convolution"]
     source = run_graph(n.graph, {"x": X}, keep_all=True)["conv3_y"]
     assert (found[source > 1] == 1).all()
     assert (found[source < -1] == 0).all()
     assert (source > 1).any()
     assert (source < -1).any()
-    defective = (
-        1 - quantized(source, -1.0, 1.0) / 2 - 0.5
-    )  # bounds swapped, falling: the formula inside, clipped at its ends
+    # bounds swapped, falling: the formula inside, clipped at its ends
+    defective = 1 - quantized(source, -1.0, 1.0) / 2 - 0.5
     inside = np.abs(source) < 1
     np.testing.assert_allclose(defective[inside], wanted[inside], rtol=0, atol=1e-6)
     assert np.abs(defective - wanted)[~inside].min() > 0.9, (
@@ -361,9 +358,8 @@ def test_codes_of_zero_decode_to_zero_where_it_shows(
         (found,) = InferenceSession(compiled(graph, target), backend, 1).run(None, {"x": X})
     assert np.array_equal(np.isfinite(found), np.isfinite(wanted))
     if function != "Log":  # near 1 the bound would be an absolute one
-        np.testing.assert_allclose(
-            found, wanted, rtol=1e-5
-        )  # transcendental post-ops are polynomials
+        # transcendental post-ops are polynomials
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 def test_a_chain_of_any_length_is_composed_in_linear_time() -> None:

@@ -288,37 +288,40 @@ _CONVOLUTION = ("reorder", "convolution")
 _TWO = ("reorder", "convolution", "convolution")
 
 STEPS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        POSITIONS, _CONVOLUTION
-    ),  # input quantizer, and one primitive with everything behind it
+    # input quantizer, and one primitive with everything behind it
+    **dict.fromkeys(POSITIONS, _CONVOLUTION),
     "between_two_convolutions": _TWO,
     "before_a_padded_convolution": _TWO,
     "on_both_inputs_of_an_add": _TWO,
+    # the concatenation is returned: what decodes it has no other home
     "on_a_concat": (
         *_TWO,
         "concat",
         "reorder",
-    ),  # the concatenation is returned: what decodes it has no other home
+    ),
+    # a product for each scale, the second adds the first
     "on_a_concat_of_another_scale": (
         *_TWO,
         "convolution",
         "convolution",
-    ),  # a product for each scale, the second adds the first
+    ),
+    # the quantizer moves in front of the pool
     "behind_a_max_pool": (
         *_CONVOLUTION,
         "pooling",
         "reorder",
-    ),  # the quantizer moves in front of the pool
+    ),
     "before_a_max_pool": (*_CONVOLUTION, "pooling", "convolution"),
     "before_an_average": (*_CONVOLUTION, "reorder", "pooling"),
     "returned_and_read": (*_CONVOLUTION, "reorder", "convolution"),
     "several_consumers": (*_CONVOLUTION, "reorder", "convolution", "convolution", "softmax"),
     "first": ("reorder", "convolution"),
+    # s8 codes of an average of u8 codes become u8
     "behind_an_average": (
         "reorder",
         "pooling",
         "reorder",
-    ),  # s8 codes of an average of u8 codes become u8
+    ),
     "several_quantizers_on_one_value": (
         *_CONVOLUTION,
         "reorder",
@@ -470,9 +473,8 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
 def test_steps(position: str, form: str) -> None:
     found = tuple(step.primitive for step in case(position, form)[3].steps)
     wanted = OTHER_STEPS.get((position, form), STEPS[position])
-    if (
-        position == "several_quantizers_on_one_value"
-    ):  # which of the two quantizers comes first means nothing
+    # which of the two quantizers comes first means nothing
+    if position == "several_quantizers_on_one_value":
         found, wanted = tuple(sorted(found)), tuple(sorted(wanted))
     assert found == wanted
 

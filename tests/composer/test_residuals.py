@@ -215,10 +215,11 @@ def _quantized_between(n: Net) -> tuple[Value, ...]:
     [
         (_identity_skip, ["sum"]),
         (_relu_before_the_add, ["relu", "sum"]),
+        # on the scale of the result: nothing to multiply
         (
             _quantized_between,
             ["round", "clip", "sum"],
-        ),  # on the scale of the result: nothing to multiply
+        ),
     ],
 )
 def test_the_decision_tells_of_the_sum(build, chain: list[str]) -> None:

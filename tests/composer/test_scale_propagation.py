@@ -33,9 +33,8 @@ from fqfuse.ir.rule import Refusal
 from fqfuse.ir.types import DType
 
 RULES = len(SIMPLIFYING) + len(COMMUTING) + 2
-BARE = Front(
-    "binary", "step", DType.F32, 4, 1, CHANNELS
-)  # nothing in front that a scale or shift could go into
+# nothing in front that a scale or shift could go into
+BARE = Front("binary", "step", DType.F32, 4, 1, CHANNELS)
 
 
 # -- the same result -------------------------------------------------------------------------------
@@ -210,9 +209,8 @@ def test_rules_are_tried_in_proportion_to_the_length_of_a_chain(
         tried()
         compiled(n, y)
         counts[length] = tried()
-    assert (
-        counts[200] <= 1.2 * 2 * counts[100] <= 1.2 * 1.2 * 4 * counts[50]
-    )  # steps are not of equal length
+    # steps are not of equal length
+    assert counts[200] <= 1.2 * 2 * counts[100] <= 1.2 * 1.2 * 4 * counts[50]
     # Each operation walks over those that stayed, of which there are 16 on the average while the 32
     # post-ops of a step fill.
     assert counts[200] <= 3 * 200 * 16 * RULES

@@ -51,11 +51,12 @@ REFUSES: dict[str, list[tuple[BasicOp, Store, str]]] = {
     ],
     RELU: [
         (EltwiseOp("relu"), store(0.5, 1.0), "bounds whose codes"),
+        # as an f32 the zero point is 1.5, and its code 2
         (
             EltwiseOp("relu"),
             store(0.5, 1.5 - 2.0**-40, low=1),
             "bounds whose codes",
-        ),  # as an f32 the zero point is 1.5, and its code 2
+        ),
         (EltwiseOp("relu"), store([0.5, -0.5, 0.5]), "needs s > 0"),
     ],
     ROUND: [(Round(), store(1.0, 3.0), "even z"), (Round(), store(0.5), "s = 1")],

@@ -31,9 +31,8 @@ def checked(n: Net, *outputs: Value, target: str = "onednn-v3") -> Plan:
     for name, found in zip(
         plan.outputs, InferenceSession(plan, "numpy", 1).run(None, feeds), strict=True
     ):
-        slack = (
-            0 if found.dtype.kind in "iu" else 1e-6 + 1e-6 * np.abs(found).max(initial=0)
-        )  # polynomials of the primitives
+        # polynomials of the primitives
+        slack = 0 if found.dtype.kind in "iu" else 1e-6 + 1e-6 * np.abs(found).max(initial=0)
         assert boxes[name].outside(found) <= slack
     return plan
 

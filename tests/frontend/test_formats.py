@@ -136,9 +136,8 @@ def test_a_model_may_begin_like_anything():
     """Protobuf takes fields in any order, and skips those that it does not know: only what is
     refused is looked at.
     """
-    opset = (
-        b"h\x01" + b"\x0a\x54" + b"d" * 84 + b"\x10\x01"
-    )  # a field that ONNX does not have, the domain, the version
+    # a field that ONNX does not have, the domain, the version
+    opset = b"h\x01" + b"\x0a\x54" + b"d" * 84 + b"\x10\x01"
     data = b"B" + bytes([len(opset)]) + opset + MODEL.SerializeToString()
     assert known_format(data, len(data))[0] == "a bzip2 archive"
     assert graph_from_onnx(data).outputs == ("y",)

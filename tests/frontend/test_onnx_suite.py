@@ -30,9 +30,8 @@ REFUSED = (
 @pytest.fixture(scope="module")
 def cases():
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # the suite computes its expectations with NumPy, infinities and all
+        # the suite computes its expectations with NumPy, infinities and all
+        warnings.simplefilter("ignore")
         from onnx.backend.test.loader import load_model_tests
 
         found = load_model_tests(kind="node")

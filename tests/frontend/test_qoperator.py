@@ -280,9 +280,8 @@ def test_elementwise_without_zero_points():
         shapes={"x": [8], "b": [8]},
     )
     a, b = codes((8,)), codes((8,), seed=5)
-    _, (found,) = run_import(
-        proto, {"x": a, "b": b}
-    )  # ONNX Runtime's schema allows it, and its type inference does not
+    # ONNX Runtime's schema allows it, and its type inference does not
+    _, (found,) = run_import(proto, {"x": a, "b": b})
     real = a * np.float64(S["xs"]) + b * np.float64(S["bs"])
     np.testing.assert_array_equal(found, np.clip(np.rint(real / S["ys"]) + 131, 0, 255))
     kinds = {"x": TensorProto.INT8, "b": TensorProto.INT8}
@@ -293,9 +292,8 @@ def test_elementwise_without_zero_points():
         shapes={"x": [8], "b": [8]},
         types=kinds,
     )
-    assert (
-        graph_from_onnx(signed).type("y").dtype is DType.S8
-    )  # the type of the operands, not the u8 of QuantizeLinear
+    # the type of the operands, not the u8 of QuantizeLinear
+    assert graph_from_onnx(signed).type("y").dtype is DType.S8
 
 
 @pytest.mark.parametrize(

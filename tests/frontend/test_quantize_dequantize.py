@@ -13,9 +13,8 @@ from fqfuse.ir.decision import Outcome, Quantizer
 from fqfuse.ir.types import DType, Quantization
 
 X = random([2, 3, 4, 5], scale=3)
-TIES = (
-    np.arange(-60, 60, dtype=np.float32).reshape(2, 3, 4, 5) / 4
-)  # x / 0.5 lies on a tie for every odd multiple of 1/4
+# x / 0.5 lies on a tie for every odd multiple of 1/4
+TIES = np.arange(-60, 60, dtype=np.float32).reshape(2, 3, 4, 5) / 4
 
 
 def pair(
@@ -224,10 +223,11 @@ def test_float_weights_behind_a_pair_of_their_own():
 
 
 def test_scale_by_channel_of_a_vector_needs_no_axis():
+    # axis is 1 by default, and there is none
     nodes = [
         node("DequantizeLinear", ["b", "s"], ["d"]),
         node("Add", ["x", "d"]),
-    ]  # axis is 1 by default, and there is none
+    ]
     constants = {"b": np.int32([10, -20, 30]), "s": np.float32([0.1, 0.2, 0.3])}
     _, (found,) = run_import(
         model(nodes, inputs={"x": [3]}, constants=constants), {"x": np.zeros(3, np.float32)}
@@ -323,9 +323,8 @@ def test_clip_stays_where_its_bounds_are_computed():
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8])
 @pytest.mark.parametrize("real", [np.float32, np.float16])
 def test_constants_in_blocks_are_decoded_and_say_why(kind, real, zeros):
-    scale = np.asarray(
-        [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]], real
-    )  # the last block of each row is shorter
+    # the last block of each row is shorter
+    scale = np.asarray([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]], real)
     codes = np.asarray([[0, 1, 2, 3], [4, 5, 6, 7], [7, 3, 2, 1]])
     zero = np.asarray([[1, 2], [3, 4], [5, 6]])
     constants = {"w": helper.make_tensor("w", kind, (3, 4), codes.ravel()), "s": scale}

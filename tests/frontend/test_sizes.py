@@ -343,9 +343,8 @@ def test_division_rounds_towards_zero(op):
     ]
     constants |= {"nine": np.asarray([9]), "two": np.asarray([2])}
     feeds = {"x": np.zeros((4, 2), np.float32)}
-    graph = compare(
-        model(nodes, inputs={"x": ["N", 2]}, constants=constants, opset=17), feeds
-    )  # (4 - 9) / 2 is -2, not -3
+    # (4 - 9) / 2 is -2, not -3
+    graph = compare(model(nodes, inputs={"x": ["N", 2]}, constants=constants, opset=17), feeds)
     types_hold(graph, feeds)
 
 
@@ -355,9 +354,8 @@ def test_products_that_overflow_are_unknown():
     nodes += [node("Cast", ["m6"], ["l"], to=TensorProto.INT64), node("Reshape", ["x", "l"])]
     graph = graph_from_onnx(model(nodes, inputs={"x": ["N", 5]}))
     assert str(graph.type("y")) == "f32[?,?]"  # 5 ** 128 is no s32
-    with pytest.raises(
-        InvalidModel, match="shape must hold sizes"
-    ):  # without a symbol it is computed, and wraps as it will at run time
+    # without a symbol it is computed, and wraps as it will at run time
+    with pytest.raises(InvalidModel, match="shape must hold sizes"):
         graph_from_onnx(model(nodes, inputs={"x": [3, 5]}))
 
 

@@ -364,9 +364,8 @@ def test_import_takes_linear_time():
         return time.process_time() - started
 
     small, large = min(seconds(1000) for _ in range(3)), seconds(16000)
-    assert (
-        large < 16 * small * 4
-    )  # four times: the garbage collector and the caches; quadratic time would be 16 times
+    # four times: the garbage collector and the caches; quadratic time would be 16 times
+    assert large < 16 * small * 4
 
 
 def test_node_budget_counts_subgraphs():

@@ -73,9 +73,8 @@ def test_raw_data_is_not_copied_again():
     array, _ = read(tensor)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert (
-        peak < 1.5 * data.nbytes
-    )  # protobuf hands the bytes out once; the array is a view of them
+    # protobuf hands the bytes out once; the array is a view of them
+    assert peak < 1.5 * data.nbytes
     assert not array.flags.writeable
 
 

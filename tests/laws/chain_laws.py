@@ -76,6 +76,5 @@ def within(box: Box, found: np.ndarray, slack: float = 0.0) -> bool:
     """
     if found.dtype.kind != "f":
         return box.outside(found) <= slack
-    return box.outside(found) <= 1e-6 * (
-        1 + np.abs(found).max(initial=0)
-    )  # NumPy's own exp and tanh, a few units in the last place
+    # NumPy's own exp and tanh, a few units in the last place
+    return box.outside(found) <= 1e-6 * (1 + np.abs(found).max(initial=0))

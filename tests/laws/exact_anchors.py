@@ -726,9 +726,8 @@ def _quantized(d: _Drawing, value: str, y: Interval) -> tuple[str, A, A, float, 
 
 def _quantizer(d: _Drawing, value: str, y: Interval, _: int) -> tuple[str, Interval]:
     name, low, high, scale, zero, dtype = _quantized(d, value, y)
-    size = (
-        np.abs(high - zero) * scale + 512 * scale
-    )  # codes may be shifted by their zero point, and by 128 between s8 and u8
+    # codes may be shifted by their zero point, and by 128 between s8 and u8
+    size = np.abs(high - zero) * scale + 512 * scale
     return d.decoded(name, scale, zero, dtype), Interval(
         (low - zero) * scale, (high - zero) * scale, size
     ).rounded()

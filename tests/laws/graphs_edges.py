@@ -65,9 +65,8 @@ def constants_along_other_axes(n: Net) -> tuple[Value, ...]:
         n.rng.standard_normal((4, 4)),
     )
     full = n.op("Add", _conv(n), n.rng.standard_normal((1, 4, 4, 4)))
-    along_width = n.op(
-        "Mul", _conv(n), [1, 2, 0.5, 0.25]
-    )  # as many entries as channels, and another axis
+    # as many entries as channels, and another axis
+    along_width = n.op("Mul", _conv(n), [1, 2, 0.5, 0.25])
     return (
         n.qdq(spatial, 2**-6, 128),
         n.qdq(full, 2**-6, 128),

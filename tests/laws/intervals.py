@@ -211,9 +211,8 @@ def _pow(run: Run, node: Node) -> Box:
         box = _abs(run, node)
         box = Box(box.low**2, box.high**2)
     else:
-        assert (exponent > 0 and exponent % 2 == 1) or not (x.low <= 0).any(), (
-            "a monotone power"
-        )  # NaN where a value outgrew f32
+        # NaN where a value outgrew f32
+        assert (exponent > 0 and exponent % 2 == 1) or not (x.low <= 0).any(), "a monotone power"
         box = hull(x.low**exponent, x.high**exponent)
     return box.widened(8 * run.eps * box.magnitude)
 
@@ -230,9 +229,8 @@ def _product(run: Run, node: Node) -> Box:
     def times(left: F64, right: F64) -> F64:
         return run.row(node, [left, right, *rest])[0]
 
-    plain = (
-        node.op != "Gemm"
-    )  # alpha may be negative; then |alpha| is what a radius is multiplied with
+    # alpha may be negative; then |alpha| is what a radius is multiplied with
+    plain = node.op != "Gemm"
     sign = 1.0 if plain else float(np.sign(node.attr("alpha", float))) or 1.0
     middle = times(a.middle, b.middle)
     radius = sign * (

@@ -412,9 +412,8 @@ def quantized(d: Draw, x: Value, *, moves: int | None = None) -> Value:
     codes = d.op("QuantizeLinear", [x.name, *pair], x.shape, x)
     for _ in range(d.pick(0, 0, 1, 2) if moves is None else moves):
         codes = d.pick(transpose, swap, reshape, squeeze, cut, gather)(d, codes)
-    exact = (
-        256 * scale <= 2**24 * x.unit
-    )  # else x/s + z is rounded, where x/s is not: what is next to a tie may fall to either side
+    # else x/s + z is rounded, where x/s is not: what is next to a tie may fall to either side
+    exact = 256 * scale <= 2**24 * x.unit
     error = 0.0 if exact and not x.error else (math.floor(x.error / scale) + 1) * scale
     return d.op(
         "DequantizeLinear",

@@ -63,9 +63,8 @@ def within(
 ) -> None:
     """Results of the plan lie in the intervals of the graph."""
     for name, found in results.items():
-        slack = (
-            0 if found.dtype.kind in "iu" else 1e-6 + 1e-6 * np.abs(found).max(initial=0)
-        )  # polynomials of the primitives
+        # polynomials of the primitives
+        slack = 0 if found.dtype.kind in "iu" else 1e-6 + 1e-6 * np.abs(found).max(initial=0)
         far = boxes[name].outside(found)
         shown = f"{backend}: {name} is {far} outside\n" + print_graph(
             graph, data="digest", explain=False

@@ -56,9 +56,8 @@ def check_linear(work: Callable[[bytes], object], build: Callable[[int], Any], s
     where they are too many.
     """
     files = [build(length).SerializeToString() for length in (short, short, 2 * short)]
-    _, first, second = (
-        calls(lambda file=file: work(file)) for file in files
-    )  # the first run fills caches and imports
+    # the first run fills caches and imports
+    _, first, second = (calls(lambda file=file: work(file)) for file in files)
     grown = [
         code for code, times in second.items() if times > max(LINEAR_EACH * first[code], 2 * short)
     ]

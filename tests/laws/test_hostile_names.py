@@ -235,9 +235,8 @@ def call(*arguments: object) -> tuple[int, str]:
         json.loads(result.stdout)
     elif "--text" in arguments:
         whole = "--all" in arguments  # reads back
-        check_lines(
-            result.stdout, longest=1 << 30 if whole else 4 * LONGEST
-        )  # a step has a name for each operand, output and node
+        # a step has a name for each operand, output and node
+        check_lines(result.stdout, longest=1 << 30 if whole else 4 * LONGEST)
     else:
         plain = COLOUR.sub("", result.stdout) if "always" in arguments else result.stdout
         check_lines(plain)

@@ -48,9 +48,8 @@ def broken(case: Case) -> str:
 def differs(plan: Plan, runtime: str, case: Case, expected: list[np.ndarray]) -> str:
     """How three runs differ from each other, or from what is expected; empty where they do not."""
     before: list[np.ndarray] = []
-    backend = (
-        "auto" if runtime == "onednn" else runtime
-    )  # which promises exactness on a CPU without VNNI, too
+    # which promises exactness on a CPU without VNNI, too
+    backend = "auto" if runtime == "onednn" else runtime
     for number, byte in enumerate(poison.BYTES):
         with poison.poisoned(byte, apart=number > 0):
             feeds = {name: poison.guarded(array, byte) for name, array in case.feeds.items()}

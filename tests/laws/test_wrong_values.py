@@ -136,9 +136,8 @@ def arrays() -> Iterator[object]:
         np.broadcast_to(np.float32(2), (2, 3)),
         np.repeat(right, 2, 1)[:, ::2],
     )
-    yield np.frombuffer(b"\0" + right.tobytes(), np.float32, 6, 1).reshape(
-        2, 3
-    )  # at an odd address
+    # at an odd address
+    yield np.frombuffer(b"\0" + right.tobytes(), np.float32, 6, 1).reshape(2, 3)
     yield from (
         right.view(_Subclass),
         right.view(np.matrix),

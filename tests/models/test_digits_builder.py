@@ -84,9 +84,8 @@ def test_weights_on_ties_are_refused_and_accepted_when_moved_off(seed, shape):
         moved - integers * weight_range(moved).scale
     ).max() <= 0.5 * limits.scale.max() * (1 + 2.0**-10)
     step = np.abs(moved - weight) / limits.scale
-    assert (
-        step.max() <= 2.0**-12 * 1.01
-    )  # no weight moves further than the clearance; 1 %: f32 results
+    # no weight moves further than the clearance; 1 %: f32 results
+    assert step.max() <= 2.0**-12 * 1.01
     assert np.count_nonzero(step) <= 2 + weight.size * 0.05  # and few do
 
 

@@ -265,9 +265,8 @@ def test_strided_deconvolution_with_such_a_sum(run: Runner, draw: Draw, chain: s
     """The one request here for which AVX-512 has no kernel: without AVX2_VNNI it falls to AVX2
     code, which saturates.
     """
-    small, build = deconv_case(
-        run, draw, (2, 2), U8, limit=64
-    )  # where every |weight| <= 64 nothing saturates
+    # where every |weight| <= 64 nothing saturates
+    small, build = deconv_case(run, draw, (2, 2), U8, limit=64)
     desc = small.check(build, CHAINS[chain], U8)
     full, build = deconv_case(run, draw, (2, 2), U8)
     if not may_saturate(desc):

@@ -188,9 +188,8 @@ print(failures)
 def test_a_failed_primitive_leaves_nothing_that_crashes_later(library: Library) -> None:
     if not library.effective_isa().has_vnni:
         pytest.skip("the failure is one of the AVX-512 code generator")
-    poisoned = os.environ | {
-        "MALLOC_PERTURB_": "165"
-    }  # what is freed is overwritten, so that reading it again shows
+    # what is freed is overwritten, so that reading it again shows
+    poisoned = os.environ | {"MALLOC_PERTURB_": "165"}
     command = [sys.executable, "-c", FAILURE_THEN_EVICTION]
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=300, env=poisoned

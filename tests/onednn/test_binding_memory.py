@@ -145,18 +145,20 @@ def test_reshape_and_submemory(library: Library) -> None:
         ((5, 1, 1, 5), (5, 25, 25, 1), (5, 5, 5, 1)),  # row-major but for ones
         ((2, 4, 1, 16), (64, 16, 64, 1), (64, 16, 16, 1)),
         ((2, 3, 1, 4), (12, 1, 7, 3), (12, 1, 12, 3)),  # channels last but for ones
+        # channels last to the letter, and row-major as well
         (
             (5, 3, 1, 1),
             (3, 1, 3, 3),
             (3, 1, 3, 3),
-        ),  # channels last to the letter, and row-major as well
+        ),
         ((5, 3, 1), (3, 1, 1), (3, 1, 1)),
         ((2, 1, 3, 4), (1, 24, 2, 6), (1, 6, 2, 6)),  # neither: outside of the right neighbour
+        # a batch of 1 is outside of everything
         (
             (1, 12, 128, 32),
             (384, 32, 384, 1),
             (49152, 32, 384, 1),
-        ),  # a batch of 1 is outside of everything
+        ),
         ((1, 1, 2, 3), (9, 9, 1, 2), (6, 6, 1, 2)),
         ((2, 3), (1, 2), (1, 2)),
     ],

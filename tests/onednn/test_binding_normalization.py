@@ -57,9 +57,10 @@ def test_softmax_f32(run: Runner, rng: np.random.Generator) -> None:
     log = run(
         describe(run.engine, "softmax", md, md, axis=2, alg=AlgKind.softmax_log), {Arg.SRC: x}
     )
+    # its log: 4e-6
     np.testing.assert_allclose(
         log, np.log(softmax_f64(x.astype(np.float64), 2)), rtol=2e-6, atol=5e-6
-    )  # its log: 4e-6
+    )
 
 
 def test_softmax_f32_into_u8(run: Runner, rng: np.random.Generator) -> None:

@@ -115,9 +115,8 @@ def test_eltwise_integers(
     run: Runner, rng: np.random.Generator, alg: AlgKind, dtype: DataType
 ) -> None:
     x = data(rng, dtype)
-    alpha, beta = (
-        (0.5, 0.0) if alg == AlgKind.eltwise_relu else (0.5, 1.0)
-    )  # 0.5: every odd number is a tie
+    # 0.5: every odd number is a tie
+    alpha, beta = (0.5, 0.0) if alg == AlgKind.eltwise_relu else (0.5, 1.0)
     desc = describe(
         run.engine, "eltwise", nhwc(run, dtype), nhwc(run, dtype), alg=alg, alpha=alpha, beta=beta
     )
@@ -389,9 +388,8 @@ def test_resampling_linear(run: Runner, rng: np.random.Generator) -> None:
         0.25 * up[..., :-2] + 0.75 * up[..., 1:-1],
         0.75 * up[..., 1:-1] + 0.25 * up[..., 2:],
     )
-    np.testing.assert_allclose(
-        got, want, rtol=1e-6, atol=1e-6
-    )  # f32 sums of four products, in an order of the library's own
+    # f32 sums of four products, in an order of the library's own
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
 
 
 REDUCTIONS = {

@@ -371,11 +371,12 @@ def pooled_sum(bare: Bare) -> Case:
             attributes=Attributes(post_ops=(Sum(),)),
         )
 
+    # what `Bare.run` fills destinations with
     return (
         make,
         {Arg.SRC: x},
         x + np.frombuffer(b"\x7f" * 4, np.float32),
-    )  # what `Bare.run` fills destinations with
+    )
 
 
 def resampled(bare: Bare) -> Case:
@@ -463,9 +464,8 @@ def wrong_by_the_row(bare: Bare, defect: Defect) -> list[bool]:
     found = []
     for desc in filter(defect.concerns, implementations(make)):
         result, beside = bare.run(desc, arrays)
-        found.append(
-            beside or not np.allclose(result, want, rtol=1e-5, atol=1e-5)
-        )  # far from what the defects do
+        # far from what the defects do
+        found.append(beside or not np.allclose(result, want, rtol=1e-5, atol=1e-5))
     return found
 
 

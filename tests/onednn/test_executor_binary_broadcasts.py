@@ -133,10 +133,11 @@ def test_operands_of_post_ops_broadcast_as_well(
         {},
         (Binary("mul", "rows"), Eltwise("relu"), Binary("add", "more")),
     )
+    # rows: written out
     operands = {
         "rows": data(rng, F32, (2, 1, 4, 1)),
         "more": data(rng, F32, second),
-    }  # rows: written out
+    }
     plan, feeds = operation(
         rng, "sub", ((3, 1, 1), (2, 3, 4, 5)), (U8, U8, U8), ("rows", "more"), attr, operands
     )

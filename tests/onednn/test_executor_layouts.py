@@ -225,12 +225,13 @@ def test_transposes_are_strides_until_someone_needs_bytes(b: Builder) -> None:
 @pytest.mark.parametrize(
     ("shape", "perm", "operand", "added"),
     [
+        # rotary positions of one row behind a KV cache
         (
             (2, 1, 4, 16),
             (0, 2, 1, 3),
             (2, 1, 1, 16),
             (2, 4, 1, 16),
-        ),  # rotary positions of one row behind a KV cache
+        ),
         ((1, 1, 5, 5), (2, 0, 1, 3), (1, 1, 1, 1), (5, 1, 1, 5)),
         ((5, 3), (1, 0), (3, 5), (1, 5)),  # samples inside channels
         ((5, 4, 3), (2, 1, 0), (3, 4, 5), (1, 4, 1)),

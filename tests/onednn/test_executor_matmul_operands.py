@@ -155,9 +155,8 @@ def test_a_bias_and_a_sum_beside_a_written_operand(rng: np.random.Generator) -> 
         "matmul", "MatMul", args, U8, attr=attr, operands=operands, constants=("bias", "window")
     )
     (placement,) = placed(plan, feeds)
-    assert placement.implementation.endswith("brg:avx512_core_vnni"), (
-        placement.reason
-    )  # behind a copy of the caller's array
+    # behind a copy of the caller's array
+    assert placement.implementation.endswith("brg:avx512_core_vnni"), placement.reason
 
 
 def test_codes_as_operands(rng: np.random.Generator) -> None:
@@ -219,9 +218,8 @@ def test_transposed_factors_are_read_where_they_lie(rng: np.random.Generator, ba
         f"{name}_f32": rng.normal(0, 1, (batch, 6, 4, 8)).astype(np.float32) for name in ("q", "k")
     }
     *_, placement = placed(attention(batch, (1, 4, 6, 6)), feeds)
-    assert placement.implementation == "brg:avx512_core_vnni", (
-        placement.reason
-    )  # alone, without a reorder
+    # alone, without a reorder
+    assert placement.implementation == "brg:avx512_core_vnni", placement.reason
 
 
 def test_operands_too_large_to_be_written_out(

@@ -49,9 +49,8 @@ def test_auto_is_exact_without_vnni(isa: str) -> None:
     assert lines[0] == "0 differences"
     assert any(line.startswith("convolution 1 numpy") and "may saturate" in line for line in lines)
     assert any(line.startswith("convolution 48 onednn") for line in lines)  # depthwise: no pairs
-    assert any(
-        line.startswith("convolution 1 onednn") for line in lines
-    )  # one input channel: pairs of one
+    # one input channel: pairs of one
+    assert any(line.startswith("convolution 1 onednn") for line in lines)
     assert lines[-1].endswith(
         "on a CPU without VNNI: steps whose weights may saturate run on NumPy"
     )

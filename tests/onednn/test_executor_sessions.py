@@ -260,9 +260,8 @@ def test_a_session_goes_when_its_last_reference_goes(plan: Plan) -> None:
         run = next(iter(state.programs.values())).idle[0]
         arena = run._arena.base
         del state, run, session
-        assert (
-            sys.getrefcount(arena) == 2
-        )  # ours and the call's: no cycle keeps the memory until it is collected
+        # ours and the call's: no cycle keeps the memory until it is collected
+        assert sys.getrefcount(arena) == 2
     finally:
         gc.enable()
 

@@ -306,9 +306,8 @@ def test_transcendental_post_ops(draw: Draw, chain: str) -> None:
     scales = {"src": Scale((0.02,)), "weights": Scale((0.01,)), "dst": Scale((0.05,))}
     attr = PrimitiveAttr(scales, {}, (before, Eltwise(chain, alpha, beta)))
     args = [("src", draw.data(U8, (9, 64))), ("weights", draw.data(S8, (64, 32)))]
-    check(
-        one_step("matmul", "MatMul", args, S8, attr=attr), lsb=1
-    )  # the polynomials are a few ulp off, which flips a rounding
+    # the polynomials are a few ulp off, which flips a rounding
+    check(one_step("matmul", "MatMul", args, S8, attr=attr), lsb=1)
 
 
 @pytest.mark.parametrize("primitive", ["convolution", "matmul", "grouped"])
@@ -451,9 +450,8 @@ def test_binary_with_a_sum(draw: Draw, dst: DType) -> None:
         attr=attr,
         operands={"old": draw.data(dst, SHAPE)},
     )
-    check(
-        case, runtime="onednn" if dst is U8 else "numpy"
-    )  # compiled only where the destination has the first source's type
+    # compiled only where the destination has the first source's type
+    check(case, runtime="onednn" if dst is U8 else "numpy")
 
 
 @pytest.mark.parametrize("src", [*TYPES, S32], ids=name)

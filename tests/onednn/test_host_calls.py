@@ -96,9 +96,10 @@ def test_an_index_out_of_range_says_so(wrong: int) -> None:
     with pytest.raises(InvalidInput, match="Gather cannot be computed") as caught:
         executor.run({"i": np.array([0, wrong])})
     assert "node of y" in str(caught.value)
+    # and goes on
     np.testing.assert_array_equal(
         executor.run({"i": np.array([5, -6])})[1], [[20, 21, 22, 23], [0, 1, 2, 3]]
-    )  # and goes on
+    )
 
 
 @pytest.mark.parametrize("source", [U8, S8])

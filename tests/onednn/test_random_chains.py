@@ -81,9 +81,8 @@ def check(chain: DrawnChain, seen: _Seen, *, onednn: bool) -> None:
     if box is None:
         event("a value outgrows f32")
     elif not any(is_transcendental(step, plan) for step in plan.steps):
-        assert np.array_equal(numpy, found), shown(
-            chain.graph, plan
-        )  # the sign of a zero does not count
+        # the sign of a zero does not count
+        assert np.array_equal(numpy, found), shown(chain.graph, plan)
     else:
         wider = interval_of(chain, feeds, POLYNOMIALS)
         assert wider is None or within(wider, found, slack=1.0), shown(chain.graph, plan)

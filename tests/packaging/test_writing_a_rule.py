@@ -93,10 +93,11 @@ def test_the_guide_works(checkout: Path) -> None:
     write_rules = "from fqfuse.report.rules import rules_document; open('docs/rules.md', 'w', encoding='utf-8').write(rules_document())"
     for command in commands():
         words = command.split()
+        # its first line; the second one runs the tests of the documents
         if words == [
             "make",
             "docs",
-        ]:  # its first line; the second one runs the tests of the documents
+        ]:
             words = [sys.executable, "-c", write_rules]
         elif words[0] == ".venv/bin/python":
             words[0] = sys.executable

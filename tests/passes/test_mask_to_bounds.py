@@ -41,6 +41,5 @@ def test_masked_scores_are_one_step(batch: int, hidden: float, runtime: str) -> 
     ) == 1
     assert "onnx.Where" not in [step.primitive for step in plan.steps]
     (found,) = InferenceSession(plan, runtime, 2).run(None, feeds)
-    np.testing.assert_array_equal(
-        found, expected
-    )  # codes times powers of two: no rounding anywhere
+    # codes times powers of two: no rounding anywhere
+    np.testing.assert_array_equal(found, expected)

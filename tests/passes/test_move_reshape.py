@@ -99,11 +99,12 @@ Groups = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
         (("N", 8, 1, 1), ("N", 8), (((0,), (0,)), ((1,), (1,)))),
         (("N", 4, 6), ("N", 6, 4), (((0,), (0,)), ((1, 2), (1, 2)))),
         ((2, 12), (2, 3, 4), (((0,), (0,)), ((1,), (1, 2)))),
+        # nothing is known of the first size: all is one group
         (
             ("?", 4),
             ("?", 2, 2),
             (((0, 1), (0, 1, 2)),),
-        ),  # nothing is known of the first size: all is one group
+        ),
         ((1, 1), (), ()),
         (("S", 4), (4,), (((0, 1), (0,)),)),
     ],

@@ -49,6 +49,5 @@ def test_a_shuffle_between_convolutions_is_one_step_on_codes(quantized: bool) ->
     feeds = feeds_for(graph)
     (wanted,) = run_graph(graph, feeds).values()
     (found,) = InferenceSession(plan, "numpy").run(None, feeds)
-    np.testing.assert_allclose(
-        found, wanted, rtol=0, atol=1e-5
-    )  # scales are powers of two: only the order of f32 sums differs
+    # scales are powers of two: only the order of f32 sums differs
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)

@@ -106,9 +106,8 @@ def test_values_are_those_of_the_definition_at_every_code(
     graph = split(float(low), float(high), levels, float(out_low), float(out_high))
     assume(not refused(graph))
     steps_of = (np.float64(high) - np.float64(low)) / (levels - 1)
-    x = (np.float64(low) + np.arange(levels) * steps_of).astype(
-        np.float32
-    )  # the middle of each code, far from every tie
+    # the middle of each code, far from every tie
+    x = (np.float64(low) + np.arange(levels) * steps_of).astype(np.float32)
     values, codes = run_graph(graph, {"x": x}).values()
     assert len(np.unique(codes)) == levels
     wanted = np.float64(out_low) + np.arange(levels) * (
@@ -127,6 +126,7 @@ def test_values_are_those_of_the_definition_at_every_code(
     [
         (0.0, 255.0, 256, DType.U8, 0, 255, 0),
         (-128.0, 127.0, 256, DType.S8, -128, 127, 0),
+        # 255 levels into s8: the code -128 must not come
         (
             -127.0,
             127.0,
@@ -135,7 +135,7 @@ def test_values_are_those_of_the_definition_at_every_code(
             -127,
             127,
             0,
-        ),  # 255 levels into s8: the code -128 must not come
+        ),
         (-7.0, 7.0, 15, DType.S8, -7, 7, 0),
         (-8.0, 7.0, 16, DType.S8, -8, 7, 0),
         (-1.0, 1.0, 256, DType.U8, 0, 255, 127.5),

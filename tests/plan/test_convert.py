@@ -81,9 +81,8 @@ def test_mechanically_every_step_gives_the_same_numbers(name: str) -> None:
     assert converted.target == "onednn-v3"
     assert not [step for step in converted.steps if step.attr.output_scales is not None]
     for step, old, new in pairs(plan, converted, feeds_for(CORPUS[name]())):
-        np.testing.assert_array_equal(
-            old, new, err_msg=step.name
-        )  # equal numbers: a zero may change its sign in linear(s, 0)
+        # equal numbers: a zero may change its sign in linear(s, 0)
+        np.testing.assert_array_equal(old, new, err_msg=step.name)
 
 
 @examples(100)

@@ -98,9 +98,8 @@ def test_rule_says_nothing_elsewhere(name: str) -> None:
 
 # -- the same numbers ------------------------------------------------------------------------------
 
-SUMS = (
-    np.random.default_rng(0).integers(-(2**20), 2**20, 4096).astype(np.float32)
-)  # accumulators with a bias, in f32
+# accumulators with a bias, in f32
+SUMS = np.random.default_rng(0).integers(-(2**20), 2**20, 4096).astype(np.float32)
 
 
 def same_bits(one: np.ndarray, other: np.ndarray) -> None:

@@ -364,12 +364,10 @@ def test_a_hostile_file_is_refused(case):
         read_plan(resealed(model))
     assert message in str(caught.value)
     assert caught.value.hint
-    assert (
-        time.process_time() - start < 2
-    )  # a clear refusal is quick: nothing in it grows faster than the file
-    assert (
-        tracemalloc.get_traced_memory()[1] < 64 << 20
-    )  # and small: the files have a few kilobytes, one a million characters
+    # a clear refusal is quick: nothing in it grows faster than the file
+    assert time.process_time() - start < 2
+    # and small: the files have a few kilobytes, one a million characters
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
     tracemalloc.stop()
 
 
@@ -385,9 +383,8 @@ def test_structure_is_bounded_before_it_is_parsed(monkeypatch):
     monkeypatch.setattr(plan_seal, "_FIELD_LIMIT", 1000)
     nodes = b"\x3a" + _length(b"\x0a\x00" * 1100)  # ModelProto.graph with empty nodes
     tensors = b"\x3a" + _length(b"\x2a" + _length(b"\x42\x00" * 1100))  # a constant of empty names
-    numbers = b"\x3a" + _length(
-        b"\x2a" + _length(b"\x08\x01" * 1100)
-    )  # a constant of many dimensions
+    # a constant of many dimensions
+    numbers = b"\x3a" + _length(b"\x2a" + _length(b"\x08\x01" * 1100))
     for body in (nodes, tensors, numbers, b"\x72\x00" * 1100, b"\x08\x01" * 1100):
         with pytest.raises(PlanError, match="more than 1000 parts"):
             check_structure(body)

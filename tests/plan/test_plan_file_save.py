@@ -148,9 +148,8 @@ def test_a_folder_without_the_right_to_write_gets_a_remedy(path, monkeypatch):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return real(name, flags, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(
-        files.os, "open", refuse
-    )  # simulated: a test that runs as root may write everywhere
+    # simulated: a test that runs as root may write everywhere
+    monkeypatch.setattr(files.os, "open", refuse)
     with pytest.raises(InvalidInput, match="Permission denied") as caught:
         save_plan(tiny_plan(), path)
     assert "get the right to write" in caught.value.hint
@@ -230,9 +229,10 @@ def test_two_writers_of_one_path_leave_one_whole_file(tmp_path):
     writers = [subprocess.Popen([*arguments, name]) for name in ("full_plan", "tiny_plan")]
     while any(writer.poll() is None for writer in writers):
         if target.exists():
+            # every read in between sees a whole plan
             assert read_plan(target).name in (
                 "everything",
                 "tiny",
-            )  # every read in between sees a whole plan
+            )
     assert [writer.wait() for writer in writers] == [0, 0]
     assert list(tmp_path.iterdir()) == [target]

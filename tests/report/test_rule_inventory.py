@@ -14,10 +14,11 @@ from fqfuse.composer.registry import AnyRule, all_rules
 from fqfuse.passes import PIPELINE, Pass, passes_of
 
 TESTS = Path(__file__).parents[1]
+# the tables of the tests of the algebra are the golden cases of its rules
 sys.path[:0] = [
     str(TESTS / "composer"),
     str(TESTS / "plan"),
-]  # the tables of the tests of the algebra are the golden cases of its rules
+]
 
 import test_algebra  # noqa: E402
 import test_comparing_rules  # noqa: E402

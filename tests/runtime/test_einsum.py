@@ -64,9 +64,8 @@ def test_sizes_of_1_are_broadcast(case, runtime):
     holds(case, runtime)
     built, feeds = einsum_model(case.equation, case.known), feeds_of(case.shapes)
     (found,) = fqfuse.InferenceSession(built, runtime, 1).run(None, feeds)
-    np.testing.assert_allclose(
-        found, run_ort(built, feeds)[0], rtol=1e-5, atol=1e-6
-    )  # sums in another order
+    # sums in another order
+    np.testing.assert_allclose(found, run_ort(built, feeds)[0], rtol=1e-5, atol=1e-6)
 
 
 @settings(max_examples=40)

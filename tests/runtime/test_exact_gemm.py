@@ -52,9 +52,8 @@ def test_worst_rows_are_exact(codes: Codes, depth: int, exact: bool) -> None:
     got = product(split, a, w)
     if exact:
         np.testing.assert_array_equal(got, truth)
-    np.testing.assert_array_equal(
-        got.astype(np.float32), truth.astype(np.float32)
-    )  # s32 -> f32 rounds once
+    # s32 -> f32 rounds once
+    np.testing.assert_array_equal(got.astype(np.float32), truth.astype(np.float32))
 
 
 @settings(max_examples=40)

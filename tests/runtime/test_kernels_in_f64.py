@@ -84,9 +84,8 @@ def test_convolution(geometry: str, dtype: DType) -> None:
             ),
             threads=2,
         )
-        np.testing.assert_array_equal(
-            got, want.astype(dst.numpy)
-        )  # small integers: exact in f32 as well
+        # small integers: exact in f32 as well
+        np.testing.assert_array_equal(got, want.astype(dst.numpy))
 
 
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
@@ -104,9 +103,8 @@ def test_auto_pad_is_the_op_tables(op: str, auto_pad: str) -> None:
         [*(array for _, array in args), *[None] * (len(spec.inputs) - len(args))],
         spec.complete(params),
     )
-    np.testing.assert_allclose(
-        got, want, rtol=1e-6
-    )  # an average is multiplied by f32(1/n), as oneDNN does
+    # an average is multiplied by f32(1/n), as oneDNN does
+    np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,8 @@ def written(outcomes: dict[str, Outcome]) -> str:
 def found():
     """What becomes of each case, by backend."""
     pytest.importorskip("onnx", minversion="1.23", reason="the list is that of a newer suite")
-    without = (
-        NEEDS_PILLOW if find_spec("PIL") is not None else "nothing"
-    )  # no dependency: the list says what happens without it
+    # no dependency: the list says what happens without it
+    without = NEEDS_PILLOW if find_spec("PIL") is not None else "nothing"
     return {
         f"{case.kind}/{case.name}": onnx_suite.outcomes(case)
         for case in onnx_suite.cases()

@@ -352,9 +352,10 @@ def test_resampling_doubles(oracle: Oracle, draw: Draw, mode: str, dtype: DType)
         return
     (mine,) = run_step(plan, step, live)
     real, _ = oracle(plan, step, live, mine.shape)
+    # four terms, another order
     np.testing.assert_allclose(
         mine, real, rtol=0, atol=4 * np.finfo(np.float32).eps * np.abs(args[0][1]).max()
-    )  # four terms, another order
+    )
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=name)
@@ -386,6 +387,5 @@ def test_local_response_normalization(oracle: Oracle, draw: Draw) -> None:
     )
     (mine,) = run_step(plan, step, live)
     real, _ = oracle(plan, step, live, mine.shape)
-    np.testing.assert_allclose(
-        mine, real, rtol=1e-6, atol=1e-6
-    )  # a power, and five squares in another order
+    # a power, and five squares in another order
+    np.testing.assert_allclose(mine, real, rtol=1e-6, atol=1e-6)

@@ -61,9 +61,8 @@ def test_memory(tmp_path: Path, own: Path) -> None:
     group(tmp_path / "fs" / "pod", memory__max="max\n")
     assert machine_bytes(tmp_path / "fs", own) == 1 << 20
     group(tmp_path / "fs", memory__max="max\n")
-    group(
-        tmp_path / "fs" / "memory", memory__limit_in_bytes="9223372036854771712\n"
-    )  # version 1 says so where there is no limit
+    # version 1 says so where there is no limit
+    group(tmp_path / "fs" / "memory", memory__limit_in_bytes="9223372036854771712\n")
     assert machine_bytes(tmp_path / "fs", own) == whole
 
 
@@ -80,10 +79,11 @@ def test_a_path_that_leaves_the_mount_is_not_followed_above_it(tmp_path: Path, o
     own.write_text("0::/../outside\n")
     group(tmp_path / "outside", cpu__max="100000 100000")
     group(tmp_path / "fs", cpu__max="200000 100000")
+    # whichever: it ends, and gives a limit that stands there
     assert quota(tmp_path / "fs", own) in (
         1,
         2,
-    )  # whichever: it ends, and gives a limit that stands there
+    )
 
 
 @pytest.mark.parametrize(("paid", "expected"), [(None, 8), (2.0, 2), (2.9, 2), (0.5, 1), (64.0, 8)])

@@ -203,14 +203,12 @@ def test_pickled_and_spawned(session: InferenceSession) -> None:
             np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:This process:DeprecationWarning"
-)  # Python 3.12 warns of forks in threaded processes: that is the test
+# Python 3.12 warns of forks in threaded processes: that is the test
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_forked_after_a_run(session: InferenceSession) -> None:
     x = images(2)
-    expected = session.run(
-        None, {"image": x}
-    )  # starts the workers, which a forked child does not have
+    # starts the workers, which a forked child does not have
+    expected = session.run(None, {"image": x})
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
         for got, want in zip(
             pool.submit(session.run, None, {"image": x}).result(timeout=60), expected, strict=True

@@ -98,9 +98,8 @@ def test_a_mask_of_one_head_is_no_sum_with_scores_of_four(mask, runtime):
         for found, expected in zip(
             session.run(None, feeds), reference.run(None, feeds), strict=True
         ):
-            np.testing.assert_allclose(
-                found, expected, rtol=1e-5, atol=1e-6
-            )  # softmax: a polynomial for exp
+            # softmax: a polynomial for exp
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @EACH_RUNTIME

@@ -53,11 +53,12 @@ def case(post_ops: tuple[PostOp, ...], dst: DType = DType.U8) -> tuple[object, .
         ((*ROUND, Eltwise("gelu_erf")), DType.U8, 256),
         ((Eltwise("clip", -8.0, 7.0), Eltwise("round"), Eltwise("tanh"), SUM), DType.U8, 16 * 256),
         ((*ROUND, LINEAR), DType.U8, None),  # three passes and the store cost less
+        # per channel
         (
             (*ROUND, LINEAR, Binary("mul", "channels"), Eltwise("tanh")),
             DType.U8,
             None,
-        ),  # per channel
+        ),
         ((Eltwise("round"), SUM, LINEAR), DType.U8, None),  # any integer
         ((Eltwise("clip", 0.0, 255.0), SUM, LINEAR), DType.U8, None),  # any value up to 255
         ((Eltwise("round"), Eltwise("clip", 0.5, 255.0), SUM), DType.U8, None),  # 0.5 is no integer
@@ -132,9 +133,10 @@ def test_one_wrong_entry_refuses_an_affine_tail() -> None:
     ]
     store = Store(DType.U8, profile, finite=True)
     codes, olds = np.arange(256, dtype=np.float32)[:, None], np.arange(256, dtype=np.float32)
+    # exact: quarters below 2**9
     table = np.rint(np.clip(codes * np.float32(0.5) + olds * np.float32(0.75), 0, 255)).astype(
         np.uint8
-    )  # exact: quarters below 2**9
+    )
     assert affine_tail(tail, store, 0, table) is not None
     table[17, 99] += 1
     assert affine_tail(tail, store, 0, table) is None

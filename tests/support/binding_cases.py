@@ -210,9 +210,8 @@ class Case:
                     arguments[arg_post_op(index, Arg.WEIGHTS)] = operands[index]
                     result.append(op)
                 case Sum(scale):
-                    result.append(
-                        op if dst in INT8_RANGE else Sum(scale)
-                    )  # only integer data has a zero point
+                    # only integer data has a zero point
+                    result.append(op if dst in INT8_RANGE else Sum(scale))
                     low, high = INT8_RANGE.get(dst, (-100, 100))
                     old = rng.integers(low, high, self.dst_shape).astype(numpy_dtype(dst))
                 case _:

@@ -21,11 +21,12 @@ from fqfuse.onednn.primitive import run_once
 from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 
 F32 = np.float32
+# s32: largest f32 below 2**31
 LIMITS = {
     DataType.u8: (0, 255),
     DataType.s8: (-128, 127),
     DataType.s32: (-(2**31), 2147483520),
-}  # s32: largest f32 below 2**31
+}
 
 
 def f32(value: Any) -> NDArray[np.float32]:
@@ -204,9 +205,8 @@ class Runner:
         if arg & (Arg.ATTR_SCALES | Arg.ATTR_ZERO_POINTS):
             return plain
         wanted = desc.exec_arg_md(arg)
-        if (
-            wanted == plain.desc or not wanted.dims
-        ):  # no dims: the slopes of a prelu post-op, whose layout is fixed
+        # no dims: the slopes of a prelu post-op, whose layout is fixed
+        if wanted == plain.desc or not wanted.dims:
             return plain
         self.packed[arg] = wanted
         placed = Memory.allocate(self.engine, wanted)

@@ -75,9 +75,8 @@ def cases(kinds: Sequence[str] = KINDS) -> Iterator[Case]:
     """All cases of these kinds."""
     for kind in kinds:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # the suite computes its expectations with NumPy, infinities and all
+            # the suite computes its expectations with NumPy, infinities and all
+            warnings.simplefilter("ignore")
             found = load_model_tests(kind=kind)
         for case in sorted(found, key=lambda case: case.name):
             model, data_sets = (
@@ -126,9 +125,8 @@ def _judge(
 ) -> Outcome:
     plan = session.plan
     named = dict(zip((value.name for value in case.model.graph.input), inputs, strict=False))
-    given = [
-        (plan.type(name).dtype, named[name]) for name in plan.inputs
-    ]  # old files list their constants among the inputs
+    # old files list their constants among the inputs
+    given = [(plan.type(name).dtype, named[name]) for name in plan.inputs]
     wanted = [
         (plan.type(name).dtype, value) for name, value in zip(plan.outputs, expected, strict=True)
     ]

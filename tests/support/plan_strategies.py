@@ -589,9 +589,8 @@ class _Builder:
                 {"perm": (0, 1, 3, 2)},
             )
         )
-        foreign = foreign_params(
-            metadata="before\nouter"
-        )  # as if a subgraph read a value that is called `outer` no more
+        # as if a subgraph read a value that is called `outer` no more
+        foreign = foreign_params(metadata="before\nouter")
         self.steps.append(
             Step(
                 self.name(),

@@ -87,9 +87,8 @@ def outcome(data: bytes, seed: int) -> tuple[str, str]:
             answers.append(session.run(None, feeds))
         except FqfuseError as error:
             refusals.append((session.backend, str(error)))
-    if any(
-        "a run may take" in text for _, text in refusals
-    ):  # scratch counts, and the runtimes take other scratch
+    # scratch counts, and the runtimes take other scratch
+    if any("a run may take" in text for _, text in refusals):
         return "refused-at-run", refusals[0][1][:300]
     if refusals:
         return (
@@ -160,14 +159,12 @@ def _is_finite(plan: Plan) -> bool:
         if isinstance(value, float)
     ]
     constants = [data for data in plan.constants.values() if data.dtype.kind == "f"]
-    return all(
-        bool((np.abs(data) < 1e30).all()) for data in (*constants, np.asarray(told))
-    )  # not so of NaN
+    # not so of NaN
+    return all(bool((np.abs(data) < 1e30).all()) for data in (*constants, np.asarray(told)))
 
 
-fallback.MOST_TRIPS = (
-    1 << 12
-)  # each mutant runs four times, and has ten seconds on a machine that does other things as well
+# each mutant runs four times, and has ten seconds on a machine that does other things as well
+fallback.MOST_TRIPS = 1 << 12
 
 
 def main(folder: str, first: int, count: int) -> None:

@@ -169,11 +169,12 @@ class _Request:
             arg_scales(Arg.ATTR_POST_OP_DW | Arg.DST): op.dst_scale.array,
         }
         self.masks |= {weights: op.weights_scale.mask, Arg.ATTR_POST_OP_DW | Arg.DST: 0}
+        # the library wants the 1x1 result's
         self.shape = (
             self.shape[0],
             self.shape[1],
             *self.arg("src").shape[2:],
-        )  # the library wants the 1x1 result's
+        )
         return Depthwise(
             TYPES[op.weights_dtype],
             DataType.f32,

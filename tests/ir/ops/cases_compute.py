@@ -108,9 +108,8 @@ REDUCTION: tuple[Case, ...] = (
     *(case(op, X) for op in _REDUCTIONS),
     *(case(op, X, keepdims=0) for op in _REDUCTIONS),
     *(case(op, X, noop_with_empty_axes=1) for op in _REDUCTIONS),
-    *(
-        case(op, normal(2, 0, 3), [1]) for op in _REDUCTIONS if op != "ReduceMean"
-    ),  # 0/0 is NaN, whatever its sign
+    # 0/0 is NaN, whatever its sign
+    *(case(op, normal(2, 0, 3), [1]) for op in _REDUCTIONS if op != "ReduceMean"),
     case("ReduceSum", normal(3, 4, dtype=np.int64) % 1000, [1]),
     case("ReduceMax", normal(3, 4, dtype=U8), [1]),
     case("ReduceMin", normal(3, 4, dtype=S8), [0], keepdims=0),

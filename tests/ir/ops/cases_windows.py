@@ -33,9 +33,8 @@ CONVOLUTION: tuple[Case, ...] = (
     case("Conv", X2, normal(6, 4, 3, 3), auto_pad="VALID"),
     case("Conv", X1, normal(5, 4, 3), normal(5), pads=(2, 0), strides=(2,)),
     case("Conv", X3, normal(5, 4, 3, 2, 1), normal(5), pads=(1, 0, 0, 1, 1, 0), strides=(1, 2, 1)),
-    case(
-        "Conv", normal(3, 32, 70, 70), normal(32, 32, 3, 3), normal(32), pads=(1, 1, 1, 1)
-    ),  # several blocks of columns
+    # several blocks of columns
+    case("Conv", normal(3, 32, 70, 70), normal(32, 32, 3, 3), normal(32), pads=(1, 1, 1, 1)),
     case("Conv", normal(40, 8, 24, 24), normal(4, 8, 5, 5)),  # several images a block
     case("Conv", X2.astype(np.float64), normal(6, 4, 3, 3, dtype=np.float64)),
     # ONNX Runtime's CPU build has no f16 kernel for Conv.

@@ -106,9 +106,8 @@ def test_quantization_that_is_kept_is_right(case: Case):
         ):
             if quant.per_tensor and type_.dtype is DType.S8:
                 assert type_.quant == quant
-            if (
-                type_.quant is not None and case.op != "Pad"
-            ):  # what is padded is a code: there is no value to compare it with
+            # what is padded is a code: there is no value to compare it with
+            if type_.quant is not None and case.op != "Pad":
                 np.testing.assert_array_equal(decode(codes, type_.quant), expected)
 
 

@@ -235,9 +235,8 @@ def test_convolution_in_blocks_is_convolution(monkeypatch):
     whole = run("Conv", x, weights, **attrs)
     for block in (1, 100, 500, 3000):
         monkeypatch.setattr(convolution, "_BLOCK", block)
-        np.testing.assert_allclose(
-            run("Conv", x, weights, **attrs), whole, rtol=0, atol=1e-5
-        )  # BLAS may sum in another order
+        # BLAS may sum in another order
+        np.testing.assert_allclose(run("Conv", x, weights, **attrs), whole, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
@@ -286,9 +285,8 @@ def test_a_window_over_channels_larger_than_they_are_takes_them_all(size: int) -
     sums = np.stack(
         [(wide[:, max(c - before, 0) : c + after + 1] ** 2).sum(1) for c in range(3)], axis=1
     )
-    np.testing.assert_allclose(
-        found, wide / (1 + 0.5 / size * sums) ** 0.75, rtol=1e-6
-    )  # f32 rounding of a few operations
+    # f32 rounding of a few operations
+    np.testing.assert_allclose(found, wide / (1 + 0.5 / size * sums) ** 0.75, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

@@ -33,9 +33,8 @@ def formulas(draw: st.DrawFn, depth: int = 4) -> tuple[dims.Dim, int]:
     name = draw(st.sampled_from(sorted(OPERATIONS)))
     (a, x), (b, y) = draw(formulas(depth - 1)), draw(formulas(depth - 1))
     if name in ("floor_div", "ceil_div", "clamp") and not (isinstance(b, int) and b > 0):
-        b = y = draw(
-            st.integers(1, 6)
-        )  # divisors are positive numbers; symbolic ones have a test of their own
+        # divisors are positive numbers; symbolic ones have a test of their own
+        b = y = draw(st.integers(1, 6))
     symbolic, plain = OPERATIONS[name]
     return symbolic(a, b), plain(x, y)
 

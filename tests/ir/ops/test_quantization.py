@@ -190,9 +190,8 @@ CODES = [
 @pytest.mark.parametrize(("dtype", "zero"), CODES, ids=lambda v: getattr(v, "value", v))
 @pytest.mark.parametrize("scale", [1.0, 0.1, 0.5, 3e-3, 7.0])
 def test_quantize_round_first_is_onnx(dtype, zero, scale):
-    grid = (np.arange(-600, 600, dtype=np.float32) * np.float32(0.5)) * np.float32(
-        scale
-    )  # every tie near the range
+    # every tie near the range
+    grid = (np.arange(-600, 600, dtype=np.float32) * np.float32(0.5)) * np.float32(scale)
     with np.errstate(over="ignore"):
         scaled = TIES * np.float32(scale)
     x = np.concatenate([TIES, scaled, grid, normal(500, scale=100 * scale)])
@@ -236,9 +235,8 @@ def test_per_axis_is_onnx(axis):
     st.integers(-300, 300),
     st.sampled_from(["zp_first", "round_first"]),
 )
-@example(
-    [0.5, 1.5, 2.5, 0.49999997], 1.0, 1, "zp_first"
-)  # 0.5 + 1 is a tie as well, and 0.49999997 + 1 rounds to one in f32
+# 0.5 + 1 is a tie as well, and 0.49999997 + 1 rounds to one in f32
+@example([0.5, 1.5, 2.5, 0.49999997], 1.0, 1, "zp_first")
 def test_quantize_steps_are_rounded_to_f32_each(xs, scale, zero, order):
     """t = f32(x/s); f32(t + z) before or after rounding to even; then the bounds: with Python
     integers and single f32 operations.

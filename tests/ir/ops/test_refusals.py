@@ -428,9 +428,8 @@ def test_infer_refuses_or_answers(op, data):
     spec, one = OPS[op], _BY_OP[op][data.draw(st.integers(0, len(_BY_OP[op]) - 1))]
     mixed = [draw_like(data, a) for a in one.inputs]
     types = [t for t, _ in mixed]
-    for index, type_ in enumerate(
-        types
-    ):  # a quantization whose axis the shape has not is no type at all
+    # a quantization whose axis the shape has not is no type at all
+    for index, type_ in enumerate(types):
         if type_ is not None and type_.quant is not None and type_.quant.axis is not None:
             fits = (
                 type_.shape is not None

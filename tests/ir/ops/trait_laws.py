@@ -73,9 +73,8 @@ def layout_only(case: Case, generator: np.random.Generator) -> bool:
 
 
 def _bend(x: np.ndarray) -> np.ndarray:
-    wide = (
-        x.astype(np.float64) if x.dtype.kind == "f" else x
-    )  # NumPy 1 would widen arrays without dimensions, and no others
+    # NumPy 1 would widen arrays without dimensions, and no others
+    wide = x.astype(np.float64) if x.dtype.kind == "f" else x
     return np.asarray(wide * wide - 3 * wide + 1).astype(x.dtype)
 
 
@@ -203,10 +202,11 @@ def tells_zero(case: Case) -> bool:
         ):
             continue
         numbers = np.arange(x.size).reshape(x.shape)
+        # some are next to 0; or all are 0 but one
         for chosen, rest in (
             (numbers % 2 == 0, x),
             (numbers == x.size - 1, x * 0),
-        ):  # some are next to 0; or all are 0 but one
+        ):
             zero, *near = (
                 _given(case, place, np.where(chosen, tiny, rest).astype(x.dtype))
                 for tiny in (0.0, _TINY, -_TINY)
