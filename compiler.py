@@ -9,10 +9,9 @@ from os import PathLike
 from .composer.compose import plan_from_graph
 from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
-from .ir.cleanup import erase_dead
 from .ir.graph import Graph
 from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
-from .passes import PIPELINE, Observer, Pass, run_pipeline
+from .passes import Observer, Pass, optimize
 from .plan.file import read_plan
 from .plan.targets import check_target
 from .plan.types import Plan
@@ -49,8 +48,7 @@ def compile(
     check(graph, IMPORTED)
     if os.environ.get("FQFUSE_CHECK") == "1":
         watchers.append(_check_after)
-    run_pipeline(graph, PIPELINE, watchers)
-    erase_dead(graph)
+    optimize(graph, tuple(watchers))
     check(graph, SPLIT, blame="the pipeline of passes")
     plan = plan_from_graph(graph, target, {"target": target})
     check_plan(plan, blame="the composer")

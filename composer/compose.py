@@ -20,8 +20,8 @@ from .steps.anchors import PRIMITIVES, anchor
 from .steps.builder import StepBuilder
 from .steps.depthwise import fuse_depthwise
 from .steps.elementwise import elementwise, is_arithmetic
+from .steps.primitives import concat, plain, pooling
 from .steps.standalone_quantizers import dequantize_alone, quantize_alone
-from .steps.steps import concat, plain, pooling
 
 __all__ = ["plan_from_graph"]
 

@@ -1,1 +1,12 @@
-"""The language: types, op table, graph, text form, verifier and decisions."""
+"""The language that frontend, passes, composer and runtime speak.
+
+- `types.py`, `element_types.py`: element type, shape, quantization; the numbers that ONNX gives the
+  types
+- `ops/`, `algorithms.py`: the op table, and oneDNN's eltwise and binary algorithms
+- `node.py`, `graph.py`, `order.py`, `cleanup.py`: the graph and its edits
+- `paths.py`, `ranges.py`: what passes and composer both ask of a graph
+- `decision.py`, `rule.py`: what is told of what was done, and what rules have in common
+- `text.py`, `text_*.py`: the text form, both ways
+- `verify.py`, `diagnostic.py`: the specification of each stage, and findings against it
+- `interpret.py`: a graph run node by node, the reference
+"""

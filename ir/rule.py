@@ -16,8 +16,8 @@ Apply_co = TypeVar("Apply_co", bound=Callable[..., object], covariant=True)
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why an operation has no home: the predicate that failed, what it needs and what it met, and
-    what the user can change.
+    """Why a rule does not apply: the predicate that failed, what it needs and what it met, and what
+    the user can change.
     """
 
     reason: str

@@ -2,12 +2,12 @@
 
     ModelProto.domain      `fqfuse`
     opset_import           ONNX's own ops at one fixed version, `fqfuse` at 1, and the domains of foreign ops
-    graph                  one node a step (plan_nodes.py), constants as initializers with raw data, types as value_info;
-                           `fqfuse.type` in a value's metadata repeats a type that ONNX cannot hold
-                           (quantization)
-    metadata_props         fqfuse.schema (version of this layout), .name, .target, .options, .quantizers, .fates, .decisions, and, as the
-                           last bytes of the file, .digest: SHA-256 of all that is in front of it
-                               (plan_seal.py)
+    graph                  one node a step (`nodes.py`), constants as initializers with raw data,
+                           types as value_info; `fqfuse.type` in a value's metadata repeats a type
+                           that ONNX cannot hold (quantization)
+    metadata_props         fqfuse.schema (version of this layout), .name, .target, .options,
+                           .quantizers, .fates, .decisions (`metadata.py`), and, as the last bytes
+                           of the file, .digest: SHA-256 of all that is in front of it (`seal.py`)
 
 The same plan gives the same bytes, in every process. Reading trusts nothing: it checks the digest,
 takes every size from a Python integer before it allocates, evaluates nothing, and hands out a plan

@@ -104,10 +104,32 @@ _POINTWISE_POST_OPS = _SIMPLE_POST_OPS | {"sum"}
 # implementation.
 _V3: Mapping[str, Capability] = {
     "convolution": Capability(
-        _ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS | {DepthwiseConv.kind}
+        _ANY,
+        _COMPUTE_DST,
+        dst_scale=True,
+        dst_zero_point=True,
+        src_scale=True,
+        src_zero_point=True,
+        post_ops=_GEMM_POST_OPS | {DepthwiseConv.kind},
     ),
-    "deconvolution": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS),
-    "matmul": Capability(_ANY, _COMPUTE_DST, True, True, True, True, _GEMM_POST_OPS),
+    "deconvolution": Capability(
+        _ANY,
+        _COMPUTE_DST,
+        dst_scale=True,
+        dst_zero_point=True,
+        src_scale=True,
+        src_zero_point=True,
+        post_ops=_GEMM_POST_OPS,
+    ),
+    "matmul": Capability(
+        _ANY,
+        _COMPUTE_DST,
+        dst_scale=True,
+        dst_zero_point=True,
+        src_scale=True,
+        src_zero_point=True,
+        post_ops=_GEMM_POST_OPS,
+    ),
     "pooling": Capability(_ANY, _SAME, post_ops=_SIMPLE_POST_OPS),
     "binary": Capability(
         _ANY,
@@ -120,7 +142,15 @@ _V3: Mapping[str, Capability] = {
     ),
     "eltwise": Capability(_F32, {DType.F32: _F32}, post_ops=_SIMPLE_POST_OPS),
     "concat": Capability(_ANY, _ALL, src_scale=True),
-    "reorder": Capability(_ANY, _ALL, True, True, True, True, frozenset({"sum"})),
+    "reorder": Capability(
+        _ANY,
+        _ALL,
+        dst_scale=True,
+        dst_zero_point=True,
+        src_scale=True,
+        src_zero_point=True,
+        post_ops=frozenset({"sum"}),
+    ),
     "softmax": Capability(_F32, {DType.F32: _ANY}, dst_scale=True, post_ops=_SIMPLE_POST_OPS),
     "layer_normalization": Capability(_F32, {DType.F32: _ANY}, dst_scale=True),
     "resampling": Capability(
@@ -133,13 +163,26 @@ _V3: Mapping[str, Capability] = {
 _V2: Mapping[str, Capability] = {
     **_V3,
     "convolution": Capability(
-        _ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS | {DepthwiseConv.kind}
+        _ANY,
+        _COMPUTE_DST,
+        dst_zero_point=True,
+        src_zero_point=True,
+        post_ops=_GEMM_POST_OPS | {DepthwiseConv.kind},
     ),
     "deconvolution": Capability(
-        _ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS, sum_type=False
+        _ANY,
+        _COMPUTE_DST,
+        dst_zero_point=True,
+        src_zero_point=True,
+        post_ops=_GEMM_POST_OPS,
+        sum_type=False,
     ),
-    "matmul": Capability(_ANY, _COMPUTE_DST, False, True, False, True, _GEMM_POST_OPS),
-    "reorder": Capability(_ANY, _ALL, False, True, False, True, frozenset({"sum"})),
+    "matmul": Capability(
+        _ANY, _COMPUTE_DST, dst_zero_point=True, src_zero_point=True, post_ops=_GEMM_POST_OPS
+    ),
+    "reorder": Capability(
+        _ANY, _ALL, dst_zero_point=True, src_zero_point=True, post_ops=frozenset({"sum"})
+    ),
     "concat": Capability(_ANY, _ALL),
     "softmax": Capability(_F32, {DType.F32: _ANY}),
     "layer_normalization": _PLAIN,

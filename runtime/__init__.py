@@ -1,1 +1,14 @@
-"""From Plan to numbers: sessions and the backends under them."""
+"""From Plan to numbers. In: a verified plan and feeds. Out: arrays.
+
+- `session.py`: what users hold; picks the runtime
+- `shapes.py`, `budget.py`: sizes of all values for the feeds' shapes, and how much memory they may
+  take
+- `numpy_runtime.py`, `kernels/`: the runtime that defines the numbers
+- `lowering/`: the plan on oneDNN
+- `executor.py`, `placement.py`: what both give to a session, and where each step runs
+- `fallback.py`: operators that only ONNX's reference evaluator knows
+- `program.py`, `arena.py`, `pool.py`, `processors.py`: recorded calls, shared memory, threads, what
+  the machine grants
+- `numerics.py`, `windows.py`: float orders, and windows of convolutions, for both
+- `compare.py`: two runtimes, step by step
+"""

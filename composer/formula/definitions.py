@@ -14,6 +14,7 @@ import numpy as np
 
 from ...ir.rule import Refusal, Rule
 from .formula import (
+    LARGEST,
     Add,
     BasicOp,
     BinaryOp,
@@ -37,7 +38,6 @@ __all__ = [
     "with_tensor",
 ]
 
-_LARGEST = float(np.finfo(np.float32).max)
 _TURNED = ScaleBy(vec(-1.0))
 
 
@@ -75,7 +75,7 @@ def with_constant(
         return [EltwiseOp("pow", 1.0, -1.0), BinaryOp("mul", operand())]
     if algorithm in ("mul", "div") and c.all():
         factor = c if algorithm == "mul" else 1.0 / c
-        if bool((np.abs(factor) <= _LARGEST).all()):
+        if bool((np.abs(factor) <= LARGEST).all()):
             return [ScaleBy(factor)]
     return [BinaryOp(algorithm, operand())]
 

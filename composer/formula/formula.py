@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ...ir.types import DType
 
 __all__ = [
+    "LARGEST",
     "Add",
     "BasicOp",
     "BinaryOp",
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 Vec = npt.NDArray[np.float64]
+
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest f32."""
 
 
 def vec(values: npt.ArrayLike) -> Vec:

@@ -15,6 +15,7 @@ from ...plan.targets import Target
 from ..formula.algebra import is_normal
 from ..formula.exact_zeros import exact_zeros
 from ..formula.formula import (
+    LARGEST,
     Add,
     BasicOp,
     BinaryOp,
@@ -31,8 +32,6 @@ from .composed import Front
 __all__ = ["ELTWISE_SCALE", "SECOND_ELTWISE", "Part", "place"]
 
 Constants = dict[str, npt.NDArray[np.float32]]
-
-_FLT_MAX = float(np.finfo(np.float32).max)
 
 Part = Eltwise | tuple[str, float]
 """An eltwise, or a binary of an algorithm with one number."""
@@ -109,7 +108,7 @@ class _Placing:
         return 1 if shift is None else 2
 
     def _clip(self, op: Clip) -> None:
-        low, high = np.maximum(op.low, -_FLT_MAX), np.minimum(op.high, _FLT_MAX)
+        low, high = np.maximum(op.low, -LARGEST), np.minimum(op.high, LARGEST)
         bounded = bool((op.low > -np.inf).any()), bool((op.high < np.inf).any())
         if low.size > 1 or high.size > 1:
             if bounded[0]:
@@ -189,7 +188,7 @@ def _eltwise_scale(target: Target, last: PostOp | None, op: ScaleBy) -> Eltwise 
 
 ELTWISE_SCALE = Rule("k*f(x)*A = (k*A)*f(x)", _eltwise_scale)
 
-_NEUTRAL = {"mul": 1.0, "add": 0.0, "max": -_FLT_MAX, "min": _FLT_MAX}
+_NEUTRAL = {"mul": 1.0, "add": 0.0, "max": -LARGEST, "min": LARGEST}
 
 
 def _second_eltwise(op: Eltwise, used: Eltwise) -> tuple[Part, ...] | Refusal:
@@ -208,10 +207,10 @@ def _second_eltwise(op: Eltwise, used: Eltwise) -> tuple[Part, ...] | Refusal:
     if op.algorithm == "linear":
         return ("mul", op.alpha), ("add", op.beta), ("mul", op.scale)
     alike = (used.alpha, used.beta) == (op.alpha, op.beta)
-    if alike and used.scale != 0 and abs(op.scale) <= abs(used.scale) * _FLT_MAX:
+    if alike and used.scale != 0 and abs(op.scale) <= abs(used.scale) * LARGEST:
         return used, ("mul", op.scale / used.scale)
     if op.algorithm == "clip" or (op.algorithm == "relu" and op.alpha == 0):
-        high = op.beta if op.algorithm == "clip" else _FLT_MAX
+        high = op.beta if op.algorithm == "clip" else LARGEST
         return ("max", op.alpha), ("min", high), ("mul", op.scale)
     return Refusal(
         f"oneDNN 2 computes the second {op.algorithm} of a chain with the parameters of the first",

@@ -19,7 +19,7 @@ from .build import attributes_of, build_step, front_of, grown, is_padded, scale_
 from .builder import StepBuilder
 from .chain import Chain
 from .operands import Source, Weights, accumulator_refusal, float_weights, source_of, weights_of
-from .steps import plain
+from .primitives import plain
 
 __all__ = ["PRIMITIVES", "anchor"]
 

@@ -36,7 +36,7 @@ from ..formula.formula import (
 from ..mapping.composed import Composed, Front
 from ..mapping.post_ops_composer import PostOpsComposer
 from .fake_quantize import compare, keeps_codes
-from .two_operands import End, Found, along_channels, comparable, decoded, two_operands
+from .two_operands import End, Found, as_the_target_compares, channel_vector, decoded, two_operands
 
 __all__ = [
     "Chain",
@@ -192,7 +192,7 @@ def operations_of(end: End) -> Found | Refusal | None:
         ):
             expected = "numbers that f32 holds"
             return Refusal("a parameter of an eltwise is finite", expected, f"{op.alpha:g}")
-    return comparable(graph, found[0], end.composer), found[1]
+    return as_the_target_compares(graph, found[0], end.composer), found[1]
 
 
 def _is_real(graph: Graph, node: Node) -> bool:
@@ -352,7 +352,7 @@ def _prelu(end: End) -> Found | Refusal:
     slopes = graph.constant(node.inputs[1])
     if slopes is None:
         return Refusal("the slopes are computed at run time", "constant slopes", "computed ones")
-    values = along_channels(np.asarray(slopes), front)
+    values = channel_vector(np.asarray(slopes), front)
     if values is None:
         return Refusal(
             "the slopes vary along another axis than the channels",

@@ -25,8 +25,8 @@ from .builder import StepBuilder
 from .chain import Chain, End, grow, operations_of
 from .operands import Source, source_of
 from .prelu import prelu_as_maximum
-from .steps import plain
-from .two_operands import comparable
+from .primitives import plain
+from .two_operands import as_the_target_compares
 
 __all__ = ["elementwise", "is_arithmetic", "one_source_step"]
 
@@ -203,7 +203,7 @@ def _append_prelu(
     refusal = (
         ops
         if isinstance(ops, Refusal)
-        else composer.append(comparable(builder.graph, ops, composer))
+        else composer.append(as_the_target_compares(builder.graph, ops, composer))
     )
     if refusal is not None:
         builder.refuse("prelu as maximum", node, refusal)

@@ -17,7 +17,7 @@ from ...ir.types import DType, Quantization
 from ..formula.formula import BinaryOp, ChainOp, CodesOp, ScaleBy, Vec
 from ..mapping.post_ops_composer import Front
 from .operands import Source
-from .two_operands import along_channels
+from .two_operands import channel_vector
 
 __all__ = ["PRELU", "PreluOfSource", "prelu_as_maximum"]
 
@@ -79,7 +79,7 @@ def prelu_as_maximum(
     computed, codes with several scales.
     """
     data = graph.constant(node.inputs[1])
-    slopes = None if data is None else along_channels(np.asarray(data), front)
+    slopes = None if data is None else channel_vector(np.asarray(data), front)
     if slopes is None or not np.isfinite(slopes).all():
         what = "the slopes are computed, or vary along another axis than the channels"
         return Refusal(what, "constant slopes along the channels", "others")

@@ -17,7 +17,7 @@ from .builder import StepBuilder
 from .chain import Chain, is_decoded_at_once, quantizing, steps_from_zero
 from .elementwise import one_source_step
 from .operands import Source
-from .steps import plain
+from .primitives import plain
 
 __all__ = ["dequantize_alone", "quantize_alone"]
 

@@ -31,8 +31,8 @@ from ..mapping.residual import branch_refusal
 __all__ = [
     "End",
     "Found",
-    "along_channels",
-    "comparable",
+    "as_the_target_compares",
+    "channel_vector",
     "decoded",
     "two_operands",
 ]
@@ -80,7 +80,7 @@ def two_operands(end: End) -> Found | Refusal | None:
     if algorithm in ("gt", "ge", "lt", "le") and not first:
         algorithm = MIRRORED[algorithm]
     data = graph.constant(other)
-    vector = None if data is None else along_channels(np.asarray(data), front)
+    vector = None if data is None else channel_vector(np.asarray(data), front)
     if vector is not None:
         infinite_bound = node.op in ("Max", "Min") and not np.isnan(vector).any()
         if not (np.isfinite(vector).all() or infinite_bound):
@@ -134,7 +134,7 @@ def decoded(graph: Graph, value: str) -> Node | None:
 # -- a constant ------------------------------------------------------------------------------------
 
 
-def along_channels(data: npt.NDArray[np.generic], front: Front) -> Vec | None:
+def channel_vector(data: npt.NDArray[np.generic], front: Front) -> Vec | None:
     """Data that varies along the channel axis only, as a vector (size 1 when it does not vary);
     None otherwise, and of no channels.
     """
@@ -150,7 +150,9 @@ def along_channels(data: npt.NDArray[np.generic], front: Front) -> Vec | None:
     return None
 
 
-def comparable(graph: Graph, ops: Sequence[ChainOp], composer: PostOpsComposer) -> list[ChainOp]:
+def as_the_target_compares(
+    graph: Graph, ops: Sequence[ChainOp], composer: PostOpsComposer
+) -> list[ChainOp]:
     """The operations, by `DIFFERENCE` where the target compares with a single number only and the
     operand is no such.
     """

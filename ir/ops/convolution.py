@@ -111,7 +111,7 @@ def deconvolve(x: A, weights: A, attrs: Attrs) -> A:
     products = np.matmul(matrix, x.reshape(n, group, ic // group, -1)).reshape(
         n, group * ocg, *kernel, *spatial
     )
-    # [*kernel, N, OC, *spatial]
+    # axes: those of the kernel, N, OC, those of the image
     by_tap: A = np.moveaxis(products, (0, 1), (len(kernel), len(kernel) + 1))
     under = replace(win, out=spatial)
     full = [max(r, b + o) for r, b, o in zip(under.reach, win.begin, win.out, strict=True)]

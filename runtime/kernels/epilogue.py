@@ -49,7 +49,7 @@ from .base import (
 )
 from .eltwise_math import EltwisePass
 from .passes import BinaryPass, Finish, Pass, PreluPass, Source, Store, SumPass
-from .tail import codes_behind, exact_on_codes, with_table
+from .tail import exact_on_codes, range_of_codes, with_table
 
 __all__ = ["Anchor", "Binary", "Epilogue", "Tiled", "along", "magnitude", "placed"]
 
@@ -277,7 +277,9 @@ class Epilogue:
 
     def _add_eltwise(self, op: Eltwise, *, signed_zero: bool) -> None:
         alpha, beta, scale = np.float32(op.alpha), np.float32(op.beta), np.float32(op.scale)
-        exact = op.algorithm == "linear" and exact_on_codes(alpha, beta, codes_behind(self._passes))
+        exact = op.algorithm == "linear" and exact_on_codes(
+            alpha, beta, range_of_codes(self._passes)
+        )
         step = EltwisePass(
             op.algorithm, alpha, beta, scale, self._profile, self._finite, signed_zero, exact
         )

@@ -29,7 +29,7 @@ from .base import Block, Recorder, Scratch, nbytes
 from .eltwise_math import EltwisePass
 from .passes import BinaryPass, Finish, Pass, Source, Store, SumPass
 
-__all__ = ["TailTable", "affine_tail", "codes_behind", "exact_on_codes", "with_table"]
+__all__ = ["TailTable", "affine_tail", "exact_on_codes", "range_of_codes", "with_table"]
 
 _CODES = 256
 _WORTH = (
@@ -72,7 +72,7 @@ class TailTable:
         record(self.table.take, places, None, target, "clip")
 
 
-def codes_behind(passes: Sequence[Pass]) -> tuple[int, int] | None:
+def range_of_codes(passes: Sequence[Pass]) -> tuple[int, int] | None:
     """The range of the integers that every value is behind the passes, or None: a `round` and a
     `clip` at the end, in either order.
     """
@@ -124,7 +124,7 @@ def _first_codes(passes: Sequence[Pass]) -> tuple[int, int, int]:
     ((0, 2**16) where there is none).
     """
     for count in range(1, len(passes) + 1):
-        found = codes_behind(passes[:count])
+        found = range_of_codes(passes[:count])
         if found is not None and found[1] - found[0] < _CODES:
             return count, *found
     return len(passes), 0, 1 << 16

@@ -343,7 +343,7 @@ def test_division_rounds_towards_zero(op):
     ]
     constants |= {"nine": np.asarray([9]), "two": np.asarray([2])}
     feeds = {"x": np.zeros((4, 2), np.float32)}
-    # (4 - 9) / 2 is -2, not -3
+    # -5 / 2 rounds towards 0
     graph = compare(model(nodes, inputs={"x": ["N", 2]}, constants=constants, opset=17), feeds)
     types_hold(graph, feeds)
 
