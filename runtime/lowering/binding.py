@@ -84,7 +84,7 @@ class Binder(Values):
 
     Attributes:
         index: of the step that is being lowered.
-        joined: concat steps that run as such, so far.
+        joined: concat steps that run as such, so far, by their first two sources.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Binder(Values):
         self._budget = budget
         self._placements: list[Placement] = []
         self._host_views: dict[str, str] = {}
-        self.joined: list[Step] = []
+        self.joined: dict[tuple[str, str], list[Step]] = {}
         self._readers: dict[str, list[Step]] = {}
         for step in plan.steps:
             for value in dict.fromkeys(step.inputs):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -182,7 +183,9 @@ def concat(binder: Binder, step: Step) -> None:
 
     found = first_accepted(binder, layouts(binder, sources[0], binder.dims(sources[0])), attempt)
     binder.commit(step, found)
-    binder.joined.append(step)
+    given = [value for _, value in step.args]
+    if len(given) > 1:
+        binder.joined.setdefault((given[0], given[1]), []).append(step)
 
 
 def _scaled_sources(step: Step) -> tuple[list[str], list[float]]:
@@ -203,15 +206,14 @@ def _joined_before(
     result: dense networks join the same feature maps again and again, and one long copy is several
     times as fast as many short ones."""
     best: tuple[int, int, str] | None = None
-    for earlier in binder.joined:
-        if not binder.is_alive(earlier.output) or binder.dtype(earlier.output) != dtype:
-            continue
-        parts, old = _scaled_sources(earlier)
-        same_axis = _axis(binder, earlier) == axis
-        count = len(parts)
-        for start in range(len(sources) - count + 1):
+    for start, pair in enumerate(pairwise(sources)):
+        for earlier in binder.joined.get(pair, ()):
+            if not binder.is_alive(earlier.output) or binder.dtype(earlier.output) != dtype:
+                continue
+            parts, old = _scaled_sources(earlier)
+            count = len(parts)
             fits = sources[start : start + count] == parts and factors[start : start + count] == old
-            if fits and same_axis and count > 1 and (best is None or count > best[1]):
+            if fits and _axis(binder, earlier) == axis and (best is None or count > best[1]):
                 best = start, count, earlier.output
     if best is None:
         return sources, factors

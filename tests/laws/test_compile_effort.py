@@ -9,6 +9,7 @@ graph again for each edit, or a chain that is walked again for each operation, h
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -44,9 +45,11 @@ def calls(work: Callable[[], object]) -> Counter[CodeType]:
             found[frame.f_code] += 1
 
     sys.setprofile(count)
+    threading.setprofile(count)  # a session is bound in a thread of its own
     try:
         work()
     finally:
+        threading.setprofile(None)
         sys.setprofile(None)
     return found
 
@@ -94,7 +97,7 @@ def test_twice_the_width_or_depth_takes_twice_the_calls(kind: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["numpy", "onednn"])
-@pytest.mark.parametrize("kind", ["sigmoid", "many-readers"])
+@pytest.mark.parametrize("kind", PLAIN_CHAINS)
 def test_twice_the_steps_take_twice_the_calls_to_a_session(kind: str, backend: str) -> None:
     check_linear(
         lambda file: fqfuse.InferenceSession(file, backend=backend),
