@@ -22,7 +22,7 @@ from .targets import TARGETS
 from .text import print_plan, render_plan
 from .types import Plan, Step
 from .verify_attributes import post_ops_fit, scales_fit, zero_points_fit
-from .verify_shapes import params_fit, roles_fit, shapes_fit, types_fit
+from .verify_shapes import NO_FIT, params_fit, roles_fit, shapes_fit, types_fit
 
 __all__ = ["PLAN", "check_plan", "verify_plan"]
 
@@ -33,11 +33,18 @@ _SHOWN = 50
 
 def verify_plan(plan: Plan) -> list[Diagnostic]:
     """Everything in the plan that breaks a rule (the first 50); empty when it is sound."""
-    broken = [(row, found) for row, find in PLAN.items() for found in find(plan)][:_SHOWN]
+    broken: list[tuple[str, Finding]] = []
+    for row, find in PLAN.items():
+        try:
+            broken += [(row, found) for found in find(plan)]
+        except NO_FIT:
+            # a row relies on those above it, and trips over what they have found
+            if not broken:
+                raise
     if not broken:
         return []
     text = render_plan(plan, data="digest", explain=False)
-    return [diagnose(f"plan/{row}", "", found, text) for row, found in broken]
+    return [diagnose(f"plan/{row}", "", found, text) for row, found in broken[:_SHOWN]]
 
 
 def check_plan(plan: Plan, *, source: str = "", blame: str = "") -> None:

@@ -140,7 +140,7 @@ def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -
             else f"with {len(scale.values)} values for {channels} output channels"
         )
     if step.primitive == "matmul" and role == "weights":
-        last = 1 << (rank - 1)
+        last = 1 << max(rank - 1, 0)
         return (
             _count_problem(scale, type_.shape)
             if scale.mask == last

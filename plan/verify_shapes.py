@@ -25,7 +25,7 @@ from .findings import about, destination, of_steps, of_target
 from .targets import Target
 from .types import Plan, Step
 
-__all__ = ["SCHEMAS", "Schema", "params_fit", "roles_fit", "shapes_fit", "types_fit"]
+__all__ = ["NO_FIT", "SCHEMAS", "Schema", "params_fit", "roles_fit", "shapes_fit", "types_fit"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ SCHEMAS: Mapping[str, Schema] = {
 _ALGORITHMS = {"eltwise": ELTWISE, "binary": BINARY}
 # what else may stand for a default of that type
 _KINDS: Mapping[type, tuple[type, ...]] = {float: (float, int)}
-_NO_FIT = (
+NO_FIT = (
     ShapeError,
     ValueError,
     TypeError,
@@ -250,7 +250,7 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
             continue  # other rows speak of these; a foreign op gives shapes that no row knows
         try:
             found = _expected(plan, step)
-        except _NO_FIT as error:
+        except NO_FIT as error:
             if not _problem(step):  # else the row of roles has said so
                 message = f"{step.primitive} {name_text(step.name)}: {error}"
                 yield Finding(message, step.name, token=step.primitive)

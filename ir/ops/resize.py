@@ -111,7 +111,11 @@ def _scaled(size: Dim, scale: float) -> Dim:
     scale is a fraction of small numbers.
     """
     if isinstance(size, int):
-        return int(np.floor(np.float32(size) * np.float32(scale)))
+        with np.errstate(over="ignore"):
+            found = np.floor(np.float32(size) * np.float32(scale))
+        if not np.isfinite(found):
+            raise ShapeError(f"{size} times the scale {scale:g} is no size")
+        return int(found)
     exact = Fraction(scale)
     return (
         dims.floor_div(dims.multiply(size, exact.numerator), exact.denominator)

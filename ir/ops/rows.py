@@ -309,6 +309,11 @@ def row(
         try:
             found = shape(call)
             shapes = found if isinstance(found, list) else [found]
+        except ShapeError:
+            raise
+        except (ValueError, LookupError, ArithmeticError) as error:
+            # a kernel of another rank, a size that is infinite: sizes or attributes without sense
+            raise ShapeError(f"its attributes or shapes make no sense: {error}") from error
         except UnknownRankError as unknown:
             shapes = [None] * (len(dtypes) if isinstance(dtypes, tuple) else unknown.outputs)
         several = dtypes if isinstance(dtypes, tuple) else (dtypes,) * len(shapes)

@@ -230,6 +230,15 @@ def _mul_that_adds() -> Plan:
     )
 
 
+def _matmul_by_a_number() -> Plan:
+    values = {"x": TensorType(DType.U8, (4, 4)), "y": TensorType(DType.F32, (4, 4))}
+    attr = PrimitiveAttr({"weights": Scale((0.5,), 1)})
+    args = (("src", "x"), ("weights", "w"))
+    step = Step("m", "matmul", "MatMul", args, ("y",), {}, attr, ("m",))
+    weights = np.array(1, np.int8)
+    return Plan("net", "onednn-v3", ("x",), ("y",), values, {"w": weights}, (step,))
+
+
 CODES = np.ones((2, 2, 1, 1), np.int8)
 FOUND = {
     "lookup that adds": (_lookup_that_adds(), "onnx.Lookup y is of the op Add"),
@@ -260,6 +269,10 @@ FOUND = {
     "parameter of another op": (
         _convolution(CODES, params={"algorithm": "relu"}),
         "has the parameter algorithm",
+    ),
+    "scales of weights without dimensions": (
+        _matmul_by_a_number(),
+        "and matmul takes matrices",
     ),
     "operand of bool": (
         Plan(

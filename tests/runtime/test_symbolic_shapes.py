@@ -287,3 +287,13 @@ def test_a_name_that_shape_inference_makes_up_is_no_size_of_the_graph():
     assert made_up == {"unk__0"}  # else the case tells nothing
     plan = compiler.compile(model(nodes, inputs, [("y", F32, [None])]))
     assert plan.type("k").shape == ("?",)
+
+
+@EACH_RUNTIME
+def test_a_scale_that_gives_no_size_is_refused_when_the_shape_is_known(runtime):
+    nodes = [helper.make_node("Resize", ["x", "", "s"], ["y"], mode="nearest")]
+    scales = [("s", np.array([1, 1, 3e38], np.float32))]
+    built = model(nodes, [("x", F32, [1, 1, "W"])], [("y", F32, [1, 1, None])], scales)
+    session = InferenceSession(compiler.compile(built), runtime, 1)
+    with pytest.raises(InvalidInput, match="4 times the scale 3e\\+38 is no size"):
+        session.run(None, {"x": np.ones((1, 1, 4), np.float32)})
