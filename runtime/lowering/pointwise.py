@@ -150,6 +150,10 @@ def _number(step: Step, param: str) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
+# from DNNL_ARG_MULTIPLE_SRC to DNNL_ARG_MULTIPLE_DST; further on, an argument would mean another one
+_MOST_SOURCES = 1024
+
+
 def concat(binder: Binder, step: Step) -> None:
     """Sources joined along an axis, each with a scale; they are brought to one layout."""
     sources, factors = _scaled_sources(step)
@@ -158,6 +162,8 @@ def concat(binder: Binder, step: Step) -> None:
     if step.attr.post_ops:
         raise NotLowered("oneDNN's concat takes no post-ops")
     sources, factors = _joined_before(binder, axis, dtype, sources, factors)
+    if len(sources) > _MOST_SOURCES:
+        raise NotLowered(f"{len(sources)} sources, and oneDNN has arguments for {_MOST_SOURCES}")
     scales: dict[int, int] = {}
     args: dict[int, Wanted | Memory] = {}
     for index, factor in enumerate(factors):
