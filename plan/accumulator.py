@@ -12,7 +12,7 @@ import numpy as np
 from ..ir.ops.spec import Array
 from ..ir.types import DType
 
-__all__ = ["ACCUMULATOR", "CODE_REACH", "accumulated", "reach_of"]
+__all__ = ["ACCUMULATOR", "CODE_REACH", "WEIGHTS_ZERO_POINTS", "accumulated", "reach_of"]
 
 ACCUMULATOR = (1 << 31) - 1
 """What 32 bits hold."""
@@ -21,6 +21,9 @@ CODE_REACH = 1 << 16
 """How far a code may lie from its zero point: f32 holds that many times a difference of two 8-bit
 codes, and no much larger number.
 """
+
+WEIGHTS_ZERO_POINTS = range(-128, 128)
+"""The zero points of s8 weights: those among their codes, so that no difference exceeds 255."""
 
 
 def reach_of(dtype: DType, zero_point: float) -> float:

@@ -18,7 +18,13 @@ from ..ir.ops import OPS
 from ..ir.ops.spec import SWITCHES, Array, OpSpec, Required, ShapeError
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, TensorType, is_static
-from .accumulator import ACCUMULATOR, CODE_REACH, accumulated, reach_of
+from .accumulator import (
+    ACCUMULATOR,
+    CODE_REACH,
+    WEIGHTS_ZERO_POINTS,
+    accumulated,
+    reach_of,
+)
 from .arguments import positional
 from .attributes import DepthwiseConv
 from .findings import about, destination, of_steps, of_target
@@ -396,7 +402,7 @@ def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorTy
         for role in _WEIGHTED
     }
     reach = max((reach_of(dtype, zero) for zero in points["src"]), default=0.0)
-    if reach > CODE_REACH or any(zero not in range(-128, 128) for zero in points["weights"]):
+    if reach > CODE_REACH or any(zero not in WEIGHTS_ZERO_POINTS for zero in points["weights"]):
         return f"has zero points {list(points['src'])} and {list(points['weights'])}, too far from the codes for exact products"
     if not is_static(weights.shape):
         return None

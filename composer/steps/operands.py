@@ -15,7 +15,13 @@ from ...ir.graph import Graph
 from ...ir.node import Node
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization, is_static
-from ...plan.accumulator import ACCUMULATOR, CODE_REACH, accumulated, reach_of
+from ...plan.accumulator import (
+    ACCUMULATOR,
+    CODE_REACH,
+    WEIGHTS_ZERO_POINTS,
+    accumulated,
+    reach_of,
+)
 from ...plan.targets import Capability
 from ..formula.formula import Vec, vec
 from .chain import decoded
@@ -212,6 +218,13 @@ def accumulator_refusal(
 ) -> Refusal | None:
     """Why 32 bits could not hold sum((src - src_zp) * (weights - weights_zp)) over the axes
     `summed` of the weights, or f32 one product; None when they do."""
+    if weights.zero_point not in WEIGHTS_ZERO_POINTS:
+        return Refusal(
+            "the zero point of the weights is none of their codes",
+            "a zero point from -128 to 127, of s8 codes",
+            str(weights.zero_point),
+            "calibrate the weights to a range that holds 0",
+        )
     reach, hint = (
         reach_of(source.dtype, source.zero_point),
         "calibrate the source to a range around 0",

@@ -226,6 +226,8 @@ class TiledGemm(Kernel):
         """How many workers have enough to do: products, and for each weight and each result about
         as much as for so many products.
         """
+        if not self._rows:
+            return 1
         work = self._rows * self._depth * self._columns + _PER_ELEMENT * self._columns * (
             self._depth + self._rows
         )

@@ -106,6 +106,11 @@ def _product_beyond_f32(n: Net) -> Value:
     return n.op("MatMul", n.fq(n.input(("N", 2)), 400.0, 401.0), n.weights((2, 3), 0.01))
 
 
+def _weights_far_from_zero(n: Net) -> Value:
+    weights = n.fq(n.const(np.linspace(0.5, 2, 64).reshape(8, 8)), 0.5, 2.0)
+    return n.op("MatMul", n.fq(n.input(("N", 8)), -1.0, 1.0), weights)
+
+
 def _groups_with_scales_inside(n: Net) -> Value:
     return n.conv(n.qdq(n.input(("N", 4, 4, 4)), [0.1, 0.2, 0.3, 0.3], axis=1), 4, group=2)
 
@@ -146,6 +151,10 @@ def _second_operand_is_u8(n: Net) -> Value:
         (_weights_of_16_bits, _refused("the weights have more than 8 bits", found="s16")),
         (_sum_of_products_beyond_32_bits, _refused("32 bits do not hold the sum of products")),
         (_product_beyond_f32, _refused("f32 does not hold a product of codes")),
+        (
+            _weights_far_from_zero,
+            _refused("the zero point of the weights is none of their codes", found="-213"),
+        ),
         (_groups_with_scales_inside, _refused("differ within a group")),
         (_groups_with_many_zero_points, _refused("differ between channels")),
         (

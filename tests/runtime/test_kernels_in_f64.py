@@ -297,6 +297,16 @@ def test_empty_batches_pass_through() -> None:
     assert z.shape == (0, 2)
 
 
+def test_an_empty_batch_meets_weights_that_several_threads_share() -> None:
+    x, w = np.zeros((0, 96, 5, 5), np.uint8), np.ones((96, 96, 7, 7), np.int8)
+    convolution = one_step(
+        "convolution", "Conv", [("src", x), ("weights", w)], U8, params={"pads": (3, 3, 3, 3)}
+    )
+    assert run_step(*convolution, threads=2)[0].shape == (0, 96, 5, 5)
+    sides = [("src", np.zeros((0, 4096), np.uint8)), ("weights", np.ones((4096, 96), np.int8))]
+    assert run_step(*one_step("matmul", "MatMul", sides, F32), threads=2)[0].shape == (0, 96)
+
+
 def test_shapes_that_do_not_fit_are_the_users_fault() -> None:
     plan, step, live = one_step(
         "matmul",
