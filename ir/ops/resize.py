@@ -111,7 +111,11 @@ def _scaled(size: Dim, scale: float) -> Dim:
     scale is a fraction of small numbers.
     """
     if isinstance(size, int):
-        return int(np.floor(np.float32(size) * np.float32(scale)))
+        with np.errstate(over="ignore"):
+            scaled = np.floor(np.float32(size) * np.float32(scale))
+        if not np.isfinite(scaled):
+            raise ShapeError(f"a dimension of {size} cannot be resized by the scale {scale}")
+        return int(scaled)
     exact = Fraction(scale)
     return (
         dims.floor_div(dims.multiply(size, exact.numerator), exact.denominator)
@@ -141,6 +145,8 @@ def _shape(call: Call) -> Shape:
     for axis, value in zip(axes, data.ravel().tolist(), strict=True):
         if not value > 0:
             raise ShapeError(f"{'scales' if scaled else 'sizes'} must be positive, found {value}")
+        if value == np.inf:
+            raise ShapeError(f"scales must be finite, found {value}")
         result[axis] = _scaled(x[axis], value) if scaled else int(value)
     return tuple(result)
 
