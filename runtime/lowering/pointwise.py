@@ -33,6 +33,8 @@ from .values import Args
 
 __all__ = ["concat", "eltwise", "follow", "layouts", "pool", "pooling"]
 
+_MOST_SOURCES = Arg.ATTR_SCALES - Arg.MULTIPLE_SRC  # the next one would be called as a scale is
+
 
 def layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDesc]:
     """Layouts in which a source may be handed over, best first: as it lies, channels last,
@@ -157,6 +159,8 @@ def concat(binder: Binder, step: Step) -> None:
     if step.attr.post_ops:
         raise NotLowered("oneDNN's concat takes no post-ops")
     sources, factors = _joined_before(binder, axis, dtype, sources, factors)
+    if len(sources) > _MOST_SOURCES:
+        raise NotLowered(f"oneDNN has names for {_MOST_SOURCES} sources")
     scales: dict[int, int] = {}
     args: dict[int, Wanted | Memory] = {}
     for index, factor in enumerate(factors):
