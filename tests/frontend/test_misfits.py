@@ -144,3 +144,19 @@ def test_a_foreign_result_has_the_sizes_of_its_symbols(backend: str) -> None:
     session = fqfuse.InferenceSession(model, backend=backend)
     with pytest.raises(fqfuse.InvalidInput, match="and the plan says"):
         session.run(None, {"x": np.ones((1, 4, 1, 4), np.float32), "s": np.ones(4, np.float32)})
+
+
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_quantized_weights_that_are_fed_run_unfused(op: str, target: str) -> None:
+    model = parsed(
+        "(float[1, 2, 4, 4] x, float[2, 2, 1, 1] w) => (float[] y) <float s = {0.5}, int8 z = {0}> "
+        "{ q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) "
+        "  p = QuantizeLinear(w, s, z) e = DequantizeLinear(p, s, z) "
+        f"  y = {op}(d, e) }}"
+    )
+    plan = fqfuse.compile(model, target=target)
+    x, w = np.ones((1, 2, 4, 4), np.float32), np.full((2, 2, 1, 1), 1.5, np.float32)
+    for backend in ("numpy", "auto"):
+        (y,) = fqfuse.InferenceSession(plan, backend=backend).run(None, {"x": x, "w": w})
+        np.testing.assert_array_equal(y, np.full((1, 2, 4, 4), 3.0, np.float32))
