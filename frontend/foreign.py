@@ -189,8 +189,9 @@ def _output_types(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> list
 
 
 def _einsum_type(ctx: Importer, node: OnnxNode) -> TensorType:
-    if not all(node.inputs):
-        raise node.invalid(f"Einsum needs its input {node.inputs.index('')}, which is absent")
+    if not node.inputs or not all(node.inputs):
+        absent = node.inputs.index("") if node.inputs else 0
+        raise node.invalid(f"Einsum needs its input {absent}, which is absent")
     operands = [ctx.type(name) for name in node.inputs]
     try:
         return TensorType(

@@ -201,6 +201,14 @@ def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | Refusal:
             _worst(scales, scales == 0),
             "calibrate again",
         )
+    inverse = 1.0 / np.abs(scales.astype(np.float64))
+    if (inverse > np.finfo(np.float32).max).any():
+        return Refusal(
+            "a scale is so small that f32 has no reciprocal of it",
+            f"scales from {_LEAST_SCALE:g} to {_LARGEST_SCALE:g}",
+            _worst(scales, inverse > np.finfo(np.float32).max),
+            "calibrate again",
+        )
     _tell_odd(ctx, node, scales)
     if scales.size == 1 and zeros.size == 1:
         return Quantization.of(scales.reshape(-1), zeros.reshape(-1))

@@ -68,9 +68,19 @@ def _row_outputs(ctx: Importer, node: OnnxNode, spec: OpSpec) -> tuple[str, ...]
     """Names of the outputs; further ones that nothing reads are left out.
 
     Raises:
+        InvalidModel: there is not one output for each size that a Split is given.
         NotCovered: one that is read.
     """
     if spec.name in _REPEATING_OUTPUTS:
+        outputs, sizes = (
+            len(node.proto.output),
+            ctx.type(node.input(1)).shape if node.input(1) else None,
+        )
+        if sizes and isinstance(sizes[0], int) and sizes[0] != outputs:
+            raise node.invalid(
+                f"{node.op} has {outputs} outputs, and {sizes[0]} sizes of pieces",
+                "give one size for each output",
+            )
         return tuple(node.proto.output)
     kept = node.outputs[: len(spec.outputs)]
     for name in node.outputs[len(spec.outputs) :]:

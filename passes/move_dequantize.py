@@ -422,8 +422,8 @@ def _pad_code(graph: Graph, node: Node, decode: Node, quant: Quantization) -> li
     """
     dtype = graph.type(decode.input).dtype
     inputs = [node.operand(index) for index in (1, 2, 3)]
-    if node.attrs["mode"] != "constant":
-        return inputs
+    if node.attrs["mode"] != "constant":  # nothing reads the value then
+        return [inputs[0], "", inputs[2]]
     value = 0.0
     if inputs[1]:
         data = graph.constant(inputs[1])

@@ -37,7 +37,7 @@ class NormalizeGemm(NodePass):
         """Rewrites every Gemm, and then every Transpose of constant codes."""
         super().run(graph)
         for node in graph.each("Transpose"):
-            turned = _turned(graph, node.input, _permutation(graph, node))
+            turned = _turned(graph, node.input, _permutation(node))
             if turned is not None:
                 verdict = "constant codes are transposed at compile time"
                 decide(graph, self.name, node, verdict)
@@ -89,20 +89,21 @@ def transposed(graph: Graph, node: Node, value: str) -> str:
     return graph.part(node, "Transpose", [value], "transposed", {"perm": (1, 0)})
 
 
-def _permutation(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The `perm` of a Transpose, by default all axes backwards."""
-    perm = node.attrs.get("perm")
-    if isinstance(perm, tuple):
-        return tuple(axis for axis in perm if isinstance(axis, int))
-    return tuple(reversed(range(graph.type(node.input).rank)))
+def _permutation(node: Node) -> tuple[int, ...]:
+    """The `perm` of a Transpose; empty where it has none."""
+    perm = node.attrs["perm"]
+    return tuple(axis for axis in perm if isinstance(axis, int)) if isinstance(perm, tuple) else ()
 
 
 def _turned(graph: Graph, value: str, perm: tuple[int, ...]) -> str | None:
-    """Constant codes behind a Dequantize with their axes permuted; None for anything else."""
+    """Constant codes behind a Dequantize with their axes permuted, all of them backwards without
+    `perm`; None for anything else.
+    """
     decode = graph.producer(value, "Dequantize")
     codes = None if decode is None else graph.constant(decode.input)
     if decode is None or codes is None:
         return None
+    perm = perm or tuple(reversed(range(codes.ndim)))
     turned = graph.add_constant(
         f"{decode.input}/transposed",
         np.ascontiguousarray(codes.transpose(perm)),

@@ -59,6 +59,7 @@ class _Bound:
         kernels: for each step its kernel, or None where its shapes are only known while it runs.
         buffers: every value that lives in the arena: what kernels write, and arrays of others that
             kernels read (those are copied in).
+        shapes: of all values whose sizes follow from the feeds' shapes.
         offsets: buffer -> place in the arena.
         lives: when values die.
         arena_bytes, local_bytes: memory of one run, and of each worker in it.
@@ -68,6 +69,7 @@ class _Bound:
 
     kernels: list[Kernel | EvaluatedKernel | None]
     buffers: dict[str, Result]
+    shapes: Mapping[str, StaticShape]
     offsets: dict[str, int]
     lives: Lifetimes
     arena_bytes: int
@@ -180,12 +182,24 @@ class NumpyExecutor:
                 arrays = {name: self._value(name, values) for name in step.inputs}
                 self._budget.check(self._plan, step_shapes(self._plan, step, arrays))
             produced = kernel.evaluate(values)
+            self._check_foreign(bound, step, produced)
         else:  # shapes that depend on data: bound now, for this run alone
             arrays = {name: self._value(name, values) for name in step.inputs}
             produced = _run_once(self._plan, step, arrays, self._profile, self._pool, self._budget)
         for name, array in zip(step.outputs, produced, strict=False):
             if name:
                 self._keep(name, array, values, lease)
+
+    def _check_foreign(self, bound: _Bound, step: Step, produced: Sequence[Array]) -> None:
+        """Refuses what a foreign op gives in another shape than its symbols have for these feeds:
+        who reads it was bound for that.
+        """
+        if step.op != "Onnx":
+            return
+        for name, array in zip(step.outputs, produced, strict=True):
+            expected = bound.shapes.get(name, array.shape)
+            if name and array.shape != expected:
+                raise bound_otherwise(self._plan, name, array, f"{array.dtype}{list(expected)}")
 
     def _keep(self, name: str, array: Array, values: dict[str, Array], lease: _Lease) -> None:
         """Adds an array that no kernel wrote; into its buffer, where a kernel will read it
@@ -243,7 +257,9 @@ class NumpyExecutor:
             for i, step in enumerate(plan.steps)
             if not all(value in known for value in step.outputs if value)
         )
-        return _Bound(kernels, buffers, offsets, lives, aligned(size), aligned(local), unsized)
+        return _Bound(
+            kernels, buffers, known, offsets, lives, aligned(size), aligned(local), unsized
+        )
 
 
 def _own(array: Array) -> Array:

@@ -99,6 +99,13 @@ class _Anchor:
 
     def _refusal(self, source: Source, weights: Weights) -> Refusal | None:
         """Why codes of both operands are not multiplied."""
+        if self.primitive != "matmul" and self.graph.constant(weights.value) is None:
+            return Refusal(
+                f"{self.primitive} packs its weights beforehand",
+                "constant weights",
+                "weights that are computed at run time",
+                "make the weights a constant of the model",
+            )
         if weights.zero_point and self.primitive != "matmul":
             return Refusal(
                 f"{self.primitive} takes no zero point on its weights",

@@ -44,6 +44,15 @@ def compare(graph: Graph, node: Node, value: str, front: Front) -> list[BasicOp]
             ranges if isinstance(ranges, str) else "a range computed from the chain",
             "calibrate it to constant ranges, one for the tensor or for each channel",
         )
+    given, made = graph.type(value).shape or (), graph.type(node.output).shape or ()
+    told = [d for d, size in zip(given, made, strict=False) if isinstance(size, int) and d != size]
+    if told:
+        return Refusal(
+            "post-ops keep the shape, and the ranges tell the size of a symbolic dimension",
+            "an input of as many channels as there are ranges",
+            f"{told[0]} channels",
+            "declare the number of channels of the input",
+        )
     if ranges.axis not in (None, front.channel_axis):
         return Refusal(
             "the ranges vary along another axis than the channels",

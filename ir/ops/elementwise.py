@@ -13,7 +13,7 @@ import numpy as np
 from ..types import DType, Shape
 from .broadcasting import broadcast_shapes
 from .carried import axis_stays
-from .rows import FLOATS, INDICES, LAYOUT, A, Call, not_covered, row
+from .rows import FLOATS, INDICES, LAYOUT, A, Call, UnknownRankError, not_covered, row
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["ELEMENTWISE", "broadcast_inputs", "same_shape", "unary"]
@@ -28,10 +28,14 @@ def same_shape(call: Call) -> Shape:
 
 
 def broadcast_inputs(call: Call) -> Shape:
-    """The shape that all inputs which are there broadcast to."""
-    return broadcast_shapes(
-        [call.shape(i) for i, t in enumerate(call.types) if t is not None], "the inputs"
-    )
+    """The shape that all inputs which are there broadcast to; those of known rank have to fit each
+    other whatever the rest turns out to be.
+    """
+    shapes = [t.shape for t in call.types if t is not None]
+    found = broadcast_shapes([shape for shape in shapes if shape is not None], "the inputs")
+    if None in shapes:
+        raise UnknownRankError
+    return found
 
 
 def _binary(

@@ -46,6 +46,10 @@ def _gemm_shape(call: Call) -> Shape:
         f.is_integer() and dtype.range[0] <= f <= dtype.range[1] for f in factors
     ):
         raise not_covered(f"Gemm of {dtype.value} with the factors {factors}")
+    # what is known has to be a matrix, whether or not the other's rank is known
+    for index in (1, 0):
+        if call.type(index).shape is not None:
+            call.rank(index, 2)
     a, b = call.rank(0, 2), call.rank(1, 2)
     m, k = a[::-1] if flag(call.attrs, "transA") else a
     k2, n = b[::-1] if flag(call.attrs, "transB") else b

@@ -21,6 +21,8 @@ def _per_channel(call: Call, channels: Dim, indices: tuple[int, ...]) -> None:
             raise ShapeError(
                 f"{call.name(index)} must have {channels} entries, one a channel, found {call.type(index)}"
             )
+        if isinstance(size, int):  # a symbol is no more than this from here on
+            channels = size
 
 
 def _along_channels(values: A, rank: int) -> A:
@@ -35,9 +37,9 @@ def _affine(x: A, factor: A, shift: A) -> A:
 def _batch_norm_shape(call: Call) -> Shape:
     if flag(call.attrs, "training_mode"):
         raise not_covered("BatchNormalization in training mode")
-    x = call.at_least(0, 2)
-    _per_channel(call, x[1], (1, 2, 3, 4))
-    return x
+    known = call.type(0).shape is not None
+    _per_channel(call, call.at_least(0, 2)[1] if known else call.rank(1, 1)[0], (1, 2, 3, 4))
+    return call.at_least(0, 2)
 
 
 def _batch_norm(x: A, scale: A, bias: A, mean: A, var: A, attrs: Attrs) -> A:

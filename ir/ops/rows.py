@@ -331,8 +331,10 @@ def row(
                 given[place] = array.astype(np.float32)
         with np.errstate(all="ignore"):
             found = compute(*given, attributes) if attrs else compute(*given)
-        # NumPy gives scalars, which are no arrays, where all operands have no dimensions.
-        results = [np.asarray(y) for y in (found if isinstance(found, tuple) else (found,))]
+        # NumPy gives scalars, which are no arrays, where all operands have no dimensions; of texts,
+        # which are objects here, it gives the text.
+        several = found if isinstance(found, tuple) else (found,)
+        results = [np.asarray(y, object if isinstance(y, str) else None) for y in several]
         if wide and arrays[0] is not None:
             results[0] = results[0].astype(arrays[0].dtype, copy=False)
         return tuple(results)

@@ -77,6 +77,9 @@ class Pooling(Tiled):
 
     def _fill(self, acc: Array, sources: Sequence[Array], tile: Tile, record: Recorder) -> None:
         source, empty = sources[0][..., tile[-1]], lowest(acc.dtype) if self._max else 0.0
+        if not math.prod(self._window.kernel):  # a global one over axes without elements
+            record(np.copyto, acc, empty if self._max else math.nan)
+            return
         slab = record_slab(self._window, source, tile[:-1], acc.dtype, 0, empty, record)
         views = window_view(self._window, slab, acc.shape[1:-1])
         spatial = len(self._window.kernel)

@@ -12,14 +12,15 @@ import pytest
 from support.runtime_draws import CHAINS, S8_LIMIT, TRANSCENDENTAL, Draw, attributes
 from support.runtime_plans import one_step
 
-from fqfuse.ir.types import DType
+from fqfuse.ir.types import DType, TensorType
 from fqfuse.onednn.library import Library
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
-from fqfuse.plan.types import Plan
+from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.compare import Difference, compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.numpy_runtime import run_step
 from fqfuse.runtime.placement import Placement
+from fqfuse.runtime.session import InferenceSession
 
 U8, S8, S32, F32 = DType.U8, DType.S8, DType.S32, DType.F32
 TYPES = (U8, S8, F32)
@@ -778,3 +779,17 @@ def test_a_maximum_of_nan_is_the_second_operand(primitive: str, algorithm: str) 
     plain = np.maximum if algorithm == "max" else np.minimum
     expected = np.where(np.isnan(x), other, plain(x, other))
     np.testing.assert_array_equal(run_step(*case)[0], expected)
+
+
+@pytest.mark.parametrize("count", [3072, 3073])
+def test_concat_of_more_sources_than_the_library_has_names_for(count: int) -> None:
+    """Argument 1024 + 3072 is the mark of a scale."""
+    names = [f"x{i}" for i in range(count)]
+    values = {name: TensorType(DType.F32, (1, 2)) for name in names}
+    args = tuple((f"src_{i}", name) for i, name in enumerate(names))
+    step = Step("c", "concat", "Concat", args, ("y",), {"axis": 0}, PrimitiveAttr(), ("c",))
+    values["y"] = TensorType(DType.F32, (count, 2))
+    plan = Plan("net", "onednn-v3", tuple(names), ("y",), values, {}, (step,))
+    feeds = {name: np.full((1, 2), i, np.float32) for i, name in enumerate(names)}
+    (y,) = InferenceSession(plan, backend="onednn").run(None, feeds)
+    np.testing.assert_array_equal(y[:, 1], np.arange(count, dtype=np.float32))

@@ -55,3 +55,32 @@ def test_factors_have_the_type_of_the_matrices(dtype, alpha, beta, constant) -> 
     # Small integers times a factor: exact but for the factors 0.3 and -2.7, which round a few
     # times.
     np.testing.assert_allclose(found, wanted, rtol=1e-15 if dtype is np.float64 else 0)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), None])
+def test_a_transpose_without_an_order_turns_constant_codes(shape) -> None:
+    """All axes backwards; and a Transpose of unknown rank beside it is left alone."""
+    codes = np.arange(12, dtype=np.uint8).reshape(4, 3)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["codes", "scale", "zero"], ["weights"]),
+        helper.make_node("Transpose", ["weights"], ["turned"]),
+        helper.make_node("MatMul", ["x", "turned"], ["y"]),
+        helper.make_node("Transpose", ["other"], ["z"]),
+    ]
+    kind = onnx.TensorProto.FLOAT
+    kept = {"codes": codes, "scale": np.float32(0.5), "zero": np.uint8(3)}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", kind, [2, 3]),
+            helper.make_tensor_value_info("other", kind, shape),
+        ],
+        [helper.make_tensor_value_info(name, kind, None) for name in ("y", "z")],
+        [numpy_helper.from_array(np.asarray(data), name) for name, data in kept.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+    fed = {"x": np.ones((2, 3), np.float32), "other": np.ones((4, 3), np.float32)}
+    found = fqfuse.InferenceSession(model, backend="numpy").run(None, fed)
+    for one, wanted in zip(found, ReferenceEvaluator(model).run(None, fed), strict=True):
+        np.testing.assert_array_equal(one, wanted)
