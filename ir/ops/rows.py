@@ -333,7 +333,7 @@ def row(
             found = compute(*given, attributes) if attrs else compute(*given)
         # NumPy gives scalars, which are no arrays, where all operands have no dimensions; of texts,
         # which are objects here, it gives the text.
-        several = found if isinstance(found, tuple) else (found,)
+        several: Sequence[Any] = found if isinstance(found, tuple) else (found,)
         results = [np.asarray(y, object if isinstance(y, str) else None) for y in several]
         if wide and arrays[0] is not None:
             results[0] = results[0].astype(arrays[0].dtype, copy=False)

@@ -150,8 +150,8 @@ def _number(step: Step, param: str) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-# from DNNL_ARG_MULTIPLE_SRC to DNNL_ARG_MULTIPLE_DST; further on, an argument would mean another one
-_MOST_SOURCES = 1024
+# further on, DNNL_ARG_MULTIPLE_SRC + index is DNNL_ARG_ATTR_SCALES, the mark of a scale
+_MOST_SOURCES = Arg.ATTR_SCALES - Arg.MULTIPLE_SRC
 
 
 def concat(binder: Binder, step: Step) -> None:

@@ -611,9 +611,3 @@ def test_resampling_channels_last_with_the_operand_of_a_post_op(
     b.step("resampling", "Resize", args, "z", U8, (2, 16, 6, 6), params, attr)
     executor = checked(b.plan("z"), b.feeds())
     assert where(executor)[-1] == "onednn"
-
-
-def test_more_sources_than_the_library_has_arguments_for_are_joined_on_numpy(b: Builder) -> None:
-    args = {f"src_{i}": b.input(f"x{i}", (1, 1, 2, 2), U8) for i in range(1025)}
-    b.step("concat", "Concat", args, "y", U8, None, {"axis": 1})
-    assert where(checked(b.plan("y"), b.feeds())) == ["numpy"]
