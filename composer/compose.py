@@ -25,7 +25,7 @@ from .steps.standalone_quantizers import dequantize_alone, quantize_alone
 
 __all__ = ["plan_from_graph"]
 
-_DECODING = frozenset({"Dequantize", "DequantizeLinear"})
+_DECODING = frozenset({"Dequantize", "RunTimeDequantize"})
 _POOLING = frozenset({"AveragePool", "GlobalAveragePool", "Resize"})
 
 

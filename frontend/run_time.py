@@ -3,12 +3,13 @@ MatMulInteger and ConvInteger, and Q/DQ with a computed scale and zero point.
 
 They become what static quantization becomes, with the parameters as operands::
 
-    DynamicQuantizeLinear(x)       ->  s, z = DynamicRange(x);  Quantize(x / s)
-    QuantizeLinear(x, s, z)        ->  Quantize{1,0}(round(x / s) + z)          s, z: one number each
-    DequantizeLinear(q, s, z)      ->  DequantizeLinear(q, s, z)
-    Cast(MatMulInteger(a, b, ..))  ->  MatMul(DequantizeLinear(a, 1, az), Dequantize{1,bz}(b))
+    DynamicQuantizeLinear(x)       ->  s, z = DynamicRange(x);  Quantize{1,0}(round(x / s) + z)
+    QuantizeLinear(x, s, z)        ->  Quantize{1,0}(x * (1 / s) + z)           s, z: one number each
+    DequantizeLinear(q, s, z)      ->  RunTimeDequantize(q, s, z)
+    Cast(MatMulInteger(a, b, ..))  ->  MatMul(RunTimeDequantize(a, 1, az), Dequantize{1,bz}(b))
 
-ONNX rounds x/s before it adds the zero point; Quantize{1,0} stores the integers that this gives.
+The first is exactly ONNX's; the second is what a Quantize with constant parameters computes, see
+docs/numerics.md: its codes differ from ONNX's by 1 on some ties.
 """
 
 from __future__ import annotations
@@ -34,9 +35,13 @@ def encode(ctx: Importer, node: OnnxNode, dtype: DType, names: tuple[str, ...]) 
     """
     x, scale, zero = node.input(0), node.input(1), node.input(2)
     floats = {ctx.type(value).dtype for value in (x, scale)}
-    if dtype not in _CODES or floats != {DType.F32} or not _are_single(ctx, scale, zero):
+    if dtype not in _CODES or floats != {DType.F32} or not _are_computed(ctx, node):
         return False
-    _store(ctx, node, x, scale, zero, dtype, names, node.output(0))
+    if node.attr("precision") or not ctx.type(x).shape:  # none, or how many is not known
+        return False
+    factor = ctx.emit(node, "Reciprocal", (scale,), role="factor")
+    scaled = ctx.emit(node, "Mul", (x, factor), role="scaled")
+    _store(ctx, node, scaled, zero, dtype, names, node.output(0))
     return True
 
 
@@ -49,32 +54,36 @@ def decode(ctx: Importer, node: OnnxNode, names: tuple[str, ...]) -> bool:
     wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
     if not known or wanted not in (TensorProto.UNDEFINED, TensorProto.FLOAT):
         return False
-    if not _are_single(ctx, scale, zero):
+    if not _are_computed(ctx, node):
         return False
     inputs = (codes, scale, zero) if zero else (codes, scale)
-    ctx.emit(node, "DequantizeLinear", inputs, outputs=node.outputs[:1], quantizer=names)
+    ctx.emit(node, "RunTimeDequantize", inputs, outputs=node.outputs[:1], quantizer=names)
     return True
+
+
+def _are_computed(ctx: Importer, node: OnnxNode) -> bool:
+    """True when a scale and a zero point are one number each, and one of them is computed."""
+    given = [value for value in (node.input(1), node.input(2)) if value]
+    computed = any(ctx.constant(value) is None for value in given)
+    return computed and not node.attr("block_size", 0) and _are_single(ctx, *given)
 
 
 def _are_single(ctx: Importer, *values: str) -> bool:
     """True when each is one number, or absent."""
     shapes = [ctx.type(value).shape for value in values if value]
-    return all(shape is not None and all(size == 1 for size in shape) for shape in shapes)
+    return all(shape in ((), (1,)) for shape in shapes)
 
 
 def _store(
     ctx: Importer,
     node: OnnxNode,
-    x: str,
-    scale: str,
+    value: str,
     zero: str,
     dtype: DType,
     names: tuple[str, ...],
     output: str,
 ) -> None:
-    """round(x / scale) + zero point as codes."""
-    value = ctx.emit(node, "Div", (x, scale), role="scaled")
-    value = ctx.emit(node, "Round", (value,), role="rounded")
+    """A value plus the zero point, as codes."""
     if zero:
         shift = ctx.cast(node, zero, DType.F32, "shift")
         value = ctx.emit(node, "Add", (value, shift), role="shifted")
@@ -104,7 +113,9 @@ def _import_dynamic_quantize(ctx: Importer, node: OnnxNode) -> None:
     scale, zero = scale or ctx.fresh(f"{node.name}.scale"), zero or ctx.fresh(f"{node.name}.zero")
     ctx.emit(node, "DynamicRange", (x,), outputs=(scale, zero), role="range")
     names = (ctx.add_quantizer(node.name, node.op, x),)
-    _store(ctx, node, x, scale, zero, DType.U8, names, y)
+    scaled = ctx.emit(node, "Div", (x, scale), role="scaled")
+    rounded = ctx.emit(node, "Round", (scaled,), role="rounded")
+    _store(ctx, node, rounded, zero, DType.U8, names, y)
 
 
 def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
@@ -124,7 +135,7 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     names = ctx.codes.get(a) or (ctx.add_quantizer(f"{node.name}.a", f"{node.op} of codes", a),)
     one = ctx.add_constant(node, "scale", 1.0, DType.F32)
     inputs = (a, one, a_zero) if a_zero else (a, one)
-    left = ctx.emit(node, "DequantizeLinear", inputs, role="a", quantizer=names)
+    left = ctx.emit(node, "RunTimeDequantize", inputs, role="a", quantizer=names)
     ctx.emit(
         node,
         "MatMul" if node.op == "MatMulInteger" else "Conv",

@@ -18,8 +18,8 @@ class ScaleIntoProduct(NodePass):
 
     Before -> after::
 
-        Mul(MatMul(DequantizeLinear(q, 1, z), Dequantize(w){1, zw}), s * c)
-        ->  MatMul(DequantizeLinear(q, s, z), Dequantize(w){c, zw})            s: one number computed at run time, c: constants
+        Mul(MatMul(RunTimeDequantize(q, 1, z), Dequantize(w){1, zw}), s * c)
+        ->  MatMul(RunTimeDequantize(q, s, z), Dequantize(w){c, zw})            s: one number computed at run time, c: constants
 
     so that one step takes the scale of its source as an argument, and that of its weights as
     attributes; likewise for convolutions. Without s, c alone moves; without constants, s alone.
@@ -74,14 +74,14 @@ class ScaleIntoProduct(NodePass):
 
 
 def _product_of_integers(graph: Graph, node: Node) -> tuple[Node | None, Node | None]:
-    """The product that a Mul alone reads, without a bias, and the DequantizeLinear by 1 in front of
+    """The product that a Mul alone reads, without a bias, and the RunTimeDequantize by 1 in front of
     it.
     """
     for value in node.inputs:
         product = graph.producer(value, "MatMul", "Conv")
         if product is None or graph.sole_consumer(value) is not node or product.operand(2):
             continue
-        decode = graph.producer(product.inputs[0], "DequantizeLinear")
+        decode = graph.producer(product.inputs[0], "RunTimeDequantize")
         one = None if decode is None else graph.constant(decode.inputs[1])
         weights = graph.producer(product.inputs[1], "Dequantize")
         if one is not None and (one == 1).all() and weights is not None:

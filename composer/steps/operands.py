@@ -96,7 +96,7 @@ def source_of(
         groups: of a convolution.
     """
     node = graph.producer(value)
-    if node is not None and node.op == "DequantizeLinear":
+    if node is not None and node.op == "RunTimeDequantize":
         return _source_at_run_time(graph, node, capability)
     if node is None or node.op != "Dequantize":
         return Refusal(

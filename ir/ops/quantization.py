@@ -156,7 +156,7 @@ def _lookup(x: A, table: A, attrs: Attrs) -> A:  # noqa: ARG001
 # -- parameters that are computed at run time ------------------------------------------------------
 
 
-def _dequantize_linear_shape(call: Call) -> Shape:
+def _run_time_dequantize_shape(call: Call) -> Shape:
     """The shape of x; scale and zero point are one number each, of any rank."""
     for index in (1, 2):
         if call.has(index) and any(dims.differ(size, 1) for size in call.shape(index)):
@@ -164,7 +164,7 @@ def _dequantize_linear_shape(call: Call) -> Shape:
     return call.shape(0)
 
 
-def _dequantize_linear(x: A, scale: A, zero_point: A | None) -> A:
+def _run_time_dequantize(x: A, scale: A, zero_point: A | None) -> A:
     y = x.astype(np.float32)
     if zero_point is not None:
         y -= zero_point.astype(np.float32).reshape(())
@@ -241,14 +241,15 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         onnx=False,
     ),
     row(
-        "DequantizeLinear",
-        "(f32(x) - x_zero_point) * x_scale, by one scale and one zero point that are computed at run time.",
-        "x:C x_scale:S x_zero_point:C?",
+        "RunTimeDequantize",
+        "(f32(x) - zero_point) * scale, by one scale and one zero point that are computed at run time.",
+        "x:C scale:S zero_point:C?",
         types={"C": {DType.U8, DType.S8}, "S": {DType.F32}},
-        shape=_dequantize_linear_shape,
-        compute=_dequantize_linear,
+        shape=_run_time_dequantize_shape,
+        compute=_run_time_dequantize,
         result=DType.F32,
-        traits={Trait.QUANTIZER},
+        traits={Trait.ELEMENTWISE},
+        onnx=False,
     ),
     row(
         "DynamicRange",
