@@ -5,7 +5,7 @@ Each computes on codes. All become one form: Dequantize each operand, the op on 
 Quantize its result; the int32 bias of QLinearConv and QGemm is quantized with the product of the
 operands' scales. ONNX Runtime multiplies integers and requantizes in one step, so results may
 differ from its by 1 where a real number lies on a rounding tie. ONNX's own ConvInteger,
-MatMulInteger and DynamicQuantizeLinear have rows in the op table and need nothing here.
+MatMulInteger and DynamicQuantizeLinear: see `run_time.py`.
 """
 
 from __future__ import annotations

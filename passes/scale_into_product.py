@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.types import DType
 from .base import Contract, NodePass, Refusal, Verdict, rescaled, swap
 
 __all__ = ["ScaleIntoProduct"]
+
+A = npt.NDArray[Any]
 
 
 class ScaleIntoProduct(NodePass):
@@ -39,15 +43,17 @@ class ScaleIntoProduct(NodePass):
         if product is None or decode is None:
             return None
         other = node.inputs[1] if node.inputs[0] == product.output else node.inputs[0]
-        if graph.type(other).rank > graph.type(product.output).rank:
+        ours, theirs = graph.type(product.output).shape, graph.type(other).shape
+        if ours is None or theirs is None or len(theirs) > len(ours):
             return None
-        singles, constants = _factors(graph, other)
-        if singles is None:
+        factors = _factors(graph, other)
+        if factors is None:
             return Refusal(
                 "a factor computed at run time is not one number",
                 "one number",
                 str(graph.type(other)),
             )
+        singles, constants = factors
         right = _scaled_weights(graph, product, constants)
         if right is None:
             return Refusal(
@@ -89,26 +95,30 @@ def _product_of_integers(graph: Graph, node: Node) -> tuple[Node | None, Node | 
     return None, None
 
 
-Factors = tuple[list[str] | None, list[np.ndarray]]
-
-
-def _factors(graph: Graph, value: str) -> Factors:
-    """What a factor is the product of: values computed at run time, of one number each, and
-    constants; None: one of the values is more than a number.
+def _factors(graph: Graph, value: str) -> tuple[list[str], list[A]] | None:
+    """What a factor is the product of: numbers computed at run time, and constants; None: something
+    else.
     """
-    data = graph.constant(value)
-    if data is not None:
-        return [], [np.asarray(data)]
-    node, shape = graph.producer(value, "Mul"), graph.type(value).shape
-    if node is not None and graph.type(value).dtype is DType.F32:
-        (left, first), (right, second) = (_factors(graph, operand) for operand in node.inputs)
-        singles = None if left is None or right is None else left + right
-        return singles, first + second
-    single = shape is not None and all(size == 1 for size in shape)
-    return [value] if single else None, []
+    maker = graph.producer(value, "Mul")
+    parts = [value] if maker is None or _is_number(graph, value) else maker.inputs
+    singles, constants = [], []
+    for part in parts:
+        data = graph.constant(part)
+        if data is not None:
+            constants.append(np.asarray(data))
+        elif _is_number(graph, part):
+            singles.append(part)
+        else:
+            return None
+    return singles, constants
 
 
-def _scaled_weights(graph: Graph, product: Node, constants: list[np.ndarray]) -> str | None:
+def _is_number(graph: Graph, value: str) -> bool:
+    shape = graph.type(value).shape
+    return shape is not None and all(size == 1 for size in shape)
+
+
+def _scaled_weights(graph: Graph, product: Node, constants: list[A]) -> str | None:
     """The weights of a product with their scales multiplied; None where a constant has no place
     there.
     """
