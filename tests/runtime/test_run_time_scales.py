@@ -186,6 +186,35 @@ def test_one_quantizer_for_several_products(runtime: str) -> None:
 
 
 @EACH_RUNTIME
+@pytest.mark.parametrize("zero", [False, True])
+def test_what_onnx_runtime_fuses_dynamic_quantization_into(zero: bool, runtime: str) -> None:
+    constants = {"w": MATRIX, "ws": COLUMNS, "b": COLUMNS * 7}
+    right = ["w", "ws", "wz" if zero else "", "b"]
+    if zero:
+        constants["wz"] = np.zeros(24, np.int8)
+    dynamic_product = node("DynamicQuantizeMatMul", ["x", *right], domain="com.microsoft")
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node(
+            "MatMulIntegerToFloat",
+            ["q", "w", "s", "ws", "z", right[2], "b"],
+            ["y"],
+            domain="com.microsoft",
+        ),
+    ]
+    for written in ([dynamic_product], nodes):
+        built = model(
+            written, inputs={"x": [5, 16]}, constants=constants, domains={"com.microsoft": 1}
+        )
+        plan = fqfuse.compile(built)
+        assert len(source_at_run_time(plan)) == 1
+        x = {"x": floats(5, 16)}
+        (found,) = fqfuse.InferenceSession(plan, runtime).run(None, x)
+        (expected,) = run_ort(built, x)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+@EACH_RUNTIME
 def test_saved_and_loaded(runtime: str, tmp_path) -> None:
     plan = fqfuse.compile(CASES["matmul by columns"])
     fqfuse.save_plan(plan, tmp_path / "p.onnx")
