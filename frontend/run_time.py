@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 from onnx import NodeProto, TensorProto
 
+from ..ir.ops.spec import Attr
 from ..ir.types import DType, Quantization
 from .importer import Handler, Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
@@ -88,15 +89,14 @@ def _store(
         shift = ctx.cast(node, zero, DType.F32, "shift")
         value = ctx.emit(node, "Add", (value, shift), role="shifted")
     low, high = dtype.range
-    attrs = {"quant": Quantization.of(1.0), "dtype": dtype, "lo": low, "hi": high}
-    ctx.emit(
-        node,
-        "Quantize",
-        (value,),
-        {**attrs, "order": "round_first"},
-        outputs=(output,),
-        quantizer=names,
-    )
+    attrs: dict[str, Attr] = {
+        "quant": Quantization.of(1.0),
+        "dtype": dtype,
+        "lo": low,
+        "hi": high,
+        "order": "round_first",
+    }
+    ctx.emit(node, "Quantize", (value,), attrs, outputs=(output,), quantizer=names)
     ctx.codes[output] = names
 
 
@@ -163,10 +163,12 @@ def _weights(ctx: Importer, node: OnnxNode, codes: str, zero: str) -> str | None
     zeros = ctx.constant(zero) if zero else np.zeros(())
     if not codes or zeros is None or zeros.ndim > 1:
         return None
-    rank = len(ctx.type(codes).shape or ())
-    axis = (rank - 1 if node.op == "MatMulInteger" else 0) if zeros.size > 1 else None
-    if zeros.size > 1 and (rank < 2 or ctx.type(codes).shape[axis or 0] != zeros.size):
-        return None
+    shape = ctx.type(codes).shape or ()
+    axis = None
+    if zeros.size > 1:
+        axis = len(shape) - 1 if node.op == "MatMulInteger" else 0
+        if len(shape) < 2 or shape[axis] != zeros.size:
+            return None
     quant = Quantization.of(np.ones(zeros.size), zeros.reshape(-1), axis)
     names = ctx.codes.get(codes) or (
         ctx.add_quantizer(f"{node.name}.b", f"{node.op} of codes", codes),

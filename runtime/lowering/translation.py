@@ -121,13 +121,13 @@ def translate(
         arg = _ROLES[role]
         zero_points[arg] = zero.mask if len(zero.values) > 1 else 0
         result.args[arg_zero_points(arg)] = binder.constants.vector(zero.array)
-    for role, kind in zip(SOURCE_AT_RUN_TIME, (DataType.f32, DataType.s32), strict=True):
-        value = None if step is None else step.arg(role)
-        if value is not None:
-            is_scale = kind == DataType.f32
-            (scales if is_scale else zero_points)[Arg.SRC] = 0
-            arg = arg_scales(Arg.SRC) if is_scale else arg_zero_points(Arg.SRC)
-            result.args[arg] = _number(binder, value, kind)
+    factor, shift = (None if step is None else step.arg(role) for role in SOURCE_AT_RUN_TIME)
+    if factor is not None:
+        scales[Arg.SRC] = 0
+        result.args[arg_scales(Arg.SRC)] = _number(binder, factor, DataType.f32)
+    if shift is not None:
+        zero_points[Arg.SRC] = 0
+        result.args[arg_zero_points(Arg.SRC)] = _number(binder, shift, DataType.s32)
     chain: list[PostOp] = []
     for op in attr.post_ops:
         _append(binder, op, frame, dtype, chain, result)
