@@ -25,6 +25,7 @@ from .steps.standalone_quantizers import dequantize_alone, quantize_alone
 
 __all__ = ["plan_from_graph"]
 
+_DECODING = frozenset({"Dequantize", "RunTimeDequantize"})
 _POOLING = frozenset({"AveragePool", "GlobalAveragePool", "Resize"})
 
 
@@ -66,7 +67,7 @@ def _is_float32(builder: StepBuilder, node: Node) -> bool:
 
 def _primitives(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
-        if builder.is_claimed(node) or node.op in ("Quantize", "Dequantize"):
+        if builder.is_claimed(node) or node.op in _DECODING or node.op == "Quantize":
             continue
         if node.op in _POOLING and _is_float32(builder, node):
             pooling(builder, node)
@@ -78,15 +79,11 @@ def _primitives(builder: StepBuilder, nodes: list[Node]) -> None:
 
 def _leftovers(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
-        if not builder.is_claimed(node) and node.op != "Dequantize":
+        if not builder.is_claimed(node) and node.op not in _DECODING:
             (quantize_alone if node.op == "Quantize" else elementwise)(builder, node)
     for node in nodes:
-        if (
-            node.op == "Dequantize"
-            and not builder.is_claimed(node)
-            and builder.is_needed(node.output)
-        ):
-            dequantize_alone(builder, node)
+        if node.op in _DECODING and not builder.is_claimed(node) and builder.is_needed(node.output):
+            (dequantize_alone if node.op == "Dequantize" else plain)(builder, node)
 
 
 def _frozen(graph: Graph, builder: StepBuilder, target: str, options: Mapping[str, Attr]) -> Plan:

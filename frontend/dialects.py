@@ -11,7 +11,7 @@ from onnx import NodeProto
 
 from ..errors import UnsupportedOp
 from ..ir.ops.spec import NotCovered
-from . import fake_quantize, qonnx, qoperator, quantize_dequantize
+from . import fake_quantize, qonnx, qoperator, quantize_dequantize, run_time
 from .foreign import import_foreign
 from .importer import Handler, Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, signature
@@ -27,6 +27,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **quantize_dequantize.HANDLERS,
         **qoperator.HANDLERS,
         **qonnx.HANDLERS,
+        **run_time.HANDLERS,
     }
 )
 """(domain, op) -> handler of the ops that a dialect explains."""

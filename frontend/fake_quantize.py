@@ -28,12 +28,11 @@ _OUR_HINT: Final = (
 
 def import_fake_quantize(ctx: Importer, node: OnnxNode) -> None:
     """FakeQuantize(X, input_low, input_high, output_low, output_high){levels, auto_broadcast}:
-    ranges constant, broadcast to X.
+    ranges constant or computed, broadcast to X.
 
     Raises:
         InvalidModel: inputs or attributes are missing or unknown, or a range is not finite.
-        UnsupportedOp: a range is known at run time only, or PaddlePaddle's way of broadcasting is
-            asked for.
+        UnsupportedOp: PaddlePaddle's way of broadcasting is asked for.
     """
     if len(node.inputs) != 5 or not all(node.inputs):
         raise node.invalid(
@@ -75,15 +74,11 @@ def import_fake_quantize(ctx: Importer, node: OnnxNode) -> None:
 
 
 def _range(ctx: Importer, node: OnnxNode, index: int, role: str) -> str:
-    """A range as a constant of f32."""
+    """A range in f32: a constant, or what the model computes."""
     value = node.input(index)
     data = ctx.constant(value)
     if data is None:
-        raise UnsupportedOp(
-            f"{role} of FakeQuantize, {value!r}, is no constant: it is known at run time only",
-            where=node.where,
-            hint="freeze the quantizer's ranges before export (eval mode, observers off), so that they are initializers",
-        )
+        return ctx.cast(node, value, DType.F32, role)
     numbers = data.astype(np.float32)
     if not np.isfinite(numbers).all():
         raise node.invalid(

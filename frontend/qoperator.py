@@ -5,7 +5,7 @@ Each computes on codes. All become one form: Dequantize each operand, the op on 
 Quantize its result; the int32 bias of QLinearConv and QGemm is quantized with the product of the
 operands' scales. ONNX Runtime multiplies integers and requantizes in one step, so results may
 differ from its by 1 where a real number lies on a rounding tie. ONNX's own ConvInteger,
-MatMulInteger and DynamicQuantizeLinear have rows in the op table and need nothing here.
+MatMulInteger and DynamicQuantizeLinear: see `run_time.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import onnx
-from onnx import TensorProto
 
 from ..ir.rule import Refusal
 from .derived import FOLD_HINT, RULE, Derived, written
@@ -127,18 +126,13 @@ def _matmul_integer_to_float(at: Derived) -> None:
     column of B, or one.
     """
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (at.input(i) for i in range(7))
-    columns = at.ctx.constant(b_scale)
-    axis = -1 if columns is None or columns.size > 1 else None
     left = at.dequantized(a, a_scale, a_zero, "a")
-    right = at.dequantized(b, b_scale, b_zero, "b", axis=axis)
-    _with_bias(at, "MatMul", [left, right], "", bias)
+    _product_to_float(at, left, (b, b_scale, b_zero), bias)
 
 
 def _dynamic_quantize_matmul(at: Derived) -> None:
     """DynamicQuantizeMatMul(A, B, bs, bz?, bias?): A is quantized with the range it has at run
     time.
-
-    DynamicQuantizeLinear(A) -> MatMulInteger -> Cast -> Mul(as * bs) -> Add(bias).
     """
     ctx, node = at.ctx, at.node
     a, b, b_scale, b_zero, bias = (at.input(i) for i in range(5))
@@ -149,10 +143,15 @@ def _dynamic_quantize_matmul(at: Derived) -> None:
         ctx.fresh(f"{node.name}.{part}") for part in ("codes", "scale", "zero_point")
     )
     ctx.take(dynamic.rewritten(outputs=(codes, scale, zero)))
-    product = at.real("MatMulInteger", [codes, b, zero, *([b_zero] if b_zero else [])])
-    as_float = at.real("Cast", [product], {"to": TensorProto.FLOAT}, role="float")
-    factor = at.real("Mul", [scale, b_scale], role="factor")
-    _with_bias(at, "Mul", [as_float, factor], "scale", bias)
+    left = at.dequantized(codes, scale, zero, "a")
+    _product_to_float(at, left, (b, b_scale, b_zero), bias)
+
+
+def _product_to_float(at: Derived, left: str, right: tuple[str, str, str], bias: str) -> None:
+    """left @ real(B) + bias; `right`: B, its scale for each column or one, its zero point."""
+    columns = at.ctx.constant(right[1])
+    axis = -1 if columns is None or columns.size > 1 else None
+    _with_bias(at, "MatMul", [left, at.dequantized(*right, "b", axis=axis)], "", bias)
 
 
 # -- parts of them ---------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from ..ir.decision import Decision, Outcome
 from ..ir.ops.spec import Attr
 from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization, dimensions
+from . import run_time
 from .blocked import decode_blocks
 from .derived import FOLD_HINT, RULE
 from .element_types import dtype_of
@@ -63,7 +64,8 @@ def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
                 hint=quant.hint,
             )
         ctx.codes[output] = names
-        _keep(ctx, node, quant, names)
+        if not run_time.encode(ctx, node, dtype, names):
+            _keep(ctx, node, quant, names)
         return
     lo, hi, output, absorbed = _clipped(ctx, node, dtype)
     is_half = ctx.type(x).dtype in {DType.F16, DType.BF16}
@@ -90,7 +92,7 @@ def _import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     if isinstance(quant, Refusal):
         if node.attr("block_size", 0) > 0 and decode_blocks(ctx, node, names):
             ctx.refuse(node, RULE, quant)
-        else:
+        elif not run_time.decode(ctx, node, names):
             _keep(ctx, node, quant, names)
         return
     wanted = node.attr("output_dtype", TensorProto.UNDEFINED)

@@ -29,12 +29,14 @@ from .reduction_to_pooling import ReductionToPooling
 from .reorder_scale import ReorderScale
 from .retype_matmul_operand import RetypeMatmulOperand
 from .retype_signed_codes import RetypeSignedCodes
+from .scale_into_product import ScaleIntoProduct
 from .separate_computed_bias import SeparateComputedBias
 from .slice_pieces import SlicePieces
 from .split_fake_quantize import SplitFakeQuantize
 from .split_joined_source import SplitJoinedSource
 from .tabulate import Tabulate
 from .unify_concat_types import UnifyConcatTypes
+from .widen_operands import WidenOperands
 
 __all__ = ["PIPELINE", "Contract", "Observer", "Pass", "optimize", "passes_of", "run_pipeline"]
 
@@ -46,6 +48,8 @@ PIPELINE: tuple[Pass, ...] = (
     SlicePieces(),
     # because: to all that follows a sum of branches shall be what it is for two, an add
     NestVariadic(),
+    # because: a bias and what is behind it shall find a product of decoded values
+    ScaleIntoProduct(),
     # because: its axes are constant by now, and quantizers move past a pool of codes to what is in
     # front of it
     ReductionToPooling(),
@@ -106,6 +110,8 @@ PIPELINE: tuple[Pass, ...] = (
     MergeDuplicates(),
     # because: what is joined, codes or values, changes no more
     NestConcat(),
+    # because: nothing moves over an Unsqueeze any more, and post-ops want operands of full rank
+    WidenOperands(),
     # because: only multiplications that no quantizer took are left now
     ReorderScale(),
     # because: the other branch's quantization, which it prefers, is where it will be

@@ -8,9 +8,14 @@ from itertools import chain, count
 
 from ..ir.ops.spec import OpSpec
 
-__all__ = ["in_order", "positional", "with_roles"]
+__all__ = ["SOURCE_AT_RUN_TIME", "in_order", "positional", "with_roles"]
 
 Args = tuple[tuple[str, str], ...]
+
+SOURCE_AT_RUN_TIME = ("scales_src", "zero_points_src")
+"""Roles of the scale and the zero point of a step's source that are computed at run time: one f32
+number, and one code of the source's own type.
+"""
 
 
 def positional(row: OpSpec, args: Args) -> tuple[str, ...] | None:

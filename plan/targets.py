@@ -34,6 +34,7 @@ class Capability:
         dst_zero_point: a per-tensor destination zero point.
         src_scale: per-tensor scales on its sources.
         src_zero_point: a per-tensor zero point on its source.
+        run_time: scale and zero point of the source may be computed at run time.
         post_ops: kinds of post-ops (`kind` of their classes).
         sum_type: a sum reads its operand as another type than the destination's.
         sum_zero_point: a sum subtracts a zero point from its operand.
@@ -47,6 +48,7 @@ class Capability:
     dst_zero_point: bool = False
     src_scale: bool = False
     src_zero_point: bool = False
+    run_time: bool = False
     post_ops: frozenset[str] = frozenset()
     sum_type: bool = True
     sum_zero_point: bool = True
@@ -110,6 +112,7 @@ _V3: Mapping[str, Capability] = {
         dst_zero_point=True,
         src_scale=True,
         src_zero_point=True,
+        run_time=True,
         post_ops=_GEMM_POST_OPS | {DepthwiseConv.kind},
     ),
     "deconvolution": Capability(
@@ -128,6 +131,7 @@ _V3: Mapping[str, Capability] = {
         dst_zero_point=True,
         src_scale=True,
         src_zero_point=True,
+        run_time=True,
         post_ops=_GEMM_POST_OPS,
     ),
     "pooling": Capability(_ANY, _SAME, post_ops=_SIMPLE_POST_OPS),

@@ -25,7 +25,7 @@ from .accumulator import (
     accumulated,
     reach_of,
 )
-from .arguments import positional
+from .arguments import SOURCE_AT_RUN_TIME, positional
 from .attributes import DepthwiseConv
 from .findings import about, destination, of_steps, of_target
 from .targets import Target
@@ -53,9 +53,9 @@ class Schema:
 
 _WEIGHTED = ("src", "weights")
 SCHEMAS: Mapping[str, Schema] = {
-    "convolution": Schema(_WEIGHTED, ("bias",), constant=("weights", "bias")),
+    "convolution": Schema(_WEIGHTED, ("bias", *SOURCE_AT_RUN_TIME), constant=("weights", "bias")),
     "deconvolution": Schema(_WEIGHTED, ("bias",), constant=("weights", "bias")),
-    "matmul": Schema(_WEIGHTED, ("bias",)),
+    "matmul": Schema(_WEIGHTED, ("bias", *SOURCE_AT_RUN_TIME)),
     "binary": Schema(("src_0", "src_1"), ()),
     "concat": Schema(("src_0",), (), repeats=True),
     "eltwise": Schema(takes=()),
@@ -402,6 +402,8 @@ def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorTy
         for role in _WEIGHTED
     }
     reach = max((reach_of(dtype, zero) for zero in points["src"]), default=0.0)
+    if step.arg(SOURCE_AT_RUN_TIME[1]) is not None:  # a zero point that is computed is a code
+        reach = float(dtype.range[1] - dtype.range[0])
     if reach > CODE_REACH or any(zero not in WEIGHTS_ZERO_POINTS for zero in points["weights"]):
         return f"has zero points {list(points['src'])} and {list(points['weights'])}, too far from the codes for exact products"
     if not is_static(weights.shape):
@@ -440,6 +442,7 @@ def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
             yield f"reads {role} as {type_.dtype.value}, which {end} take"
         elif dst is not None and dst.dtype not in capability.dst.get(type_.dtype, ()):
             yield f"turns {type_.dtype.value} into {dst.dtype.value}, which {end} do"
+    yield from _run_time_problems(plan, step, target)
     src, weights, bias = (plan.find(step.arg(role)) for role in ("src", "weights", "bias"))
     if src is not None and weights is not None:
         if weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
@@ -448,3 +451,24 @@ def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
             yield _accumulator_problem(plan, step, src.dtype, weights)
     if bias is not None and bias.dtype is not DType.F32:
         yield f"adds a bias of {bias.dtype.value} instead of f32"
+
+
+def _run_time_problems(plan: Plan, step: Step, target: Target) -> Iterator[str]:
+    """Parameters of the source that are computed are one f32 number and one code, of a source of
+    codes that has no constant ones.
+    """
+    src = plan.find(step.arg("src"))
+    found = {role: plan.find(step.arg(role)) for role in SOURCE_AT_RUN_TIME}
+    if not any(step.arg(role) for role in SOURCE_AT_RUN_TIME) or src is None:
+        return
+    if not target.capability(step.primitive).run_time or step.arg(SOURCE_AT_RUN_TIME[0]) is None:
+        yield f"has computed parameters of src, which {step.primitive} of {target.name} does not take"
+    if src.dtype not in (DType.U8, DType.S8):
+        yield f"has computed parameters of src, which is {src.dtype.value} and no code"
+    if "src" in step.attr.scales or "src" in step.attr.zero_points:
+        yield "has constant and computed parameters of src"
+    for (role, type_), dtype in zip(found.items(), (DType.F32, src.dtype), strict=True):
+        if type_ is not None and (
+            type_.dtype is not dtype or type_.shape is None or any(d != 1 for d in type_.shape)
+        ):
+            yield f"has {role} of {type_text(type_)}, and it is one {dtype.value}"

@@ -14,6 +14,7 @@ from typing import assert_never
 
 from ..ir.text_write import name_text
 from ..ir.types import DType, TensorType
+from ..plan.arguments import SOURCE_AT_RUN_TIME
 from ..plan.attributes import (
     Binary,
     DepthwiseConv,
@@ -178,10 +179,12 @@ class Notation:
         return f"{type_.dtype.value}{'[*]' if type_.shape is None else _dims(type_.shape)}"
 
     def fused(self, step: Step) -> list[str]:
-        """What happens inside the step besides its own arithmetic, in order: bias, output scales,
-        post-ops, the final quantization.
+        """What happens inside the step besides its own arithmetic, in order: parameters of the source
+        that are computed, bias, output scales, post-ops, the final quantization.
         """
-        parts = ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
+        computed = [value for role, value in step.args if role in SOURCE_AT_RUN_TIME]
+        parts = [f"decode({', '.join(map(self.value, computed))})"] if computed else []
+        parts += ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
         if step.attr.output_scales is not None:
             parts.append(f"output_scales({_scale(step.attr.output_scales)})")
         if step.primitive == "reorder":

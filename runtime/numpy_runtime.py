@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from ..aligned import aligned, aligned_bytes
 from ..errors import InternalError
 from ..ir.ops.spec import Array
 from ..locks import ProcessLock
+from ..plan.arguments import SOURCE_AT_RUN_TIME
+from ..plan.attributes import Scale, ZeroPoint
 from ..plan.types import Plan, Step
 from ..plan.verify_shapes import SCHEMAS
 from .arena import Lifetimes, place, trace
@@ -274,9 +276,11 @@ def _bind_step(
     profile: NumericsProfile,
     threads: int,
 ) -> Kernel | EvaluatedKernel | None:
-    """The kernel of a step; None when a shape is not known yet."""
+    """The kernel of a step; None where only a run tells a shape, or a scale."""
     if step.primitive.startswith("onnx."):
         return EvaluatedKernel(plan, step)
+    if any(step.arg(role) is not None for role in SOURCE_AT_RUN_TIME):
+        return None
     if any(value not in shapes for value in (*step.inputs, step.output)):
         return None
     operands = {
@@ -310,6 +314,7 @@ def _run_once(
         **step_shapes(plan, step, arrays),
     }
     budget.check(plan, shapes)
+    step = _with_numbers(step, arrays)
     kernel = _bind_step(plan, step, shapes, {}, profile, pool.threads)
     if kernel is None:
         raise InternalError(f"the shapes of step {step.name} cannot be told from its inputs")
@@ -320,6 +325,22 @@ def _run_once(
         kernel.tasks(arrays, outputs), [Scratch(kernel.local_bytes) for _ in range(pool.threads)]
     ).run(pool)
     return outputs
+
+
+def _with_numbers(step: Step, arrays: Mapping[str, Array]) -> Step:
+    """The step with the parameters of its source as attributes, where a run has computed them."""
+    numbers = {role: value for role, value in step.args if role in SOURCE_AT_RUN_TIME}
+    if not numbers:
+        return step
+    scale, zero = (numbers.get(role) for role in SOURCE_AT_RUN_TIME)
+    attr = step.attr
+    if scale is not None:
+        attr = replace(attr, scales={**attr.scales, "src": Scale((arrays[scale].item(),))})
+    if zero is not None:
+        point = ZeroPoint((int(arrays[zero].item()),))
+        attr = replace(attr, zero_points={**attr.zero_points, "src": point})
+    args = tuple(arg for arg in step.args if arg[0] not in SOURCE_AT_RUN_TIME)
+    return replace(step, args=args, attr=attr)
 
 
 def run_step(

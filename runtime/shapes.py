@@ -90,7 +90,8 @@ def row_inputs(step: Step, spec: OpSpec) -> Sequence[str]:
     if step.primitive in ("binary", "concat"):
         return values
     if step.primitive in ("convolution", "deconvolution", "matmul"):
-        return values[: len(spec.inputs)]  # a MatMul has no bias
+        own = [value for role, value in step.args if role in ("src", "weights", "bias")]
+        return own[: len(spec.inputs)]  # a MatMul has no bias
     named = ((spec.inputs[0].name if role == "src" else role, value) for role, value in step.args)
     found = positional(spec, tuple(named))
     if found is None:

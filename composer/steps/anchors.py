@@ -162,6 +162,8 @@ class _Anchor:
     def _int8(self, source: Source, weights: Weights) -> None:
         scale = weights.scale * source.scale if self.v2 else weights.scale
         how = f"scale and zero point of {self.primitive}'s source"
+        if source.parameters:
+            how += ", computed at run time"
         if source.per_channel is not None:
             groups = np.repeat(source.per_channel, self.channels // source.per_channel.size)
             scale = vec(np.broadcast_to(scale, (self.channels,)) * groups)
@@ -178,14 +180,15 @@ class _Anchor:
         if self.v2:
             output_scales = scale_of(factors, 1 << self.axis)
         else:
-            scales = {"src": scale_of(source.scale), "weights": scale_of(factors, self.mask)}
+            scales = {} if source.parameters else {"src": scale_of(source.scale)}
+            scales["weights"] = scale_of(factors, self.mask)
         zero_points = {"src": int(source.zero_point), "weights": weights.zero_point}
         bias = self._bias_args(chain.composed, factors if self.v2 else vec(1.0))
         build_step(
             self.builder,
             self.node,
             self.primitive,
-            [("src", source.value), ("weights", weights.value), *bias],
+            [("src", source.value), ("weights", weights.value), *bias, *source.parameters],
             chain,
             attributes_of(chain.composed, scales, zero_points, output_scales),
             inside=(source.decode, weights.decode),

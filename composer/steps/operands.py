@@ -22,6 +22,7 @@ from ...plan.accumulator import (
     accumulated,
     reach_of,
 )
+from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.targets import Capability
 from ..formula.formula import Vec, vec
 from .chain import decoded
@@ -48,6 +49,8 @@ class Source:
         decode: the Dequantize that is folded in, or None.
         per_channel: scales along the channels of a grouped convolution, which its weights take;
             then `scale` is 1.
+        parameters: (role, value) of a scale and a zero point that are computed at run time; then
+            `scale` is 1, and `zero_point` 0.
     """
 
     value: str
@@ -57,6 +60,7 @@ class Source:
     decode: Node | None = None
     per_channel: Vec | None = None
     fraction: float = 0.0
+    parameters: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +96,8 @@ def source_of(
         groups: of a convolution.
     """
     node = graph.producer(value)
+    if node is not None and node.op == "RunTimeDequantize":
+        return _source_at_run_time(graph, node, capability)
     if node is None or node.op != "Dequantize":
         return Refusal(
             "the source is not quantized",
@@ -131,6 +137,25 @@ def source_of(
             "the primitive takes no zero point on its source", "zero point 0", f"{zero:g}"
         )
     return Source(codes, dtype, quant.scale[0], zero - part, node, fraction=part)
+
+
+def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> Source | Refusal:
+    codes, dtype = decode.inputs[0], graph.type(decode.inputs[0]).dtype
+    if not capability.run_time:
+        return Refusal(
+            "the scale and zero point of the source are computed at run time",
+            "constant ones",
+            decode.inputs[1],
+            "quantize statically, or choose another target",
+        )
+    if dtype not in capability.src:
+        return Refusal(
+            f"the primitive takes no {dtype.value} source",
+            ", ".join(sorted(kind.value for kind in capability.src)),
+            dtype.value,
+        )
+    parameters = tuple(zip(SOURCE_AT_RUN_TIME, decode.inputs[1:], strict=False))
+    return Source(codes, dtype, decode=decode, parameters=parameters)
 
 
 def _grouped_source(decode: Node, dtype: DType, groups: int) -> Source | Refusal:
@@ -225,10 +250,10 @@ def accumulator_refusal(
             str(weights.zero_point),
             "calibrate the weights to a range that holds 0",
         )
-    reach, hint = (
-        reach_of(source.dtype, source.zero_point),
-        "calibrate the source to a range around 0",
-    )
+    # a zero point that is computed is a code itself
+    low, high = source.dtype.range
+    farthest = high - low if source.parameters else reach_of(source.dtype, source.zero_point)
+    reach, hint = float(farthest), "calibrate the source to a range around 0"
     type_, data = graph.type(weights.value), graph.constant(weights.value)
     bound = (
         accumulated(type_.static_shape, data, weights.zero_point, summed, reach)

@@ -1,5 +1,5 @@
 """Rows of quantization: FakeQuantize, and fqfuse's own Quantize and Dequantize, whose parameters
-are attributes; DynamicQuantizeLinear.
+are attributes; the two halves whose parameters are computed at run time.
 """
 
 from __future__ import annotations
@@ -153,18 +153,33 @@ def _lookup(x: A, table: A, attrs: Attrs) -> A:  # noqa: ARG001
     return found.reshape(x.shape)
 
 
-# -- DynamicQuantizeLinear -------------------------------------------------------------------------
+# -- parameters that are computed at run time ------------------------------------------------------
 
 
-def _dynamic_quantize(x: A) -> tuple[A, A, A]:
+def _run_time_dequantize_shape(call: Call) -> Shape:
+    """The shape of x; scale and zero point are one number each, of any rank."""
+    for index in (1, 2):
+        if call.has(index) and any(dims.differ(size, 1) for size in call.shape(index)):
+            raise ShapeError(f"{call.name(index)} must be one number, found {call.type(index)}")
+    return call.shape(0)
+
+
+def _run_time_dequantize(x: A, scale: A, zero_point: A | None) -> A:
+    y = x.astype(np.float32)
+    if zero_point is not None:
+        y -= zero_point.astype(np.float32).reshape(())
+    y *= scale.reshape(())
+    return y
+
+
+def _dynamic_range(x: A) -> tuple[A, A]:
     low = np.minimum(np.min(x, initial=0), np.float32(0))
     high = np.maximum(np.max(x, initial=0), np.float32(0))
     scale = np.asarray((high - low) / np.float32(255), np.float32)
     if scale == 0:  # all zeros: any scale will do
         scale = np.asarray(1, np.float32)
-    zero = np.clip(np.rint(-low / scale), 0, 255).astype(np.uint8)
-    codes = np.clip(np.rint(x / scale) + zero.astype(np.float32), 0, 255)
-    return codes.astype(np.uint8), scale, np.asarray(zero)
+    zero = np.clip(np.rint(-low / scale), 0, 255)
+    return scale, np.asarray(zero).astype(np.uint8)
 
 
 QUANTIZATION: tuple[OpSpec, ...] = (
@@ -226,14 +241,26 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         onnx=False,
     ),
     row(
-        "DynamicQuantizeLinear",
-        "u8 codes of x with the scale and zero point of its own range, widened to hold 0.",
+        "RunTimeDequantize",
+        "(f32(x) - zero_point) * scale, by one scale and one zero point that are computed at run time.",
+        "x:C scale:S zero_point:C?",
+        types={"C": {DType.U8, DType.S8}, "S": {DType.F32}},
+        shape=_run_time_dequantize_shape,
+        compute=_run_time_dequantize,
+        result=DType.F32,
+        traits={Trait.ELEMENTWISE},
+        onnx=False,
+    ),
+    row(
+        "DynamicRange",
+        "Scale and zero point of u8 codes for the range of x, widened to hold 0 (of ONNX's DynamicQuantizeLinear).",
         "x:T",
         types={"T": {DType.F32}},
-        shape=lambda call: [call.shape(0), (), ()],
-        compute=_dynamic_quantize,
+        shape=lambda call: [(), ()],  # noqa: ARG005
+        compute=_dynamic_range,
         traits={Trait.TELLS_ZERO},
-        result=(DType.U8, DType.F32, DType.U8),
-        outputs=("y", "y_scale", "y_zero_point"),
+        result=(DType.F32, DType.U8),
+        outputs=("scale", "zero_point"),
+        onnx=False,
     ),
 )

@@ -145,6 +145,8 @@ def _shape(call: Call) -> Shape:
     for axis, value in zip(axes, data.ravel().tolist(), strict=True):
         if not value > 0:
             raise ShapeError(f"{'scales' if scaled else 'sizes'} must be positive, found {value}")
+        if value == np.inf:
+            raise ShapeError(f"scales must be finite, found {value}")
         result[axis] = _scaled(x[axis], value) if scaled else int(value)
     return tuple(result)
 

@@ -141,7 +141,7 @@ def offered(
         )
 
     def attempt(like: MemoryDesc) -> Offer:
-        translated = translate(binder, attr, same_frame(dims, like, written_out), dtype, mask)
+        translated = translate(binder, attr, same_frame(dims, like, written_out), dtype, mask, step)
         return translated.offer(make(translated.attributes), {})
 
     def layouts() -> Iterator[MemoryDesc]:

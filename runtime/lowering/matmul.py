@@ -153,7 +153,7 @@ def _product(binder: Binder, step: Step, view: Way) -> None:
         if full is None:
             raise NotLowered(f"a bias {list(binder.dims(bias))} for {list(dims)}")
         shift = bias_of(binder, step, full)
-    translated = translate(binder, step.attr, frame, dtype, 1 << (len(frame.dims) - 1))
+    translated = translate(binder, step.attr, frame, dtype, 1 << (len(frame.dims) - 1), step)
 
     def attempt(factors: tuple[MemoryDesc, MemoryDesc]) -> Offer:
         biased = None if shift is None else shift.desc

@@ -21,7 +21,6 @@ MODELS = {
     "no ONNX": (cli_files.no_onnx, "the file is no ONNX model, but a text file"),
     "empty": (cli_files.empty, "the file is empty"),
     "unknown domain": (cli_files.unknown_domain, "com.acme.Magic"),
-    "range at run time": (cli_files.range_at_run_time, "'low'"),
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto
 from support.onnx_cases import compare, model, node, ops, random, run_import
 
+import fqfuse
 from fqfuse.errors import InvalidModel, UnsupportedOp
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.decision import Quantizer
@@ -134,20 +135,17 @@ def test_pdpd_broadcasting_where_it_is_numpys():
         graph_from_onnx(proto)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "onednn"])
+def test_ranges_that_are_fed_mean_the_same(backend):
+    ranges, levels = CASES["per tensor"]
+    fed = fake_quantize(ranges, inputs={"x": [2, 3, 4, 5], "low": [], "high": [1]})
+    fed.graph.node[0].input[1:3] = ["low", "high"]
+    feeds = {"x": X, "low": np.float32(ranges[0]), "high": np.float32([ranges[1]])}
+    (found,) = fqfuse.InferenceSession(fqfuse.compile(fed), backend).run(None, feeds)
+    np.testing.assert_allclose(found, specification(X, *ranges, levels), rtol=1e-6)
+
+
 # -- what is wrong ---------------------------------------------------------------------------------
-
-
-def test_ranges_known_at_run_time_are_refused_with_the_node_and_a_remedy():
-    proto = fake_quantize(CASES["per tensor"][0], inputs={"x": [2, 3, 4, 5], "low": []})
-    proto.graph.node[0].input[1] = "low"
-    with pytest.raises(UnsupportedOp) as caught:
-        graph_from_onnx(proto)
-    assert (
-        caught.value.what
-        == "input_low of FakeQuantize, 'low', is no constant: it is known at run time only"
-    )
-    assert caught.value.where == "ModelProto: org.openvinotoolkit.FakeQuantize node 'fq'"
-    assert "initializers" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -384,7 +384,7 @@ def test_codes_in_blocks_of_an_input_stay_foreign_and_say_why():
 
 
 @pytest.mark.parametrize("opset", [10, 13, 19, 21])
-def test_scale_known_at_run_time_stays_foreign(opset):
+def test_a_scale_known_at_run_time_is_an_operand(opset):
     nodes = [
         node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
         node("DequantizeLinear", ["q", "s", "z"], name="dq"),
@@ -393,12 +393,18 @@ def test_scale_known_at_run_time_stays_foreign(opset):
         nodes, inputs={"x": [2, 3, 4, 5], "s": []}, constants={"z": np.uint8(100)}, opset=opset
     )
     graph = compare(proto, {"x": X, "s": np.float32(0.05)})
-    assert ops(graph) == ["Onnx", "Onnx"]
-    assert [decision.subject for decision in graph.decisions] == ["q", "dq"]
-    assert graph.node("dq").quantizer == ("q",)
+    assert ops(graph) == [
+        "Reciprocal",
+        "Mul",
+        "Cast",
+        "Add",
+        "Quantize",
+        "RunTimeDequantize",
+    ]
+    assert graph.node("q").quantizer == graph.node("dq").quantizer == ("q",)
 
 
-def test_twin_with_a_scale_known_at_run_time_stays_foreign():
+def test_twin_with_a_scale_known_at_run_time():
     nodes = [node("QuantizeLinear", ["x", "s", "z"], name="q", domain="com.microsoft")]
     proto = model(
         nodes,
@@ -408,7 +414,19 @@ def test_twin_with_a_scale_known_at_run_time_stays_foreign():
         opset=13,
     )
     graph = compare(proto, {"x": random([2, 3]), "s": np.float32(0.05)})
-    assert graph.node("q").attrs["domain"] == ""
+    assert ops(graph) == ["Reciprocal", "Mul", "Cast", "Add", "Quantize"]
+
+
+@pytest.mark.parametrize("scales", [[], [3]], ids=["no dimensions", "by channel"])
+def test_computed_scales_that_no_operand_can_be_stay_foreign(scales):
+    """Of a tensor without dimensions, and one for each channel."""
+    shape = [2, 3] if scales else []
+    nodes = [node("QuantizeLinear", ["x", "s", "z"], name="q")]
+    zero = np.full(scales, 100, np.uint8)
+    proto = model(nodes, inputs={"x": shape, "s": scales}, constants={"z": zero}, opset=13)
+    graph = compare(proto, {"x": random(shape), "s": np.full(scales, 0.05, np.float32)})
+    assert ops(graph) == ["Onnx"]
+    assert [decision.subject for decision in graph.decisions] == ["q"]
 
 
 def test_quantizing_to_four_bits_with_a_computed_scale():

@@ -409,7 +409,24 @@ def _sixteen_bits(d: Draft, x: Value) -> Value:
     return d.net.op("Add", y, d.net.dq(codes)) if d.yes(3) else y
 
 
+def _run_time(d: Draft, x: Value) -> Value:
+    """A convolution of codes whose zero point is an input, with scales behind it, one of which is
+    computed; or values times a number that is computed.
+    """
+    channels, net = d.channels(x), d.net
+    scale = net.op("Add", net.op("Abs", net.input(())), 0.25)
+    if d.yes(3):
+        return net.op("Mul", x, scale)
+    codes = net.q(x, d.draw(scales), 128)
+    zero = net.input((), dtype=DType.U8)
+    decoded = net.op("RunTimeDequantize", codes, 1.0, zero)
+    weights = net.weights((channels, channels, 1, 1), 1.0, 0)
+    y = net.op("Conv", decoded, weights, kernel_shape=(1, 1))
+    return net.op("Mul", y, net.op("Mul", scale, d.vector(y, st.sampled_from([0.5, 0.02]))))
+
+
 BLOCKS: dict[str, Block] = {
+    "run_time": _run_time,
     "residual": _residual,
     "concat": _concat,
     "normalized": _dense,

@@ -296,6 +296,13 @@ def _dequantize(run: Run, node: Node) -> Box:
     return box.widened(run.eps * size * np.abs(scale))
 
 
+def _run_time_dequantize(run: Run, node: Node) -> Box:
+    codes, scale, zero = (run.operand(node, index) for index in range(3))
+    ends = [end - zero.low for end in (codes.low, codes.high)]  # a zero point is an exact code
+    box = hull(*(end * factor for end in ends for factor in (scale.low, scale.high)))
+    return box.widened(run.eps * np.maximum(box.magnitude, scale.magnitude * 255))
+
+
 def _fake_quantize(run: Run, node: Node) -> Box:
     x = run.operand(node, 0)
     il, ih, ol, oh = (run.operand(node, i).low for i in range(1, 5))
@@ -372,6 +379,7 @@ _HANDLERS: dict[str, _Handler] = {
     "Resize": resize,
     "Quantize": _quantize,
     "Dequantize": _dequantize,
+    "RunTimeDequantize": _run_time_dequantize,
     "FakeQuantize": _fake_quantize,
     "Lookup": _lookup,
     "Cast": _cast,

@@ -43,6 +43,7 @@ PASSES = {
     "quantize_only": ("detect_quantize_only",),
     "computed_bias": ("separate_computed_bias",),
     "scaled_convolution": ("reorder_scale",),
+    "run_time": ("scale_into_product", "widen_operands"),
     "reshaped": ("move_reshape",),
     "padded": ("pad_into_convolution",),
     "sixteen_bits": ("decode_wide_codes",),

@@ -32,19 +32,6 @@ def unknown_domain(path: Path) -> None:
     _save(path, helper.make_node("Magic", ["x"], ["y"], name="wand", domain="com.acme"), "com.acme")
 
 
-def range_at_run_time(path: Path) -> None:
-    """A FakeQuantize whose input_low is an input of the model."""
-    node = helper.make_node(
-        "FakeQuantize",
-        ["x", "low", "high", "low", "high"],
-        ["y"],
-        name="fq",
-        domain=OPENVINO,
-        levels=256,
-    )
-    _save(path, node, OPENVINO, inputs=["low"], constants={"high": 1.0})
-
-
 def two_inputs(path: Path) -> None:
     """A sound model: `sum` and `difference` of `a` and `b`, f32 [N, 2]."""
     a, b, s, d = (

@@ -136,11 +136,4 @@ REDUCTION: tuple[Case, ...] = (
     case("TopK", X, [0], axis=0),
 )
 
-QUANTIZATION: tuple[Case, ...] = (
-    case("DynamicQuantizeLinear", X),
-    case("DynamicQuantizeLinear", np.abs(X)),
-    case("DynamicQuantizeLinear", -np.abs(X) - 3),
-    case("DynamicQuantizeLinear", np.zeros((3, 2), np.float32)),
-)
-
-CASES = MATMUL + NORMALIZATION + REDUCTION + QUANTIZATION
+CASES = MATMUL + NORMALIZATION + REDUCTION

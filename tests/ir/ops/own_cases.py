@@ -52,6 +52,12 @@ OWN_CASES: tuple[Case, ...] = (
     case("Dequantize", normal(2, 3, 4, dtype=np.uint8), quant=Quantization.of(0.05, 128)),
     case("Dequantize", normal(2, 3, 4, dtype=np.int8), quant=PER_CHANNEL),
     case("Dequantize", normal(2, 3, 4, dtype=np.int32), quant=Quantization.of(-0.05)),
+    case("RunTimeDequantize", normal(2, 3, dtype=np.uint8), *_ranges(0.25)),
+    case("RunTimeDequantize", normal(2, 3, dtype=np.uint8), *_ranges(0.3), np.uint8(119)),
+    case("RunTimeDequantize", normal(2, 3, dtype=np.int8), *_ranges(-0.3), np.int8(-7)),
+    case("DynamicRange", X),
+    case("DynamicRange", np.abs(X)),
+    case("DynamicRange", np.zeros((3, 2), np.float32)),
     case(
         "Lookup",
         normal(2, 3, 4, dtype=np.int8),

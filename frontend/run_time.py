@@ -1,0 +1,184 @@
+"""Quantization whose parameters are computed while the model runs: DynamicQuantizeLinear,
+MatMulInteger and ConvInteger, and Q/DQ with a computed scale and zero point.
+
+They become what static quantization becomes, with the parameters as operands::
+
+    DynamicQuantizeLinear(x)       ->  s, z = DynamicRange(x);  Quantize{1,0}(round(x / s) + z)
+    QuantizeLinear(x, s, z)        ->  Quantize{1,0}(x * (1 / s) + z)           s, z: one number each
+    DequantizeLinear(q, s, z)      ->  RunTimeDequantize(q, s, z)
+    Cast(MatMulInteger(a, b, ..))  ->  MatMul(RunTimeDequantize(a, 1, az), Dequantize{1,bz}(b))
+
+The first is exactly ONNX's; the second is what a Quantize with constant parameters computes, see
+docs/numerics.md: its codes differ from ONNX's by 1 on some ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from ..ir.ops.spec import Attr
+from ..ir.types import DType, Quantization
+from .importer import Handler, Importer
+from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
+
+__all__ = ["HANDLERS", "decode", "encode"]
+
+_CODES: Final = (DType.U8, DType.S8)
+
+
+def encode(ctx: Importer, node: OnnxNode, dtype: DType, names: tuple[str, ...]) -> bool:
+    """Imports a QuantizeLinear with one scale and one zero point, known at run time only; False
+    where it has other parameters.
+    """
+    x, scale, zero = node.input(0), node.input(1), node.input(2)
+    floats = {ctx.type(value).dtype for value in (x, scale)}
+    if dtype not in _CODES or floats != {DType.F32} or not _are_computed(ctx, node):
+        return False
+    if node.attr("precision") or not ctx.type(x).shape:  # none, or how many is not known
+        return False
+    factor = ctx.emit(node, "Reciprocal", (scale,), role="factor")
+    scaled = ctx.emit(node, "Mul", (x, factor), role="scaled")
+    _store(ctx, node, scaled, zero, dtype, names, node.output(0))
+    return True
+
+
+def decode(ctx: Importer, node: OnnxNode, names: tuple[str, ...]) -> bool:
+    """Imports a DequantizeLinear with one scale and one zero point, known at run time only; False
+    where it has other parameters.
+    """
+    codes, scale, zero = node.input(0), node.input(1), node.input(2)
+    known = ctx.type(codes).dtype in _CODES and ctx.type(scale).dtype is DType.F32
+    wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
+    if not known or wanted not in (TensorProto.UNDEFINED, TensorProto.FLOAT):
+        return False
+    if not _are_computed(ctx, node):
+        return False
+    inputs = (codes, scale, zero) if zero else (codes, scale)
+    ctx.emit(node, "RunTimeDequantize", inputs, outputs=node.outputs[:1], quantizer=names)
+    return True
+
+
+def _are_computed(ctx: Importer, node: OnnxNode) -> bool:
+    """True when a scale and a zero point are one number each, and one of them is computed."""
+    given = [value for value in (node.input(1), node.input(2)) if value]
+    computed = any(ctx.constant(value) is None for value in given)
+    return computed and not node.attr("block_size", 0) and _are_single(ctx, *given)
+
+
+def _are_single(ctx: Importer, *values: str) -> bool:
+    """True when each is one number, or absent."""
+    shapes = [ctx.type(value).shape for value in values if value]
+    return all(shape in ((), (1,)) for shape in shapes)
+
+
+def _store(
+    ctx: Importer,
+    node: OnnxNode,
+    value: str,
+    zero: str,
+    dtype: DType,
+    names: tuple[str, ...],
+    output: str,
+) -> None:
+    """A value plus the zero point, as codes."""
+    if zero:
+        shift = ctx.cast(node, zero, DType.F32, "shift")
+        value = ctx.emit(node, "Add", (value, shift), role="shifted")
+    low, high = dtype.range
+    attrs: dict[str, Attr] = {
+        "quant": Quantization.of(1.0),
+        "dtype": dtype,
+        "lo": low,
+        "hi": high,
+        "order": "round_first",
+    }
+    ctx.emit(node, "Quantize", (value,), attrs, outputs=(output,), quantizer=names)
+    ctx.codes[output] = names
+
+
+# -- ONNX's dynamic quantization -------------------------------------------------------------------
+
+
+def _import_dynamic_quantize(ctx: Importer, node: OnnxNode) -> None:
+    """y, y_scale, y_zero_point = DynamicQuantizeLinear(x)."""
+    x, (y, scale, zero) = node.input(0), (node.output(i) for i in range(3))
+    if not x or not y:
+        raise node.invalid(
+            "DynamicQuantizeLinear needs a tensor and its codes", "export the model again"
+        )
+    scale, zero = scale or ctx.fresh(f"{node.name}.scale"), zero or ctx.fresh(f"{node.name}.zero")
+    ctx.emit(node, "DynamicRange", (x,), outputs=(scale, zero), role="range")
+    names = (ctx.add_quantizer(node.name, node.op, x),)
+    scaled = ctx.emit(node, "Div", (x, scale), role="scaled")
+    rounded = ctx.emit(node, "Round", (scaled,), role="rounded")
+    _store(ctx, node, rounded, zero, DType.U8, names, y)
+
+
+def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
+    """MatMulInteger, ConvInteger(a, b, a_zero_point?, b_zero_point?), in s32.
+
+    A product that one Cast to f32 alone reads is a product of decoded codes, by the scale 1;
+    another one stays what it is.
+    """
+    a, b, a_zero, b_zero = (node.input(i) for i in range(4))
+    cast = _only_cast(ctx, node.output(0))
+    right = None if cast is None else _weights(ctx, node, b, b_zero)
+    if cast is None or right is None or not a or not _are_single(ctx, a_zero):
+        ctx.emit(node, node.op, node.inputs, node.attrs, outputs=node.outputs)
+        return
+    index, proto = cast
+    ctx.absorbed.add(index)
+    names = ctx.codes.get(a) or (ctx.add_quantizer(f"{node.name}.a", f"{node.op} of codes", a),)
+    one = ctx.add_constant(node, "scale", 1.0, DType.F32)
+    inputs = (a, one, a_zero) if a_zero else (a, one)
+    left = ctx.emit(node, "RunTimeDequantize", inputs, role="a", quantizer=names)
+    ctx.emit(
+        node,
+        "MatMul" if node.op == "MatMulInteger" else "Conv",
+        (left, right),
+        node.attrs,
+        outputs=(proto.output[0],),
+        absorbed=(proto.name or proto.output[0],),
+    )
+
+
+def _only_cast(ctx: Importer, product: str) -> tuple[int, NodeProto] | None:
+    """The Cast to f32 that alone reads a product."""
+    readers = ctx.readers(product)
+    if len(readers) != 1 or product in ctx.model_outputs:
+        return None
+    index, proto = readers[0]
+    if proto.op_type != "Cast" or normal_domain(proto.domain):
+        return None
+    to = next((item.i for item in proto.attribute if item.name == "to"), 0)
+    return (index, proto) if to == TensorProto.FLOAT else None
+
+
+def _weights(ctx: Importer, node: OnnxNode, codes: str, zero: str) -> str | None:
+    """The second factor, decoded by the scale 1; None where its zero points are computed."""
+    zeros = ctx.constant(zero) if zero else np.zeros(())
+    if not codes or zeros is None or zeros.ndim > 1:
+        return None
+    shape = ctx.type(codes).shape or ()
+    axis = None
+    if zeros.size > 1:
+        axis = len(shape) - 1 if node.op == "MatMulInteger" else 0
+        if len(shape) < 2 or shape[axis] != zeros.size:
+            return None
+    quant = Quantization.of(np.ones(zeros.size), zeros.reshape(-1), axis)
+    names = ctx.codes.get(codes) or (
+        ctx.add_quantizer(f"{node.name}.b", f"{node.op} of codes", codes),
+    )
+    ctx.codes[codes] = names
+    return ctx.emit(node, "Dequantize", (codes,), {"quant": quant}, role="b", quantizer=names)
+
+
+HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
+    (DEFAULT_DOMAIN, "DynamicQuantizeLinear"): _import_dynamic_quantize,
+    (DEFAULT_DOMAIN, "MatMulInteger"): _import_integer_product,
+    (DEFAULT_DOMAIN, "ConvInteger"): _import_integer_product,
+}

@@ -1,0 +1,58 @@
+"""Operands of a lower rank get the dimensions of length 1 that broadcasting gives them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.ops.spec import Trait
+from ..ir.types import DType
+from .base import Contract, NodePass, Verdict, decide
+
+__all__ = ["WidenOperands"]
+
+
+class WidenOperands(NodePass):
+    """Writes out the leading dimensions that an operand computed at run time is broadcast along.
+
+    Before -> after::
+
+        Mul(x: [N,C,H,W], s: [])  ->  Mul(x, Unsqueeze(s){0,1,2,3})
+
+    so that it can be the operand of a post-op, which has the destination's rank; the Unsqueeze is
+    another view of the same bytes.
+
+    Legal because: broadcasting puts dimensions of length 1 in front.
+    Refuses when: never.
+    """
+
+    name = "widen_operands"
+    contract = Contract("identity", "bitwise")
+
+    def run(self, graph: Graph) -> None:
+        """Looks at every elementwise operation of two operands."""
+        for node in graph.each():
+            if node.has(Trait.ELEMENTWISE) and node.spec.binary is not None:
+                decide(graph, self.name, node, self.rewrite(graph, node))
+
+    def rewrite(self, graph: Graph, node: Node) -> Verdict:
+        """Widens the operands of a node that are computed in f32."""
+        types = [graph.type(value) for value in node.inputs]
+        if any(type_.dtype is not DType.F32 or type_.shape is None for type_ in types):
+            return None
+        rank = max(type_.rank for type_ in types)
+        wide = [
+            value
+            if type_.rank == rank or graph.constant(value) is not None
+            else self._widened(graph, node, value, rank - type_.rank)
+            for value, type_ in zip(node.inputs, types, strict=True)
+        ]
+        if wide == list(node.inputs):
+            return None
+        graph.set_inputs(node, wide)
+        return f"{rank} dimensions"
+
+    def _widened(self, graph: Graph, node: Node, value: str, more: int) -> str:
+        axes = graph.add_constant(f"{value}/axes", np.arange(more, dtype=np.int64))
+        return graph.part(node, "Unsqueeze", [value, axes], "wide")

@@ -1,0 +1,235 @@
+"""Scales and zero points that are computed while the model runs, on both runtimes, against ONNX
+Runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from support.onnx_cases import model, node, run_ort
+
+import fqfuse
+from fqfuse.plan.arguments import SOURCE_AT_RUN_TIME
+from fqfuse.plan.types import Plan, Step
+
+EACH_RUNTIME = pytest.mark.parametrize("runtime", ["numpy", "onednn"])
+FLOAT, U8 = TensorProto.FLOAT, TensorProto.UINT8
+
+
+def weights_of(shape: Sequence[int], dtype: type, seed: int = 0) -> np.ndarray:
+    info = np.iinfo(dtype)
+    rng = np.random.default_rng(seed)
+    return rng.integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+def dynamic(
+    op: str,
+    weights: np.ndarray,
+    scale: np.ndarray,
+    zero: np.ndarray,
+    inputs: Sequence[int | str],
+    bias: np.ndarray | None = None,
+    **attributes: object,
+) -> onnx.ModelProto:
+    """What ONNX Runtime's dynamic quantization writes for one product and its activation."""
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node(op, ["q", "w", "z", "wz"], ["i"], **attributes),
+        node("Cast", ["i"], ["f"], to=FLOAT),
+        node("Mul", ["s", "ws"], ["sw"]),
+        node("Mul", ["f", "sw"], ["y" if bias is None else "p"]),
+    ]
+    constants = {"w": weights, "ws": scale, "wz": zero}
+    if bias is not None:
+        nodes += [node("Add", ["p", "b"], ["a"]), node("Relu", ["a"], ["y"])]
+        constants["b"] = bias
+    return model(nodes, inputs={"x": inputs}, constants=constants)
+
+
+def source_at_run_time(plan: Plan) -> list[Step]:
+    return [step for step in plan.steps if step.arg(SOURCE_AT_RUN_TIME[0]) is not None]
+
+
+def floats(*shape: int, seed: int = 1) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) * 2 + 0.3).astype(np.float32)
+
+
+ONE, ZERO = np.float32(0.01), np.int8(0)
+COLUMNS = np.linspace(0.005, 0.02, 24).astype(np.float32)
+MATRIX, KERNEL = weights_of((16, 24), np.int8), weights_of((8, 3, 3, 3), np.int8)
+CASES = {
+    "matmul": dynamic("MatMulInteger", MATRIX, ONE, ZERO, ["N", 16]),
+    "matmul by columns": dynamic(
+        "MatMulInteger", MATRIX, COLUMNS, np.zeros(24, np.int8), ["N", 16], COLUMNS * 9
+    ),
+    "matmul of three dimensions": dynamic(
+        "MatMulInteger", MATRIX, ONE, ZERO, ["N", 5, 16], COLUMNS
+    ),
+    "matmul of u8 weights": dynamic(
+        "MatMulInteger", weights_of((16, 24), np.uint8), ONE, np.uint8(119), ["N", 16], COLUMNS
+    ),
+    "convolution": dynamic(
+        "ConvInteger", KERNEL, ONE, ZERO, ["N", 3, 9, 8], floats(8, 1, 1), pads=[1, 1, 1, 1]
+    ),
+    "convolution by channels": dynamic(
+        "ConvInteger",
+        KERNEL,
+        np.linspace(0.01, 0.02, 8).astype(np.float32).reshape(8, 1, 1),
+        ZERO,
+        ["N", 3, 9, 8],
+        strides=[2, 1],
+    ),
+    "depthwise convolution": dynamic(
+        "ConvInteger",
+        weights_of((6, 1, 3, 3), np.int8),
+        ONE,
+        ZERO,
+        ["N", 6, 7, 7],
+        group=6,
+        pads=[1, 1, 1, 1],
+    ),
+}
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("case", CASES)
+def test_dynamic_quantization_is_onnx_runtimes_own(case: str, runtime: str) -> None:
+    plan = fqfuse.compile(CASES[case])
+    (step,) = source_at_run_time(plan)
+    assert not any("Integer" in other.primitive for other in plan.steps)
+    session = fqfuse.InferenceSession(plan, runtime, 2)
+    dims = plan.type("x").shape
+    for batch in (1, 3, 2):
+        x = floats(*(batch if isinstance(dim, str) else dim for dim in dims), seed=batch)
+        (found,) = session.run(None, {"x": x})
+        (expected,) = run_ort(CASES[case], {"x": x})
+        # sums are exact integers; a scale and a bias round once each, fused or not
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+    if runtime == "onednn":
+        (place,) = [p for p in session.placement() if p.step.name == step.name]
+        assert place.runtime == "onednn"
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("x", [np.zeros((2, 16), np.float32), np.full((2, 16), 3.5, np.float32)])
+def test_a_range_of_one_number(x: np.ndarray, runtime: str) -> None:
+    (found,) = fqfuse.InferenceSession(fqfuse.compile(CASES["matmul"]), runtime).run(None, {"x": x})
+    np.testing.assert_allclose(found, run_ort(CASES["matmul"], {"x": x})[0], rtol=1e-6)
+
+
+@EACH_RUNTIME
+def test_no_elements(runtime: str) -> None:
+    session = fqfuse.InferenceSession(fqfuse.compile(CASES["matmul"]), runtime)
+    assert session.run(None, {"x": np.zeros((0, 16), np.float32)})[0].shape == (0, 24)
+
+
+def quantized(constants: dict[str, np.ndarray], kind: int = U8) -> onnx.ModelProto:
+    """A product of codes whose scale `s` and zero point `z` are inputs, or constants."""
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w", "ws"], ["v"]),
+        node("MatMul", ["d", "v"], ["y"]),
+    ]
+    inputs = {"x": [4, 16], "s": [], "z": []}
+    given = {name: shape for name, shape in inputs.items() if name not in constants}
+    return model(
+        nodes, inputs=given, constants={"w": MATRIX, "ws": ONE, **constants}, types={"z": kind}
+    )
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_fed_scales_give_what_constant_ones_give(dtype: type, runtime: str) -> None:
+    plan = fqfuse.compile(quantized({}, helper.np_dtype_to_tensor_dtype(np.dtype(dtype))))
+    assert source_at_run_time(plan)
+    session = fqfuse.InferenceSession(plan, runtime, 1)
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        numbers = {
+            "s": np.float32(rng.uniform(0.005, 0.05)),
+            "z": rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, dtype=dtype),
+        }
+        numbers = {name: np.asarray(number) for name, number in numbers.items()}
+        x = floats(4, 16, seed=seed)
+        alone = fqfuse.InferenceSession(fqfuse.compile(quantized(numbers)), runtime, 1)
+        (expected,) = alone.run(None, {"x": x})
+        (found,) = session.run(None, {"x": x, **numbers})
+        assert found.tobytes() == expected.tobytes()
+
+
+@EACH_RUNTIME
+def test_one_quantizer_for_several_products(runtime: str) -> None:
+    nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
+    constants: dict[str, np.ndarray] = {}
+    for name in "abc":
+        constants[f"w{name}"] = weights_of((16, 8), np.int8, seed=ord(name))
+        constants[f"s{name}"] = np.float32(0.01 * ord(name))
+        nodes += [
+            node("MatMulInteger", ["q", f"w{name}", "z"], [f"i{name}"]),
+            node("Cast", [f"i{name}"], [f"f{name}"], to=FLOAT),
+            node("Mul", ["s", f"s{name}"], [f"m{name}"]),
+            node("Mul", [f"f{name}", f"m{name}"], [f"y{name}"]),
+        ]
+    built = model(nodes, inputs={"x": [3, 16]}, outputs=["ya", "yb", "yc"], constants=constants)
+    plan = fqfuse.compile(built)
+    assert len(source_at_run_time(plan)) == 3
+    assert sum(step.op == "DynamicRange" for step in plan.steps) == 1
+    x = floats(3, 16)
+    found = fqfuse.InferenceSession(plan, runtime).run(None, {"x": x})
+    for one, other in zip(found, run_ort(built, {"x": x}), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("zero", [False, True])
+def test_what_onnx_runtime_fuses_dynamic_quantization_into(zero: bool, runtime: str) -> None:
+    constants = {"w": MATRIX, "ws": COLUMNS, "b": COLUMNS * 7}
+    right = ["w", "ws", "wz" if zero else "", "b"]
+    if zero:
+        constants["wz"] = np.zeros(24, np.int8)
+    dynamic_product = node("DynamicQuantizeMatMul", ["x", *right], domain="com.microsoft")
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node(
+            "MatMulIntegerToFloat",
+            ["q", "w", "s", "ws", "z", right[2], "b"],
+            ["y"],
+            domain="com.microsoft",
+        ),
+    ]
+    for written in ([dynamic_product], nodes):
+        built = model(
+            written, inputs={"x": [5, 16]}, constants=constants, domains={"com.microsoft": 1}
+        )
+        plan = fqfuse.compile(built)
+        assert len(source_at_run_time(plan)) == 1
+        x = {"x": floats(5, 16)}
+        (found,) = fqfuse.InferenceSession(plan, runtime).run(None, x)
+        (expected,) = run_ort(built, x)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+@EACH_RUNTIME
+def test_saved_and_loaded(runtime: str, tmp_path) -> None:
+    plan = fqfuse.compile(CASES["matmul by columns"])
+    fqfuse.save_plan(plan, tmp_path / "p.onnx")
+    loaded = fqfuse.load_plan(tmp_path / "p.onnx")
+    assert loaded == plan
+    x = {"x": floats(3, 16)}
+    first, second = (fqfuse.InferenceSession(p, runtime).run(None, x)[0] for p in (plan, loaded))
+    assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_onednn_2_decodes_first(case: str) -> None:
+    plan = fqfuse.compile(CASES[case], target="onednn-v2")
+    assert not source_at_run_time(plan)
+    x = floats(*(2 if isinstance(dim, str) else dim for dim in plan.type("x").shape))
+    (expected,) = run_ort(CASES[case], {"x": x})
+    (found,) = fqfuse.InferenceSession(plan, "numpy").run(None, {"x": x})
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
