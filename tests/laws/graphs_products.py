@@ -335,3 +335,14 @@ def residual_under_another_shape(n: Net) -> tuple[Value, ...]:
     )
     skip = n.qdq(n.op("Tanh", n.input((2, 3, 2))), 2**-7, 128)
     return n.qdq(n.op("Relu", n.op("Add", skip, y)), 2**-6), n.op("Sigmoid", skip)
+
+
+@case
+def products_by_computed_scales(n: Net) -> tuple[Value, ...]:
+    """A matrix product and a convolution whose source has its scale and zero point as inputs."""
+    scale, zero = n.input(()), n.input((1,), dtype=DType.U8)
+    rows = n.op("RunTimeDequantize", n.q(n.input(("N", 8)), 2.0**-5, 128), scale, zero)
+    y = n.op("Relu", n.op("Add", n.op("MatMul", rows, n.weights((8, 4), axis=1)), 0.5))
+    maps = n.op("RunTimeDequantize", n.q(n.input(("N", 2, 4, 4)), 2.0**-5, 3), scale, zero)
+    weights = n.weights((3, 2, 3, 3))
+    return n.q(y, 2.0**-3), n.op("Conv", maps, weights, kernel_shape=(3, 3), pads=(1, 1, 1, 1))
