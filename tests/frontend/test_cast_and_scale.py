@@ -177,6 +177,7 @@ def network(op: str, codes, zero, scale, x_shape, **attributes) -> onnx.ModelPro
         ("Conv", None, np.abs(SCALES["axis 0"]) / 50, [2, 3, 9, 9]),
         ("Conv", np.float32(0), np.float32(0.01), [2, 3, 9, 9]),
         ("ConvTranspose", None, np.float32(0.01), [2, 6, 5, 5]),
+        ("ConvTranspose in 6 groups", None, np.abs(SCALES["axis 0"]) / 50, [2, 6, 5, 5]),
         ("MatMul", np.int8(5), np.abs(random((8,))) / 50, [7, 18]),
         ("Gemm", np.int8(0), np.abs(random((18, 1))) / 50, [7, 8]),
     ],
@@ -187,6 +188,8 @@ def test_products_run_in_int8_and_agree_with_onnx_runtime(op, zero, scale, x_sha
     if op in ("MatMul", "Gemm"):
         codes = codes.reshape(18, 8)
     attributes = {"transB": 1} if op == "Gemm" else {}
+    if "groups" in op:
+        op, attributes = "ConvTranspose", {"group": 6}
     proto = network(op, codes, zero, scale, x_shape, **attributes)
     x = random(x_shape, 3, 2)
     plan = fqfuse.compile(proto)
