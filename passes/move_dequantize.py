@@ -11,7 +11,7 @@ from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
-from ..ir.ops.spec import Trait
+from ..ir.ops.spec import Attr, Trait
 from ..ir.paths import keeps_shape
 from ..ir.types import DType, Quantization
 from .base import Contract, Refusal, decide, fits_f32, settle, swap
@@ -376,8 +376,8 @@ def _integers(graph: Graph, node: Node, decode: Node) -> str | Refusal:
             if graph.type(codes).dtype is to and not zero:
                 return codes
             if maker is not None:
-                own = {"quant": shifted(maker.quant, -int(zero)), "dtype": to}
-                attrs = {**maker.attrs, **own, "lo": low, "hi": high}
+                attrs: dict[str, Attr] = {**maker.attrs, "dtype": to, "lo": low, "hi": high}
+                attrs["quant"] = shifted(maker.quant, -int(zero))
                 value = f"{maker.output}/{to.value}"
                 return graph.again(maker, maker.inputs, attrs, value=value).output
             return Refusal(
