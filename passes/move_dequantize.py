@@ -89,8 +89,11 @@ class _Mover(Visitor):
     """The pass at work on a graph."""
 
     def __init__(self, name: str, graph: Graph) -> None:
-        self._name, self._graph = name, graph
-        self._tables, self._trail, self._joins = to_be_tabulated(graph), _Trail(), Joins(graph)
+        self._name, self._graph, self._trail = name, graph, _Trail()
+        # arithmetic around a Cast would seem to be worth a table, and without it is none
+        for node in graph.each("Cast"):
+            self._cast(node)
+        self._tables, self._joins = to_be_tabulated(graph), Joins(graph)
 
     def visit(self, node: Node) -> Rewrite | None:
         """Applies the rule that matches; what a Dequantize stands in front of then is looked at
