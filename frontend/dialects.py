@@ -12,6 +12,7 @@ from onnx import NodeProto
 from ..errors import UnsupportedOp
 from ..ir.ops.spec import NotCovered
 from . import fake_quantize, qonnx, qoperator, quantize_dequantize, run_time
+from .cast_and_scale import import_decoded
 from .foreign import import_foreign
 from .importer import Handler, Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, signature
@@ -64,7 +65,7 @@ def _import_standard(ctx: Importer, node: OnnxNode) -> None:
     except NotCovered as reason:  # training, say: the reference evaluator knows the old forms
         keep(ctx, node, reason)
         return
-    if upgraded is not None:
+    if upgraded is not None and not import_decoded(ctx, upgraded):
         import_newest(ctx, upgraded)
 
 

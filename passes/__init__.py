@@ -12,6 +12,7 @@ from .decode_wide_codes import DecodeWideCodes
 from .detect_quantize_only import DetectQuantizeOnly
 from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
+from .gather_codes import GatherCodes
 from .group import Group, passes_of
 from .group_to_layer_normalization import GroupToLayerNormalization
 from .mask_to_bounds import MaskToBounds
@@ -80,6 +81,9 @@ PIPELINE: tuple[Pass, ...] = (
     MergeDuplicates(),
     # because: it must be next to the producer before Dequantize moves up against it
     MoveQuantize(),
+    # because: a quantizer behind it has moved into the table by now, and what it decodes is moved
+    # on next
+    GatherCodes(),
     # because: what data movement, max pools and concatenations handle shall be codes
     Group((UnifyConcatTypes(), MoveDequantize())),
     # because: quantizers between its three operations have moved away, and its reshapes have not

@@ -11,12 +11,12 @@ from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
-from ..ir.ops.spec import Trait
+from ..ir.ops.spec import Attr, Trait
 from ..ir.paths import keeps_shape
-from ..ir.types import Quantization
+from ..ir.types import DType, Quantization
 from .base import Contract, Refusal, decide, fits_f32, settle, swap
 from .group import Local, Rewrite, Visitor
-from .retyping import moves_codes
+from .retyping import maker_of, moves_codes, shifted
 from .tabulate import to_be_tabulated
 from .unify_concat_types import Joins
 
@@ -25,6 +25,9 @@ __all__ = ["MoveDequantize"]
 
 _MERGED = frozenset({"Mul", "Div", "Add", "Sub"})
 """What joins a scale or a zero point, where the other operand is constant."""
+
+_INTEGERS = Quantization((1.0,), (0.0,))
+"""How codes decode to the integers that they are."""
 
 
 class MoveDequantize(Local):
@@ -43,16 +46,20 @@ class MoveDequantize(Local):
         Mul(Dequantize(q){s, z}, c)        ->  Dequantize(q){s*c, z}          c constant, one value or along s's axis
         Add(Dequantize(q){s, z}, c)        ->  Dequantize(q){s, z - c/s}      likewise
         Quantize(Dequantize(q){p}){p}      ->  q                              same type, q's codes within lo..hi
+        Cast(Dequantize(q){1, 0})          ->  q                              to q's type
+        Cast(Dequantize(Quantize(x){s, z}){1, y})  ->  Quantize(x){s, z - y}  to s8 or u8 that holds the codes less y; read by nothing else
+        Cast(q)                            ->  Dequantize(q){1, 0}            to f32; q made by a Quantize, moved about or not
 
     Legal because: Dequantize works element by element, and is increasing for s > 0; (q - z) * s * c
-    = (q - z) * (s * c). The last
-    one is exact in f32: |code - z| < 2^16, so the quotient is off by less than 2^-6 from the
-    integer that it is rounded to; it is what becomes of 16-bit codes too, which nothing else here
-    moves.
+    = (q - z) * (s * c). Quantize of the same codes is exact in f32: |code - z| < 2^16, so the
+    quotient is off by less than 2^-6 from the integer that it is rounded to; it is what becomes of
+    16-bit codes too, which nothing else here moves. A Cast of integers to a type that holds them
+    changes none, and back it is the Dequantize of scale 1: OpenVINO's low precision
+    transformations write both, and decode with Sub and Mul.
     Refuses when: a scale is negative (order would turn), parameters run along an axis, the
-    operands' codes differ in type,
-    what reads a relu knows no negative numbers (roots, logarithms): rounding could make some; or
-    the arithmetic becomes a table. A table costs the same whatever it holds, and what a quantizer
+    operands' codes differ in type, what reads a relu knows no negative numbers (roots, logarithms):
+    rounding could make some; what is cast to codes may be no integer of their type; or the
+    arithmetic becomes a table. A table costs the same whatever it holds, and what a quantizer
     writes around a decomposed gelu, erf(q) + 1, is a tie at every code: there another order of the
     same f32 operations gives other codes than the model.
     """
@@ -82,8 +89,11 @@ class _Mover(Visitor):
     """The pass at work on a graph."""
 
     def __init__(self, name: str, graph: Graph) -> None:
-        self._name, self._graph = name, graph
-        self._tables, self._trail, self._joins = to_be_tabulated(graph), _Trail(), Joins(graph)
+        self._name, self._graph, self._trail = name, graph, _Trail()
+        # arithmetic around a Cast would seem to be worth a table, and without it is none
+        for node in graph.each("Cast"):
+            self._cast(node)
+        self._tables, self._joins = to_be_tabulated(graph), Joins(graph)
 
     def visit(self, node: Node) -> Rewrite | None:
         """Applies the rule that matches; what a Dequantize stands in front of then is looked at
@@ -94,6 +104,8 @@ class _Mover(Visitor):
             return None
         if node.op == "Quantize":
             return self._cancelled(node)
+        if node.op == "Cast":
+            return self._cast(node)
         decodes = _decodes(graph, node)
         if not decodes:
             return None
@@ -149,6 +161,42 @@ class _Mover(Visitor):
         swap(graph, node, codes)
         erase_unread(graph, [decode])
         return Rewrite()
+
+    def _cast(self, node: Node) -> Rewrite | None:
+        """A Cast between codes and the integers that they stand for: the codes themselves, or their
+        Dequantize.
+        """
+        graph, to = self._graph, self._graph.type(node.output).dtype
+        readers = [reader.name for reader in graph.consumers(node.output)]
+        maker = maker_of(graph, node.input)
+        if to is DType.F32 and maker is not None and graph.type(node.input).dtype.is_code:
+            values = graph.add(
+                "Dequantize",
+                [node.input],
+                {"quant": _INTEGERS},
+                name=node.name,
+                outputs=[graph.fresh(f"{node.output}/values")],
+                origin=node.origin,
+                quantizer=maker.quantizer,
+            )
+            swap(graph, node, values.output)
+            decide(graph, self._name, values, "codes in f32: they decode with scale 1")
+            return Rewrite(readers)
+        decode = graph.decoder(node.input)
+        if decode is None or not to.is_code:
+            return None
+        codes = _integers(graph, node, decode)
+        if isinstance(codes, Refusal):
+            decide(graph, self._name, node, codes)
+            return None
+        reason = f"its reader takes the codes, as integers of {to.value}"
+        quantizers = self._trail.quantizers(decode)
+        settle(graph, quantizers, DequantizeFate.REDUNDANT, reason, [subject(node)])
+        decide(graph, self._name, node, "the integers that it gives are codes")
+        encode = graph.producer(decode.input, "Quantize")
+        swap(graph, node, codes)
+        erase_unread(graph, [encode, decode] if encode is not None else [decode])
+        return Rewrite(readers)
 
     def follow(self, anew: Mapping[str, str]) -> None:
         self._trail.follow(anew)
@@ -312,6 +360,40 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
             f"shape {list(constant.shape)}" if known else "a tensor of unknown rank",
         )
     return _Crossed(decode.input, quant, "joined the scale and zero point")
+
+
+def _integers(graph: Graph, node: Node, decode: Node) -> str | Refusal:
+    """The codes that are what a Cast gives of decoded ones, made in its type where need be."""
+    quant, codes, to = decode.quant, decode.input, graph.type(node.output).dtype
+    encode = maker_of(graph, codes)
+    bounds = (
+        graph.type(codes).dtype.range
+        if encode is None
+        else (encode.attr("lo", int), encode.attr("hi", int))
+    )
+    zero = quant.zero_point[0]
+    if quant.per_tensor and quant.scale[0] == 1 and zero.is_integer():
+        low, high = (bound - int(zero) for bound in bounds)
+        maker = _maker(graph, node, decode)
+        if to.range[0] <= low <= high <= to.range[1]:
+            if graph.type(codes).dtype is to and not zero:
+                return codes
+            if maker is not None:
+                attrs: dict[str, Attr] = {**maker.attrs, "dtype": to, "lo": low, "hi": high}
+                attrs["quant"] = shifted(maker.quant, -int(zero))
+                value = f"{maker.output}/{to.value}"
+                return graph.again(maker, maker.inputs, attrs, value=value).output
+            return Refusal(
+                "the codes are of another type than the integers that are wanted",
+                f"codes of {to.value}, or a quantizer that nothing else reads",
+                f"codes of {graph.type(codes).dtype.value}, zero point {zero:g}",
+            )
+    return Refusal(
+        f"what is cast to {to.value} is not surely one of its integers",
+        f"output scale 1, integers within {to.range[0]}..{to.range[1]}",
+        f"scale {quant.scale[0]:g}, codes {bounds[0]}..{bounds[1]} less {zero:g}",
+        f"give the quantizer the output range {to.range[0]}..{to.range[1]}",
+    )
 
 
 def _joined(graph: Graph, node: Node, decodes: list[Node]) -> _Crossed | Refusal:

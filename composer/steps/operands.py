@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ...ir.graph import Graph
 from ...ir.node import Node
 from ...ir.rule import Refusal
-from ...ir.types import DType, Quantization, is_static
+from ...ir.types import DType, Quantization, Shape, is_static
 from ...plan.accumulator import (
     ACCUMULATOR,
     CODE_REACH,
@@ -181,8 +181,8 @@ def _grouped_source(decode: Node, dtype: DType, groups: int) -> Source | Refusal
 def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights | Refusal:
     """The second input of an anchor as s8 codes, or why it must be read in f32.
 
-    `axis` is where output channels run in the weights. u8 codes are written as s8 with 128 less,
-    which changes nothing.
+    `axis` is where output channels run in the weights; of a deconvolution in groups those of one
+    group. u8 codes are written as s8 with 128 less, which changes nothing.
     """
     value = node.inputs[1]
     decode = graph.producer(value)
@@ -204,13 +204,9 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
             kind.value,
             "quantize weights to 8 bits",
         )
-    if quant.axis not in (None, axis):
-        return Refusal(
-            "the weights are quantized along another axis than the output channels",
-            f"axis {axis}",
-            f"axis {quant.axis}",
-            "quantize weights per output channel",
-        )
+    scale = _scale_of_outputs(quant, axis, groups, graph.type(codes).shape)
+    if isinstance(scale, Refusal):
+        return scale
     zeros = np.unique(quant.zero_points)
     if zeros.size != 1 or not float(zeros[0]).is_integer():
         return Refusal(
@@ -220,10 +216,6 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
             "quantize weights symmetrically",
         )
     zero = int(zeros[0])
-    scale = vec(quant.scales)
-    if groups > 1 and axis == 1 and scale.size > 1:
-        # ConvTranspose: entry j serves output channel j of every group
-        scale = np.tile(scale, groups)
     if data is None:
         if kind is not DType.S8:
             return Refusal(
@@ -236,6 +228,33 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
     if kind is not DType.S8:
         codes = graph.add_constant(f"{codes}/s8", array.astype(np.int8))
     return Weights(codes, scale, zero, decode)
+
+
+def _scale_of_outputs(
+    quant: Quantization, axis: int, groups: int, shape: Shape | None
+) -> Vec | Refusal:
+    """The weights' scale: one entry, or one for each output channel.
+
+    A deconvolution's weights are [IC, OC/g, ...]. Entry j of axis 1 serves output channel j of
+    every group. Entries of axis 0 belong to input channels: where they are the same within each
+    group (as where it has one), the group's sums, which are all of its output channels, take them.
+    """
+    scale, grouped = vec(quant.scales), groups > 1 and axis == 1
+    if quant.axis is None:
+        return scale
+    if quant.axis == axis:
+        return np.tile(scale, groups) if grouped else scale
+    outputs = shape[axis] if shape is not None and grouped else "?"
+    if quant.axis == 0 and isinstance(outputs, int):
+        by_group = scale.reshape(groups, -1)
+        if (by_group == by_group[:, :1]).all():
+            return np.repeat(by_group[:, 0], outputs)
+    return Refusal(
+        "the weights are quantized along another axis than the output channels",
+        f"axis {axis}, or one scale for each group" if grouped else f"axis {axis}",
+        f"axis {quant.axis}",
+        "quantize weights per output channel",
+    )
 
 
 def accumulator_refusal(

@@ -201,6 +201,55 @@ def test_the_mask_of_weights_scales(group: int, mask: int) -> None:
     assert scale.values == pytest.approx((0.1, 0.2, 0.3, 0.4))
 
 
+def _deconvolved(n: Net, scale: object, axis: int, shape: tuple[int, ...], group: int) -> Value:
+    x = n.qdq(n.input(("N", shape[0], 4, 4)), 2**-6, 3)
+    window = {"kernel_shape": shape[2:], "strides": (2, 2)}
+    return n.op("ConvTranspose", x, n.weights(shape, scale, axis), group=group, **window)
+
+
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
+@pytest.mark.parametrize(
+    ("shape", "group", "axis", "scale", "outputs"),
+    [
+        ((4, 1, 3, 3), 4, 0, [0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4]),
+        ((4, 1, 3, 3), 2, 0, [0.1, 0.1, 0.3, 0.3], [0.1, 0.3]),
+        ((2, 3, 3, 3), 2, 0, [0.1, 0.2], [0.1, 0.1, 0.1, 0.2, 0.2, 0.2]),
+        ((4, 2, 3, 3), 2, 1, [0.1, 0.2], [0.1, 0.2, 0.1, 0.2]),
+        ((6, 2, 2, 2), 3, 0, [0.5, 0.5, 0.1, 0.1, 0.2, 0.2], [0.5, 0.5, 0.1, 0.1, 0.2, 0.2]),
+    ],
+)
+def test_scales_of_groups_of_a_deconvolution_are_those_of_their_outputs(
+    target: str, shape: tuple[int, ...], group: int, axis: int, scale: object, outputs: object
+) -> None:
+    n = Net()
+    y = _deconvolved(n, scale, axis, shape, group)
+    graph = n.done(y)
+    plan = plan_from_graph(optimize(graph.copy()), target)
+    step = steps(plan, "deconvolution")[0]
+    assert plan.type(step.arg("weights")).dtype is DType.S8
+    found = step.attr.scales["weights"] if target != "onednn-v2" else step.attr.output_scales
+    of_source = 2**-6 if target == "onednn-v2" else 1
+    assert found.values == pytest.approx(np.asarray(outputs) * of_source)
+    feeds = feeds_for(graph)
+    boxes = run_boxes(graph, feeds, GRANTED)[y]
+    for runtime in ("numpy", "auto"):
+        (values,) = InferenceSession(plan, runtime, 1).run(None, feeds)
+        assert boxes.outside(values) <= 1e-5
+
+
+@pytest.mark.parametrize(("shape", "group"), [((4, 3, 3, 3), 2), ((4, 3, 3, 3), 1)])
+def test_scales_that_differ_within_a_group_of_a_deconvolution(
+    shape: tuple[int, ...], group: int
+) -> None:
+    n = Net()
+    y = _deconvolved(n, [0.1, 0.2, 0.3, 0.3], 0, shape, group)
+    plan = compiled(n, y)
+    (refused,) = refusals(plan, "along another axis than the output channels")
+    assert refused.found == "axis 0"
+    assert ("each group" in refused.expected) == (group > 1)
+    assert plan.type(steps(plan, "deconvolution")[0].arg("weights")).dtype is DType.F32
+
+
 def test_scales_of_groups_multiply_those_of_the_weights() -> None:
     n = Net()
     x = n.qdq(n.input(("N", 4, 4, 4)), [0.5, 0.5, 0.25, 0.25], 7, axis=1)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from laws.build import Value
 from laws.drafts import Draft, scales
 
-from fqfuse.ir.types import DType
+from fqfuse.ir.types import DType, Quantization
 
 Block = Callable[[Draft, Value], Value]
 
@@ -223,10 +223,26 @@ def _quantize_only(d: Draft, x: Value) -> Value:
     scale, zero = d.draw(scales), d.draw(st.sampled_from([0, 128, 100]))
     least = d.draw(st.sampled_from([0, 0, -128]))
     y = d.net.fq(x, -zero * scale, (255 - zero) * scale, least, least + 255)
+    if d.yes():
+        stored = d.net.op("Cast", y, to=DType.S8 if least < 0 else DType.U8)
+        y = d.net.op("Cast", stored, to=DType.F32)
     decoded = d.net.op("Mul", d.net.op("Sub", y, float(zero + least)), scale)
     if d.yes(3):
         d.values.append(y)
     return d.convolved(decoded, d.channels(x)) if d.yes() else decoded
+
+
+def _embedded(d: Draft, x: Value) -> Value:
+    """Rows of a table of codes, picked at run time, added to what is there."""
+    channels, rows = d.channels(x), d.draw(st.integers(3, 7))
+    codes = d.net.graph.add_constant("table", d.net.codes((rows, channels, 4, 4)))
+    axis = d.draw(st.sampled_from([None, 0, 1]))
+    count = {None: 1, 0: rows, 1: channels}[axis]
+    zeros = d.net.rng.integers(-3, 4, count) if d.yes(3) else d.draw(st.integers(-3, 3))
+    quant = Quantization.of(2.0 ** -d.net.rng.integers(5, 8, count), zeros, axis)
+    picked = d.net.input((1,), dtype=DType.S64)
+    y = d.net.op("Gather", d.net.dq(codes, quant), picked)
+    return d.net.op("Add", x, d.maybe_quantized(y))
 
 
 def _computed_bias(d: Draft, x: Value) -> Value:
@@ -436,6 +452,7 @@ BLOCKS: dict[str, Block] = {
     "several_quantizers": _several_quantizers,
     "moved": _moved,
     "quantize_only": _quantize_only,
+    "embedded": _embedded,
     "computed_bias": _computed_bias,
     "scaled_convolution": _scaled_convolution,
     "decomposed": _decomposed,

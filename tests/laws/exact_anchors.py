@@ -250,18 +250,21 @@ def _source(d: _Drawing, shape: Sequence[int]) -> tuple[str, A, float]:
     return d.decoded(d.input(codes), scale, zero, dtype), codes.astype(np.float64) - zero, scale
 
 
-def _kernel(d: _Drawing, shape: Sequence[int], axis: int) -> tuple[str, A, A]:
+def _kernel(d: _Drawing, shape: Sequence[int], axis: int, alike: int = 1) -> tuple[str, A, A]:
     """Constant s8 weights, decoded: the value, the integers minus the zero point, and a scale for
-    each index of `axis`.
+    each index of `axis`, the same for `alike` neighbours.
     """
     codes = d.weights(shape)
     zero = 0 if d.even or not d.chance(0.08) else int(d.rng.integers(-20, 21))
     d.anchor.floats = zero != 0 and d.anchor.kind != "MatMul"
     many = d.chance(0.6)
     scales = np.asarray(
-        [d.scale(0.01) for _ in range(shape[axis])] if many else d.scale(0.01), np.float32
+        [d.scale(0.01) for _ in range(shape[axis] // alike)] if many else d.scale(0.01), np.float32
     )
-    d.say(f"weights {list(shape)}{' per channel' if many else ''}{f' zero {zero}' if zero else ''}")
+    if many:
+        scales = np.repeat(scales, alike)
+    along = f" scales along axis {axis}" if many else ""
+    d.say(f"weights {list(shape)}{along}{f' zero {zero}' if zero else ''}")
     name = d.decoded(d.constant(codes, "w"), scales, zero, np.int8, axis if many else None)
     return (
         name,
@@ -549,7 +552,12 @@ def _deconvolution(d: _Drawing, most: int) -> None:
         lambda: (*_channels(d), _drawn_transposed(d)), lambda w: math.prod(w.spatial)
     )
     x, codes, s = _source(d, (int(d.rng.integers(1, 4)), c, *win.spatial))
-    w, kernel, scales = _kernel(d, (c, o // groups, *win.kernel), 1)
+    if groups > 1 and d.chance(0.4):  # one scale for each group, along the input channels
+        w, kernel, scales = _kernel(d, (c, o // groups, *win.kernel), 0, c // groups)
+        scales = np.repeat(scales[:: c // groups], o // groups)
+    else:
+        w, kernel, scales = _kernel(d, (c, o // groups, *win.kernel), 1)
+        scales = np.tile(scales, groups)
     _say_window(d, win, groups)
     turned = (
         kernel.reshape(groups, c // groups, o // groups, *win.kernel)
@@ -562,7 +570,7 @@ def _deconvolution(d: _Drawing, most: int) -> None:
         most,
         "ConvTranspose",
         (x, w),
-        s * np.tile(scales, groups),
+        s * scales,
         sums,
         1,
         group=groups,

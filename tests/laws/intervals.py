@@ -339,8 +339,13 @@ def _lookup(run: Run, node: Node) -> Box:
 
 def _cast(run: Run, node: Node) -> Box:
     x, wanted = run.operand(node, 0), node.attr("to", DType)
-    assert wanted.is_float or (x.low == x.high).all(), "a cast of an uncertain value to integers"
-    return x if wanted.is_float else exactly(np.trunc(x.low))
+    if wanted.is_float:
+        return x
+    cast = Box(np.trunc(x.low), np.trunc(x.high))
+    if (x.low != x.high).any():
+        low, high = wanted.range
+        assert low <= cast.low.min() <= cast.high.max() <= high, "a cast that may wrap around"
+    return cast
 
 
 def _shape(run: Run, node: Node) -> Box:

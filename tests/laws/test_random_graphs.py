@@ -41,6 +41,7 @@ PASSES = {
     "several_quantizers": ("merge_duplicates",),
     "moved": ("move_dequantize", "move_quantize", "slice_pieces", "recognize_shuffle"),
     "quantize_only": ("detect_quantize_only",),
+    "embedded": ("gather_codes",),
     "computed_bias": ("separate_computed_bias",),
     "scaled_convolution": ("reorder_scale",),
     "run_time": ("scale_into_product", "widen_operands"),
