@@ -77,6 +77,9 @@ PIPELINE: tuple[Pass, ...] = (
     MaskToBounds(),
     # because: its transposes are data movement that the moves below can cross
     NormalizeGemm(),
+    # because: what adds or multiplies is there by now, and quantizers and reshapes move over what
+    # this puts in
+    WidenOperands(),
     # because: a value quantized twice alike has two readers, which would keep it in f32
     MergeDuplicates(),
     # because: it must be next to the producer before Dequantize moves up against it
@@ -114,8 +117,6 @@ PIPELINE: tuple[Pass, ...] = (
     MergeDuplicates(),
     # because: what is joined, codes or values, changes no more
     NestConcat(),
-    # because: nothing moves over an Unsqueeze any more, and post-ops want operands of full rank
-    WidenOperands(),
     # because: only multiplications that no quantizer took are left now
     ReorderScale(),
     # because: the other branch's quantization, which it prefers, is where it will be
