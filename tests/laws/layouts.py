@@ -633,7 +633,10 @@ def resize(d: Draw, x: Value) -> Value:
     x = maps
     factors = [1.0, 1.0, *(d.pick(1.0, 2.0, 3.0) for _ in x.shape[2:])]
     mode = d.pick("nearest", "linear")
-    given = {"error": x.error + _ROUNDING * x.high} if mode == "linear" else {}
+    # ONNX Runtime computes positions in f32: the largest is off by two roundings, 2^-23 of it, and
+    # neighbours differ by 2 * high
+    positions = sum(x.shape[2:]) * 2.0**-22
+    given = {"error": x.error + (_ROUNDING + positions) * x.high} if mode == "linear" else {}
     shape = [int(size * factor) for size, factor in zip(x.shape, factors, strict=True)]
     scales = d.constant(np.asarray(factors, np.float32))
     attrs = (
