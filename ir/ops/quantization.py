@@ -232,7 +232,7 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         types={"T": {DType.F32}},
         shape=lambda call: [call.shape(0), (), ()],
         compute=_dynamic_quantize,
-        traits={Trait.TELLS_ZERO},
+        traits={Trait.TELLS_ZERO, Trait.JUMPS},
         result=(DType.U8, DType.F32, DType.U8),
         outputs=("y", "y_scale", "y_zero_point"),
     ),
