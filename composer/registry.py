@@ -83,7 +83,7 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section(
         "Algebra: where 0 shows",
-        "Applied in front of roots, logarithms, powers and comparisons.",
+        "Applied in front of roots, logarithms, powers and comparisons; with a V in front of what jumps, roundings and comparisons.",
         (EXACT_ZERO,),
     ),
     Section(

@@ -36,6 +36,7 @@ class EltwiseAlgorithm:
         transcendental: libraries compute it by polynomials: a quantized result may be 1 off, and
             f32 differs in the last bits.
         tells_zero: 0 and the numbers next to it give NaN, infinity and something else.
+        jumps: some number and those next to it give results that are far apart, and finite.
         clips: alpha and beta are bounds, which may be infinite; even a NaN comes out between them.
     """
 
@@ -44,6 +45,7 @@ class EltwiseAlgorithm:
     reach: Callable[[float, float, float], float]
     transcendental: bool = False
     tells_zero: bool = False
+    jumps: bool = False
     clips: bool = False
 
 
@@ -53,11 +55,12 @@ class BinaryAlgorithm:
 
     Attributes:
         doc: the definition.
-        tells_zero: see `EltwiseAlgorithm`.
+        tells_zero, jumps: see `EltwiseAlgorithm`.
     """
 
     doc: str
     tells_zero: bool = False
+    jumps: bool = False
 
 
 def _everything(*_: float) -> float:
@@ -125,7 +128,7 @@ ELTWISE: Mapping[str, EltwiseAlgorithm] = {
         lambda alpha, _, bound: max(1.0, abs(alpha)) * bound,
         Cost.CHEAP,
     ),
-    "round": _row("the nearest integer, ties to even", _one_more, Cost.CHEAP),
+    "round": _row("the nearest integer, ties to even", _one_more, Cost.CHEAP, jumps=True),
     "soft_relu": _row(
         "ln(1 + e**(alpha * x)) / alpha",
         lambda alpha, _, bound: bound + 1 / abs(alpha) if alpha else math.inf,
@@ -144,10 +147,10 @@ BINARY: Mapping[str, BinaryAlgorithm] = {
     "div": BinaryAlgorithm("x / y"),
     "max": BinaryAlgorithm("the larger"),
     "min": BinaryAlgorithm("the smaller"),
-    "ge": BinaryAlgorithm("x >= y", tells_zero=True),
-    "gt": BinaryAlgorithm("x > y", tells_zero=True),
-    "le": BinaryAlgorithm("x <= y", tells_zero=True),
-    "lt": BinaryAlgorithm("x < y", tells_zero=True),
-    "eq": BinaryAlgorithm("x == y", tells_zero=True),
-    "ne": BinaryAlgorithm("x != y", tells_zero=True),
+    "ge": BinaryAlgorithm("x >= y", tells_zero=True, jumps=True),
+    "gt": BinaryAlgorithm("x > y", tells_zero=True, jumps=True),
+    "le": BinaryAlgorithm("x <= y", tells_zero=True, jumps=True),
+    "lt": BinaryAlgorithm("x < y", tells_zero=True, jumps=True),
+    "eq": BinaryAlgorithm("x == y", tells_zero=True, jumps=True),
+    "ne": BinaryAlgorithm("x != y", tells_zero=True, jumps=True),
 }

@@ -13,6 +13,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Attr, Trait
 from ..ir.paths import keeps_shape
+from ..ir.telling import jumps_behind
 from ..ir.types import DType, Quantization
 from .base import Contract, Refusal, decide, fits_f32, settle, swap
 from .group import Local, Rewrite, Visitor
@@ -57,9 +58,11 @@ class MoveDequantize(Local):
     changes none, and back it is the Dequantize of scale 1: OpenVINO's low precision
     transformations write both, and decode with Sub and Mul.
     Refuses when: a scale is negative (order would turn), parameters run along an axis, the
-    operands' codes differ in type, what reads a relu knows no negative numbers (roots, logarithms):
-    rounding could make some; what is cast to codes may be no integer of their type; or the
-    arithmetic becomes a table. A table costs the same whatever it holds, and what a quantizer
+    operands' codes differ in type, a constant is added and what follows jumps (a rounding or
+    comparison of the model's own), which would tell it from what (q - (z - c/s))*s rounds to at
+    q = z; what reads a relu knows no negative numbers (roots, logarithms): rounding could make
+    some; what is cast to codes may be no integer of their type; or the arithmetic becomes a table.
+    A table costs the same whatever it holds, and what a quantizer
     writes around a decomposed gelu, erf(q) + 1, is a tie at every code: there another order of the
     same f32 operations gives other codes than the model.
     """
@@ -350,6 +353,13 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
         return None
     shape = graph.type(decode.output).shape
     quant = None
+    if node.op in ("Add", "Sub") and jumps_behind(graph, node):
+        # (q - z)*s + c is c at q = z, and (q - (z - c/s))*s rounds to either side of it
+        return Refusal(
+            "the constant stays behind the scale: what follows tells it from the numbers next to it",
+            "nothing that jumps, or a quantizer in between",
+            "a rounding or a comparison",
+        )
     if shape is not None and keeps_shape(graph, node, decode.output):
         quant = _with_constant(node.op, decode.quant, np.asarray(constant, np.float64), len(shape))
     if quant is None:

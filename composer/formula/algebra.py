@@ -88,14 +88,14 @@ def composed(a: BasicOp, b: BasicOp) -> Neighbours | None:
         product = vec(a.values * b.values)
         return (ScaleBy(product),) if is_normal(product) else None
     if isinstance(a, Shift) and isinstance(b, Shift):
-        return (Shift(vec(a.values + b.values)),)
+        return (a.then(b),)
     return _distributed(a, b)
 
 
 def _distributed(a: BasicOp, b: BasicOp) -> Neighbours | None:
     """(x+B)*C = x*C + B*C: the factor in front of the shift, where f32 holds the product."""
     if isinstance(a, Shift) and isinstance(b, ScaleBy) and _holds(a.values * b.values):
-        return b, replace(a, values=vec(a.values * b.values))
+        return b, a.scaled(b.values)
     return None
 
 

@@ -8,7 +8,7 @@ they become attributes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -56,15 +56,53 @@ class ScaleBy:
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """y = y + values; `why` as above."""
+    """y = y + values; `why` as above.
+
+    Attributes:
+        values: what is added.
+        added: of several shifts in a row that became one, what was added behind the first, as the
+            model adds and scales it, in f32: the chain is that where the first one made it 0, as it
+            does of codes that are their zero point. None of a single one.
+    """
 
     values: Vec
     why: str = field(default="", repr=False)
+    added: tuple[Vec, Vec] | None = field(default=None, repr=False)
+
+    @property
+    def parts(self) -> tuple[Vec, Vec]:
+        """The first shift, and what was added behind it."""
+        return self.added or (self.values, vec(0.0))
+
+    def then(self, other: Shift) -> Shift:
+        """Both in a row."""
+        first, behind = self.parts
+        together = vec(self.values + other.values)
+        return replace(self, values=together, added=(first, _single(behind + other.values)))
+
+    def scaled(self, factor: Vec) -> Shift:
+        """What it is behind a factor that stood behind it."""
+        values = vec(self.values * factor)
+        if self.added is None:
+            return replace(self, values=values)
+        first, behind = self.added
+        return replace(self, values=values, added=(vec(first * factor), _single(behind * factor)))
+
+
+def _single(values: Vec) -> Vec:
+    """Rounded to f32, and clipped to what that holds."""
+    return vec(np.clip(values, -LARGEST, LARGEST).astype(np.float32))
 
 
 @dataclass(frozen=True)
 class Round:
-    """y = round half even of y."""
+    """y = round half even of y.
+
+    `to_codes`: of a quantizer, which numbers next to each other have one code of; else the model's
+    own operation. (What it computes is the same.)
+    """
+
+    to_codes: bool = field(default=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ir.rule import Refusal, Rule
+from ...ir.telling import Told
 from ...ir.types import DType
 from ..formula.formula import (
     BasicOp,
@@ -101,7 +102,7 @@ def on_codes(front: Front, chain: Sequence[ChainOp]) -> Written:
     op = chain[-1]
     assert isinstance(op, CodesOp)
     # where it is told, 0 becomes the zero point exactly: a shift would be moved, joined with others
-    told = op.algorithm in _COMPARISONS or front.zero_sensitive
+    told = op.algorithm in _COMPARISONS or front.told is not Told.NOTHING
     shift = (
         EltwiseOp("linear", 1.0, op.zero_point)
         if told and op.zero_point

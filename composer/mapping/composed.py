@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ir.rule import Refusal
+from ...ir.telling import Told
 from ...ir.types import DType
 from ...plan.attributes import PostOp, Sum
 from ..formula.formula import Vec
@@ -34,7 +35,7 @@ class Front:
         per_channel: the scale may have one entry for each channel.
         positive: the scale takes factors above 0 only, since it stands in front of a maximum or
             minimum.
-        zero_sensitive: what reads the chain tells 0 from the numbers next to it.
+        told: which numbers what reads the chain tells from those next to them.
     """
 
     primitive: str
@@ -47,7 +48,7 @@ class Front:
     bias: Vec | None = None
     per_channel: bool = True
     positive: bool = False
-    zero_sensitive: bool = False
+    told: Told = Told.NOTHING
 
     def along_channels(self, values: Vec) -> npt.NDArray[np.float32]:
         """A vector in f32, of the destination's rank, 1 where it is broadcast."""

@@ -15,6 +15,7 @@ from math import inf
 from typing import NamedTuple
 
 from ...ir.rule import Refusal, first_fired
+from ...ir.telling import Told
 from ...ir.types import DType
 from ...plan.attributes import Binary, Eltwise, PostOp
 from ...plan.targets import Capability, Target
@@ -279,13 +280,13 @@ class PostOpsComposer:
         How an Add is written depends on what tells zeros behind it. What is known of the beginning
         of the chain is not looked for again.
         """
-        told, missing, known = self.front.zero_sensitive and dst is DType.F32, [], None
+        told, missing, known = dst is DType.F32 and self.front.told is not Told.NOTHING, [], None
         while (
             chain.item is not None
             and (known := chain.state.found.get(chain.state.key(dst, told=told))) is None
         ):
             missing.append((chain, told))
-            told = told or tells(chain.item)
+            told = told or tells(chain.item) is not Told.NOTHING
             chain = chain.without(1)
         found = _NOTHING if known is None else known
         for each, told in reversed(missing):

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from ...ir.rule import Refusal, Rule, first_fired
+from ...ir.telling import Told
 from ..formula.algebra import in_front, is_normal, joined, merged
 from ..formula.formula import BasicOp, ScaleBy, Shift, vec
 from .composed import Front
@@ -56,6 +57,8 @@ class Fold(Generic[Item, State]):
 def _alike(a: object, b: object) -> bool:
     """True of operations that are written twice but mean the same."""
     if isinstance(a, ScaleBy | Shift) and isinstance(b, ScaleBy | Shift):
+        if isinstance(a, Shift) and isinstance(b, Shift):
+            return all(map(np.array_equal, (a.values, *a.parts), (b.values, *b.parts)))
         return type(a) is type(b) and np.array_equal(a.values, b.values)
     return a == b
 
@@ -99,7 +102,8 @@ def _taken(before: Propagated, op: BasicOp) -> Propagated:
         if found is not None:
             pending.extend(reversed(found))
         elif isinstance(op, ScaleBy | Shift):
-            moved, joint = forward(ops, op)
+            exact = front.told is Told.ANY and front.bias is None
+            moved, joint = forward(ops, op, exact=exact)
             first = first_fired(FOLDING, front, moved[0]) if isinstance(moved, list) else moved
             if isinstance(moved, list) and isinstance(first, Front):
                 ops, front, into_front = moved[1:], first, (*into_front, folded(moved[0]))
@@ -121,9 +125,11 @@ def _taken(before: Propagated, op: BasicOp) -> Propagated:
 
 
 def forward(
-    ops: Sequence[BasicOp], op: ScaleBy | Shift
+    ops: Sequence[BasicOp], op: ScaleBy | Shift, *, exact: bool = False
 ) -> tuple[list[BasicOp] | Refusal | None, tuple[list[BasicOp], int] | None]:
     """How far a scale or shift behind a chain gets towards the front.
+
+    `exact`: a shift stays behind a factor, for c/A*A misses c, which is told.
 
     Returns:
         The chain with it in front of all; or why it cannot get there, None where an operation in
@@ -139,6 +145,8 @@ def forward(
             both = merged(before, one)
             if both is not None:
                 joint = [*moved[: place - 1], *both, *moved[place + 1 :]], place - 1
+            return None, joint
+        if exact and isinstance(before, ScaleBy) and isinstance(one, Shift):
             return None, joint
         swapped = in_front(before, one)
         if not isinstance(swapped, tuple):

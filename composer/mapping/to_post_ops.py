@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ir.rule import Refusal, Rule
+from ...ir.telling import Told
 from ...ir.types import DType
 from ...plan.attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
 from ...plan.targets import Target
@@ -44,7 +45,7 @@ def place(
     cannot have them all.
     """
     placing = _Placing(target, front, dst)
-    left = exact_zeros(ops, told=front.zero_sensitive and dst is DType.F32)  # another store rounds
+    left = exact_zeros(ops, told=front.told if dst is DType.F32 else Told.NOTHING)  # a store rounds
     while left:
         left = left[placing.take(left[0], left[1] if len(left) > 1 else None) :]
     refusal = placing.make_distinct() if target.legacy_eltwise else None

@@ -12,10 +12,10 @@ from ...ir.decision import DequantizeFate
 from ...ir.node import Node, origin_of
 from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
+from ...ir.telling import told_behind
 from ...ir.types import DType, Quantization
 from ...plan.attributes import PrimitiveAttr, Scale, ZeroPoint
 from ...plan.types import Step
-from ..formula.exact_zeros import zero_sensitive
 from ..formula.formula import ChainOp, Vec
 from ..mapping.post_ops_composer import Composed, Front, PostOpsComposer
 from .builder import StepBuilder
@@ -66,7 +66,7 @@ def front_of(
         bias,
         per_channel,
         positive,
-        zero_sensitive(builder.graph, node, rounded=True),
+        told_behind(builder.graph, node),
     )
 
 

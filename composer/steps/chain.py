@@ -322,7 +322,9 @@ def _eltwise(end: End) -> Found | None:
         0.0,
         0.0,
     )
-    return [Round() if algorithm == "round" else EltwiseOp(algorithm, alpha, beta)], None
+    return [
+        Round(to_codes=False) if algorithm == "round" else EltwiseOp(algorithm, alpha, beta)
+    ], None
 
 
 def _clip(end: End) -> Found | Refusal:

@@ -15,9 +15,9 @@ from ...ir.ops import OPS
 from ...ir.ops.spec import Trait
 from ...ir.paths import keeps_shape
 from ...ir.rule import Refusal
+from ...ir.telling import is_told, zero_sensitive
 from ...ir.types import DType, Quantization
 from ...plan.attributes import Binary, Eltwise, PrimitiveAttr, Sum
-from ..formula.exact_zeros import is_told, zero_sensitive
 from ..formula.formula import Shift, vec
 from ..mapping.post_ops_composer import PostOpsComposer
 from .build import attributes_of, build_step, codes_behind, front_of, grown, scale_of

@@ -20,10 +20,22 @@ from ...ir.node import Node
 from ...ir.ops import dims
 from ...ir.paths import RESHAPES, first_view, reaches, same_bytes
 from ...ir.rule import Refusal
+from ...ir.telling import is_told_behind, jumps_behind
 from ...ir.types import DType, Quantization
 from ..formula.definitions import with_constant, with_itself, with_tensor
-from ..formula.exact_zeros import is_told_behind
-from ..formula.formula import Add, BinaryOp, ChainOp, CodesOp, Vec, vec
+from ..formula.formula import (
+    Add,
+    BinaryOp,
+    ChainOp,
+    Clip,
+    CodesOp,
+    EltwiseOp,
+    ScaleBy,
+    Shift,
+    Store,
+    Vec,
+    vec,
+)
 from ..mapping.compared_codes import DIFFERENCE, MIRRORED, codes_differ
 from ..mapping.post_ops_composer import Front, PostOpsComposer
 from ..mapping.residual import branch_refusal
@@ -194,8 +206,16 @@ def _with_codes(end: End, decode: Node, algorithm: str, *, first: bool) -> list[
     """The operation with s*(q - z), q the codes; None when no attributes decode the operand, so
     that a step of its own must.
 
-    Comparisons, maximum and minimum see `compared_codes.py`, the others `definitions.py`.
+    Comparisons, maximum and minimum see `compared_codes.py`, the others `definitions.py`. On the
+    grid of the codes, c/s is what was c, and c/s*s misses it; so does one shift for two zero points
+    where the operand has a scale: where that is told, they are decoded apart.
     """
+    zero_point = decode.attr("quant", Quantization).zero_point[0]
+    one_shift = algorithm in ("add", "sub") and end.composer.target.operand_scale and zero_point
+    if (one_shift or not _keeps_zero(end.front, end.composer.chain)) and (
+        end.node.spec.jumps or jumps_behind(end.graph, end.node)
+    ):
+        return None
     quant, codes = decode.attr("quant", Quantization), decode.inputs[0]
     numbers = end.graph.type(codes).dtype, quant.scale[0], quant.zero_point[0]
     if algorithm in MIRRORED:
@@ -205,6 +225,26 @@ def _with_codes(end: End, decode: Node, algorithm: str, *, first: bool) -> list[
     tensor = _tensor(end, Add(codes, *numbers), decode.output)
     found = with_tensor(algorithm, tensor, first=first)
     return None if isinstance(found, Refusal) else [*found]
+
+
+def _keeps_zero(front: Front, chain: Sequence[ChainOp]) -> bool:
+    """True when a chain behind codes gives 0 where these are 0; or starts from what no codes are."""
+    stores = [place for place, op in enumerate(chain) if isinstance(op, Store)]
+    behind = chain[stores[-1] + 1 :] if stores else chain
+    if not stores and not (front.primitive == "binary" and front.src.is_integer):
+        return True
+    decodes = bool(stores) or front.scale is None
+    if decodes and len(behind) > 1 and isinstance(behind[0], Shift):
+        behind = behind[2:]
+    return all(map(_is_zero_at_zero, behind))
+
+
+def _is_zero_at_zero(op: ChainOp) -> bool:
+    if isinstance(op, Add):
+        return op.dtype.is_integer  # codes that are 0 there, too
+    if isinstance(op, Clip):
+        return bool((op.low <= 0).all() and (op.high >= 0).all())
+    return isinstance(op, ScaleBy | CodesOp) or op in (EltwiseOp("relu"), EltwiseOp("abs"))
 
 
 _MANY_READERS = (

@@ -20,6 +20,7 @@ __all__ = ["ELEMENTWISE", "broadcast_inputs", "same_shape", "unary"]
 
 _E, _C, _S = Trait.ELEMENTWISE, Trait.COMMUTATIVE, Trait.SCALE_COMMUTING
 _TELLS, _NAN = frozenset({Trait.TELLS_ZERO}), Trait.NAN_BELOW_ZERO
+_JUMPS = _TELLS | {Trait.JUMPS}
 
 
 def same_shape(call: Call) -> Shape:
@@ -222,9 +223,9 @@ _ARITHMETIC = (
     ),
     unary("Reciprocal", "1 / x.", np.reciprocal, traits=_TELLS),
     unary("Round", "The nearest integer, ties to even.", np.rint, eltwise="round"),
-    unary("Floor", "The largest integer <= x.", np.floor, traits=_TELLS),
-    unary("Ceil", "The smallest integer >= x.", np.ceil, traits=_TELLS),
-    unary("Sign", "-1, 0 or 1.", np.sign, letter="N", traits=_TELLS),
+    unary("Floor", "The largest integer <= x.", np.floor, traits=_JUMPS),
+    unary("Ceil", "The smallest integer >= x.", np.ceil, traits=_JUMPS),
+    unary("Sign", "-1, 0 or 1.", np.sign, letter="N", traits=_JUMPS),
     unary("Sin", "Sine of x in radians.", np.sin),
     unary("Cos", "Cosine of x in radians.", np.cos),
 )

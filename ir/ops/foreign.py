@@ -28,7 +28,7 @@ FOREIGN: tuple[OpSpec, ...] = (
         attrs={"op_type": REQUIRED, "domain": "", "opset": REQUIRED, "proto": REQUIRED},
         infer=_infer,
         evaluate=None,
-        traits=frozenset({Trait.TELLS_ZERO}),  # nothing is known of it
+        traits=frozenset({Trait.TELLS_ZERO, Trait.JUMPS}),  # nothing is known of it
         onnx=False,
     ),
 )

@@ -259,7 +259,7 @@ REDUCTION: tuple[OpSpec, ...] = (
         attrs=_ARG_ATTRS,
         shape=_arg_shape,
         compute=_arg(np.argmax),
-        traits={Trait.TELLS_ZERO},
+        traits={Trait.TELLS_ZERO, Trait.JUMPS},
         result=DType.S64,
     ),
     row(
@@ -269,7 +269,7 @@ REDUCTION: tuple[OpSpec, ...] = (
         attrs=_ARG_ATTRS,
         shape=_arg_shape,
         compute=_arg(np.argmin),
-        traits={Trait.TELLS_ZERO},
+        traits={Trait.TELLS_ZERO, Trait.JUMPS},
         result=DType.S64,
     ),
     row(
@@ -292,6 +292,6 @@ REDUCTION: tuple[OpSpec, ...] = (
         result=lambda call: (call.type(0).dtype, DType.S64),
         carries=beside_axis,
         outputs=("values", "indices"),
-        traits=_SELECTS | {Trait.TELLS_ZERO},  # its indices, as those of ArgMax
+        traits=_SELECTS | {Trait.TELLS_ZERO, Trait.JUMPS},  # its indices, as those of ArgMax
     ),
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ..algorithms import BINARY, ELTWISE
+from ..algorithms import BINARY, ELTWISE, BinaryAlgorithm, EltwiseAlgorithm
 from ..types import DType, Quantization, TensorType
 
 __all__ = [
@@ -109,6 +109,10 @@ class Trait(enum.Enum):
     """Tells 0 from the numbers next to it: infinity, or another integer or truth value; ask
     `OpSpec.tells_zero`, algorithms do, too.
     """
+    JUMPS = "jumps"
+    """Tells some number from those next to it, 0 or another, all of them finite: as a rounding does,
+    and a comparison; ask `OpSpec.jumps`. A quantizer need not say so.
+    """
     NAN_BELOW_ZERO = "nan_below_zero"
     """Gives NaN of numbers below 0, or may."""
 
@@ -203,17 +207,25 @@ class OpSpec:
     binary: str | None = None
 
     @property
+    def algorithm(self) -> EltwiseAlgorithm | BinaryAlgorithm | None:
+        """The row of oneDNN's algorithm that it is one of."""
+        if self.eltwise is not None:
+            return ELTWISE[self.eltwise]
+        return None if self.binary is None else BINARY[self.binary]
+
+    @property
     def tells_zero(self) -> bool:
         """True when it tells 0 from the numbers next to it, or the algorithm does that it is
         computed by.
         """
-        algorithms = (
-            ELTWISE[self.eltwise] if self.eltwise else None,
-            BINARY[self.binary] if self.binary else None,
-        )
-        return Trait.TELLS_ZERO in self.traits or any(
-            found is not None and found.tells_zero for found in algorithms
-        )
+        found = self.algorithm
+        return Trait.TELLS_ZERO in self.traits or (found is not None and found.tells_zero)
+
+    @property
+    def jumps(self) -> bool:
+        """True when it tells some number from those next to it, or its algorithm does."""
+        found = self.algorithm
+        return Trait.JUMPS in self.traits or (found is not None and found.jumps)
 
     @property
     def is_post_op(self) -> bool:

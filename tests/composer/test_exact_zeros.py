@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fqfuse.composer.formula.algebra import simplify
 from fqfuse.composer.formula.exact_zeros import exact_zeros
 from fqfuse.composer.formula.formula import BasicOp, BinaryOp, EltwiseOp, Round, ScaleBy, Shift, vec
+from fqfuse.ir.telling import Told
 
 SCALE, SHIFT = ScaleBy(vec(0.1)), Shift(vec(np.float64(0.1) * -3.0))  # codes with a zero point of 3
 COMPARISON = BinaryOp("gt", "x")
@@ -19,7 +21,7 @@ def kinds(ops: list[BasicOp]) -> list[type]:
 @pytest.mark.parametrize("between", [[], [EltwiseOp("relu")], [ScaleBy(vec(2.0))]])
 def test_in_front_of_what_tells(between: list[BasicOp]) -> None:
     assert kinds(exact_zeros([SCALE, SHIFT, *between, COMPARISON]))[:2] == [Shift, ScaleBy]
-    assert kinds(exact_zeros([SCALE, SHIFT, *between], told=True))[:2] == [Shift, ScaleBy]
+    assert kinds(exact_zeros([SCALE, SHIFT, *between], told=Told.ZERO))[:2] == [Shift, ScaleBy]
     assert kinds(exact_zeros([SCALE, SHIFT, *between]))[:2] == [ScaleBy, Shift]
 
 
@@ -29,4 +31,33 @@ def test_not_in_front_of_a_rounding() -> None:
     """
     chain = [SCALE, SHIFT, Round(), SCALE, SHIFT, COMPARISON]
     assert kinds(exact_zeros(chain)) == [ScaleBy, Shift, Round, Shift, ScaleBy, BinaryOp]
-    assert kinds(exact_zeros(chain[:3], told=True)) == [ScaleBy, Shift, Round]
+    assert kinds(exact_zeros(chain[:3], told=Told.ZERO)) == [ScaleBy, Shift, Round]
+
+
+def test_what_is_added_to_codes_of_0_stays_behind_them_where_something_jumps() -> None:
+    """In f32, as the model adds and multiplies it: 0.1 + 0.7, then times 3."""
+    chain = simplify(
+        [
+            *(Shift(vec(-3.0)), ScaleBy(vec(0.1))),
+            *(Shift(vec(np.float32(0.1))), Shift(vec(np.float32(0.7))), ScaleBy(vec(3.0))),
+        ]
+    )
+    assert kinds(chain) == [ScaleBy, Shift]
+    assert kinds(exact_zeros(chain, told=Told.ZERO)) == [ScaleBy, Shift]
+    found = exact_zeros(chain, told=Told.ANY)
+    assert kinds(found) == [Shift, ScaleBy, Shift]
+    assert isinstance(last := found[-1], Shift)
+    assert last.values == (np.float32(0.1) + np.float32(0.7)) * np.float32(3.0)
+
+
+def test_without_a_factor_the_two_shifts_stay_apart() -> None:
+    """q + (0.1 - 200) would round the sum of the two."""
+    chain = simplify([Shift(vec(-200.0)), Shift(vec(np.float32(0.1)))])
+    assert kinds(exact_zeros(chain, told=Told.ZERO)) == [Shift]
+    assert kinds(exact_zeros(chain, told=Told.ANY)) == [Shift, Shift]
+
+
+def test_the_rounding_of_a_quantizer_tells_nothing_and_that_of_the_model_does() -> None:
+    chain = simplify([Shift(vec(-3.0)), ScaleBy(vec(0.1)), Shift(vec(2.5))])
+    assert kinds(exact_zeros([*chain, Round()])) == [ScaleBy, Shift, Round]
+    assert kinds(exact_zeros([*chain, Round(to_codes=False)])) == [Shift, ScaleBy, Shift, Round]

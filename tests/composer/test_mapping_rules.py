@@ -43,6 +43,7 @@ from fqfuse.composer.mapping.scale_propagation import FOLDING
 from fqfuse.composer.mapping.to_post_ops import ELTWISE_SCALE, place
 from fqfuse.composer.steps.fake_quantize import FAKE_QUANTIZE
 from fqfuse.ir.ranges import Ranges
+from fqfuse.ir.telling import Told
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
 from fqfuse.plan.targets import Target
@@ -123,9 +124,9 @@ FIRES: Fires = {
         conv(scale=vec([1.0, 0.5, 0.25]), bias=vec([2.0, 4.0, 6.0])),
     ),
     "(a*x + b) + c = a*x + (b + c)": ((conv(), Shift(EACH)), conv(bias=vec([2.0, 4.0, 7.0]))),
-    "x*A - z*A = (x - z)*A, z of 24 bits": (
-        (ScaleBy(vec(0.1)), Shift(vec(-0.1 * 128))),
-        (Shift(vec(-128.0)), ScaleBy(vec(0.1))),
+    EXACT_ZERO.name: (
+        (ScaleBy(vec(0.1)), Shift(vec(-0.1 * 128)).then(Shift(vec(10.0))), Told.ANY),
+        (Shift(vec(-128.0)), ScaleBy(vec(0.1)), Shift(vec(10.0))),
     ),
     ELTWISE_SCALE.name: (
         (V2, Eltwise("tanh", scale=0.5), ScaleBy(ALL_2)),
@@ -163,7 +164,8 @@ REFUSES: Refuses = {
         ((conv(), ScaleBy(vec(1e-38))), "f32 does not hold"),
     ],
     "(a*x + b) + c = a*x + (b + c)": [((conv(bias=None), Shift(ALL_2)), "no place for a shift")],
-    "x*A - z*A = (x - z)*A, z of 24 bits": [
+    EXACT_ZERO.name: [
+        ((ScaleBy(vec(0.1)), Shift(vec(-0.1)).then(Shift(vec(10.0))), Told.ZERO), "V is told"),
         ((ScaleBy(vec(0.1)), Shift(vec(0.3141))), "24 bits"),
         ((ScaleBy(vec(1.0)), Shift(vec(1000.0))), "24 bits"),
     ],

@@ -235,6 +235,40 @@ def _close(y: np.ndarray, z: np.ndarray) -> bool:
     )
 
 
+def jumps(case: Case) -> bool:
+    """Some output is another, and not by little, where whole numbers or halves in the first input are
+    numbers next to them, or where they equal another input; all outputs are finite.
+    """
+    for place, x in enumerate(case.inputs[:1]):
+        if (
+            x is None
+            or x.dtype != np.float32
+            or not x.size
+            or case.op in _ABOUT_VALUES
+            or Trait.QUANTIZER in OPS[case.op].traits
+        ):
+            continue
+        others = [y for y in case.inputs if y is not None and y is not x and y.shape == x.shape]
+        for start in (*(np.full_like(x, c) for c in (0.0, 0.5, 1.0, 2.0)), *others):
+            chosen = np.arange(x.size).reshape(x.shape) % 2 == 0
+            found = [
+                _given(case, place, np.where(chosen, start + tiny, start).astype(x.dtype))
+                for tiny in (0.0, 2.0**-20, -(2.0**-20))
+            ]
+            if any(
+                one is not None and not np.isfinite(y.astype(np.float64)).all()
+                for one in found
+                for y in one or ()
+            ):
+                continue
+            at, *near = found
+            if at is not None and not all(
+                _close(y, z) for other in near if other for y, z in zip(at, other, strict=True)
+            ):
+                return True
+    return False
+
+
 def nan_below_zero(case: Case) -> bool:
     """NaN comes of numbers below 0, and of none above."""
     x = case.inputs[0]
@@ -246,6 +280,7 @@ def nan_below_zero(case: Case) -> bool:
 
 SHOWN: dict[Trait, Callable[[Case], bool]] = {
     Trait.TELLS_ZERO: tells_zero,
+    Trait.JUMPS: jumps,
     Trait.NAN_BELOW_ZERO: nan_below_zero,
 }
 """What some case of a row shows that claims it, and no case of another."""
