@@ -4,12 +4,11 @@ MatMulInteger and ConvInteger, and Q/DQ with a computed scale and zero point.
 They become what static quantization becomes, with the parameters as operands::
 
     DynamicQuantizeLinear(x)       ->  s, z = DynamicRange(x);  Quantize{1,0}(round(x / s) + z)
-    QuantizeLinear(x, s, z)        ->  Quantize{1,0}(x * (1 / s) + z)           s, z: one number each
+    QuantizeLinear(x, s, z)        ->  Quantize{1,0}(round(x / s) + z)          s, z: one number each
     DequantizeLinear(q, s, z)      ->  RunTimeDequantize(q, s, z)
     Cast(MatMulInteger(a, b, ..))  ->  MatMul(RunTimeDequantize(a, 1, az), Dequantize{1,bz}(b))
 
-The first is exactly ONNX's; the second is what a Quantize with constant parameters computes, see
-docs/numerics.md: its codes differ from ONNX's by 1 on some ties.
+ONNX rounds x/s before it adds the zero point; Quantize{1,0} stores the integers that this gives.
 """
 
 from __future__ import annotations
@@ -40,9 +39,7 @@ def encode(ctx: Importer, node: OnnxNode, dtype: DType, names: tuple[str, ...]) 
         return False
     if node.attr("precision") or not ctx.type(x).shape:  # none, or how many is not known
         return False
-    factor = ctx.emit(node, "Reciprocal", (scale,), role="factor")
-    scaled = ctx.emit(node, "Mul", (x, factor), role="scaled")
-    _store(ctx, node, scaled, zero, dtype, names, node.output(0))
+    _store(ctx, node, x, scale, zero, dtype, names, node.output(0))
     return True
 
 
@@ -78,13 +75,16 @@ def _are_single(ctx: Importer, *values: str) -> bool:
 def _store(
     ctx: Importer,
     node: OnnxNode,
-    value: str,
+    x: str,
+    scale: str,
     zero: str,
     dtype: DType,
     names: tuple[str, ...],
     output: str,
 ) -> None:
-    """A value plus the zero point, as codes."""
+    """round(x / scale) + zero point, as codes."""
+    value = ctx.emit(node, "Div", (x, scale), role="scaled")
+    value = ctx.emit(node, "Round", (value,), role="rounded")
     if zero:
         shift = ctx.cast(node, zero, DType.F32, "shift")
         value = ctx.emit(node, "Add", (value, shift), role="shifted")
@@ -113,9 +113,7 @@ def _import_dynamic_quantize(ctx: Importer, node: OnnxNode) -> None:
     scale, zero = scale or ctx.fresh(f"{node.name}.scale"), zero or ctx.fresh(f"{node.name}.zero")
     ctx.emit(node, "DynamicRange", (x,), outputs=(scale, zero), role="range")
     names = (ctx.add_quantizer(node.name, node.op, x),)
-    scaled = ctx.emit(node, "Div", (x, scale), role="scaled")
-    rounded = ctx.emit(node, "Round", (scaled,), role="rounded")
-    _store(ctx, node, rounded, zero, DType.U8, names, y)
+    _store(ctx, node, x, scale, zero, DType.U8, names, y)
 
 
 def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:

@@ -244,6 +244,8 @@ def _is_zero_at_zero(op: ChainOp) -> bool:
         return op.dtype.is_integer  # codes that are 0 there, too
     if isinstance(op, Clip):
         return bool((op.low <= 0).all() and (op.high >= 0).all())
+    if isinstance(op, BinaryOp):
+        return op.algorithm in ("mul", "div")
     return isinstance(op, ScaleBy | CodesOp) or op in (EltwiseOp("relu"), EltwiseOp("abs"))
 
 

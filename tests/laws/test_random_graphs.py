@@ -23,8 +23,8 @@ from fqfuse.ir.text import print_graph
 from fqfuse.passes import PIPELINE, passes_of
 from fqfuse.plan.verify import verify_plan
 
-EACH = -(-1000 // len(BLOCKS))
-"""So many graphs around each block make a thousand; the test run's processes share the blocks."""
+EACH = -(-1300 // len(BLOCKS))
+"""So many graphs around each block; the test run's processes share the blocks."""
 
 LEAST = 3
 """In how many graphs around a block its passes must have changed something: else the laws were held

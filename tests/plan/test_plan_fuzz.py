@@ -272,7 +272,7 @@ FOUND = {
     ),
     "scales of weights without dimensions": (
         _matmul_by_a_number(),
-        "and matmul takes matrices",
+        "one dimension or more",
     ),
     "operand of bool": (
         Plan(

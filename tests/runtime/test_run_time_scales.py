@@ -17,7 +17,7 @@ from fqfuse.plan.arguments import SOURCE_AT_RUN_TIME
 from fqfuse.plan.types import Plan, Step
 
 EACH_RUNTIME = pytest.mark.parametrize("runtime", ["numpy", "onednn"])
-FLOAT, U8 = TensorProto.FLOAT, TensorProto.UINT8
+FLOAT = TensorProto.FLOAT
 
 
 def weights_of(shape: Sequence[int], dtype: type, seed: int = 0) -> np.ndarray:
@@ -127,39 +127,54 @@ def test_no_elements(runtime: str) -> None:
     assert session.run(None, {"x": np.zeros((0, 16), np.float32)})[0].shape == (0, 24)
 
 
-def quantized(constants: dict[str, np.ndarray], kind: int = U8) -> onnx.ModelProto:
+def product(constants: dict[str, np.ndarray], dtype: type) -> onnx.ModelProto:
     """A product of codes whose scale `s` and zero point `z` are inputs, or constants."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     nodes = [
-        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
         node("DequantizeLinear", ["q", "s", "z"], ["d"]),
         node("DequantizeLinear", ["w", "ws"], ["v"]),
         node("MatMul", ["d", "v"], ["y"]),
     ]
-    inputs = {"x": [4, 16], "s": [], "z": []}
+    inputs = {"q": [4, 16], "s": [], "z": []}
     given = {name: shape for name, shape in inputs.items() if name not in constants}
-    return model(
-        nodes, inputs=given, constants={"w": MATRIX, "ws": ONE, **constants}, types={"z": kind}
-    )
+    held = {"w": MATRIX, "ws": ONE, **constants}
+    return model(nodes, inputs=given, constants=held, types={"z": kind, "q": kind})
+
+
+def drawn(dtype: type, seed: int) -> dict[str, np.ndarray]:
+    rng, info = np.random.default_rng(seed), np.iinfo(dtype)
+    return {
+        "s": np.asarray(rng.uniform(0.005, 0.05), np.float32),
+        "z": np.asarray(rng.integers(info.min, info.max + 1), dtype),
+    }
 
 
 @EACH_RUNTIME
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_fed_scales_give_what_constant_ones_give(dtype: type, runtime: str) -> None:
-    plan = fqfuse.compile(quantized({}, helper.np_dtype_to_tensor_dtype(np.dtype(dtype))))
+    plan = fqfuse.compile(product({}, dtype))
     assert source_at_run_time(plan)
     session = fqfuse.InferenceSession(plan, runtime, 1)
     for seed in range(10):
-        rng = np.random.default_rng(seed)
-        numbers = {
-            "s": np.float32(rng.uniform(0.005, 0.05)),
-            "z": rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, dtype=dtype),
-        }
-        numbers = {name: np.asarray(number) for name, number in numbers.items()}
-        x = floats(4, 16, seed=seed)
-        alone = fqfuse.InferenceSession(fqfuse.compile(quantized(numbers)), runtime, 1)
-        (expected,) = alone.run(None, {"x": x})
-        (found,) = session.run(None, {"x": x, **numbers})
+        numbers, q = drawn(dtype, seed), weights_of((4, 16), dtype, seed)
+        alone = fqfuse.InferenceSession(fqfuse.compile(product(numbers, dtype)), runtime, 1)
+        (expected,) = alone.run(None, {"q": q})
+        (found,) = session.run(None, {"q": q, **numbers})
         assert found.tobytes() == expected.tobytes()
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_codes_by_a_fed_scale_are_onnx_runtimes_own(dtype: type, runtime: str) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    inputs = {"x": [64, 64], "s": [], "z": []}
+    built = model(
+        [node("QuantizeLinear", ["x", "s", "z"], ["y"])], inputs=inputs, types={"z": kind}
+    )
+    session = fqfuse.InferenceSession(fqfuse.compile(built), runtime)
+    for seed in range(10):
+        feeds = {"x": floats(64, 64, seed=seed), **drawn(dtype, seed)}
+        np.testing.assert_array_equal(session.run(None, feeds)[0], run_ort(built, feeds)[0])
 
 
 @EACH_RUNTIME
