@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         "--files",
         type=_names,
         default=(),
-        help="comma-separated, such as resnet50-ort,bert-nncf (default: all eight)",
+        help="comma-separated, such as resnet50-ort,bert-nncf (default: all)",
     )
     parser.add_argument(
         "--engines",

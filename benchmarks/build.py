@@ -61,12 +61,12 @@ class Case:
 
 
 def cases(folder: Path, names: Sequence[str] = ()) -> list[Case]:
-    """Return the eight cases, or those named, in table order. ValueError names an unknown one and
+    """Return all cases, or those named, in table order. ValueError names an unknown one and
     lists the known.
     """
     known = {
         case.name: case
-        for case in (Case(n, q, folder) for n in NETWORKS.values() for q in QUANTIZERS)
+        for case in (Case(n, q, folder) for n in NETWORKS.values() for q in n.quantizers)
     }
     unknown = [name for name in names if name not in known]
     if unknown:

@@ -30,7 +30,8 @@ def count_parameters(model: onnx.ModelProto) -> int:
 
 
 def count_macs(model: onnx.ModelProto) -> int:
-    """Return the multiply-accumulates of Conv, Gemm and MatMul for one run, as papers count them.
+    """Return the multiply-accumulates of Conv, Gemm, MatMul and LSTM for one run, as papers count
+    them.
 
     Shapes must be static. ValueError names the first node whose shape is unknown.
     """
@@ -38,7 +39,7 @@ def count_macs(model: onnx.ModelProto) -> int:
     return sum(
         _node_macs(node, shapes)
         for node in model.graph.node
-        if node.op_type in ("Conv", "Gemm", "MatMul")
+        if node.op_type in ("Conv", "Gemm", "MatMul", "LSTM")
     )
 
 
@@ -58,11 +59,14 @@ def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 
 
 def _node_macs(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
-    """Output elements times the length of the sum behind each."""
+    """Output elements times the length of the sum behind each; of an LSTM, weights times steps."""
     try:
         output, first, second = shapes[node.output[0]], shapes[node.input[0]], shapes[node.input[1]]
     except KeyError as missing:
         raise ValueError(f"no static shape for {missing} at node {node.name!r}") from None
+    if node.op_type == "LSTM":
+        weights = math.prod(second) + math.prod(shapes[node.input[2]])
+        return math.prod(first[:2]) * weights
     if node.op_type == "Conv":
         return math.prod(output) * math.prod(second[1:])
     transposed = any(a.name == "transA" and a.i for a in node.attribute)

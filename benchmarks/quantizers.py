@@ -1,12 +1,14 @@
-"""The two quantizers that most int8 ONNX files come from, with the options their documentation
+"""The quantizers that most int8 and int4 ONNX files come from, with the options their documentation
 recommends.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,17 +28,25 @@ __all__ = [
 ]
 
 
-def quantize_ort(source: Path, target: Path, calibration: Feeds, transformer: bool) -> None:
+def quantize_ort(
+    source: Path,
+    target: Path,
+    calibration: Feeds,
+    transformer: bool,
+    operators: Sequence[str] | None = None,
+) -> None:
     """Quantize with ONNX Runtime: pre-processing, then static QDQ, u8 activations, s8 weights per
     channel.
 
-    ``transformer`` changes nothing here: the quantizer has no such preset.
+    ``transformer`` changes nothing here: the quantizer has no such preset. ``operators`` replaces
+    the types of operators that it quantizes by itself, to which recurrent ones do not belong.
     """
     del transformer
     with tempfile.TemporaryDirectory() as folder:
         prepared = Path(folder) / "prepared.onnx"
         prepare(source, prepared)
-        quantize_static(prepared, target, list(split_feeds(calibration)), per_channel=True)
+        feeds = list(split_feeds(calibration))
+        quantize_static(prepared, target, feeds, per_channel=True, operators=operators)
 
 
 def prepare(source: Path, target: Path, *, symbolic: bool = True) -> None:
@@ -58,12 +68,13 @@ def quantize_static(
     activations: str = "QUInt8",
     per_channel: bool = False,
     exclude: Sequence[str] = (),
+    operators: Sequence[str] | None = None,
 ) -> None:
     """Quantize with ONNX Runtime's ``quantize_static``; s8 weights, ranges of activations from
     ``feeds``.
 
     ``layout`` and ``activations`` are names of ``QuantFormat`` and ``QuantType``; ``exclude`` names
-    nodes that stay in f32.
+    nodes that stay in f32; ``operators`` the types to quantize where the default is not meant.
     """
     quantization: Any = import_module("onnxruntime.quantization")
     quantization.quantize_static(
@@ -75,6 +86,7 @@ def quantize_static(
         weight_type=quantization.QuantType.QInt8,
         per_channel=per_channel,
         nodes_to_exclude=list(exclude),
+        op_types_to_quantize=operators and list(operators),
     )
 
 
@@ -110,9 +122,37 @@ def quantize_with_nncf(
     onnx.save(quantized, target)
 
 
+def quantize_int4(source: Path, target: Path) -> None:
+    """Quantize the weights of products with ONNX Runtime's MatMulNBits: 4 bits, symmetric, blocks
+    of 32.
+    """
+    module: Any = import_module("onnxruntime.quantization.matmul_nbits_quantizer")
+    quantizer = module.MatMulNBitsQuantizer(
+        onnx.load(source), bits=4, block_size=32, is_symmetric=True
+    )
+    quantizer.process()
+    onnx.save(quantizer.model.model, target)
+
+
+def _without_data(
+    quantize: Callable[[Path, Path], object],
+) -> Callable[[Path, Path, Feeds, bool], None]:
+    """A quantizer that reads no calibration data, with the parameters of those that do."""
+
+    def run(source: Path, target: Path, calibration: Feeds, transformer: bool) -> None:
+        del calibration, transformer
+        quantize(source, target)
+
+    return run
+
+
 QUANTIZERS: Mapping[str, Callable[[Path, Path, Feeds, bool], None]] = {
     "ort": quantize_ort,
     "nncf": quantize_nncf,
+    "dynamic": _without_data(quantize_dynamic),
+    "qdq": partial(quantize_ort, operators=("LSTM", "Gemm")),
+    "int4": _without_data(quantize_int4),
+    "f32": _without_data(shutil.copyfile),
 }
 
 

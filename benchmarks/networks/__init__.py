@@ -1,4 +1,4 @@
-"""The benchmark's four networks, built with random weights from a seed: no download, no
+"""The benchmark's networks, built with random weights from a seed: no download, no
 framework.
 """
 
@@ -13,6 +13,8 @@ import onnx
 from ..arrays import Array
 from .bert import build_bert, sample_tokens
 from .densenet121 import build_densenet121
+from .gpt2 import build_gpt2_block, sample_embeddings
+from .lstm import build_lstm, sample_sequences
 from .mobilenet_v2 import build_mobilenet_v2
 from .resnet50 import build_resnet50
 from .samples import sample_images
@@ -27,7 +29,8 @@ class Network:
     ``build(seed, samples)`` returns the f32 model with batch 1; ``samples`` is how many random
     inputs calibrate the BatchNormalization statistics. ``feeds(rng, count)`` returns ``count``
     random inputs stacked along axis 0. ``transformer`` selects NNCF's transformer preset;
-    ``logits`` names the output whose argmax is the top-1 answer.
+    ``logits`` names the output whose argmax is the top-1 answer; ``quantizers`` are names of
+    ``quantizers.QUANTIZERS``, one file each.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Network:
     feeds: Callable[[np.random.Generator, int], Mapping[str, Array]]
     logits: str
     transformer: bool = False
+    quantizers: tuple[str, ...] = ("ort", "nncf")
 
 
 def _images(rng: np.random.Generator, count: int) -> Mapping[str, Array]:
@@ -47,6 +51,23 @@ NETWORKS: Mapping[str, Network] = {
         Network("resnet50", build_resnet50, _images, "logits"),
         Network("mobilenet_v2", build_mobilenet_v2, _images, "logits"),
         Network("densenet121", build_densenet121, _images, "logits"),
-        Network("bert", build_bert, sample_tokens, "logits", transformer=True),
+        Network(
+            "bert",
+            build_bert,
+            sample_tokens,
+            "logits",
+            transformer=True,
+            quantizers=("ort", "nncf", "dynamic"),
+        ),
+        Network(
+            "lstm", build_lstm, sample_sequences, "logits", quantizers=("f32", "dynamic", "qdq")
+        ),
+        Network(
+            "gpt2",
+            build_gpt2_block,
+            sample_embeddings,
+            "logits",
+            quantizers=("int4",),
+        ),
     )
 }

@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto
 
 from ..arrays import Array
-from .layers import classifier, normal
+from .layers import classifier, layer_norm, linear, normal
 from .writer import NetworkWriter, Tensor
 
 __all__ = ["build_bert", "sample_tokens"]
@@ -81,16 +81,16 @@ def _embeddings(writer: NetworkWriter, ids: Tensor, types: Tensor) -> Tensor:
         "embeddings.position_embeddings.weight", normal(writer, (1, SEQUENCE, WIDTH), 0.5)
     )
     y = writer.op("Add", [writer.op("Add", gathered, scope), positions], scope)
-    return _layer_norm(writer, y, f"{scope}/LayerNorm", "embeddings.LayerNorm")
+    return layer_norm(writer, y, f"{scope}/LayerNorm", "embeddings.LayerNorm")
 
 
 def _attention(writer: NetworkWriter, x: Tensor, bias: Tensor, scope: str) -> Tensor:
     """Multi-head self-attention with its residual sum and normalization."""
     inner = f"{scope}/self"
     # 1.5 gives scores a standard deviation near 2: attention neither uniform nor one-hot.
-    query = _heads(writer, _linear(writer, x, f"{inner}/query", WIDTH, 1.5), inner, [0, 2, 1, 3])
-    key = _heads(writer, _linear(writer, x, f"{inner}/key", WIDTH, 1.5), inner, [0, 2, 3, 1])
-    value = _heads(writer, _linear(writer, x, f"{inner}/value", WIDTH), inner, [0, 2, 1, 3])
+    query = _heads(writer, linear(writer, x, f"{inner}/query", WIDTH, 1.5), inner, [0, 2, 1, 3])
+    key = _heads(writer, linear(writer, x, f"{inner}/key", WIDTH, 1.5), inner, [0, 2, 3, 1])
+    value = _heads(writer, linear(writer, x, f"{inner}/value", WIDTH), inner, [0, 2, 1, 3])
     scores = writer.op("MatMul", [query, key], inner)
     root = writer.constant(f"{inner}/Constant_root", np.array(_HEAD**0.5, np.float32))
     scores = writer.op("Add", [writer.op("Div", [scores, root], inner), bias], inner)
@@ -100,9 +100,9 @@ def _attention(writer: NetworkWriter, x: Tensor, bias: Tensor, scope: str) -> Te
     )
     shape = writer.constant(f"{inner}/Constant_merge", np.array([0, 0, WIDTH], np.int64))
     context = writer.op("Reshape", [context, shape], inner)
-    y = _linear(writer, context, f"{scope}/output/dense", WIDTH)
+    y = linear(writer, context, f"{scope}/output/dense", WIDTH)
     y = writer.op("Add", [y, x], f"{scope}/output")
-    return _layer_norm(writer, y, f"{scope}/output/LayerNorm")
+    return layer_norm(writer, y, f"{scope}/output/LayerNorm")
 
 
 def _heads(writer: NetworkWriter, x: Tensor, scope: str, order: list[int]) -> Tensor:
@@ -116,11 +116,11 @@ def _feed_forward(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     """Linear, GELU, linear, with the residual sum and normalization."""
     inner = f"{scope}/intermediate"
     y = _gelu(
-        writer, _linear(writer, x, f"{inner}/dense", INTERMEDIATE), f"{inner}/intermediate_act_fn"
+        writer, linear(writer, x, f"{inner}/dense", INTERMEDIATE), f"{inner}/intermediate_act_fn"
     )
-    y = _linear(writer, y, f"{scope}/output/dense", WIDTH)
+    y = linear(writer, y, f"{scope}/output/dense", WIDTH)
     y = writer.op("Add", [y, x], f"{scope}/output")
-    return _layer_norm(writer, y, f"{scope}/output/LayerNorm")
+    return layer_norm(writer, y, f"{scope}/output/LayerNorm")
 
 
 def _gelu(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
@@ -134,32 +134,6 @@ def _gelu(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     y = writer.op("Erf", [writer.op("Div", [x, root], scope)], scope)
     y = writer.op("Mul", [x, writer.op("Add", [y, one], scope)], scope)
     return writer.op("Mul", [y, half], scope)
-
-
-def _linear(writer: NetworkWriter, x: Tensor, scope: str, width: int, gain: float = 1.0) -> Tensor:
-    """MatMul and Add of the bias, weight [in, out] of variance gain^2 / in; columns differ in size
-    like rows of ``normal``.
-    """
-    module = scope.strip("/").replace("/", ".")
-    fan_in = x.value.shape[-1]
-    weight = np.ascontiguousarray(normal(writer, (width, fan_in), gain * fan_in**-0.5).T)
-    y = writer.op("MatMul", [x, writer.parameter(f"{module}.weight", weight)], scope)
-    bias = writer.parameter(
-        f"{module}.bias", (0.1 * writer.rng.standard_normal(width)).astype(np.float32)
-    )
-    return writer.op("Add", [bias, y], scope)
-
-
-def _layer_norm(writer: NetworkWriter, x: Tensor, scope: str, module: str = "") -> Tensor:
-    """LayerNormalization over the last axis with a scale in [0.5, 1.5] and a small bias."""
-    module = module or scope.strip("/").replace("/", ".")
-    scale = writer.parameter(
-        f"{module}.weight", writer.rng.uniform(0.5, 1.5, WIDTH).astype(np.float32)
-    )
-    bias = writer.parameter(
-        f"{module}.bias", (0.1 * writer.rng.standard_normal(WIDTH)).astype(np.float32)
-    )
-    return writer.op("LayerNormalization", [x, scale, bias], scope, axis=-1, epsilon=1e-12)
 
 
 def _head(writer: NetworkWriter, x: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ __all__ = [
     "classifier",
     "conv2d",
     "global_pool",
+    "layer_norm",
+    "linear",
     "max_pool",
     "normal",
     "relu",
@@ -111,6 +113,37 @@ def global_pool(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     return writer.op("Flatten", [writer.op("GlobalAveragePool", [x], scope)], scope, axis=1)
 
 
+def linear(writer: NetworkWriter, x: Tensor, scope: str, width: int, gain: float = 1.0) -> Tensor:
+    """MatMul and Add of the bias, weight [in, out] of variance gain^2 / in; columns differ in size
+    like rows of ``normal``.
+    """
+    fan_in = int(x.value.shape[-1])
+    weight = np.ascontiguousarray(normal(writer, (width, fan_in), gain * fan_in**-0.5).T)
+    y = writer.op("MatMul", [x, writer.parameter(_module(scope, "weight"), weight)], scope)
+    bias = writer.parameter(
+        _module(scope, "bias"), (0.1 * writer.rng.standard_normal(width)).astype(np.float32)
+    )
+    return writer.op("Add", [bias, y], scope)
+
+
+def layer_norm(
+    writer: NetworkWriter, x: Tensor, scope: str, module: str = "", epsilon: float = 1e-12
+) -> Tensor:
+    """LayerNormalization over the last axis with a scale in [0.5, 1.5] and a small bias.
+
+    ``module`` replaces the scope in the names of the parameters.
+    """
+    width = int(x.value.shape[-1])
+    drawn = {
+        "weight": writer.rng.uniform(0.5, 1.5, width).astype(np.float32),
+        "bias": (0.1 * writer.rng.standard_normal(width)).astype(np.float32),
+    }
+    parameters = [
+        writer.parameter(_module(module or scope, name), value) for name, value in drawn.items()
+    ]
+    return writer.op("LayerNormalization", [x, *parameters], scope, axis=-1, epsilon=epsilon)
+
+
 def classifier(writer: NetworkWriter, x: Tensor, scope: str, classes: int) -> Tensor:
     """Linear layer (Gemm, transposed weight) from features ``[n, c]`` to logits ``[n, classes]``
     that differ between inputs.
@@ -146,3 +179,10 @@ def _dotted(scope: str, name: str) -> str:
         prefix = ".".join(parts)
         parts = part.split(".") if prefix and part.startswith(prefix + ".") else [*parts, part]
     return ".".join([*parts, name])
+
+
+def _module(scope: str, name: str) -> str:
+    """Initializer name of an encoder: "/encoder/layer.0/query" + "bias" gives
+    "encoder.layer.0.query.bias".
+    """
+    return ".".join([*scope.strip("/").split("/"), name])

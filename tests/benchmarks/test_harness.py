@@ -16,11 +16,12 @@ from fqfuse.benchmarks.arrays import load_arrays, save_arrays
 from fqfuse.benchmarks.build import Case, cases
 from fqfuse.benchmarks.compile_time import CompileRow, compile_chains, compile_plain_chains
 from fqfuse.benchmarks.measure import REFERENCE, Row, Settings
-from fqfuse.benchmarks.networks import Network
+from fqfuse.benchmarks.networks import NETWORKS, Network
 from fqfuse.benchmarks.networks.chain import build_chain
 from fqfuse.benchmarks.networks.plain_chains import PLAIN_CHAINS
 from fqfuse.benchmarks.peak import SHAPES, measure_peak
 from fqfuse.benchmarks.process import WorkerFailed, WorkerProcess
+from fqfuse.benchmarks.quantizers import QUANTIZERS
 from fqfuse.benchmarks.report import write_compile, write_speed
 from fqfuse.benchmarks.summary import summarize, summarize_file
 from fqfuse.benchmarks.versus import median_interval, versus
@@ -300,8 +301,10 @@ def test_wrong_options_exit_with_2(tmp_path, capsys):
     assert "abacus" in capsys.readouterr().err
 
 
-def test_there_are_eight_cases(tmp_path):
-    assert len(cases(tmp_path)) == 8
+def test_there_is_a_case_for_each_quantizer_of_a_network(tmp_path):
+    every = cases(tmp_path)
+    assert len(every) == sum(len(network.quantizers) for network in NETWORKS.values()) == 13
+    assert {case.quantizer for case in every} == set(QUANTIZERS)
     assert [case.name for case in cases(tmp_path, ["bert-nncf", "resnet50-ort"])] == [
         "resnet50-ort",
         "bert-nncf",

@@ -1,0 +1,103 @@
+"""One block of a GPT-2: Radford et al. 2019; 768 wide, 12 heads, over 64 tokens, from embedded tokens
+to the logits of a small vocabulary.
+
+Written as torch exporters do: one product for query, key and value, GELU by tanh, a causal mask
+that is added to the scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from ..arrays import Array
+from .layers import classifier, layer_norm, linear
+from .writer import NetworkWriter, Tensor
+
+__all__ = ["build_gpt2_block", "sample_embeddings"]
+
+WIDTH, HEADS, SEQUENCE, CLASSES = 768, 12, 64, 64
+EPSILON = 1e-5
+_HEAD = WIDTH // HEADS
+
+
+def sample_embeddings(rng: np.random.Generator, count: int) -> Mapping[str, Array]:
+    """Return ``count`` random embedded sequences, f32 ``[count, 64, 768]``."""
+    return {"inputs_embeds": rng.standard_normal((count, SEQUENCE, WIDTH), np.float32)}
+
+
+def build_gpt2_block(seed: int = 0, samples: int = 4) -> onnx.ModelProto:
+    """Return the block: ``inputs_embeds`` [1, 64, 768] to ``logits`` [1, 64] of the last token."""
+    writer = NetworkWriter("gpt2", seed)
+    samples_ = sample_embeddings(np.random.default_rng([seed, 1]), samples)
+    x = writer.input("inputs_embeds", samples_["inputs_embeds"])
+    x = _attention(writer, x, "/h.0/attn")
+    x = _feed_forward(writer, x, "/h.0/mlp")
+    last = writer.constant("/Constant_last", np.array(-1, np.int64))
+    last_token = writer.op(
+        "Gather", [layer_norm(writer, x, "/ln_f", epsilon=EPSILON), last], "", axis=1
+    )
+    return writer.model({"logits": classifier(writer, last_token, "/lm_head", CLASSES)})
+
+
+def _attention(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
+    """Causal self-attention of the normalized tokens, added to them."""
+    normed = layer_norm(writer, x, "/h.0/ln_1", epsilon=EPSILON)
+    joined = linear(writer, normed, f"{scope}/c_attn", 3 * WIDTH, 1.5)
+    query, key, value = (
+        _head(writer, joined, part, order, scope)
+        for part, order in enumerate(([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
+    )
+    scores = writer.op("MatMul", [query, key], scope)
+    root = writer.constant(f"{scope}/Constant_root", np.array(_HEAD**0.5, np.float32))
+    scores = writer.op("Div", [scores, root], scope)
+    # -10000 as GPT-2 writes it: exp of it is 0
+    causal = np.triu(np.full((SEQUENCE, SEQUENCE), -10000.0, np.float32), 1)[None, None]
+    mask = writer.constant(f"{scope}/Constant_mask", causal)
+    weights = writer.op("Softmax", [writer.op("Add", [scores, mask], scope)], scope, axis=-1)
+    context = writer.op("MatMul", [weights, value], scope)
+    context = writer.op("Transpose", [context], scope, perm=[0, 2, 1, 3])
+    shape = writer.constant(f"{scope}/Constant_merge", np.array([0, 0, WIDTH], np.int64))
+    context = writer.op("Reshape", [context, shape], scope)
+    return writer.op("Add", [linear(writer, context, f"{scope}/c_proj", WIDTH), x], scope)
+
+
+def _head(writer: NetworkWriter, joined: Tensor, part: int, order: list[int], scope: str) -> Tensor:
+    """Query, key or value (``part`` 0, 1, 2) of the joined product, cut into heads and transposed
+    by ``order``.
+    """
+    constants = {
+        "starts": np.array([part * WIDTH], np.int64),
+        "ends": np.array([(part + 1) * WIDTH], np.int64),
+        "axes": np.array([2], np.int64),
+        "heads": np.array([0, 0, HEADS, _HEAD], np.int64),
+    }
+    starts, ends, axes, heads = (
+        writer.constant(f"{scope}/Constant_{part}_{name}", value)
+        for name, value in constants.items()
+    )
+    y = writer.op("Slice", [joined, starts, ends, axes], scope)
+    return writer.op("Transpose", [writer.op("Reshape", [y, heads], scope)], scope, perm=order)
+
+
+def _feed_forward(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
+    """Linear, GELU, linear of the normalized tokens, added to them."""
+    normed = layer_norm(writer, x, "/h.0/ln_2", epsilon=EPSILON)
+    y = _gelu(writer, linear(writer, normed, f"{scope}/c_fc", 4 * WIDTH), f"{scope}/act")
+    return writer.op("Add", [linear(writer, y, f"{scope}/c_proj", WIDTH), x], scope)
+
+
+def _gelu(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
+    """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))): Hendrycks & Gimpel 2016
+    (arXiv:1606.08415), in the exporter's order.
+    """
+    half, cube, factor, root, one = (
+        writer.constant(f"{scope}/Constant_{i}", np.array(v, np.float32))
+        for i, v in enumerate((0.5, 3.0, 0.044715, (2.0 / np.pi) ** 0.5, 1.0))
+    )
+    y = writer.op("Mul", [writer.op("Pow", [x, cube], scope), factor], scope)
+    y = writer.op("Mul", [writer.op("Add", [x, y], scope), root], scope)
+    y = writer.op("Add", [writer.op("Tanh", [y], scope), one], scope)
+    return writer.op("Mul", [writer.op("Mul", [x, half], scope), y], scope)
