@@ -158,6 +158,7 @@ class _Drawing:
         self.anchor, self.rng, self.even = anchor, rng, even
         self._prefix = f"{anchor.kind}{anchor.seed}_"
         self._count = 0
+        self.fed = 0  # scales and zero points
 
     # -- numbers
 
@@ -233,8 +234,16 @@ class _Drawing:
         zeros = np.full(scales.shape, zero, dtype)
         extra = {} if axis is None else {"axis": axis}
         return self.op(
-            "DequantizeLinear", codes, self.constant(scales), self.constant(zeros), **extra
+            "DequantizeLinear", codes, self.parameter(scales), self.parameter(zeros), **extra
         )
+
+    def parameter(self, values: A) -> str:
+        """A scale or zero point: a constant, or, one number in ten times, fed."""
+        if values.size > 1 or not self.chance(0.1):
+            return self.constant(values)
+        self.say(f"{'scale' if values.dtype == np.float32 else 'zero point'} fed")
+        self.fed += 1
+        return self.input(values)
 
     def say(self, text: str) -> None:
         self.anchor.words.append(text)
@@ -256,8 +265,7 @@ def _kernel(d: _Drawing, shape: Sequence[int], axis: int, alike: int = 1) -> tup
     """
     codes = d.weights(shape)
     zero = 0 if d.even or not d.chance(0.08) else int(d.rng.integers(-20, 21))
-    d.anchor.floats = zero != 0 and d.anchor.kind != "MatMul"
-    many = d.chance(0.6)
+    many, fed = d.chance(0.6), d.fed
     scales = np.asarray(
         [d.scale(0.01) for _ in range(shape[axis] // alike)] if many else d.scale(0.01), np.float32
     )
@@ -266,6 +274,11 @@ def _kernel(d: _Drawing, shape: Sequence[int], axis: int, alike: int = 1) -> tup
     along = f" scales along axis {axis}" if many else ""
     d.say(f"weights {list(shape)}{along}{f' zero {zero}' if zero else ''}")
     name = d.decoded(d.constant(codes, "w"), scales, zero, np.int8, axis if many else None)
+    d.anchor.floats = (
+        (zero != 0 and d.anchor.kind != "MatMul")
+        or d.fed > fed  # only a source may be decoded by what a run is given
+        or (fed > 0 and d.anchor.kind == "ConvTranspose")
+    )
     return (
         name,
         codes.astype(np.float64) - zero,
@@ -578,20 +591,106 @@ def _deconvolution(d: _Drawing, most: int) -> None:
     )
 
 
-def _integer_convolution(d: _Drawing, _: int) -> None:
+def _integer_convolution(d: _Drawing, most: int) -> None:
     c, o, groups, win = _affordable(
         lambda: (*_channels(d), _drawn_window(d)), lambda w: math.prod(w.out)
     )
-    dtype = d.one(*_CODES)
-    zero, codes = d.zero(dtype), d.array(dtype, (int(d.rng.integers(1, 4)), c, *win.spatial))
-    kernel = d.weights((o, c // groups, *win.kernel))
-    d.say(
-        f"source {np.dtype(dtype).name}{list(codes.shape)} zero {zero}; weights {list(kernel.shape)}"
-    )
+    source = _integers(d, (int(d.rng.integers(1, 4)), c, *win.spatial))
+    kernel = _integer_kernel(d, (o, c // groups, *win.kernel))
     _say_window(d, win, groups)
-    operands = d.input(codes), d.constant(kernel, "w"), d.constant(np.asarray(zero, dtype))
-    sums = _convolved(codes.astype(np.float64) - zero, kernel.astype(np.float64), groups, win)
-    _finish(d, d.op("ConvInteger", *operands, group=groups, **win.attributes), sums, sums)
+    sums = _Sums.of(d, lambda a, b: _convolved(a, b, groups, win), source.values, kernel.values)
+    operands = source.codes, kernel.codes, source.zero, *kernel.zeros
+    y = d.op("ConvInteger", *operands, group=groups, **win.attributes)
+    _scaled(d, most, y, source, sums, 1)
+
+
+@dataclass
+class _Integers:
+    """Codes for an integer product: their name, that of their zero point, that of their scale if
+    they have one, the integers minus the zero point, the scale.
+    """
+
+    codes: str
+    zero: str
+    scale: str
+    values: A
+    step: float
+
+
+def _integers(d: _Drawing, shape: Sequence[int]) -> _Integers:
+    """Codes that are given, or found by DynamicQuantizeLinear.
+
+    The latter takes its scale as range / 255: a source of whole steps, a power of two wide, whose
+    ends are there, has these very steps and codes.
+    """
+    if d.chance(0.5):
+        dtype = d.one(*_CODES)
+        zero, codes, step = d.zero(dtype), d.array(dtype, shape), d.scale(0.02)
+        d.say(f"source {np.dtype(dtype).name}{list(shape)} zero {zero}")
+        names = d.input(codes), d.parameter(np.asarray(zero, dtype))
+        scale = d.parameter(np.float32(step)) if d.chance(0.5) else ""
+        return _Integers(*names, scale, codes.astype(np.float64) - zero, step)
+    codes, step = d.array(np.uint8, shape), 2.0 ** int(d.rng.integers(-8, 2))
+    zero = d.zero(np.uint8) if codes.size > 1 else 0
+    codes.flat[0], codes.flat[-1] = 0, 255
+    values = codes.astype(np.float64) - zero
+    d.say(f"source f32{list(shape)}, its range taken, zero {zero}")
+    d.anchor.nodes.append(
+        helper.make_node(
+            "DynamicQuantizeLinear",
+            [d.input((values * step).astype(np.float32))],
+            names := [d.name("codes"), d.name("scale"), d.name("zero")],
+        )
+    )
+    name, scale, zero_name = names
+    return _Integers(name, zero_name, scale, values, step)
+
+
+@dataclass
+class _IntegerKernel:
+    """Weights of an integer product: their name, their zero point's if they have one, and the
+    integers minus it.
+    """
+
+    codes: str
+    zeros: tuple[str, ...]
+    values: A
+
+
+def _integer_kernel(d: _Drawing, shape: Sequence[int]) -> _IntegerKernel:
+    """s8 weights, or now and then u8 ones."""
+    codes, zero, given = d.weights(shape), 0, d.chance(0.5)
+    if not d.even and d.chance(0.15):
+        zero, given = int(d.one(128, 128, d.rng.integers(256))), True
+        codes = (codes.astype(np.int16) + 128).astype(np.uint8)
+    d.anchor.floats = zero not in (0, 128)
+    d.say(f"weights {codes.dtype}{list(shape)}{f' zero {zero}' if zero else ''}")
+    zeros = (d.constant(np.asarray(zero, codes.dtype)),) if given else ()
+    return _IntegerKernel(d.constant(codes, "w"), zeros, codes.astype(np.float64) - zero)
+
+
+def _scaled(d: _Drawing, most: int, value: str, source: _Integers, sums: _Sums, axis: int) -> None:
+    """The product's s32 as it is; or as quantize_dynamic writes it: cast, times both scales, a
+    bias, and what is behind it.
+    """
+    if not source.scale:
+        _finish(d, value, sums.values, sums.values)
+        return
+    count = sums.values.shape[axis]
+    along = (count, *(1,) * (sums.values.ndim - axis - 1))
+    many = d.chance(0.5)
+    factors = np.asarray([d.scale(0.01) for _ in range(count if many else 1)], np.float32)
+    shape = along if many else d.one((), (1,))
+    d.say("scaled by channel" if many else "scaled")
+    scale = d.op("Mul", source.scale, d.constant(factors.reshape(shape)))
+    value = d.op("Mul", d.op("Cast", value, to=onnx.TensorProto.FLOAT), scale)
+    steps = np.broadcast_to(factors.astype(np.float64), count).reshape(along) * source.step
+    y = sums.scaled(steps)
+    if d.chance(0.5):
+        bias = (_middle(y) * d.rng.uniform(-1, 1, along)).astype(np.float32)
+        value = d.op("Add", value, d.constant(bias))
+        y = y.plus(Interval.exact(np.broadcast_to(bias.astype(np.float64), y.low.shape)))
+    _behind(d, most, value, y, axis)
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -620,24 +719,13 @@ def _gemm(d: _Drawing, most: int) -> None:
     _with_bias(d, most, "Gemm", (x, w), s * scales, sums, 1, transB=int(turned))
 
 
-def _integer_matmul(d: _Drawing, _: int) -> None:
+def _integer_matmul(d: _Drawing, most: int) -> None:
     m, k, n = d.channels(), d.channels(), d.channels()
-    dtype = d.one(*_CODES)
-    zero, codes, kernel = (
-        d.zero(dtype),
-        d.array(dtype, (*d.each(int(d.one(0, 1)), 1, 3), m, k)),
-        d.weights((k, n)),
-    )
-    d.say(f"source {np.dtype(dtype).name}{list(codes.shape)} zero {zero}; weights {[k, n]}")
-    sums = (codes.astype(np.float64) - zero) @ kernel.astype(np.float64)
-    _finish(
-        d,
-        d.op(
-            "MatMulInteger", d.input(codes), d.constant(kernel), d.constant(np.asarray(zero, dtype))
-        ),
-        sums,
-        sums,
-    )
+    source = _integers(d, (*d.each(int(d.one(0, 1)), 1, 3), m, k))
+    kernel = _integer_kernel(d, (k, n))
+    sums = _Sums.of(d, np.matmul, source.values, kernel.values)
+    y = d.op("MatMulInteger", source.codes, kernel.codes, source.zero, *kernel.zeros)
+    _scaled(d, most, y, source, sums, sums.values.ndim - 1)
 
 
 # -- pooling ---------------------------------------------------------------------------------------
@@ -726,9 +814,8 @@ def _quantized(d: _Drawing, value: str, y: Interval) -> tuple[str, A, A, float, 
     zero, scale = d.zero(dtype), d.scale(_middle(y) / 40)
     low, high = y.codes(scale, zero, dtype)
     d.say(f"to {np.dtype(dtype).name} zero {zero}")
-    name = d.op(
-        "QuantizeLinear", value, d.constant(np.float32(scale)), d.constant(np.asarray(zero, dtype))
-    )
+    parameters = np.asarray(scale, np.float32), np.asarray(zero, dtype)
+    name = d.op("QuantizeLinear", value, *map(d.parameter, parameters))
     return name, low, high, scale, zero, dtype
 
 

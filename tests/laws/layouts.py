@@ -408,7 +408,7 @@ def quantized(d: Draw, x: Value, *, moves: int | None = None) -> Value:
     scale = 2.0 ** math.ceil(math.log2(max(x.high, 1e-3) / d.pick(120, 60, 250)))
     dtype = d.pick(np.uint8, np.int8)
     zero = dtype(d.pick(0, 128, 116, 254) if dtype is np.uint8 else d.pick(0, 0, 4, -128))
-    pair = [d.constant(np.float32(scale)), d.constant(np.asarray(zero))]
+    pair = [_parameter(d, np.float32(scale)), _parameter(d, np.asarray(zero))]
     codes = d.op("QuantizeLinear", [x.name, *pair], x.shape, x)
     for _ in range(d.pick(0, 0, 1, 2) if moves is None else moves):
         codes = d.pick(transpose, swap, reshape, squeeze, cut, gather)(d, codes)
@@ -424,6 +424,82 @@ def quantized(d: Draw, x: Value, *, moves: int | None = None) -> Value:
         unit=scale,
         error=error,
     )
+
+
+def _parameter(d: Draw, value: Any) -> str:
+    """A scale or zero point: a constant, most often; or fed; or computed of what is fed."""
+    if d.yes(0.8):
+        return d.constant(np.asarray(value))
+    name = f"x{len(d.feeds)}"
+    shape: tuple[int, ...] = d.pick((), (1,))
+    if value.dtype != np.float32 or d.yes():
+        d.feeds[name] = np.full(shape, value)
+        return name
+    d.feeds[name] = np.full(shape, value * 4)
+    fed = Value(name, shape, float(value) * 4, float(value) * 4)
+    return d.op("Mul", [name, d.constant(np.float32(0.25))], shape, fed).name
+
+
+def ranged(d: Draw, x: Value) -> tuple[list[str], Value]:
+    """DynamicQuantizeLinear: its outputs, and the value that the codes stand for."""
+    maker = d.op("DynamicQuantizeLinear", [x.name], x.shape, x, outputs=3)
+    # the range of what is inexact is, too: each decoded element is within a step of its own source
+    step = 2 * x.high / 255
+    error = x.error + 2 * step if x.error else _ROUNDING * x.high
+    codes = Value(maker.name, x.shape, x.high + step, x.unit, error)
+    return [maker.name, f"{maker.name}_1", f"{maker.name}_2"], codes
+
+
+def dynamic(d: Draw, x: Value) -> Value:
+    """Codes by a range taken at run time, moved, and decoded."""
+    if 0 in x.shape:
+        return x
+    (_, *pair), codes = ranged(d, x)
+    for _ in range(d.pick(0, 0, 1, 2)):
+        codes = d.pick(transpose, swap, reshape, squeeze, cut, gather)(d, codes)
+    return d.op("DequantizeLinear", [codes.name, *pair], codes.shape, codes)
+
+
+def dynamic_product(d: Draw, x: Value) -> Value:
+    """MatMulInteger or ConvInteger of codes by a range taken at run time, as quantize_dynamic
+    writes it: Cast, Mul by both scales, a bias.
+    """
+    if not x.rank or 0 in x.shape:
+        return x
+    maps = _maps(d, x) if d.yes(0.4) else None
+    x = maps or x
+    (name, scale, zero), codes = ranged(d, x)
+    for _ in range(d.pick(0, 0, 0, 1)):
+        codes = d.pick(transpose, swap)(d, codes)
+        name = codes.name
+    columns = d.pick(1, 2, 3, 16, 17)
+    if maps is None:
+        shape, attrs = [codes.shape[-1], columns], {}
+        result = [*codes.shape[:-1], columns]
+    else:
+        kernel = [d.pick(1, 1, min(2, size), min(3, size)) for size in codes.shape[2:]]
+        pads = [d.pick(0, k // 2) for k in kernel]
+        shape, attrs = [columns, codes.shape[1], *kernel], {"pads": [*pads, *pads]}
+        spatial = zip(codes.shape[2:], pads, kernel, strict=True)
+        result = [codes.shape[0], columns, *[s + 2 * p - k + 1 for s, p, k in spatial]]
+    op = "MatMulInteger" if maps is None else "ConvInteger"
+    weights = [d.constant(d.rng.integers(-3, 4, shape).astype(np.int8))]
+    if d.yes():
+        weights.append(d.constant(np.int8(0)))
+    y = d.op(
+        op, [name, weights[0], zero, *weights[1:]], result, codes,
+        **attrs, **_product(codes, math.prod(shape) // columns),
+    )  # fmt: skip
+    y = d.op("Cast", [y.name], y.shape, y, to=TensorProto.FLOAT)
+    by = (columns,) if d.yes() else ()
+    if maps is not None and by:
+        by = (columns, *[1] * (y.rank - 2))
+    factor = d.op("Mul", [scale, d.constant(np.full(by, 0.25, np.float32))], by, y)
+    y = d.op("Mul", [y.name, factor.name], y.shape, y)
+    if d.yes():
+        bias = d.numbers(by or (columns,) if maps is None else (columns, *[1] * (y.rank - 2)))
+        y = d.op("Add", [y.name, d.constant(bias)], y.shape, y)
+    return d.op(d.pick("Relu", "LeakyRelu", "Abs"), [y.name], y.shape, y) if d.yes() else y
 
 
 def _weights(d: Draw, shape: Sequence[int]) -> str:
@@ -661,7 +737,7 @@ MOVES: tuple[Maker, ...] = (
     gather,
     join,
 )
-POINTS: tuple[Maker, ...] = (unary, binary, binary, binary, binary, quantized)
+POINTS: tuple[Maker, ...] = (*(unary, binary, binary, binary, binary, quantized) * 2, dynamic)
 ANCHORS: tuple[Maker, ...] = (
     convolution,
     convolution,
@@ -669,6 +745,7 @@ ANCHORS: tuple[Maker, ...] = (
     deconvolution,
     matmul,
     matmul,
+    dynamic_product,
     attention,
     pooling,
     pooling,
@@ -726,7 +803,7 @@ def _finished(d: Draw) -> Case:
     infos = [
         helper.make_tensor_value_info(
             name,
-            TensorProto.FLOAT,
+            helper.np_dtype_to_tensor_dtype(array.dtype),
             [
                 _dim(d, f"{name}_{axis}", size) if named else size
                 for axis, size in enumerate(array.shape)
