@@ -27,6 +27,9 @@ _MOST = 6000
 _LARGEST = 2.0**22
 """Of a value in units of its last bit: below 2^24, f32 is exact."""
 
+_HIGHEST = 2.0**100
+"""Of a value: what is computed of it, and its quantizer's scale, are finite in f32."""
+
 _ROUNDING = 2e-5
 """What approximated functions and long sums may be off, relative to the largest magnitude:
 polynomials of oneDNN are good to 1e-6.
@@ -780,10 +783,10 @@ def draw_case(seed: int) -> Case:
 
 
 def _add(d: Draw, maker: Maker, x: Value) -> None:
-    """Adds what `maker` makes of a value, unless it is too large."""
+    """Adds what `maker` makes of a value, unless it has too many elements or too large ones."""
     before = len(d.nodes), len(d.values), dict(d.feeds)
     y = maker(d, x)
-    if math.prod(y.shape) > _MOST or y.rank > 6:
+    if math.prod(y.shape) > _MOST or y.rank > 6 or y.high > _HIGHEST:
         del d.nodes[before[0] :], d.values[before[1] :]
         d.feeds = before[2]
         return
