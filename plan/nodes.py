@@ -377,10 +377,14 @@ def _factor(left: dict[str, Attr], name: str, kind: type[_F], where: str) -> _F:
         raise broken(f"the mask of {name} is missing or no integer", where)
     if kind is Scale:
         return kind(_listed(values, float, "its scales are no list of floats", where), mask)
+    if isinstance(values, tuple) and any(isinstance(value, float) for value in values):
+        return kind(_listed(values, (int, float), "its zero points are no numbers", where), mask)
     return kind(_listed(values, int, "its zero points are no list of integers", where), mask)
 
 
-def _listed(value: Attr, kind: type[_T], otherwise: str, where: str) -> tuple[_T, ...]:
+def _listed(
+    value: Attr, kind: type[_T] | tuple[type[_T], ...], otherwise: str, where: str
+) -> tuple[_T, ...]:
     """The value, where it is a list of that kind.
 
     Raises:

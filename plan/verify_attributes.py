@@ -113,9 +113,18 @@ def zero_points_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | No
             yield f"has a zero point of {role}, which is {type_.dtype.value} and no integer"
         if not all(map(_is_s32, point.values)):
             yield f"has a zero point of {role} that is no s32"
+        if any(isinstance(value, float) for value in point.values):
+            yield _fraction_problem(step, role, point)
 
 
-def _is_s32(value: int) -> bool:
+def _fraction_problem(step: Step, role: str, point: ZeroPoint) -> str | None:
+    """Only a bias that may vary with the position takes what an integer leaves of a zero point."""
+    if role == "src" and step.primitive in ("convolution", "deconvolution") and not point.mask:
+        return None
+    return f"has a zero point of {role} that is no integer, which {step.primitive} does not take"
+
+
+def _is_s32(value: float) -> bool:
     low, high = DType.S32.range
     return low <= value <= high
 

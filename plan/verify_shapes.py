@@ -12,6 +12,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.diagnostic import Finding
 from ..ir.ops import OPS
@@ -401,7 +403,8 @@ def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorTy
         role: step.attr.zero_points[role].values if role in step.attr.zero_points else (0,)
         for role in _WEIGHTED
     }
-    reach = max((reach_of(dtype, zero) for zero in points["src"]), default=0.0)
+    nearest = (zero if isinstance(zero, int) else float(np.rint(zero)) for zero in points["src"])
+    reach = max((reach_of(dtype, zero) for zero in nearest), default=0.0)
     if step.arg(SOURCE_AT_RUN_TIME[1]) is not None:  # a zero point that is computed is a code
         reach = float(dtype.range[1] - dtype.range[0])
     if reach > CODE_REACH or any(zero not in WEIGHTS_ZERO_POINTS for zero in points["weights"]):
@@ -414,7 +417,7 @@ def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorTy
     )
     data = plan.constants.get(step.arg("weights") or "")
     bound = max(
-        (accumulated(shape, data, zero, summed, reach) for zero in set(points["weights"])),
+        (accumulated(shape, data, int(zero), summed, reach) for zero in set(points["weights"])),
         default=0.0,
     )
     return (

@@ -137,7 +137,7 @@ def scale_of(values: Vec | float, mask: int = 0) -> Scale:
 def attributes_of(
     composed: Composed,
     scales: Mapping[str, Scale] | None = None,
-    zero_points: Mapping[str, int] | None = None,
+    zero_points: Mapping[str, float] | None = None,
     output_scales: Scale | None = None,
 ) -> PrimitiveAttr:
     """The attributes of a composed chain, with scales and zero points of sources added."""

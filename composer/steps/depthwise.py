@@ -221,7 +221,7 @@ def _attributes(pair: Pair) -> Refusal | None:
             "no sum",
             "a sum",
         )
-    zero = first.zero_points.get("dst")
+    zero = first.zero_points.get("dst") or second.zero_points.get("src")
     if zero is not None:
         hint = "quantize what lies between without a zero point, as behind a relu"
         return Refusal(

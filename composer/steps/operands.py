@@ -4,7 +4,6 @@ otherwise.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,7 +44,8 @@ class Source:
         value: what the step reads: codes, or an f32 value.
         dtype: its element type.
         scale, zero_point: how the codes decode (1 and 0 for f32).
-        fraction: what the real zero point has beyond `zero_point`; the bias takes it.
+        fraction: what the real zero point has beyond `zero_point`, the nearest integer; the bias
+            takes it.
         decode: the Dequantize that is folded in, or None.
         per_channel: scales along the channels of a grouped convolution, which its weights take;
             then `scale` is 1.
@@ -123,8 +123,8 @@ def source_of(
             ", ".join(sorted(kind.value for kind in capability.src)),
             dtype.value,
         )
-    zero = quant.zero_point[0]
-    part = zero - math.floor(zero)
+    zero, nearest = quant.zero_point[0], round(quant.zero_point[0])
+    part = zero - nearest
     if part and not fraction:
         return Refusal(
             "the zero point of the source is not an integer",
@@ -136,7 +136,7 @@ def source_of(
         return Refusal(
             "the primitive takes no zero point on its source", "zero point 0", f"{zero:g}"
         )
-    return Source(codes, dtype, quant.scale[0], zero - part, node, fraction=part)
+    return Source(codes, dtype, quant.scale[0], nearest, node, fraction=part)
 
 
 def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> Source | Refusal:

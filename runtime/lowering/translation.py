@@ -94,6 +94,7 @@ def translate(
     dtype: DataType,
     weights_mask: int = 0,
     step: Step | None = None,
+    first: Memory | None = None,
 ) -> Translated:
     """The attributes of a step.
 
@@ -105,6 +106,7 @@ def translate(
         weights_mask: of the scales of the weights as the primitive sees them, if not per tensor.
         step: has the parameters of its source that are computed at run time, where it may have
             such.
+        first: added in front of the post-ops.
 
     Raises:
         NotLowered: the library has no such attribute.
@@ -118,6 +120,8 @@ def translate(
         scales[arg] = mask if len(scale.values) > 1 else 0
         result.args[arg_scales(arg)] = binder.constants.vector(scale.array)
     for role, zero in attr.zero_points.items():
+        if not zero.array.any():
+            continue  # the library's kernels would subtract it
         arg = _ROLES[role]
         zero_points[arg] = zero.mask if len(zero.values) > 1 else 0
         result.args[arg_zero_points(arg)] = binder.constants.vector(zero.array)
@@ -129,6 +133,9 @@ def translate(
         zero_points[Arg.SRC] = 0
         result.args[arg_zero_points(Arg.SRC)] = _number(binder, shift, DataType.s32)
     chain: list[PostOp] = []
+    if first is not None:
+        chain.append(Binary(AlgKind.binary_add, first.desc))
+        result.args[arg_post_op(0, Arg.SRC_1)] = first
     for op in attr.post_ops:
         _append(binder, op, frame, dtype, chain, result)
     result.attributes = Attributes(scales, zero_points, tuple(chain))

@@ -41,7 +41,8 @@ def _bare_weights(n: Net) -> Value:
 
 
 def _fractional_source(n: Net) -> Value:
-    return n.conv(n.fq(n.input(("N", 3, 4, 4)), -1.0, 1.0, 0.1, 1.0), 2)
+    sources = (n.input(("N", 4, 4), name=name) for name in "ab")
+    return n.op("MatMul", *(n.fq(x, -1.0, 1.0, 0.1, 1.0) for x in sources))
 
 
 def _source_per_channel(n: Net) -> Value:

@@ -523,7 +523,9 @@ def _attr(draw: Draw, plan: Plan, attr: PrimitiveAttr, other: PrimitiveAttr) -> 
             attr,
             zero_points={
                 **attr.zero_points,
-                draw.choice(roles): ZeroPoint((draw.integer(),), draw.choice((0, 0, 1))),
+                draw.choice(roles): ZeroPoint(
+                    (draw.choice((draw.integer(), draw.number())),), draw.choice((0, 0, 1))
+                ),
             },
         )
     if kind == 3:
