@@ -20,6 +20,7 @@ from .steps.anchors import PRIMITIVES, anchor
 from .steps.builder import StepBuilder
 from .steps.depthwise import fuse_depthwise
 from .steps.elementwise import elementwise, is_arithmetic
+from .steps.integer_products import INTEGER_PRODUCTS, integer_product
 from .steps.primitives import concat, plain, pooling
 from .steps.standalone_quantizers import dequantize_alone, quantize_alone
 
@@ -55,6 +56,8 @@ def _anchors(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
         if node.op in PRIMITIVES and _is_float32(builder, node):
             anchor(builder, node)
+        elif node.op in INTEGER_PRODUCTS:
+            integer_product(builder, node)
 
 
 def _is_float32(builder: StepBuilder, node: Node) -> bool:

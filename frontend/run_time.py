@@ -123,9 +123,9 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     another one stays what it is.
     """
     a, b, a_zero, b_zero = (node.input(i) for i in range(4))
-    cast = _only_cast(ctx, node.output(0))
+    cast = _only_cast(ctx, node.output(0)) if a and _are_single(ctx, a_zero) else None
     right = None if cast is None else _weights(ctx, node, b, b_zero)
-    if cast is None or right is None or not a or not _are_single(ctx, a_zero):
+    if cast is None or right is None:
         ctx.emit(node, node.op, node.inputs, node.attrs, outputs=node.outputs)
         return
     index, proto = cast
@@ -157,21 +157,26 @@ def _only_cast(ctx: Importer, product: str) -> tuple[int, NodeProto] | None:
 
 
 def _weights(ctx: Importer, node: OnnxNode, codes: str, zero: str) -> str | None:
-    """The second factor, decoded by the scale 1; None where its zero points are computed."""
+    """The second factor, decoded by the scale 1; None where several zero points are computed."""
     zeros = ctx.constant(zero) if zero else np.zeros(())
-    if not codes or zeros is None or zeros.ndim > 1:
+    if not codes or (zeros is not None and zeros.ndim > 1):
         return None
-    shape = ctx.type(codes).shape or ()
-    axis = None
-    if zeros.size > 1:
+    shape, axis = ctx.type(codes).shape or (), None
+    if zeros is not None and zeros.size > 1:
         axis = len(shape) - 1 if node.op == "MatMulInteger" else 0
         if len(shape) < 2 or shape[axis] != zeros.size:
             return None
+    if zeros is None and not _are_single(ctx, zero):
+        return None
+    if codes not in ctx.codes:
+        name = ctx.add_quantizer(f"{node.name}.b", f"{node.op} of codes", codes)
+        ctx.codes[codes] = (name,)
+    names = ctx.codes[codes]
+    if zeros is None:
+        one = ctx.add_constant(node, "b_scale", 1.0, DType.F32)
+        inputs = (codes, one, zero)
+        return ctx.emit(node, "RunTimeDequantize", inputs, role="b", quantizer=names)
     quant = Quantization.of(np.ones(zeros.size), zeros.reshape(-1), axis)
-    names = ctx.codes.get(codes) or (
-        ctx.add_quantizer(f"{node.name}.b", f"{node.op} of codes", codes),
-    )
-    ctx.codes[codes] = names
     return ctx.emit(node, "Dequantize", (codes,), {"quant": quant}, role="b", quantizer=names)
 
 

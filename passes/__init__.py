@@ -8,6 +8,7 @@ from ..ir.cleanup import erase_dead
 from ..ir.graph import Graph
 from .base import Contract, Observer, Pass, run_pipeline
 from .choose_residual_sum import ChooseResidualSum
+from .constant_parameters import ConstantParameters
 from .decode_wide_codes import DecodeWideCodes
 from .detect_quantize_only import DetectQuantizeOnly
 from .fold_batch_norm import FoldBatchNorm
@@ -51,6 +52,9 @@ PIPELINE: tuple[Pass, ...] = (
     NestVariadic(),
     # because: a bias and what is behind it shall find a product of decoded values
     ScaleIntoProduct(),
+    # because: integers that are decoded by 1 have taken their scale by now, and all that follows
+    # moves constant ones
+    ConstantParameters(),
     # because: its axes are constant by now, and quantizers move past a pool of codes to what is in
     # front of it
     ReductionToPooling(),

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, count
 
 from ..ir.ops.spec import OpSpec
 
-__all__ = ["SOURCE_AT_RUN_TIME", "in_order", "positional", "with_roles"]
+__all__ = [
+    "AT_RUN_TIME",
+    "SOURCE_AT_RUN_TIME",
+    "WEIGHTS_AT_RUN_TIME",
+    "in_order",
+    "positional",
+    "with_roles",
+]
 
 Args = tuple[tuple[str, str], ...]
 
 SOURCE_AT_RUN_TIME = ("scales_src", "zero_points_src")
 """Roles of the scale and the zero point of a step's source that are computed at run time: one f32
 number, and one code of the source's own type.
+"""
+
+WEIGHTS_AT_RUN_TIME = ("scales_weights", "zero_points_weights")
+"""The same of a step's weights; the scale may have one number for each output channel."""
+
+AT_RUN_TIME: Mapping[str, tuple[str, str]] = {
+    role: (field, argument)
+    for argument, roles in (("src", SOURCE_AT_RUN_TIME), ("weights", WEIGHTS_AT_RUN_TIME))
+    for field, role in zip(("scales", "zero_points"), roles, strict=True)
+}
+"""Role of a parameter that is computed at run time -> the field of the attributes and the argument
+that it stands for there.
 """
 
 

@@ -34,7 +34,9 @@ class Capability:
         dst_zero_point: a per-tensor destination zero point.
         src_scale: per-tensor scales on its sources.
         src_zero_point: a per-tensor zero point on its source.
-        run_time: scale and zero point of the source may be computed at run time.
+        run_time: scales and zero points of source and weights may be computed at run time.
+        sums: the sums of products of codes may be stored as they are, in s32, without scales, bias
+            and post-ops.
         post_ops: kinds of post-ops (`kind` of their classes).
         sum_type: a sum reads its operand as another type than the destination's.
         sum_zero_point: a sum subtracts a zero point from its operand.
@@ -49,6 +51,7 @@ class Capability:
     src_scale: bool = False
     src_zero_point: bool = False
     run_time: bool = False
+    sums: bool = False
     post_ops: frozenset[str] = frozenset()
     sum_type: bool = True
     sum_zero_point: bool = True
@@ -113,6 +116,7 @@ _V3: Mapping[str, Capability] = {
         src_scale=True,
         src_zero_point=True,
         run_time=True,
+        sums=True,
         post_ops=_GEMM_POST_OPS | {DepthwiseConv.kind},
     ),
     "deconvolution": Capability(
@@ -132,6 +136,7 @@ _V3: Mapping[str, Capability] = {
         src_scale=True,
         src_zero_point=True,
         run_time=True,
+        sums=True,
         post_ops=_GEMM_POST_OPS,
     ),
     "pooling": Capability(_ANY, _SAME, post_ops=_SIMPLE_POST_OPS),
@@ -171,6 +176,7 @@ _V2: Mapping[str, Capability] = {
         _COMPUTE_DST,
         dst_zero_point=True,
         src_zero_point=True,
+        sums=True,
         post_ops=_GEMM_POST_OPS | {DepthwiseConv.kind},
     ),
     "deconvolution": Capability(
@@ -182,7 +188,12 @@ _V2: Mapping[str, Capability] = {
         sum_type=False,
     ),
     "matmul": Capability(
-        _ANY, _COMPUTE_DST, dst_zero_point=True, src_zero_point=True, post_ops=_GEMM_POST_OPS
+        _ANY,
+        _COMPUTE_DST,
+        dst_zero_point=True,
+        src_zero_point=True,
+        sums=True,
+        post_ops=_GEMM_POST_OPS,
     ),
     "reorder": Capability(
         _ANY, _ALL, dst_zero_point=True, src_zero_point=True, post_ops=frozenset({"sum"})

@@ -11,6 +11,7 @@ from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, Shape, TensorType
+from .arguments import AT_RUN_TIME
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
 from .findings import destination, of_target
 from .targets import Target
@@ -118,7 +119,14 @@ def zero_points_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | No
 
 
 def _fraction_problem(step: Step, role: str, point: ZeroPoint) -> str | None:
-    """Only a bias that may vary with the position takes what an integer leaves of a zero point."""
+    """Only a bias that may vary with the position takes what an integer leaves of a zero point, by
+    scales that are known when it is formed.
+    """
+    computed = next((role for role, _ in step.args if role in AT_RUN_TIME), "")
+    if computed:
+        return (
+            f"has a zero point of {role} that is no integer, and {computed} is computed at run time"
+        )
     if role == "src" and step.primitive in ("convolution", "deconvolution") and not point.mask:
         return None
     return f"has a zero point of {role} that is no integer, which {step.primitive} does not take"

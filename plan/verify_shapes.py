@@ -12,22 +12,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.diagnostic import Finding
 from ..ir.ops import OPS
 from ..ir.ops.spec import SWITCHES, Array, OpSpec, Required, ShapeError
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, TensorType, is_static
-from .accumulator import (
-    ACCUMULATOR,
-    CODE_REACH,
-    WEIGHTS_ZERO_POINTS,
-    accumulated,
-    reach_of,
-)
-from .arguments import SOURCE_AT_RUN_TIME, positional
+from .accumulator import ACCUMULATOR, CODE_REACH, WEIGHTS_ZERO_POINTS, source_reach, sums_of
+from .arguments import AT_RUN_TIME, SOURCE_AT_RUN_TIME, positional
 from .attributes import DepthwiseConv
 from .findings import about, destination, of_steps, of_target
 from .targets import Target
@@ -55,9 +47,11 @@ class Schema:
 
 _WEIGHTED = ("src", "weights")
 SCHEMAS: Mapping[str, Schema] = {
-    "convolution": Schema(_WEIGHTED, ("bias", *SOURCE_AT_RUN_TIME), constant=("weights", "bias")),
+    "convolution": Schema(
+        _WEIGHTED, ("bias", *SOURCE_AT_RUN_TIME, "scales_weights"), constant=("weights", "bias")
+    ),
     "deconvolution": Schema(_WEIGHTED, ("bias",), constant=("weights", "bias")),
-    "matmul": Schema(_WEIGHTED, ("bias", *SOURCE_AT_RUN_TIME)),
+    "matmul": Schema(_WEIGHTED, ("bias", *AT_RUN_TIME)),
     "binary": Schema(("src_0", "src_1"), ()),
     "concat": Schema(("src_0",), (), repeats=True),
     "eltwise": Schema(takes=()),
@@ -97,7 +91,8 @@ something else where they rely on them.
 """
 
 _GEMM = ("convolution", "deconvolution", "matmul")
-_CODES = (DType.U8, DType.S8, DType.S32)
+_BYTES = (DType.U8, DType.S8)
+_CODES = (*_BYTES, DType.S32)
 
 
 # -- identity and roles ----------------------------------------------------------------------------
@@ -403,23 +398,13 @@ def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorTy
         role: step.attr.zero_points[role].values if role in step.attr.zero_points else (0,)
         for role in _WEIGHTED
     }
-    nearest = (zero if isinstance(zero, int) else float(np.rint(zero)) for zero in points["src"])
-    reach = max((reach_of(dtype, zero) for zero in nearest), default=0.0)
-    if step.arg(SOURCE_AT_RUN_TIME[1]) is not None:  # a zero point that is computed is a code
-        reach = float(dtype.range[1] - dtype.range[0])
-    if reach > CODE_REACH or any(zero not in WEIGHTS_ZERO_POINTS for zero in points["weights"]):
+    far = any(zero not in WEIGHTS_ZERO_POINTS for zero in points["weights"])
+    if source_reach(step, dtype) > CODE_REACH or far:
         return f"has zero points {list(points['src'])} and {list(points['weights'])}, too far from the codes for exact products"
     if not is_static(weights.shape):
         return None
-    shape = weights.static_shape
-    summed = {"convolution": range(1, len(shape)), "deconvolution": (0, *range(2, len(shape)))}.get(
-        step.primitive, (len(shape) - 2,)
-    )
     data = plan.constants.get(step.arg("weights") or "")
-    bound = max(
-        (accumulated(shape, data, int(zero), summed, reach) for zero in set(points["weights"])),
-        default=0.0,
-    )
+    bound = sums_of(step, dtype, weights.static_shape, data)
     return (
         None
         if bound <= ACCUMULATOR
@@ -443,6 +428,10 @@ def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
             continue
         if type_.dtype not in capability.src:
             yield f"reads {role} as {type_.dtype.value}, which {end} take"
+        elif (
+            dst is not None and dst.dtype is DType.S32 and capability.sums and type_.dtype in _BYTES
+        ):
+            yield _sums_problem(step)
         elif dst is not None and dst.dtype not in capability.dst.get(type_.dtype, ()):
             yield f"turns {type_.dtype.value} into {dst.dtype.value}, which {end} do"
     yield from _run_time_problems(plan, step, target)
@@ -456,22 +445,42 @@ def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
         yield f"adds a bias of {bias.dtype.value} instead of f32"
 
 
+def _sums_problem(step: Step) -> str | None:
+    """Sums in s32 are integers: whatever else is computed would go through f32."""
+    scaled = [role for role, _ in step.args if AT_RUN_TIME.get(role, ("",))[0] == "scales"]
+    attr = step.attr
+    if attr.scales or attr.post_ops or attr.output_scales or scaled or step.arg("bias"):
+        return "stores sums in s32, and has scales, a bias or post-ops"
+    return "stores sums in s32, and has a zero point of dst" if "dst" in attr.zero_points else None
+
+
 def _run_time_problems(plan: Plan, step: Step, target: Target) -> Iterator[str]:
-    """Parameters of the source that are computed are one f32 number and one code, of a source of
-    codes that has no constant ones.
+    """Parameters that are computed are f32 numbers, and codes of the argument's own type, of an
+    argument of codes that has no constant ones.
     """
-    src = plan.find(step.arg("src"))
-    found = {role: plan.find(step.arg(role)) for role in SOURCE_AT_RUN_TIME}
-    if not any(step.arg(role) for role in SOURCE_AT_RUN_TIME) or src is None:
-        return
-    if not target.capability(step.primitive).run_time or step.arg(SOURCE_AT_RUN_TIME[0]) is None:
-        yield f"has computed parameters of src, which {step.primitive} of {target.name} does not take"
-    if src.dtype not in (DType.U8, DType.S8):
-        yield f"has computed parameters of src, which is {src.dtype.value} and no code"
-    if "src" in step.attr.scales or "src" in step.attr.zero_points:
-        yield "has constant and computed parameters of src"
-    for (role, type_), dtype in zip(found.items(), (DType.F32, src.dtype), strict=True):
-        if type_ is not None and (
-            type_.dtype is not dtype or type_.shape is None or any(d != 1 for d in type_.shape)
-        ):
+    for role, (field, argument) in AT_RUN_TIME.items():
+        type_, of = plan.find(step.arg(role)), plan.find(step.arg(argument))
+        if step.arg(role) is None or type_ is None or of is None:
+            continue
+        if not target.capability(step.primitive).run_time:
+            yield f"has a computed {role}, which {step.primitive} of {target.name} does not take"
+        if of.dtype not in _BYTES:
+            yield f"has a computed {role}, and its {argument} is {of.dtype.value} and no code"
+        if argument in getattr(step.attr, field):
+            yield f"has constant and computed {field} of {argument}"
+        dtype = DType.F32 if field == "scales" else of.dtype
+        if type_.dtype is not dtype or not _counts(plan, step, role, type_):
             yield f"has {role} of {type_text(type_)}, and it is one {dtype.value}"
+
+
+def _counts(plan: Plan, step: Step, role: str, type_: TensorType) -> bool:
+    """True for one number, and for a vector of scales of the weights along the output channels."""
+    if type_.shape is None:
+        return False
+    if all(size == 1 for size in type_.shape):
+        return True
+    result = destination(plan, step)
+    shape = None if result is None else result.shape
+    if role != "scales_weights" or len(type_.shape) != 1 or not shape:
+        return False
+    return type_.shape[0] == shape[-1 if step.primitive == "matmul" else 1]

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from ..ir.text_write import name_text
 from ..ir.types import DType, TensorType
-from ..plan.arguments import SOURCE_AT_RUN_TIME
+from ..plan.arguments import AT_RUN_TIME
 from ..plan.attributes import (
     Binary,
     DepthwiseConv,
@@ -179,10 +179,10 @@ class Notation:
         return f"{type_.dtype.value}{'[*]' if type_.shape is None else _dims(type_.shape)}"
 
     def fused(self, step: Step) -> list[str]:
-        """What happens inside the step besides its own arithmetic, in order: parameters of the source
-        that are computed, bias, output scales, post-ops, the final quantization.
+        """What happens inside the step besides its own arithmetic, in order: parameters that are
+        computed, bias, output scales, post-ops, the final quantization.
         """
-        computed = [value for role, value in step.args if role in SOURCE_AT_RUN_TIME]
+        computed = [value for role, value in step.args if role in AT_RUN_TIME]
         parts = [f"decode({', '.join(map(self.value, computed))})"] if computed else []
         parts += ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
         if step.attr.output_scales is not None:

@@ -16,7 +16,7 @@ from ..aligned import aligned, aligned_bytes
 from ..errors import InternalError
 from ..ir.ops.spec import Array
 from ..locks import ProcessLock
-from ..plan.arguments import SOURCE_AT_RUN_TIME
+from ..plan.arguments import AT_RUN_TIME
 from ..plan.attributes import Scale, ZeroPoint
 from ..plan.types import Plan, Step
 from ..plan.verify_shapes import SCHEMAS
@@ -279,7 +279,7 @@ def _bind_step(
     """The kernel of a step; None where only a run tells a shape, or a scale."""
     if step.primitive.startswith("onnx."):
         return EvaluatedKernel(plan, step)
-    if any(step.arg(role) is not None for role in SOURCE_AT_RUN_TIME):
+    if any(role in AT_RUN_TIME for role, _ in step.args):
         return None
     if any(value not in shapes for value in (*step.inputs, step.output)):
         return None
@@ -328,19 +328,22 @@ def _run_once(
 
 
 def _with_numbers(step: Step, arrays: Mapping[str, Array]) -> Step:
-    """The step with the parameters of its source as attributes, where a run has computed them."""
-    numbers = {role: value for role, value in step.args if role in SOURCE_AT_RUN_TIME}
-    if not numbers:
+    """The step with its computed parameters as attributes, where a run has computed them."""
+    scales, zero_points = dict(step.attr.scales), dict(step.attr.zero_points)
+    for role, value in step.args:
+        if role not in AT_RUN_TIME:
+            continue
+        field, argument = AT_RUN_TIME[role]
+        numbers = arrays[value].reshape(-1).tolist()
+        if field == "scales":
+            # the kernels know along which dimension more than one run
+            scales[argument] = Scale(tuple(numbers), 1 if len(numbers) > 1 else 0)
+        else:
+            zero_points[argument] = ZeroPoint(tuple(numbers))
+    args = tuple(arg for arg in step.args if arg[0] not in AT_RUN_TIME)
+    if args == step.args:
         return step
-    scale, zero = (numbers.get(role) for role in SOURCE_AT_RUN_TIME)
-    attr = step.attr
-    if scale is not None:
-        attr = replace(attr, scales={**attr.scales, "src": Scale((arrays[scale].item(),))})
-    if zero is not None:
-        point = ZeroPoint((int(arrays[zero].item()),))
-        attr = replace(attr, zero_points={**attr.zero_points, "src": point})
-    args = tuple(arg for arg in step.args if arg[0] not in SOURCE_AT_RUN_TIME)
-    return replace(step, args=args, attr=attr)
+    return replace(step, args=args, attr=replace(step.attr, scales=scales, zero_points=zero_points))
 
 
 def run_step(

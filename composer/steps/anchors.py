@@ -76,14 +76,15 @@ class _Anchor:
 
     def build(self) -> None:
         """Adds the step, in int8 when nothing refuses."""
+        capability = self.target.capability(self.primitive)
         source = source_of(
             self.graph,
             self.node.inputs[0],
-            self.target.capability(self.primitive),
+            capability,
             fraction=self._takes_fraction(),
             groups=self.groups if self.primitive == "convolution" else 1,
         )
-        weights = weights_of(self.graph, self.node, self.weights_axis, self.groups)
+        weights = weights_of(self.graph, self.node, self.weights_axis, capability, self.groups)
         if isinstance(source, Refusal):
             refusal: Refusal | None = source
         elif isinstance(weights, Refusal):
@@ -106,11 +107,18 @@ class _Anchor:
                 "weights that are computed at run time",
                 "make the weights a constant of the model",
             )
-        if weights.zero_point and self.primitive != "matmul":
+        if source.per_channel is not None and weights.is_scaled_at_run_time:
+            return Refusal(
+                "the scales of the weights are computed at run time, and the source has one for each channel",
+                "constant ones of either",
+                weights.parameters[0][1],
+            )
+        shifted = bool(weights.zero_point) or weights.is_shifted_at_run_time
+        if shifted and self.primitive != "matmul":
             return Refusal(
                 f"{self.primitive} takes no zero point on its weights",
                 "zero point 0",
-                str(weights.zero_point),
+                str(weights.zero_point or "a computed one"),
                 "quantize weights symmetrically",
             )
         rank = self.graph.type(weights.value).rank
@@ -168,15 +176,17 @@ class _Anchor:
     # -- int8 --------------------------------------------------------------------------------------
 
     def _int8(self, source: Source, weights: Weights) -> None:
-        scale = weights.scale * source.scale if self.v2 else weights.scale
+        scale: Vec | None = weights.scale * source.scale if self.v2 else weights.scale
         how = f"scale and zero point of {self.primitive}'s source"
         if source.parameters:
             how += ", computed at run time"
         if source.per_channel is not None:
             groups = np.repeat(source.per_channel, self.channels // source.per_channel.size)
-            scale = vec(np.broadcast_to(scale, (self.channels,)) * groups)
+            scale = vec(np.broadcast_to(weights.scale, (self.channels,)) * groups)
             how = f"its scales along the channels multiply those of {self.primitive}'s weights"
-        front, zero = self._front(source.dtype, scale), source.zero_point
+        if weights.is_scaled_at_run_time:
+            scale = None
+        front, zero = self._front(source.dtype, scale), float(source.zero_point)
         if source.fraction and self._by_position():
             zero += source.fraction
             how += f"; what {zero:g} has beyond {source.zero_point:g} is in its bias, position by position, for padding is the real 0"
@@ -185,21 +195,31 @@ class _Anchor:
             front = replace(front, bias=vec(front.bias - lost))
         chain = self._grow(front)
         factors = chain.composed.scale
-        assert factors is not None
         assert source.decode is not None
+        assert weights.decode is not None
         scales, output_scales = {}, None
         if self.v2:
+            assert factors is not None  # it takes no computed parameters
             output_scales = scale_of(factors, 1 << self.axis)
         else:
             scales = {} if source.parameters else {"src": scale_of(source.scale)}
-            scales["weights"] = scale_of(factors, self.mask)
+            if factors is not None:
+                scales["weights"] = scale_of(factors, self.mask)
         zero_points = {"src": zero, "weights": weights.zero_point}
-        bias = self._bias_args(chain.composed, factors if self.v2 else vec(1.0))
+        bias = self._bias_args(
+            chain.composed, factors if self.v2 and factors is not None else vec(1.0)
+        )
         build_step(
             self.builder,
             self.node,
             self.primitive,
-            [("src", source.value), ("weights", weights.value), *bias, *source.parameters],
+            [
+                ("src", source.value),
+                ("weights", weights.value),
+                *bias,
+                *source.parameters,
+                *weights.parameters,
+            ],
             chain,
             attributes_of(chain.composed, scales, zero_points, output_scales),
             inside=(source.decode, weights.decode),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from ...plan.accumulator import (
     accumulated,
     reach_of,
 )
-from ...plan.arguments import SOURCE_AT_RUN_TIME
+from ...plan.arguments import SOURCE_AT_RUN_TIME, WEIGHTS_AT_RUN_TIME
 from ...plan.targets import Capability
 from ..formula.formula import Vec, vec
 from .chain import decoded
@@ -31,6 +32,8 @@ __all__ = [
     "Weights",
     "accumulator_refusal",
     "float_weights",
+    "less_zero_points",
+    "signed",
     "source_of",
     "weights_of",
 ]
@@ -71,13 +74,26 @@ class Weights:
         value: a constant of the graph (s8), or codes computed at run time.
         scale: one entry, or one for each output channel.
         zero_point: of all codes.
-        decode: the Dequantize that is folded in.
+        decode: the Dequantize that is folded in, or None.
+        parameters: (role, value) of scales and a zero point that are computed at run time; then
+            `scale` is 1, and `zero_point` 0.
     """
 
     value: str
     scale: Vec
     zero_point: int
-    decode: Node
+    decode: Node | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_scaled_at_run_time(self) -> bool:
+        """True when the scale is an argument of the step."""
+        return any(role == WEIGHTS_AT_RUN_TIME[0] for role, _ in self.parameters)
+
+    @property
+    def is_shifted_at_run_time(self) -> bool:
+        """True when the zero point is an argument of the step."""
+        return any(role == WEIGHTS_AT_RUN_TIME[1] for role, _ in self.parameters)
 
 
 def source_of(
@@ -154,6 +170,13 @@ def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> S
             ", ".join(sorted(kind.value for kind in capability.src)),
             dtype.value,
         )
+    if decode.attrs.get("axis") is not None:
+        return Refusal(
+            "the source has computed scales along an axis",
+            "one scale",
+            f"axis {decode.attrs['axis']}",
+            "quantize activations per tensor",
+        )
     parameters = tuple(zip(SOURCE_AT_RUN_TIME, decode.inputs[1:], strict=False))
     return Source(codes, dtype, decode=decode, parameters=parameters)
 
@@ -178,14 +201,19 @@ def _grouped_source(decode: Node, dtype: DType, groups: int) -> Source | Refusal
     return Source(decode.inputs[0], dtype, 1.0, zeros.pop(), decode, by_group[:, 0])
 
 
-def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights | Refusal:
+def weights_of(
+    graph: Graph, node: Node, axis: int, capability: Capability, groups: int = 1
+) -> Weights | Refusal:
     """The second input of an anchor as s8 codes, or why it must be read in f32.
 
     `axis` is where output channels run in the weights; of a deconvolution in groups those of one
-    group. u8 codes are written as s8 with 128 less, which changes nothing.
+    group. Constant codes are written less their zero points where they are s8 codes then; other u8
+    codes as s8 with 128 less. Neither changes anything.
     """
     value = node.inputs[1]
     decode = graph.producer(value)
+    if decode is not None and decode.op == "RunTimeDequantize":
+        return _weights_at_run_time(graph, decode, axis, capability)
     if decode is None or decode.op != "Dequantize":
         return Refusal(
             "the weights are not quantized",
@@ -207,6 +235,12 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
     scale = _scale_of_outputs(quant, axis, groups, graph.type(codes).shape)
     if isinstance(scale, Refusal):
         return scale
+    if data is not None and quant.integral:
+        less = less_zero_points(np.asarray(data), quant.zero_points, quant.axis)
+        if less is not None:
+            if kind is DType.S8 and not quant.zero_points.any():
+                return Weights(codes, scale, 0, decode)
+            return Weights(graph.add_constant(f"{codes}/s8", less), scale, 0, decode)
     zeros = np.unique(quant.zero_points)
     if zeros.size != 1 or not float(zeros[0]).is_integer():
         return Refusal(
@@ -222,12 +256,68 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
                 "the second operand is computed at run time, and is not s8", "s8 codes", kind.value
             )
         return Weights(codes, scale, zero, decode)
+    codes, zero = signed(graph, codes, zero)
+    return Weights(codes, scale, zero, decode)
+
+
+def _weights_at_run_time(
+    graph: Graph, decode: Node, axis: int, capability: Capability
+) -> Weights | Refusal:
+    """Weights whose scale or zero point is computed, with what is constant of the two."""
+    codes, zeros = decode.inputs[0], decode.operand(2)
+    kind, along = graph.type(codes).dtype, decode.attrs.get("axis")
+    if not capability.run_time:
+        return Refusal(
+            "scale and zero point of the weights are computed at run time",
+            "constant ones",
+            decode.inputs[1],
+            "quantize statically, or choose another target",
+        )
+    if along not in (None, axis) or (along is not None and zeros):
+        return Refusal(
+            "the computed parameters of the weights run along an axis",
+            f"scales along axis {axis} without zero points, or one of each",
+            f"axis {along}",
+        )
+    scale, shift = graph.constant(decode.inputs[1]), graph.constant(zeros) if zeros else None
+    zero = 0 if shift is None else int(shift.item())
+    if kind is not DType.S8 and (graph.constant(codes) is None or (zeros and shift is None)):
+        return Refusal(
+            "the second operand is computed at run time, and is not s8", "s8 codes", kind.value
+        )
+    parameters = []
+    if scale is None:
+        parameters.append((WEIGHTS_AT_RUN_TIME[0], decode.inputs[1]))
+    if zeros and shift is None:
+        parameters.append((WEIGHTS_AT_RUN_TIME[1], zeros))
+    codes, zero = signed(graph, codes, zero)
+    return Weights(codes, vec(1.0 if scale is None else scale), zero, decode, tuple(parameters))
+
+
+def less_zero_points(
+    codes: npt.NDArray[Any], zeros: npt.NDArray[Any], axis: int | None
+) -> npt.NDArray[np.int8] | None:
+    """Codes less their zero points, one for all or one for each index of an axis, as s8 codes; None
+    where s8 does not hold them.
+    """
+    shape = [1] * codes.ndim
+    if axis is not None and zeros.size > 1:
+        shape[axis] = zeros.size
+    less = codes.astype(np.int64) - zeros.astype(np.int64).reshape(shape if zeros.size > 1 else ())
+    low, high = DType.S8.range
+    fits = less.size == 0 or (less.min() >= low and less.max() <= high)
+    return less.astype(np.int8) if fits else None
+
+
+def signed(graph: Graph, codes: str, zero: int) -> tuple[str, int]:
+    """Constant codes of 8 bits or fewer, and their zero point, as s8: u8 codes less 128."""
+    kind, data = graph.type(codes).dtype, graph.constant(codes)
+    if kind is DType.S8 or data is None:
+        return codes, zero
     array = np.asarray(data)
     if kind is DType.U8:
         array, zero = array.astype(np.int16) - 128, zero - 128
-    if kind is not DType.S8:
-        codes = graph.add_constant(f"{codes}/s8", array.astype(np.int8))
-    return Weights(codes, scale, zero, decode)
+    return graph.add_constant(f"{codes}/s8", array.astype(np.int8)), zero
 
 
 def _scale_of_outputs(
@@ -274,8 +364,9 @@ def accumulator_refusal(
     farthest = high - low if source.parameters else reach_of(source.dtype, source.zero_point)
     reach, hint = float(farthest), "calibrate the source to a range around 0"
     type_, data = graph.type(weights.value), graph.constant(weights.value)
+    zeros = DType.S8.range if weights.is_shifted_at_run_time else (weights.zero_point,)
     bound = (
-        accumulated(type_.static_shape, data, weights.zero_point, summed, reach)
+        max(accumulated(type_.static_shape, data, zero, summed, reach) for zero in zeros)
         if is_static(type_.shape)
         else 0.0
     )

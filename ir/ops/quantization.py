@@ -157,18 +157,33 @@ def _lookup(x: A, table: A, attrs: Attrs) -> A:  # noqa: ARG001
 
 
 def _run_time_dequantize_shape(call: Call) -> Shape:
-    """The shape of x; scale and zero point are one number each, of any rank."""
+    """The shape of x; scale and zero point are one number each, of any rank, or vectors along the
+    axis.
+    """
+    x, axis = call.shape(0), call.attrs["axis"]
+    if axis is not None and (not isinstance(axis, int) or not 0 <= axis < len(x)):
+        raise ShapeError(f"the axis {axis!r} is out of range for {call.type(0)}")
     for index in (1, 2):
-        if call.has(index) and any(dims.differ(size, 1) for size in call.shape(index)):
-            raise ShapeError(f"{call.name(index)} must be one number, found {call.type(index)}")
-    return call.shape(0)
+        if not call.has(index):
+            continue
+        shape = call.shape(index)
+        single = not any(dims.differ(size, 1) for size in shape)
+        if single and axis is None:
+            continue
+        if axis is None or len(shape) != 1 or dims.differ(shape[0], x[axis]):
+            wanted = "one number" if axis is None else f"a vector along axis {axis}"
+            raise ShapeError(f"{call.name(index)} must be {wanted}, found {call.type(index)}")
+    return x
 
 
-def _run_time_dequantize(x: A, scale: A, zero_point: A | None) -> A:
+def _run_time_dequantize(x: A, scale: A, zero_point: A | None, attrs: Attrs) -> A:
+    shape = [1] * x.ndim if attrs["axis"] is not None else []
+    if shape:
+        shape[integer(attrs, "axis")] = -1
     y = x.astype(np.float32)
     if zero_point is not None:
-        y -= zero_point.astype(np.float32).reshape(())
-    y *= scale.reshape(())
+        y -= zero_point.astype(np.float32).reshape(shape)
+    y *= scale.reshape(shape)
     return y
 
 
@@ -242,8 +257,9 @@ QUANTIZATION: tuple[OpSpec, ...] = (
     ),
     row(
         "RunTimeDequantize",
-        "(f32(x) - zero_point) * scale, by one scale and one zero point that are computed at run time.",
+        "(f32(x) - zero_point) * scale, by scales and zero points that are computed at run time: one, or one for each index of an axis.",
         "x:C scale:S zero_point:C?",
+        attrs={"axis": None},
         types={"C": {DType.U8, DType.S8}, "S": {DType.F32}},
         shape=_run_time_dequantize_shape,
         compute=_run_time_dequantize,

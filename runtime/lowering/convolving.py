@@ -20,6 +20,7 @@ from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import channels_last, relaid, row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc
+from ...plan.accumulator import EXACT_IN_F32, sums_of
 from ...plan.attributes import Binary, PrimitiveAttr, Scale, Sum
 from ...plan.types import Step
 from ..padding import bias_by_position, has_fraction
@@ -32,6 +33,7 @@ __all__ = [
     "affine",
     "bias_of",
     "by_position",
+    "check_sums",
     "convolution_window",
     "offered",
     "space_to_depth",
@@ -96,6 +98,21 @@ def bias_of(binder: Binder, step: Step, dims: Sequence[int]) -> Wanted | None:
     )
 
 
+def check_sums(binder: Binder, step: Step) -> None:
+    """Raises NotLowered for sums in s32 that may be none of f32: oneDNN 3.2 converts them to f32 and
+    back, in all kernels but one.
+    """
+    if binder.dtype(step.output) != DataType.s32:
+        return
+    dtype, weights = binder.plan.type(need(step, "src")).dtype, need(step, "weights")
+    data = binder.constants.data(weights) if binder.is_constant(weights) else None
+    bound = sums_of(step, dtype, binder.dims(weights), data, EXACT_IN_F32)
+    if bound > EXACT_IN_F32:
+        raise NotLowered(
+            f"oneDNN stores s32 by way of f32, which does not hold every sum up to {bound:.0f}"
+        )
+
+
 def offered(
     binder: Binder,
     step: Step,
@@ -122,6 +139,7 @@ def offered(
         written_out: operands of post-ops that are broadcast beforehand.
         guessed: channels last only.
     """
+    check_sums(binder, step)
     dims, dtype, library = binder.dims(step.output), binder.dtype(step.output), binder.library
     mask = 1 if len(weights.dims) == len(dims) else 3
     kernel = MemoryDesc.any(library, weights.dims, weights.dtype)

@@ -30,7 +30,7 @@ from .binding import (
     first_lowered,
     need,
 )
-from .convolving import Weights, bias_of
+from .convolving import Weights, bias_of, check_sums
 from .joining import Groups, Way, alike, join_axes, joined, joined_frame, wide
 from .translation import translate
 from .values import Args
@@ -46,6 +46,7 @@ most four.
 def matmul(binder: Binder, step: Step) -> None:
     """A matrix product. A weights matrix serves all leading dimensions of the source at once, which
     are flattened where post-ops allow it."""
+    check_sums(binder, step)
     first_lowered(_views(binder, step), lambda view: _product(binder, step, view))
 
 

@@ -346,3 +346,33 @@ def products_by_computed_scales(n: Net) -> tuple[Value, ...]:
     maps = n.op("RunTimeDequantize", n.q(n.input(("N", 2, 4, 4)), 2.0**-5, 3), scale, zero)
     weights = n.weights((3, 2, 3, 3))
     return n.q(y, 2.0**-3), n.op("Conv", maps, weights, kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+
+
+@case
+def products_in_integers(n: Net) -> tuple[Value, ...]:
+    """Sums of products of codes that stay integers, by zero points of every kind."""
+    u8, s8 = {"dtype": DType.U8}, {"dtype": DType.S8}
+    zeros = n.input((), **u8), n.input((1,), **u8)
+    rows, columns = n.input(("N", 6), **u8), n.input((6, 4), **u8)
+    both = n.op("MatMulInteger", rows, columns, *zeros)
+    constant = n.graph.add_constant("codes", n.codes((6, 3), -128, 127, DType.S8))
+    maps = n.input(("N", 2, 5, 5), **s8)
+    kernel = n.graph.add_constant("kernel", n.codes((3, 2, 3, 3), -128, 127, DType.S8))
+    moved = n.op("ConvInteger", maps, kernel, n.input((), **s8), kernel_shape=(3, 3), pads=(1,) * 4)
+    return both, n.op("MatMulInteger", rows, constant), moved
+
+
+@case
+def products_by_computed_weights(n: Net) -> tuple[Value, ...]:
+    """Weights whose scale, scales by columns, or zero point are inputs."""
+    rows = n.qdq(n.input(("N", 6)), 2.0**-5, 100)
+    codes = n.graph.add_constant("codes", n.codes((6, 3), -128, 127, DType.S8))
+    kernel = n.graph.add_constant("kernel", n.codes((3, 2, 3, 3), -128, 127, DType.S8))
+    one, zero = n.input((1,)), n.input((), dtype=DType.S8)
+    single = n.op("RunTimeDequantize", codes, one, zero)
+    columns = n.op("RunTimeDequantize", codes, n.input((3,)), axis=1)
+    channels = n.op("RunTimeDequantize", kernel, n.input((3,)), axis=0)
+    maps = n.qdq(n.input(("N", 2, 5, 5)), 2.0**-4, 7)
+    y = n.op("Relu", n.op("Add", n.op("MatMul", rows, columns), 0.5))
+    moved = n.op("Conv", maps, channels, kernel_shape=(3, 3))
+    return n.op("MatMul", rows, single), n.q(y, 2.0**-3), moved
