@@ -8,13 +8,30 @@ from itertools import chain, count
 
 from ..ir.ops.spec import OpSpec
 
-__all__ = ["SOURCE_AT_RUN_TIME", "in_order", "positional", "with_roles"]
+__all__ = [
+    "BLOCKS_OF_WEIGHTS",
+    "PACKED",
+    "SOURCE_AT_RUN_TIME",
+    "in_order",
+    "positional",
+    "with_roles",
+]
 
 Args = tuple[tuple[str, str], ...]
 
 SOURCE_AT_RUN_TIME = ("scales_src", "zero_points_src")
 """Roles of the scale and the zero point of a step's source that are computed at run time: one f32
 number, and one code of the source's own type.
+"""
+
+PACKED = "MatMulBlocks"
+"""The op of a matmul step whose weights are packed codes: bytes, and not the reals that codes of
+other steps stand for.
+"""
+
+BLOCKS_OF_WEIGHTS = ("scales_weights", "zero_points_weights")
+"""Roles of the scales and zero points of a step's packed weights, one for each block of a row:
+what oneDNN from 3.4 on takes as scales of the weights in groups of [block, 1].
 """
 
 

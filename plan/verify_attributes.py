@@ -11,6 +11,7 @@ from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, Shape, TensorType
+from .arguments import PACKED
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
 from .findings import destination, of_target
 from .targets import Target
@@ -37,7 +38,8 @@ def _has_scale(step: Step, role: str, target: Target) -> bool:
     if step.arg(role) is None:
         return False
     if role == "weights":
-        return step.primitive in _WEIGHTED and target.scales == "arguments"
+        whole = step.op != PACKED  # packed weights have arguments for it
+        return whole and step.primitive in _WEIGHTED and target.scales == "arguments"
     return capability.src_scale and role.startswith("src")
 
 
@@ -46,7 +48,7 @@ def _has_zero_point(step: Step, role: str, target: Target) -> bool:
     if role == "dst":
         return capability.dst_zero_point
     if role == "weights":
-        return step.primitive == "matmul" and capability.src_zero_point
+        return step.op == "MatMul" and capability.src_zero_point
     return role == "src" and step.arg(role) is not None and capability.src_zero_point
 
 

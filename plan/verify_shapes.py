@@ -25,7 +25,7 @@ from .accumulator import (
     accumulated,
     reach_of,
 )
-from .arguments import SOURCE_AT_RUN_TIME, positional
+from .arguments import BLOCKS_OF_WEIGHTS, PACKED, SOURCE_AT_RUN_TIME, positional
 from .attributes import DepthwiseConv
 from .findings import about, destination, of_steps, of_target
 from .targets import Target
@@ -77,6 +77,15 @@ SCHEMAS: Mapping[str, Schema] = {
 }
 """The primitives."""
 
+_OF_OPS: Mapping[str, Schema] = {
+    PACKED: Schema(
+        (*_WEIGHTED, BLOCKS_OF_WEIGHTS[0]),
+        (BLOCKS_OF_WEIGHTS[1], "bias"),
+        constant=("weights", *BLOCKS_OF_WEIGHTS),
+    )
+}
+"""Steps that are made of something else than others of their primitive, by their op."""
+
 _ALGORITHMS = {"eltwise": ELTWISE, "binary": BINARY}
 # what else may stand for a default of that type
 _KINDS: Mapping[type, tuple[type, ...]] = {float: (float, int)}
@@ -107,10 +116,14 @@ def roles_fit(plan: Plan, step: Step) -> Iterator[str | None]:
     once, and every argument its own.
     """
     yield _problem(step)
-    for role in SCHEMAS[step.primitive].constant if step.primitive in SCHEMAS else ():
+    for role in _schema(step).constant if step.primitive in SCHEMAS else ():
         value = step.arg(role)
         if value is not None and value not in plan.constants:
             yield f"computes its {role} at run time, and {step.primitive} needs a constant"
+
+
+def _schema(step: Step) -> Schema:
+    return _OF_OPS.get(step.op) or SCHEMAS[step.primitive]
 
 
 def _problem(step: Step) -> str | None:
@@ -177,7 +190,7 @@ def _order_problem(roles: list[str], places: Sequence[str]) -> str | None:
 
 
 def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
-    schema = SCHEMAS[step.primitive]
+    schema = _schema(step)
     missing = [role for role in schema.needs if role not in roles]
     if missing:
         return f"lacks its argument {', '.join(missing)}"
@@ -292,11 +305,12 @@ def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:
     if row is None:
         raise ShapeError(f"the op table has no row {step.op}")
     values = _arguments(row, step)
+    packed = step.op == PACKED
     types = [
         None
         if not v
         else plan.type(v)
-        if step.primitive.startswith("onnx.")
+        if packed or step.primitive.startswith("onnx.")
         else _decoded(plan.type(v))
         for v in values
     ]
@@ -382,6 +396,8 @@ def _arguments(row: OpSpec, step: Step) -> tuple[str, ...]:
     roles = dict(step.args)
     if step.primitive.startswith("onnx."):
         return positional(row, step.args) or ()
+    if step.op == PACKED:
+        return tuple(roles.get(role, "") for role in (*_WEIGHTED, *BLOCKS_OF_WEIGHTS))
     if step.primitive in _GEMM:
         bias = ("bias",) if "bias" in roles and len(row.inputs) > 2 else ()
         return tuple(roles[role] for role in ("src", "weights", *bias))
@@ -444,7 +460,10 @@ def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
             yield f"turns {type_.dtype.value} into {dst.dtype.value}, which {end} do"
     yield from _run_time_problems(plan, step, target)
     src, weights, bias = (plan.find(step.arg(role)) for role in ("src", "weights", "bias"))
-    if src is not None and weights is not None:
+    if step.op == PACKED:
+        if src is not None and src.dtype is not DType.F32:
+            yield f"multiplies {src.dtype.value} by packed codes, which are decoded to f32"
+    elif src is not None and weights is not None:
         if weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
             yield f"multiplies {src.dtype.value} by {weights.dtype.value}"
         elif src.dtype in (DType.U8, DType.S8):
