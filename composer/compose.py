@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from ..ir.block_weights import decodes_blocks
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Attr
@@ -72,6 +73,8 @@ def _primitives(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
         if builder.is_claimed(node) or node.op in _DECODING or node.op == "Quantize":
             continue
+        if decodes_blocks(builder.graph, node):
+            continue
         if node.op in _POOLING and _is_float32(builder, node):
             pooling(builder, node)
         elif node.op == "Concat":
@@ -82,11 +85,16 @@ def _primitives(builder: StepBuilder, nodes: list[Node]) -> None:
 
 def _leftovers(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
+        if decodes_blocks(builder.graph, node):
+            continue
         if not builder.is_claimed(node) and node.op not in _DECODING:
             (quantize_alone if node.op == "Quantize" else elementwise)(builder, node)
     for node in nodes:
         if node.op in _DECODING and not builder.is_claimed(node) and builder.is_needed(node.output):
             (dequantize_alone if node.op == "Dequantize" else plain)(builder, node)
+    for node in reversed(nodes):  # what turns them needs those in front
+        if decodes_blocks(builder.graph, node) and builder.is_needed(node.output):
+            plain(builder, node)
 
 
 def _frozen(graph: Graph, builder: StepBuilder, target: str, options: Mapping[str, Attr]) -> Plan:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..ir.block_weights import keeps_blocks
 from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.graph import Graph
@@ -35,6 +36,7 @@ class FoldConstants(NodePass):
         y = Op(@a, @b)   ->  @y
         q = Quantize(@w) ->  @q         (the quantize half of a weight quantizer)
         b = Dequantize(@q)  ->  @b      (a bias or another parameter; weights keep their Dequantize)
+        b = DequantizeBlocks(@q, @s)  ->  @b    (where neither a matrix product nor a gather keeps the codes)
         y = FakeQuantize(@w) ->  @y     (one that cannot be split into quantize and dequantize)
 
     Legal because: the same function on the same data; the op table's own arithmetic is used.
@@ -100,6 +102,8 @@ def _foldable(graph: Graph, node: Node) -> bool:
         return False
     if node.op == "FakeQuantize":
         return _stays_whole(graph, node)
+    if node.op == "DequantizeBlocks":
+        return not keeps_blocks(graph, node)
     return node.op not in _KEPT or not _may_be_weights(graph, node)
 
 
@@ -189,7 +193,7 @@ def _settle(graph: Graph, node: Node) -> None:
         stored = "codes" if node.op == "Quantize" else "quantized values"
         reason = f"the value is constant: its {stored} are stored"
         settle(graph, node.quantizer, QuantizeFate.CONSTANT, reason)
-    if node.op in ("Dequantize", "FakeQuantize"):
+    if node.op in ("Dequantize", "DequantizeBlocks", "FakeQuantize"):
         for use in graph.uses(node.output):
             reason = "the constant is stored as f32, which is what its reader takes"
             is_bias = use.node.op == "Add" or (use.node.has(Trait.PRODUCT) and use.index == 2)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, count
 
 from ..ir.ops.spec import OpSpec
 
 __all__ = [
     "AT_RUN_TIME",
+    "BLOCKS_OF_WEIGHTS",
+    "PACKED",
     "SOURCE_AT_RUN_TIME",
     "WEIGHTS_AT_RUN_TIME",
+    "at_run_time",
     "in_order",
     "positional",
     "with_roles",
@@ -34,6 +37,16 @@ AT_RUN_TIME: Mapping[str, tuple[str, str]] = {
 }
 """Role of a parameter that is computed at run time -> the field of the attributes and the argument
 that it stands for there.
+"""
+
+PACKED = "MatMulBlocks"
+"""The op of a matmul step whose weights are packed codes: bytes, and not the reals that codes of
+other steps stand for.
+"""
+
+BLOCKS_OF_WEIGHTS = WEIGHTS_AT_RUN_TIME
+"""The same roles of a step with packed weights: constants, one number for each block of a row, as
+oneDNN from 3.4 on takes scales of the weights in groups of [block, 1].
 """
 
 
@@ -63,6 +76,14 @@ def with_roles(row: OpSpec, values: Sequence[str]) -> Args:
         (f"{p.name}_{i}" for i in count()) if p.variadic else (p.name,) for p in row.inputs
     )
     return tuple((role, value) for value, role in zip(values, roles, strict=False) if value)
+
+
+def at_run_time(op: str, args: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Role -> value of the scales and zero points of a step's arguments that are computed at run
+    time, each one number or one for each channel: not those of blocks of packed weights.
+    """
+    roles = SOURCE_AT_RUN_TIME if op == PACKED else AT_RUN_TIME
+    return {role: value for role, value in args if role in roles}
 
 
 def in_order(row: OpSpec, args: Args) -> tuple[str, ...] | None:

@@ -11,7 +11,7 @@ from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, Shape, TensorType
-from .arguments import AT_RUN_TIME
+from .arguments import PACKED, at_run_time
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
 from .findings import destination, of_target
 from .targets import Target
@@ -38,7 +38,8 @@ def _has_scale(step: Step, role: str, target: Target) -> bool:
     if step.arg(role) is None:
         return False
     if role == "weights":
-        return step.primitive in _WEIGHTED and target.scales == "arguments"
+        whole = step.op != PACKED  # packed weights have arguments for it
+        return whole and step.primitive in _WEIGHTED and target.scales == "arguments"
     return capability.src_scale and role.startswith("src")
 
 
@@ -47,7 +48,7 @@ def _has_zero_point(step: Step, role: str, target: Target) -> bool:
     if role == "dst":
         return capability.dst_zero_point
     if role == "weights":
-        return step.primitive == "matmul" and capability.src_zero_point
+        return step.op == "MatMul" and capability.src_zero_point
     return role == "src" and step.arg(role) is not None and capability.src_zero_point
 
 
@@ -122,7 +123,7 @@ def _fraction_problem(step: Step, role: str, point: ZeroPoint) -> str | None:
     """Only a bias that may vary with the position takes what an integer leaves of a zero point, by
     scales that are known when it is formed.
     """
-    computed = next((role for role, _ in step.args if role in AT_RUN_TIME), "")
+    computed = next(iter(at_run_time(step.op, step.args)), "")
     if computed:
         return (
             f"has a zero point of {role} that is no integer, and {computed} is computed at run time"

@@ -19,7 +19,14 @@ from ..ir.ops.spec import SWITCHES, Array, OpSpec, Required, ShapeError
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, TensorType, is_static
 from .accumulator import ACCUMULATOR, CODE_REACH, WEIGHTS_ZERO_POINTS, source_reach, sums_of
-from .arguments import AT_RUN_TIME, SOURCE_AT_RUN_TIME, positional
+from .arguments import (
+    AT_RUN_TIME,
+    BLOCKS_OF_WEIGHTS,
+    PACKED,
+    SOURCE_AT_RUN_TIME,
+    at_run_time,
+    positional,
+)
 from .attributes import DepthwiseConv
 from .findings import about, destination, of_steps, of_target
 from .targets import Target
@@ -73,6 +80,15 @@ SCHEMAS: Mapping[str, Schema] = {
 }
 """The primitives."""
 
+_OF_OPS: Mapping[str, Schema] = {
+    PACKED: Schema(
+        (*_WEIGHTED, BLOCKS_OF_WEIGHTS[0]),
+        (BLOCKS_OF_WEIGHTS[1], "bias"),
+        constant=("weights", *BLOCKS_OF_WEIGHTS),
+    )
+}
+"""Steps that are made of something else than others of their primitive, by their op."""
+
 _ALGORITHMS = {"eltwise": ELTWISE, "binary": BINARY}
 # what else may stand for a default of that type
 _KINDS: Mapping[type, tuple[type, ...]] = {float: (float, int)}
@@ -104,10 +120,14 @@ def roles_fit(plan: Plan, step: Step) -> Iterator[str | None]:
     once, and every argument its own.
     """
     yield _problem(step)
-    for role in SCHEMAS[step.primitive].constant if step.primitive in SCHEMAS else ():
+    for role in _schema(step).constant if step.primitive in SCHEMAS else ():
         value = step.arg(role)
         if value is not None and value not in plan.constants:
             yield f"computes its {role} at run time, and {step.primitive} needs a constant"
+
+
+def _schema(step: Step) -> Schema:
+    return _OF_OPS.get(step.op) or SCHEMAS[step.primitive]
 
 
 def _problem(step: Step) -> str | None:
@@ -174,7 +194,7 @@ def _order_problem(roles: list[str], places: Sequence[str]) -> str | None:
 
 
 def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
-    schema = SCHEMAS[step.primitive]
+    schema = _schema(step)
     missing = [role for role in schema.needs if role not in roles]
     if missing:
         return f"lacks its argument {', '.join(missing)}"
@@ -289,11 +309,12 @@ def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:
     if row is None:
         raise ShapeError(f"the op table has no row {step.op}")
     values = _arguments(row, step)
+    packed = step.op == PACKED
     types = [
         None
         if not v
         else plan.type(v)
-        if step.primitive.startswith("onnx.")
+        if packed or step.primitive.startswith("onnx.")
         else _decoded(plan.type(v))
         for v in values
     ]
@@ -379,6 +400,8 @@ def _arguments(row: OpSpec, step: Step) -> tuple[str, ...]:
     roles = dict(step.args)
     if step.primitive.startswith("onnx."):
         return positional(row, step.args) or ()
+    if step.op == PACKED:
+        return tuple(roles.get(role, "") for role in (*_WEIGHTED, *BLOCKS_OF_WEIGHTS))
     if step.primitive in _GEMM:
         bias = ("bias",) if "bias" in roles and len(row.inputs) > 2 else ()
         return tuple(roles[role] for role in ("src", "weights", *bias))
@@ -435,8 +458,16 @@ def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
         elif dst is not None and dst.dtype not in capability.dst.get(type_.dtype, ()):
             yield f"turns {type_.dtype.value} into {dst.dtype.value}, which {end} do"
     yield from _run_time_problems(plan, step, target)
+    yield from _operand_problems(plan, step)
+
+
+def _operand_problems(plan: Plan, step: Step) -> Iterator[str | None]:
+    """The factors of a product are both f32, or both codes; a bias is f32."""
     src, weights, bias = (plan.find(step.arg(role)) for role in ("src", "weights", "bias"))
-    if src is not None and weights is not None:
+    if step.op == PACKED:
+        if src is not None and src.dtype is not DType.F32:
+            yield f"multiplies {src.dtype.value} by packed codes, which are decoded to f32"
+    elif src is not None and weights is not None:
         if weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
             yield f"multiplies {src.dtype.value} by {weights.dtype.value}"
         elif src.dtype in (DType.U8, DType.S8):
@@ -447,7 +478,8 @@ def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
 
 def _sums_problem(step: Step) -> str | None:
     """Sums in s32 are integers: whatever else is computed would go through f32."""
-    scaled = [role for role, _ in step.args if AT_RUN_TIME.get(role, ("",))[0] == "scales"]
+    computed = at_run_time(step.op, step.args)
+    scaled = [role for role in computed if AT_RUN_TIME[role][0] == "scales"]
     attr = step.attr
     if attr.scales or attr.post_ops or attr.output_scales or scaled or step.arg("bias"):
         return "stores sums in s32, and has scales, a bias or post-ops"
@@ -458,9 +490,10 @@ def _run_time_problems(plan: Plan, step: Step, target: Target) -> Iterator[str]:
     """Parameters that are computed are f32 numbers, and codes of the argument's own type, of an
     argument of codes that has no constant ones.
     """
-    for role, (field, argument) in AT_RUN_TIME.items():
-        type_, of = plan.find(step.arg(role)), plan.find(step.arg(argument))
-        if step.arg(role) is None or type_ is None or of is None:
+    for role, value in at_run_time(step.op, step.args).items():
+        field, argument = AT_RUN_TIME[role]
+        type_, of = plan.find(value), plan.find(step.arg(argument))
+        if type_ is None or of is None:
             continue
         if not target.capability(step.primitive).run_time:
             yield f"has a computed {role}, which {step.primitive} of {target.name} does not take"

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from ..ir.text_write import name_text
 from ..ir.types import DType, TensorType
-from ..plan.arguments import AT_RUN_TIME
+from ..plan.arguments import at_run_time
 from ..plan.attributes import (
     Binary,
     DepthwiseConv,
@@ -182,7 +182,7 @@ class Notation:
         """What happens inside the step besides its own arithmetic, in order: parameters that are
         computed, bias, output scales, post-ops, the final quantization.
         """
-        computed = [value for role, value in step.args if role in AT_RUN_TIME]
+        computed = at_run_time(step.op, step.args).values()
         parts = [f"decode({', '.join(map(self.value, computed))})"] if computed else []
         parts += ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
         if step.attr.output_scales is not None:

@@ -16,7 +16,7 @@ from ..aligned import aligned, aligned_bytes
 from ..errors import InternalError
 from ..ir.ops.spec import Array
 from ..locks import ProcessLock
-from ..plan.arguments import AT_RUN_TIME
+from ..plan.arguments import AT_RUN_TIME, at_run_time
 from ..plan.attributes import Scale, ZeroPoint
 from ..plan.types import Plan, Step
 from ..plan.verify_shapes import SCHEMAS
@@ -279,7 +279,7 @@ def _bind_step(
     """The kernel of a step; None where only a run tells a shape, or a scale."""
     if step.primitive.startswith("onnx."):
         return EvaluatedKernel(plan, step)
-    if any(role in AT_RUN_TIME for role, _ in step.args):
+    if at_run_time(step.op, step.args):
         return None
     if any(value not in shapes for value in (*step.inputs, step.output)):
         return None
@@ -330,9 +330,10 @@ def _run_once(
 def _with_numbers(step: Step, arrays: Mapping[str, Array]) -> Step:
     """The step with its computed parameters as attributes, where a run has computed them."""
     scales, zero_points = dict(step.attr.scales), dict(step.attr.zero_points)
-    for role, value in step.args:
-        if role not in AT_RUN_TIME:
-            continue
+    computed = at_run_time(step.op, step.args)
+    if not computed:
+        return step
+    for role, value in computed.items():
         field, argument = AT_RUN_TIME[role]
         numbers = arrays[value].reshape(-1).tolist()
         if field == "scales":
@@ -340,9 +341,7 @@ def _with_numbers(step: Step, arrays: Mapping[str, Array]) -> Step:
             scales[argument] = Scale(tuple(numbers), 1 if len(numbers) > 1 else 0)
         else:
             zero_points[argument] = ZeroPoint(tuple(numbers))
-    args = tuple(arg for arg in step.args if arg[0] not in AT_RUN_TIME)
-    if args == step.args:
-        return step
+    args = tuple(arg for arg in step.args if arg[0] not in computed)
     return replace(step, args=args, attr=replace(step.attr, scales=scales, zero_points=zero_points))
 
 

@@ -10,7 +10,7 @@ from ..errors import FqfuseError, InternalError, InvalidInput, PlanError
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import Dim, DType, TensorType
-from ..plan.arguments import positional
+from ..plan.arguments import BLOCKS_OF_WEIGHTS, PACKED, positional
 from ..plan.attributes import Binary, DepthwiseConv, Sum
 from ..plan.types import Plan, Step
 from .budget import RunBudget
@@ -89,6 +89,9 @@ def row_inputs(step: Step, spec: OpSpec) -> Sequence[str]:
     values = [value for _, value in step.args]
     if step.primitive in ("binary", "concat"):
         return values
+    if step.op == PACKED:
+        roles = dict(step.args)
+        return [roles.get(role, "") for role in ("src", "weights", *BLOCKS_OF_WEIGHTS)]
     if step.primitive in ("convolution", "deconvolution", "matmul"):
         own = [value for role, value in step.args if role in ("src", "weights", "bias")]
         return own[: len(spec.inputs)]  # a MatMul has no bias
@@ -266,7 +269,8 @@ class _Binder:
 
     def _infer(self, step: Step, spec: OpSpec, values: Sequence[str]) -> list[StaticShape | None]:
         compute = step.primitive.startswith("onnx.")
-        types = [self._type(v, compute) if v else None for v in values]
+        exact = compute or step.op == PACKED
+        types = [self._type(v, exact) if v else None for v in values]
         known = [self._known.get(v) if v else None for v in values]
         try:
             found = spec.infer(types, spec.known(step.params), known)

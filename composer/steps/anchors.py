@@ -4,15 +4,18 @@ chain behind them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from ...ir.block_weights import block_weights
 from ...ir.decision import DequantizeFate
 from ...ir.node import Node
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
+from ...plan.arguments import BLOCKS_OF_WEIGHTS, PACKED
 from ..formula.formula import Vec, vec
 from ..mapping.post_ops_composer import Composed, Front
 from .build import attributes_of, build_step, front_of, grown, is_padded, scale_of, size_along
@@ -76,6 +79,10 @@ class _Anchor:
 
     def build(self) -> None:
         """Adds the step, in int8 when nothing refuses."""
+        blocks = block_weights(self.graph, self.node.inputs[1])
+        if blocks is not None:
+            self._blocks(blocks)
+            return
         capability = self.target.capability(self.primitive)
         source = source_of(
             self.graph,
@@ -251,6 +258,38 @@ class _Anchor:
             return []
         values = np.broadcast_to(bias, (self.channels or bias.size,)).astype(np.float32)
         return [("bias", self.builder.file_constant(f"{self.node.name}/bias", values))]
+
+    # -- weights in blocks ---------------------------------------------------------------------
+
+    def _blocks(self, nodes: Sequence[Node]) -> None:
+        """An f32 product with weights that stay packed: they are decoded in front of it, a few
+        columns at a time.
+        """
+        decode = nodes[0]
+        chain = self._grow(self._front(DType.F32, None))
+        roles = ("weights", *BLOCKS_OF_WEIGHTS)
+        bits, block = (decode.attr(name, int) for name in ("bits", "block"))
+        how = f"{bits}-bit codes in blocks of {block} stay packed, and are decoded in front of an f32 product"
+        build_step(
+            self.builder,
+            self.node,
+            self.primitive,
+            [
+                ("src", self.node.inputs[0]),
+                *(
+                    (role, value)
+                    for role, value in zip(roles, decode.inputs, strict=False)
+                    if value
+                ),
+                *self._bias_args(chain.composed, vec(1.0)),
+            ],
+            chain,
+            attributes_of(chain.composed),
+            op=PACKED,
+            params=decode.attrs,
+            inside=nodes,
+            decoded=[(decode, DequantizeFate.WEIGHTS_SCALE, how)],
+        )
 
     # -- f32 ---------------------------------------------------------------------------------------
 

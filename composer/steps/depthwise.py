@@ -23,7 +23,7 @@ from ...ir.decision import Decision, Outcome
 from ...ir.node import subject
 from ...ir.rule import Refusal, Rule
 from ...ir.types import DType, TensorType
-from ...plan.arguments import AT_RUN_TIME
+from ...plan.arguments import at_run_time
 from ...plan.attributes import DepthwiseConv, PrimitiveAttr, Scale, Sum
 from ...plan.targets import Target
 from ...plan.types import Step
@@ -243,10 +243,10 @@ _ONE = Scale((1.0,))
 
 
 def _two_scales(pair: Pair) -> Refusal | None:
-    computed = [value for role, value in pair.second.args if role in AT_RUN_TIME]
+    computed = at_run_time(pair.second.op, pair.second.args)
     if computed:
         what = "a scale of the second is computed at run time"
-        return Refusal(what, "constant scales", computed[0])
+        return Refusal(what, "constant scales", next(iter(computed.values())))
     if pair.first.attr.scales.get("dst", _ONE) == pair.second.attr.scales.get("src", _ONE):
         return None
     what = "the destination scale of the first holds a factor of its chain, too, and is not the source scale of the second"

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..types import DType, Quantization, Shape
 from . import dims
+from .blocks import decoded, decoded_shape
 from .rows import FLOATS, INTEGERS, A, Call, integer, row, text
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
@@ -265,6 +266,17 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         compute=_run_time_dequantize,
         result=DType.F32,
         traits={Trait.ELEMENTWISE},
+        onnx=False,
+    ),
+    row(
+        "DequantizeBlocks",
+        "(code - zero_point) * scale of `size` codes of `bits` bits, packed in bytes; a scale for each `block` along the last dimension.",
+        "codes:C scales:S zero_points:Z?",
+        attrs={"bits": REQUIRED, "block": REQUIRED, "size": REQUIRED},
+        types={"C": {DType.U8}, "S": {DType.F32}, "Z": {DType.U8, DType.F32}},
+        shape=lambda call: decoded_shape(call, 0),
+        compute=decoded,
+        result=DType.F32,
         onnx=False,
     ),
     row(

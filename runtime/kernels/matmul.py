@@ -11,8 +11,10 @@ import numpy as np
 
 from ...ir.ops.spec import Array
 from ...ir.types import DType
+from ...plan.arguments import PACKED
 from ..numerics import F32Array
 from .base import Binding, Kernel, Recorder, Result, Tile, extent, nbytes, part_of, tiles
+from .block_gemm import BlockGemm
 from .epilogue import Anchor, Epilogue, Tiled
 from .exact_gemm import KSplit, record_product, scratch_bytes, split_for_any, split_for_weights
 from .gemm import TiledGemm, anchor_of, bias_operand, integer_codes
@@ -28,6 +30,8 @@ def bind_matmul(binding: Binding) -> Kernel:
     """The kernel for constant two-dimensional weights [K, N] (leading dimensions of 1 allowed), or
     the one for everything else.
     """
+    if binding.step.op == PACKED:
+        return BlockGemm(binding)
     weights, result = binding.need("weights"), binding.result()
     codes, _ = integer_codes(binding, "src")
     if len(binding.need("src").shape) < 2 or len(weights.shape) < 2:

@@ -19,7 +19,8 @@ from ...onednn.defects import defect_of
 from ...onednn.enums import Arg
 from ...onednn.layouts import relaid, row_major, spaced, viewed
 from ...onednn.library import Engine
-from ...onednn.memory import MemoryDesc
+from ...onednn.memory import Memory, MemoryDesc
+from ...onednn.primitive import Primitive
 from ...onednn.primitive_desc import PrimitiveDesc, describe
 from ...onednn.saturation import cannot_saturate, may_saturate
 from ...plan.types import Plan, Step
@@ -27,8 +28,10 @@ from ..budget import RunBudget
 from ..placement import Placement
 from ..shapes import StaticShape
 from .constants import Constants
+from .decoder import Decoder, PartsAction, RowsAction
 from .host import HostAction, HostStep
 from .program import (
+    Action,
     Buffer,
     Owner,
     PrimitiveAction,
@@ -84,6 +87,7 @@ class Binder(Values):
 
     Attributes:
         index: of the step that is being lowered.
+        threads: for steps on NumPy, and for machine code.
         joined: concat steps that run as such, so far, by their first two sources.
     """
 
@@ -106,7 +110,7 @@ class Binder(Values):
         self._settled = settled
         self._exact = exact
         self._refused = refused
-        self._threads = threads
+        self.threads = threads
         self._budget = budget
         self._placements: list[Placement] = []
         self._host_views: dict[str, str] = {}
@@ -131,9 +135,9 @@ class Binder(Values):
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
         scratchpad = max(
             (
-                a.primitive.desc.scratchpad_size
-                for a in self._actions
-                if isinstance(a, PrimitiveAction)
+                primitive.desc.scratchpad_size
+                for action in self._actions
+                for primitive in _primitives(action)
             ),
             default=0,
         )
@@ -224,6 +228,21 @@ class Binder(Values):
             raise NotLowered(
                 f"{offer.desc.impl_info} writes a layout that cannot be seen as {list(self.dims(step.output))}"
             )
+        found, dst = self._destined(step, offer, wanted)
+        self._run(offer.desc, {**found, Arg.DST: dst})
+        buffer = dst.buffer
+        out = dst if layout == wanted else Tensor(buffer, layout)
+        if relay is not None:
+            last = Buffer(step.output, Owner.ARENA, relay.size)
+            out = self._moved(out, relay, last, f"layout of {step.output}")
+        self._define(step.output, out)
+
+    def _destined(
+        self, step: Step, offer: Offer, wanted: MemoryDesc
+    ) -> tuple[dict[int, Tensor | Memory], Tensor]:
+        """What a primitive reads, fetched, and where it writes: over the operand of its sum, or into
+        a new buffer.
+        """
         summed = None
         if offer.sum_operand is not None:
             kind = self.dtype(offer.sum_operand)
@@ -241,13 +260,66 @@ class Binder(Values):
             if summed is None
             else self._in_place(summed, read)
         )
-        dst = Tensor(buffer, wanted)
-        self._run(offer.desc, {**found, Arg.DST: dst})
-        out = dst if layout == wanted else Tensor(buffer, layout)
-        if relay is not None:
-            last = Buffer(step.output, Owner.ARENA, relay.size)
-            out = self._moved(out, relay, last, f"layout of {step.output}")
-        self._define(step.output, out)
+        return found, Tensor(buffer, wanted)
+
+    def commit_parts(
+        self,
+        step: Step,
+        offer: Offer,
+        target: MemoryDesc,
+        parts: Sequence[tuple[PrimitiveDesc, int]],
+        decoder: Decoder,
+    ) -> None:
+        """Runs a step with packed weights part by part of its columns.
+
+        Args:
+            step: the step.
+            offer: its widest part, with what the whole step reads.
+            target: the whole destination, row-major.
+            parts: the primitive of each part, and its first column.
+            decoder: decodes the weights.
+        """
+        layout = viewed(target, self.dims(step.output))
+        if layout is None:
+            raise NotLowered(f"{target} cannot be seen as {list(self.dims(step.output))}")
+        found, dst = self._destined(step, offer, target)
+        made = {desc: self._made(desc) for desc in dict.fromkeys(desc for desc, _ in parts)}
+        weights = offer.desc.weights_md()
+        _, size = decoder.desc(self.library, weights.dims[-1])
+        buffer = Buffer(f"{step.name} columns", Owner.ARENA, size)
+        self._impl += [decoder.name, offer.desc.impl_info]
+        self._actions.append(
+            PartsAction(
+                [(made[desc], start) for desc, start in parts],
+                {**found, Arg.DST: dst},
+                Tensor(buffer, weights),
+                decoder,
+            )
+        )
+        self._define(step.output, dst if layout == target else Tensor(dst.buffer, layout))
+
+    def commit_rows(
+        self, step: Step, source: Wanted, product: Tensor, decoder: Decoder, behind: Offer | None
+    ) -> None:
+        """Runs a step with packed weights as a product of rows by machine code.
+
+        Args:
+            step: the step.
+            source: the rows.
+            product: what they give, f32.
+            decoder: has the weights.
+            behind: the primitive that makes the step's output of it; None: it is that.
+        """
+        src = self.fetch(source)
+        if not isinstance(src, Tensor):
+            raise NotLowered("rows that are constant")
+        self._impl.append("packed rows by avx512_core")
+        self._actions.append(RowsAction(source.value, src, product, decoder))
+        if behind is not None:
+            self.commit(step, behind)
+            return
+        layout = row_major(self.library, self.dims(step.output), product.desc.dtype)
+        self._define(step.output, Tensor(product.buffer, layout))
 
     def commit_box(
         self,
@@ -363,7 +435,7 @@ class Binder(Values):
         runner = HostStep(
             self._told,
             step,
-            self._threads,
+            self.threads,
             self.library.effective_isa(),
             self._budget if unsized else None,
         )
@@ -406,6 +478,12 @@ class Binder(Values):
             self._define(
                 name, Tensor(Buffer(name, Owner.INPUT), row_major(self.library, shape, kind))
             )
+
+
+def _primitives(action: Action) -> list[Primitive]:
+    if isinstance(action, PrimitiveAction):
+        return [action.primitive]
+    return [made for made, _ in action.parts] if isinstance(action, PartsAction) else []
 
 
 def need(step: Step, role: str) -> str:

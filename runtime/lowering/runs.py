@@ -16,13 +16,14 @@ from ...ir.ops.spec import Array
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major
 from ...onednn.library import Engine, Stream
-from ...onednn.memory import Memory, view
+from ...onednn.memory import Memory, MemoryDesc, numpy_dtype, view
 from ...onednn.primitive import ExecArgs, run_once
 from ...onednn.primitive_desc import describe
 from ...onednn.slabs import arena_bytes
 from ...onednn.workers import making
 from ...plan.types import Plan
 from ..shapes import bound_otherwise
+from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
 from .program import Action, Owner, PrimitiveAction, Program, Tensor
 
@@ -100,6 +101,8 @@ class Run:
         action = self._program.actions[index]
         if isinstance(action, PrimitiveAction):
             return action.primitive.execution_error(status)
+        if isinstance(action, PartsAction):
+            return action.parts[0][0].execution_error(status)
         return InternalError(f"a step on NumPy returned status {status}")
 
     # -- arrays of this run ------------------------------------------------------------------------
@@ -167,6 +170,10 @@ class Run:
     def _call(self, action: Action) -> Callable[[], int]:
         if isinstance(action, PrimitiveAction):
             return self._primitive_call(action)
+        if isinstance(action, PartsAction):
+            return self._parts_call(action)
+        if isinstance(action, RowsAction):
+            return self._rows_call(action)
         assert isinstance(action, HostAction)
         return self._host_call(action)
 
@@ -181,6 +188,71 @@ class Run:
         args = ExecArgs(desc, memories)
         self._args.append(args)
         return action.primitive.call(self._stream, args)
+
+    def _parts_call(self, action: PartsAction) -> Callable[[], int]:
+        scratch = self._place(action.weights)
+        calls = list[Callable[[], Any]]()
+        for primitive, start in action.parts:
+            desc, width = primitive.desc, primitive.desc.dst_md().dims[-1]
+            memories = {
+                arg: self._part(of, part_of(desc, arg, of.desc), start)
+                for arg, of in action.args.items()
+            }
+            memories[Arg.WEIGHTS] = Memory(self._engine, desc.weights_md(), scratch)
+            if desc.scratchpad_size:
+                memories[Arg.SCRATCHPAD] = self._scratchpad
+            args = ExecArgs(desc, memories)
+            self._args.append(args)
+            calls += [
+                action.decoder.columns(start, width, scratch),
+                primitive.call(self._stream, args),
+            ]
+
+        def call() -> int:
+            for step in calls:
+                status = step()
+                if status:
+                    return int(status)
+            return 0
+
+        return call
+
+    def _part(self, of: Tensor | Memory, desc: MemoryDesc | None, start: int) -> Memory:
+        """An argument from a column on, where a part reads or writes it so; else the whole."""
+        if desc is None:
+            return self._memory(of) if isinstance(of, Tensor) else of
+        skipped = start * numpy_dtype(desc.dtype).itemsize
+        if isinstance(of, Memory):
+            assert of.data is not None
+            return Memory(self._engine, desc, _bytes_from(of.data, skipped))
+        if of.buffer.owner is Owner.ARENA:
+            return Memory(self._engine, desc, self._place(of)[skipped:])
+        memory = _Shifted(self._engine, desc, skipped)
+        self._loose.setdefault(of.buffer.name, []).append(memory)
+        return memory
+
+    def _rows_call(self, action: RowsAction) -> Callable[[], int]:
+        blocks, rows = action.decoder.blocks, action.src.desc.dims[0]
+        read, out = (
+            self._viewer(action.source, action.src),
+            view(action.dst.desc, self._place(action.dst)),
+        )
+        # the kernel reads of each 32 elements the even ones first
+        padded = aligned_bytes(4 * rows * blocks.width).view(np.float32).reshape(rows, -1)
+        apart = aligned_bytes(padded.nbytes).view(np.float32).reshape(rows, -1, 2, 16)
+        padded[:] = 0
+        pairs = padded.reshape(rows, -1, 16, 2).swapaxes(2, 3)
+        filled = padded[:, : blocks.size]
+        calls = action.decoder.products(apart.reshape(rows, -1), out)
+
+        def call() -> int:
+            filled[:] = read().reshape(filled.shape)
+            apart[:] = pairs
+            for multiply in calls:
+                multiply()
+            return 0
+
+        return call
 
     def _host_call(self, action: HostAction) -> Callable[[], int]:
         # What the calls refer to is named here: a reference to `self` would be a cycle, and keep
@@ -245,6 +317,24 @@ class Run:
             fixed = view(desc, self._place(tensor)).reshape(shape)
             return lambda: fixed
         return lambda: view(desc, arrays[base]).reshape(shape)
+
+
+class _Shifted(Memory):
+    """A memory that begins some bytes behind the address that it is given."""
+
+    __slots__ = ("_skipped",)
+
+    def __init__(self, engine: Engine, desc: MemoryDesc, skipped: int) -> None:
+        super().__init__(engine, desc)
+        self._skipped = skipped
+
+    def set_data(self, data: NDArray[Any] | None) -> None:
+        """Points behind the first bytes of an array."""
+        super().set_data(None if data is None else _bytes_from(data, self._skipped))
+
+
+def _bytes_from(data: NDArray[Any], start: int) -> NDArray[np.uint8]:
+    return data.reshape(-1).view(np.uint8)[start:]
 
 
 def _keep(

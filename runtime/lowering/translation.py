@@ -18,7 +18,7 @@ from ...onednn.layouts import relaid, row_major, viewed
 from ...onednn.memory import Memory, MemoryDesc, numpy_dtype
 from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan import attributes as plan_attributes
-from ...plan.arguments import AT_RUN_TIME
+from ...plan.arguments import AT_RUN_TIME, at_run_time
 from ...plan.attributes import PrimitiveAttr
 from ...plan.types import Step
 from .binding import Binder, NotLowered, Offer, Wanted
@@ -124,9 +124,8 @@ def translate(
         arg = _ROLES[role]
         zero_points[arg] = zero.mask if len(zero.values) > 1 else 0
         result.args[arg_zero_points(arg)] = binder.constants.vector(zero.array)
-    for role, value in () if step is None else step.args:
-        if role not in AT_RUN_TIME:
-            continue
+    computed = {} if step is None else at_run_time(step.op, step.args)
+    for role, value in computed.items():
         field, argument = AT_RUN_TIME[role]
         arg, count = _ROLES[argument], math.prod(binder.dims(value))
         if field == "scales":

@@ -400,11 +400,14 @@ class Values:
             self._last_use.get(value, -1) <= self.index for value in buffer.values
         )
 
-    def _run(self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory]) -> None:
+    def _made(self, desc: PrimitiveDesc) -> Primitive:
         try:
-            primitive = Primitive(desc)
+            return Primitive(desc)
         except OneDnnError as error:
             raise NotCompiled(self.index, error.what) from error
+
+    def _run(self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory]) -> None:
+        primitive = self._made(desc)
         self._impl.append(desc.impl_info)
         self._actions.append(PrimitiveAction(primitive, args))
 

@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_cases import NEWEST_OF_ORT, compare, model, node, ops, random, run_import
 
+import fqfuse
 from fqfuse.errors import InvalidModel, UnsupportedOp
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.decision import Outcome, Quantizer
@@ -354,7 +355,8 @@ def test_constants_in_blocks_are_decoded_and_say_why(kind, real, zeros):
         Outcome.REFUSED,
         "blocks of 3",
     )
-    assert {(fate.quantizer, fate.fate.value, fate.consumer) for fate in graph.fates} == {
+    plan = fqfuse.compile(proto)
+    assert {(fate.quantizer, fate.fate.value, fate.consumer) for fate in plan.fates} == {
         ("blocks", "constant", ""),
         ("blocks", "constant", "product"),
     }

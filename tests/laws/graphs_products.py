@@ -6,6 +6,7 @@ import numpy as np
 from laws.build import Net, Value
 from laws.registry import case
 
+from fqfuse.ir.ops.blocks import row_bytes
 from fqfuse.ir.types import DType, Quantization
 
 # -- concatenation ---------------------------------------------------------------------------------
@@ -376,3 +377,48 @@ def products_by_computed_weights(n: Net) -> tuple[Value, ...]:
     y = n.op("Relu", n.op("Add", n.op("MatMul", rows, columns), 0.5))
     moved = n.op("Conv", maps, channels, kernel_shape=(3, 3))
     return n.op("MatMul", rows, single), n.q(y, 2.0**-3), moved
+
+
+def _blocks(n: Net, rows: int, size: int, block: int, bits: int, *, zeros: bool = True) -> Value:
+    """Weights [rows, size] whose scales belong to blocks; powers of two, so that ties are frequent."""
+    count, stored = row_bytes(bits, block, size)
+
+    def codes(limit: int, *shape: int) -> Value:
+        data = n.rng.integers(0, limit, shape).astype(np.uint8)
+        return n.graph.add_constant(n.graph.fresh("q"), data, DType.U8)
+
+    inputs = [codes(256, rows, stored), n.const(2.0 ** n.rng.integers(-8, -4, (rows, count)))]
+    if zeros:
+        inputs.append(codes(1 << bits, rows, count))
+    return n.op("DequantizeBlocks", *inputs, bits=bits, block=block, size=size)
+
+
+@case
+def products_with_weights_in_blocks(n: Net) -> tuple[Value, ...]:
+    """A product whose weights are read transposed, one that a Gemm transposes, and rows that are
+    picked from the same table; then one that reads blocks along its columns.
+    """
+    x = n.input(("N", 20))
+    table = _blocks(n, 24, 20, 8, 4)
+    y = n.op(
+        "Gelu",
+        n.op(
+            "Add",
+            n.op("MatMul", x, n.op("Transpose", table, perm=(1, 0))),
+            n.const(n.rng.standard_normal(24)),
+        ),
+    )
+    z = n.op(
+        "Gemm",
+        y,
+        _blocks(n, 20, 24, 8, 8, zeros=False),
+        n.const(n.rng.standard_normal(20)),
+        transB=1,
+    )
+    picked = n.op("Gather", table, n.input((1, 2), dtype=DType.S64))
+    return (
+        n.op("Add", z, x),
+        n.qdq(y, 2**-4, 128),
+        picked,
+        n.op("MatMul", x, _blocks(n, 20, 6, 4, 2)),
+    )
