@@ -36,6 +36,7 @@ from fqfuse.runtime.session import InferenceSession
 NO_PRELU = "with the post-op prelu oneDNN has compiled kernels of convolution, deconvolution and matmul only"
 OWN_TYPE = "oneDNN pools codes into codes of the same type only, and f32 into f32"
 F32_ONLY = "no compiled kernel of the primitive reads codes, or stores them"
+DECODED = "the target's reduction reads f32: the codes are decoded in front"
 F32_SOURCE = "the scale of the source multiplies the result, and there is no zero point: the codes are decoded in front"
 NO_POST_OPS = "the primitive takes no post-ops"
 NO_ZERO_POINTS = (
@@ -99,11 +100,7 @@ _AVERAGE = (
     ("*/u8", "pooling", ""),
     ("*/s8", "reorder pooling reorder", OWN_TYPE),
 )
-_REDUCTION = _before_prelu(
-    "reorder reduction",
-    ("*/f32", "reorder reduction", F32_ONLY),
-    ("*", "reorder reduction reorder", F32_ONLY),
-)
+_REDUCTION = _before_prelu("reorder reduction", ("*", "reorder reduction", DECODED))
 
 _GROUP = "onnx.Reshape reorder layer_normalization onnx.Reshape binary"
 
