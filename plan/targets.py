@@ -201,7 +201,17 @@ _V2: Mapping[str, Capability] = {
 
 _UNIFIED: Mapping[str, Capability] = {
     **_V3,
-    "pooling": replace(_V3["pooling"], dst_scale=True, dst_zero_point=True),
+    "pooling": replace(_V3["pooling"], dst=_ALL, dst_scale=True, dst_zero_point=True),
+    **dict.fromkeys(
+        ("lrn", "batch_normalization"),
+        Capability(
+            _F32,
+            {DType.F32: _ANY},
+            dst_scale=True,
+            dst_zero_point=True,
+            post_ops=_SIMPLE_POST_OPS,
+        ),
+    ),
     "binary": replace(
         _V3["binary"],
         dst_scale=True,

@@ -178,6 +178,28 @@ V2_STEPS = {
 """oneDNN 2.6 stores what these two compute in f32, and has no post-ops on them."""
 
 
+_MEAN = (
+    ("prelu/f32", "pooling prelu", NO_PRELU),
+    ("prelu/*", "pooling binary", NO_PRELU),
+    ("*", "pooling", ""),
+)
+UNIFIED_STEPS = {
+    **STEPS,
+    **dict.fromkeys(("average pooling", "global average pooling", "reduction mean"), _MEAN),
+    "reduction mean without axes": (
+        ("residual/*", "pooling onnx.Squeeze binary", VIEW),
+        ("prelu/f32", "pooling prelu onnx.Squeeze", NO_PRELU),
+        ("prelu/u8", "pooling binary onnx.Squeeze", NO_PRELU),
+        ("prelu/s8", "pooling onnx.Squeeze binary", NO_PRELU),
+        ("nothing/s8", "pooling onnx.Squeeze", VIEW),
+        ("*/s8", "pooling onnx.Squeeze binary", VIEW),
+        ("*", "pooling onnx.Squeeze", VIEW),
+    ),
+    "lrn": _before_prelu("reorder lrn", ("*", "reorder lrn", DECODED)),
+}
+"""There every destination has a scale, in every type, and behind every primitive stand post-ops."""
+
+
 def row(table: Mapping[str, tuple[Row, ...]], anchor: str, behind: str, stored: str) -> Row:
     return next(found for found in table[anchor] if fnmatchcase(f"{behind}/{stored}", found[0]))
 
@@ -227,7 +249,7 @@ def test_steps_of_unified(anchor: str, behind: str, stored: str) -> None:
     """The steps of onednn-v3, or one less where a quantizer stood alone: there every destination
     has a scale.
     """
-    _, steps, _ = row(STEPS, anchor, behind, stored)
+    _, steps, _ = row(UNIFIED_STEPS, anchor, behind, stored)
     found = [step.primitive for step in case(anchor, behind, stored, "unified")[3].steps]
     assert found in (steps.split(), steps.removesuffix(" reorder").split())
 
