@@ -165,7 +165,14 @@ _V3: Mapping[str, Capability] = {
     "resampling": Capability(
         _ANY, _ALL, post_ops=_POINTWISE_POST_OPS, sum_type=False, sum_zero_point=False
     ),
-    "reduction": Capability(_F32, {DType.F32: _F32}, post_ops=_POINTWISE_POST_OPS),
+    "reduction": Capability(
+        _F32,
+        {DType.F32: _ANY},
+        post_ops=_POINTWISE_POST_OPS,
+        sum_type=False,
+        sum_zero_point=False,
+        sum_converts=False,
+    ),
     "shuffle": Capability(_ANY, _SAME),
 }
 
@@ -205,7 +212,17 @@ _V2: Mapping[str, Capability] = {
 
 _UNIFIED: Mapping[str, Capability] = {
     **_V3,
-    "pooling": replace(_V3["pooling"], dst_scale=True, dst_zero_point=True),
+    "pooling": replace(_V3["pooling"], dst=_ALL, dst_scale=True, dst_zero_point=True),
+    **dict.fromkeys(
+        ("lrn", "batch_normalization"),
+        Capability(
+            _F32,
+            {DType.F32: _ANY},
+            dst_scale=True,
+            dst_zero_point=True,
+            post_ops=_SIMPLE_POST_OPS,
+        ),
+    ),
     "binary": replace(
         _V3["binary"],
         dst_scale=True,
@@ -218,7 +235,15 @@ _UNIFIED: Mapping[str, Capability] = {
     "resampling": replace(
         _V3["resampling"], dst_scale=True, dst_zero_point=True, sum_type=True, sum_zero_point=True
     ),
-    "reduction": replace(_V3["reduction"], dst=_ALL, dst_scale=True, dst_zero_point=True),
+    "reduction": replace(
+        _V3["reduction"],
+        dst=_ALL,
+        dst_scale=True,
+        dst_zero_point=True,
+        sum_type=True,
+        sum_zero_point=True,
+        sum_converts=True,
+    ),
     "softmax": replace(_V3["softmax"], dst_zero_point=True),
     "layer_normalization": replace(_V3["layer_normalization"], dst_zero_point=True),
 }

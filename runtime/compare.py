@@ -28,6 +28,8 @@ _APPROXIMATE = frozenset(
 )
 """Primitives of f32 arithmetic in an order of the library's own."""
 
+_SUMMED = ("ReduceMean", "ReduceSum", "ReduceProd")
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -67,9 +69,8 @@ def is_transcendental(step: Step, plan: Plan) -> bool:
     if isinstance(own := step.params.get("algorithm"), str) and step.primitive == "eltwise":
         algorithms.add(own)
     sums = (
-        step.primitive in ("convolution", "deconvolution", "matmul")
-        and not plan.type(step.args[0][1]).dtype.is_integer
-    )
+        step.primitive in ("convolution", "deconvolution", "matmul") or step.op in _SUMMED
+    ) and not plan.type(step.args[0][1]).dtype.is_integer
     return (
         any(ELTWISE[name].transcendental for name in algorithms)
         or step.primitive in _APPROXIMATE

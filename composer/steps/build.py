@@ -142,7 +142,7 @@ def attributes_of(
 ) -> PrimitiveAttr:
     """The attributes of a composed chain, with scales and zero points of sources added."""
     found = dict(scales or {})
-    if composed.dst_scale is not None:
+    if composed.dst_scale is not None and np.float32(composed.dst_scale) != 1:
         found["dst"] = scale_of(composed.dst_scale)
     zeros = {**(zero_points or {}), "dst": composed.dst_zero_point or 0}
     points = {role: ZeroPoint((zero,)) for role, zero in zeros.items() if zero}
