@@ -36,6 +36,7 @@ from .separate_computed_bias import SeparateComputedBias
 from .slice_pieces import SlicePieces
 from .split_fake_quantize import SplitFakeQuantize
 from .split_joined_source import SplitJoinedSource
+from .split_weights_zero_point import SplitWeightsZeroPoint
 from .tabulate import Tabulate
 from .unify_concat_types import UnifyConcatTypes
 from .widen_operands import WidenOperands
@@ -106,6 +107,8 @@ PIPELINE: tuple[Pass, ...] = (
     SplitJoinedSource(),
     # because: it follows codes over the data movement that the moves put between the two halves
     RetypeMatmulOperand(),
+    # because: nothing moves over a product any more, and its source is the codes that it will read
+    SplitWeightsZeroPoint(),
     # because: scales along an axis, concatenations and second operands are settled by now
     RetypeSignedCodes(),
     # because: codes that are u8 now may be the ones in front of them again, and may be joined with

@@ -376,3 +376,15 @@ def products_by_computed_weights(n: Net) -> tuple[Value, ...]:
     y = n.op("Relu", n.op("Add", n.op("MatMul", rows, columns), 0.5))
     moved = n.op("Conv", maps, channels, kernel_shape=(3, 3))
     return n.op("MatMul", rows, single), n.q(y, 2.0**-3), moved
+
+
+@case
+def asymmetric_weights(n: Net) -> tuple[Value, ...]:
+    """Weights that s8 does not hold less their zero points, one or one for each output channel."""
+    maps, rows = n.qdq(n.input(("N", 8, 4, 5)), 2.0**-5, 100), n.qdq(n.input(("N", 66)), 2.0**-5, 3)
+    kernel = n.graph.add_constant("kernel", n.codes((16, 8, 3, 3), 0, 255, DType.U8))
+    matrix = n.graph.add_constant("matrix", n.codes((66, 16), 0, 255, DType.U8))
+    weights = n.dq(kernel, Quantization((2.0**-9,), (121.0,)))
+    y = n.op("Conv", maps, weights, kernel_shape=(3, 3), pads=(1, 0, 1, 2))
+    columns = n.dq(matrix, Quantization.of(2.0**-9, np.arange(100, 116), 1))
+    return n.q(n.op("Relu", y), 2.0**-3), n.op("MatMul", rows, columns)
