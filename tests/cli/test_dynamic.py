@@ -27,7 +27,7 @@ def test_compiled_and_inspected(call, float_model: Path, tmp_path: Path) -> None
     assert call("compile", float_model, "-o", plan, "--dynamic", "matmul").exit_code == 0
     assert call("inspect", plan, "--dynamic", "matmul").exit_code == 0
     found = json.loads(call("inspect", float_model, "--dynamic", "all", "--json").stdout)
-    assert found["options"]["dynamic"] == "all"
+    assert found["summary"]["options"]["dynamic"] == "all"
     assert any(step["primitive"] == "matmul" for step in found["steps"])
 
 
