@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput
-from .options import AsJson, Color, ColorOption, ModelOrPlan, Target
+from .options import AsJson, Color, ColorOption, Dynamic, ModelOrPlan, Target
 from .out import write_out
 
 __all__ = ["command"]
@@ -21,6 +21,7 @@ __all__ = ["command"]
 def command(
     model: ModelOrPlan,
     target: Target = None,
+    dynamic: Dynamic = None,
     as_json: AsJson = False,
     decisions: Annotated[
         bool, typer.Option("--decisions", help="List every decision, those that fired as well.")
@@ -50,7 +51,7 @@ def command(
             where="command line of fqfuse inspect",
             hint="leave one of them out",
         )
-    plan = plan_of(model, target)
+    plan = plan_of(model, target, dynamic)
     if as_text:
         from ..ir.text_write import shortened
         from ..plan.text import print_plan

@@ -30,20 +30,21 @@ def is_plan_file(path: Path) -> bool:
     return is_plan(path)
 
 
-def plan_of(path: Path, target: str | None) -> Plan:
+def plan_of(path: Path, target: str | None, dynamic: str | None = None) -> Plan:
     """The plan in a file, or of the model in it.
 
     Args:
         path: a plan file or a model.
         target: for a model, what to compile for (None: the default); for a plan, what it has to be
             for.
+        dynamic: likewise, which products have their sources quantized at run time.
 
     Raises:
-        FqfuseError: the file or target is wrong.
+        FqfuseError: the file or an option is wrong.
     """
     if not is_plan_file(path):
-        return compiled(path, target)
-    _check_target(target)
+        return compiled(path, target, dynamic)
+    _check_options(target, dynamic)
     from ..compiler import load_plan
 
     plan = load_plan(path)
@@ -53,31 +54,41 @@ def plan_of(path: Path, target: str | None) -> Plan:
             where=str(path),
             hint="leave --target out, or compile the model again for the other target",
         )
+    if dynamic is not None and dynamic != plan.options.get("dynamic"):
+        raise InvalidInput(
+            f"the plan was not compiled with --dynamic {dynamic}",
+            where=str(path),
+            hint="leave --dynamic out, or compile the model again with it",
+        )
     return plan
 
 
-def _check_target(target: str | None) -> None:
-    """Refuses a target that there is not, in the words of the library, and with the option that
-    gave it.
+def _check_options(target: str | None, dynamic: str | None) -> None:
+    """Refuses words that there are not, in the words of the library, and with the option that gave
+    them.
     """
+    from ..compiler import check_dynamic
     from ..plan.targets import check_target
 
+    option = "--target"
     try:
         check_target(DEFAULT_TARGET if target is None else target)
+        option = "--dynamic"
+        check_dynamic(dynamic)
     except InvalidInput as error:
-        raise InvalidInput(error.what, where=place("--target"), hint=error.hint) from error
+        raise InvalidInput(error.what, where=place(option), hint=error.hint) from error
 
 
-def compiled(path: Path, target: str | None) -> Plan:
+def compiled(path: Path, target: str | None, dynamic: str | None = None) -> Plan:
     """Compiles a model, with a progress bar when it takes long.
 
     Raises:
-        FqfuseError: the file or target is wrong.
+        FqfuseError: the file or an option is wrong.
     """
     from .. import compiler
     from ..passes import PIPELINE
 
-    _check_target(target)
+    _check_options(target, dynamic)
 
     with Progress(len(PIPELINE) + 2) as progress:
         progress.say(f"reading {path.name}")
@@ -87,4 +98,5 @@ def compiled(path: Path, target: str | None) -> Plan:
             progress.advance()
             progress.say(next(names, ""))
 
-        return compiler.compile(path, target=target or DEFAULT_TARGET, observers=[observe])
+        target = target or DEFAULT_TARGET
+        return compiler.compile(path, target=target, dynamic=dynamic, observers=[observe])

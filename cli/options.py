@@ -17,6 +17,7 @@ __all__ = [
     "BackendOption",
     "Color",
     "ColorOption",
+    "Dynamic",
     "ModelOrPlan",
     "Target",
     "Threads",
@@ -95,6 +96,14 @@ Target = Annotated[
         "--target",
         metavar="NAME",
         help="For which scheme of attributes: onednn-v3 (the default), onednn-v2 or unified.",
+    ),
+]
+Dynamic = Annotated[
+    str | None,
+    typer.Option(
+        "--dynamic",
+        metavar="matmul|all",
+        help="Quantize by ranges at run time what no quantizer does: sources of matrix products (matmul), or of convolutions, too (all).",
     ),
 ]
 BackendOption = Annotated[

@@ -20,6 +20,7 @@ from .options import (
     BackendOption,
     Color,
     ColorOption,
+    Dynamic,
     ModelOrPlan,
     Target,
     Threads,
@@ -52,6 +53,7 @@ def command(
         ),
     ] = None,
     target: Target = None,
+    dynamic: Dynamic = None,
     backend: BackendOption = Backend.AUTO,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -64,7 +66,7 @@ def command(
     from .outputs import check_destination, write_outputs
     from .progress import Progress
 
-    plan = plan_of(model, target)
+    plan = plan_of(model, target, dynamic)
     if output is not None:
         check_destination(output, plan.outputs)
     feeds = read_feeds(inputs or (), plan.inputs)

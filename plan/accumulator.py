@@ -20,6 +20,7 @@ __all__ = [
     "EXACT_IN_F32",
     "WEIGHTS_ZERO_POINTS",
     "accumulated",
+    "less_zero_points",
     "reach_of",
     "source_reach",
     "sums_of",
@@ -111,3 +112,16 @@ def sums_of(
     reach = source_reach(step, dtype)
     bounds = (accumulated(shape, data, zero, summed, reach, limit) for zero in set(zeros))
     return max(bounds, default=0.0)
+
+
+def less_zero_points(codes: Array, zeros: Array, axis: int | None) -> Array | None:
+    """Codes less their zero points, one for all or one for each index of an axis, as s8 codes; None
+    where s8 does not hold them.
+    """
+    shape = [1] * codes.ndim
+    if axis is not None and zeros.size > 1:
+        shape[axis] = zeros.size
+    less = codes.astype(np.int64) - zeros.astype(np.int64).reshape(shape if zeros.size > 1 else ())
+    low, high = DType.S8.range
+    fits = less.size == 0 or (less.min() >= low and less.max() <= high)
+    return less.astype(np.int8) if fits else None

@@ -34,7 +34,8 @@ class Capability:
         dst_zero_point: a per-tensor destination zero point.
         src_scale: per-tensor scales on its sources.
         src_zero_point: a per-tensor zero point on its source.
-        run_time: scales and zero points of source and weights may be computed at run time.
+        run_time: scales and zero points of source and weights may be computed at run time; where
+            the target has output scales, zero points alone.
         sums: the sums of products of codes may be stored as they are, in s32, without scales, bias
             and post-ops.
         post_ops: kinds of post-ops (`kind` of their classes).
@@ -183,6 +184,7 @@ _V2: Mapping[str, Capability] = {
         _COMPUTE_DST,
         dst_zero_point=True,
         src_zero_point=True,
+        run_time=True,
         sums=True,
         post_ops=_GEMM_POST_OPS | {DepthwiseConv.kind},
     ),
@@ -199,6 +201,7 @@ _V2: Mapping[str, Capability] = {
         _COMPUTE_DST,
         dst_zero_point=True,
         src_zero_point=True,
+        run_time=True,
         sums=True,
         post_ops=_GEMM_POST_OPS,
     ),

@@ -495,7 +495,8 @@ def _run_time_problems(plan: Plan, step: Step, target: Target) -> Iterator[str]:
         type_, of = plan.find(value), plan.find(step.arg(argument))
         if type_ is None or of is None:
             continue
-        if not target.capability(step.primitive).run_time:
+        scaled = field == "zero_points" or target.scales == "arguments"
+        if not target.capability(step.primitive).run_time or not scaled:
             yield f"has a computed {role}, which {step.primitive} of {target.name} does not take"
         if of.dtype not in _BYTES:
             yield f"has a computed {role}, and its {argument} is {of.dtype.value} and no code"

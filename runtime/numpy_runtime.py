@@ -35,7 +35,7 @@ from .processors import default_threads
 from .program import StepProgram
 from .shapes import StaticShape, bind_shapes, bound_otherwise, step_shapes
 
-__all__ = ["KERNELS", "NumpyExecutor", "run_step"]
+__all__ = ["KERNELS", "NumpyExecutor", "run_step", "with_numbers"]
 
 KERNELS: dict[str, Callable[[Binding], Kernel]] = {
     "convolution": bind_any_convolution,
@@ -314,7 +314,7 @@ def _run_once(
         **step_shapes(plan, step, arrays),
     }
     budget.check(plan, shapes)
-    step = _with_numbers(step, arrays)
+    step = with_numbers(step, arrays)
     kernel = _bind_step(plan, step, shapes, {}, profile, pool.threads)
     if kernel is None:
         raise InternalError(f"the shapes of step {step.name} cannot be told from its inputs")
@@ -327,7 +327,7 @@ def _run_once(
     return outputs
 
 
-def _with_numbers(step: Step, arrays: Mapping[str, Array]) -> Step:
+def with_numbers(step: Step, arrays: Mapping[str, Array]) -> Step:
     """The step with its computed parameters as attributes, where a run has computed them."""
     scales, zero_points = dict(step.attr.scales), dict(step.attr.zero_points)
     computed = at_run_time(step.op, step.args)

@@ -13,10 +13,12 @@ import numpy.typing as npt
 from ...ir.block_weights import block_weights
 from ...ir.decision import DequantizeFate
 from ...ir.node import Node
+from ...ir.ops import OPS
 from ...ir.rule import Refusal
-from ...ir.types import DType, Quantization
-from ...plan.arguments import BLOCKS_OF_WEIGHTS, PACKED
-from ..formula.formula import Vec, vec
+from ...ir.types import DType, Quantization, TensorType
+from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED, with_roles
+from ...plan.types import Step
+from ..formula.formula import BinaryOp, ChainOp, Shift, Vec, vec
 from ..mapping.post_ops_composer import Composed, Front
 from .build import attributes_of, build_step, front_of, grown, is_padded, scale_of, size_along
 from .builder import StepBuilder
@@ -114,6 +116,20 @@ class _Anchor:
                 "weights that are computed at run time",
                 "make the weights a constant of the model",
             )
+        computed = weights.is_scaled_at_run_time or bool(source.parameters)
+        ranks = [
+            self.graph.type(value).rank for _, value in (*source.parameters, *weights.parameters)
+        ]
+        if computed and self.v2 and max(ranks) > 1:
+            return Refusal(
+                "a computed scale has several dimensions", "one number, or a vector", str(ranks)
+            )
+        if computed and self.v2 and self.bias is None:
+            return Refusal(
+                "the bias and the scales are computed at run time",
+                "a constant bias",
+                self.bias_value,
+            )
         if source.per_channel is not None and weights.is_scaled_at_run_time:
             return Refusal(
                 "the scales of the weights are computed at run time, and the source has one for each channel",
@@ -162,8 +178,8 @@ class _Anchor:
         """
         return self.primitive == "deconvolution" or is_padded(self.node)
 
-    def _grow(self, front: Front) -> Chain:
-        found = grown(self.builder, self.node, front)
+    def _grow(self, front: Front, start: Sequence[ChainOp] = ()) -> Chain:
+        found = grown(self.builder, self.node, front, start)
         assert isinstance(found, Chain)  # every anchor with weights can store f32
         return found
 
@@ -191,7 +207,8 @@ class _Anchor:
             groups = np.repeat(source.per_channel, self.channels // source.per_channel.size)
             scale = vec(np.broadcast_to(weights.scale, (self.channels,)) * groups)
             how = f"its scales along the channels multiply those of {self.primitive}'s weights"
-        if weights.is_scaled_at_run_time:
+        computed = weights.is_scaled_at_run_time or bool(source.parameters)
+        if weights.is_scaled_at_run_time and not self.v2:
             scale = None
         front, zero = self._front(source.dtype, scale), float(source.zero_point)
         if source.fraction and self._by_position():
@@ -200,22 +217,26 @@ class _Anchor:
         elif source.fraction and front.bias is not None:
             lost = source.fraction * source.scale * weights.scale * self._weight_sums(weights)
             front = replace(front, bias=vec(front.bias - lost))
-        chain = self._grow(front)
+        parameters = [*source.parameters, *weights.parameters]
+        start: list[ChainOp] = []
+        if computed and self.v2:
+            start, front = self._factors(source, weights), replace(front, bias=vec(0.0))
+            parameters = [arg for arg in parameters if AT_RUN_TIME[arg[0]][0] != "scales"]
+        chain = self._grow(front, start)
         factors = chain.composed.scale
         assert source.decode is not None
         assert weights.decode is not None
         scales, output_scales = {}, None
         if self.v2:
-            assert factors is not None  # it takes no computed parameters
+            assert factors is not None
             output_scales = scale_of(factors, 1 << self.axis)
         else:
             scales = {} if source.parameters else {"src": scale_of(source.scale)}
             if factors is not None:
                 scales["weights"] = scale_of(factors, self.mask)
         zero_points = {"src": zero, "weights": weights.zero_point}
-        bias = self._bias_args(
-            chain.composed, factors if self.v2 and factors is not None else vec(1.0)
-        )
+        divisor = factors if self.v2 and factors is not None else vec(1.0)
+        bias = self._bias_args(chain.composed, divisor)
         build_step(
             self.builder,
             self.node,
@@ -224,8 +245,7 @@ class _Anchor:
                 ("src", source.value),
                 ("weights", weights.value),
                 *bias,
-                *source.parameters,
-                *weights.parameters,
+                *parameters,
             ],
             chain,
             attributes_of(chain.composed, scales, zero_points, output_scales),
@@ -239,6 +259,36 @@ class _Anchor:
                 ),
             ],
         )
+
+    def _factors(self, source: Source, weights: Weights) -> list[ChainOp]:
+        """Computed scales as the first post-ops of a step for `onednn-v2`, with the bias behind.
+
+        oneDNN 2.6 takes output scales at execution for no convolution, and leaves its fast matmul
+        for them (by experiment); zero points it takes.
+        """
+        rank, chain = self.graph.type(self.node.output).rank, list[ChainOp]()
+        for role, value in (*source.parameters, *weights.parameters):
+            if AT_RUN_TIME[role][0] == "scales":
+                chain.append(BinaryOp("mul", self._operand(role, value, rank)))
+        if self.bias is not None and self.bias.any():
+            chain.append(Shift(self.bias))
+        return chain
+
+    def _operand(self, role: str, value: str, rank: int) -> str:
+        """A scale, or a vector of them along the channels, of the destination's rank."""
+        (size, *_) = [*(self.graph.type(value).shape or ()), 1]
+        shape = [1] * rank
+        shape[self.axis] = size if isinstance(size, int) else -1
+        data = self.graph.constant(value)
+        name = f"{self.node.name}/{role}"
+        if data is not None:
+            return self.builder.file_constant(name, np.asarray(data, np.float32).reshape(shape))
+        wanted = self.builder.file_constant(f"{name}/shape", np.asarray(shape, np.int64))
+        row, origin = OPS["Reshape"], self.node.origin
+        args = with_roles(row, (value, wanted))
+        step = Step(name, "onnx.Reshape", "Reshape", args, (name,), row.complete({}), origin=origin)
+        self.builder.add_in_front(step, self.node, TensorType(DType.F32, tuple(shape)))
+        return name
 
     def _weight_sums(self, weights: Weights) -> Vec:
         """The sum of the codes that each output channel reads, less their zero point."""

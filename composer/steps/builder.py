@@ -88,6 +88,14 @@ class StepBuilder:
         if type_ is not None:
             self._types[step.output] = type_
 
+    def add_in_front(self, step: Step, node: Node, type_: TensorType) -> None:
+        """Adds a step that a node's own one, which is added behind it, reads; it writes a new value,
+        of that type.
+        """
+        self._pending[step.name] = PendingStep(step, node)
+        self._needed.update(step.inputs)
+        self._types[step.output] = type_
+
     def merge(self, first: PendingStep, second: PendingStep, step: Step) -> None:
         """Replaces two steps, of which the second alone reads the first, by one in the second's
         place.

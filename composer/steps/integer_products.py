@@ -9,11 +9,12 @@ import numpy as np
 from ...ir.node import Node
 from ...ir.rule import Refusal
 from ...ir.types import DType
+from ...plan.accumulator import less_zero_points
 from ...plan.arguments import SOURCE_AT_RUN_TIME, WEIGHTS_AT_RUN_TIME
 from ...plan.attributes import PrimitiveAttr, ZeroPoint
 from ...plan.types import Step
 from .builder import StepBuilder
-from .operands import Source, Weights, accumulator_refusal, less_zero_points, signed
+from .operands import Source, Weights, accumulator_refusal, signed
 from .primitives import plain
 
 __all__ = ["INTEGER_PRODUCTS", "integer_product"]

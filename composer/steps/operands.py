@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from ...plan.accumulator import (
     CODE_REACH,
     WEIGHTS_ZERO_POINTS,
     accumulated,
+    less_zero_points,
     reach_of,
 )
 from ...plan.arguments import SOURCE_AT_RUN_TIME, WEIGHTS_AT_RUN_TIME
@@ -32,7 +32,6 @@ __all__ = [
     "Weights",
     "accumulator_refusal",
     "float_weights",
-    "less_zero_points",
     "signed",
     "source_of",
     "weights_of",
@@ -292,21 +291,6 @@ def _weights_at_run_time(
         parameters.append((WEIGHTS_AT_RUN_TIME[1], zeros))
     codes, zero = signed(graph, codes, zero)
     return Weights(codes, vec(1.0 if scale is None else scale), zero, decode, tuple(parameters))
-
-
-def less_zero_points(
-    codes: npt.NDArray[Any], zeros: npt.NDArray[Any], axis: int | None
-) -> npt.NDArray[np.int8] | None:
-    """Codes less their zero points, one for all or one for each index of an axis, as s8 codes; None
-    where s8 does not hold them.
-    """
-    shape = [1] * codes.ndim
-    if axis is not None and zeros.size > 1:
-        shape[axis] = zeros.size
-    less = codes.astype(np.int64) - zeros.astype(np.int64).reshape(shape if zeros.size > 1 else ())
-    low, high = DType.S8.range
-    fits = less.size == 0 or (less.min() >= low and less.max() <= high)
-    return less.astype(np.int8) if fits else None
 
 
 def signed(graph: Graph, codes: str, zero: int) -> tuple[str, int]:

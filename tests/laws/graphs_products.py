@@ -422,3 +422,15 @@ def products_with_weights_in_blocks(n: Net) -> tuple[Value, ...]:
         picked,
         n.op("MatMul", x, _blocks(n, 20, 6, 4, 2)),
     )
+
+
+@case
+def asymmetric_weights(n: Net) -> tuple[Value, ...]:
+    """Weights that s8 does not hold less their zero points, one or one for each output channel."""
+    maps, rows = n.qdq(n.input(("N", 8, 4, 5)), 2.0**-5, 100), n.qdq(n.input(("N", 66)), 2.0**-5, 3)
+    kernel = n.graph.add_constant("kernel", n.codes((16, 8, 3, 3), 0, 255, DType.U8))
+    matrix = n.graph.add_constant("matrix", n.codes((66, 16), 0, 255, DType.U8))
+    weights = n.dq(kernel, Quantization((2.0**-9,), (121.0,)))
+    y = n.op("Conv", maps, weights, kernel_shape=(3, 3), pads=(1, 0, 1, 2))
+    columns = n.dq(matrix, Quantization.of(2.0**-9, np.arange(100, 116), 1))
+    return n.q(n.op("Relu", y), 2.0**-3), n.op("MatMul", rows, columns)
