@@ -8,7 +8,7 @@ from itertools import chain, count
 
 from ..ir.ops.spec import OpSpec
 
-__all__ = ["SOURCE_AT_RUN_TIME", "in_order", "positional", "with_roles"]
+__all__ = ["COUNTS", "SOURCE_AT_RUN_TIME", "in_order", "positional", "with_roles"]
 
 Args = tuple[tuple[str, str], ...]
 
@@ -16,6 +16,9 @@ SOURCE_AT_RUN_TIME = ("scales_src", "zero_points_src")
 """Roles of the scale and the zero point of a step's source that are computed at run time: one f32
 number, and one code of the source's own type.
 """
+
+COUNTS = frozenset({"sequence_lens"})
+"""Roles of integers that are no codes, in primitives that read codes elsewhere."""
 
 
 def positional(row: OpSpec, args: Args) -> tuple[str, ...] | None:
