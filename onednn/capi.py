@@ -186,13 +186,6 @@ PRIMITIVES = {
         "engine prop src dst epsilon flags",
         "epsilon={epsilon:g} flags={flags:d}",
     ),
-    # Across channels: src * (k + alpha / local_size * sum of squares) ** -beta. Float types only.
-    "lrn": Signature(
-        "lrn_forward",
-        "engine prop alg src dst local_size alpha beta k",
-        "lrn_across_channels local_size={local_size} alpha={alpha:g} beta={beta:g} k={k:g}",
-        {"alg": 2815},
-    ),
     # Recurrent layers over src_layer (T, N, I). The gates of weights_layer and weights_iter
     # (1, D, inputs, G, H; layout `any`), and of bias (1, D, G, H), stand in the order i f c o of
     # LSTM, u r o of GRU, whose linear-before-reset form has a fourth bias, of weights_iter's o.
@@ -212,6 +205,13 @@ PRIMITIVES = {
         "engine prop alg direction src_layer src_iter weights_layer weights_iter bias dst_layer dst_iter flags alpha beta",
         "{alg.name} {direction.name}",
         {"flags": 0, "alpha": 0.0, "beta": 0.0},
+    ),
+    # Across channels: src * (k + alpha / local_size * sum of squares) ** -beta. Float types only.
+    "lrn": Signature(
+        "lrn_forward",
+        "engine prop alg src dst local_size alpha beta k",
+        "lrn_across_channels local_size={local_size} alpha={alpha:g} beta={beta:g} k={k:g}",
+        {"alg": 2815},
     ),
 }
 """Kind of primitive -> how its descriptor is asked for.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir.ops.recurrent import Activation, activations_of, gates_of
+from ..ir.ops.recurrent import DYNAMIC, Activation, activations_of, gates_of
 from ..ir.ops.spec import Attrs
 from ..ir.rule import Refusal
 
@@ -31,6 +31,12 @@ def beyond_primitive(op: str, attrs: Attrs, roles: Collection[str]) -> Refusal |
         attrs: complete attributes of its row.
         roles: the arguments that it has.
     """
+    if op == DYNAMIC:
+        return Refusal(
+            "oneDNN's LSTM takes the parameters of the hidden state at compile time",
+            "parameters of the hidden state",
+            "some for each step, from its range",
+        )
     if attrs["clip"] is not None:
         return Refusal("oneDNN's recurrent primitives do not clip", "no clip", f"{attrs['clip']}")
     if attrs.get("input_forget"):

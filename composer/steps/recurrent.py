@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.node import Node, subject
+from ...ir.ops.recurrent import DYNAMIC
 from ...ir.rule import Refusal
 from ...ir.types import DType
 from ...plan.recurrent import beyond_primitive
@@ -14,7 +15,7 @@ from .primitives import plain
 
 __all__ = ["LAYERS", "recurrent"]
 
-LAYERS = frozenset({"GRU", "LSTM", "RNN"})
+LAYERS = frozenset({"GRU", "LSTM", "RNN", DYNAMIC})
 """The operations that are recurrent layers."""
 
 _RULE = "recurrent layer by oneDNN's primitive"
@@ -25,8 +26,8 @@ def recurrent(builder: StepBuilder, node: Node) -> None:
     state, which the int8 primitive would have to.
     """
     graph = builder.graph
-    types = [graph.type(v) for v, p in _arguments(node) if p != "sequence_lens"]
-    if any(type_.dtype is not DType.F32 or type_.shape is None for type_ in types):
+    types = [graph.type(value) for value, _ in _arguments(node)]
+    if any(type_.dtype in (DType.F16, DType.F64) or type_.shape is None for type_ in types):
         plain(builder, node)
         return
     args = [

@@ -10,16 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from ..types import Dim, DType, Shape
 from . import dims
 from .activation import ACTIVATION
+from .quantization import dynamic_range
 from .rows import A, Call, flag, integer, not_covered, number, row, text
-from .spec import Attrs, OpSpec, ShapeError
+from .spec import Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["RECURRENT", "Activation", "Layer", "activations_of", "directions_of", "gates_of"]
+__all__ = [
+    "DYNAMIC",
+    "RECURRENT",
+    "Activation",
+    "DynamicLayer",
+    "Layer",
+    "activations_of",
+    "directions_of",
+    "gates_of",
+    "whole",
+]
 
 
 @dataclass(frozen=True)
@@ -35,8 +47,11 @@ class _Cell:
     activations: tuple[str, ...]
 
 
+DYNAMIC = "DynamicQuantizeLSTM"
+
 _CELLS = {
     "LSTM": _Cell(4, ("Sigmoid", "Tanh", "Tanh")),
+    DYNAMIC: _Cell(4, ("Sigmoid", "Tanh", "Tanh")),
     "GRU": _Cell(3, ("Sigmoid", "Tanh")),
     "RNN": _Cell(1, ("Tanh",)),
 }
@@ -192,6 +207,7 @@ def _times(dim: Dim, count: int) -> Dim:
 
 def _shapes(op: str, call: Call) -> list[Shape]:
     """Of y, y_h, and of LSTM y_c."""
+    lstm = op in ("LSTM", DYNAMIC)
     directions, gates = len(directions_of(call.attrs)), gates_of(op)
     if flag(call.attrs, "layout"):
         raise not_covered("layout 1")  # the frontend writes it as transpositions
@@ -203,17 +219,24 @@ def _shapes(op: str, call: Call) -> list[Shape]:
     stated = integer(call.attrs, "hidden_size")
     if stated < 0:
         raise ShapeError(f"hidden_size must be positive, found {stated}")
-    hidden: Dim = stated or call.rank(at("r"), 3)[2]
-    _fits(call, at("w"), directions, _times(hidden, gates), inputs)
-    _fits(call, at("r"), directions, _times(hidden, gates), hidden)
+    rows = _times(hidden := stated or call.rank(at("r"), 3)[1 if op == DYNAMIC else 2], gates)
+    if op == DYNAMIC:
+        _fits(call, at("w"), directions, inputs, rows)
+        _fits(call, at("r"), directions, hidden, rows)
+        for name in _PARAMETERS:
+            each = call.rank(at(name), (1, 2))
+            _fits(call, at(name), directions, *[rows] * (len(each) - 1))
+    else:
+        _fits(call, at("w"), directions, rows, inputs)
+        _fits(call, at("r"), directions, rows, hidden)
     _fits(call, at("b"), directions, _times(hidden, 2 * gates))
     _fits(call, at("sequence_lens"), batch)
     state = (directions, batch, hidden)
     _fits(call, at("initial_h"), *state)
-    if op == "LSTM":
+    if lstm:
         _fits(call, at("initial_c"), *state)
         _fits(call, at("p"), directions, _times(hidden, 3))
-    return [(steps, directions, batch, hidden), *[state] * (2 if op == "LSTM" else 1)]
+    return [(steps, directions, batch, hidden), *[state] * (2 if lstm else 1)]
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
@@ -282,7 +305,7 @@ class Layer:
         rows = np.matmul(self.x.reshape(steps * batch, inputs), self.w[d].T, out=rows)
         if self.b is not None:
             rows += self._biases(d)[0]
-        return rows.reshape(steps, batch, -1)
+        return rows.reshape(steps, batch, self.w.shape[1])
 
     def _biases(self, d: int) -> tuple[A, A | None]:
         """What is added in front of all steps; and of a GRU that is linear before reset, what is
@@ -327,6 +350,11 @@ class _Step:
     def hidden(self) -> int:
         return int(self.r.shape[1])
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the states."""
+        return self.r.dtype
+
     def states(self, batch: int, *given: A | None) -> tuple[A, ...]:
         """The states in front of the first step."""
         return (self._state(batch, given[0]),)
@@ -341,7 +369,7 @@ class _Step:
         raise NotImplementedError
 
     def _state(self, batch: int, given: A | None) -> A:
-        return np.zeros((batch, self.hidden), self.r.dtype) if given is None else given
+        return np.zeros((batch, self.hidden), self.dtype) if given is None else given
 
     def _act(self, index: int, x: A) -> A:
         if self.clip is not None:
@@ -394,7 +422,7 @@ class _Lstm(_Step):
 
     def step(self, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
         h, c = states
-        gates, size = pre + h @ self.r.T, self.hidden
+        gates, size = self._gates(pre, h), self.hidden
         if self.p is None and not self.input_forget:
             i, o, f = np.split(self._act(0, gates[:, : 3 * size]), 3, axis=1)
             c = f * c + i * self._act(1, gates[:, 3 * size :])
@@ -408,6 +436,136 @@ class _Lstm(_Step):
         o = self._act(0, o if self.p is None else o + self.p[1] * c)
         return o * self.activations[2](c), c
 
+    def _gates(self, pre: A, h: A) -> A:
+        found: A = pre + h @ self.r.T
+        return found
+
+
+# -- quantized at run time -------------------------------------------------------------------------
+
+_PARAMETERS = ("w_scale", "w_zero_point", "r_scale", "r_zero_point")
+
+
+@dataclass(frozen=True)
+class DynamicLayer(Layer):
+    """A layer of DynamicQuantizeLSTM, as ONNX Runtime computes it: x is quantized once for all its
+    steps, the hidden state at each step, for all sequences together; products of codes are exact.
+
+    The sequences of a reverse layer begin together, at the ends of theirs, and what has ended is 0.
+
+    Attributes:
+        w, r: codes less their zero points, as `whole` gives them, [D, I, G*H] and [D, H, G*H].
+        w_scale, r_scale: [D] or [D, G*H].
+    """
+
+    w_scale: A | None = None
+    r_scale: A | None = None
+
+    def direction(self, d: int, y: A, rows: A | None = None) -> tuple[A, ...]:  # noqa: ARG002
+        """See `Layer.direction`; it takes no memory for its products."""
+        steps, batch, inputs = self.x.shape
+        backwards, lens = directions_of(self.attrs)[d], self._lengths(steps)
+        longest = steps if lens is None else int(lens.max(initial=0))
+        x = self.x[:longest]
+        assert self.w_scale is not None
+        assert self.r_scale is not None
+        found = _product(x.reshape(longest * batch, inputs), self.w[d], self.w_scale[d])
+        pre = found.reshape(longest, batch, self.w.shape[2])
+        step = self._dynamic_step(d)
+        states = step.states(batch, *(None if s is None else s[d] for s in (self.h, self.c)))
+        if lens is None:
+            for t in range(steps - 1, -1, -1) if backwards else range(steps):
+                states = step.step(pre[t], states)
+                y[t] = states[0]
+            return states
+        y[...] = 0
+        every = np.arange(batch)
+        kept = tuple(np.zeros_like(state) for state in states)
+        for t in range(longest):
+            active = t < lens
+            places = np.where(active, lens - 1 - t, t) if backwards else np.full(batch, t)
+            new = step.step(pre[places, every], states)
+            states = tuple(np.where(active[:, None], n, 0) for n in new)
+            y[places[active], every[active]] = states[0][active]
+            kept = tuple(
+                np.where((t == lens - 1)[:, None], n, k) for n, k in zip(new, kept, strict=True)
+            )
+        return kept
+
+    def _dynamic_step(self, d: int) -> _Step:
+        assert self.r_scale is not None
+        bias = None
+        if self.b is not None:
+            of_w, of_r = np.split(self.b[d], 2)
+            bias = of_w + of_r
+        p = None if self.p is None else np.split(self.p[d], 3)
+        return _DynamicLstm(
+            self.r[d].T,
+            activations_of(self.op, self.attrs)[d],
+            _clip_of(self.attrs),
+            p,
+            flag(self.attrs, "input_forget"),
+            self.r_scale[d],
+            bias,
+        )
+
+
+@dataclass(frozen=True)
+class _DynamicLstm(_Lstm):
+    """An LSTM whose hidden state is quantized for its product; the bias comes behind both."""
+
+    scale: A | None = None
+    bias: A | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32)
+
+    def _gates(self, pre: A, h: A) -> A:
+        assert self.scale is not None
+        found = pre + _product(h, self.r.T, self.scale)
+        return found if self.bias is None else found + self.bias
+
+
+def whole(codes: A, zero_point: A) -> A:
+    """Codes [D, K, G*H] less their zero points [D] or [D, G*H], in a type in which their sums with
+    codes of 8 bits are exact.
+    """
+    zero = zero_point.astype(np.float32)
+    found = codes.astype(np.float32) - (zero[:, None, None] if zero.ndim == 1 else zero[:, None])
+    most = codes.shape[1] * 255 * np.abs(found).max(initial=0)
+    return found if most < 1 << 24 else found.astype(np.float64)
+
+
+def _product(x: A, weights: A, scale: A) -> A:
+    """x quantized as DynamicQuantizeLinear does, times whole weights."""
+    if x.size == 0:
+        return np.zeros((x.shape[0], weights.shape[1]), np.float32)
+    step, zero = dynamic_range(x)
+    low = -zero.astype(np.float32)
+    codes = x / step
+    np.clip(codes, low, low + np.float32(255), out=codes)
+    np.rint(codes, out=codes)
+    product = (codes.astype(weights.dtype, copy=False) @ weights).astype(np.float32, copy=False)
+    product *= step * scale
+    return product
+
+
+def _compute_dynamic(
+    x: A,
+    w: A,
+    r: A,
+    w_scale: A,
+    w_zero: A,
+    r_scale: A,
+    r_zero: A,
+    *further: A | Attrs | None,
+) -> tuple[A, ...]:
+    *states, attrs = further
+    assert isinstance(attrs, Mapping)
+    given = whole(w, w_zero), whole(r, r_zero), *states
+    return _all(DynamicLayer(DYNAMIC, attrs, x, *given, w_scale=w_scale, r_scale=r_scale))  # type: ignore[arg-type]
+
 
 def _compute(op: str, *arguments: A | Attrs | None) -> tuple[A, ...]:
     """All directions of a layer: y, y_h, and of LSTM y_c."""
@@ -419,16 +577,20 @@ def _compute(op: str, *arguments: A | Attrs | None) -> tuple[A, ...]:
         for a in arrays
     ]
     x, w, r, b, lens, h, *further = given
-    layer = Layer(op, attrs, x, w, r, b, lens, h, *further)  # type: ignore[arg-type]
-    (steps, batch, _), hidden = layer.x.shape, layer.r.shape[2]
-    y = np.empty((steps, layer.w.shape[0], batch, hidden), layer.x.dtype)
-    states = [layer.direction(d, y[:, d]) for d in range(y.shape[1])]
-    found = (y, *(np.stack(each) for each in zip(*states, strict=True)))
+    found = _all(Layer(op, attrs, x, w, r, b, lens, h, *further))  # type: ignore[arg-type]
     return tuple(a.astype(dtype, copy=False) for a in found)
 
 
+def _all(layer: Layer) -> tuple[A, ...]:
+    """All directions of a layer."""
+    (steps, batch, _), directions = layer.x.shape, layer.w.shape[0]
+    y = np.empty((steps, directions, batch, min(layer.r.shape[1:])), layer.x.dtype)
+    states = [layer.direction(d, y[:, d]) for d in range(directions)]
+    return (y, *(np.stack(each) for each in zip(*states, strict=True)))
+
+
 def _types(op: str) -> Callable[[Call], tuple[DType, ...]]:
-    return lambda call: (call.type(0).dtype,) * (3 if op == "LSTM" else 2)
+    return lambda call: (call.type(0).dtype,) * (3 if op in ("LSTM", DYNAMIC) else 2)
 
 
 _COMMON = {
@@ -443,6 +605,24 @@ _COMMON = {
 
 
 def _rows() -> Iterator[OpSpec]:
+    yield row(
+        DYNAMIC,
+        "ONNX Runtime's layer of long short-term memory that quantizes its input and its hidden state at run time.",
+        "x:X w:C r:D w_scale:X w_zero_point:E r_scale:X r_zero_point:G b:X? sequence_lens:S? initial_h:X? initial_c:X? p:X?",
+        attrs={**_COMMON, "input_forget": 0},
+        types={
+            "X": frozenset({DType.F32}),
+            "S": frozenset({DType.S32}),
+            **dict.fromkeys("CDEG", frozenset({DType.U8, DType.S8, DType.F32})),
+        },
+        shape=partial(_shapes, DYNAMIC),
+        result=_types(DYNAMIC),
+        compute=_compute_dynamic,
+        outputs=("y", "y_h", "y_c"),
+        traits={Trait.JUMPS},
+        onnx=False,
+        primitive="rnn",
+    )
     inputs = "x:F w:F r:F b:F? sequence_lens:S? initial_h:F?"
     for op, doc, more, attrs in (
         ("LSTM", "A layer of long short-term memory.", " initial_c:F? p:F?", {"input_forget": 0}),

@@ -11,7 +11,7 @@ from laws.layouts import Case
 from onnx import NodeProto, TensorProto
 from support.onnx_cases import model, node
 
-__all__ = ["draw_layers"]
+__all__ = ["GATES", "draw_dynamic", "draw_layers"]
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _BOUNDED = ("Tanh", "Sigmoid", "HardSigmoid", "Softsign")
@@ -20,6 +20,12 @@ _BOUNDED = ("Tanh", "Sigmoid", "HardSigmoid", "Softsign")
 # rounding of sums of up to 100 products and of the approximations of exp and tanh, a few ulp of 1
 # each in ONNX Runtime, oneDNN and NumPy.
 _ERROR = 1e-5
+
+
+_ONE_CODE = 0.01
+"""By how much a code of the hidden state that falls to the other side of a tie may move a layer of
+DynamicQuantizeLSTM: 2/255 times its weights, which are about 0.7 here, a few steps long.
+"""
 
 
 class _Draw:
@@ -147,3 +153,66 @@ def draw_layers(seed: int) -> Case:
     proto = model(draw.nodes, inputs=shapes, outputs=outputs, constants=draw.constants, types=types)
     errors = dict.fromkeys(outputs, _ERROR)
     return Case(proto, draw.feeds, errors, outputs, draw.pick(1, 2))
+
+
+def draw_dynamic(seed: int) -> Case:
+    """One layer of DynamicQuantizeLSTM: weights of u8 or s8, a scale for each direction or for each
+    column.
+    """
+    draw = _Draw(seed)
+    directions, hidden, inputs = draw.pick(1, 2), draw.below(1, 24), draw.below(1, 20)
+    kind, by_column = draw.pick(np.uint8, np.int8), draw.yes()
+    args = {"x": "x"}
+    draw.feeds["x"] = draw.normal(draw.steps, draw.batch, inputs, scale=2)
+    for name, size in (("w", inputs), ("r", hidden)):
+        data = draw.normal(directions, size, 4 * hidden, scale=0.7 / np.sqrt(size))
+        codes, scale, zero = _codes(data, kind, by_column=by_column)
+        for role, array in ((name, codes), (f"{name}_scale", scale), (f"{name}_zero", zero)):
+            args[role] = draw.constant(role, array)
+    state = (directions, draw.batch, hidden)
+    for role, chance, make in (
+        ("lens", 0.3, draw._lens),
+        ("h", 0.4, lambda: draw.normal(*state)),
+        ("c", 0.4, lambda: draw.normal(*state)),
+    ):
+        args[role] = draw.given(role, make()) if draw.yes(chance) else ""
+    for role, chance, size in (("b", 0.8, 8 * hidden), ("p", 0.2, 3 * hidden)):
+        constant = draw.normal(directions, size, scale=0.3)
+        args[role] = draw.constant(role, constant) if draw.yes(chance) else ""
+    attrs: dict[str, Any] = {"hidden_size": hidden}
+    if directions == 2:
+        attrs["direction"] = "bidirectional"
+    elif draw.yes(0.3):
+        attrs["direction"] = "reverse"
+    if draw.yes(0.1):
+        attrs["clip"] = 0.5
+    if draw.yes(0.1):
+        attrs["input_forget"] = 1
+    order = ("x", "w", "r", "b", "lens", "h", "c", "p", "w_scale", "w_zero", "r_scale", "r_zero")
+    outputs = ["y", "last_h", "last_c"]
+    layer = node(
+        "DynamicQuantizeLSTM",
+        [args[role] for role in order],
+        outputs,
+        domain="com.microsoft",
+        **attrs,
+    )
+    proto = model(
+        [layer],
+        inputs={name: list(array.shape) for name, array in draw.feeds.items()},
+        outputs=outputs,
+        constants=draw.constants,
+        types={"lens": TensorProto.INT32},
+        domains={"com.microsoft": 1},
+    )
+    return Case(proto, draw.feeds, dict.fromkeys(outputs, _ONE_CODE), outputs, draw.pick(1, 2))
+
+
+def _codes(
+    data: np.ndarray[Any, Any], kind: type[np.generic], *, by_column: bool
+) -> tuple[np.ndarray[Any, Any], ...]:
+    """Codes, scales and zero points, [D, 4H] of them or [D]."""
+    axes, zero = (1,) if by_column else (1, 2), 0 if kind is np.int8 else 110
+    scale = (np.abs(data).max(axes) / 110 + 1e-6).astype(np.float32)
+    codes = np.rint(data / scale.reshape(data.shape[0], 1, -1)) + zero
+    return codes.astype(kind), scale, np.full(scale.shape, zero, kind)
