@@ -23,6 +23,7 @@ from .steps.depthwise import fuse_depthwise
 from .steps.elementwise import elementwise, is_arithmetic
 from .steps.integer_products import INTEGER_PRODUCTS, integer_product
 from .steps.primitives import concat, plain, pooling
+from .steps.recurrent import LAYERS, recurrent
 from .steps.standalone_quantizers import dequantize_alone, quantize_alone
 
 __all__ = ["plan_from_graph"]
@@ -79,6 +80,8 @@ def _primitives(builder: StepBuilder, nodes: list[Node]) -> None:
             pooling(builder, node)
         elif node.op == "Concat":
             concat(builder, node)
+        elif node.op in LAYERS:
+            recurrent(builder, node)
         elif not is_arithmetic(builder.graph, node):
             plain(builder, node)
 

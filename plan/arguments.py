@@ -11,6 +11,7 @@ from ..ir.ops.spec import OpSpec
 __all__ = [
     "AT_RUN_TIME",
     "BLOCKS_OF_WEIGHTS",
+    "COUNTS",
     "PACKED",
     "SOURCE_AT_RUN_TIME",
     "WEIGHTS_AT_RUN_TIME",
@@ -48,6 +49,9 @@ BLOCKS_OF_WEIGHTS = WEIGHTS_AT_RUN_TIME
 """The same roles of a step with packed weights: constants, one number for each block of a row, as
 oneDNN from 3.4 on takes scales of the weights in groups of [block, 1].
 """
+
+COUNTS = frozenset({"sequence_lens"})
+"""Roles of integers that are no codes, in primitives that read codes elsewhere."""
 
 
 def positional(row: OpSpec, args: Args) -> tuple[str, ...] | None:

@@ -22,6 +22,7 @@ from .accumulator import ACCUMULATOR, CODE_REACH, WEIGHTS_ZERO_POINTS, source_re
 from .arguments import (
     AT_RUN_TIME,
     BLOCKS_OF_WEIGHTS,
+    COUNTS,
     PACKED,
     SOURCE_AT_RUN_TIME,
     at_run_time,
@@ -43,12 +44,14 @@ class Schema:
         needs: roles that it cannot do without.
         takes: further roles; None: the names of the op's further inputs.
         repeats: the last role is numbered, and goes on: src_0, src_1, src_2 ...
+        outputs: how many values it may write; the first one it must.
         constant: roles whose values must be constants: kernels pack them while they bind.
     """
 
     needs: tuple[str, ...] = ("src",)
     takes: tuple[str, ...] | None = None
     repeats: bool = False
+    outputs: int = 1
     constant: tuple[str, ...] = ()
 
 
@@ -63,6 +66,7 @@ SCHEMAS: Mapping[str, Schema] = {
     "concat": Schema(("src_0",), (), repeats=True),
     "eltwise": Schema(takes=()),
     "reorder": Schema(takes=()),
+    "rnn": Schema(outputs=3),
     **dict.fromkeys(
         (
             "pooling",
@@ -205,8 +209,9 @@ def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
     strange = [role for role in roles if role not in known]
     if strange:
         return f"has the role {name_text(strange[0])}, which {step.primitive} does not have"
-    if len(step.outputs) != 1 or not step.outputs[0]:
-        writes = f"has {len(step.outputs)} outputs, and {step.primitive} has one"
+    if not 1 <= len(step.outputs) <= schema.outputs or not step.outputs[0]:
+        most = "one" if schema.outputs == 1 else f"up to {schema.outputs}, the first of them always"
+        writes = f"has {len(step.outputs)} outputs, and {step.primitive} has {most}"
         return _order_problem(roles, known) or writes
     return _order_problem(roles, known)
 
@@ -309,13 +314,10 @@ def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:
     if row is None:
         raise ShapeError(f"the op table has no row {step.op}")
     values = _arguments(row, step)
-    packed = step.op == PACKED
+    exact = step.op == PACKED or step.primitive.startswith("onnx.")
+    counts = {value for role, value in step.args if role in COUNTS}
     types = [
-        None
-        if not v
-        else plan.type(v)
-        if packed or step.primitive.startswith("onnx.")
-        else _decoded(plan.type(v))
+        None if not v else plan.type(v) if exact or v in counts else _decoded(plan.type(v))
         for v in values
     ]
     data: list[Array | None] = [plan.constants.get(v) for v in values]

@@ -24,7 +24,7 @@ from .numpy_runtime import run_step
 __all__ = ["Difference", "compare_steps", "is_transcendental"]
 
 _APPROXIMATE = frozenset(
-    {"softmax", "layer_normalization", "batch_normalization", "lrn", "resampling"}
+    {"softmax", "layer_normalization", "batch_normalization", "lrn", "resampling", "rnn"}
 )
 """Primitives of f32 arithmetic in an order of the library's own."""
 

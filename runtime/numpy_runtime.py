@@ -28,6 +28,7 @@ from .kernels.elementwise import bind_binary, bind_concat, bind_eltwise, bind_re
 from .kernels.fused_depthwise import bind_any_convolution
 from .kernels.matmul import bind_matmul
 from .kernels.pooling import Pooling
+from .kernels.recurrent import bind_recurrent
 from .kernels.table import EvaluatedKernel, bind_row
 from .numerics import VNNI_3_2, NumericsProfile
 from .pool import WorkerPool, single_threaded_blas
@@ -46,6 +47,7 @@ KERNELS: dict[str, Callable[[Binding], Kernel]] = {
     "eltwise": bind_eltwise,
     "reorder": bind_reorder,
     "concat": bind_concat,
+    "rnn": bind_recurrent,
 }
 """Primitive -> what binds its kernel; that of any other is its operator's row of the op table."""
 
@@ -281,7 +283,7 @@ def _bind_step(
         return EvaluatedKernel(plan, step)
     if at_run_time(step.op, step.args):
         return None
-    if any(value not in shapes for value in (*step.inputs, step.output)):
+    if any(value not in shapes for value in (*step.inputs, *filter(None, step.outputs))):
         return None
     operands = {
         value: Operand(
@@ -324,7 +326,8 @@ def _run_once(
     StepProgram(
         kernel.tasks(arrays, outputs), [Scratch(kernel.local_bytes) for _ in range(pool.threads)]
     ).run(pool)
-    return outputs
+    written = iter(outputs)
+    return [next(written) if name else np.zeros(0, np.float32) for name in step.outputs]
 
 
 def with_numbers(step: Step, arrays: Mapping[str, Array]) -> Step:
@@ -363,7 +366,8 @@ def run_step(
         threads: how many tasks run at once.
 
     Returns:
-        The outputs of the step, C-contiguous, sharing no memory with the inputs.
+        The outputs of the step, C-contiguous, sharing no memory with the inputs; where one is
+        absent, any array.
 
     Raises:
         InvalidInput: the arrays do not fit the step.

@@ -10,7 +10,7 @@ from ..errors import FqfuseError, InternalError, InvalidInput, PlanError
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import Dim, DType, TensorType
-from ..plan.arguments import BLOCKS_OF_WEIGHTS, PACKED, positional
+from ..plan.arguments import BLOCKS_OF_WEIGHTS, COUNTS, PACKED, positional
 from ..plan.attributes import Binary, DepthwiseConv, Sum
 from ..plan.types import Plan, Step
 from .budget import RunBudget
@@ -270,7 +270,8 @@ class _Binder:
     def _infer(self, step: Step, spec: OpSpec, values: Sequence[str]) -> list[StaticShape | None]:
         compute = step.primitive.startswith("onnx.")
         exact = compute or step.op == PACKED
-        types = [self._type(v, exact) if v else None for v in values]
+        counts = {value for role, value in step.args if role in COUNTS}
+        types = [self._type(v, exact or v in counts) if v else None for v in values]
         known = [self._known.get(v) if v else None for v in values]
         try:
             found = spec.infer(types, spec.known(step.params), known)

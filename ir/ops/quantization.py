@@ -12,7 +12,7 @@ from .blocks import decoded, decoded_shape
 from .rows import FLOATS, INTEGERS, A, Call, integer, row, text
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["QUANTIZATION", "fake_quantize"]
+__all__ = ["QUANTIZATION", "dynamic_range", "fake_quantize"]
 
 _EXACT_IN_F32 = 1 << 24  # every integer up to here is an f32
 
@@ -188,7 +188,8 @@ def _run_time_dequantize(x: A, scale: A, zero_point: A | None, attrs: Attrs) -> 
     return y
 
 
-def _dynamic_range(x: A) -> tuple[A, A]:
+def dynamic_range(x: A) -> tuple[A, A]:
+    """Scale and zero point of u8 codes for x, as DynamicQuantizeLinear gives them."""
     low = np.minimum(np.min(x, initial=0), np.float32(0))
     high = np.maximum(np.max(x, initial=0), np.float32(0))
     scale = np.asarray((high - low) / np.float32(255), np.float32)
@@ -285,7 +286,7 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         "x:T",
         types={"T": {DType.F32}},
         shape=lambda call: [(), ()],  # noqa: ARG005
-        compute=_dynamic_range,
+        compute=dynamic_range,
         traits={Trait.TELLS_ZERO, Trait.JUMPS},
         result=(DType.F32, DType.U8),
         outputs=("scale", "zero_point"),

@@ -24,6 +24,7 @@ from ...onednn.primitive import Primitive
 from ...onednn.primitive_desc import PrimitiveDesc, describe
 from ...onednn.saturation import cannot_saturate, may_saturate
 from ...plan.types import Plan, Step
+from ...plan.verify_shapes import SCHEMAS
 from ..budget import RunBudget
 from ..placement import Placement
 from ..shapes import StaticShape
@@ -321,6 +322,31 @@ class Binder(Values):
         layout = row_major(self.library, self.dims(step.output), product.desc.dtype)
         self._define(step.output, Tensor(product.buffer, layout))
 
+    def commit_several(
+        self, step: Step, offer: Offer, outputs: Mapping[int, tuple[str, MemoryDesc]]
+    ) -> None:
+        """Runs a primitive that writes several values as the step.
+
+        Args:
+            step: the step.
+            offer: the primitive.
+            outputs: execution argument -> the value ('' where the step has none for it), and how
+                the bytes that the primitive writes are that value.
+        """
+        found = {
+            arg: self.fetch(need) if isinstance(need, Wanted) else need
+            for arg, need in offer.args.items()
+        }
+        written = {}
+        for arg, (value, _) in outputs.items():
+            desc = offer.desc.exec_arg_md(arg)
+            buffer = Buffer(value or f"{step.name}, {arg}", Owner.ARENA, desc.size)
+            written[arg] = Tensor(buffer, desc)
+        self._run(offer.desc, {**found, **written})
+        for arg, (value, layout) in outputs.items():
+            if value:
+                self._define(value, Tensor(written[arg].buffer, layout))
+
     def commit_box(
         self,
         step: Step,
@@ -419,10 +445,12 @@ class Binder(Values):
             raise NotLowered(self._refused[self.index])
         if lowering is None:
             raise NotLowered(f"oneDNN has no primitive for {step.primitive.removeprefix('onnx.')}")
-        if len([value for value in step.outputs if value]) != 1:
+        several = step.primitive in SCHEMAS and SCHEMAS[step.primitive].outputs > 1
+        if len([value for value in step.outputs if value]) != 1 and not several:
             raise NotLowered("it has several outputs")
-        self.dims(step.output)
-        self.dtype(step.output)
+        for value in filter(None, step.outputs):
+            self.dims(value)
+            self.dtype(value)
         return lowering
 
     def _on_host(self, step: Step, reason: str) -> None:

@@ -39,6 +39,7 @@ from .normalization import (
 )
 from .pointwise import concat, eltwise, pooling
 from .program import Program
+from .recurrent import rnn
 from .reorder import quantizing_reorder
 from .runs import Run
 
@@ -62,6 +63,7 @@ LOWERINGS: Mapping[str, Lowering] = {
     "lrn": lrn,
     "prelu": prelu,
     "reduction": reduction,
+    "rnn": rnn,
     "resampling": resampling,
     "shuffle": shuffle,
     **dict.fromkeys(RESHAPES, reshape),

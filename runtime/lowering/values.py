@@ -298,6 +298,16 @@ class Values:
             self._tensors[name] = [Tensor(buffer, seen)]
         return Wanted(name, seen)
 
+    def seen_as(self, value: str, desc: MemoryDesc) -> Wanted:
+        """A value through a descriptor that differs from that of its first tensor by the strides of
+        dimensions of length 1 alone, under a name of its own that can be fetched: the same bytes.
+        """
+        if self.is_constant(value):
+            return Wanted(value, desc)
+        name = f"{value} as {desc.strides}"
+        self._tensors[name] = [Tensor(self._tensors[value][0].buffer, desc)]
+        return Wanted(name, desc)
+
     def flattened(self, value: str, lies: MemoryDesc) -> Wanted:
         """A value's elements in the order of their addresses, as [count], under a name of its own
         that can be fetched.

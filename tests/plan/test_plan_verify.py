@@ -45,6 +45,17 @@ plan net target=onednn-v3
 """
 
 
+LAYER = """
+plan layer target=onednn-v3
+  in %x : f32[5,2,3]
+  const @w : f32[1,8,3] = fill(0.5)
+  const @r : f32[1,8,2] = fill(1)
+  const @n : s32[2] = fill(4)
+  #0 %y : f32[5,1,2,2], %h : f32[1,2,2] = rnn<LSTM>(src=%x, w=@w, r=@r, sequence_lens=@n) ; layer
+  out %y, %h
+"""
+
+
 def base() -> Plan:
     """The sound plan that every case breaks in one way."""
     return parse_plan(NET)
@@ -158,6 +169,9 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
         plan, constants={**plan.constants, "w": np.zeros((4, 4, 3, 3), np.uint8)}
     ),
     "types.bias": step("fc", args=(("src", "d"), ("weights", "fc"), ("bias", "fc"))),
+    "recurrent": lambda _: parse_plan(LAYER.replace("@r : f32", "@r : s8")),
+    "recurrent.lengths": lambda _: parse_plan(LAYER.replace("@n : s32", "@n : f32")),
+    "recurrent.output": lambda _: parse_plan(LAYER.replace("%h : f32", "%h : s8")),
     "scales": attr("pool", scales={"src": Scale((0.5,))}),
     "scales.absent-role": attr("conv", scales={"bias": Scale((0.5,))}),
     "scales.weights-mask": attr("conv", scales={"weights": Scale((0.5,) * 4, 2)}),

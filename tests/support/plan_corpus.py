@@ -125,6 +125,27 @@ def _models() -> Iterator[tuple[str, onnx.ModelProto]]:
             [node("LSTM", ["s", "w", "r"], ["", "y"], hidden_size=3)],
             {"s": random([2, 1, 4]), "w": random([1, 12, 4], 1), "r": random([1, 12, 3], 2)},
         ),
+        "layers": (
+            [
+                node("Unsqueeze", ["x", "one"], ["s"]),
+                node("GRU", ["s", "w", "r", "b", "n", "h"], ["g", "h_n"], hidden_size=2),
+                node("Squeeze", ["g", "one"], ["d"]),
+                node("RNN", ["d", "u", "v"], ["", "y"], hidden_size=4, direction="reverse"),
+                node("LSTM", ["d", "k", "l"], ["z"], hidden_size=1),
+            ],
+            {
+                "one": np.array([1]),
+                "w": random([1, 6, 3], 1),
+                "r": random([1, 6, 2], 2),
+                "b": random([1, 12], 3),
+                "n": np.array([2], np.int32),
+                "h": random([1, 1, 2], 4),
+                "u": random([1, 4, 2], 5),
+                "v": random([1, 4, 4], 6),
+                "k": random([1, 4, 2], 7),
+                "l": random([1, 4, 1], 8),
+            },
+        ),
     }
     for name, (nodes, constants) in plain.items():
         yield (

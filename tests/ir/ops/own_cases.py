@@ -8,7 +8,7 @@ import numpy as np
 
 from fqfuse.ir.types import DType, Quantization
 
-from .harness import Case, case, normal
+from .harness import Case, case, normal, positive
 
 X = normal(2, 3, 4, 5, scale=2)
 
@@ -18,6 +18,23 @@ def _ranges(*values: float) -> list[np.ndarray]:
 
 
 PER_CHANNEL = Quantization.of([0.1, 0.2, 0.3], [3, 0, -7], 1)
+
+
+def _dynamic_layer(kind: type[np.generic], *, columns: bool) -> Case:
+    """2 directions of 3 hidden values, each with a scale, or each column of its weights."""
+    shape = (2, 12) if columns else (2,)
+    parameters = positive(*shape) / 300, np.full(shape, 7 if kind is np.uint8 else 0, kind)
+    weights = normal(2, 5, 12, dtype=kind), normal(2, 3, 12, dtype=kind)
+    return case(
+        "DynamicQuantizeLSTM",
+        normal(4, 2, 5),
+        *weights,
+        *parameters,
+        *parameters,
+        normal(2, 24),
+        direction="bidirectional",
+    )
+
 
 OWN_CASES: tuple[Case, ...] = (
     case("FakeQuantize", X, *_ranges(-1, 1.5, -1, 1.5), levels=256),
@@ -56,6 +73,7 @@ OWN_CASES: tuple[Case, ...] = (
     case("RunTimeDequantize", normal(2, 3, dtype=np.uint8), *_ranges(0.3), np.uint8(119)),
     case("RunTimeDequantize", normal(2, 3, dtype=np.int8), *_ranges(-0.3), np.int8(-7)),
     case("DynamicRange", X),
+    *(_dynamic_layer(kind, columns=columns) for kind in (np.uint8, np.int8) for columns in (0, 1)),
     case("DynamicRange", np.abs(X)),
     case("DynamicRange", np.zeros((3, 2), np.float32)),
     case(
