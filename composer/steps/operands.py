@@ -272,13 +272,19 @@ def _weights_at_run_time(
             decode.inputs[1],
             "quantize statically, or choose another target",
         )
+    scale, shift = graph.constant(decode.inputs[1]), graph.constant(zeros) if zeros else None
+    data = graph.constant(codes)
+    if along == axis and shift is not None and data is not None:
+        less = less_zero_points(np.asarray(data), shift.reshape(-1), axis)
+        if less is not None:
+            codes, zeros, shift = graph.add_constant(f"{codes}/s8", less), "", None
+            kind = DType.S8
     if along not in (None, axis) or (along is not None and zeros):
         return Refusal(
             "the computed parameters of the weights run along an axis",
             f"scales along axis {axis} without zero points, or one of each",
             f"axis {along}",
         )
-    scale, shift = graph.constant(decode.inputs[1]), graph.constant(zeros) if zeros else None
     zero = 0 if shift is None else int(shift.item())
     if kind is not DType.S8 and (graph.constant(codes) is None or (zeros and shift is None)):
         return Refusal(
