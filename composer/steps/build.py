@@ -160,7 +160,8 @@ def of_rank(builder: StepBuilder, node: Node, value: str, axis: int | None, what
     shape = [1] * rank
     if axis is not None:
         (size, *_) = [*(graph.type(value).shape or ()), 1]
-        shape[axis] = size if isinstance(size, int) else -1
+        assert isinstance(size, int)
+        shape[axis] = size
     if graph.type(value).shape == tuple(shape):
         return value
     name, data = f"{node.name}/{what}", graph.constant(value)

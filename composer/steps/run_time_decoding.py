@@ -9,6 +9,7 @@ from ..formula.formula import BinaryOp
 from .build import attributes_of, build_step, front_of, grown, of_rank
 from .builder import StepBuilder
 from .chain import Chain
+from .operands import unknown_count
 from .primitives import plain
 
 __all__ = ["decode_at_run_time"]
@@ -16,14 +17,14 @@ __all__ = ["decode_at_run_time"]
 
 def decode_at_run_time(builder: StepBuilder, node: Node) -> None:
     """(q - z) * s as a binary subtraction of codes, which is exact, and a product behind it; without
-    a zero point as the product. The operator itself where the number of dimensions is not known.
+    a zero point as the product. The operator itself where the number of dimensions, or of scales, is not known.
     """
     graph, axis = builder.graph, node.attrs.get("axis")
     codes, scale, zero = node.input, node.inputs[1], node.operand(2)
-    if not graph.type(codes).shape:
+    along, shape = axis if isinstance(axis, int) else None, graph.type(codes).shape
+    if not shape or unknown_count(graph, node, 1 if along is None else shape[along]) is not None:
         plain(builder, node)
         return
-    along = axis if isinstance(axis, int) else None
     factor = of_rank(builder, node, scale, along, "scale")
     op, algorithm, second, start = "Mul", "mul", factor, []
     if zero:
