@@ -24,6 +24,7 @@ from .steps.elementwise import elementwise, is_arithmetic
 from .steps.integer_products import INTEGER_PRODUCTS, integer_product
 from .steps.primitives import concat, plain, pooling
 from .steps.recurrent import LAYERS, recurrent
+from .steps.run_time_decoding import decode_at_run_time
 from .steps.standalone_quantizers import dequantize_alone, quantize_alone
 
 __all__ = ["plan_from_graph"]
@@ -94,7 +95,7 @@ def _leftovers(builder: StepBuilder, nodes: list[Node]) -> None:
             (quantize_alone if node.op == "Quantize" else elementwise)(builder, node)
     for node in nodes:
         if node.op in _DECODING and not builder.is_claimed(node) and builder.is_needed(node.output):
-            (dequantize_alone if node.op == "Dequantize" else plain)(builder, node)
+            (dequantize_alone if node.op == "Dequantize" else decode_at_run_time)(builder, node)
     for node in reversed(nodes):  # what turns them needs those in front
         if decodes_blocks(builder.graph, node) and builder.is_needed(node.output):
             plain(builder, node)

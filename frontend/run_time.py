@@ -30,40 +30,68 @@ _CODES: Final = (DType.U8, DType.S8)
 
 
 def encode(ctx: Importer, node: OnnxNode, dtype: DType, names: tuple[str, ...]) -> bool:
-    """Imports a QuantizeLinear with one scale and one zero point, known at run time only; False
-    where it has other parameters.
+    """Imports a QuantizeLinear with scales and zero points that are known at run time only, one or
+    one for each index of an axis; False where it has other parameters.
     """
     x, scale, zero = node.input(0), node.input(1), node.input(2)
     floats = {ctx.type(value).dtype for value in (x, scale)}
-    if dtype not in _CODES or floats != {DType.F32} or not _are_computed(ctx, node):
+    axis = _axis(ctx, node)
+    if dtype not in _CODES or floats != {DType.F32} or axis is None:
         return False
     if node.attr("precision") or not ctx.type(x).shape:  # none, or how many is not known
         return False
+    scale, zero = (_along(ctx, node, value, axis) for value in (scale, zero))
     _store(ctx, node, x, scale, zero, dtype, names, node.output(0))
     return True
 
 
 def decode(ctx: Importer, node: OnnxNode, names: tuple[str, ...]) -> bool:
-    """Imports a DequantizeLinear with one scale and one zero point, known at run time only; False
-    where it has other parameters.
+    """Imports a DequantizeLinear with scales and zero points that are known at run time only, one or
+    one for each index of an axis; False where it has other parameters.
     """
     codes, scale, zero = node.input(0), node.input(1), node.input(2)
     known = ctx.type(codes).dtype in _CODES and ctx.type(scale).dtype is DType.F32
     wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
     if not known or wanted not in (TensorProto.UNDEFINED, TensorProto.FLOAT):
         return False
-    if not _are_computed(ctx, node):
+    axis = _axis(ctx, node)
+    if axis is None:
         return False
     inputs = (codes, scale, zero) if zero else (codes, scale)
-    ctx.emit(node, "RunTimeDequantize", inputs, outputs=node.outputs[:1], quantizer=names)
+    attrs: dict[str, Attr] = {} if axis < 0 else {"axis": axis}
+    ctx.emit(node, "RunTimeDequantize", inputs, attrs, outputs=node.outputs[:1], quantizer=names)
     return True
 
 
-def _are_computed(ctx: Importer, node: OnnxNode) -> bool:
-    """True when a scale and a zero point are one number each, and one of them is computed."""
+_ONE: Final = -1
+
+
+def _axis(ctx: Importer, node: OnnxNode) -> int | None:
+    """The axis that scales and zero points run along, `_ONE` where they are one number each; None
+    where none is computed, or they are neither.
+    """
     given = [value for value in (node.input(1), node.input(2)) if value]
     computed = any(ctx.constant(value) is None for value in given)
-    return computed and not node.attr("block_size", 0) and _are_single(ctx, *given)
+    if not computed or node.attr("block_size", 0):
+        return None
+    if _are_single(ctx, *given):
+        return _ONE
+    shape = ctx.type(node.input(0)).shape
+    axis = node.attr("axis", 1)
+    if shape is None or not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
+        return None
+    axis %= len(shape)
+    alike = all(ctx.type(value).shape == (shape[axis],) for value in given)
+    return axis if alike else None
+
+
+def _along(ctx: Importer, node: OnnxNode, value: str, axis: int) -> str:
+    """A vector along an axis with the dimensions of length 1 behind it that broadcasting needs."""
+    behind = ctx.rank(node, node.input(0)) - 1 - axis
+    if not value or axis == _ONE or not behind:
+        return value
+    axes = ctx.add_constant(node, "axes", np.arange(1, behind + 1), DType.S64)
+    return ctx.emit(node, "Unsqueeze", (value, axes), role="along")
 
 
 def _are_single(ctx: Importer, *values: str) -> bool:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.decision import QuantizeFate, Quantizer
+from ..ir.decision import DYNAMIC_FORM, QuantizeFate, Quantizer
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops.spec import Array
@@ -20,6 +20,9 @@ __all__ = ["DYNAMIC", "QuantizeAtRunTime"]
 
 DYNAMIC: dict[str, tuple[str, ...]] = {"matmul": ("MatMul",), "all": ("MatMul", "Conv")}
 """Word of the option -> the products whose sources are quantized."""
+
+_WEIGHTS = "weights of a dynamic product"
+"""The form of the quantizers of weights that it adds."""
 
 _LARGEST = 127
 """Codes of symmetric weights go from -127 to 127."""
@@ -94,7 +97,7 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
         return Refusal("the weights hold what is no finite number", "finite weights", value)
     outputs = 0 if node.op == "Conv" else array.ndim - 1
     codes, scales = _symmetric(array, outputs)
-    name = _quantizer(graph, f"{subject(node)}.weights", value)
+    name = _quantizer(graph, f"{subject(node)}.weights", _WEIGHTS, value)
     settle(graph, [name], QuantizeFate.CONSTANT, "the weights are quantized at compile time")
     made = graph.add(
         "Dequantize",
@@ -122,7 +125,7 @@ def _symmetric(weights: Array, outputs: int) -> tuple[Array, Array]:
 def _quantized(graph: Graph, node: Node) -> str:
     """The source of a product, decoded from codes by its range."""
     source = node.input
-    name = _quantizer(graph, f"{source}.dynamic", source)
+    name = _quantizer(graph, f"{source}.dynamic", DYNAMIC_FORM, source)
     ranges = graph.add(
         "DynamicRange",
         [source],
@@ -159,11 +162,11 @@ def _quantized(graph: Graph, node: Node) -> str:
     ).output
 
 
-def _quantizer(graph: Graph, name: str, value: str) -> str:
+def _quantizer(graph: Graph, name: str, form: str, value: str) -> str:
     """Records a quantizer that the model does not have; its name."""
     unique, number = name, 1
     while unique in graph.quantizers:
         number += 1
         unique = f"{name}.{number}"
-    graph.quantizers[unique] = Quantizer(unique, "dynamic", value)
+    graph.quantizers[unique] = Quantizer(unique, form, value)
     return unique

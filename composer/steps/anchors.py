@@ -13,14 +13,21 @@ import numpy.typing as npt
 from ...ir.block_weights import block_weights
 from ...ir.decision import DequantizeFate
 from ...ir.node import Node
-from ...ir.ops import OPS
 from ...ir.rule import Refusal
-from ...ir.types import DType, Quantization, TensorType
-from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED, with_roles
-from ...plan.types import Step
+from ...ir.types import DType, Quantization
+from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED
 from ..formula.formula import BinaryOp, ChainOp, Shift, Vec, vec
 from ..mapping.post_ops_composer import Composed, Front
-from .build import attributes_of, build_step, front_of, grown, is_padded, scale_of, size_along
+from .build import (
+    attributes_of,
+    build_step,
+    front_of,
+    grown,
+    is_padded,
+    of_rank,
+    scale_of,
+    size_along,
+)
 from .builder import StepBuilder
 from .chain import Chain
 from .operands import Source, Weights, accumulator_refusal, float_weights, source_of, weights_of
@@ -266,29 +273,14 @@ class _Anchor:
         oneDNN 2.6 takes output scales at execution for no convolution, and leaves its fast matmul
         for them (by experiment); zero points it takes.
         """
-        rank, chain = self.graph.type(self.node.output).rank, list[ChainOp]()
+        chain: list[ChainOp] = []
         for role, value in (*source.parameters, *weights.parameters):
             if AT_RUN_TIME[role][0] == "scales":
-                chain.append(BinaryOp("mul", self._operand(role, value, rank)))
+                operand = of_rank(self.builder, self.node, value, self.axis, role)
+                chain.append(BinaryOp("mul", operand))
         if self.bias is not None and self.bias.any():
             chain.append(Shift(self.bias))
         return chain
-
-    def _operand(self, role: str, value: str, rank: int) -> str:
-        """A scale, or a vector of them along the channels, of the destination's rank."""
-        (size, *_) = [*(self.graph.type(value).shape or ()), 1]
-        shape = [1] * rank
-        shape[self.axis] = size if isinstance(size, int) else -1
-        data = self.graph.constant(value)
-        name = f"{self.node.name}/{role}"
-        if data is not None:
-            return self.builder.file_constant(name, np.asarray(data, np.float32).reshape(shape))
-        wanted = self.builder.file_constant(f"{name}/shape", np.asarray(shape, np.int64))
-        row, origin = OPS["Reshape"], self.node.origin
-        args = with_roles(row, (value, wanted))
-        step = Step(name, "onnx.Reshape", "Reshape", args, (name,), row.complete({}), origin=origin)
-        self.builder.add_in_front(step, self.node, TensorType(DType.F32, tuple(shape)))
-        return name
 
     def _weight_sums(self, weights: Weights) -> Vec:
         """The sum of the codes that each output channel reads, less their zero point."""

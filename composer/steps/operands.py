@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...ir.graph import Graph
 from ...ir.node import Node
 from ...ir.rule import Refusal
-from ...ir.types import DType, Quantization, Shape, is_static
+from ...ir.types import Dim, DType, Quantization, Shape, is_static
 from ...plan.accumulator import (
     ACCUMULATOR,
     CODE_REACH,
@@ -34,6 +34,7 @@ __all__ = [
     "float_weights",
     "signed",
     "source_of",
+    "unknown_count",
     "weights_of",
 ]
 
@@ -176,8 +177,26 @@ def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> S
             f"axis {decode.attrs['axis']}",
             "quantize activations per tensor",
         )
+    unknown = unknown_count(graph, decode, 1)
+    if unknown is not None:
+        return unknown
     parameters = tuple(zip(SOURCE_AT_RUN_TIME, decode.inputs[1:], strict=False))
     return Source(codes, dtype, decode=decode, parameters=parameters)
+
+
+def unknown_count(graph: Graph, decode: Node, size: Dim) -> Refusal | None:
+    """Why computed parameters may be others than `size` numbers; None where the model tells."""
+    for value in filter(None, decode.inputs[1:]):
+        shape = graph.type(value).shape
+        fits = all(dim == 1 for dim in shape or ()) if size == 1 else shape == (size,)
+        if shape is None or isinstance(size, str) or not fits:
+            return Refusal(
+                "the model does not tell how many scales it computes",
+                f"{size}",
+                str(graph.type(value)),
+                "give the shapes of the model's inputs",
+            )
+    return None
 
 
 def _grouped_source(decode: Node, dtype: DType, groups: int) -> Source | Refusal:
@@ -272,13 +291,23 @@ def _weights_at_run_time(
             decode.inputs[1],
             "quantize statically, or choose another target",
         )
+    shape = graph.type(codes).shape
+    unknown = unknown_count(graph, decode, 1 if along is None or shape is None else shape[axis])
+    if unknown is not None:
+        return unknown
+    scale, shift = graph.constant(decode.inputs[1]), graph.constant(zeros) if zeros else None
+    data = graph.constant(codes)
+    if along == axis and shift is not None and data is not None:
+        less = less_zero_points(np.asarray(data), shift.reshape(-1), axis)
+        if less is not None:
+            codes, zeros, shift = graph.add_constant(f"{codes}/s8", less), "", None
+            kind = DType.S8
     if along not in (None, axis) or (along is not None and zeros):
         return Refusal(
             "the computed parameters of the weights run along an axis",
             f"scales along axis {axis} without zero points, or one of each",
             f"axis {along}",
         )
-    scale, shift = graph.constant(decode.inputs[1]), graph.constant(zeros) if zeros else None
     zero = 0 if shift is None else int(shift.item())
     if kind is not DType.S8 and (graph.constant(codes) is None or (zeros and shift is None)):
         return Refusal(
