@@ -245,7 +245,7 @@ def _product(at: Derived) -> None:
         )
     _check_order(at, size, block)
     wide = ctx.type(at.input(0)).dtype
-    names = (ctx.add_quantizer(node.name, node.op, at.input(1)),)
+    names = (ctx.add_quantizer(node.name, f"{node.op} of codes", at.input(1)),)
     weights = _decoding(
         ctx,
         node,
@@ -349,7 +349,7 @@ def _gathered(at: Derived) -> None:
             f"scales {list(scales.shape)} do not fit codes {list(codes.shape)} in blocks of {block} along axis {axis}"
         )
     zeros = _gathered_zeros(at, kind, bits, scales.shape)
-    names = (ctx.add_quantizer(node.name, node.op, at.input(0)),)
+    names = (ctx.add_quantizer(node.name, f"{node.op} of codes", at.input(0)),)
     order = (*(i for i in range(rank) if i != axis), axis)
     parts = [np.transpose(part, order) for part in (codes, scales, zeros)]
     value = _emit(ctx, node, kind, block, parts, names, bits=bits)

@@ -51,7 +51,7 @@ def _import(source: Source, budgets: Budgets) -> Graph:
     tensors = TensorReader(budgets, source.folder)
     ctx = Importer(graph, wiring, opsets, tensors, budgets, handler_of)
     _add_inputs(ctx, model)
-    _add_constants(ctx, model)
+    _add_constants(ctx, source)
     for index in wiring.order:
         if index not in ctx.absorbed:
             _import_node(ctx, graph.node[index])
@@ -194,14 +194,17 @@ def _new_size_name(ctx: Importer, base: str) -> str:
 # -- constants -------------------------------------------------------------------------------------
 
 
-def _add_constants(ctx: Importer, model: onnx.ModelProto) -> None:
+def _add_constants(ctx: Importer, source: Source) -> None:
     """Initializers and Constant nodes that something reads, before any node: their names are theirs
     then.
     """
-    for tensor in model.graph.initializer:
+    model = source.model
+    for index, tensor in enumerate(model.graph.initializer):
+        # what is not kept as it is goes at once
+        raw = source.lifted.pop(index, None)
         if _is_read(ctx, tensor.name):
             where = f"initializer {tensor.name[:200]!r}"
-            ctx.graph.add_constant(tensor.name, *ctx.tensors.read(tensor, where))
+            ctx.graph.add_constant(tensor.name, *ctx.tensors.read(tensor, where, raw))
     for sparse in model.graph.sparse_initializer:
         name = sparse.values.name
         if _is_read(ctx, name):

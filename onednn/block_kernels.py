@@ -496,8 +496,12 @@ class BlockKernels:
     multiply: int
     parallel: Any
 
-    def call(self, address: int, work: Work, threads: int) -> Callable[[], None]:
-        """A call without arguments. It holds the work, and neither the arrays nor this object."""
+    def call(
+        self, address: int, work: Work, threads: int, held: object = None
+    ) -> Callable[[], None]:
+        """A call without arguments. It holds the work and what it is told to; of the other arrays it
+        knows the addresses alone.
+        """
         argument = ctypes.c_void_p(ctypes.addressof(work))
         alone: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
         if threads > 1 and self.parallel is not None:
@@ -511,7 +515,7 @@ class BlockKernels:
         else:
             run = functools.partial(alone, argument)
 
-        def call() -> None:
+        def call(held: object = held) -> None:  # noqa: ARG001
             work.next = 0
             run()
 

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from ..ir.text_write import name_text
 from ..ir.types import DType, TensorType
-from ..plan.arguments import at_run_time
+from ..plan.arguments import PACKED, at_run_time
 from ..plan.attributes import (
     Binary,
     DepthwiseConv,
@@ -59,6 +59,10 @@ def bytes_text(count: int) -> str:
             return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def _packed_type(step: Step) -> str:
+    return f"u{step.params.get('bits')}/{step.params.get('block')}"
 
 
 def count_text(count: int, noun: str, plural: str = "") -> str:
@@ -159,11 +163,11 @@ class Notation:
         )
 
     def types(self, step: Step) -> str:
-        """Element types in, type out: `u8×s8 → u8[N,32,8,8]`; `25 s8 → ...` for many. Biases and
-        other constants are left out.
+        """Element types in, type out: `u8×s8 → u8[N,32,8,8]`; `25 s8 → ...` for many; `f32×u4/32`
+        for packed weights, a scale for each 32. Biases and other constants are left out.
         """
         given = [
-            self._dtype(value)
+            _packed_type(step) if role == "weights" and step.op == PACKED else self._dtype(value)
             for role, value in step.args
             if role == "weights" or self._is_source(step, role, value)
         ]
@@ -180,10 +184,14 @@ class Notation:
 
     def fused(self, step: Step) -> list[str]:
         """What happens inside the step besides its own arithmetic, in order: parameters that are
-        computed, bias, output scales, post-ops, the final quantization.
+        computed, the decoding of packed weights, bias, output scales, post-ops, the final
+        quantization.
         """
         computed = at_run_time(step.op, step.args).values()
         parts = [f"decode({', '.join(map(self.value, computed))})"] if computed else []
+        if step.op == PACKED:
+            bits, block = (step.params.get(name) for name in ("bits", "block"))
+            parts.append(f"decode({bits} bits, blocks of {block})")
         parts += ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
         if step.attr.output_scales is not None:
             parts.append(f"output_scales({_scale(step.attr.output_scales)})")

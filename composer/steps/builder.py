@@ -232,6 +232,7 @@ class StepBuilder:
 
 
 def _missing_quantize(name: str, form: str, read: bool) -> Fate:
-    if (form.startswith("DequantizeLinear") or form.endswith(" of codes")) and read:
+    stored = form.startswith("DequantizeLinear") or form.endswith((" of codes", " on a constant"))
+    if stored and read:
         return Fate(name, Half.QUANTIZE, QuantizeFate.CONSTANT, "the model stores the codes")
     return Fate(name, Half.QUANTIZE, QuantizeFate.REDUNDANT, "nothing reads the codes")

@@ -284,38 +284,66 @@ class Binder(Values):
         if layout is None:
             raise NotLowered(f"{target} cannot be seen as {list(self.dims(step.output))}")
         found, dst = self._destined(step, offer, target)
+        self._actions.append(self._parts(step, offer, found, dst, parts, decoder))
+        self._define(step.output, dst if layout == target else Tensor(dst.buffer, layout))
+
+    def _parts(
+        self,
+        step: Step,
+        offer: Offer,
+        found: Mapping[int, Tensor | Memory],
+        dst: Tensor,
+        parts: Sequence[tuple[PrimitiveDesc, int]],
+        decoder: Decoder,
+    ) -> PartsAction:
         made = {desc: self._made(desc) for desc in dict.fromkeys(desc for desc, _ in parts)}
         weights = offer.desc.weights_md()
         _, size = decoder.desc(self.library, weights.dims[-1])
         buffer = Buffer(f"{step.name} columns", Owner.ARENA, size)
         self._impl += [decoder.name, offer.desc.impl_info]
-        self._actions.append(
-            PartsAction(
-                [(made[desc], start) for desc, start in parts],
-                {**found, Arg.DST: dst},
-                Tensor(buffer, weights),
-                decoder,
-            )
+        return PartsAction(
+            [(made[desc], start) for desc, start in parts],
+            {**found, Arg.DST: dst},
+            Tensor(buffer, weights),
+            decoder,
         )
-        self._define(step.output, dst if layout == target else Tensor(dst.buffer, layout))
 
-    def commit_rows(
-        self, step: Step, source: Wanted, product: Tensor, decoder: Decoder, behind: Offer | None
-    ) -> None:
-        """Runs a step with packed weights as a product of rows by machine code.
+    def parts_action(
+        self,
+        step: Step,
+        offer: Offer,
+        product: Tensor,
+        parts: Sequence[tuple[PrimitiveDesc, int]],
+        decoder: Decoder,
+    ) -> PartsAction:
+        """A bare product with packed weights, part by part; arguments as of `commit_parts`."""
+        found, _ = self._destined(step, offer, product.desc)
+        return self._parts(step, offer, found, product, parts, decoder)
 
-        Args:
-            step: the step.
-            source: the rows.
-            product: what they give, f32.
-            decoder: has the weights.
-            behind: the primitive that makes the step's output of it; None: it is that.
+    def rows_action(self, source: Wanted, product: Tensor, decoder: Decoder) -> RowsAction:
+        """A bare product of rows with packed weights, by machine code.
+
+        Raises:
+            NotLowered: the rows are constant.
         """
         src = self.fetch(source)
         if not isinstance(src, Tensor):
             raise NotLowered("rows that are constant")
         self._impl.append("packed rows by avx512_core")
-        self._actions.append(RowsAction(source.value, src, product, decoder))
+        return RowsAction(source.value, src, product, decoder)
+
+    def commit_product(
+        self, step: Step, action: Action, product: Tensor, behind: Offer | None
+    ) -> None:
+        """Runs a bare product.
+
+        Args:
+            step: the step.
+            action: the product.
+            product: what it gives, row-major f32.
+            behind: the primitive that makes the step's output of it; None: it is that.
+        """
+        self._actions.append(action)
         if behind is not None:
             self.commit(step, behind)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,12 +66,20 @@ class Decoder:
 
     @cached_property
     def _zeros(self) -> NDArray[np.uint8]:
-        blocks = self.blocks
-        found = np.empty(blocks.rows * blocks.blocks + PADDING, np.uint8)
-        zeros = blocks.zero_points
-        found[: found.size - PADDING] = middle(4) if zeros is None else zeros.reshape(-1)
-        found[found.size - PADDING :] = 0
-        return found
+        zeros = self.blocks.zero_points
+        if zeros is None:
+            return _middles(self.blocks.rows * self.blocks.blocks)
+        return np.ascontiguousarray(zeros, np.uint8).reshape(-1)
+
+    def _zeros_of(self, start: int, count: int) -> NDArray[np.uint8]:
+        """The zero points of some rows, with bytes behind them that may be read, too."""
+        blocks = self.blocks.blocks
+        found = self._zeros[start * blocks :]
+        if found.size >= count * blocks + PADDING:
+            return found
+        last = np.zeros(found.size + PADDING, np.uint8)
+        last[: found.size] = found
+        return last
 
     def desc(self, library: Library, columns: int) -> tuple[MemoryDesc, int]:
         """How so many decoded columns lie, [K, columns], and the bytes that they take."""
@@ -97,9 +106,10 @@ class Decoder:
                     call()
 
             return decode
-        work = self._work(start, count)
+        zeros = self._zeros_of(start, count)
+        work = self._work(start, count, zeros)
         work.out, work.ld = scratch.ctypes.data, -(-count // LANES) * LANES
-        return self._kernels.call(self._kernels.decode, work, self._threads)
+        return self._kernels.call(self._kernels.decode, work, self._threads, zeros)
 
     def products(
         self, sources: NDArray[np.float32], out: NDArray[np.float32]
@@ -108,23 +118,31 @@ class Decoder:
         assert self._kernels is not None
         found = []
         for source, result in zip(sources, out, strict=True):
-            work = self._work(0, self.blocks.rows)
+            work = self._work(0, self.blocks.rows, self._zeros)
             work.x, work.out = source.ctypes.data, result.ctypes.data
             found.append(self._kernels.call(self._kernels.multiply, work, self._threads))
         return found
 
-    def _work(self, start: int, count: int) -> Work:
+    def _work(self, start: int, count: int, zeros: NDArray[np.uint8]) -> Work:
         blocks, (codes, scales) = self.blocks, self._codes
         return Work(
             codes=codes[start:].ctypes.data,
             scales=scales[start:].ctypes.data,
-            zeros=self._zeros[start * blocks.blocks :].ctypes.data,
+            zeros=zeros.ctypes.data,
             table=TABLE.ctypes.data,
             stride=codes.shape[1],
             blocks=blocks.blocks,
             block=blocks.block,
             rows=count,
         )
+
+
+@functools.cache
+def _middles(count: int) -> NDArray[np.uint8]:
+    """Zero points of weights that have none of their own."""
+    found = np.full(count, middle(4), np.uint8)
+    found.setflags(write=False)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,13 +5,14 @@ Each part of the columns is decoded into one scratch buffer, [K, columns], and m
 into its place in the destination, with the step's bias and post-ops: every part is the whole step,
 seen through descriptors that are narrower in the last dimension and have the strides of the whole.
 One to three rows are multiplied by the packed weights themselves where the CPU has a kernel for it
-(`onednn/block_kernels.py`), and a primitive behind that adds bias and post-ops.
+(`onednn/block_kernels.py`). Behind those, and where no kernel of the library takes the post-ops of
+a part, a further primitive adds bias and post-ops.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ...onednn.attributes import Attributes, Binary, PRelu
@@ -25,14 +26,14 @@ from ..kernels.block_gemm import Blocks
 from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, first_lowered, need
 from .convolving import bias_of
 from .decoder import LANES, Decoder
-from .joining import Way, joined, joined_frame, wide
+from .joining import Groups, Way, joined, joined_frame, wide
 from .program import Buffer, Owner, Tensor
-from .translation import Translated, same_frame, translate
+from .translation import translate
 
 __all__ = ["packed_matmul"]
 
-_SCRATCH_BYTES = 3 << 19  # of decoded columns: about the second-level cache
-_MOST_COLUMNS = 256
+_SCRATCH_BYTES = 3 << 19  # of decoded columns for each thread: about a second-level cache
+_MOST_COLUMNS = 256  # for each thread; with fewer they wait for each other more often
 _FEW_ROWS = 3
 
 
@@ -50,19 +51,25 @@ def packed_matmul(binder: Binder, step: Step, views: Iterable[Way]) -> None:
         raise NotLowered("packed weights are multiplied by f32 only")
     if decoder.multiplies and math.prod(binder.dims(step.output)[:-1]) <= _FEW_ROWS:
         try:
-            _few_rows(binder, step, decoder)
+            _apart(binder, step, decoder, by_rows=True)
         except NotLowered:
             pass  # by columns, then
         else:
             return
-    first_lowered(views, lambda view: _by_columns(binder, step, decoder, view))
+    try:
+        first_lowered(views, lambda view: _by_columns(binder, step, decoder, view))
+    except NotLowered as refusal:
+        try:
+            _apart(binder, step, decoder, by_rows=False)
+        except NotLowered as other:
+            raise NotLowered(f"{refusal}; {other}") from other
 
 
 # -- columns ---------------------------------------------------------------------------------------
 
 
 def _by_columns(binder: Binder, step: Step, decoder: Decoder, view: Way) -> None:
-    library, blocks = binder.library, decoder.blocks
+    library = binder.library
     dims, dtype, bias = binder.dims(step.output), binder.dtype(step.output), step.arg("bias")
     target = row_major(library, (*joined(dims, view.groups), dims[-1]), dtype)
     frame = joined_frame(dims, (*view.groups, (len(dims) - 1,)), target, view.written_out)
@@ -77,23 +84,27 @@ def _by_columns(binder: Binder, step: Step, decoder: Decoder, view: Way) -> None
         args[Arg.BIAS] = shift
     translated = translate(binder, step.attr, frame, dtype, 0, step)
     source = row_major(library, inner, DataType.f32)
-    columns = min(blocks.rows, _columns(blocks))
 
     def attempt(width: int) -> Offer:
         desc = _described(binder, step, decoder, source, target, args, translated.attributes, width)
         return translated.offer(desc, args)
 
-    offers = {
-        width: first_accepted(binder, (width,), attempt)
-        for width in dict.fromkeys((columns, blocks.rows % columns))
-        if width
-    }
-    parts = [
-        (offers[min(columns, blocks.rows - start)].desc, start)
-        for start in range(0, blocks.rows, columns)
-    ]
-    offer = offers[columns].reading({Arg.SRC: Wanted(need(step, "src"), source)})
+    offer, parts = _parts(binder, decoder, attempt)
+    offer = offer.reading({Arg.SRC: Wanted(need(step, "src"), source)})
     binder.commit_parts(step, offer, target, parts, decoder)
+
+
+def _parts(
+    binder: Binder, decoder: Decoder, attempt: Callable[[int], Offer]
+) -> tuple[Offer, list[tuple[PrimitiveDesc, int]]]:
+    """The primitive of the widest part, and for all parts their primitives and first columns."""
+    blocks = decoder.blocks
+    columns = min(blocks.rows, _columns(blocks) * binder.threads)
+    widths = dict.fromkeys(width for width in (columns, blocks.rows % columns) if width)
+    offers = {width: first_accepted(binder, (width,), attempt) for width in widths}
+    starts = range(0, blocks.rows, columns)
+    parts = [(offers[min(columns, blocks.rows - start)].desc, start) for start in starts]
+    return offers[columns], parts
 
 
 def _columns(blocks: Blocks) -> int:
@@ -149,55 +160,87 @@ def _narrowed(desc: MemoryDesc, full: int, width: int) -> MemoryDesc:
     return MemoryDesc.with_strides(desc.library, (*desc.dims[:-1], width), desc.dtype, desc.strides)
 
 
-# -- rows ------------------------------------------------------------------------------------------
+# -- the product apart -----------------------------------------------------------------------------
 
 
-def _few_rows(binder: Binder, step: Step, decoder: Decoder) -> None:
-    """The product by the kernel, and what follows it by a binary primitive that adds the bias, or by
-    an eltwise one.
+def _apart(binder: Binder, step: Step, decoder: Decoder, *, by_rows: bool) -> None:
+    """The bare product, by the kernel for rows or by columns, and what follows it by a binary
+    primitive that adds the bias, or by an eltwise one.
     """
-    dims, dtype, bias = binder.dims(step.output), binder.dtype(step.output), step.arg("bias")
-    rows, attr = math.prod(dims[:-1]), step.attr
+    dims, dtype, attr = binder.dims(step.output), binder.dtype(step.output), step.attr
     if attr.scales or attr.zero_points:
         raise NotLowered("codes are stored behind the product")
-    library = binder.library
-    flat = row_major(library, (rows, dims[-1]), DataType.f32)
-    source = Wanted(
-        need(step, "src"), row_major(library, (rows, decoder.blocks.size), DataType.f32)
+    library, rows = binder.library, math.prod(dims[:-1])
+    flat, source = (
+        row_major(library, (rows, size), DataType.f32) for size in (dims[-1], decoder.blocks.size)
     )
-    product = Tensor(Buffer(f"{step.name} product", Owner.ARENA, flat.size), flat)
-    if bias is None and not attr.post_ops and dtype == DataType.f32:
-        binder.commit_rows(step, source, product, decoder, None)
+    bare = not attr.post_ops and step.arg("bias") is None and dtype == DataType.f32
+    buffer = Buffer(step.output if bare else f"{step.name} product", Owner.ARENA, flat.size)
+    product = Tensor(buffer, flat)
+    behind = None if bare else _behind(binder, step, buffer)
+    wanted = Wanted(need(step, "src"), source)
+    if by_rows:
+        binder.commit_product(step, binder.rows_action(wanted, product, decoder), product, behind)
         return
-    whole = row_major(library, dims, dtype)
-    seen = Tensor(product.buffer, row_major(library, dims, DataType.f32))
-    translated: Translated = translate(binder, attr, same_frame(dims, whole), dtype, 0, step)
+
+    def attempt(width: int) -> Offer:
+        return Offer(_described(binder, step, decoder, source, flat, {}, Attributes(), width), {})
+
+    offer, parts = _parts(binder, decoder, attempt)
+    action = binder.parts_action(step, offer.reading({Arg.SRC: wanted}), product, parts, decoder)
+    binder.commit_product(step, action, product, behind)
+
+
+def _behind(binder: Binder, step: Step, product: Buffer) -> Offer:
+    """The primitive that makes a step's output of the bare product: over rows and columns, or over
+    all dimensions.
+    """
+    rank = len(binder.dims(step.output))
+    flat = (tuple(range(rank - 1)), (rank - 1,))
+    plain = tuple((axis,) for axis in range(rank))
+    reasons = []
+    for groups in dict.fromkeys((flat, plain)):
+        try:
+            return _behind_as(binder, step, product, groups)
+        except NotLowered as refusal:
+            reasons.append(str(refusal))
+    raise NotLowered("; ".join(reasons))
+
+
+def _behind_as(binder: Binder, step: Step, product: Buffer, groups: Groups) -> Offer:
+    dims, dtype, bias = binder.dims(step.output), binder.dtype(step.output), step.arg("bias")
+    seen = joined(dims, groups)
+    given, whole = (row_major(binder.library, seen, kind) for kind in (DataType.f32, dtype))
+    frame = joined_frame(dims, groups, whole, frozenset())
+    translated = translate(binder, step.attr, frame, dtype, 0, step)
+    shift = None
+    if bias is not None:
+        shift = bias_of(binder, step, joined(wide(binder.dims(bias), len(dims)), groups))
+    args: dict[int, Wanted | Tensor] = {Arg.SRC: Tensor(product, given)}
+    if shift is not None:
+        args = {Arg.SRC_0: Tensor(product, given), Arg.SRC_1: shift}
 
     def attempt(shift: Wanted | None) -> Offer:
-        attributes = translated.attributes
         if shift is None:
             desc = binder.describe(
                 step,
                 "eltwise",
-                seen.desc,
+                given,
                 whole,
                 alg=AlgKind.eltwise_linear,
                 alpha=1.0,
-                attributes=attributes,
+                attributes=translated.attributes,
             )
-            return translated.offer(desc, {})
-        desc = binder.describe(
-            step,
-            "binary",
-            seen.desc,
-            shift.desc,
-            whole,
-            alg=AlgKind.binary_add,
-            attributes=attributes,
-        )
-        return translated.offer(desc, {Arg.SRC_1: shift})
+        else:
+            desc = binder.describe(
+                step,
+                "binary",
+                given,
+                shift.desc,
+                whole,
+                alg=AlgKind.binary_add,
+                attributes=translated.attributes,
+            )
+        return translated.offer(desc, {})
 
-    shift = None if bias is None else bias_of(binder, step, wide(binder.dims(bias), len(dims)))
-    offer = first_accepted(binder, (shift,), attempt)
-    first = Arg.SRC if shift is None else Arg.SRC_0
-    binder.commit_rows(step, source, product, decoder, offer.reading({first: seen}))
+    return first_accepted(binder, (shift,), attempt).reading(args)

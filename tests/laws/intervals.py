@@ -348,6 +348,17 @@ def _lookup(run: Run, node: Node) -> Box:
     return Box(low, high)
 
 
+def _dequantize_blocks(run: Run, node: Node) -> Box:
+    """Codes in blocks are constants, or slices of them: exact."""
+    inputs = [
+        run.operand(node, index).low.astype(run.graph.type(value).dtype.numpy)
+        for index, value in enumerate(node.inputs)
+    ]
+    assert node.spec.evaluate is not None
+    (decoded,) = node.spec.evaluate(inputs, node.attrs)
+    return Box(decoded.astype(np.float64), decoded.astype(np.float64))
+
+
 def _cast(run: Run, node: Node) -> Box:
     x, wanted = run.operand(node, 0), node.attr("to", DType)
     if wanted.is_float:
@@ -397,6 +408,7 @@ _HANDLERS: dict[str, _Handler] = {
     "Resize": resize,
     "Quantize": _quantize,
     "Dequantize": _dequantize,
+    "DequantizeBlocks": _dequantize_blocks,
     "RunTimeDequantize": _run_time_dequantize,
     "FakeQuantize": _fake_quantize,
     "Lookup": _lookup,

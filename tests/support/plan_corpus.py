@@ -11,6 +11,7 @@ import onnx
 from laws.corpus import CORPUS
 from onnx import TensorProto, helper
 from support.onnx_cases import model, node, random
+from support.packed_models import Net, Scheme
 from support.plan_strategies import full_plan, tiny_plan
 
 import fqfuse
@@ -203,6 +204,9 @@ def _models() -> Iterator[tuple[str, onnx.ModelProto]]:
     }
     for name, (nodes, constants) in images.items():
         yield name, model(nodes, inputs=_IMAGE, constants=constants)
+    for bits, rows in ((4, 2), (4, 5), (8, 5)):
+        net = Net(Scheme("nbits", bits, 32))
+        yield f"packed_{bits}_{rows}", net.model(net.linear("x", 40, 6), (rows, 40))
     yield "indices_symbolic", model(images["indices"][0], inputs={"x": ["N", 2, "H", 4]})
 
 
