@@ -30,6 +30,8 @@ class Capability:
     Attributes:
         src: element types of its source.
         dst: element types of its destination, for each source type.
+        output_scale: the result is multiplied by one output scale in front of the post-ops
+            (`tensor`), or by one for each index of a dimension, too (`dimension`).
         dst_scale: a per-tensor destination scale, divided out behind the post-ops.
         dst_zero_point: a per-tensor destination zero point.
         src_scale: per-tensor scales on its sources.
@@ -47,6 +49,7 @@ class Capability:
 
     src: frozenset[DType]
     dst: Mapping[DType, frozenset[DType]]
+    output_scale: Literal["", "tensor", "dimension"] = ""
     dst_scale: bool = False
     dst_zero_point: bool = False
     src_scale: bool = False
@@ -182,6 +185,7 @@ _V2: Mapping[str, Capability] = {
     "convolution": Capability(
         _ANY,
         _COMPUTE_DST,
+        "dimension",
         dst_zero_point=True,
         src_zero_point=True,
         run_time=True,
@@ -191,6 +195,7 @@ _V2: Mapping[str, Capability] = {
     "deconvolution": Capability(
         _ANY,
         _COMPUTE_DST,
+        "dimension",
         dst_zero_point=True,
         src_zero_point=True,
         post_ops=_GEMM_POST_OPS,
@@ -199,6 +204,7 @@ _V2: Mapping[str, Capability] = {
     "matmul": Capability(
         _ANY,
         _COMPUTE_DST,
+        "dimension",
         dst_zero_point=True,
         src_zero_point=True,
         run_time=True,
@@ -206,10 +212,15 @@ _V2: Mapping[str, Capability] = {
         post_ops=_GEMM_POST_OPS,
     ),
     "reorder": Capability(
-        _ANY, _ALL, dst_zero_point=True, src_zero_point=True, post_ops=frozenset({"sum"})
+        _ANY,
+        _ALL,
+        "dimension",
+        dst_zero_point=True,
+        src_zero_point=True,
+        post_ops=frozenset({"sum"}),
     ),
     "concat": Capability(_ANY, _ALL),
-    "softmax": Capability(_F32, {DType.F32: _ANY}),
+    "softmax": Capability(_F32, {DType.F32: _ANY}, "tensor"),
     "layer_normalization": _PLAIN,
 }
 

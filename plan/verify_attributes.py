@@ -66,12 +66,14 @@ def scales_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
     output = step.attr.output_scales
     if output is None:
         return
-    if target.scales != "output" or step.primitive not in (*_WEIGHTED, "reorder"):
+    takes = target.capability(step.primitive).output_scale
+    if not takes:
         yield f"has output scales, which {step.primitive} of {target.name} does not take"
         return
     dst = destination(plan, step)
     problem = (
-        _value_problem(output, "dst")
+        ("of several values, and it takes one" if takes == "tensor" and output.mask else None)
+        or _value_problem(output, "dst")
         or _single_bit(output.mask)
         or _count_problem(output, None if dst is None else dst.shape)
     )

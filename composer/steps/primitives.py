@@ -208,11 +208,16 @@ def plain(builder: StepBuilder, node: Node) -> None:
         axis = graph.type(node.output).rank - 1
         parameters = _normalization_parameters(builder, node, axis)
     front = front_of(builder, node, primitive, DType.F32, axis, *parameters)
+    if builder.target.capability(primitive).output_scale:
+        front = replace(front, scale=vec(1.0), per_channel=False)
     chain = grown(builder, node, front)
     assert isinstance(chain, Chain)  # every primitive can store f32
     if parameters and chain.links:
         roles = [roles[0], *_folded_parameters(builder, front, chain)]
-    build_step(builder, node, primitive, roles, chain, attributes_of(chain.composed))
+    factor = None if parameters else chain.composed.scale
+    output = None if factor is None or (factor == 1).all() else scale_of(factor)
+    attr = attributes_of(chain.composed, output_scales=output)
+    build_step(builder, node, primitive, roles, chain, attr)
 
 
 def _normalization_parameters(builder: StepBuilder, node: Node, axis: int) -> tuple[Vec, ...]:

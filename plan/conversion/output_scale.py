@@ -23,7 +23,7 @@ __all__ = [
 def argument_of(plan: Plan, step: Step, scale: Scale) -> tuple[str, int | None]:
     """The argument of a step that an output scale multiplies, and the mask that the scale has
     there; None where it runs along no dimension of the argument."""
-    if step.primitive == "reorder":
+    if step.primitive in ("reorder", "softmax"):
         return "src", scale.mask
     if len(scale.values) == 1:
         return "weights", 0

@@ -168,14 +168,18 @@ STEPS: dict[str, tuple[Row, ...]] = {
 
 V2_STEPS = {
     **STEPS,
-    "softmax": _without_post_ops("reorder softmax", F32_ONLY),
+    # codes without a zero point: its output scale
+    "softmax": (
+        ("nothing/s8", "reorder softmax", F32_SOURCE),
+        *_without_post_ops("reorder softmax", F32_ONLY),
+    ),
     "layer normalization": (
         ("mul add/f32", "reorder layer_normalization", F32_SOURCE),
         ("mul add/*", "reorder layer_normalization reorder", F32_ONLY),
         *_without_post_ops("reorder layer_normalization", F32_ONLY),
     ),
 }
-"""oneDNN 2.6 stores what these two compute in f32, and has no post-ops on them."""
+"""oneDNN 2.6 has no post-ops on these two, and no zero point; softmax has an output scale."""
 
 
 _MEAN = (

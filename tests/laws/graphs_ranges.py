@@ -210,3 +210,12 @@ def four_bits(n: Net) -> Value:
         n.graph.add_constant("w", n.codes((4, 3, 3, 3), -8, 7), DType.S4), Quantization((2**-4,))
     )
     return n.qdq(n.op("Relu", n.conv(x, 4, weights=w)), 2**-1, 0, low=0, high=15)
+
+
+@case
+def ranges_along_two_axes(n: Net) -> tuple[Value, ...]:
+    """As binary operations with tensors, behind a convolution and alone."""
+    low = -np.linspace(0.5, 2, 16).reshape(4, 1, 4)
+    x = n.input(("N", 4, 4, 4))
+    y = n.fq(n.conv(n.qdq(x, 2**-6, 128), 4, scale=2**-8), low, -0.75 * low)
+    return y, n.fq(x, low, -low, -1.0, 1.0, levels=16)

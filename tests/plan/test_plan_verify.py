@@ -11,12 +11,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from support.plan_strategies import full_plan, plans
+from support.runtime_plans import one_step
 
 from fqfuse.errors import InternalError, PlanError
 from fqfuse.ir import diagnostic
 from fqfuse.ir.decision import DequantizeFate, Fate, Half, QuantizeFate, Quantizer
 from fqfuse.ir.types import DType, Quantization, TensorType
-from fqfuse.plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, Scale, Sum, ZeroPoint
+from fqfuse.plan.attributes import (
+    Binary,
+    DepthwiseConv,
+    Eltwise,
+    Prelu,
+    PrimitiveAttr,
+    Scale,
+    Sum,
+    ZeroPoint,
+)
 from fqfuse.plan.text import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import PLAN, check_plan, verify_plan
@@ -317,3 +327,13 @@ def test_a_report_names_large_data_by_digest(tmp_path, monkeypatch):
 
 def test_the_full_plan_is_sound():
     assert verify_plan(full_plan()) == []
+
+
+def test_softmax_of_onednn_2_has_one_output_scale():
+    data = [("src", np.zeros((2, 4), np.float32))]
+    for values, mask, told in (((0.5,), 0, ""), ((0.5,) * 4, 2, "it takes one")):
+        attr = PrimitiveAttr({}, {}, (), Scale(values, mask))
+        plan, *_ = one_step("softmax", "Softmax", data, DType.F32, attr=attr, target="onednn-v2")
+        found = [str(d) for d in verify_plan(plan) if d.rule == "plan/scales"]
+        assert len(found) == bool(told)
+        assert all(told in text for text in found)
