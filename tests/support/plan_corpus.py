@@ -200,6 +200,7 @@ def _kinds(plan: Plan) -> set[object]:
             *map(type, step.attr.post_ops),
             *step.attr.scales,
             *step.attr.zero_points,
+            *(role for role, _ in step.args),
             *step.params,
         )
         found |= {(plan.target, step.primitive, part) for part in parts}
