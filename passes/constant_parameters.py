@@ -38,7 +38,8 @@ class ConstantParameters(NodePass):
         if scales is None or not (np.isfinite(scales) & (scales > 0)).all():
             return None
         zeros = np.zeros(1) if len(data) < 2 else np.ravel(np.asarray(data[1]))
-        quant = Quantization.of(scales, zeros, node.attrs.get("axis"))
+        axis = node.attrs.get("axis")
+        quant = Quantization.of(scales, zeros, axis if isinstance(axis, int) else None)
         made = graph.add(
             "Dequantize",
             [node.input],

@@ -50,8 +50,8 @@ class QuantizeAtRunTime(Pass):
         products: a word of `DYNAMIC`; None: nothing is quantized.
     """
 
-    name: ClassVar[str] = "quantize_at_run_time"  # type: ignore[misc]
-    contract: ClassVar[Contract] = Contract("approximation", "ties")  # type: ignore[misc]
+    name: ClassVar[str] = "quantize_at_run_time"
+    contract: ClassVar[Contract] = Contract("approximation", "ties")
 
     products: str | None = None
 

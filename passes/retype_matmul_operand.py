@@ -4,11 +4,14 @@ of the product.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.ops.spec import Attr
 from ..ir.types import DType, Quantization
 from .base import Contract, NodePass, Verdict
 from .retyping import made_with, retype, shifted
@@ -120,7 +123,7 @@ def _converted(graph: Graph, node: Node, codes: str, what: str) -> str:
 
 
 def _read(
-    graph: Graph, node: Node, decode: Node, inputs: list[str], attrs: dict[str, object]
+    graph: Graph, node: Node, decode: Node, inputs: list[str], attrs: Mapping[str, Attr]
 ) -> None:
     """Makes a product read what is decoded from other codes."""
     again = graph.again(decode, inputs, attrs)

@@ -100,7 +100,10 @@ def _factors(graph: Graph, value: str) -> tuple[list[str], list[A]] | None:
     else.
     """
     maker = graph.producer(value, "Mul")
-    parts = [value] if maker is None or _is_number(graph, value) else maker.inputs
+    apart = maker is not None and (
+        not _is_number(graph, value) or len(graph.computed(maker.inputs)) < len(maker.inputs)
+    )
+    parts = [*maker.inputs] if maker is not None and apart else [value]
     singles, constants = [], []
     for part in parts:
         data = graph.constant(part)

@@ -92,7 +92,7 @@ def _refusal(graph: Graph, node: Node, shape: tuple[int, ...], outputs: int) -> 
         return Refusal(
             "a convolution in groups reads few channels for each output: f32 costs no more",
             "one group",
-            f"{node.attrs['group']} groups",
+            f"{node.attr('group', int)} groups",
             "quantize weights symmetrically",
         )
     added = math.prod(shape) // max(shape[outputs], 1)
@@ -146,7 +146,7 @@ class _Split:
         axes = tuple(axis for axis in range(self._codes.ndim) if axis != self._outputs)
         least = self._zeros - self._codes.min(axes) + low
         most = self._zeros - self._codes.max(axes) + high
-        return np.clip(0, least, most)
+        return np.asarray(np.clip(0, least, most), np.int64)
 
     def _weights(self) -> str:
         """The codes less t, decoded without a zero point."""

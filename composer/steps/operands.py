@@ -174,7 +174,7 @@ def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> S
         return Refusal(
             "the source has computed scales along an axis",
             "one scale",
-            f"axis {decode.attrs['axis']}",
+            f"axis {decode.attrs['axis']!r}",
             "quantize activations per tensor",
         )
     unknown = unknown_count(graph, decode, 1)
@@ -306,7 +306,7 @@ def _weights_at_run_time(
         return Refusal(
             "the computed parameters of the weights run along an axis",
             f"scales along axis {axis} without zero points, or one of each",
-            f"axis {along}",
+            f"axis {along!r}",
         )
     zero = 0 if shift is None else int(shift.item())
     if kind is not DType.S8 and (graph.constant(codes) is None or (zeros and shift is None)):

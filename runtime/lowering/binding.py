@@ -501,7 +501,7 @@ class Binder(Values):
         for value in runner.outputs:
             shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
             if shape is not None and kind is not None and 0 not in shape:
-                owner = Owner.ARENA if runner.single_call is not None and shape else Owner.HOST
+                owner = Owner.ARENA if runner.single_call is not None else Owner.HOST
                 like = (
                     relaid(inputs[runner.inputs[0]].desc, shape or (1,), kind)
                     if runner.follows and runner.inputs[0] in inputs

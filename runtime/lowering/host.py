@@ -38,7 +38,7 @@ class HostStep:
         inputs: the values that it reads, without constants.
         outputs: the values that it writes.
         single_call: makes the one call that the step comes to, where it does: it reads the first
-            input, and writes the first output.
+            input, and writes the outputs.
         follows: the first output may lie in memory as the first input does.
     """
 

@@ -283,18 +283,21 @@ class Run:
                 _keep(arrays, loose, value, array)
             return 0
 
-        result = outputs.get(runner.outputs[0])
-        if runner.single_call is None or result is None or result.buffer.owner is not Owner.ARENA:
+        results = [outputs.get(value) for value in runner.outputs]
+        placed = [of for of in results if of is not None and of.buffer.owner is Owner.ARENA]
+        if runner.single_call is None or len(placed) < len(results):
             return general
-        out = view(result.desc, self._place(result)).reshape(
-            self._program.shapes[runner.outputs[0]]
-        )
-        single, read = runner.single_call(out), readers[runner.inputs[0]]
+        outs = [
+            view(of.desc, self._place(of)).reshape(shapes[value])
+            for of, value in zip(placed, runner.outputs, strict=True)
+        ]
+        single, read = runner.single_call(*outs), readers[runner.inputs[0]]
 
         def call() -> int:
             if not single(read()):
                 general()  # says what is wrong
-                np.copyto(out, arrays.pop(runner.outputs[0]))
+                for out, value in zip(outs, runner.outputs, strict=True):
+                    np.copyto(out, arrays.pop(value))
             return 0
 
         return call

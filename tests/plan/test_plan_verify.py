@@ -337,3 +337,58 @@ def test_softmax_of_onednn_2_has_one_output_scale():
         found = [str(d) for d in verify_plan(plan) if d.rule == "plan/scales"]
         assert len(found) == bool(told)
         assert all(told in text for text in found)
+
+
+COMPUTED = """
+plan net target=onednn-v3
+  in %q : u8[N,6]
+  in %s : f32[]
+  in %z : u8[1]
+  in %v : f32[4]
+  in %b : s8[]
+  in %one : u8[N,2,5,5]
+  const @w : s8[6,4] = fill(1)
+  const @k : s8[4,2,3,3] = fill(1)
+  #0 %y : f32[N,4] = matmul<MatMul>(src=%q, weights=@w, scales_src=%s, zero_points_src=%z, scales_weights=%v, zero_points_weights=%b) ; fc
+  #1 %c : f32[N,4,3,3] = convolution<Conv>(src=%one, weights=@k, zero_points_src=%z, scales_weights=%v) scales(src=0.5) ; conv
+  #2 %i : s32[N,4] = matmul<MatMul>(src=%q, weights=@w, zero_points_src=%z) zero_points(weights=3) ; sums
+  out %y, %c, %i
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("in %s : f32[]", "in %s : f32[4]", "has scales_src of f32[4], and it is one f32"),
+        ("in %z : u8[1]", "in %z : s8[1]", "has zero_points_src of s8[1], and it is one u8"),
+        ("in %v : f32[4]", "in %v : f32[3]", "has scales_weights of f32[3], and it is one f32"),
+        ("in %v : f32[4]", 'in %v : f32["?"]', 'has scales_weights of f32["?"], and it is one f32'),
+        ("scales_src=%s,", "scales_src=@w,", "has scales_src of s8[6,4], and it is one f32"),
+        ("zero_points_weights=%b)", "zero_points_weights=%z)", "of u8[1], and it is one s8"),
+        ("=%b) ; fc", "=%b) scales(src=0.5) ; fc", "constant and computed scales of src"),
+        (
+            "zero_points(weights=3)",
+            "scales(src=0.5)",
+            "sums in s32, and has scales, a bias or post",
+        ),
+        (
+            "zero_points(weights=3)",
+            "| eltwise(relu)",
+            "sums in s32, and has scales, a bias or post",
+        ),
+        (
+            "zero_points(weights=3)",
+            "zero_points(dst=3)",
+            "sums in s32, and has a zero point of dst",
+        ),
+        ("in %q : u8[N,6]", "in %q : f32[N,6]", "its src is f32 and no code"),
+        ("target=onednn-v3", "target=onednn-v2", "scales_src, which matmul of onednn-v2 does not"),
+        ("in %q : u8[N,6]", "in %q : f32[N,6]", "turns f32 into s32"),
+        ("scales_weights=%v) scales", "zero_points_weights=%b) scales", "has the role"),
+    ],
+)
+def test_parameters_that_are_computed_and_sums(old: str, new: str, message: str) -> None:
+    assert "\n".join(map(str, verify_plan(parse_plan(COMPUTED)))) == ""
+    assert COMPUTED.count(old) >= 1
+    found = verify_plan(parse_plan(COMPUTED.replace(old, new, 1)))
+    assert any(message in diagnostic.message for diagnostic in found), found

@@ -226,6 +226,7 @@ def _kinds(plan: Plan) -> set[object]:
             *step.attr.scales,
             *step.attr.zero_points,
             *(isinstance(zero.values[0], float) for zero in step.attr.zero_points.values()),
+            *(role for role, _ in step.args),
             *step.params,
         )
         found |= {(plan.target, step.primitive, part) for part in parts}
