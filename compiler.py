@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from os import PathLike
 
+from .composer.approximations import check_approximate
 from .composer.compose import plan_from_graph
 from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
@@ -26,6 +27,7 @@ def compile(
     target: str = "onednn-v3",
     budgets: Budgets = DEFAULT,
     observers: Sequence[Observer] = (),
+    approximate: Sequence[str] = (),
 ) -> Plan:
     """Compiles a quantized ONNX model into a plan of fused int8 primitives.
 
@@ -35,14 +37,17 @@ def compile(
             (scales on operands and destinations everywhere; NumPy only).
         budgets: limits on what the file may ask for.
         observers: called with (pass, graph) after each pass.
+        approximate: names of approximations that may be made: `int8-recurrence` (LSTM and GRU in
+            int8, where nothing in the model quantizes the hidden state).
 
     Raises:
         InvalidModel: the file is no valid ONNX model, or goes past a budget.
         UnsupportedOp: an operator of an unknown domain.
-        InvalidInput: no such file or target, or an argument of another kind.
+        InvalidInput: no such file, target or approximation, or an argument of another kind.
     """
     check_target(target)
     check_budgets(budgets)
+    named = check_approximate(approximate)
     watchers = _watchers(observers)
     graph = graph_from_onnx(model, budgets=budgets)
     check(graph, IMPORTED)
@@ -50,7 +55,8 @@ def compile(
         watchers.append(_check_after)
     optimize(graph, tuple(watchers))
     check(graph, SPLIT, blame="the pipeline of passes")
-    plan = plan_from_graph(graph, target, {"target": target})
+    options = {"target": target, **({"approximate": named} if named else {})}
+    plan = plan_from_graph(graph, target, options)
     check_plan(plan, blame="the composer")
     return plan
 

@@ -36,6 +36,7 @@ class Capability:
         src_zero_point: a per-tensor zero point on its source.
         run_time: scale and zero point of the source may be computed at run time.
         post_ops: kinds of post-ops (`kind` of their classes).
+        rnn_qparams: `rnn_data_qparams` and `rnn_weights_qparams`.
         sum_type: a sum reads its operand as another type than the destination's.
         sum_zero_point: a sum subtracts a zero point from its operand.
         sum_converts: a sum has its place where the source has another type than the destination,
@@ -50,6 +51,7 @@ class Capability:
     src_zero_point: bool = False
     run_time: bool = False
     post_ops: frozenset[str] = frozenset()
+    rnn_qparams: bool = False
     sum_type: bool = True
     sum_zero_point: bool = True
     sum_converts: bool = True
@@ -162,6 +164,11 @@ _V3: Mapping[str, Capability] = {
     ),
     "reduction": Capability(_F32, {DType.F32: _F32}, post_ops=_POINTWISE_POST_OPS),
     "shuffle": Capability(_ANY, _SAME),
+    "rnn": Capability(
+        frozenset({DType.U8, DType.F32}),
+        {DType.U8: frozenset({DType.U8, DType.F32}), DType.F32: _F32},
+        rnn_qparams=True,
+    ),
 }
 
 _V2: Mapping[str, Capability] = {
@@ -208,6 +215,7 @@ _UNIFIED: Mapping[str, Capability] = {
         _V3["resampling"], dst_scale=True, dst_zero_point=True, sum_type=True, sum_zero_point=True
     ),
     "reduction": replace(_V3["reduction"], dst=_ALL, dst_scale=True, dst_zero_point=True),
+    "rnn": replace(_V3["rnn"], src_scale=True, src_zero_point=True, rnn_qparams=False),
     "softmax": replace(_V3["softmax"], dst_zero_point=True),
     "layer_normalization": replace(_V3["layer_normalization"], dst_zero_point=True),
 }
