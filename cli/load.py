@@ -68,16 +68,21 @@ def _check_target(target: str | None) -> None:
         raise InvalidInput(error.what, where=place("--target"), hint=error.hint) from error
 
 
-def compiled(path: Path, target: str | None) -> Plan:
+def compiled(path: Path, target: str | None, approximate: tuple[str, ...] = ()) -> Plan:
     """Compiles a model, with a progress bar when it takes long.
 
     Raises:
-        FqfuseError: the file or target is wrong.
+        FqfuseError: the file, target or an approximation is wrong.
     """
     from .. import compiler
+    from ..composer.approximations import check_approximate
     from ..passes import PIPELINE
 
     _check_target(target)
+    try:
+        check_approximate(approximate)
+    except InvalidInput as error:
+        raise InvalidInput(error.what, where=place("--approximate"), hint=error.hint) from error
 
     with Progress(len(PIPELINE) + 2) as progress:
         progress.say(f"reading {path.name}")
@@ -87,4 +92,9 @@ def compiled(path: Path, target: str | None) -> Plan:
             progress.advance()
             progress.say(next(names, ""))
 
-        return compiler.compile(path, target=target or DEFAULT_TARGET, observers=[observe])
+        return compiler.compile(
+            path,
+            target=target or DEFAULT_TARGET,
+            observers=[observe],
+            approximate=approximate,
+        )

@@ -12,6 +12,7 @@ import typer
 from ..errors import InvalidInput
 
 __all__ = [
+    "Approximate",
     "AsJson",
     "Backend",
     "BackendOption",
@@ -95,6 +96,14 @@ Target = Annotated[
         "--target",
         metavar="NAME",
         help="For which scheme of attributes: onednn-v3 (the default), onednn-v2 or unified.",
+    ),
+]
+Approximate = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--approximate",
+        metavar="NAME",
+        help="An approximation that may be made: int8-recurrence (LSTM and GRU in int8). Repeat it for others.",
     ),
 ]
 BackendOption = Annotated[

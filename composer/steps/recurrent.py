@@ -126,10 +126,11 @@ def _beyond_int8(
 def _int8(builder: StepBuilder, node: Node, args: dict[str, str]) -> None:
     graph, decode = builder.graph, _decode_of(builder, node)
     quant = _RECOMMENDED if decode is None else decode.attr("quant", Quantization)
-    if decode is None:
+    if decode is None or graph.sole_consumer(decode.output) is None:
         args["src"] = _codes_of(builder, node, quant)
     else:
         args["src"] = decode.inputs[0]
+        builder.claim(decode)
         how = f"scale and shift of {node.op}'s data, its hidden state among them"
         builder.decoded(decode, DequantizeFate.SOURCE_SCALE, how, node, node.name)
     weights = [graph.constant(args[role]) for role in ("w", "r")]
