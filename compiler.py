@@ -6,10 +6,12 @@ import os
 from collections.abc import Sequence
 from os import PathLike
 
+from .composer.approximations import check_approximate
 from .composer.compose import plan_from_graph
 from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
 from .ir.graph import Graph
+from .ir.ops.spec import Attr
 from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
 from .passes import DYNAMIC, Observer, Pass, optimize
 from .plan.file import read_plan
@@ -27,6 +29,7 @@ def compile(
     dynamic: str | None = None,
     budgets: Budgets = DEFAULT,
     observers: Sequence[Observer] = (),
+    approximate: Sequence[str] = (),
 ) -> Plan:
     """Compiles a quantized ONNX model into a plan of fused int8 primitives.
 
@@ -40,15 +43,19 @@ def compile(
             None: what the model computes in f32 stays f32.
         budgets: limits on what the file may ask for.
         observers: called with (pass, graph) after each pass.
+        approximate: names of approximations that may be made: `int8-recurrence` (LSTM and GRU in
+            int8, where nothing in the model quantizes the hidden state).
 
     Raises:
         InvalidModel: the file is no valid ONNX model, or goes past a budget.
         UnsupportedOp: an operator of an unknown domain.
-        InvalidInput: no such file, target or word for `dynamic`, or an argument of another kind.
+        InvalidInput: no such file, target, word for `dynamic` or approximation, or an argument of
+            another kind.
     """
     check_target(target)
     check_dynamic(dynamic)
     check_budgets(budgets)
+    named = check_approximate(approximate)
     watchers = _watchers(observers)
     graph = graph_from_onnx(model, budgets=budgets)
     check(graph, IMPORTED)
@@ -56,7 +63,9 @@ def compile(
         watchers.append(_check_after)
     optimize(graph, tuple(watchers), dynamic)
     check(graph, SPLIT, blame="the pipeline of passes")
-    options = {"target": target} if dynamic is None else {"dynamic": dynamic, "target": target}
+    options: dict[str, Attr] = {"target": target}
+    options |= {} if dynamic is None else {"dynamic": dynamic}
+    options |= {"approximate": named} if named else {}
     plan = plan_from_graph(graph, target, options)
     check_plan(plan, blame="the composer")
     return plan

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput
-from .options import AsJson, Color, ColorOption, Dynamic, Target
+from .options import Approximate, AsJson, Color, ColorOption, Dynamic, Target
 from .out import refuse_over
 
 __all__ = ["command"]
@@ -26,6 +26,7 @@ def command(
     ],
     target: Target = None,
     dynamic: Dynamic = None,
+    approximate: Approximate = None,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
@@ -40,7 +41,7 @@ def command(
             hint="inspect or run it as it is, or compile the model it was made of",
         )
     refuse_over(output, model, "the plan would replace the model")
-    plan = compiled(model, target, dynamic)
+    plan = compiled(model, target, dynamic, tuple(approximate or ()))
     save_plan(plan, output)
 
     from ..report.json import summary_json

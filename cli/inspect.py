@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput
-from .options import AsJson, Color, ColorOption, Dynamic, ModelOrPlan, Target
+from .options import Approximate, AsJson, Color, ColorOption, Dynamic, ModelOrPlan, Target
 from .out import write_out
 
 __all__ = ["command"]
@@ -22,6 +22,7 @@ def command(
     model: ModelOrPlan,
     target: Target = None,
     dynamic: Dynamic = None,
+    approximate: Approximate = None,
     as_json: AsJson = False,
     decisions: Annotated[
         bool, typer.Option("--decisions", help="List every decision, those that fired as well.")
@@ -51,7 +52,7 @@ def command(
             where="command line of fqfuse inspect",
             hint="leave one of them out",
         )
-    plan = plan_of(model, target, dynamic)
+    plan = plan_of(model, target, dynamic, tuple(approximate or ()))
     if as_text:
         from ..ir.text_write import shortened
         from ..plan.text import print_plan

@@ -12,6 +12,7 @@ import typer
 from ..errors import InvalidInput
 
 __all__ = [
+    "Approximate",
     "AsJson",
     "Backend",
     "BackendOption",
@@ -104,6 +105,14 @@ Dynamic = Annotated[
         "--dynamic",
         metavar="matmul|all",
         help="Quantize by ranges at run time what no quantizer does: sources of matrix products (matmul), or of convolutions, too (all).",
+    ),
+]
+Approximate = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--approximate",
+        metavar="NAME",
+        help="An approximation that may be made: int8-recurrence (LSTM and GRU in int8). Repeat it for others.",
     ),
 ]
 BackendOption = Annotated[

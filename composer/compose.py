@@ -17,6 +17,7 @@ from ..ir.ops.spec import Attr
 from ..ir.types import DType
 from ..plan.targets import check_target
 from ..plan.types import Plan
+from .approximations import check_approximate
 from .steps.anchors import PRIMITIVES, anchor
 from .steps.builder import StepBuilder
 from .steps.depthwise import fuse_depthwise
@@ -41,12 +42,14 @@ def plan_from_graph(
     Args:
         graph: after `passes.optimize`; constants may be added to it, nothing else changes.
         target: name of a target.
-        options: how the plan was made, kept in it.
+        options: how the plan was made, kept in it; those under `approximate` may be made.
 
     Raises:
-        InvalidInput: no such target.
+        InvalidInput: no such target or approximation.
     """
-    builder = StepBuilder(graph, check_target(target))
+    approximate = (options or {}).get("approximate", ())
+    names = check_approximate(approximate)
+    builder = StepBuilder(graph, check_target(target), frozenset(names))
     nodes = graph.nodes()
     _anchors(builder, nodes)
     _primitives(builder, nodes)

@@ -246,6 +246,8 @@ PROTOTYPES = {
     "primitive_attr_set_post_ops": "handle handle",
     "primitive_attr_set_scratchpad_mode": "handle int",
     "primitive_attr_set_fpmath_mode": "handle int",
+    "primitive_attr_set_rnn_data_qparams": "handle float float",
+    "primitive_attr_set_rnn_weights_qparams": "handle int64 int factors",
     "primitive_attr_destroy": "handle",
     "post_ops_create": "out",
     "post_ops_append_sum": "handle float int int",

@@ -33,7 +33,11 @@ def may_saturate(desc: PrimitiveDesc) -> bool:
     `jit_uni_int8:avx2`. Exact all the same are depthwise u8 convolutions, unless they run as
     products (`gemm`, whose pairs are taps).
     """
-    src, weights = desc.request.operands.get("src"), desc.request.operands.get("weights")
+    operands = desc.request.operands
+    src, weights = (
+        operands.get(role, operands.get(f"{role}_{end}"))
+        for role, end in (("src", "layer"), ("weights", "layer"))
+    )
     if src is None or weights is None or weights.dtype != DataType.s8 or desc.kind == "prelu":
         return False
     products = any("gemm" in part for part in desc.impl_parts)
@@ -64,7 +68,7 @@ def cannot_saturate(desc: PrimitiveDesc, weights: NDArray[Any]) -> bool:
     """
     if weights.dtype != np.int8:
         return False
-    src = desc.request.operands["src"]
+    src = desc.request.operands.get("src")
     if desc.kind != "matmul" and src is not None and src.dtype == DataType.s8:
         # Halved weights are at most 64 in magnitude, so their pairs always fit.
         return not bool((weights & 1).any())

@@ -203,12 +203,20 @@ class PrimitiveAttr:
         post_ops: applied in order, in f32, to the dequantized result.
         output_scales: `onednn-v2` only: multiplied to the accumulator (with its bias) before the
             post-ops; mask over dst's dimensions.
+        rnn_data_qparams: of a recurrent layer in int8, `onednn-v2` and `onednn-v3`: scale and shift
+            of its source and hidden state, two values of mask 0: code = scale * x + shift.
+        rnn_weights_qparams: of its weights, both kinds, in all directions: what they were
+            multiplied by; one value, or with mask 24 one for each gate and output (bits 3 and 4 of
+            the library's five dimensions), in the order of the op's gates. On `unified` both are
+            scales and a zero point of src, w and r, in the common sense: x = s * (code - z).
     """
 
     scales: Mapping[str, Scale] = field(default_factory=dict)
     zero_points: Mapping[str, ZeroPoint] = field(default_factory=dict)
     post_ops: tuple[PostOp, ...] = ()
     output_scales: Scale | None = None
+    rnn_data_qparams: Scale | None = None
+    rnn_weights_qparams: Scale | None = None
 
     @property
     def operands(self) -> tuple[str, ...]:

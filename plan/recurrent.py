@@ -12,7 +12,7 @@ from ..ir.ops.recurrent import DYNAMIC, Activation, activations_of, gates_of
 from ..ir.ops.spec import Attrs
 from ..ir.rule import Refusal
 
-__all__ = ["RNN_ACTIVATIONS", "beyond_primitive", "gates_first", "peepholes_first"]
+__all__ = ["RNN_ACTIVATIONS", "beyond_int8", "beyond_primitive", "gates_first", "peepholes_first"]
 
 RNN_ACTIVATIONS = {"Tanh": "tanh", "Relu": "relu", "Sigmoid": "logistic", "LeakyRelu": "relu"}
 """Activation of an RNN -> the eltwise algorithm that the primitive takes."""
@@ -57,6 +57,25 @@ def beyond_primitive(op: str, attrs: Attrs, roles: Collection[str]) -> Refusal |
         " or ".join(RNN_ACTIVATIONS) if op == "RNN" else _names(default),
         "; ".join(map(_names, found)),
     )
+
+
+def beyond_int8(op: str, attrs: Attrs, roles: Collection[str]) -> Refusal | None:
+    """What of a layer no recurrent primitive of the library does in int8, or None; see
+    `beyond_primitive`.
+    """
+    refusal = beyond_primitive(op, attrs, roles)
+    if refusal is not None:
+        return refusal
+    if op == "RNN" or attrs.get("linear_before_reset"):
+        what = "RNN" if op == "RNN" else "linear_before_reset=1"
+        return Refusal(
+            "oneDNN has LSTM and GRU in int8, the latter with the reset in front of its product",
+            "LSTM, or GRU with linear_before_reset=0",
+            what,
+        )
+    if "p" in roles:
+        return Refusal("oneDNN's LSTM in int8 has no peepholes", "no peepholes", "p")
+    return None
 
 
 def _names(activations: tuple[Activation, ...]) -> str:

@@ -41,6 +41,7 @@ class Capability:
         sums: the sums of products of codes may be stored as they are, in s32, without scales, bias
             and post-ops.
         post_ops: kinds of post-ops (`kind` of their classes).
+        rnn_qparams: `rnn_data_qparams` and `rnn_weights_qparams`.
         sum_type: a sum reads its operand as another type than the destination's.
         sum_zero_point: a sum subtracts a zero point from its operand.
         sum_converts: a sum has its place where the source has another type than the destination,
@@ -57,6 +58,7 @@ class Capability:
     run_time: bool = False
     sums: bool = False
     post_ops: frozenset[str] = frozenset()
+    rnn_qparams: bool = False
     sum_type: bool = True
     sum_zero_point: bool = True
     sum_converts: bool = True
@@ -178,6 +180,11 @@ _V3: Mapping[str, Capability] = {
         sum_converts=False,
     ),
     "shuffle": Capability(_ANY, _SAME),
+    "rnn": Capability(
+        frozenset({DType.U8, DType.F32}),
+        {DType.U8: frozenset({DType.U8, DType.F32}), DType.F32: _F32},
+        rnn_qparams=True,
+    ),
 }
 
 _V2: Mapping[str, Capability] = {
@@ -258,6 +265,7 @@ _UNIFIED: Mapping[str, Capability] = {
         sum_zero_point=True,
         sum_converts=True,
     ),
+    "rnn": replace(_V3["rnn"], src_scale=True, src_zero_point=True, rnn_qparams=False),
     "softmax": replace(_V3["softmax"], dst_zero_point=True),
     "layer_normalization": replace(_V3["layer_normalization"], dst_zero_point=True),
 }

@@ -40,6 +40,8 @@ def _has_scale(step: Step, role: str, target: Target) -> bool:
     if role == "weights":
         whole = step.op != PACKED  # packed weights have arguments for it
         return whole and step.primitive in _WEIGHTED and target.scales == "arguments"
+    if step.primitive == "rnn":
+        return capability.src_scale and role in ("src", "w", "r")
     return capability.src_scale and role.startswith("src")
 
 
@@ -166,7 +168,7 @@ def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -
             if scale.mask == last
             else f"of mask {scale.mask}; it is 0 or {last}"
         )
-    if step.primitive == "reorder":
+    if step.primitive in ("reorder", "rnn"):
         return _single_bit(scale.mask) or _count_problem(scale, type_.shape)
     return f"of mask {scale.mask}, and it is per tensor (0)"
 

@@ -25,6 +25,7 @@ from ..plan.attributes import (
     Scale,
     Sum,
 )
+from ..plan.conversion.recurrent import qparams_of
 from ..plan.types import Plan, Step
 from .summary import COMPUTE
 
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 _NO_ATTR = PrimitiveAttr()
+_WEIGHTS = ("weights", "w", "r")
 _FEW = 3
 _TITLE = 60
 _PREFIX = 4  # a shared beginning of fewer characters is not worth an ellipsis
@@ -169,7 +171,7 @@ class Notation:
         given = [
             _packed_type(step) if role == "weights" and step.op == PACKED else self._dtype(value)
             for role, value in step.args
-            if role == "weights" or self._is_source(step, role, value)
+            if role in _WEIGHTS or self._is_source(step, role, value)
         ]
         result = [self.type(value) for value in step.outputs if value]
         sources = "×".join(given) if len(given) <= _FEW else ", ".join(_counted(given))
@@ -195,6 +197,9 @@ class Notation:
         parts += ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
         if step.attr.output_scales is not None:
             parts.append(f"output_scales({_scale(step.attr.output_scales)})")
+        if step.primitive == "rnn" and (found := qparams_of(step.attr)) is not None:
+            scale, shift = found[0].values
+            parts.append(f"quantize(h, {scale:.6g} * h + {shift:g})")
         if step.primitive == "reorder":
             return [*parts, *self._post_ops(step.attr), _conversion(self.plan, step)]
         parts += self._post_ops(step.attr)

@@ -34,12 +34,16 @@ class StepBuilder:
     Attributes:
         graph: what is being compiled.
         target: the rules of the attributes.
+        approximate: names of the approximations that may be made.
         merged: names of steps that others have taken in -> those.
     """
 
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(
+        self, graph: Graph, target: Target, approximate: frozenset[str] = frozenset()
+    ) -> None:
         self.graph = graph
         self.target = target
+        self.approximate = approximate
         self._pending: dict[str, PendingStep] = {}  # by the step's name
         self.merged: dict[str, str] = {}
         self._claimed: set[str] = set()

@@ -12,6 +12,7 @@ from ...ir.ops.recurrent import DYNAMIC, DynamicLayer, Layer, gates_of, whole
 from ...ir.ops.rows import A
 from ...ir.ops.spec import Array
 from .base import Binding, Kernel, Recorder, Result, Tasks, Values, nbytes
+from .recurrent_int8 import Int8Recurrent
 
 __all__ = ["bind_recurrent"]
 
@@ -93,4 +94,5 @@ class _Recurrent(Kernel):
 
 def bind_recurrent(binding: Binding) -> Kernel:
     """A layer of an RNN, GRU or LSTM."""
-    return _Recurrent(binding)
+    int8 = binding.need("src").dtype.is_integer
+    return Int8Recurrent(binding) if int8 else _Recurrent(binding)

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from ...ir.ops import OPS
 from ...ir.ops.recurrent import activations_of, directions_of, gates_of
 from ...ir.ops.spec import Attrs
+from ...onednn.attributes import Attributes
 from ...onednn.enums import AlgKind, Arg, DataType, RnnDirection
 from ...onednn.layouts import row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.strides import agree
+from ...plan.conversion.recurrent import qparams_of
 from ...plan.recurrent import RNN_ACTIVATIONS, beyond_primitive, gates_first, peepholes_first
 from ...plan.types import Step
 from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, need
@@ -53,18 +55,27 @@ class _Lowered:
             else RnnDirection.left2right
         )
         self.t, self.d, self.n, self.h = binder.dims(step.output)
+        self.src, self.dst = binder.dtype(need(step, "src")), binder.dtype(step.output)
+        self._int8 = Attributes()
+        found = qparams_of(step.attr)
+        if found is not None:
+            data, scales = found[0].values, found[1].array
+            if scales.size > 1:
+                scales = gates_first(step.op, scales[None]).ravel()
+            self._int8 = Attributes(rnn_data=(data[0], data[1]), rnn_weights=tuple(scales.tolist()))
 
     def commit(self) -> None:
         """Runs the primitive as the step."""
         binder, step = self._binder, self._step
         src = need(step, "src")
-        lies, straight = binder.desc(src), self._straight(*binder.dims(src))
+        lies = binder.desc(src)
+        straight = row_major(binder.library, binder.dims(src), self.src)
         sources = [Wanted(src, straight)]
         for layout in (self._sequences_first(*straight.dims), straight):
             # primitives take the rows' distance from the strides, of single steps and rows, too
             if lies.is_plain and not lies.offset and agree(lies.dims, lies.strides, layout.strides):
                 sources.insert(0, binder.seen_as(src, layout))
-        offer = first_accepted(binder, sources, self._offer)
+        offer = first_accepted(binder, sources, self._offer, self._codes)
         y = offer.desc.exec_arg_md(Arg.DST_LAYER)
         outputs = {Arg.DST_LAYER: (step.output, self._directions_apart(y))}
         named = dict(enumerate(step.outputs))
@@ -88,6 +99,16 @@ class _Lowered:
     def _is_lstm(self) -> bool:
         return self._step.op == "LSTM"
 
+    @property
+    def _weights(self) -> DataType:
+        return DataType.f32 if self.src == DataType.f32 else DataType.s8
+
+    def _codes(self) -> NDArray[Any] | None:
+        """All weights in a row, where they are codes."""
+        names = [need(self._step, role) for role in ("w", "r")]
+        constants = self._binder.constants
+        return np.concatenate([constants.data(name).ravel() for name in names])
+
     def _has_last(self, index: int) -> bool:
         """Whether the primitive writes a last state: of LSTM both or none."""
         states = 2 if self._is_lstm else 1
@@ -98,7 +119,7 @@ class _Lowered:
         return MemoryDesc.with_strides(
             self._binder.library,
             (steps, batch, inputs),
-            DataType.f32,
+            self.src,
             (inputs, steps * inputs, 1),
         )
 
@@ -106,7 +127,7 @@ class _Lowered:
         binder, step, source = self._binder, self._step, src.desc
         inputs, gates = source.dims[2], gates_of(step.op)
         weights = [
-            MemoryDesc.any(binder.library, (1, self.d, size, gates, self.h), DataType.f32)
+            MemoryDesc.any(binder.library, (1, self.d, size, gates, self.h), self._weights)
             for size in (inputs, self.h)
         ]
         args: dict[int, Wanted | Memory] = {Arg.SRC_LAYER: src}
@@ -115,13 +136,13 @@ class _Lowered:
         args |= first
         last = state if self._has_last(1) else None
         begin = state if first else None
-        y = self._straight(self.t, self.n, self.d * self.h)
+        y = row_major(binder.library, (self.t, self.n, self.d * self.h), self.dst)
         bias = self._bias()
         peephole = self._peepholes() if self._is_lstm else None
         args[Arg.BIAS] = bias
         if peephole is not None:
             args[Arg.WEIGHTS_PEEPHOLE] = peephole
-        known: dict[str, Any] = {"direction": self.direction}
+        known: dict[str, Any] = {"direction": self.direction, "attributes": self._int8}
         if self._is_lstm:
             peephole_desc = None if peephole is None else peephole.desc
             desc = binder.describe(
@@ -176,7 +197,11 @@ class _Lowered:
             raise NotLowered(f"its {role} is computed at run time")
         array = np.ascontiguousarray(view(constants.data(name)))
         return constants.packed(
-            name, f"{self._step.op}: {form}", array, desc or self._straight(*array.shape)
+            name,
+            f"{self._step.op}: {form} {self._int8.rnn_data} {self._int8.rnn_weights}",
+            array,
+            desc or self._straight(*array.shape),
+            Attributes() if desc is None else self._int8,
         )
 
     def _inputs_first(self, array: NDArray[Any]) -> NDArray[Any]:

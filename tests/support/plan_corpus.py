@@ -210,6 +210,31 @@ def _models() -> Iterator[tuple[str, onnx.ModelProto]]:
     yield "indices_symbolic", model(images["indices"][0], inputs={"x": ["N", 2, "H", 4]})
 
 
+def _layers_in_int8() -> Iterator[tuple[str, Plan]]:
+    """A layer of LSTM in both directions and one of GRU behind it, in int8, for each target."""
+    nodes = [
+        node(
+            "LSTM", ["x", "w", "r", "b"], ["a", "", "c"], hidden_size=2, direction="bidirectional"
+        ),
+        node("Transpose", ["a"], ["t"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["t", "n"], ["s"]),
+        node("GRU", ["s", "u", "v", "", "", "h"], ["y", "z"], hidden_size=3),
+    ]
+    constants = {
+        "w": random([2, 8, 4], 1),
+        "r": random([2, 8, 2], 2),
+        "b": random([2, 16], 3),
+        "n": np.array([0, 0, -1]),
+        "u": random([1, 9, 4], 4),
+        "v": random([1, 9, 3], 5),
+        "h": random([1, 2, 3], 6),
+    }
+    proto = model(nodes, inputs={"x": [3, 2, 4]}, constants=constants, outputs=["y", "z", "c"])
+    for target in TARGETS:
+        name = f"layers_in_int8.{target}"
+        yield name, fqfuse.compile(proto, target=target, approximate=["int8-recurrence"])
+
+
 def _kinds(plan: Plan) -> set[object]:
     """What its steps are made of: primitives with the types that they read and write, with their
     post-ops, and with their parameters.
@@ -242,6 +267,7 @@ def every_plan() -> Iterator[tuple[str, Plan]]:
     first, *others = TARGETS
     for name, proto in _models():
         yield name, plan_from_graph(optimize(graph_from_onnx(proto)), first)
+    yield from _layers_in_int8()
     seen: set[object] = set()
     for target in (first, *others):
         for name, make in CORPUS.items():
