@@ -173,15 +173,15 @@ class _Anchor:
         if source.parameters:
             how += ", computed at run time"
         if source.per_channel is not None:
-            groups = np.repeat(source.per_channel, self.channels // source.per_channel.size)
-            scale = vec(np.broadcast_to(scale, (self.channels,)) * groups)
+            scale = vec(scale * self._of_groups(source))
             how = f"its scales along the channels multiply those of {self.primitive}'s weights"
         front, zero = self._front(source.dtype, scale), source.zero_point
         if source.fraction and self._by_position():
             zero += source.fraction
             how += f"; what {zero:g} has beyond {source.zero_point:g} is in its bias, position by position, for padding is the real 0"
         elif source.fraction and front.bias is not None:
-            lost = source.fraction * source.scale * weights.scale * self._weight_sums(weights)
+            factor = source.scale * weights.scale * self._of_groups(source)
+            lost = source.fraction * factor * self._weight_sums(weights)
             front = replace(front, bias=vec(front.bias - lost))
         chain = self._grow(front)
         factors = chain.composed.scale
@@ -212,6 +212,12 @@ class _Anchor:
                 ),
             ],
         )
+
+    def _of_groups(self, source: Source) -> Vec:
+        """The source's scale for each output channel, where each group has one; else 1."""
+        if source.per_channel is None:
+            return vec(1.0)
+        return vec(np.repeat(source.per_channel, self.channels // source.per_channel.size))
 
     def _weight_sums(self, weights: Weights) -> Vec:
         """The sum of the codes that each output channel reads, less their zero point."""

@@ -109,7 +109,7 @@ def source_of(
     dtype = graph.type(codes).dtype
     along = groups > 1 and quant.axis == 1 and len(quant.scale) % groups == 0
     if along and dtype in capability.src and graph.constant(codes) is None:
-        return _grouped_source(node, dtype, groups)
+        return _grouped_source(node, dtype, groups, fraction=fraction)
     if decoded(graph, value) is None:
         return Refusal(
             "the source has no per-tensor 8-bit codes",
@@ -158,10 +158,10 @@ def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> S
     return Source(codes, dtype, decode=decode, parameters=parameters)
 
 
-def _grouped_source(decode: Node, dtype: DType, groups: int) -> Source | Refusal:
+def _grouped_source(decode: Node, dtype: DType, groups: int, *, fraction: bool) -> Source | Refusal:
     quant = decode.attr("quant", Quantization)
     zeros = set(quant.zero_point)
-    if len(zeros) != 1 or not quant.integral:
+    if len(zeros) != 1 or not (fraction or quant.integral):
         return Refusal(
             "the zero points of the source differ between channels",
             "one integer zero point",
@@ -175,7 +175,11 @@ def _grouped_source(decode: Node, dtype: DType, groups: int) -> Source | Refusal
             "several",
             "quantize activations per tensor",
         )
-    return Source(decode.inputs[0], dtype, 1.0, zeros.pop(), decode, by_group[:, 0])
+    zero = zeros.pop()
+    nearest = round(zero)
+    return Source(
+        decode.inputs[0], dtype, 1.0, nearest, decode, by_group[:, 0], fraction=zero - nearest
+    )
 
 
 def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights | Refusal:
