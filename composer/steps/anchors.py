@@ -211,8 +211,7 @@ class _Anchor:
         if source.parameters:
             how += ", computed at run time"
         if source.per_channel is not None:
-            groups = np.repeat(source.per_channel, self.channels // source.per_channel.size)
-            scale = vec(np.broadcast_to(weights.scale, (self.channels,)) * groups)
+            scale = vec(weights.scale * self._of_groups(source))
             how = f"its scales along the channels multiply those of {self.primitive}'s weights"
         computed = weights.is_scaled_at_run_time or bool(source.parameters)
         if weights.is_scaled_at_run_time and not self.v2:
@@ -222,7 +221,8 @@ class _Anchor:
             zero += source.fraction
             how += f"; what {zero:g} has beyond {source.zero_point:g} is in its bias, position by position, for padding is the real 0"
         elif source.fraction and front.bias is not None:
-            lost = source.fraction * source.scale * weights.scale * self._weight_sums(weights)
+            factor = source.scale * weights.scale * self._of_groups(source)
+            lost = source.fraction * factor * self._weight_sums(weights)
             front = replace(front, bias=vec(front.bias - lost))
         parameters = [*source.parameters, *weights.parameters]
         start: list[ChainOp] = []
@@ -281,6 +281,12 @@ class _Anchor:
         if self.bias is not None and self.bias.any():
             chain.append(Shift(self.bias))
         return chain
+
+    def _of_groups(self, source: Source) -> Vec:
+        """The source's scale for each output channel, where each group has one; else 1."""
+        if source.per_channel is None:
+            return vec(1.0)
+        return vec(np.repeat(source.per_channel, self.channels // source.per_channel.size))
 
     def _weight_sums(self, weights: Weights) -> Vec:
         """The sum of the codes that each output channel reads, less their zero point."""

@@ -90,11 +90,13 @@ def _along_several_axes(graph: Graph, node: Node, value: str) -> list[BasicOp] |
     low, high, out_low, out_high = arrays
     steps = node.attr("levels", int) - 1
     width = np.asarray((high - low) / steps)
-    if not all(np.isfinite(array).all() for array in arrays) or not (high > low).all() or steps < 2:
+    finite = all(np.isfinite(array).all() for array in arrays)
+    if not finite or not (high > low).all() or steps < 2:
         return Refusal(
             "ranges along several axes have a form as post-ops where each is a grid",
-            "finite ranges, the lower bound below the upper one, and 3 levels or more",
-            "others",
+            "finite ranges, lower bounds below upper ones, and 3 levels or more",
+            "an inverted range" if steps > 1 else "a threshold",
+            "calibrate it to one range for the tensor or for each channel",
         )
     far = float((np.abs(low / width)).max()) + steps
     if not is_normal(width.reshape(-1)) or far > _FARTHEST:

@@ -125,7 +125,7 @@ def source_of(
     dtype = graph.type(codes).dtype
     along = groups > 1 and quant.axis == 1 and len(quant.scale) % groups == 0
     if along and dtype in capability.src and graph.constant(codes) is None:
-        return _grouped_source(node, dtype, groups)
+        return _grouped_source(node, dtype, groups, fraction=fraction)
     if decoded(graph, value) is None:
         return Refusal(
             "the source has no per-tensor 8-bit codes",
@@ -199,10 +199,10 @@ def unknown_count(graph: Graph, decode: Node, size: Dim) -> Refusal | None:
     return None
 
 
-def _grouped_source(decode: Node, dtype: DType, groups: int) -> Source | Refusal:
+def _grouped_source(decode: Node, dtype: DType, groups: int, *, fraction: bool) -> Source | Refusal:
     quant = decode.attr("quant", Quantization)
     zeros = set(quant.zero_point)
-    if len(zeros) != 1 or not quant.integral:
+    if len(zeros) != 1 or not (fraction or quant.integral):
         return Refusal(
             "the zero points of the source differ between channels",
             "one integer zero point",
@@ -216,7 +216,11 @@ def _grouped_source(decode: Node, dtype: DType, groups: int) -> Source | Refusal
             "several",
             "quantize activations per tensor",
         )
-    return Source(decode.inputs[0], dtype, 1.0, zeros.pop(), decode, by_group[:, 0])
+    zero = zeros.pop()
+    nearest = round(zero)
+    return Source(
+        decode.inputs[0], dtype, 1.0, nearest, decode, by_group[:, 0], fraction=zero - nearest
+    )
 
 
 def weights_of(

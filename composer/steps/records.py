@@ -95,9 +95,7 @@ def _settle_compared(builder: StepBuilder, step: Step, node: Node, anchor: Node 
         why = builder.why_alone(anchor)
         builder.encoded(node, QuantizeFate.STANDALONE, why, step.name)
         return
-    how = (
-        "comparisons with its bounds among the post-ops: no scale and zero point encode such ranges"
-    )
+    how = "its grid, or comparisons with its bounds, among the post-ops: no scale and zero point encode such ranges"
     builder.encoded(node, QuantizeFate.POST_OP, how, step.name)
 
 

@@ -149,7 +149,7 @@ REFUSES: dict[str, tuple[BasicOp, BasicOp, str]] = {
         "needs s > 0",
     ),
     "f(x)*s = f(x*s), f = relu, prelu, clip, s > 0 | clip": (_CLIP, _NEGATIVE, "needs s > 0"),
-    "(x + k*t)*s = x*s + k*s*t | sum": (_SUM, _A, "needs one s"),
+    "(x + k*t)*s = x*s + k*s*t": (_SUM, _A, "needs one s"),
     "x*A + B = (x + B/A)*A": (ScaleBy(vec([1.0, 0.0, 2.0])), _B, "needs A != 0"),
     "round(x) + n = round(x + n), n even": (Round(), Shift(vec(3.0)), "needs even n"),
 }

@@ -161,3 +161,12 @@ def conv_zero_point_that_is_no_integer(n: Net) -> tuple[Value, ...]:
     w = n.weights((8, 4, 3, 3), 2**-8, 1)
     spread = n.op("ConvTranspose", y, w, strides=(2, 1), pads=(1, 0, 0, 1))
     return n.fq(depthwise, -2.0, 2.0), spread
+
+
+@case
+def conv_grouped_zero_point_that_is_no_integer(n: Net) -> tuple[Value, ...]:
+    """One for all channels, whose scales differ between the groups."""
+    high = np.asarray([1.0, 2.0, 0.5, 4.0]).reshape(1, 4, 1, 1)
+    x = n.fq(n.input(("N", 4, 5, 6)), -high, high)
+    padded = n.conv(x, 4, group=4, scale=[2**-8, 2**-7, 2**-9, 2**-8], bias=[1.0, 0.0, -1.0, 0.5])
+    return padded, n.conv(x, 8, group=4, scale=2**-8, pads=(0, 0, 0, 0))
