@@ -89,8 +89,8 @@ def decode_grouped(
     ctx: Importer,
     node: OnnxNode,
     codes: str,
-    zero: Array,
-    scale: Array,
+    zero: npt.NDArray[np.float32],
+    scale: npt.NDArray[np.float32],
     form: str,
     absorbed: Sequence[str],
 ) -> bool:
@@ -249,7 +249,7 @@ def _product(at: Derived) -> None:
     weights = _decoding(
         ctx,
         node,
-        data.reshape(rows, stored),
+        np.asarray(data.reshape(rows, stored), np.uint8),
         np.asarray(scales, np.float32).reshape(rows, blocks),
         _zero_points(at, 3, (rows, blocks), bits),
         {"bits": bits, "block": block, "size": size},

@@ -135,7 +135,7 @@ class _Lifting:
         data = np.empty(end - start, np.uint8)
         done = 0
         while done < data.size:
-            count = os.preadv(self._file, [data[done:]], start + done)
+            count = os.preadv(self._file, [data[done:].data], start + done)
             if not count:
                 raise _BrokenError
             done += count

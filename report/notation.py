@@ -64,7 +64,8 @@ def bytes_text(count: int) -> str:
 
 
 def _packed_type(step: Step) -> str:
-    return f"u{step.params.get('bits')}/{step.params.get('block')}"
+    bits, block = (step.params.get(name) for name in ("bits", "block"))
+    return f"u{bits!r}/{block!r}"
 
 
 def count_text(count: int, noun: str, plural: str = "") -> str:
@@ -193,7 +194,7 @@ class Notation:
         parts = [f"decode({', '.join(map(self.value, computed))})"] if computed else []
         if step.op == PACKED:
             bits, block = (step.params.get(name) for name in ("bits", "block"))
-            parts.append(f"decode({bits} bits, blocks of {block})")
+            parts.append(f"decode({bits!r} bits, blocks of {block!r})")
         parts += ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
         if step.attr.output_scales is not None:
             parts.append(f"output_scales({_scale(step.attr.output_scales)})")

@@ -90,8 +90,7 @@ def row_inputs(step: Step, spec: OpSpec) -> Sequence[str]:
     if step.primitive in ("binary", "concat"):
         return values
     if step.op == PACKED:
-        roles = dict(step.args)
-        return [roles.get(role, "") for role in ("src", "weights", *BLOCKS_OF_WEIGHTS)]
+        return [step.arg(role) or "" for role in ("src", "weights", *BLOCKS_OF_WEIGHTS)]
     if step.primitive in ("convolution", "deconvolution", "matmul"):
         own = [value for role, value in step.args if role in ("src", "weights", "bias")]
         return own[: len(spec.inputs)]  # a MatMul has no bias

@@ -4,7 +4,7 @@ chain behind them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ...ir.block_weights import block_weights
 from ...ir.decision import DequantizeFate
 from ...ir.node import Node
+from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
 from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED
@@ -30,7 +31,15 @@ from .build import (
 )
 from .builder import StepBuilder
 from .chain import Chain
-from .operands import Source, Weights, accumulator_refusal, float_weights, source_of, weights_of
+from .operands import (
+    Source,
+    Weights,
+    accumulator_refusal,
+    float_weights,
+    narrow_weights,
+    source_of,
+    weights_of,
+)
 from .primitives import plain
 
 __all__ = ["PRIMITIVES", "anchor"]
@@ -112,7 +121,15 @@ class _Anchor:
                 return
         assert refusal is not None
         self.builder.refuse(f"{self.primitive} in int8", self.node, refusal)
-        self._f32(refusal.reason)
+        narrow = None if self.primitive != "matmul" else narrow_weights(self.graph, self.node)
+        if narrow is None:
+            self._f32(refusal.reason)
+            return
+        values = [
+            self.builder.file_constant(f"{self.node.inputs[1]}/{what}", data)
+            for what, data in zip(("codes", "scales", "zero_points"), narrow.data, strict=True)
+        ]
+        self._packed(narrow.decode, values, narrow.params)
 
     def _refusal(self, source: Source, weights: Weights) -> Refusal | None:
         """Why codes of both operands are not multiplied."""
@@ -310,32 +327,42 @@ class _Anchor:
     # -- weights in blocks ---------------------------------------------------------------------
 
     def _blocks(self, nodes: Sequence[Node]) -> None:
+        decode = nodes[0]
+        self._packed(decode, decode.inputs, decode.attrs, nodes)
+
+    def _packed(
+        self,
+        decode: Node,
+        values: Sequence[str],
+        params: Mapping[str, Attr],
+        inside: Sequence[Node] = (),
+    ) -> None:
         """An f32 product with weights that stay packed: they are decoded in front of it, a few
         columns at a time.
+
+        Args:
+            decode: what decodes the weights in the graph.
+            values: codes, scales and zero points, of which there may be none.
+            params: of the row MatMulBlocks.
+            inside: nodes that the step stands for.
         """
-        decode = nodes[0]
         chain = self._grow(self._front(DType.F32, None))
         roles = ("weights", *BLOCKS_OF_WEIGHTS)
-        bits, block = (decode.attr(name, int) for name in ("bits", "block"))
-        how = f"{bits}-bit codes in blocks of {block} stay packed, and are decoded in front of an f32 product"
+        how = f"{params['bits']}-bit codes in blocks of {params['block']} stay packed, and are decoded in front of an f32 product"
         build_step(
             self.builder,
             self.node,
             self.primitive,
             [
                 ("src", self.node.inputs[0]),
-                *(
-                    (role, value)
-                    for role, value in zip(roles, decode.inputs, strict=False)
-                    if value
-                ),
+                *((role, value) for role, value in zip(roles, values, strict=False) if value),
                 *self._bias_args(chain.composed, vec(1.0)),
             ],
             chain,
             attributes_of(chain.composed),
             op=PACKED,
-            params=decode.attrs,
-            inside=nodes,
+            params=params,
+            inside=inside,
             decoded=[(decode, DequantizeFate.WEIGHTS_SCALE, how)],
         )
 

@@ -4,7 +4,7 @@ otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from ...ir.graph import Graph
 from ...ir.node import Node
+from ...ir.ops.blocks import packed
+from ...ir.ops.spec import Array, Attr
 from ...ir.rule import Refusal
 from ...ir.types import Dim, DType, Quantization, Shape, is_static
 from ...plan.accumulator import (
@@ -32,11 +34,15 @@ __all__ = [
     "Weights",
     "accumulator_refusal",
     "float_weights",
+    "narrow_weights",
     "signed",
     "source_of",
     "unknown_count",
     "weights_of",
 ]
+
+_WHOLE = 32  # codes that kernels look up at once
+_LARGEST_ZERO = 255
 
 
 @dataclass(frozen=True)
@@ -335,6 +341,48 @@ def signed(graph: Graph, codes: str, zero: int) -> tuple[str, int]:
     if kind is DType.U8:
         array, zero = array.astype(np.int16) - 128, zero - 128
     return graph.add_constant(f"{codes}/s8", array.astype(np.int8)), zero
+
+
+@dataclass(frozen=True, eq=False)
+class Narrow:
+    """Weights of 4 bits for a product that runs in f32, packed as DequantizeBlocks has them.
+
+    Attributes:
+        decode: the Dequantize.
+        data: codes [N, bytes], scales and zero points [N, 1]: a row is one block.
+        params: of the row MatMulBlocks.
+    """
+
+    decode: Node
+    data: tuple[Array, Array, Array]
+    params: Mapping[str, Attr]
+
+
+def narrow_weights(graph: Graph, node: Node) -> Narrow | None:
+    """The second factor of a product as packed codes, where it is a constant matrix of 4-bit codes
+    with scales of its columns; None for others.
+    """
+    decode = graph.producer(node.inputs[1], "Dequantize")
+    codes = None if decode is None else graph.constant(decode.input)
+    if decode is None or codes is None or codes.ndim != 2 or 0 in codes.shape:
+        return None
+    kind, quant = graph.type(decode.input).dtype, decode.quant
+    low = kind.range[0]
+    zeros = quant.zero_points - low
+    if kind not in (DType.S4, DType.U4) or quant.axis not in (None, 1) or not quant.integral:
+        return None
+    if zeros.min() < 0 or zeros.max() > _LARGEST_ZERO:
+        return None
+    size, columns = codes.shape
+    block = -(-size // _WHOLE) * _WHOLE
+    rows = np.zeros((columns, block), np.uint8)
+    rows[:, :size] = (codes.astype(np.int16) - low).T
+    scales, points = (
+        np.ascontiguousarray(np.broadcast_to(values, (columns,)).reshape(columns, 1))
+        for values in (quant.scales, zeros.astype(np.uint8))
+    )
+    data = packed(rows, 4), scales, points
+    return Narrow(decode, data, {"bits": 4, "block": block, "size": size})
 
 
 def _scale_of_outputs(

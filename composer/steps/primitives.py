@@ -266,6 +266,11 @@ def _settle_foreign(builder: StepBuilder, node: Node) -> None:
     """
     if not node.quantizer or node.op in ("Dequantize", "Quantize"):
         return
+    if node.op == "DequantizeBlocks":
+        how = "codes in blocks stay packed; what is read of them is decoded by a step of its own"
+        for reader in builder.readers_of(node):
+            builder.decoded(node, DequantizeFate.STANDALONE, how, reader, node.name)
+        return
     reason = "it stays the ONNX operator: its parameters have no form that a primitive takes"
     decodes = "Dequantize" in str(node.attrs.get("op_type", node.op))
     if not decodes:

@@ -66,7 +66,7 @@ class Blocks:
     @property
     def width(self) -> int:
         """Codes of a row, those that fill up its last block counted."""
-        return self.blocks * self.block
+        return int(self.blocks * self.block)
 
     def record(self, part: slice, real: F32Array, record: Recorder) -> None:
         """Takes down the decoding of some rows into a contiguous [rows, width]."""

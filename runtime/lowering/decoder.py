@@ -27,6 +27,8 @@ __all__ = ["LANES", "Decoder", "PartsAction", "RowsAction", "part_of"]
 LANES = 64
 """Columns that are decoded at once."""
 
+_SEVERAL = 3  # rows from which on four at a time take less time than one after the other
+
 
 class Decoder:
     """The packed weights of a step, as columns of an f32 matrix or as factors of a row.
@@ -115,12 +117,17 @@ class Decoder:
         self, sources: NDArray[np.float32], out: NDArray[np.float32]
     ) -> list[Callable[[], None]]:
         """What multiplies rows [rows, width], halves of each 32 elements apart, into [rows, N]."""
-        assert self._kernels is not None
+        kernels = self._kernels
+        assert kernels is not None
+        many = len(sources)
+        single = many < _SEVERAL
         found = []
-        for source, result in zip(sources, out, strict=True):
+        for row in range(many if single else 1):
             work = self._work(0, self.blocks.rows, self._zeros)
-            work.x, work.out = source.ctypes.data, result.ctypes.data
-            found.append(self._kernels.call(self._kernels.multiply, work, self._threads))
+            work.x, work.out = sources[row:].ctypes.data, out[row:].ctypes.data
+            work.many, work.ld = many, self.blocks.rows
+            address = kernels.multiply if single else kernels.multiply_rows
+            found.append(kernels.call(address, work, self._threads))
         return found
 
     def _work(self, start: int, count: int, zeros: NDArray[np.uint8]) -> Work:
@@ -175,18 +182,21 @@ class RowsAction:
         source: the value that holds the rows.
         src: f32, row-major, [rows, K].
         dst: f32, row-major, [rows, N].
+        scratch: f32, [2, rows, codes of a row]: rows that are filled up, and rows in the order that
+            the kernels read them in.
         decoder: has the weights.
     """
 
     source: str
     src: Tensor
     dst: Tensor
+    scratch: Tensor
     decoder: Decoder
 
     @property
     def tensors(self) -> list[Tensor]:
         """Everything that it touches."""
-        return [self.src, self.dst]
+        return [self.src, self.dst, self.scratch]
 
 
 def part_of(desc: PrimitiveDesc, arg: int, whole: MemoryDesc) -> MemoryDesc | None:

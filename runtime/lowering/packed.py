@@ -4,7 +4,7 @@ scales in groups, so its f32 product runs on a few decoded columns at a time.
 Each part of the columns is decoded into one scratch buffer, [K, columns], and multiplied from there
 into its place in the destination, with the step's bias and post-ops: every part is the whole step,
 seen through descriptors that are narrower in the last dimension and have the strides of the whole.
-One to three rows are multiplied by the packed weights themselves where the CPU has a kernel for it
+Few rows are multiplied by the packed weights themselves where the CPU has a kernel for it
 (`onednn/block_kernels.py`). Behind those, and where no kernel of the library takes the post-ops of
 a part, a further primitive adds bias and post-ops.
 """
@@ -34,7 +34,7 @@ __all__ = ["packed_matmul"]
 
 _SCRATCH_BYTES = 3 << 19  # of decoded columns for each thread: about a second-level cache
 _MOST_COLUMNS = 256  # for each thread; with fewer they wait for each other more often
-_FEW_ROWS = 3
+_FEW_ROWS = 32  # beyond, decoding each part once costs less than the library's faster product saves
 
 
 def packed_matmul(binder: Binder, step: Step, views: Iterable[Way]) -> None:

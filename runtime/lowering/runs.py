@@ -233,21 +233,20 @@ class Run:
 
     def _rows_call(self, action: RowsAction) -> Callable[[], int]:
         blocks, rows = action.decoder.blocks, action.src.desc.dims[0]
-        read, out = (
-            self._viewer(action.source, action.src),
-            view(action.dst.desc, self._place(action.dst)),
-        )
-        # the kernel reads of each 32 elements the even ones first
-        padded = aligned_bytes(4 * rows * blocks.width).view(np.float32).reshape(rows, -1)
-        apart = aligned_bytes(padded.nbytes).view(np.float32).reshape(rows, -1, 2, 16)
-        padded[:] = 0
-        pairs = padded.reshape(rows, -1, 16, 2).swapaxes(2, 3)
-        filled = padded[:, : blocks.size]
-        calls = action.decoder.products(apart.reshape(rows, -1), out)
+        read = self._viewer(action.source, action.src)
+        out = view(action.dst.desc, self._place(action.dst))
+        padded, apart = view(action.scratch.desc, self._place(action.scratch))
+        calls = action.decoder.products(apart, out)
+        # the kernels read of each 32 elements the even ones first
+        halves = apart.reshape(rows, -1, 2, 16)
+        filled, rest = padded[:, : blocks.size], padded[:, blocks.size :]
 
         def call() -> int:
-            filled[:] = read().reshape(filled.shape)
-            apart[:] = pairs
+            source = read().reshape(filled.shape)
+            if rest.size:
+                filled[:], rest[:] = source, 0
+                source = padded
+            halves[:] = source.reshape(rows, -1, 16, 2).swapaxes(2, 3)
             for multiply in calls:
                 multiply()
             return 0

@@ -15,7 +15,7 @@ typedef struct {
   const uint8_t *zeros;
   const float *table, *x;
   float *out;
-  int64_t stride, blocks, block, rows, ld, next;
+  int64_t stride, blocks, block, rows, ld, next, many;
 } Work;
 
 /* a row of x times 16 rows of codes at a time, four side by side */
@@ -85,6 +85,60 @@ void decode_columns(Work *a) {
           EACH(ONE)
           out += ld;
         }
+      }
+    }
+  }
+}
+
+/* many rows of x, four at a time, times 32 rows of codes, four at a time: 16 sums side by side */
+void multiply_rows(Work *a) {
+  int64_t per = a->block >> 5, blocks = a->blocks, width = blocks * a->block;
+  for (;;) {
+    int64_t first = __atomic_fetch_add(&a->next, 32, __ATOMIC_RELAXED);
+    if (first >= a->rows) return;
+    int64_t last = first + 32 < a->rows ? first + 32 : a->rows;
+    for (int64_t m = 0; m < a->many; m += 4) {
+      int64_t rows = a->many - m;
+      const float *x0 = a->x + m * width, *x1 = rows > 1 ? x0 + width : x0, *x2 = rows > 2 ? x1 + width : x0,
+                  *x3 = rows > 3 ? x2 + width : x0;
+      for (int64_t r = first; r < last; r += 4) {
+        int64_t left = last - r;
+        int64_t r1 = left > 1 ? r + 1 : r, r2 = left > 2 ? r + 2 : r, r3 = left > 3 ? r + 3 : r;
+#define COLUMN(F) F(0, r) F(1, r1) F(2, r2) F(3, r3)
+#define START(i, row) const uint8_t *c##i = a->codes + row * a->stride, *z##i = a->zeros + row * blocks; \
+        const float *s##i = a->scales + row * blocks;                                                  \
+        __m512 y0##i = _mm512_setzero_ps(), y1##i = y0##i, y2##i = y0##i, y3##i = y0##i;
+        COLUMN(START)
+        int64_t at = 0;
+        for (int64_t b = 0; b < blocks; b++) {
+#define TABLE(i, row) __m512 t##i = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(a->table), _mm512_set1_ps((float)z##i[b])), _mm512_set1_ps(s##i[b]));
+          COLUMN(TABLE)
+          for (int64_t w = 0; w < per; w++) {
+            __m512 e0 = _mm512_loadu_ps(x0 + at), e1 = _mm512_loadu_ps(x1 + at), e2 = _mm512_loadu_ps(x2 + at), e3 = _mm512_loadu_ps(x3 + at);
+            __m512 o0 = _mm512_loadu_ps(x0 + at + 16), o1 = _mm512_loadu_ps(x1 + at + 16), o2 = _mm512_loadu_ps(x2 + at + 16), o3 = _mm512_loadu_ps(x3 + at + 16);
+#define SUMS(i, row) { __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(c##i + (at >> 1))));  \
+            __m512 l = _mm512_permutexvar_ps(v, t##i), h = _mm512_permutexvar_ps(_mm512_srli_epi32(v, 4), t##i); \
+            y0##i = _mm512_fmadd_ps(l, e0, y0##i); y1##i = _mm512_fmadd_ps(l, e1, y1##i);                          \
+            y2##i = _mm512_fmadd_ps(l, e2, y2##i); y3##i = _mm512_fmadd_ps(l, e3, y3##i);                          \
+            y0##i = _mm512_fmadd_ps(h, o0, y0##i); y1##i = _mm512_fmadd_ps(h, o1, y1##i);                          \
+            y2##i = _mm512_fmadd_ps(h, o2, y2##i); y3##i = _mm512_fmadd_ps(h, o3, y3##i); }
+            COLUMN(SUMS)
+            at += 32;
+          }
+        }
+        /* lanes of 4: the sums of the four columns; then the four lanes of each row of x */
+#define PAIR(p, q) _mm512_add_ps(_mm512_unpacklo_ps(p, q), _mm512_unpackhi_ps(p, q))
+#define FOUR(p, q, u, v) ({ __m512d f = _mm512_castps_pd(PAIR(p, q)), g = _mm512_castps_pd(PAIR(u, v)); \
+        _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(f, g)), _mm512_castpd_ps(_mm512_unpackhi_pd(f, g))); })
+#define HALVES(p, q) _mm512_add_ps(_mm512_shuffle_f32x4(p, q, 0x88), _mm512_shuffle_f32x4(p, q, 0xdd))
+        __m512 y = HALVES(HALVES(FOUR(y00, y01, y02, y03), FOUR(y10, y11, y12, y13)),
+                          HALVES(FOUR(y20, y21, y22, y23), FOUR(y30, y31, y32, y33)));
+        __mmask8 k = (__mmask8)_bzhi_u32(15, left > 4 ? 4 : (unsigned)left);
+        float *out = a->out + m * a->ld + r;
+        /* the compiler must not join the two: a masked vextractf32x4 touches what it does not write */
+#define STORE(j) if (rows > j) { __m128 part = _mm512_extractf32x4_ps(y, j); __asm__("" : "+v"(part)); \
+        _mm_mask_storeu_ps(out + j * a->ld, k, part); }
+        STORE(0) STORE(1) STORE(2) STORE(3)
       }
     }
   }

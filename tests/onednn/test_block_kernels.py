@@ -17,6 +17,7 @@ from fqfuse.ir.ops.blocks import unpacked
 from fqfuse.onednn.block_kernels import (
     DECODE_COLUMNS,
     MULTIPLY_ROW,
+    MULTIPLY_ROWS,
     PADDING,
     TABLE,
     BlockKernels,
@@ -36,7 +37,7 @@ def kernels(library: Library) -> BlockKernels:
     return found
 
 
-@pytest.mark.parametrize("listing", [DECODE_COLUMNS, MULTIPLY_ROW], ids=["decode", "multiply"])
+@pytest.mark.parametrize("listing", [DECODE_COLUMNS, MULTIPLY_ROW, MULTIPLY_ROWS])
 def test_the_listing_is_the_code(listing, tmp_path: Path) -> None:
     tools = [shutil.which(tool) for tool in ("as", "objcopy")]
     if None in tools:
@@ -132,3 +133,37 @@ def test_products_are_exact(kernels, rows, blocks, block, threads) -> None:
         out.array[...] = np.nan
         call()
         np.testing.assert_array_equal(out.array, wanted)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("many", [1, 3, 4, 5, 6, 8, 11])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 31, 32, 33, 98])
+@pytest.mark.parametrize(("blocks", "block"), [(1, 32), (3, 64)])
+def test_products_of_several_rows_are_exact(kernels, rows, many, blocks, block, threads) -> None:
+    given = drawn(rows, blocks, block, rows + many)
+    x = np.random.default_rng(7).integers(-8, 9, (many, blocks * block)).astype(np.float32)
+    apart = Guarded(np.ascontiguousarray(x.reshape(many, -1, 16, 2).swapaxes(2, 3)))
+    out = Guarded(np.full((many, rows), np.nan, np.float32))
+    work = work_of(*given, block)
+    work.x, work.out = apart.array.ctypes.data, out.array.ctypes.data
+    work.many, work.ld = many, rows
+    call = kernels.call(kernels.multiply_rows, work, threads)
+    wanted = x.astype(np.int64) @ decoded(*(part.array for part in given)).T
+    for _ in range(2):
+        out.array[...] = np.nan
+        call()
+        np.testing.assert_array_equal(out.array, wanted)
+
+
+def test_nothing_beside_the_columns_is_written(kernels) -> None:
+    """Rows of the result that lie apart: what is between them stays."""
+    given = drawn(37, 2, 32, 1)
+    x = Guarded(np.ones((6, 64), np.float32))
+    out = np.full((6, 50), 7, np.float32)
+    work = work_of(*given, 32)
+    work.x, work.out, work.many, work.ld = x.array.ctypes.data, out.ctypes.data, 6, 50
+    kernels.call(kernels.multiply_rows, work, 1)()
+    assert (out[:, 37:] == 7).all()
+    np.testing.assert_array_equal(
+        out[:, :37], np.broadcast_to(decoded(*(part.array for part in given)).sum(1), (6, 37))
+    )

@@ -249,3 +249,69 @@ def test_rows_are_gathered_packed(kind, zeros):
     for backend in ("numpy", "onednn"):
         found = fqfuse.InferenceSession(plan, backend).run(None, feeds)[0]
         np.testing.assert_array_equal(found, run_ort(proto, feeds)[0])
+
+
+def decoded(kind: int, data: np.ndarray, axis: int | None, rng: np.random.Generator):
+    """DequantizeLinear of a matrix, without blocks: the node, its constants."""
+    low, high = {"INT4": (-8, 8), "UINT4": (0, 16), "INT8": (-128, 128), "UINT8": (0, 256)}[
+        TensorProto.DataType.Name(kind)
+    ]
+    shape = [] if axis is None else [data.shape[axis]]
+    zeros = rng.integers(low, high, shape)
+    constants = [
+        helper.make_tensor("w", kind, data.shape, data.ravel().tolist()),
+        numpy_helper.from_array(np.asarray(rng.uniform(0.1, 0.2, shape), np.float32), "s"),
+        helper.make_tensor("z", kind, shape, np.ravel(zeros).tolist()),
+    ]
+    axes = {} if axis is None else {"axis": axis}
+    return helper.make_node(
+        "DequantizeLinear", ["w", "s", "z"], ["d"], name="dq", **axes
+    ), constants
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
+@pytest.mark.parametrize("size", [64, 70])
+def test_codes_of_4_bits_without_blocks_stay_packed_too(kind, axis, size):
+    rng = np.random.default_rng(0)
+    low = -8 if kind == TensorProto.INT4 else 0
+    node, constants = decoded(kind, rng.integers(low, low + 16, (size, 37)), axis, rng)
+    graph = helper.make_graph(
+        [node, helper.make_node("MatMul", ["x", "d"], ["y"], name="product")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, size])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, 37])],
+        constants,
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    plan = fqfuse.compile(proto)
+    assert len(packed_steps(plan)) == 1
+    assert max(data.nbytes for data in plan.constants.values()) <= 37 * 48
+    feeds = feeds_for(proto)
+    for backend in ("numpy", "onednn"):
+        close(fqfuse.InferenceSession(plan, backend).run(None, feeds)[0], run_ort(proto, feeds)[0])
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+@pytest.mark.parametrize("kind", ["INT4", "UINT4", "INT8", "UINT8"])
+@pytest.mark.parametrize("width", [16, 21])
+def test_rows_of_a_table_are_gathered_as_codes(kind, axis, width):
+    rng = np.random.default_rng(0)
+    number = TensorProto.DataType.Value(kind)
+    low, high = {"INT4": (-8, 8), "UINT4": (0, 16), "INT8": (-128, 128), "UINT8": (0, 256)}[kind]
+    node, constants = decoded(number, rng.integers(low, high, (40, width)), axis, rng)
+    graph = helper.make_graph(
+        [node, helper.make_node("Gather", ["d", "i"], ["y"], name="embed")],
+        "g",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3, width])],
+        constants,
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    plan = fqfuse.compile(proto)
+    bits = 4 if "4" in kind else 8
+    assert max(data.nbytes for data in plan.constants.values()) == 40 * -(-width * bits // 8)
+    feeds = {"i": rng.integers(-40, 40, (2, 3))}
+    for backend in ("numpy", "onednn"):
+        found = fqfuse.InferenceSession(plan, backend).run(None, feeds)[0]
+        np.testing.assert_array_equal(found, run_ort(proto, feeds)[0])
