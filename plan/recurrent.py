@@ -33,12 +33,12 @@ def beyond_primitive(op: str, attrs: Attrs, roles: Collection[str]) -> Refusal |
     """
     if op == DYNAMIC:
         return Refusal(
-            "oneDNN's LSTM takes the parameters of the hidden state at compile time",
+            "oneDNN's LSTM takes the parameters of the hidden state at compile time: its int8 products run step by step",
             "parameters of the hidden state",
             "some for each step, from its range",
         )
     if attrs["clip"] is not None:
-        return Refusal("oneDNN's recurrent primitives do not clip", "no clip", f"{attrs['clip']}")
+        return Refusal("oneDNN's recurrent primitives do not clip", "no clip", repr(attrs["clip"]))
     if attrs.get("input_forget"):
         return Refusal("oneDNN's LSTM has a forget gate of its own", "input_forget=0", "1")
     if "sequence_lens" in roles:

@@ -76,7 +76,8 @@ def _int8_problems(plan: Plan, step: Step, target: Target, *, int8: bool) -> Ite
     if step.op not in OPS:
         return  # another row says so
     refusal = beyond_int8(step.op, OPS[step.op].known(step.params), [role for role, _ in step.args])
-    yield refusal and f"is in int8: {refusal.reason}"
+    if refusal is not None:
+        yield f"is in int8: {refusal.reason}"
     values = {role: step.arg(role) or "" for role in _WEIGHTS}
     for role, value in values.items():
         if value not in plan.constants:

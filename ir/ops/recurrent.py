@@ -482,7 +482,7 @@ class DynamicLayer(Layer):
         every = np.arange(batch)
         kept = tuple(np.zeros_like(state) for state in states)
         for t in range(longest):
-            active = t < lens
+            active = np.asarray(lens > t)
             places = np.where(active, lens - 1 - t, t) if backwards else np.full(batch, t)
             new = step.step(pre[places, every], states)
             states = tuple(np.where(active[:, None], n, 0) for n in new)
@@ -563,8 +563,9 @@ def _compute_dynamic(
 ) -> tuple[A, ...]:
     *states, attrs = further
     assert isinstance(attrs, Mapping)
-    given = whole(w, w_zero), whole(r, r_zero), *states
-    return _all(DynamicLayer(DYNAMIC, attrs, x, *given, w_scale=w_scale, r_scale=r_scale))  # type: ignore[arg-type]
+    b, lens, h, c, p = states
+    decoded = whole(w, w_zero), whole(r, r_zero)
+    return _all(DynamicLayer(DYNAMIC, attrs, x, *decoded, b, lens, h, c, p, w_scale, r_scale))  # type: ignore[arg-type]
 
 
 def _compute(op: str, *arguments: A | Attrs | None) -> tuple[A, ...]:

@@ -43,11 +43,7 @@ class _Recurrent(Kernel):
 
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
         """One task for each direction."""
-        arrays = {
-            name: operand.read(values)
-            for name, operand in self._operands.items()
-            if operand is not None
-        }
+        arrays = {name: operand.read(values) for name, operand in self._operands.items()}
         layer = self._layer(arrays)
         found = iter(outputs)
         targets = [next(found) if named else None for named in self._named]
@@ -70,8 +66,9 @@ class _Recurrent(Kernel):
             else whole(arrays[role], arrays[f"{role}_zero_point"])
             for role in ("w", "r")
         ]
-        scales = {f"{role}_scale": arrays[f"{role}_scale"] for role in ("w", "r")}
-        return DynamicLayer(step.op, attrs, arrays["src"], *decoded, b, lens, *states, p, **scales)
+        w, r = decoded
+        scales = arrays["w_scale"], arrays["r_scale"]
+        return DynamicLayer(step.op, attrs, arrays["src"], w, r, b, lens, *states, p, *scales)
 
     def _compute(self, layer: Layer, d: int, targets: Sequence[A | None], rows: A) -> None:
         y, *states = targets

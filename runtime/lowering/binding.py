@@ -30,7 +30,7 @@ from ..placement import Placement
 from ..shapes import StaticShape
 from .constants import Constants
 from .decoder import Decoder, PartsAction, RowsAction
-from .host import HostAction, HostStep
+from .host import HostAction, HostRunner, HostStep
 from .program import (
     Action,
     Buffer,
@@ -498,6 +498,21 @@ class Binder(Values):
             self.library.effective_isa(),
             self._budget if unsized else None,
         )
+        self._run_on_host(runner)
+        self._place("numpy", reason=reason)
+
+    def commit_runner(self, runner: HostRunner) -> None:
+        """Runs a step by calls of its own, between those of the program.
+
+        Raises:
+            NotLowered: what it reads lies outside of oneDNN's reach.
+        """
+        for value in runner.inputs:
+            self.desc(value)
+        self._run_on_host(runner)
+        self._place("onednn", " + ".join(dict.fromkeys(runner.implementations)))
+
+    def _run_on_host(self, runner: HostStep | HostRunner) -> None:
         inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
         outputs: dict[str, Tensor] = {}
         self._actions.append(HostAction(runner, inputs, outputs))
@@ -515,7 +530,6 @@ class Binder(Values):
                 self._define(value, outputs[value])
             else:
                 self._written.setdefault(len(self._actions) - 1, []).append(value)
-        self._place("numpy", reason=reason)
 
     def _is_host_view(self, step: Step) -> bool:
         """True for another shape of an array that only NumPy sees, because primitives take none of

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.ops import OPS
-from ...ir.ops.recurrent import activations_of, directions_of, gates_of
+from ...ir.ops.recurrent import DYNAMIC, activations_of, directions_of, gates_of
 from ...ir.ops.spec import Attrs
 from ...onednn.attributes import Attributes
 from ...onednn.enums import AlgKind, Arg, DataType, RnnDirection
@@ -22,6 +22,8 @@ from ...plan.conversion.recurrent import qparams_of
 from ...plan.recurrent import RNN_ACTIVATIONS, beyond_primitive, gates_first, peepholes_first
 from ...plan.types import Step
 from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, need
+from .program import Tensor
+from .recurrent_dynamic import dynamic_lstm
 from .values import Args
 
 __all__ = ["rnn"]
@@ -29,6 +31,9 @@ __all__ = ["rnn"]
 
 def rnn(binder: Binder, step: Step) -> None:
     """A layer of an RNN, GRU or LSTM."""
+    if step.op == DYNAMIC:
+        dynamic_lstm(binder, step)
+        return
     attrs = OPS[step.op].known(step.params)
     refusal = beyond_primitive(step.op, attrs, [role for role, _ in step.args])
     if refusal is not None:
@@ -77,6 +82,7 @@ class _Lowered:
                 sources.insert(0, binder.seen_as(src, layout))
         offer = first_accepted(binder, sources, self._offer, self._codes)
         y = offer.desc.exec_arg_md(Arg.DST_LAYER)
+        outputs: dict[int, tuple[str, MemoryDesc]]
         outputs = {Arg.DST_LAYER: (step.output, self._directions_apart(y))}
         named = dict(enumerate(step.outputs))
         for index, arg in ((1, Arg.DST_ITER), (2, Arg.DST_ITER_C)):
@@ -130,7 +136,7 @@ class _Lowered:
             MemoryDesc.any(binder.library, (1, self.d, size, gates, self.h), self._weights)
             for size in (inputs, self.h)
         ]
-        args: dict[int, Wanted | Memory] = {Arg.SRC_LAYER: src}
+        args: dict[int, Wanted | Tensor | Memory] = {Arg.SRC_LAYER: src}
         state = self._straight(1, self.d, self.n, self.h)
         first = self._first_states(state)
         args |= first
@@ -225,7 +231,7 @@ class _Lowered:
         """
         of_w, of_r = (gates_first(self._step.op, half) for half in np.split(b, 2, axis=1))
         if not apart:
-            return (of_w + of_r)[None]
+            return np.asarray((of_w + of_r)[None])
         both = of_w[:, :2] + of_r[:, :2]
         return np.concatenate([both, of_w[:, 2:], of_r[:, 2:]], axis=1)[None]
 

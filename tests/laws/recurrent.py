@@ -166,7 +166,7 @@ def draw_dynamic(seed: int) -> Case:
     draw.feeds["x"] = draw.normal(draw.steps, draw.batch, inputs, scale=2)
     for name, size in (("w", inputs), ("r", hidden)):
         data = draw.normal(directions, size, 4 * hidden, scale=0.7 / np.sqrt(size))
-        codes, scale, zero = _codes(data, kind, by_column=by_column)
+        codes, scale, zero = _codes(data, kind, draw.pick(110, 128), by_column=by_column)
         for role, array in ((name, codes), (f"{name}_scale", scale), (f"{name}_zero", zero)):
             args[role] = draw.constant(role, array)
     state = (directions, draw.batch, hidden)
@@ -209,10 +209,10 @@ def draw_dynamic(seed: int) -> Case:
 
 
 def _codes(
-    data: np.ndarray[Any, Any], kind: type[np.generic], *, by_column: bool
+    data: np.ndarray[Any, Any], kind: type[np.generic], zero: int, *, by_column: bool
 ) -> tuple[np.ndarray[Any, Any], ...]:
-    """Codes, scales and zero points, [D, 4H] of them or [D]."""
-    axes, zero = (1,) if by_column else (1, 2), 0 if kind is np.int8 else 110
+    """Codes, scales and zero points (0 of s8), [D, 4H] of them or [D]."""
+    axes, zero = (1,) if by_column else (1, 2), 0 if kind is np.int8 else zero
     scale = (np.abs(data).max(axes) / 110 + 1e-6).astype(np.float32)
     codes = np.rint(data / scale.reshape(data.shape[0], 1, -1)) + zero
     return codes.astype(kind), scale, np.full(scale.shape, zero, kind)

@@ -1,0 +1,114 @@
+"""Recurrent layers on the library: which run there, in how many calls, and by several threads at
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from laws.recurrent import draw_dynamic
+from support.onnx_cases import model, node, random
+
+import fqfuse
+
+pytestmark = pytest.mark.usefixtures("vnni")
+
+STEPS, BATCH, INPUTS, HIDDEN = 5, 3, 6, 8
+
+
+def stacked(op: str, gates: int, **attrs: Any) -> onnx.ModelProto:
+    """Two layers in both directions, as exporters write them."""
+    nodes, constants, x, size = [], {"n": np.array([0, 0, -1])}, "x", INPUTS
+    for at in range(2):
+        constants |= {
+            f"w{at}": random([2, gates * HIDDEN, size], at, 0.3),
+            f"r{at}": random([2, gates * HIDDEN, HIDDEN], at + 5, 0.3),
+        }
+        nodes += [
+            node(
+                op,
+                [x, f"w{at}", f"r{at}"],
+                [f"y{at}"],
+                hidden_size=HIDDEN,
+                direction="bidirectional",
+                **attrs,
+            ),
+            node("Transpose", [f"y{at}"], [f"t{at}"], perm=[0, 2, 1, 3]),
+            node("Reshape", [f"t{at}", "n"], [f"out{at}"]),
+        ]
+        x, size = f"out{at}", 2 * HIDDEN
+    return model(nodes, inputs={"x": [STEPS, BATCH, INPUTS]}, outputs=["out1"], constants=constants)
+
+
+@pytest.mark.parametrize(
+    ("op", "gates", "attrs"),
+    [
+        ("LSTM", 4, {}),
+        ("GRU", 3, {}),
+        ("GRU", 3, {"linear_before_reset": 1}),
+        ("RNN", 1, {"activations": ["Relu", "Relu"]}),
+    ],
+)
+def test_both_directions_are_one_call_and_what_is_behind_is_a_view(
+    op: str, gates: int, attrs: dict[str, Any]
+) -> None:
+    session = fqfuse.InferenceSession(stacked(op, gates, **attrs), "onednn")
+    session.run(None, {"x": random([STEPS, BATCH, INPUTS])})
+    assert [placed.runtime for placed in session.placement()] == ["onednn", "view", "view"] * 2
+    assert session._executor.reorders == 0
+
+
+def _all_steps_in_int8(seed: int) -> bool:
+    """Whether nothing of a drawn layer keeps its steps from the library."""
+    constants = {t.name: t for t in draw_dynamic(seed).model.graph.initializer}
+    layer = draw_dynamic(seed).model.graph.node[0]
+    zero = onnx.numpy_helper.to_array(constants["w_zero"])
+    middle = 128 if zero.dtype == np.uint8 else 0
+    plain = {a.name for a in layer.attribute} <= {"hidden_size", "direction"}
+    return plain and not layer.input[4] and not layer.input[7] and bool((zero == middle).all())
+
+
+def test_products_quantized_at_run_time_run_on_the_library() -> None:
+    """Where their weights are s8, or u8 around 128, and nothing else is asked for."""
+    seen = set()
+    for seed in range(40):
+        case = draw_dynamic(seed)
+        session = fqfuse.InferenceSession(case.model, "onednn")
+        session.run(None, case.feeds)
+        (placed,) = session.placement()
+        assert (placed.runtime == "onednn") == _all_steps_in_int8(seed), (seed, placed.reason)
+        seen.add(placed.runtime)
+    assert seen == {"onednn", "numpy"}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: stacked("LSTM", 4),
+        lambda: draw_dynamic(next(filter(_all_steps_in_int8, range(40)))).model,
+    ],
+)
+def test_runs_at_the_same_time(make: Callable[[], onnx.ModelProto]) -> None:
+    proto = make()
+    session = fqfuse.InferenceSession(proto, "onednn", 1)
+    rng = np.random.default_rng(0)
+    feeds = [
+        {
+            info.name: rng.normal(
+                size=[d.dim_value for d in info.type.tensor_type.shape.dim]
+            ).astype(np.float32)
+            for info in proto.graph.input
+        }
+        for _ in range(24)
+    ]
+    alone = [session.run(None, feed) for feed in feeds]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda feed: session.run(None, feed), feeds))
+    for one, other in zip(alone, together, strict=True):
+        for mine, theirs in zip(one, other, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
