@@ -218,3 +218,16 @@ def test_weights_that_are_not_finite_stay_and_say_why() -> None:
     assert not in_int8(plan)
     (decision,) = [d for d in plan.decisions if d.rule == "quantize_at_run_time"]
     assert decision.reason == "the weights hold what is no finite number"
+
+
+def test_fates_tell_which_step_quantizes() -> None:
+    plan = fqfuse.compile(attention(False), dynamic="matmul")
+    told = {
+        (fate.quantizer, fate.half.value): (fate.fate.value, fate.step) for fate in plan.fates
+    }
+    divisions = [index for index, step in enumerate(plan.steps) if step.op == "Div"]
+    assert told["x.dynamic", "quantize"] == ("standalone", divisions[0])
+    assert told["c.dynamic", "quantize"] == ("standalone", divisions[1])
+    assert told["xq.weights", "quantize"] == ("constant", None)
+    assert told["x.dynamic", "dequantize"][0] == "source_scale"
+    assert told["xq.weights", "dequantize"][0] == "weights_scale"
