@@ -398,4 +398,8 @@ def decoded_by_computed_parameters(n: Net) -> tuple[Value, ...]:
     channels, zeros = n.input((3,)), n.input((3,), dtype=DType.U8)
     y = n.op("RunTimeDequantize", codes, one, zero)
     z = n.op("RunTimeDequantize", codes, channels, zeros, axis=1)
-    return n.op("Relu", y), n.q(n.op("Tanh", z), 2.0**-7, 128), n.op("RunTimeDequantize", codes, one)
+    return (
+        n.op("Relu", y),
+        n.q(n.op("Tanh", z), 2.0**-7, 128),
+        n.op("RunTimeDequantize", codes, one),
+    )
