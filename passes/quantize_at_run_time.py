@@ -4,6 +4,7 @@ by the range that it has at run time: `compile(..., dynamic=...)`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops.spec import Array
 from ..ir.types import DType, Quantization
+from ..plan.accumulator import ACCUMULATOR, less_zero_points
 from .base import Contract, Pass, Refusal, Verdict, decide, settle
 
 __all__ = ["DYNAMIC", "QuantizeAtRunTime"]
@@ -23,6 +25,8 @@ DYNAMIC: dict[str, tuple[str, ...]] = {"matmul": ("MatMul",), "all": ("MatMul", 
 
 _WEIGHTS = "weights of a dynamic product"
 """The form of the quantizers of weights that it adds."""
+
+_CODES = (DType.S8, DType.U8, DType.S4, DType.U4)
 
 _LARGEST = 127
 """Codes of symmetric weights go from -127 to 127."""
@@ -44,7 +48,8 @@ class QuantizeAtRunTime(Pass):
     maximum, derive the scale, quantize.
 
     Legal because: it was asked for: it is an approximation.
-    Refuses when: the weights are computed, or hold what is no finite number.
+    Refuses when: the weights are computed, hold what is no finite number, or are codes that no
+    product in int8 takes; 32 bits might not hold the sums.
 
     Attributes:
         products: a word of `DYNAMIC`; None: nothing is quantized.
@@ -87,7 +92,7 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
     value = node.inputs[1]
     decode = graph.producer(value, "Dequantize")
     if decode is not None and decode.input in graph.constants:
-        return value
+        return _own_codes(graph, node, decode)
     data = graph.constant(value)
     if data is None:
         hint = "make the weights a constant of the model"
@@ -95,7 +100,9 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
     array = np.asarray(data, np.float64)
     if not np.isfinite(array).all():
         return Refusal("the weights hold what is no finite number", "finite weights", value)
-    outputs = 0 if node.op == "Conv" else array.ndim - 1
+    outputs = _outputs(node, array.ndim)
+    if _sums_exceed(array.shape, outputs):
+        return _too_many(array.shape)
     codes, scales = _symmetric(array, outputs)
     name = _quantizer(graph, f"{subject(node)}.weights", _WEIGHTS, value)
     settle(graph, [name], QuantizeFate.CONSTANT, "the weights are quantized at compile time")
@@ -108,6 +115,48 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
         quantizer=[name],
     )
     return made.output
+
+
+def _own_codes(graph: Graph, node: Node, decode: Node) -> str | Refusal:
+    """Weights that the model stores as codes, where products in int8 take them."""
+    codes, quant = graph.type(decode.input), decode.quant
+    outputs = _outputs(node, codes.rank)
+    if codes.dtype not in _CODES or quant.axis not in (None, outputs) or not quant.integral:
+        return Refusal(
+            "the model quantizes the weights as no product in int8 has them",
+            f"codes of 8 bits or fewer, scales along axis {outputs}",
+            f"{codes.dtype.value}, axis {quant.axis}",
+        )
+    data = graph.constant(decode.input)
+    grouped = node.op == "Conv" and node.attr("group", int) != 1
+    if (
+        grouped
+        and data is not None
+        and less_zero_points(data, quant.zero_points, quant.axis) is None
+    ):
+        return Refusal(
+            "a convolution in groups takes no zero point on its weights",
+            "weights that are s8 codes less it",
+            f"{codes.dtype.value}, zero points {min(quant.zero_point):g}..{max(quant.zero_point):g}",
+        )
+    shape = codes.static_shape
+    return _too_many(shape) if _sums_exceed(shape, outputs) else decode.output
+
+
+def _outputs(node: Node, rank: int) -> int:
+    """Where output channels run in the weights."""
+    return 0 if node.op == "Conv" else rank - 1
+
+
+def _sums_exceed(shape: tuple[int, ...], outputs: int) -> bool:
+    """True where 32 bits might not hold the sums of u8 codes less a zero point times the weights."""
+    axes = [outputs] if outputs == 0 else [*range(len(shape) - 2), outputs]
+    added = math.prod(size for axis, size in enumerate(shape) if axis not in axes)
+    return added * 255 * 255 > ACCUMULATOR
+
+
+def _too_many(shape: tuple[int, ...]) -> Refusal:
+    return Refusal("32 bits might not hold the sums", f"at most {ACCUMULATOR}", f"{list(shape)}")
 
 
 def _symmetric(weights: Array, outputs: int) -> tuple[Array, Array]:

@@ -88,6 +88,7 @@ def _reads_codes(graph: Graph, node: Node) -> bool:
 
 
 def _refusal(graph: Graph, node: Node, shape: tuple[int, ...], outputs: int) -> Refusal | None:
+    # two depthwise products and their sum: 1.0 to 1.6 of the time of f32, measured as above
     if node.op == "Conv" and node.attr("group", int) != 1:
         return Refusal(
             "a convolution in groups reads few channels for each output: f32 costs no more",

@@ -38,7 +38,8 @@ def record(builder: StepBuilder, step: Step, anchor: Node, chain: Chain) -> None
     followers = [*nodes[1:], None]
     _settle(builder, step, chain, None, anchor, followers[0])
     for before, link, follower in zip(nodes, chain.links, followers[1:], strict=False):
-        _settle(builder, step, chain, before, link.node, follower)
+        if link.node.op != "Quantize" or not _settle_computed(builder, step, nodes, link.node):
+            _settle(builder, step, chain, before, link.node, follower)
         _settle_operand(builder, step, chain, link)
     for decision in _weighed(builder.graph, anchor, chain):
         builder.graph.decide(decision)
@@ -87,6 +88,22 @@ def _settle(
         )
         how = f"scale, round and clip among the post-ops: {why}"
         builder.encoded(node, QuantizeFate.POST_OP, how, step.name)
+
+
+def _settle_computed(builder: StepBuilder, step: Step, nodes: list[Node], quantize: Node) -> bool:
+    """The quantize half of a quantizer whose scale is computed: its division, rounding and shift are
+    nodes of its own. False for others.
+    """
+    own = [node for node in nodes if node.origin == quantize.origin]
+    if not any(node.op == "Div" and builder.graph.computed(node.inputs[1:]) for node in own):
+        return False
+    if len(own) == len(nodes):
+        how = "a step of its own: divided by the scale that is computed, rounded and shifted"
+        builder.encoded(quantize, QuantizeFate.STANDALONE, how, step.name)
+    else:
+        how = "divided by the scale that is computed, rounded and shifted among the post-ops"
+        builder.encoded(quantize, QuantizeFate.POST_OP, how, step.name)
+    return True
 
 
 def _settle_compared(builder: StepBuilder, step: Step, node: Node, anchor: Node | None) -> None:

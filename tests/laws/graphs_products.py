@@ -434,3 +434,18 @@ def asymmetric_weights(n: Net) -> tuple[Value, ...]:
     y = n.op("Conv", maps, weights, kernel_shape=(3, 3), pads=(1, 0, 1, 2))
     columns = n.dq(matrix, Quantization.of(2.0**-9, np.arange(100, 116), 1))
     return n.q(n.op("Relu", y), 2.0**-3), n.op("MatMul", rows, columns)
+
+
+@case
+def decoded_by_computed_parameters(n: Net) -> tuple[Value, ...]:
+    """Codes that no product reads, by computed numbers, or one for each channel."""
+    codes = n.q(n.input(("N", 3, 4, 5)), 2.0**-5, 100)
+    one, zero = n.input(()), n.input((1,), dtype=DType.U8)
+    channels, zeros = n.input((3,)), n.input((3,), dtype=DType.U8)
+    y = n.op("RunTimeDequantize", codes, one, zero)
+    z = n.op("RunTimeDequantize", codes, channels, zeros, axis=1)
+    return (
+        n.op("Relu", y),
+        n.q(n.op("Tanh", z), 2.0**-7, 128),
+        n.op("RunTimeDequantize", codes, one),
+    )

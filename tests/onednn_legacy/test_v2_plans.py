@@ -38,6 +38,7 @@ COMPOSED = (
     "products_by_computed_scales",
     "products_by_computed_weights",
     "products_in_integers",
+    "decoded_by_computed_parameters",
 )
 
 

@@ -218,3 +218,42 @@ def test_weights_that_are_not_finite_stay_and_say_why() -> None:
     assert not in_int8(plan)
     (decision,) = [d for d in plan.decisions if d.rule == "quantize_at_run_time"]
     assert decision.reason == "the weights hold what is no finite number"
+
+
+def test_fates_tell_which_step_quantizes() -> None:
+    plan = fqfuse.compile(attention(False), dynamic="matmul")
+    told = {(fate.quantizer, fate.half.value): (fate.fate.value, fate.step) for fate in plan.fates}
+    divisions = [index for index, step in enumerate(plan.steps) if step.op == "Div"]
+    assert told["x.dynamic", "quantize"] == ("standalone", divisions[0])
+    assert told["c.dynamic", "quantize"] == ("standalone", divisions[1])
+    assert told["xq.weights", "quantize"] == ("constant", None)
+    assert told["x.dynamic", "dequantize"][0] == "source_scale"
+    assert told["xq.weights", "dequantize"][0] == "weights_scale"
+
+
+def test_weights_that_no_product_takes_leave_the_source_in_f32() -> None:
+    constants = {"w": symmetric(WQ, 1)[0], "ws": np.full(24, 0.01, np.float32)}
+    nodes = [
+        node("DequantizeLinear", ["w", "ws"], ["v"], axis=0),
+        node("MatMul", ["x", "v"], ["y"]),
+    ]
+    plan = fqfuse.compile(
+        model(nodes, inputs={"x": [4, 24]}, constants=constants), dynamic="matmul"
+    )
+    assert [step.primitive for step in plan.steps] == ["matmul"]
+    (decision,) = [d for d in plan.decisions if d.rule == "quantize_at_run_time"]
+    assert decision.found == "s8, axis 0"
+
+
+def test_weights_in_groups_by_a_zero_point_leave_the_source_in_f32() -> None:
+    weights = np.array([[[0, 255]], [[255, 0]]], np.uint8)
+    constants = {"w": weights, "ws": np.float32(0.01), "wz": np.uint8(120)}
+    nodes = [
+        node("DequantizeLinear", ["w", "ws", "wz"], ["v"]),
+        node("Conv", ["x", "v"], ["y"], group=2, kernel_shape=[2]),
+    ]
+    built = model(nodes, inputs={"x": [1, 2, 9]}, constants=constants)
+    assert not in_int8(fqfuse.compile(built, dynamic="all"))
+    constants["wz"] = np.uint8(128)
+    built = model(nodes, inputs={"x": [1, 2, 9]}, constants=constants)
+    assert len(in_int8(fqfuse.compile(built, dynamic="all"))) == 1

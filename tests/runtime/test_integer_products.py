@@ -201,3 +201,29 @@ def test_saved_and_loaded(tmp_path) -> None:
         None, {name: given[name] for name in plan.inputs}
     )
     np.testing.assert_array_equal(found, exact(given))
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("dtype", TYPES)
+def test_zero_points_by_columns(dtype: type, runtime: str) -> None:
+    """Weights less their zero points need nine bits."""
+    weights = codes(dtype, 70, 18, seed=3)
+    weights[0], weights[1] = np.iinfo(dtype).min, np.iinfo(dtype).max
+    zeros = codes(dtype, 18, seed=4)
+    built = model(
+        [
+            node("MatMulInteger", ["a", "b", "az", "bz"], ["i"]),
+            node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+        ],
+        inputs={"a": [ROWS, 70], "az": []},
+        constants={"b": weights, "bz": zeros},
+        types={"a": TensorProto.UINT8, "az": TensorProto.UINT8},
+    )
+    plan = fqfuse.compile(built)
+    products = [step for step in plan.steps if step.primitive == "matmul"]
+    assert [plan.type(step.arg("src")).dtype.value for step in products] == ["u8", "u8", "f32"]
+    a, zero = codes(np.uint8, ROWS, 70), np.uint8(77)
+    (found,) = fqfuse.InferenceSession(plan, runtime).run(None, {"a": a, "az": zero})
+    # all sums and products here are integers below 2**24, which f32 holds
+    expected = (a.astype(int) - 77) @ (weights.astype(int) - zeros)
+    np.testing.assert_array_equal(found, expected)
