@@ -28,7 +28,7 @@ from .build import (
 )
 from .builder import StepBuilder
 from .chain import Chain, decoded, quantizing
-from .operands import Source, source_of
+from .operands import source_of
 
 __all__ = ["concat", "plain", "pooling"]
 
@@ -40,14 +40,15 @@ def pooling(builder: StepBuilder, node: Node) -> None:
     primitive = node.spec.primitive
     assert primitive is not None
     capability = replace(builder.target.capability(primitive), src_zero_point=True)
-    source = source_of(builder.graph, node.inputs[0], capability)
+    source = source_of(builder.graph, node.inputs[0], capability, fraction=True)
     found: Chain | Refusal
     if isinstance(source, Refusal):
         found = source
     else:
         front = front_of(builder, node, primitive, source.dtype)
-        found = _padding_refusal(node, source) or grown(
-            builder, node, front, decoding(source.scale, source.zero_point)
+        zero = source.zero_point + source.fraction
+        found = _padding_refusal(node, zero) or grown(
+            builder, node, front, decoding(source.scale, zero)
         )
         if isinstance(found, Chain):
             what = "pools" if primitive == "pooling" else "resizes"
@@ -66,12 +67,12 @@ def pooling(builder: StepBuilder, node: Node) -> None:
     plain(builder, node)
 
 
-def _padding_refusal(node: Node, source: Source) -> Refusal | None:
-    if source.zero_point and is_padded(node) and node.attrs.get("count_include_pad"):
+def _padding_refusal(node: Node, zero: float) -> Refusal | None:
+    if zero and is_padded(node) and node.attrs.get("count_include_pad"):
         return Refusal(
             "padding counts as code 0, which is not the real 0",
             "zero point 0, or count_include_pad=0",
-            f"zero point {source.zero_point:g}",
+            f"zero point {zero:g}",
         )
     if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return Refusal(

@@ -219,3 +219,13 @@ def ranges_along_two_axes(n: Net) -> tuple[Value, ...]:
     x = n.input(("N", 4, 4, 4))
     y = n.fq(n.conv(n.qdq(x, 2**-6, 128), 4, scale=2**-8), low, -0.75 * low)
     return y, n.fq(x, low, -low, -1.0, 1.0, levels=16)
+
+
+@case
+def zero_points_that_are_no_integers_in_sums_and_means(n: Net) -> tuple[Value, ...]:
+    """A shift behind the sum or mean: one for both."""
+    x = n.fq(n.input(("N", 4, 4, 4)), -1.0, 1.0)
+    y = n.fq(n.op("Relu", n.input(("N", 4, 4, 4))), -1e-6, 2.0)
+    mean = n.fq(n.op("AveragePool", x, kernel_shape=(3, 3), pads=(1, 1, 1, 1)), -0.5, 0.5)
+    total = n.fq(n.op("Add", x, y), -1.5, 3.0)
+    return n.conv(mean, 2, 1, style="fq"), n.conv(total, 2, style="fq"), n.op("Sub", x, y)
