@@ -82,6 +82,7 @@ def decode_blocks(ctx: Importer, node: OnnxNode, quantizers: Sequence[str]) -> b
         value = ctx.emit(node, "Transpose", (value,), back, outputs=outputs, role=role)
     if not plain:
         ctx.cast(node, value, result, "", output=node.output(0))
+    ctx.release(node.input(0))
     return True
 
 

@@ -16,6 +16,12 @@ def block_weights(graph: Graph, value: str) -> list[Node] | None:
     """The nodes that make a matrix the transpose of constant codes in blocks, decoded: the
     DequantizeBlocks, and what turns and reshapes its result; None where it is none.
     """
+    found = _decoding(graph, value)
+    return found[0] if found is not None and found[1] else None
+
+
+def _decoding(graph: Graph, value: str) -> tuple[list[Node], bool] | None:
+    """The nodes between constant codes in blocks and a matrix, and whether they transpose it."""
     shape = graph.type(value).shape
     if not is_static(shape) or len(shape or ()) != 2:
         return None
@@ -24,8 +30,8 @@ def block_weights(graph: Graph, value: str) -> list[Node] | None:
     while (node := graph.producer(value)) is not None:
         found.insert(0, node)
         if node.op == "DequantizeBlocks":
-            fits = turned and graph.type(node.output).shape == shape
-            return found if fits and not graph.computed(node.inputs) else None
+            fits = graph.type(node.output).shape == shape
+            return (found, turned) if fits and not graph.computed(node.inputs) else None
         if _is_turn(node):
             if graph.type(node.output).shape != shape:
                 return None
@@ -42,17 +48,18 @@ def _is_turn(node: Node) -> bool:
 
 
 def keeps_blocks(graph: Graph, node: Node) -> bool:
-    """True where codes in blocks shall stay codes: a matrix product reads what they decode to as
-    its second factor, or slices of it are picked at run time.
+    """True where codes in blocks shall stay codes: the blocks lie along what a matrix product sums,
+    or slices of what they decode to are picked at run time.
     """
     pending = [node.output]
     while pending:
         value = pending.pop()
         for use in graph.uses(value):
             reader = use.node
-            matrix = len(graph.type(value).shape or ()) == 2
-            if reader.op in ("MatMul", "Gemm") and use.index == 1 and matrix:
-                return True
+            if reader.op in ("MatMul", "Gemm") and use.index == 1:
+                found = _decoding(graph, value)
+                if found is not None and found[1] != bool(reader.attrs.get("transB")):
+                    return True
             if reader.op == "Gather" and use.index == 0 and graph.computed(reader.inputs[1:]):
                 return True
             if reader.has(Trait.RESHAPES) or _is_turn(reader):

@@ -11,7 +11,7 @@ from ..ir.block_weights import keeps_blocks
 from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.graph import Graph
-from ..ir.node import Node, subject
+from ..ir.node import Node, Use, subject
 from ..ir.ops.spec import UNCOMPUTABLE, Array, Trait
 from ..ir.ranges import makes_codes, ranges_of
 from ..ir.types import is_static
@@ -194,8 +194,21 @@ def _settle(graph: Graph, node: Node) -> None:
         reason = f"the value is constant: its {stored} are stored"
         settle(graph, node.quantizer, QuantizeFate.CONSTANT, reason)
     if node.op in ("Dequantize", "DequantizeBlocks", "FakeQuantize"):
-        for use in graph.uses(node.output):
+        for use in _read_by(graph, node):
             reason = "the constant is stored as f32, which is what its reader takes"
             is_bias = use.node.op == "Add" or (use.node.has(Trait.PRODUCT) and use.index == 2)
             fate = DequantizeFate.BIAS if is_bias else DequantizeFate.CONSTANT
             settle(graph, node.quantizer, fate, reason, [subject(use.node)])
+
+
+def _read_by(graph: Graph, node: Node) -> list[Use]:
+    """What reads a decoded value, behind the nodes that the same node of the model became."""
+    found: list[Use] = []
+    pending = [node.output]
+    while pending:
+        for use in graph.uses(pending.pop()):
+            if use.node.origin == node.origin and not use.node.quantizer:
+                pending.append(use.node.output)
+            else:
+                found.append(use)
+    return found

@@ -348,7 +348,7 @@ class _Anchor:
         """
         chain = self._grow(self._front(DType.F32, None))
         roles = ("weights", *BLOCKS_OF_WEIGHTS)
-        how = f"{params['bits']}-bit codes in blocks of {params['block']} stay packed, and are decoded in front of an f32 product"
+        how = f"{params['bits']!r}-bit codes in blocks of {params['block']!r} stay packed, and are decoded in front of an f32 product"
         build_step(
             self.builder,
             self.node,

@@ -166,3 +166,31 @@ def test_noise_is_no_model(tmp_path):
     path.write_bytes(RNG.bytes(2 * BIG))
     with pytest.raises(fqfuse.InvalidModel):
         graph_from_onnx(path)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_codes_of_4_bits_are_read_when_their_node_is(tmp_path, computed):
+    """In front of the DequantizeLinear that packs them again; where it cannot, they stay."""
+    rows, size = 512, 8192
+    raw = RNG.integers(0, 256, rows * size // 2, np.uint8).tobytes()
+    scales = RNG.uniform(0.1, 0.2, (rows // 32, size)).astype(np.float32)
+    nodes = [
+        node("DequantizeLinear", ["w", "s"], ["d"], axis=0, block_size=32),
+        node("MatMul", ["x", "d"]),
+    ]
+    inputs = {"x": [2, rows]} | ({"s": [rows // 32, size]} if computed else {})
+    proto = model(nodes, inputs=inputs, constants={} if computed else {"s": scales}, opset=21)
+    proto.graph.initializer.append(
+        helper.make_tensor("w", TensorProto.INT4, [rows, size], raw, raw=True)
+    )
+    path = saved(proto, tmp_path)
+    graph = graph_from_onnx(path)
+    assert graph == graph_from_onnx(path.read_bytes())
+    assert ("w" in graph.constants) == computed
+    x = {"x": RNG.standard_normal((2, rows)).astype(np.float32)}
+    if not computed:
+        found = fqfuse.InferenceSession(str(path), "numpy").run(None, x)[0]
+        codes = np.stack([np.frombuffer(raw, np.uint8) & 15, np.frombuffer(raw, np.uint8) >> 4], -1)
+        signed = ((codes.reshape(rows, size).astype(np.int8) ^ 8) - 8).astype(np.float64)
+        wanted = x["x"] @ (signed * np.repeat(scales, 32, 0))
+        np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())

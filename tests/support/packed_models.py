@@ -56,7 +56,12 @@ class Net:
 
     def codes(self, data: np.ndarray, kind: int) -> str:
         name = f"c{len(self.constants)}"
-        self.constants.append(helper.make_tensor(name, kind, data.shape, data.ravel().tolist()))
+        flat = data.ravel().astype(np.int16)
+        if kind in (TensorProto.INT4, TensorProto.UINT4):
+            flat = np.pad(flat & 15, (0, flat.size % 2)).reshape(-1, 2)
+            flat = flat[:, 0] | flat[:, 1] << 4
+        raw = flat.astype(np.uint8).tobytes()
+        self.constants.append(helper.make_tensor(name, kind, data.shape, raw, raw=True))
         return name
 
     def ints(self, *values: int) -> str:
