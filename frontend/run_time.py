@@ -50,13 +50,20 @@ def decode(ctx: Importer, node: OnnxNode, names: tuple[str, ...]) -> bool:
     one for each index of an axis; False where it has other parameters.
     """
     codes, scale, zero = node.input(0), node.input(1), node.input(2)
-    known = ctx.type(codes).dtype in _CODES and ctx.type(scale).dtype is DType.F32
+    sums = ctx.type(codes).dtype is DType.S32 and not zero
+    known = (sums or ctx.type(codes).dtype in _CODES) and ctx.type(scale).dtype is DType.F32
     wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
     if not known or wanted not in (TensorProto.UNDEFINED, TensorProto.FLOAT):
         return False
     axis = _axis(ctx, node)
     if axis is None:
         return False
+    if sums:  # a bias, say: integers, which no primitive decodes
+        unit = {"quant": Quantization.of(1.0)}
+        real = ctx.emit(node, "Dequantize", (codes,), unit, role="codes", quantizer=names)
+        factor = _along(ctx, node, scale, axis)
+        ctx.emit(node, "Mul", (real, factor), outputs=node.outputs[:1])
+        return True
     inputs = (codes, scale, zero) if zero else (codes, scale)
     attrs: dict[str, Attr] = {} if axis < 0 else {"axis": axis}
     ctx.emit(node, "RunTimeDequantize", inputs, attrs, outputs=node.outputs[:1], quantizer=names)

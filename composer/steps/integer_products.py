@@ -51,13 +51,15 @@ def _operands(builder: StepBuilder, node: Node, primitive: str) -> tuple[Source,
     graph = builder.graph
     types = [graph.type(value) for value in (*node.inputs[:2], node.output)]
     if any(type_.shape is None or type_.rank < 2 for type_ in types):
-        return Refusal("a factor has fewer than two dimensions", "matrices", str(types[:2]))
+        found = " and ".join(map(str, types[:2]))
+        return Refusal("a factor has fewer than two dimensions", "matrices", found)
     if not builder.target.capability(primitive).sums:
         return Refusal(f"{primitive} stores no sums", "a target that does", builder.target.name)
     source = _source(builder, node, primitive)
-    weights = source if isinstance(source, Refusal) else _weights(builder, node, primitive)
-    if isinstance(source, Refusal) or isinstance(weights, Refusal):
-        assert isinstance(weights, Refusal)
+    if isinstance(source, Refusal):
+        return source
+    weights = _weights(builder, node, primitive)
+    if isinstance(weights, Refusal):
         return weights
     rank = types[1].rank
     summed = [rank - 2] if primitive == "matmul" else range(1, rank)

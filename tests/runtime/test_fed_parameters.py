@@ -199,3 +199,31 @@ def test_weights_by_constant_zero_points_and_fed_scales(runtime: str) -> None:
 
 def parameterized(plan: Plan) -> list[str]:
     return [s.primitive for s in plan.steps if any(role in AT_RUN_TIME for role, _ in s.args)]
+
+
+@EACH_RUNTIME
+def test_a_bias_in_the_units_of_a_computed_scale_is_added_by_the_product(runtime: str) -> None:
+    """As exporters write it: bias = codes in s32 times the scales of both factors."""
+    bias = RNG.integers(-30000, 30000, 6).astype(np.int32)
+    nodes = [
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w", "ws"], ["v"], axis=0),
+        node("Mul", ["s", "ws"], ["bs"]),
+        node("DequantizeLinear", ["b", "bs"], ["f"], axis=0),
+        node("Conv", ["d", "v", "f"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    constants = {"w": KERNEL, "ws": drawn((6,), 1), "b": bias, "z": np.uint8(7)}
+    proto = model(
+        nodes,
+        inputs={"q": [2, 3, 6, 5], "s": []},
+        constants=constants,
+        types={"q": TensorProto.UINT8},
+    )
+    plan = fqfuse.compile(proto)
+    assert not any(step.op == "Onnx" for step in plan.steps)
+    (step,) = [step for step in plan.steps if step.primitive == "convolution"]
+    assert plan.type(step.arg("src")).dtype is DType.U8
+    feeds = {"q": RNG.integers(0, 256, (2, 3, 6, 5)).astype(np.uint8), "s": np.float32(0.03)}
+    (found,) = fqfuse.InferenceSession(plan, runtime).run(None, feeds)
+    (expected,) = run_ort(proto, feeds)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
