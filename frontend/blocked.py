@@ -35,6 +35,7 @@ __all__ = ["HANDLERS", "decode_blocks", "decode_grouped"]
 _BITS: Final[Mapping[DType, int]] = {DType.S4: 4, DType.U4: 4, DType.S8: 8, DType.U8: 8}
 _MICROSOFT: Final = "com.microsoft"
 _FLOATS: Final = (DType.F32, DType.F16)
+_FILLED: Final = 32  # a row of one block is filled up to a multiple: the codes of a 128-bit word
 
 U8Array = npt.NDArray[np.uint8]
 
@@ -160,6 +161,8 @@ def _emit(
     """
     codes, scale, zero = parts
     bits, size = bits or _BITS[kind], codes.shape[-1]
+    # one block may be stated to be longer than its row, by any number: it is filled up to whole words only
+    block = min(block, -(-size // _FILLED) * _FILLED)
     if block * bits % 8:  # blocks are whole bytes
         bits = 8
     blocks = -(-size // block)
@@ -225,6 +228,8 @@ def _product(at: Derived) -> None:
     The product is f32 at every accuracy_level: that of 4 lets a runtime round A to int8.
     """
     node, ctx = at.node, at.ctx
+    if not at.input(0):
+        raise node.invalid("MatMulNBits lacks its input A")
     size, rows, bits, block = (_whole(node, name, default) for name, default in _SIZES.items())
     if bits not in WIDTHS or block * bits % 8:
         raise UnsupportedOp(
@@ -284,6 +289,13 @@ def _whole(node: OnnxNode, name: str, default: int) -> int:
     return value
 
 
+def _axis(node: OnnxNode, name: str, default: int, rank: int) -> int:
+    value = node.attr(name, default)
+    if not isinstance(value, int) or not -rank <= value < rank:
+        raise node.invalid(f"the attribute {name} is {value!r}, and its data has {rank} dimensions")
+    return value % rank
+
+
 def _check_order(at: Derived, size: int, block: int) -> None:
     """Refuses columns in another order than that of their blocks.
 
@@ -324,14 +336,15 @@ def _gathered(at: Derived) -> None:
     block_size, bits}: slices of decoded data.
     """
     node, ctx = at.node, at.ctx
+    data, scales = at.data(at.input(0), "data"), at.data(at.input(2), "scales")
     kind = ctx.type(at.input(0)).dtype
-    data = at.data(at.input(0), "data")
-    scales = at.data(at.input(2), "scales")
-    bits = node.attr("bits", 4) if kind is DType.U8 else _BITS.get(kind, 0)
+    bits = _whole(node, "bits", 4) if kind is DType.U8 else _BITS.get(kind, 0)
     block = _whole(node, "block_size", 128)
     rank = data.ndim
+    if not data.size:
+        raise node.invalid(f"its data are {data.dtype}{list(data.shape)}, and hold no codes")
     axis, gathered = (
-        node.attr(name, default) % max(rank, 1)
+        _axis(node, name, default, rank)
         for name, default in (("quantize_axis", 1), ("gather_axis", 0))
     )
     result = ctx.type(at.input(2)).dtype
@@ -343,7 +356,7 @@ def _gathered(at: Derived) -> None:
         )
     # u8 holds several codes along the last dimension
     codes = unpacked(data, bits) if kind is DType.U8 else data
-    if axis >= rank or scales.shape != tuple(
+    if scales.shape != tuple(
         -(-size // block) if i == axis else size for i, size in enumerate(codes.shape)
     ):
         raise node.invalid(

@@ -158,6 +158,9 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     another one stays what it is.
     """
     a, b, a_zero, b_zero = (node.input(i) for i in range(4))
+    for zero in filter(None, (a_zero, b_zero)):
+        if 0 in (ctx.type(zero).shape or ()):
+            raise node.invalid(f"the zero points {zero!r} are {ctx.type(zero)}, and hold no number")
     cast = _only_cast(ctx, node.output(0)) if a and _are_single(ctx, a_zero) else None
     right = None if cast is None else _weights(ctx, node, b, b_zero)
     if cast is None or right is None:

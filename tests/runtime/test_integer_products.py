@@ -191,6 +191,44 @@ def test_what_stays_an_operator_says_why() -> None:
     assert "packs its weights beforehand" in decision.reason
 
 
+@pytest.mark.parametrize("place", [2, 3])
+@pytest.mark.parametrize("op", ["MatMulInteger", "ConvInteger"])
+def test_zero_points_without_a_number_are_told(op: str, place: int) -> None:
+    inputs = ["a", "w", "", ""]
+    inputs[place] = "z"
+    conv = op == "ConvInteger"
+    built = model(
+        [
+            node(op, inputs[: place + 1], ["i"]),
+            node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+        ],
+        inputs={"a": [1, 2, 5] if conv else [3, 2]},
+        constants={
+            "w": codes(np.int8, *((3, 2, 1) if conv else (2, 3))),
+            "z": np.zeros(0, np.uint8 if place == 2 else np.int8),
+        },
+        types={"a": TensorProto.UINT8},
+    )
+    with pytest.raises(fqfuse.InvalidModel, match="hold no number"):
+        fqfuse.compile(built)
+
+
+@EACH_RUNTIME
+def test_a_factor_without_elements_leaves_no_elements(runtime: str) -> None:
+    built = model(
+        [
+            node("MatMulInteger", ["a", "w"], ["i"]),
+            node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+            node("Mul", ["f", "none"], ["y"]),
+        ],
+        inputs={"a": [3, 2]},
+        constants={"w": codes(np.int8, 2, 1), "none": np.zeros(0, np.float32)},
+        types={"a": TensorProto.UINT8},
+    )
+    session = fqfuse.InferenceSession(fqfuse.compile(built), runtime)
+    assert session.run(None, {"a": codes(np.uint8, 3, 2)})[0].shape == (3, 0)
+
+
 def test_saved_and_loaded(tmp_path) -> None:
     built, given = matmul_integer(np.uint8, np.uint8, ("fed", "fed"), fed=True, cast=False)
     plan = fqfuse.compile(built)

@@ -209,6 +209,70 @@ def test_weights_that_are_fed_are_refused():
         fqfuse.compile(proto)
 
 
+def test_a_product_without_a_source_is_told():
+    proto = nbits(["", "q", "s"], {"q": CODES, "s": SCALES})
+    with pytest.raises(fqfuse.InvalidModel, match="lacks its input A"):
+        fqfuse.compile(proto)
+
+
+@pytest.mark.parametrize("block", [100, 1 << 40, 1 << 62])
+def test_a_block_longer_than_its_row_takes_no_more_than_the_row(block):
+    """ONNX lets one block be of any length that is no shorter than the row."""
+    rng = np.random.default_rng(2)
+    codes = rng.integers(-8, 8, (16, 4))
+    scales = rng.uniform(0.1, 1, (1, 4)).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=block),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 4])],
+        [
+            helper.make_tensor("q", TensorProto.INT4, codes.shape, codes.ravel().tolist()),
+            numpy_helper.from_array(scales, "s"),
+        ],
+    )
+    opsets = [helper.make_opsetid("", 21)]
+    plan = fqfuse.compile(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    assert packed_steps(plan)
+    assert sum(data.nbytes for data in plan.constants.values()) <= 4 * 16 + scales.nbytes
+    x = rng.standard_normal((3, 16)).astype(np.float32)
+    for backend in ("numpy", "onednn"):
+        found = fqfuse.InferenceSession(plan, backend).run(None, {"x": x})[0]
+        close(found, x @ (codes * scales))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        ({"quantize_axis": "last"}, "quantize_axis is b?'last'"),
+        ({"quantize_axis": 2}, "quantize_axis is 2"),
+        ({"gather_axis": -3}, "gather_axis is -3"),
+        ({"bits": 4.0}, "bits is 4.0"),
+    ],
+)
+def test_attributes_of_a_gather_that_do_not_fit_are_told(attrs, message):
+    given = {"gather_axis": 0, "quantize_axis": 1, "block_size": 32} | attrs
+    inputs = ["q", "i", "s"]
+    node = helper.make_node("GatherBlockQuantized", inputs, ["y"], domain="com.microsoft", **given)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 64])],
+        [
+            numpy_helper.from_array(np.zeros((5, 32), np.uint8), "q"),
+            numpy_helper.from_array(np.ones((5, 2), np.float32), "s"),
+        ],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    with pytest.raises(fqfuse.InvalidModel, match=message):
+        fqfuse.compile(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+
+
 @pytest.mark.parametrize("kind", ["UINT8", "UINT4", "INT4"])
 @pytest.mark.parametrize("zeros", [False, True])
 def test_rows_are_gathered_packed(kind, zeros):
