@@ -42,21 +42,26 @@ def _is_turn(node: Node) -> bool:
 
 
 def keeps_blocks(graph: Graph, node: Node) -> bool:
-    """True where codes in blocks shall stay codes: a matrix product reads what they decode to as
-    its second factor, or slices of it are picked at run time.
+    """True where codes in blocks shall stay codes: a matrix product reads the transpose of what they
+    decode to as its second factor, or slices of it are picked at run time.
+
+    Blocks along the columns of the product are none that a step takes: those are decoded once.
     """
-    pending = [node.output]
+    pending = [(node.output, False)]
     while pending:
-        value = pending.pop()
+        value, turned = pending.pop()
         for use in graph.uses(value):
             reader = use.node
             matrix = len(graph.type(value).shape or ()) == 2
             if reader.op in ("MatMul", "Gemm") and use.index == 1 and matrix:
+                if turned != (reader.op == "Gemm" and bool(reader.attr("transB", int))):
+                    return True
+            elif reader.op == "Gather" and use.index == 0 and graph.computed(reader.inputs[1:]):
                 return True
-            if reader.op == "Gather" and use.index == 0 and graph.computed(reader.inputs[1:]):
-                return True
-            if reader.has(Trait.RESHAPES) or _is_turn(reader):
-                pending.append(reader.output)
+            elif _is_turn(reader):
+                pending.append((reader.output, not turned))
+            elif reader.has(Trait.RESHAPES):
+                pending.append((reader.output, turned))
     return False
 
 
