@@ -117,6 +117,37 @@ def test_the_bias_and_what_follows_are_fused():
     assert second.arg("bias")
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_blocks_along_the_columns_are_decoded_once(turned):
+    """No step takes them packed: decoded in each run, they would cost more than the product."""
+    rng = np.random.default_rng(4)
+    shape = (64, 32) if turned else (32, 64)
+    axis = 0 if turned else 1
+    codes = rng.integers(-8, 8, shape)
+    scales = rng.uniform(0.1, 1, (2, 32) if turned else (32, 2)).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=axis, block_size=32),
+        helper.make_node("Gemm", ["x", "w"], ["y"], transB=int(turned)),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 64])],
+        [
+            helper.make_tensor("q", TensorProto.INT4, codes.shape, codes.ravel().tolist()),
+            numpy_helper.from_array(scales, "s"),
+        ],
+    )
+    opsets = [helper.make_opsetid("", 21)]
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    plan = fqfuse.compile(proto)
+    assert [(step.primitive, step.op) for step in plan.steps] == [("matmul", "MatMul")]
+    feeds = {"x": rng.standard_normal((3, 32)).astype(np.float32)}
+    for backend in ("numpy", "onednn"):
+        close(fqfuse.InferenceSession(plan, backend).run(None, feeds)[0], run_ort(proto, feeds)[0])
+
+
 def test_fates_say_that_the_codes_stay():
     plan = fqfuse.compile(network("product", Scheme("dequantize", 4, 32)))
     (fate,) = [fate for fate in plan.fates if fate.half is Half.DEQUANTIZE]
