@@ -19,7 +19,7 @@ from . import dims
 from .activation import ACTIVATION
 from .quantization import dynamic_range
 from .rows import A, Call, flag, integer, not_covered, number, row, text
-from .spec import Attrs, OpSpec, ShapeError, Trait
+from .spec import Attrs, OpSpec, ShapeError
 
 __all__ = [
     "DYNAMIC",
@@ -619,7 +619,6 @@ def _rows() -> Iterator[OpSpec]:
         result=_types(DYNAMIC),
         compute=_compute_dynamic,
         outputs=("y", "y_h", "y_c"),
-        traits={Trait.JUMPS},
         onnx=False,
         primitive="rnn",
     )

@@ -107,7 +107,7 @@ OWN_CASES: tuple[Case, ...] = (
         normal(2, 3, 13),
         normal(5, 8, dtype=np.uint8),
         normal(5, 2),
-        normal(5, 2, dtype=np.uint8),
+        normal(5, 2, dtype=np.uint8) % 16,
         bits=4,
         block=8,
         size=13,
