@@ -13,6 +13,7 @@ ONNX rounds x/s before it adds the zero point; Quantize{1,0} stores the integers
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,13 +21,14 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from ..ir.ops.spec import Attr
-from ..ir.types import DType, Quantization
+from ..ir.types import DType, Quantization, is_static
 from .importer import Handler, Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 
 __all__ = ["HANDLERS", "decode", "encode"]
 
 _CODES: Final = (DType.U8, DType.S8)
+_EXACT_IN_F32: Final = 1 << 24  # every integer up to here is an f32
 
 
 def encode(ctx: Importer, node: OnnxNode, dtype: DType, names: tuple[str, ...]) -> bool:
@@ -163,7 +165,7 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
             raise node.invalid(f"the zero points {zero!r} are {ctx.type(zero)}, and hold no number")
     cast = _only_cast(ctx, node.output(0)) if a and _are_single(ctx, a_zero) else None
     right = None if cast is None else _weights(ctx, node, b, b_zero)
-    if cast is None or right is None:
+    if cast is None or right is None or not _sums_in_f32(ctx, node, b):
         ctx.emit(node, node.op, node.inputs, node.attrs, outputs=node.outputs)
         return
     index, proto = cast
@@ -180,6 +182,16 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
         outputs=(proto.output[0],),
         absorbed=(proto.name or proto.output[0],),
     )
+
+
+def _sums_in_f32(ctx: Importer, node: OnnxNode, weights: str) -> bool:
+    """False of a convolution that would add more in f32 than it holds exactly: it packs its weights
+    beforehand, so that codes computed at run time are decoded.
+    """
+    if node.op != "ConvInteger" or ctx.constant(weights) is not None:
+        return True
+    kind = ctx.type(weights)
+    return is_static(kind.shape) and math.prod(kind.static_shape[1:]) * 255 * 255 <= _EXACT_IN_F32
 
 
 def _only_cast(ctx: Importer, product: str) -> tuple[int, NodeProto] | None:

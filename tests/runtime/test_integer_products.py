@@ -265,3 +265,25 @@ def test_zero_points_by_columns(dtype: type, runtime: str) -> None:
     # all sums and products here are integers below 2**24, which f32 holds
     expected = (a.astype(int) - 77) @ (weights.astype(int) - zeros)
     np.testing.assert_array_equal(found, expected)
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("channels", [4, 512])  # sums within 2^24, and beyond
+def test_sums_by_fed_kernels_are_rounded_once(channels: int, runtime: str) -> None:
+    image = np.full((1, channels, 6, 6), 255, np.uint8)
+    image[:, ::7] = 254
+    kernel = np.full((2, channels, 3, 3), 127, np.int8)
+    kernel[:, ::5] -= 1
+    nodes = [
+        node("ConvInteger", ["a", "w"], ["i"]),
+        node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+    ]
+    built = model(
+        nodes,
+        inputs={"a": image.shape, "w": kernel.shape},
+        types={"a": TensorProto.UINT8, "w": TensorProto.INT8},
+    )
+    found = fqfuse.InferenceSession(built, runtime).run(None, {"a": image, "w": kernel})[0]
+    one = (image[0, :, 0, 0].astype(np.int64) * kernel[0, :, 0, 0]).sum() * 9
+    assert found.shape == (1, 2, 4, 4)
+    assert (found == np.float32(one)).all()
