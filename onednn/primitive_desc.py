@@ -18,7 +18,7 @@ from .enums import Query
 from .library import Engine, Handle, create
 from .memory import MemoryDesc
 
-__all__ = ["PrimitiveDesc", "Request", "describe"]
+__all__ = ["RECURRENT", "PrimitiveDesc", "Request", "describe"]
 
 # inference (dnnl_forward_inference), and what the library finds by itself
 _ALWAYS = {
@@ -30,7 +30,8 @@ _ALWAYS = {
 
 
 _PLAIN = Attributes()
-_RECURRENT = frozenset({"gru", "lbr_gru", "lstm", "vanilla_rnn"})
+RECURRENT = frozenset({"gru", "lbr_gru", "lstm", "vanilla_rnn"})
+"""The kinds that are recurrent layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,7 @@ class PrimitiveDesc(Handle):
         takes post-ops element by element: measured on feature maps of 28x28, 20 to 500 times as
         slow as the NumPy runtime.
         """
-        if self.kind == "concat" or self.kind in _RECURRENT:
+        if self.kind == "concat" or self.kind in RECURRENT:
             return False
         if (
             self.kind == "deconvolution"

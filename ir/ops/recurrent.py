@@ -487,9 +487,8 @@ class DynamicLayer(Layer):
             new = step.step(pre[places, every], states)
             states = tuple(np.where(active[:, None], n, 0) for n in new)
             y[places[active], every[active]] = states[0][active]
-            kept = tuple(
-                np.where((t == lens - 1)[:, None], n, k) for n, k in zip(new, kept, strict=True)
-            )
+            ends = np.asarray(lens == t + 1)[:, None]
+            kept = tuple(np.where(ends, n, k) for n, k in zip(new, kept, strict=True))
         return kept
 
     def _dynamic_step(self, d: int) -> _Step:

@@ -20,6 +20,7 @@ from laws.runtimes import RUNTIMES
 from laws.test_layouts import broken
 
 import fqfuse
+from fqfuse.onednn.loading import load
 from fqfuse.plan.conversion.recurrent import with_qparams, with_scales
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan
@@ -45,7 +46,7 @@ def test_codes_of_the_hidden_state_are_those_of_onnx_runtime() -> None:
         case = draw_dynamic(seed)
         case.errors.update(dict.fromkeys(case.errors, 1e-5))
         apart += bool(broken(case))
-    assert apart <= CASES / 100
+    assert apart <= 1 + CASES // 100
 
 
 def test_every_layer_is_one_step() -> None:
@@ -79,9 +80,10 @@ def test_layers_in_int8_are_those_of_the_library() -> None:
         assert not verify_plan(plan)
         with poisoned(BYTES[seed % len(BYTES)], apart=bool(seed % 2)):
             ours = fqfuse.InferenceSession(plan, "numpy", 1 + seed % 2).run(None, feeds)
-            session = fqfuse.InferenceSession(plan, "onednn")
+            # which promises exact products on a CPU without VNNI, too
+            session = fqfuse.InferenceSession(plan, "auto")
             theirs = session.run(None, feeds)
-        assert [placed.runtime for placed in session.placement()] == ["onednn"]
+        assert load().effective_isa().has_vnni <= (session.placement()[0].runtime == "onednn")
         for name, mine, real in zip(plan.outputs, ours, theirs, strict=True):
             if name == "c":
                 np.testing.assert_allclose(mine, real, rtol=0, atol=1e-5)
