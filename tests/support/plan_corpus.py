@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from laws.corpus import CORPUS
+from laws.recurrent import draw_dynamic
 from onnx import TensorProto, helper
 from support.onnx_cases import model, node, random
 from support.plan_strategies import full_plan, tiny_plan
@@ -262,6 +263,9 @@ def every_plan() -> Iterator[tuple[str, Plan]]:
     for name, proto in _models():
         yield name, plan_from_graph(optimize(graph_from_onnx(proto)), first)
     yield from _layers_in_int8()
+    # one whose steps the library takes, and one with lengths
+    for seed in (4, 2):
+        yield f"dynamic_layer_{seed}", fqfuse.compile(draw_dynamic(seed).model)
     seen: set[object] = set()
     for target in (first, *others):
         for name, make in CORPUS.items():
