@@ -32,9 +32,9 @@ _SMALL = 4096
 
 def bind_shapes(
     plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: RunBudget | None = None
-) -> tuple[dict[str, StaticShape], frozenset[str]]:
-    """The shape of every value and constant that the shapes of the inputs decide, and the names of
-    the values whose data is settled: constants, and what was computed from shapes.
+) -> tuple[dict[str, StaticShape], Mapping[str, Array]]:
+    """The shape of every value and constant that the shapes of the inputs decide, and the values
+    whose data is settled: constants, and what was computed from shapes.
 
     Values whose shape depends on data (behind NonZero, say) are absent: their readers are bound
     while they run. What is computed from shapes (Shape -> Gather -> Concat -> Reshape) is followed.
@@ -180,9 +180,9 @@ class _Binder:
         self._sizes = symbol_sizes(plan, input_shapes) if input_shapes else {}
 
     @property
-    def settled(self) -> frozenset[str]:
+    def settled(self) -> Mapping[str, Array]:
         """The values whose data is known."""
-        return frozenset(self._known)
+        return self._known
 
     def run(self) -> dict[str, StaticShape]:
         for step in self._plan.steps:

@@ -8,12 +8,13 @@ for; a reorder makes the further ones, once each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
+from ...ir.ops.spec import Array
 from ...onednn.capi import OneDnnError, Status
 from ...onednn.defects import defect_of
 from ...onednn.enums import Arg
@@ -93,7 +94,7 @@ class Binder(Values):
         told: Plan,
         plan: Plan,
         shapes: Mapping[str, StaticShape],
-        settled: Collection[str],
+        settled: Mapping[str, Array],
         engine: Engine,
         constants: Constants,
         threads: int,
@@ -164,6 +165,10 @@ class Binder(Values):
         were looked at for these shapes.
         """
         return all(value in self._settled for _, value in step.args[1:])
+
+    def settled(self, value: str) -> Array | None:
+        """The data of a value that is known for these shapes, or None."""
+        return self._settled.get(value)
 
     def is_alive(self, value: str) -> bool:
         """True while the value's bytes are there to be read, even if the plan has no further

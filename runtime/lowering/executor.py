@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ...errors import InternalError, InvalidInput
@@ -231,7 +231,7 @@ class OneDnnExecutor:
             return bound
 
     def _bind(
-        self, known: Mapping[str, StaticShape], settled: Collection[str], state: _State
+        self, known: Mapping[str, StaticShape], settled: Mapping[str, Array], state: _State
     ) -> Program:
         """The program, bound in a thread of its own: see `NotCompiled`. A step whose code cannot be
         generated runs on NumPy.

@@ -35,10 +35,22 @@ def rnn(binder: Binder, step: Step) -> None:
         dynamic_lstm(binder, step)
         return
     attrs = OPS[step.op].known(step.params)
-    refusal = beyond_primitive(step.op, attrs, [role for role, _ in step.args])
+    roles = [role for role, _ in step.args]
+    if _goes_through_all(binder, step):
+        roles.remove("sequence_lens")
+    refusal = beyond_primitive(step.op, attrs, roles)
     if refusal is not None:
         raise NotLowered(refusal.reason)
     _Lowered(binder, step, attrs).commit()
+
+
+def _goes_through_all(binder: Binder, step: Step) -> bool:
+    """True where lengths that follow from shapes are the number of steps, as converters from
+    TensorFlow write them.
+    """
+    name = step.arg("sequence_lens")
+    lens = None if name is None else binder.settled(name)
+    return lens is not None and bool((lens == binder.dims(step.output)[0]).all())
 
 
 class _Lowered:

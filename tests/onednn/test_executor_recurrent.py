@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from laws.recurrent import draw_dynamic
-from support.onnx_cases import model, node, random
+from support.onnx_cases import model, node, random, run_ort
 
 import fqfuse
 
@@ -112,3 +112,26 @@ def test_runs_at_the_same_time(make: Callable[[], onnx.ModelProto]) -> None:
     for one, other in zip(alone, together, strict=True):
         for mine, theirs in zip(one, other, strict=True):
             np.testing.assert_array_equal(mine, theirs)
+
+
+def test_lengths_that_follow_from_shapes() -> None:
+    """As converters from TensorFlow write them: each sequence has all steps."""
+    nodes = [
+        node("Shape", ["x"], ["steps"], start=0, end=1),
+        node("Shape", ["x"], ["batch"], start=1, end=2),
+        node("Cast", ["steps"], ["count"], to=onnx.TensorProto.INT32),
+        node("Expand", ["count", "batch"], ["lens"]),
+        node("GRU", ["x", "w", "r", "", "lens"], hidden_size=HIDDEN),
+    ]
+    constants = {
+        "w": random([1, 3 * HIDDEN, INPUTS], 1, 0.3),
+        "r": random([1, 3 * HIDDEN, HIDDEN], 2, 0.3),
+    }
+    proto = model(nodes, inputs={"x": ["T", "N", INPUTS]}, constants=constants)
+    session = fqfuse.InferenceSession(proto, "onednn")
+    for steps, batch in ((4, 2), (2, 3)):
+        feeds = {"x": random([steps, batch, INPUTS])}
+        (found,) = session.run(None, feeds)
+        # sums of a dozen products, and exp and tanh, in another order
+        np.testing.assert_allclose(found, run_ort(proto, feeds)[0], rtol=0, atol=1e-6)
+        assert session.placement()[-1].runtime == "onednn"
