@@ -125,8 +125,12 @@ def _beyond_int8(
 
 def _int8(builder: StepBuilder, node: Node, args: dict[str, str]) -> None:
     graph, decode = builder.graph, _decode_of(builder, node)
-    quant = _RECOMMENDED if decode is None else decode.attr("quant", Quantization)
-    if decode is None or graph.sole_consumer(decode.output) is None:
+    quant = None if decode is None else _of_data(builder, decode)
+    whose = "those of its input"
+    if quant is None:
+        quant, whose = _RECOMMENDED, "oneDNN's recommendation, which clips what is beyond -1..1"
+        decode = None
+    if decode is None or graph.sole_consumer(decode.output) is None or _are_s8(builder, decode):
         args["src"] = _codes_of(builder, node, quant)
     else:
         args["src"] = decode.inputs[0]
@@ -153,27 +157,33 @@ def _int8(builder: StepBuilder, node: Node, args: dict[str, str]) -> None:
     if stored is not None:
         how = "the codes of the hidden state, by its own scale and shift"
         builder.encoded(stored, QuantizeFate.DST_SCALE, how, node.name)
-    whose = "oneDNN's recommendation" if decode is None else "those of its input"
     reason = f"scale {scale:g} and shift {shift:g} of the data, {whose}; weights by 63/max for each gate and output"
     graph.decide(Decision(_RULE_INT8, subject(node), Outcome.FIRED, reason))
 
 
 def _decode_of(builder: StepBuilder, node: Node) -> Node | None:
-    """The Dequantize of the input whose parameters can be those of the hidden state, too: codes of
-    u8, made at run time, for at least -1 to 1.
-    """
+    """The Dequantize of 8-bit codes made at run time that the input comes from."""
     graph = builder.graph
     decode = graph.producer(node.inputs[0])
     if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is not None:
         return None
+    return decode if graph.type(decode.inputs[0]).dtype in (DType.U8, DType.S8) else None
+
+
+def _are_s8(builder: StepBuilder, decode: Node) -> bool:
+    return builder.graph.type(decode.inputs[0]).dtype is DType.S8
+
+
+def _of_data(builder: StepBuilder, decode: Node) -> Quantization | None:
+    """The parameters of a quantized input, for codes of u8, where they can be those of the hidden
+    state, too: one integer zero point, and a range that holds -1..1.
+    """
     quant = decode.attr("quant", Quantization)
-    if graph.type(decode.inputs[0]).dtype is not DType.U8 or not (
-        quant.per_tensor and quant.integral
-    ):
+    if not quant.per_tensor or not quant.integral:
         return None
-    scale, zero = quant.scale[0], quant.zero_point[0]
-    reaches = zero * scale >= 1 - scale and (255 - zero) * scale >= 1 - scale
-    return decode if 0 <= zero <= 255 and reaches else None
+    scale, zero = quant.scale[0], quant.zero_point[0] + 128 * _are_s8(builder, decode)
+    reaches = min(zero, 255 - zero) * scale >= 1 - scale
+    return Quantization.of(scale, int(zero)) if 0 <= zero <= 255 and reaches else None
 
 
 def _codes_of(builder: StepBuilder, node: Node, quant: Quantization) -> str:

@@ -176,8 +176,8 @@ def test_int8_is_close_to_f32(runtime: str) -> None:
     assert np.abs(found - run_ort(proto, feeds)[0]).max() < 0.03
 
 
-def _around(scale: float, zero: int) -> onnx.ModelProto:
-    """Q/DQ of u8 in front of a layer and behind it."""
+def _around(scale: float, zero: int, kind: type[np.generic] = np.uint8) -> onnx.ModelProto:
+    """Q/DQ in front of a layer and behind it."""
     layer, constants = lstm()
     layer.input[0], layer.output[0] = "decoded", "h"
     nodes = [
@@ -187,7 +187,7 @@ def _around(scale: float, zero: int) -> onnx.ModelProto:
         node("QuantizeLinear", ["h", "s", "z"], ["hq"], name="behind"),
         node("DequantizeLinear", ["hq", "s", "z"], ["y"]),
     ]
-    constants |= {"s": np.float32(scale), "z": np.uint8(zero)}
+    constants |= {"s": np.float32(scale), "z": kind(zero)}
     return model(nodes, inputs={"x": [STEPS, BATCH, INPUTS]}, constants=constants)
 
 
@@ -202,6 +202,16 @@ def test_a_quantized_input_names_the_parameters_and_codes_are_stored() -> None:
     fates = {(fate.quantizer, fate.half.value): fate.fate.value for fate in plan.fates}
     assert fates["before", "dequantize"] == "source_scale"
     assert fates["behind", "quantize"] == "dst_scale"
+
+
+def test_a_quantized_input_of_s8_names_the_parameters() -> None:
+    """Of u8: its zero point and 128."""
+    plan = fqfuse.compile(_around(1 / 60, -20, np.int8), approximate=INT8)
+    layer = next(step for step in plan.steps if step.primitive == "rnn")
+    data = layer.attr.rnn_data_qparams
+    assert data is not None
+    np.testing.assert_allclose(data.values, (60, 108), rtol=1e-6)
+    fqfuse.InferenceSession(plan, "numpy").run(None, FEEDS)
 
 
 def test_a_quantized_input_that_others_read_too() -> None:
