@@ -11,6 +11,7 @@ from .composer.compose import plan_from_graph
 from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
 from .ir.graph import Graph
+from .ir.ops.spec import Attr
 from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
 from .passes import Observer, Pass, optimize
 from .plan.file import read_plan
@@ -55,7 +56,7 @@ def compile(
         watchers.append(_check_after)
     optimize(graph, tuple(watchers))
     check(graph, SPLIT, blame="the pipeline of passes")
-    options = {"target": target, **({"approximate": named} if named else {})}
+    options: dict[str, Attr] = {"target": target, **({"approximate": named} if named else {})}
     plan = plan_from_graph(graph, target, options)
     check_plan(plan, blame="the composer")
     return plan
