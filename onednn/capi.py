@@ -101,6 +101,7 @@ _STATES = frozenset(
         "src_layer",
         "src_iter",
         "src_iter_c",
+        "attention",
         "weights_layer",
         "weights_iter",
         "weights_peephole",
@@ -113,6 +114,7 @@ OPERANDS = frozenset({"src", "src0", "src1", "weights", "bias", "dst"}) | _STATE
 
 _WINDOW = "strides={strides} dilations={dilations} padding={padding_l}..{padding_r}"
 _CONVOLUTION = "engine prop alg src weights bias dst strides dilations padding_l padding_r"
+_AUGRU = "engine prop direction src_layer src_iter attention weights_layer weights_iter bias dst_layer dst_iter flags"
 _GRU = "engine prop direction src_layer src_iter weights_layer weights_iter bias dst_layer dst_iter flags"
 
 PRIMITIVES = {
@@ -199,6 +201,7 @@ PRIMITIVES = {
         {"flags": 0},
     ),
     "gru": Signature("gru_forward", _GRU, "{direction.name}", {"flags": 0}),
+    "augru": Signature("augru_forward", _AUGRU, "{direction.name}", {"flags": 0}),
     "lbr_gru": Signature("lbr_gru_forward", _GRU, "{direction.name}", {"flags": 0}),
     "vanilla_rnn": Signature(
         "vanilla_rnn_forward",

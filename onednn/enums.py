@@ -185,6 +185,7 @@ class Arg(IntEnum):
     SRC_LAYER = 1
     SRC_ITER = 2
     SRC_ITER_C = 3
+    ATTENTION = 4
     DST = 17
     DST_LAYER = 17
     DST_ITER = 18

@@ -30,7 +30,7 @@ _ALWAYS = {
 
 
 _PLAIN = Attributes()
-RECURRENT = frozenset({"gru", "lbr_gru", "lstm", "vanilla_rnn"})
+RECURRENT = frozenset({"augru", "gru", "lbr_gru", "lstm", "vanilla_rnn"})
 """The kinds that are recurrent layers."""
 
 

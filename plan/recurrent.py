@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir.ops.recurrent import DYNAMIC, Activation, activations_of, gates_of
+from ..ir.ops.recurrent import DYNAMIC, Activation, activations_of, directions_of, gates_of
 from ..ir.ops.spec import Attrs
 from ..ir.rule import Refusal
 
@@ -17,7 +17,7 @@ __all__ = ["RNN_ACTIVATIONS", "beyond_int8", "beyond_primitive", "gates_first", 
 RNN_ACTIVATIONS = {"Tanh": "tanh", "Relu": "relu", "Sigmoid": "logistic", "LeakyRelu": "relu"}
 """Activation of an RNN -> the eltwise algorithm that the primitive takes."""
 
-_ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
+_ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "AUGRU": (0, 1, 2), "RNN": (0,)}
 """For each gate of the primitive (LSTM: i f c o, GRU: u r o) which of ONNX's it is (i o f c, z r
 h).
 """
@@ -39,6 +39,8 @@ def beyond_primitive(op: str, attrs: Attrs, roles: Collection[str]) -> Refusal |
         )
     if attrs["clip"] is not None:
         return Refusal("oneDNN's recurrent primitives do not clip", "no clip", repr(attrs["clip"]))
+    if op == "AUGRU" and any(directions_of(attrs)):
+        return Refusal("oneDNN's AUGRU goes forward only", "forward", str(attrs["direction"]))
     if attrs.get("input_forget"):
         return Refusal("oneDNN's LSTM has a forget gate of its own", "input_forget=0", "1")
     if "sequence_lens" in roles:
@@ -66,8 +68,8 @@ def beyond_int8(op: str, attrs: Attrs, roles: Collection[str]) -> Refusal | None
     refusal = beyond_primitive(op, attrs, roles)
     if refusal is not None:
         return refusal
-    if op == "RNN" or attrs.get("linear_before_reset"):
-        what = "RNN" if op == "RNN" else "linear_before_reset=1"
+    if op not in ("LSTM", "GRU") or attrs.get("linear_before_reset"):
+        what = "linear_before_reset=1" if op == "GRU" else op
         return Refusal(
             "oneDNN has LSTM and GRU in int8, the latter with the reset in front of its product",
             "LSTM, or GRU with linear_before_reset=0",

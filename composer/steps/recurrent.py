@@ -25,7 +25,7 @@ from .standalone_quantizers import reorder_attributes
 
 __all__ = ["LAYERS", "recurrent"]
 
-LAYERS = frozenset({"GRU", "LSTM", "RNN", DYNAMIC})
+LAYERS = frozenset({"AUGRU", "GRU", "LSTM", "RNN", DYNAMIC})
 """The operations that are recurrent layers."""
 
 _RULE = "recurrent layer by oneDNN's primitive"

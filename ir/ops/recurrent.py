@@ -53,6 +53,7 @@ _CELLS = {
     "LSTM": _Cell(4, ("Sigmoid", "Tanh", "Tanh")),
     DYNAMIC: _Cell(4, ("Sigmoid", "Tanh", "Tanh")),
     "GRU": _Cell(3, ("Sigmoid", "Tanh")),
+    "AUGRU": _Cell(3, ("Sigmoid", "Tanh")),
     "RNN": _Cell(1, ("Tanh",)),
 }
 
@@ -230,7 +231,10 @@ def _shapes(op: str, call: Call) -> list[Shape]:
         _fits(call, at("w"), directions, rows, inputs)
         _fits(call, at("r"), directions, rows, hidden)
     _fits(call, at("b"), directions, _times(hidden, 2 * gates))
-    _fits(call, at("sequence_lens"), batch)
+    if op == "AUGRU":
+        _fits(call, at("attention"), steps, batch, 1)
+    else:
+        _fits(call, at("sequence_lens"), batch)
     state = (directions, batch, hidden)
     _fits(call, at("initial_h"), *state)
     if lstm:
@@ -255,6 +259,7 @@ class Layer:
         lens: [N], how many steps each sequence has; None: T.
         h, c: [D, N, H], states in front of the first step; None: 0.
         p: [D, 3*H], peepholes of i, o and f.
+        attention: [T, N, 1] of AUGRU.
     """
 
     op: str
@@ -267,6 +272,7 @@ class Layer:
     h: A | None = None
     c: A | None = None
     p: A | None = None
+    attention: A | None = None
 
     def direction(self, d: int, y: A, rows: A | None = None) -> tuple[A, ...]:
         """Computes direction number `d` into y [T, N, H], and returns its last states, each [N, H];
@@ -281,7 +287,7 @@ class Layer:
         lens = self._lengths(steps)
         backwards = directions_of(self.attrs)[d]
         for t in range(steps - 1, -1, -1) if backwards else range(steps):
-            new = cell.step(pre[t], states)
+            new = cell.at(t, pre[t], states)
             if lens is None:
                 y[t] = new[0]
             else:  # a sequence that has ended, or not begun, keeps its state
@@ -332,6 +338,8 @@ class Layer:
             return _Lstm(r, activations, clip, p, flag(self.attrs, "input_forget"))
         if self.op == "RNN":
             return _Rnn(r, activations, clip)
+        if self.op == "AUGRU":
+            return _Augru(r, activations, clip, self.attention)
         if not self._is_linear_before_reset:
             return _Gru(r, activations, clip)
         bias = None if self.b is None else self._biases(d)[1]
@@ -368,6 +376,10 @@ class _Step:
         """
         raise NotImplementedError
 
+    def at(self, t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:  # noqa: ARG002
+        """`step` number t, for layers that read something else at each."""
+        return self.step(pre, states)
+
     def _state(self, batch: int, given: A | None) -> A:
         return np.zeros((batch, self.hidden), self.dtype) if given is None else given
 
@@ -391,12 +403,28 @@ class _Gru(_Step):
     def step(self, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
         (h,), split = states, 2 * self.hidden
         z, r = np.split(self._act(0, pre[:, :split] + h @ self.r[:split].T), 2, axis=1)
-        new = self._act(1, pre[:, split:] + self._reset(h, r, self.r[split:]))
+        return self._updated(z, self._act(1, pre[:, split:] + self._reset(h, r, self.r[split:])), h)
+
+    def _updated(self, z: A, new: A, h: A) -> tuple[A, ...]:
         return ((1 - z) * new + z * h,)
 
     def _reset(self, h: A, r: A, weights: A) -> A:
         found: A = (r * h) @ weights.T
         return found
+
+
+@dataclass(frozen=True)
+class _Augru(_Gru):
+    """A GRU whose update gate is (1 - attention)*z."""
+
+    attention: A | None = None
+
+    def at(self, t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
+        assert self.attention is not None
+        (h,), split, a = states, 2 * self.hidden, self.attention[t]
+        z, r = np.split(self._act(0, pre[:, :split] + h @ self.r[:split].T), 2, axis=1)
+        new = self._act(1, pre[:, split:] + self._reset(h, r, self.r[split:]))
+        return self._updated((1 - a) * z, new, h)
 
 
 @dataclass(frozen=True)
@@ -564,7 +592,13 @@ def _compute_dynamic(
     assert isinstance(attrs, Mapping)
     b, lens, h, c, p = states
     decoded = whole(w, w_zero), whole(r, r_zero)
-    return _all(DynamicLayer(DYNAMIC, attrs, x, *decoded, b, lens, h, c, p, w_scale, r_scale))  # type: ignore[arg-type]
+    return _all(DynamicLayer(DYNAMIC, attrs, x, *decoded, b, lens, h, c, p, None, w_scale, r_scale))  # type: ignore[arg-type]
+
+
+def _compute_attention(
+    x: A, w: A, r: A, attention: A, b: A | None, h: A | None, attrs: Attrs
+) -> tuple[A, ...]:
+    return _all(Layer("AUGRU", attrs, x, w, r, b, h=h, attention=attention))
 
 
 def _compute(op: str, *arguments: A | Attrs | None) -> tuple[A, ...]:
@@ -619,6 +653,19 @@ def _rows() -> Iterator[OpSpec]:
         result=_types(DYNAMIC),
         compute=_compute_dynamic,
         outputs=("y", "y_h", "y_c"),
+        onnx=False,
+        primitive="rnn",
+    )
+    yield row(
+        "AUGRU",
+        "A layer of gated recurrent units whose update gates an attention weakens.",
+        "x:X w:X r:X attention:X b:X? initial_h:X?",
+        attrs=_COMMON,
+        types={"X": frozenset({DType.F32})},
+        shape=partial(_shapes, "AUGRU"),
+        result=_types("AUGRU"),
+        compute=_compute_attention,
+        outputs=("y", "y_h"),
         onnx=False,
         primitive="rnn",
     )

@@ -59,7 +59,8 @@ class _Recurrent(Kernel):
         states = arrays.get("initial_h"), arrays.get("initial_c")
         if step.op != DYNAMIC:
             weights = arrays["w"], arrays["r"]
-            return Layer(step.op, attrs, arrays["src"], *weights, b, lens, *states, p)
+            attention = arrays.get("attention")
+            return Layer(step.op, attrs, arrays["src"], *weights, b, lens, *states, p, attention)
         decoded = [
             self._whole[role]
             if role in self._whole
@@ -68,7 +69,7 @@ class _Recurrent(Kernel):
         ]
         w, r = decoded
         scales = arrays["w_scale"], arrays["r_scale"]
-        return DynamicLayer(step.op, attrs, arrays["src"], w, r, b, lens, *states, p, *scales)
+        return DynamicLayer(step.op, attrs, arrays["src"], w, r, b, lens, *states, p, None, *scales)
 
     def _compute(self, layer: Layer, d: int, targets: Sequence[A | None], rows: A) -> None:
         y, *states = targets

@@ -175,9 +175,15 @@ class _Lowered:
                 activation = activations_of(step.op, self._attrs)[0][0]
                 kind, known["alpha"] = "vanilla_rnn", activation.alpha
                 known["alg"] = AlgKind[f"eltwise_{RNN_ACTIVATIONS[activation.name]}"]
-            elif self._attrs["linear_before_reset"]:
+            elif self._attrs.get("linear_before_reset"):
                 kind = "lbr_gru"
-            desc = binder.describe(step, kind, source, begin, *weights, bias.desc, y, last, **known)
+            more: list[MemoryDesc] = []
+            if step.op == "AUGRU":
+                kind, more = "augru", [self._straight(self.t, self.n, 1)]
+                args[Arg.ATTENTION] = Wanted(need(step, "attention"), more[0])
+            desc = binder.describe(
+                step, kind, source, begin, *more, *weights, bias.desc, y, last, **known
+            )
         for role, arg in (("w", Arg.WEIGHTS_LAYER), ("r", Arg.WEIGHTS_ITER)):
             args[arg] = self._constant(
                 role, "inputs in front of gates", self._inputs_first, desc.exec_arg_md(arg)

@@ -45,6 +45,8 @@ TEXTS = {
     "lstm": "concat src_layer=f32[5,2,3]:abc src_iter=f32[1,2,2,6]:abcd src_iter_c=f32[1,2,2,6]:abcd "
     "weights_layer=f32[1,2,3,4,6]:any weights_iter=f32[1,2,6,4,6]:any bias=f32[1,2,4,6]:abcd "
     "dst_layer=f32[5,2,12]:abc dst_iter=f32[1,2,2,6]:abcd dst_iter_c=f32[1,2,2,6]:abcd",
+    "augru": "left2right src_layer=f32[5,2,3]:abc attention=f32[5,2,1]:abc weights_layer=f32[1,1,3,3,6]:any "
+    "weights_iter=f32[1,1,6,3,6]:any bias=f32[1,1,3,6]:abcd dst_layer=f32[5,2,6]:abc",
     **{
         kind: f"{way}left2right src_layer=f32[5,2,3]:abc weights_layer=f32[1,1,3,{gates},6]:any "
         f"weights_iter=f32[1,1,6,{gates},6]:any bias=f32[1,1,{biases},6]:abcd dst_layer=f32[5,2,6]:abc"
@@ -146,6 +148,19 @@ def requests(engine: Engine) -> Mapping[str, Callable[[], PrimitiveDesc]]:
             direction=RnnDirection.concat,
         ),
         "gru": lambda: layer("gru", 3, 3),
+        "augru": lambda: describe(
+            engine,
+            "augru",
+            steps,
+            None,
+            plain(5, 2, 1),
+            chosen(1, 1, 3, 3, 6),
+            chosen(1, 1, 6, 3, 6),
+            plain(1, 1, 3, 6),
+            plain(5, 2, 6),
+            None,
+            direction=RnnDirection.left2right,
+        ),
         "lbr_gru": lambda: layer("lbr_gru", 3, 4),
         "vanilla_rnn": lambda: layer("vanilla_rnn", 1, 1, alg=AlgKind.eltwise_relu),
         "lrn": lambda: describe(

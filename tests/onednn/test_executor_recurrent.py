@@ -15,6 +15,9 @@ from laws.recurrent import draw_dynamic
 from support.onnx_cases import model, node, random, run_ort
 
 import fqfuse
+from fqfuse.plan.text import parse_plan, print_plan
+from fqfuse.plan.types import Plan
+from fqfuse.plan.verify import verify_plan
 
 pytestmark = pytest.mark.usefixtures("vnni")
 
@@ -135,3 +138,45 @@ def test_lengths_that_follow_from_shapes() -> None:
         # sums of a dozen products, and exp and tanh, in another order
         np.testing.assert_allclose(found, run_ort(proto, feeds)[0], rtol=0, atol=1e-6)
         assert session.placement()[-1].runtime == "onednn"
+
+
+AUGRU = """
+plan layer target=onednn-v3
+  in %x : f32[7,2,5]
+  in %a : f32[7,2,1]
+  in %h : f32[D,2,9]
+  const @w : f32[D,27,5] = fill(0)
+  const @r : f32[D,27,9] = fill(0)
+  const @b : f32[D,54] = fill(0)
+  #0 %y : f32[7,D,2,9], %l : f32[D,2,9] = rnn<AUGRU>(src=%x, w=@w, r=@r, attention=%a, b=@b, initial_h=%h){direction="WAY"} ; layer
+  out %y, %l
+"""
+
+
+@pytest.mark.parametrize("way", ["forward", "reverse", "bidirectional"])
+def test_attention_weakens_the_update_gate(way: str) -> None:
+    """A plan can say AUGRU, ONNX cannot; the library, which goes forward only, is the oracle."""
+    directions = 2 if way == "bidirectional" else 1
+    text = AUGRU.replace("D", str(directions)).replace("WAY", way)
+    plan = parse_plan(text)
+    assert parse_plan(print_plan(plan)) == plan
+    constants = {name: random(data.shape, 1) for name, data in plan.constants.items()}
+    plan = Plan(**{**vars(plan), "constants": constants})
+    assert verify_plan(plan) == []
+    feeds = {name: random(plan.type(name).static_shape, 2) for name in plan.inputs}
+    feeds["a"] = np.abs(np.tanh(feeds["a"]))
+    ours = fqfuse.InferenceSession(plan, "numpy").run(None, feeds)
+    backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[way]
+    for d, turned in enumerate(backwards):
+        alone = parse_plan(AUGRU.replace("D", "1").replace("WAY", "forward"))
+        alone = Plan(
+            **{**vars(alone), "constants": {n: data[d : d + 1] for n, data in constants.items()}}
+        )
+        session = fqfuse.InferenceSession(alone, "onednn")
+        order = slice(None, None, -1 if turned else 1)
+        given = {"x": feeds["x"][order], "a": feeds["a"][order], "h": feeds["h"][d : d + 1]}
+        y, last = session.run(None, given)
+        assert [placed.runtime for placed in session.placement()] == ["onednn"]
+        # sums of a dozen products, and exp and tanh, in another order
+        np.testing.assert_allclose(ours[0][order, d : d + 1], y, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(ours[1][d : d + 1], last, rtol=0, atol=2e-6)
