@@ -11,7 +11,15 @@ from onnx import NodeProto
 
 from ..errors import UnsupportedOp
 from ..ir.ops.spec import NotCovered
-from . import blocked, fake_quantize, qonnx, qoperator, quantize_dequantize, recurrent, run_time
+from . import (
+    blocked,
+    fake_quantize,
+    qonnx,
+    qoperator,
+    quantize_dequantize,
+    recurrent,
+    run_time,
+)
 from .cast_and_scale import import_decoded
 from .foreign import import_foreign
 from .importer import Handler, Importer
