@@ -22,6 +22,8 @@ from ..plan.attributes import DepthwiseConv, PostOp
 from ..plan.types import Plan, Step
 from .fates import fates_by_quantizer
 from .summary import summary_of
+from .verdict.findings import Verdict, as_data, verdict_of
+from .verdict.machine import Machine
 
 __all__ = ["INSPECT_SCHEMA", "Json", "decision_json", "plan_json", "summary_json"]
 
@@ -42,11 +44,20 @@ _WORST_FIRST = (
 )
 
 
-def plan_json(plan: Plan) -> dict[str, Json]:
-    """The document of `fqfuse inspect --json`: schema, summary, steps, fates, decisions."""
+def plan_json(plan: Plan, machine: Machine | None = None) -> dict[str, Json]:
+    """The document of `fqfuse inspect --json`: schema, summary, verdict, findings, steps, fates,
+    decisions.
+
+    Args:
+        plan: any plan.
+        machine: what times are estimated for; None: this one.
+    """
+    verdict = verdict_of(plan, machine)
     return {
         "schema": INSPECT_SCHEMA,
         "summary": summary_json(plan),
+        "verdict": _verdict(verdict),
+        "findings": [as_data(finding) for finding in verdict.findings],
         "steps": [_step(plan, index, step) for index, step in enumerate(plan.steps)],
         "fates": [
             {
@@ -83,6 +94,19 @@ def summary_json(plan: Plan) -> dict[str, Json]:
         "fates": {"quantize": dict(summary.quantize), "dequantize": dict(summary.dequantize)},
         "decisions": {"fired": summary.fired, "refused": summary.refused},
         "options": {name: _json(value) for name, value in sorted(plan.options.items())},
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Json]:
+    return {
+        "macs": verdict.macs,
+        "int8_macs": verdict.int8_macs,
+        "bytes_between": verdict.between,
+        "f32_bytes_between": verdict.f32_between,
+        "ms": float(f"{verdict.estimate.ms:.4g}"),
+        "bytes": verdict.estimate.bytes,
+        "machine": verdict.machine.description,
+        "taken_for_1": list(verdict.symbols),
     }
 
 

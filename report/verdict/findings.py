@@ -1,0 +1,252 @@
+"""The findings of a plan: what costs most, or makes numbers wrong, with what to change."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...plan.types import Plan
+from ..notation import Notation
+from .catalogue import CATALOGUE, Effect, Gain, Kind
+from .estimate import Estimate, Remedied, estimate_of, step_ms
+from .machine import Machine, this_machine
+from .numbers import about_numbers
+from .recognize import claims
+from .remedies import Tool, tool_of
+from .view import View
+from .work import RECURRENT, bytes_of, operator_of, symbols_of, work_of
+
+__all__ = ["Finding", "Verdict", "as_data", "findings", "verdict_of"]
+
+_QUANTIZING = re.compile(r"(De)?[Qq]uantizeLinear")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Steps of one kind.
+
+    Attributes:
+        kind: of the catalogue.
+        steps: indices of all that belong to it.
+        layers: names in the model of those that it is about, the costliest first.
+        ms, bytes: the estimate of what the remedy saves, or, where there is none, of what these
+            steps cost beyond int8; 0 for what is about numbers.
+        tool: whose words the remedy is in.
+    """
+
+    kind: Kind
+    steps: tuple[int, ...]
+    layers: tuple[str, ...]
+    ms: float
+    bytes: int
+    tool: Tool
+
+    @property
+    def what(self) -> str:
+        """`6 convolutions and matmuls in f32`."""
+        count = len(self.layers)
+        return f"{count:,} {self.kind.one if count == 1 else self.kind.many}"
+
+    def change(self, names: int | None = None) -> str:
+        """What to change, or why nothing helps.
+
+        Args:
+            names: at most so many layers are named; None: all.
+        """
+        _, text = self.kind.remedy(self.tool)
+        shown = [repr(layer) for layer in self.layers[:names]]
+        left = ", ..." if names is not None and len(self.layers) > names else ""
+        return (
+            text.replace("{names}", ", ".join(shown) + left).replace("{{", "{").replace("}}", "}")
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a plan costs on a machine, and why.
+
+    Attributes:
+        machine: the machine.
+        macs, int8_macs: multiply-adds, and those of 8-bit codes.
+        between, f32_between: bytes of the values that a step writes and another one reads, and
+            those in floating point.
+        estimate: of a whole run.
+        symbols: sizes that were taken for 1.
+        findings: wrong numbers in front, then time by the estimated gain, the largest first, then
+            accuracy, and what costs nothing.
+    """
+
+    machine: Machine
+    macs: int
+    int8_macs: int
+    between: int
+    f32_between: int
+    estimate: Estimate
+    symbols: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def int8_share(self) -> float:
+        """Share of multiply-adds in int8; 1 where there are none."""
+        return self.int8_macs / self.macs if self.macs else 1.0
+
+    @property
+    def f32_share(self) -> float:
+        """Share of the bytes between steps in f32."""
+        return self.f32_between / self.between if self.between else 0.0
+
+
+def findings(plan: Plan) -> list[dict[str, Any]]:
+    """What costs most in a plan or makes its numbers wrong, as `fqfuse inspect` tells it.
+
+    Returns:
+        One dictionary a finding, the most important first, with the keys of docs/json-schema.md:
+        `code`, `what`, `why`, `gain`, `remedy`, `change`, `tool`, `layers`, `steps`, `bytes`,
+        `ms`. Times are
+        estimates for this machine, not measurements.
+    """
+    return [as_data(finding) for finding in verdict_of(plan).findings]
+
+
+def as_data(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data."""
+    return {
+        "code": finding.kind.code,
+        "what": finding.what,
+        "why": finding.kind.why,
+        "gain": finding.kind.gain.value,
+        "remedy": not finding.kind.no_remedy,
+        "change": finding.change(),
+        "tool": finding.kind.remedy(finding.tool)[0].value,
+        "layers": list(finding.layers),
+        "steps": list(finding.steps),
+        "bytes": finding.bytes,
+        "ms": float(f"{finding.ms:.4g}"),
+    }
+
+
+def verdict_of(plan: Plan, machine: Machine | None = None) -> Verdict:
+    """The verdict on a plan.
+
+    Args:
+        plan: any plan.
+        machine: what it is estimated for; None: this one.
+    """
+    machine = machine or this_machine()
+    view = View(plan)
+    work = [work_of(plan, step) for step in plan.steps]
+    between = list(view.between())
+    floats = [value for value in between if view.is_float(value)]
+    estimate = estimate_of(plan, machine)
+    return Verdict(
+        machine,
+        sum(item.macs for item in work),
+        sum(item.macs for item in work if item.int8),
+        sum(bytes_of(plan, value) for value in between),
+        sum(bytes_of(plan, value) for value in floats),
+        estimate,
+        symbols_of(plan),
+        _findings(view, machine, estimate),
+    )
+
+
+def _findings(view: View, machine: Machine, now: Estimate) -> tuple[Finding, ...]:
+    tool = tool_of(view.plan)
+    found = [
+        Finding(CATALOGUE[code], steps, _layers(view, steps), 0.0, 0, tool)
+        for code, steps in about_numbers(view, machine).items()
+    ]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, code in claims(view).items():
+        groups[code].append(index)
+    for code, steps in groups.items():
+        found.append(_timed(view, machine, now, CATALOGUE[code], steps, tool))
+    gains = list(Gain)
+    order = {code: place for place, code in enumerate(CATALOGUE)}
+    return tuple(
+        sorted(
+            found,
+            key=lambda item: (
+                gains.index(item.kind.gain),
+                -round(item.ms, 6),
+                order[item.kind.code],
+            ),
+        )
+    )
+
+
+def _timed(
+    view: View, machine: Machine, now: Estimate, kind: Kind, steps: Sequence[int], tool: Tool
+) -> Finding:
+    ms, saved = 0.0, 0
+    if kind.gain is Gain.TIME:
+        after = estimate_of(view.plan, machine, _remedied(view, kind, steps))
+        ms, saved = max(0.0, now.ms - after.ms), max(0, now.bytes - after.bytes)
+    costs = {index: step_ms(view.plan, index, machine) for index in steps}
+    return Finding(
+        kind, tuple(steps), _layers(view, _core(view, kind, steps), costs), ms, saved, tool
+    )
+
+
+def _remedied(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
+    """The plan with floats of these steps as codes, and with what the kind's effect says."""
+    written = {value for index in steps for value in view.floats_written(index)}
+    weights = {
+        value
+        for index in steps
+        for role, value in view.steps[index].args
+        if view.is_constant(value) and view.is_float(value) and role != "bias"
+    }
+    converting = [
+        index
+        for index in steps
+        if not view.is_product(index)
+        and not view.is_view(index)
+        and view.steps[index].primitive not in {"softmax", "layer_normalization", "pooling"}
+    ]
+    gone = {Effect.CONVERSIONS_GO: converting, Effect.ALL_GO: list(steps)}.get(kind.effect, [])
+    products = [
+        index
+        for index in steps
+        if view.is_product(index) or operator_of(view.steps[index]) in RECURRENT
+    ]
+    primitives = steps if kind.effect is Effect.PRIMITIVES else ()
+    return Remedied(
+        frozenset(written | weights), frozenset(products), frozenset(gone), frozenset(primitives)
+    )
+
+
+def _core(view: View, kind: Kind, steps: Sequence[int]) -> Sequence[int]:
+    """The steps that a finding is about: not those that only feed them, or move their data."""
+    wanted = {
+        "f32-product": lambda index: view.is_product(index) and not view.in_int8(index),
+        "not-quantized": lambda index: (
+            view.is_product(index) or operator_of(view.steps[index]) in RECURRENT
+        ),
+        "unquantized-recurrence": lambda index: operator_of(view.steps[index]) in RECURRENT,
+        "dynamic-quantizer": lambda index: operator_of(view.steps[index]) == "DynamicRange",
+        "fallback": view.is_foreign,
+        "quantizer-apart": lambda index: not view.floats_written(index),
+    }.get(kind.code, lambda index: not view.is_view(index))
+    found = [index for index in steps if wanted(index)]
+    return found or steps
+
+
+def _layers(
+    view: View, steps: Sequence[int], costs: Mapping[int, float] | None = None
+) -> tuple[str, ...]:
+    """The model's names of steps, each once, the costliest first."""
+    ordered = sorted(steps, key=lambda index: -(costs or {}).get(index, 0.0))  # stable
+    names = dict.fromkeys(_layer(view, index) for index in ordered)
+    layers = [name for name in names if not _QUANTIZING.search(name)]
+    return tuple(layers or names)
+
+
+def _layer(view: View, index: int) -> str:
+    """The node that a step is called by: the first that is no quantizer, if there is one."""
+    step = view.steps[index]
+    names = Notation(view.plan).origin(step) if step.origin else [step.name]
+    return next((name for name in names if not _QUANTIZING.search(name)), names[0])

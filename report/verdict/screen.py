@@ -1,0 +1,266 @@
+"""The first screen of `inspect`: the answer, three numbers, and what to change; 80 columns wide, the
+same in a pipe.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+
+from ...errors import printable
+from ...plan.types import Plan
+from ..layout import Layout, Text, heading
+from ..notation import bytes_text, count_text, middle_cut, title_text
+from .catalogue import Gain
+from .findings import Finding, Verdict
+from .remedies import Tool
+
+__all__ = ["WIDTH", "findings_report", "is_shown", "share_text", "verdict_report"]
+
+WIDTH = 80
+_SHOWN = 5
+_NOTABLE = 0.02  # of the estimated time, or
+_NOTABLE_BYTES = 0.1  # of the bytes read and written
+_WITHOUT_REMEDY = 0.05
+_LABEL = 7
+_ONE_NAME = 56
+_NAMES = 2
+
+
+def verdict_report(
+    plan: Plan, verdict: Verdict, layout: Layout, *, title: str = ""
+) -> RenderableType:
+    """The verdict, and the findings that matter most.
+
+    Args:
+        plan, verdict: the plan, and the verdict on it.
+        layout: the room there is; lines end at 80 columns, or where the terminal does.
+        title: stands in front; the plan's name if empty.
+    """
+    width = min(layout.width or WIDTH, WIDTH)
+    shown = [finding for finding in verdict.findings if is_shown(finding, verdict)][:_SHOWN]
+    parts: list[RenderableType] = [_heading(plan, title)]
+    parts += _paragraph(_answer(verdict, shown), width, 2, _answer_style(shown))
+    parts += [Text(), *_numbers(plan, verdict, width)]
+    for number, finding in enumerate(shown, 1):
+        parts += [Text(), *_finding(finding, verdict, width, number)]
+    left = len(verdict.findings) - len(shown)
+    more = (
+        f"--findings lists {count_text(left, 'kind')} more that cost little or nothing; "
+        if left
+        else ""
+    )
+    parts += [
+        Text(),
+        *_paragraph(
+            f"{more}--totals, --steps, --fates, --decisions and --weighed show the tables.",
+            width,
+            2,
+            "dim",
+        ),
+    ]
+    return Group(*parts)
+
+
+def findings_report(
+    plan: Plan, verdict: Verdict, layout: Layout, *, title: str = ""
+) -> RenderableType:
+    """Every finding, with all of its layers."""
+    width = min(layout.width or WIDTH, WIDTH)
+    parts: list[RenderableType] = [_heading(plan, title)]
+    for number, finding in enumerate(verdict.findings, 1):
+        parts += [Text(), *_finding(finding, verdict, width, number, whole=True)]
+    if not verdict.findings:
+        parts += _paragraph("No findings: nothing here writes f32 or runs outside int8.", width, 2)
+    return Group(*parts)
+
+
+def is_shown(finding: Finding, verdict: Verdict) -> bool:
+    """True of a finding that belongs on the first screen: numbers may be wrong, or it takes a
+    notable share of the estimated time or bytes.
+    """
+    if finding.kind.gain is not Gain.TIME:
+        return finding.kind.gain is not Gain.NOTHING
+    time = finding.ms / verdict.estimate.ms if verdict.estimate.ms else 0.0
+    moved = finding.bytes / verdict.estimate.bytes if verdict.estimate.bytes else 0.0
+    if finding.kind.no_remedy:
+        return time >= _WITHOUT_REMEDY
+    return time >= _NOTABLE or moved >= _NOTABLE_BYTES
+
+
+def share_text(part: int, whole: int) -> str:
+    """A share in percent that says `100 %` of all, and `0 %` of nothing, only."""
+    percent = 100 * part / whole if whole else 0.0
+    if part and percent < 1:
+        return "under 1 %"
+    if part < whole and percent > 99:
+        return "over 99 %"
+    return f"{percent:.0f} %"
+
+
+# -- the answer ------------------------------------------------------------------------------------
+
+
+def _heading(plan: Plan, title: str) -> Text:
+    done = "converted" if "converted" in plan.options else "compiled"
+    name = title or title_text(plan.name) or "(a model without a name)"
+    return heading(name, f"{done} for {plan.target}")  # type: ignore[return-value]
+
+
+def _answer(verdict: Verdict, shown: Sequence[Finding]) -> str:
+    wrong = [finding for finding in shown if finding.kind.gain is Gain.NUMBERS]
+    codes = {finding.kind.code for finding in shown}
+    state = (
+        "The model is not quantized: nothing runs in int8."
+        if "not-quantized" in codes
+        else _state(verdict)
+    )
+    warning = f"The outputs are probably garbage: {wrong[0].what}. " if wrong else ""
+    return f"{warning}{state} {_outlook(verdict, shown)}"
+
+
+def _state(verdict: Verdict) -> str:
+    if not verdict.macs:
+        moved = (
+            f"{share_text(verdict.f32_between, verdict.between)} of the bytes between steps are f32"
+        )
+        return f"There are no products; {moved}." if verdict.between else "There are no products."
+    if verdict.int8_macs == verdict.macs and not verdict.f32_between:
+        return "All multiply-adds run in int8, and no step hands f32 to another."
+    return (
+        f"{share_text(verdict.int8_macs, verdict.macs)} of the multiply-adds run in int8; "
+        f"{share_text(verdict.f32_between, verdict.between)} of the bytes between steps are f32."
+    )
+
+
+def _outlook(verdict: Verdict, shown: Sequence[Finding]) -> str:
+    useful = [
+        finding
+        for finding in shown
+        if finding.kind.gain is Gain.TIME and not finding.kind.no_remedy
+    ]
+    if not useful:
+        if any(finding.kind.gain is Gain.ACCURACY for finding in shown):
+            return "Some accuracy may be lost, see below."
+        wrong = any(finding.kind.gain is Gain.NUMBERS for finding in shown)
+        return "" if wrong else "Nothing in the quantization would make it notably faster."
+    best = max(useful, key=lambda finding: finding.ms)
+    what = "One change" if len(useful) == 1 else f"{len(useful)} changes help; the first"
+    return f"{what} may save {_ms(best.ms)} of {_ms(verdict.estimate.ms)} ms."
+
+
+def _answer_style(shown: Sequence[Finding]) -> str:
+    if any(finding.kind.gain is Gain.NUMBERS for finding in shown):
+        return "bold red"
+    return "bold yellow" if any(not finding.kind.no_remedy for finding in shown) else "bold green"
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[Text]:
+    steps = count_text(len(plan.steps), "step")
+    rows = [
+        (
+            "multiply-adds",
+            f"{_large(verdict.macs)}, {share_text(verdict.int8_macs, verdict.macs)} in int8"
+            if verdict.macs
+            else "none",
+        ),
+        (
+            "between steps",
+            f"{bytes_text(verdict.between)}, {share_text(verdict.f32_between, verdict.between)} in f32 ({steps})",
+        ),
+        (
+            "time",
+            (
+                f"{_ms(verdict.estimate.ms)} ms a run at the peak rates of "
+                f"{verdict.machine.description}: an estimate, not a measurement"
+            ),
+        ),
+    ]
+    if verdict.symbols:
+        names = middle_cut(", ".join(map(printable, verdict.symbols)), _ONE_NAME)
+        rows.append(("sizes", f"taken for 1, because the model leaves them open: {names}"))
+    for label, text in rows:
+        yield from _labelled(label, text, width, 2, len("between steps") + 2)
+
+
+def _large(count: int) -> str:
+    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if count >= limit:
+            return f"{count / limit:.3g}{unit}"
+    return str(count)
+
+
+def _ms(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:.0f}"
+
+
+# -- findings --------------------------------------------------------------------------------------
+
+
+def _finding(
+    finding: Finding, verdict: Verdict, width: int, number: int, *, whole: bool = False
+) -> Iterator[Text]:
+    style = {Gain.NUMBERS: "bold red", Gain.NOTHING: "bold"}.get(finding.kind.gain, "bold yellow")
+    head = f"{number}  {finding.what}"
+    gain = _gain(finding, verdict)
+    if len(head) + len(gain) + 3 <= width:
+        yield Text.assemble((head, style), (f"   {gain}", "dim"))  # type: ignore[misc]
+    else:
+        yield from _paragraph(head, width, 0, style)
+        yield Text(f"   {gain}", style="dim")
+    yield from _labelled("at", _layers(finding, whole), width, 3, _LABEL)
+    yield from _labelled("why", f"{finding.kind.why} ({finding.kind.code})", width, 3, _LABEL)
+    tool, _ = finding.kind.remedy(finding.tool)
+    change = printable(finding.change(None if whole else _NAMES))
+    spoken = "" if tool is Tool.ANY else f"{tool.value}: "
+    yield from _labelled("change", f"{spoken}{change}", width, 3, _LABEL, "green")
+
+
+def _gain(finding: Finding, verdict: Verdict) -> str:
+    if finding.kind.gain is Gain.NUMBERS:
+        return "makes outputs wrong"
+    if finding.kind.gain is Gain.ACCURACY:
+        return "costs accuracy"
+    if finding.kind.gain is Gain.NOTHING or not finding.ms:
+        return "costs nothing to speak of"
+    verb = "costs" if finding.kind.no_remedy else "saves"
+    moved = f", {bytes_text(finding.bytes)}" if finding.bytes else ""
+    return f"{verb} about {_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"
+
+
+def _layers(finding: Finding, whole: bool) -> str:
+    if whole:
+        return ", ".join(map(printable, finding.layers))
+    first = middle_cut(printable(finding.layers[0]), _ONE_NAME)
+    left = len(finding.layers) - 1
+    return f"{first} and {left:,} more" if left else first
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
+
+def _labelled(
+    label: str, text: str, width: int, indent: int, room: int, style: str = ""
+) -> Iterator[Text]:
+    lines = _wrapped(text, width - indent - room)
+    for number, line in enumerate(lines):
+        word = label if not number else ""
+        yield Text.assemble(  # type: ignore[misc]
+            (f"{' ' * indent}{word:<{room}}", "dim"), (line, style)
+        )
+
+
+def _paragraph(text: str, width: int, indent: int, style: str = "") -> list[Text]:
+    return [
+        Text(f"{' ' * indent}{line}", style=style)
+        for line in _wrapped(text.strip(), width - indent)
+    ]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 20), break_on_hyphens=False) or [""]
