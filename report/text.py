@@ -5,7 +5,7 @@ rich renderables.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from rich.console import Group, RenderableType
@@ -54,7 +54,7 @@ def plan_report(
         tables: which ones; with the decisions, what was weighed has a row for each operation.
     """
     every = Table.DECISIONS in tables
-    parts = {
+    parts: Mapping[Table, Callable[[], list[RenderableType]]] = {
         Table.STEPS: lambda: steps_part(plan, layout),
         Table.FATES: lambda: fates_part(plan, layout),
         Table.WEIGHED: lambda: weighed_part(plan, layout, every=every),

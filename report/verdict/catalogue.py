@@ -87,16 +87,15 @@ _KINDS = (
     ),
     Kind(
         "absurd-scale",
-        "layer behind a quantizer with an absurd scale",
-        "layers behind quantizers with an absurd scale",
+        "layer next to a quantizer with an absurd scale",
+        "layers next to quantizers with an absurd scale",
         "A scale above 1e30 or below 1e-30: a mask adds -3.4e38, and the calibration took that for data.",
         "one step of its codes is larger than all real values, so they all become 0 there: the "
         "outputs are garbage",
         Gain.NUMBERS,
         remedies={
             Tool.ORT: (
-                "nodes_to_exclude=[{names}] and the nodes that make the mask; or export the mask with "
-                "-10000 in place of -3.4e38"
+                "nodes_to_exclude=[{names}]; or export the mask with -10000 in place of -3.4e38"
             ),
             Tool.NNCF: (
                 "ignored_scope=nncf.IgnoredScope(names=[{names}]), model_type=nncf.ModelType.TRANSFORMER; "

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from ...plan.types import Plan
@@ -156,7 +157,14 @@ def verdict_of(plan: Plan, machine: Machine | None = None) -> Verdict:
 def _findings(view: View, machine: Machine, now: Estimate) -> tuple[Finding, ...]:
     tool = tool_of(view.plan)
     found = [
-        Finding(CATALOGUE[code], steps, _layers(view, steps), 0.0, 0, tool)
+        Finding(
+            CATALOGUE[code],
+            steps,
+            _around(view, steps) if code == "absurd-scale" else _layers(view, steps),
+            0.0,
+            0,
+            tool,
+        )
         for code, steps in about_numbers(view, machine).items()
     ]
     groups: dict[str, list[int]] = defaultdict(list)
@@ -208,45 +216,89 @@ def _remedied(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
         and view.steps[index].primitive not in {"softmax", "layer_normalization", "pooling"}
     ]
     gone = {Effect.CONVERSIONS_GO: converting, Effect.ALL_GO: list(steps)}.get(kind.effect, [])
-    products = [
-        index
-        for index in steps
-        if view.is_product(index) or operator_of(view.steps[index]) in RECURRENT
-    ]
+    products = [index for index in steps if _multiplies(view, index)]
     primitives = steps if kind.effect is Effect.PRIMITIVES else ()
     return Remedied(
         frozenset(written | weights), frozenset(products), frozenset(gone), frozenset(primitives)
     )
 
 
+def _is_f32_product(view: View, index: int) -> bool:
+    return view.is_product(index) and not view.in_int8(index)
+
+
+def _is_recurrent(view: View, index: int) -> bool:
+    return operator_of(view.steps[index]) in RECURRENT
+
+
+def _multiplies(view: View, index: int) -> bool:
+    return view.is_product(index) or _is_recurrent(view, index)
+
+
+def _takes_a_range(view: View, index: int) -> bool:
+    return operator_of(view.steps[index]) == "DynamicRange"
+
+
+def _does_something(view: View, index: int) -> bool:
+    return not view.is_view(index)
+
+
+def _stores_codes(view: View, index: int) -> bool:
+    return not view.floats_written(index)
+
+
+_CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
+    {
+        "f32-product": _is_f32_product,
+        "not-quantized": _multiplies,
+        "unquantized-recurrence": _is_recurrent,
+        "dynamic-quantizer": _takes_a_range,
+        "fallback": View.is_foreign,
+        "quantizer-apart": _stores_codes,
+    }
+)
+"""Code -> which of its steps it is about; for the others, all that are no views."""
+
+
 def _core(view: View, kind: Kind, steps: Sequence[int]) -> Sequence[int]:
     """The steps that a finding is about: not those that only feed them, or move their data."""
-    wanted = {
-        "f32-product": lambda index: view.is_product(index) and not view.in_int8(index),
-        "not-quantized": lambda index: (
-            view.is_product(index) or operator_of(view.steps[index]) in RECURRENT
-        ),
-        "unquantized-recurrence": lambda index: operator_of(view.steps[index]) in RECURRENT,
-        "dynamic-quantizer": lambda index: operator_of(view.steps[index]) == "DynamicRange",
-        "fallback": view.is_foreign,
-        "quantizer-apart": lambda index: not view.floats_written(index),
-    }.get(kind.code, lambda index: not view.is_view(index))
-    found = [index for index in steps if wanted(index)]
+    wanted = _CORES.get(kind.code, _does_something)
+    found = [index for index in steps if wanted(view, index)]
     return found or steps
 
 
 def _layers(
     view: View, steps: Sequence[int], costs: Mapping[int, float] | None = None
 ) -> tuple[str, ...]:
-    """The model's names of steps, each once, the costliest first."""
+    """The model's names of steps, each once, the costliest first: each step by its first node that is
+    no quantizer, if it has one.
+    """
     ordered = sorted(steps, key=lambda index: -(costs or {}).get(index, 0.0))  # stable
-    names = dict.fromkeys(_layer(view, index) for index in ordered)
-    layers = [name for name in names if not _QUANTIZING.search(name)]
-    return tuple(layers or names)
+    return _without_quantizers(next(iter(_plain(view, index))) for index in ordered)
 
 
-def _layer(view: View, index: int) -> str:
-    """The node that a step is called by: the first that is no quantizer, if there is one."""
+def _around(view: View, steps: Sequence[int]) -> tuple[str, ...]:
+    """The nodes next to the last quantizer of each step: what it quantizes, and who reads that."""
+    names: list[str] = []
+    for index in steps:
+        names.append(_plain(view, index)[-1])
+        inside = [name for name in view.steps[index].origin if name in view.plan.quantizers]
+        names += [
+            fate.consumer
+            for fate in view.plan.fates
+            if inside and fate.quantizer == inside[-1] and fate.consumer
+        ]
+    return _without_quantizers(names)
+
+
+def _plain(view: View, index: int) -> list[str]:
+    """The nodes of a step that are no quantizers; where there is none, whatever it has."""
     step = view.steps[index]
     names = Notation(view.plan).origin(step) if step.origin else [step.name]
-    return next((name for name in names if not _QUANTIZING.search(name)), names[0])
+    return [name for name in names if not _QUANTIZING.search(name)] or names
+
+
+def _without_quantizers(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name once; quantizers only where there is nothing else."""
+    found = list(dict.fromkeys(names))
+    return tuple([name for name in found if not _QUANTIZING.search(name)] or found)

@@ -31,7 +31,7 @@ Finder = Callable[[View], Iterable[int]]
 
 def about_numbers(view: View, machine: Machine) -> dict[str, tuple[int, ...]]:
     """Code -> the steps that it concerns; kinds that nothing is of are left out."""
-    finders = _FINDERS if machine.exact_int8 else _FINDERS | _WITHOUT_VNNI
+    finders = {**_FINDERS, **({} if machine.exact_int8 else _WITHOUT_VNNI)}
     found = {code: tuple(sorted(set(finder(view)))) for code, finder in finders.items()}
     return {code: steps for code, steps in found.items() if steps}
 
@@ -54,11 +54,12 @@ def _scales(view: View, step: Step) -> Iterator[float]:
             yield from type_.quant.scale
     for scale in step.attr.scales.values():
         yield from scale.values
+    rounds = any(isinstance(op, Eltwise) and op.algorithm == "round" for op in step.attr.post_ops)
     for op in step.attr.post_ops:
         if isinstance(op, Sum):
             yield op.scale
-        elif isinstance(op, Eltwise) and op.algorithm == "linear":
-            yield op.alpha
+        elif isinstance(op, Eltwise) and op.algorithm == "linear" and rounds:
+            yield op.alpha  # without a rounding it is the mask's own arithmetic
         elif isinstance(op, DepthwiseConv):
             yield from (*op.weights_scale.values, *op.dst_scale.values)
 
@@ -134,7 +135,7 @@ def _weights(view: View) -> Iterator[tuple[int, npt.NDArray[np.int8]]]:
         if codes is None or codes.dtype != np.int8 or codes.ndim < 2 or not codes.size:
             continue
         if view.is_product(index):
-            yield index, codes
+            yield index, codes.astype(np.int8, copy=False)
 
 
 def _centred(step: Step, codes: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:

@@ -26,7 +26,7 @@ _NOTABLE_BYTES = 0.1  # of the bytes read and written
 _WITHOUT_REMEDY = 0.05
 _LABEL = 7
 _ONE_NAME = 56
-_NAMES = 2
+_NAMES = 3
 
 
 def verdict_report(
