@@ -198,8 +198,8 @@ _KINDS = (
         "recurrent layer in f32",
         "recurrent layers in f32",
         "LSTM, GRU or RNN that computes in f32, though its weights or input may be codes.",
-        "the operator has no int8 form in the file, so codes are decoded in front of it; its products "
-        "run in f32, step by step",
+        "no quantizer gives the operator an int8 form: its products run in f32, step by step, and codes "
+        "are decoded in front of it",
         effect=Effect.PRIMITIVES,
         remedies={
             Tool.ORT: (
@@ -328,6 +328,52 @@ _KINDS = (
             ),
             Tool.PYTORCH: "give {names} a qconfig: qconfig_mapping.set_module_name(name, qconfig)",
             Tool.ANY: "put a quantizer in front of both operands of {names}",
+        },
+    ),
+    Kind(
+        "f32-weights",
+        "layer whose weights have no quantizer",
+        "layers whose weights have no quantizer",
+        "A convolution or matrix product behind codes, with weights in f32 or of more than 8 bits.",
+        "codes are multiplied by codes only: the input is decoded, and the layer runs in f32",
+        remedies={
+            Tool.ORT: "weight_type=QuantType.QInt8, and no wider type for {names} in TensorQuantOverrides",
+            Tool.NNCF: "take the weights of {names} out of ignored_scope",
+            Tool.PYTORCH: "weight=default_per_channel_weight_observer in the qconfig of {names}",
+            Tool.ANY: "quantize the weights of {names} to 8 bits",
+        },
+    ),
+    Kind(
+        "asymmetric-weights",
+        "layer with asymmetric weights",
+        "layers with asymmetric weights",
+        "Weights with a zero point that is not 0, or with several.",
+        "a zero point of weights needs a sum over every window of the input: convolutions take none, "
+        "so the layer runs in f32",
+        remedies={
+            Tool.ORT: 'weight_type=QuantType.QInt8, extra_options={{"WeightSymmetric": True}}',
+            Tool.NNCF: (
+                "weights_quantization_params=QuantizationParameters(mode=QuantizationScheme.SYMMETRIC), "
+                "which is the default"
+            ),
+            Tool.PYTORCH: "torch.per_channel_symmetric for weights in the qconfig of {names}",
+            Tool.ANY: "quantize the weights of {names} symmetrically",
+        },
+    ),
+    Kind(
+        "weights-along-inputs",
+        "layer with scales along its input channels",
+        "layers with scales along their input channels",
+        "Per-channel weights whose axis is not that of the output channels.",
+        "a product sums over input channels, so their factors cannot stand behind the sum: the layer "
+        "runs in f32",
+        remedies={
+            Tool.ORT: (
+                'extra_options={{"QDQOpTypePerChannelSupportToAxis": {{"MatMul": 1, "Conv": 0}}}} for '
+                "{names}"
+            ),
+            Tool.PYTORCH: "ch_axis=0 (ConvTranspose: 1) in the weight observer of {names}",
+            Tool.ANY: "quantize the weights of {names} along their output channels",
         },
     ),
     Kind(

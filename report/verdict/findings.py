@@ -15,7 +15,7 @@ from .catalogue import CATALOGUE, Effect, Gain, Kind
 from .estimate import Estimate, Remedied, estimate_of, step_ms
 from .machine import Machine, this_machine
 from .numbers import about_numbers
-from .recognize import claims
+from .recognize import claims, is_quantized
 from .remedies import Tool, tool_of
 from .view import View
 from .work import RECURRENT, bytes_of, operator_of, symbols_of, work_of
@@ -36,6 +36,7 @@ class Finding:
         ms, bytes: the estimate of what the remedy saves, or, where there is none, of what these
             steps cost beyond int8; 0 for what is about numbers.
         tool: whose words the remedy is in.
+        reasons: why the composer did not multiply codes there, in its own words; may be empty.
     """
 
     kind: Kind
@@ -44,6 +45,7 @@ class Finding:
     ms: float
     bytes: int
     tool: Tool
+    reasons: tuple[str, ...] = ()
 
     @property
     def what(self) -> str:
@@ -71,6 +73,7 @@ class Verdict:
 
     Attributes:
         machine: the machine.
+        quantized: the model holds quantizers, or codes.
         macs, int8_macs: multiply-adds, and those of 8-bit codes.
         between, f32_between: bytes of the values that a step writes and another one reads, and
             those in floating point.
@@ -81,6 +84,7 @@ class Verdict:
     """
 
     machine: Machine
+    quantized: bool
     macs: int
     int8_macs: int
     between: int
@@ -105,7 +109,7 @@ def findings(plan: Plan) -> list[dict[str, Any]]:
 
     Returns:
         One dictionary a finding, the most important first, with the keys of docs/json-schema.md:
-        `code`, `what`, `why`, `gain`, `remedy`, `change`, `tool`, `layers`, `steps`, `bytes`,
+        `code`, `what`, `why`, `reasons`, `gain`, `remedy`, `change`, `tool`, `layers`, `steps`, `bytes`,
         `ms`. Times are
         estimates for this machine, not measurements.
     """
@@ -118,6 +122,7 @@ def as_data(finding: Finding) -> dict[str, Any]:
         "code": finding.kind.code,
         "what": finding.what,
         "why": finding.kind.why,
+        "reasons": list(finding.reasons),
         "gain": finding.kind.gain.value,
         "remedy": not finding.kind.no_remedy,
         "change": finding.change(),
@@ -144,6 +149,7 @@ def verdict_of(plan: Plan, machine: Machine | None = None) -> Verdict:
     estimate = estimate_of(plan, machine)
     return Verdict(
         machine,
+        is_quantized(view),
         sum(item.macs for item in work),
         sum(item.macs for item in work if item.int8),
         sum(bytes_of(plan, value) for value in between),
@@ -194,9 +200,9 @@ def _timed(
         after = estimate_of(view.plan, machine, _remedied(view, kind, steps))
         ms, saved = max(0.0, now.ms - after.ms), max(0, now.bytes - after.bytes)
     costs = {index: step_ms(view.plan, index, machine) for index in steps}
-    return Finding(
-        kind, tuple(steps), _layers(view, _core(view, kind, steps), costs), ms, saved, tool
-    )
+    core = _core(view, kind, steps)
+    reasons = dict.fromkeys(reason for index in core for reason in view.refusals(index))
+    return Finding(kind, tuple(steps), _layers(view, core, costs), ms, saved, tool, tuple(reasons))
 
 
 def _remedied(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
@@ -249,6 +255,9 @@ def _stores_codes(view: View, index: int) -> bool:
 
 _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
     {
+        "f32-weights": _is_f32_product,
+        "asymmetric-weights": _is_f32_product,
+        "weights-along-inputs": _is_f32_product,
         "f32-product": _is_f32_product,
         "not-quantized": _multiplies,
         "unquantized-recurrence": _is_recurrent,

@@ -17,7 +17,7 @@ from ...plan.types import Step
 from .view import View
 from .work import RECURRENT, elements_of, operator_of
 
-__all__ = ["claims", "is_suspect"]
+__all__ = ["claims", "is_quantized", "is_suspect"]
 
 Rule = Callable[[View], Iterable[int]]
 
@@ -48,7 +48,7 @@ def is_suspect(view: View, index: int) -> bool:
 def claims(view: View) -> dict[int, str]:
     """Step -> the code of its finding, in the order of the steps."""
     found: dict[int, str] = {}
-    rules = _RULES if _is_quantized(view) else _UNQUANTIZED
+    rules = _RULES if is_quantized(view) else _UNQUANTIZED
     for code, rule in rules.items():
         for index in rule(view):
             found.setdefault(index, code)
@@ -63,7 +63,8 @@ def claims(view: View) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
-def _is_quantized(view: View) -> bool:
+def is_quantized(view: View) -> bool:
+    """True where the model holds quantizers, or a step computes on codes."""
     return bool(view.plan.quantizers) or any(map(view.in_int8, range(len(view.steps))))
 
 
@@ -260,6 +261,38 @@ def f32_product(view: View) -> Iterable[int]:
     """Convolutions and matrix products in f32, and what writes f32 for them."""
     products = _float_products(view)
     return products | _feeding(view, products)
+
+
+def f32_weights(view: View) -> Iterable[int]:
+    """Products whose weights are f32, or codes of more than 8 bits."""
+    return _refused(view, "the weights are not quantized", "the weights have more than 8 bits")
+
+
+def asymmetric_weights(view: View) -> Iterable[int]:
+    """Products whose weights have a zero point that the primitive does not take."""
+    return _refused(
+        view,
+        "takes no zero point on its weights",
+        "the zero points of the weights differ",
+        "the zero point of the weights is none of their codes",
+    )
+
+
+def weights_along_inputs(view: View) -> Iterable[int]:
+    """Products whose weights have a scale for each input channel."""
+    return _refused(view, "the weights are quantized along another axis")
+
+
+def _refused(view: View, *reasons: str) -> set[int]:
+    """Products in f32 that the composer refused to multiply in int8 for one of these reasons, and
+    what writes f32 for them.
+    """
+    found = {
+        index
+        for index in _float_products(view)
+        if any(reason in told for told in view.refusals(index) for reason in reasons)
+    }
+    return found | _feeding(view, found)
 
 
 def table(view: View) -> Iterable[int]:
@@ -471,6 +504,9 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "fractional-zero-point": fractional_zero,
         "dynamic-quantizer": dynamic_quantizer,
         "f32-embedding": embedding,
+        "f32-weights": f32_weights,
+        "asymmetric-weights": asymmetric_weights,
+        "weights-along-inputs": weights_along_inputs,
         "f32-product": f32_product,
         "concat-parameters": concat_parameters,
         "code-table": table,

@@ -4,6 +4,7 @@ same in a pipe.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -27,6 +28,9 @@ _WITHOUT_REMEDY = 0.05
 _LABEL = 7
 _ONE_NAME = 56
 _NAMES = 3
+_UNSPECIFIC = "f32-product"  # whose reasons are several: other kinds are one reason each
+_TIED = "\u00a0"  # a blank at which no line ends
+_UNITS = re.compile(r"(?<=\d )(ms|%|GHz|GiB|MiB|KiB|bytes|cores?)(?![\w])")
 
 
 def verdict_report(
@@ -48,7 +52,7 @@ def verdict_report(
         parts += [Text(), *_finding(finding, verdict, width, number)]
     left = len(verdict.findings) - len(shown)
     more = (
-        f"--findings lists {count_text(left, 'kind')} more that cost little or nothing; "
+        f"--findings lists {left} more {'kind' if left == 1 else 'kinds'} that cost little or nothing; "
         if left
         else ""
     )
@@ -67,11 +71,12 @@ def verdict_report(
 def findings_report(
     plan: Plan, verdict: Verdict, layout: Layout, *, title: str = ""
 ) -> RenderableType:
-    """Every finding, with all of its layers."""
+    """Every finding, with all of its layers, one a line; in a pipe their names are whole."""
     width = min(layout.width or WIDTH, WIDTH)
     parts: list[RenderableType] = [_heading(plan, title)]
     for number, finding in enumerate(verdict.findings, 1):
-        parts += [Text(), *_finding(finding, verdict, width, number, whole=True)]
+        room = None if layout.width is None else width - 3 - _LABEL
+        parts += [Text(), *_finding(finding, verdict, width, number, room)]
     if not verdict.findings:
         parts += _paragraph("No findings: nothing here writes f32 or runs outside int8.", width, 2)
     return Group(*parts)
@@ -85,9 +90,8 @@ def is_shown(finding: Finding, verdict: Verdict) -> bool:
         return finding.kind.gain is not Gain.NOTHING
     time = finding.ms / verdict.estimate.ms if verdict.estimate.ms else 0.0
     moved = finding.bytes / verdict.estimate.bytes if verdict.estimate.bytes else 0.0
-    if finding.kind.no_remedy:
-        return time >= _WITHOUT_REMEDY
-    return time >= _NOTABLE or moved >= _NOTABLE_BYTES
+    least = _WITHOUT_REMEDY if finding.kind.no_remedy else _NOTABLE
+    return time >= least or moved >= _NOTABLE_BYTES
 
 
 def share_text(part: int, whole: int) -> str:
@@ -111,12 +115,7 @@ def _heading(plan: Plan, title: str) -> Text:
 
 def _answer(verdict: Verdict, shown: Sequence[Finding]) -> str:
     wrong = [finding for finding in shown if finding.kind.gain is Gain.NUMBERS]
-    codes = {finding.kind.code for finding in shown}
-    state = (
-        "The model is not quantized: nothing runs in int8."
-        if "not-quantized" in codes
-        else _state(verdict)
-    )
+    state = _state(verdict) if verdict.quantized else "The model is not quantized."
     warning = f"The outputs are probably garbage: {wrong[0].what}. " if wrong else ""
     return f"{warning}{state} {_outlook(verdict, shown)}"
 
@@ -203,7 +202,7 @@ def _ms(value: float) -> str:
 
 
 def _finding(
-    finding: Finding, verdict: Verdict, width: int, number: int, *, whole: bool = False
+    finding: Finding, verdict: Verdict, width: int, number: int, names: int | None = 0
 ) -> Iterator[Text]:
     style = {Gain.NUMBERS: "bold red", Gain.NOTHING: "bold"}.get(finding.kind.gain, "bold yellow")
     head = f"{number}  {finding.what}"
@@ -213,10 +212,16 @@ def _finding(
     else:
         yield from _paragraph(head, width, 0, style)
         yield Text(f"   {gain}", style="dim")
-    yield from _labelled("at", _layers(finding, whole), width, 3, _LABEL)
+    if names == 0:
+        yield from _labelled("at", _layers(finding), width, 3, _LABEL)
+    for place, layer in enumerate(finding.layers if names != 0 else ()):
+        word = "" if place else "at"
+        yield Text.assemble((f"   {word:<{_LABEL}}", "dim"), middle_cut(printable(layer), names))
     yield from _labelled("why", f"{finding.kind.why} ({finding.kind.code})", width, 3, _LABEL)
+    if finding.reasons and finding.kind.code == _UNSPECIFIC:
+        yield from _labelled("found", "; ".join(finding.reasons), width, 3, _LABEL)
     tool, _ = finding.kind.remedy(finding.tool)
-    change = printable(finding.change(None if whole else _NAMES))
+    change = printable(finding.change(_NAMES))
     spoken = "" if tool is Tool.ANY else f"{tool.value}: "
     yield from _labelled("change", f"{spoken}{change}", width, 3, _LABEL, "green")
 
@@ -233,9 +238,7 @@ def _gain(finding: Finding, verdict: Verdict) -> str:
     return f"{verb} about {_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"
 
 
-def _layers(finding: Finding, whole: bool) -> str:
-    if whole:
-        return ", ".join(map(printable, finding.layers))
+def _layers(finding: Finding) -> str:
     first = middle_cut(printable(finding.layers[0]), _ONE_NAME)
     left = len(finding.layers) - 1
     return f"{first} and {left:,} more" if left else first
@@ -263,4 +266,6 @@ def _paragraph(text: str, width: int, indent: int, style: str = "") -> list[Text
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(width, 20), break_on_hyphens=False) or [""]
+    tied = _UNITS.sub(f"{_TIED}\\g<0>", text).replace(f" {_TIED}", _TIED)
+    lines = textwrap.wrap(tied, max(width, 20), break_on_hyphens=False) or [""]
+    return [line.replace(_TIED, " ") for line in lines]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...ir.decision import Outcome
 from ...ir.types import TensorType
 from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import OPERANDS
@@ -42,6 +43,10 @@ class View:
         self.producer = {
             value: index for index, step in enumerate(plan.steps) for value in step.outputs if value
         }
+        self._refused: dict[str, list[str]] = {}
+        for decision in plan.decisions:
+            if decision.outcome is Outcome.REFUSED and decision.rule.endswith(" in int8"):
+                self._refused.setdefault(decision.subject, []).append(decision.reason)
         self.readers: dict[str, list[Reading]] = {}
         for index, step in enumerate(plan.steps):
             for value, role in _read(step):
@@ -86,6 +91,11 @@ class View:
     def in_int8(self, index: int) -> bool:
         """True where a step computes on 8-bit codes."""
         return runs_in_int8(self.plan, self.steps[index])
+
+    def refusals(self, index: int) -> list[str]:
+        """Why the composer did not multiply codes at the nodes of a step; empty where it did."""
+        names = self.steps[index].origin
+        return [reason for name in names for reason in self._refused.get(name, ())]
 
     def in_int8_source(self, index: int) -> bool:
         """True where the first argument of a step is codes."""

@@ -71,7 +71,8 @@ def test_the_screen_fits(plans: dict[str, Plan], rendered, width: int | None) ->
         verdict = verdict_of(plan, MACHINES[0])
         for report in (verdict_report, findings_report):
             lines = rendered(report(plan, verdict, layout), layout)
-            assert max(map(len, lines)) <= min(width or WIDTH, WIDTH), name
+            if layout is not PIPE or report is verdict_report:
+                assert max(map(len, lines)) <= min(width or WIDTH, WIDTH), name
 
 
 def test_the_corpus_holds_most_kinds(plans: dict[str, Plan]) -> None:

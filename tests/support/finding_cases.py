@@ -151,6 +151,30 @@ def f32_product(cured: bool) -> onnx.ModelProto:
     return net.proto()
 
 
+def f32_weights(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    weights = "" if cured else net.constant(random([8, 8, 3, 3]))
+    net.conv(net.quantized("x"), "conv", out="y", weights=weights)
+    return net.proto()
+
+
+def asymmetric_weights(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    zero = np.int8(0 if cured else 3)
+    parameters = (net.constant(np.float32(0.01)), net.constant(zero))
+    data = net.constant(codes((8, 8, 3, 3)))
+    net.conv(net.quantized("x"), "conv", "y", net.op("DequantizeLinear", data, *parameters))
+    return net.proto()
+
+
+def weights_along_inputs(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    scales = np.linspace(0.01, 0.02, 8).astype(np.float32)
+    weights = net.weights(codes((8, 8, 3, 3)), scales, axis=0 if cured else 1)
+    net.conv(net.quantized("x"), "conv", out="y", weights=weights)
+    return net.proto()
+
+
 def concatenation(cured: bool) -> onnx.ModelProto:
     net = Net()
     source = net.quantized("x")
@@ -258,6 +282,9 @@ CASES: dict[str, Case] = {
     "fractional-zero-point": fractional_zero,
     "dynamic-quantizer": dynamic,
     "f32-embedding": embedding,
+    "f32-weights": f32_weights,
+    "asymmetric-weights": asymmetric_weights,
+    "weights-along-inputs": weights_along_inputs,
     "f32-product": f32_product,
     "concat-parameters": concatenation,
     "code-table": table,
