@@ -337,7 +337,7 @@ _KINDS = (
         "A convolution or matrix product behind codes, with weights in f32 or of more than 8 bits.",
         "codes are multiplied by codes only: the input is decoded, and the layer runs in f32",
         remedies={
-            Tool.ORT: "weight_type=QuantType.QInt8, and no wider type for {names} in TensorQuantOverrides",
+            Tool.ORT: "take {names} out of nodes_to_exclude; weight_type=QuantType.QInt8",
             Tool.NNCF: "take the weights of {names} out of ignored_scope",
             Tool.PYTORCH: "weight=default_per_channel_weight_observer in the qconfig of {names}",
             Tool.ANY: "quantize the weights of {names} to 8 bits",
@@ -399,7 +399,7 @@ _KINDS = (
         "activation as a table of codes",
         "activations as tables of codes",
         "An activation between two quantizers whose arithmetic is a table of 256 entries.",
-        "one byte in, one byte out; NumPy looks it up",
+        "one byte in, one byte out: a kernel of its own looks it up",
         Gain.NOTHING,
         no_remedy="nothing to change: a table costs less than the arithmetic",
     ),
@@ -450,7 +450,8 @@ _KINDS = (
         "step around operations in f32",
         "steps around operations in f32",
         "Softmax, layer norm, or other arithmetic that reads f32, and the layers that write f32 for it.",
-        "softmax and layer norm read f32 here: what makes their input writes four bytes an element",
+        "softmax, layer norm, resizing and their like read f32 here: what makes their input writes four "
+        "bytes an element",
         no_remedy="no quantizer helps: these operations compute in f32, quantized around or not",
     ),
     Kind(

@@ -53,12 +53,13 @@ class Estimate:
 
 
 _AS_IT_IS = Remedied()
+_HAS_KERNEL = frozenset({"Gather", "Lookup"})
 
 
 def on_numpy(step: Step) -> bool:
     """True for a step that no primitive computes or copies."""
-    foreign = step.primitive.startswith("onnx.")
-    return foreign and step.primitive not in MOVES and operator_of(step) != "Gather"
+    foreign = step.primitive.startswith("onnx.") and step.primitive not in MOVES
+    return foreign and operator_of(step) not in _HAS_KERNEL
 
 
 def step_work(plan: Plan, index: int, change: Remedied = _AS_IT_IS) -> Work:

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
+from rich.text import Text as RichText
 
 from ...errors import printable
 from ...plan.types import Plan
@@ -107,10 +108,10 @@ def share_text(part: int, whole: int) -> str:
 # -- the answer ------------------------------------------------------------------------------------
 
 
-def _heading(plan: Plan, title: str) -> Text:
+def _heading(plan: Plan, title: str) -> RichText:
     done = "converted" if "converted" in plan.options else "compiled"
     name = title or title_text(plan.name) or "(a model without a name)"
-    return heading(name, f"{done} for {plan.target}")  # type: ignore[return-value]
+    return heading(name, f"{done} for {plan.target}")
 
 
 def _answer(verdict: Verdict, shown: Sequence[Finding]) -> str:
@@ -159,7 +160,7 @@ def _answer_style(shown: Sequence[Finding]) -> str:
 # -- numbers ---------------------------------------------------------------------------------------
 
 
-def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[Text]:
+def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
     steps = count_text(len(plan.steps), "step")
     rows = [
         (
@@ -203,12 +204,12 @@ def _ms(value: float) -> str:
 
 def _finding(
     finding: Finding, verdict: Verdict, width: int, number: int, names: int | None = 0
-) -> Iterator[Text]:
+) -> Iterator[RichText]:
     style = {Gain.NUMBERS: "bold red", Gain.NOTHING: "bold"}.get(finding.kind.gain, "bold yellow")
     head = f"{number}  {finding.what}"
     gain = _gain(finding, verdict)
     if len(head) + len(gain) + 3 <= width:
-        yield Text.assemble((head, style), (f"   {gain}", "dim"))  # type: ignore[misc]
+        yield Text.assemble((head, style), (f"   {gain}", "dim"))
     else:
         yield from _paragraph(head, width, 0, style)
         yield Text(f"   {gain}", style="dim")
@@ -249,16 +250,14 @@ def _layers(finding: Finding) -> str:
 
 def _labelled(
     label: str, text: str, width: int, indent: int, room: int, style: str = ""
-) -> Iterator[Text]:
+) -> Iterator[RichText]:
     lines = _wrapped(text, width - indent - room)
     for number, line in enumerate(lines):
         word = label if not number else ""
-        yield Text.assemble(  # type: ignore[misc]
-            (f"{' ' * indent}{word:<{room}}", "dim"), (line, style)
-        )
+        yield Text.assemble((f"{' ' * indent}{word:<{room}}", "dim"), (line, style))
 
 
-def _paragraph(text: str, width: int, indent: int, style: str = "") -> list[Text]:
+def _paragraph(text: str, width: int, indent: int, style: str = "") -> list[RichText]:
     return [
         Text(f"{' ' * indent}{line}", style=style)
         for line in _wrapped(text.strip(), width - indent)
