@@ -122,6 +122,9 @@ def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
             + operands,
             "outputs": [_type(plan.type(value)) if value else "" for value in step.outputs],
         },
+        "scales": {name: _record(scale) for name, scale in step.attr.scales.items()},
+        "zero_points": {name: _record(zero) for name, zero in step.attr.zero_points.items()},
+        "output_scales": _json(step.attr.output_scales),
         "post_ops": [_post_op(op) for op in step.attr.post_ops],
         "origin": list(step.origin),
     }

@@ -66,10 +66,25 @@ def test_the_keys_are_the_fixed_and_documented_ones(document) -> None:
     for step in document["steps"]:
         assert (
             list(step)
-            == ["index", "primitive", "inputs", "outputs", "types", "post_ops", "origin"]
+            == [
+                "index",
+                "primitive",
+                "inputs",
+                "outputs",
+                "types",
+                "scales",
+                "zero_points",
+                "output_scales",
+                "post_ops",
+                "origin",
+            ]
             == documented("An entry of `steps`")
         )
         assert list(step["types"]) == ["inputs", "outputs"]
+        assert all(
+            list(given) == ["values", "mask"]
+            for given in (*step["scales"].values(), *step["zero_points"].values())
+        )
         for op in step["post_ops"]:
             (line,) = [
                 line for line in SCHEMA.splitlines() if line.startswith(f"| `{op['kind']}` |")
