@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 from ...plan.types import Plan
-from ..notation import Notation
 from .catalogue import CATALOGUE, Effect, Gain, Kind
 from .estimate import Estimate, Remedied, estimate_of, step_ms
 from .machine import Machine, this_machine
@@ -303,7 +302,8 @@ def _around(view: View, steps: Sequence[int]) -> tuple[str, ...]:
 def _plain(view: View, index: int) -> list[str]:
     """The nodes of a step that are no quantizers; where there is none, whatever it has."""
     step = view.steps[index]
-    names = Notation(view.plan).origin(step) if step.origin else [step.name]
+    nodes = [name for name in step.origin if name not in view.plan.quantizers]
+    names = nodes or list(step.origin) or [step.name]
     return [name for name in names if not _QUANTIZING.search(name)] or names
 
 

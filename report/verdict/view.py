@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ...ir.decision import Outcome
 from ...ir.types import TensorType
@@ -13,6 +14,8 @@ from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import OPERANDS
 from ...plan.types import Plan, Step, runs_in_int8
 from .work import MOVES, VIEWS, operator_of
+
+Item = TypeVar("Item")
 
 __all__ = ["PRODUCTS", "Reading", "View"]
 
@@ -51,6 +54,7 @@ class View:
         for index, step in enumerate(plan.steps):
             for value, role in _read(step):
                 self.readers.setdefault(value, []).append(Reading(index, role))
+        self._behind, self._in_front = self._look_ahead(), self._look_back()
 
     def type(self, value: str) -> TensorType | None:
         """The type of a value, or None where the plan does not say it."""
@@ -116,33 +120,37 @@ class View:
         """True of a step that moves no data at all."""
         return self.steps[index].primitive in VIEWS
 
-    def behind(self, value: str) -> Iterator[Reading]:
+    def behind(self, value: str) -> tuple[Reading, ...]:
         """Who reads a value, looking through steps that only move it."""
-        seen, waiting = set(), [value]
-        while waiting:
-            name = waiting.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            for reading in self.readers.get(name, ()):
-                if self.is_move(reading.step):
-                    waiting += [output for output in self.steps[reading.step].outputs if output]
-                else:
-                    yield reading
+        return self._behind.get(value, ())
 
-    def in_front(self, value: str) -> Iterator[int]:
+    def in_front(self, value: str) -> tuple[int, ...]:
         """The steps that computed a value, looking through steps that only move it."""
-        seen, waiting = set(), [value]
-        while waiting:
-            name = waiting.pop()
-            index = self.producer.get(name)
-            if name in seen or index is None:
-                continue
-            seen.add(name)
-            if self.is_move(index):
-                waiting += [given for _, given in self.steps[index].args]
-            else:
-                yield index
+        return self._in_front.get(value, ())
+
+    def _look_ahead(self) -> dict[str, tuple[Reading, ...]]:
+        found: dict[str, tuple[Reading, ...]] = {}
+        for value in (
+            *(v for step in reversed(self.steps) for v in step.outputs),
+            *self.plan.inputs,
+        ):
+            parts = [
+                found.get(output, ())
+                for reading in self.readers.get(value, ())
+                if self.is_move(reading.step)
+                for output in self.steps[reading.step].outputs
+            ]
+            own = tuple(item for item in self.readers.get(value, ()) if not self.is_move(item.step))
+            found[value] = _joined(own, *parts)
+        return found
+
+    def _look_back(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {}
+        for index, step in enumerate(self.steps):
+            own = () if self.is_move(index) else (index,)
+            given = [found.get(name, ()) for _, name in step.args] if self.is_move(index) else []
+            found.update(dict.fromkeys(step.outputs, _joined(own, *given)))
+        return found
 
     def readings(self, index: int) -> list[Reading]:
         """Who reads the floats that a step writes, looking through moves."""
@@ -153,6 +161,14 @@ class View:
         for value, index in self.producer.items():
             if value in self.readers and not self.is_view(index):
                 yield value
+
+
+def _joined(*parts: tuple[Item, ...]) -> tuple[Item, ...]:
+    """All items, each once; of one part the part itself, so that long chains of moves share it."""
+    filled = [part for part in parts if part]
+    if len(filled) == 1:
+        return filled[0]
+    return tuple(dict.fromkeys(item for part in filled for item in part))
 
 
 def _read(step: Step) -> Iterator[tuple[str, str]]:

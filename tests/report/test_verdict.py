@@ -19,6 +19,7 @@ from fqfuse.report.verdict.findings import verdict_of
 from fqfuse.report.verdict.machine import machine_from, this_machine
 from fqfuse.report.verdict.remedies import Tool, tool_of
 from fqfuse.report.verdict.screen import findings_report, share_text, verdict_report
+from fqfuse.report.verdict.view import View
 from fqfuse.report.verdict.work import work_of
 
 ROOT = Path(__file__).parents[2]
@@ -194,3 +195,15 @@ def test_a_constant_that_is_no_data_is_no_absurd_scale() -> None:
     net.conv(net.quantized(hidden), "conv2", out="y")
     codes = {f.kind.code for f in verdict_of(fqfuse.compile(net.proto()), MACHINE).findings}
     assert "absurd-scale" not in codes
+
+
+def test_a_long_chain_of_moves_shares_what_lies_behind_it() -> None:
+    """Otherwise the verdict on n moves would take n * n steps."""
+    lines = ["plan p target=onednn-v3", "  in %v0 : f32[4,4]"]
+    for number in range(300):
+        moved = f"onnx.Transpose<Transpose>(data=%v{number}){{perm=[1,0]}}"
+        lines.append(f"  #{number} %v{number + 1} : f32[4,4] = {moved} ; move{number}")
+    lines += ["  #300 %y : f32[4,4] = softmax<Softmax>(src=%v300) ; softmax", "  out %y"]
+    view = View(parse_plan("\n".join(lines)))
+    assert [reading.step for reading in view.behind("v1")] == [300]
+    assert all(view.behind(f"v{number}") is view.behind("v300") for number in range(1, 300))
