@@ -20,7 +20,7 @@ from fqfuse.report.verdict.machine import machine_from, this_machine
 from fqfuse.report.verdict.remedies import Tool, tool_of
 from fqfuse.report.verdict.screen import findings_report, share_text, verdict_report
 from fqfuse.report.verdict.view import View
-from fqfuse.report.verdict.work import work_of
+from fqfuse.report.verdict.work import operator_of, work_of
 
 ROOT = Path(__file__).parents[2]
 MACHINE = machine_from("flags\t\t: avx512_vnni\n", cores=4, clock=3.0)
@@ -80,7 +80,7 @@ def test_multiply_adds_and_bytes_by_hand() -> None:
 
 def test_a_recurrence_multiplies_input_and_state_in_every_step() -> None:
     plan = fqfuse.compile(CASES["unquantized-recurrence"](False))
-    (step,) = [step for step in plan.steps if step.primitive == "onnx.RNN"]
+    (step,) = [step for step in plan.steps if operator_of(step) == "RNN"]
     assert work_of(plan, step).macs == 4 * 2 * (16 * 16 + 16 * 16)
 
 

@@ -68,12 +68,11 @@ def unused_sign(cured: bool) -> onnx.ModelProto:
 def recurrence(cured: bool) -> onnx.ModelProto:
     """The remedy: the cell as matrix products and activations, here one step of a plain RNN."""
     net = Net()
-    source = net.quantized("x")
     if cured:
-        hidden = net.op("Tanh", net.matmul(source, "cell"))
+        hidden = net.op("Tanh", net.matmul(net.quantized("x"), "cell"))
     else:
-        weights = [net.weights(codes((1, 16, 16)), np.float32(0.01)) for _ in range(2)]
-        steps = net.op("RNN", source, *weights, name="cell", hidden_size=16)
+        weights = [net.constant(random([1, 16, 16], seed)) for seed in range(2)]
+        steps = net.op("RNN", "x", *weights, name="cell", hidden_size=16)
         hidden = net.op("Reshape", steps, net.constant(np.array([4, 2, 16])))
     net.matmul(net.quantized(hidden), "fc", out="y")
     return net.proto(inputs={"x": [4, 2, 16]})
