@@ -99,10 +99,10 @@ def summary_json(plan: Plan) -> dict[str, Json]:
 
 def _verdict(verdict: Verdict) -> dict[str, Json]:
     return {
-        "macs": verdict.macs,
-        "int8_macs": verdict.int8_macs,
-        "bytes_between": verdict.between,
-        "f32_bytes_between": verdict.f32_between,
+        "macs": verdict.shares.macs,
+        "int8_macs": verdict.shares.int8_macs,
+        "bytes_between": verdict.shares.between,
+        "f32_bytes_between": verdict.shares.f32_between,
         "ms": float(f"{verdict.estimate.ms:.4g}"),
         "bytes": verdict.estimate.bytes,
         "machine": verdict.machine.description,

@@ -20,6 +20,7 @@ from .notation import bytes_text, count_text, title_text
 from .refusals import decisions_part, refusals_part
 from .steps import steps_part
 from .summary import Summary, summary_of
+from .verdict.shares import shares_of
 from .weighed import weighed_part
 
 __all__ = ["Table", "converted_report", "plan_report", "short_report", "summary_report"]
@@ -119,6 +120,7 @@ def _summary_part(
 
 
 def _totals(summary: Summary, plan: Plan) -> list[tuple[str, RichText]]:
+    shares = shares_of(plan)
     kinds = ", ".join(f"{kind.steps} {name}" for name, kind in summary.kinds.items())
     attributes = [
         f"{name} on {count_text(count, 'step')}" for name, count in summary.attributes.items()
@@ -135,6 +137,8 @@ def _totals(summary: Summary, plan: Plan) -> list[tuple[str, RichText]]:
         ("outputs", _values(plan, plan.outputs)),
         ("steps", Text(steps)),
         ("int8", _int8(summary)),
+        ("multiply-adds", Text(shares.arithmetic)),
+        ("between steps", Text(shares.handed_on)),
         ("attributes", Text(", ".join(attributes) or "none")),
         ("post-ops", Text(", ".join(post_ops) or "none")),
         ("constants", Text(f"{summary.constants:,}, {bytes_text(summary.constant_bytes)}")),

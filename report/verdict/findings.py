@@ -16,8 +16,9 @@ from .machine import Machine, this_machine
 from .numbers import about_numbers
 from .recognize import claims, is_quantized
 from .remedies import Tool, tool_of
+from .shares import Shares, shares_of
 from .view import View
-from .work import RECURRENT, bytes_of, operator_of, symbols_of, work_of
+from .work import RECURRENT, operator_of, symbols_of
 
 __all__ = ["Finding", "Verdict", "as_data", "findings", "verdict_of"]
 
@@ -73,9 +74,7 @@ class Verdict:
     Attributes:
         machine: the machine.
         quantized: the model holds quantizers, or codes.
-        macs, int8_macs: multiply-adds, and those of 8-bit codes.
-        between, f32_between: bytes of the values that a step writes and another one reads, and
-            those in floating point.
+        shares: of the arithmetic in int8, and of the bytes between steps in f32.
         estimate: of a whole run.
         symbols: sizes that were taken for 1.
         findings: wrong numbers in front, then time by the estimated gain, the largest first, then
@@ -84,23 +83,10 @@ class Verdict:
 
     machine: Machine
     quantized: bool
-    macs: int
-    int8_macs: int
-    between: int
-    f32_between: int
+    shares: Shares
     estimate: Estimate
     symbols: tuple[str, ...]
     findings: tuple[Finding, ...]
-
-    @property
-    def int8_share(self) -> float:
-        """Share of multiply-adds in int8; 1 where there are none."""
-        return self.int8_macs / self.macs if self.macs else 1.0
-
-    @property
-    def f32_share(self) -> float:
-        """Share of the bytes between steps in f32."""
-        return self.f32_between / self.between if self.between else 0.0
 
 
 def findings(plan: Plan) -> list[dict[str, Any]]:
@@ -142,17 +128,11 @@ def verdict_of(plan: Plan, machine: Machine | None = None) -> Verdict:
     """
     machine = machine or this_machine()
     view = View(plan)
-    work = [work_of(plan, step) for step in plan.steps]
-    between = list(view.between())
-    floats = [value for value in between if view.is_float(value)]
     estimate = estimate_of(plan, machine)
     return Verdict(
         machine,
         is_quantized(view),
-        sum(item.macs for item in work),
-        sum(item.macs for item in work if item.int8),
-        sum(bytes_of(plan, value) for value in between),
-        sum(bytes_of(plan, value) for value in floats),
+        shares_of(plan, view),
         estimate,
         symbols_of(plan),
         _findings(view, machine, estimate),

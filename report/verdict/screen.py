@@ -18,8 +18,9 @@ from ..notation import bytes_text, count_text, middle_cut, title_text
 from .catalogue import Gain
 from .findings import Finding, Verdict
 from .remedies import Tool
+from .shares import Shares, share_text
 
-__all__ = ["WIDTH", "findings_report", "is_shown", "share_text", "verdict_report"]
+__all__ = ["WIDTH", "findings_report", "is_shown", "verdict_report"]
 
 WIDTH = 80
 _SHOWN = 5
@@ -95,16 +96,6 @@ def is_shown(finding: Finding, verdict: Verdict) -> bool:
     return time >= least or moved >= _NOTABLE_BYTES
 
 
-def share_text(part: int, whole: int) -> str:
-    """A share in percent that says `100 %` of all, and `0 %` of nothing, only."""
-    percent = 100 * part / whole if whole else 0.0
-    if part and percent < 1:
-        return "under 1 %"
-    if part < whole and percent > 99:
-        return "over 99 %"
-    return f"{percent:.0f} %"
-
-
 # -- the answer ------------------------------------------------------------------------------------
 
 
@@ -116,23 +107,18 @@ def _heading(plan: Plan, title: str) -> RichText:
 
 def _answer(verdict: Verdict, shown: Sequence[Finding]) -> str:
     wrong = [finding for finding in shown if finding.kind.gain is Gain.NUMBERS]
-    state = _state(verdict) if verdict.quantized else "The model is not quantized."
+    state = _state(verdict.shares) if verdict.quantized else "The model is not quantized."
     warning = f"The outputs are probably garbage: {wrong[0].what}. " if wrong else ""
     return f"{warning}{state} {_outlook(verdict, shown)}"
 
 
-def _state(verdict: Verdict) -> str:
-    if not verdict.macs:
-        moved = (
-            f"{share_text(verdict.f32_between, verdict.between)} of the bytes between steps are f32"
-        )
-        return f"There are no products; {moved}." if verdict.between else "There are no products."
-    if verdict.int8_macs == verdict.macs and not verdict.f32_between:
+def _state(shares: Shares) -> str:
+    f32 = f"{share_text(shares.f32_between, shares.between)} of the bytes between steps are f32"
+    if not shares.macs:
+        return f"There are no products; {f32}." if shares.between else "There are no products."
+    if shares.int8_macs == shares.macs and not shares.f32_between:
         return "All multiply-adds run in int8, and no step hands f32 to another."
-    return (
-        f"{share_text(verdict.int8_macs, verdict.macs)} of the multiply-adds run in int8; "
-        f"{share_text(verdict.f32_between, verdict.between)} of the bytes between steps are f32."
-    )
+    return f"{share_text(shares.int8_macs, shares.macs)} of the multiply-adds run in int8; {f32}."
 
 
 def _outlook(verdict: Verdict, shown: Sequence[Finding]) -> str:
@@ -161,18 +147,10 @@ def _answer_style(shown: Sequence[Finding]) -> str:
 
 
 def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
-    steps = count_text(len(plan.steps), "step")
+    steps, shares = count_text(len(plan.steps), "step"), verdict.shares
     rows = [
-        (
-            "multiply-adds",
-            f"{_large(verdict.macs)}, {share_text(verdict.int8_macs, verdict.macs)} in int8"
-            if verdict.macs
-            else "none",
-        ),
-        (
-            "between steps",
-            f"{bytes_text(verdict.between)}, {share_text(verdict.f32_between, verdict.between)} in f32 ({steps})",
-        ),
+        ("multiply-adds", shares.arithmetic),
+        ("between steps", f"{shares.handed_on} ({steps})"),
         (
             "time",
             (
@@ -186,13 +164,6 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
         rows.append(("sizes", f"taken for 1, because the model leaves them open: {names}"))
     for label, text in rows:
         yield from _labelled(label, text, width, 2, len("between steps") + 2)
-
-
-def _large(count: int) -> str:
-    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if count >= limit:
-            return f"{count / limit:.3g}{unit}"
-    return str(count)
 
 
 def _ms(value: float) -> str:

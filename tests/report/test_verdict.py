@@ -18,7 +18,8 @@ from fqfuse.report.verdict.estimate import Remedied, estimate_of, step_ms
 from fqfuse.report.verdict.findings import verdict_of
 from fqfuse.report.verdict.machine import machine_from, this_machine
 from fqfuse.report.verdict.remedies import Tool, tool_of
-from fqfuse.report.verdict.screen import findings_report, share_text, verdict_report
+from fqfuse.report.verdict.screen import findings_report, verdict_report
+from fqfuse.report.verdict.shares import share_text
 from fqfuse.report.verdict.view import View
 from fqfuse.report.verdict.work import operator_of, work_of
 

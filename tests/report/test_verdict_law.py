@@ -53,8 +53,9 @@ def test_each_suspect_step_belongs_to_one_finding(plans: dict[str, Plan]) -> Non
 def test_numbers_are_sound_and_texts_whole(plans: dict[str, Plan], machine) -> None:
     for name, plan in plans.items():
         verdict = verdict_of(plan, machine)
-        assert 0 <= verdict.int8_macs <= verdict.macs, name
-        assert 0 <= verdict.f32_between <= verdict.between, name
+        shares = verdict.shares
+        assert 0 <= shares.int8_macs <= shares.macs, name
+        assert 0 <= shares.f32_between <= shares.between, name
         for finding in verdict.findings:
             assert finding.layers, name
             assert 0 <= finding.ms <= verdict.estimate.ms, name
