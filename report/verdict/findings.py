@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from ...errors import InvalidInput
 from ...plan.types import Plan
 from .catalogue import CATALOGUE, Effect, Gain, Kind
 from .estimate import Estimate, Remedied, estimate_of, step_ms
@@ -97,7 +98,15 @@ def findings(plan: Plan) -> list[dict[str, Any]]:
         `code`, `what`, `why`, `reasons`, `gain`, `remedy`, `change`, `tool`, `layers`, `steps`, `bytes`,
         `ms`. Times are
         estimates for this machine, not measurements.
+
+    Raises:
+        InvalidInput: it is no plan.
     """
+    if not isinstance(plan, Plan):
+        raise InvalidInput(
+            f"a {type(plan).__name__} is no plan",
+            hint="give what fqfuse.compile or fqfuse.load_plan returned",
+        )
     return [as_data(finding) for finding in verdict_of(plan).findings]
 
 
