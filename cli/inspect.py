@@ -9,12 +9,14 @@ line each.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import InvalidInput
-from .options import AsJson, Color, ColorOption, ModelOrPlan, Target
+from .options import AsJson, Color, ColorOption, ModelOrPlan, Target, UsageError, place
 from .out import write_out
 
 if TYPE_CHECKING:
@@ -29,6 +31,14 @@ def command(
     model: ModelOrPlan,
     target: Target = None,
     as_json: AsJson = False,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--size",
+            metavar="NAME=N",
+            help="For the estimate: a size that the model leaves open, else 1; several times for several.",
+        ),
+    ] = None,
     findings: Annotated[
         bool, typer.Option("--findings", help="List every finding, with all of its layers.")
     ] = False,
@@ -75,6 +85,7 @@ def command(
             where="command line of fqfuse inspect",
             hint="leave one of them out",
         )
+    sizes = dict(map(_size, size or ()))
     plan = plan_of(model, target)
     if as_text:
         from ..ir.text_write import shortened
@@ -87,7 +98,7 @@ def command(
     if as_json:
         from ..report.json import plan_json
 
-        print_json(plan_json(plan))
+        print_json(plan_json(plan, sizes=sizes))
         return
     from ..report.notation import title_text
 
@@ -103,12 +114,29 @@ def command(
     if all_rows and not wanted and not findings:
         wanted = list(asked)
     title = title_text(model.name)
-    for content in _reports(plan, title, wanted, findings=findings, all_rows=all_rows):
+    for content in _reports(plan, title, wanted, sizes, findings=findings, all_rows=all_rows):
         show(content, color)
 
 
+def _size(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    if not name or not re.fullmatch("0*[1-9][0-9]{0,8}", number):
+        raise UsageError(
+            f"{text!r} is no size",
+            where=place("--size"),
+            hint="give a name and a whole number, such as --size sequence_length=128",
+        )
+    return name, int(number)
+
+
 def _reports(
-    plan: Plan, title: str, tables: list[str], *, findings: bool, all_rows: bool
+    plan: Plan,
+    title: str,
+    tables: list[str],
+    sizes: Mapping[str, int],
+    *,
+    findings: bool,
+    all_rows: bool,
 ) -> list[RenderableType]:
     """The findings and tables that are asked for; the first screen where none is."""
     from ..report.text import Table, plan_report
@@ -119,8 +147,8 @@ def _reports(
     layout = layout_of_stdout(all_rows=all_rows)
     reports: list[RenderableType] = []
     if findings:
-        reports.append(findings_report(plan, verdict_of(plan), layout, title=title))
+        reports.append(findings_report(plan, verdict_of(plan, sizes=sizes), layout, title=title))
     if tables:
         wanted = [Table(name) for name in tables]
         reports.append(plan_report(plan, layout, title=title, tables=wanted))
-    return reports or [verdict_report(plan, verdict_of(plan), layout, title=title)]
+    return reports or [verdict_report(plan, verdict_of(plan, sizes=sizes), layout, title=title)]

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ where one is added.
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
+
 _WORST_FIRST = (
     QuantizeFate.FALLBACK,
     QuantizeFate.STANDALONE,
@@ -44,15 +47,18 @@ _WORST_FIRST = (
 )
 
 
-def plan_json(plan: Plan, machine: Machine | None = None) -> dict[str, Json]:
+def plan_json(
+    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = _NO_SIZES
+) -> dict[str, Json]:
     """The document of `fqfuse inspect --json`: schema, summary, verdict, findings, steps, fates,
     decisions.
 
     Args:
         plan: any plan.
         machine: what times are estimated for; None: this one.
+        sizes: of what the model leaves open, for the verdict; others count as 1.
     """
-    verdict = verdict_of(plan, machine)
+    verdict = verdict_of(plan, machine, sizes)
     return {
         "schema": INSPECT_SCHEMA,
         "summary": summary_json(plan),

@@ -18,7 +18,8 @@ findings about accuracy look at scales and weights, and may concern any step.
 **How a gain is estimated.** A step takes its multiply-adds over the peak rate of their type, or its bytes over the rate of a shared cache,
 whichever is longer, and 4 µs for the call; what runs on NumPy has one core and 20 µs. The peak follows from the instruction set, cores and
 clock of the machine that asks. The gain is the difference to the same plan with the finding's floats in 8 bits and its products in int8.
-It is an estimate, not a measurement: it tells which finding matters, not what a run takes. Sizes that the model leaves open count as 1.
+It is an estimate, not a measurement: it tells which finding matters, not what a run takes. Sizes that the model leaves open count as 1,
+or as `--size NAME=N` says.
 """
 
 _GAINS = {

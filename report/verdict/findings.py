@@ -19,10 +19,11 @@ from .recognize import claims, is_quantized
 from .remedies import Tool, tool_of
 from .shares import Shares, shares_of
 from .view import View
-from .work import RECURRENT, operator_of, symbols_of
+from .work import RECURRENT, at_sizes, operator_of, symbols_of
 
 __all__ = ["Finding", "Verdict", "as_data", "findings", "verdict_of"]
 
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _QUANTIZING = re.compile(r"(De)?[Qq]uantizeLinear")
 
 
@@ -90,8 +91,12 @@ class Verdict:
     findings: tuple[Finding, ...]
 
 
-def findings(plan: Plan) -> list[dict[str, Any]]:
+def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[dict[str, Any]]:
     """What costs most in a plan or makes its numbers wrong, as `fqfuse inspect` tells it.
+
+    Args:
+        plan: the plan.
+        sizes: of what the model leaves open, such as `{"sequence_length": 128}`; others count as 1.
 
     Returns:
         One dictionary a finding, the most important first, with the keys of docs/json-schema.md:
@@ -100,14 +105,14 @@ def findings(plan: Plan) -> list[dict[str, Any]]:
         estimates for this machine, not measurements.
 
     Raises:
-        InvalidInput: it is no plan.
+        InvalidInput: it is no plan, or has no such size.
     """
     if not isinstance(plan, Plan):
         raise InvalidInput(
             f"a {type(plan).__name__} is no plan",
             hint="give what fqfuse.compile or fqfuse.load_plan returned",
         )
-    return [as_data(finding) for finding in verdict_of(plan).findings]
+    return [as_data(finding) for finding in verdict_of(plan, sizes=sizes).findings]
 
 
 def as_data(finding: Finding) -> dict[str, Any]:
@@ -128,14 +133,23 @@ def as_data(finding: Finding) -> dict[str, Any]:
     }
 
 
-def verdict_of(plan: Plan, machine: Machine | None = None) -> Verdict:
+def verdict_of(
+    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = _NO_SIZES
+) -> Verdict:
     """The verdict on a plan.
 
     Args:
         plan: any plan.
         machine: what it is estimated for; None: this one.
+        sizes: of what the model leaves open; what is not in it counts as 1.
+
+    Raises:
+        InvalidInput: the model has no such size, or it is none.
     """
     machine = machine or this_machine()
+    symbols = symbols_of(plan)
+    _check_sizes(sizes, symbols)
+    plan = at_sizes(plan, sizes)
     view = View(plan)
     estimate = estimate_of(plan, machine)
     return Verdict(
@@ -143,9 +157,26 @@ def verdict_of(plan: Plan, machine: Machine | None = None) -> Verdict:
         is_quantized(view),
         shares_of(plan, view),
         estimate,
-        symbols_of(plan),
+        tuple(name for name in symbols if name not in sizes),
         _findings(view, machine, estimate),
     )
+
+
+def _check_sizes(sizes: object, symbols: Sequence[str]) -> None:
+    if not isinstance(sizes, Mapping):
+        raise InvalidInput(
+            f"sizes are given as a {type(sizes).__name__}", hint='give sizes={"name": 128}'
+        )
+    for name, size in sizes.items():
+        if name not in symbols:
+            known = ", ".join(symbols) or "none: all of its sizes are fixed"
+            raise InvalidInput(
+                f"the inputs have no size {name!r}", hint=f"the sizes that are open: {known}"
+            )
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise InvalidInput(
+                f"{size!r} is no size of {name!r}", hint="give a whole number of 1 or more"
+            )
 
 
 def _findings(view: View, machine: Machine, now: Estimate) -> tuple[Finding, ...]:

@@ -161,7 +161,9 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
     ]
     if verdict.symbols:
         names = middle_cut(", ".join(map(printable, verdict.symbols)), _ONE_NAME)
-        rows.append(("sizes", f"taken for 1, because the model leaves them open: {names}"))
+        rows.append(
+            ("sizes", f"taken for 1, because the model leaves them open (--size NAME=N): {names}")
+        )
     for label, text in rows:
         yield from _labelled(label, text, width, 2, len("between steps") + 2)
 

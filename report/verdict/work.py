@@ -1,15 +1,18 @@
 """The work of a step: multiply-adds, bytes, and the types that it computes in.
 
-All of it follows from the plan's types. A size that is known at run time only counts as 1.
+All of it follows from the plan's types. A size that is known at run time only counts as 1, or as the
+caller says.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from ...ir.types import DType, TensorType
+from ...ir.ops import dims
+from ...ir.types import Dim, DType, TensorType
 from ...plan.attributes import DepthwiseConv
 from ...plan.types import Plan, Step, runs_in_int8
 
@@ -18,6 +21,7 @@ __all__ = [
     "RECURRENT",
     "VIEWS",
     "Work",
+    "at_sizes",
     "bytes_of",
     "elements_of",
     "operator_of",
@@ -101,6 +105,25 @@ def _width(dtype: DType) -> int:
 def elements_of(type_: TensorType) -> int:
     """How many elements a value has, with 1 for each size that is not known."""
     return math.prod(size if isinstance(size, int) else 1 for size in type_.shape or ())
+
+
+def at_sizes(plan: Plan, sizes: Mapping[str, int]) -> Plan:
+    """The plan with all sizes known: symbols as `sizes` has them, and 1 where it has none; formulas
+    over them as they come out.
+    """
+    known = defaultdict(lambda: 1, sizes)
+
+    def size(dim: Dim) -> int:
+        try:
+            return max(dims.evaluate(dim, known), 1)
+        except (KeyError, ZeroDivisionError):  # `?`, or a formula that these sizes do not fit
+            return 1
+
+    def sized(type_: TensorType) -> TensorType:
+        shape = None if type_.shape is None else tuple(map(size, type_.shape))
+        return TensorType(type_.dtype, shape, type_.quant)
+
+    return replace(plan, values={name: sized(type_) for name, type_ in plan.values.items()})
 
 
 def symbols_of(plan: Plan) -> tuple[str, ...]:

@@ -141,6 +141,16 @@ def test_inspect_shows_what_is_asked_for(call, plan: Path) -> None:
     assert all(f"\n{head}" in every for option, head in heads.items() if option != "--findings")
 
 
+def test_inspect_takes_sizes_that_the_model_leaves_open(call, plan: Path) -> None:
+    def macs(*options: str) -> int:
+        return json.loads(call("inspect", plan, "--json", *options).stdout)["verdict"]["macs"]
+
+    assert macs("--size", "N=32") == 32 * macs()
+    assert "sizes " not in call("inspect", plan, "--size", "N=32").stdout
+    for wrong in ("N", "N=0", "N=x", "=3", "M=3"):
+        assert call("inspect", plan, "--size", wrong).exit_code == 2
+
+
 def test_inspect_of_digits_as_issue_2_demands(call, model: Path) -> None:
     document = json.loads(call("inspect", model, "--json").stdout)
     steps = document["steps"]

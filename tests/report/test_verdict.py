@@ -11,6 +11,7 @@ from support.finding_cases import CASES
 from support.small_networks import Net
 
 import fqfuse
+from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.text import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.report.layout import PIPE, Layout
@@ -208,3 +209,26 @@ def test_a_long_chain_of_moves_shares_what_lies_behind_it() -> None:
     view = View(parse_plan("\n".join(lines)))
     assert [reading.step for reading in view.behind("v1")] == [300]
     assert all(view.behind(f"v{number}") is view.behind("v300") for number in range(1, 300))
+
+
+def test_sizes_that_are_given_count_and_formulas_follow() -> None:
+    plan = parse_plan(PRODUCTS)
+    plan = replace(
+        plan,
+        values=plan.values
+        | {"y": TensorType(DType.F32, ("2*N", 16, 5, 5)), "r": TensorType(DType.F32, ("?",))},
+    )
+    one, seven = verdict_of(plan, MACHINE), verdict_of(plan, MACHINE, {"N": 7})
+    matmul = 2 * 3 * 7 * 4
+    deconvolution = 2 * 16 * 5 * 5 * 5 * 2 * 2
+    convolution = 2 * 16 * 5 * 5 * 2 * 3 * 3
+    assert one.shares.macs == convolution + deconvolution + matmul
+    assert seven.shares.macs == 7 * (convolution + deconvolution) + matmul
+    assert (one.symbols, seven.symbols) == (("N",), ())
+    assert fqfuse.findings(plan, sizes={"N": 7})[0]["ms"] > fqfuse.findings(plan)[0]["ms"]
+
+
+@pytest.mark.parametrize("sizes", [{"M": 2}, {"N": 0}, {"N": True}, {"N": "3"}, ["N"]])
+def test_a_wrong_size_is_told(sizes) -> None:
+    with pytest.raises(fqfuse.InvalidInput):
+        fqfuse.findings(parse_plan(PRODUCTS), sizes=sizes)
