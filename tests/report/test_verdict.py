@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.finding_cases import CASES
-from support.small_networks import Net
+from support.finding_networks import Net
 
 import fqfuse
 from fqfuse.ir.types import DType, TensorType

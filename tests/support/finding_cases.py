@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 from onnx import TensorProto
+from support.finding_networks import U8, Net, codes
 from support.onnx_cases import random
-from support.small_networks import U8, Net, codes
 
 __all__ = ["CASES", "Case"]
 
