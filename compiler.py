@@ -6,26 +6,30 @@ import os
 from collections.abc import Sequence
 from os import PathLike
 
+from .composer.approximations import check_approximate
 from .composer.compose import plan_from_graph
 from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
 from .ir.graph import Graph
+from .ir.ops.spec import Attr
 from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
-from .passes import Observer, Pass, optimize
+from .passes import DYNAMIC, Observer, Pass, optimize
 from .plan.file import read_plan
 from .plan.targets import check_target
 from .plan.types import Plan
 from .plan.verify import check_plan
 
-__all__ = ["check_budgets", "compile", "load_plan"]
+__all__ = ["check_budgets", "check_dynamic", "compile", "load_plan"]
 
 
 def compile(
     model: ModelSource,
     *,
     target: str = "onednn-v3",
+    dynamic: str | None = None,
     budgets: Budgets = DEFAULT,
     observers: Sequence[Observer] = (),
+    approximate: Sequence[str] = (),
 ) -> Plan:
     """Compiles a quantized ONNX model into a plan of fused int8 primitives.
 
@@ -33,26 +37,52 @@ def compile(
         model: path of an ONNX file, its bytes, or a loaded `onnx.ModelProto`.
         target: `onednn-v3` (one scale for each argument), `onednn-v2` (output scales), or `unified`
             (scales on operands and destinations everywhere; NumPy only).
+        dynamic: quantizes what no quantizer of the model does, by the range that it has at run
+            time, in front of products with constant weights (whose f32 weights become s8, one scale
+            for each output channel): `matmul` for matrix products, `all` for convolutions, too.
+            None: what the model computes in f32 stays f32.
         budgets: limits on what the file may ask for.
         observers: called with (pass, graph) after each pass.
+        approximate: names of approximations that may be made: `int8-recurrence` (LSTM and GRU in
+            int8, where nothing in the model quantizes the hidden state).
 
     Raises:
         InvalidModel: the file is no valid ONNX model, or goes past a budget.
         UnsupportedOp: an operator of an unknown domain.
-        InvalidInput: no such file or target, or an argument of another kind.
+        InvalidInput: no such file, target, word for `dynamic` or approximation, or an argument of
+            another kind.
     """
     check_target(target)
+    check_dynamic(dynamic)
     check_budgets(budgets)
+    named = check_approximate(approximate)
     watchers = _watchers(observers)
     graph = graph_from_onnx(model, budgets=budgets)
     check(graph, IMPORTED)
     if os.environ.get("FQFUSE_CHECK") == "1":
         watchers.append(_check_after)
-    optimize(graph, tuple(watchers))
+    optimize(graph, tuple(watchers), dynamic)
     check(graph, SPLIT, blame="the pipeline of passes")
-    plan = plan_from_graph(graph, target, {"target": target})
+    options: dict[str, Attr] = {"target": target}
+    options |= {} if dynamic is None else {"dynamic": dynamic}
+    options |= {"approximate": named} if named else {}
+    plan = plan_from_graph(graph, target, options)
     check_plan(plan, blame="the composer")
     return plan
+
+
+def check_dynamic(dynamic: object) -> None:
+    """Refuses what is no word for which products are quantized at run time.
+
+    Raises:
+        InvalidInput: it is something else.
+    """
+    if dynamic is not None and (not isinstance(dynamic, str) or dynamic not in DYNAMIC):
+        raise InvalidInput(
+            f"there is no dynamic quantization of {dynamic!r}",
+            where="dynamic",
+            hint=f"choose one of {', '.join(DYNAMIC)}, or leave it out",
+        )
 
 
 def check_budgets(budgets: object) -> None:

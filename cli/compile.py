@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput
-from .options import AsJson, Color, ColorOption, Target
+from .options import Approximate, AsJson, Color, ColorOption, Dynamic, Target
 from .out import refuse_over
 
 __all__ = ["command"]
@@ -25,6 +25,8 @@ def command(
         Path, typer.Option("--output", "-o", metavar="PLAN", help="The file to write the plan to.")
     ],
     target: Target = None,
+    dynamic: Dynamic = None,
+    approximate: Approximate = None,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
@@ -39,7 +41,7 @@ def command(
             hint="inspect or run it as it is, or compile the model it was made of",
         )
     refuse_over(output, model, "the plan would replace the model")
-    plan = compiled(model, target)
+    plan = compiled(model, target, dynamic, tuple(approximate or ()))
     save_plan(plan, output)
 
     from ..report.json import summary_json

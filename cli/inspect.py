@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidInput
-from .options import AsJson, Color, ColorOption, ModelOrPlan, Target, UsageError, place
+from .options import (
+    Approximate,
+    AsJson,
+    Color,
+    ColorOption,
+    Dynamic,
+    ModelOrPlan,
+    Target,
+    UsageError,
+    place,
+)
 from .out import write_out
 
 if TYPE_CHECKING:
@@ -30,6 +40,8 @@ __all__ = ["command"]
 def command(
     model: ModelOrPlan,
     target: Target = None,
+    dynamic: Dynamic = None,
+    approximate: Approximate = None,
     as_json: AsJson = False,
     size: Annotated[
         list[str] | None,
@@ -86,7 +98,7 @@ def command(
             hint="leave one of them out",
         )
     sizes = dict(map(_size, size or ()))
-    plan = plan_of(model, target)
+    plan = plan_of(model, target, dynamic, tuple(approximate or ()))
     if as_text:
         from ..ir.text_write import shortened
         from ..plan.text import print_plan

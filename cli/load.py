@@ -30,21 +30,26 @@ def is_plan_file(path: Path) -> bool:
     return is_plan(path)
 
 
-def plan_of(path: Path, target: str | None) -> Plan:
+def plan_of(
+    path: Path, target: str | None, dynamic: str | None = None, approximate: tuple[str, ...] = ()
+) -> Plan:
     """The plan in a file, or of the model in it.
 
     Args:
         path: a plan file or a model.
         target: for a model, what to compile for (None: the default); for a plan, what it has to be
             for.
+        dynamic: likewise, which products have their sources quantized at run time.
+        approximate: likewise, which approximations may be made.
 
     Raises:
-        FqfuseError: the file or target is wrong.
+        FqfuseError: the file or an option is wrong.
     """
     if not is_plan_file(path):
-        return compiled(path, target)
-    _check_target(target)
+        return compiled(path, target, dynamic, approximate)
+    _check_options(target, dynamic, approximate)
     from ..compiler import load_plan
+    from ..composer.approximations import check_approximate
 
     plan = load_plan(path)
     if target is not None and target != plan.target:
@@ -53,31 +58,52 @@ def plan_of(path: Path, target: str | None) -> Plan:
             where=str(path),
             hint="leave --target out, or compile the model again for the other target",
         )
+    if dynamic is not None and dynamic != plan.options.get("dynamic"):
+        raise InvalidInput(
+            f"the plan was not compiled with --dynamic {dynamic}",
+            where=str(path),
+            hint="leave --dynamic out, or compile the model again with it",
+        )
+    if approximate and check_approximate(approximate) != plan.options.get("approximate"):
+        raise InvalidInput(
+            f"the plan was not compiled with --approximate {' '.join(approximate)} alone",
+            where=str(path),
+            hint="leave --approximate out, or compile the model again with it",
+        )
     return plan
 
 
-def _check_target(target: str | None) -> None:
-    """Refuses a target that there is not, in the words of the library, and with the option that
-    gave it.
+def _check_options(target: str | None, dynamic: str | None, approximate: tuple[str, ...]) -> None:
+    """Refuses words that there are not, in the words of the library, and with the option that gave
+    them.
     """
+    from ..compiler import check_dynamic
+    from ..composer.approximations import check_approximate
     from ..plan.targets import check_target
 
+    option = "--target"
     try:
         check_target(DEFAULT_TARGET if target is None else target)
+        option = "--dynamic"
+        check_dynamic(dynamic)
+        option = "--approximate"
+        check_approximate(approximate)
     except InvalidInput as error:
-        raise InvalidInput(error.what, where=place("--target"), hint=error.hint) from error
+        raise InvalidInput(error.what, where=place(option), hint=error.hint) from error
 
 
-def compiled(path: Path, target: str | None) -> Plan:
+def compiled(
+    path: Path, target: str | None, dynamic: str | None = None, approximate: tuple[str, ...] = ()
+) -> Plan:
     """Compiles a model, with a progress bar when it takes long.
 
     Raises:
-        FqfuseError: the file or target is wrong.
+        FqfuseError: the file or an option is wrong.
     """
     from .. import compiler
     from ..passes import PIPELINE
 
-    _check_target(target)
+    _check_options(target, dynamic, approximate)
 
     with Progress(len(PIPELINE) + 2) as progress:
         progress.say(f"reading {path.name}")
@@ -87,4 +113,10 @@ def compiled(path: Path, target: str | None) -> Plan:
             progress.advance()
             progress.say(next(names, ""))
 
-        return compiler.compile(path, target=target or DEFAULT_TARGET, observers=[observe])
+        return compiler.compile(
+            path,
+            target=target or DEFAULT_TARGET,
+            dynamic=dynamic,
+            observers=[observe],
+            approximate=approximate,
+        )

@@ -12,11 +12,13 @@ import typer
 from ..errors import InvalidInput
 
 __all__ = [
+    "Approximate",
     "AsJson",
     "Backend",
     "BackendOption",
     "Color",
     "ColorOption",
+    "Dynamic",
     "ModelOrPlan",
     "Target",
     "Threads",
@@ -95,6 +97,22 @@ Target = Annotated[
         "--target",
         metavar="NAME",
         help="For which scheme of attributes: onednn-v3 (the default), onednn-v2 or unified.",
+    ),
+]
+Dynamic = Annotated[
+    str | None,
+    typer.Option(
+        "--dynamic",
+        metavar="matmul|all",
+        help="Quantize by ranges at run time what no quantizer does: sources of matrix products (matmul), or of convolutions, too (all).",
+    ),
+]
+Approximate = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--approximate",
+        metavar="NAME",
+        help="An approximation that may be made: int8-recurrence (LSTM and GRU in int8). Repeat it for others.",
     ),
 ]
 BackendOption = Annotated[

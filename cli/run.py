@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import (
+    Approximate,
     AsJson,
     Backend,
     BackendOption,
     Color,
     ColorOption,
+    Dynamic,
     ModelOrPlan,
     Target,
     Threads,
@@ -52,6 +54,8 @@ def command(
         ),
     ] = None,
     target: Target = None,
+    dynamic: Dynamic = None,
+    approximate: Approximate = None,
     backend: BackendOption = Backend.AUTO,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -64,7 +68,7 @@ def command(
     from .outputs import check_destination, write_outputs
     from .progress import Progress
 
-    plan = plan_of(model, target)
+    plan = plan_of(model, target, dynamic, tuple(approximate or ()))
     if output is not None:
         check_destination(output, plan.outputs)
     feeds = read_feeds(inputs or (), plan.inputs)

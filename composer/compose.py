@@ -10,17 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from ..ir.block_weights import decodes_blocks
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Attr
 from ..ir.types import DType
 from ..plan.targets import check_target
 from ..plan.types import Plan
+from .approximations import check_approximate
 from .steps.anchors import PRIMITIVES, anchor
 from .steps.builder import StepBuilder
 from .steps.depthwise import fuse_depthwise
 from .steps.elementwise import elementwise, is_arithmetic
+from .steps.integer_products import INTEGER_PRODUCTS, integer_product
 from .steps.primitives import concat, plain, pooling
+from .steps.recurrent import LAYERS, recurrent
+from .steps.run_time_decoding import decode_at_run_time
 from .steps.standalone_quantizers import dequantize_alone, quantize_alone
 
 __all__ = ["plan_from_graph"]
@@ -37,12 +42,14 @@ def plan_from_graph(
     Args:
         graph: after `passes.optimize`; constants may be added to it, nothing else changes.
         target: name of a target.
-        options: how the plan was made, kept in it.
+        options: how the plan was made, kept in it; those under `approximate` may be made.
 
     Raises:
-        InvalidInput: no such target.
+        InvalidInput: no such target or approximation.
     """
-    builder = StepBuilder(graph, check_target(target))
+    approximate = (options or {}).get("approximate", ())
+    names = check_approximate(approximate)
+    builder = StepBuilder(graph, check_target(target), frozenset(names))
     nodes = graph.nodes()
     _anchors(builder, nodes)
     _primitives(builder, nodes)
@@ -55,6 +62,8 @@ def _anchors(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
         if node.op in PRIMITIVES and _is_float32(builder, node):
             anchor(builder, node)
+        elif node.op in INTEGER_PRODUCTS:
+            integer_product(builder, node)
 
 
 def _is_float32(builder: StepBuilder, node: Node) -> bool:
@@ -69,21 +78,30 @@ def _primitives(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
         if builder.is_claimed(node) or node.op in _DECODING or node.op == "Quantize":
             continue
+        if decodes_blocks(builder.graph, node):
+            continue
         if node.op in _POOLING and _is_float32(builder, node):
             pooling(builder, node)
         elif node.op == "Concat":
             concat(builder, node)
+        elif node.op in LAYERS:
+            recurrent(builder, node)
         elif not is_arithmetic(builder.graph, node):
             plain(builder, node)
 
 
 def _leftovers(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
+        if decodes_blocks(builder.graph, node):
+            continue
         if not builder.is_claimed(node) and node.op not in _DECODING:
             (quantize_alone if node.op == "Quantize" else elementwise)(builder, node)
     for node in nodes:
         if node.op in _DECODING and not builder.is_claimed(node) and builder.is_needed(node.output):
-            (dequantize_alone if node.op == "Dequantize" else plain)(builder, node)
+            (dequantize_alone if node.op == "Dequantize" else decode_at_run_time)(builder, node)
+    for node in reversed(nodes):  # what turns them needs those in front
+        if decodes_blocks(builder.graph, node) and builder.is_needed(node.output):
+            plain(builder, node)
 
 
 def _frozen(graph: Graph, builder: StepBuilder, target: str, options: Mapping[str, Attr]) -> Plan:

@@ -2,10 +2,10 @@
 
 The way of a model: `source` reads it, `wire` counts its fields, `functions` inlines its local
 functions, `dialects` refuses what nobody knows, `structure` checks and sorts its wires, `tensors`
-reads its constants, `nodes` checks each node against ONNX's schema, `upgrade` brings it to the
-newest opset, and then the file of its dialect (`fake_quantize`, `quantize_dequantize` ...), the op
-table (`standard`), or nobody (`foreign`) writes it into the graph. Everything is checked before
-memory for it is allocated (`budgets`).
+reads its constants (`lifting` large ones straight from the file), `nodes` checks each node against
+ONNX's schema, `upgrade` brings it to the newest opset, and then the file of its dialect
+(`fake_quantize`, `quantize_dequantize` ...), the op table (`standard`), or nobody (`foreign`)
+writes it into the graph. Everything is checked before memory for it is allocated (`budgets`).
 """
 
 from __future__ import annotations

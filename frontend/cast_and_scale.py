@@ -16,6 +16,7 @@ import numpy as np
 from ..ir.ops.spec import Array
 from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
+from .blocked import decode_grouped
 from .derived import RULE
 from .importer import Importer
 from .nodes import OnnxNode
@@ -56,10 +57,12 @@ def import_decoded(ctx: Importer, node: OnnxNode) -> bool:
     if found is None:
         return False
     quant = _quantization(ctx, found)
+    form = "Cast and Mul on a constant"
     if isinstance(quant, Refusal):
+        if _in_blocks(ctx, node, found, form):
+            return True
         ctx.refuse(node, RULE, quant)
         return False
-    form = "Cast and Mul on a constant"
     ctx.emit(
         node,
         "Dequantize",
@@ -70,6 +73,14 @@ def import_decoded(ctx: Importer, node: OnnxNode) -> bool:
         absorbed=found.absorbed,
     )
     return True
+
+
+def _in_blocks(ctx: Importer, node: OnnxNode, found: _Decoding, form: str) -> bool:
+    """Imports a Mul whose scales are those of blocks; False where they are not."""
+    zero, scale = (np.asarray(p, np.float32) for p in (found.zero, found.scale))
+    if found.result is not DType.F32 or scale.ndim != 3 or zero.ndim not in (0, 3):
+        return False
+    return decode_grouped(ctx, node, found.codes, zero, scale, form, found.absorbed)
 
 
 def _decoding(ctx: Importer, value: str, factor: str) -> _Decoding | None:

@@ -11,7 +11,7 @@ from onnx import NodeProto
 
 from ..errors import UnsupportedOp
 from ..ir.ops.spec import NotCovered
-from . import fake_quantize, qonnx, qoperator, quantize_dequantize, run_time
+from . import blocked, fake_quantize, qonnx, qoperator, quantize_dequantize, recurrent, run_time
 from .cast_and_scale import import_decoded
 from .foreign import import_foreign
 from .importer import Handler, Importer
@@ -29,6 +29,8 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **qoperator.HANDLERS,
         **qonnx.HANDLERS,
         **run_time.HANDLERS,
+        **blocked.HANDLERS,
+        **recurrent.HANDLERS,
     }
 )
 """(domain, op) -> handler of the ops that a dialect explains."""

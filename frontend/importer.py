@@ -82,6 +82,8 @@ class Importer:
         runnable: (domain, op, since) of foreign ops that the reference evaluator is known to have.
         size_names: names of symbolic sizes of the graph's inputs.
         declared: types that the model itself states for its values.
+        late: large constants that are added in front of the one node that reads them, and go with
+            it: name -> what adds it.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Importer:
         self.decoded: dict[tuple[str, ...], str] = {}
         self.runnable: set[tuple[str, str, int]] = set()
         self.size_names: set[str] = set()
+        self.late: dict[str, Callable[[], object]] = {}
         self.declared: dict[str, TypeProto] = {
             value.name: value.type for value in (*source.value_info, *source.output)
         }
@@ -268,6 +271,13 @@ class Importer:
             ) from error
         self._folder.learn(added)
         return next(filter(None, added.outputs), "")
+
+    def release(self, value: str) -> None:
+        """Forgets a constant that no other node of the model reads, once what it stands for is in
+        the graph.
+        """
+        if len(self.readers(value)) == 1 and not self.graph.is_read(value):
+            self.graph.forget_constant(value)
 
     def add_quantizer(self, name: str, form: str, value: str) -> str:
         """Records a quantizer of the model; its name."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto
 
@@ -51,7 +53,7 @@ def _import(source: Source, budgets: Budgets) -> Graph:
     tensors = TensorReader(budgets, source.folder)
     ctx = Importer(graph, wiring, opsets, tensors, budgets, handler_of)
     _add_inputs(ctx, model)
-    _add_constants(ctx, model)
+    _add_constants(ctx, source)
     for index in wiring.order:
         if index not in ctx.absorbed:
             _import_node(ctx, graph.node[index])
@@ -67,6 +69,9 @@ def _import(source: Source, budgets: Budgets) -> Graph:
 def _import_node(ctx: Importer, proto: NodeProto) -> None:
     if _is_constant(proto):
         return
+    for name in proto.input:
+        if name in ctx.late:
+            ctx.late.pop(name)()
     node = read_node(proto, ctx.node_name(proto), ctx.opsets)
     _check_text_inputs(ctx, node)
     try:
@@ -194,14 +199,20 @@ def _new_size_name(ctx: Importer, base: str) -> str:
 # -- constants -------------------------------------------------------------------------------------
 
 
-def _add_constants(ctx: Importer, model: onnx.ModelProto) -> None:
+def _add_constants(ctx: Importer, source: Source) -> None:
     """Initializers and Constant nodes that something reads, before any node: their names are theirs
     then.
     """
-    for tensor in model.graph.initializer:
-        if _is_read(ctx, tensor.name):
-            where = f"initializer {tensor.name[:200]!r}"
-            ctx.graph.add_constant(tensor.name, *ctx.tensors.read(tensor, where))
+    model = source.model
+    for index, tensor in enumerate(model.graph.initializer):
+        # what is not kept as it is goes at once
+        raw = source.lifted.pop(index, None)
+        if not _is_read(ctx, tensor.name):
+            continue
+        if raw is not None and _is_packed_again(ctx, tensor):
+            ctx.late[tensor.name] = partial(_add_initializer, ctx, tensor, raw)
+        else:
+            _add_initializer(ctx, tensor, raw)
     for sparse in model.graph.sparse_initializer:
         name = sparse.values.name
         if _is_read(ctx, name):
@@ -211,6 +222,29 @@ def _add_constants(ctx: Importer, model: onnx.ModelProto) -> None:
         if _is_constant(proto) and proto.output and _is_read(ctx, proto.output[0]):
             node = read_node(proto, proto.name, ctx.opsets)
             ctx.graph.add_constant(node.output(0), *_constant_value(ctx, proto, node.where))
+
+
+def _add_initializer(ctx: Importer, tensor: TensorProto, raw: npt.NDArray[np.uint8] | None) -> None:
+    where = f"initializer {tensor.name[:200]!r}"
+    ctx.graph.add_constant(tensor.name, *ctx.tensors.read(tensor, where, raw))
+
+
+def _is_packed_again(ctx: Importer, tensor: TensorProto) -> bool:
+    """True of 4-bit codes, one to a byte in the graph, that one DequantizeLinear in blocks reads,
+    which packs them.
+    """
+    name = tensor.name
+    readers = [proto for _, proto in ctx.readers(name)]
+    return (
+        tensor.data_type in (TensorProto.INT4, TensorProto.UINT4)
+        and len(readers) == 1
+        and name not in ctx.model_outputs
+        and (readers[0].op_type, normal_domain(readers[0].domain))
+        == ("DequantizeLinear", DEFAULT_DOMAIN)
+        and list(readers[0].input).count(name) == 1
+        and readers[0].input[0] == name
+        and any(item.name == "block_size" and item.i > 0 for item in readers[0].attribute)
+    )
 
 
 def _is_read(ctx: Importer, name: str) -> bool:

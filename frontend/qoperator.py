@@ -166,7 +166,7 @@ def _with_bias(at: Derived, op: str, inputs: list[str], role: str, bias: str) ->
 
 def _stays_foreign(at: Derived) -> bool:
     """ONNX's own QLinear ops with parameters known at run time only are left to the reference
-    evaluator, which has them.
+    evaluator, which has them; but for single numbers, where no bias is quantized by them.
     """
     computed = [
         at.input(i)
@@ -174,6 +174,8 @@ def _stays_foreign(at: Derived) -> bool:
         if at.input(i) and at.ctx.constant(at.input(i)) is None
     ]
     if not computed or at.node.domain != DEFAULT_DOMAIN:
+        return False
+    if not at.input(8) and all(at.ctx.type(value).shape in ((), (1,)) for value in computed):
         return False
     why, expected = "a parameter is known at run time only", "constant scales and zero points"
     _leave(at, Refusal(why, expected, f"{computed[0]} is computed", FOLD_HINT))

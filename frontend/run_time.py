@@ -13,6 +13,7 @@ ONNX rounds x/s before it adds the zero point; Quantize{1,0} stores the integers
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,50 +21,86 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from ..ir.ops.spec import Attr
-from ..ir.types import DType, Quantization
+from ..ir.types import DType, Quantization, is_static
 from .importer import Handler, Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 
 __all__ = ["HANDLERS", "decode", "encode"]
 
 _CODES: Final = (DType.U8, DType.S8)
+_EXACT_IN_F32: Final = 1 << 24  # every integer up to here is an f32
 
 
 def encode(ctx: Importer, node: OnnxNode, dtype: DType, names: tuple[str, ...]) -> bool:
-    """Imports a QuantizeLinear with one scale and one zero point, known at run time only; False
-    where it has other parameters.
+    """Imports a QuantizeLinear with scales and zero points that are known at run time only, one or
+    one for each index of an axis; False where it has other parameters.
     """
     x, scale, zero = node.input(0), node.input(1), node.input(2)
     floats = {ctx.type(value).dtype for value in (x, scale)}
-    if dtype not in _CODES or floats != {DType.F32} or not _are_computed(ctx, node):
+    axis = _axis(ctx, node)
+    if dtype not in _CODES or floats != {DType.F32} or axis is None:
         return False
     if node.attr("precision") or not ctx.type(x).shape:  # none, or how many is not known
         return False
+    scale, zero = (_along(ctx, node, value, axis) for value in (scale, zero))
     _store(ctx, node, x, scale, zero, dtype, names, node.output(0))
     return True
 
 
 def decode(ctx: Importer, node: OnnxNode, names: tuple[str, ...]) -> bool:
-    """Imports a DequantizeLinear with one scale and one zero point, known at run time only; False
-    where it has other parameters.
+    """Imports a DequantizeLinear with scales and zero points that are known at run time only, one or
+    one for each index of an axis; False where it has other parameters.
     """
     codes, scale, zero = node.input(0), node.input(1), node.input(2)
-    known = ctx.type(codes).dtype in _CODES and ctx.type(scale).dtype is DType.F32
+    sums = ctx.type(codes).dtype is DType.S32 and not zero
+    known = (sums or ctx.type(codes).dtype in _CODES) and ctx.type(scale).dtype is DType.F32
     wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
     if not known or wanted not in (TensorProto.UNDEFINED, TensorProto.FLOAT):
         return False
-    if not _are_computed(ctx, node):
+    axis = _axis(ctx, node)
+    if axis is None:
         return False
+    if sums:  # a bias, say: integers, which no primitive decodes
+        unit = {"quant": Quantization.of(1.0)}
+        real = ctx.emit(node, "Dequantize", (codes,), unit, role="codes", quantizer=names)
+        factor = _along(ctx, node, scale, axis)
+        ctx.emit(node, "Mul", (real, factor), outputs=node.outputs[:1])
+        return True
     inputs = (codes, scale, zero) if zero else (codes, scale)
-    ctx.emit(node, "RunTimeDequantize", inputs, outputs=node.outputs[:1], quantizer=names)
+    attrs: dict[str, Attr] = {} if axis < 0 else {"axis": axis}
+    ctx.emit(node, "RunTimeDequantize", inputs, attrs, outputs=node.outputs[:1], quantizer=names)
     return True
 
 
-def _are_computed(ctx: Importer, node: OnnxNode) -> bool:
-    """True when a scale and a zero point are one number each, and one of them is computed."""
+_ONE: Final = -1
+
+
+def _axis(ctx: Importer, node: OnnxNode) -> int | None:
+    """The axis that scales and zero points run along, `_ONE` where they are one number each; None
+    where none is computed, or they are neither.
+    """
     given = [value for value in (node.input(1), node.input(2)) if value]
     computed = any(ctx.constant(value) is None for value in given)
-    return computed and not node.attr("block_size", 0) and _are_single(ctx, *given)
+    if not computed or node.attr("block_size", 0):
+        return None
+    if _are_single(ctx, *given):
+        return _ONE
+    shape = ctx.type(node.input(0)).shape
+    axis = node.attr("axis", 1)
+    if shape is None or not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
+        return None
+    axis %= len(shape)
+    alike = all(ctx.type(value).shape == (shape[axis],) for value in given)
+    return axis if alike else None
+
+
+def _along(ctx: Importer, node: OnnxNode, value: str, axis: int) -> str:
+    """A vector along an axis with the dimensions of length 1 behind it that broadcasting needs."""
+    behind = ctx.rank(node, node.input(0)) - 1 - axis
+    if not value or axis == _ONE or not behind:
+        return value
+    axes = ctx.add_constant(node, "axes", np.arange(1, behind + 1), DType.S64)
+    return ctx.emit(node, "Unsqueeze", (value, axes), role="along")
 
 
 def _are_single(ctx: Importer, *values: str) -> bool:
@@ -123,9 +160,12 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     another one stays what it is.
     """
     a, b, a_zero, b_zero = (node.input(i) for i in range(4))
-    cast = _only_cast(ctx, node.output(0))
+    for zero in filter(None, (a_zero, b_zero)):
+        if 0 in (ctx.type(zero).shape or ()):
+            raise node.invalid(f"the zero points {zero!r} are {ctx.type(zero)}, and hold no number")
+    cast = _only_cast(ctx, node.output(0)) if a and _are_single(ctx, a_zero) else None
     right = None if cast is None else _weights(ctx, node, b, b_zero)
-    if cast is None or right is None or not a or not _are_single(ctx, a_zero):
+    if cast is None or right is None or not _sums_in_f32(ctx, node, b):
         ctx.emit(node, node.op, node.inputs, node.attrs, outputs=node.outputs)
         return
     index, proto = cast
@@ -144,6 +184,16 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     )
 
 
+def _sums_in_f32(ctx: Importer, node: OnnxNode, weights: str) -> bool:
+    """False of a convolution that would add more in f32 than it holds exactly: it packs its weights
+    beforehand, so that codes computed at run time are decoded.
+    """
+    if node.op != "ConvInteger" or ctx.constant(weights) is not None:
+        return True
+    kind = ctx.type(weights)
+    return is_static(kind.shape) and math.prod(kind.static_shape[1:]) * 255 * 255 <= _EXACT_IN_F32
+
+
 def _only_cast(ctx: Importer, product: str) -> tuple[int, NodeProto] | None:
     """The Cast to f32 that alone reads a product."""
     readers = ctx.readers(product)
@@ -157,21 +207,26 @@ def _only_cast(ctx: Importer, product: str) -> tuple[int, NodeProto] | None:
 
 
 def _weights(ctx: Importer, node: OnnxNode, codes: str, zero: str) -> str | None:
-    """The second factor, decoded by the scale 1; None where its zero points are computed."""
+    """The second factor, decoded by the scale 1; None where several zero points are computed."""
     zeros = ctx.constant(zero) if zero else np.zeros(())
-    if not codes or zeros is None or zeros.ndim > 1:
+    if not codes or (zeros is not None and zeros.ndim > 1):
         return None
-    shape = ctx.type(codes).shape or ()
-    axis = None
-    if zeros.size > 1:
+    shape, axis = ctx.type(codes).shape or (), None
+    if zeros is not None and zeros.size > 1:
         axis = len(shape) - 1 if node.op == "MatMulInteger" else 0
         if len(shape) < 2 or shape[axis] != zeros.size:
             return None
+    if zeros is None and not _are_single(ctx, zero):
+        return None
+    if codes not in ctx.codes:
+        name = ctx.add_quantizer(f"{node.name}.b", f"{node.op} of codes", codes)
+        ctx.codes[codes] = (name,)
+    names = ctx.codes[codes]
+    if zeros is None:
+        one = ctx.add_constant(node, "b_scale", 1.0, DType.F32)
+        inputs = (codes, one, zero)
+        return ctx.emit(node, "RunTimeDequantize", inputs, role="b", quantizer=names)
     quant = Quantization.of(np.ones(zeros.size), zeros.reshape(-1), axis)
-    names = ctx.codes.get(codes) or (
-        ctx.add_quantizer(f"{node.name}.b", f"{node.op} of codes", codes),
-    )
-    ctx.codes[codes] = names
     return ctx.emit(node, "Dequantize", (codes,), {"quant": quant}, role="b", quantizer=names)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
@@ -16,6 +16,7 @@ from ..files import checked_path, unreadable
 from . import wire
 from .budgets import Budgets
 from .formats import HEAD, known_format
+from .lifting import Lifted, lifted
 
 __all__ = ["ModelSource", "Source", "read_model"]
 
@@ -37,11 +38,13 @@ class Source:
         folder: the only folder that external data may lie in; None when the model came without a
             file.
         label: for messages: the path, or how the model was given.
+        lifted: data of initializers that is not in the model.
     """
 
     model: onnx.ModelProto
     folder: Path | None
     label: str
+    lifted: Lifted = field(default_factory=dict)
 
 
 def read_model(source: ModelSource, budgets: Budgets) -> Source:
@@ -61,10 +64,12 @@ def read_model(source: ModelSource, budgets: Budgets) -> Source:
             hint="give a path, bytes, or an onnx.ModelProto",
         )
     path = checked_path(source)
-    return Source(_parse(_read(path, budgets), budgets, str(path)), path.parent, str(path))
+    data, apart = _read(path, budgets)
+    return Source(_parse(data, budgets, str(path)), path.parent, str(path), apart)
 
 
-def _read(path: Path, budgets: Budgets) -> bytes:
+def _read(path: Path, budgets: Budgets) -> tuple[bytes, Lifted]:
+    """The file, without the data of large initializers where it has such, and that."""
     try:
         status = path.stat()  # before opening: opening a pipe would wait for ever
         if stat.S_ISDIR(status.st_mode):
@@ -74,7 +79,12 @@ def _read(path: Path, budgets: Budgets) -> bytes:
                 "not a regular file", where=str(path), hint="give the path of an .onnx file"
             )
         budgets.check("file_bytes", status.st_size, "a model file of this size", where=str(path))
-        return path.read_bytes()
+        if status.st_size > wire.SMALL and hasattr(os, "preadv"):
+            with path.open("rb") as file:
+                found = lifted(file.fileno(), status.st_size)
+            if found is not None:
+                return found
+        return path.read_bytes(), {}
     except OSError as error:
         raise unreadable(path, error, "the .onnx file") from None
 

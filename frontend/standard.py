@@ -19,7 +19,7 @@ from .foreign import import_foreign
 from .importer import Importer
 from .nodes import OnnxNode
 
-__all__ = ["import_newest", "keep"]
+__all__ = ["import_newest", "keep", "row_attrs"]
 
 _RULE: Final = "import_by_row"
 
@@ -55,7 +55,7 @@ def keep(ctx: Importer, node: OnnxNode, reason: NotCovered) -> None:
 
 def _import_by_row(ctx: Importer, node: OnnxNode, spec: OpSpec) -> None:
     ctx.emit(
-        node, spec.name, node.inputs, _row_attrs(node, spec), outputs=_row_outputs(ctx, node, spec)
+        node, spec.name, node.inputs, row_attrs(node, spec), outputs=_row_outputs(ctx, node, spec)
     )
     if spec.traits & {Trait.LAYOUT_ONLY, Trait.SELECTS} or spec.name in {"Clip", "Concat"}:
         sources = node.inputs if spec.name == "Concat" else node.inputs[:1]
@@ -89,7 +89,7 @@ def _row_outputs(ctx: Importer, node: OnnxNode, spec: OpSpec) -> tuple[str, ...]
     return kept
 
 
-def _row_attrs(node: OnnxNode, spec: OpSpec) -> dict[str, Attr]:
+def row_attrs(node: OnnxNode, spec: OpSpec) -> dict[str, Attr]:
     """Attributes as the row has them.
 
     Raises:

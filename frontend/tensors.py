@@ -70,8 +70,11 @@ class TensorReader:
         self._folder = folder
         self._total = 0
 
-    def read(self, tensor: TensorProto, where: str) -> Constant:
-        """The data of a tensor: an array of its shape, read-only where it is a view.
+    def read(
+        self, tensor: TensorProto, where: str, lifted: npt.NDArray[np.uint8] | None = None
+    ) -> Constant:
+        """The data of a tensor: an array of its shape, read-only where it is a view. `lifted`: its
+        `raw_data`, where that was read apart from it.
 
         Raises:
             InvalidModel: shape, type and data do not agree, a budget is exceeded, or external data
@@ -91,7 +94,7 @@ class TensorReader:
             raise _broken("strings cannot be stored as raw_data", where)
         _check_fields(tensor, dtype, where)
         flat = (
-            _from_raw(tensor, dtype, shape, where)
+            _from_raw(tensor.raw_data if lifted is None else lifted, dtype, shape, where)
             if tensor.HasField("raw_data")
             else _from_field(tensor, dtype, shape, where)
         )
@@ -240,8 +243,10 @@ def _check_fields(tensor: TensorProto, dtype: DType, where: str) -> None:
         raise _broken(f"the data lies in {others[0]}, where {wanted} belongs", where)
 
 
-def _from_raw(tensor: TensorProto, dtype: DType, shape: Sequence[int], where: str) -> Array:
-    data, count, needed = tensor.raw_data, math.prod(shape), _stored_bytes(dtype, shape)
+def _from_raw(
+    data: bytes | npt.NDArray[np.uint8], dtype: DType, shape: Sequence[int], where: str
+) -> Array:
+    count, needed = math.prod(shape), _stored_bytes(dtype, shape)
     if len(data) != needed:
         raise _broken(
             f"a tensor of shape {list(shape)} needs {needed} bytes of data, and has {len(data)}",

@@ -225,6 +225,30 @@ def _resize(ctx: Importer, node: OnnxNode) -> OnnxNode:
     return node.rewritten(inputs=(node.input(0), *kept))
 
 
+def _recurrent(ctx: Importer, node: OnnxNode) -> OnnxNode | None:
+    """LSTM, GRU, RNN: sequences first (`layout` 1) is steps first between transpositions.
+
+    Before 7 an attribute said that the first output is wanted, as its name does.
+    """
+    if not node.attr("layout", 0):
+        return node.rewritten(drop=("layout", "output_sequence"))
+    swapped = dict.fromkeys((0, 5, 6), (1, 0, 2))  # x, initial_h, initial_c
+    inputs = tuple(
+        ctx.emit(node, "Transpose", (value,), {"perm": swapped[index]}, role=f"input {index}")
+        if value and index in swapped
+        else value
+        for index, value in enumerate(node.inputs)
+    )
+    inner = tuple(ctx.fresh(f"{node.name}.{value}") if value else "" for value in node.outputs)
+    ctx.take(node.rewritten(inputs=inputs, outputs=inner, drop=("layout",)))
+    for value, output, perm in zip(
+        inner, node.outputs, ((2, 0, 1, 3), (1, 0, 2), (1, 0, 2)), strict=False
+    ):
+        if value:
+            ctx.emit(node, "Transpose", (value,), {"perm": perm}, outputs=(output,), role=output)
+    return None
+
+
 def _empty(ctx: Importer, value: str) -> bool:
     shape = ctx.type(value).shape
     return (
@@ -265,6 +289,7 @@ _TABLE: Final[dict[str, tuple[int, Upgrade]]] = {
     "Concat": (4, _filled(axis=1)),
     "ConstantOfShape": (_ALWAYS, inputs.constant_of_shape),
     "Dropout": (_ALWAYS, _dropout),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), (_ALWAYS, _recurrent)),
     "Gemm": (7, _without("broadcast")),
     "GridSample": (20, _grid_sample),
     "GroupNormalization": (21, _group_normalization),

@@ -4,7 +4,7 @@
   types
 - `ops/`, `algorithms.py`: the op table, and oneDNN's eltwise and binary algorithms
 - `node.py`, `graph.py`, `order.py`, `cleanup.py`: the graph and its edits
-- `paths.py`, `ranges.py`, `telling.py`: what passes and composer both ask of a graph
+- `paths.py`, `ranges.py`, `telling.py`, `block_weights.py`: what passes and composer both ask of a graph
 - `decision.py`, `rule.py`: what is told of what was done, and what rules have in common
 - `text.py`, `text_*.py`: the text form, both ways
 - `verify.py`, `diagnostic.py`: the specification of each stage, and findings against it

@@ -10,6 +10,8 @@ import enum
 from dataclasses import dataclass
 
 __all__ = [
+    "DYNAMIC_FORM",
+    "DYNAMIC_FORMS",
     "Alternative",
     "Decision",
     "DequantizeFate",
@@ -19,6 +21,13 @@ __all__ = [
     "QuantizeFate",
     "Quantizer",
 ]
+
+
+DYNAMIC_FORM = "dynamic"
+"""The form of quantizers that `compile(..., dynamic=...)` adds."""
+
+DYNAMIC_FORMS = frozenset({DYNAMIC_FORM, "DynamicQuantizeLinear"})
+"""Forms of quantizers that take their range at run time."""
 
 
 class Outcome(enum.Enum):

@@ -17,8 +17,8 @@ arguments that write into those arrays.
   to compute wrongly
 - `code_generation.py`, `primitive.py`: compiled -> `Primitive`; with memories -> `ExecArgs`, and
   one C call
-- `workers.py`, `slabs.py`, `lookup_kernel.py`: threads, buffers and a kernel of our own that runs
-  need beside the library
+- `workers.py`, `slabs.py`: threads and buffers that runs need beside the library
+- `machine_code.py`, `lookup_kernel.py`, `block_kernels.py`: kernels of our own
 
     library = load()                                        # or load("/path/of/libdnnl.so.3")
     library.set_threads(2)                                  # OpenMP threads of the calling thread

@@ -8,6 +8,7 @@ attributes into a primitive descriptor, so the C objects live briefly.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -21,6 +22,9 @@ from .memory import MemoryDesc
 __all__ = ["Attributes", "Binary", "Depthwise", "Eltwise", "PRelu", "PostOp", "Sum", "attr_of"]
 
 _SCRATCHPAD_OF_THE_USER = 1  # dnnl_scratchpad_mode_user
+_GATES_AND_OUTPUTS = (
+    24  # dimensions 3 and 4 of weights (layers, directions, inputs, gates, outputs)
+)
 _STRICT = 0  # dnnl_fpmath_mode_strict
 
 
@@ -107,11 +111,16 @@ class Attributes:
             depthwise post-op.
         zero_points: argument -> mask.
         post_ops: in the order in which they apply, at most 32.
+        rnn_data: scale and shift of the codes of a recurrent layer's data: `scale * x + shift`.
+        rnn_weights: scales of its weights, by which they were multiplied: one, or one for each gate
+            and output.
     """
 
     scales: Mapping[int, int] = field(default_factory=dict)
     zero_points: Mapping[int, int] = field(default_factory=dict)
     post_ops: tuple[PostOp, ...] = ()
+    rnn_data: tuple[float, float] | None = None
+    rnn_weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         # A frozen description must not change under its owner's feet: keep private read-only
@@ -124,6 +133,8 @@ class Attributes:
         parts = [f"scales={_masks(self.scales)}"] if self.scales else []
         parts += [f"zero_points={_masks(self.zero_points)}"] if self.zero_points else []
         parts += [f"post_ops=[{', '.join(map(_text, self.post_ops))}]"] if self.post_ops else []
+        parts += [f"rnn_data={self.rnn_data}"] if self.rnn_data else []
+        parts += [f"rnn_weights=[{len(self.rnn_weights)}]"] if self.rnn_weights else []
         return " ".join(parts)
 
 
@@ -156,6 +167,21 @@ def attr_of(library: Library, attributes: Attributes, origin: str = "") -> Handl
         check(
             c.dnnl_primitive_attr_set_zero_points_mask(attr, arg, mask),
             f"zero points of {arg_name(arg)} with mask {mask}",
+            origin,
+        )
+    if attributes.rnn_data is not None:
+        check(
+            c.dnnl_primitive_attr_set_rnn_data_qparams(attr, *attributes.rnn_data),
+            "parameters of a recurrent layer's data",
+            origin,
+        )
+    if attributes.rnn_weights:
+        values = attributes.rnn_weights
+        mask = _GATES_AND_OUTPUTS if len(values) > 1 else 0
+        array = (ctypes.c_float * len(values))(*values)
+        check(
+            c.dnnl_primitive_attr_set_rnn_weights_qparams(attr, len(values), mask, array),
+            "parameters of a recurrent layer's weights",
             origin,
         )
     if attributes.post_ops:

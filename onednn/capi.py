@@ -96,10 +96,26 @@ class Signature(NamedTuple):
         return [word for word in self.arguments.split() if word in OPERANDS]
 
 
-OPERANDS = frozenset({"src", "src0", "src1", "weights", "bias", "dst"})
+_STATES = frozenset(
+    {
+        "src_layer",
+        "src_iter",
+        "src_iter_c",
+        "attention",
+        "weights_layer",
+        "weights_iter",
+        "weights_peephole",
+        "dst_layer",
+        "dst_iter",
+        "dst_iter_c",
+    }
+)
+OPERANDS = frozenset({"src", "src0", "src1", "weights", "bias", "dst"}) | _STATES
 
 _WINDOW = "strides={strides} dilations={dilations} padding={padding_l}..{padding_r}"
 _CONVOLUTION = "engine prop alg src weights bias dst strides dilations padding_l padding_r"
+_AUGRU = "engine prop direction src_layer src_iter attention weights_layer weights_iter bias dst_layer dst_iter flags"
+_GRU = "engine prop direction src_layer src_iter weights_layer weights_iter bias dst_layer dst_iter flags"
 
 PRIMITIVES = {
     # src (N, C, spatial...), weights (O, I, spatial...), with groups (G, O/G, I/G, spatial...),
@@ -172,6 +188,27 @@ PRIMITIVES = {
         "engine prop src dst epsilon flags",
         "epsilon={epsilon:g} flags={flags:d}",
     ),
+    # Recurrent layers over src_layer (T, N, I). The gates of weights_layer and weights_iter
+    # (1, D, inputs, G, H; layout `any`), and of bias (1, D, G, H), stand in the order i f c o of
+    # LSTM, u r o of GRU, whose linear-before-reset form has a fourth bias, of weights_iter's o.
+    # Peephole weights (1, D, 3, H): i f o. dst_layer is (T, N, H), with `RnnDirection.concat`
+    # (T, N, 2 H); states are (1, D, N, H), and 0 where they are absent.
+    "lstm": Signature(
+        "lstm_forward",
+        "engine prop direction src_layer src_iter src_iter_c weights_layer weights_iter weights_peephole projection bias "
+        "dst_layer dst_iter dst_iter_c flags",
+        "{direction.name}",
+        {"flags": 0},
+    ),
+    "gru": Signature("gru_forward", _GRU, "{direction.name}", {"flags": 0}),
+    "augru": Signature("augru_forward", _AUGRU, "{direction.name}", {"flags": 0}),
+    "lbr_gru": Signature("lbr_gru_forward", _GRU, "{direction.name}", {"flags": 0}),
+    "vanilla_rnn": Signature(
+        "vanilla_rnn_forward",
+        "engine prop alg direction src_layer src_iter weights_layer weights_iter bias dst_layer dst_iter flags alpha beta",
+        "{alg.name} {direction.name}",
+        {"flags": 0, "alpha": 0.0, "beta": 0.0},
+    ),
     # Across channels: src * (k + alpha / local_size * sum of squares) ** -beta. Float types only.
     "lrn": Signature(
         "lrn_forward",
@@ -212,6 +249,8 @@ PROTOTYPES = {
     "primitive_attr_set_post_ops": "handle handle",
     "primitive_attr_set_scratchpad_mode": "handle int",
     "primitive_attr_set_fpmath_mode": "handle int",
+    "primitive_attr_set_rnn_data_qparams": "handle float float",
+    "primitive_attr_set_rnn_weights_qparams": "handle int64 int factors",
     "primitive_attr_destroy": "handle",
     "post_ops_create": "out",
     "post_ops_append_sum": "handle float int int",
@@ -239,9 +278,11 @@ _TYPES: dict[str, Any] = {
     "sources": POINTER(c_void_p),
     "factors": POINTER(c_float),
     "size": c_size_t,
-    **dict.fromkeys(("handle", "address", "engine", "statistics", *OPERANDS), c_void_p),
+    **dict.fromkeys(
+        ("handle", "address", "engine", "statistics", "projection", *OPERANDS), c_void_p
+    ),
     # each C enum is an int
-    **dict.fromkeys(("int", "prop", "alg", "flags", "axis", "count"), c_int),
+    **dict.fromkeys(("int", "prop", "alg", "direction", "flags", "axis", "count"), c_int),
     **dict.fromkeys(("int64", "local_size", "group_size"), c_int64),
     **dict.fromkeys(("float", "alpha", "beta", "k", "p", "epsilon"), c_float),
     **dict.fromkeys(

@@ -20,6 +20,7 @@ from .enums import DataType
 from .layouts import channels_last, row_major
 from .memory import MemoryDesc
 from .primitive_desc import PrimitiveDesc, Request
+from .strides import row_major_strides
 
 __all__ = ["DEFECTS", "Defect", "defect_of", "defects_document"]
 
@@ -246,6 +247,14 @@ def _resampled_vector(request: Request) -> bool:
     )
 
 
+def _matrices_with_gaps(request: Request) -> bool:
+    dst = _operand(request, "dst")
+    gaps = len(dst.dims) > 2 and dst.is_plain and dst.strides != row_major_strides(dst.dims)
+    return gaps and any(
+        dims != dst.dims and math.prod(dims) > 1 for dims in _binary_operands(request)
+    )
+
+
 # -- the rows --------------------------------------------------------------------------------------
 
 _ZERO_TAPS = "zero taps are put behind the kernel's, which changes no sum"
@@ -394,6 +403,16 @@ DEFECTS: tuple[Defect, ...] = (
         "wrong elements of the operand: they are counted in row-major order",
         "row-major",
         "nearest and linear, 3 to 20 channels",
+    ),
+    Defect(
+        "product of matrices with gaps",
+        "matmul",
+        r"gemm:jit",
+        _matrices_with_gaps,
+        "a destination of three dimensions or more has gaps between its rows, and a post-op has an operand for each column, or each row",
+        "from the second matrix on, other elements of the operand: they are counted as if there were no gaps",
+        "the next implementation, or a primitive behind the product",
+        "two matrices of one row, 64 and 256 columns",
     ),
     Defect(
         "resampling of one vector",

@@ -19,6 +19,7 @@ __all__ = [
     "FormatKind",
     "NormalizationFlags",
     "Query",
+    "RnnDirection",
     "arg_multiple_src",
     "arg_name",
     "arg_post_op",
@@ -57,6 +58,16 @@ class NormalizationFlags(IntFlag):
     use_global_stats = 1
     use_scale = 2
     use_shift = 4
+
+
+class RnnDirection(IntEnum):
+    """`dnnl_rnn_direction_t`: which way a recurrent layer goes through time, and what becomes of
+    the two results where it goes both.
+    """
+
+    left2right = 1
+    right2left = 2
+    concat = 3
 
 
 class CpuRuntime(IntEnum):
@@ -171,8 +182,18 @@ class Arg(IntEnum):
     SRC = 1
     SRC_0 = 1
     SRC_1 = 2
+    SRC_LAYER = 1
+    SRC_ITER = 2
+    SRC_ITER_C = 3
+    ATTENTION = 4
     DST = 17
+    DST_LAYER = 17
+    DST_ITER = 18
+    DST_ITER_C = 19
     WEIGHTS = 33
+    WEIGHTS_LAYER = 33
+    WEIGHTS_ITER = 34
+    WEIGHTS_PEEPHOLE = 35
     BIAS = 41
     MEAN = 49
     VARIANCE = 50

@@ -6,24 +6,19 @@ copies. Networks with swish or gelu, as
 ONNX Runtime quantizes them, have a lookup behind each convolution: that was 30 to 45 % of their
 time. This kernel takes 0.15 ns.
 
-The function is kept as a listing, each instruction with its bytes; a test assembles the text again
-and compares. It is mapped like the code
-that oneDNN generates: written first, then executable and no longer writable. Where the system
-refuses that, or the CPU lacks the instructions, there is no kernel, and lookups take the slower way
-to the same bytes.
+Where the system refuses memory for code (`machine_code.py`), or the CPU lacks the instructions,
+there is no kernel, and lookups take the slower way to the same bytes.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import mmap
-import platform
-import sys
 from collections.abc import Callable
 from typing import Final
 
 from .enums import CpuIsa
+from .machine_code import Listing, mapped, runs_avx512
 
 __all__ = ["LISTING", "Kernel", "lookup_kernel"]
 
@@ -36,7 +31,7 @@ It reads and writes exactly that many bytes, and lets other Python threads run m
 
 # rdi: results, rsi: codes, rdx: how many, rcx: table (System V calling convention). All registers
 # used are the callee's to change.
-LISTING: Final = (
+LISTING: Final[Listing] = (
     ("f30f1efa", "endbr64"),  # may be called
     # the table as 128 words: entry 2i is the low byte of word i
     (
@@ -89,45 +84,22 @@ LISTING: Final = (
     ("0f8768ffffff", "ja .-0x92"),
     ("c3", "ret"),
 )
-"""Machine code in hexadecimal, and the same in assembly language (Intel syntax; a dot is the
-address of the instruction).
-"""
-
-_READ_AND_EXECUTE = mmap.PROT_READ | mmap.PROT_EXEC if sys.platform == "linux" else 0
 
 
 def lookup_kernel(isa: CpuIsa) -> Kernel | None:
     """The kernel; None where it cannot run.
 
     Args:
-        isa: the instruction sets that may be used. AVX-512 in oneDNN's sense has BW and BMI2, which
-            the kernel needs.
+        isa: the instruction sets that may be used.
     """
-    fits = (
-        sys.platform == "linux"
-        and platform.machine() == "x86_64"
-        and isa & CpuIsa.avx512_core == CpuIsa.avx512_core
-    )
-    return _mapped() if fits else None
+    return _mapped() if runs_avx512(isa) else None
 
 
 @functools.cache
 def _mapped() -> Kernel | None:
-    """The code in memory of its own, which stays for as long as the process: None where the system
-    allows no such memory.
-    """
-    code = b"".join(bytes.fromhex(machine) for machine, _ in LISTING)
-    pages = mmap.mmap(-1, mmap.PAGESIZE)
-    pages.write(code)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
-    if ctypes.CDLL(None).mprotect(
-        ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE), _READ_AND_EXECUTE
-    ):
+    address = mapped(LISTING)
+    if address is None:
         return None
-    _PAGES.append(pages)
     return ctypes.CFUNCTYPE(
         None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
     )(address)
-
-
-_PAGES: Final[list[mmap.mmap]] = []  # never unmapped: calls hold addresses only

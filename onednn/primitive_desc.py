@@ -18,17 +18,20 @@ from .enums import Query
 from .library import Engine, Handle, create
 from .memory import MemoryDesc
 
-__all__ = ["PrimitiveDesc", "Request", "describe"]
+__all__ = ["RECURRENT", "PrimitiveDesc", "Request", "describe"]
 
 # inference (dnnl_forward_inference), and what the library finds by itself
 _ALWAYS = {
     "prop": 96,
     "factors": None,
     "statistics": None,
+    "projection": None,
 }
 
 
 _PLAIN = Attributes()
+RECURRENT = frozenset({"augru", "gru", "lbr_gru", "lstm", "vanilla_rnn"})
+"""The kinds that are recurrent layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +186,14 @@ class PrimitiveDesc(Handle):
         """True where the implementation, or a part of it, is one of the library's slow references
         (`ref:any`, `ref_int8:any`).
 
-        Two are named so and are none: concat, which runs one compiled reorder for each source, and
+        Named so and none are: concat, which runs one compiled reorder for each source;
         `ref_fused_convolution`, which runs a convolution and its depthwise post-op one after the
-        other. One is not named so: a deconvolution `conv:any+x64:gemm_s8s8s32:jit` has compiled
-        products, but takes post-ops element by element: measured on feature maps of 28x28, 20 to
-        500 times as slow as the NumPy runtime.
+        other; and recurrent layers, whose products are gemm and whose gates are compiled code. One
+        is not named so: a deconvolution `conv:any+x64:gemm_s8s8s32:jit` has compiled products, but
+        takes post-ops element by element: measured on feature maps of 28x28, 20 to 500 times as
+        slow as the NumPy runtime.
         """
-        if self.kind == "concat":
+        if self.kind == "concat" or self.kind in RECURRENT:
             return False
         if (
             self.kind == "deconvolution"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .enums import DataType
 from .memory import MemoryDesc
-from .primitive_desc import PrimitiveDesc
+from .primitive_desc import RECURRENT, PrimitiveDesc
 
 __all__ = ["cannot_saturate", "may_saturate", "pairs_fit"]
 
@@ -33,10 +33,15 @@ def may_saturate(desc: PrimitiveDesc) -> bool:
     `jit_uni_int8:avx2`. Exact all the same are depthwise u8 convolutions, unless they run as
     products (`gemm`, whose pairs are taps).
     """
-    src, weights = desc.request.operands.get("src"), desc.request.operands.get("weights")
+    operands = desc.request.operands
+    src, weights = (
+        operands.get(role, operands.get(f"{role}_{end}"))
+        for role, end in (("src", "layer"), ("weights", "layer"))
+    )
     if src is None or weights is None or weights.dtype != DataType.s8 or desc.kind == "prelu":
         return False
-    products = any("gemm" in part for part in desc.impl_parts)
+    # recurrent layers multiply by gemm, whatever their implementation is called
+    products = desc.kind in RECURRENT or any("gemm" in part for part in desc.impl_parts)
     if (
         desc.kind == "convolution"
         and src.dtype == DataType.u8
@@ -59,17 +64,18 @@ def cannot_saturate(desc: PrimitiveDesc, weights: NDArray[Any]) -> bool:
     """True where the implementation's result is exact for all data.
 
     Args:
-        desc: of a convolution, deconvolution or matmul that `may_saturate`.
-        weights: s8, in the logical shape of the primitive's weights.
+        desc: of a convolution, deconvolution, matmul or recurrent layer that `may_saturate`.
+        weights: s8, in the logical shape of the primitive's weights; of a recurrent layer all, in
+            any shape.
     """
     if weights.dtype != np.int8:
         return False
-    src = desc.request.operands["src"]
+    src = desc.request.operands.get("src")
     if desc.kind != "matmul" and src is not None and src.dtype == DataType.s8:
         # Halved weights are at most 64 in magnitude, so their pairs always fit.
         return not bool((weights & 1).any())
     # its pairs run along the columns that it lays out, whatever their order
-    if "gemm" in desc.impl_info:
+    if desc.kind in RECURRENT or "gemm" in desc.impl_info:
         return bool(np.abs(weights.astype(np.int16)).max(initial=0) <= _SAFE)
     if desc.kind == "matmul":
         return pairs_fit(weights, weights.ndim - 2)

@@ -8,6 +8,7 @@ from ..ir.cleanup import erase_dead
 from ..ir.graph import Graph
 from .base import Contract, Observer, Pass, run_pipeline
 from .choose_residual_sum import ChooseResidualSum
+from .constant_parameters import ConstantParameters
 from .decode_wide_codes import DecodeWideCodes
 from .detect_quantize_only import DetectQuantizeOnly
 from .fold_batch_norm import FoldBatchNorm
@@ -24,6 +25,7 @@ from .nest_concat import NestConcat
 from .nest_variadic import NestVariadic
 from .normalize_gemm import NormalizeGemm
 from .pad_into_convolution import PadIntoConvolution
+from .quantize_at_run_time import DYNAMIC, QuantizeAtRunTime
 from .recognize_activations import RecognizeActivations
 from .recognize_shuffle import RecognizeShuffle
 from .reduction_to_pooling import ReductionToPooling
@@ -35,11 +37,21 @@ from .separate_computed_bias import SeparateComputedBias
 from .slice_pieces import SlicePieces
 from .split_fake_quantize import SplitFakeQuantize
 from .split_joined_source import SplitJoinedSource
+from .split_weights_zero_point import SplitWeightsZeroPoint
 from .tabulate import Tabulate
 from .unify_concat_types import UnifyConcatTypes
 from .widen_operands import WidenOperands
 
-__all__ = ["PIPELINE", "Contract", "Observer", "Pass", "optimize", "passes_of", "run_pipeline"]
+__all__ = [
+    "DYNAMIC",
+    "PIPELINE",
+    "Contract",
+    "Observer",
+    "Pass",
+    "optimize",
+    "passes_of",
+    "run_pipeline",
+]
 
 PIPELINE: tuple[Pass, ...] = (
     # because: every later pass asks whether a value is constant
@@ -51,6 +63,9 @@ PIPELINE: tuple[Pass, ...] = (
     NestVariadic(),
     # because: a bias and what is behind it shall find a product of decoded values
     ScaleIntoProduct(),
+    # because: integers that are decoded by 1 have taken their scale by now, and all that follows
+    # moves constant ones
+    ConstantParameters(),
     # because: its axes are constant by now, and quantizers move past a pool of codes to what is in
     # front of it
     ReductionToPooling(),
@@ -102,6 +117,12 @@ PIPELINE: tuple[Pass, ...] = (
     SplitJoinedSource(),
     # because: it follows codes over the data movement that the moves put between the two halves
     RetypeMatmulOperand(),
+    # because: what the model quantizes is decoded right in front of its products by now
+    QuantizeAtRunTime(),
+    # because: what that puts in divides by single numbers, of any rank
+    WidenOperands(),
+    # because: nothing moves over a product any more, and its source is the codes that it will read
+    SplitWeightsZeroPoint(),
     # because: scales along an axis, concatenations and second operands are settled by now
     RetypeSignedCodes(),
     # because: codes that are u8 now may be the ones in front of them again, and may be joined with
@@ -124,8 +145,16 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
-def optimize(graph: Graph, observers: tuple[Observer, ...] = ()) -> Graph:
-    """Runs the pipeline on an imported graph, in place, and drops what nothing reads any more."""
-    run_pipeline(graph, PIPELINE, observers)
+def optimize(
+    graph: Graph, observers: tuple[Observer, ...] = (), dynamic: str | None = None
+) -> Graph:
+    """Runs the pipeline on an imported graph, in place, and drops what nothing reads any more;
+    `dynamic`: which products have their sources quantized at run time, see `DYNAMIC`.
+    """
+    steps = (
+        QuantizeAtRunTime(dynamic) if isinstance(step, QuantizeAtRunTime) else step
+        for step in PIPELINE
+    )
+    run_pipeline(graph, steps, observers)
     erase_dead(graph)
     return graph

@@ -148,10 +148,12 @@ def rescaled(
     quant: Quantization, factor: npt.NDArray[np.float64], axis: int | None
 ) -> Quantization | None:
     """The parameters of the same codes when what they decode to is multiplied, along `axis` where
-    the factor has several entries; None where a scale is no normal f32.
+    the factor has several entries; None where a scale is no normal f32, and for a factor without
+    entries.
     """
     scales = quant.scales.astype(np.float64) * factor
-    return Quantization.of(scales, quant.zero_points, axis) if fits_f32(scales) else None
+    known = scales.size > 0 and fits_f32(scales)
+    return Quantization.of(scales, quant.zero_points, axis) if known else None
 
 
 def swap(graph: Graph, old: Node, value: str) -> None:

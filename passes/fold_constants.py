@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..ir.block_weights import keeps_blocks
 from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.graph import Graph
-from ..ir.node import Node, subject
+from ..ir.node import Node, Use, subject
 from ..ir.ops.spec import UNCOMPUTABLE, Array, Trait
 from ..ir.ranges import makes_codes, ranges_of
 from ..ir.types import is_static
@@ -35,6 +36,7 @@ class FoldConstants(NodePass):
         y = Op(@a, @b)   ->  @y
         q = Quantize(@w) ->  @q         (the quantize half of a weight quantizer)
         b = Dequantize(@q)  ->  @b      (a bias or another parameter; weights keep their Dequantize)
+        b = DequantizeBlocks(@q, @s)  ->  @b    (where neither a matrix product nor a gather keeps the codes)
         y = FakeQuantize(@w) ->  @y     (one that cannot be split into quantize and dequantize)
 
     Legal because: the same function on the same data; the op table's own arithmetic is used.
@@ -100,6 +102,8 @@ def _foldable(graph: Graph, node: Node) -> bool:
         return False
     if node.op == "FakeQuantize":
         return _stays_whole(graph, node)
+    if node.op == "DequantizeBlocks":
+        return not keeps_blocks(graph, node)
     return node.op not in _KEPT or not _may_be_weights(graph, node)
 
 
@@ -189,9 +193,22 @@ def _settle(graph: Graph, node: Node) -> None:
         stored = "codes" if node.op == "Quantize" else "quantized values"
         reason = f"the value is constant: its {stored} are stored"
         settle(graph, node.quantizer, QuantizeFate.CONSTANT, reason)
-    if node.op in ("Dequantize", "FakeQuantize"):
-        for use in graph.uses(node.output):
+    if node.op in ("Dequantize", "DequantizeBlocks", "FakeQuantize"):
+        for use in _read_by(graph, node):
             reason = "the constant is stored as f32, which is what its reader takes"
             is_bias = use.node.op == "Add" or (use.node.has(Trait.PRODUCT) and use.index == 2)
             fate = DequantizeFate.BIAS if is_bias else DequantizeFate.CONSTANT
             settle(graph, node.quantizer, fate, reason, [subject(use.node)])
+
+
+def _read_by(graph: Graph, node: Node) -> list[Use]:
+    """What reads a decoded value, behind the nodes that the same node of the model became."""
+    found: list[Use] = []
+    pending = [node.output]
+    while pending:
+        for use in graph.uses(pending.pop()):
+            if use.node.origin == node.origin and not use.node.quantizer:
+                pending.append(use.node.output)
+            else:
+                found.append(use)
+    return found

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.types import Quantization, is_static
+from ..ir.ops.blocks import packed
+from ..ir.types import DType, Quantization, is_static
 from .base import Contract, NodePass, Refusal, Verdict, swap
 
 __all__ = ["GatherCodes"]
@@ -20,13 +23,16 @@ class GatherCodes(NodePass):
 
         Gather(Dequantize(@q){s, z}, i)        ->  Dequantize(Gather(@q, i)){s, z}                     per tensor, or along another axis
         Gather(Dequantize(@q){s[axis], z}, i)  ->  Mul(Dequantize(Gather(@q, i)){1, z}, Gather(@s, i))  along the gathered axis
+        Gather(Dequantize(@q){s[0], z[0]}, i)  ->  DequantizeBlocks(Gather(@q, i), Gather(@s, i), Gather(@z, i))  4 bits, or z differ
+        Gather(DequantizeBlocks(@q, @s), i)    ->  DequantizeBlocks(Gather(@q, i), Gather(@s, i))  where no blocks lie
 
     The table takes a quarter of the memory, in the plan and in a session.
 
     Legal because: Gather moves elements, and each is decoded by the same operations as before; a
     product with 1 changes nothing.
     Refuses when: at least as many elements are picked as the table has, so that decoding it once is
-    less work; or the zero points differ along the gathered axis.
+    less work; or blocks lie along the gathered axis; or codes of 4 bits, or whose zero points
+    differ, are no rows of a matrix.
     """
 
     name = "gather_codes"
@@ -36,12 +42,17 @@ class GatherCodes(NodePass):
     def rewrite(self, graph: Graph, node: Node) -> Verdict:
         """Rewrites a Gather at run time from constant codes."""
         table, indices = node.inputs
+        blocks = graph.producer(table, "DequantizeBlocks")
+        if blocks is not None:
+            return _pick_blocks(graph, node, blocks)
         decode = graph.producer(table, "Dequantize")
         codes = None if decode is None else graph.constant(decode.input)
         picked = graph.type(indices).shape
         if decode is None or codes is None or not graph.computed([indices]) or picked is None:
             return None
-        if not graph.type(decode.input).dtype.is_code:
+        kind = graph.type(decode.input).dtype
+        narrow = kind in (DType.S4, DType.U4)
+        if not (kind.is_code or narrow):
             return None
         made = graph.type(node.output).shape
         if is_static(made) and math.prod(graph.type(node.output).static_shape) >= codes.size:
@@ -52,13 +63,8 @@ class GatherCodes(NodePass):
             )
         quant, axis = decode.quant, node.attr("axis", int) % codes.ndim
         along = quant.axis == axis
-        if along and len(set(quant.zero_point)) > 1:
-            return Refusal(
-                "the zero points differ along the gathered axis",
-                "one zero point",
-                f"{len(set(quant.zero_point))} different ones",
-                "quantize the table symmetrically",
-            )
+        if narrow or (along and len(set(quant.zero_point)) > 1):
+            return _pick_rows(graph, node, decode)
         if along:
             own = Quantization((1.0,), quant.zero_point[:1])
         elif quant.axis is not None and quant.axis > axis:
@@ -81,3 +87,85 @@ class GatherCodes(NodePass):
         swap(graph, node, value)
         erase_unread(graph, [decode])
         return "the table keeps its codes; what is picked is decoded"
+
+
+def _pick_rows(graph: Graph, node: Node, decode: Node) -> Verdict:
+    """Rows of a matrix of codes: each is a block, with a scale and a zero point of its own."""
+    codes, quant = graph.constant(decode.input), decode.quant
+    kind = graph.type(decode.input).dtype
+    assert codes is not None
+    low, high = kind.range
+    zeros = quant.zero_points - low
+    rows = codes.ndim == 2 and node.attr("axis", int) % codes.ndim == 0 and quant.axis in (None, 0)
+    if not (rows and quant.integral and zeros.min() >= 0 and zeros.max() <= high - low):
+        return Refusal(
+            "codes of 4 bits, or whose zero points differ, are picked by rows of a matrix only",
+            "axis 0 of two dimensions, zero points among the codes",
+            f"axis {node.attr('axis', int)} of {codes.ndim}, zero points {sorted(set(quant.zero_point))[:3]}",
+            "quantize the table symmetrically, to 8 bits",
+        )
+    bits = 4 if high - low < 1 << 4 else 8
+    count, size = codes.shape
+    block = -(-size * bits // 8) * 8 // bits
+    whole = np.zeros((count, block), np.uint8)
+    whole[:, :size] = codes.astype(np.int16) - low
+    scales, points = (
+        np.ascontiguousarray(np.broadcast_to(values, (count,)).reshape(count, 1))
+        for values in (quant.scales, zeros.astype(np.uint8))
+    )
+    tables = {"codes": packed(whole, bits), "scales": scales, "zero_points": points}
+    picked = [
+        graph.part(
+            node,
+            "Gather",
+            [graph.add_constant(f"{decode.input}/{what}", table), node.inputs[1]],
+            what,
+            {"axis": 0},
+        )
+        for what, table in tables.items()
+    ]
+    value = graph.add(
+        "DequantizeBlocks",
+        picked,
+        {"bits": bits, "block": block, "size": size},
+        name=decode.name,
+        outputs=[graph.fresh(f"{node.output}/values")],
+        origin=(*decode.origin, *node.origin),
+        quantizer=decode.quantizer,
+    ).output
+    swap(graph, node, value)
+    erase_unread(graph, [decode])
+    return "the table keeps its codes; what is picked is decoded"
+
+
+def _pick_blocks(graph: Graph, node: Node, decode: Node) -> Verdict:
+    """The same of codes in blocks, whose scales and zero points are tables, too."""
+    indices = node.inputs[1]
+    if graph.computed(decode.inputs) or not graph.computed([indices]):
+        return None
+    made, shape = graph.type(node.output).shape, graph.type(decode.output).static_shape
+    axis = node.attr("axis", int) % len(shape)
+    if axis == len(shape) - 1:
+        return Refusal(
+            "the codes of a block lie along the gathered axis",
+            f"an axis in front of {axis}",
+            str(axis),
+            "quantize the table along its other axis",
+        )
+    if is_static(made) and math.prod(graph.type(node.output).static_shape) >= math.prod(shape):
+        return Refusal(
+            "as many elements are picked as the table has: it is decoded once",
+            f"fewer than {math.prod(shape)}",
+            f"shape {list(made or ())}",
+        )
+    picked = [
+        graph.part(node, "Gather", [table, indices], what, {"axis": axis})
+        for table, what in zip(decode.inputs, ("codes", "scales", "zero_points"), strict=False)
+        if table
+    ]
+    value = graph.again(
+        decode, picked, value=f"{node.output}/values", origin=(*decode.origin, *node.origin)
+    ).output
+    swap(graph, node, value)
+    erase_unread(graph, [decode])
+    return "the table keeps its codes; what is picked is decoded"

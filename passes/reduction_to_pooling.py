@@ -25,7 +25,8 @@ class ReductionToPooling(NodePass):
         ReduceMean(x, [2, 3]){keepdims=0}  ->  Squeeze(GlobalAveragePool(x), [2, 3])        ReduceMax likewise
 
     for one to three spatial axes. Frameworks export a global average as the former, and oneDNN's
-    reduction is a reference implementation in f32, while its pooling takes codes.
+    reduction takes f32 with the spatial axes last in memory, while its pooling takes codes that lie
+    channels last.
 
     Legal because: it is global pooling's definition. A maximum is the same bits; a mean of n values
     may be summed in another order, and multiplied by 1/n where it was divided by n.

@@ -89,7 +89,7 @@ def _product_of_integers(graph: Graph, node: Node) -> tuple[Node | None, Node | 
             continue
         decode = graph.producer(product.inputs[0], "RunTimeDequantize")
         one = None if decode is None else graph.constant(decode.inputs[1])
-        weights = graph.producer(product.inputs[1], "Dequantize")
+        weights = graph.producer(product.inputs[1], "Dequantize", "RunTimeDequantize")
         if one is not None and (one == 1).all() and weights is not None:
             return product, decode
     return None, None
@@ -100,7 +100,10 @@ def _factors(graph: Graph, value: str) -> tuple[list[str], list[A]] | None:
     else.
     """
     maker = graph.producer(value, "Mul")
-    parts = [value] if maker is None or _is_number(graph, value) else maker.inputs
+    apart = maker is not None and (
+        not _is_number(graph, value) or len(graph.computed(maker.inputs)) < len(maker.inputs)
+    )
+    parts = [*maker.inputs] if maker is not None and apart else [value]
     singles, constants = [], []
     for part in parts:
         data = graph.constant(part)
@@ -122,10 +125,12 @@ def _scaled_weights(graph: Graph, product: Node, constants: list[A]) -> str | No
     """The weights of a product with their scales multiplied; None where a constant has no place
     there.
     """
-    decode = graph.producer(product.inputs[1], "Dequantize")
+    decode = graph.producer(product.inputs[1], "Dequantize", "RunTimeDequantize")
     assert decode is not None
     if not constants:
         return decode.output
+    if decode.op == "RunTimeDequantize":
+        return _scaled_by_one(graph, decode, constants)
     shape, rank = graph.type(decode.output).shape, graph.type(product.output).rank
     if shape is None:
         return None
@@ -144,3 +149,13 @@ def _scaled_weights(graph: Graph, product: Node, constants: list[A]) -> str | No
     if quant is None:
         return None
     return graph.again(decode, [decode.input], {"quant": quant}).output
+
+
+def _scaled_by_one(graph: Graph, decode: Node, constants: list[A]) -> str | None:
+    """Weights by a computed zero point with their constant scale multiplied by numbers."""
+    scale = graph.constant(decode.inputs[1])
+    if scale is None or any(data.size != 1 for data in constants):
+        return None
+    product = np.prod([float(np.asarray(data).item()) for data in (scale, *constants)])
+    value = graph.add_constant(decode.inputs[1], np.asarray(product, np.float32))
+    return graph.again(decode, [decode.input, value, *decode.inputs[2:]]).output

@@ -7,7 +7,7 @@ import numpy as np
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
-from ..ir.types import DType
+from ..ir.types import DType, Quantization
 from .base import Contract, NodePass, Verdict, decide
 
 __all__ = ["WidenOperands"]
@@ -18,10 +18,12 @@ class WidenOperands(NodePass):
 
     Before -> after::
 
-        Mul(x: [N,C,H,W], s: [])  ->  Mul(x, Unsqueeze(s){0,1,2,3})
+        Mul(x: [N,C,H,W], s: [])        ->  Mul(x, Unsqueeze(s){0,1,2,3})
+        Add(x: [N,C], Cast(z: u8 []))   ->  Add(x, Dequantize(Unsqueeze(z){0,1}){1, 0})
 
     so that it can be the operand of a post-op, which has the destination's rank; the Unsqueeze is
-    another view of the same bytes.
+    another view of the same bytes. Codes that are cast stay codes, which a post-op reads as they
+    are.
 
     Legal because: broadcasting puts dimensions of length 1 in front.
     Refuses when: never.
@@ -55,4 +57,9 @@ class WidenOperands(NodePass):
 
     def _widened(self, graph: Graph, node: Node, value: str, more: int) -> str:
         axes = graph.add_constant(f"{value}/axes", np.arange(more, dtype=np.int64))
-        return graph.part(node, "Unsqueeze", [value, axes], "wide")
+        cast = graph.producer(value, "Cast")
+        if cast is None or graph.type(cast.input).dtype not in (DType.U8, DType.S8):
+            return graph.part(node, "Unsqueeze", [value, axes], "wide")
+        codes = graph.part(node, "Unsqueeze", [cast.input, axes], "wide")
+        quant = {"quant": Quantization.of(1.0)}
+        return graph.part(node, "Dequantize", [codes], "decoded", quant)

@@ -11,8 +11,20 @@ import numpy as np
 
 from ..ir.ops.spec import Array
 from ..ir.types import DType
+from .arguments import SOURCE_AT_RUN_TIME, WEIGHTS_AT_RUN_TIME
+from .types import Step
 
-__all__ = ["ACCUMULATOR", "CODE_REACH", "WEIGHTS_ZERO_POINTS", "accumulated", "reach_of"]
+__all__ = [
+    "ACCUMULATOR",
+    "CODE_REACH",
+    "EXACT_IN_F32",
+    "WEIGHTS_ZERO_POINTS",
+    "accumulated",
+    "less_zero_points",
+    "reach_of",
+    "source_reach",
+    "sums_of",
+]
 
 ACCUMULATOR = (1 << 31) - 1
 """What 32 bits hold."""
@@ -21,6 +33,9 @@ CODE_REACH = 1 << 16
 """How far a code may lie from its zero point: f32 holds that many times a difference of two 8-bit
 codes, and no much larger number.
 """
+
+EXACT_IN_F32 = 1 << 24
+"""Up to here f32 holds every integer."""
 
 WEIGHTS_ZERO_POINTS = range(-128, 128)
 """The zero points of s8 weights: those among their codes, so that no difference exceeds 255."""
@@ -33,7 +48,12 @@ def reach_of(dtype: DType, zero_point: float) -> float:
 
 
 def accumulated(
-    shape: Sequence[int], data: Array | None, zero_point: int, summed: Sequence[int], reach: float
+    shape: Sequence[int],
+    data: Array | None,
+    zero_point: int,
+    summed: Sequence[int],
+    reach: float,
+    limit: float = ACCUMULATOR,
 ) -> float:
     """A bound on the sums of products of codes.
 
@@ -43,10 +63,65 @@ def accumulated(
         zero_point: of the weights.
         summed: axes of the weights that are summed over.
         reach: of the source, see `reach_of`.
+        limit: what the bound is held against: it is no finer than that needs.
     """
     bound = math.prod(shape[axis] for axis in summed) * 255 * reach
-    if bound <= ACCUMULATOR or data is None:
+    if bound <= limit or data is None:
         return bound
     # the weights themselves say more
     sums = np.abs(data.astype(np.int32) - zero_point).sum(tuple(summed), dtype=np.int64)
     return float(sums.max(initial=0)) * reach
+
+
+def source_reach(step: Step, dtype: DType) -> float:
+    """How far the codes of a step's source lie from its zero points, at most."""
+    if step.arg(SOURCE_AT_RUN_TIME[1]) is not None:  # a zero point that is computed is a code
+        return float(dtype.range[1] - dtype.range[0])
+    zeros = step.attr.zero_points.get("src")
+    values = (0,) if zeros is None else zeros.values
+    # the library takes the nearest integer
+    return max((reach_of(dtype, float(np.rint(zero))) for zero in values), default=0.0)
+
+
+def sums_of(
+    step: Step,
+    dtype: DType,
+    shape: Sequence[int],
+    data: Array | None,
+    limit: float = ACCUMULATOR,
+) -> float:
+    """A bound on the sums of products of codes of a step.
+
+    Args:
+        step: a convolution, deconvolution or matmul.
+        dtype: of its source.
+        shape: of its weights.
+        data: the weights; None where they are computed at run time.
+        limit: see `accumulated`.
+    """
+    zeros: tuple[int, ...] = (0,)
+    if step.arg(WEIGHTS_AT_RUN_TIME[1]) is not None:
+        zeros = DType.S8.range
+    elif "weights" in step.attr.zero_points:
+        zeros = tuple(int(zero) for zero in step.attr.zero_points["weights"].values)
+    summed: Sequence[int] = (len(shape) - 2,)
+    if step.primitive == "convolution":
+        summed = range(1, len(shape))
+    elif step.primitive == "deconvolution":
+        summed = (0, *range(2, len(shape)))
+    reach = source_reach(step, dtype)
+    bounds = (accumulated(shape, data, zero, summed, reach, limit) for zero in set(zeros))
+    return max(bounds, default=0.0)
+
+
+def less_zero_points(codes: Array, zeros: Array, axis: int | None) -> Array | None:
+    """Codes less their zero points, one for all or one for each index of an axis, as s8 codes; None
+    where s8 does not hold them.
+    """
+    shape = [1] * codes.ndim
+    if axis is not None and zeros.size > 1:
+        shape[axis] = zeros.size
+    less = codes.astype(np.int64) - zeros.astype(np.int64).reshape(shape if zeros.size > 1 else ())
+    low, high = DType.S8.range
+    fits = less.size == 0 or (less.min() >= low and less.max() <= high)
+    return less.astype(np.int8) if fits else None

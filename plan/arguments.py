@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, count
 
 from ..ir.ops.spec import OpSpec
 
-__all__ = ["SOURCE_AT_RUN_TIME", "in_order", "positional", "with_roles"]
+__all__ = [
+    "AT_RUN_TIME",
+    "BLOCKS_OF_WEIGHTS",
+    "COUNTS",
+    "PACKED",
+    "SOURCE_AT_RUN_TIME",
+    "WEIGHTS_AT_RUN_TIME",
+    "at_run_time",
+    "in_order",
+    "positional",
+    "with_roles",
+]
 
 Args = tuple[tuple[str, str], ...]
 
@@ -16,6 +27,31 @@ SOURCE_AT_RUN_TIME = ("scales_src", "zero_points_src")
 """Roles of the scale and the zero point of a step's source that are computed at run time: one f32
 number, and one code of the source's own type.
 """
+
+WEIGHTS_AT_RUN_TIME = ("scales_weights", "zero_points_weights")
+"""The same of a step's weights; the scale may have one number for each output channel."""
+
+AT_RUN_TIME: Mapping[str, tuple[str, str]] = {
+    role: (field, argument)
+    for argument, roles in (("src", SOURCE_AT_RUN_TIME), ("weights", WEIGHTS_AT_RUN_TIME))
+    for field, role in zip(("scales", "zero_points"), roles, strict=True)
+}
+"""Role of a parameter that is computed at run time -> the field of the attributes and the argument
+that it stands for there.
+"""
+
+PACKED = "MatMulBlocks"
+"""The op of a matmul step whose weights are packed codes: bytes, and not the reals that codes of
+other steps stand for.
+"""
+
+BLOCKS_OF_WEIGHTS = WEIGHTS_AT_RUN_TIME
+"""The same roles of a step with packed weights: constants, one number for each block of a row, as
+oneDNN from 3.4 on takes scales of the weights in groups of [block, 1].
+"""
+
+COUNTS = frozenset({"sequence_lens"})
+"""Roles of integers that are no codes, in primitives that read codes elsewhere."""
 
 
 def positional(row: OpSpec, args: Args) -> tuple[str, ...] | None:
@@ -44,6 +80,14 @@ def with_roles(row: OpSpec, values: Sequence[str]) -> Args:
         (f"{p.name}_{i}" for i in count()) if p.variadic else (p.name,) for p in row.inputs
     )
     return tuple((role, value) for value, role in zip(values, roles, strict=False) if value)
+
+
+def at_run_time(op: str, args: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Role -> value of the scales and zero points of a step's arguments that are computed at run
+    time, each one number or one for each channel: not those of blocks of packed weights.
+    """
+    roles = SOURCE_AT_RUN_TIME if op == PACKED else AT_RUN_TIME
+    return {role: value for role, value in args if role in roles}
 
 
 def in_order(row: OpSpec, args: Args) -> tuple[str, ...] | None:

@@ -11,6 +11,8 @@ and of `onednn-v2`, whose bias lives in the accumulator's domain::
     y   = output_scale[oc] * (sum((src - src_zp) * weights) + bias)
     y   = post-ops of y
     dst = saturate(round_half_even(y + dst_zp))
+
+The sum runs over those elements of a window that lie inside of the source.
 """
 
 from __future__ import annotations
@@ -74,15 +76,29 @@ _ONE = Scale((1.0,))
 
 @dataclass(frozen=True)
 class ZeroPoint:
-    """Zero points of one argument (s32), masked like scales."""
+    """Zero points of one argument (s32), masked like scales.
 
-    values: tuple[int, ...]
+    The one of a (de)convolution's source may be a real number (f32). The library is given the
+    nearest integer; what is left has a part in the bias, which then varies with the position where
+    windows reach into the padding (`runtime/padding.py`). Integers are held as `int`.
+    """
+
+    values: tuple[float, ...]
     mask: int = 0
+
+    def __post_init__(self) -> None:
+        values = (v if isinstance(v, int) or not v.is_integer() else int(v) for v in self.values)
+        object.__setattr__(self, "values", tuple(values))
 
     @property
     def array(self) -> npt.NDArray[np.int32]:
-        """The values as a 1-D s32 array."""
-        return np.asarray(self.values, np.int32)
+        """The nearest integers (half to even) as a 1-D s32 array."""
+        return np.asarray([round(value) for value in self.values], np.int32)
+
+    @property
+    def fraction(self) -> float:
+        """What the first value has beyond the nearest integer: from -0.5 to 0.5."""
+        return float(self.values[0] - round(self.values[0]))
 
 
 @dataclass(frozen=True)
@@ -187,12 +203,20 @@ class PrimitiveAttr:
         post_ops: applied in order, in f32, to the dequantized result.
         output_scales: `onednn-v2` only: multiplied to the accumulator (with its bias) before the
             post-ops; mask over dst's dimensions.
+        rnn_data_qparams: of a recurrent layer in int8, `onednn-v2` and `onednn-v3`: scale and shift
+            of its source and hidden state, two values of mask 0: code = scale * x + shift.
+        rnn_weights_qparams: of its weights, both kinds, in all directions: what they were
+            multiplied by; one value, or with mask 24 one for each gate and output (bits 3 and 4 of
+            the library's five dimensions), in the order of the op's gates. On `unified` both are
+            scales and a zero point of src, w and r, in the common sense: x = s * (code - z).
     """
 
     scales: Mapping[str, Scale] = field(default_factory=dict)
     zero_points: Mapping[str, ZeroPoint] = field(default_factory=dict)
     post_ops: tuple[PostOp, ...] = ()
     output_scales: Scale | None = None
+    rnn_data_qparams: Scale | None = None
+    rnn_weights_qparams: Scale | None = None
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ post-ops. Its attributes:
     scales.<role>[.mask]       scales of an argument, and their mask
     zero_points.<role>[.mask]
     output_scales[.mask]       onednn-v2
+    rnn_data_qparams[.mask]    of recurrent layers, as rnn_weights_qparams[.mask]
     post_ops                   in the words of the text form; an operand is %i, the number of the node's input
     <parameter>                what the primitive computes; `param.<name>` where the name is one of the above
     primitive                  where the op type does not say it
@@ -62,9 +63,10 @@ Native = int | float | str | tuple[Attr, ...] | Array | None
 """What an ONNX attribute can hold; None: the attribute is left out."""
 
 _RESERVED = re.compile(
-    r"(op|roles|post_ops|primitive|output_scales(\.mask)?|(scales|zero_points|param)\..*)",
+    r"(op|roles|post_ops|primitive|(output_scales|rnn_data_qparams|rnn_weights_qparams)(\.mask)?|(scales|zero_points|param)\..*)",
     re.DOTALL,
 )
+_SCALES = ("output_scales", "rnn_data_qparams", "rnn_weights_qparams")
 _INT64 = range(-(1 << 63), 1 << 63)
 _FIELDS = {
     AttributeProto.INT: "i",
@@ -227,8 +229,10 @@ def _factors(attr: PrimitiveAttr) -> Iterator[tuple[str, Scale | ZeroPoint]]:
         yield f"scales.{role}", scale
     for role, point in attr.zero_points.items():
         yield f"zero_points.{role}", point
-    if attr.output_scales is not None:
-        yield "output_scales", attr.output_scales
+    for name in _SCALES:
+        scale = getattr(attr, name)
+        if scale is not None:
+            yield name, scale
 
 
 def _primitive(op_type: str) -> str:
@@ -351,9 +355,9 @@ def _fused_step(node: NodeProto, left: dict[str, Attr], where: str) -> Step:
     post_ops = tuple(_post_op(words, inputs, where) for words in strings("post_ops"))
     scales = _by_role(left, "scales.", Scale, where)
     points = _by_role(left, "zero_points.", ZeroPoint, where)
-    output = _factor(left, "output_scales", Scale, where) if "output_scales" in left else None
+    others = [_factor(left, n, Scale, where) if n in left else None for n in _SCALES]
     params = {name.removeprefix("param."): value for name, value in left.items()}
-    attr = PrimitiveAttr(scales, points, post_ops, output)
+    attr = PrimitiveAttr(scales, points, post_ops, *others)
     args = tuple(zip(roles, inputs, strict=False))
     step = Step(node.name, primitive, op, args, (), params, attr)
     if step.inputs != inputs:
@@ -377,10 +381,14 @@ def _factor(left: dict[str, Attr], name: str, kind: type[_F], where: str) -> _F:
         raise broken(f"the mask of {name} is missing or no integer", where)
     if kind is Scale:
         return kind(_listed(values, float, "its scales are no list of floats", where), mask)
+    if isinstance(values, tuple) and any(isinstance(value, float) for value in values):
+        return kind(_listed(values, (int, float), "its zero points are no numbers", where), mask)
     return kind(_listed(values, int, "its zero points are no list of integers", where), mask)
 
 
-def _listed(value: Attr, kind: type[_T], otherwise: str, where: str) -> tuple[_T, ...]:
+def _listed(
+    value: Attr, kind: type[_T] | tuple[type[_T], ...], otherwise: str, where: str
+) -> tuple[_T, ...]:
     """The value, where it is a list of that kind.
 
     Raises:

@@ -196,17 +196,30 @@ class _PlanParser:
             scales = _by_role(reader, lambda: factors_from(reader, Scale))
         if reader.take("zero_points"):
             points = _by_role(reader, lambda: factors_from(reader, ZeroPoint))
-        output_scales = None
-        if reader.take("output_scales"):
-            reader.expect("(")
-            output_scales = factors_from(reader, Scale)
-            reader.expect(")")
+        output_scales, data, weights = (
+            self._scale(reader, word)
+            for word in ("output_scales", "rnn_data_qparams", "rnn_weights_qparams")
+        )
         post_ops = []
         while reader.take("|"):
             post_ops.append(post_op_from(reader, lambda: self._use(reader)))
         return PrimitiveAttr(
-            _once(reader, scales), _once(reader, points), tuple(post_ops), output_scales
+            _once(reader, scales),
+            _once(reader, points),
+            tuple(post_ops),
+            output_scales,
+            data,
+            weights,
         )
+
+    def _scale(self, reader: Reader, word: str) -> Scale | None:
+        """`word(scale)`, where it stands here."""
+        if not reader.take(word):
+            return None
+        reader.expect("(")
+        found = factors_from(reader, Scale)
+        reader.expect(")")
+        return found
 
     def _outputs(self, reader: Reader) -> None:
         if self.outputs is not None:

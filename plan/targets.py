@@ -30,12 +30,18 @@ class Capability:
     Attributes:
         src: element types of its source.
         dst: element types of its destination, for each source type.
+        output_scale: the result is multiplied by one output scale in front of the post-ops
+            (`tensor`), or by one for each index of a dimension, too (`dimension`).
         dst_scale: a per-tensor destination scale, divided out behind the post-ops.
         dst_zero_point: a per-tensor destination zero point.
         src_scale: per-tensor scales on its sources.
         src_zero_point: a per-tensor zero point on its source.
-        run_time: scale and zero point of the source may be computed at run time.
+        run_time: scales and zero points of source and weights may be computed at run time; where
+            the target has output scales, zero points alone.
+        sums: the sums of products of codes may be stored as they are, in s32, without scales, bias
+            and post-ops.
         post_ops: kinds of post-ops (`kind` of their classes).
+        rnn_qparams: `rnn_data_qparams` and `rnn_weights_qparams`.
         sum_type: a sum reads its operand as another type than the destination's.
         sum_zero_point: a sum subtracts a zero point from its operand.
         sum_converts: a sum has its place where the source has another type than the destination,
@@ -44,12 +50,15 @@ class Capability:
 
     src: frozenset[DType]
     dst: Mapping[DType, frozenset[DType]]
+    output_scale: Literal["", "tensor", "dimension"] = ""
     dst_scale: bool = False
     dst_zero_point: bool = False
     src_scale: bool = False
     src_zero_point: bool = False
     run_time: bool = False
+    sums: bool = False
     post_ops: frozenset[str] = frozenset()
+    rnn_qparams: bool = False
     sum_type: bool = True
     sum_zero_point: bool = True
     sum_converts: bool = True
@@ -113,6 +122,7 @@ _V3: Mapping[str, Capability] = {
         src_scale=True,
         src_zero_point=True,
         run_time=True,
+        sums=True,
         post_ops=_GEMM_POST_OPS | {DepthwiseConv.kind},
     ),
     "deconvolution": Capability(
@@ -132,6 +142,7 @@ _V3: Mapping[str, Capability] = {
         src_scale=True,
         src_zero_point=True,
         run_time=True,
+        sums=True,
         post_ops=_GEMM_POST_OPS,
     ),
     "pooling": Capability(_ANY, _SAME, post_ops=_SIMPLE_POST_OPS),
@@ -160,8 +171,20 @@ _V3: Mapping[str, Capability] = {
     "resampling": Capability(
         _ANY, _ALL, post_ops=_POINTWISE_POST_OPS, sum_type=False, sum_zero_point=False
     ),
-    "reduction": Capability(_F32, {DType.F32: _F32}, post_ops=_POINTWISE_POST_OPS),
+    "reduction": Capability(
+        _F32,
+        {DType.F32: _ANY},
+        post_ops=_POINTWISE_POST_OPS,
+        sum_type=False,
+        sum_zero_point=False,
+        sum_converts=False,
+    ),
     "shuffle": Capability(_ANY, _SAME),
+    "rnn": Capability(
+        frozenset({DType.U8, DType.F32}),
+        {DType.U8: frozenset({DType.U8, DType.F32}), DType.F32: _F32},
+        rnn_qparams=True,
+    ),
 }
 
 _V2: Mapping[str, Capability] = {
@@ -169,32 +192,58 @@ _V2: Mapping[str, Capability] = {
     "convolution": Capability(
         _ANY,
         _COMPUTE_DST,
+        "dimension",
         dst_zero_point=True,
         src_zero_point=True,
+        run_time=True,
+        sums=True,
         post_ops=_GEMM_POST_OPS | {DepthwiseConv.kind},
     ),
     "deconvolution": Capability(
         _ANY,
         _COMPUTE_DST,
+        "dimension",
         dst_zero_point=True,
         src_zero_point=True,
         post_ops=_GEMM_POST_OPS,
         sum_type=False,
     ),
     "matmul": Capability(
-        _ANY, _COMPUTE_DST, dst_zero_point=True, src_zero_point=True, post_ops=_GEMM_POST_OPS
+        _ANY,
+        _COMPUTE_DST,
+        "dimension",
+        dst_zero_point=True,
+        src_zero_point=True,
+        run_time=True,
+        sums=True,
+        post_ops=_GEMM_POST_OPS,
     ),
     "reorder": Capability(
-        _ANY, _ALL, dst_zero_point=True, src_zero_point=True, post_ops=frozenset({"sum"})
+        _ANY,
+        _ALL,
+        "dimension",
+        dst_zero_point=True,
+        src_zero_point=True,
+        post_ops=frozenset({"sum"}),
     ),
     "concat": Capability(_ANY, _ALL),
-    "softmax": Capability(_F32, {DType.F32: _ANY}),
+    "softmax": Capability(_F32, {DType.F32: _ANY}, "tensor"),
     "layer_normalization": _PLAIN,
 }
 
 _UNIFIED: Mapping[str, Capability] = {
     **_V3,
-    "pooling": replace(_V3["pooling"], dst_scale=True, dst_zero_point=True),
+    "pooling": replace(_V3["pooling"], dst=_ALL, dst_scale=True, dst_zero_point=True),
+    **dict.fromkeys(
+        ("lrn", "batch_normalization"),
+        Capability(
+            _F32,
+            {DType.F32: _ANY},
+            dst_scale=True,
+            dst_zero_point=True,
+            post_ops=_SIMPLE_POST_OPS,
+        ),
+    ),
     "binary": replace(
         _V3["binary"],
         dst_scale=True,
@@ -207,7 +256,16 @@ _UNIFIED: Mapping[str, Capability] = {
     "resampling": replace(
         _V3["resampling"], dst_scale=True, dst_zero_point=True, sum_type=True, sum_zero_point=True
     ),
-    "reduction": replace(_V3["reduction"], dst=_ALL, dst_scale=True, dst_zero_point=True),
+    "reduction": replace(
+        _V3["reduction"],
+        dst=_ALL,
+        dst_scale=True,
+        dst_zero_point=True,
+        sum_type=True,
+        sum_zero_point=True,
+        sum_converts=True,
+    ),
+    "rnn": replace(_V3["rnn"], src_scale=True, src_zero_point=True, rnn_qparams=False),
     "softmax": replace(_V3["softmax"], dst_zero_point=True),
     "layer_normalization": replace(_V3["layer_normalization"], dst_zero_point=True),
 }

@@ -140,5 +140,8 @@ def _attr_text(writer: Writer, plan: Plan, attr: PrimitiveAttr) -> str:
         text += f" {label}({', '.join(roles)})" if roles else ""
     if attr.output_scales is not None:
         text += f" output_scales({factors_text(writer, attr.output_scales)})"
+    for label in ("rnn_data_qparams", "rnn_weights_qparams"):
+        qparams = getattr(attr, label)
+        text += "" if qparams is None else f" {label}({factors_text(writer, qparams)})"
     ref = partial(writer.value, constants=plan.constants)
     return text + "".join(f" | {post_op_text(writer, op, ref)}" for op in attr.post_ops)

@@ -22,6 +22,7 @@ from .targets import TARGETS
 from .text import print_plan, render_plan
 from .types import Plan, Step
 from .verify_attributes import post_ops_fit, scales_fit, zero_points_fit
+from .verify_recurrent import recurrent_fits
 from .verify_shapes import NO_FIT, params_fit, roles_fit, shapes_fit, types_fit
 
 __all__ = ["PLAN", "check_plan", "verify_plan"]
@@ -290,6 +291,7 @@ PLAN: Mapping[str, Callable[[Plan], Iterable[Finding]]] = {
     "params": params_fit,
     "shapes": shapes_fit,
     "types": types_fit,
+    "recurrent": recurrent_fits,
     "scales": scales_fit,
     "zero-points": zero_points_fit,
     "post-ops": post_ops_fit,

@@ -11,6 +11,7 @@ from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, Shape, TensorType
+from .arguments import PACKED, at_run_time
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
 from .findings import destination, of_target
 from .targets import Target
@@ -37,7 +38,10 @@ def _has_scale(step: Step, role: str, target: Target) -> bool:
     if step.arg(role) is None:
         return False
     if role == "weights":
-        return step.primitive in _WEIGHTED and target.scales == "arguments"
+        whole = step.op != PACKED  # packed weights have arguments for it
+        return whole and step.primitive in _WEIGHTED and target.scales == "arguments"
+    if step.primitive == "rnn":
+        return capability.src_scale and role in ("src", "w", "r")
     return capability.src_scale and role.startswith("src")
 
 
@@ -46,7 +50,7 @@ def _has_zero_point(step: Step, role: str, target: Target) -> bool:
     if role == "dst":
         return capability.dst_zero_point
     if role == "weights":
-        return step.primitive == "matmul" and capability.src_zero_point
+        return step.op == "MatMul" and capability.src_zero_point
     return role == "src" and step.arg(role) is not None and capability.src_zero_point
 
 
@@ -64,12 +68,14 @@ def scales_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
     output = step.attr.output_scales
     if output is None:
         return
-    if target.scales != "output" or step.primitive not in (*_WEIGHTED, "reorder"):
+    takes = target.capability(step.primitive).output_scale
+    if not takes:
         yield f"has output scales, which {step.primitive} of {target.name} does not take"
         return
     dst = destination(plan, step)
     problem = (
-        _value_problem(output, "dst")
+        ("of several values, and it takes one" if takes == "tensor" and output.mask else None)
+        or _value_problem(output, "dst")
         or _single_bit(output.mask)
         or _count_problem(output, None if dst is None else dst.shape)
     )
@@ -113,9 +119,25 @@ def zero_points_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | No
             yield f"has a zero point of {role}, which is {type_.dtype.value} and no integer"
         if not all(map(_is_s32, point.values)):
             yield f"has a zero point of {role} that is no s32"
+        if any(isinstance(value, float) for value in point.values):
+            yield _fraction_problem(step, role, point)
 
 
-def _is_s32(value: int) -> bool:
+def _fraction_problem(step: Step, role: str, point: ZeroPoint) -> str | None:
+    """Only a bias that may vary with the position takes what an integer leaves of a zero point, by
+    scales that are known when it is formed.
+    """
+    computed = next(iter(at_run_time(step.op, step.args)), "")
+    if computed:
+        return (
+            f"has a zero point of {role} that is no integer, and {computed} is computed at run time"
+        )
+    if role == "src" and step.primitive in ("convolution", "deconvolution") and not point.mask:
+        return None
+    return f"has a zero point of {role} that is no integer, which {step.primitive} does not take"
+
+
+def _is_s32(value: float) -> bool:
     low, high = DType.S32.range
     return low <= value <= high
 
@@ -146,7 +168,7 @@ def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -
             if scale.mask == last
             else f"of mask {scale.mask}; it is 0 or {last}"
         )
-    if step.primitive == "reorder":
+    if step.primitive in ("reorder", "rnn"):
         return _single_bit(scale.mask) or _count_problem(scale, type_.shape)
     return f"of mask {scale.mask}, and it is per tensor (0)"
 

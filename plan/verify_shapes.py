@@ -18,14 +18,16 @@ from ..ir.ops import OPS
 from ..ir.ops.spec import SWITCHES, Array, OpSpec, Required, ShapeError
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, TensorType, is_static
-from .accumulator import (
-    ACCUMULATOR,
-    CODE_REACH,
-    WEIGHTS_ZERO_POINTS,
-    accumulated,
-    reach_of,
+from .accumulator import ACCUMULATOR, CODE_REACH, WEIGHTS_ZERO_POINTS, source_reach, sums_of
+from .arguments import (
+    AT_RUN_TIME,
+    BLOCKS_OF_WEIGHTS,
+    COUNTS,
+    PACKED,
+    SOURCE_AT_RUN_TIME,
+    at_run_time,
+    positional,
 )
-from .arguments import SOURCE_AT_RUN_TIME, positional
 from .attributes import DepthwiseConv
 from .findings import about, destination, of_steps, of_target
 from .targets import Target
@@ -42,24 +44,29 @@ class Schema:
         needs: roles that it cannot do without.
         takes: further roles; None: the names of the op's further inputs.
         repeats: the last role is numbered, and goes on: src_0, src_1, src_2 ...
+        outputs: how many values it may write; the first one it must.
         constant: roles whose values must be constants: kernels pack them while they bind.
     """
 
     needs: tuple[str, ...] = ("src",)
     takes: tuple[str, ...] | None = None
     repeats: bool = False
+    outputs: int = 1
     constant: tuple[str, ...] = ()
 
 
 _WEIGHTED = ("src", "weights")
 SCHEMAS: Mapping[str, Schema] = {
-    "convolution": Schema(_WEIGHTED, ("bias", *SOURCE_AT_RUN_TIME), constant=("weights", "bias")),
+    "convolution": Schema(
+        _WEIGHTED, ("bias", *SOURCE_AT_RUN_TIME, "scales_weights"), constant=("weights", "bias")
+    ),
     "deconvolution": Schema(_WEIGHTED, ("bias",), constant=("weights", "bias")),
-    "matmul": Schema(_WEIGHTED, ("bias", *SOURCE_AT_RUN_TIME)),
+    "matmul": Schema(_WEIGHTED, ("bias", *AT_RUN_TIME)),
     "binary": Schema(("src_0", "src_1"), ()),
     "concat": Schema(("src_0",), (), repeats=True),
     "eltwise": Schema(takes=()),
     "reorder": Schema(takes=()),
+    "rnn": Schema(outputs=3),
     **dict.fromkeys(
         (
             "pooling",
@@ -76,6 +83,15 @@ SCHEMAS: Mapping[str, Schema] = {
     ),
 }
 """The primitives."""
+
+_OF_OPS: Mapping[str, Schema] = {
+    PACKED: Schema(
+        (*_WEIGHTED, BLOCKS_OF_WEIGHTS[0]),
+        (BLOCKS_OF_WEIGHTS[1], "bias"),
+        constant=("weights", *BLOCKS_OF_WEIGHTS),
+    )
+}
+"""Steps that are made of something else than others of their primitive, by their op."""
 
 _ALGORITHMS = {"eltwise": ELTWISE, "binary": BINARY}
 # what else may stand for a default of that type
@@ -95,7 +111,8 @@ something else where they rely on them.
 """
 
 _GEMM = ("convolution", "deconvolution", "matmul")
-_CODES = (DType.U8, DType.S8, DType.S32)
+_BYTES = (DType.U8, DType.S8)
+_CODES = (*_BYTES, DType.S32)
 
 
 # -- identity and roles ----------------------------------------------------------------------------
@@ -107,10 +124,14 @@ def roles_fit(plan: Plan, step: Step) -> Iterator[str | None]:
     once, and every argument its own.
     """
     yield _problem(step)
-    for role in SCHEMAS[step.primitive].constant if step.primitive in SCHEMAS else ():
+    for role in _schema(step).constant if step.primitive in SCHEMAS else ():
         value = step.arg(role)
         if value is not None and value not in plan.constants:
             yield f"computes its {role} at run time, and {step.primitive} needs a constant"
+
+
+def _schema(step: Step) -> Schema:
+    return _OF_OPS.get(step.op) or SCHEMAS[step.primitive]
 
 
 def _problem(step: Step) -> str | None:
@@ -177,7 +198,7 @@ def _order_problem(roles: list[str], places: Sequence[str]) -> str | None:
 
 
 def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
-    schema = SCHEMAS[step.primitive]
+    schema = _schema(step)
     missing = [role for role in schema.needs if role not in roles]
     if missing:
         return f"lacks its argument {', '.join(missing)}"
@@ -188,8 +209,9 @@ def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
     strange = [role for role in roles if role not in known]
     if strange:
         return f"has the role {name_text(strange[0])}, which {step.primitive} does not have"
-    if len(step.outputs) != 1 or not step.outputs[0]:
-        writes = f"has {len(step.outputs)} outputs, and {step.primitive} has one"
+    if not 1 <= len(step.outputs) <= schema.outputs or not step.outputs[0]:
+        most = "one" if schema.outputs == 1 else f"up to {schema.outputs}, the first of them always"
+        writes = f"has {len(step.outputs)} outputs, and {step.primitive} has {most}"
         return _order_problem(roles, known) or writes
     return _order_problem(roles, known)
 
@@ -292,12 +314,10 @@ def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:
     if row is None:
         raise ShapeError(f"the op table has no row {step.op}")
     values = _arguments(row, step)
+    exact = step.op == PACKED or step.primitive.startswith("onnx.")
+    counts = {value for role, value in step.args if role in COUNTS}
     types = [
-        None
-        if not v
-        else plan.type(v)
-        if step.primitive.startswith("onnx.")
-        else _decoded(plan.type(v))
+        None if not v else plan.type(v) if exact or v in counts else _decoded(plan.type(v))
         for v in values
     ]
     data: list[Array | None] = [plan.constants.get(v) for v in values]
@@ -382,6 +402,8 @@ def _arguments(row: OpSpec, step: Step) -> tuple[str, ...]:
     roles = dict(step.args)
     if step.primitive.startswith("onnx."):
         return positional(row, step.args) or ()
+    if step.op == PACKED:
+        return tuple(roles.get(role, "") for role in (*_WEIGHTED, *BLOCKS_OF_WEIGHTS))
     if step.primitive in _GEMM:
         bias = ("bias",) if "bias" in roles and len(row.inputs) > 2 else ()
         return tuple(roles[role] for role in ("src", "weights", *bias))
@@ -401,22 +423,13 @@ def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorTy
         role: step.attr.zero_points[role].values if role in step.attr.zero_points else (0,)
         for role in _WEIGHTED
     }
-    reach = max((reach_of(dtype, zero) for zero in points["src"]), default=0.0)
-    if step.arg(SOURCE_AT_RUN_TIME[1]) is not None:  # a zero point that is computed is a code
-        reach = float(dtype.range[1] - dtype.range[0])
-    if reach > CODE_REACH or any(zero not in WEIGHTS_ZERO_POINTS for zero in points["weights"]):
+    far = any(zero not in WEIGHTS_ZERO_POINTS for zero in points["weights"])
+    if source_reach(step, dtype) > CODE_REACH or far:
         return f"has zero points {list(points['src'])} and {list(points['weights'])}, too far from the codes for exact products"
     if not is_static(weights.shape):
         return None
-    shape = weights.static_shape
-    summed = {"convolution": range(1, len(shape)), "deconvolution": (0, *range(2, len(shape)))}.get(
-        step.primitive, (len(shape) - 2,)
-    )
     data = plan.constants.get(step.arg("weights") or "")
-    bound = max(
-        (accumulated(shape, data, zero, summed, reach) for zero in set(points["weights"])),
-        default=0.0,
-    )
+    bound = sums_of(step, dtype, weights.static_shape, data)
     return (
         None
         if bound <= ACCUMULATOR
@@ -440,11 +453,23 @@ def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
             continue
         if type_.dtype not in capability.src:
             yield f"reads {role} as {type_.dtype.value}, which {end} take"
+        elif (
+            dst is not None and dst.dtype is DType.S32 and capability.sums and type_.dtype in _BYTES
+        ):
+            yield _sums_problem(step)
         elif dst is not None and dst.dtype not in capability.dst.get(type_.dtype, ()):
             yield f"turns {type_.dtype.value} into {dst.dtype.value}, which {end} do"
     yield from _run_time_problems(plan, step, target)
+    yield from _operand_problems(plan, step)
+
+
+def _operand_problems(plan: Plan, step: Step) -> Iterator[str | None]:
+    """The factors of a product are both f32, or both codes; a bias is f32."""
     src, weights, bias = (plan.find(step.arg(role)) for role in ("src", "weights", "bias"))
-    if src is not None and weights is not None:
+    if step.op == PACKED:
+        if src is not None and src.dtype is not DType.F32:
+            yield f"multiplies {src.dtype.value} by packed codes, which are decoded to f32"
+    elif src is not None and weights is not None:
         if weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
             yield f"multiplies {src.dtype.value} by {weights.dtype.value}"
         elif src.dtype in (DType.U8, DType.S8):
@@ -453,22 +478,45 @@ def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
         yield f"adds a bias of {bias.dtype.value} instead of f32"
 
 
+def _sums_problem(step: Step) -> str | None:
+    """Sums in s32 are integers: whatever else is computed would go through f32."""
+    computed = at_run_time(step.op, step.args)
+    scaled = [role for role in computed if AT_RUN_TIME[role][0] == "scales"]
+    attr = step.attr
+    if attr.scales or attr.post_ops or attr.output_scales or scaled or step.arg("bias"):
+        return "stores sums in s32, and has scales, a bias or post-ops"
+    return "stores sums in s32, and has a zero point of dst" if "dst" in attr.zero_points else None
+
+
 def _run_time_problems(plan: Plan, step: Step, target: Target) -> Iterator[str]:
-    """Parameters of the source that are computed are one f32 number and one code, of a source of
-    codes that has no constant ones.
+    """Parameters that are computed are f32 numbers, and codes of the argument's own type, of an
+    argument of codes that has no constant ones.
     """
-    src = plan.find(step.arg("src"))
-    found = {role: plan.find(step.arg(role)) for role in SOURCE_AT_RUN_TIME}
-    if not any(step.arg(role) for role in SOURCE_AT_RUN_TIME) or src is None:
-        return
-    if not target.capability(step.primitive).run_time or step.arg(SOURCE_AT_RUN_TIME[0]) is None:
-        yield f"has computed parameters of src, which {step.primitive} of {target.name} does not take"
-    if src.dtype not in (DType.U8, DType.S8):
-        yield f"has computed parameters of src, which is {src.dtype.value} and no code"
-    if "src" in step.attr.scales or "src" in step.attr.zero_points:
-        yield "has constant and computed parameters of src"
-    for (role, type_), dtype in zip(found.items(), (DType.F32, src.dtype), strict=True):
-        if type_ is not None and (
-            type_.dtype is not dtype or type_.shape is None or any(d != 1 for d in type_.shape)
-        ):
+    for role, value in at_run_time(step.op, step.args).items():
+        field, argument = AT_RUN_TIME[role]
+        type_, of = plan.find(value), plan.find(step.arg(argument))
+        if type_ is None or of is None:
+            continue
+        scaled = field == "zero_points" or target.scales == "arguments"
+        if not target.capability(step.primitive).run_time or not scaled:
+            yield f"has a computed {role}, which {step.primitive} of {target.name} does not take"
+        if of.dtype not in _BYTES:
+            yield f"has a computed {role}, and its {argument} is {of.dtype.value} and no code"
+        if argument in getattr(step.attr, field):
+            yield f"has constant and computed {field} of {argument}"
+        dtype = DType.F32 if field == "scales" else of.dtype
+        if type_.dtype is not dtype or not _counts(plan, step, role, type_):
             yield f"has {role} of {type_text(type_)}, and it is one {dtype.value}"
+
+
+def _counts(plan: Plan, step: Step, role: str, type_: TensorType) -> bool:
+    """True for one number, and for a vector of scales of the weights along the output channels."""
+    if type_.shape is None:
+        return False
+    if all(size == 1 for size in type_.shape):
+        return True
+    result = destination(plan, step)
+    shape = None if result is None else result.shape
+    if role != "scales_weights" or len(type_.shape) != 1 or not shape:
+        return False
+    return type_.shape[0] == shape[-1 if step.primitive == "matmul" else 1]

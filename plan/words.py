@@ -9,6 +9,7 @@ from dataclasses import MISSING, fields
 from functools import partial
 from typing import Any, TypeVar
 
+from ..ir.text_cursor import INT, NUMBER
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer, name_text
 from .attributes import OPERANDS, PostOp, Scale, ZeroPoint
@@ -17,7 +18,14 @@ __all__ = ["factors_from", "factors_text", "post_op_from", "post_op_text"]
 
 _KINDS: Mapping[str, type[PostOp]] = {kind.kind: kind for kind in OPERANDS}
 _F = TypeVar("_F", Scale, ZeroPoint)
-_ITEMS: Mapping[type, Callable[[Reader], Any]] = {Scale: Reader.number, ZeroPoint: Reader.integer}
+
+
+def _zero_point(reader: Reader) -> float:
+    token = reader.token(NUMBER, "a zero point")
+    return int(token) if INT.fullmatch(token) else reader.float_of(token)
+
+
+_ITEMS: Mapping[type, Callable[[Reader], Any]] = {Scale: Reader.number, ZeroPoint: _zero_point}
 
 
 def factors_text(writer: Writer, held: Scale | ZeroPoint) -> str:
@@ -26,7 +34,8 @@ def factors_text(writer: Writer, held: Scale | ZeroPoint) -> str:
     if isinstance(held, Scale):
         text = writer.numbers(held.values) if single else writer.listing(held.values)
     else:
-        text = ",".join(map(str, held.values))
+        texts = (str(v) if isinstance(v, int) else writer.numbers((v,)) for v in held.values)
+        text = ",".join(texts)
         text = text if single else f"[{text}]"
     return text if single else f"{text}:{held.mask}"
 

@@ -95,6 +95,7 @@ def summary_json(plan: Plan) -> dict[str, Json]:
         "constants": {"count": summary.constants, "bytes": summary.constant_bytes},
         "quantizers": summary.quantizers,
         "forms": dict(summary.forms),
+        "dynamic": summary.dynamic,
         "settled": summary.settled,
         "fused": summary.fused,
         "fates": {"quantize": dict(summary.quantize), "dequantize": dict(summary.dequantize)},

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from ..ir.text_write import name_text
 from ..ir.types import DType, TensorType
-from ..plan.arguments import SOURCE_AT_RUN_TIME
+from ..plan.arguments import PACKED, at_run_time
 from ..plan.attributes import (
     Binary,
     DepthwiseConv,
@@ -25,6 +25,7 @@ from ..plan.attributes import (
     Scale,
     Sum,
 )
+from ..plan.conversion.recurrent import qparams_of
 from ..plan.types import Plan, Step
 from .summary import COMPUTE
 
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 _NO_ATTR = PrimitiveAttr()
+_WEIGHTS = ("weights", "w", "r")
 _FEW = 3
 _TITLE = 60
 _PREFIX = 4  # a shared beginning of fewer characters is not worth an ellipsis
@@ -59,6 +61,11 @@ def bytes_text(count: int) -> str:
             return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def _packed_type(step: Step) -> str:
+    bits, block = (step.params.get(name) for name in ("bits", "block"))
+    return f"u{bits!r}/{block!r}"
 
 
 def count_text(count: int, noun: str, plural: str = "") -> str:
@@ -159,13 +166,13 @@ class Notation:
         )
 
     def types(self, step: Step) -> str:
-        """Element types in, type out: `u8×s8 → u8[N,32,8,8]`; `25 s8 → ...` for many. Biases and
-        other constants are left out.
+        """Element types in, type out: `u8×s8 → u8[N,32,8,8]`; `25 s8 → ...` for many; `f32×u4/32`
+        for packed weights, a scale for each 32. Biases and other constants are left out.
         """
         given = [
-            self._dtype(value)
+            _packed_type(step) if role == "weights" and step.op == PACKED else self._dtype(value)
             for role, value in step.args
-            if role == "weights" or self._is_source(step, role, value)
+            if role in _WEIGHTS or self._is_source(step, role, value)
         ]
         result = [self.type(value) for value in step.outputs if value]
         sources = "×".join(given) if len(given) <= _FEW else ", ".join(_counted(given))
@@ -179,14 +186,21 @@ class Notation:
         return f"{type_.dtype.value}{'[*]' if type_.shape is None else _dims(type_.shape)}"
 
     def fused(self, step: Step) -> list[str]:
-        """What happens inside the step besides its own arithmetic, in order: parameters of the source
-        that are computed, bias, output scales, post-ops, the final quantization.
+        """What happens inside the step besides its own arithmetic, in order: parameters that are
+        computed, the decoding of packed weights, bias, output scales, post-ops, the final
+        quantization.
         """
-        computed = [value for role, value in step.args if role in SOURCE_AT_RUN_TIME]
+        computed = at_run_time(step.op, step.args).values()
         parts = [f"decode({', '.join(map(self.value, computed))})"] if computed else []
+        if step.op == PACKED:
+            bits, block = (step.params.get(name) for name in ("bits", "block"))
+            parts.append(f"decode({bits!r} bits, blocks of {block!r})")
         parts += ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
         if step.attr.output_scales is not None:
             parts.append(f"output_scales({_scale(step.attr.output_scales)})")
+        if step.primitive == "rnn" and (found := qparams_of(step.attr)) is not None:
+            scale, shift = found[0].values
+            parts.append(f"quantize(h, {scale:.6g} * h + {shift:g})")
         if step.primitive == "reorder":
             return [*parts, *self._post_ops(step.attr), _conversion(self.plan, step)]
         parts += self._post_ops(step.attr)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..ir.decision import DequantizeFate, Half, Outcome, QuantizeFate
+from ..ir.decision import DYNAMIC_FORMS, DequantizeFate, Half, Outcome, QuantizeFate
 from ..plan.types import Plan, runs_in_int8
 
 __all__ = ["COMPUTE", "COSTLY", "Kind", "Summary", "summary_of"]
@@ -91,6 +91,11 @@ class Summary:
         """The steps with weights: convolutions and matrix products."""
         found = [kind for name, kind in self.kinds.items() if name in COMPUTE]
         return Kind(sum(kind.steps for kind in found), sum(kind.int8 for kind in found))
+
+    @property
+    def dynamic(self) -> int:
+        """Quantizers that take their range at run time."""
+        return sum(count for form, count in self.forms.items() if form in DYNAMIC_FORMS)
 
     @property
     def quantizers(self) -> int:

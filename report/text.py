@@ -172,7 +172,8 @@ def _quantizers(summary: Summary) -> Text:
         )
     forms = ", ".join(f"{count:,} {form}" for form, count in summary.forms.items())
     total = f"{summary.quantizers:,}: " if len(summary.forms) > 1 else ""
-    text = Text(f"{total}{forms}; {summary.fused:,} cost no step of their own")
+    ranges = f"; {summary.dynamic:,} by ranges at run time" if summary.dynamic else ""
+    text = Text(f"{total}{forms}{ranges}; {summary.fused:,} cost no step of their own")
     if summary.settled != summary.quantizers:
         text.append(f"; {summary.quantizers - summary.settled:,} WITHOUT A FATE", style="bold red")
     return text

@@ -24,9 +24,11 @@ from .numpy_runtime import run_step
 __all__ = ["Difference", "compare_steps", "is_transcendental"]
 
 _APPROXIMATE = frozenset(
-    {"softmax", "layer_normalization", "batch_normalization", "lrn", "resampling"}
+    {"softmax", "layer_normalization", "batch_normalization", "lrn", "resampling", "rnn"}
 )
 """Primitives of f32 arithmetic in an order of the library's own."""
+
+_SUMMED = ("ReduceMean", "ReduceSum", "ReduceProd")
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,8 @@ def is_transcendental(step: Step, plan: Plan) -> bool:
     if isinstance(own := step.params.get("algorithm"), str) and step.primitive == "eltwise":
         algorithms.add(own)
     sums = (
-        step.primitive in ("convolution", "deconvolution", "matmul")
-        and not plan.type(step.args[0][1]).dtype.is_integer
-    )
+        step.primitive in ("convolution", "deconvolution", "matmul") or step.op in _SUMMED
+    ) and not plan.type(step.args[0][1]).dtype.is_integer
     return (
         any(ELTWISE[name].transcendental for name in algorithms)
         or step.primitive in _APPROXIMATE

@@ -16,7 +16,7 @@ from ..aligned import aligned, aligned_bytes
 from ..errors import InternalError
 from ..ir.ops.spec import Array
 from ..locks import ProcessLock
-from ..plan.arguments import SOURCE_AT_RUN_TIME
+from ..plan.arguments import AT_RUN_TIME, at_run_time
 from ..plan.attributes import Scale, ZeroPoint
 from ..plan.types import Plan, Step
 from ..plan.verify_shapes import SCHEMAS
@@ -28,6 +28,7 @@ from .kernels.elementwise import bind_binary, bind_concat, bind_eltwise, bind_re
 from .kernels.fused_depthwise import bind_any_convolution
 from .kernels.matmul import bind_matmul
 from .kernels.pooling import Pooling
+from .kernels.recurrent import bind_recurrent
 from .kernels.table import EvaluatedKernel, bind_row
 from .numerics import VNNI_3_2, NumericsProfile
 from .pool import WorkerPool, single_threaded_blas
@@ -35,7 +36,7 @@ from .processors import default_threads
 from .program import StepProgram
 from .shapes import StaticShape, bind_shapes, bound_otherwise, step_shapes
 
-__all__ = ["KERNELS", "NumpyExecutor", "run_step"]
+__all__ = ["KERNELS", "NumpyExecutor", "run_step", "with_numbers"]
 
 KERNELS: dict[str, Callable[[Binding], Kernel]] = {
     "convolution": bind_any_convolution,
@@ -46,6 +47,7 @@ KERNELS: dict[str, Callable[[Binding], Kernel]] = {
     "eltwise": bind_eltwise,
     "reorder": bind_reorder,
     "concat": bind_concat,
+    "rnn": bind_recurrent,
 }
 """Primitive -> what binds its kernel; that of any other is its operator's row of the op table."""
 
@@ -279,9 +281,9 @@ def _bind_step(
     """The kernel of a step; None where only a run tells a shape, or a scale."""
     if step.primitive.startswith("onnx."):
         return EvaluatedKernel(plan, step)
-    if any(step.arg(role) is not None for role in SOURCE_AT_RUN_TIME):
+    if at_run_time(step.op, step.args):
         return None
-    if any(value not in shapes for value in (*step.inputs, step.output)):
+    if any(value not in shapes for value in (*step.inputs, *filter(None, step.outputs))):
         return None
     operands = {
         value: Operand(
@@ -314,7 +316,7 @@ def _run_once(
         **step_shapes(plan, step, arrays),
     }
     budget.check(plan, shapes)
-    step = _with_numbers(step, arrays)
+    step = with_numbers(step, arrays)
     kernel = _bind_step(plan, step, shapes, {}, profile, pool.threads)
     if kernel is None:
         raise InternalError(f"the shapes of step {step.name} cannot be told from its inputs")
@@ -324,23 +326,26 @@ def _run_once(
     StepProgram(
         kernel.tasks(arrays, outputs), [Scratch(kernel.local_bytes) for _ in range(pool.threads)]
     ).run(pool)
-    return outputs
+    written = iter(outputs)
+    return [next(written) if name else np.zeros(0, np.float32) for name in step.outputs]
 
 
-def _with_numbers(step: Step, arrays: Mapping[str, Array]) -> Step:
-    """The step with the parameters of its source as attributes, where a run has computed them."""
-    numbers = {role: value for role, value in step.args if role in SOURCE_AT_RUN_TIME}
-    if not numbers:
+def with_numbers(step: Step, arrays: Mapping[str, Array]) -> Step:
+    """The step with its computed parameters as attributes, where a run has computed them."""
+    scales, zero_points = dict(step.attr.scales), dict(step.attr.zero_points)
+    computed = at_run_time(step.op, step.args)
+    if not computed:
         return step
-    scale, zero = (numbers.get(role) for role in SOURCE_AT_RUN_TIME)
-    attr = step.attr
-    if scale is not None:
-        attr = replace(attr, scales={**attr.scales, "src": Scale((arrays[scale].item(),))})
-    if zero is not None:
-        point = ZeroPoint((int(arrays[zero].item()),))
-        attr = replace(attr, zero_points={**attr.zero_points, "src": point})
-    args = tuple(arg for arg in step.args if arg[0] not in SOURCE_AT_RUN_TIME)
-    return replace(step, args=args, attr=attr)
+    for role, value in computed.items():
+        field, argument = AT_RUN_TIME[role]
+        numbers = arrays[value].reshape(-1).tolist()
+        if field == "scales":
+            # the kernels know along which dimension more than one run
+            scales[argument] = Scale(tuple(numbers), 1 if len(numbers) > 1 else 0)
+        else:
+            zero_points[argument] = ZeroPoint(tuple(numbers))
+    args = tuple(arg for arg in step.args if arg[0] not in computed)
+    return replace(step, args=args, attr=replace(step.attr, scales=scales, zero_points=zero_points))
 
 
 def run_step(
@@ -361,7 +366,8 @@ def run_step(
         threads: how many tasks run at once.
 
     Returns:
-        The outputs of the step, C-contiguous, sharing no memory with the inputs.
+        The outputs of the step, C-contiguous, sharing no memory with the inputs; where one is
+        absent, any array.
 
     Raises:
         InvalidInput: the arrays do not fit the step.

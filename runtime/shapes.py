@@ -10,7 +10,7 @@ from ..errors import FqfuseError, InternalError, InvalidInput, PlanError
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import Dim, DType, TensorType
-from ..plan.arguments import positional
+from ..plan.arguments import BLOCKS_OF_WEIGHTS, COUNTS, PACKED, positional
 from ..plan.attributes import Binary, DepthwiseConv, Sum
 from ..plan.types import Plan, Step
 from .budget import RunBudget
@@ -32,9 +32,9 @@ _SMALL = 4096
 
 def bind_shapes(
     plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: RunBudget | None = None
-) -> tuple[dict[str, StaticShape], frozenset[str]]:
-    """The shape of every value and constant that the shapes of the inputs decide, and the names of
-    the values whose data is settled: constants, and what was computed from shapes.
+) -> tuple[dict[str, StaticShape], Mapping[str, Array]]:
+    """The shape of every value and constant that the shapes of the inputs decide, and the values
+    whose data is settled: constants, and what was computed from shapes.
 
     Values whose shape depends on data (behind NonZero, say) are absent: their readers are bound
     while they run. What is computed from shapes (Shape -> Gather -> Concat -> Reshape) is followed.
@@ -89,6 +89,8 @@ def row_inputs(step: Step, spec: OpSpec) -> Sequence[str]:
     values = [value for _, value in step.args]
     if step.primitive in ("binary", "concat"):
         return values
+    if step.op == PACKED:
+        return [step.arg(role) or "" for role in ("src", "weights", *BLOCKS_OF_WEIGHTS)]
     if step.primitive in ("convolution", "deconvolution", "matmul"):
         own = [value for role, value in step.args if role in ("src", "weights", "bias")]
         return own[: len(spec.inputs)]  # a MatMul has no bias
@@ -180,9 +182,9 @@ class _Binder:
         self._sizes = symbol_sizes(plan, input_shapes) if input_shapes else {}
 
     @property
-    def settled(self) -> frozenset[str]:
+    def settled(self) -> Mapping[str, Array]:
         """The values whose data is known."""
-        return frozenset(self._known)
+        return self._known
 
     def run(self) -> dict[str, StaticShape]:
         for step in self._plan.steps:
@@ -266,7 +268,9 @@ class _Binder:
 
     def _infer(self, step: Step, spec: OpSpec, values: Sequence[str]) -> list[StaticShape | None]:
         compute = step.primitive.startswith("onnx.")
-        types = [self._type(v, compute) if v else None for v in values]
+        exact = compute or step.op == PACKED
+        counts = {value for role, value in step.args if role in COUNTS}
+        types = [self._type(v, exact or v in counts) if v else None for v in values]
         known = [self._known.get(v) if v else None for v in values]
         try:
             found = spec.infer(types, spec.known(step.params), known)

@@ -240,8 +240,8 @@ def _operand_scale(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
     scale, into the scale of the operand.
 
     Legal because: multiplication distributes over addition.
-    Refuses when: there is one s for each channel: an operand has one scale. (A binary's has none on
-    every target but `unified`.)
+    Refuses when: there is one s for each channel, and a sum: that has one scale. (The operand of a
+    binary has none on every target but `unified`.)
     """
     if isinstance(a, Add):
         equation = "(x + k*dst)*s = x*s + k*s*dst"
@@ -251,6 +251,8 @@ def _operand_scale(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
         return None
     if not isinstance(b, ScaleBy):
         return None
+    if isinstance(a, BinaryOp):
+        return b, a.scaled(b.values)
     if b.values.size != 1:
         many = f"{b.values.size} scales"
         return Refusal(f"{equation} needs one s", "one scale for the tensor", many)

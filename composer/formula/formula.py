@@ -137,12 +137,18 @@ class BinaryOp:
     """y = algorithm(y, scale * operand): f32 (or codes as plain numbers), destination's rank,
     dimensions 1 or the destination's.
 
-    `scale` is 1 but on a target that scales the operands of binary post-ops.
+    `scale` is 1 but on a target that scales the operands of binary post-ops: one, or one for each
+    channel.
     """
 
     algorithm: str
     operand: str
-    scale: float = 1.0
+    scale: float | tuple[float, ...] = 1.0
+
+    def scaled(self, factor: Vec) -> BinaryOp:
+        """With the operand's scale multiplied."""
+        scale = tuple((np.asarray(self.scale) * factor).tolist())
+        return replace(self, scale=scale if len(scale) > 1 else scale[0])
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,9 @@ def forward(
 # -- into the front --------------------------------------------------------------------------------
 
 
+_WITHOUT_BIAS = ("binary", "softmax")
+
+
 def _factor(front: Front, op: BasicOp) -> Front | Refusal | None:
     """A factor goes into the front's scale, and into its bias.
 
@@ -185,7 +188,7 @@ def _factor(front: Front, op: BasicOp) -> Front | Refusal | None:
             "positive factors",
             f"{op.values.min():g}",
         )
-    if front.bias is None and front.primitive != "binary":
+    if front.bias is None and front.primitive not in _WITHOUT_BIAS:
         return Refusal("the bias is computed at run time", "a constant bias", "a computed one")
     scale = front.scale * op.values
     if not is_normal(scale):

@@ -83,8 +83,7 @@ class _Placing:
         elif isinstance(op, PreluOp):
             self.post_ops.append(Prelu(op.operand, op.mask))
         elif isinstance(op, BinaryOp):
-            scale = None if op.scale == 1 else Scale((_f32(op.scale),))
-            self.post_ops.append(Binary(op.algorithm, op.operand, scale))
+            self.post_ops.append(Binary(op.algorithm, op.operand, self._operand_scale(op)))
         elif isinstance(op, Add):  # its zero point is an integer: the composer sees to it
             dtype = None if op.dtype is self.dst else op.dtype
             self.post_ops.append(Sum(op.operand, _f32(op.scale), int(op.zero_point), dtype))
@@ -94,6 +93,11 @@ class _Placing:
         else:
             self._eltwise(op.algorithm, op.alpha, op.beta)
         return 1
+
+    def _operand_scale(self, op: BinaryOp) -> Scale | None:
+        if isinstance(op.scale, tuple):
+            return Scale(tuple(map(_f32, op.scale)), 1 << self.front.channel_axis)
+        return None if op.scale == 1 else Scale((_f32(op.scale),))
 
     def _scale(self, op: ScaleBy, behind: BasicOp | None) -> int:
         shift = behind if isinstance(behind, Shift) and behind.values.size == 1 else None

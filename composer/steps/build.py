@@ -10,10 +10,12 @@ import numpy as np
 
 from ...ir.decision import DequantizeFate
 from ...ir.node import Node, origin_of
+from ...ir.ops import OPS
 from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
 from ...ir.telling import told_behind
-from ...ir.types import DType, Quantization
+from ...ir.types import DType, Quantization, TensorType
+from ...plan.arguments import with_roles
 from ...plan.attributes import PrimitiveAttr, Scale, ZeroPoint
 from ...plan.types import Step
 from ..formula.formula import ChainOp, Vec
@@ -31,6 +33,7 @@ __all__ = [
     "grown",
     "is_padded",
     "knows_axis",
+    "of_rank",
     "scale_of",
     "size_along",
 ]
@@ -137,16 +140,39 @@ def scale_of(values: Vec | float, mask: int = 0) -> Scale:
 def attributes_of(
     composed: Composed,
     scales: Mapping[str, Scale] | None = None,
-    zero_points: Mapping[str, int] | None = None,
+    zero_points: Mapping[str, float] | None = None,
     output_scales: Scale | None = None,
 ) -> PrimitiveAttr:
     """The attributes of a composed chain, with scales and zero points of sources added."""
     found = dict(scales or {})
-    if composed.dst_scale is not None:
+    if composed.dst_scale is not None and np.float32(composed.dst_scale) != 1:
         found["dst"] = scale_of(composed.dst_scale)
     zeros = {**(zero_points or {}), "dst": composed.dst_zero_point or 0}
     points = {role: ZeroPoint((zero,)) for role, zero in zeros.items() if zero}
     return PrimitiveAttr(found, points, composed.post_ops, output_scales)
+
+
+def of_rank(builder: StepBuilder, node: Node, value: str, axis: int | None, what: str) -> str:
+    """One number, or a vector along an axis of a node's output, of the output's rank: a constant, or
+    what a step in front gives.
+    """
+    graph, rank = builder.graph, builder.graph.type(node.output).rank
+    shape = [1] * rank
+    if axis is not None:
+        (size, *_) = [*(graph.type(value).shape or ()), 1]
+        assert isinstance(size, int)
+        shape[axis] = size
+    if graph.type(value).shape == tuple(shape):
+        return value
+    name, data = f"{node.name}/{what}", graph.constant(value)
+    if data is not None:
+        return builder.file_constant(name, np.asarray(data).reshape(shape))
+    wanted = builder.file_constant(f"{name}/shape", np.asarray(shape, np.int64))
+    row = OPS["Reshape"]
+    args, params = with_roles(row, (value, wanted)), row.complete({})
+    step = Step(name, "onnx.Reshape", "Reshape", args, (name,), params, origin=node.origin)
+    builder.add_in_front(step, node, TensorType(graph.type(value).dtype, tuple(shape)))
+    return name
 
 
 # -- what the graph tells --------------------------------------------------------------------------

@@ -34,12 +34,16 @@ class StepBuilder:
     Attributes:
         graph: what is being compiled.
         target: the rules of the attributes.
+        approximate: names of the approximations that may be made.
         merged: names of steps that others have taken in -> those.
     """
 
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(
+        self, graph: Graph, target: Target, approximate: frozenset[str] = frozenset()
+    ) -> None:
         self.graph = graph
         self.target = target
+        self.approximate = approximate
         self._pending: dict[str, PendingStep] = {}  # by the step's name
         self.merged: dict[str, str] = {}
         self._claimed: set[str] = set()
@@ -87,6 +91,14 @@ class StepBuilder:
         self._needed.update(step.inputs)
         if type_ is not None:
             self._types[step.output] = type_
+
+    def add_in_front(self, step: Step, node: Node, type_: TensorType) -> None:
+        """Adds a step that a node's own one, which is added behind it, reads; it writes a new value,
+        of that type.
+        """
+        self._pending[step.name] = PendingStep(step, node)
+        self._needed.update(step.inputs)
+        self._types[step.output] = type_
 
     def merge(self, first: PendingStep, second: PendingStep, step: Step) -> None:
         """Replaces two steps, of which the second alone reads the first, by one in the second's
@@ -224,6 +236,7 @@ class StepBuilder:
 
 
 def _missing_quantize(name: str, form: str, read: bool) -> Fate:
-    if (form.startswith("DequantizeLinear") or form.endswith(" of codes")) and read:
+    stored = form.startswith("DequantizeLinear") or form.endswith((" of codes", " on a constant"))
+    if stored and read:
         return Fate(name, Half.QUANTIZE, QuantizeFate.CONSTANT, "the model stores the codes")
     return Fate(name, Half.QUANTIZE, QuantizeFate.REDUNDANT, "nothing reads the codes")

@@ -23,7 +23,7 @@ from ...ir.decision import Decision, Outcome
 from ...ir.node import subject
 from ...ir.rule import Refusal, Rule
 from ...ir.types import DType, TensorType
-from ...plan.arguments import SOURCE_AT_RUN_TIME
+from ...plan.arguments import at_run_time
 from ...plan.attributes import DepthwiseConv, PrimitiveAttr, Scale, Sum
 from ...plan.targets import Target
 from ...plan.types import Step
@@ -221,7 +221,7 @@ def _attributes(pair: Pair) -> Refusal | None:
             "no sum",
             "a sum",
         )
-    zero = first.zero_points.get("dst")
+    zero = first.zero_points.get("dst") or second.zero_points.get("src")
     if zero is not None:
         hint = "quantize what lies between without a zero point, as behind a relu"
         return Refusal(
@@ -243,9 +243,10 @@ _ONE = Scale((1.0,))
 
 
 def _two_scales(pair: Pair) -> Refusal | None:
-    if any(pair.second.arg(role) is not None for role in SOURCE_AT_RUN_TIME):
-        what = "the source scale of the second is computed at run time"
-        return Refusal(what, "a constant scale", pair.second.arg(SOURCE_AT_RUN_TIME[0]) or "none")
+    computed = at_run_time(pair.second.op, pair.second.args)
+    if computed:
+        what = "a scale of the second is computed at run time"
+        return Refusal(what, "constant scales", next(iter(computed.values())))
     if pair.first.attr.scales.get("dst", _ONE) == pair.second.attr.scales.get("src", _ONE):
         return None
     what = "the destination scale of the first holds a factor of its chain, too, and is not the source scale of the second"

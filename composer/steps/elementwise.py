@@ -104,9 +104,9 @@ def _binary(builder: StepBuilder, node: Node) -> bool:
     capability = replace(builder.target.capability("binary"), src_zero_point=shifts)
     sources: list[Source] = []
     for value in node.inputs:
-        found = source_of(graph, value, capability)
+        found = source_of(graph, value, capability, fraction=shifts)
         sources.append(found if isinstance(found, Source) else Source(value, DType.F32))
-    first, second = (source.zero_point * source.scale for source in sources)
+    first, second = ((s.zero_point + s.fraction) * s.scale for s in sources)
     shift = -first - (1 if algorithm == "add" else -1) * second
     foldable = algorithm in ("add", "sub", "max", "min") and all(s.decode for s in sources)
     front = front_of(

@@ -37,10 +37,14 @@ that products could bear.
 def compare(graph: Graph, node: Node, value: str, front: Front) -> list[BasicOp] | Refusal:
     """What the FakeQuantize `node` does to `value` behind `front`, or why post-ops cannot do it."""
     ranges = ranges_of(graph, node)
+    if isinstance(ranges, str) and value == node.inputs[0]:
+        found = _along_several_axes(graph, node, value)
+        if found is not None:
+            return found
     if isinstance(ranges, str) or value != node.inputs[0]:
         return Refusal(
             "the FakeQuantize has no form as post-ops",
-            "constant ranges, per tensor or along the channels",
+            "constant ranges, which have the dimensions of the input",
             ranges if isinstance(ranges, str) else "a range computed from the chain",
             "calibrate it to constant ranges, one for the tensor or for each channel",
         )
@@ -64,6 +68,66 @@ def compare(graph: Graph, node: Node, value: str, front: Front) -> list[BasicOp]
         return graph.add_constant(f"{node.output}/threshold", front.along_channels(values))
 
     return FAKE_QUANTIZE.apply(ranges, operand)
+
+
+def _along_several_axes(graph: Graph, node: Node, value: str) -> list[BasicOp] | Refusal | None:
+    """The FakeQuantize where its constant ranges vary along several axes, as binary operations with
+    tensors; None where they do not fit the input.
+
+    With il < ih everywhere, s = (ih - il)/L: y = round(clip(x*[1/s] + [-il/s], 0, L))*[(oh - ol)/L]
+    + [ol], as `fake_quantize_operations` has it for each channel.
+    """
+    shape, data = graph.type(value).shape, [graph.constant(end) for end in node.inputs[1:]]
+    arrays = [np.asarray(array, np.float64) for array in data if array is not None]
+    if shape is None or len(arrays) != len(data):
+        return None
+    common = np.broadcast_shapes(*(array.shape for array in arrays))
+    if len(common) > len(shape):
+        return None
+    common = (1,) * (len(shape) - len(common)) + common
+    if any(size not in (1, own) for size, own in zip(common, shape, strict=True)):
+        return None
+    low, high, out_low, out_high = arrays
+    steps = node.attr("levels", int) - 1
+    width = np.asarray((high - low) / steps)
+    finite = all(np.isfinite(array).all() for array in arrays)
+    if not finite or not (high > low).all() or steps < 2:
+        return Refusal(
+            "ranges along several axes have a form as post-ops where each is a grid",
+            "finite ranges, lower bounds below upper ones, and 3 levels or more",
+            "an inverted range" if steps > 1 else "a threshold",
+            "calibrate it to one range for the tensor or for each channel",
+        )
+    far = float((np.abs(low / width)).max()) + steps
+    if not is_normal(width.reshape(-1)) or far > _FARTHEST:
+        return Refusal(*_too_far(far, float(width.min())))
+    numbered = iter(range(len(arrays)))
+
+    def each(algorithm: str, values: np.ndarray) -> BasicOp:
+        if (values == values.flat[0]).all():
+            one = vec(values.flat[0])
+            return ScaleBy(one) if algorithm == "mul" else Shift(one)
+        wide = values.reshape((1,) * (len(shape) - values.ndim) + values.shape)
+        name = f"{node.output}/range{next(numbered)}"
+        return BinaryOp(algorithm, graph.add_constant(name, wide.astype(np.float32)))
+
+    return [
+        each("mul", 1.0 / width),
+        each("add", -low / width),
+        Clip(vec(0.0), vec(float(steps))),
+        Round(),
+        each("mul", np.asarray((out_high - out_low) / steps)),
+        each("add", np.asarray(out_low)),
+    ]
+
+
+def _too_far(steps: float, width: float) -> tuple[str, str, str, str]:
+    return (
+        "the range lies so far from zero, or its steps are so small, that f32 cannot tell them apart",
+        f"at most {_FARTHEST:.0f} steps from zero",
+        f"{steps:.0f} steps of {width:g}",
+        "calibrate it to a range around 0",
+    )
 
 
 def keeps_codes(graph: Graph, node: Node) -> bool:
@@ -164,12 +228,7 @@ def _indices(
     start = np.where(constant, 0.0, np.where(threshold, at, ranges.input_low))
     far = np.where(threshold | constant, 0.0, np.abs(start / width)) + steps
     if not is_normal(width) or bool((far > _FARTHEST).any()):
-        return Refusal(
-            "the range lies so far from zero, or its steps are so small, that f32 cannot tell them apart",
-            f"at most {_FARTHEST:.0f} steps from zero",
-            f"{far.max():.0f} steps of {np.abs(width).min():g}",
-            "calibrate it to a range around 0",
-        )
+        return Refusal(*_too_far(float(far.max()), float(np.abs(width).min())))
     inverted = (ranges.input_low > ranges.input_high) & ~constant
     margin = np.where(inverted, _power_of_two(2.0**-23 * float(far.max())), 0.0)
     high = np.where(constant, 0.0, steps + margin)

@@ -4,8 +4,7 @@ otherwise.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,16 +12,19 @@ import numpy.typing as npt
 
 from ...ir.graph import Graph
 from ...ir.node import Node
+from ...ir.ops.blocks import packed
+from ...ir.ops.spec import Array, Attr
 from ...ir.rule import Refusal
-from ...ir.types import DType, Quantization, Shape, is_static
+from ...ir.types import Dim, DType, Quantization, Shape, is_static
 from ...plan.accumulator import (
     ACCUMULATOR,
     CODE_REACH,
     WEIGHTS_ZERO_POINTS,
     accumulated,
+    less_zero_points,
     reach_of,
 )
-from ...plan.arguments import SOURCE_AT_RUN_TIME
+from ...plan.arguments import SOURCE_AT_RUN_TIME, WEIGHTS_AT_RUN_TIME
 from ...plan.targets import Capability
 from ..formula.formula import Vec, vec
 from .chain import decoded
@@ -32,9 +34,15 @@ __all__ = [
     "Weights",
     "accumulator_refusal",
     "float_weights",
+    "narrow_weights",
+    "signed",
     "source_of",
+    "unknown_count",
     "weights_of",
 ]
+
+_WHOLE = 32  # codes that kernels look up at once
+_LARGEST_ZERO = 255
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,8 @@ class Source:
         value: what the step reads: codes, or an f32 value.
         dtype: its element type.
         scale, zero_point: how the codes decode (1 and 0 for f32).
-        fraction: what the real zero point has beyond `zero_point`; the bias takes it.
+        fraction: what the real zero point has beyond `zero_point`, the nearest integer; the bias
+            takes it.
         decode: the Dequantize that is folded in, or None.
         per_channel: scales along the channels of a grouped convolution, which its weights take;
             then `scale` is 1.
@@ -71,13 +80,26 @@ class Weights:
         value: a constant of the graph (s8), or codes computed at run time.
         scale: one entry, or one for each output channel.
         zero_point: of all codes.
-        decode: the Dequantize that is folded in.
+        decode: the Dequantize that is folded in, or None.
+        parameters: (role, value) of scales and a zero point that are computed at run time; then
+            `scale` is 1, and `zero_point` 0.
     """
 
     value: str
     scale: Vec
     zero_point: int
-    decode: Node
+    decode: Node | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_scaled_at_run_time(self) -> bool:
+        """True when the scale is an argument of the step."""
+        return any(role == WEIGHTS_AT_RUN_TIME[0] for role, _ in self.parameters)
+
+    @property
+    def is_shifted_at_run_time(self) -> bool:
+        """True when the zero point is an argument of the step."""
+        return any(role == WEIGHTS_AT_RUN_TIME[1] for role, _ in self.parameters)
 
 
 def source_of(
@@ -109,7 +131,7 @@ def source_of(
     dtype = graph.type(codes).dtype
     along = groups > 1 and quant.axis == 1 and len(quant.scale) % groups == 0
     if along and dtype in capability.src and graph.constant(codes) is None:
-        return _grouped_source(node, dtype, groups)
+        return _grouped_source(node, dtype, groups, fraction=fraction)
     if decoded(graph, value) is None:
         return Refusal(
             "the source has no per-tensor 8-bit codes",
@@ -123,8 +145,8 @@ def source_of(
             ", ".join(sorted(kind.value for kind in capability.src)),
             dtype.value,
         )
-    zero = quant.zero_point[0]
-    part = zero - math.floor(zero)
+    zero, nearest = quant.zero_point[0], round(quant.zero_point[0])
+    part = zero - nearest
     if part and not fraction:
         return Refusal(
             "the zero point of the source is not an integer",
@@ -136,7 +158,7 @@ def source_of(
         return Refusal(
             "the primitive takes no zero point on its source", "zero point 0", f"{zero:g}"
         )
-    return Source(codes, dtype, quant.scale[0], zero - part, node, fraction=part)
+    return Source(codes, dtype, quant.scale[0], nearest, node, fraction=part)
 
 
 def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> Source | Refusal:
@@ -154,14 +176,39 @@ def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> S
             ", ".join(sorted(kind.value for kind in capability.src)),
             dtype.value,
         )
+    if decode.attrs.get("axis") is not None:
+        return Refusal(
+            "the source has computed scales along an axis",
+            "one scale",
+            f"axis {decode.attrs['axis']!r}",
+            "quantize activations per tensor",
+        )
+    unknown = unknown_count(graph, decode, 1)
+    if unknown is not None:
+        return unknown
     parameters = tuple(zip(SOURCE_AT_RUN_TIME, decode.inputs[1:], strict=False))
     return Source(codes, dtype, decode=decode, parameters=parameters)
 
 
-def _grouped_source(decode: Node, dtype: DType, groups: int) -> Source | Refusal:
+def unknown_count(graph: Graph, decode: Node, size: Dim) -> Refusal | None:
+    """Why computed parameters may be others than `size` numbers; None where the model tells."""
+    for value in filter(None, decode.inputs[1:]):
+        shape = graph.type(value).shape
+        fits = all(dim == 1 for dim in shape or ()) if size == 1 else shape == (size,)
+        if shape is None or isinstance(size, str) or not fits:
+            return Refusal(
+                "the model does not tell how many scales it computes",
+                f"{size}",
+                str(graph.type(value)),
+                "give the shapes of the model's inputs",
+            )
+    return None
+
+
+def _grouped_source(decode: Node, dtype: DType, groups: int, *, fraction: bool) -> Source | Refusal:
     quant = decode.attr("quant", Quantization)
     zeros = set(quant.zero_point)
-    if len(zeros) != 1 or not quant.integral:
+    if len(zeros) != 1 or not (fraction or quant.integral):
         return Refusal(
             "the zero points of the source differ between channels",
             "one integer zero point",
@@ -175,17 +222,26 @@ def _grouped_source(decode: Node, dtype: DType, groups: int) -> Source | Refusal
             "several",
             "quantize activations per tensor",
         )
-    return Source(decode.inputs[0], dtype, 1.0, zeros.pop(), decode, by_group[:, 0])
+    zero = zeros.pop()
+    nearest = round(zero)
+    return Source(
+        decode.inputs[0], dtype, 1.0, nearest, decode, by_group[:, 0], fraction=zero - nearest
+    )
 
 
-def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights | Refusal:
+def weights_of(
+    graph: Graph, node: Node, axis: int, capability: Capability, groups: int = 1
+) -> Weights | Refusal:
     """The second input of an anchor as s8 codes, or why it must be read in f32.
 
     `axis` is where output channels run in the weights; of a deconvolution in groups those of one
-    group. u8 codes are written as s8 with 128 less, which changes nothing.
+    group. Constant codes are written less their zero points where they are s8 codes then; other u8
+    codes as s8 with 128 less. Neither changes anything.
     """
     value = node.inputs[1]
     decode = graph.producer(value)
+    if decode is not None and decode.op == "RunTimeDequantize":
+        return _weights_at_run_time(graph, decode, axis, capability)
     if decode is None or decode.op != "Dequantize":
         return Refusal(
             "the weights are not quantized",
@@ -207,6 +263,12 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
     scale = _scale_of_outputs(quant, axis, groups, graph.type(codes).shape)
     if isinstance(scale, Refusal):
         return scale
+    if data is not None and quant.integral:
+        less = less_zero_points(np.asarray(data), quant.zero_points, quant.axis)
+        if less is not None:
+            if kind is DType.S8 and not quant.zero_points.any():
+                return Weights(codes, scale, 0, decode)
+            return Weights(graph.add_constant(f"{codes}/s8", less), scale, 0, decode)
     zeros = np.unique(quant.zero_points)
     if zeros.size != 1 or not float(zeros[0]).is_integer():
         return Refusal(
@@ -222,12 +284,105 @@ def weights_of(graph: Graph, node: Node, axis: int, groups: int = 1) -> Weights 
                 "the second operand is computed at run time, and is not s8", "s8 codes", kind.value
             )
         return Weights(codes, scale, zero, decode)
+    codes, zero = signed(graph, codes, zero)
+    return Weights(codes, scale, zero, decode)
+
+
+def _weights_at_run_time(
+    graph: Graph, decode: Node, axis: int, capability: Capability
+) -> Weights | Refusal:
+    """Weights whose scale or zero point is computed, with what is constant of the two."""
+    codes, zeros = decode.inputs[0], decode.operand(2)
+    kind, along = graph.type(codes).dtype, decode.attrs.get("axis")
+    if not capability.run_time:
+        return Refusal(
+            "scale and zero point of the weights are computed at run time",
+            "constant ones",
+            decode.inputs[1],
+            "quantize statically, or choose another target",
+        )
+    shape = graph.type(codes).shape
+    unknown = unknown_count(graph, decode, 1 if along is None or shape is None else shape[axis])
+    if unknown is not None:
+        return unknown
+    scale, shift = graph.constant(decode.inputs[1]), graph.constant(zeros) if zeros else None
+    data = graph.constant(codes)
+    if along == axis and shift is not None and data is not None:
+        less = less_zero_points(np.asarray(data), shift.reshape(-1), axis)
+        if less is not None:
+            codes, zeros, shift = graph.add_constant(f"{codes}/s8", less), "", None
+            kind = DType.S8
+    if along not in (None, axis) or (along is not None and zeros):
+        return Refusal(
+            "the computed parameters of the weights run along an axis",
+            f"scales along axis {axis} without zero points, or one of each",
+            f"axis {along!r}",
+        )
+    zero = 0 if shift is None else int(shift.item())
+    if kind is not DType.S8 and (graph.constant(codes) is None or (zeros and shift is None)):
+        return Refusal(
+            "the second operand is computed at run time, and is not s8", "s8 codes", kind.value
+        )
+    parameters = []
+    if scale is None:
+        parameters.append((WEIGHTS_AT_RUN_TIME[0], decode.inputs[1]))
+    if zeros and shift is None:
+        parameters.append((WEIGHTS_AT_RUN_TIME[1], zeros))
+    codes, zero = signed(graph, codes, zero)
+    return Weights(codes, vec(1.0 if scale is None else scale), zero, decode, tuple(parameters))
+
+
+def signed(graph: Graph, codes: str, zero: int) -> tuple[str, int]:
+    """Constant codes of 8 bits or fewer, and their zero point, as s8: u8 codes less 128."""
+    kind, data = graph.type(codes).dtype, graph.constant(codes)
+    if kind is DType.S8 or data is None:
+        return codes, zero
     array = np.asarray(data)
     if kind is DType.U8:
         array, zero = array.astype(np.int16) - 128, zero - 128
-    if kind is not DType.S8:
-        codes = graph.add_constant(f"{codes}/s8", array.astype(np.int8))
-    return Weights(codes, scale, zero, decode)
+    return graph.add_constant(f"{codes}/s8", array.astype(np.int8)), zero
+
+
+@dataclass(frozen=True, eq=False)
+class Narrow:
+    """Weights of 4 bits for a product that runs in f32, packed as DequantizeBlocks has them.
+
+    Attributes:
+        decode: the Dequantize.
+        data: codes [N, bytes], scales and zero points [N, 1]: a row is one block.
+        params: of the row MatMulBlocks.
+    """
+
+    decode: Node
+    data: tuple[Array, Array, Array]
+    params: Mapping[str, Attr]
+
+
+def narrow_weights(graph: Graph, node: Node) -> Narrow | None:
+    """The second factor of a product as packed codes, where it is a constant matrix of 4-bit codes
+    with scales of its columns; None for others.
+    """
+    decode = graph.producer(node.inputs[1], "Dequantize")
+    codes = None if decode is None else graph.constant(decode.input)
+    if decode is None or codes is None or codes.ndim != 2 or 0 in codes.shape:
+        return None
+    kind, quant = graph.type(decode.input).dtype, decode.quant
+    low = kind.range[0]
+    zeros = quant.zero_points - low
+    if kind not in (DType.S4, DType.U4) or quant.axis not in (None, 1) or not quant.integral:
+        return None
+    if zeros.min() < 0 or zeros.max() > _LARGEST_ZERO:
+        return None
+    size, columns = codes.shape
+    block = -(-size // _WHOLE) * _WHOLE
+    rows = np.zeros((columns, block), np.uint8)
+    rows[:, :size] = (codes.astype(np.int16) - low).T
+    scales, points = (
+        np.ascontiguousarray(np.broadcast_to(values, (columns,)).reshape(columns, 1))
+        for values in (quant.scales, zeros.astype(np.uint8))
+    )
+    data = packed(rows, 4), scales, points
+    return Narrow(decode, data, {"bits": 4, "block": block, "size": size})
 
 
 def _scale_of_outputs(
@@ -274,8 +429,9 @@ def accumulator_refusal(
     farthest = high - low if source.parameters else reach_of(source.dtype, source.zero_point)
     reach, hint = float(farthest), "calibrate the source to a range around 0"
     type_, data = graph.type(weights.value), graph.constant(weights.value)
+    zeros = DType.S8.range if weights.is_shifted_at_run_time else (weights.zero_point,)
     bound = (
-        accumulated(type_.static_shape, data, weights.zero_point, summed, reach)
+        max(accumulated(type_.static_shape, data, zero, summed, reach) for zero in zeros)
         if is_static(type_.shape)
         else 0.0
     )

@@ -28,7 +28,7 @@ from .build import (
 )
 from .builder import StepBuilder
 from .chain import Chain, decoded, quantizing
-from .operands import Source, source_of
+from .operands import source_of
 
 __all__ = ["concat", "plain", "pooling"]
 
@@ -40,14 +40,15 @@ def pooling(builder: StepBuilder, node: Node) -> None:
     primitive = node.spec.primitive
     assert primitive is not None
     capability = replace(builder.target.capability(primitive), src_zero_point=True)
-    source = source_of(builder.graph, node.inputs[0], capability)
+    source = source_of(builder.graph, node.inputs[0], capability, fraction=True)
     found: Chain | Refusal
     if isinstance(source, Refusal):
         found = source
     else:
         front = front_of(builder, node, primitive, source.dtype)
-        found = _padding_refusal(node, source) or grown(
-            builder, node, front, decoding(source.scale, source.zero_point)
+        zero = source.zero_point + source.fraction
+        found = _padding_refusal(node, zero) or grown(
+            builder, node, front, decoding(source.scale, zero)
         )
         if isinstance(found, Chain):
             what = "pools" if primitive == "pooling" else "resizes"
@@ -66,12 +67,12 @@ def pooling(builder: StepBuilder, node: Node) -> None:
     plain(builder, node)
 
 
-def _padding_refusal(node: Node, source: Source) -> Refusal | None:
-    if source.zero_point and is_padded(node) and node.attrs.get("count_include_pad"):
+def _padding_refusal(node: Node, zero: float) -> Refusal | None:
+    if zero and is_padded(node) and node.attrs.get("count_include_pad"):
         return Refusal(
             "padding counts as code 0, which is not the real 0",
             "zero point 0, or count_include_pad=0",
-            f"zero point {source.zero_point:g}",
+            f"zero point {zero:g}",
         )
     if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return Refusal(
@@ -208,11 +209,16 @@ def plain(builder: StepBuilder, node: Node) -> None:
         axis = graph.type(node.output).rank - 1
         parameters = _normalization_parameters(builder, node, axis)
     front = front_of(builder, node, primitive, DType.F32, axis, *parameters)
+    if builder.target.capability(primitive).output_scale:
+        front = replace(front, scale=vec(1.0), per_channel=False)
     chain = grown(builder, node, front)
     assert isinstance(chain, Chain)  # every primitive can store f32
     if parameters and chain.links:
         roles = [roles[0], *_folded_parameters(builder, front, chain)]
-    build_step(builder, node, primitive, roles, chain, attributes_of(chain.composed))
+    factor = None if parameters else chain.composed.scale
+    output = None if factor is None or (factor == 1).all() else scale_of(factor)
+    attr = attributes_of(chain.composed, output_scales=output)
+    build_step(builder, node, primitive, roles, chain, attr)
 
 
 def _normalization_parameters(builder: StepBuilder, node: Node, axis: int) -> tuple[Vec, ...]:
@@ -260,6 +266,11 @@ def _settle_foreign(builder: StepBuilder, node: Node) -> None:
     other types.
     """
     if not node.quantizer or node.op in ("Dequantize", "Quantize"):
+        return
+    if node.op == "DequantizeBlocks":
+        how = "codes in blocks stay packed; what is read of them is decoded by a step of its own"
+        for reader in builder.readers_of(node):
+            builder.decoded(node, DequantizeFate.STANDALONE, how, reader, node.name)
         return
     reason = "it stays the ONNX operator: its parameters have no form that a primitive takes"
     decodes = "Dequantize" in str(node.attrs.get("op_type", node.op))

@@ -38,7 +38,8 @@ def record(builder: StepBuilder, step: Step, anchor: Node, chain: Chain) -> None
     followers = [*nodes[1:], None]
     _settle(builder, step, chain, None, anchor, followers[0])
     for before, link, follower in zip(nodes, chain.links, followers[1:], strict=False):
-        _settle(builder, step, chain, before, link.node, follower)
+        if link.node.op != "Quantize" or not _settle_computed(builder, step, nodes, link.node):
+            _settle(builder, step, chain, before, link.node, follower)
         _settle_operand(builder, step, chain, link)
     for decision in _weighed(builder.graph, anchor, chain):
         builder.graph.decide(decision)
@@ -89,15 +90,29 @@ def _settle(
         builder.encoded(node, QuantizeFate.POST_OP, how, step.name)
 
 
+def _settle_computed(builder: StepBuilder, step: Step, nodes: list[Node], quantize: Node) -> bool:
+    """The quantize half of a quantizer whose scale is computed: its division, rounding and shift are
+    nodes of its own. False for others.
+    """
+    own = [node for node in nodes if node.origin == quantize.origin]
+    if not any(node.op == "Div" and builder.graph.computed(node.inputs[1:]) for node in own):
+        return False
+    if len(own) == len(nodes):
+        how = "a step of its own: divided by the scale that is computed, rounded and shifted"
+        builder.encoded(quantize, QuantizeFate.STANDALONE, how, step.name)
+    else:
+        how = "divided by the scale that is computed, rounded and shifted among the post-ops"
+        builder.encoded(quantize, QuantizeFate.POST_OP, how, step.name)
+    return True
+
+
 def _settle_compared(builder: StepBuilder, step: Step, node: Node, anchor: Node | None) -> None:
     """The quantize half of comparisons, which begin a step with `anchor`, or stand in a chain."""
     if anchor is not None:
         why = builder.why_alone(anchor)
         builder.encoded(node, QuantizeFate.STANDALONE, why, step.name)
         return
-    how = (
-        "comparisons with its bounds among the post-ops: no scale and zero point encode such ranges"
-    )
+    how = "its grid, or comparisons with its bounds, among the post-ops: no scale and zero point encode such ranges"
     builder.encoded(node, QuantizeFate.POST_OP, how, step.name)
 
 

@@ -19,7 +19,7 @@ from .elementwise import one_source_step
 from .operands import Source
 from .primitives import plain
 
-__all__ = ["dequantize_alone", "quantize_alone"]
+__all__ = ["dequantize_alone", "quantize_alone", "reorder_attributes"]
 
 UNKNOWN_RANK = (
     "the model does not tell how many dimensions the tensor has, which primitives must know"
@@ -73,7 +73,7 @@ def _encode(builder: StepBuilder, node: Node) -> str:
     if inner is not None and not (inner.per_tensor and quant.per_tensor):
         simple = False  # oneDNN 3.2 takes its reference reorder: 17 ms where a binary takes 60 us
     if simple:
-        attr = _reorder_attributes(builder, inner, quant)
+        attr = reorder_attributes(builder, inner, quant)
         add_alone(builder, node, "reorder", [("src", source.value)], attr)
     else:
         one_source_step(builder, node, source, chain)
@@ -108,9 +108,10 @@ def _fits_reorder(quant: Quantization) -> bool:
     return quant.integral and len(set(quant.zero_point)) == 1
 
 
-def _reorder_attributes(
+def reorder_attributes(
     builder: StepBuilder, source: Quantization | None, destination: Quantization | None
 ) -> PrimitiveAttr:
+    """The attributes of a reorder from codes, or f32, to codes, or f32."""
     scales: dict[str, Scale] = {}
     zero_points: dict[str, ZeroPoint] = {}
     factor = np.asarray(1.0)
@@ -149,7 +150,7 @@ def dequantize_alone(builder: StepBuilder, node: Node) -> None:
         readable = graph.type(value).dtype in _CODES and codes is None
         why = unknown if readable else "codes that no primitive reads"
     elif _fits_reorder(quant):
-        attr = _reorder_attributes(builder, quant, None)
+        attr = reorder_attributes(builder, quant, None)
         add_alone(builder, node, "reorder", [("src", value)], attr)
     else:  # fractional zero points, or one for each channel, as post-ops
         source = _source(builder, node.output, node)

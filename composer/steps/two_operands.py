@@ -25,6 +25,7 @@ from ...ir.types import DType, Quantization
 from ..formula.definitions import with_constant, with_itself, with_tensor
 from ..formula.formula import (
     Add,
+    BasicOp,
     BinaryOp,
     ChainOp,
     Clip,
@@ -117,6 +118,9 @@ def two_operands(end: End) -> Found | Refusal | None:
     codes = None if decode is None else _with_codes(end, decode, algorithm, first=first)
     if codes is not None:
         return codes, decode
+    of_channels = _with_codes_of_channels(end, other, algorithm, first=first)
+    if of_channels is not None:
+        return of_channels
     if graph.type(other).dtype is not DType.F32:
         return Refusal(
             "the other operand is neither f32 nor 8-bit codes",
@@ -225,6 +229,41 @@ def _with_codes(end: End, decode: Node, algorithm: str, *, first: bool) -> list[
     tensor = _tensor(end, Add(codes, *numbers), decode.output)
     found = with_tensor(algorithm, tensor, first=first)
     return None if isinstance(found, Refusal) else [*found]
+
+
+def _with_codes_of_channels(end: End, other: str, algorithm: str, *, first: bool) -> Found | None:
+    """The operation with s*(q - z), one s for each channel, and the Dequantize; None when no
+    attributes decode the operand. Codes whose z is 0 multiply and divide on every target; they are
+    added where the target scales the operand.
+    """
+    graph, front = end.graph, end.front
+    decode = graph.producer(other)
+    if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is not None:
+        return None
+    codes, quant = decode.inputs[0], decode.attr("quant", Quantization)
+    if (
+        graph.type(codes).dtype not in (DType.U8, DType.S8)
+        or quant.axis != front.channel_axis
+        or len(quant.scale) != front.channels
+        or graph.type(codes).shape is None
+        or len(graph.type(codes).shape or ()) != front.rank
+    ):
+        return None
+    if end.node.spec.jumps or jumps_behind(graph, end.node):
+        return None  # as decoded, to the last bit
+    scale = vec(quant.scales)
+    if algorithm in ("mul", "div") and quant.symmetric:
+        turned: list[BasicOp] = [] if algorithm == "mul" or first else [EltwiseOp("pow", 1.0, -1.0)]
+        factor = scale if algorithm == "mul" or turned else vec(1.0 / scale)
+        product = BinaryOp("mul" if turned else algorithm, codes)
+        return [*turned, ScaleBy(factor), product], decode
+    if algorithm in ("add", "sub") and end.composer.target.operand_scale:
+        negated: list[BasicOp] = [ScaleBy(vec(-1.0))] if algorithm == "sub" and not first else []
+        factor = vec(-scale) if algorithm == "sub" and first else scale
+        shift = vec(-factor * vec(quant.zero_points))
+        moved = [Shift(shift)] if shift.any() else []
+        return [*negated, *moved, BinaryOp("add", codes).scaled(factor)], decode
+    return None
 
 
 def _keeps_zero(front: Front, chain: Sequence[ChainOp]) -> bool:

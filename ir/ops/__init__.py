@@ -7,9 +7,10 @@ another way than ONNX does:
     ConstantOfShape               value (a number) and dtype (a DType) instead of a tensor
     Split.num_outputs             0 when absent; a node without the input `split` gives the number of its outputs
     Shape.end                     None when absent
+    LSTM, GRU, RNN                hidden_size 0 and clip None when absent; layout 0
     kernel_shape, strides, pads, dilations, output_padding, output_shape, perm, axes: () when absent
 
-FakeQuantize, Quantize, Dequantize, Lookup, Shuffle and Onnx are fqfuse's own (`onnx=False`). A node
+FakeQuantize, Quantize, Dequantize, DequantizeBlocks, MatMulBlocks, Lookup, Shuffle and Onnx are fqfuse's own (`onnx=False`). A node
 with more outputs than its row, and one whose `infer` raises NotCovered, is imported as the foreign
 op `Onnx`.
 """
@@ -28,6 +29,7 @@ from .movement import MOVEMENT
 from .normalization import NORMALIZATION
 from .pooling import POOLING
 from .quantization import QUANTIZATION
+from .recurrent import RECURRENT
 from .reduction import REDUCTION
 from .reshaping import RESHAPING
 from .resize import RESIZE
@@ -45,6 +47,7 @@ _ROWS: tuple[OpSpec, ...] = (
     *NORMALIZATION,
     *SOFTMAX,
     *ACTIVATION,
+    *RECURRENT,
     *ELEMENTWISE,
     *REDUCTION,
     *RESHAPING,

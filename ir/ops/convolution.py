@@ -57,14 +57,15 @@ def convolve(x: A, weights: A, win: Window, group: int) -> A:
     oc, icg = weights.shape[:2]
     if win.trivial:
         product: A = np.matmul(
-            weights.reshape(1, group, oc // group, icg), x.reshape(n, group, icg, -1)
+            weights.reshape(1, group, oc // group, icg),
+            x.reshape(n, group, icg, math.prod(win.out)),  # -1 stands for nothing where n is 0
         )
         return product.reshape(n, oc, *win.out)
     padded = pad_spatial(x, win.begin, win.end, 0)
     if icg == 1 and oc == c:
         return _depthwise(padded, weights, win)
-    matrix = weights.reshape(group, oc // group, -1)
     taps = math.prod(win.kernel)
+    matrix = weights.reshape(group, oc // group, icg * taps)
     out = np.empty((n, oc, *win.out), x.dtype)
     row_elements = max(c * taps * math.prod(win.out[1:]), 1)
     rows = max(1, min(win.out[0], _BLOCK // row_elements))
@@ -108,7 +109,7 @@ def deconvolve(x: A, weights: A, attrs: Attrs) -> A:
     ocg, kernel, spatial = weights.shape[1], weights.shape[2:], x.shape[2:]
     win = transposed_window(attrs, spatial, kernel)
     matrix = weights.reshape(group, ic // group, -1).transpose(0, 2, 1)
-    products = np.matmul(matrix, x.reshape(n, group, ic // group, -1)).reshape(
+    products = np.matmul(matrix, x.reshape(n, group, ic // group, math.prod(spatial))).reshape(
         n, group * ocg, *kernel, *spatial
     )
     # axes: those of the kernel, N, OC, those of the image
@@ -250,6 +251,8 @@ def _conv_transpose_shape(call: Call) -> Shape:
     kernel, x, weights = _kernel(call), call.shape(0), call.shape(1)
     group = integer(call.attrs, "group")
     _check_channels(call, weights[0], x[1], "channels of the input")
+    if isinstance(weights[0], int) and weights[0] % group:
+        raise ShapeError(f"{weights[0]} input channels cannot be split into {group} groups")
     channels = dims.multiply(weights[1], group)
     if call.has(2):
         _check_bias(call, channels)

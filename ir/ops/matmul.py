@@ -6,9 +6,10 @@ import numpy as np
 
 from ..types import Dim, DType, Shape
 from . import dims
+from .blocks import decoded, decoded_shape
 from .broadcasting import broadcast_shapes
 from .rows import FLOATS, NUMBERS, A, Call, flag, not_covered, number, row
-from .spec import Attrs, OpSpec, ShapeError, Trait
+from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["MATMUL"]
 
@@ -84,6 +85,18 @@ def _matmul_integer(a: A, b: A, a_zero: A | None, b_zero: A | None) -> A:
     return _product(left, right).astype(np.int64).astype(np.int32)
 
 
+def _matmul_blocks_shape(call: Call) -> Shape:
+    a, weights = call.at_least(0, 2), decoded_shape(call, 1)
+    if len(weights) != 2:
+        raise ShapeError(f"codes must be a matrix, found {call.type(1)}")
+    _check_inner(call, a[-1], weights[1])
+    return (*a[:-1], weights[0])
+
+
+def _matmul_blocks(a: A, codes: A, scales: A, zero_points: A | None, attrs: Attrs) -> A:
+    return _product(a, decoded(codes, scales, zero_points, attrs).T)
+
+
 _CODES = frozenset({DType.U8, DType.S8})
 
 MATMUL: tuple[OpSpec, ...] = (
@@ -108,6 +121,18 @@ MATMUL: tuple[OpSpec, ...] = (
         shape=_gemm_shape,
         compute=_gemm,
         traits={Trait.PRODUCT, Trait.KEEPS_ZERO},
+    ),
+    row(
+        "MatMulBlocks",
+        "a times the transpose of DequantizeBlocks(codes, scales, zero_points): what a matmul step with packed weights computes.",
+        "a:T codes:C scales:T zero_points:Z?",
+        attrs={"bits": REQUIRED, "block": REQUIRED, "size": REQUIRED},
+        types={"T": {DType.F32}, "C": {DType.U8}, "Z": {DType.U8, DType.F32}},
+        shape=_matmul_blocks_shape,
+        compute=_matmul_blocks,
+        traits={Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO},
+        onnx=False,
+        primitive="matmul",
     ),
     row(
         "MatMulInteger",

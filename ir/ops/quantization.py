@@ -8,10 +8,11 @@ import numpy as np
 
 from ..types import DType, Quantization, Shape
 from . import dims
+from .blocks import decoded, decoded_shape
 from .rows import FLOATS, INTEGERS, A, Call, integer, row, text
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["QUANTIZATION", "fake_quantize"]
+__all__ = ["QUANTIZATION", "dynamic_range", "fake_quantize"]
 
 _EXACT_IN_F32 = 1 << 24  # every integer up to here is an f32
 
@@ -157,22 +158,38 @@ def _lookup(x: A, table: A, attrs: Attrs) -> A:  # noqa: ARG001
 
 
 def _run_time_dequantize_shape(call: Call) -> Shape:
-    """The shape of x; scale and zero point are one number each, of any rank."""
+    """The shape of x; scale and zero point are one number each, of any rank, or vectors along the
+    axis.
+    """
+    x, axis = call.shape(0), call.attrs["axis"]
+    if axis is not None and (not isinstance(axis, int) or not 0 <= axis < len(x)):
+        raise ShapeError(f"the axis {axis!r} is out of range for {call.type(0)}")
     for index in (1, 2):
-        if call.has(index) and any(dims.differ(size, 1) for size in call.shape(index)):
-            raise ShapeError(f"{call.name(index)} must be one number, found {call.type(index)}")
-    return call.shape(0)
+        if not call.has(index):
+            continue
+        shape = call.shape(index)
+        single = not any(dims.differ(size, 1) for size in shape)
+        if single and axis is None:
+            continue
+        if axis is None or len(shape) != 1 or dims.differ(shape[0], x[axis]):
+            wanted = "one number" if axis is None else f"a vector along axis {axis}"
+            raise ShapeError(f"{call.name(index)} must be {wanted}, found {call.type(index)}")
+    return x
 
 
-def _run_time_dequantize(x: A, scale: A, zero_point: A | None) -> A:
+def _run_time_dequantize(x: A, scale: A, zero_point: A | None, attrs: Attrs) -> A:
+    shape = [1] * x.ndim if attrs["axis"] is not None else []
+    if shape:
+        shape[integer(attrs, "axis")] = -1
     y = x.astype(np.float32)
     if zero_point is not None:
-        y -= zero_point.astype(np.float32).reshape(())
-    y *= scale.reshape(())
+        y -= zero_point.astype(np.float32).reshape(shape)
+    y *= scale.reshape(shape)
     return y
 
 
-def _dynamic_range(x: A) -> tuple[A, A]:
+def dynamic_range(x: A) -> tuple[A, A]:
+    """Scale and zero point of u8 codes for x, as DynamicQuantizeLinear gives them."""
     low = np.minimum(np.min(x, initial=0), np.float32(0))
     high = np.maximum(np.max(x, initial=0), np.float32(0))
     scale = np.asarray((high - low) / np.float32(255), np.float32)
@@ -242,8 +259,9 @@ QUANTIZATION: tuple[OpSpec, ...] = (
     ),
     row(
         "RunTimeDequantize",
-        "(f32(x) - zero_point) * scale, by one scale and one zero point that are computed at run time.",
+        "(f32(x) - zero_point) * scale, by scales and zero points that are computed at run time: one, or one for each index of an axis.",
         "x:C scale:S zero_point:C?",
+        attrs={"axis": None},
         types={"C": {DType.U8, DType.S8}, "S": {DType.F32}},
         shape=_run_time_dequantize_shape,
         compute=_run_time_dequantize,
@@ -252,12 +270,23 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         onnx=False,
     ),
     row(
+        "DequantizeBlocks",
+        "(code - zero_point) * scale of `size` codes of `bits` bits, packed in bytes; a scale for each `block` along the last dimension.",
+        "codes:C scales:S zero_points:Z?",
+        attrs={"bits": REQUIRED, "block": REQUIRED, "size": REQUIRED},
+        types={"C": {DType.U8}, "S": {DType.F32}, "Z": {DType.U8, DType.F32}},
+        shape=lambda call: decoded_shape(call, 0),
+        compute=decoded,
+        result=DType.F32,
+        onnx=False,
+    ),
+    row(
         "DynamicRange",
         "Scale and zero point of u8 codes for the range of x, widened to hold 0 (of ONNX's DynamicQuantizeLinear).",
         "x:T",
         types={"T": {DType.F32}},
         shape=lambda call: [(), ()],  # noqa: ARG005
-        compute=_dynamic_range,
+        compute=dynamic_range,
         traits={Trait.TELLS_ZERO, Trait.JUMPS},
         result=(DType.F32, DType.U8),
         outputs=("scale", "zero_point"),

@@ -187,7 +187,12 @@ class _Conversion:
         post_ops = [part for op in step.attr.post_ops for part in self._without_factor(step, op)]
         if scale is not None:
             role, mask = argument_of(self._plan, step, scale)
-            found = OF_ARGUMENT.apply(scale, mask, step.arg("bias"))
+            if step.primitive == "softmax":
+                mask = None  # of oneDNN 3's the source has none
+            zero = step.attr.zero_points.get("src")
+            found = OF_ARGUMENT.apply(
+                scale, mask, step.arg("bias"), 0.0 if zero is None else zero.fraction
+            )
             if isinstance(found, Scale):
                 scales = {**scales, role: found}
             else:

@@ -23,7 +23,7 @@ __all__ = [
 def argument_of(plan: Plan, step: Step, scale: Scale) -> tuple[str, int | None]:
     """The argument of a step that an output scale multiplies, and the mask that the scale has
     there; None where it runs along no dimension of the argument."""
-    if step.primitive == "reorder":
+    if step.primitive in ("reorder", "softmax"):
         return "src", scale.mask
     if len(scale.values) == 1:
         return "weights", 0
@@ -33,19 +33,22 @@ def argument_of(plan: Plan, step: Step, scale: Scale) -> tuple[str, int | None]:
     return "weights", mask if scale.mask == 1 << axis else None
 
 
-def _of_argument(scale: Scale, mask: int | None, bias: str | None) -> Scale | Refusal:
+def _of_argument(
+    scale: Scale, mask: int | None, bias: str | None, fraction: float = 0.0
+) -> Scale | Refusal:
     """The output scale of a reorder is the scale of its source, that of a product without a bias
     the scale of its weights.
 
     `scale`: o; `mask`: what o has there, None where s has no such dimension; `bias`: of the
-    product, None where there is none.
+    product, None where there is none; `fraction`: of the source's zero point, which is a bias too.
 
     Legal because: both multiply the source, or the accumulator, before anything else does.
     Refuses when: a bias is added to the accumulator first, or o runs along another dimension than
     the output channels.
     """
-    if bias is not None:
-        return Refusal("o*x = s*x, s = o needs an accumulator alone", "no bias", bias)
+    if bias is not None or fraction:
+        found = bias or f"a zero point {fraction:g} from an integer"
+        return Refusal("o*x = s*x, s = o needs an accumulator alone", "no bias", found)
     if mask is None:
         return Refusal(
             "o*x = s*x, s = o needs a dimension that s has",

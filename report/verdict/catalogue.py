@@ -203,14 +203,17 @@ _KINDS = (
         effect=Effect.PRIMITIVES,
         remedies={
             Tool.ORT: (
-                "no option of quantize_static makes {names} int8: export the cell as MatMul, Sigmoid and "
-                "Tanh, and quantize those"
+                "no option of quantize_static makes {names} int8; quantize_dynamic with "
+                'op_types_to_quantize=["LSTM"] makes an LSTM a DynamicQuantizeLSTM'
             ),
             Tool.NNCF: (
                 "nncf.quantize leaves {names} in f32: export the cell as MatMul, Sigmoid and Tanh, and "
                 "quantize those"
             ),
-            Tool.ANY: "export the cell as matrix products and activations, and quantize those",
+            Tool.ANY: (
+                'ONNX Runtime\'s quantize_dynamic with op_types_to_quantize=["LSTM"]; or export the cell '
+                "as matrix products and activations, and quantize those"
+            ),
         },
     ),
     Kind(
@@ -341,6 +344,19 @@ _KINDS = (
             Tool.NNCF: "take the weights of {names} out of ignored_scope",
             Tool.PYTORCH: "weight=default_per_channel_weight_observer in the qconfig of {names}",
             Tool.ANY: "quantize the weights of {names} to 8 bits",
+        },
+    ),
+    Kind(
+        "weights-only",
+        "product of which only the weights are quantized",
+        "products of which only the weights are quantized",
+        "A matrix product of f32 with weights in blocks of codes (MatMulNBits).",
+        "the codes save memory, not arithmetic: they are decoded in front of each product in f32",
+        remedies={
+            Tool.ANY: (
+                "nothing where tokens come one by one, which memory bounds; where many come at once, "
+                "quantize activations as well (quantize_static, nncf.quantize)"
+            ),
         },
     ),
     Kind(

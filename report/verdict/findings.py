@@ -236,7 +236,7 @@ def _remedied(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
     converting = [
         index
         for index in steps
-        if not view.is_product(index)
+        if not _multiplies(view, index)
         and not view.is_view(index)
         and view.steps[index].primitive not in {"softmax", "layer_normalization", "pooling"}
     ]
@@ -275,6 +275,7 @@ def _stores_codes(view: View, index: int) -> bool:
 _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
     {
         "f32-weights": _is_f32_product,
+        "weights-only": _is_f32_product,
         "asymmetric-weights": _is_f32_product,
         "weights-along-inputs": _is_f32_product,
         "f32-product": _is_f32_product,

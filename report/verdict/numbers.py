@@ -140,7 +140,7 @@ def _weights(view: View) -> Iterator[tuple[int, npt.NDArray[np.int8]]]:
 
 def _centred(step: Step, codes: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
     zero = step.attr.zero_points.get("weights")
-    return codes.astype(np.int32) - (zero.values[0] if zero is not None else 0)
+    return codes.astype(np.int32) - np.int32(zero.values[0] if zero is not None else 0)
 
 
 def _channels_first(step: Step, weights: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -257,9 +257,17 @@ def embedding(view: View) -> Iterable[int]:
     return _all(view, holds)
 
 
+def weights_only(view: View) -> Iterable[int]:
+    """Products of f32 with weights that are packed in blocks of codes, and what writes the f32."""
+    products = _all(view, lambda index: operator_of(view.steps[index]) == "MatMulBlocks")
+    return products | {index for index in _feeding(view, products) if not view.is_product(index)}
+
+
 def f32_product(view: View) -> Iterable[int]:
     """Convolutions and matrix products in f32, and what writes f32 for them."""
-    products = _float_products(view)
+    products = {
+        index for index in _float_products(view) if operator_of(view.steps[index]) != "MatMulBlocks"
+    }
     return products | _feeding(view, products)
 
 
@@ -507,6 +515,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "f32-weights": f32_weights,
         "asymmetric-weights": asymmetric_weights,
         "weights-along-inputs": weights_along_inputs,
+        "weights-only": weights_only,
         "f32-product": f32_product,
         "concat-parameters": concat_parameters,
         "code-table": table,

@@ -22,14 +22,14 @@ class Tool(enum.Enum):
     ANY = "any quantizer"
 
 
-_AT_RUN_TIME = re.compile(r"DynamicQuantizeLinear|(MatMul|Conv)Integer of codes")
+_AT_RUN_TIME = re.compile(r"DynamicQuantize\w+|(MatMul|Conv)Integer of codes")
 # names that each tool gives to its nodes, or forms that only it writes
 _NAMES: tuple[tuple[Tool, re.Pattern[str]], ...] = (
     (Tool.NNCF, re.compile(r"(De)?[Qq]uantizeLinear_.+_\d+$")),
     (Tool.ORT, re.compile(r".+_(QuantizeLinear|DequantizeLinear)(_Output)?(\.\d+)*$|.+_quant$")),
     (Tool.PYTORCH, re.compile(r".*/(De)?[Qq]uantizeLinear(_\d+)?$|.*(de)?quantize_per_.*")),
 )
-_QOPERATOR = re.compile(r"QLinear\w+|QGemm|QAttention")
+_QOPERATOR = re.compile(r"QLinear\w+|QGemm|QAttention|MatMulNBits")
 
 
 def tool_of(plan: Plan) -> Tool:

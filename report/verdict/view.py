@@ -12,15 +12,12 @@ from ...ir.decision import Outcome
 from ...ir.types import TensorType
 from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import OPERANDS
-from ...plan.types import Plan, Step, runs_in_int8
-from .work import MOVES, VIEWS, operator_of
+from ...plan.types import Plan, Step
+from .work import MOVES, PRODUCTS, VIEWS, multiplies_codes, operator_of
 
 Item = TypeVar("Item")
 
-__all__ = ["PRODUCTS", "Reading", "View"]
-
-PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul"})
-"""Operators with weights."""
+__all__ = ["Reading", "View"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class View:
 
     def in_int8(self, index: int) -> bool:
         """True where a step computes on 8-bit codes."""
-        return runs_in_int8(self.plan, self.steps[index])
+        return multiplies_codes(self.plan, self.steps[index])
 
     def refusals(self, index: int) -> list[str]:
         """Why the composer did not multiply codes at the nodes of a step; empty where it did."""

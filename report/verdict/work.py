@@ -18,12 +18,14 @@ from ...plan.types import Plan, Step, runs_in_int8
 
 __all__ = [
     "MOVES",
+    "PRODUCTS",
     "RECURRENT",
     "VIEWS",
     "Work",
     "at_sizes",
     "bytes_of",
     "elements_of",
+    "multiplies_codes",
     "operator_of",
     "symbols_of",
     "work_of",
@@ -44,7 +46,12 @@ MOVES = (
 )
 """Steps that only move what others computed."""
 
-RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+_MATMULS = frozenset({"MatMul", "MatMulBlocks"})
+
+PRODUCTS = _MATMULS | {"Conv", "ConvTranspose"}
+"""Operators with weights, convolutions and matrix products."""
+
+RECURRENT = frozenset({"LSTM", "GRU", "RNN", "AUGRU", "DynamicQuantizeLSTM"})
 """Operators with two matrix products in each step of a sequence."""
 
 
@@ -86,7 +93,17 @@ def work_of(plan: Plan, step: Step, narrow: frozenset[str] = frozenset()) -> Wor
 
     picked = size(step.outputs) if operator_of(step) == "Gather" else 0
     read = picked + size(step.inputs[1:]) if picked else size(dict.fromkeys(step.inputs))
-    return Work(macs, runs_in_int8(plan, step), read, size(step.outputs))
+    return Work(macs, multiplies_codes(plan, step), read, size(step.outputs))
+
+
+def multiplies_codes(plan: Plan, step: Step) -> bool:
+    """True where a step computes on 8-bit codes; a recurrent one that takes the range of its input
+    in each run has codes for weights only.
+    """
+    if operator_of(step) not in RECURRENT:
+        return runs_in_int8(plan, step)
+    types = [plan.find(value) for _, value in step.args[1:3]]
+    return bool(types) and all(type_ is not None and type_.dtype.is_code for type_ in types)
 
 
 def bytes_of(plan: Plan, value: str, narrow: frozenset[str] = frozenset()) -> int:
@@ -146,13 +163,13 @@ def _macs(plan: Plan, step: Step) -> int:
     row = operator_of(step)
     if row in RECURRENT:
         return _recurrent(plan, step)
-    if row not in {"Conv", "ConvTranspose", "MatMul"} or not step.outputs or len(step.args) < 2:
+    if row not in PRODUCTS or not step.outputs or len(step.args) < 2:
         return 0
     source, weights = (plan.find(value) for _, value in step.args[:2])
     result = plan.find(step.outputs[0])
     if source is None or weights is None or result is None:
         return 0
-    if row == "MatMul":
+    if row in _MATMULS:
         inner = (source.shape or (1,))[-1]
         return elements_of(result) * (inner if isinstance(inner, int) else 1)
     first = (weights.shape or (1,))[0]

@@ -4,7 +4,7 @@
 - `windows.py`, `exact_gemm.py`, `gemm.py`: windows as rows, and exact products of codes, tile by
   tile
 - `convolution.py`, `deconvolution.py`, `depthwise.py`, `fused_depthwise.py`, `matmul.py`,
-  `pooling.py`: what accumulates
+  `block_gemm.py`, `pooling.py`: what accumulates
 - `elementwise.py`, `table.py`: what does not: binary, eltwise, reorder, concat, and operators by
   their rows of the op table
 - `epilogue.py`, `passes.py`, `eltwise_math.py`, `tail.py`: scales, bias, post-ops and rounding

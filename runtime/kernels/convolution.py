@@ -16,10 +16,10 @@ from ...ir.ops.windows import Window
 from ...ir.types import DType
 from ..numerics import F32Array
 from ..windows import window_of
-from .base import Binding, Kernel, Layout, Recorder, Result, Tile, Values, extent
+from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tile, Values, extent
 from .epilogue import Epilogue
 from .exact_gemm import split_for_weights
-from .gemm import TiledGemm, anchor_of, integer_codes, kernel_matrix
+from .gemm import TiledGemm, anchor_of, bias_operand, integer_codes, kernel_matrix
 from .windows import record_slab, slab_bytes, window_view
 
 __all__ = ["WindowedGemm", "bind_convolution"]
@@ -38,6 +38,7 @@ class WindowedGemm(TiledGemm):
         matrix: weights [kernel... * IC/groups, OC].
         groups: of channels.
         result: the destination.
+        bias: see `bias_operand`.
         part: the part of it that the windows belong to, with steps, physical order; None: all.
     """
 
@@ -48,12 +49,13 @@ class WindowedGemm(TiledGemm):
         matrix: Array,
         groups: int,
         result: Result,
+        bias: Operand | None,
         part: Tile | None = None,
     ) -> None:
         self._window, channels = win, binding.need("src").shape[1]
         codes, _ = integer_codes(binding, "src")
         split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
-        epilogue = Epilogue(binding, result, anchor_of(binding, 1, split), part)
+        epilogue = Epilogue(binding, result, anchor_of(binding, 1, split, bias), part)
         run = channels * (win.kernel[-1] if win.dilations[-1] == 1 else 1)
         self._planar = groups == 1 and not win.trivial and run < _SHORT_RUN
         shape = (result.shape[0], *win.out, result.shape[1])
@@ -91,7 +93,8 @@ def bind_convolution(binding: Binding) -> Kernel:
     weights, groups = binding.constant("weights"), int(binding.number("group", 1))
     win = window_of(binding.step, binding.need("src").shape[2:], weights.shape[2:])
     result = binding.result(Layout.CHANNELS_LAST)
-    return WindowedGemm(binding, win, kernel_matrix(weights), groups, result)
+    bias = bias_operand(binding, 1)
+    return WindowedGemm(binding, win, kernel_matrix(weights), groups, result, bias)
 
 
 def record_windows(

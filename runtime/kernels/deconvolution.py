@@ -21,6 +21,7 @@ from ..windows import window_of
 from .base import Binding, Kernel, Layout, Tile
 from .convolution import WindowedGemm
 from .elementwise import Parts
+from .gemm import bias_operand
 
 __all__ = ["bind_deconvolution"]
 
@@ -73,11 +74,14 @@ def bind_deconvolution(binding: Binding) -> Kernel:
         for args in zip(win.strides, win.dilations, win.kernel, win.begin, win.out, strict=True)
     ]
     parts: list[tuple[Tile, Kernel]] = []
+    bias = bias_operand(binding, 1)
     for axes in itertools.product(*per_axis):
         steps = (slice(a.residue, None, s) for a, s in zip(axes, win.strides, strict=True))
         part = (slice(None), *steps, slice(None))
         matrix = _phase_matrix(weights, groups, axes)
-        kernel = WindowedGemm(binding, _window(axes, src.shape[2:]), matrix, groups, result, part)
+        kernel = WindowedGemm(
+            binding, _window(axes, src.shape[2:]), matrix, groups, result, bias, part
+        )
         parts.append((part, kernel))
     return Parts(result, parts, sum(kernel.local_bytes for _, kernel in parts))
 

@@ -13,7 +13,7 @@ from ..windows import window_of
 from .base import Binding, Layout, Recorder, Tile, cells, extent, nbytes, share, tiles
 from .epilogue import Epilogue, Tiled
 from .exact_gemm import split_for_weights
-from .gemm import anchor_of, integer_codes, kernel_matrix
+from .gemm import anchor_of, bias_operand, integer_codes, kernel_matrix
 from .windows import record_slab, slab_bytes
 
 __all__ = ["DepthwiseConvolution"]
@@ -46,7 +46,7 @@ class DepthwiseConvolution(Tiled):
         codes, self._shift = integer_codes(binding, "src")
         split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
         dtype = np.dtype(np.float32 if len(split.cuts) == 2 else np.float64)
-        epilogue = Epilogue(binding, result, anchor_of(binding, 1, split))
+        epilogue = Epilogue(binding, result, anchor_of(binding, 1, split, bias_operand(binding, 1)))
         limit = share(math.prod(result.shape), binding.threads, _TILE, _SMALL_TILE)
         leading = (result.shape[0], *self._window.out)
         channels = slice(0, self._channels)

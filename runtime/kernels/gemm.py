@@ -24,6 +24,7 @@ import numpy as np
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..numerics import F32Array
+from ..padding import bias_by_position, has_fraction
 from .base import (
     Binding,
     Kernel,
@@ -40,7 +41,7 @@ from .base import (
 from .epilogue import Anchor, Epilogue, along
 from .exact_gemm import Codes, KSplit, record_product, scratch_bytes
 
-__all__ = ["TiledGemm", "anchor_of", "integer_codes", "kernel_matrix"]
+__all__ = ["TiledGemm", "anchor_of", "bias_operand", "integer_codes", "kernel_matrix"]
 
 _TILE_BYTES = 768 * 1024  # of gathered rows and accumulators: within the second-level cache
 _FEWEST_ROWS = (
@@ -77,24 +78,43 @@ def integer_codes(binding: Binding, role: str) -> tuple[Codes | None, int]:
         return Codes.of(operand.dtype.range), 0
     if len(set(zero.values)) > 1:
         raise binding.refuse(f"zero points per channel on {role}")
-    return Codes.of(operand.dtype.range, zero.values[0]), zero.values[0]
+    nearest = int(zero.array[0])
+    return Codes.of(operand.dtype.range, nearest), nearest
 
 
-def anchor_of(binding: Binding, channel: int, split: KSplit) -> Anchor:
+def bias_operand(binding: Binding, channel: int) -> Operand | None:
+    """The bias, placed on dst's dimensions, with what a fraction of the source's zero point adds
+    to it.
+
+    Args:
+        binding: the step.
+        channel: the dimension of dst that the bias runs along.
+    """
+    rank, bias = len(binding.shapes[0]), binding.arg("bias")
+    if has_fraction(binding.step):
+        data = None if bias is None else binding.constant("bias")
+        spatial = binding.need("src").shape[2:]
+        return Operand.of(
+            bias_by_position(binding.step, binding.constant("weights"), data, spatial)
+        )
+    if bias is not None and channel != rank - 1:
+        return Operand.of(along(binding.constant("bias"), channel, rank))
+    return bias
+
+
+def anchor_of(binding: Binding, channel: int, split: KSplit, bias: Operand | None) -> Anchor:
     """Scales of src and weights, and the bias, placed on dst's dimensions.
 
     Args:
         binding: the step.
         channel: the dimension of dst that per-channel weights scales run along.
         split: of the product.
+        bias: see `bias_operand`.
     """
     rank, scales = len(binding.shapes[0]), binding.step.attr.scales
     factors = tuple(
         along(scales[role].array, channel, rank) for role in ("src", "weights") if role in scales
     )
-    bias = binding.arg("bias")
-    if bias is not None and channel != rank - 1:
-        bias = Operand.of(along(binding.constant("bias"), channel, rank))
     return Anchor(split.bound, split.bound < math.inf, factors, bias)
 
 

@@ -11,11 +11,13 @@ import numpy as np
 
 from ...ir.ops.spec import Array
 from ...ir.types import DType
+from ...plan.arguments import PACKED
 from ..numerics import F32Array
-from .base import Binding, Kernel, Recorder, Tile, extent, nbytes, part_of, tiles
-from .epilogue import Epilogue, Tiled
-from .exact_gemm import record_product, scratch_bytes, split_for_any, split_for_weights
-from .gemm import TiledGemm, anchor_of, integer_codes
+from .base import Binding, Kernel, Recorder, Result, Tile, extent, nbytes, part_of, tiles
+from .block_gemm import BlockGemm
+from .epilogue import Anchor, Epilogue, Tiled
+from .exact_gemm import KSplit, record_product, scratch_bytes, split_for_any, split_for_weights
+from .gemm import TiledGemm, anchor_of, bias_operand, integer_codes
 
 __all__ = ["BatchedMatmul", "bind_matmul"]
 
@@ -28,6 +30,8 @@ def bind_matmul(binding: Binding) -> Kernel:
     """The kernel for constant two-dimensional weights [K, N] (leading dimensions of 1 allowed), or
     the one for everything else.
     """
+    if binding.step.op == PACKED:
+        return BlockGemm(binding)
     weights, result = binding.need("weights"), binding.result()
     codes, _ = integer_codes(binding, "src")
     if len(binding.need("src").shape) < 2 or len(weights.shape) < 2:
@@ -39,8 +43,13 @@ def bind_matmul(binding: Binding) -> Kernel:
     if zero:
         matrix = np.subtract(matrix, np.int16(zero), dtype=np.int16)
     split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
-    epilogue = Epilogue(binding, result, anchor_of(binding, len(result.shape) - 1, split))
+    epilogue = Epilogue(binding, result, _anchor_of(binding, result, split))
     return TiledGemm(binding, matrix, 1, split, epilogue, result.shape)
+
+
+def _anchor_of(binding: Binding, result: Result, split: KSplit) -> Anchor:
+    columns = len(result.shape) - 1
+    return anchor_of(binding, columns, split, bias_operand(binding, columns))
 
 
 class BatchedMatmul(Tiled):
@@ -55,7 +64,7 @@ class BatchedMatmul(Tiled):
         weights_codes, self._weights_shift = integer_codes(binding, "weights")
         exact = result.dtype is DType.S32
         self._split = split_for_any(self._depth, weights_codes, codes, exact)
-        epilogue = Epilogue(binding, result, anchor_of(binding, len(result.shape) - 1, self._split))
+        epilogue = Epilogue(binding, result, _anchor_of(binding, result, self._split))
         rows = tiles(result.shape[:-1], self._rows(result.shape, binding.threads))
         boxes = [(*tile, slice(0, columns)) for tile in rows]
         super().__init__(epilogue, [src, weights], boxes, self._split.dtype, self._tile_bytes)

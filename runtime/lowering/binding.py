@@ -8,27 +8,32 @@ for; a reorder makes the further ones, once each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
+from ...ir.ops.spec import Array
 from ...onednn.capi import OneDnnError, Status
 from ...onednn.defects import defect_of
 from ...onednn.enums import Arg
 from ...onednn.layouts import relaid, row_major, spaced, viewed
 from ...onednn.library import Engine
-from ...onednn.memory import MemoryDesc
+from ...onednn.memory import Memory, MemoryDesc
+from ...onednn.primitive import Primitive
 from ...onednn.primitive_desc import PrimitiveDesc, describe
 from ...onednn.saturation import cannot_saturate, may_saturate
 from ...plan.types import Plan, Step
+from ...plan.verify_shapes import SCHEMAS
 from ..budget import RunBudget
 from ..placement import Placement
 from ..shapes import StaticShape
 from .constants import Constants
-from .host import HostAction, HostStep
+from .decoder import Decoder, PartsAction, RowsAction
+from .host import HostAction, HostRunner, HostStep
 from .program import (
+    Action,
     Buffer,
     Owner,
     PrimitiveAction,
@@ -84,6 +89,7 @@ class Binder(Values):
 
     Attributes:
         index: of the step that is being lowered.
+        threads: for steps on NumPy, and for machine code.
         joined: concat steps that run as such, so far, by their first two sources.
     """
 
@@ -92,7 +98,7 @@ class Binder(Values):
         told: Plan,
         plan: Plan,
         shapes: Mapping[str, StaticShape],
-        settled: Collection[str],
+        settled: Mapping[str, Array],
         engine: Engine,
         constants: Constants,
         threads: int,
@@ -106,7 +112,7 @@ class Binder(Values):
         self._settled = settled
         self._exact = exact
         self._refused = refused
-        self._threads = threads
+        self.threads = threads
         self._budget = budget
         self._placements: list[Placement] = []
         self._host_views: dict[str, str] = {}
@@ -131,9 +137,9 @@ class Binder(Values):
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
         scratchpad = max(
             (
-                a.primitive.desc.scratchpad_size
-                for a in self._actions
-                if isinstance(a, PrimitiveAction)
+                primitive.desc.scratchpad_size
+                for action in self._actions
+                for primitive in _primitives(action)
             ),
             default=0,
         )
@@ -163,6 +169,10 @@ class Binder(Values):
         were looked at for these shapes.
         """
         return all(value in self._settled for _, value in step.args[1:])
+
+    def settled(self, value: str) -> Array | None:
+        """The data of a value that is known for these shapes, or None."""
+        return self._settled.get(value)
 
     def is_alive(self, value: str) -> bool:
         """True while the value's bytes are there to be read, even if the plan has no further
@@ -224,6 +234,21 @@ class Binder(Values):
             raise NotLowered(
                 f"{offer.desc.impl_info} writes a layout that cannot be seen as {list(self.dims(step.output))}"
             )
+        found, dst = self._destined(step, offer, wanted)
+        self._run(offer.desc, {**found, Arg.DST: dst})
+        buffer = dst.buffer
+        out = dst if layout == wanted else Tensor(buffer, layout)
+        if relay is not None:
+            last = Buffer(step.output, Owner.ARENA, relay.size)
+            out = self._moved(out, relay, last, f"layout of {step.output}")
+        self._define(step.output, out)
+
+    def _destined(
+        self, step: Step, offer: Offer, wanted: MemoryDesc
+    ) -> tuple[dict[int, Tensor | Memory], Tensor]:
+        """What a primitive reads, fetched, and where it writes: over the operand of its sum, or into
+        a new buffer.
+        """
         summed = None
         if offer.sum_operand is not None:
             kind = self.dtype(offer.sum_operand)
@@ -241,13 +266,122 @@ class Binder(Values):
             if summed is None
             else self._in_place(summed, read)
         )
-        dst = Tensor(buffer, wanted)
-        self._run(offer.desc, {**found, Arg.DST: dst})
-        out = dst if layout == wanted else Tensor(buffer, layout)
-        if relay is not None:
-            last = Buffer(step.output, Owner.ARENA, relay.size)
-            out = self._moved(out, relay, last, f"layout of {step.output}")
-        self._define(step.output, out)
+        return found, Tensor(buffer, wanted)
+
+    def commit_parts(
+        self,
+        step: Step,
+        offer: Offer,
+        target: MemoryDesc,
+        parts: Sequence[tuple[PrimitiveDesc, int]],
+        decoder: Decoder,
+    ) -> None:
+        """Runs a step with packed weights part by part of its columns.
+
+        Args:
+            step: the step.
+            offer: its widest part, with what the whole step reads.
+            target: the whole destination, row-major.
+            parts: the primitive of each part, and its first column.
+            decoder: decodes the weights.
+        """
+        layout = viewed(target, self.dims(step.output))
+        if layout is None:
+            raise NotLowered(f"{target} cannot be seen as {list(self.dims(step.output))}")
+        found, dst = self._destined(step, offer, target)
+        self._actions.append(self._parts(step, offer, found, dst, parts, decoder))
+        self._define(step.output, dst if layout == target else Tensor(dst.buffer, layout))
+
+    def _parts(
+        self,
+        step: Step,
+        offer: Offer,
+        found: Mapping[int, Tensor | Memory],
+        dst: Tensor,
+        parts: Sequence[tuple[PrimitiveDesc, int]],
+        decoder: Decoder,
+    ) -> PartsAction:
+        made = {desc: self._made(desc) for desc in dict.fromkeys(desc for desc, _ in parts)}
+        weights = offer.desc.weights_md()
+        _, size = decoder.desc(self.library, weights.dims[-1])
+        buffer = Buffer(f"{step.name} columns", Owner.ARENA, size)
+        self._impl += [decoder.name, offer.desc.impl_info]
+        return PartsAction(
+            [(made[desc], start) for desc, start in parts],
+            {**found, Arg.DST: dst},
+            Tensor(buffer, weights),
+            decoder,
+        )
+
+    def parts_action(
+        self,
+        step: Step,
+        offer: Offer,
+        product: Tensor,
+        parts: Sequence[tuple[PrimitiveDesc, int]],
+        decoder: Decoder,
+    ) -> PartsAction:
+        """A bare product with packed weights, part by part; arguments as of `commit_parts`."""
+        found, _ = self._destined(step, offer, product.desc)
+        return self._parts(step, offer, found, product, parts, decoder)
+
+    def rows_action(self, source: Wanted, product: Tensor, decoder: Decoder) -> RowsAction:
+        """A bare product of rows with packed weights, by machine code.
+
+        Raises:
+            NotLowered: the rows are constant.
+        """
+        src = self.fetch(source)
+        if not isinstance(src, Tensor):
+            raise NotLowered("rows that are constant")
+        self._impl.append("packed rows by avx512_core")
+        shape = (2, source.desc.dims[0], decoder.blocks.width)
+        desc = row_major(self.library, shape, product.desc.dtype)
+        scratch = Tensor(Buffer(f"{source.value} apart", Owner.ARENA, desc.size), desc)
+        return RowsAction(source.value, src, product, scratch, decoder)
+
+    def commit_product(
+        self, step: Step, action: Action, product: Tensor, behind: Offer | None
+    ) -> None:
+        """Runs a bare product.
+
+        Args:
+            step: the step.
+            action: the product.
+            product: what it gives, row-major f32.
+            behind: the primitive that makes the step's output of it; None: it is that.
+        """
+        self._actions.append(action)
+        if behind is not None:
+            self.commit(step, behind)
+            return
+        layout = row_major(self.library, self.dims(step.output), product.desc.dtype)
+        self._define(step.output, Tensor(product.buffer, layout))
+
+    def commit_several(
+        self, step: Step, offer: Offer, outputs: Mapping[int, tuple[str, MemoryDesc]]
+    ) -> None:
+        """Runs a primitive that writes several values as the step.
+
+        Args:
+            step: the step.
+            offer: the primitive.
+            outputs: execution argument -> the value ('' where the step has none for it), and how
+                the bytes that the primitive writes are that value.
+        """
+        found = {
+            arg: self.fetch(need) if isinstance(need, Wanted) else need
+            for arg, need in offer.args.items()
+        }
+        written = {}
+        for arg, (value, _) in outputs.items():
+            desc = offer.desc.exec_arg_md(arg)
+            buffer = Buffer(value or f"{step.name}, {arg}", Owner.ARENA, desc.size)
+            written[arg] = Tensor(buffer, desc)
+        self._run(offer.desc, {**found, **written})
+        for arg, (value, layout) in outputs.items():
+            if value:
+                self._define(value, Tensor(written[arg].buffer, layout))
 
     def commit_box(
         self,
@@ -347,10 +481,12 @@ class Binder(Values):
             raise NotLowered(self._refused[self.index])
         if lowering is None:
             raise NotLowered(f"oneDNN has no primitive for {step.primitive.removeprefix('onnx.')}")
-        if len([value for value in step.outputs if value]) != 1:
+        several = step.primitive in SCHEMAS and SCHEMAS[step.primitive].outputs > 1
+        if len([value for value in step.outputs if value]) != 1 and not several:
             raise NotLowered("it has several outputs")
-        self.dims(step.output)
-        self.dtype(step.output)
+        for value in filter(None, step.outputs):
+            self.dims(value)
+            self.dtype(value)
         return lowering
 
     def _on_host(self, step: Step, reason: str) -> None:
@@ -363,17 +499,32 @@ class Binder(Values):
         runner = HostStep(
             self._told,
             step,
-            self._threads,
+            self.threads,
             self.library.effective_isa(),
             self._budget if unsized else None,
         )
+        self._run_on_host(runner)
+        self._place("numpy", reason=reason)
+
+    def commit_runner(self, runner: HostRunner) -> None:
+        """Runs a step by calls of its own, between those of the program.
+
+        Raises:
+            NotLowered: what it reads lies outside of oneDNN's reach.
+        """
+        for value in runner.inputs:
+            self.desc(value)
+        self._run_on_host(runner)
+        self._place("onednn", " + ".join(dict.fromkeys(runner.implementations)))
+
+    def _run_on_host(self, runner: HostStep | HostRunner) -> None:
         inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
         outputs: dict[str, Tensor] = {}
         self._actions.append(HostAction(runner, inputs, outputs))
         for value in runner.outputs:
             shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
             if shape is not None and kind is not None and 0 not in shape:
-                owner = Owner.ARENA if runner.single_call is not None and shape else Owner.HOST
+                owner = Owner.ARENA if runner.single_call is not None else Owner.HOST
                 like = (
                     relaid(inputs[runner.inputs[0]].desc, shape or (1,), kind)
                     if runner.follows and runner.inputs[0] in inputs
@@ -384,7 +535,6 @@ class Binder(Values):
                 self._define(value, outputs[value])
             else:
                 self._written.setdefault(len(self._actions) - 1, []).append(value)
-        self._place("numpy", reason=reason)
 
     def _is_host_view(self, step: Step) -> bool:
         """True for another shape of an array that only NumPy sees, because primitives take none of
@@ -406,6 +556,12 @@ class Binder(Values):
             self._define(
                 name, Tensor(Buffer(name, Owner.INPUT), row_major(self.library, shape, kind))
             )
+
+
+def _primitives(action: Action) -> list[Primitive]:
+    if isinstance(action, PrimitiveAction):
+        return [action.primitive]
+    return [made for made, _ in action.parts] if isinstance(action, PartsAction) else []
 
 
 def need(step: Step, role: str) -> str:

@@ -16,10 +16,12 @@ from ...onednn.enums import Arg
 from ...onednn.memory import MemoryDesc
 from ...plan.attributes import Binary
 from ...plan.types import Step
+from ..padding import has_fraction
 from .binding import Binder, NotLowered, Wanted, first_lowered, need
 from .convolving import (
     Weights,
     bias_of,
+    by_position,
     convolution_window,
     offered,
     space_to_depth,
@@ -122,6 +124,5 @@ def _broadcast_operands(binder: Binder, step: Step) -> frozenset[str]:
             size != 1 for axis, size in enumerate(dims) if axis != 1
         )
 
-    return frozenset(
-        filter(is_small, (op.operand for op in step.attr.post_ops if isinstance(op, Binary)))
-    )
+    small = filter(is_small, (op.operand for op in step.attr.post_ops if isinstance(op, Binary)))
+    return frozenset((*small, by_position(step)) if has_fraction(step) else small)

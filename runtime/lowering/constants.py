@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...onednn.attributes import Attributes
 from ...onednn.defects import defect_of
 from ...onednn.enums import Arg
 from ...onednn.library import Engine, Stream
@@ -19,6 +20,8 @@ from ...onednn.slabs import Slabs
 from ...plan.types import Plan
 
 __all__ = ["Constants"]
+
+_PLAIN = Attributes()
 
 
 class Constants:
@@ -45,7 +48,14 @@ class Constants:
         """The array of a constant."""
         return self._data[name]
 
-    def packed(self, name: str, form: str, array: NDArray[Any], desc: MemoryDesc) -> Memory:
+    def packed(
+        self,
+        name: str,
+        form: str,
+        array: NDArray[Any],
+        desc: MemoryDesc,
+        attributes: Attributes = _PLAIN,
+    ) -> Memory:
         """A constant in a layout, made by one reorder and kept.
 
         Args:
@@ -54,12 +64,13 @@ class Constants:
             array: the data in the logical shape of `desc`, any strides.
             desc: the wanted type and layout; it may carry compensation for the kernel that reads
                 it.
+            attributes: of the primitive that reads it, where the reorder must have them, too.
         """
         kept = self._packed.setdefault((name, form), [])
         for memory in kept:
             if memory.desc == desc:
                 return memory
-        memory = self._made(array, desc)
+        memory = self._made(array, desc, attributes)
         kept.append(memory)
         return memory
 
@@ -73,17 +84,31 @@ class Constants:
             self._vectors[key] = Memory.wrap(self._engine, flat)
         return self._vectors[key]
 
-    def _made(self, array: NDArray[Any], desc: MemoryDesc) -> Memory:
+    def _made(self, array: NDArray[Any], desc: MemoryDesc, attributes: Attributes) -> Memory:
         library = self._engine.library
         given = MemoryDesc.like(library, array)
         if given == desc:
             return Memory(self._engine, desc, array)
         memory = Memory(self._engine, desc, self._slabs.take(desc.size))
-        pack = describe(self._engine, "reorder", given, desc, origin="packing constants")
+        pack = describe(
+            self._engine,
+            "reorder",
+            given,
+            desc,
+            attributes=attributes,
+            origin="packing constants",
+        )
         if defect_of(pack) is not None:
             array = _with_gaps(array)
             given = MemoryDesc.like(library, array)
-            pack = describe(self._engine, "reorder", given, desc, origin="packing constants")
+            pack = describe(
+                self._engine,
+                "reorder",
+                given,
+                desc,
+                attributes=attributes,
+                origin="packing constants",
+            )
         run_once(self._stream, pack, {Arg.SRC: Memory(self._engine, given, array), Arg.DST: memory})
         return memory
 

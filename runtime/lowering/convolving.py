@@ -17,19 +17,23 @@ from ...ir.ops.windows import Window
 from ...onednn.attributes import Attributes
 from ...onednn.capi import OneDnnError
 from ...onednn.enums import Arg, DataType
-from ...onednn.layouts import channels_last, row_major
+from ...onednn.layouts import channels_last, relaid, row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc
+from ...plan.accumulator import EXACT_IN_F32, sums_of
 from ...plan.attributes import Binary, PrimitiveAttr, Scale, Sum
 from ...plan.types import Step
+from ..padding import bias_by_position, has_fraction
 from ..windows import window_of
 from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, is_refusal, need
-from .translation import same_frame, translate
+from .translation import Frame, same_frame, translate
 
 __all__ = [
     "Weights",
     "affine",
     "bias_of",
+    "by_position",
+    "check_sums",
     "convolution_window",
     "offered",
     "space_to_depth",
@@ -94,6 +98,21 @@ def bias_of(binder: Binder, step: Step, dims: Sequence[int]) -> Wanted | None:
     )
 
 
+def check_sums(binder: Binder, step: Step) -> None:
+    """Raises NotLowered for sums in s32 that may be none of f32: oneDNN 3.2 converts them to f32 and
+    back, in all kernels but one.
+    """
+    if binder.dtype(step.output) != DataType.s32:
+        return
+    dtype, weights = binder.plan.type(need(step, "src")).dtype, need(step, "weights")
+    data = binder.constants.data(weights) if binder.is_constant(weights) else None
+    bound = sums_of(step, dtype, binder.dims(weights), data, EXACT_IN_F32)
+    if bound > EXACT_IN_F32:
+        raise NotLowered(
+            f"oneDNN stores s32 by way of f32, which does not hold every sum up to {bound:.0f}"
+        )
+
+
 def offered(
     binder: Binder,
     step: Step,
@@ -120,9 +139,12 @@ def offered(
         written_out: operands of post-ops that are broadcast beforehand.
         guessed: channels last only.
     """
+    check_sums(binder, step)
     dims, dtype, library = binder.dims(step.output), binder.dtype(step.output), binder.library
     mask = 1 if len(weights.dims) == len(dims) else 3
     kernel = MemoryDesc.any(library, weights.dims, weights.dtype)
+    positions = _positions(binder, step) if has_fraction(step) else None
+    bias = bias if positions is None else None
     bias_desc = None if bias is None else bias.desc
 
     def make(attributes: Attributes) -> PrimitiveDesc:
@@ -141,7 +163,9 @@ def offered(
         )
 
     def attempt(like: MemoryDesc) -> Offer:
-        translated = translate(binder, attr, same_frame(dims, like, written_out), dtype, mask, step)
+        frame = same_frame(dims, like, written_out)
+        first = None if positions is None else _as_operand(binder, step, positions, frame)
+        translated = translate(binder, attr, frame, dtype, mask, step, first)
         return translated.offer(make(translated.attributes), {})
 
     def layouts() -> Iterator[MemoryDesc]:
@@ -167,6 +191,32 @@ def offered(
     if bias is not None:
         args[Arg.BIAS] = bias
     return offer.reading(args)
+
+
+def by_position(step: Step) -> str:
+    """The name of a step's bias where it varies with the position, among `written_out` names."""
+    return f"{step.name}/bias by position"
+
+
+def _positions(binder: Binder, step: Step) -> NDArray[np.float32]:
+    """The bias of a step whose source has a zero point that is no integer: [1, OC, *output]."""
+    bias = step.arg("bias")
+    return bias_by_position(
+        step,
+        binder.constants.data(need(step, "weights")),
+        None if bias is None else binder.constants.data(bias),
+        binder.dims(need(step, "src"))[2:],
+    )
+
+
+def _as_operand(binder: Binder, step: Step, positions: NDArray[np.float32], frame: Frame) -> Memory:
+    """The bias by position in the destination's layout; for each image of a batch where it is to be
+    written out."""
+    name = by_position(step)
+    dims = frame.dims if name in frame.written_out else positions.shape
+    library = binder.library
+    desc = relaid(frame.like, dims, DataType.f32) or row_major(library, dims, DataType.f32)
+    return binder.written_out(name, dims, desc, positions)
 
 
 def _faster_depthwise(binder: Binder, desc: PrimitiveDesc, win: Window) -> PrimitiveDesc | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ...errors import InternalError, InvalidInput
@@ -39,6 +39,7 @@ from .normalization import (
 )
 from .pointwise import concat, eltwise, pooling
 from .program import Program
+from .recurrent import rnn
 from .reorder import quantizing_reorder
 from .runs import Run
 
@@ -62,6 +63,7 @@ LOWERINGS: Mapping[str, Lowering] = {
     "lrn": lrn,
     "prelu": prelu,
     "reduction": reduction,
+    "rnn": rnn,
     "resampling": resampling,
     "shuffle": shuffle,
     **dict.fromkeys(RESHAPES, reshape),
@@ -229,7 +231,7 @@ class OneDnnExecutor:
             return bound
 
     def _bind(
-        self, known: Mapping[str, StaticShape], settled: Collection[str], state: _State
+        self, known: Mapping[str, StaticShape], settled: Mapping[str, Array], state: _State
     ) -> Program:
         """The program, bound in a thread of its own: see `NotCompiled`. A step whose code cannot be
         generated runs on NumPy.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ..shapes import step_shapes
 from .host_calls import FOLLOWERS, single_call
 from .program import Tensor
 
-__all__ = ["HostAction", "HostStep"]
+__all__ = ["HostAction", "HostRunner", "HostStep"]
 
 
 class HostStep:
@@ -38,7 +39,7 @@ class HostStep:
         inputs: the values that it reads, without constants.
         outputs: the values that it writes.
         single_call: makes the one call that the step comes to, where it does: it reads the first
-            input, and writes the first output.
+            input, and writes the outputs.
         follows: the first output may lie in memory as the first input does.
     """
 
@@ -92,6 +93,20 @@ class HostStep:
         return dict(zip(self.outputs, self._executor.run(arrays), strict=True))
 
 
+class HostRunner(Protocol):
+    """A step that runs by calls of its own; see `HostStep`."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    implementations: list[str]
+    single_call: None
+    follows: bool
+
+    def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs, as new arrays that share no memory with the inputs."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class HostAction:
     """One step on NumPy.
@@ -103,7 +118,7 @@ class HostAction:
         outputs: value -> tensor through which primitives read it.
     """
 
-    runner: HostStep
+    runner: HostStep | HostRunner
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
 

@@ -25,13 +25,14 @@ from ...plan.types import Plan, Step
 __all__ = ["FOLLOWERS", "MakeCall", "SingleCall", "single_call"]
 
 IntArray = NDArray[np.integer[Any]]
+_ZERO, _LEVELS, _LARGEST = np.float32(0), np.float32(255), np.finfo(np.float32).max
 SingleCall = Callable[[Array], bool]
 """Takes the one input that is no constant, in any strides; False where only the row's evaluation
 can say what it comes to.
 """
-MakeCall = Callable[[Array], SingleCall]
-"""From the array that the result goes to; each run makes its own calls. It is C-contiguous, and for
-`FOLLOWERS` dense in some order.
+MakeCall = Callable[..., SingleCall]
+"""From the arrays that the results go to, one for each output; each run makes its own calls. They
+are C-contiguous, and for `FOLLOWERS` dense in some order.
 """
 
 FOLLOWERS = frozenset({"onnx.Cast", "onnx.Lookup"})
@@ -121,6 +122,32 @@ def _lookup(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa)
     )
 
 
+def _range(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:  # noqa: ARG001
+    """Scale and zero point of the range of a tensor: see the row, whose arithmetic this is, each
+    operation in f32.
+    """
+    ((_, source),) = step.args
+    if source in constants or len([value for value in step.outputs if value]) < 2:
+        return None
+
+    def make(scale: Array, zero: Array) -> SingleCall:
+        def call(x: Array) -> bool:
+            if not x.size:
+                return False
+            low, high = min(x.min(), _ZERO), max(x.max(), _ZERO)
+            with np.errstate(all="ignore"):
+                found = (high - low) / _LEVELS
+            if not found > 0 or found > _LARGEST:
+                return False  # all zeros, a NaN or an infinity
+            scale[...] = found
+            zero[...] = min(max(np.rint(-low / found), _ZERO), _LEVELS)
+            return True
+
+        return call
+
+    return make
+
+
 def _in_memory_order(out: Array) -> list[int]:
     """The axes of a dense array from the outermost to the innermost."""
     return sorted(range(out.ndim), key=lambda axis: -out.strides[axis])
@@ -158,6 +185,7 @@ class _ByKernel:
 
 _MAKERS: Mapping[str, Callable[[Plan, Step, Mapping[str, Array], CpuIsa], MakeCall | None]] = {
     "Cast": _cast,
+    "DynamicRange": _range,
     "Gather": _gather,
     "Lookup": _lookup,
 }

@@ -18,6 +18,7 @@ from itertools import product
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major, viewed
 from ...onednn.memory import MemoryDesc, numpy_dtype
+from ...plan.arguments import PACKED
 from ...plan.attributes import Binary, Prelu
 from ...plan.types import Step
 from .binding import (
@@ -30,8 +31,9 @@ from .binding import (
     first_lowered,
     need,
 )
-from .convolving import Weights, bias_of
+from .convolving import Weights, bias_of, check_sums
 from .joining import Groups, Way, alike, join_axes, joined, joined_frame, wide
+from .packed import packed_matmul
 from .translation import translate
 from .values import Args
 
@@ -46,6 +48,10 @@ most four.
 def matmul(binder: Binder, step: Step) -> None:
     """A matrix product. A weights matrix serves all leading dimensions of the source at once, which
     are flattened where post-ops allow it."""
+    if step.op == PACKED:
+        packed_matmul(binder, step, _views(binder, step))
+        return
+    check_sums(binder, step)
     first_lowered(_views(binder, step), lambda view: _product(binder, step, view))
 
 

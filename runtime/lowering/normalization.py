@@ -14,8 +14,17 @@ from ...ir.ops.rows import integer, number
 from ...ir.ops.windows import Window
 from ...onednn.enums import AlgKind, Arg, DataType, NormalizationFlags
 from ...onednn.layouts import row_major
+from ...onednn.memory import MemoryDesc
 from ...plan.types import Step
-from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, need
+from .binding import (
+    Binder,
+    NotLowered,
+    Offer,
+    Wanted,
+    first_accepted,
+    first_lowered,
+    need,
+)
 from .joining import wide
 from .pointwise import follow, pool
 from .translation import same_frame, translate
@@ -34,12 +43,9 @@ __all__ = [
 
 def softmax(binder: Binder, step: Step) -> None:
     """Softmax or LogSoftmax along an axis."""
-    # LogSoftmax of the library is off by up to 3.5e-6, beyond the few ulp that f32 results are held
-    # to.
-    if step.op != "Softmax":
-        raise NotLowered("oneDNN's log-softmax is less exact than the contract asks")
+    kind = {"Softmax": AlgKind.softmax_accurate, "LogSoftmax": AlgKind.softmax_log}[step.op]
     axis = integer(OPS[step.op].known(step.params), "axis") % len(binder.dims(step.output))
-    follow(binder, step, "softmax", alg=AlgKind.softmax_accurate, axis=axis)
+    follow(binder, step, "softmax", alg=kind, axis=axis)
 
 
 def layer_normalization(binder: Binder, step: Step) -> None:
@@ -115,22 +121,78 @@ def prelu(binder: Binder, step: Step) -> None:
     follow(binder, step, "prelu", {Arg.WEIGHTS: Wanted(name, weights)}, [weights])
 
 
+_REDUCTIONS = {
+    "ReduceMean": AlgKind.reduction_mean,
+    "ReduceSum": AlgKind.reduction_sum,
+    "ReduceProd": AlgKind.reduction_mul,
+    "ReduceMax": AlgKind.reduction_max,
+    "ReduceMin": AlgKind.reduction_min,
+}
+_POOLED = {"ReduceMean": AlgKind.pooling_avg_include_padding, "ReduceMax": AlgKind.pooling_max}
+
+
 def reduction(binder: Binder, step: Step) -> None:
-    """A mean or maximum over all spatial dimensions, as global pooling; the library's own reduction
-    is a reference.
+    """A mean or maximum over all spatial dimensions as global pooling, in whatever layout; any
+    other reduction over the last dimensions by the library's own.
     """
+    first_lowered((_as_pooling, _as_reduction), lambda lower: lower(binder, step))
+
+
+def _as_pooling(binder: Binder, step: Step) -> None:
     src = need(step, "src")
-    shape, dims = binder.dims(src), binder.dims(step.output)
-    kinds = {"ReduceMean": AlgKind.pooling_avg_include_padding, "ReduceMax": AlgKind.pooling_max}
-    spatial = len(shape) - 2
+    shape, dims, spatial = binder.dims(src), binder.dims(step.output), len(binder.dims(src)) - 2
     # The library's reduction divides the sum, pooling multiplies it by 1/n: in codes that is a
     # difference.
-    if step.op == "ReduceMean" and binder.dtype(src) != DataType.f32:
-        raise NotLowered("oneDNN has only the reference implementation ref:any for a mean of codes")
     ones, zeros = (1,) * spatial, (0,) * spatial
-    if step.op not in kinds or spatial < 1 or dims != (*shape[:2], *ones):
-        raise NotLowered("oneDNN has only the reference implementation ref:any for reductions")
-    pool(binder, step, kinds[step.op], Window(shape[2:], ones, ones, zeros, zeros, ones))
+    if (
+        step.op not in _POOLED
+        or (step.op == "ReduceMean" and binder.dtype(src) != DataType.f32)
+        or spatial < 1
+        or dims != (*shape[:2], *ones)
+    ):
+        raise NotLowered("no mean or maximum over all spatial dimensions")
+    pool(binder, step, _POOLED[step.op], Window(shape[2:], ones, ones, zeros, zeros, ones))
+
+
+def _as_reduction(binder: Binder, step: Step) -> None:
+    """Over the last dimensions of a row-major source: others take a reference implementation."""
+    src, dtype = need(step, "src"), binder.dtype(step.output)
+    shape, dims = binder.dims(src), binder.dims(step.output)
+    alg, axes = _REDUCTIONS.get(step.op), _reduced_axes(binder, step, len(shape))
+    if alg is None:
+        raise NotLowered(f"oneDNN's reduction computes no {step.op}")
+    if step.op in ("ReduceMax", "ReduceMin") and binder.dtype(src) == DataType.f32:
+        raise NotLowered("oneDNN's maximum and minimum drop NaN, and end at the largest f32")
+    reduced = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    if reduced == shape:
+        raise NotLowered("it reduces nothing")
+    if step.attr.operands and dims != reduced:
+        raise NotLowered("operands of post-ops without the reduced dimensions")
+    source = row_major(binder.library, shape, binder.dtype(src))
+    target = row_major(binder.library, reduced, dtype)
+
+    def attempt(like: MemoryDesc) -> Offer:
+        translated = translate(binder, step.attr, same_frame(reduced, like), dtype)
+        attributes = translated.attributes
+        desc = binder.describe(step, "reduction", source, target, alg=alg, attributes=attributes)
+        return translated.offer(desc, {Arg.SRC: Wanted(src, source)})
+
+    binder.commit(step, first_accepted(binder, [target], attempt))
+
+
+def _reduced_axes(binder: Binder, step: Step, rank: int) -> set[int]:
+    """The axes that a reduction is over.
+
+    Raises:
+        NotLowered: they are computed at run time.
+    """
+    name = step.arg("axes")
+    if name is not None and not binder.is_constant(name):
+        raise NotLowered("its axes are computed at run time")
+    axes = [] if name is None else binder.constants.data(name).reshape(-1).tolist()
+    if not axes and not step.params.get("noop_with_empty_axes", 0):
+        return set(range(rank))
+    return {int(axis) % rank for axis in axes}
 
 
 def resampling(binder: Binder, step: Step) -> None:

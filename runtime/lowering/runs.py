@@ -16,13 +16,14 @@ from ...ir.ops.spec import Array
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major
 from ...onednn.library import Engine, Stream
-from ...onednn.memory import Memory, view
+from ...onednn.memory import Memory, MemoryDesc, numpy_dtype, view
 from ...onednn.primitive import ExecArgs, run_once
 from ...onednn.primitive_desc import describe
 from ...onednn.slabs import arena_bytes
 from ...onednn.workers import making
 from ...plan.types import Plan
 from ..shapes import bound_otherwise
+from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
 from .program import Action, Owner, PrimitiveAction, Program, Tensor
 
@@ -100,6 +101,8 @@ class Run:
         action = self._program.actions[index]
         if isinstance(action, PrimitiveAction):
             return action.primitive.execution_error(status)
+        if isinstance(action, PartsAction):
+            return action.parts[0][0].execution_error(status)
         return InternalError(f"a step on NumPy returned status {status}")
 
     # -- arrays of this run ------------------------------------------------------------------------
@@ -167,6 +170,10 @@ class Run:
     def _call(self, action: Action) -> Callable[[], int]:
         if isinstance(action, PrimitiveAction):
             return self._primitive_call(action)
+        if isinstance(action, PartsAction):
+            return self._parts_call(action)
+        if isinstance(action, RowsAction):
+            return self._rows_call(action)
         assert isinstance(action, HostAction)
         return self._host_call(action)
 
@@ -181,6 +188,70 @@ class Run:
         args = ExecArgs(desc, memories)
         self._args.append(args)
         return action.primitive.call(self._stream, args)
+
+    def _parts_call(self, action: PartsAction) -> Callable[[], int]:
+        scratch = self._place(action.weights)
+        calls = list[Callable[[], Any]]()
+        for primitive, start in action.parts:
+            desc, width = primitive.desc, primitive.desc.dst_md().dims[-1]
+            memories = {
+                arg: self._part(of, part_of(desc, arg, of.desc), start)
+                for arg, of in action.args.items()
+            }
+            memories[Arg.WEIGHTS] = Memory(self._engine, desc.weights_md(), scratch)
+            if desc.scratchpad_size:
+                memories[Arg.SCRATCHPAD] = self._scratchpad
+            args = ExecArgs(desc, memories)
+            self._args.append(args)
+            calls += [
+                action.decoder.columns(start, width, scratch),
+                primitive.call(self._stream, args),
+            ]
+
+        def call() -> int:
+            for step in calls:
+                status = step()
+                if status:
+                    return int(status)
+            return 0
+
+        return call
+
+    def _part(self, of: Tensor | Memory, desc: MemoryDesc | None, start: int) -> Memory:
+        """An argument from a column on, where a part reads or writes it so; else the whole."""
+        if desc is None:
+            return self._memory(of) if isinstance(of, Tensor) else of
+        skipped = start * numpy_dtype(desc.dtype).itemsize
+        if isinstance(of, Memory):
+            assert of.data is not None
+            return Memory(self._engine, desc, _bytes_from(of.data, skipped))
+        if of.buffer.owner is Owner.ARENA:
+            return Memory(self._engine, desc, self._place(of)[skipped:])
+        memory = _Shifted(self._engine, desc, skipped)
+        self._loose.setdefault(of.buffer.name, []).append(memory)
+        return memory
+
+    def _rows_call(self, action: RowsAction) -> Callable[[], int]:
+        blocks, rows = action.decoder.blocks, action.src.desc.dims[0]
+        read = self._viewer(action.source, action.src)
+        out = view(action.dst.desc, self._place(action.dst))
+        padded, apart = view(action.scratch.desc, self._place(action.scratch))
+        calls = action.decoder.products(apart, out)
+        # the kernels read of each 32 elements the even ones first
+        halves = apart.reshape(rows, -1, 2, 16)
+        filled, rest = padded[:, : blocks.size], padded[:, blocks.size :]
+
+        def call() -> int:
+            source = read().reshape(filled.shape)
+            if rest.size:
+                filled[:], rest[:] = source, 0
+                source = padded
+            halves[:] = source.reshape(rows, -1, 16, 2).swapaxes(2, 3)
+            for multiply in calls:
+                multiply()
+            return 0
+
+        return call
 
     def _host_call(self, action: HostAction) -> Callable[[], int]:
         # What the calls refer to is named here: a reference to `self` would be a cycle, and keep
@@ -211,18 +282,21 @@ class Run:
                 _keep(arrays, loose, value, array)
             return 0
 
-        result = outputs.get(runner.outputs[0])
-        if runner.single_call is None or result is None or result.buffer.owner is not Owner.ARENA:
+        results = [outputs.get(value) for value in runner.outputs]
+        placed = [of for of in results if of is not None and of.buffer.owner is Owner.ARENA]
+        if runner.single_call is None or len(placed) < len(results):
             return general
-        out = view(result.desc, self._place(result)).reshape(
-            self._program.shapes[runner.outputs[0]]
-        )
-        single, read = runner.single_call(out), readers[runner.inputs[0]]
+        outs = [
+            view(of.desc, self._place(of)).reshape(shapes[value])
+            for of, value in zip(placed, runner.outputs, strict=True)
+        ]
+        single, read = runner.single_call(*outs), readers[runner.inputs[0]]
 
         def call() -> int:
             if not single(read()):
                 general()  # says what is wrong
-                np.copyto(out, arrays.pop(runner.outputs[0]))
+                for out, value in zip(outs, runner.outputs, strict=True):
+                    np.copyto(out, arrays.pop(value))
             return 0
 
         return call
@@ -245,6 +319,24 @@ class Run:
             fixed = view(desc, self._place(tensor)).reshape(shape)
             return lambda: fixed
         return lambda: view(desc, arrays[base]).reshape(shape)
+
+
+class _Shifted(Memory):
+    """A memory that begins some bytes behind the address that it is given."""
+
+    __slots__ = ("_skipped",)
+
+    def __init__(self, engine: Engine, desc: MemoryDesc, skipped: int) -> None:
+        super().__init__(engine, desc)
+        self._skipped = skipped
+
+    def set_data(self, data: NDArray[Any] | None) -> None:
+        """Points behind the first bytes of an array."""
+        super().set_data(None if data is None else _bytes_from(data, self._skipped))
+
+
+def _bytes_from(data: NDArray[Any], start: int) -> NDArray[np.uint8]:
+    return data.reshape(-1).view(np.uint8)[start:]
 
 
 def _keep(

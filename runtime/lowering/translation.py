@@ -18,7 +18,7 @@ from ...onednn.layouts import relaid, row_major, viewed
 from ...onednn.memory import Memory, MemoryDesc, numpy_dtype
 from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan import attributes as plan_attributes
-from ...plan.arguments import SOURCE_AT_RUN_TIME
+from ...plan.arguments import AT_RUN_TIME, at_run_time
 from ...plan.attributes import PrimitiveAttr
 from ...plan.types import Step
 from .binding import Binder, NotLowered, Offer, Wanted
@@ -94,6 +94,7 @@ def translate(
     dtype: DataType,
     weights_mask: int = 0,
     step: Step | None = None,
+    first: Memory | None = None,
 ) -> Translated:
     """The attributes of a step.
 
@@ -103,8 +104,8 @@ def translate(
         frame: the destination.
         dtype: of the destination.
         weights_mask: of the scales of the weights as the primitive sees them, if not per tensor.
-        step: has the parameters of its source that are computed at run time, where it may have
-            such.
+        step: has the parameters that are computed at run time, where it may have such.
+        first: added in front of the post-ops.
 
     Raises:
         NotLowered: the library has no such attribute.
@@ -118,28 +119,36 @@ def translate(
         scales[arg] = mask if len(scale.values) > 1 else 0
         result.args[arg_scales(arg)] = binder.constants.vector(scale.array)
     for role, zero in attr.zero_points.items():
+        if not zero.array.any():
+            continue  # the library's kernels would subtract it
         arg = _ROLES[role]
         zero_points[arg] = zero.mask if len(zero.values) > 1 else 0
         result.args[arg_zero_points(arg)] = binder.constants.vector(zero.array)
-    factor, shift = (None if step is None else step.arg(role) for role in SOURCE_AT_RUN_TIME)
-    if factor is not None:
-        scales[Arg.SRC] = 0
-        result.args[arg_scales(Arg.SRC)] = _number(binder, factor, DataType.f32)
-    if shift is not None:
-        zero_points[Arg.SRC] = 0
-        result.args[arg_zero_points(Arg.SRC)] = _number(binder, shift, DataType.s32)
+    computed = {} if step is None else at_run_time(step.op, step.args)
+    for role, value in computed.items():
+        field, argument = AT_RUN_TIME[role]
+        arg, count = _ROLES[argument], math.prod(binder.dims(value))
+        if field == "scales":
+            scales[arg] = weights_mask if count > 1 else 0
+            result.args[arg_scales(arg)] = _numbers(binder, value, count, DataType.f32)
+        else:
+            zero_points[arg] = 0
+            result.args[arg_zero_points(arg)] = _numbers(binder, value, count, DataType.s32)
     chain: list[PostOp] = []
+    if first is not None:
+        chain.append(Binary(AlgKind.binary_add, first.desc))
+        result.args[arg_post_op(0, Arg.SRC_1)] = first
     for op in attr.post_ops:
         _append(binder, op, frame, dtype, chain, result)
     result.attributes = Attributes(scales, zero_points, tuple(chain))
     return result
 
 
-def _number(binder: Binder, value: str, dtype: DataType) -> Wanted | Memory:
-    """One number as a memory of one dimension."""
+def _numbers(binder: Binder, value: str, count: int, dtype: DataType) -> Wanted | Memory:
+    """Numbers as a memory of one dimension."""
     if binder.is_constant(value):
         return binder.constants.vector(binder.constants.data(value).astype(numpy_dtype(dtype)))
-    desc = row_major(binder.library, (1,), dtype)
+    desc = row_major(binder.library, (count,), dtype)
     binder.desc(value)  # refuses what lies outside of oneDNN's reach
     return Wanted(value, desc) if binder.dtype(value) == dtype else binder.convert(value, desc)
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import InternalError
 from ...onednn.capi import OneDnnError
@@ -28,6 +30,10 @@ __all__ = ["Args", "NotCompiled", "NotLowered", "Offer", "Values", "Wanted"]
 
 _LARGEST_WRITTEN_OUT = 128 << 20
 """Bytes of constants that one program may hold in a larger shape than the plan's."""
+
+_LARGEST_MADE = 1 << 30
+"""Bytes of constants that one program may hold which are made for its shapes: in their place stands
+a step on NumPy, which makes them too."""
 
 
 class NotLowered(Exception):
@@ -114,7 +120,7 @@ class Values:
         self._spread_names: dict[str, str] = {}
         self._spread: dict[tuple[str, MemoryDesc], Tensor] = {}
         self._written_out: dict[tuple[str, tuple[int, ...], MemoryDesc], Memory] = {}
-        self._written_bytes = 0
+        self._written_bytes = {False: 0, True: 0}
         self._impl: list[str] = []
         self._last_use = {
             value: index for index, step in enumerate(plan.steps) for value in step.inputs
@@ -196,7 +202,9 @@ class Values:
             self._tensors[name] = [tensor]
         return Wanted(name, desc)
 
-    def written_out(self, value: str, dims: Sequence[int], desc: MemoryDesc) -> Memory:
+    def written_out(
+        self, value: str, dims: Sequence[int], desc: MemoryDesc, data: NDArray[Any] | None = None
+    ) -> Memory:
         """A constant broadcast to a larger shape, and kept with the program: it depends on the
         shapes that the program is bound for.
 
@@ -204,6 +212,7 @@ class Values:
             value: the constant.
             dims: the shape.
             desc: how it is written: type, and layout of a shape of as many elements.
+            data: the constant's, where it is none of the plan's, but made for these shapes.
 
         Raises:
             NotLowered: the layout is not plain, or with those written so far it takes more than a
@@ -211,18 +220,21 @@ class Values:
         """
         if not desc.is_plain:
             raise NotLowered(f"{value} is not written out in blocks, as {desc}")
-        key = value, tuple(dims), desc
+        key, made = (value, tuple(dims), desc), data is not None
         if key not in self._written_out:
-            self._written_bytes += desc.size
-            if self._written_bytes > _LARGEST_WRITTEN_OUT:
-                self._written_bytes -= desc.size
+            limit = _LARGEST_MADE if made else _LARGEST_WRITTEN_OUT
+            self._written_bytes[made] += desc.size
+            if self._written_bytes[made] > limit:
+                self._written_bytes[made] -= desc.size
                 raise NotLowered(
                     f"{value} written out as {list(dims)} takes {desc.size >> 20} MiB more than a program keeps for such"
                 )
             memory = Memory.allocate(self.engine, desc)
             np.copyto(
                 memory.view(),
-                np.broadcast_to(self.constants.data(value), tuple(dims)).reshape(desc.dims),
+                np.broadcast_to(
+                    self.constants.data(value) if data is None else data, tuple(dims)
+                ).reshape(desc.dims),
                 casting="unsafe",
             )
             self._written_out[key] = memory
@@ -285,6 +297,16 @@ class Values:
             self._moved(source, target, buffer, f"layout of {value}")
             self._tensors[name] = [Tensor(buffer, seen)]
         return Wanted(name, seen)
+
+    def seen_as(self, value: str, desc: MemoryDesc) -> Wanted:
+        """A value through a descriptor that differs from that of its first tensor by the strides of
+        dimensions of length 1 alone, under a name of its own that can be fetched: the same bytes.
+        """
+        if self.is_constant(value):
+            return Wanted(value, desc)
+        name = f"{value} as {desc.strides}"
+        self._tensors[name] = [Tensor(self._tensors[value][0].buffer, desc)]
+        return Wanted(name, desc)
 
     def flattened(self, value: str, lies: MemoryDesc) -> Wanted:
         """A value's elements in the order of their addresses, as [count], under a name of its own
@@ -388,11 +410,14 @@ class Values:
             self._last_use.get(value, -1) <= self.index for value in buffer.values
         )
 
-    def _run(self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory]) -> None:
+    def _made(self, desc: PrimitiveDesc) -> Primitive:
         try:
-            primitive = Primitive(desc)
+            return Primitive(desc)
         except OneDnnError as error:
             raise NotCompiled(self.index, error.what) from error
+
+    def _run(self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory]) -> None:
+        primitive = self._made(desc)
         self._impl.append(desc.impl_info)
         self._actions.append(PrimitiveAction(primitive, args))
 

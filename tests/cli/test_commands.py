@@ -66,6 +66,17 @@ def test_compile_writes_what_the_library_writes(call, tmp_path: Path, model: Pat
     assert (tmp_path / "cli.onnx").read_bytes() == (tmp_path / "library.onnx").read_bytes()
 
 
+def test_compile_may_approximate(call, tmp_path: Path, model: Path) -> None:
+    path = tmp_path / "approximate.onnx"
+    result = call("compile", model, "-o", path, "--approximate", "int8-recurrence")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert fqfuse.load_plan(path).options["approximate"] == ("int8-recurrence",)
+    result = call("compile", model, "-o", path, "--approximate", "int4")
+    assert result.exit_code == 2
+    assert "there is no approximation 'int4'" in result.stderr
+    assert "where: command line, --approximate" in result.stderr
+
+
 def test_compile_as_a_document(call, tmp_path: Path, model: Path) -> None:
     path = tmp_path / "v2.onnx"
     document = json.loads(

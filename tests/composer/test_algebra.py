@@ -136,6 +136,7 @@ FIRES: dict[str, tuple[BasicOp, BasicOp]] = {
     "(x + k*(dst-z)) + b = (x + b) + k*(dst-z)": (_SUM, _B),
     "(x + t) + b = (x + b) + t": (BinaryOp("sub", "other"), _B),
     "(x + k*t)*s = x*s + k*s*t": (BinaryOp("add", "other", 0.5), _NEGATIVE),
+    "(x + k*t)*s = x*s + k*s*t | of channels": (BinaryOp("add", "other", 0.5), _A),
     "(x * t) * s = (x * s) * t": (BinaryOp("div", "other"), _A),
     "x*A + B = (x + B/A)*A": (_A, _B),
 }
@@ -148,8 +149,7 @@ REFUSES: dict[str, tuple[BasicOp, BasicOp, str]] = {
         "needs s > 0",
     ),
     "f(x)*s = f(x*s), f = relu, prelu, clip, s > 0 | clip": (_CLIP, _NEGATIVE, "needs s > 0"),
-    "(x + k*t)*s = x*s + k*s*t | sum": (_SUM, _A, "needs one s"),
-    "(x + k*t)*s = x*s + k*s*t": (BinaryOp("add", "other", 0.5), _A, "needs one s"),
+    "(x + k*t)*s = x*s + k*s*t": (_SUM, _A, "needs one s"),
     "x*A + B = (x + B/A)*A": (ScaleBy(vec([1.0, 0.0, 2.0])), _B, "needs A != 0"),
     "round(x) + n = round(x + n), n even": (Round(), Shift(vec(3.0)), "needs even n"),
 }

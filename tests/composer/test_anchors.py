@@ -36,6 +36,7 @@ from fqfuse.runtime.session import InferenceSession
 NO_PRELU = "with the post-op prelu oneDNN has compiled kernels of convolution, deconvolution and matmul only"
 OWN_TYPE = "oneDNN pools codes into codes of the same type only, and f32 into f32"
 F32_ONLY = "no compiled kernel of the primitive reads codes, or stores them"
+DECODED = "the target's reduction reads f32: the codes are decoded in front"
 F32_SOURCE = "the scale of the source multiplies the result, and there is no zero point: the codes are decoded in front"
 NO_POST_OPS = "the primitive takes no post-ops"
 NO_ZERO_POINTS = (
@@ -99,11 +100,7 @@ _AVERAGE = (
     ("*/u8", "pooling", ""),
     ("*/s8", "reorder pooling reorder", OWN_TYPE),
 )
-_REDUCTION = _before_prelu(
-    "reorder reduction",
-    ("*/f32", "reorder reduction", F32_ONLY),
-    ("*", "reorder reduction reorder", F32_ONLY),
-)
+_REDUCTION = _before_prelu("reorder reduction", ("*", "reorder reduction", DECODED))
 
 _GROUP = "onnx.Reshape reorder layer_normalization onnx.Reshape binary"
 
@@ -171,14 +168,40 @@ STEPS: dict[str, tuple[Row, ...]] = {
 
 V2_STEPS = {
     **STEPS,
-    "softmax": _without_post_ops("reorder softmax", F32_ONLY),
+    # codes without a zero point: its output scale
+    "softmax": (
+        ("nothing/s8", "reorder softmax", F32_SOURCE),
+        *_without_post_ops("reorder softmax", F32_ONLY),
+    ),
     "layer normalization": (
         ("mul add/f32", "reorder layer_normalization", F32_SOURCE),
         ("mul add/*", "reorder layer_normalization reorder", F32_ONLY),
         *_without_post_ops("reorder layer_normalization", F32_ONLY),
     ),
 }
-"""oneDNN 2.6 stores what these two compute in f32, and has no post-ops on them."""
+"""oneDNN 2.6 has no post-ops on these two, and no zero point; softmax has an output scale."""
+
+
+_MEAN = (
+    ("prelu/f32", "pooling prelu", NO_PRELU),
+    ("prelu/*", "pooling binary", NO_PRELU),
+    ("*", "pooling", ""),
+)
+UNIFIED_STEPS = {
+    **STEPS,
+    **dict.fromkeys(("average pooling", "global average pooling", "reduction mean"), _MEAN),
+    "reduction mean without axes": (
+        ("residual/*", "pooling onnx.Squeeze binary", VIEW),
+        ("prelu/f32", "pooling prelu onnx.Squeeze", NO_PRELU),
+        ("prelu/u8", "pooling binary onnx.Squeeze", NO_PRELU),
+        ("prelu/s8", "pooling onnx.Squeeze binary", NO_PRELU),
+        ("nothing/s8", "pooling onnx.Squeeze", VIEW),
+        ("*/s8", "pooling onnx.Squeeze binary", VIEW),
+        ("*", "pooling onnx.Squeeze", VIEW),
+    ),
+    "lrn": _before_prelu("reorder lrn", ("*", "reorder lrn", DECODED)),
+}
+"""There every destination has a scale, in every type, and behind every primitive stand post-ops."""
 
 
 def row(table: Mapping[str, tuple[Row, ...]], anchor: str, behind: str, stored: str) -> Row:
@@ -230,7 +253,7 @@ def test_steps_of_unified(anchor: str, behind: str, stored: str) -> None:
     """The steps of onednn-v3, or one less where a quantizer stood alone: there every destination
     has a scale.
     """
-    _, steps, _ = row(STEPS, anchor, behind, stored)
+    _, steps, _ = row(UNIFIED_STEPS, anchor, behind, stored)
     found = [step.primitive for step in case(anchor, behind, stored, "unified")[3].steps]
     assert found in (steps.split(), steps.removesuffix(" reorder").split())
 

@@ -34,14 +34,18 @@ def pair(
     target: str = "unified",
     readers: int = 1,
     first: PrimitiveAttr | None = None,
+    zero: float = 0,
     **params: object,
 ) -> Pair:
-    """A 1x1 convolution to 8 channels, and a 3x3 depthwise one behind it; `params` of the
-    second.
+    """A 1x1 convolution to 8 channels, and a 3x3 depthwise one behind it; `zero` point of its
+    source, and `params`.
     """
     given = {"strides": (2, 2), "pads": (1, 1, 1, 1), "group": 8, **params}
     between = PrimitiveAttr({"dst": Scale((0.5,))}) if first is None else first
-    attr = PrimitiveAttr({"src": Scale((0.5,)), "weights": Scale((0.25,)), "dst": Scale((2.0,))})
+    attr = PrimitiveAttr(
+        {"src": Scale((0.5,)), "weights": Scale((0.25,)), "dst": Scale((2.0,))},
+        {"src": ZeroPoint((zero,))} if zero else {},
+    )
     wide = Step(
         "wide",
         "convolution",
@@ -68,6 +72,7 @@ REFUSES: Refuses = {
         ((pair(dilations=(2, 2)),), "one size, stride and padding"),
         ((pair(first=PrimitiveAttr(post_ops=(Sum("skip"),))),), "a sum reads a buffer"),
         ((pair(first=PrimitiveAttr({}, {"dst": ZeroPoint((3,))})),), "has a zero point"),
+        ((pair(zero=0.5),), "has a zero point"),
         ((pair(first=PrimitiveAttr()),), "is not the source scale of the second"),
     ]
 }

@@ -23,6 +23,7 @@ from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType
 from fqfuse.passes import optimize
+from fqfuse.plan.attributes import ZeroPoint
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan
@@ -375,11 +376,6 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
         ("before_a_padded_convolution", form): (*_CONVOLUTION, "reorder", "convolution")
         for form in DECODED_PER_CHANNEL
     },
-    # Padding is the real 0, which has no code here; without it the fraction is in the bias.
-    **{
-        ("before_a_padded_convolution", form): (*_CONVOLUTION, "binary", "convolution")
-        for form in FRACTIONAL
-    },
     **{
         ("on_both_inputs_of_an_add", form): (*_CONVOLUTION, "reorder", "convolution")
         for form in DECODED_PER_CHANNEL
@@ -490,12 +486,15 @@ def test_the_next_convolution_reads_codes(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FRACTIONAL)
-def test_a_fraction_of_a_zero_point_is_in_the_bias_only_where_no_padding_reads_it(
+def test_a_fraction_of_a_zero_point_is_in_the_bias_of_a_plan_where_no_padding_reads_it(
     form: str,
 ) -> None:
+    """Padding is the real 0, which has no code here: each position has a bias of its own, and the
+    plan has the zero point.
+    """
     inner, padded = (
-        case("between_two_convolutions", form)[3],
-        case("before_a_padded_convolution", form)[3],
+        case(position, form)[3].steps[-1].attr.zero_points.get("src", ZeroPoint((0,)))
+        for position in ("between_two_convolutions", "before_a_padded_convolution")
     )
-    assert inner.type(inner.steps[-1].arg("src")).dtype.is_integer
-    assert not padded.type(padded.steps[-1].arg("src")).dtype.is_integer
+    assert inner.fraction == 0
+    assert padded.fraction != 0

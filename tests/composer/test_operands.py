@@ -41,7 +41,8 @@ def _bare_weights(n: Net) -> Value:
 
 
 def _fractional_source(n: Net) -> Value:
-    return n.conv(n.fq(n.input(("N", 3, 4, 4)), -1.0, 1.0, 0.1, 1.0), 2)
+    sources = (n.input(("N", 4, 4), name=name) for name in "ab")
+    return n.op("MatMul", *(n.fq(x, -1.0, 1.0, 0.1, 1.0) for x in sources))
 
 
 def _source_per_channel(n: Net) -> Value:
@@ -52,8 +53,14 @@ def _source_of_16_bits(n: Net) -> Value:
     return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 0.1, 0, DType.S16), 2)
 
 
+def _whole_range(shape: tuple[int, ...]) -> np.ndarray:
+    """u8 codes that are no s8 codes, whatever is subtracted from them."""
+    codes = np.arange(np.prod(shape)).reshape(shape)
+    return np.where(codes % 2, 255 - codes, codes).astype(np.uint8)
+
+
 def _asymmetric_weights(n: Net) -> Value:
-    codes = n.graph.add_constant("w", n.codes((4, 3, 1, 1), 0, 255, DType.U8))
+    codes = n.graph.add_constant("w", _whole_range((4, 3, 1, 1)))
     return n.conv(
         n.qdq(n.input(("N", 3, 4, 4)), 2**-6),
         4,
@@ -72,7 +79,7 @@ def _weights_along_another_axis(n: Net) -> Value:
 
 
 def _weights_with_many_zero_points(n: Net) -> Value:
-    codes = n.graph.add_constant("w", n.codes((4, 3, 1, 1), 0, 255, DType.U8))
+    codes = n.graph.add_constant("w", _whole_range((4, 3, 1, 1)))
     return n.conv(
         n.qdq(n.input(("N", 3, 4, 4)), 2**-6),
         4,
@@ -82,7 +89,7 @@ def _weights_with_many_zero_points(n: Net) -> Value:
 
 
 def _weights_with_a_fractional_zero_point(n: Net) -> Value:
-    codes = n.graph.add_constant("w", n.codes((4, 3, 1, 1), 0, 255, DType.U8))
+    codes = n.graph.add_constant("w", _whole_range((4, 3, 1, 1)))
     return n.conv(
         n.qdq(n.input(("N", 3, 4, 4)), 2**-6),
         4,
@@ -119,11 +126,6 @@ def _groups_with_many_zero_points(n: Net) -> Value:
     return n.conv(n.qdq(n.input(("N", 4, 4, 4)), 0.1, [1, 2, 3, 3], axis=1), 4, group=4)
 
 
-def _second_operand_is_u8(n: Net) -> Value:
-    b = n.dq(n.input(("N", 8, 3), dtype=DType.U8, quant=Quantization((0.1,), (3.0,))))
-    return n.op("MatMul", n.qdq(n.input(("N", 4, 8)), 2**-6), b)
-
-
 @pytest.mark.parametrize(
     ("build", "check"),
     [
@@ -157,10 +159,6 @@ def _second_operand_is_u8(n: Net) -> Value:
         ),
         (_groups_with_scales_inside, _refused("differ within a group")),
         (_groups_with_many_zero_points, _refused("differ between channels")),
-        (
-            _second_operand_is_u8,
-            _refused("the second operand is computed at run time, and is not s8", found="u8"),
-        ),
     ],
 )
 def test_why_a_product_is_computed_in_f32(build, check) -> None:
@@ -173,9 +171,21 @@ def test_why_a_product_is_computed_in_f32(build, check) -> None:
     assert not [role for role in step.attr.scales if role != "dst"]
 
 
+def test_codes_less_their_zero_points_are_the_weights_where_s8_holds_them() -> None:
+    for quant in (Quantization((0.1,), (121.0,)), Quantization.of(0.1, [120, 121, 122], 1)):
+        n = Net()
+        codes = n.codes((8, 3), 30, 200, DType.U8)
+        weights = n.dq(n.graph.add_constant("w", codes), quant)
+        plan = compiled(n, n.op("MatMul", n.qdq(n.input(("N", 8)), 2**-6, 3), weights))
+        step = steps(plan, "matmul")[0]
+        assert list(step.attr.zero_points) == ["src"]
+        found = plan.constants[step.arg("weights")]
+        np.testing.assert_array_equal(found, codes.astype(int) - quant.zero_points.astype(int))
+
+
 def test_asymmetric_weights_of_a_matrix_product_have_a_zero_point() -> None:
     n = Net()
-    codes = n.graph.add_constant("w", n.codes((8, 3), 0, 255, DType.U8))
+    codes = n.graph.add_constant("w", _whole_range((8, 3)))
     plan = compiled(
         n,
         n.op(
@@ -190,6 +200,16 @@ def test_asymmetric_weights_of_a_matrix_product_have_a_zero_point() -> None:
         "weights": (-7,),
     }
     assert plan.type(step.arg("weights")).dtype is DType.S8
+
+
+def test_a_second_operand_of_u8_is_converted_in_front_of_the_product() -> None:
+    n = Net()
+    b = n.dq(n.input(("N", 8, 3), dtype=DType.U8, quant=Quantization((0.1,), (3.0,))))
+    plan = compiled(n, n.op("MatMul", n.qdq(n.input(("N", 4, 8)), 2**-6), b))
+    (step,) = steps(plan, "matmul")
+    assert step.attr.zero_points["weights"].values == (-125,)
+    (before,) = [one for one in plan.steps if one.output == step.arg("weights")]
+    assert (before.primitive, plan.type(before.output).dtype) == ("reorder", DType.S8)
 
 
 @pytest.mark.parametrize(("group", "mask"), [(1, 1), (2, 3), (4, 3)])

@@ -16,8 +16,10 @@ from support.plan_strategies import plans
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.errors import BackendUnavailable
+from fqfuse.ir.types import DType
 from fqfuse.onednn.loading import load
 from fqfuse.passes import optimize
+from fqfuse.plan.attributes import Binary
 from fqfuse.plan.types import Plan, Step
 from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.compare import compare_steps
@@ -119,3 +121,18 @@ def test_the_onednn_runtime_gives_numpy_what_only_unified_says(name: str) -> Non
         if placement.step.name in sayable:
             assert placement.runtime == "numpy"
             assert placement.reason
+
+
+@pytest.mark.parametrize(("target", "decoded"), [("unified", 0), ("onednn-v3", 2)])
+def test_operands_with_a_scale_for_each_channel_are_read_as_codes(
+    target: str, decoded: int
+) -> None:
+    """Factors on every target; terms, of which there are two, where operands have scales."""
+    plan = plan_of("operands_of_codes_with_a_scale_for_each_channel", target)
+    found = [op for step in plan.steps for op in step.attr.post_ops if isinstance(op, Binary)]
+    codes = [op for op in found if plan.type(op.operand).dtype in (DType.U8, DType.S8)]
+    scaled = [op for op in codes if op.scale is not None]
+    assert len(codes) == 4 - decoded
+    assert [(op.algorithm, op.scale.mask, len(op.scale.values)) for op in scaled if op.scale] == [
+        ("add", 2, 4)
+    ] * (2 - decoded)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from support.onnx_cases import model, node, ops, random, run_import, run_ort
 
 from fqfuse.errors import InvalidModel, UnsupportedOp
@@ -218,20 +218,40 @@ def test_matrix_product_by_row_of_the_first():
     assert graph.node("q.a").attrs["quant"].axis == 0
 
 
+def test_a_matrix_product_by_computed_numbers_is_one_of_what_the_codes_stand_for():
+    inputs = ["x", "xs", "xz", "w", "bs", "bz", "ys", "yz"]
+    constants = pick("bs", "bz", "ys") | {"w": codes((9, 7), np.uint8, 3)}
+    fed = pick("xs", "xz", "yz")
+    kinds = {name: helper.np_dtype_to_tensor_dtype(data.dtype) for name, data in fed.items()}
+    proto = q(
+        "QLinearMatMul",
+        inputs,
+        constants,
+        shapes={"x": [8, 9], **{name: [] for name in fed}},
+        domain="",
+        types=kinds,
+    )
+    graph, (found,) = run_import(proto, {"x": codes((8, 9)), **fed})
+    assert "Onnx" not in ops(graph)
+    (expected,) = run_ort(proto, {"x": codes((8, 9)), **fed})
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1  # at a tie
+
+
 def test_matrix_products_whose_scales_are_computed_stay_foreign():
-    constants = pick("xz", "bs", "bz", "ys", "yz") | {"w": codes((9, 7), np.uint8, 3)}
+    constants = pick("xs", "xz", "ys", "yz") | {"w": codes((9, 7), np.uint8, 3)}
+    constants["bz"] = np.full(7, 3, np.uint8)
     inputs = ["x", "xs", "xz", "w", "bs", "bz", "ys", "yz"]
     proto = q(
         "QLinearMatMul",
         inputs,
         constants,
-        shapes={"x": [8, 9], "xs": []},
+        shapes={"x": [8, 9], "bs": [7]},
         domain="",
-        types={"xs": TensorProto.FLOAT},
+        types={"bs": TensorProto.FLOAT},
     )
-    graph, _ = run_import(proto, {"x": codes((8, 9)), "xs": S["xs"]})
+    graph, _ = run_import(proto, {"x": codes((8, 9)), "bs": np.full(7, 0.1, np.float32)})
     assert ops(graph) == ["Onnx"]
-    assert graph.decisions[0].found == "xs is computed"
+    assert graph.decisions[0].found == "bs is computed"
 
 
 @pytest.mark.parametrize("real_result", [False, True])

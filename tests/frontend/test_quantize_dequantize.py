@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_cases import NEWEST_OF_ORT, compare, model, node, ops, random, run_import
 
+import fqfuse
 from fqfuse.errors import InvalidModel, UnsupportedOp
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.decision import Outcome, Quantizer
@@ -354,7 +355,8 @@ def test_constants_in_blocks_are_decoded_and_say_why(kind, real, zeros):
         Outcome.REFUSED,
         "blocks of 3",
     )
-    assert {(fate.quantizer, fate.fate.value, fate.consumer) for fate in graph.fates} == {
+    plan = fqfuse.compile(proto)
+    assert {(fate.quantizer, fate.fate.value, fate.consumer) for fate in plan.fates} == {
         ("blocks", "constant", ""),
         ("blocks", "constant", "product"),
     }
@@ -417,14 +419,26 @@ def test_twin_with_a_scale_known_at_run_time():
     assert ops(graph) == ["Div", "Round", "Cast", "Add", "Quantize"]
 
 
-@pytest.mark.parametrize("scales", [[], [3]], ids=["no dimensions", "by channel"])
-def test_computed_scales_that_no_operand_can_be_stay_foreign(scales):
-    """Of a tensor without dimensions, and one for each channel."""
-    shape = [2, 3] if scales else []
+def test_a_scale_for_each_channel_known_at_run_time():
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
+        node("DequantizeLinear", ["q", "s", "z"], name="dq"),
+    ]
+    proto = model(
+        nodes,
+        inputs={"x": [2, 3, 4, 5], "s": [3]},
+        constants={"z": np.array([0, 100, 255], np.uint8)},
+    )
+    graph = compare(proto, {"x": X, "s": np.array([0.05, 0.1, 0.01], np.float32)})
+    decode = graph.nodes()[-1]
+    assert (decode.op, decode.attrs["axis"]) == ("RunTimeDequantize", 1)
+
+
+def test_computed_scales_of_a_tensor_without_dimensions_stay_foreign():
     nodes = [node("QuantizeLinear", ["x", "s", "z"], name="q")]
-    zero = np.full(scales, 100, np.uint8)
-    proto = model(nodes, inputs={"x": shape, "s": scales}, constants={"z": zero}, opset=13)
-    graph = compare(proto, {"x": random(shape), "s": np.full(scales, 0.05, np.float32)})
+    zero = np.full([], 100, np.uint8)
+    proto = model(nodes, inputs={"x": [], "s": []}, constants={"z": zero}, opset=13)
+    graph = compare(proto, {"x": random([]), "s": np.full([], 0.05, np.float32)})
     assert ops(graph) == ["Onnx"]
     assert [decision.subject for decision in graph.decisions] == ["q"]
 

@@ -426,8 +426,9 @@ def _sixteen_bits(d: Draft, x: Value) -> Value:
 
 
 def _run_time(d: Draft, x: Value) -> Value:
-    """A convolution of codes whose zero point is an input, with scales behind it, one of which is
-    computed; or values times a number that is computed.
+    """A convolution of codes whose zero point is an input, or a constant that is told as late, with
+    scales behind it, one of which is computed, and weights of s8, or of u8 by any zero point; or
+    values times a number that is computed.
     """
     channels, net = d.channels(x), d.net
     scale = net.op("Add", net.op("Abs", net.input(())), 0.25)
@@ -435,10 +436,21 @@ def _run_time(d: Draft, x: Value) -> Value:
         return net.op("Mul", x, scale)
     codes = net.q(x, d.draw(scales), 128)
     zero = net.input((), dtype=DType.U8)
+    if d.yes(3):
+        zero = net.graph.add_constant("zero", np.asarray(d.draw(st.integers(0, 255)), np.uint8))
     decoded = net.op("RunTimeDequantize", codes, 1.0, zero)
-    weights = net.weights((channels, channels, 1, 1), 1.0, 0)
+    shape = (channels, channels, 1, 1)
+    weights = net.weights(shape, 1.0, 0)
+    if d.yes():
+        drawn = net.codes(shape, 0, 255, DType.U8)
+        zeros = d.draw(st.sampled_from([121, 3, 255, np.arange(100, 100 + channels)]))
+        quant = Quantization.of(1.0, zeros, 0)
+        weights = net.dq(net.graph.add_constant("codes", drawn), quant)
     y = net.op("Conv", decoded, weights, kernel_shape=(1, 1))
-    return net.op("Mul", y, net.op("Mul", scale, d.vector(y, st.sampled_from([0.5, 0.02]))))
+    factors = d.vector(y, st.sampled_from([0.5, 0.02]))
+    if zero in net.graph.constants and d.yes():
+        return net.op("Mul", y, factors)
+    return net.op("Mul", y, net.op("Mul", scale, factors))
 
 
 BLOCKS: dict[str, Block] = {

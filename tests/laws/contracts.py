@@ -44,7 +44,7 @@ def broken_by(
         broken.append(
             f"validity: inputs {before.inputs} -> {after.inputs}, outputs {before.outputs} -> {after.outputs}"
         )
-    if not broken and after != before:
+    if not broken and after != before and step.contract.real == "identity":
         broken += other_meaning(step.contract, before, after, feeds, boxes)
     again = after.copy()
     step.run(again)

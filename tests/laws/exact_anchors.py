@@ -29,6 +29,7 @@ algebra may spread an operation over the scales, the bias and a post-op, each ro
 
 _MOST_PRODUCTS = 1_500_000
 _CODES = (np.uint8, np.int8)
+_OPENVINO = "org.openvinotoolkit"
 
 
 @dataclass
@@ -95,6 +96,7 @@ class Anchor:
         output: its result's name.
         low, high: what the result must not leave.
         floats: its sums are of f32, which depend on their order.
+        fraction: the zero point of its source is no integer.
         words: what it is, for messages.
     """
 
@@ -108,6 +110,7 @@ class Anchor:
     low: A = field(default_factory=lambda: np.zeros(0))
     high: A = field(default_factory=lambda: np.zeros(0))
     floats: bool = False
+    fraction: bool = False
     words: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -142,7 +145,8 @@ def model_of(anchors: Sequence[Anchor]) -> tuple[bytes, dict[str, A]]:
         [helper.make_empty_tensor_value_info(anchor.output) for anchor in anchors],
         [tensor for anchor in anchors for tensor in anchor.initializers],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    opsets = [helper.make_opsetid("", 19), helper.make_opsetid(_OPENVINO, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     return model.SerializeToString(), {
         name: array for anchor in anchors for name, array in anchor.feeds.items()
     }
@@ -257,6 +261,24 @@ def _source(d: _Drawing, shape: Sequence[int]) -> tuple[str, A, float]:
     zero, scale, codes = d.zero(dtype), d.scale(0.02), d.array(dtype, shape)
     d.say(f"source {np.dtype(dtype).name}{list(shape)} zero {zero}")
     return d.decoded(d.input(codes), scale, zero, dtype), codes.astype(np.float64) - zero, scale
+
+
+def _source_of_a_window(d: _Drawing, shape: Sequence[int]) -> tuple[str, A, float]:
+    """The same, or a FakeQuantize whose zero point is no integer, of numbers on its grid."""
+    if not d.chance(0.3):
+        return _source(d, shape)
+    high = d.scale(4.0)
+    low = d.one(-high, -1e-6, 1e-7 * high, -high * d.rng.random(), high * d.rng.random() / 2)
+    ends = [np.asarray(end, np.float32).reshape(()) for end in (low, high)]
+    below, above = (float(end) for end in ends)
+    step = (above - below) / 255
+    real = d.array(np.uint8, shape) * step + below
+    d.anchor.fraction = True
+    d.say(f"source FakeQuantize {below:g}..{above:g} {list(shape)}")
+    names = [d.constant(end) for end in ends]
+    x = d.input(real.astype(np.float32))
+    name = d.op("FakeQuantize", x, *names, *names, levels=256, domain=_OPENVINO)
+    return name, real / step, step
 
 
 def _kernel(d: _Drawing, shape: Sequence[int], axis: int, alike: int = 1) -> tuple[str, A, A]:
@@ -437,7 +459,9 @@ class _Sums:
     @classmethod
     def of(cls, d: _Drawing, product: Callable[[A, A], A], x: A, w: A) -> _Sums:
         values = product(x, w)
-        return cls(values, 4 * product(np.abs(x), np.abs(w)) if d.anchor.floats else np.abs(values))
+        if d.anchor.floats or d.anchor.fraction:  # a zero point in f32 is off by 2^-24 of itself
+            return cls(values, 4 * product(np.abs(x) + 256, np.abs(w)))
+        return cls(values, np.abs(values))
 
     def scaled(self, step: A) -> Interval:
         return Interval.exact(self.values * step, self.sizes * step).rounded()
@@ -462,7 +486,7 @@ def _convolution(d: _Drawing, most: int) -> None:
     c, o, groups, win = _affordable(
         lambda: (*_channels(d), _drawn_window(d)), lambda w: math.prod(w.out)
     )
-    x, codes, s = _source(d, (int(d.rng.integers(1, 4)), c, *win.spatial))
+    x, codes, s = _source_of_a_window(d, (int(d.rng.integers(1, 4)), c, *win.spatial))
     w, kernel, scales = _kernel(d, (o, c // groups, *win.kernel), 0)
     _say_window(d, win, groups)
     sums = _Sums.of(d, lambda a, b: _convolved(a, b, groups, win), codes, kernel)
@@ -564,7 +588,7 @@ def _deconvolution(d: _Drawing, most: int) -> None:
     c, o, groups, win = _affordable(
         lambda: (*_channels(d), _drawn_transposed(d)), lambda w: math.prod(w.spatial)
     )
-    x, codes, s = _source(d, (int(d.rng.integers(1, 4)), c, *win.spatial))
+    x, codes, s = _source_of_a_window(d, (int(d.rng.integers(1, 4)), c, *win.spatial))
     if groups > 1 and d.chance(0.4):  # one scale for each group, along the input channels
         w, kernel, scales = _kernel(d, (c, o // groups, *win.kernel), 0, c // groups)
         scales = np.repeat(scales[:: c // groups], o // groups)

@@ -150,3 +150,23 @@ def conv_1d_and_3d(n: Net) -> tuple[Value, ...]:
     y = n.op("Conv", a, n.weights((4, 3, 3), 2**-8, 0), kernel_shape=(3,))
     z = n.op("Conv", b, n.weights((4, 2, 3, 3, 3), 2**-8, 0), kernel_shape=(3, 3, 3), pads=(1,) * 6)
     return n.qdq(n.op("Relu", y), 2**-5), n.qdq(z, 2**-5, 128)
+
+
+@case
+def conv_zero_point_that_is_no_integer(n: Net) -> tuple[Value, ...]:
+    """Padding has no code, so that the bias varies with the position."""
+    x = n.fq(n.input(("N", 4, "H", "W")), -1.0, 1.0)
+    y = n.fq(n.op("Relu", n.conv(x, 8, scale=2**-8, bias=[0.25] * 8)), -1e-6, 4.0)
+    depthwise = n.conv(y, 8, 5, group=8, strides=(2, 2), pads=(2, 1, 2, 3))
+    w = n.weights((8, 4, 3, 3), 2**-8, 1)
+    spread = n.op("ConvTranspose", y, w, strides=(2, 1), pads=(1, 0, 0, 1))
+    return n.fq(depthwise, -2.0, 2.0), spread
+
+
+@case
+def conv_grouped_zero_point_that_is_no_integer(n: Net) -> tuple[Value, ...]:
+    """One for all channels, whose scales differ between the groups."""
+    high = np.asarray([1.0, 2.0, 0.5, 4.0]).reshape(1, 4, 1, 1)
+    x = n.fq(n.input(("N", 4, 5, 6)), -high, high)
+    padded = n.conv(x, 4, group=4, scale=[2**-8, 2**-7, 2**-9, 2**-8], bias=[1.0, 0.0, -1.0, 0.5])
+    return padded, n.conv(x, 8, group=4, scale=2**-8, pads=(0, 0, 0, 0))

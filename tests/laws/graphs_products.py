@@ -6,6 +6,7 @@ import numpy as np
 from laws.build import Net, Value
 from laws.registry import case
 
+from fqfuse.ir.ops.blocks import row_bytes
 from fqfuse.ir.types import DType, Quantization
 
 # -- concatenation ---------------------------------------------------------------------------------
@@ -346,3 +347,105 @@ def products_by_computed_scales(n: Net) -> tuple[Value, ...]:
     maps = n.op("RunTimeDequantize", n.q(n.input(("N", 2, 4, 4)), 2.0**-5, 3), scale, zero)
     weights = n.weights((3, 2, 3, 3))
     return n.q(y, 2.0**-3), n.op("Conv", maps, weights, kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+
+
+@case
+def products_in_integers(n: Net) -> tuple[Value, ...]:
+    """Sums of products of codes that stay integers, by zero points of every kind."""
+    u8, s8 = {"dtype": DType.U8}, {"dtype": DType.S8}
+    zeros = n.input((), **u8), n.input((1,), **u8)
+    rows, columns = n.input(("N", 6), **u8), n.input((6, 4), **u8)
+    both = n.op("MatMulInteger", rows, columns, *zeros)
+    constant = n.graph.add_constant("codes", n.codes((6, 3), -128, 127, DType.S8))
+    maps = n.input(("N", 2, 5, 5), **s8)
+    kernel = n.graph.add_constant("kernel", n.codes((3, 2, 3, 3), -128, 127, DType.S8))
+    moved = n.op("ConvInteger", maps, kernel, n.input((), **s8), kernel_shape=(3, 3), pads=(1,) * 4)
+    return both, n.op("MatMulInteger", rows, constant), moved
+
+
+@case
+def products_by_computed_weights(n: Net) -> tuple[Value, ...]:
+    """Weights whose scale, scales by columns, or zero point are inputs."""
+    rows = n.qdq(n.input(("N", 6)), 2.0**-5, 100)
+    codes = n.graph.add_constant("codes", n.codes((6, 3), -128, 127, DType.S8))
+    kernel = n.graph.add_constant("kernel", n.codes((3, 2, 3, 3), -128, 127, DType.S8))
+    one, zero = n.input((1,)), n.input((), dtype=DType.S8)
+    single = n.op("RunTimeDequantize", codes, one, zero)
+    columns = n.op("RunTimeDequantize", codes, n.input((3,)), axis=1)
+    channels = n.op("RunTimeDequantize", kernel, n.input((3,)), axis=0)
+    maps = n.qdq(n.input(("N", 2, 5, 5)), 2.0**-4, 7)
+    y = n.op("Relu", n.op("Add", n.op("MatMul", rows, columns), 0.5))
+    moved = n.op("Conv", maps, channels, kernel_shape=(3, 3))
+    return n.op("MatMul", rows, single), n.q(y, 2.0**-3), moved
+
+
+def _blocks(n: Net, rows: int, size: int, block: int, bits: int, *, zeros: bool = True) -> Value:
+    """Weights [rows, size] whose scales belong to blocks; powers of two, so that ties are frequent."""
+    count, stored = row_bytes(bits, block, size)
+
+    def codes(limit: int, *shape: int) -> Value:
+        data = n.rng.integers(0, limit, shape).astype(np.uint8)
+        return n.graph.add_constant(n.graph.fresh("q"), data, DType.U8)
+
+    inputs = [codes(256, rows, stored), n.const(2.0 ** n.rng.integers(-8, -4, (rows, count)))]
+    if zeros:
+        inputs.append(codes(1 << bits, rows, count))
+    return n.op("DequantizeBlocks", *inputs, bits=bits, block=block, size=size)
+
+
+@case
+def products_with_weights_in_blocks(n: Net) -> tuple[Value, ...]:
+    """A product whose weights are read transposed, one that a Gemm transposes, and rows that are
+    picked from the same table; then one that reads blocks along its columns.
+    """
+    x = n.input(("N", 20))
+    table = _blocks(n, 24, 20, 8, 4)
+    y = n.op(
+        "Gelu",
+        n.op(
+            "Add",
+            n.op("MatMul", x, n.op("Transpose", table, perm=(1, 0))),
+            n.const(n.rng.standard_normal(24)),
+        ),
+    )
+    z = n.op(
+        "Gemm",
+        y,
+        _blocks(n, 20, 24, 8, 8, zeros=False),
+        n.const(n.rng.standard_normal(20)),
+        transB=1,
+    )
+    picked = n.op("Gather", table, n.input((1, 2), dtype=DType.S64))
+    return (
+        n.op("Add", z, x),
+        n.qdq(y, 2**-4, 128),
+        picked,
+        n.op("MatMul", x, _blocks(n, 20, 6, 4, 2)),
+    )
+
+
+@case
+def asymmetric_weights(n: Net) -> tuple[Value, ...]:
+    """Weights that s8 does not hold less their zero points, one or one for each output channel."""
+    maps, rows = n.qdq(n.input(("N", 8, 4, 5)), 2.0**-5, 100), n.qdq(n.input(("N", 66)), 2.0**-5, 3)
+    kernel = n.graph.add_constant("kernel", n.codes((16, 8, 3, 3), 0, 255, DType.U8))
+    matrix = n.graph.add_constant("matrix", n.codes((66, 16), 0, 255, DType.U8))
+    weights = n.dq(kernel, Quantization((2.0**-9,), (121.0,)))
+    y = n.op("Conv", maps, weights, kernel_shape=(3, 3), pads=(1, 0, 1, 2))
+    columns = n.dq(matrix, Quantization.of(2.0**-9, np.arange(100, 116), 1))
+    return n.q(n.op("Relu", y), 2.0**-3), n.op("MatMul", rows, columns)
+
+
+@case
+def decoded_by_computed_parameters(n: Net) -> tuple[Value, ...]:
+    """Codes that no product reads, by computed numbers, or one for each channel."""
+    codes = n.q(n.input(("N", 3, 4, 5)), 2.0**-5, 100)
+    one, zero = n.input(()), n.input((1,), dtype=DType.U8)
+    channels, zeros = n.input((3,)), n.input((3,), dtype=DType.U8)
+    y = n.op("RunTimeDequantize", codes, one, zero)
+    z = n.op("RunTimeDequantize", codes, channels, zeros, axis=1)
+    return (
+        n.op("Relu", y),
+        n.q(n.op("Tanh", z), 2.0**-7, 128),
+        n.op("RunTimeDequantize", codes, one),
+    )

@@ -210,3 +210,22 @@ def four_bits(n: Net) -> Value:
         n.graph.add_constant("w", n.codes((4, 3, 3, 3), -8, 7), DType.S4), Quantization((2**-4,))
     )
     return n.qdq(n.op("Relu", n.conv(x, 4, weights=w)), 2**-1, 0, low=0, high=15)
+
+
+@case
+def ranges_along_two_axes(n: Net) -> tuple[Value, ...]:
+    """As binary operations with tensors, behind a convolution and alone."""
+    low = -np.linspace(0.5, 2, 16).reshape(4, 1, 4)
+    x = n.input(("N", 4, 4, 4))
+    y = n.fq(n.conv(n.qdq(x, 2**-6, 128), 4, scale=2**-8), low, -0.75 * low)
+    return y, n.fq(x, low, -low, -1.0, 1.0, levels=16)
+
+
+@case
+def zero_points_that_are_no_integers_in_sums_and_means(n: Net) -> tuple[Value, ...]:
+    """A shift behind the sum or mean: one for both."""
+    x = n.fq(n.input(("N", 4, 4, 4)), -1.0, 1.0)
+    y = n.fq(n.op("Relu", n.input(("N", 4, 4, 4))), -1e-6, 2.0)
+    mean = n.fq(n.op("AveragePool", x, kernel_shape=(3, 3), pads=(1, 1, 1, 1)), -0.5, 0.5)
+    total = n.fq(n.op("Add", x, y), -1.5, 3.0)
+    return n.conv(mean, 2, 1, style="fq"), n.conv(total, 2, style="fq"), n.op("Sub", x, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from laws.build import Net, Value
 from laws.registry import case
 
@@ -176,3 +177,20 @@ def add_of_quantized_values(n: Net) -> Value:
 def mul_of_quantized_values(n: Net) -> Value:
     a, b = n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 3), n.qdq(n.input(("N", 4, 1, 1)), 2**-5)
     return n.qdq(n.op("Mul", a, b), 2**-5, 128)
+
+
+@case
+def operands_of_codes_with_a_scale_for_each_channel(n: Net) -> tuple[Value, ...]:
+    """As factors on every target, as terms where the target scales operands."""
+    x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 128)
+
+    def other(zero: int) -> Value:
+        scales, zeros = [0.01, 0.02, 0.03, 0.015], [zero, 2 * zero, 0, 3 * zero]
+        return n.qdq(n.input(("N", 4, 4, 4)), scales, zeros, DType.S8, axis=1)
+
+    product = n.op("Relu", n.op("Mul", n.conv(x, 4, scale=2**-8), other(0)))
+    ratio = n.op("Div", other(0), n.op("Exp", n.conv(x, 4, scale=2**-10)))
+    term = n.qdq(n.op("Add", n.conv(x, 4, scale=2**-8), other(5)), 2**-4, 128)
+    difference = n.op("Sub", other(-7), n.conv(x, 4, scale=2**-8))
+    factors = n.const(np.asarray([2, 0.5, 1, -1]).reshape(1, 4, 1, 1), "k")
+    return product, ratio, term, n.op("Mul", difference, factors)

@@ -297,10 +297,21 @@ def _dequantize(run: Run, node: Node) -> Box:
 
 
 def _run_time_dequantize(run: Run, node: Node) -> Box:
-    codes, scale, zero = (run.operand(node, index) for index in range(3))
-    ends = [end - zero.low for end in (codes.low, codes.high)]  # a zero point is an exact code
-    box = hull(*(end * factor for end in ends for factor in (scale.low, scale.high)))
-    return box.widened(run.eps * np.maximum(box.magnitude, scale.magnitude * 255))
+    codes, scale, axis = run.operand(node, 0), run.operand(node, 1), node.attrs["axis"]
+    shape = [-1 if index == axis else 1 for index in range(codes.low.ndim)]
+    factors = [end.reshape(shape) for end in (scale.low, scale.high)]
+    zero = run.operand(node, 2).low.reshape(shape) if node.operand(2) else 0.0
+    ends = [end - zero for end in (codes.low, codes.high)]  # a zero point is an exact code
+    box = hull(*(end * factor for end in ends for factor in factors))
+    largest = np.maximum(*map(np.abs, factors)) * 255
+    return box.widened(run.eps * np.maximum(box.magnitude, largest))
+
+
+def _integers(run: Run, node: Node) -> Box:
+    """A product of exact codes."""
+    boxes = [run.operand(node, index) if value else None for index, value in enumerate(node.inputs)]
+    assert all(box is None or (box.low == box.high).all() for box in boxes), "codes next to a tie"
+    return exactly(run.row(node, [None if box is None else box.low for box in boxes])[0])
 
 
 def _fake_quantize(run: Run, node: Node) -> Box:
@@ -335,6 +346,17 @@ def _lookup(run: Run, node: Node) -> Box:
         at = np.minimum(codes.low + step, codes.high).astype(np.int64) & 255
         low, high = np.minimum(low, table[at]), np.maximum(high, table[at])
     return Box(low, high)
+
+
+def _dequantize_blocks(run: Run, node: Node) -> Box:
+    """Codes in blocks are constants, or slices of them: exact."""
+    inputs = [
+        run.operand(node, index).low.astype(run.graph.type(value).dtype.numpy)
+        for index, value in enumerate(node.inputs)
+    ]
+    assert node.spec.evaluate is not None
+    (decoded,) = node.spec.evaluate(inputs, node.attrs)
+    return Box(decoded.astype(np.float64), decoded.astype(np.float64))
 
 
 def _cast(run: Run, node: Node) -> Box:
@@ -375,6 +397,8 @@ _HANDLERS: dict[str, _Handler] = {
     "ConvTranspose": _product,
     "MatMul": _product,
     "Gemm": _product,
+    "MatMulInteger": _integers,
+    "ConvInteger": _integers,
     "BatchNormalization": batch_norm,
     "Softmax": softmax,
     "LayerNormalization": layer_norm,
@@ -384,6 +408,7 @@ _HANDLERS: dict[str, _Handler] = {
     "Resize": resize,
     "Quantize": _quantize,
     "Dequantize": _dequantize,
+    "DequantizeBlocks": _dequantize_blocks,
     "RunTimeDequantize": _run_time_dequantize,
     "FakeQuantize": _fake_quantize,
     "Lookup": _lookup,

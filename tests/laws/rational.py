@@ -21,6 +21,7 @@ from fqfuse.composer.formula.formula import (
     ScaleBy,
     Shift,
     Vec,
+    vec,
 )
 from fqfuse.composer.mapping.post_ops_composer import Composed, Front
 from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
@@ -90,7 +91,9 @@ def after(op: ChainOp, y: Fraction, channel: int, operands: Operands) -> Fractio
     if isinstance(op, PreluOp):
         return y if y >= 0 else y * operands[op.operand]
     if isinstance(op, BinaryOp):
-        return binary(op.algorithm, y, Fraction(op.scale) * operands[op.operand])
+        return binary(
+            op.algorithm, y, Fraction(entry(vec(op.scale), channel)) * operands[op.operand]
+        )
     if isinstance(op, Add):
         return y + Fraction(op.scale) * (operands[op.operand] - Fraction(op.zero_point))
     if isinstance(op, CodesOp):
@@ -134,7 +137,7 @@ def composed_value(
         assert array.size in (1, array.shape[front.channel_axis])
     y = front_value(composed.scale, composed.bias, accumulator, channel)
     for op in composed.post_ops:
-        y = after_post_op(op, y, {**operands, **constants})
+        y = after_post_op(op, y, {**operands, **constants}, channel)
     if not composed.dst.is_integer:
         assert composed.dst_scale is None
         assert composed.dst_zero_point is None
@@ -145,13 +148,16 @@ def composed_value(
     return Fraction(min(high, max(low, code)))
 
 
-def after_post_op(op: PostOp, y: Fraction, operands: Operands) -> Fraction:
+def after_post_op(op: PostOp, y: Fraction, operands: Operands, channel: int = 0) -> Fraction:
     """What a post-op makes of y."""
     if isinstance(op, Eltwise):
         return Fraction(op.scale) * eltwise(op.algorithm, y, op.alpha, op.beta)
     if isinstance(op, Binary):
         return binary(
-            op.algorithm, y, Fraction(op.scale.values[0] if op.scale else 1) * operands[op.operand]
+            op.algorithm,
+            y,
+            Fraction(entry(vec(op.scale.values), channel) if op.scale else 1)
+            * operands[op.operand],
         )
     if isinstance(op, Sum):
         return y + Fraction(op.scale) * (operands[op.operand] - op.zero_point)

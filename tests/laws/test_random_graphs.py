@@ -44,7 +44,12 @@ PASSES = {
     "embedded": ("gather_codes",),
     "computed_bias": ("separate_computed_bias",),
     "scaled_convolution": ("reorder_scale",),
-    "run_time": ("scale_into_product", "widen_operands"),
+    "run_time": (
+        "scale_into_product",
+        "widen_operands",
+        "constant_parameters",
+        "split_weights_zero_point",
+    ),
     "reshaped": ("move_reshape",),
     "padded": ("pad_into_convolution",),
     "sixteen_bits": ("decode_wide_codes",),
@@ -56,7 +61,7 @@ PASSES = {
 def test_every_pass_has_a_block() -> None:
     assert PASSES.keys() == BLOCKS.keys()
     assert {name for names in PASSES.values() for name in names} == {
-        step.name for step in passes_of(PIPELINE)
+        step.name for step in passes_of(PIPELINE) if step.contract.real == "identity"
     }
 
 

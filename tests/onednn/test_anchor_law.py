@@ -7,6 +7,7 @@ no int8 code saturates.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws.anchor_law import PER_MODEL, broken, drawn, threads_of
 from laws.budget import examples, shard
+from laws.exact_anchors import draw
 
 from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
@@ -46,6 +48,18 @@ def test_anchors_on_this_cpu(part: int, library: Library) -> None:
         assert not complaints, "\n".join(complaints)
 
     run()
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_convolutions_of_codes_whose_zero_point_is_no_integer(part: int, library: Library) -> None:
+    """500 of them, which the law above draws now and then."""
+    backend = "onednn" if library.effective_isa().has_vnni else "auto"
+    anchors = (
+        draw(("Conv", "ConvTranspose")[seed % 2], seed) for seed in range(10_000 * part, 10**6)
+    )
+    found = itertools.islice((anchor for anchor in anchors if anchor.fraction), 100)
+    complaints = broken(list(found), backend, 1 + part % 2, bitwise=True)
+    assert not complaints, "\n".join(complaints)
 
 
 def hold_under(library: Library, isa: str, backend: str, models: int) -> None:

@@ -5,12 +5,13 @@ user's model.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
 from fqfuse.onednn.attributes import Attributes, PRelu
 from fqfuse.onednn.capi import PRIMITIVES, Unimplemented
-from fqfuse.onednn.enums import AlgKind, Arg, DataType, NormalizationFlags
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, NormalizationFlags, RnnDirection
 from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine
 from fqfuse.onednn.memory import MemoryDesc
@@ -41,6 +42,20 @@ TEXTS = {
     "softmax": f"softmax_accurate axis=1 {MATRICES}",
     "layer_normalization": f"epsilon=1e-05 flags=6 {MATRICES}",
     "batch_normalization": f"epsilon=0.001 flags=1 {MAPS}",
+    "lstm": "concat src_layer=f32[5,2,3]:abc src_iter=f32[1,2,2,6]:abcd src_iter_c=f32[1,2,2,6]:abcd "
+    "weights_layer=f32[1,2,3,4,6]:any weights_iter=f32[1,2,6,4,6]:any bias=f32[1,2,4,6]:abcd "
+    "dst_layer=f32[5,2,12]:abc dst_iter=f32[1,2,2,6]:abcd dst_iter_c=f32[1,2,2,6]:abcd",
+    "augru": "left2right src_layer=f32[5,2,3]:abc attention=f32[5,2,1]:abc weights_layer=f32[1,1,3,3,6]:any "
+    "weights_iter=f32[1,1,6,3,6]:any bias=f32[1,1,3,6]:abcd dst_layer=f32[5,2,6]:abc",
+    **{
+        kind: f"{way}left2right src_layer=f32[5,2,3]:abc weights_layer=f32[1,1,3,{gates},6]:any "
+        f"weights_iter=f32[1,1,6,{gates},6]:any bias=f32[1,1,{biases},6]:abcd dst_layer=f32[5,2,6]:abc"
+        for kind, way, gates, biases in (
+            ("gru", "", 3, 3),
+            ("lbr_gru", "", 3, 4),
+            ("vanilla_rnn", "eltwise_relu ", 1, 1),
+        )
+    },
     "lrn": f"lrn_across_channels local_size=5 alpha=0.3 beta=0.75 k=1.5 {MAPS}",
 }
 
@@ -56,6 +71,23 @@ def requests(engine: Engine) -> Mapping[str, Callable[[], PrimitiveDesc]]:
         return channels_last(engine.library, dims, DataType.f32)
 
     image, kernel, x, maps = chosen(1, 8, 5, 5), chosen(8, 8, 3, 3), plain(4, 8), last(1, 8, 5, 5)
+    steps, state = plain(5, 2, 3), plain(1, 2, 2, 6)
+
+    def layer(kind: str, gates: int, biases: int, **parameters: Any) -> PrimitiveDesc:
+        return describe(
+            engine,
+            kind,
+            steps,
+            None,
+            chosen(1, 1, 3, gates, 6),
+            chosen(1, 1, 6, gates, 6),
+            plain(1, 1, biases, 6),
+            plain(5, 2, 6),
+            None,
+            direction=RnnDirection.left2right,
+            **parameters,
+        )
+
     both = NormalizationFlags.use_scale | NormalizationFlags.use_shift
     return {
         "convolution": lambda: describe(
@@ -100,6 +132,37 @@ def requests(engine: Engine) -> Mapping[str, Callable[[], PrimitiveDesc]]:
             epsilon=1e-3,
             flags=NormalizationFlags.use_global_stats,
         ),
+        "lstm": lambda: describe(
+            engine,
+            "lstm",
+            steps,
+            state,
+            state,
+            chosen(1, 2, 3, 4, 6),
+            chosen(1, 2, 6, 4, 6),
+            None,
+            plain(1, 2, 4, 6),
+            plain(5, 2, 12),
+            state,
+            state,
+            direction=RnnDirection.concat,
+        ),
+        "gru": lambda: layer("gru", 3, 3),
+        "augru": lambda: describe(
+            engine,
+            "augru",
+            steps,
+            None,
+            plain(5, 2, 1),
+            chosen(1, 1, 3, 3, 6),
+            chosen(1, 1, 6, 3, 6),
+            plain(1, 1, 3, 6),
+            plain(5, 2, 6),
+            None,
+            direction=RnnDirection.left2right,
+        ),
+        "lbr_gru": lambda: layer("lbr_gru", 3, 4),
+        "vanilla_rnn": lambda: layer("vanilla_rnn", 1, 1, alg=AlgKind.eltwise_relu),
         "lrn": lambda: describe(
             engine, "lrn", maps, maps, local_size=5, alpha=0.3, beta=0.75, k=1.5
         ),

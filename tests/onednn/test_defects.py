@@ -413,6 +413,26 @@ def resampled_vector(bare: Bare) -> Case:
     return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more}, x + more
 
 
+def matrices_with_gaps(bare: Bare) -> Case:
+    a, b, more = bare.normal(2, 1, 32), bare.normal(1, 32, 64), bare.normal(1, 1, 64)
+
+    def make() -> PrimitiveDesc:
+        chain = (Binary(AlgKind.binary_mul, bare.plain(more.shape)),)
+        apart = MemoryDesc.with_strides(bare.library, (2, 1, 64), DataType.f32, (65, 65, 1))
+        return describe(
+            bare.engine,
+            "matmul",
+            bare.plain(a.shape),
+            bare.plain(b.shape),
+            None,
+            apart,
+            attributes=Attributes(post_ops=chain),
+        )
+
+    arrays = {Arg.SRC: a, Arg.WEIGHTS: b, arg_post_op(0, Arg.SRC_1): more}
+    return make, arrays, (a @ b) * more
+
+
 def blocks_into_codes(bare: Bare) -> Case:
     x, one = (
         bare.rng.integers(0, 9, (1, 3, 4, 4)).astype(np.float32),
@@ -446,6 +466,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "pooling with a sum": pooled_sum,
     "resampling with a tensor": resampled,
     "resampling of one vector": resampled_vector,
+    "product of matrices with gaps": matrices_with_gaps,
     "binary of blocks into codes": blocks_into_codes,
 }
 

@@ -38,6 +38,20 @@ def softmax(length: int, dtype: DType | None, zero: int = 0) -> Plan:
     return plan
 
 
+@pytest.mark.parametrize("length", [4, 16, 33, 128])
+def test_the_logarithm_of_a_softmax_goes_with_it(length: int) -> None:
+    n = Net()
+    plan = compiled(n, n.op("LogSoftmax", n.input((ROWS, length)), axis=-1))
+    numpy, onednn = both(plan, x := rows(length))
+    certain = [0, MASKED, 4]
+    # the library's logarithm of the sum is off by 4e-6
+    np.testing.assert_allclose(onednn[certain], numpy[certain], rtol=0, atol=6e-6, equal_nan=True)
+    assert np.isnan(numpy[[MASKED, INFINITE, FIRST, LAST]]).all()
+    own = np.isnan(x) | (x == np.inf)
+    assert np.isnan(onednn[own]).all()
+    assert not np.isfinite(onednn[[INFINITE, FIRST, LAST]]).any()
+
+
 def both(plan: Plan, x: np.ndarray) -> list[np.ndarray]:
     return [
         InferenceSession(plan, runtime, 1).run(None, {"x": x})[0] for runtime in ("numpy", "onednn")

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from onednn_legacy.legacy_worker import receive, send
 
-from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, PrimitiveAttr, Sum
+from fqfuse.plan.arguments import AT_RUN_TIME
+from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numerics import NumericsProfile
-from fqfuse.runtime.numpy_runtime import run_step
+from fqfuse.runtime.numpy_runtime import run_step, with_numbers
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "FQFUSE_ONEDNN_2_PYTHON"
@@ -143,7 +144,7 @@ class _Translation:
             "primitive": self.step.primitive,
             "dst": self.dst.value,
             "shape": self.shape,
-            "attr": self.attributes(self.step.attr),
+            "attr": self.attributes(),
             "layouts": {"operand": "last"},
             **getattr(self, "_" + self.step.primitive)(),
         }
@@ -162,9 +163,16 @@ class _Translation:
     def ints(self, name: str, default: tuple[int, ...]) -> list[int]:
         return [int(value) for value in self.step.params.get(name) or default]
 
-    def attributes(self, attr: PrimitiveAttr) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
+        """The attributes; `run_time`: those that are given when the primitive is executed."""
+        attr = with_numbers(self.step, self.data).attr
         output = attr.output_scales
         return {
+            "run_time": [
+                argument
+                for role, (_, argument) in AT_RUN_TIME.items()
+                if self.step.arg(role) is not None  # zero points
+            ],
             "output_scales": None if output is None else [output.mask, output.values],
             "scales": {role: [scale.mask, scale.values] for role, scale in attr.scales.items()},
             "zero_points": {

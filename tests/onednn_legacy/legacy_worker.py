@@ -277,9 +277,10 @@ class Request:
             self.call("primitive_attr_set_scales", attr, ARGUMENTS[role], count, mask, floats)
         for role, (mask, values) in given["zero_points"].items():
             # Several zero points can only be given at run time; a placeholder says so here.
-            if len(values) > 1:
+            if len(values) > 1 or role in given["run_time"]:
                 self.zero_points[ZERO_POINTS | ARGUMENTS[role]] = np.array(values, np.int32)
-            ints = (ctypes.c_int32 * 1)(values[0] if len(values) == 1 else RUNTIME_S32)
+            placed = ZERO_POINTS | ARGUMENTS[role] in self.zero_points
+            ints = (ctypes.c_int32 * 1)(RUNTIME_S32 if placed else values[0])
             self.call(
                 "primitive_attr_set_zero_points",
                 attr,

@@ -35,6 +35,10 @@ COMPOSED = (
     "skip_by_the_op_sum",
     "leaky_with_negative_slope_and_factor",
     "squeeze_and_excitation",
+    "products_by_computed_scales",
+    "products_by_computed_weights",
+    "products_in_integers",
+    "decoded_by_computed_parameters",
 )
 
 

@@ -13,7 +13,7 @@ from onednn_legacy.legacy_draws import LegacyDraw
 from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
-from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, ZeroPoint
+from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, ZeroPoint
 from fqfuse.runtime.numpy_runtime import run_step
 
 U8, S8, F32 = DType.U8, DType.S8, DType.F32
@@ -287,3 +287,25 @@ def test_a_maximum_of_nan_is_the_second_operand(
             target=TARGET,
         )
     legacy.compare(*made)
+
+
+@pytest.mark.parametrize("dst", TYPES, ids=name)
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_the_output_scale_of_softmax(legacy: Legacy, draw: LegacyDraw, op: str, dst: DType) -> None:
+    scale = 254.99998 if op == "Softmax" else -12.5
+    made = one_step(
+        "softmax",
+        op,
+        [("src", draw.data(F32, (6, 33)) / 40)],
+        dst,
+        params={"axis": -1},
+        attr=PrimitiveAttr({}, {}, (), Scale((float(np.float32(scale)),))),
+        target=TARGET,
+    )
+    (mine,) = run_step(*made)
+    real = legacy.run(*made, mine.shape).dst
+    # exp and log are polynomials, 4e-6 off: next to a tie another code
+    assert np.abs(mine.astype(np.float64) - real).max() <= (1e-4 * 12.5 if dst is F32 else 1)
+    if dst is not F32:
+        assert (mine != real).mean() <= 0.02
+        assert np.ptp(mine) > 20

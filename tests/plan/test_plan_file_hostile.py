@@ -303,8 +303,12 @@ HOSTILE = {
         lambda m: _exact(_node(m), '{scales.src=["a"]}'),
         "its scales are no list of floats",
     ),
+    "zero points that are no numbers": (
+        lambda m: _exact(_node(m), '{zero_points.src=[0.5,"a"]}'),
+        "its zero points are no numbers",
+    ),
     "zero points that are no integers": (
-        lambda m: _exact(_node(m), "{zero_points.src=[0.5]}"),
+        lambda m: _exact(_node(m), '{zero_points.src=["a"]}'),
         "are no list of integers",
     ),
     "no mask": (

@@ -11,12 +11,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from support.plan_strategies import full_plan, plans
+from support.runtime_plans import one_step
 
 from fqfuse.errors import InternalError, PlanError
 from fqfuse.ir import diagnostic
 from fqfuse.ir.decision import DequantizeFate, Fate, Half, QuantizeFate, Quantizer
 from fqfuse.ir.types import DType, Quantization, TensorType
-from fqfuse.plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, Scale, Sum, ZeroPoint
+from fqfuse.plan.attributes import (
+    Binary,
+    DepthwiseConv,
+    Eltwise,
+    Prelu,
+    PrimitiveAttr,
+    Scale,
+    Sum,
+    ZeroPoint,
+)
 from fqfuse.plan.text import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import PLAN, check_plan, verify_plan
@@ -42,6 +52,17 @@ plan net target=onednn-v3
   quantizer fq : FakeQuantize of x
   fate fq quantize -> standalone at #0 : "of an input"
   fate fq dequantize of conv -> source_scale at #1 : "scale of the source"
+"""
+
+
+LAYER = """
+plan layer target=onednn-v3
+  in %x : f32[5,2,3]
+  const @w : f32[1,8,3] = fill(0.5)
+  const @r : f32[1,8,2] = fill(1)
+  const @n : s32[2] = fill(4)
+  #0 %y : f32[5,1,2,2], %h : f32[1,2,2] = rnn<LSTM>(src=%x, w=@w, r=@r, sequence_lens=@n) ; layer
+  out %y, %h
 """
 
 
@@ -158,6 +179,9 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
         plan, constants={**plan.constants, "w": np.zeros((4, 4, 3, 3), np.uint8)}
     ),
     "types.bias": step("fc", args=(("src", "d"), ("weights", "fc"), ("bias", "fc"))),
+    "recurrent": lambda _: parse_plan(LAYER.replace("@r : f32", "@r : s8")),
+    "recurrent.lengths": lambda _: parse_plan(LAYER.replace("@n : s32", "@n : f32")),
+    "recurrent.output": lambda _: parse_plan(LAYER.replace("%h : f32", "%h : s8")),
     "scales": attr("pool", scales={"src": Scale((0.5,))}),
     "scales.absent-role": attr("conv", scales={"bias": Scale((0.5,))}),
     "scales.weights-mask": attr("conv", scales={"weights": Scale((0.5,) * 4, 2)}),
@@ -177,6 +201,11 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     "zero-points": attr("twice", zero_points={"src_0": ZeroPoint((3,))}),
     "zero-points.float": attr("fc", zero_points={"dst": ZeroPoint((3,))}),
     "zero-points.s32": attr("conv", zero_points={"src": ZeroPoint((1 << 31,))}),
+    "zero-points.fraction": attr("twice", zero_points={"src": ZeroPoint((0.5,))}),
+    "zero-points.fraction-of-dst": attr("conv", zero_points={"dst": ZeroPoint((0.5,))}),
+    "zero-points.fraction-of-several": attr("conv", zero_points={"src": ZeroPoint((0.5,) * 4, 2)}),
+    "zero-points.infinite": attr("conv", zero_points={"src": ZeroPoint((float("inf"),))}),
+    "zero-points.nan": attr("conv", zero_points={"src": ZeroPoint((float("nan"),))}),
     "zero-points.mask": attr("conv", zero_points={"src": ZeroPoint((3,) * 4, 2)}),
     "post-ops": post_op(Sum("c"), of="pool"),
     "post-ops.too-many": post_op(*[Eltwise("relu")] * 33),
@@ -298,3 +327,68 @@ def test_a_report_names_large_data_by_digest(tmp_path, monkeypatch):
 
 def test_the_full_plan_is_sound():
     assert verify_plan(full_plan()) == []
+
+
+def test_softmax_of_onednn_2_has_one_output_scale():
+    data = [("src", np.zeros((2, 4), np.float32))]
+    for values, mask, told in (((0.5,), 0, ""), ((0.5,) * 4, 2, "it takes one")):
+        attr = PrimitiveAttr({}, {}, (), Scale(values, mask))
+        plan, *_ = one_step("softmax", "Softmax", data, DType.F32, attr=attr, target="onednn-v2")
+        found = [str(d) for d in verify_plan(plan) if d.rule == "plan/scales"]
+        assert len(found) == bool(told)
+        assert all(told in text for text in found)
+
+
+COMPUTED = """
+plan net target=onednn-v3
+  in %q : u8[N,6]
+  in %s : f32[]
+  in %z : u8[1]
+  in %v : f32[4]
+  in %b : s8[]
+  in %one : u8[N,2,5,5]
+  const @w : s8[6,4] = fill(1)
+  const @k : s8[4,2,3,3] = fill(1)
+  #0 %y : f32[N,4] = matmul<MatMul>(src=%q, weights=@w, scales_src=%s, zero_points_src=%z, scales_weights=%v, zero_points_weights=%b) ; fc
+  #1 %c : f32[N,4,3,3] = convolution<Conv>(src=%one, weights=@k, zero_points_src=%z, scales_weights=%v) scales(src=0.5) ; conv
+  #2 %i : s32[N,4] = matmul<MatMul>(src=%q, weights=@w, zero_points_src=%z) zero_points(weights=3) ; sums
+  out %y, %c, %i
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("in %s : f32[]", "in %s : f32[4]", "has scales_src of f32[4], and it is one f32"),
+        ("in %z : u8[1]", "in %z : s8[1]", "has zero_points_src of s8[1], and it is one u8"),
+        ("in %v : f32[4]", "in %v : f32[3]", "has scales_weights of f32[3], and it is one f32"),
+        ("in %v : f32[4]", 'in %v : f32["?"]', 'has scales_weights of f32["?"], and it is one f32'),
+        ("scales_src=%s,", "scales_src=@w,", "has scales_src of s8[6,4], and it is one f32"),
+        ("zero_points_weights=%b)", "zero_points_weights=%z)", "of u8[1], and it is one s8"),
+        ("=%b) ; fc", "=%b) scales(src=0.5) ; fc", "constant and computed scales of src"),
+        (
+            "zero_points(weights=3)",
+            "scales(src=0.5)",
+            "sums in s32, and has scales, a bias or post",
+        ),
+        (
+            "zero_points(weights=3)",
+            "| eltwise(relu)",
+            "sums in s32, and has scales, a bias or post",
+        ),
+        (
+            "zero_points(weights=3)",
+            "zero_points(dst=3)",
+            "sums in s32, and has a zero point of dst",
+        ),
+        ("in %q : u8[N,6]", "in %q : f32[N,6]", "its src is f32 and no code"),
+        ("target=onednn-v3", "target=onednn-v2", "scales_src, which matmul of onednn-v2 does not"),
+        ("in %q : u8[N,6]", "in %q : f32[N,6]", "turns f32 into s32"),
+        ("scales_weights=%v) scales", "zero_points_weights=%b) scales", "has the role"),
+    ],
+)
+def test_parameters_that_are_computed_and_sums(old: str, new: str, message: str) -> None:
+    assert "\n".join(map(str, verify_plan(parse_plan(COMPUTED)))) == ""
+    assert COMPUTED.count(old) >= 1
+    found = verify_plan(parse_plan(COMPUTED.replace(old, new, 1)))
+    assert any(message in diagnostic.message for diagnostic in found), found

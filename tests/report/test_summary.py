@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from onnx import TensorProto, helper
+from support.onnx_cases import model, node, random
 
 import fqfuse
 from fqfuse.models.digits import digits_model_path
@@ -11,6 +12,7 @@ from fqfuse.plan.file import save_plan
 from fqfuse.plan.text import parse_plan
 from fqfuse.plan.types import runs_in_int8
 from fqfuse.report.summary import Kind, summary_of
+from fqfuse.report.text import _quantizers
 
 STEPS = """plan p target=onednn-v3
   in %u : u8[N,4,2,2]
@@ -100,3 +102,16 @@ def test_fates_of_the_digits_model_add_up(form, target: str) -> None:
     if form != "f32":
         assert summary.compute == Kind(8, 8), "seven convolutions and the final gemm"
         assert summary.fused == summary.quantizers - 1, "all but the one at the graph's input"
+
+
+def test_quantizers_by_ranges_at_run_time_are_counted() -> None:
+    constants = {"w": random((8, 4)), "v": random((8, 4), 1)}
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["x", "v"], ["b"])]
+    built = model(
+        [*nodes, node("Add", ["a", "b"], ["y"])], inputs={"x": [2, 8]}, constants=constants
+    )
+    plan = fqfuse.compile(built, dynamic="matmul")
+    summary = summary_of(plan)
+    assert (summary.quantizers, summary.dynamic, summary.settled) == (3, 1, 3)
+    assert summary_of(fqfuse.compile(built)).dynamic == 0
+    assert "1 by ranges at run time" in _quantizers(summary).plain

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from support.onnx_cases import model, node, run_ort
 
 import fqfuse
-from fqfuse.plan.arguments import SOURCE_AT_RUN_TIME
+from fqfuse.plan.arguments import AT_RUN_TIME, SOURCE_AT_RUN_TIME
 from fqfuse.plan.types import Plan, Step
 
 EACH_RUNTIME = pytest.mark.parametrize("runtime", ["numpy", "onednn"])
@@ -52,6 +52,10 @@ def dynamic(
 
 def source_at_run_time(plan: Plan) -> list[Step]:
     return [step for step in plan.steps if step.arg(SOURCE_AT_RUN_TIME[0]) is not None]
+
+
+def parameterized(plan: Plan) -> list[Step]:
+    return [step for step in plan.steps if any(role in AT_RUN_TIME for role, _ in step.args)]
 
 
 def floats(*shape: int, seed: int = 1) -> np.ndarray:
@@ -240,11 +244,31 @@ def test_saved_and_loaded(runtime: str, tmp_path) -> None:
     assert first.tobytes() == second.tobytes()
 
 
+@pytest.mark.parametrize(
+    ("target", "runtime"),
+    [("onednn-v2", "numpy"), ("onednn-v2", "onednn"), ("unified", "numpy")],
+)
 @pytest.mark.parametrize("case", CASES)
-def test_onednn_2_decodes_first(case: str) -> None:
-    plan = fqfuse.compile(CASES[case], target="onednn-v2")
-    assert not source_at_run_time(plan)
+def test_every_target_takes_computed_parameters(case: str, target: str, runtime: str) -> None:
+    plan = fqfuse.compile(CASES[case], target=target)
+    (step,) = parameterized(plan)
+    assert not any("RunTimeDequantize" in other.primitive for other in plan.steps)
     x = floats(*(2 if isinstance(dim, str) else dim for dim in plan.type("x").shape))
     (expected,) = run_ort(CASES[case], {"x": x})
-    (found,) = fqfuse.InferenceSession(plan, "numpy").run(None, {"x": x})
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    session = fqfuse.InferenceSession(plan, runtime)
+    (found,) = session.run(None, {"x": x})
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+    if runtime == "onednn":
+        (place,) = [p for p in session.placement() if p.step.name == step.name]
+        assert place.runtime == "onednn", place.reason
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_converted_from_onednn_2(case: str) -> None:
+    plan = fqfuse.compile(CASES[case], target="onednn-v2")
+    x = floats(*(2 if isinstance(dim, str) else dim for dim in plan.type("x").shape))
+    (expected,) = fqfuse.InferenceSession(plan, "numpy").run(None, {"x": x})
+    for how in ("mechanical", "semantic"):
+        converted = fqfuse.convert(plan, how=how)
+        (found,) = fqfuse.InferenceSession(converted, "numpy").run(None, {"x": x})
+        assert found.tobytes() == expected.tobytes()

@@ -109,11 +109,14 @@ def per_channel(cured: bool) -> onnx.ModelProto:
     return net.proto()
 
 
+PADDED = {"kernel_shape": [3, 3], "pads": [1] * 4, "count_include_pad": 1}
+
+
 def fractional_zero(cured: bool) -> onnx.ModelProto:
     """Average pooling that counts its padding: the code of 0 has to be there."""
     net = Net()
     source = net.fake_quantized("x", -1.0, 127 / 128 if cured else 1.0)
-    pooled = net.op("AveragePool", source, name="pool", kernel_shape=[2, 2])
+    pooled = net.op("AveragePool", source, name="pool", **PADDED)
     net.conv(net.quantized(pooled), "conv", out="y")
     return net.proto()
 
@@ -155,6 +158,19 @@ def f32_weights(cured: bool) -> onnx.ModelProto:
     weights = "" if cured else net.constant(random([8, 8, 3, 3]))
     net.conv(net.quantized("x"), "conv", out="y", weights=weights)
     return net.proto()
+
+
+def weights_only(cured: bool) -> onnx.ModelProto:
+    """What MatMulNBits writes: one block of 16 weights in 4 bits for each of 16 outputs."""
+    net = Net()
+    if cured:
+        net.matmul(net.quantized("x"), "fc", out="y")
+        return net.proto(inputs={"x": [4, 16]})
+    packed = np.random.default_rng(1).integers(0, 256, (16, 1, 8)).astype(np.uint8)
+    given = (net.constant(packed), net.constant(np.full(16, 0.1, np.float32)))
+    sizes = {"K": 16, "N": 16, "bits": 4, "block_size": 16}
+    net.op("MatMulNBits", "x", *given, name="fc", out="y", domain="com.microsoft", **sizes)
+    return net.proto(inputs={"x": [4, 16]}, domains={"com.microsoft": 1})
 
 
 def asymmetric_weights(cured: bool) -> onnx.ModelProto:
@@ -282,6 +298,7 @@ CASES: dict[str, Case] = {
     "dynamic-quantizer": dynamic,
     "f32-embedding": embedding,
     "f32-weights": f32_weights,
+    "weights-only": weights_only,
     "asymmetric-weights": asymmetric_weights,
     "weights-along-inputs": weights_along_inputs,
     "f32-product": f32_product,

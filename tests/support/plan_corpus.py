@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 from laws.corpus import CORPUS
+from laws.recurrent import draw_dynamic
 from onnx import TensorProto, helper
 from support.onnx_cases import model, node, random
+from support.packed_models import Net, Scheme
 from support.plan_strategies import full_plan, tiny_plan
 
 import fqfuse
@@ -125,6 +127,27 @@ def _models() -> Iterator[tuple[str, onnx.ModelProto]]:
             [node("LSTM", ["s", "w", "r"], ["", "y"], hidden_size=3)],
             {"s": random([2, 1, 4]), "w": random([1, 12, 4], 1), "r": random([1, 12, 3], 2)},
         ),
+        "layers": (
+            [
+                node("Unsqueeze", ["x", "one"], ["s"]),
+                node("GRU", ["s", "w", "r", "b", "n", "h"], ["g", "h_n"], hidden_size=2),
+                node("Squeeze", ["g", "one"], ["d"]),
+                node("RNN", ["d", "u", "v"], ["", "y"], hidden_size=4, direction="reverse"),
+                node("LSTM", ["d", "k", "l"], ["z"], hidden_size=1),
+            ],
+            {
+                "one": np.array([1]),
+                "w": random([1, 6, 3], 1),
+                "r": random([1, 6, 2], 2),
+                "b": random([1, 12], 3),
+                "n": np.array([2], np.int32),
+                "h": random([1, 1, 2], 4),
+                "u": random([1, 4, 2], 5),
+                "v": random([1, 4, 4], 6),
+                "k": random([1, 4, 2], 7),
+                "l": random([1, 4, 1], 8),
+            },
+        ),
     }
     for name, (nodes, constants) in plain.items():
         yield (
@@ -182,7 +205,35 @@ def _models() -> Iterator[tuple[str, onnx.ModelProto]]:
     }
     for name, (nodes, constants) in images.items():
         yield name, model(nodes, inputs=_IMAGE, constants=constants)
+    for bits, rows in ((4, 2), (4, 5), (8, 5)):
+        net = Net(Scheme("nbits", bits, 32))
+        yield f"packed_{bits}_{rows}", net.model(net.linear("x", 40, 6), (rows, 40))
     yield "indices_symbolic", model(images["indices"][0], inputs={"x": ["N", 2, "H", 4]})
+
+
+def _layers_in_int8() -> Iterator[tuple[str, Plan]]:
+    """A layer of LSTM in both directions and one of GRU behind it, in int8, for each target."""
+    nodes = [
+        node(
+            "LSTM", ["x", "w", "r", "b"], ["a", "", "c"], hidden_size=2, direction="bidirectional"
+        ),
+        node("Transpose", ["a"], ["t"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["t", "n"], ["s"]),
+        node("GRU", ["s", "u", "v", "", "", "h"], ["y", "z"], hidden_size=3),
+    ]
+    constants = {
+        "w": random([2, 8, 4], 1),
+        "r": random([2, 8, 2], 2),
+        "b": random([2, 16], 3),
+        "n": np.array([0, 0, -1]),
+        "u": random([1, 9, 4], 4),
+        "v": random([1, 9, 3], 5),
+        "h": random([1, 2, 3], 6),
+    }
+    proto = model(nodes, inputs={"x": [3, 2, 4]}, constants=constants, outputs=["y", "z", "c"])
+    for target in TARGETS:
+        name = f"layers_in_int8.{target}"
+        yield name, fqfuse.compile(proto, target=target, approximate=["int8-recurrence"])
 
 
 def _kinds(plan: Plan) -> set[object]:
@@ -200,6 +251,8 @@ def _kinds(plan: Plan) -> set[object]:
             *map(type, step.attr.post_ops),
             *step.attr.scales,
             *step.attr.zero_points,
+            *(isinstance(zero.values[0], float) for zero in step.attr.zero_points.values()),
+            *(role for role, _ in step.args),
             *step.params,
         )
         found |= {(plan.target, step.primitive, part) for part in parts}
@@ -215,6 +268,10 @@ def every_plan() -> Iterator[tuple[str, Plan]]:
     first, *others = TARGETS
     for name, proto in _models():
         yield name, plan_from_graph(optimize(graph_from_onnx(proto)), first)
+    yield from _layers_in_int8()
+    # one whose steps the library takes, and one with lengths
+    for seed in (4, 2):
+        yield f"dynamic_layer_{seed}", fqfuse.compile(draw_dynamic(seed).model)
     seen: set[object] = set()
     for target in (first, *others):
         for name, make in CORPUS.items():

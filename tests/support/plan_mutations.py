@@ -523,9 +523,16 @@ def _attr(draw: Draw, plan: Plan, attr: PrimitiveAttr, other: PrimitiveAttr) -> 
             attr,
             zero_points={
                 **attr.zero_points,
-                draw.choice(roles): ZeroPoint((draw.integer(),), draw.choice((0, 0, 1))),
+                draw.choice(roles): ZeroPoint(
+                    (draw.choice((draw.integer(), draw.number())),), draw.choice((0, 0, 1))
+                ),
             },
         )
+    if kind == 3 and draw.random() < 0.3:
+        name = draw.choice(("rnn_data_qparams", "rnn_weights_qparams"))
+        kept = getattr(attr, name)
+        pair = Scale((draw.number(), draw.number()), draw.choice((0, 0, 24)))
+        return replace(attr, **{name: draw.choice((None, pair, kept and _scale(draw, kept)))})
     if kind == 3:
         return replace(
             other,

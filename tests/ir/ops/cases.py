@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import cases_compute, cases_movement, cases_pointwise, cases_windows
+from . import cases_compute, cases_movement, cases_pointwise, cases_recurrent, cases_windows
 from .harness import Case
 
 CASES: tuple[Case, ...] = (
-    cases_windows.CASES + cases_pointwise.CASES + cases_movement.CASES + cases_compute.CASES
+    cases_windows.CASES
+    + cases_pointwise.CASES
+    + cases_movement.CASES
+    + cases_compute.CASES
+    + cases_recurrent.CASES
 )
 
 

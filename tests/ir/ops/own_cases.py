@@ -8,7 +8,7 @@ import numpy as np
 
 from fqfuse.ir.types import DType, Quantization
 
-from .harness import Case, case, normal
+from .harness import Case, case, normal, positive
 
 X = normal(2, 3, 4, 5, scale=2)
 
@@ -18,6 +18,23 @@ def _ranges(*values: float) -> list[np.ndarray]:
 
 
 PER_CHANNEL = Quantization.of([0.1, 0.2, 0.3], [3, 0, -7], 1)
+
+
+def _dynamic_layer(kind: type[np.generic], *, columns: bool) -> Case:
+    """2 directions of 3 hidden values, each with a scale, or each column of its weights."""
+    shape = (2, 12) if columns else (2,)
+    parameters = positive(*shape) / 300, np.full(shape, 7 if kind is np.uint8 else 0, kind)
+    weights = normal(2, 5, 12, dtype=kind), normal(2, 3, 12, dtype=kind)
+    return case(
+        "DynamicQuantizeLSTM",
+        normal(4, 2, 5),
+        *weights,
+        *parameters,
+        *parameters,
+        normal(2, 24),
+        direction="bidirectional",
+    )
+
 
 OWN_CASES: tuple[Case, ...] = (
     case("FakeQuantize", X, *_ranges(-1, 1.5, -1, 1.5), levels=256),
@@ -55,9 +72,56 @@ OWN_CASES: tuple[Case, ...] = (
     case("RunTimeDequantize", normal(2, 3, dtype=np.uint8), *_ranges(0.25)),
     case("RunTimeDequantize", normal(2, 3, dtype=np.uint8), *_ranges(0.3), np.uint8(119)),
     case("RunTimeDequantize", normal(2, 3, dtype=np.int8), *_ranges(-0.3), np.int8(-7)),
+    case(
+        "AUGRU",
+        normal(4, 2, 5),
+        normal(2, 9, 5),
+        normal(2, 9, 3),
+        positive(4, 2, 1) / 2,
+        normal(2, 18),
+        normal(2, 2, 3),
+        direction="bidirectional",
+    ),
     case("DynamicRange", X),
+    *(_dynamic_layer(kind, columns=columns) for kind in (np.uint8, np.int8) for columns in (0, 1)),
     case("DynamicRange", np.abs(X)),
     case("DynamicRange", np.zeros((3, 2), np.float32)),
+    case(
+        "DequantizeBlocks",
+        normal(3, 2, 8, dtype=np.uint8),
+        np.abs(normal(3, 2, 2)),
+        bits=4,
+        block=8,
+        size=13,
+    ),
+    case(
+        "DequantizeBlocks",
+        normal(3, 12, dtype=np.uint8),
+        normal(3, 3),
+        normal(3, 3, dtype=np.uint8),
+        bits=8,
+        block=4,
+        size=12,
+    ),
+    case(
+        "DequantizeBlocks",
+        normal(2, 2, dtype=np.uint8),
+        normal(2, 1),
+        normal(2, 1),
+        bits=2,
+        block=8,
+        size=5,
+    ),
+    case(
+        "MatMulBlocks",
+        normal(2, 3, 13),
+        normal(5, 8, dtype=np.uint8),
+        normal(5, 2),
+        normal(5, 2, dtype=np.uint8) % 16,
+        bits=4,
+        block=8,
+        size=13,
+    ),
     case(
         "Lookup",
         normal(2, 3, 4, dtype=np.int8),

@@ -255,7 +255,13 @@ def test_lookup_takes_codes_as_bytes(dtype, values):
 
 
 def test_conv_without_elements():
-    assert run("Conv", normal(0, 4, 5, 5), normal(6, 4, 3, 3)).shape == (0, 6, 3, 3)
+    none = normal(0, 4, 5, 5)
+    assert run("Conv", none, normal(6, 4, 3, 3)).shape == (0, 6, 3, 3)
+    assert run("Conv", none, normal(6, 4, 1, 1)).shape == (0, 6, 5, 5)
+    assert run("Conv", normal(2, 4, 5, 5), normal(0, 4, 3, 3)).shape == (2, 0, 3, 3)
+    assert run("ConvTranspose", none, normal(4, 6, 3, 3)).shape == (0, 6, 7, 7)
+    codes = none.astype(np.uint8), np.ones((6, 4, 1, 1), np.uint8)
+    assert run("ConvInteger", *codes).shape == (0, 6, 5, 5)
     assert run("MaxPool", normal(0, 4, 5, 5), kernel_shape=(2, 2)).shape == (0, 4, 4, 4)
 
 

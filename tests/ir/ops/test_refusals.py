@@ -114,6 +114,12 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ),
     ("Conv", [X, t(16, 8, 3, 3), t(16, 1)], {}, "bias must have one dimension, found f32[16,1]"),
     ("Conv", [X, t(15, 4, 3, 3)], {"group": 2}, "15 output channels cannot be split into 2 groups"),
+    (
+        "ConvTranspose",
+        [X, t(8, 4, 3, 3)],
+        {"group": 3},
+        "8 input channels cannot be split into 3 groups",
+    ),
     ("Conv", [X, t(16, 8, 3, 3)], {"kernel_shape": (5, 5)}, "kernel_shape [5, 5] differs"),
     ("Conv", [X, t(16, 8, "K", 3)], {}, "the kernel's size must be known"),
     (

@@ -1,0 +1,52 @@
+"""DynamicQuantizeLSTM of com.microsoft, which ONNX Runtime's quantize_dynamic makes of LSTM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ..ir.ops import OPS
+from ..ir.ops.recurrent import DYNAMIC
+from ..ir.types import DType
+from .importer import Handler, Importer
+from .nodes import OnnxNode
+from .standard import row_attrs
+
+__all__ = ["HANDLERS"]
+
+_INPUTS: Final = 12
+_OPTIONAL: Final = slice(3, 8)  # b, sequence_lens, initial_h, initial_c, p
+_PARAMETERS: Final = slice(8, 12)
+_CODES: Final = (DType.U8, DType.S8)
+
+
+def _import(ctx: Importer, node: OnnxNode) -> None:
+    """Its parameters stand behind what may be absent; the row has them in front.
+
+    Raises:
+        InvalidModel: an input is missing, or its weights are no codes.
+    """
+    given = [node.input(index) for index in range(_INPUTS)]
+    needed = [*given[:3], *given[_PARAMETERS]]
+    if not all(needed):
+        raise node.invalid(
+            f"{DYNAMIC} lacks its weights or their parameters",
+            "give X, W, R, and scale and zero point of W and R",
+        )
+    for weights, zero in ((given[1], given[9]), (given[2], given[11])):
+        types = {ctx.type(value).dtype for value in (weights, zero)}
+        if len(types) > 1 or not types <= set(_CODES):
+            raise node.invalid(
+                f"weights of {DYNAMIC} and their zero points are {ctx.type(weights)} and {ctx.type(zero)}",
+                "give both as uint8, or both as int8",
+            )
+    ctx.emit(
+        node,
+        DYNAMIC,
+        (*needed, *given[_OPTIONAL]),
+        row_attrs(node, OPS[DYNAMIC]),
+        outputs=node.outputs,
+    )
+
+
+HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {("com.microsoft", DYNAMIC): _import}

@@ -1,0 +1,221 @@
+"""What no quantizer of the model quantizes, and a product with constant weights reads, is quantized
+by the range that it has at run time: `compile(..., dynamic=...)`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..ir.decision import DYNAMIC_FORM, QuantizeFate, Quantizer
+from ..ir.graph import Graph
+from ..ir.node import Node, subject
+from ..ir.ops.spec import Array
+from ..ir.types import DType, Quantization
+from ..plan.accumulator import ACCUMULATOR, less_zero_points
+from .base import Contract, Pass, Refusal, Verdict, decide, settle
+
+__all__ = ["DYNAMIC", "QuantizeAtRunTime"]
+
+DYNAMIC: dict[str, tuple[str, ...]] = {"matmul": ("MatMul",), "all": ("MatMul", "Conv")}
+"""Word of the option -> the products whose sources are quantized."""
+
+_WEIGHTS = "weights of a dynamic product"
+"""The form of the quantizers of weights that it adds."""
+
+_CODES = (DType.S8, DType.U8, DType.S4, DType.U4)
+
+_LARGEST = 127
+"""Codes of symmetric weights go from -127 to 127."""
+
+
+@dataclass(frozen=True)
+class QuantizeAtRunTime(Pass):
+    """Quantizes the sources of products with constant weights by the ranges that they have at run
+    time, and their f32 weights symmetrically to s8, one scale for each output channel.
+
+    Before -> after::
+
+        MatMul(x, w)
+        ->  MatMul(RunTimeDequantize(q, s, z), Dequantize(round(w / c)){c along the columns})
+            s, z = DynamicRange(x);  q = Quantize{1,0}(round(x / s) + z): u8
+
+    as ONNX Runtime's `quantize_dynamic` writes it; for convolutions likewise. One quantizer serves
+    all products that read x. It is the recipe of oneDNN's guide to attributes: find minimum and
+    maximum, derive the scale, quantize.
+
+    Legal because: it was asked for: it is an approximation.
+    Refuses when: the weights are computed, hold what is no finite number, or are codes that no
+    product in int8 takes; 32 bits might not hold the sums.
+
+    Attributes:
+        products: a word of `DYNAMIC`; None: nothing is quantized.
+    """
+
+    name: ClassVar[str] = "quantize_at_run_time"
+    contract: ClassVar[Contract] = Contract("approximation", "ties")
+
+    products: str | None = None
+
+    def run(self, graph: Graph) -> None:
+        """Looks at every product of the kinds that were asked for."""
+        if self.products is None:
+            return
+        decoded: dict[str, str] = {}
+        for node in graph.each(*DYNAMIC[self.products]):
+            decide(graph, self.name, node, _rewrite(graph, node, decoded))
+
+
+def _rewrite(graph: Graph, node: Node, decoded: dict[str, str]) -> Verdict:
+    """`decoded`: what is decoded from the codes of a value, for all that are quantized so far."""
+    source, types = node.input, [graph.type(value) for value in (*node.inputs[:2], node.output)]
+    if graph.producer(source, "Dequantize", "RunTimeDequantize", "FakeQuantize") is not None:
+        return None
+    if graph.constant(source) is not None or any(type_.dtype is not DType.F32 for type_ in types):
+        return None
+    if any(type_.shape is None or type_.rank < 2 for type_ in types):
+        return Refusal("a factor is no matrix, or of an unknown rank", "matrices", str(types[1]))
+    weights = _weights(graph, node)
+    if isinstance(weights, Refusal):
+        return weights
+    if source not in decoded:
+        decoded[source] = _quantized(graph, node)
+    graph.set_inputs(node, [decoded[source], weights, *node.inputs[2:]])
+    return f"{source} is quantized by its range"
+
+
+def _weights(graph: Graph, node: Node) -> str | Refusal:
+    """The weights decoded from codes: those of the model, or new ones."""
+    value = node.inputs[1]
+    decode = graph.producer(value, "Dequantize")
+    if decode is not None and decode.input in graph.constants:
+        return _own_codes(graph, node, decode)
+    data = graph.constant(value)
+    if data is None:
+        hint = "make the weights a constant of the model"
+        return Refusal("the second factor is computed", "constant weights", value, hint)
+    array = np.asarray(data, np.float64)
+    if not np.isfinite(array).all():
+        return Refusal("the weights hold what is no finite number", "finite weights", value)
+    outputs = _outputs(node, array.ndim)
+    if _sums_exceed(array.shape, outputs):
+        return _too_many(array.shape)
+    codes, scales = _symmetric(array, outputs)
+    name = _quantizer(graph, f"{subject(node)}.weights", _WEIGHTS, value)
+    settle(graph, [name], QuantizeFate.CONSTANT, "the weights are quantized at compile time")
+    made = graph.add(
+        "Dequantize",
+        [graph.add_constant(f"{value}/s8", codes)],
+        {"quant": Quantization.of(scales, 0, outputs)},
+        name=f"{node.name}/weights",
+        origin=node.origin,
+        quantizer=[name],
+    )
+    return made.output
+
+
+def _own_codes(graph: Graph, node: Node, decode: Node) -> str | Refusal:
+    """Weights that the model stores as codes, where products in int8 take them."""
+    codes, quant = graph.type(decode.input), decode.quant
+    outputs = _outputs(node, codes.rank)
+    if codes.dtype not in _CODES or quant.axis not in (None, outputs) or not quant.integral:
+        return Refusal(
+            "the model quantizes the weights as no product in int8 has them",
+            f"codes of 8 bits or fewer, scales along axis {outputs}",
+            f"{codes.dtype.value}, axis {quant.axis}",
+        )
+    data = graph.constant(decode.input)
+    grouped = node.op == "Conv" and node.attr("group", int) != 1
+    if (
+        grouped
+        and data is not None
+        and less_zero_points(data, quant.zero_points, quant.axis) is None
+    ):
+        return Refusal(
+            "a convolution in groups takes no zero point on its weights",
+            "weights that are s8 codes less it",
+            f"{codes.dtype.value}, zero points {min(quant.zero_point):g}..{max(quant.zero_point):g}",
+        )
+    shape = codes.static_shape
+    return _too_many(shape) if _sums_exceed(shape, outputs) else decode.output
+
+
+def _outputs(node: Node, rank: int) -> int:
+    """Where output channels run in the weights."""
+    return 0 if node.op == "Conv" else rank - 1
+
+
+def _sums_exceed(shape: tuple[int, ...], outputs: int) -> bool:
+    """True where 32 bits might not hold the sums of u8 codes less a zero point times the weights."""
+    axes = [outputs] if outputs == 0 else [*range(len(shape) - 2), outputs]
+    added = math.prod(size for axis, size in enumerate(shape) if axis not in axes)
+    return added * 255 * 255 > ACCUMULATOR
+
+
+def _too_many(shape: tuple[int, ...]) -> Refusal:
+    return Refusal("32 bits might not hold the sums", f"at most {ACCUMULATOR}", f"{list(shape)}")
+
+
+def _symmetric(weights: Array, outputs: int) -> tuple[Array, Array]:
+    """Codes from -127 to 127 and scales of weights in f64: the largest magnitude of each output
+    channel is 127. As ONNX Runtime has it: the scale is f32, and 1 where all weights are 0.
+    """
+    axes = tuple(axis for axis in range(weights.ndim) if axis != outputs)
+    scales = (np.abs(weights).max(axes, initial=0) / _LARGEST).astype(np.float32)
+    scales = np.where(scales < np.finfo(np.float32).tiny, np.float32(1), scales)
+    shape = [-1 if axis == outputs else 1 for axis in range(weights.ndim)]
+    codes = np.rint(weights.astype(np.float32) / scales.reshape(shape))
+    return np.clip(codes, -_LARGEST, _LARGEST).astype(np.int8), scales
+
+
+def _quantized(graph: Graph, node: Node) -> str:
+    """The source of a product, decoded from codes by its range."""
+    source = node.input
+    name = _quantizer(graph, f"{source}.dynamic", DYNAMIC_FORM, source)
+    ranges = graph.add(
+        "DynamicRange",
+        [source],
+        name=f"{node.name}/range",
+        outputs=[graph.fresh(f"{source}/{what}") for what in ("scale", "zero_point")],
+        origin=node.origin,
+    )
+    scale, zero = ranges.outputs
+    value = graph.part(node, "Div", [source, scale], "scaled")
+    value = graph.part(node, "Round", [value], "rounded")
+    shift = graph.part(node, "Cast", [zero], "shift", {"to": DType.F32})
+    value = graph.part(node, "Add", [value, shift], "shifted")
+    low, high = DType.U8.range
+    codes = graph.add(
+        "Quantize",
+        [value],
+        {
+            "quant": Quantization.of(1.0),
+            "dtype": DType.U8,
+            "lo": low,
+            "hi": high,
+            "order": "round_first",
+        },
+        name=f"{node.name}/codes",
+        origin=node.origin,
+        quantizer=[name],
+    ).output
+    return graph.add(
+        "RunTimeDequantize",
+        [codes, scale, zero],
+        name=f"{node.name}/source",
+        origin=node.origin,
+        quantizer=[name],
+    ).output
+
+
+def _quantizer(graph: Graph, name: str, form: str, value: str) -> str:
+    """Records a quantizer that the model does not have; its name."""
+    unique, number = name, 1
+    while unique in graph.quantizers:
+        number += 1
+        unique = f"{name}.{number}"
+    graph.quantizers[unique] = Quantizer(unique, form, value)
+    return unique

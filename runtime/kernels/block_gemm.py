@@ -1,0 +1,152 @@
+"""Products of f32 rows with packed weights: a block of columns at a time is decoded into scratch,
+multiplied and finished, so that no f32 copy of all weights exists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from ...ir.ops import OPS
+from ...ir.ops.blocks import middle, unpacked
+from ...ir.ops.rows import integer
+from ...ir.ops.spec import Array
+from ...ir.types import DType
+from ...plan.arguments import BLOCKS_OF_WEIGHTS
+from ...plan.types import Step
+from ..numerics import F32Array
+from .base import Binding, Kernel, Recorder, Tasks, Values, cells, extent, nbytes, tiles
+from .epilogue import Epilogue
+from .exact_gemm import KSplit
+from .gemm import anchor_of, bias_operand
+
+__all__ = ["BlockGemm", "Blocks", "code_table"]
+
+_BLOCK_BYTES = 512 * 1024  # of weights in f32: half of the second-level cache
+_TILE_BYTES = 512 * 1024  # of accumulators
+_LEAST_COLUMNS = 16
+
+
+def code_table(bits: int) -> npt.NDArray[np.float32]:
+    """[256, codes in a byte]: the codes that lie in each byte, in f32."""
+    return unpacked(np.arange(256, dtype=np.uint8)[:, None], bits).astype(np.float32)
+
+
+class Blocks:
+    """Packed weights of a step: [N, K], N rows of K codes, one row for each column of the result.
+
+    Args:
+        step: the step.
+        constant: gives the data of a constant of the plan.
+
+    Attributes:
+        rows, size: N and K.
+        block, bits: of the codes.
+        blocks: how many a row has.
+        codes: [N, bytes].
+        scales: f32 [N, blocks].
+        zero_points: [N, blocks] or None.
+    """
+
+    def __init__(self, step: Step, constant: Callable[[str], Array]) -> None:
+        attrs = OPS[step.op].known(step.params)
+        self.bits, self.block, self.size = (
+            integer(attrs, name) for name in ("bits", "block", "size")
+        )
+        codes, scales, zeros = (step.arg(role) for role in ("weights", *BLOCKS_OF_WEIGHTS))
+        self.codes, self.scales = constant(codes or ""), constant(scales or "")
+        self.zero_points = None if zeros is None else constant(zeros)
+        self.rows, self.blocks = self.scales.shape
+        self._table = code_table(self.bits)
+
+    @property
+    def width(self) -> int:
+        """Codes of a row, those that fill up its last block counted."""
+        return int(self.blocks * self.block)
+
+    def record(self, part: slice, real: F32Array, record: Recorder) -> None:
+        """Takes down the decoding of some rows into a contiguous [rows, width]."""
+        codes, count = self.codes[part], part.stop - part.start
+        several = self._table.shape[1]
+        bytes_ = real.reshape(count, codes.shape[1], several)
+        if several == 1:
+            record.copy(bytes_[..., 0], codes)
+        else:
+            # all codes of a byte at once: an entry of the table is one element of 8 or 16 bytes
+            wide = np.dtype((np.void, 4 * several))
+            record(
+                np.take,
+                self._table.view(wide)[:, 0],
+                codes,
+                None,
+                real.view(wide).reshape(codes.shape),
+                "clip",
+            )
+        apart = real.reshape(count, self.blocks, self.block)
+        zero: Array | np.float32 = np.float32(middle(self.bits))
+        if self.zero_points is not None:
+            zero = self.zero_points[part].astype(np.float32)[..., None]
+        record(np.subtract, apart, zero, apart)
+        record(np.multiply, apart, self.scales[part][..., None], apart)
+
+
+class BlockGemm(Kernel):
+    """`matmul` of f32 rows with packed weights."""
+
+    def __init__(self, binding: Binding) -> None:
+        self._src, result = binding.need("src"), binding.result()
+        if self._src.dtype is not DType.F32:
+            raise binding.refuse(f"packed weights times {self._src.dtype.value}")
+        self._weights = weights = Blocks(binding.step, lambda name: _data(binding, name))
+        split = KSplit((0, weights.size), math.inf, False, False)
+        channel = len(result.shape) - 1
+        anchor = anchor_of(binding, channel, split, bias_operand(binding, channel))
+        self._epilogue = Epilogue(binding, result, anchor)
+        self.results = (result,)
+        width = max(_LEAST_COLUMNS, _BLOCK_BYTES // (4 * weights.width))
+        count = max(-(-weights.rows // width), min(binding.threads, weights.rows // _LEAST_COLUMNS))
+        cuts = [weights.rows * i // max(count, 1) for i in range(max(count, 1) + 1)]
+        self._parts = [slice(a, b) for a, b in pairwise(cuts) if a < b]
+        widest = max((part.stop - part.start for part in self._parts), default=1)
+        self._tiles = tiles(result.shape[:-1], max(1, _TILE_BYTES // (4 * widest)))
+        self.local_bytes = max(
+            (self._bytes(cells(tile), widest) for tile in self._tiles), default=0
+        )
+
+    def _bytes(self, rows: int, columns: int) -> int:
+        acc = nbytes((rows, columns), np.float32)
+        finish = self._epilogue.scratch_bytes(rows * columns)
+        decoded = nbytes((columns, self._weights.width), np.float32)
+        return decoded + acc + finish
+
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """One for each block of columns."""
+        source, out = self._src.read(values), outputs[0]
+        operands = self._epilogue.operands(values)
+
+        def task(index: int, record: Recorder) -> None:
+            part = self._parts[index]
+            real = record.take((part.stop - part.start, self._weights.width), np.float32)
+            self._weights.record(part, real, record)
+            weights = real[:, : self._weights.size]
+            for tile in self._tiles:
+                mark = record.scratch.mark()
+                acc = record.take((cells(tile), part.stop - part.start), np.float32)
+                rows = source[tile].reshape(cells(tile), self._weights.size)
+                record(np.matmul, rows, weights.T, acc)
+                place = (*tile, part)
+                self._epilogue.record(acc.reshape(extent(place)), out, place, operands, record)
+                record.scratch.release(mark)
+
+        return Tasks(len(self._parts) if self._tiles else 0, task)
+
+
+def _data(binding: Binding, name: str) -> Array:
+    data = binding.operands[name].data
+    if data is None:
+        raise binding.refuse("packed weights that are no constants")
+    return data

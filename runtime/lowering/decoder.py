@@ -1,0 +1,205 @@
+"""Packed weights of one step as the oneDNN runtime reads them, and the two actions that do."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir.ops.blocks import middle
+from ...onednn.block_kernels import PADDING, TABLE, BlockKernels, Work
+from ...onednn.enums import DataType
+from ...onednn.library import Library
+from ...onednn.memory import Memory, MemoryDesc
+from ...onednn.primitive import Primitive
+from ...onednn.primitive_desc import PrimitiveDesc
+from ..kernels.base import Recorder, Scratch
+from ..kernels.block_gemm import Blocks
+from .program import Tensor
+
+__all__ = ["LANES", "Decoder", "PartsAction", "RowsAction", "part_of"]
+
+LANES = 64
+"""Columns that are decoded at once."""
+
+_SEVERAL = 3  # rows from which on four at a time take less time than one after the other
+
+
+class Decoder:
+    """The packed weights of a step, as columns of an f32 matrix or as factors of a row.
+
+    Args:
+        blocks: the weights.
+        kernels: machine code for 4-bit codes; None: NumPy decodes.
+        threads: how many the kernels may use.
+    """
+
+    def __init__(self, blocks: Blocks, kernels: BlockKernels | None, threads: int) -> None:
+        self.blocks, self._threads = blocks, threads
+        zeros = blocks.zero_points
+        fits = (
+            blocks.bits == 4
+            and blocks.block % 8 == 0
+            and (zeros is None or zeros.dtype == np.uint8)
+        )
+        self._kernels = kernels if fits else None
+
+    @property
+    def multiplies(self) -> bool:
+        """True where rows are multiplied by packed weights."""
+        return self._kernels is not None and self.blocks.block % 32 == 0
+
+    @property
+    def name(self) -> str:
+        """What decodes, for the placement."""
+        return "decoded by NumPy" if self._kernels is None else "decoded by avx512_core"
+
+    @cached_property
+    def _codes(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Codes and scales as they lie, where they lie as the kernels take them."""
+        return np.ascontiguousarray(self.blocks.codes), np.require(
+            self.blocks.scales, np.float32, ("C", "ALIGNED")
+        )
+
+    @cached_property
+    def _zeros(self) -> NDArray[np.uint8]:
+        zeros = self.blocks.zero_points
+        if zeros is None:
+            return _middles(self.blocks.rows * self.blocks.blocks)
+        return np.ascontiguousarray(zeros, np.uint8).reshape(-1)
+
+    def _zeros_of(self, start: int, count: int) -> NDArray[np.uint8]:
+        """The zero points of some rows, with bytes behind them that may be read, too."""
+        blocks = self.blocks.blocks
+        found = self._zeros[start * blocks :]
+        if found.size >= count * blocks + PADDING:
+            return found
+        last = np.zeros(found.size + PADDING, np.uint8)
+        last[: found.size] = found
+        return last
+
+    def desc(self, library: Library, columns: int) -> tuple[MemoryDesc, int]:
+        """How so many decoded columns lie, [K, columns], and the bytes that they take."""
+        blocks = self.blocks
+        if self._kernels is None:
+            strides, size = (1, blocks.width), columns * blocks.width
+        else:
+            ld = -(-columns // LANES) * LANES
+            strides, size = (ld, 1), ld * blocks.width
+        desc = MemoryDesc.with_strides(library, (blocks.size, columns), DataType.f32, strides)
+        return desc, size * 4
+
+    def columns(self, start: int, count: int, scratch: NDArray[np.uint8]) -> Callable[[], None]:
+        """What decodes columns from `start` on into the scratch."""
+        blocks = self.blocks
+        if self._kernels is None:
+            real = scratch.view(np.float32)[: count * blocks.width].reshape(count, blocks.width)
+            record = Recorder(Scratch(0))
+            blocks.record(slice(start, start + count), real, record)
+            calls = record.calls
+
+            def decode() -> None:
+                for call in calls:
+                    call()
+
+            return decode
+        zeros = self._zeros_of(start, count)
+        work = self._work(start, count, zeros)
+        work.out, work.ld = scratch.ctypes.data, -(-count // LANES) * LANES
+        return self._kernels.call(self._kernels.decode, work, self._threads, zeros)
+
+    def products(
+        self, sources: NDArray[np.float32], out: NDArray[np.float32]
+    ) -> list[Callable[[], None]]:
+        """What multiplies rows [rows, width], halves of each 32 elements apart, into [rows, N]."""
+        kernels = self._kernels
+        assert kernels is not None
+        many = len(sources)
+        single = many < _SEVERAL
+        found = []
+        for row in range(many if single else 1):
+            work = self._work(0, self.blocks.rows, self._zeros)
+            work.x, work.out = sources[row:].ctypes.data, out[row:].ctypes.data
+            work.many, work.ld = many, self.blocks.rows
+            address = kernels.multiply if single else kernels.multiply_rows
+            found.append(kernels.call(address, work, self._threads))
+        return found
+
+    def _work(self, start: int, count: int, zeros: NDArray[np.uint8]) -> Work:
+        blocks, (codes, scales) = self.blocks, self._codes
+        return Work(
+            codes=codes[start:].ctypes.data,
+            scales=scales[start:].ctypes.data,
+            zeros=zeros.ctypes.data,
+            table=TABLE.ctypes.data,
+            stride=codes.shape[1],
+            blocks=blocks.blocks,
+            block=blocks.block,
+            rows=count,
+        )
+
+
+@functools.cache
+def _middles(count: int) -> NDArray[np.uint8]:
+    """Zero points of weights that have none of their own."""
+    found = np.full(count, middle(4), np.uint8)
+    found.setflags(write=False)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class PartsAction:
+    """A step, part by part of its columns.
+
+    Attributes:
+        parts: the primitive of each, and its first column.
+        args: execution argument -> what the whole step reads or writes.
+        weights: the scratch that all parts decode their weights into.
+        decoder: decodes them.
+    """
+
+    parts: Sequence[tuple[Primitive, int]]
+    args: Mapping[int, Tensor | Memory]
+    weights: Tensor
+    decoder: Decoder
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that it touches."""
+        return [self.weights, *(arg for arg in self.args.values() if isinstance(arg, Tensor))]
+
+
+@dataclass(frozen=True, eq=False)
+class RowsAction:
+    """A few rows times packed weights.
+
+    Attributes:
+        source: the value that holds the rows.
+        src: f32, row-major, [rows, K].
+        dst: f32, row-major, [rows, N].
+        scratch: f32, [2, rows, codes of a row]: rows that are filled up, and rows in the order that
+            the kernels read them in.
+        decoder: has the weights.
+    """
+
+    source: str
+    src: Tensor
+    dst: Tensor
+    scratch: Tensor
+    decoder: Decoder
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that it touches."""
+        return [self.src, self.dst, self.scratch]
+
+
+def part_of(desc: PrimitiveDesc, arg: int, whole: MemoryDesc) -> MemoryDesc | None:
+    """How the primitive of a part sees an argument; None where it reads the whole."""
+    wanted = desc.exec_arg_md(arg)
+    return wanted if wanted.dims and whole.dims and wanted.dims != whole.dims else None

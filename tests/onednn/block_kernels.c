@@ -1,0 +1,145 @@
+/* What the listings of onednn/block_kernels.py were compiled from:
+
+   gcc -O2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mbmi2 -fno-stack-protector -fcf-protection=branch
+       -fno-asynchronous-unwind-tables -fno-pie -falign-loops=1 -falign-jumps=1 -falign-functions=1 -falign-labels=1 -c
+
+   A permutation by 16 codes uses the low 4 bits of each lane, so codes need not be masked. Lanes beyond the last
+   row read the last row again. */
+
+#include <immintrin.h>
+#include <stdint.h>
+
+typedef struct {
+  const uint8_t *codes;
+  const float *scales;
+  const uint8_t *zeros;
+  const float *table, *x;
+  float *out;
+  int64_t stride, blocks, block, rows, ld, next, many;
+} Work;
+
+/* a row of x times 16 rows of codes at a time, four side by side */
+void multiply_row(Work *a) {
+  __m512 table = _mm512_loadu_ps(a->table);
+  int64_t per = a->block >> 5;
+  for (;;) {
+    int64_t first = __atomic_fetch_add(&a->next, 16, __ATOMIC_RELAXED);
+    if (first >= a->rows) return;
+    int64_t last = first + 16 < a->rows ? first + 16 : a->rows;
+    for (int64_t r = first; r < last; r += 4) {
+      int64_t r1 = r + 1 < last ? r + 1 : r, r2 = r + 2 < last ? r + 2 : r, r3 = r + 3 < last ? r + 3 : r;
+      const uint8_t *c0 = a->codes + r * a->stride, *c1 = a->codes + r1 * a->stride, *c2 = a->codes + r2 * a->stride, *c3 = a->codes + r3 * a->stride;
+      const float *s0 = a->scales + r * a->blocks, *s1 = a->scales + r1 * a->blocks, *s2 = a->scales + r2 * a->blocks, *s3 = a->scales + r3 * a->blocks;
+      const uint8_t *z0 = a->zeros + r * a->blocks, *z1 = a->zeros + r1 * a->blocks, *z2 = a->zeros + r2 * a->blocks, *z3 = a->zeros + r3 * a->blocks;
+      const float *x = a->x;
+      __m512 e0 = _mm512_setzero_ps(), e1 = e0, e2 = e0, e3 = e0, o0 = e0, o1 = e0, o2 = e0, o3 = e0;
+      for (int64_t b = 0; b < a->blocks; b++) {
+        __m512 t0 = _mm512_mul_ps(_mm512_sub_ps(table, _mm512_set1_ps((float)z0[b])), _mm512_set1_ps(s0[b]));
+        __m512 t1 = _mm512_mul_ps(_mm512_sub_ps(table, _mm512_set1_ps((float)z1[b])), _mm512_set1_ps(s1[b]));
+        __m512 t2 = _mm512_mul_ps(_mm512_sub_ps(table, _mm512_set1_ps((float)z2[b])), _mm512_set1_ps(s2[b]));
+        __m512 t3 = _mm512_mul_ps(_mm512_sub_ps(table, _mm512_set1_ps((float)z3[b])), _mm512_set1_ps(s3[b]));
+        for (int64_t w = 0; w < per; w++) {
+          __m512 xe = _mm512_loadu_ps(x), xo = _mm512_loadu_ps(x + 16);
+          x += 32;
+#define ROW(c, t, e, o) { __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)c)); c += 16; \
+          e = _mm512_fmadd_ps(_mm512_permutexvar_ps(v, t), xe, e); \
+          o = _mm512_fmadd_ps(_mm512_permutexvar_ps(_mm512_srli_epi32(v, 4), t), xo, o); }
+          ROW(c0, t0, e0, o0) ROW(c1, t1, e1, o1) ROW(c2, t2, e2, o2) ROW(c3, t3, e3, o3)
+        }
+      }
+      a->out[r] = _mm512_reduce_add_ps(_mm512_add_ps(e0, o0));
+      a->out[r1] = _mm512_reduce_add_ps(_mm512_add_ps(e1, o1));
+      a->out[r2] = _mm512_reduce_add_ps(_mm512_add_ps(e2, o2));
+      a->out[r3] = _mm512_reduce_add_ps(_mm512_add_ps(e3, o3));
+    }
+  }
+}
+
+/* 64 columns at a time */
+#define EACH(F) F(0) F(1) F(2) F(3)
+void decode_columns(Work *a) {
+  __m512 table = _mm512_loadu_ps(a->table);
+  __m512i lane = _mm512_cvttps_epi32(table);
+  int64_t per = a->block >> 3, ld = a->ld;
+  for (;;) {
+    int64_t first = __atomic_fetch_add(&a->next, 64, __ATOMIC_RELAXED);
+    if (first >= a->rows) return;
+    __m512i top = _mm512_set1_epi32((int)a->rows - 1);
+    __m512i stride = _mm512_set1_epi32((int)a->stride), blocks = _mm512_set1_epi32((int)a->blocks);
+#define ROWS(i) __m512i row##i = _mm512_min_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32((int)first + 16*i)), top); \
+    __m512i at##i = _mm512_mullo_epi32(row##i, stride), bat##i = _mm512_mullo_epi32(row##i, blocks);
+    EACH(ROWS)
+    float *out = a->out + first;
+    const uint8_t *codes = a->codes; 
+    for (int64_t b = 0; b < a->blocks; b++) {
+#define PAR(i) __m512 s##i = _mm512_i32gather_ps(bat##i, a->scales + b, 4), \
+    z##i = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_i32gather_epi32(bat##i, a->zeros + b, 1), _mm512_set1_epi32(255)));
+      EACH(PAR)
+      for (int64_t w = 0; w < per; w++) {
+#define CODES(i) __m512i c##i = _mm512_i32gather_epi32(at##i, codes, 1);
+        EACH(CODES)
+        codes += 4;
+#pragma GCC unroll 1
+        for (int n = 0; n < 8; n++) {
+#define ONE(i) _mm512_storeu_ps(out + 16*i, _mm512_mul_ps(_mm512_sub_ps(_mm512_permutexvar_ps(c##i, table), z##i), s##i)); c##i = _mm512_srli_epi32(c##i, 4);
+          EACH(ONE)
+          out += ld;
+        }
+      }
+    }
+  }
+}
+
+/* many rows of x, four at a time, times 32 rows of codes, four at a time: 16 sums side by side */
+void multiply_rows(Work *a) {
+  int64_t per = a->block >> 5, blocks = a->blocks, width = blocks * a->block;
+  for (;;) {
+    int64_t first = __atomic_fetch_add(&a->next, 32, __ATOMIC_RELAXED);
+    if (first >= a->rows) return;
+    int64_t last = first + 32 < a->rows ? first + 32 : a->rows;
+    for (int64_t m = 0; m < a->many; m += 4) {
+      int64_t rows = a->many - m;
+      const float *x0 = a->x + m * width, *x1 = rows > 1 ? x0 + width : x0, *x2 = rows > 2 ? x1 + width : x0,
+                  *x3 = rows > 3 ? x2 + width : x0;
+      for (int64_t r = first; r < last; r += 4) {
+        int64_t left = last - r;
+        int64_t r1 = left > 1 ? r + 1 : r, r2 = left > 2 ? r + 2 : r, r3 = left > 3 ? r + 3 : r;
+#define COLUMN(F) F(0, r) F(1, r1) F(2, r2) F(3, r3)
+#define START(i, row) const uint8_t *c##i = a->codes + row * a->stride, *z##i = a->zeros + row * blocks; \
+        const float *s##i = a->scales + row * blocks;                                                  \
+        __m512 y0##i = _mm512_setzero_ps(), y1##i = y0##i, y2##i = y0##i, y3##i = y0##i;
+        COLUMN(START)
+        int64_t at = 0;
+        for (int64_t b = 0; b < blocks; b++) {
+#define TABLE(i, row) __m512 t##i = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(a->table), _mm512_set1_ps((float)z##i[b])), _mm512_set1_ps(s##i[b]));
+          COLUMN(TABLE)
+          for (int64_t w = 0; w < per; w++) {
+            __m512 e0 = _mm512_loadu_ps(x0 + at), e1 = _mm512_loadu_ps(x1 + at), e2 = _mm512_loadu_ps(x2 + at), e3 = _mm512_loadu_ps(x3 + at);
+            __m512 o0 = _mm512_loadu_ps(x0 + at + 16), o1 = _mm512_loadu_ps(x1 + at + 16), o2 = _mm512_loadu_ps(x2 + at + 16), o3 = _mm512_loadu_ps(x3 + at + 16);
+#define SUMS(i, row) { __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(c##i + (at >> 1))));  \
+            __m512 l = _mm512_permutexvar_ps(v, t##i), h = _mm512_permutexvar_ps(_mm512_srli_epi32(v, 4), t##i); \
+            y0##i = _mm512_fmadd_ps(l, e0, y0##i); y1##i = _mm512_fmadd_ps(l, e1, y1##i);                          \
+            y2##i = _mm512_fmadd_ps(l, e2, y2##i); y3##i = _mm512_fmadd_ps(l, e3, y3##i);                          \
+            y0##i = _mm512_fmadd_ps(h, o0, y0##i); y1##i = _mm512_fmadd_ps(h, o1, y1##i);                          \
+            y2##i = _mm512_fmadd_ps(h, o2, y2##i); y3##i = _mm512_fmadd_ps(h, o3, y3##i); }
+            COLUMN(SUMS)
+            at += 32;
+          }
+        }
+        /* lanes of 4: the sums of the four columns; then the four lanes of each row of x */
+#define PAIR(p, q) _mm512_add_ps(_mm512_unpacklo_ps(p, q), _mm512_unpackhi_ps(p, q))
+#define FOUR(p, q, u, v) ({ __m512d f = _mm512_castps_pd(PAIR(p, q)), g = _mm512_castps_pd(PAIR(u, v)); \
+        _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(f, g)), _mm512_castpd_ps(_mm512_unpackhi_pd(f, g))); })
+#define HALVES(p, q) _mm512_add_ps(_mm512_shuffle_f32x4(p, q, 0x88), _mm512_shuffle_f32x4(p, q, 0xdd))
+        __m512 y = HALVES(HALVES(FOUR(y00, y01, y02, y03), FOUR(y10, y11, y12, y13)),
+                          HALVES(FOUR(y20, y21, y22, y23), FOUR(y30, y31, y32, y33)));
+        __mmask8 k = (__mmask8)_bzhi_u32(15, left > 4 ? 4 : (unsigned)left);
+        float *out = a->out + m * a->ld + r;
+        /* the compiler must not join the two: a masked vextractf32x4 touches what it does not write */
+#define STORE(j) if (rows > j) { __m128 part = _mm512_extractf32x4_ps(y, j); __asm__("" : "+v"(part)); \
+        _mm_mask_storeu_ps(out + j * a->ld, k, part); }
+        STORE(0) STORE(1) STORE(2) STORE(3)
+      }
+    }
+  }
+}

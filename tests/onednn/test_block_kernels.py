@@ -1,0 +1,169 @@
+"""The kernels for 4-bit codes in blocks: the listings are the code, they give exact integers, write
+what they should and read nothing beyond.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fqfuse.ir.ops.blocks import unpacked
+from fqfuse.onednn.block_kernels import (
+    DECODE_COLUMNS,
+    MULTIPLY_ROW,
+    MULTIPLY_ROWS,
+    PADDING,
+    TABLE,
+    BlockKernels,
+    Work,
+    block_kernels,
+)
+from fqfuse.onednn.library import Library
+
+LANES = 64
+
+
+@pytest.fixture
+def kernels(library: Library) -> BlockKernels:
+    found = block_kernels(library)
+    if found is None:
+        pytest.skip("the CPU lacks AVX-512, or the system refuses memory for code")
+    return found
+
+
+@pytest.mark.parametrize("listing", [DECODE_COLUMNS, MULTIPLY_ROW, MULTIPLY_ROWS])
+def test_the_listing_is_the_code(listing, tmp_path: Path) -> None:
+    tools = [shutil.which(tool) for tool in ("as", "objcopy")]
+    if None in tools:
+        pytest.skip("no assembler: binutils are not installed")
+    source, made, code = tmp_path / "f.s", tmp_path / "f.o", tmp_path / "f.bin"
+    source.write_text(".intel_syntax noprefix\n" + "".join(f"{text}\n" for _, text in listing))
+    subprocess.run([str(tools[0]), "--64", source, "-o", made], check=True)
+    subprocess.run([str(tools[1]), "-O", "binary", "-j", ".text", made, code], check=True)
+    assert code.read_bytes().hex() == "".join(machine for machine, _ in listing)
+
+
+class Guarded:
+    """An array that ends where memory that nobody may touch begins."""
+
+    def __init__(self, data: np.ndarray) -> None:
+        pages = -(-data.nbytes // mmap.PAGESIZE)
+        self._map = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+        whole = np.frombuffer(self._map, np.uint8)
+        address = whole.ctypes.data + pages * mmap.PAGESIZE
+        status = ctypes.CDLL(None).mprotect(
+            ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE), 0
+        )
+        assert status == 0
+        start = pages * mmap.PAGESIZE - data.nbytes
+        self.array = whole[start : start + data.nbytes].view(data.dtype).reshape(data.shape)
+        self.array[...] = data
+
+
+def drawn(rows: int, blocks: int, block: int, seed: int) -> tuple[Guarded, Guarded, Guarded]:
+    """Codes, scales and zero points: integers small enough for exact sums."""
+    rng = np.random.default_rng(seed)
+    zeros = np.zeros(rows * blocks + PADDING, np.uint8)
+    zeros[: rows * blocks] = rng.integers(0, 16, rows * blocks)
+    return (
+        Guarded(rng.integers(0, 256, (rows, blocks * block // 2), np.uint8)),
+        Guarded(rng.integers(-4, 5, (rows, blocks)).astype(np.float32)),
+        Guarded(zeros),
+    )
+
+
+def decoded(codes: np.ndarray, scales: np.ndarray, zeros: np.ndarray) -> np.ndarray:
+    rows, blocks = scales.shape
+    apart = unpacked(codes, 4).reshape(rows, blocks, -1).astype(np.int64)
+    apart -= zeros[: rows * blocks].reshape(rows, blocks, 1)
+    return (apart * scales.astype(np.int64)[..., None]).reshape(rows, -1)
+
+
+def work_of(codes, scales, zeros, block: int) -> Work:
+    rows, blocks = scales.array.shape
+    return Work(
+        codes=codes.array.ctypes.data,
+        scales=scales.array.ctypes.data,
+        zeros=zeros.array.ctypes.data,
+        table=TABLE.ctypes.data,
+        stride=codes.array.shape[1],
+        blocks=blocks,
+        block=block,
+        rows=rows,
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rows", [1, 15, 16, 17, 63, 64, 65, 130])
+@pytest.mark.parametrize(("blocks", "block"), [(1, 8), (3, 16), (5, 32), (2, 128)])
+def test_columns_are_exact(kernels, rows, blocks, block, threads) -> None:
+    given = drawn(rows, blocks, block, rows + blocks)
+    ld = -(-rows // LANES) * LANES
+    out = Guarded(np.full((blocks * block, ld), np.nan, np.float32))
+    work = work_of(*given, block)
+    work.out, work.ld = out.array.ctypes.data, ld
+    call = kernels.call(kernels.decode, work, threads)
+    wanted = decoded(*(part.array for part in given)).T
+    for _ in range(2):
+        out.array[...] = np.nan
+        call()
+        np.testing.assert_array_equal(out.array[:, :rows], wanted)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 16, 17, 31, 100])
+@pytest.mark.parametrize(("blocks", "block"), [(1, 32), (5, 32), (3, 64), (2, 128)])
+def test_products_are_exact(kernels, rows, blocks, block, threads) -> None:
+    given = drawn(rows, blocks, block, rows + blocks)
+    x = np.random.default_rng(7).integers(-8, 9, blocks * block).astype(np.float32)
+    apart = Guarded(np.ascontiguousarray(x.reshape(-1, 16, 2).swapaxes(1, 2)))
+    out = Guarded(np.full(rows, np.nan, np.float32))
+    work = work_of(*given, block)
+    work.x, work.out = apart.array.ctypes.data, out.array.ctypes.data
+    call = kernels.call(kernels.multiply, work, threads)
+    # integers below 2^24: every order of the sum is exact
+    wanted = decoded(*(part.array for part in given)) @ x.astype(np.int64)
+    for _ in range(2):
+        out.array[...] = np.nan
+        call()
+        np.testing.assert_array_equal(out.array, wanted)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("many", [1, 3, 4, 5, 6, 8, 11])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 31, 32, 33, 98])
+@pytest.mark.parametrize(("blocks", "block"), [(1, 32), (3, 64)])
+def test_products_of_several_rows_are_exact(kernels, rows, many, blocks, block, threads) -> None:
+    given = drawn(rows, blocks, block, rows + many)
+    x = np.random.default_rng(7).integers(-8, 9, (many, blocks * block)).astype(np.float32)
+    apart = Guarded(np.ascontiguousarray(x.reshape(many, -1, 16, 2).swapaxes(2, 3)))
+    out = Guarded(np.full((many, rows), np.nan, np.float32))
+    work = work_of(*given, block)
+    work.x, work.out = apart.array.ctypes.data, out.array.ctypes.data
+    work.many, work.ld = many, rows
+    call = kernels.call(kernels.multiply_rows, work, threads)
+    wanted = x.astype(np.int64) @ decoded(*(part.array for part in given)).T
+    for _ in range(2):
+        out.array[...] = np.nan
+        call()
+        np.testing.assert_array_equal(out.array, wanted)
+
+
+def test_nothing_beside_the_columns_is_written(kernels) -> None:
+    """Rows of the result that lie apart: what is between them stays."""
+    given = drawn(37, 2, 32, 1)
+    x = Guarded(np.ones((6, 64), np.float32))
+    out = np.full((6, 50), 7, np.float32)
+    work = work_of(*given, 32)
+    work.x, work.out, work.many, work.ld = x.array.ctypes.data, out.ctypes.data, 6, 50
+    kernels.call(kernels.multiply_rows, work, 1)()
+    assert (out[:, 37:] == 7).all()
+    np.testing.assert_array_equal(
+        out[:, :37], np.broadcast_to(decoded(*(part.array for part in given)).sum(1), (6, 37))
+    )

@@ -1,0 +1,13 @@
+"""SplitWeightsZeroPoint: golden cases, each held to the laws."""
+
+from __future__ import annotations
+
+import pytest
+from laws.golden import check_pass
+
+from fqfuse.passes.split_weights_zero_point import SplitWeightsZeroPoint
+
+
+@pytest.mark.golden("split_weights_zero_point")
+def test_golden(golden) -> None:
+    check_pass(golden, SplitWeightsZeroPoint())

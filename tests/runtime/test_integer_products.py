@@ -1,0 +1,289 @@
+"""MatMulInteger and ConvInteger as int8 primitives: every pair of types, zero points that are
+absent, constant or fed, against exact integers.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import onnx
+import onnx.reference
+import pytest
+from onnx import TensorProto, helper
+from support.onnx_cases import model, node
+
+import fqfuse
+from fqfuse.plan.types import Plan, Step
+
+EACH_RUNTIME = pytest.mark.parametrize("runtime", ["numpy", "onednn"])
+TYPES = (np.uint8, np.int8)
+ZEROS = ("absent", "constant", "fed")
+ROWS, DEPTH, COLUMNS = 5, 20, 9
+
+
+def codes(dtype: type, *shape: int, seed: int = 0) -> np.ndarray:
+    info, rng = np.iinfo(dtype), np.random.default_rng(seed)
+    drawn = rng.integers(info.min, info.max + 1, shape).astype(dtype)
+    if drawn.size > 1:  # the whole range, in both factors
+        drawn.reshape(-1)[:2] = info.min, info.max
+    return drawn
+
+
+def kind(dtype: type) -> int:
+    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+
+def matmul_integer(
+    left: type, right: type, zeros: tuple[str, str], *, fed: bool, cast: bool
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A product of codes `a` and `b`, b an input or a constant, and all that may be fed."""
+    given = {"a": codes(left, ROWS, DEPTH, seed=1), "b": codes(right, DEPTH, COLUMNS, seed=2)}
+    names = []
+    for name, dtype, zero in (("az", left, zeros[0]), ("bz", right, zeros[1])):
+        names.append("" if zero == "absent" else name)
+        if zero != "absent":
+            given[name] = np.asarray(119 if dtype is np.uint8 else -9, dtype)
+    feeds = {"a", *(["b"] if fed else [])}
+    feeds |= {name for name, zero in zip(("az", "bz"), zeros, strict=True) if zero == "fed"}
+    nodes = [node("MatMulInteger", ["a", "b", *names], ["i" if cast else "y"])]
+    if cast:
+        nodes.append(node("Cast", ["i"], ["y"], to=TensorProto.FLOAT))
+    built = model(
+        nodes,
+        inputs={name: list(given[name].shape) for name in sorted(feeds)},
+        constants={name: data for name, data in given.items() if name not in feeds},
+        types={name: kind(data.dtype.type) for name, data in given.items()}
+        | ({} if cast else {"y": TensorProto.INT32}),
+    )
+    return built, given
+
+
+def exact(given: dict[str, np.ndarray]) -> np.ndarray:
+    left, right = (
+        given[name].astype(np.int64)
+        - given.get(f"{name}z", np.zeros((), np.int64)).astype(np.int64)
+        for name in "ab"
+    )
+    return left @ right
+
+
+def the_product(plan: Plan) -> Step:
+    (step,) = [step for step in plan.steps if step.primitive in ("matmul", "convolution")]
+    assert not any("Integer" in other.primitive for other in plan.steps)
+    assert plan.type(step.arg("weights")).dtype is fqfuse.ir.types.DType.S8
+    return step
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("cast", [False, True])
+@pytest.mark.parametrize("fed", [False, True])
+@pytest.mark.parametrize(("left", "right"), list(product(TYPES, TYPES)))
+def test_a_matrix_product_of_codes_is_one_primitive(
+    left: type, right: type, fed: bool, cast: bool, runtime: str
+) -> None:
+    for zeros in product(ZEROS, ZEROS):
+        built, given = matmul_integer(left, right, zeros, fed=fed, cast=cast)
+        plan = fqfuse.compile(built)
+        step = the_product(plan)
+        session = fqfuse.InferenceSession(plan, runtime)
+        for seed in (3, 4):
+            feeds = {name: given[name] for name in plan.inputs}
+            (found,) = session.run(None, feeds)
+            np.testing.assert_array_equal(found, exact(given))
+            given["a"] = codes(left, ROWS, DEPTH, seed=seed)
+            if fed:
+                given["b"] = codes(right, DEPTH, COLUMNS, seed=seed + 10)
+            for name, zero in zip(("az", "bz"), zeros, strict=True):
+                if zero == "fed":
+                    given[name] = codes(given[name].dtype.type, 3, seed=seed)[2]
+        if runtime == "onednn":
+            (place,) = [p for p in session.placement() if p.step.name == step.name]
+            assert place.runtime == "onednn", place.reason
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("source", TYPES)
+@pytest.mark.parametrize("zero", ZEROS)
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_convolution_of_codes_is_one_primitive(
+    source: type, zero: str, group: int, runtime: str
+) -> None:
+    given = {"a": codes(source, 2, 4, 7, 6, seed=1), "az": codes(source, 1, seed=2).reshape(())}
+    weights = codes(np.int8, 6, 4 // group, 3, 2, seed=3)
+    fed = {"a", *(["az"] if zero == "fed" else [])}
+    built = model(
+        [
+            node(
+                "ConvInteger",
+                ["a", "w", *([] if zero == "absent" else ["az"])],
+                ["y"],
+                pads=[1, 0, 2, 1],
+                strides=[2, 1],
+                group=group,
+            )
+        ],
+        inputs={name: list(given[name].shape) for name in sorted(fed)},
+        constants={"w": weights} | ({"az": given["az"]} if zero == "constant" else {}),
+        types={"a": kind(source), "az": kind(source), "y": TensorProto.INT32},
+    )
+    plan = fqfuse.compile(built)
+    step = the_product(plan)
+    session = fqfuse.InferenceSession(plan, runtime)
+    (found,) = session.run(None, {name: given[name] for name in plan.inputs})
+    (expected,) = onnx.reference.ReferenceEvaluator(built).run(
+        None, {name: given[name] for name in fed}
+    )
+    np.testing.assert_array_equal(found, expected)
+    if runtime == "onednn":
+        (place,) = [p for p in session.placement() if p.step.name == step.name]
+        assert place.runtime == "onednn", place.reason
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("cast", [False, True])
+def test_sums_that_f32_does_not_hold_are_exact(cast: bool, runtime: str) -> None:
+    depth = 600  # 600 * 255 * 255 > 2**25: oneDNN's own s32 would be an f32
+    built = model(
+        [node("MatMulInteger", ["a", "b"], ["i" if cast else "y"])]
+        + ([node("Cast", ["i"], ["y"], to=TensorProto.FLOAT)] if cast else []),
+        inputs={"a": [3, depth], "b": [depth, 4]},
+        types=dict.fromkeys("ab", TensorProto.UINT8) | ({} if cast else {"y": TensorProto.INT32}),
+    )
+    a, b = np.full((3, depth), 255, np.uint8), np.full((depth, 4), 255, np.uint8)
+    a[1, 0], b[0, 2] = 254, 252
+    exactly = a.astype(np.int64) @ b.astype(np.int64)
+    assert (exactly % 2).any()
+    assert exactly.min() > 1 << 24
+    (found,) = fqfuse.InferenceSession(fqfuse.compile(built), runtime).run(None, {"a": a, "b": b})
+    np.testing.assert_array_equal(found, exactly.astype(found.dtype))
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize(("left", "right"), list(product(TYPES, TYPES)))
+def test_a_quantized_product_of_two_inputs(left: type, right: type, runtime: str) -> None:
+    """QLinearMatMul, whose second operand no quantizer of the model makes."""
+    scalars = {"as": np.float32(0.02), "bs": np.float32(0.03), "ys": np.float32(0.4)}
+    zeros = {"az": codes(left, 1)[0], "bz": codes(right, 1)[0], "yz": np.uint8(128)}
+    built = model(
+        [node("QLinearMatMul", ["a", "as", "az", "b", "bs", "bz", "ys", "yz"], ["y"])],
+        inputs={"a": [2, ROWS, DEPTH], "b": [2, DEPTH, COLUMNS]},
+        constants={**scalars, **zeros},
+        types={"a": kind(left), "b": kind(right), "y": TensorProto.UINT8},
+    )
+    plan = fqfuse.compile(built)
+    the_product(plan)
+    feeds = {"a": codes(left, 2, ROWS, DEPTH), "b": codes(right, 2, DEPTH, COLUMNS, seed=5)}
+    (found,) = fqfuse.InferenceSession(plan, runtime).run(None, feeds)
+    sums = (feeds["a"].astype(np.int64) - zeros["az"]) @ (feeds["b"].astype(np.int64) - zeros["bz"])
+    real = sums * float(scalars["as"]) * float(scalars["bs"]) / float(scalars["ys"]) + 128
+    assert (np.abs(found - np.clip(real, 0, 255)) <= 0.5 + 1e-4).all()  # 1e-4: f32's rounding
+
+
+def test_what_stays_an_operator_says_why() -> None:
+    built = model(
+        [node("ConvInteger", ["a", "w"], ["y"])],
+        inputs={"a": [1, 2, 5, 5], "w": [3, 2, 2, 2]},
+        types=dict.fromkeys("aw", TensorProto.UINT8) | {"y": TensorProto.INT32},
+    )
+    plan = fqfuse.compile(built)
+    (decision,) = [d for d in plan.decisions if d.rule == "convolution in int8"]
+    assert "packs its weights beforehand" in decision.reason
+
+
+@pytest.mark.parametrize("place", [2, 3])
+@pytest.mark.parametrize("op", ["MatMulInteger", "ConvInteger"])
+def test_zero_points_without_a_number_are_told(op: str, place: int) -> None:
+    inputs = ["a", "w", "", ""]
+    inputs[place] = "z"
+    conv = op == "ConvInteger"
+    built = model(
+        [
+            node(op, inputs[: place + 1], ["i"]),
+            node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+        ],
+        inputs={"a": [1, 2, 5] if conv else [3, 2]},
+        constants={
+            "w": codes(np.int8, *((3, 2, 1) if conv else (2, 3))),
+            "z": np.zeros(0, np.uint8 if place == 2 else np.int8),
+        },
+        types={"a": TensorProto.UINT8},
+    )
+    with pytest.raises(fqfuse.InvalidModel, match="hold no number"):
+        fqfuse.compile(built)
+
+
+@EACH_RUNTIME
+def test_a_factor_without_elements_leaves_no_elements(runtime: str) -> None:
+    built = model(
+        [
+            node("MatMulInteger", ["a", "w"], ["i"]),
+            node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+            node("Mul", ["f", "none"], ["y"]),
+        ],
+        inputs={"a": [3, 2]},
+        constants={"w": codes(np.int8, 2, 1), "none": np.zeros(0, np.float32)},
+        types={"a": TensorProto.UINT8},
+    )
+    session = fqfuse.InferenceSession(fqfuse.compile(built), runtime)
+    assert session.run(None, {"a": codes(np.uint8, 3, 2)})[0].shape == (3, 0)
+
+
+def test_saved_and_loaded(tmp_path) -> None:
+    built, given = matmul_integer(np.uint8, np.uint8, ("fed", "fed"), fed=True, cast=False)
+    plan = fqfuse.compile(built)
+    fqfuse.save_plan(plan, tmp_path / "p.onnx")
+    loaded = fqfuse.load_plan(tmp_path / "p.onnx")
+    assert loaded == plan
+    (found,) = fqfuse.InferenceSession(loaded).run(
+        None, {name: given[name] for name in plan.inputs}
+    )
+    np.testing.assert_array_equal(found, exact(given))
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("dtype", TYPES)
+def test_zero_points_by_columns(dtype: type, runtime: str) -> None:
+    """Weights less their zero points need nine bits."""
+    weights = codes(dtype, 70, 18, seed=3)
+    weights[0], weights[1] = np.iinfo(dtype).min, np.iinfo(dtype).max
+    zeros = codes(dtype, 18, seed=4)
+    built = model(
+        [
+            node("MatMulInteger", ["a", "b", "az", "bz"], ["i"]),
+            node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+        ],
+        inputs={"a": [ROWS, 70], "az": []},
+        constants={"b": weights, "bz": zeros},
+        types={"a": TensorProto.UINT8, "az": TensorProto.UINT8},
+    )
+    plan = fqfuse.compile(built)
+    products = [step for step in plan.steps if step.primitive == "matmul"]
+    assert [plan.type(step.arg("src")).dtype.value for step in products] == ["u8", "u8", "f32"]
+    a, zero = codes(np.uint8, ROWS, 70), np.uint8(77)
+    (found,) = fqfuse.InferenceSession(plan, runtime).run(None, {"a": a, "az": zero})
+    # all sums and products here are integers below 2**24, which f32 holds
+    expected = (a.astype(int) - 77) @ (weights.astype(int) - zeros)
+    np.testing.assert_array_equal(found, expected)
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("channels", [4, 512])  # sums within 2^24, and beyond
+def test_sums_by_fed_kernels_are_rounded_once(channels: int, runtime: str) -> None:
+    image = np.full((1, channels, 6, 6), 255, np.uint8)
+    image[:, ::7] = 254
+    kernel = np.full((2, channels, 3, 3), 127, np.int8)
+    kernel[:, ::5] -= 1
+    nodes = [
+        node("ConvInteger", ["a", "w"], ["i"]),
+        node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+    ]
+    built = model(
+        nodes,
+        inputs={"a": image.shape, "w": kernel.shape},
+        types={"a": TensorProto.UINT8, "w": TensorProto.INT8},
+    )
+    found = fqfuse.InferenceSession(built, runtime).run(None, {"a": image, "w": kernel})[0]
+    one = (image[0, :, 0, 0].astype(np.int64) * kernel[0, :, 0, 0]).sum() * 9
+    assert found.shape == (1, 2, 4, 4)
+    assert (found == np.float32(one)).all()
