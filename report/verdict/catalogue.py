@@ -203,8 +203,8 @@ _KINDS = (
         effect=Effect.PRIMITIVES,
         remedies={
             Tool.ORT: (
-                "no option of quantize_static makes {names} int8; quantize_dynamic with "
-                'op_types_to_quantize=["LSTM"] makes an LSTM a DynamicQuantizeLSTM'
+                'quantize_dynamic with op_types_to_quantize=["LSTM"] makes a DynamicQuantizeLSTM of an '
+                "LSTM; with quantizers around {names}, fqfuse's --approximate int8-recurrence"
             ),
             Tool.NNCF: (
                 "nncf.quantize leaves {names} in f32: export the cell as MatMul, Sigmoid and Tanh, and "
