@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fqfuse.plan.conversion.convert import convert
     from fqfuse.plan.file import save_plan
     from fqfuse.plan.types import Plan
+    from fqfuse.report.verdict.findings import findings
 
 __all__ = [
     "BackendUnavailable",
@@ -45,6 +46,7 @@ __all__ = [
     "UnsupportedOp",
     "compile",
     "convert",
+    "findings",
     "load_plan",
     "save_plan",
 ]
@@ -55,6 +57,7 @@ _LAZY = {
     "Plan": "fqfuse.plan.types",
     "compile": "fqfuse.compiler",
     "convert": "fqfuse.plan.conversion.convert",
+    "findings": "fqfuse.report.verdict.findings",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",
 }

@@ -20,6 +20,7 @@ from .engines import ENGINES
 from .environment import describe_environment
 from .measure import REFERENCE, Row, Settings, measure_case, measure_peak
 from .process import WorkerFailed
+from .remedies import remedies, remedies_table
 from .report import write_compile, write_speed
 from .summary import NUMPY, summarize, summarize_file
 from .versus import versus
@@ -47,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
     try:
-        build_all(wanted, _log)
+        if options.what != "remedies":  # they are files of their own
+            build_all(wanted, _log)
+        if options.what in ("all", "remedies"):
+            print(_remedies(options).read_text())
     except ImportError as error:
         print(
             f"benchmarks: {error}\nbuilding the models needs the packages in benchmarks/requirements.txt",
@@ -69,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="benchmarks", description="Measure fqfuse side by side with ONNX Runtime and OpenVINO."
     )
-    actions = ("all", "build", "run", "compile", "versus")
+    actions = ("all", "build", "run", "compile", "versus", "remedies")
     parser.add_argument(
         "what", nargs="?", default="all", choices=actions, help="what to do (default: all)"
     )
@@ -166,6 +170,16 @@ def _speed(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -
         "summary": summarize(summaries, transformers),
     }
     return write_speed(_out(options), result, rows)
+
+
+def _remedies(options: argparse.Namespace) -> Path:
+    rounds = options.rounds or (3 if options.quick else Settings().rounds)
+    outcomes = remedies(options.build_dir / "remedies", options.threads, rounds, _log)
+    label = options.label or _busy()
+    path = _out(options) / "remedies.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{label}\n\n" * bool(label) + remedies_table(outcomes), encoding="utf-8")
+    return path
 
 
 def _compile(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -> Path:

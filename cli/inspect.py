@@ -1,19 +1,38 @@
-"""Show what of a model runs in int8, and why each quantizer fused or did not.
+"""Show what of a model runs in int8, what costs most, and what to change.
 
-First the totals, then the steps with what is fused into them, the fate of every quantizer with its
-reason, and what did not fuse, with what would help. On a terminal tables longer than 200 rows are
-folded; in a pipe every row is there, on one line each.
+The first screen is the verdict: how much of the arithmetic runs in int8, how much of what lies between
+steps is f32, an estimate of the time, and the findings that cost most, each with the change in the
+words of the quantizer. --findings lists all of them; the tables behind the verdict have options of
+their own. On a terminal tables longer than 200 rows are folded; in a pipe every row is there, on one
+line each.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import InvalidInput
-from .options import Approximate, AsJson, Color, ColorOption, Dynamic, ModelOrPlan, Target
+from .options import (
+    Approximate,
+    AsJson,
+    Color,
+    ColorOption,
+    Dynamic,
+    ModelOrPlan,
+    Target,
+    UsageError,
+    place,
+)
 from .out import write_out
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ..plan.types import Plan
 
 __all__ = ["command"]
 
@@ -24,8 +43,34 @@ def command(
     dynamic: Dynamic = None,
     approximate: Approximate = None,
     as_json: AsJson = False,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--size",
+            metavar="NAME=N",
+            help="For the estimate: a size that the model leaves open, else 1; several times for several.",
+        ),
+    ] = None,
+    findings: Annotated[
+        bool, typer.Option("--findings", help="List every finding, with all of its layers.")
+    ] = False,
+    totals: Annotated[
+        bool, typer.Option("--totals", help="Count steps, attributes, quantizers and decisions.")
+    ] = False,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="List the steps, with what is fused into them.")
+    ] = False,
+    fates: Annotated[
+        bool, typer.Option("--fates", help="Say where each half of each quantizer went, and why.")
+    ] = False,
+    weighed: Annotated[
+        bool, typer.Option("--weighed", help="Show the homes that were weighed, with their costs.")
+    ] = False,
     decisions: Annotated[
-        bool, typer.Option("--decisions", help="List every decision, those that fired as well.")
+        bool,
+        typer.Option(
+            "--decisions", help="Show what did not fuse and why, and every decision of every rule."
+        ),
     ] = False,
     as_text: Annotated[
         bool,
@@ -38,7 +83,7 @@ def command(
         bool,
         typer.Option(
             "--all",
-            help="Fold nothing; with --text, print the data as well and cut no name, so that it reads back.",
+            help="Show all tables and fold nothing; with --text, print the data as well and cut no name, so that it reads back.",
         ),
     ] = False,
     color: ColorOption = Color.AUTO,
@@ -52,6 +97,7 @@ def command(
             where="command line of fqfuse inspect",
             hint="leave one of them out",
         )
+    sizes = dict(map(_size, size or ()))
     plan = plan_of(model, target, dynamic, tuple(approximate or ()))
     if as_text:
         from ..ir.text_write import shortened
@@ -59,22 +105,62 @@ def command(
 
         write_out(print_plan(plan) if all_rows else shortened(print_plan(plan, data="digest")))
         return
-    from .console import layout_of_stdout, print_json, show
+    from .console import print_json, show
 
     if as_json:
         from ..report.json import plan_json
 
-        print_json(plan_json(plan))
+        print_json(plan_json(plan, sizes=sizes))
         return
     from ..report.notation import title_text
-    from ..report.text import plan_report
 
-    show(
-        plan_report(
-            plan,
-            layout_of_stdout(all_rows=all_rows),
-            title=title_text(model.name),
-            decisions=decisions,
-        ),
-        color,
-    )
+    asked = {
+        "totals": totals,
+        "steps": steps,
+        "fates": fates,
+        "weighed": weighed,
+        "refusals": decisions,
+        "decisions": decisions,
+    }
+    wanted = [name for name, given in asked.items() if given]
+    if all_rows and not wanted and not findings:
+        wanted = list(asked)
+    title = title_text(model.name)
+    for content in _reports(plan, title, wanted, sizes, findings=findings, all_rows=all_rows):
+        show(content, color)
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    if not name or not re.fullmatch("0*[1-9][0-9]{0,8}", number):
+        raise UsageError(
+            f"{text!r} is no size",
+            where=place("--size"),
+            hint="give a name and a whole number, such as --size sequence_length=128",
+        )
+    return name, int(number)
+
+
+def _reports(
+    plan: Plan,
+    title: str,
+    tables: list[str],
+    sizes: Mapping[str, int],
+    *,
+    findings: bool,
+    all_rows: bool,
+) -> list[RenderableType]:
+    """The findings and tables that are asked for; the first screen where none is."""
+    from ..report.text import Table, plan_report
+    from ..report.verdict.findings import verdict_of
+    from ..report.verdict.screen import findings_report, verdict_report
+    from .console import layout_of_stdout
+
+    layout = layout_of_stdout(all_rows=all_rows)
+    reports: list[RenderableType] = []
+    if findings:
+        reports.append(findings_report(plan, verdict_of(plan, sizes=sizes), layout, title=title))
+    if tables:
+        wanted = [Table(name) for name in tables]
+        reports.append(plan_report(plan, layout, title=title, tables=wanted))
+    return reports or [verdict_report(plan, verdict_of(plan, sizes=sizes), layout, title=title)]

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from ..plan.attributes import DepthwiseConv, PostOp
 from ..plan.types import Plan, Step
 from .fates import fates_by_quantizer
 from .summary import summary_of
+from .verdict.findings import Verdict, as_data, verdict_of
+from .verdict.machine import Machine
 
 __all__ = ["INSPECT_SCHEMA", "Json", "decision_json", "plan_json", "summary_json"]
 
@@ -31,6 +34,8 @@ where one is added.
 """
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 _WORST_FIRST = (
     QuantizeFate.FALLBACK,
@@ -42,11 +47,23 @@ _WORST_FIRST = (
 )
 
 
-def plan_json(plan: Plan) -> dict[str, Json]:
-    """The document of `fqfuse inspect --json`: schema, summary, steps, fates, decisions."""
+def plan_json(
+    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = _NO_SIZES
+) -> dict[str, Json]:
+    """The document of `fqfuse inspect --json`: schema, summary, verdict, findings, steps, fates,
+    decisions.
+
+    Args:
+        plan: any plan.
+        machine: what times are estimated for; None: this one.
+        sizes: of what the model leaves open, for the verdict; others count as 1.
+    """
+    verdict = verdict_of(plan, machine, sizes)
     return {
         "schema": INSPECT_SCHEMA,
         "summary": summary_json(plan),
+        "verdict": _verdict(verdict),
+        "findings": [as_data(finding) for finding in verdict.findings],
         "steps": [_step(plan, index, step) for index, step in enumerate(plan.steps)],
         "fates": [
             {
@@ -87,6 +104,19 @@ def summary_json(plan: Plan) -> dict[str, Json]:
     }
 
 
+def _verdict(verdict: Verdict) -> dict[str, Json]:
+    return {
+        "macs": verdict.shares.macs,
+        "int8_macs": verdict.shares.int8_macs,
+        "bytes_between": verdict.shares.between,
+        "f32_bytes_between": verdict.shares.f32_between,
+        "ms": float(f"{verdict.estimate.ms:.4g}"),
+        "bytes": verdict.estimate.bytes,
+        "machine": verdict.machine.description,
+        "taken_for_1": list(verdict.symbols),
+    }
+
+
 def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
     operands = [_type(plan.type(value)) for value in step.attr.operands]
     return {
@@ -99,6 +129,9 @@ def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
             + operands,
             "outputs": [_type(plan.type(value)) if value else "" for value in step.outputs],
         },
+        "scales": {name: _record(scale) for name, scale in step.attr.scales.items()},
+        "zero_points": {name: _record(zero) for name, zero in step.attr.zero_points.items()},
+        "output_scales": _json(step.attr.output_scales),
         "post_ops": [_post_op(op) for op in step.attr.post_ops],
         "origin": list(step.origin),
     }

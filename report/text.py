@@ -4,7 +4,8 @@ rich renderables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import enum
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from rich.console import Group, RenderableType
@@ -19,33 +20,51 @@ from .notation import bytes_text, count_text, title_text
 from .refusals import decisions_part, refusals_part
 from .steps import steps_part
 from .summary import Summary, summary_of
+from .verdict.shares import shares_of
 from .weighed import weighed_part
 
-__all__ = ["converted_report", "plan_report", "short_report", "summary_report"]
+__all__ = ["Table", "converted_report", "plan_report", "short_report", "summary_report"]
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
+class Table(enum.Enum):
+    """A part of the report."""
+
+    TOTALS = "totals"
+    STEPS = "steps"
+    FATES = "fates"
+    WEIGHED = "weighed"
+    REFUSALS = "refusals"
+    DECISIONS = "decisions"
+
+
 def plan_report(
-    plan: Plan, layout: Layout = PIPE, *, title: str = "", decisions: bool = False
+    plan: Plan,
+    layout: Layout = PIPE,
+    *,
+    title: str = "",
+    tables: Collection[Table] = tuple(Table),
 ) -> RenderableType:
-    """The whole report of `fqfuse inspect`.
+    """The tables of `fqfuse inspect`, in the order of `Table`.
 
     Args:
         plan: any plan.
         layout: the room there is.
         title: stands in front; the plan's name if empty.
-        decisions: with every decision, not only the refusals grouped by reason.
+        tables: which ones; with the decisions, what was weighed has a row for each operation.
     """
-    parts = [
-        _summary_part(plan, title),
-        steps_part(plan, layout),
-        fates_part(plan, layout),
-        weighed_part(plan, layout, every=decisions),
-        refusals_part(plan.decisions, layout),
-        decisions_part(plan, layout) if decisions else [],
-    ]
-    return _spaced(parts)
+    every = Table.DECISIONS in tables
+    parts: Mapping[Table, Callable[[], list[RenderableType]]] = {
+        Table.STEPS: lambda: steps_part(plan, layout),
+        Table.FATES: lambda: fates_part(plan, layout),
+        Table.WEIGHED: lambda: weighed_part(plan, layout, every=every),
+        Table.REFUSALS: lambda: refusals_part(plan.decisions, layout),
+        Table.DECISIONS: lambda: decisions_part(plan, layout),
+    }
+    head = _summary_part(plan, title)
+    shown = [part() for table, part in parts.items() if table in tables]
+    return _spaced([head if Table.TOTALS in tables else head[:1], *shown])
 
 
 def summary_report(
@@ -101,6 +120,7 @@ def _summary_part(
 
 
 def _totals(summary: Summary, plan: Plan) -> list[tuple[str, RichText]]:
+    shares = shares_of(plan)
     kinds = ", ".join(f"{kind.steps} {name}" for name, kind in summary.kinds.items())
     attributes = [
         f"{name} on {count_text(count, 'step')}" for name, count in summary.attributes.items()
@@ -117,6 +137,8 @@ def _totals(summary: Summary, plan: Plan) -> list[tuple[str, RichText]]:
         ("outputs", _values(plan, plan.outputs)),
         ("steps", Text(steps)),
         ("int8", _int8(summary)),
+        ("multiply-adds", Text(shares.arithmetic)),
+        ("between steps", Text(shares.handed_on)),
         ("attributes", Text(", ".join(attributes) or "none")),
         ("post-ops", Text(", ".join(post_ops) or "none")),
         ("constants", Text(f"{summary.constants:,}, {bytes_text(summary.constant_bytes)}")),

@@ -22,6 +22,7 @@ from fqfuse.benchmarks.networks.plain_chains import PLAIN_CHAINS
 from fqfuse.benchmarks.peak import SHAPES, measure_peak
 from fqfuse.benchmarks.process import WorkerFailed, WorkerProcess
 from fqfuse.benchmarks.quantizers import QUANTIZERS
+from fqfuse.benchmarks.remedies import Outcome, Trial, remedies, remedies_table
 from fqfuse.benchmarks.report import write_compile, write_speed
 from fqfuse.benchmarks.summary import summarize, summarize_file
 from fqfuse.benchmarks.versus import median_interval, versus
@@ -309,3 +310,49 @@ def test_there_is_a_case_for_each_quantizer_of_a_network(tmp_path):
         "resnet50-ort",
         "bert-nncf",
     ]
+
+
+def test_a_remedy_is_built_measured_and_told(tmp_path, monkeypatch):
+    """With files that need no quantizer: a chain in f32 for the network, a quantized one after it."""
+    shape = [1, 16, 8, 8]
+    network = Network(
+        "tiny",
+        lambda _seed, _samples: relu_chain(shape),
+        lambda rng, count: {"input": rng.uniform(0, 4, (count, *shape[1:])).astype(np.float32)},
+        "output",
+    )
+    monkeypatch.setitem(NETWORKS, "tiny", network)
+    trial = Trial(
+        "no quantizer",
+        "tiny",
+        QUANTIZERS["f32"],
+        lambda _source, target, _feeds, _transformer: onnx.save(build_chain(3), target),
+    )
+    said = []
+    (outcome,) = remedies(tmp_path, 1, 2, said.append, [trial])
+    assert outcome.code == "not-quantized"
+    assert outcome.estimated > 0
+    assert min(outcome.before_ms, outcome.after_ms) > 0
+    assert said[0].startswith("no quantizer: not-quantized, ")
+    assert [path.name for path in sorted(tmp_path.glob("tiny-no*"))] == [
+        "tiny-no-quantizer-after.onnx",
+        "tiny-no-quantizer-before.onnx",
+    ]
+    table = remedies_table([Outcome("a", "b", "c", 1.0, 2.0, 1.0), Outcome("d", "e", "", 1, 1, 2)])
+    assert "| a | b | 1 ms | 2.00 ms | 1.00 ms | yes |" in table
+    assert "| d | e | 1 ms | 1.00 ms | 2.00 ms | NO |" in table
+
+
+def relu_chain(shape):
+    """A convolution and a relu in f32."""
+    weights = onnx.numpy_helper.from_array(np.ones((16, 16, 1, 1), np.float32), "w")
+    nodes = [
+        onnx.helper.make_node("Conv", ["input", "w"], ["c"]),
+        onnx.helper.make_node("Relu", ["c"], ["output"]),
+    ]
+    info = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name in ("input", "output")
+    ]
+    graph = onnx.helper.make_graph(nodes, "tiny", info[:1], info[1:], [weights])
+    return onnx.helper.make_model(graph, ir_version=10)

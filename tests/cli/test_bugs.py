@@ -41,7 +41,7 @@ def test_an_unexpected_exception_names_its_place(
     call, monkeypatch: pytest.MonkeyPatch, plan: Path
 ) -> None:
     monkeypatch.setattr("fqfuse.report.text.steps_part", None)
-    result = call("inspect", plan)
+    result = call("inspect", plan, "--steps")
     assert result.exit_code == 3
     assert result.stdout == ""
     first, second, third = result.stderr.splitlines()

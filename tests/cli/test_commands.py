@@ -130,6 +130,38 @@ def test_inspect_decisions(call, plan: Path) -> None:
     )
 
 
+def test_inspect_shows_what_is_asked_for(call, plan: Path) -> None:
+    first = call("inspect", plan).stdout
+    assert "multiply-adds" in first
+    assert len(first.splitlines()) <= 24
+    heads = {
+        "--totals": "  inputs ",
+        "--steps": "Steps  ",
+        "--fates": "Fates  ",
+        "--weighed": "Weighed  ",
+        "--decisions": "Decisions  ",
+        "--findings": "1  ",
+    }
+    for option, head in heads.items():
+        shown = call("inspect", plan, option).stdout.splitlines()
+        assert shown[0] == first.splitlines()[0]
+        assert [
+            name for name in heads.values() if any(line.startswith(name) for line in shown)
+        ] == [head]
+    every = call("inspect", plan, "--all").stdout
+    assert all(f"\n{head}" in every for option, head in heads.items() if option != "--findings")
+
+
+def test_inspect_takes_sizes_that_the_model_leaves_open(call, plan: Path) -> None:
+    def macs(*options: str) -> int:
+        return json.loads(call("inspect", plan, "--json", *options).stdout)["verdict"]["macs"]
+
+    assert macs("--size", "N=32") == 32 * macs()
+    assert "sizes " not in call("inspect", plan, "--size", "N=32").stdout
+    for wrong in ("N", "N=0", "N=x", "=3", "M=3"):
+        assert call("inspect", plan, "--size", wrong).exit_code == 2
+
+
 def test_inspect_of_digits_as_issue_2_demands(call, model: Path) -> None:
     document = json.loads(call("inspect", model, "--json").stdout)
     steps = document["steps"]

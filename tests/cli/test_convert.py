@@ -67,7 +67,7 @@ def test_it_writes_what_the_library_writes(call, tmp_path: Path, v2: Path, how: 
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("v2.plan.onnx  converted for onednn-v3\n")
     assert (
-        f"  converted     9 of 12 steps: 9 {how}\n  plan          {tmp_path / 'cli.onnx'} ("
+        f"  converted      9 of 12 steps: 9 {how}\n  plan           {tmp_path / 'cli.onnx'} ("
         in result.stdout
     )
     fqfuse.save_plan(fqfuse.convert(fqfuse.load_plan(v2), how=how), tmp_path / "library.onnx")
@@ -117,7 +117,7 @@ def test_what_is_converted_mechanically_instead_is_told(
     call, tmp_path: Path, undecoded: Path
 ) -> None:
     result = call("convert", undecoded, "-o", tmp_path / "new.onnx", "--how", "semantic")
-    assert "  converted     9 of 12 steps: 9 mechanical\n" in result.stdout
+    assert "  converted      9 of 12 steps: 9 mechanical\n" in result.stdout
     part = result.stdout.split("\nConverted mechanically  9 places\n")[1]
     step = fqfuse.load_plan(undecoded).steps[1]
     reason = f"convolution {step.name} is converted mechanically: a type does not say by which one scale its codes decode"

@@ -28,12 +28,21 @@ print("done")
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_report_fits_and_has_colours(plan: Path, width: int) -> None:
-    code, shown = in_terminal(width, PROGRAM, "inspect", plan)
-    assert code == 0
-    assert "\x1b[" in shown
-    plain = ESCAPES.sub("", shown)
-    assert max(map(len, plain.splitlines())) <= width
-    assert "why (letters below)" in plain
+    for options, said in (((), "multiply-adds"), (("--all",), "why (letters below)")):
+        code, shown = in_terminal(width, PROGRAM, "inspect", plan, *options)
+        assert code == 0
+        assert "\x1b[" in shown
+        plain = ESCAPES.sub("", shown)
+        assert max(map(len, plain.splitlines())) <= width
+        assert said in plain
+
+
+def test_the_first_screen_is_the_same_in_a_pipe(plan: Path) -> None:
+    _, shown = in_terminal(100, PROGRAM, "inspect", plan)
+    piped = subprocess.run([PROGRAM, "inspect", plan], capture_output=True, text=True, check=True)
+    on_screen = [line.rstrip() for line in ESCAPES.sub("", shown).splitlines()]
+    assert on_screen == piped.stdout.splitlines()
+    assert len(on_screen) <= 24
 
 
 def test_no_colours_when_not_wanted(plan: Path) -> None:

@@ -247,6 +247,8 @@ def call(*arguments: object) -> tuple[int, str]:
 REPORTS = (
     [],
     ["--decisions"],
+    ["--findings"],
+    ["--steps", "--fates"],
     ["--all"],
     ["--json"],
     ["--text"],

@@ -232,6 +232,7 @@ CONSTRUCTORS = {
     "compile(budgets)": lambda value: fqfuse.compile(model(), budgets=value),
     "compile(observers)": lambda value: fqfuse.compile(model(), observers=value),
     "convert(plan)": fqfuse.convert,
+    "findings(plan)": fqfuse.findings,
     "convert(target)": lambda value: fqfuse.convert(
         fqfuse.compile(model(), target="onednn-v2"), value
     ),

@@ -19,8 +19,10 @@ from fqfuse.ir.decision import DequantizeFate, QuantizeFate
 from fqfuse.plan.attributes import Eltwise, PrimitiveAttr
 from fqfuse.plan.text import parse_plan
 from fqfuse.report.json import plan_json
+from fqfuse.report.verdict.machine import machine_from
 
 CASES = Path(__file__).parents[1] / "golden" / "report"
+MACHINE = machine_from("flags\t\t: avx512_vnni\n", cores=4, clock=3.0)
 SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encoding="utf-8")
 
 
@@ -28,7 +30,10 @@ SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encod
 def test_document(golden) -> None:
     golden.check(
         json.dumps(
-            plan_json(parse_plan(golden.input)), indent=1, ensure_ascii=False, allow_nan=False
+            plan_json(parse_plan(golden.input), MACHINE),
+            indent=1,
+            ensure_ascii=False,
+            allow_nan=False,
         )
     )
 
@@ -51,17 +56,35 @@ def documented(heading: str) -> list[str]:
 def test_the_keys_are_the_fixed_and_documented_ones(document) -> None:
     assert (
         list(document)
-        == ["schema", "summary", "steps", "fates", "decisions"]
+        == ["schema", "summary", "verdict", "findings", "steps", "fates", "decisions"]
         == documented("## fqfuse.inspect/1")
     )
     assert list(document["summary"]) == documented("`summary`:")
+    assert list(document["verdict"]) == documented("`verdict`:")
+    for finding in document["findings"]:
+        assert list(finding) == documented("An entry of `findings`")
     for step in document["steps"]:
         assert (
             list(step)
-            == ["index", "primitive", "inputs", "outputs", "types", "post_ops", "origin"]
+            == [
+                "index",
+                "primitive",
+                "inputs",
+                "outputs",
+                "types",
+                "scales",
+                "zero_points",
+                "output_scales",
+                "post_ops",
+                "origin",
+            ]
             == documented("An entry of `steps`")
         )
         assert list(step["types"]) == ["inputs", "outputs"]
+        assert all(
+            list(given) == ["values", "mask"]
+            for given in (*step["scales"].values(), *step["zero_points"].values())
+        )
         for op in step["post_ops"]:
             (line,) = [
                 line for line in SCHEMA.splitlines() if line.startswith(f"| `{op['kind']}` |")

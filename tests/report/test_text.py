@@ -24,9 +24,16 @@ from fqfuse.plan.text import parse_plan
 from fqfuse.plan.types import Plan, Step
 from fqfuse.report.json import plan_json
 from fqfuse.report.layout import PIPE, Layout
-from fqfuse.report.text import plan_report, short_report, summary_report
+from fqfuse.report.text import Table, plan_report, short_report, summary_report
 
 PATH = "/encoder/layer.11/attention/self/a_name_that_goes_on_and_on"
+
+
+WITHOUT_DECISIONS = [table for table in Table if table is not Table.DECISIONS]
+
+
+def shown(flags: list[str]) -> list[Table]:
+    return list(Table) if "decisions" in flags else WITHOUT_DECISIONS
 
 
 @pytest.mark.golden("report")
@@ -35,9 +42,7 @@ def test_report(golden, rendered) -> None:
     width, *flags = first.removeprefix("; width=").split()
     layout = PIPE if width == "pipe" else Layout(int(width), 200)
     golden.check(
-        "\n".join(
-            rendered(plan_report(parse_plan(text), layout, decisions="decisions" in flags), layout)
-        )
+        "\n".join(rendered(plan_report(parse_plan(text), layout, tables=shown(flags)), layout))
     )
 
 
@@ -87,7 +92,7 @@ def long_plan(count: int) -> Plan:
 
 def test_a_terminal_folds_what_is_long_and_keeps_what_costs(rendered) -> None:
     layout = Layout(120, 200)
-    lines = rendered(plan_report(long_plan(1000), layout, decisions=True), layout)
+    lines = rendered(plan_report(long_plan(1000), layout), layout)
     assert len(lines) < 800
     assert "    …  800 more: see --all" in lines
     assert "  … 800 more quantizers, none of which cost a step: --all shows them" in lines
@@ -108,7 +113,7 @@ def test_all_rows_fold_nothing(rendered) -> None:
 
 def test_a_pipe_gets_every_row_on_one_line_with_whole_names(rendered) -> None:
     plan = long_plan(300)
-    lines = rendered(plan_report(plan, PIPE, decisions=True), PIPE)
+    lines = rendered(plan_report(plan, PIPE), PIPE)
     for name in plan.outputs + tuple(step.name for step in plan.steps):
         assert sum(f"{name}, {name}/q" in line for line in lines) == 1, "its step"
         assert sum(line.startswith(f"  {name}/q ") for line in lines) == 2, "its two fates"
@@ -138,7 +143,7 @@ def test_names_are_not_taken_for_markup(rendered) -> None:
         fates=(fate,),
         decisions=(decision,),
     )
-    text = "\n".join(rendered(plan_report(plan, PIPE, title=odd, decisions=True), PIPE))
+    text = "\n".join(rendered(plan_report(plan, PIPE, title=odd), PIPE))
     assert text.count(odd) >= 9
     assert text.count("f32[bold,red]") == 3, "input, output, step"
     assert "WITHOUT A FATE" in text, "the dequantize half"
@@ -166,7 +171,7 @@ def test_weighed_says_what_was_weighed_with_the_reasons(rendered) -> None:
         "home of Add", "add7", Outcome.FIRED, "binary costs 2.03 passes", alternatives=homes
     )
     plan = replace(long_plan(2), decisions=(decision, replace(decision, subject="add9")))
-    text = "\n".join(rendered(plan_report(plan, PIPE), PIPE))
+    text = "\n".join(rendered(plan_report(plan, PIPE, tables=[Table.WEIGHED]), PIPE))
     assert (
         "2      home of Add  binary 2.03 < own step 9.14; no sum: the skip is returned by the model"
         in text

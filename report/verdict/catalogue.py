@@ -1,0 +1,552 @@
+"""The kinds of findings: what each looks like, why it costs, and what to change.
+
+A kind has a text for every quantizer that can mend it, in the words of its options; `{names}` stands
+for the layers. Where none can, `no_remedy` says why.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from .remedies import Tool
+
+__all__ = ["CATALOGUE", "Effect", "Gain", "Kind"]
+
+
+class Gain(enum.Enum):
+    """What a change of this kind brings: right numbers, time, some accuracy, or nothing."""
+
+    NUMBERS = "numbers"
+    TIME = "time"
+    ACCURACY = "accuracy"
+    NOTHING = "nothing"
+
+
+class Effect(enum.Enum):
+    """What the remedy does to the steps, besides: floats become codes, and products multiply them."""
+
+    STAY = "they stay"
+    CONVERSIONS_GO = "those that only convert go"
+    ALL_GO = "they go"
+    PRIMITIVES = "they become primitives"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of finding.
+
+    Attributes:
+        code: its name.
+        one, many: what it is, behind a number: `layer in f32`, `layers in f32`.
+        looks: how to see it in the model.
+        why: why that costs, in one sentence.
+        gain: what a change brings.
+        effect: what the remedy does to the steps.
+        no_remedy: why no quantizer mends it; empty where one does.
+        remedies: tool -> what to change, in its own words; `Tool.ANY` where only the words differ.
+    """
+
+    code: str
+    one: str
+    many: str
+    looks: str
+    why: str
+    gain: Gain = Gain.TIME
+    effect: Effect = Effect.STAY
+    no_remedy: str = ""
+    remedies: Mapping[Tool, str] = field(default_factory=dict)
+
+    def remedy(self, tool: Tool) -> tuple[Tool, str]:
+        """What to change, and whose words that is; where no quantizer helps, the sentence why."""
+        if tool in self.remedies:
+            return tool, self.remedies[tool]
+        return Tool.ANY, self.remedies.get(Tool.ANY, self.no_remedy)
+
+
+_STATIC = (
+    "calibrate instead: quantize_static(..., quant_format=QuantFormat.QDQ, "
+    "activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, per_channel=True)"
+)
+
+_KINDS = (
+    Kind(
+        "not-quantized",
+        "layer in a model without quantizers",
+        "layers in a model without quantizers",
+        "The model holds no quantizer.",
+        "nothing in the model says in which range its values lie, so all of it stays f32",
+        remedies={
+            Tool.ANY: (
+                "quantize it with calibration data: nncf.quantize(model, nncf.Dataset(data)), or ONNX "
+                "Runtime's quantize_static(..., per_channel=True)"
+            ),
+        },
+    ),
+    Kind(
+        "absurd-scale",
+        "layer next to a quantizer with an absurd scale",
+        "layers next to quantizers with an absurd scale",
+        "A scale above 1e30 or below 1e-30: a mask adds -3.4e38, and the calibration took that for data.",
+        "one step of its codes is larger than all real values, so they all become 0 there: the "
+        "outputs are garbage",
+        Gain.NUMBERS,
+        remedies={
+            Tool.ORT: (
+                "nodes_to_exclude=[{names}]; or export the mask with -10000 in place of -3.4e38"
+            ),
+            Tool.NNCF: (
+                "ignored_scope=nncf.IgnoredScope(names=[{names}]), model_type=nncf.ModelType.TRANSFORMER; "
+                "or export the mask with -10000 in place of -3.4e38"
+            ),
+            Tool.PYTORCH: (
+                "qconfig_mapping.set_module_name(name, None) for {names}; or export the mask with "
+                "-10000 in place of -3.4e38"
+            ),
+            Tool.ANY: "leave {names} unquantized; or export the mask with -10000 in place of -3.4e38",
+        },
+    ),
+    Kind(
+        "saturated-weights",
+        "layer with saturated weights",
+        "layers with saturated weights",
+        "More than a twentieth of a layer's weights are the largest or smallest code.",
+        "weights beyond the range were cut off, which no later layer can repair",
+        Gain.ACCURACY,
+        remedies={
+            Tool.ORT: "per_channel=True, calibrate_method=CalibrationMethod.MinMax",
+            Tool.NNCF: (
+                "preset=nncf.QuantizationPreset.MIXED, and take weight ranges from the minimum and maximum"
+            ),
+            Tool.PYTORCH: "give the weights PerChannelMinMaxObserver in the qconfig of {names}",
+            Tool.ANY: "take the range of each output channel's weights from their minimum and maximum",
+        },
+    ),
+    Kind(
+        "unused-weight-range",
+        "layer that uses a small part of its weights' range",
+        "layers that use a small part of their weights' range",
+        "One scale serves all weights of a layer, and half of its output channels use less than an "
+        "eighth of the codes.",
+        "one channel with large weights sets the scale for all: the others keep 5 bits or fewer",
+        Gain.ACCURACY,
+        remedies={
+            Tool.ORT: "per_channel=True",
+            Tool.ORT_DYNAMIC: "per_channel=True",
+            Tool.NNCF: "leave target_device and preset at their defaults: weights per channel",
+            Tool.PYTORCH: "give the weights a PerChannelMinMaxObserver in the qconfig of {names}",
+            Tool.ANY: "quantize weights per output channel",
+        },
+    ),
+    Kind(
+        "dead-channels",
+        "layer with dead channels",
+        "layers with dead channels",
+        "More than a tenth of a layer's output channels have no weight but code 0.",
+        "their output is the bias, whatever the input: they were pruned, or the scale of the layer "
+        "rounds them to 0",
+        Gain.ACCURACY,
+        remedies={
+            Tool.ORT: "per_channel=True; if they were pruned, take the channels out of the network",
+            Tool.ORT_DYNAMIC: "per_channel=True; if they were pruned, take the channels out",
+            Tool.PYTORCH: (
+                "give the weights a PerChannelMinMaxObserver; if they were pruned, take the channels out"
+            ),
+            Tool.ANY: (
+                "quantize weights per output channel; if they were pruned, take the channels out of "
+                "the network"
+            ),
+        },
+    ),
+    Kind(
+        "unused-sign",
+        "quantizer that never uses half of its codes",
+        "quantizers that never use half of their codes",
+        "Signed codes with zero point 0 behind a ReLU.",
+        "values behind a ReLU are never negative: half of the codes, one bit of eight, is lost",
+        Gain.ACCURACY,
+        remedies={
+            Tool.ORT: "activation_type=QuantType.QUInt8",
+            Tool.NNCF: "preset=nncf.QuantizationPreset.MIXED",
+            Tool.PYTORCH: "give activations quant_min=0, quant_max=255 and torch.quint8 in the qconfig",
+            Tool.ANY: "quantize what comes out of a ReLU to unsigned codes",
+        },
+    ),
+    Kind(
+        "saturation-without-vnni",
+        "layer that may saturate on this CPU",
+        "layers that may saturate on this CPU",
+        "int8 products on a CPU without VNNI, with weights above 64 next to each other.",
+        "without VNNI the sum of two products of codes is cut to 16 bits: other runtimes give other "
+        "numbers here, and fqfuse computes these layers on NumPy",
+        Gain.ACCURACY,
+        remedies={
+            Tool.ORT: "reduce_range=True",
+            Tool.ORT_DYNAMIC: "reduce_range=True",
+            Tool.NNCF: (
+                "advanced_parameters=nncf.AdvancedQuantizationParameters("
+                "overflow_fix=nncf.OverflowFix.ENABLE)"
+            ),
+            Tool.PYTORCH: 'get_default_qconfig("fbgemm"), whose activations have 7 bits',
+            Tool.ANY: "quantize weights to 7 bits",
+        },
+    ),
+    Kind(
+        "unquantized-recurrence",
+        "recurrent layer in f32",
+        "recurrent layers in f32",
+        "LSTM, GRU or RNN that computes in f32, though its weights or input may be codes.",
+        "no quantizer gives the operator an int8 form: its products run in f32, step by step, and codes "
+        "are decoded in front of it",
+        effect=Effect.PRIMITIVES,
+        remedies={
+            Tool.ORT: (
+                'quantize_dynamic with op_types_to_quantize=["LSTM"] makes a DynamicQuantizeLSTM of an '
+                "LSTM; with quantizers around {names}, fqfuse's --approximate int8-recurrence"
+            ),
+            Tool.NNCF: (
+                "nncf.quantize leaves {names} in f32: export the cell as MatMul, Sigmoid and Tanh, and "
+                "quantize those"
+            ),
+            Tool.ANY: (
+                'ONNX Runtime\'s quantize_dynamic with op_types_to_quantize=["LSTM"]; or export the cell '
+                "as matrix products and activations, and quantize those"
+            ),
+        },
+    ),
+    Kind(
+        "half-float",
+        "step in half or double precision",
+        "steps in half or double precision",
+        "Values of type float16, bfloat16 or double.",
+        "the primitives compute in int8 and f32: each such operator runs on NumPy between casts",
+        effect=Effect.PRIMITIVES,
+        remedies={
+            Tool.ANY: "export the model in float32 before it is quantized (PyTorch: model.float())",
+        },
+    ),
+    Kind(
+        "wide-codes",
+        "step around 16-bit quantizers",
+        "steps around 16-bit quantizers",
+        "A quantizer with more than 256 codes.",
+        "no primitive multiplies 16-bit codes, so they are decoded, and the layer runs in f32",
+        remedies={
+            Tool.ORT: (
+                "activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, and no 16-bit type for "
+                "{names} in TensorQuantOverrides"
+            ),
+            Tool.NNCF: "QuantizationParameters(num_bits=8) for activations and weights, NNCF's default",
+            Tool.PYTORCH: "observers with dtype=torch.quint8 in the qconfig of {names}",
+            Tool.ANY: "quantize to 8 bits in front of {names}",
+        },
+    ),
+    Kind(
+        "per-channel-activation",
+        "step around a per-channel quantizer of activations",
+        "steps around per-channel quantizers of activations",
+        "A quantizer with a scale for each channel on a value that is no weight.",
+        "a product sums over channels, so one factor cannot stand in front of the sum: codes are "
+        "decoded, and the layer runs in f32",
+        effect=Effect.CONVERSIONS_GO,
+        remedies={
+            Tool.ORT: (
+                "per_channel concerns weights only: give the input of {names} one entry in "
+                "TensorQuantOverrides"
+            ),
+            Tool.NNCF: (
+                "in AdvancedQuantizationParameters: activations_quantization_params="
+                "QuantizationParameters(per_channel=False)"
+            ),
+            Tool.PYTORCH: "torch.per_tensor_affine for activations in the qconfig of {names}",
+            Tool.ANY: "quantize the input of {names} per tensor",
+        },
+    ),
+    Kind(
+        "fractional-zero-point",
+        "step around a fractional zero point",
+        "steps around fractional zero points",
+        "A range in which no code is exactly 0: -1 to 1 in 256 levels has zero point 127.5.",
+        "padding needs a code that is exactly 0, and zero points are integers: codes are decoded, and "
+        "the layer runs in f32",
+        effect=Effect.CONVERSIONS_GO,
+        remedies={
+            Tool.NNCF: (
+                "choose ranges that hold 0 on their grid: signed ones from -h to h*127/128, as NNCF's own "
+                "initialization does"
+            ),
+            Tool.ANY: "move the range of the input of {names} so that one code is exactly 0",
+        },
+    ),
+    Kind(
+        "dynamic-quantizer",
+        "range taken at run time",
+        "ranges taken at run time",
+        "DynamicQuantizeLinear, or any quantizer with a computed scale.",
+        "the whole tensor has to be written in f32 and read again for its range before it becomes "
+        "codes",
+        effect=Effect.CONVERSIONS_GO,
+        remedies={
+            Tool.ORT: _STATIC,
+            Tool.ORT_DYNAMIC: _STATIC,
+            Tool.PYTORCH: "a static qconfig (get_default_qconfig) with calibration, no dynamic one",
+            Tool.ANY: "quantize statically, with calibration data",
+        },
+    ),
+    Kind(
+        "f32-embedding",
+        "lookup in a table of f32",
+        "lookups in tables of f32",
+        "Gather from a table of f32 numbers: an embedding that is not quantized, or that was decoded "
+        "beforehand because as many rows are picked as it has.",
+        "four bytes an element are read from the table and handed on",
+        remedies={
+            Tool.ORT: 'op_types_to_quantize with "Gather"; {names} not in nodes_to_exclude',
+            Tool.ORT_DYNAMIC: 'op_types_to_quantize with "Gather"; {names} not in nodes_to_exclude',
+            Tool.PYTORCH: "float_qparams_weight_only_qconfig for the embedding {names}",
+            Tool.ANY: "quantize the table of {names} per tensor to 8 bits",
+        },
+    ),
+    Kind(
+        "f32-product",
+        "convolution or matmul in f32",
+        "convolutions and matmuls in f32",
+        "A convolution or matrix product with an operand that no quantizer gives in codes.",
+        "an operand has no quantizer in front, so it multiplies f32, and what makes that operand "
+        "writes f32",
+        remedies={
+            Tool.ORT: (
+                "take {names} out of nodes_to_exclude; op_types_to_quantize must hold Conv and MatMul, and "
+                "MatMulConstBOnly be False"
+            ),
+            Tool.ORT_DYNAMIC: (
+                'quantize_static; or extra_options={{"MatMulConstBOnly": False}}, which takes ranges at '
+                "run time for {names}, too"
+            ),
+            Tool.NNCF: (
+                "take {names} out of ignored_scope; attention's products: call nncf.quantize without "
+                "model_type=TRANSFORMER, and check accuracy"
+            ),
+            Tool.PYTORCH: "give {names} a qconfig: qconfig_mapping.set_module_name(name, qconfig)",
+            Tool.ANY: "put a quantizer in front of both operands of {names}",
+        },
+    ),
+    Kind(
+        "f32-weights",
+        "layer whose weights have no quantizer",
+        "layers whose weights have no quantizer",
+        "A convolution or matrix product behind codes, with weights in f32 or of more than 8 bits.",
+        "codes are multiplied by codes only: the input is decoded, and the layer runs in f32",
+        remedies={
+            Tool.ORT: "take {names} out of nodes_to_exclude; weight_type=QuantType.QInt8",
+            Tool.NNCF: "take the weights of {names} out of ignored_scope",
+            Tool.PYTORCH: "weight=default_per_channel_weight_observer in the qconfig of {names}",
+            Tool.ANY: "quantize the weights of {names} to 8 bits",
+        },
+    ),
+    Kind(
+        "weights-only",
+        "product of which only the weights are quantized",
+        "products of which only the weights are quantized",
+        "A matrix product of f32 with weights in blocks of codes (MatMulNBits).",
+        "the codes save memory, not arithmetic: they are decoded in front of each product in f32",
+        remedies={
+            Tool.ANY: (
+                "nothing where tokens come one by one, which memory bounds; where many come at once, "
+                "quantize activations as well (quantize_static, nncf.quantize)"
+            ),
+        },
+    ),
+    Kind(
+        "asymmetric-weights",
+        "layer with asymmetric weights",
+        "layers with asymmetric weights",
+        "Weights with a zero point that is not 0, or with several.",
+        "a zero point of weights needs a sum over every window of the input: convolutions take none, "
+        "so the layer runs in f32",
+        remedies={
+            Tool.ORT: 'weight_type=QuantType.QInt8, extra_options={{"WeightSymmetric": True}}',
+            Tool.NNCF: (
+                "weights_quantization_params=QuantizationParameters(mode=QuantizationScheme.SYMMETRIC), "
+                "which is the default"
+            ),
+            Tool.PYTORCH: "torch.per_channel_symmetric for weights in the qconfig of {names}",
+            Tool.ANY: "quantize the weights of {names} symmetrically",
+        },
+    ),
+    Kind(
+        "weights-along-inputs",
+        "layer with scales along its input channels",
+        "layers with scales along their input channels",
+        "Per-channel weights whose axis is not that of the output channels.",
+        "a product sums over input channels, so their factors cannot stand behind the sum: the layer "
+        "runs in f32",
+        remedies={
+            Tool.ORT: (
+                'extra_options={{"QDQOpTypePerChannelSupportToAxis": {{"MatMul": 1, "Conv": 0}}}} for '
+                "{names}"
+            ),
+            Tool.PYTORCH: "ch_axis=0 (ConvTranspose: 1) in the weight observer of {names}",
+            Tool.ANY: "quantize the weights of {names} along their output channels",
+        },
+    ),
+    Kind(
+        "concat-parameters",
+        "part of a layer cut up behind a concatenation",
+        "parts of layers cut up behind a concatenation",
+        "Codes of different sign or scale meet in a concatenation in front of a layer, which becomes one "
+        "layer for each part, with f32 sums between.",
+        "codes with other scales or signs cannot lie side by side, so each part is multiplied by "
+        "itself, and the sum between them is f32",
+        remedies={
+            Tool.ORT: (
+                "activation_type=QuantType.QUInt8 for all, and a quantizer behind the concatenation: "
+                '"Concat" in op_types_to_quantize'
+            ),
+            Tool.NNCF: "preset=nncf.QuantizationPreset.PERFORMANCE: all activations of one sign",
+            Tool.PYTORCH: "one FakeQuantize module, shared by all inputs of the concatenation",
+            Tool.ANY: "give all inputs of the concatenation one scale and zero point",
+        },
+    ),
+    Kind(
+        "code-table",
+        "activation as a table of codes",
+        "activations as tables of codes",
+        "An activation between two quantizers whose arithmetic is a table of 256 entries.",
+        "one byte in, one byte out: a kernel of its own looks it up",
+        Gain.NOTHING,
+        no_remedy="nothing to change: a table costs less than the arithmetic",
+    ),
+    Kind(
+        "fallback",
+        "operator without a primitive",
+        "operators without a primitive",
+        "A step `onnx.<Op>` on f32 numbers or codes.",
+        "no primitive computes it: NumPy does, one core, with f32 in front of it and behind it",
+        effect=Effect.PRIMITIVES,
+        remedies={
+            Tool.ANY: (
+                "export {names} as operators that primitives compute (convolution, matmul, pooling, "
+                "elementwise, softmax, layer norm)"
+            ),
+        },
+    ),
+    Kind(
+        "model-output",
+        "output of the model in f32",
+        "outputs of the model in f32",
+        "f32 that no other step reads.",
+        "the model's caller wants f32",
+        Gain.NOTHING,
+        no_remedy="nothing to change: the model declares this type",
+    ),
+    Kind(
+        "f32-residual",
+        "step that hands f32 to a residual addition",
+        "steps that hand f32 to residual additions",
+        "An addition of two f32 tensors, and the steps that write them.",
+        "the skip has no quantizer, so both sides of the addition are written and read in f32",
+        remedies={
+            Tool.ORT: (
+                'op_types_to_quantize with "Add" (and LayerNormalization); {names} not in nodes_to_exclude'
+            ),
+            Tool.ORT_DYNAMIC: f"{_STATIC}, with the additions",
+            Tool.NNCF: (
+                "take the additions at {names} out of ignored_scope; transformers: without "
+                "model_type=TRANSFORMER, and check accuracy"
+            ),
+            Tool.PYTORCH: "FloatFunctional.add with a qconfig in place of + at {names}",
+            Tool.ANY: "put a quantizer on both inputs of the addition at {names}",
+        },
+    ),
+    Kind(
+        "float-operation",
+        "step around operations in f32",
+        "steps around operations in f32",
+        "Softmax, layer norm, or other arithmetic that reads f32, and the layers that write f32 for it.",
+        "softmax, layer norm, resizing and their like read f32 here: what makes their input writes four "
+        "bytes an element",
+        no_remedy="no quantizer helps: these operations compute in f32, quantized around or not",
+    ),
+    Kind(
+        "quantizer-apart",
+        "quantizer that is a step of its own",
+        "quantizers that are steps of their own",
+        "A quantizer behind f32 that others read as well.",
+        "what stands in front writes f32 for another reader, too, so the codes need a pass of their "
+        "own",
+        effect=Effect.CONVERSIONS_GO,
+        remedies={
+            Tool.NNCF: (
+                "quantize the other readers of {names}, too; transformers: call nncf.quantize without "
+                "model_type=TRANSFORMER, and check accuracy"
+            ),
+            Tool.ORT: "quantize the other readers of {names}, too: take them out of nodes_to_exclude",
+            Tool.PYTORCH: "give the other readers of {names} a qconfig, too",
+            Tool.ANY: "quantize the other readers of {names}, too",
+        },
+    ),
+    Kind(
+        "quantizer-between",
+        "quantizer between a layer and its addition",
+        "quantizers between layers and their additions",
+        "A quantizer on the output of a convolution that only an addition reads.",
+        "the sum is rounded twice: a few instructions for each element, no byte",
+        Gain.NOTHING,
+        no_remedy="nothing to gain: it is fused, and costs registers only",
+    ),
+    Kind(
+        "requantized",
+        "step that only changes scales of codes",
+        "steps that only change scales of codes",
+        "Codes with one scale where a reader needs another one.",
+        "all codes are read and written once more",
+        effect=Effect.ALL_GO,
+        remedies={
+            Tool.ORT: "one quantizer for all readers: no DedicatedQDQPair; equal types on both sides",
+            Tool.NNCF: "preset=nncf.QuantizationPreset.PERFORMANCE: all activations of one sign",
+            Tool.PYTORCH: "share one FakeQuantize module between the readers of {names}",
+            Tool.ANY: "give both sides of {names} one scale and zero point",
+        },
+    ),
+    Kind(
+        "layout-copy",
+        "step that only moves codes",
+        "steps that only move codes",
+        "Concatenations, transpositions and slices of codes.",
+        "each reads and writes its tensor once, one byte an element",
+        effect=Effect.ALL_GO,
+        no_remedy="no quantizer helps: the network moves this data, in codes already",
+    ),
+    Kind(
+        "own-step",
+        "elementwise step on codes",
+        "elementwise steps on codes",
+        "A binary or activation on codes that stands behind a concatenation, or whose input others read.",
+        "no layer in front can take it: the tensor is read and written once more, one byte an element",
+        effect=Effect.ALL_GO,
+        no_remedy="no quantizer helps: the network has arithmetic between its layers, in codes already",
+    ),
+    Kind(
+        "index-arithmetic",
+        "step on indices or masks",
+        "steps on indices or masks",
+        "Operators on integers that are no codes.",
+        "indices, sizes and masks are small, and NumPy computes them",
+        Gain.NOTHING,
+        no_remedy="nothing to change",
+    ),
+    Kind(
+        "other",
+        "step in f32 that fits no kind",
+        "steps in f32 that fit no kind",
+        "What no rule of this catalogue recognizes.",
+        "it writes f32, and no rule here knows why: see --steps and --decisions",
+        no_remedy="unknown: please report the model's structure",
+    ),
+)
+
+CATALOGUE: Mapping[str, Kind] = MappingProxyType({kind.code: kind for kind in _KINDS})
+"""Code -> kind; first what makes numbers wrong, then what takes time."""

@@ -1,0 +1,334 @@
+"""The findings of a plan: what costs most, or makes numbers wrong, with what to change."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from ...errors import InvalidInput
+from ...plan.types import Plan
+from .catalogue import CATALOGUE, Effect, Gain, Kind
+from .estimate import Estimate, Remedied, estimate_of, step_ms
+from .machine import Machine, this_machine
+from .numbers import about_numbers
+from .recognize import claims, is_quantized
+from .remedies import Tool, tool_of
+from .shares import Shares, shares_of
+from .view import View
+from .work import RECURRENT, at_sizes, operator_of, symbols_of
+
+__all__ = ["Finding", "Verdict", "as_data", "findings", "verdict_of"]
+
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
+_QUANTIZING = re.compile(r"(De)?[Qq]uantizeLinear")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Steps of one kind.
+
+    Attributes:
+        kind: of the catalogue.
+        steps: indices of all that belong to it.
+        layers: names in the model of those that it is about, the costliest first.
+        ms, bytes: the estimate of what the remedy saves, or, where there is none, of what these
+            steps cost beyond int8; 0 for what is about numbers.
+        tool: whose words the remedy is in.
+        reasons: why the composer did not multiply codes there, in its own words; may be empty.
+    """
+
+    kind: Kind
+    steps: tuple[int, ...]
+    layers: tuple[str, ...]
+    ms: float
+    bytes: int
+    tool: Tool
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """`6 convolutions and matmuls in f32`."""
+        count = len(self.layers)
+        return f"{count:,} {self.kind.one if count == 1 else self.kind.many}"
+
+    def change(self, names: int | None = None) -> str:
+        """What to change, or why nothing helps.
+
+        Args:
+            names: at most so many layers are named; None: all.
+        """
+        _, text = self.kind.remedy(self.tool)
+        shown = [repr(layer) for layer in self.layers[:names]]
+        left = ", ..." if names is not None and len(self.layers) > names else ""
+        return (
+            text.replace("{names}", ", ".join(shown) + left).replace("{{", "{").replace("}}", "}")
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a plan costs on a machine, and why.
+
+    Attributes:
+        machine: the machine.
+        quantized: the model holds quantizers, or codes.
+        shares: of the arithmetic in int8, and of the bytes between steps in f32.
+        estimate: of a whole run.
+        symbols: sizes that were taken for 1.
+        findings: wrong numbers in front, then time by the estimated gain, the largest first, then
+            accuracy, and what costs nothing.
+    """
+
+    machine: Machine
+    quantized: bool
+    shares: Shares
+    estimate: Estimate
+    symbols: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[dict[str, Any]]:
+    """What costs most in a plan or makes its numbers wrong, as `fqfuse inspect` tells it.
+
+    Args:
+        plan: the plan.
+        sizes: of what the model leaves open, such as `{"sequence_length": 128}`; others count as 1.
+
+    Returns:
+        One dictionary a finding, the most important first, with the keys of docs/json-schema.md:
+        `code`, `what`, `why`, `reasons`, `gain`, `remedy`, `change`, `tool`, `layers`, `steps`, `bytes`,
+        `ms`. Times are
+        estimates for this machine, not measurements.
+
+    Raises:
+        InvalidInput: it is no plan, or has no such size.
+    """
+    if not isinstance(plan, Plan):
+        raise InvalidInput(
+            f"a {type(plan).__name__} is no plan",
+            hint="give what fqfuse.compile or fqfuse.load_plan returned",
+        )
+    return [as_data(finding) for finding in verdict_of(plan, sizes=sizes).findings]
+
+
+def as_data(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data."""
+    return {
+        "code": finding.kind.code,
+        "what": finding.what,
+        "why": finding.kind.why,
+        "reasons": list(finding.reasons),
+        "gain": finding.kind.gain.value,
+        "remedy": not finding.kind.no_remedy,
+        "change": finding.change(),
+        "tool": finding.kind.remedy(finding.tool)[0].value,
+        "layers": list(finding.layers),
+        "steps": list(finding.steps),
+        "bytes": finding.bytes,
+        "ms": float(f"{finding.ms:.4g}"),
+    }
+
+
+def verdict_of(
+    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = _NO_SIZES
+) -> Verdict:
+    """The verdict on a plan.
+
+    Args:
+        plan: any plan.
+        machine: what it is estimated for; None: this one.
+        sizes: of what the model leaves open; what is not in it counts as 1.
+
+    Raises:
+        InvalidInput: the model has no such size, or it is none.
+    """
+    machine = machine or this_machine()
+    symbols = symbols_of(plan)
+    _check_sizes(sizes, symbols)
+    plan = at_sizes(plan, sizes)
+    view = View(plan)
+    estimate = estimate_of(plan, machine)
+    return Verdict(
+        machine,
+        is_quantized(view),
+        shares_of(plan, view),
+        estimate,
+        tuple(name for name in symbols if name not in sizes),
+        _findings(view, machine, estimate),
+    )
+
+
+def _check_sizes(sizes: object, symbols: Sequence[str]) -> None:
+    if not isinstance(sizes, Mapping):
+        raise InvalidInput(
+            f"sizes are given as a {type(sizes).__name__}", hint='give sizes={"name": 128}'
+        )
+    for name, size in sizes.items():
+        if name not in symbols:
+            known = ", ".join(symbols) or "none: all of its sizes are fixed"
+            raise InvalidInput(
+                f"the inputs have no size {name!r}", hint=f"the sizes that are open: {known}"
+            )
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise InvalidInput(
+                f"{size!r} is no size of {name!r}", hint="give a whole number of 1 or more"
+            )
+
+
+def _findings(view: View, machine: Machine, now: Estimate) -> tuple[Finding, ...]:
+    tool = tool_of(view.plan)
+    found = [
+        Finding(
+            CATALOGUE[code],
+            steps,
+            _around(view, steps) if code == "absurd-scale" else _layers(view, steps),
+            0.0,
+            0,
+            tool,
+        )
+        for code, steps in about_numbers(view, machine).items()
+    ]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, code in claims(view).items():
+        groups[code].append(index)
+    for code, steps in groups.items():
+        found.append(_timed(view, machine, now, CATALOGUE[code], steps, tool))
+    gains = list(Gain)
+    order = {code: place for place, code in enumerate(CATALOGUE)}
+    return tuple(
+        sorted(
+            found,
+            key=lambda item: (
+                gains.index(item.kind.gain),
+                -round(item.ms, 6),
+                order[item.kind.code],
+            ),
+        )
+    )
+
+
+def _timed(
+    view: View, machine: Machine, now: Estimate, kind: Kind, steps: Sequence[int], tool: Tool
+) -> Finding:
+    ms, saved = 0.0, 0
+    if kind.gain is Gain.TIME:
+        after = estimate_of(view.plan, machine, _remedied(view, kind, steps))
+        ms, saved = max(0.0, now.ms - after.ms), max(0, now.bytes - after.bytes)
+    costs = {index: step_ms(view.plan, index, machine) for index in steps}
+    core = _core(view, kind, steps)
+    reasons = dict.fromkeys(reason for index in core for reason in view.refusals(index))
+    return Finding(kind, tuple(steps), _layers(view, core, costs), ms, saved, tool, tuple(reasons))
+
+
+def _remedied(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
+    """The plan with floats of these steps as codes, and with what the kind's effect says."""
+    written = {value for index in steps for value in view.floats_written(index)}
+    weights = {
+        value
+        for index in steps
+        for role, value in view.steps[index].args
+        if view.is_constant(value) and view.is_float(value) and role != "bias"
+    }
+    converting = [
+        index
+        for index in steps
+        if not _multiplies(view, index)
+        and not view.is_view(index)
+        and view.steps[index].primitive not in {"softmax", "layer_normalization", "pooling"}
+    ]
+    gone = {Effect.CONVERSIONS_GO: converting, Effect.ALL_GO: list(steps)}.get(kind.effect, [])
+    products = [index for index in steps if _multiplies(view, index)]
+    primitives = steps if kind.effect is Effect.PRIMITIVES else ()
+    return Remedied(
+        frozenset(written | weights), frozenset(products), frozenset(gone), frozenset(primitives)
+    )
+
+
+def _is_f32_product(view: View, index: int) -> bool:
+    return view.is_product(index) and not view.in_int8(index)
+
+
+def _is_recurrent(view: View, index: int) -> bool:
+    return operator_of(view.steps[index]) in RECURRENT
+
+
+def _multiplies(view: View, index: int) -> bool:
+    return view.is_product(index) or _is_recurrent(view, index)
+
+
+def _takes_a_range(view: View, index: int) -> bool:
+    return operator_of(view.steps[index]) == "DynamicRange"
+
+
+def _does_something(view: View, index: int) -> bool:
+    return not view.is_view(index)
+
+
+def _stores_codes(view: View, index: int) -> bool:
+    return not view.floats_written(index)
+
+
+_CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
+    {
+        "f32-weights": _is_f32_product,
+        "weights-only": _is_f32_product,
+        "asymmetric-weights": _is_f32_product,
+        "weights-along-inputs": _is_f32_product,
+        "f32-product": _is_f32_product,
+        "not-quantized": _multiplies,
+        "unquantized-recurrence": _is_recurrent,
+        "dynamic-quantizer": _takes_a_range,
+        "fallback": View.is_foreign,
+        "quantizer-apart": _stores_codes,
+    }
+)
+"""Code -> which of its steps it is about; for the others, all that are no views."""
+
+
+def _core(view: View, kind: Kind, steps: Sequence[int]) -> Sequence[int]:
+    """The steps that a finding is about: not those that only feed them, or move their data."""
+    wanted = _CORES.get(kind.code, _does_something)
+    found = [index for index in steps if wanted(view, index)]
+    return found or steps
+
+
+def _layers(
+    view: View, steps: Sequence[int], costs: Mapping[int, float] | None = None
+) -> tuple[str, ...]:
+    """The model's names of steps, each once, the costliest first: each step by its first node that is
+    no quantizer, if it has one.
+    """
+    ordered = sorted(steps, key=lambda index: -(costs or {}).get(index, 0.0))  # stable
+    return _without_quantizers(next(iter(_plain(view, index))) for index in ordered)
+
+
+def _around(view: View, steps: Sequence[int]) -> tuple[str, ...]:
+    """The nodes next to the last quantizer of each step: what it quantizes, and who reads that."""
+    names: list[str] = []
+    for index in steps:
+        names.append(_plain(view, index)[-1])
+        inside = [name for name in view.steps[index].origin if name in view.plan.quantizers]
+        names += [
+            fate.consumer
+            for fate in view.plan.fates
+            if inside and fate.quantizer == inside[-1] and fate.consumer
+        ]
+    return _without_quantizers(names)
+
+
+def _plain(view: View, index: int) -> list[str]:
+    """The nodes of a step that are no quantizers; where there is none, whatever it has."""
+    step = view.steps[index]
+    nodes = [name for name in step.origin if name not in view.plan.quantizers]
+    names = nodes or list(step.origin) or [step.name]
+    return [name for name in names if not _QUANTIZING.search(name)] or names
+
+
+def _without_quantizers(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name once; quantizers only where there is nothing else."""
+    found = list(dict.fromkeys(names))
+    return tuple([name for name in found if not _QUANTIZING.search(name)] or found)

@@ -1,0 +1,161 @@
+"""Findings about numbers rather than time: what scales and constant weights tell without any data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from ...ir.ops.spec import Array
+from ...ir.types import DType
+from ...onednn.saturation import pairs_fit
+from ...plan.attributes import DepthwiseConv, Eltwise, Sum
+from ...plan.types import Step
+from .machine import Machine
+from .view import View
+
+__all__ = ["about_numbers"]
+
+_ABSURD = 1e30
+_SATURATED = 0.05  # of a layer's weights
+_DEAD = 0.1  # of a layer's output channels
+_UNUSED = 16  # codes on either side of the zero point: an eighth of the range
+_MANY = 0.5  # of the output channels
+_MIDDLE = {DType.S8: 0.0, DType.U8: 128.0}
+_ENOUGH = 64  # weights, below which shares say nothing
+
+Finder = Callable[[View], Iterable[int]]
+
+
+def about_numbers(view: View, machine: Machine) -> dict[str, tuple[int, ...]]:
+    """Code -> the steps that it concerns; kinds that nothing is of are left out."""
+    finders = {**_FINDERS, **({} if machine.exact_int8 else _WITHOUT_VNNI)}
+    found = {code: tuple(sorted(set(finder(view)))) for code, finder in finders.items()}
+    return {code: steps for code, steps in found.items() if steps}
+
+
+def absurd_scales(view: View) -> Iterator[int]:
+    """Steps that write or decode codes by a scale that no data has."""
+    for index, step in enumerate(view.steps):
+        if any(map(_is_absurd, _scales(view, step))):
+            yield index
+
+
+def _is_absurd(scale: float) -> bool:
+    return abs(scale) >= _ABSURD or 0 < abs(scale) <= 1 / _ABSURD
+
+
+def _scales(view: View, step: Step) -> Iterator[float]:
+    for value in (*step.outputs, *step.inputs):
+        type_ = view.type(value) if value else None
+        if type_ is not None and type_.quant is not None:
+            yield from type_.quant.scale
+    for scale in step.attr.scales.values():
+        yield from scale.values
+    rounds = any(isinstance(op, Eltwise) and op.algorithm == "round" for op in step.attr.post_ops)
+    for op in step.attr.post_ops:
+        if isinstance(op, Sum):
+            yield op.scale
+        elif isinstance(op, Eltwise) and op.algorithm == "linear" and rounds:
+            yield op.alpha  # without a rounding it is the mask's own arithmetic
+        elif isinstance(op, DepthwiseConv):
+            yield from (*op.weights_scale.values, *op.dst_scale.values)
+
+
+def saturated_weights(view: View) -> Iterator[int]:
+    """Products many of whose weights are the largest code or the smallest one."""
+    for index, codes in _weights(view):
+        # each channel that sets its own scale has one such weight: those are meant to be there
+        ends = np.abs(codes.astype(np.int16)) >= 127
+        rows = _channels_first(view.steps[index], ends)
+        beyond = int(ends.sum()) - int(rows.any(axis=1).sum())
+        if codes.size >= _ENOUGH and beyond > _SATURATED * codes.size:
+            yield index
+
+
+def dead_channels(view: View) -> Iterator[int]:
+    """Products with output channels all of whose weights are 0."""
+    for index, codes in _weights(view):
+        rows = _channels_first(view.steps[index], _centred(view.steps[index], codes))
+        if codes.size >= _ENOUGH and (~rows.any(axis=1)).mean() > _DEAD:
+            yield index
+
+
+def unused_weight_range(view: View) -> Iterator[int]:
+    """Products with one scale, most of whose channels reach a small part of the codes only."""
+    for index, codes in _weights(view):
+        step = view.steps[index]
+        scale = step.attr.scales.get("weights")
+        if scale is None or len(scale.values) > 1 or codes.size < _ENOUGH:
+            continue
+        reach = np.abs(_channels_first(step, _centred(step, codes))).max(axis=1)
+        if len(reach) > 1 and (reach < _UNUSED).mean() > _MANY:
+            yield index
+
+
+def unused_sign(view: View) -> Iterator[int]:
+    """Steps that store what is never negative in codes whose zero point is the middle one."""
+    for index, step in enumerate(view.steps):
+        type_ = view.type(step.outputs[0]) if step.outputs else None
+        quant = None if type_ is None else type_.quant
+        middle = _MIDDLE.get(type_.dtype) if type_ is not None else None
+        if quant is None or middle is None or quant.zero_point != (middle,):
+            continue
+        ops = [op for op in step.attr.post_ops if not _keeps_sign(op)]
+        last = ops[-1] if ops else None
+        if isinstance(last, Eltwise) and last.algorithm == "relu" and last.alpha == 0:
+            yield index
+
+
+def _keeps_sign(op: object) -> bool:
+    return isinstance(op, Eltwise) and (
+        op.algorithm == "round"
+        or (op.algorithm == "linear" and op.alpha > 0 and op.beta == 0)
+        or (op.algorithm.startswith("clip") and op.alpha < 0)
+    )
+
+
+def may_saturate(view: View) -> Iterator[int]:
+    """int8 products two of whose neighbouring weights may leave 16 bits with the largest codes."""
+    for index, codes in _weights(view):
+        if view.in_int8(index) and not pairs_fit(codes, _pairs_along(view.steps[index], codes)):
+            yield index
+
+
+def _pairs_along(step: Step, codes: Array) -> int:
+    return codes.ndim - 2 if step.primitive == "matmul" else 1
+
+
+def _weights(view: View) -> Iterator[tuple[int, npt.NDArray[np.int8]]]:
+    """Products and their constant s8 weights."""
+    for index, step in enumerate(view.steps):
+        codes = view.plan.constants.get(step.arg("weights") or "")
+        if codes is None or codes.dtype != np.int8 or codes.ndim < 2 or not codes.size:
+            continue
+        if view.is_product(index):
+            yield index, codes.astype(np.int8, copy=False)
+
+
+def _centred(step: Step, codes: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
+    zero = step.attr.zero_points.get("weights")
+    return codes.astype(np.int32) - np.int32(zero.values[0] if zero is not None else 0)
+
+
+def _channels_first(step: Step, weights: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """[output channels, the rest]; with groups, those of a deconvolution within a group."""
+    axis = {"convolution": 0, "deconvolution": 1}.get(step.primitive, weights.ndim - 1)
+    return np.moveaxis(weights, axis, 0).reshape(weights.shape[axis], -1)
+
+
+_FINDERS: Mapping[str, Finder] = MappingProxyType(
+    {
+        "absurd-scale": absurd_scales,
+        "saturated-weights": saturated_weights,
+        "unused-weight-range": unused_weight_range,
+        "dead-channels": dead_channels,
+        "unused-sign": unused_sign,
+    }
+)
+_WITHOUT_VNNI: Mapping[str, Finder] = MappingProxyType({"saturation-without-vnni": may_saturate})

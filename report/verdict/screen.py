@@ -1,0 +1,243 @@
+"""The first screen of `inspect`: the answer, three numbers, and what to change; 80 columns wide, the
+same in a pipe.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text as RichText
+
+from ...errors import printable
+from ...plan.types import Plan
+from ..layout import Layout, Text, heading
+from ..notation import bytes_text, count_text, middle_cut, title_text
+from .catalogue import Gain
+from .findings import Finding, Verdict
+from .remedies import Tool
+from .shares import Shares, share_text
+
+__all__ = ["WIDTH", "findings_report", "is_shown", "verdict_report"]
+
+WIDTH = 80
+_SHOWN = 5
+_NOTABLE = 0.02  # of the estimated time, or
+_NOTABLE_BYTES = 0.1  # of the bytes read and written
+_WITHOUT_REMEDY = 0.05
+_LABEL = 7
+_ONE_NAME = 56
+_NAMES = 3
+_UNSPECIFIC = "f32-product"  # whose reasons are several: other kinds are one reason each
+_TIED = "\u00a0"  # a blank at which no line ends
+_UNITS = re.compile(r"(?<=\d )(ms|%|GHz|GiB|MiB|KiB|bytes|cores?)(?![\w])")
+
+
+def verdict_report(
+    plan: Plan, verdict: Verdict, layout: Layout, *, title: str = ""
+) -> RenderableType:
+    """The verdict, and the findings that matter most.
+
+    Args:
+        plan, verdict: the plan, and the verdict on it.
+        layout: the room there is; lines end at 80 columns, or where the terminal does.
+        title: stands in front; the plan's name if empty.
+    """
+    width = min(layout.width or WIDTH, WIDTH)
+    shown = [finding for finding in verdict.findings if is_shown(finding, verdict)][:_SHOWN]
+    parts: list[RenderableType] = [_heading(plan, title)]
+    parts += _paragraph(_answer(verdict, shown), width, 2, _answer_style(shown))
+    parts += [Text(), *_numbers(plan, verdict, width)]
+    for number, finding in enumerate(shown, 1):
+        parts += [Text(), *_finding(finding, verdict, width, number)]
+    left = len(verdict.findings) - len(shown)
+    more = (
+        f"--findings lists {left} more {'kind' if left == 1 else 'kinds'} that cost little or nothing; "
+        if left
+        else ""
+    )
+    parts += [
+        Text(),
+        *_paragraph(
+            f"{more}--totals, --steps, --fates, --decisions and --weighed show the tables.",
+            width,
+            2,
+            "dim",
+        ),
+    ]
+    return Group(*parts)
+
+
+def findings_report(
+    plan: Plan, verdict: Verdict, layout: Layout, *, title: str = ""
+) -> RenderableType:
+    """Every finding, with all of its layers, one a line; in a pipe their names are whole."""
+    width = min(layout.width or WIDTH, WIDTH)
+    parts: list[RenderableType] = [_heading(plan, title)]
+    for number, finding in enumerate(verdict.findings, 1):
+        room = None if layout.width is None else width - 3 - _LABEL
+        parts += [Text(), *_finding(finding, verdict, width, number, room)]
+    if not verdict.findings:
+        parts += _paragraph("No findings: nothing here writes f32 or runs outside int8.", width, 2)
+    return Group(*parts)
+
+
+def is_shown(finding: Finding, verdict: Verdict) -> bool:
+    """True of a finding that belongs on the first screen: numbers may be wrong, or it takes a
+    notable share of the estimated time or bytes.
+    """
+    if finding.kind.gain is not Gain.TIME:
+        return finding.kind.gain is not Gain.NOTHING
+    time = finding.ms / verdict.estimate.ms if verdict.estimate.ms else 0.0
+    moved = finding.bytes / verdict.estimate.bytes if verdict.estimate.bytes else 0.0
+    least = _WITHOUT_REMEDY if finding.kind.no_remedy else _NOTABLE
+    return time >= least or moved >= _NOTABLE_BYTES
+
+
+# -- the answer ------------------------------------------------------------------------------------
+
+
+def _heading(plan: Plan, title: str) -> RichText:
+    done = "converted" if "converted" in plan.options else "compiled"
+    name = title or title_text(plan.name) or "(a model without a name)"
+    return heading(name, f"{done} for {plan.target}")
+
+
+def _answer(verdict: Verdict, shown: Sequence[Finding]) -> str:
+    wrong = [finding for finding in shown if finding.kind.gain is Gain.NUMBERS]
+    state = _state(verdict.shares) if verdict.quantized else "The model is not quantized."
+    warning = f"The outputs are probably garbage: {wrong[0].what}. " if wrong else ""
+    return f"{warning}{state} {_outlook(verdict, shown)}"
+
+
+def _state(shares: Shares) -> str:
+    f32 = f"{share_text(shares.f32_between, shares.between)} of the bytes between steps are f32"
+    if not shares.macs:
+        return f"There are no products; {f32}." if shares.between else "There are no products."
+    if shares.int8_macs == shares.macs and not shares.f32_between:
+        return "All multiply-adds run in int8, and no step hands f32 to another."
+    return f"{share_text(shares.int8_macs, shares.macs)} of the multiply-adds run in int8; {f32}."
+
+
+def _outlook(verdict: Verdict, shown: Sequence[Finding]) -> str:
+    useful = [
+        finding
+        for finding in shown
+        if finding.kind.gain is Gain.TIME and not finding.kind.no_remedy
+    ]
+    if not useful:
+        if any(finding.kind.gain is Gain.ACCURACY for finding in shown):
+            return "Some accuracy may be lost, see below."
+        wrong = any(finding.kind.gain is Gain.NUMBERS for finding in shown)
+        return "" if wrong else "Nothing in the quantization would make it notably faster."
+    best = max(useful, key=lambda finding: finding.ms)
+    what = "One change" if len(useful) == 1 else f"{len(useful)} changes help; the first"
+    return f"{what} may save {_ms(best.ms)} of {_ms(verdict.estimate.ms)} ms."
+
+
+def _answer_style(shown: Sequence[Finding]) -> str:
+    if any(finding.kind.gain is Gain.NUMBERS for finding in shown):
+        return "bold red"
+    return "bold yellow" if any(not finding.kind.no_remedy for finding in shown) else "bold green"
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
+    steps, shares = count_text(len(plan.steps), "step"), verdict.shares
+    rows = [
+        ("multiply-adds", shares.arithmetic),
+        ("between steps", f"{shares.handed_on} ({steps})"),
+        (
+            "time",
+            (
+                f"{_ms(verdict.estimate.ms)} ms a run at the peak rates of "
+                f"{verdict.machine.description}: an estimate, not a measurement"
+            ),
+        ),
+    ]
+    if verdict.symbols:
+        names = middle_cut(", ".join(map(printable, verdict.symbols)), _ONE_NAME)
+        rows.append(
+            ("sizes", f"taken for 1, because the model leaves them open (--size NAME=N): {names}")
+        )
+    for label, text in rows:
+        yield from _labelled(label, text, width, 2, len("between steps") + 2)
+
+
+def _ms(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:.0f}"
+
+
+# -- findings --------------------------------------------------------------------------------------
+
+
+def _finding(
+    finding: Finding, verdict: Verdict, width: int, number: int, names: int | None = 0
+) -> Iterator[RichText]:
+    style = {Gain.NUMBERS: "bold red", Gain.NOTHING: "bold"}.get(finding.kind.gain, "bold yellow")
+    head = f"{number}  {finding.what}"
+    gain = _gain(finding, verdict)
+    if len(head) + len(gain) + 3 <= width:
+        yield Text.assemble((head, style), (f"   {gain}", "dim"))
+    else:
+        yield from _paragraph(head, width, 0, style)
+        yield Text(f"   {gain}", style="dim")
+    if names == 0:
+        yield from _labelled("at", _layers(finding), width, 3, _LABEL)
+    for place, layer in enumerate(finding.layers if names != 0 else ()):
+        word = "" if place else "at"
+        yield Text.assemble((f"   {word:<{_LABEL}}", "dim"), middle_cut(printable(layer), names))
+    yield from _labelled("why", f"{finding.kind.why} ({finding.kind.code})", width, 3, _LABEL)
+    if finding.reasons and finding.kind.code == _UNSPECIFIC:
+        yield from _labelled("found", "; ".join(finding.reasons), width, 3, _LABEL)
+    tool, _ = finding.kind.remedy(finding.tool)
+    change = printable(finding.change(_NAMES))
+    spoken = "" if tool is Tool.ANY else f"{tool.value}: "
+    yield from _labelled("change", f"{spoken}{change}", width, 3, _LABEL, "green")
+
+
+def _gain(finding: Finding, verdict: Verdict) -> str:
+    if finding.kind.gain is Gain.NUMBERS:
+        return "makes outputs wrong"
+    if finding.kind.gain is Gain.ACCURACY:
+        return "costs accuracy"
+    if finding.kind.gain is Gain.NOTHING or not finding.ms:
+        return "costs nothing to speak of"
+    verb = "costs" if finding.kind.no_remedy else "saves"
+    moved = f", {bytes_text(finding.bytes)}" if finding.bytes else ""
+    return f"{verb} about {_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"
+
+
+def _layers(finding: Finding) -> str:
+    first = middle_cut(printable(finding.layers[0]), _ONE_NAME)
+    left = len(finding.layers) - 1
+    return f"{first} and {left:,} more" if left else first
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
+
+def _labelled(
+    label: str, text: str, width: int, indent: int, room: int, style: str = ""
+) -> Iterator[RichText]:
+    lines = _wrapped(text, width - indent - room)
+    for number, line in enumerate(lines):
+        word = label if not number else ""
+        yield Text.assemble((f"{' ' * indent}{word:<{room}}", "dim"), (line, style))
+
+
+def _paragraph(text: str, width: int, indent: int, style: str = "") -> list[RichText]:
+    return [
+        Text(f"{' ' * indent}{line}", style=style)
+        for line in _wrapped(text.strip(), width - indent)
+    ]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    tied = _UNITS.sub(f"{_TIED}\\g<0>", text).replace(f" {_TIED}", _TIED)
+    lines = textwrap.wrap(tied, max(width, 20), break_on_hyphens=False) or [""]
+    return [line.replace(_TIED, " ") for line in lines]

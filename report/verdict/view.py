@@ -1,0 +1,177 @@
+"""A plan as a graph: who writes a value, who reads it, and what lies behind steps that only move
+data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ...ir.decision import Outcome
+from ...ir.types import TensorType
+from ...plan.arguments import SOURCE_AT_RUN_TIME
+from ...plan.attributes import OPERANDS
+from ...plan.types import Plan, Step
+from .work import MOVES, PRODUCTS, VIEWS, multiplies_codes, operator_of
+
+Item = TypeVar("Item")
+
+__all__ = ["Reading", "View"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A step reads a value: as an argument (`src`, `weights` ...), or in a post-op (`sum`,
+    `binary add` ...).
+    """
+
+    step: int
+    role: str
+
+
+class View:
+    """What can be asked of a plan.
+
+    Args:
+        plan: the plan.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.steps = plan.steps
+        self.producer = {
+            value: index for index, step in enumerate(plan.steps) for value in step.outputs if value
+        }
+        self._refused: dict[str, list[str]] = {}
+        for decision in plan.decisions:
+            if decision.outcome is Outcome.REFUSED and decision.rule.endswith(" in int8"):
+                self._refused.setdefault(decision.subject, []).append(decision.reason)
+        self.readers: dict[str, list[Reading]] = {}
+        for index, step in enumerate(plan.steps):
+            for value, role in _read(step):
+                self.readers.setdefault(value, []).append(Reading(index, role))
+        self._behind, self._in_front = self._look_ahead(), self._look_back()
+
+    def type(self, value: str) -> TensorType | None:
+        """The type of a value, or None where the plan does not say it."""
+        return self.plan.find(value)
+
+    def is_float(self, value: str) -> bool:
+        """True of a value in f32, or another floating-point type."""
+        type_ = self.type(value)
+        return type_ is not None and type_.dtype.is_float
+
+    def is_code(self, value: str) -> bool:
+        """True of a value of 8-bit codes."""
+        type_ = self.type(value)
+        return type_ is not None and type_.dtype.is_code
+
+    def is_constant(self, value: str) -> bool:
+        """True of a constant."""
+        return value in self.plan.constants
+
+    def floats_written(self, index: int) -> list[str]:
+        """The floating-point values that a step writes."""
+        return [value for value in self.steps[index].outputs if value and self.is_float(value)]
+
+    def floats_read(self, index: int) -> list[str]:
+        """The floating-point values, not constants, that a step reads as arguments."""
+        return [
+            value
+            for role, value in self.steps[index].args
+            if role not in SOURCE_AT_RUN_TIME
+            and self.is_float(value)
+            and not self.is_constant(value)
+        ]
+
+    def is_product(self, index: int) -> bool:
+        """True of a convolution or matrix product."""
+        return operator_of(self.steps[index]) in PRODUCTS
+
+    def in_int8(self, index: int) -> bool:
+        """True where a step computes on 8-bit codes."""
+        return multiplies_codes(self.plan, self.steps[index])
+
+    def refusals(self, index: int) -> list[str]:
+        """Why the composer did not multiply codes at the nodes of a step; empty where it did."""
+        names = self.steps[index].origin
+        return [reason for name in names for reason in self._refused.get(name, ())]
+
+    def in_int8_source(self, index: int) -> bool:
+        """True where the first argument of a step is codes."""
+        step = self.steps[index]
+        return bool(step.args) and self.is_code(step.args[0][1])
+
+    def is_foreign(self, index: int) -> bool:
+        """True of a step that runs as the ONNX operator itself."""
+        return self.steps[index].primitive.startswith("onnx.")
+
+    def is_move(self, index: int) -> bool:
+        """True of a step that only moves data."""
+        step = self.steps[index]
+        picks = operator_of(step) == "Gather" and bool(step.args)
+        return step.primitive in MOVES or (picks and not self.is_constant(step.args[0][1]))
+
+    def is_view(self, index: int) -> bool:
+        """True of a step that moves no data at all."""
+        return self.steps[index].primitive in VIEWS
+
+    def behind(self, value: str) -> tuple[Reading, ...]:
+        """Who reads a value, looking through steps that only move it."""
+        return self._behind.get(value, ())
+
+    def in_front(self, value: str) -> tuple[int, ...]:
+        """The steps that computed a value, looking through steps that only move it."""
+        return self._in_front.get(value, ())
+
+    def _look_ahead(self) -> dict[str, tuple[Reading, ...]]:
+        found: dict[str, tuple[Reading, ...]] = {}
+        for value in (
+            *(v for step in reversed(self.steps) for v in step.outputs),
+            *self.plan.inputs,
+        ):
+            parts = [
+                found.get(output, ())
+                for reading in self.readers.get(value, ())
+                if self.is_move(reading.step)
+                for output in self.steps[reading.step].outputs
+            ]
+            own = tuple(item for item in self.readers.get(value, ()) if not self.is_move(item.step))
+            found[value] = _joined(own, *parts)
+        return found
+
+    def _look_back(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {}
+        for index, step in enumerate(self.steps):
+            own = () if self.is_move(index) else (index,)
+            given = [found.get(name, ()) for _, name in step.args] if self.is_move(index) else []
+            found.update(dict.fromkeys(step.outputs, _joined(own, *given)))
+        return found
+
+    def readings(self, index: int) -> list[Reading]:
+        """Who reads the floats that a step writes, looking through moves."""
+        return [reading for value in self.floats_written(index) for reading in self.behind(value)]
+
+    def between(self) -> Iterator[str]:
+        """Values that one step writes and another reads; a view of memory does not count anew."""
+        for value, index in self.producer.items():
+            if value in self.readers and not self.is_view(index):
+                yield value
+
+
+def _joined(*parts: tuple[Item, ...]) -> tuple[Item, ...]:
+    """All items, each once; of one part the part itself, so that long chains of moves share it."""
+    filled = [part for part in parts if part]
+    if len(filled) == 1:
+        return filled[0]
+    return tuple(dict.fromkeys(item for part in filled for item in part))
+
+
+def _read(step: Step) -> Iterator[tuple[str, str]]:
+    yield from ((value, role) for role, value in step.args)
+    for op in step.attr.post_ops:
+        for field in OPERANDS[type(op)]:
+            value = getattr(op, field)
+            if value:
+                yield value, f"{op.kind} {getattr(op, 'algorithm', '')}".strip()

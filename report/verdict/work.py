@@ -1,0 +1,192 @@
+"""The work of a step: multiply-adds, bytes, and the types that it computes in.
+
+All of it follows from the plan's types. A size that is known at run time only counts as 1, or as the
+caller says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ...ir.ops import dims
+from ...ir.types import Dim, DType, TensorType
+from ...plan.attributes import DepthwiseConv
+from ...plan.types import Plan, Step, runs_in_int8
+
+__all__ = [
+    "MOVES",
+    "PRODUCTS",
+    "RECURRENT",
+    "VIEWS",
+    "Work",
+    "at_sizes",
+    "bytes_of",
+    "elements_of",
+    "multiplies_codes",
+    "operator_of",
+    "symbols_of",
+    "work_of",
+]
+
+VIEWS = frozenset(
+    f"onnx.{op}" for op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape")
+)
+"""Steps that move no data: another shape of the same memory."""
+
+MOVES = (
+    VIEWS
+    | frozenset(
+        f"onnx.{op}"
+        for op in ("Transpose", "Slice", "Split", "Concat", "Expand", "Tile", "Pad", "DepthToSpace")
+    )
+    | {"onnx.SpaceToDepth", "concat", "shuffle"}
+)
+"""Steps that only move what others computed."""
+
+_MATMULS = frozenset({"MatMul", "MatMulBlocks"})
+
+PRODUCTS = _MATMULS | {"Conv", "ConvTranspose"}
+"""Operators with weights, convolutions and matrix products."""
+
+RECURRENT = frozenset({"LSTM", "GRU", "RNN", "AUGRU", "DynamicQuantizeLSTM"})
+"""Operators with two matrix products in each step of a sequence."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one step does in a run.
+
+    Attributes:
+        macs: multiply-adds of convolutions, matrix products and recurrences; 0 for what is computed
+            element by element.
+        int8: it multiplies 8-bit codes.
+        read, written: bytes, weights and what post-ops read included; 0 for a view.
+    """
+
+    macs: int
+    int8: bool
+    read: int
+    written: int
+
+    @property
+    def bytes(self) -> int:
+        """Read and written."""
+        return self.read + self.written
+
+
+def work_of(plan: Plan, step: Step, narrow: frozenset[str] = frozenset()) -> Work:
+    """The work of a step.
+
+    Args:
+        plan, step: the step, of the plan.
+        narrow: values that count one byte an element, whatever their type.
+    """
+    macs = _macs(plan, step)
+    if step.primitive in VIEWS:
+        return Work(macs, False, 0, 0)
+
+    def size(names: Iterable[str]) -> int:
+        return sum(bytes_of(plan, name, narrow) for name in names if name)
+
+    picked = size(step.outputs) if operator_of(step) == "Gather" else 0
+    read = picked + size(step.inputs[1:]) if picked else size(dict.fromkeys(step.inputs))
+    return Work(macs, multiplies_codes(plan, step), read, size(step.outputs))
+
+
+def multiplies_codes(plan: Plan, step: Step) -> bool:
+    """True where a step computes on 8-bit codes; a recurrent one that takes the range of its input
+    in each run has codes for weights only.
+    """
+    if operator_of(step) not in RECURRENT:
+        return runs_in_int8(plan, step)
+    types = [plan.find(value) for _, value in step.args[1:3]]
+    return bool(types) and all(type_ is not None and type_.dtype.is_code for type_ in types)
+
+
+def bytes_of(plan: Plan, value: str, narrow: frozenset[str] = frozenset()) -> int:
+    """Bytes of a value or constant; one an element for those in `narrow`."""
+    type_ = plan.find(value)
+    if type_ is None:
+        return 0
+    width = 1 if value in narrow or type_.dtype is DType.STRING else _width(type_.dtype)
+    return elements_of(type_) * width
+
+
+def _width(dtype: DType) -> int:
+    return 2 if dtype is DType.BF16 else dtype.numpy.itemsize
+
+
+def elements_of(type_: TensorType) -> int:
+    """How many elements a value has, with 1 for each size that is not known."""
+    return math.prod(size if isinstance(size, int) else 1 for size in type_.shape or ())
+
+
+def at_sizes(plan: Plan, sizes: Mapping[str, int]) -> Plan:
+    """The plan with all sizes known: symbols as `sizes` has them, and 1 where it has none; formulas
+    over them as they come out.
+    """
+    known = defaultdict(lambda: 1, sizes)
+
+    def size(dim: Dim) -> int:
+        try:
+            return max(dims.evaluate(dim, known), 1)
+        except (KeyError, ZeroDivisionError):  # `?`, or a formula that these sizes do not fit
+            return 1
+
+    def sized(type_: TensorType) -> TensorType:
+        shape = None if type_.shape is None else tuple(map(size, type_.shape))
+        return TensorType(type_.dtype, shape, type_.quant)
+
+    return replace(plan, values={name: sized(type_) for name, type_ in plan.values.items()})
+
+
+def symbols_of(plan: Plan) -> tuple[str, ...]:
+    """The names of the sizes of the inputs that are known at run time only, in their order."""
+    names = (
+        size
+        for value in plan.inputs
+        for size in plan.type(value).shape or ("?",)
+        if isinstance(size, str)
+    )
+    return tuple(dict.fromkeys(names))
+
+
+def operator_of(step: Step) -> str:
+    """The ONNX operator that a step is, or is built around."""
+    return step.primitive.removeprefix("onnx.") if step.op == "Onnx" else step.op
+
+
+def _macs(plan: Plan, step: Step) -> int:
+    row = operator_of(step)
+    if row in RECURRENT:
+        return _recurrent(plan, step)
+    if row not in PRODUCTS or not step.outputs or len(step.args) < 2:
+        return 0
+    source, weights = (plan.find(value) for _, value in step.args[:2])
+    result = plan.find(step.outputs[0])
+    if source is None or weights is None or result is None:
+        return 0
+    if row in _MATMULS:
+        inner = (source.shape or (1,))[-1]
+        return elements_of(result) * (inner if isinstance(inner, int) else 1)
+    first = (weights.shape or (1,))[0]
+    window = elements_of(weights) // max(1, first if isinstance(first, int) else 1)
+    behind = [op for op in step.attr.post_ops if isinstance(op, DepthwiseConv)]
+    strides = math.prod(op.stride**2 for op in behind)  # what lies between is larger by so much
+    own = elements_of(source if row == "ConvTranspose" else result) * strides * window
+    return own + sum(elements_of(result) * op.kernel**2 for op in behind)
+
+
+def _recurrent(plan: Plan, step: Step) -> int:
+    """Each step of the sequence multiplies the input by W and the state by R, for each sequence of
+    the batch: X is [steps, batch, inputs].
+    """
+    types = [plan.find(value) for _, value in step.args[:3]]
+    if len(types) < 3 or any(type_ is None for type_ in types):
+        return 0
+    data, *weights = (type_ for type_ in types if type_ is not None)
+    steps = (size if isinstance(size, int) else 1 for size in (data.shape or ())[:2])
+    return math.prod(steps) * sum(map(elements_of, weights))

@@ -1,0 +1,234 @@
+"""The first screen: golden texts, its size, and the arithmetic behind its numbers, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.finding_cases import CASES
+from support.finding_networks import Net
+
+import fqfuse
+from fqfuse.ir.types import DType, TensorType
+from fqfuse.plan.text import parse_plan
+from fqfuse.plan.types import Plan
+from fqfuse.report.layout import PIPE, Layout
+from fqfuse.report.verdict.estimate import Remedied, estimate_of, step_ms
+from fqfuse.report.verdict.findings import verdict_of
+from fqfuse.report.verdict.machine import machine_from, this_machine
+from fqfuse.report.verdict.remedies import Tool, tool_of
+from fqfuse.report.verdict.screen import findings_report, verdict_report
+from fqfuse.report.verdict.shares import share_text
+from fqfuse.report.verdict.view import View
+from fqfuse.report.verdict.work import operator_of, work_of
+
+ROOT = Path(__file__).parents[2]
+MACHINE = machine_from("flags\t\t: avx512_vnni\n", cores=4, clock=3.0)
+
+
+def screen(rendered, plan: Plan, title: str = "model.onnx") -> list[str]:
+    return rendered(verdict_report(plan, verdict_of(plan, MACHINE), PIPE, title=title), PIPE)
+
+
+@pytest.mark.golden("verdict")
+def test_screen(golden, rendered) -> None:
+    name = golden.input.strip()
+    source = ROOT / name if name.endswith(".onnx") else CASES[name](False)
+    golden.check("\n".join(screen(rendered, fqfuse.compile(source), Path(name).name)))
+
+
+@pytest.mark.parametrize("layers", [1, 120])
+def test_a_model_without_problems_takes_24_lines_whatever_its_size(rendered, layers: int) -> None:
+    net = Net()
+    value = "x"
+    for number in range(layers):
+        value = net.conv(net.quantized(value), f"conv{number}")
+    net.conv(net.quantized(value), "last", out="y")
+    lines = screen(rendered, fqfuse.compile(net.proto()))
+    assert len(lines) <= 24
+    assert lines[1].startswith("  All multiply-adds run in int8, and no step hands f32 to another.")
+
+
+PRODUCTS = """plan p target=onednn-v3
+  in %x : f32[N,8,10,10]
+  in %w : f32[16,2,3,3]
+  in %d : f32[16,5,2,2]
+  in %m : f32[4,7]
+  in %a : f32[2,3,4]
+  #0 %y : f32[N,16,5,5] = convolution<Conv>(src=%x, weights=%w){group=4} ; conv
+  #1 %z : f32[N,5,6,6] = deconvolution<ConvTranspose>(src=%y, weights=%d) ; deconv
+  #2 %b : f32[2,3,7] = matmul<MatMul>(src=%a, weights=%m) ; matmul
+  #3 %r : f32[5,36] = onnx.Reshape<Reshape>(data=%z) ; view
+  out %r, %b
+"""
+
+
+def test_multiply_adds_and_bytes_by_hand() -> None:
+    plan = parse_plan(PRODUCTS)
+    works = [work_of(plan, step) for step in plan.steps]
+    assert [work.macs for work in works] == [
+        16 * 5 * 5 * 2 * 3 * 3,  # each output element: the input channels of its group, the window
+        16 * 5 * 5 * 5 * 2 * 2,  # each input element: the output channels, the window
+        2 * 3 * 7 * 4,
+        0,
+    ]
+    assert works[0].read == 4 * (8 * 100 + 16 * 2 * 9)
+    assert works[0].written == 4 * 16 * 25
+    assert works[3].bytes == 0, "another shape of the same memory"
+    assert work_of(plan, plan.steps[0], frozenset({"x", "w", "y"})).bytes * 4 == works[0].bytes
+
+
+def test_a_recurrence_multiplies_input_and_state_in_every_step() -> None:
+    plan = fqfuse.compile(CASES["unquantized-recurrence"](False))
+    (step,) = [step for step in plan.steps if operator_of(step) == "RNN"]
+    assert work_of(plan, step).macs == 4 * 2 * (16 * 16 + 16 * 16)
+
+
+def test_a_step_takes_its_arithmetic_or_its_bytes_and_a_call() -> None:
+    plan = parse_plan(PRODUCTS)
+    fast = replace(MACHINE, f32=1e12)
+    moved = work_of(plan, plan.steps[0]).bytes
+    assert step_ms(plan, 0, fast) == pytest.approx(moved / (8 * 3e6 * 4) + 0.004)
+    slow = replace(MACHINE, f32=1e-3)
+    assert step_ms(plan, 0, slow) == pytest.approx(7200 / (1e-3 * 3e6 * 4) + 0.004)
+    in_int8 = Remedied(int8=frozenset({0}))
+    assert step_ms(plan, 0, slow, in_int8) < step_ms(plan, 0, slow)
+    assert step_ms(plan, 0, slow, Remedied(gone=frozenset({0}))) == 0
+    assert estimate_of(plan, slow).ms == pytest.approx(
+        sum(step_ms(plan, index, slow) for index in range(4))
+    )
+
+
+ZEN4 = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\ncpu MHz\t\t: 2596.136\nflags\t\t: avx2 avx512bw avx512_vnni\n\nprocessor\t: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "int8", "f32", "exact"),
+    [
+        (ZEN4, 64, 16, True),
+        (ZEN4.replace("family\t: 25", "family\t: 26"), 128, 32, True),
+        (ZEN4.replace("AuthenticAMD", "GenuineIntel"), 128, 32, True),
+        ("flags\t\t: avx2 avx_vnni\n", 64, 16, True),
+        ("flags\t\t: avx2 avx512bw\n", 42.7, 32, False),
+        ("flags\t\t: avx2\n", 32, 16, False),
+        ("flags\t\t: avx512_vnni amx_int8\n", 1024, 32, True),
+        ("", 16, 8, True),
+    ],
+)
+def test_rates_follow_from_the_instruction_set(text: str, int8: float, f32: float, exact) -> None:
+    machine = machine_from(text, cores=2)
+    assert (machine.int8, machine.f32, machine.exact_int8) == (int8, f32, exact)
+    assert machine.clock == (2.6 if "MHz" in text else 3.0)
+    named = machine_from(f"model name\t: X @ 2.40GHz\n{text}", cores=2)
+    assert named.clock == 2.4
+
+
+def test_this_machine_is_known_and_stays_the_same() -> None:
+    assert this_machine() is this_machine()
+    assert this_machine().cores >= 1
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [
+        (0, 10, "0 %"),
+        (10, 10, "100 %"),
+        (9999, 10000, "over 99 %"),
+        (1, 10000, "under 1 %"),
+        (1, 3, "33 %"),
+        (0, 0, "0 %"),
+    ],
+)
+def test_a_share_never_rounds_to_all_or_nothing(part: int, whole: int, text: str) -> None:
+    assert share_text(part, whole) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "tool"),
+    [
+        ("QuantizeLinear_/conv1/Conv_output_0_1", "QuantizeLinear", Tool.NNCF),
+        ("DequantizeLinear_fc.weight_1", "DequantizeLinear on a constant", Tool.NNCF),
+        ("features/fq", "FakeQuantize", Tool.NNCF),
+        ("/conv1/Conv_output_0_QuantizeLinear", "QuantizeLinear", Tool.ORT),
+        ("conv1_quant", "QLinearConv", Tool.ORT),
+        ("/fc/MatMul_quant.b", "MatMulInteger of codes", Tool.ORT_DYNAMIC),
+        ("x", "DynamicQuantizeLinear", Tool.ORT_DYNAMIC),
+        ("/conv1/QuantizeLinear", "QuantizeLinear", Tool.PYTORCH),
+        ("q", "Quant", Tool.ANY),
+    ],
+)
+def test_the_names_tell_which_quantizer_wrote_a_model(name: str, form: str, tool: Tool) -> None:
+    text = f'plan p target=onednn-v3\n  in %x : f32[1]\n  out %x\n  quantizer "{name}" : "{form}" of x\n'
+    assert tool_of(parse_plan(text)) is tool
+
+
+@pytest.mark.parametrize("report", [verdict_report, findings_report])
+def test_names_are_shown_printable(rendered, report) -> None:
+    plan = fqfuse.compile(CASES["f32-product"](False))
+    hostile = "[bold]a\x1b[31m\u202eb\nc"
+    steps = tuple(replace(step, origin=(hostile,)) for step in plan.steps)
+    plan = replace(plan, steps=steps, name=hostile)
+    for layout in (PIPE, Layout(60)):
+        text = "\n".join(rendered(report(plan, verdict_of(plan, MACHINE), layout), layout))
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "[bold]a" in text
+
+
+def test_saturation_is_told_only_where_the_cpu_saturates() -> None:
+    plan = fqfuse.compile(CASES["saturation-without-vnni"](False))
+    code = "saturation-without-vnni"
+    assert code not in {finding.kind.code for finding in verdict_of(plan, MACHINE).findings}
+    old = machine_from("flags\t\t: avx2\n", cores=4)
+    assert code in {finding.kind.code for finding in verdict_of(plan, old).findings}
+
+
+def test_a_constant_that_is_no_data_is_no_absurd_scale() -> None:
+    """A clip to the ends of f32 says nothing, and is no scale."""
+    net = Net()
+    hidden = net.op(
+        "Clip",
+        net.conv(net.quantized("x"), "conv1"),
+        net.constant(np.float32(0)),
+        net.constant(np.float32(1e37)),
+    )
+    net.conv(net.quantized(hidden), "conv2", out="y")
+    codes = {f.kind.code for f in verdict_of(fqfuse.compile(net.proto()), MACHINE).findings}
+    assert "absurd-scale" not in codes
+
+
+def test_a_long_chain_of_moves_shares_what_lies_behind_it() -> None:
+    """Otherwise the verdict on n moves would take n * n steps."""
+    lines = ["plan p target=onednn-v3", "  in %v0 : f32[4,4]"]
+    for number in range(300):
+        moved = f"onnx.Transpose<Transpose>(data=%v{number}){{perm=[1,0]}}"
+        lines.append(f"  #{number} %v{number + 1} : f32[4,4] = {moved} ; move{number}")
+    lines += ["  #300 %y : f32[4,4] = softmax<Softmax>(src=%v300) ; softmax", "  out %y"]
+    view = View(parse_plan("\n".join(lines)))
+    assert [reading.step for reading in view.behind("v1")] == [300]
+    assert all(view.behind(f"v{number}") is view.behind("v300") for number in range(1, 300))
+
+
+def test_sizes_that_are_given_count_and_formulas_follow() -> None:
+    plan = parse_plan(PRODUCTS)
+    plan = replace(
+        plan,
+        values=plan.values
+        | {"y": TensorType(DType.F32, ("2*N", 16, 5, 5)), "r": TensorType(DType.F32, ("?",))},
+    )
+    one, seven = verdict_of(plan, MACHINE), verdict_of(plan, MACHINE, {"N": 7})
+    matmul = 2 * 3 * 7 * 4
+    deconvolution = 2 * 16 * 5 * 5 * 5 * 2 * 2
+    convolution = 2 * 16 * 5 * 5 * 2 * 3 * 3
+    assert one.shares.macs == convolution + deconvolution + matmul
+    assert seven.shares.macs == 7 * (convolution + deconvolution) + matmul
+    assert (one.symbols, seven.symbols) == (("N",), ())
+    assert fqfuse.findings(plan, sizes={"N": 7})[0]["ms"] > fqfuse.findings(plan)[0]["ms"]
+
+
+@pytest.mark.parametrize("sizes", [{"M": 2}, {"N": 0}, {"N": True}, {"N": "3"}, ["N"]])
+def test_a_wrong_size_is_told(sizes) -> None:
+    with pytest.raises(fqfuse.InvalidInput):
+        fqfuse.findings(parse_plan(PRODUCTS), sizes=sizes)

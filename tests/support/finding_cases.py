@@ -1,0 +1,317 @@
+"""For each kind of finding a small model that provokes it, and the same with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+from support.finding_networks import U8, Net, codes
+from support.onnx_cases import random
+
+__all__ = ["CASES", "Case"]
+
+S8 = np.int8
+INDICES = {"inputs": {"x": [1, 128]}, "types": {"x": TensorProto.INT64}}
+
+# Each function: the model as a quantizer may write it (False), or with the remedy applied (True).
+Case = Callable[[bool], onnx.ModelProto]
+
+
+def unquantized(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    source = net.quantized("x") if cured else "x"
+    weights = net.weights(codes((8, 8, 3, 3))) if cured else net.constant(random([8, 8, 3, 3]))
+    net.conv(source, "conv", out="y", weights=weights)
+    return net.proto()
+
+
+def absurd_scale(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    net.conv(net.quantized("x", 0.1 if cured else 1.33e36), "conv", out="y")
+    return net.proto()
+
+
+def weights_of(provoking: np.ndarray, scale: float | np.float32 = 0.01) -> Case:
+    def make(cured: bool) -> onnx.ModelProto:
+        net = Net()
+        data = codes((8, 8, 3, 3)) if cured else provoking
+        weights = net.weights(data, 0.01 if cured else scale)
+        net.conv(net.quantized("x"), "conv", out="y", weights=weights)
+        return net.proto()
+
+    return make
+
+
+SATURATED = np.where(codes((8, 8, 3, 3)) > 0, 127, -127).astype(S8)
+SMALL = codes((8, 8, 3, 3), 5)
+SMALL[0] = 127
+DEAD = codes((8, 8, 3, 3))
+DEAD[2:5] = 0
+
+
+def seven_bits(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    weights = net.weights(codes((8, 8, 3, 3), 63 if cured else 127))
+    net.conv(net.quantized("x"), "conv", out="y", weights=weights)
+    return net.proto()
+
+
+def unused_sign(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    hidden = net.op("Relu", net.conv(net.quantized("x"), "conv1"))
+    net.conv(net.quantized(hidden, zero=U8(0) if cured else S8(0)), "conv2", out="y")
+    return net.proto()
+
+
+def recurrence(cured: bool) -> onnx.ModelProto:
+    """The remedy: the cell as matrix products and activations, here one step of a plain RNN."""
+    net = Net()
+    if cured:
+        hidden = net.op("Tanh", net.matmul(net.quantized("x"), "cell"))
+    else:
+        weights = [net.constant(random([1, 16, 16], seed)) for seed in range(2)]
+        steps = net.op("RNN", "x", *weights, name="cell", hidden_size=16)
+        hidden = net.op("Reshape", steps, net.constant(np.array([4, 2, 16])))
+    net.matmul(net.quantized(hidden), "fc", out="y")
+    return net.proto(inputs={"x": [4, 2, 16]})
+
+
+def half_float(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    value = "x"
+    if cured:
+        value = net.op("Add", value, net.constant(np.float32(1)))
+    else:
+        value = net.op("Cast", value, to=TensorProto.FLOAT16)
+        value = net.op("Add", value, net.constant(np.float16(1)))
+        value = net.op("Cast", value, to=TensorProto.FLOAT)
+    net.conv(net.quantized(value), "conv", out="y")
+    return net.proto()
+
+
+def wide_codes(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    zero = U8(128) if cured else np.uint16(32768)
+    hidden = net.conv(net.quantized("x", zero=zero), "conv1")
+    net.conv(net.quantized(hidden, zero=zero), "conv2", out="y")
+    return net.proto()
+
+
+def per_channel(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    scales = np.linspace(0.1, 0.2, 8).astype(np.float32)
+    source = (
+        net.quantized("x") if cured else net.quantized("x", scales, np.full(8, 128, U8), axis=1)
+    )
+    net.conv(source, "conv", out="y")
+    return net.proto()
+
+
+PADDED = {"kernel_shape": [3, 3], "pads": [1] * 4, "count_include_pad": 1}
+
+
+def fractional_zero(cured: bool) -> onnx.ModelProto:
+    """Average pooling that counts its padding: the code of 0 has to be there."""
+    net = Net()
+    source = net.fake_quantized("x", -1.0, 127 / 128 if cured else 1.0)
+    pooled = net.op("AveragePool", source, name="pool", **PADDED)
+    net.conv(net.quantized(pooled), "conv", out="y")
+    return net.proto()
+
+
+def dynamic(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    if cured:
+        source = net.quantized("x")
+    else:
+        outputs = ["codes", "scale", "zero"]
+        net.nodes.append(
+            onnx.helper.make_node("DynamicQuantizeLinear", ["x"], outputs, name="range")
+        )
+        source = net.op("DequantizeLinear", *outputs)
+    net.matmul(source, "fc", out="y")
+    return net.proto(inputs={"x": [4, 16]})
+
+
+def embedding(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    table = random([300, 16])
+    if cured:
+        rows = net.op("Gather", net.weights(codes((300, 16)), np.float32(0.1)), "x", name="words")
+    else:
+        rows = net.op("Gather", net.constant(table), "x", name="words")
+    net.matmul(net.quantized(net.op("Add", rows, net.constant(table[0]))), "fc", out="y")
+    return net.proto(**INDICES)
+
+
+def f32_product(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    hidden = net.conv(net.quantized("x"), "conv1")
+    net.conv(net.quantized(hidden) if cured else hidden, "conv2", out="y")
+    return net.proto()
+
+
+def f32_weights(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    weights = "" if cured else net.constant(random([8, 8, 3, 3]))
+    net.conv(net.quantized("x"), "conv", out="y", weights=weights)
+    return net.proto()
+
+
+def weights_only(cured: bool) -> onnx.ModelProto:
+    """What MatMulNBits writes: one block of 16 weights in 4 bits for each of 16 outputs."""
+    net = Net()
+    if cured:
+        net.matmul(net.quantized("x"), "fc", out="y")
+        return net.proto(inputs={"x": [4, 16]})
+    packed = np.random.default_rng(1).integers(0, 256, (16, 1, 8)).astype(np.uint8)
+    given = (net.constant(packed), net.constant(np.full(16, 0.1, np.float32)))
+    sizes = {"K": 16, "N": 16, "bits": 4, "block_size": 16}
+    net.op("MatMulNBits", "x", *given, name="fc", out="y", domain="com.microsoft", **sizes)
+    return net.proto(inputs={"x": [4, 16]}, domains={"com.microsoft": 1})
+
+
+def asymmetric_weights(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    zero = np.int8(0 if cured else 3)
+    parameters = (net.constant(np.float32(0.01)), net.constant(zero))
+    data = net.constant(codes((8, 8, 3, 3)))
+    net.conv(net.quantized("x"), "conv", "y", net.op("DequantizeLinear", data, *parameters))
+    return net.proto()
+
+
+def weights_along_inputs(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    scales = np.linspace(0.01, 0.02, 8).astype(np.float32)
+    weights = net.weights(codes((8, 8, 3, 3)), scales, axis=0 if cured else 1)
+    net.conv(net.quantized("x"), "conv", out="y", weights=weights)
+    return net.proto()
+
+
+def concatenation(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    source = net.quantized("x")
+    left = net.quantized(net.op("Relu", net.conv(source, "left")), zero=U8(0))
+    zero, scale = (U8(0), 0.1) if cured else (S8(0), 0.2)
+    right = net.quantized(net.op("Relu", net.conv(source, "right")), scale, zero)
+    joined = net.op("Concat", left, right, axis=1, name="joined")
+    net.conv(joined, "conv", out="y", channels=16)
+    return net.proto()
+
+
+def table(_: bool) -> onnx.ModelProto:
+    net = Net()
+    hidden = net.quantized(net.conv(net.quantized("x"), "conv1"))
+    net.conv(net.quantized(net.op("Erf", hidden)), "conv2", out="y")
+    return net.proto()
+
+
+def fallback(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    hidden = net.op("Tanh" if cured else "Tan", net.conv(net.quantized("x"), "conv1"), name="odd")
+    net.conv(net.quantized(hidden), "conv2", out="y")
+    return net.proto()
+
+
+def residual(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    skip = net.conv(net.quantized("x"), "conv1")
+    hidden = net.conv(net.quantized(skip), "conv2")
+    added = net.op("Add", hidden, net.quantized(skip) if cured else skip, name="add")
+    net.conv(net.quantized(added), "conv3", out="y")
+    return net.proto()
+
+
+def float_operation(_: bool) -> onnx.ModelProto:
+    net = Net()
+    hidden = net.op("Softmax", net.matmul(net.quantized("x"), "scores"), name="softmax")
+    net.matmul(net.quantized(hidden), "fc", out="y")
+    return net.proto(inputs={"x": [4, 16]})
+
+
+def apart(cured: bool) -> onnx.ModelProto:
+    """Softmax reads f32, so that what stands in front cannot write the codes that others read."""
+    net = Net()
+    hidden = net.matmul(net.quantized("x"), "fc1")
+    codes_of = net.quantized(hidden)
+    net.op("Softmax", codes_of if cured else hidden, name="softmax", out="y")
+    net.matmul(codes_of, "fc2", out="z")
+    return net.proto(inputs={"x": [4, 16]}, outputs=["y", "z"])
+
+
+def between(_: bool) -> onnx.ModelProto:
+    net = Net()
+    source = net.quantized("x")
+    added = net.op("Add", net.quantized(net.conv(source, "conv1")), source, name="add")
+    net.conv(net.quantized(added), "conv2", out="y")
+    return net.proto()
+
+
+def requantized(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    source = net.quantized("x")
+    other = source if cured else net.quantized(source, 0.2)
+    net.conv(source, "conv1", out="y")
+    net.conv(other, "conv2", out="z")
+    return net.proto(outputs=["y", "z"])
+
+
+def moved(_: bool) -> onnx.ModelProto:
+    net = Net()
+    hidden = net.quantized(net.conv(net.quantized("x"), "conv1"))
+    net.conv(net.op("Transpose", hidden, perm=[0, 1, 3, 2]), "conv2", out="y")
+    return net.proto()
+
+
+def own_step(_: bool) -> onnx.ModelProto:
+    net = Net()
+    left = net.quantized(net.conv(net.quantized("x"), "conv1"))
+    right = net.quantized(net.op("Relu", left), 0.2, U8(0))
+    net.conv(left, "conv2", out="y")
+    net.conv(right, "conv3", out="z")
+    return net.proto(outputs=["y", "z"])
+
+
+def indices(_: bool) -> onnx.ModelProto:
+    net = Net()
+    moved_by = net.op("Mod", "x", net.constant(np.int64(7)), name="mod")
+    rows = net.op("Gather", net.weights(codes((300, 16)), np.float32(0.1)), moved_by)
+    net.matmul(rows, "fc", out="y")
+    return net.proto(**INDICES)
+
+
+CASES: dict[str, Case] = {
+    "not-quantized": unquantized,
+    "absurd-scale": absurd_scale,
+    "saturated-weights": weights_of(SATURATED),
+    "unused-weight-range": weights_of(SMALL, np.float32(0.01)),
+    "dead-channels": weights_of(DEAD),
+    "unused-sign": unused_sign,
+    "saturation-without-vnni": seven_bits,
+    "unquantized-recurrence": recurrence,
+    "half-float": half_float,
+    "wide-codes": wide_codes,
+    "per-channel-activation": per_channel,
+    "fractional-zero-point": fractional_zero,
+    "dynamic-quantizer": dynamic,
+    "f32-embedding": embedding,
+    "f32-weights": f32_weights,
+    "weights-only": weights_only,
+    "asymmetric-weights": asymmetric_weights,
+    "weights-along-inputs": weights_along_inputs,
+    "f32-product": f32_product,
+    "concat-parameters": concatenation,
+    "code-table": table,
+    "fallback": fallback,
+    "model-output": between,
+    "f32-residual": residual,
+    "float-operation": float_operation,
+    "quantizer-apart": apart,
+    "quantizer-between": between,
+    "requantized": requantized,
+    "layout-copy": moved,
+    "own-step": own_step,
+    "index-arithmetic": indices,
+}
