@@ -46,9 +46,9 @@ MOVES = (
 )
 """Steps that only move what others computed."""
 
-_MATMULS = frozenset({"MatMul", "MatMulBlocks"})
+_MATMULS = frozenset({"MatMul", "MatMulBlocks", "MatMulInteger"})
 
-PRODUCTS = _MATMULS | {"Conv", "ConvTranspose"}
+PRODUCTS = _MATMULS | {"Conv", "ConvInteger", "ConvTranspose"}
 """Operators with weights, convolutions and matrix products."""
 
 RECURRENT = frozenset({"LSTM", "GRU", "RNN", "AUGRU", "DynamicQuantizeLSTM"})
