@@ -18,7 +18,8 @@ arguments that write into those arrays.
 - `code_generation.py`, `primitive.py`: compiled -> `Primitive`; with memories -> `ExecArgs`, and
   one C call
 - `workers.py`, `slabs.py`: threads and buffers that runs need beside the library
-- `machine_code.py`, `lookup_kernel.py`, `block_kernels.py`: kernels of our own
+- `machine_code.py`, `shared_calls.py`, `lookup_kernel.py`, `block_kernels.py`,
+  `recurrent_kernel.py`: kernels of our own
 
     library = load()                                        # or load("/path/of/libdnnl.so.3")
     library.set_threads(2)                                  # OpenMP threads of the calling thread

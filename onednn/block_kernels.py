@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BackendUnavailable
-from .enums import CpuIsa, CpuRuntime
+from .enums import CpuIsa
 from .library import Library
 from .machine_code import Listing, mapped, runs_avx512
-from .openmp import openmp_function
+from .shared_calls import SharedCalls, team_of
 
 __all__ = [
     "DECODE_COLUMNS",
@@ -912,59 +910,23 @@ MULTIPLY_ROWS: Final[Listing] = (
 
 
 @dataclass(frozen=True)
-class BlockKernels:
+class BlockKernels(SharedCalls):
     """The functions, on the threads that oneDNN's own primitives use.
 
     Attributes:
         decode, multiply, multiply_rows: addresses.
-        parallel: runs a function in several threads; None: in this one.
     """
 
     decode: int
     multiply: int
     multiply_rows: int
-    parallel: Any
-
-    def call(
-        self, address: int, work: Work, threads: int, held: object = None
-    ) -> Callable[[], None]:
-        """A call without arguments. It holds the work and what it is told to; of the other arrays it
-        knows the addresses alone.
-        """
-        argument = ctypes.c_void_p(ctypes.addressof(work))
-        alone: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
-        if threads > 1 and self.parallel is not None:
-            run = functools.partial(
-                self.parallel,
-                ctypes.c_void_p(address),
-                argument,
-                ctypes.c_uint(threads),
-                ctypes.c_uint(0),
-            )
-        else:
-            run = functools.partial(alone, argument)
-
-        def call(held: object = held) -> None:  # noqa: ARG001
-            work.next = 0
-            run()
-
-        return call
 
 
 def block_kernels(library: Library) -> BlockKernels | None:
     """The functions; None where they cannot run: other systems, CPUs without AVX-512."""
     isa: CpuIsa = library.effective_isa()
     found = _mapped() if runs_avx512(isa) else None
-    if found is None:
-        return None
-    parallel = None
-    if library.version.cpu_runtime == CpuRuntime.openmp:
-        kinds = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-        try:
-            parallel = openmp_function(library.c, "GOMP_parallel", kinds, None)
-        except BackendUnavailable:  # another OpenMP than GNU's: one thread
-            parallel = None
-    return BlockKernels(*found, parallel)
+    return None if found is None else BlockKernels(team_of(library), *found)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ weights, scales, operands.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class Constants:
         self._slabs = Slabs(sum(data.nbytes for data in plan.constants.values()))
         self._packed: dict[tuple[str, str], list[Memory]] = {}
         self._vectors: dict[tuple[str, bytes], Memory] = {}
+        self._arrays: dict[tuple[str, str], NDArray[Any]] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._data
@@ -73,6 +75,23 @@ class Constants:
         memory = self._made(array, desc, attributes)
         kept.append(memory)
         return memory
+
+    def arranged(self, name: str, form: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """A constant as a kernel of our own reads it, made once and kept in memory aligned to a
+        cache line.
+
+        Args:
+            name: the constant.
+            form: with the name it identifies the content.
+            make: makes the array.
+        """
+        kept = self._arrays.get((name, form))
+        if kept is None:
+            made = make()
+            kept = self._slabs.take(made.nbytes).view(made.dtype).reshape(made.shape)
+            kept[...] = made
+            self._arrays[name, form] = kept
+        return kept
 
     def vector(self, values: NDArray[Any]) -> Memory:
         """A small one-dimensional memory: scales (f32), zero points (s32), biases; one for each

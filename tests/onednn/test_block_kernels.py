@@ -4,14 +4,11 @@ what they should and read nothing beyond.
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.machine_code import Guarded, check_listing
 
 from fqfuse.ir.ops.blocks import unpacked
 from fqfuse.onednn.block_kernels import (
@@ -39,31 +36,7 @@ def kernels(library: Library) -> BlockKernels:
 
 @pytest.mark.parametrize("listing", [DECODE_COLUMNS, MULTIPLY_ROW, MULTIPLY_ROWS])
 def test_the_listing_is_the_code(listing, tmp_path: Path) -> None:
-    tools = [shutil.which(tool) for tool in ("as", "objcopy")]
-    if None in tools:
-        pytest.skip("no assembler: binutils are not installed")
-    source, made, code = tmp_path / "f.s", tmp_path / "f.o", tmp_path / "f.bin"
-    source.write_text(".intel_syntax noprefix\n" + "".join(f"{text}\n" for _, text in listing))
-    subprocess.run([str(tools[0]), "--64", source, "-o", made], check=True)
-    subprocess.run([str(tools[1]), "-O", "binary", "-j", ".text", made, code], check=True)
-    assert code.read_bytes().hex() == "".join(machine for machine, _ in listing)
-
-
-class Guarded:
-    """An array that ends where memory that nobody may touch begins."""
-
-    def __init__(self, data: np.ndarray) -> None:
-        pages = -(-data.nbytes // mmap.PAGESIZE)
-        self._map = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
-        whole = np.frombuffer(self._map, np.uint8)
-        address = whole.ctypes.data + pages * mmap.PAGESIZE
-        status = ctypes.CDLL(None).mprotect(
-            ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE), 0
-        )
-        assert status == 0
-        start = pages * mmap.PAGESIZE - data.nbytes
-        self.array = whole[start : start + data.nbytes].view(data.dtype).reshape(data.shape)
-        self.array[...] = data
+    check_listing(listing, tmp_path)
 
 
 def drawn(rows: int, blocks: int, block: int, seed: int) -> tuple[Guarded, Guarded, Guarded]:

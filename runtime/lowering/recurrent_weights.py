@@ -1,0 +1,140 @@
+"""The weights of a DynamicQuantizeLSTM layer, and the library's products of codes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir.ops.recurrent import DYNAMIC
+from ...onednn.attributes import Attributes, Sum
+from ...onednn.enums import Arg, DataType, arg_scales, arg_zero_points
+from ...onednn.layouts import row_major
+from ...onednn.library import Stream
+from ...onednn.memory import Memory, MemoryDesc
+from ...onednn.primitive import ExecArgs, Primitive
+from ...plan.types import Step
+from .binding import Binder, NotLowered, need
+
+__all__ = ["F32", "Product", "biases", "product", "weights"]
+
+F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of rows of u8 codes with weights.
+
+    Attributes:
+        primitive: the library's.
+        args: its arguments that are the same in each call.
+    """
+
+    primitive: Primitive
+    args: dict[int, Memory]
+
+    def call(
+        self,
+        stream: Stream,
+        codes: NDArray[np.uint8],
+        target: F32,
+        scale: F32,
+        zero: NDArray[np.int32],
+    ) -> Callable[[], None]:
+        """The call for these arrays, which it holds.
+
+        Returns:
+            What computes the product, and raises `OneDnnError` where the library fails.
+        """
+        primitive, engine = self.primitive, stream.engine
+        memories = {
+            **self.args,
+            Arg.SRC: Memory.wrap(engine, codes),
+            Arg.DST: Memory.wrap(engine, target),
+            arg_scales(Arg.SRC): Memory.wrap(engine, scale),
+            arg_zero_points(Arg.SRC): Memory.wrap(engine, zero),
+        }
+        if primitive.desc.scratchpad_size:
+            memories[Arg.SCRATCHPAD] = Memory.allocate(engine, primitive.desc.scratchpad_md)
+        args = ExecArgs(primitive.desc, memories)
+        execute = primitive.call(stream, args)
+
+        def call(held: object = (args, stream)) -> None:  # noqa: ARG001
+            status = execute()
+            if status:
+                raise primitive.execution_error(status)
+
+        return call
+
+
+def product(binder: Binder, step: Step, role: str, of: Sequence[int], rows: int) -> Product:
+    """The product of `rows` rows with `w` or `r` of some directions, side by side; that with `r` is
+    added to what its destination holds.
+
+    Raises:
+        NotLowered: the weights are of another form, or the library has no exact product.
+    """
+    codes, scales = _joined([weights(binder, step, role, d) for d in of])
+    library = binder.library
+    operands = (
+        row_major(library, (rows, codes.shape[0]), DataType.u8),
+        MemoryDesc.any(library, codes.shape, DataType.s8),
+        None,
+        row_major(library, (rows, codes.shape[1]), DataType.f32),
+    )
+    attributes = Attributes(
+        {Arg.SRC: 0, Arg.WEIGHTS: 0 if scales.size == 1 else 2},
+        {Arg.SRC: 0},
+        (Sum(),) if role == "r" else (),
+    )
+    desc = binder.describe(step, "matmul", *operands, attributes=attributes)
+    objection = binder.objection(desc, lambda: codes)
+    if objection:
+        raise NotLowered(objection)
+    packed = binder.constants.packed(
+        need(step, role), f"{DYNAMIC}: directions {list(of)}", codes, desc.weights_md()
+    )
+    args = {Arg.WEIGHTS: packed, arg_scales(Arg.WEIGHTS): binder.constants.vector(scales)}
+    return Product(Primitive(desc), args)
+
+
+def _joined(each: Sequence[tuple[NDArray[np.int8], F32]]) -> tuple[NDArray[np.int8], F32]:
+    if len(each) == 1:
+        return each[0]
+    columns = each[0][0].shape[1]
+    scales = [np.broadcast_to(scale, columns) for _, scale in each]
+    return np.concatenate([codes for codes, _ in each], axis=1), np.concatenate(scales)
+
+
+def weights(binder: Binder, step: Step, role: str, d: int) -> tuple[NDArray[np.int8], F32]:
+    """Codes of s8 without zero point, [inputs, G*H], and their scales, of a direction.
+
+    Raises:
+        NotLowered: they are of another form.
+    """
+    names = [need(step, name) for name in (role, f"{role}_zero_point", f"{role}_scale")]
+    if not all(map(binder.is_constant, names)):
+        raise NotLowered(f"its {role} is computed at run time")
+    codes, zero, scale = (binder.constants.data(name)[d] for name in names)
+    middle = 128 if codes.dtype == np.uint8 else 0
+    if (zero != middle).any():
+        raise NotLowered(f"its {role} has another zero point than {middle}")
+    signed = (codes.astype(np.int16) - middle).astype(np.int8)
+    return np.ascontiguousarray(signed), np.atleast_1d(scale).astype(np.float32)
+
+
+def biases(binder: Binder, step: Step) -> F32 | None:
+    """Sums of those of w and r, [D, G*H]; None where there are none.
+
+    Raises:
+        NotLowered: they are computed at run time.
+    """
+    name = step.arg("b")
+    if name is None:
+        return None
+    if not binder.is_constant(name):
+        raise NotLowered("its b is computed at run time")
+    of_w, of_r = np.split(binder.constants.data(name), 2, axis=1)
+    return np.asarray(of_w + of_r, np.float32)
