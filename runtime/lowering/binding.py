@@ -335,9 +335,11 @@ class Binder(Values):
         if not isinstance(src, Tensor):
             raise NotLowered("rows that are constant")
         self._impl.append("packed rows by avx512_core")
-        shape = (2, source.desc.dims[0], decoder.blocks.width)
-        desc = row_major(self.library, shape, product.desc.dtype)
-        scratch = Tensor(Buffer(f"{source.value} apart", Owner.ARENA, desc.size), desc)
+        rows, scratch = source.desc.dims[0], None
+        if copies := decoder.copies(rows):
+            shape = (copies, rows, decoder.blocks.width)
+            desc = row_major(self.library, shape, product.desc.dtype)
+            scratch = Tensor(Buffer(f"{source.value} apart", Owner.ARENA, desc.size), desc)
         return RowsAction(source.value, src, product, scratch, decoder)
 
     def commit_product(

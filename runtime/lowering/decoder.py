@@ -27,6 +27,8 @@ __all__ = ["LANES", "Decoder", "PartsAction", "RowsAction", "part_of"]
 LANES = 64
 """Columns that are decoded at once."""
 
+_MANY = 33  # rows from which on decoding columns costs less than looking codes up for each four
+
 _SEVERAL = 3  # rows from which on four at a time take less time than one after the other
 
 
@@ -49,10 +51,15 @@ class Decoder:
         )
         self._kernels = kernels if fits else None
 
-    @property
-    def multiplies(self) -> bool:
-        """True where rows are multiplied by packed weights."""
-        return self._kernels is not None and self.blocks.block % 32 == 0
+    def multiplies(self, rows: int) -> bool:
+        """True where so many rows are multiplied by packed weights."""
+        return self._kernels is not None and (self.blocks.block % 32 == 0 or rows >= _MANY)
+
+    def copies(self, rows: int) -> int:
+        """How often the rows are copied in front of the product: to fill them up to whole blocks,
+        and for few rows in the order that the kernels read them in.
+        """
+        return 2 if rows < _MANY else int(self.blocks.size != self.blocks.width)
 
     @property
     def name(self) -> str:
@@ -116,19 +123,41 @@ class Decoder:
     def products(
         self, sources: NDArray[np.float32], out: NDArray[np.float32]
     ) -> list[Callable[[], None]]:
-        """What multiplies rows [rows, width], halves of each 32 elements apart, into [rows, N]."""
+        """What multiplies few rows [rows, width], halves of each 32 elements apart, into
+        [rows, N].
+        """
         kernels = self._kernels
         assert kernels is not None
         many = len(sources)
         single = many < _SEVERAL
         found = []
         for row in range(many if single else 1):
-            work = self._work(0, self.blocks.rows, self._zeros)
-            work.x, work.out = sources[row:].ctypes.data, out[row:].ctypes.data
-            work.many, work.ld = many, self.blocks.rows
+            work = self._product(many, out[row:], self._zeros)
+            work.x = sources[row:].ctypes.data
             address = kernels.multiply if single else kernels.multiply_rows
             found.append(kernels.call(address, work, self._threads))
         return found
+
+    def product(self, rows: int, out: NDArray[np.float32]) -> Callable[[NDArray[np.float32]], None]:
+        """What multiplies rows [rows, width], C-contiguous, into [rows, N]."""
+        kernels, shape = self._kernels, (rows, self.blocks.width)
+        assert kernels is not None
+        zeros = self._zeros_of(0, self.blocks.rows)
+        work = self._product(rows, out, zeros)
+        call = kernels.call(kernels.multiply_columns, work, self._threads, zeros)
+
+        def multiply(sources: NDArray[np.float32]) -> None:
+            if sources.shape != shape or not sources.flags.c_contiguous:
+                raise ValueError(f"rows must be {list(shape)}, row-major")
+            work.x = sources.ctypes.data
+            call()
+
+        return multiply
+
+    def _product(self, rows: int, out: NDArray[np.float32], zeros: NDArray[np.uint8]) -> Work:
+        work = self._work(0, self.blocks.rows, zeros)
+        work.out, work.many, work.ld = out.ctypes.data, rows, self.blocks.rows
+        return work
 
     def _work(self, start: int, count: int, zeros: NDArray[np.uint8]) -> Work:
         blocks, (codes, scales) = self.blocks, self._codes
@@ -176,27 +205,27 @@ class PartsAction:
 
 @dataclass(frozen=True, eq=False)
 class RowsAction:
-    """A few rows times packed weights.
+    """Rows times packed weights, by machine code.
 
     Attributes:
         source: the value that holds the rows.
         src: f32, row-major, [rows, K].
         dst: f32, row-major, [rows, N].
-        scratch: f32, [2, rows, codes of a row]: rows that are filled up, and rows in the order that
-            the kernels read them in.
+        scratch: f32, [copies, rows, codes of a row]: rows that are filled up, and rows in the order
+            that the kernels read them in; None: they are read as they are.
         decoder: has the weights.
     """
 
     source: str
     src: Tensor
     dst: Tensor
-    scratch: Tensor
+    scratch: Tensor | None
     decoder: Decoder
 
     @property
     def tensors(self) -> list[Tensor]:
         """Everything that it touches."""
-        return [self.src, self.dst, self.scratch]
+        return [self.src, self.dst, *([] if self.scratch is None else [self.scratch])]
 
 
 def part_of(desc: PrimitiveDesc, arg: int, whole: MemoryDesc) -> MemoryDesc | None:

@@ -1,12 +1,12 @@
 """Matrix products with packed weights (`MatMulBlocks`): oneDNN 3.2 has no type of 4 bits and no
 scales in groups, so its f32 product runs on a few decoded columns at a time.
 
-Each part of the columns is decoded into one scratch buffer, [K, columns], and multiplied from there
+Rows are multiplied by the packed weights themselves where the CPU has a kernel for it
+(`onednn/block_kernels.py`), and a further primitive adds bias and post-ops. Elsewhere each part of
+the columns is decoded into one scratch buffer, [K, columns], and multiplied from there
 into its place in the destination, with the step's bias and post-ops: every part is the whole step,
 seen through descriptors that are narrower in the last dimension and have the strides of the whole.
-Few rows are multiplied by the packed weights themselves where the CPU has a kernel for it
-(`onednn/block_kernels.py`). Behind those, and where no kernel of the library takes the post-ops of
-a part, a further primitive adds bias and post-ops.
+Where no kernel of the library takes the post-ops of a part, they follow behind, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ __all__ = ["packed_matmul"]
 
 _SCRATCH_BYTES = 3 << 19  # of decoded columns for each thread: about a second-level cache
 _MOST_COLUMNS = 256  # for each thread; with fewer they wait for each other more often
-_FEW_ROWS = 32  # beyond, decoding each part once costs less than the library's faster product saves
 
 
 def packed_matmul(binder: Binder, step: Step, views: Iterable[Way]) -> None:
@@ -49,7 +48,7 @@ def packed_matmul(binder: Binder, step: Step, views: Iterable[Way]) -> None:
     decoder = Decoder(blocks, block_kernels(binder.library), binder.threads)
     if binder.dtype(need(step, "src")) != DataType.f32:
         raise NotLowered("packed weights are multiplied by f32 only")
-    if decoder.multiplies and math.prod(binder.dims(step.output)[:-1]) <= _FEW_ROWS:
+    if decoder.multiplies(math.prod(binder.dims(step.output)[:-1])):
         try:
             _apart(binder, step, decoder, by_rows=True)
         except NotLowered:

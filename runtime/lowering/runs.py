@@ -232,26 +232,42 @@ class Run:
         return memory
 
     def _rows_call(self, action: RowsAction) -> Callable[[], int]:
-        blocks, rows = action.decoder.blocks, action.src.desc.dims[0]
+        decoder, rows = action.decoder, action.src.desc.dims[0]
         read = self._viewer(action.source, action.src)
         out = view(action.dst.desc, self._place(action.dst))
-        padded, apart = view(action.scratch.desc, self._place(action.scratch))
-        calls = action.decoder.products(apart, out)
-        # the kernels read of each 32 elements the even ones first
-        halves = apart.reshape(rows, -1, 2, 16)
-        filled, rest = padded[:, : blocks.size], padded[:, blocks.size :]
+        size, copies = decoder.blocks.size, decoder.copies(rows)
+        room = None
+        if action.scratch is not None:
+            room = view(action.scratch.desc, self._place(action.scratch))
 
-        def call() -> int:
-            source = read().reshape(filled.shape)
-            if rest.size:
-                filled[:], rest[:] = source, 0
-                source = padded
-            halves[:] = source.reshape(rows, -1, 16, 2).swapaxes(2, 3)
+        def filled() -> NDArray[Any]:
+            source = read().reshape(rows, size)
+            if room is None or size == room.shape[2]:
+                return source
+            room[0, :, :size], room[0, :, size:] = source, 0
+            whole: NDArray[Any] = room[0]
+            return whole
+
+        if copies < 2:
+            multiply = decoder.product(rows, out)
+
+            def call() -> int:
+                multiply(filled())
+                return 0
+
+            return call
+        assert room is not None
+        calls = decoder.products(room[1], out)
+        # the kernels read of each 32 elements the even ones first
+        halves = room[1].reshape(rows, -1, 2, 16)
+
+        def call_few() -> int:
+            halves[:] = filled().reshape(rows, -1, 16, 2).swapaxes(2, 3)
             for multiply in calls:
                 multiply()
             return 0
 
-        return call
+        return call_few
 
     def _host_call(self, action: HostAction) -> Callable[[], int]:
         # What the calls refer to is named here: a reference to `self` would be a cycle, and keep

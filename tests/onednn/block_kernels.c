@@ -143,3 +143,75 @@ void multiply_rows(Work *a) {
     }
   }
 }
+
+#undef ROW
+/* any number of rows of x: of 64 columns some codes at a time are decoded, [64, 64], and multiplied from the first cache
+   by all rows, whose sums wait in the result */
+void multiply_columns(Work *a) {
+  __m512 table = _mm512_loadu_ps(a->table);
+  __m512i lane = _mm512_cvttps_epi32(table);
+  int64_t per = a->block >> 3, ld = a->ld, width = a->blocks * a->block, many = a->many;
+  float panel[64 * 64] __attribute__((aligned(64)));
+  for (;;) {
+    int64_t first = __atomic_fetch_add(&a->next, 64, __ATOMIC_RELAXED), left = a->rows - first;
+    if (left <= 0) return;
+    __m512i top = _mm512_set1_epi32((int)a->rows - 1);
+    __m512i stride = _mm512_set1_epi32((int)a->stride), blocks = _mm512_set1_epi32((int)a->blocks);
+    EACH(ROWS)
+#define SOME(i) __mmask16 k##i = (__mmask16)_bzhi_u32(0xffff, left <= 16 * i ? 0 : left >= 16 * i + 16 ? 16 : (unsigned)(left - 16 * i));
+    EACH(SOME)
+    const uint8_t *codes = a->codes;
+    int64_t b = 0, words = 0;
+#define NONE(i) __m512 s##i = _mm512_setzero_ps(), z##i = s##i;
+    EACH(NONE)
+    for (int64_t done = 0; done < width; done += 64) {
+      int64_t count = width - done < 64 ? width - done : 64;
+      float *to = panel, *end = panel + 64 * count;
+      while (to < end) {
+        if (words == 0) {
+#define NEXT(i) s##i = _mm512_i32gather_ps(bat##i, a->scales + b, 4); \
+    z##i = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_i32gather_epi32(bat##i, a->zeros + b, 1), _mm512_set1_epi32(255)));
+          EACH(NEXT)
+          b++;
+          words = per;
+        }
+        words--;
+        EACH(CODES)
+        codes += 4;
+#pragma GCC unroll 1
+        for (int n = 0; n < 8; n++) {
+#define TO(i) _mm512_store_ps(to + 16*i, _mm512_mul_ps(_mm512_sub_ps(_mm512_permutexvar_ps(c##i, table), z##i), s##i)); c##i = _mm512_srli_epi32(c##i, 4);
+          EACH(TO)
+          to += 64;
+        }
+      }
+      const float *x = a->x + done;
+      float *y = a->out + first;
+      int64_t m = 0;
+#define ROW(F, r) F(r, 0) F(r, 1) F(r, 2) F(r, 3)
+#define FROM(r, i) __m512 y##r##i = done ? _mm512_maskz_loadu_ps(k##i, y + r * ld + 16 * i) : _mm512_setzero_ps();
+#define OF(r) { __m512 v = _mm512_set1_ps(x[r * width + k]); ROW(ADD, r) }
+#define ADD(r, i) y##r##i = _mm512_fmadd_ps(v, p##i, y##r##i);
+#define LOAD(i) __m512 p##i = _mm512_load_ps(from + 16 * i);
+#define BACK(r, i) _mm512_mask_storeu_ps(y + r * ld + 16 * i, k##i, y##r##i);
+      for (; m + 4 <= many; m += 4, x += 4 * width, y += 4 * ld) {
+        const float *from = panel;
+        ROW(FROM, 0) ROW(FROM, 1) ROW(FROM, 2) ROW(FROM, 3)
+        for (int64_t k = 0; k < count; k++, from += 64) {
+          EACH(LOAD)
+          OF(0) OF(1) OF(2) OF(3)
+        }
+        ROW(BACK, 0) ROW(BACK, 1) ROW(BACK, 2) ROW(BACK, 3)
+      }
+      for (; m < many; m++, x += width, y += ld) {
+        const float *from = panel;
+        ROW(FROM, 0)
+        for (int64_t k = 0; k < count; k++, from += 64) {
+          EACH(LOAD)
+          OF(0)
+        }
+        ROW(BACK, 0)
+      }
+    }
+  }
+}

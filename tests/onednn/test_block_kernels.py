@@ -13,6 +13,7 @@ from support.machine_code import Guarded, check_listing
 from fqfuse.ir.ops.blocks import unpacked
 from fqfuse.onednn.block_kernels import (
     DECODE_COLUMNS,
+    MULTIPLY_COLUMNS,
     MULTIPLY_ROW,
     MULTIPLY_ROWS,
     PADDING,
@@ -24,6 +25,7 @@ from fqfuse.onednn.block_kernels import (
 from fqfuse.onednn.library import Library
 
 LANES = 64
+LISTINGS = [DECODE_COLUMNS, MULTIPLY_ROW, MULTIPLY_ROWS, MULTIPLY_COLUMNS]
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def kernels(library: Library) -> BlockKernels:
     return found
 
 
-@pytest.mark.parametrize("listing", [DECODE_COLUMNS, MULTIPLY_ROW, MULTIPLY_ROWS])
+@pytest.mark.parametrize("listing", LISTINGS)
 def test_the_listing_is_the_code(listing, tmp_path: Path) -> None:
     check_listing(listing, tmp_path)
 
@@ -128,14 +130,37 @@ def test_products_of_several_rows_are_exact(kernels, rows, many, blocks, block, 
         np.testing.assert_array_equal(out.array, wanted)
 
 
-def test_nothing_beside_the_columns_is_written(kernels) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("many", [1, 3, 4, 6, 33])
+@pytest.mark.parametrize("rows", [1, 16, 17, 63, 64, 65, 130])
+@pytest.mark.parametrize(
+    ("blocks", "block"), [(1, 8), (3, 16), (5, 24), (5, 32), (2, 64), (3, 72), (2, 128)]
+)
+def test_products_of_many_rows_are_exact(kernels, rows, many, blocks, block, threads) -> None:
+    """Blocks that end within what is decoded at once, at its end, and behind it."""
+    given = drawn(rows, blocks, block, rows + many)
+    x = Guarded(np.random.default_rng(7).integers(-8, 9, (many, blocks * block)).astype(np.float32))
+    out = Guarded(np.full((many, rows), np.nan, np.float32))
+    work = work_of(*given, block)
+    work.x, work.out = x.array.ctypes.data, out.array.ctypes.data
+    work.many, work.ld = many, rows
+    call = kernels.call(kernels.multiply_columns, work, threads)
+    wanted = x.array.astype(np.int64) @ decoded(*(part.array for part in given)).T
+    for _ in range(2):
+        out.array[...] = np.nan
+        call()
+        np.testing.assert_array_equal(out.array, wanted)
+
+
+@pytest.mark.parametrize("name", ["multiply_rows", "multiply_columns"])
+def test_nothing_beside_the_columns_is_written(kernels, name) -> None:
     """Rows of the result that lie apart: what is between them stays."""
     given = drawn(37, 2, 32, 1)
     x = Guarded(np.ones((6, 64), np.float32))
     out = np.full((6, 50), 7, np.float32)
     work = work_of(*given, 32)
     work.x, work.out, work.many, work.ld = x.array.ctypes.data, out.ctypes.data, 6, 50
-    kernels.call(kernels.multiply_rows, work, 1)()
+    kernels.call(getattr(kernels, name), work, 1)()
     assert (out[:, 37:] == 7).all()
     np.testing.assert_array_equal(
         out[:, :37], np.broadcast_to(decoded(*(part.array for part in given)).sum(1), (6, 37))
