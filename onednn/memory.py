@@ -60,7 +60,7 @@ class MemoryDesc(Handle):
         dtype: element type.
     """
 
-    __slots__ = ("_plain", "_size", "dims", "dtype")
+    __slots__ = ("_place", "_plain", "_size", "dims", "dtype")
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class MemoryDesc(Handle):
         self.dtype = DataType(self._query_int(Query.data_type)) if dtype is None else dtype
         self._size: int | None = None
         self._plain: bool | None = None
+        self._place: tuple[int, int, tuple[int, ...]] | None = None
 
     @classmethod
     def any(cls, library: Library, dims: Sequence[int], dtype: DataType) -> MemoryDesc:
@@ -278,6 +279,17 @@ class MemoryDesc(Handle):
             self._plain = self._is_told_by_strides()
         return self._plain
 
+    @property
+    def place(self) -> tuple[int, int, tuple[int, ...]]:
+        """Of a plain layout: `span`, `offset` and `strides`, which are asked for once; the latter
+        two in bytes.
+        """
+        if self._place is None:
+            size = numpy_dtype(self.dtype).itemsize
+            strides = tuple(step * size for step in self.strides)
+            self._place = self.span, self.offset * size, strides
+        return self._place
+
     def _is_told_by_strides(self) -> bool:
         if (
             self.format_kind != FormatKind.blocked
@@ -430,14 +442,13 @@ def view(desc: MemoryDesc, buffer: NDArray[Any]) -> NDArray[Any]:
     """
     if not desc.is_plain:
         raise ValueError(f"{desc} is not a plain layout: reorder it first")
-    if not buffer.flags.c_contiguous or buffer.nbytes < desc.span:
-        raise ValueError(f"{desc} needs a contiguous buffer of {desc.span} bytes")
-    kind = numpy_dtype(desc.dtype)
-    strides = tuple(step * kind.itemsize for step in desc.strides)
+    span, offset, strides = desc.place
+    if not buffer.flags.c_contiguous or buffer.nbytes < span:
+        raise ValueError(f"{desc} needs a contiguous buffer of {span} bytes")
     return np.ndarray(
         desc.dims,
-        kind,
+        numpy_dtype(desc.dtype),
         buffer.reshape(-1).view(np.uint8).data,
-        desc.offset * kind.itemsize,
+        offset,
         strides,
     )

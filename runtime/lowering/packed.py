@@ -33,6 +33,7 @@ from .translation import translate
 __all__ = ["packed_matmul"]
 
 _SCRATCH_BYTES = 3 << 19  # of decoded columns for each thread: about a second-level cache
+_MOST_APART = 1 << 24  # bytes of a bare product beside the step's output
 _MOST_COLUMNS = 256  # for each thread; with fewer they wait for each other more often
 
 
@@ -176,6 +177,8 @@ def _apart(binder: Binder, step: Step, decoder: Decoder, *, by_rows: bool) -> No
     bare = not attr.post_ops and step.arg("bias") is None and dtype == DataType.f32
     buffer = Buffer(step.output if bare else f"{step.name} product", Owner.ARENA, flat.size)
     product = Tensor(buffer, flat)
+    if by_rows and not bare and flat.size > _MOST_APART:
+        raise NotLowered("a product apart takes much memory")
     behind = None if bare else _behind(binder, step, buffer)
     wanted = Wanted(need(step, "src"), source)
     if by_rows:

@@ -13,8 +13,11 @@ from support.packed_models import FORMS, NAMES, Net, Scheme, network
 
 import fqfuse
 from fqfuse.ir.decision import DequantizeFate, Half
+from fqfuse.onednn.block_kernels import block_kernels
+from fqfuse.onednn.loading import load
 from fqfuse.plan.file import plan_bytes, read_plan
 from fqfuse.plan.types import Plan
+from fqfuse.runtime.lowering import packed
 
 SCHEMES = [
     Scheme(form, bits, block, symmetric)
@@ -82,6 +85,33 @@ def test_sizes_that_are_no_multiples(size, columns, block, bits, rows, symmetric
             fqfuse.InferenceSession(fqfuse.compile(proto), backend, threads).run(None, feeds)[0],
             wanted,
         )
+
+
+@pytest.mark.parametrize("rows", [2, 40])
+def test_the_ways_of_the_product_agree(rows, monkeypatch):
+    """By the packed rows; by decoded columns, where the bare product would take much memory beside
+    the result, or there is no kernel for rows; and by NumPy's columns.
+    """
+    net = Net(Scheme("nbits", 4, 32, True))
+    proto = net.model(net.linear("x", 96, 200), (rows, 96))
+    feeds = feeds_for(proto)
+    (wanted,) = run_ort(proto, feeds)
+    ways = []
+    for change in (
+        lambda: None,
+        lambda: monkeypatch.setattr(packed, "_MOST_APART", 0),
+        lambda: monkeypatch.setattr(packed, "block_kernels", lambda _: None),
+    ):
+        change()
+        session = fqfuse.InferenceSession(proto, "onednn")
+        close(session.run(None, feeds)[0], wanted)
+        ways.append(session.placement()[0].implementation.split(" + ")[0])
+    kernel = block_kernels(load()) is not None
+    assert ways == [
+        "packed rows by avx512_core" if kernel else "decoded by NumPy",
+        "decoded by avx512_core" if kernel else "decoded by NumPy",
+        "decoded by NumPy",
+    ]
 
 
 @pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
