@@ -27,8 +27,9 @@ __all__ = ["LANES", "Decoder", "PartsAction", "RowsAction", "part_of"]
 LANES = 64
 """Columns that are decoded at once."""
 
-_MANY = 33  # rows from which on decoding columns costs less than looking codes up for each four
-
+_MANY = 20
+"""Rows from which on decoding columns costs less than looking codes up again for each four rows.
+"""
 _SEVERAL = 3  # rows from which on four at a time take less time than one after the other
 
 
