@@ -1103,7 +1103,8 @@ class LstmKernel(SharedCalls):
 def lstm_kernel(library: Library) -> LstmKernel | None:
     """The functions; None where they cannot run: other systems, CPUs without AVX-512 and VNNI."""
     isa: CpuIsa = library.effective_isa()
-    found = _mapped() if runs_avx512(isa) and isa.has_vnni else None
+    vnni = isa & CpuIsa.avx512_core_vnni == CpuIsa.avx512_core_vnni
+    found = _mapped() if runs_avx512(isa) and vnni else None
     return None if found is None else LstmKernel(team_of(library), *found)
 
 
