@@ -15,6 +15,7 @@ from support.onnx_cases import model, node, run_ort
 
 import fqfuse
 from fqfuse.ir.ops.quantization import dynamic_range
+from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
 from fqfuse.onednn.recurrent_kernel import (
     CONSTANTS,
@@ -43,6 +44,12 @@ def kernel(library: Library) -> LstmKernel:
 @pytest.mark.parametrize("listing", [QUANTIZE, LSTM_STEPS])
 def test_the_listing_is_the_code(listing, tmp_path: Path) -> None:
     check_listing(listing, tmp_path)
+
+
+@pytest.mark.parametrize("isa", [CpuIsa.default, CpuIsa.avx2_vnni, CpuIsa.avx512_core])
+def test_not_for_other_cpus(library: Library, isa: CpuIsa, monkeypatch) -> None:
+    monkeypatch.setattr(type(library), "effective_isa", lambda _: isa)
+    assert lstm_kernel(library) is None
 
 
 # -- codes -----------------------------------------------------------------------------------------
