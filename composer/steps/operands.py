@@ -43,6 +43,8 @@ __all__ = [
 
 _WHOLE = 32  # codes that kernels look up at once
 _LARGEST_ZERO = 255
+_BITS = {DType.S4: 4, DType.U4: 4, DType.S8: 8, DType.U8: 8}
+_MANY_CODES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -345,7 +347,7 @@ def signed(graph: Graph, codes: str, zero: int) -> tuple[str, int]:
 
 @dataclass(frozen=True, eq=False)
 class Narrow:
-    """Weights of 4 bits for a product that runs in f32, packed as DequantizeBlocks has them.
+    """Weights of 4 or 8 bits for a product that runs in f32, packed as DequantizeBlocks has them.
 
     Attributes:
         decode: the Dequantize.
@@ -359,8 +361,8 @@ class Narrow:
 
 
 def narrow_weights(graph: Graph, node: Node) -> Narrow | None:
-    """The second factor of a product as packed codes, where it is a constant matrix of 4-bit codes
-    with scales of its columns; None for others.
+    """The second factor of a product as packed codes, where it is a constant matrix of codes of 4
+    bits, or many of 8, with scales of its columns; None for others.
     """
     decode = graph.producer(node.inputs[1], "Dequantize")
     codes = None if decode is None else graph.constant(decode.input)
@@ -369,7 +371,9 @@ def narrow_weights(graph: Graph, node: Node) -> Narrow | None:
     kind, quant = graph.type(decode.input).dtype, decode.quant
     low = kind.range[0]
     zeros = quant.zero_points - low
-    if kind not in (DType.S4, DType.U4) or quant.axis not in (None, 1) or not quant.integral:
+    bits = _BITS.get(kind, 0)
+    few = bits == 8 and codes.size < _MANY_CODES
+    if not bits or few or quant.axis not in (None, 1) or not quant.integral:
         return None
     if zeros.min() < 0 or zeros.max() > _LARGEST_ZERO:
         return None
@@ -381,8 +385,8 @@ def narrow_weights(graph: Graph, node: Node) -> Narrow | None:
         np.ascontiguousarray(np.broadcast_to(values, (columns,)).reshape(columns, 1))
         for values in (quant.scales, zeros.astype(np.uint8))
     )
-    data = packed(rows, 4), scales, points
-    return Narrow(decode, data, {"bits": 4, "block": block, "size": size})
+    data = packed(rows, bits), scales, points
+    return Narrow(decode, data, {"bits": bits, "block": block, "size": size})
 
 
 def _scale_of_outputs(
