@@ -21,7 +21,15 @@ from ..verdict.estimate import on_numpy, step_ms
 from ..verdict.findings import Verdict, verdict_of
 from ..verdict.machine import Machine
 from ..verdict.screen import answer_text, change_text, gain_text, is_shown
-from ..verdict.work import MOVES, at_sizes, bytes_of, multiplies_codes, operator_of, work_of
+from ..verdict.work import (
+    MOVES,
+    at_sizes,
+    bytes_of,
+    elements_of,
+    multiplies_codes,
+    operator_of,
+    work_of,
+)
 from .layout import laid_out
 
 __all__ = ["CATEGORIES", "Measured", "document", "measured_from"]
@@ -326,8 +334,10 @@ def _graph(plan: Plan, notation: Notation, text: _Texts) -> dict[str, Any]:
 
 
 def _kind(plan: Plan, value: str) -> int:
-    """0: codes, 1: floats, 2: others."""
+    """0: codes, 1: floats, 2: others, and single numbers, as scales at run time are."""
     dtype = plan.type(value).dtype
+    if elements_of(plan.type(value)) == 1:
+        return 2
     return 0 if dtype.is_code else 1 if dtype.is_float else 2
 
 

@@ -62,7 +62,7 @@ def laid_out(count: int, edges: Iterable[Edge]) -> Layout:
     once = [(source, target) for source, target in dict.fromkeys(edges) if source < target]
     ranks = _ranks(count, once)
     near = _near(ranks, once)
-    parts = _solved(near)
+    parts = [_solved(edges) for edges in _joined(count, near)]
     alone = sorted(set(range(count)) - {node for part in parts for node in part.places})
     parts += [_Part({node: (0.0, 0)}, {}) for node in alone]
     parts.sort(key=lambda part: min(part.places))
@@ -129,19 +129,36 @@ class _Part:
             yield from points
 
 
-def _solved(edges: Iterable[Edge]) -> list[_Part]:
-    """The library's layouts, one for each part that hangs together."""
-    from fast_sugiyama import from_edges
+def _joined(count: int, edges: Iterable[Edge]) -> list[list[Edge]]:
+    """The edges of each part that hangs together."""
+    part = list(range(count))
+
+    def first(node: int) -> int:
+        while part[node] != node:
+            part[node] = part[part[node]]
+            node = part[node]
+        return node
 
     ordered = sorted(edges)
-    if not ordered:
-        return []
-    # the library calls the places that it keeps free by numbers behind those of the nodes, so that
-    # these have to be 0, 1, ...
-    names = sorted({node for edge in ordered for node in edge})
+    for source, target in ordered:
+        part[first(target)] = first(source)
+    found: dict[int, list[Edge]] = defaultdict(list)
+    for edge in ordered:
+        found[first(edge[0])].append(edge)
+    return list(found.values())
+
+
+def _solved(edges: Sequence[Edge]) -> _Part:
+    """The library's layout of a part. (Of several at once it mixes up nodes and places that are kept
+    free: those of the second part get numbers of nodes.)
+    """
+    from fast_sugiyama import from_edges
+
+    # places that are kept free have the numbers behind those of the nodes, which have to be 0, 1, ...
+    names = sorted({node for edge in edges for node in edge})
     numbers = {node: number for number, node in enumerate(names)}
-    layouts = from_edges(
-        [(numbers[source], numbers[target]) for source, target in ordered],
+    ((points, _, _, ways),) = from_edges(
+        [(numbers[source], numbers[target]) for source, target in edges],
         vertex_spacing=_APART,
         dummy_vertices=True,
         dummy_size=_BEND,
@@ -151,27 +168,18 @@ def _solved(edges: Iterable[Edge]) -> list[_Part]:
         ranking_type="up",
         transpose=False,
     )
-    return [_part(points, ways or (), names) for points, _, _, ways in layouts]
-
-
-def _part(
-    points: Iterable[tuple[int, tuple[float, float]]],
-    ways: Iterable[Edge],
-    names: Sequence[int],
-) -> _Part:
-    found = dict(points)
-    top = max(y for _, y in found.values())
-    at = {number: (x, round((top - y) / _APART)) for number, (x, y) in found.items()}
+    top = max(y for _, (_, y) in points)
+    at = {number: (x, round((top - y) / _APART)) for number, (x, y) in points}
     onwards: dict[int, list[int]] = defaultdict(list)
-    for source, target in ways:
+    for source, target in ways or ():
         onwards[source].append(target)
     bends: dict[Edge, tuple[Point, ...]] = {}
-    for source in (number for number in at if number < len(names)):
+    for source in range(len(names)):
         for following in onwards[source]:
             way = [source, following]
             while way[-1] >= len(names):
                 way.append(onwards[way[-1]][0])
-            bends[names[source], names[way[-1]]] = tuple(at[number] for number in way[1:-1])
             assert all(at[above][1] < at[below][1] for above, below in pairwise(way))
+            bends[names[source], names[way[-1]]] = tuple(at[number] for number in way[1:-1])
     places = {names[number]: point for number, point in at.items() if number < len(names)}
     return _Part(places, bends)

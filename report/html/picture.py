@@ -23,10 +23,17 @@ _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _WIDE, _BESIDE, _BELOW = 236, 34, 34
 _BASE, _MORE, _SMALL = 60, 52, 30
 _EMPTY_RANK = 8
-_HEAD = 70
+_HEAD = 92
 _EDGE = 30
 _FAR = "far"
 _SPACE = 'xmlns="http://www.w3.org/2000/svg"'
+_WORDS = {
+    "int8": "computes in int8",
+    "f32": "computes in f32",
+    "outside": "outside the primitives",
+    "convert": "converts",
+    "move": "moves data",
+}
 _KINDS = ("codes", "floats", "others")
 _STYLE = """
 svg { --paper: #f6f7f9; --card: #ffffff; --ink: #1c2430; --dim: #667085; --line: #d5dae3;
@@ -39,7 +46,7 @@ text { font: 11px system-ui, sans-serif; fill: var(--dim); }
 .title { font-size: 17px; font-weight: 650; fill: var(--ink); } .what { font-size: 13px; font-weight: 620; fill: var(--ink); }
 .name, .types { font: 10.2px ui-monospace, monospace; } .right { text-anchor: end; } .middle { text-anchor: middle; }
 path { fill: none; stroke-width: 1.6; stroke: var(--move); }
-.codes { stroke: var(--int8); } .floats { stroke: var(--f32); stroke-width: 2.2; } .far { stroke-dasharray: 5 5; opacity: .45; }
+.codes { stroke: var(--int8); } .floats { stroke: var(--f32); stroke-width: 2.2; } .far { stroke-width: 1.4; opacity: .4; }
 """
 
 
@@ -120,12 +127,22 @@ class _Picture:
                 f"multiply-adds {verdict['arithmetic']}; between steps {verdict['handed']}",
                 "",
             ),
+            *self._legend(),
             *self._edges(),
             *self._ends(),
             *self._steps(),
             "</svg>\n",
         ]
         return "\n".join(lines)
+
+    def _legend(self) -> Iterator[str]:
+        found = {step["category"] for step in self._data["steps"]}
+        x = _EDGE
+        for tone in sorted(found):
+            kind = CATEGORIES[tone]
+            yield f'<rect x="{x}" y="57" width="9" height="9" rx="3" fill="var(--{kind})"/>'
+            yield _text(x + 14, 65, _WORDS[kind], "")
+            x += 34 + 6 * len(_WORDS[kind])
 
     def _edges(self) -> Iterator[str]:
         for source, target, value, type_, kind, size, far, flat in self._data["edges"]:

@@ -7,6 +7,7 @@ world.append(farLayer, edgeLayer, overview, nodeLayer);
 canvas.append(world);
 
 const OVERVIEW = 0.32; // below this scale texts cannot be read
+const LEAST = 0.05; // scale at which boxes are as high as a line of text is thick
 const FEW_FAR = 300;
 const camera = { k: 1, x: 0, y: 0 };
 const shown = { nodes: new Map(), edges: new Map(), overview: false };
@@ -119,7 +120,7 @@ function drawNode(node) {
     draw('text', { x: 16, y: 36, class: 'name' }, cut(node.name, 33)),
     draw('text', { x: 16, y: 51, class: 'types' }, cut(node.types, 27)),
   );
-  if (sum && cost / sum >= 0.005) group.append(draw('text', { x: WIDE - 10, y: 51, class: 'percent' }, share(cost, sum)));
+  if (sum && cost / sum >= 0.01) group.append(draw('text', { x: WIDE - 10, y: 51, class: 'percent' }, share(cost, sum)));
   if (node.base > 78) {
     group.append(draw('text', { x: 16, y: 67, class: 'types' }, cut(node.step.fused.map(text).join(' · '), 33)));
   }
@@ -188,7 +189,7 @@ function resize() {
 function zoomAt(factor, x, y) {
   const box = canvas.getBoundingClientRect();
   const [atX, atY] = [x === undefined ? box.width / 2 : x, y === undefined ? box.height / 2 : y];
-  const least = Math.min(0.3, 0.8 * Math.min(box.height / place.bottom, box.width / (place.right - place.left)));
+  const least = Math.min(0.3, Math.max(LEAST / 2, 0.8 * (box.height / place.bottom)));
   const k = Math.min(2.5, Math.max(least, camera.k * factor));
   camera.x = atX - ((atX - camera.x) * k) / camera.k;
   camera.y = atY - ((atY - camera.y) * k) / camera.k;
@@ -196,13 +197,24 @@ function zoomAt(factor, x, y) {
   render();
 }
 
+// All of it, or, of a model that would become a thread, as much around the middle as can be told apart.
 function fit() {
   const box = canvas.getBoundingClientRect();
-  const wide = place.right - place.left + 80;
-  camera.k = Math.min(1, box.width / wide, box.height / (place.bottom + 60));
+  const middle = (box.height / 2 - camera.y) / camera.k;
+  const all = Math.min(1, box.width / (place.right - place.left + 80), box.height / (place.bottom + 60));
+  camera.k = Math.max(all, LEAST);
   camera.x = box.width / 2 - ((place.left + place.right) / 2) * camera.k;
-  camera.y = Math.max(30 * camera.k, (box.height - place.bottom * camera.k) / 2);
+  const room = box.height - place.bottom * camera.k;
+  camera.y = room > 0 ? room / 2 : Math.min(20, Math.max(room - 20, box.height / 2 - middle * camera.k));
   render();
+}
+
+// The step in the middle of what can be seen.
+function middleNode() {
+  const box = canvas.getBoundingClientRect();
+  const [x, y] = [(box.width / 2 - camera.x) / camera.k, (box.height / 3 - camera.y) / camera.k];
+  const rank = place.ranks[rankAt(y)];
+  return [...rank].sort((a, b) => Math.abs(a.x - x) - Math.abs(b.x - x))[0] || nodes[0];
 }
 
 // The beginning of the model, as large as can be read.

@@ -103,7 +103,7 @@ canvas.addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key.startsWith('Arrow')) {
     event.preventDefault();
-    const next = selected === null ? nodes[Math.min(data.first, nodes.length - 1)] : neighbour(nodes[selected], event.key);
+    const next = selected === null ? middleNode() : neighbour(nodes[selected], event.key);
     if (next) select(next.id, true);
   } else if ((event.key === 'Enter' || event.key === ' ') && selected !== null) {
     event.preventDefault();

@@ -35,9 +35,9 @@ const TABLES = {
   },
   Decisions: {
     columns: [
+      ['did', (row) => (row[2] ? 'refused' : 'fired'), 'did', (row) => -row[2]],
       ['rule', (row) => text(row[0]), 'long'],
       ['at', (row) => text(row[1]), 'long'],
-      ['did', (row) => (row[2] ? 'refused' : 'fired'), '', (row) => -row[2]],
       ['reason', (row) => text(row[3]), 'long'],
       ['expected', (row) => text(row[4]), 'long'],
       ['found', (row) => text(row[5]), 'long'],
@@ -49,7 +49,7 @@ const TABLES = {
     found: (row) => [row[0], row[1], row[3], row[4], row[5], row[6]].map(text).join(' ').toLowerCase(),
   },
 };
-const sorting = { Decisions: { column: 2, down: false } };
+const sorting = { Decisions: { column: 0, down: false } };
 let tab = 'Findings';
 let words = '';
 let table = null;
@@ -179,7 +179,7 @@ function fillTable() {
       const content = String(column[1](row));
       const cell = make('span', `cell ${column[2] || ''}`, content);
       if (content.length > 14) cell.title = content;
-      if (column[2] === 'kind' || column[2] === 'fate') cell.prepend(make('i', `dot k-${spec.kind(row)}`));
+      if (['kind', 'fate', 'did'].includes(column[2])) cell.prepend(make('i', `dot k-${spec.kind(row)}`));
       line.append(cell);
     }
     made.push(line);
