@@ -113,9 +113,7 @@ def command(
             hint="leave one of them out",
         )
     sizes = dict(map(_size, size or ()))
-    for option, path in (("--html", as_page), ("--svg", as_picture)):
-        if path is not None:
-            refuse_over(path, model, f"{option} would replace the model", option)
+    _check_files(model, as_page, as_picture)
     plan = plan_of(model, target, dynamic, tuple(approximate or ()))
     written = _written(plan, model, as_page, as_picture, sizes)
     if as_text:
@@ -149,6 +147,16 @@ def command(
         show(content, color)
     if written:
         write_out("\n" + "".join(f"  {line}\n" for line in written))
+
+
+def _check_files(model: Path, page: Path | None, picture: Path | None) -> None:
+    for option, path in (("--html", page), ("--svg", picture)):
+        if path is not None:
+            refuse_over(path, model, f"{option} would replace the model", option)
+    if page is not None and page == picture:
+        raise InvalidInput(
+            "--html and --svg name the same file", where=str(page), hint="name two files"
+        )
 
 
 def _written(

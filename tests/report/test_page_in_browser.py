@@ -250,6 +250,7 @@ def test_nothing_may_be_fetched_or_run_from_outside(opened, digits) -> None:
     opened.wrong.clear()
 
 
+@pytest.mark.slow
 def test_five_thousand_steps(opened) -> None:
     text = to_html(residual_plan(5000))
     started = time.perf_counter()
