@@ -264,8 +264,8 @@ def _facts(step: Step, notation: Notation) -> Iterator[tuple[str, str]]:
     attr = step.attr
     for name, scale in attr.scales.items():
         yield f"scale of {name}", _values(scale)
-    for name, zero in attr.zero_points.items():
-        yield f"zero point of {name}", _values(zero)
+    for name, point in attr.zero_points.items():
+        yield f"zero point of {name}", _values(point)
     for name in ("output_scales", "rnn_data_qparams", "rnn_weights_qparams"):
         found = getattr(attr, name)
         if found is not None:

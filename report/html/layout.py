@@ -169,10 +169,10 @@ def _solved(edges: Sequence[Edge]) -> _Part:
         transpose=False,
     )
     top = max(y for _, (_, y) in points)
-    at = {number: (x, round((top - y) / _APART)) for number, (x, y) in points}
+    at = {int(number): (x, round((top - y) / _APART)) for number, (x, y) in points}
     onwards: dict[int, list[int]] = defaultdict(list)
     for source, target in ways or ():
-        onwards[source].append(target)
+        onwards[int(source)].append(int(target))
     bends: dict[Edge, tuple[Point, ...]] = {}
     for source in range(len(names)):
         for following in onwards[source]:

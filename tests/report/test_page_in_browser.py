@@ -265,6 +265,10 @@ def test_five_thousand_steps(opened) -> None:
     assert page.locator(".node.selected").is_visible()
     page.click("#fit")
     assert page.locator("#overview path").count() > 0
+    page.click("#strip", position={"x": 30, "y": 300})
+    page.focus("#canvas")
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#overview").is_hidden(), "it lay over the steps"
     page.click("[data-tab=Decisions]")
     assert page.locator("#panel .rows .row").count() < 100
     assert ready < READY_SECONDS

@@ -221,8 +221,8 @@ function middleNode() {
 function begin() {
   const box = canvas.getBoundingClientRect();
   camera.k = Math.min(1, Math.max(0.75, box.width / (place.right - place.left + 80)));
-  const head = place.ranks.slice(0, 8).flat().map((node) => node.x);
-  camera.x = box.width / 2 - ((Math.min(...head) + Math.max(...head)) / 2) * camera.k;
+  const head = place.ranks.slice(0, 12).flat().map((node) => node.x).sort((a, b) => a - b);
+  camera.x = box.width / 2 - head[Math.floor(head.length / 2)] * camera.k;
   camera.y = 24;
   render();
 }
