@@ -186,6 +186,47 @@ def test_tables_lead_to_steps(opened, digits) -> None:
     assert selected(page)
 
 
+def test_the_table_follows_the_graph(opened) -> None:
+    page = opened(to_html(residual_plan(300)))
+    page.click("[data-tab=Steps]")
+    page.click("#strip", position={"x": 30, "y": 400})
+    page.focus("#canvas")
+    page.keyboard.press("ArrowDown")
+    (number,) = re.findall(r"^#(\d+)", selected(page))
+    assert int(number) > 50
+    row = page.locator("#panel .rows .row.here")
+    assert row.locator(".cell").first.inner_text() == number
+    assert row.is_visible()
+    assert page.evaluate("location.hash") == f"#step-{number}"
+
+
+def test_an_address_leads_to_a_step(opened, browser, tmp_path, digits) -> None:
+    opened(digits)
+    page = browser.new_page()
+    page.goto((tmp_path / "page.html").as_uri() + "#step-2")
+    assert selected(page).startswith("#2 ")
+    page.close()
+
+
+def test_within_another_page(opened, digits) -> None:
+    # as a notebook shows it: no address of its own, and nothing allowed but scripts
+    page = opened("<!doctype html><html data-ready=yes><body></body></html>")
+    page.evaluate(
+        """(text) => {
+            const frame = document.createElement('iframe');
+            frame.setAttribute('sandbox', 'allow-scripts');
+            Object.assign(frame, { width: 1200, height: 700, srcdoc: text });
+            document.body.append(frame);
+        }""",
+        digits,
+    )
+    frame = page.frame_locator("iframe")
+    frame.locator("html[data-ready]").wait_for(state="attached")
+    frame.locator("#canvas").focus()
+    page.keyboard.press("ArrowDown")
+    assert frame.locator("#story h2").inner_text().startswith("#")
+
+
 def test_a_finding_shows_its_steps(opened) -> None:
     page = opened(to_html(residual_plan(60)))
     page.locator(".card .head").first.click()

@@ -7,9 +7,9 @@ world.append(farLayer, edgeLayer, overview, nodeLayer);
 canvas.append(world);
 
 const OVERVIEW = 0.32; // below this scale texts cannot be read
-const LEAST = 0.05; // scale at which boxes are as high as a line of text is thick
+const LEAST = 0.03; // scale at which a box is two pixels high
 const FEW_FAR = 300;
-const camera = { k: 1, x: 0, y: 0 };
+const camera = { k: 1, x: 0, y: 0, wide: 0 };
 const shown = { nodes: new Map(), edges: new Map(), overview: false };
 let colour = 'kind';
 let matches = null; // ids, or null without a search
@@ -38,6 +38,7 @@ function forget() {
 // -- what can be seen --------------------------------------------------------
 
 function render() {
+  settle();
   world.setAttribute('transform', `translate(${camera.x} ${camera.y}) scale(${camera.k})`);
   const small = camera.k < OVERVIEW;
   canvas.classList.toggle('small', small);
@@ -227,7 +228,15 @@ function begin() {
   render();
 }
 
+// What was in the middle stays there when the story opens or the window changes.
+function settle() {
+  const wide = canvas.getBoundingClientRect().width;
+  if (camera.wide && wide !== camera.wide) camera.x += (wide - camera.wide) / 2;
+  camera.wide = wide;
+}
+
 function show(node) {
+  settle();
   const box = canvas.getBoundingClientRect();
   if (camera.k < OVERVIEW) camera.k = 0.9;
   const [left, top] = [camera.x + (node.x - WIDE / 2) * camera.k, camera.y + node.y * camera.k];

@@ -8,8 +8,9 @@ function select(id, bring) {
   tell(node);
   if (before !== selected || !node) recolour();
   if (node && (bring || !hadStory)) show(node);
-  if (table) fillTable();
-  history.replaceState(null, '', node && node.step ? `#step-${node.index}` : '#');
+  if (table) bringRow(node && node.step ? node.index : null);
+  // inside of another page, as in a notebook, there is no address to write to
+  if (/^(file|https?):$/.test(location.protocol)) history.replaceState(null, '', node && node.step ? `#step-${node.index}` : '#');
 }
 
 // -- verdict -----------------------------------------------------------------

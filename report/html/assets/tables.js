@@ -124,12 +124,16 @@ function openTable(spec) {
   const scroll = make('div', 'scroll', head, room);
   room.append(body);
   scroll.tabIndex = 0;
+  scroll.setAttribute('role', 'table');
+  head.setAttribute('role', 'row');
   scroll.setAttribute('aria-label', `${tab}: arrows move, Enter shows the step`);
   panel.append(scroll);
   table = { spec, scroll, room, body, rows: [], at: -1 };
   spec.columns.forEach((column, number) => {
     const label = typeof column[0] === 'function' ? column[0]() : column[0];
-    head.append(button(label, () => sortBy(number), `cell ${column[2] || ''}`));
+    const cell = button(label, () => sortBy(number), `cell ${column[2] || ''}`);
+    cell.setAttribute('role', 'columnheader');
+    head.append(cell);
   });
   scroll.addEventListener('scroll', fillTable);
   scroll.addEventListener('keydown', tableKey);
@@ -164,6 +168,17 @@ function filterTable() {
   fillTable();
 }
 
+// Brings the first row of a step into sight.
+function bringRow(index) {
+  const { scroll, rows, spec } = table;
+  const found = index === null ? -1 : rows.findIndex((row) => spec.leads(row) === index);
+  const top = found * ROW;
+  if (found >= 0 && (top < scroll.scrollTop || top + 2 * ROW > scroll.scrollTop + scroll.clientHeight)) {
+    scroll.scrollTop = Math.max(0, top - scroll.clientHeight / 3);
+  }
+  fillTable();
+}
+
 function fillTable() {
   const { spec, scroll, body, rows } = table;
   const first = Math.max(0, Math.floor(scroll.scrollTop / ROW) - 5);
@@ -174,10 +189,12 @@ function fillTable() {
     const lead = spec.leads(row);
     const here = selected !== null && lead !== null && nodeOfStep(lead).id === selected;
     const line = make('div', `row${number === table.at ? ' at' : ''}${here ? ' here' : ''}`);
+    line.setAttribute('role', 'row');
     line.addEventListener('click', () => lead !== null && select(nodeOfStep(lead).id, true));
     for (const column of spec.columns) {
       const content = String(column[1](row));
       const cell = make('span', `cell ${column[2] || ''}`, content);
+      cell.setAttribute('role', 'cell');
       if (content.length > 14) cell.title = content;
       if (['kind', 'fate', 'did'].includes(column[2])) cell.prepend(make('i', `dot k-${spec.kind(row)}`));
       line.append(cell);
