@@ -188,4 +188,4 @@ new ResizeObserver(() => {
 }).observe(canvas);
 const linked = /^#step-(\d+)$/.exec(location.hash);
 if (linked && Number(linked[1]) < data.steps.length) select(nodeOfStep(Number(linked[1])).id, true);
-document.documentElement.dataset.ready = 'yes';
+document.documentElement.dataset.ready = Math.round(performance.now()); // milliseconds since the page was asked for
