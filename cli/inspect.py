@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, printable
+from ..files import write_atomically
 from .options import (
     Approximate,
     AsJson,
@@ -27,7 +29,8 @@ from .options import (
     UsageError,
     place,
 )
-from .out import write_out
+from .out import refuse_over, write_out
+from .progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -86,6 +89,18 @@ def command(
             help="Show all tables and fold nothing; with --text, print the data as well and cut no name, so that it reads back.",
         ),
     ] = False,
+    as_page: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Write all of it as a page as well: verdict, graph and tables, for any browser, offline.",
+        ),
+    ] = None,
+    as_picture: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="Write the graph as a picture as well."),
+    ] = None,
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Reports a plan."""
@@ -98,7 +113,9 @@ def command(
             hint="leave one of them out",
         )
     sizes = dict(map(_size, size or ()))
+    _check_files(model, as_page, as_picture)
     plan = plan_of(model, target, dynamic, tuple(approximate or ()))
+    written = _written(plan, model, as_page, as_picture, sizes)
     if as_text:
         from ..ir.text_write import shortened
         from ..plan.text import print_plan
@@ -128,6 +145,46 @@ def command(
     title = title_text(model.name)
     for content in _reports(plan, title, wanted, sizes, findings=findings, all_rows=all_rows):
         show(content, color)
+    if written:
+        write_out("\n" + "".join(f"  {line}\n" for line in written))
+
+
+def _check_files(model: Path, page: Path | None, picture: Path | None) -> None:
+    for option, path in (("--html", page), ("--svg", picture)):
+        if path is not None:
+            refuse_over(path, model, f"{option} would replace the model", option)
+    if page is not None and page == picture:
+        raise InvalidInput(
+            "--html and --svg name the same file", where=str(page), hint="name two files"
+        )
+
+
+def _written(
+    plan: Plan, model: Path, page: Path | None, picture: Path | None, sizes: Mapping[str, int]
+) -> list[str]:
+    """Writes the files that are asked for; what is told of them."""
+    from ..report.notation import bytes_text, title_text
+
+    told = []
+    for kind, path in (("page", page), ("picture", picture)):
+        if path is None:
+            continue
+        with Progress() as progress:
+            progress.say(f"drawing {path.name}")
+            data = _drawn(plan, kind, title_text(model.name), sizes).encode("utf-8")
+        write_atomically(path, data)
+        told.append(f"{kind:<8} {printable(str(path))} ({bytes_text(len(data))})")
+    return told
+
+
+def _drawn(plan: Plan, kind: str, title: str, sizes: Mapping[str, int]) -> str:
+    if kind == "page":
+        from ..report.html.page import to_html
+
+        return to_html(plan, title=title, sizes=sizes)
+    from ..report.html.picture import to_svg
+
+    return to_svg(plan, title=title, sizes=sizes)
 
 
 def _size(text: str) -> tuple[str, int]:

@@ -20,7 +20,15 @@ from .findings import Finding, Verdict
 from .remedies import Tool
 from .shares import Shares, share_text
 
-__all__ = ["WIDTH", "findings_report", "is_shown", "verdict_report"]
+__all__ = [
+    "WIDTH",
+    "answer_text",
+    "change_text",
+    "findings_report",
+    "gain_text",
+    "is_shown",
+    "verdict_report",
+]
 
 WIDTH = 80
 _SHOWN = 5
@@ -46,7 +54,7 @@ def verdict_report(
         title: stands in front; the plan's name if empty.
     """
     width = min(layout.width or WIDTH, WIDTH)
-    shown = [finding for finding in verdict.findings if is_shown(finding, verdict)][:_SHOWN]
+    shown = _shown(verdict)
     parts: list[RenderableType] = [_heading(plan, title)]
     parts += _paragraph(_answer(verdict, shown), width, 2, _answer_style(shown))
     parts += [Text(), *_numbers(plan, verdict, width)]
@@ -96,6 +104,10 @@ def is_shown(finding: Finding, verdict: Verdict) -> bool:
     return time >= least or moved >= _NOTABLE_BYTES
 
 
+def _shown(verdict: Verdict) -> list[Finding]:
+    return [finding for finding in verdict.findings if is_shown(finding, verdict)][:_SHOWN]
+
+
 # -- the answer ------------------------------------------------------------------------------------
 
 
@@ -103,6 +115,11 @@ def _heading(plan: Plan, title: str) -> RichText:
     done = "converted" if "converted" in plan.options else "compiled"
     name = title or title_text(plan.name) or "(a model without a name)"
     return heading(name, f"{done} for {plan.target}")
+
+
+def answer_text(verdict: Verdict) -> str:
+    """The verdict in two or three sentences, as the first screen begins."""
+    return _answer(verdict, _shown(verdict))
 
 
 def _answer(verdict: Verdict, shown: Sequence[Finding]) -> str:
@@ -180,7 +197,7 @@ def _finding(
 ) -> Iterator[RichText]:
     style = {Gain.NUMBERS: "bold red", Gain.NOTHING: "bold"}.get(finding.kind.gain, "bold yellow")
     head = f"{number}  {finding.what}"
-    gain = _gain(finding, verdict)
+    gain = gain_text(finding, verdict)
     if len(head) + len(gain) + 3 <= width:
         yield Text.assemble((head, style), (f"   {gain}", "dim"))
     else:
@@ -194,13 +211,21 @@ def _finding(
     yield from _labelled("why", f"{finding.kind.why} ({finding.kind.code})", width, 3, _LABEL)
     if finding.reasons and finding.kind.code == _UNSPECIFIC:
         yield from _labelled("found", "; ".join(finding.reasons), width, 3, _LABEL)
-    tool, _ = finding.kind.remedy(finding.tool)
-    change = printable(finding.change(_NAMES))
-    spoken = "" if tool is Tool.ANY else f"{tool.value}: "
+    tool, change = change_text(finding, _NAMES)
+    spoken = f"{tool}: " if tool else ""
     yield from _labelled("change", f"{spoken}{change}", width, 3, _LABEL, "green")
 
 
-def _gain(finding: Finding, verdict: Verdict) -> str:
+def change_text(finding: Finding, names: int | None) -> tuple[str, str]:
+    """Whose words the change is in, empty where those of any quantizer, and what to change, with at
+    most `names` layers named.
+    """
+    tool, _ = finding.kind.remedy(finding.tool)
+    return "" if tool is Tool.ANY else tool.value, printable(finding.change(names))
+
+
+def gain_text(finding: Finding, verdict: Verdict) -> str:
+    """`saves about 0.15 of 2.2 ms, 1.1 MiB`: what a change brings."""
     if finding.kind.gain is Gain.NUMBERS:
         return "makes outputs wrong"
     if finding.kind.gain is Gain.ACCURACY:
