@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...errors import InvalidInput
-from ...plan.types import Plan
+from ...plan.types import Plan, check_is_plan
 from .catalogue import CATALOGUE, Effect, Gain, Kind
 from .estimate import Estimate, Remedied, estimate_of, step_ms
 from .machine import Machine, this_machine
@@ -107,11 +107,7 @@ def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[dict[s
     Raises:
         InvalidInput: it is no plan, or has no such size.
     """
-    if not isinstance(plan, Plan):
-        raise InvalidInput(
-            f"a {type(plan).__name__} is no plan",
-            hint="give what fqfuse.compile or fqfuse.load_plan returned",
-        )
+    check_is_plan(plan)
     return [as_data(finding) for finding in verdict_of(plan, sizes=sizes).findings]
 
 

@@ -20,7 +20,15 @@ from .findings import Finding, Verdict
 from .remedies import Tool
 from .shares import Shares, share_text
 
-__all__ = ["WIDTH", "findings_report", "is_shown", "verdict_report"]
+__all__ = [
+    "WIDTH",
+    "answer_of",
+    "findings_report",
+    "gain_text",
+    "is_shown",
+    "layers_text",
+    "verdict_report",
+]
 
 WIDTH = 80
 _SHOWN = 5
@@ -46,7 +54,7 @@ def verdict_report(
         title: stands in front; the plan's name if empty.
     """
     width = min(layout.width or WIDTH, WIDTH)
-    shown = [finding for finding in verdict.findings if is_shown(finding, verdict)][:_SHOWN]
+    shown = _shown(verdict)
     parts: list[RenderableType] = [_heading(plan, title)]
     parts += _paragraph(_answer(verdict, shown), width, 2, _answer_style(shown))
     parts += [Text(), *_numbers(plan, verdict, width)]
@@ -94,6 +102,15 @@ def is_shown(finding: Finding, verdict: Verdict) -> bool:
     moved = finding.bytes / verdict.estimate.bytes if verdict.estimate.bytes else 0.0
     least = _WITHOUT_REMEDY if finding.kind.no_remedy else _NOTABLE
     return time >= least or moved >= _NOTABLE_BYTES
+
+
+def answer_of(verdict: Verdict) -> str:
+    """The answer in one or two sentences: how much runs in int8, and what a change may save."""
+    return _answer(verdict, _shown(verdict))
+
+
+def _shown(verdict: Verdict) -> list[Finding]:
+    return [finding for finding in verdict.findings if is_shown(finding, verdict)][:_SHOWN]
 
 
 # -- the answer ------------------------------------------------------------------------------------
@@ -180,14 +197,14 @@ def _finding(
 ) -> Iterator[RichText]:
     style = {Gain.NUMBERS: "bold red", Gain.NOTHING: "bold"}.get(finding.kind.gain, "bold yellow")
     head = f"{number}  {finding.what}"
-    gain = _gain(finding, verdict)
+    gain = gain_text(finding, verdict)
     if len(head) + len(gain) + 3 <= width:
         yield Text.assemble((head, style), (f"   {gain}", "dim"))
     else:
         yield from _paragraph(head, width, 0, style)
         yield Text(f"   {gain}", style="dim")
     if names == 0:
-        yield from _labelled("at", _layers(finding), width, 3, _LABEL)
+        yield from _labelled("at", layers_text(finding), width, 3, _LABEL)
     for place, layer in enumerate(finding.layers if names != 0 else ()):
         word = "" if place else "at"
         yield Text.assemble((f"   {word:<{_LABEL}}", "dim"), middle_cut(printable(layer), names))
@@ -200,7 +217,8 @@ def _finding(
     yield from _labelled("change", f"{spoken}{change}", width, 3, _LABEL, "green")
 
 
-def _gain(finding: Finding, verdict: Verdict) -> str:
+def gain_text(finding: Finding, verdict: Verdict) -> str:
+    """What a change brings, or what these steps cost."""
     if finding.kind.gain is Gain.NUMBERS:
         return "makes outputs wrong"
     if finding.kind.gain is Gain.ACCURACY:
@@ -212,7 +230,8 @@ def _gain(finding: Finding, verdict: Verdict) -> str:
     return f"{verb} about {_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"
 
 
-def _layers(finding: Finding) -> str:
+def layers_text(finding: Finding) -> str:
+    """The costliest layer, and how many more there are."""
     first = middle_cut(printable(finding.layers[0]), _ONE_NAME)
     left = len(finding.layers) - 1
     return f"{first} and {left:,} more" if left else first
