@@ -63,7 +63,7 @@ def plan_json(
         "schema": INSPECT_SCHEMA,
         "summary": summary_json(plan),
         "verdict": _verdict(verdict),
-        "findings": [as_data(finding) for finding in verdict.findings],
+        "findings": [{**as_data(finding)} for finding in verdict.findings],
         "steps": [_step(plan, index, step) for index, step in enumerate(plan.steps)],
         "fates": [
             {

@@ -4,25 +4,86 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict
 
 from ..errors import printable
 from ..ir.decision import Half
-from ..plan.types import Plan, Step, check_is_plan, runs_in_int8
+from ..plan.types import Plan, check_is_plan, runs_in_int8
 from .fates import fates_by_quantizer
 from .notation import Notation
 from .verdict.estimate import step_ms
-from .verdict.findings import Verdict, verdict_of
+from .verdict.findings import FindingData, Verdict, verdict_of
 from .verdict.machine import Machine, this_machine
 from .verdict.work import at_sizes, work_of
 from .weighed import weighed_text
 
-__all__ = ["Row", "csv_text", "decisions_table", "fates_table", "steps_table"]
+__all__ = [
+    "TABLES",
+    "DecisionRow",
+    "FateRow",
+    "StepRow",
+    "csv_text",
+    "decisions_table",
+    "fates_table",
+    "steps_table",
+]
 
-Row = dict[str, Any]
-"""Column -> number, text, truth, None, or a list of texts; every row of a table has all columns."""
+
+class StepRow(TypedDict):
+    """A step, and what it costs."""
+
+    index: int
+    primitive: str
+    what: str
+    types: str
+    fused: list[str]
+    origin: list[str]
+    int8: bool
+    macs: int
+    bytes: int
+    ms: float
+    findings: list[str]
+
+
+class FateRow(TypedDict):
+    """Where one half of a quantizer went."""
+
+    quantizer: str
+    form: str
+    half: str
+    fate: str
+    step: int | None
+    consumer: str
+    reason: str
+
+
+class DecisionRow(TypedDict):
+    """What a rule did at one place."""
+
+    rule: str
+    subject: str
+    outcome: str
+    reason: str
+    expected: str
+    found: str
+    hint: str
+    weighed: str
+
+
+TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        name: tuple(row.__annotations__)
+        for name, row in {
+            "findings": FindingData,
+            "steps": StepRow,
+            "fates": FateRow,
+            "decisions": DecisionRow,
+        }.items()
+    }
+)
+"""The tables that there are as CSV, with their columns."""
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _FORMULA = ("=", "+", "-", "@")
@@ -31,7 +92,7 @@ _MANY = "; "
 
 def steps_table(
     plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES, machine: Machine | None = None
-) -> list[Row]:
+) -> list[StepRow]:
     """The steps of a plan, with what each costs.
 
     Args:
@@ -52,6 +113,7 @@ def steps_table(
     machine = machine or this_machine()
     codes = _codes(verdict_of(plan, machine, sizes))
     notation, sized = Notation(plan), at_sizes(plan, sizes)
+    works = [work_of(sized, step) for step in sized.steps]
     return [
         {
             "index": index,
@@ -61,14 +123,16 @@ def steps_table(
             "fused": notation.fused(step),
             "origin": list(step.origin),
             "int8": runs_in_int8(plan, step),
-            **_cost(sized, index, step, machine),
+            "macs": works[index].macs,
+            "bytes": works[index].bytes,
+            "ms": float(f"{step_ms(sized, index, machine):.4g}"),
             "findings": codes.get(index, []),
         }
         for index, step in enumerate(plan.steps)
     ]
 
 
-def fates_table(plan: Plan) -> list[Row]:
+def fates_table(plan: Plan) -> list[FateRow]:
     """Where each half of each quantizer went.
 
     Returns:
@@ -96,7 +160,7 @@ def fates_table(plan: Plan) -> list[Row]:
     ]
 
 
-def decisions_table(plan: Plan) -> list[Row]:
+def decisions_table(plan: Plan) -> list[DecisionRow]:
     """What every rule did.
 
     Returns:
@@ -123,7 +187,7 @@ def decisions_table(plan: Plan) -> list[Row]:
     ]
 
 
-def csv_text(columns: Sequence[str], rows: Sequence[Row]) -> str:
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows as CSV (RFC 4180): a header, lines that end in CR LF, quotes where they are needed.
 
     A text that a spreadsheet would take for a formula, because it begins with `=`, `+`, `-` or `@`,
@@ -162,9 +226,3 @@ def _codes(verdict: Verdict) -> dict[int, list[str]]:
         for index in finding.steps:
             found.setdefault(index, []).append(finding.kind.code)
     return found
-
-
-def _cost(sized: Plan, index: int, step: Step, machine: Machine) -> Row:
-    work = work_of(sized, step)
-    ms = step_ms(sized, index, machine)
-    return {"macs": work.macs, "bytes": work.bytes, "ms": float(f"{ms:.4g}")}

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TypedDict
 
 from ...errors import InvalidInput
 from ...plan.types import Plan, check_is_plan
@@ -21,7 +21,7 @@ from .shares import Shares, shares_of
 from .view import View
 from .work import RECURRENT, at_sizes, operator_of, symbols_of
 
-__all__ = ["Finding", "Verdict", "as_data", "findings", "verdict_of"]
+__all__ = ["Finding", "FindingData", "Verdict", "as_data", "findings", "verdict_of"]
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _QUANTIZING = re.compile(r"(De)?[Qq]uantizeLinear")
@@ -91,7 +91,7 @@ class Verdict:
     findings: tuple[Finding, ...]
 
 
-def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[dict[str, Any]]:
+def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[FindingData]:
     """What costs most in a plan or makes its numbers wrong, as `fqfuse inspect` tells it.
 
     Args:
@@ -111,7 +111,24 @@ def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[dict[s
     return [as_data(finding) for finding in verdict_of(plan, sizes=sizes).findings]
 
 
-def as_data(finding: Finding) -> dict[str, Any]:
+class FindingData(TypedDict):
+    """A finding as plain data."""
+
+    code: str
+    what: str
+    why: str
+    reasons: list[str]
+    gain: str
+    remedy: bool
+    change: str
+    tool: str
+    layers: list[str]
+    steps: list[int]
+    bytes: int
+    ms: float
+
+
+def as_data(finding: Finding) -> FindingData:
     """A finding as plain data."""
     return {
         "code": finding.kind.code,
