@@ -96,8 +96,12 @@ def test_wheel_holds_each_module_and_nothing_else(wheel: zipfile.ZipFile) -> Non
 @pytest.mark.slow
 def test_wheel_holds_the_data_and_the_typing_marker(wheel: zipfile.ZipFile) -> None:
     data = {f"fqfuse/models/data/{path.name}" for path in (ROOT / "models" / "data").iterdir()}
+    schemas = {
+        f"fqfuse/report/schemas/{path.name}" for path in (ROOT / "report" / "schemas").iterdir()
+    }
     assert data
-    assert {name for name in shipped(wheel) if not name.endswith(".py")} == data | {
+    assert schemas
+    assert {name for name in shipped(wheel) if not name.endswith(".py")} == data | schemas | {
         "fqfuse/py.typed"
     }
 
