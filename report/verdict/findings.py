@@ -11,6 +11,7 @@ from typing import TypedDict
 
 from ...errors import InvalidInput
 from ...plan.types import Plan, check_is_plan
+from ..notation import middle_cut
 from .catalogue import CATALOGUE, Effect, Gain, Kind
 from .estimate import Estimate, Remedied, estimate_of, step_ms
 from .machine import Machine, this_machine
@@ -55,14 +56,15 @@ class Finding:
         count = len(self.layers)
         return f"{count:,} {self.kind.one if count == 1 else self.kind.many}"
 
-    def change(self, names: int | None = None) -> str:
+    def change(self, names: int | None = None, room: int | None = None) -> str:
         """What to change, or why nothing helps.
 
         Args:
             names: at most so many layers are named; None: all.
+            room: characters that a name may have before its middle is left out; None: any.
         """
         _, text = self.kind.remedy(self.tool)
-        shown = [repr(layer) for layer in self.layers[:names]]
+        shown = [repr(middle_cut(layer, room)) for layer in self.layers[:names]]
         left = ", ..." if names is not None and len(self.layers) > names else ""
         return (
             text.replace("{names}", ", ".join(shown) + left).replace("{{", "{").replace("}}", "}")
@@ -79,8 +81,8 @@ class Verdict:
         shares: of the arithmetic in int8, and of the bytes between steps in f32.
         estimate: of a whole run.
         symbols: sizes that were taken for 1.
-        findings: wrong numbers in front, then time by the estimated gain, the largest first, then
-            accuracy, and what costs nothing.
+        findings: wrong numbers in front, then time (what a change saves, the most first, then what
+            costs and cannot be changed), accuracy, and what costs nothing.
     """
 
     machine: Machine
@@ -217,6 +219,7 @@ def _findings(view: View, machine: Machine, now: Estimate) -> tuple[Finding, ...
             found,
             key=lambda item: (
                 gains.index(item.kind.gain),
+                bool(item.kind.no_remedy),
                 -round(item.ms, 6),
                 order[item.kind.code],
             ),
@@ -253,7 +256,12 @@ def _remedied(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
         and not view.is_view(index)
         and view.steps[index].primitive not in {"softmax", "layer_normalization", "pooling"}
     ]
-    gone = {Effect.CONVERSIONS_GO: converting, Effect.ALL_GO: list(steps)}.get(kind.effect, [])
+    reorders = [index for index in steps if view.steps[index].primitive == "reorder"]
+    gone = {
+        Effect.CONVERSIONS_GO: converting,
+        Effect.REORDERS_GO: reorders,
+        Effect.ALL_GO: list(steps),
+    }.get(kind.effect, [])
     products = [index for index in steps if _multiplies(view, index)]
     primitives = steps if kind.effect is Effect.PRIMITIVES else ()
     return Remedied(
@@ -281,6 +289,10 @@ def _does_something(view: View, index: int) -> bool:
     return not view.is_view(index)
 
 
+def _is_binary(view: View, index: int) -> bool:
+    return view.steps[index].primitive == "binary"
+
+
 def _stores_codes(view: View, index: int) -> bool:
     return not view.floats_written(index)
 
@@ -296,6 +308,7 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "unquantized-recurrence": _is_recurrent,
         "dynamic-quantizer": _takes_a_range,
         "fallback": View.is_foreign,
+        "decoded-operand": _is_binary,
         "quantizer-apart": _stores_codes,
     }
 )

@@ -62,7 +62,7 @@ def verdict_report(
         parts += [Text(), *_finding(finding, verdict, width, number)]
     left = len(verdict.findings) - len(shown)
     more = (
-        f"--findings lists {left} more {'kind' if left == 1 else 'kinds'} that cost little or nothing; "
+        f"--findings lists {left} more {'kind that costs' if left == 1 else 'kinds that cost'} little or nothing; "
         if left
         else ""
     )
@@ -212,7 +212,8 @@ def _finding(
     if finding.reasons and finding.kind.code == _UNSPECIFIC:
         yield from _labelled("found", "; ".join(finding.reasons), width, 3, _LABEL)
     tool, _ = finding.kind.remedy(finding.tool)
-    change = printable(finding.change(_NAMES))
+    # A whole name on each line, which is cut rather than broken: --json has all of it.
+    change = printable(finding.change(_NAMES, max(width - 3 - _LABEL - len("'', ...,"), 20)))
     spoken = "" if tool is Tool.ANY else f"{tool.value}: "
     yield from _labelled("change", f"{spoken}{change}", width, 3, _LABEL, "green")
 
