@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 
 from ..report.json import Json
 from ..report.layout import PIPE, Layout
+from .encoding import exact
 from .options import Color
 from .out import json_safe, write_out
 
@@ -62,7 +63,8 @@ def _console(color: Color, buffer: io.StringIO | None) -> Console:
 
 def print_json(document: Json) -> None:
     """Prints a document: indented, keys in their order, no NaN, readable Unicode as it is."""
-    write_out(json_safe(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)) + "\n")
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    write_out(exact(json_safe(text)) + "\n")
 
 
 def print_csv(plan: Plan, table: str, sizes: Mapping[str, int]) -> None:

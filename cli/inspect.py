@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidInput
+from .encoding import exact
 from .options import (
     Approximate,
     AsJson,
@@ -117,7 +118,8 @@ def command(
         from ..ir.text_write import shortened
         from ..plan.text import print_plan
 
-        write_out(print_plan(plan) if all_rows else shortened(print_plan(plan, data="digest")))
+        text = print_plan(plan) if all_rows else shortened(print_plan(plan, data="digest"))
+        write_out(exact(text))
         return
     from .console import print_csv, print_json, show
 
