@@ -124,7 +124,7 @@ class Plan:
         Raises:
             InvalidInput: there is no such size.
         """
-        return _explained("findings")(self, sizes=sizes)
+        return list(_explained("findings")(self, sizes=sizes))
 
     def steps_table(self, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[dict[str, Any]]:
         """One row a step: `index`, `primitive`, `what`, `types`, `fused`, `origin`, `int8`, `macs`,
@@ -136,17 +136,17 @@ class Plan:
         Raises:
             InvalidInput: there is no such size.
         """
-        return _explained("steps_table")(self, sizes=sizes)
+        return list(_explained("steps_table")(self, sizes=sizes))
 
     def fates_table(self) -> list[dict[str, Any]]:
         """One row a fate: `quantizer`, `form`, `half`, `fate`, `step`, `consumer`, `reason`."""
-        return _explained("fates_table")(self)
+        return list(_explained("fates_table")(self))
 
     def decisions_table(self) -> list[dict[str, Any]]:
         """One row a decision: `rule`, `subject`, `outcome`, `reason`, `expected`, `found`, `hint`,
         `weighed`.
         """
-        return _explained("decisions_table")(self)
+        return list(_explained("decisions_table")(self))
 
     def __repr__(self) -> str:
         """One line; `print_plan` has all of it."""
@@ -159,8 +159,7 @@ class Plan:
         )
 
     def _repr_html_(self) -> str:
-        html: str = _explained("notebook_html")(self)
-        return html
+        return str(_explained("notebook_html")(self))
 
     def __getstate__(self) -> dict[str, object]:
         """What is pickled and copied: mapping proxies are neither."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def plan_json(
         "schema": INSPECT_SCHEMA,
         "summary": summary_json(plan),
         "verdict": _verdict(verdict),
-        "findings": [{**as_data(finding)} for finding in verdict.findings],
+        "findings": [cast("Json", as_data(finding)) for finding in verdict.findings],
         "steps": [
             _step(plan, index, step) | _cost(sized, index, machine)
             for index, step in enumerate(plan.steps)
