@@ -59,12 +59,12 @@ def densenet121(tool: Tool) -> onnx.ModelProto:
         for layer in range(1, layers + 1):
             scope = f"/features/denseblock{number}/denselayer{layer}"
             wide = channels + 8 * (layer - 1)
-            y = tool.moved("Concat", *parts, name=f"{scope}/Concat", axis=1)
+            y = _joined(tool, parts, f"{scope}/Concat")
             y = _norm_relu(tool, y, f"{scope}/norm1", wide)
             y = tool.conv(y, f"{scope}/conv1/Conv", wide, 32, act="Relu")
             parts.append(tool.conv(y, f"{scope}/conv2/Conv", 32, 8, 3))
         channels += 8 * layers
-        x = tool.moved("Concat", *parts, name=f"/features/denseblock{number}/Concat", axis=1)
+        x = _joined(tool, parts, f"/features/denseblock{number}/Concat")
         if number < 4:
             scope = f"/features/transition{number}"
             x = _norm_relu(tool, x, f"{scope}/norm", channels)
@@ -73,6 +73,10 @@ def densenet121(tool: Tool) -> onnx.ModelProto:
             x = tool.moved("AveragePool", x, name=f"{scope}/pool/AveragePool", **_window(2, 2))
     x = _norm_relu(tool, x, "/features/norm5", channels)
     return tool.proto(_classified(tool, x, channels), input=IMAGE)
+
+
+def _joined(tool: Tool, parts: list[str], name: str) -> str:
+    return tool.moved("Concat", *parts, name=name, axis=1, unified=False)
 
 
 def _norm_relu(tool: Tool, x: str, scope: str, channels: int) -> str:
